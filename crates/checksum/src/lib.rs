@@ -1,0 +1,1 @@
+//! Integrity codes over bytes.

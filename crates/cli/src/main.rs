@@ -1,0 +1,2 @@
+//! pleach
+fn main() {}

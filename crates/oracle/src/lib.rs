@@ -1,0 +1,1 @@
+//! Judges of a run: reference results, exactly-once, agreement, liveness.

@@ -1,0 +1,1 @@
+//! The protocol machines: no I/O, no clock, no randomness.

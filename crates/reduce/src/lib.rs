@@ -1,0 +1,1 @@
+//! Element types times operators: the only arithmetic on payload.

@@ -1,0 +1,1 @@
+//! A deterministic fabric that runs the protocol machines in virtual picoseconds.

@@ -1,0 +1,1 @@
+//! The fabric as data: shapes, routes, aggregation trees, alternate paths.

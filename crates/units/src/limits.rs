@@ -1,0 +1,15 @@
+//! The limits, in one place. Everything that comes from outside is measured against one of these.
+
+/// Most children that one aggregation node folds.
+pub const MAX_CHILDREN: usize = 1 << 12;
+/// Most copies of a packet that replication may ask for.
+pub const MAX_COPIES: u8 = 16;
+/// Operations of one group that may be in flight at once.
+pub const MAX_WINDOW: u32 = 1 << 10;
+/// Smallest and largest path MTU, in payload bytes (IB specification, 9.5.6).
+pub const MIN_MTU: u32 = 256;
+/// See [`MIN_MTU`].
+pub const MAX_MTU: u32 = 4096;
+
+const _: () = assert!(MIN_MTU.is_power_of_two() && MAX_MTU.is_power_of_two() && MIN_MTU < MAX_MTU);
+const _: () = assert!(MAX_CHILDREN <= u16::MAX as usize);

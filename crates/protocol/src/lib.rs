@@ -1,1 +1,15 @@
 //! The protocol machines: no I/O, no clock, no randomness.
+//!
+//! Every party (host endpoint, aggregation node) is a machine that a driver feeds with frames, multicasts, reports
+//! of damage and the time, and that answers with duties in an [`aggregation::Outbox`] which the driver lends.
+//! The simulator and the runtime are such drivers; a machine cannot tell them apart. The rules that the code cites
+//! as `P-n` stand in docs/protocol.md.
+//!
+//! Reading order: [`connection`] makes an edge reliable, [`aggregation`] folds what comes over the edges.
+#![forbid(unsafe_code)]
+
+pub mod aggregation;
+pub mod connection;
+mod payload;
+
+pub use payload::Payload;

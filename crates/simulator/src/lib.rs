@@ -1,1 +1,16 @@
 //! A deterministic fabric that runs the protocol machines in virtual picoseconds.
+#![forbid(unsafe_code)]
+
+mod body;
+pub mod collective;
+mod counters;
+pub mod fault;
+mod network;
+mod queue;
+mod random;
+pub mod technology;
+mod traffic;
+
+pub use counters::{Counters, LinkTally};
+pub use network::{Forwarding, LinkParameters};
+pub use traffic::{Pattern, Traffic, TrafficSummary};

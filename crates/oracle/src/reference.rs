@@ -1,0 +1,75 @@
+//! The right result, computed the slow and plain way.
+//!
+//! In: an operation, the order of folding, and what each rank puts in. Out: the bytes that every rank must
+//! get. One element at a time, one contribution at a time; only the nodes on the way down are kept.
+
+use units::{OpId, Rank};
+
+use crate::contribution::contribution;
+use crate::operation::Operation;
+use crate::order::{Order, Step};
+use crate::value::Value;
+
+/// The result of folding what [`contribution`] gives for each rank of `order`.
+///
+/// # Panics
+/// As [`reference_of`].
+pub fn reference(seed: u64, op: OpId, operation: &Operation, order: &Order) -> Vec<u8> {
+    reference_of(operation, order, |rank| contribution(seed, rank, op, operation))
+}
+
+/// The result of folding what `contribution_of` gives for each rank of `order`.
+///
+/// # Panics
+/// If the order names no rank, a contribution has a wrong length, or the operation has no meaning: the
+/// caller's scenario is wrong then, not the run.
+pub fn reference_of(
+    operation: &Operation,
+    order: &Order,
+    mut contribution_of: impl FnMut(Rank) -> Vec<u8>,
+) -> Vec<u8> {
+    assert!(operation.has_meaning(), "{operation} has no meaning");
+    let mut outermost = None;
+    let mut open: Vec<Option<Vec<Value>>> = Vec::new();
+    for step in order.steps() {
+        let operand = match step {
+            Step::Open => {
+                open.push(None);
+                continue;
+            }
+            Step::Rank(rank) => Some(decode(operation, *rank, &contribution_of(*rank))),
+            Step::Close => open.pop().expect("brackets come in pairs"),
+        };
+        if let Some(operand) = operand {
+            fold(operation, open.last_mut().unwrap_or(&mut outermost), operand);
+        }
+    }
+    let mut bytes = Vec::with_capacity(operation.bytes());
+    for value in outermost.expect("the order names a rank") {
+        value.encode(operation, &mut bytes);
+    }
+    bytes
+}
+
+fn decode(operation: &Operation, rank: Rank, bytes: &[u8]) -> Vec<Value> {
+    assert_eq!(
+        bytes.len(),
+        operation.bytes(),
+        "the contribution of {rank} has a wrong length"
+    );
+    bytes
+        .chunks(operation.element_bytes())
+        .map(|element| Value::decode(operation, element))
+        .collect()
+}
+
+fn fold(operation: &Operation, accumulator: &mut Option<Vec<Value>>, operand: Vec<Value>) {
+    match accumulator {
+        None => *accumulator = Some(operand),
+        Some(values) => {
+            for (value, other) in values.iter_mut().zip(operand) {
+                *value = value.fold(operation, other);
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Elements as wide values: bytes to value, value with value, value to bytes.
+//!
+//! Integers are `i128`: wrapping there and cutting to the width at the very end is the same as wrapping at
+//! every step, whatever the order. Floats are `f64`, rounded to their own format after every step. For
+//! `f16` and `f32` that equals computing in the format itself (`f64` has twice their bits and two more);
+//! `bf16` is defined as computed in `f32`, so it takes that step between.
+
+use std::cmp::Ordering;
+
+use crate::operation::{Element, Operation, Operator};
+use crate::small_float;
+
+/// One element: a number, and where it was found if the operator asks for that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Value {
+    pub(crate) number: Number,
+    pub(crate) index: i32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Number {
+    Integer(i128),
+    Float(f64),
+}
+
+impl Value {
+    #[inline]
+    pub(crate) fn decode(operation: &Operation, bytes: &[u8]) -> Self {
+        let width = operation.element.bytes();
+        let unsigned = bytes[..width]
+            .iter()
+            .rev()
+            .fold(0_u64, |bits, byte| (bits << 8) | u64::from(*byte));
+        let number = match operation.element {
+            Element::F16 => Number::Float(small_float::F16.decode(unsigned as u16)),
+            Element::Bf16 => Number::Float(small_float::BF16.decode(unsigned as u16)),
+            Element::F32 => Number::Float(f32::from_bits(unsigned as u32).into()),
+            Element::F64 => Number::Float(f64::from_bits(unsigned)),
+            element if element.is_signed_integer() && unsigned >> (8 * width - 1) == 1 => {
+                Number::Integer(i128::from(unsigned) - (1 << (8 * width)))
+            }
+            _ => Number::Integer(unsigned.into()),
+        };
+        let index = if operation.operator.is_located() {
+            let at = operation.index_at();
+            i32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        } else {
+            0
+        };
+        Self { number, index }
+    }
+
+    /// Appends the element's bytes; padding is zero, NaN is canonical.
+    #[inline]
+    pub(crate) fn encode(self, operation: &Operation, bytes: &mut Vec<u8>) {
+        let start = bytes.len();
+        let bits = match (self.number, operation.element) {
+            (Number::Integer(integer), _) => integer as u64,
+            (Number::Float(number), Element::F16) => small_float::F16.encode(number).into(),
+            (Number::Float(number), Element::Bf16) => small_float::BF16.encode(number).into(),
+            (Number::Float(number), Element::F32) if number.is_nan() => 0x7fc0_0000,
+            (Number::Float(number), Element::F32) => (number as f32).to_bits().into(),
+            (Number::Float(number), _) if number.is_nan() => 0x7ff8_0000_0000_0000,
+            (Number::Float(number), _) => number.to_bits(),
+        };
+        bytes.extend_from_slice(&bits.to_le_bytes()[..operation.element.bytes()]);
+        if operation.operator.is_located() {
+            bytes.resize(start + operation.index_at(), 0);
+            bytes.extend_from_slice(&self.index.to_le_bytes());
+            bytes.resize(start + operation.element_bytes(), 0);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn fold(self, operation: &Operation, other: Self) -> Self {
+        match operation.operator {
+            Operator::MinLoc => self.nearer(other, Ordering::Less),
+            Operator::MaxLoc => self.nearer(other, Ordering::Greater),
+            _ => Self {
+                number: fold_numbers(operation, self.number, other.number),
+                index: 0,
+            },
+        }
+    }
+
+    /// The pair whose value stands on the wanted side; of two equal values, the one with the smaller index.
+    #[inline]
+    fn nearer(self, other: Self, wanted: Ordering) -> Self {
+        let side = match (self.number, other.number) {
+            (Number::Float(a), Number::Float(b)) if a.is_nan() || b.is_nan() => {
+                match (a.is_nan(), b.is_nan()) {
+                    (true, true) => Ordering::Equal,
+                    (true, false) => wanted,
+                    _ => wanted.reverse(),
+                }
+            }
+            (a, b) => compare(a, b),
+        };
+        match side {
+            Ordering::Equal if other.index < self.index => other,
+            Ordering::Equal => self,
+            side if side == wanted => self,
+            _ => other,
+        }
+    }
+}
+
+#[inline]
+fn fold_numbers(operation: &Operation, left: Number, right: Number) -> Number {
+    match (left, right) {
+        (Number::Integer(left), Number::Integer(right)) => Number::Integer(match operation.operator {
+            Operator::Sum => left.wrapping_add(right),
+            Operator::Prod => left.wrapping_mul(right),
+            Operator::Min => left.min(right),
+            Operator::Max => left.max(right),
+            Operator::And => left & right,
+            Operator::Or => left | right,
+            Operator::Xor => left ^ right,
+            Operator::MinLoc | Operator::MaxLoc => unreachable!("pairs are folded as pairs"),
+        }),
+        (Number::Float(left), Number::Float(right)) => Number::Float(match operation.operator {
+            _ if left.is_nan() || right.is_nan() => f64::NAN,
+            Operator::Sum => round(operation.element, left + right),
+            Operator::Prod => round(operation.element, left * right),
+            Operator::Min if left.total_cmp(&right).is_lt() => left,
+            Operator::Max if left.total_cmp(&right).is_gt() => left,
+            Operator::Min | Operator::Max => right,
+            operator => panic!("{operator} of {} has no meaning", operation.element),
+        }),
+        _ => unreachable!("both operands are of one element type"),
+    }
+}
+
+/// Without NaN; -0 is below +0.
+fn compare(left: Number, right: Number) -> Ordering {
+    match (left, right) {
+        (Number::Integer(left), Number::Integer(right)) => left.cmp(&right),
+        (Number::Float(left), Number::Float(right)) => left.total_cmp(&right),
+        _ => unreachable!("both operands are of one element type"),
+    }
+}
+
+fn round(element: Element, number: f64) -> f64 {
+    match element {
+        Element::F16 => small_float::F16.round(number),
+        Element::Bf16 => small_float::BF16.round((number as f32).into()),
+        Element::F32 => (number as f32).into(),
+        _ => number,
+    }
+}

@@ -1,0 +1,260 @@
+//! The reference against cases worked out by hand, and the contributions' power to show a mistake.
+
+use oracle::{
+    Branch, Element, Operation, Operator, Order, contribution, edge_contribution, reference, reference_of,
+};
+use proptest::prelude::*;
+use units::{OpId, Rank};
+
+fn operation(name: &str, count: usize) -> Operation {
+    let (element, operator) = name.split_once(' ').expect("an element and an operator");
+    Operation {
+        element: element.parse().unwrap(),
+        operator: operator.parse().unwrap(),
+        count,
+    }
+}
+
+/// Folds one element per rank, in the order of ranks.
+fn fold(name: &str, inputs: &[&[u8]]) -> Vec<u8> {
+    let order = Order::flat(inputs.len() as u32);
+    reference_of(&operation(name, 1), &order, |rank| inputs[rank.index()].to_vec())
+}
+
+fn fold_f64(operator: &str, inputs: &[f64]) -> f64 {
+    let bytes: Vec<[u8; 8]> = inputs.iter().map(|input| input.to_le_bytes()).collect();
+    let slices: Vec<&[u8]> = bytes.iter().map(|input| &input[..]).collect();
+    f64::from_le_bytes(fold(&format!("f64 {operator}"), &slices).try_into().unwrap())
+}
+
+#[test]
+fn integers_wrap_at_their_width() {
+    assert_eq!(fold("i8 sum", &[&[100], &[100], &[100]]), [44]);
+    assert_eq!(fold("u8 prod", &[&[200], &[200]]), [64]);
+    assert_eq!(fold("i16 min", &[&[0xff, 0xff], &[1, 0]]), [0xff, 0xff]);
+    assert_eq!(fold("u16 min", &[&[0xff, 0xff], &[1, 0]]), [1, 0]);
+    let result = fold("u64 prod", &[&u64::MAX.to_le_bytes(), &u64::MAX.to_le_bytes()]);
+    assert_eq!(result, 1_u64.to_le_bytes());
+    assert_eq!(
+        fold("i64 xor", &[&(-1_i64).to_le_bytes(), &5_i64.to_le_bytes()]),
+        (-6_i64).to_le_bytes()
+    );
+    assert_eq!(fold("u8 and", &[&[0b1100], &[0b1010]]), [0b1000]);
+    assert_eq!(fold("u8 or", &[&[0b1100], &[0b1010]]), [0b1110]);
+}
+
+#[test]
+fn floats_are_folded_in_the_order_given() {
+    // 1e16 + 1 loses the 1; the tree decides whether that happens.
+    let inputs = [1e16, 1.0, -1e16];
+    assert_eq!(fold_f64("sum", &inputs), 0.0);
+    let tree = Order::from_tree(9, |place| match place {
+        9 => Branch::Node(vec![0, 2, 1]),
+        rank => Branch::Rank(Rank(rank)),
+    });
+    let result = reference_of(&operation("f64 sum", 1), &tree, |rank| {
+        inputs[rank.index()].to_le_bytes().to_vec()
+    });
+    assert_eq!(result, 1.0_f64.to_le_bytes());
+}
+
+#[test]
+fn nested_nodes_fold_before_they_are_folded() {
+    let inputs = [1.0_f64, 1e16, 1.0, -1e16];
+    let bytes = |rank: Rank| inputs[rank.index()].to_le_bytes().to_vec();
+    let pair = |a, b| Order::node([Order::rank(Rank(a)), Order::rank(Rank(b))]);
+    let sum = operation("f64 sum", 1);
+    assert_eq!(
+        reference_of(&sum, &Order::node([pair(0, 2), pair(1, 3)]), bytes),
+        2.0_f64.to_le_bytes()
+    );
+    assert_eq!(
+        reference_of(&sum, &Order::node([pair(0, 1), pair(2, 3)]), bytes),
+        0.0_f64.to_le_bytes()
+    );
+    let with_empty = Order::node([Order::node([]), Order::node([pair(0, 2)])]);
+    assert_eq!(reference_of(&sum, &with_empty, bytes), 2.0_f64.to_le_bytes());
+}
+
+#[test]
+fn nan_is_canonical_and_zeros_have_an_order() {
+    let nan = f64::from_bits(0xfff0_0000_0000_0001);
+    for operator in ["sum", "prod", "min", "max"] {
+        assert_eq!(fold_f64(operator, &[1.0, nan]).to_bits(), 0x7ff8_0000_0000_0000);
+    }
+    assert_eq!(
+        fold_f64("sum", &[f64::INFINITY, f64::NEG_INFINITY]).to_bits(),
+        0x7ff8_0000_0000_0000
+    );
+    assert_eq!(fold_f64("min", &[0.0, -0.0]).to_bits(), 1 << 63);
+    assert_eq!(fold_f64("max", &[-0.0, 0.0]).to_bits(), 0);
+    assert_eq!(
+        fold("f32 max", &[&[1, 0, 0x80, 0xff], &[0; 4]]),
+        0x7fc0_0000_u32.to_le_bytes()
+    );
+}
+
+#[test]
+fn small_floats_round_at_every_step() {
+    let (large, one) = (0x6800_u16.to_le_bytes(), 0x3c00_u16.to_le_bytes());
+    assert_eq!(fold("f16 sum", &[&large, &one, &one]), large);
+    let (large, one) = (0x4380_u16.to_le_bytes(), 0x3f80_u16.to_le_bytes());
+    assert_eq!(fold("bf16 sum", &[&large, &one, &one]), large);
+    assert_eq!(
+        fold("f32 sum", &[&16_777_216_f32.to_le_bytes(), &1_f32.to_le_bytes()]),
+        16_777_216_f32.to_le_bytes()
+    );
+}
+
+#[test]
+fn of_equal_values_the_smaller_index_wins() {
+    let pair = |value: i32, index: i32| [value.to_le_bytes(), index.to_le_bytes()].concat();
+    assert_eq!(
+        fold("i32 minloc", &[&pair(-3, 9), &pair(-3, 4), &pair(5, 0)]),
+        pair(-3, 4)
+    );
+    assert_eq!(
+        fold("i32 maxloc", &[&pair(-3, 9), &pair(5, 7), &pair(5, 8)]),
+        pair(5, 7)
+    );
+    let nan = [f32::NAN.to_le_bytes(), 6_i32.to_le_bytes()].concat();
+    let zero = [0_f32.to_le_bytes(), 1_i32.to_le_bytes()].concat();
+    assert_eq!(fold("f32 minloc", &[&zero, &nan]), nan);
+    assert_eq!(
+        fold("u8 minloc", &[&[7, 1, 2, 3, 4, 0, 0, 0], &[9; 8]]),
+        [7, 0, 0, 0, 4, 0, 0, 0]
+    );
+}
+
+#[test]
+#[should_panic(expected = "has no meaning")]
+fn bits_of_floats_are_the_callers_mistake() {
+    reference(1, OpId(0), &operation("f64 and", 1), &Order::flat(2));
+}
+
+#[test]
+fn contributions_depend_on_every_argument_and_on_nothing_else() {
+    let base = operation("f64 sum", 4);
+    let first = contribution(1, Rank(2), OpId(3), &base);
+    assert_eq!(first, contribution(1, Rank(2), OpId(3), &base));
+    assert_eq!(first.len(), base.bytes());
+    assert_ne!(first, contribution(2, Rank(2), OpId(3), &base));
+    assert_ne!(first, contribution(1, Rank(3), OpId(3), &base));
+    assert_ne!(first, contribution(1, Rank(2), OpId(4), &base));
+    assert_ne!(first, contribution(1, Rank(3), OpId(2), &base));
+}
+
+#[test]
+fn pairs_tie_often_and_never_share_an_index() {
+    let pairs = operation("i32 maxloc", 1);
+    let inputs: Vec<Vec<u8>> = (0..64)
+        .map(|rank| contribution(5, Rank(rank), OpId(0), &pairs))
+        .collect();
+    let distinct = |range: std::ops::Range<usize>| {
+        inputs
+            .iter()
+            .map(|pair| &pair[range.clone()])
+            .collect::<std::collections::BTreeSet<_>>()
+            .len()
+    };
+    assert!(distinct(0..4) <= 8);
+    assert_eq!(distinct(4..8), 64);
+}
+
+#[test]
+fn edge_contributions_have_nan_and_plain_ones_do_not() {
+    let halves = operation("f16 max", 400);
+    let is_nan = |bytes: &[u8]| bytes.chunks(2).any(|half| half == [0x00, 0x7e]);
+    assert!(is_nan(&edge_contribution(1, Rank(0), OpId(0), &halves)));
+    assert!(!is_nan(&contribution(1, Rank(0), OpId(0), &halves)));
+}
+
+/// Folds the ranks of a list, which may leave some out or name some twice.
+fn fold_ranks(seed: u64, operation: &Operation, ranks: &[u32]) -> Vec<u8> {
+    let order = Order::node(ranks.iter().map(|rank| Order::rank(Rank(*rank))));
+    reference(seed, OpId(0), operation, &order)
+}
+
+fn sensitive_operations() -> impl Strategy<Value = Operation> {
+    let of = |elements: Vec<Element>, operators: Vec<Operator>| {
+        (prop::sample::select(elements), prop::sample::select(operators)).prop_map(|(element, operator)| {
+            Operation {
+                element,
+                operator,
+                count: 1,
+            }
+        })
+    };
+    let elements = || Element::ALL.iter().copied();
+    let integers = elements().filter(|element| !element.is_float()).collect();
+    let wide_floats = elements()
+        .filter(|element| element.is_float() && element.bytes() >= 4)
+        .collect();
+    let bits = vec![Operator::Sum, Operator::Prod, Operator::Xor];
+    prop_oneof![of(integers, bits), of(wide_floats, vec![Operator::Sum])]
+}
+
+proptest! {
+    #[test]
+    fn losing_or_doubling_any_rank_changes_even_a_single_element(
+        seed: u64,
+        operation in sensitive_operations(),
+        ranks in 2_u32..300,
+        culprit: prop::sample::Index,
+    ) {
+        let culprit = culprit.index(ranks as usize);
+        let all: Vec<u32> = (0..ranks).collect();
+        let right = fold_ranks(seed, &operation, &all);
+        let mut lost = all.clone();
+        lost.remove(culprit);
+        prop_assert_ne!(&right, &fold_ranks(seed, &operation, &lost));
+        let mut doubled = all;
+        doubled.insert(culprit, culprit as u32);
+        prop_assert_ne!(&right, &fold_ranks(seed, &operation, &doubled));
+    }
+
+    #[test]
+    fn losing_any_rank_changes_a_packet_of_small_floats_or_of_products(
+        seed: u64,
+        name in prop::sample::select(vec!["f16 sum", "bf16 sum", "f16 prod", "bf16 prod", "f32 prod", "f64 prod"]),
+        ranks in 2_u32..300,
+        culprit: prop::sample::Index,
+    ) {
+        let operation = operation(name, 32);
+        let all: Vec<u32> = (0..ranks).collect();
+        let mut lost = all.clone();
+        lost.remove(culprit.index(ranks as usize));
+        prop_assert_ne!(fold_ranks(seed, &operation, &all), fold_ranks(seed, &operation, &lost));
+    }
+
+    #[test]
+    fn another_tree_changes_a_packet_of_float_sums(seed: u64, ranks in 16_u32..300, fan_out in 2_u32..8) {
+        for name in ["f32 sum", "f64 sum"] {
+            let operation = operation(name, 32);
+            let flat = reference(seed, OpId(0), &operation, &Order::flat(ranks));
+            let leaf = |first: u32| Order::node((first..ranks.min(first + fan_out)).map(|rank| Order::rank(Rank(rank))));
+            let tree = Order::node((0..ranks).step_by(fan_out as usize).map(leaf));
+            prop_assert_ne!(&flat, &reference(seed, OpId(0), &operation, &tree), "{}", name);
+            let backwards = Order::node((0..ranks).rev().map(|rank| Order::rank(Rank(rank))));
+            prop_assert_ne!(&flat, &reference(seed, OpId(0), &operation, &backwards), "{}", name);
+        }
+    }
+}
+
+#[test]
+fn ten_thousand_ranks_do_not_swallow_one() {
+    for name in ["f32 sum", "f64 sum"] {
+        let operation = operation(name, 1);
+        let all: Vec<u32> = (0..10_000).collect();
+        let right = fold_ranks(7, &operation, &all);
+        for culprit in [0, 17, 5_000, 9_999] {
+            let mut lost = all.clone();
+            lost.remove(culprit);
+            assert_ne!(
+                right,
+                fold_ranks(7, &operation, &lost),
+                "{name} without rank {culprit}"
+            );
+        }
+    }
+}

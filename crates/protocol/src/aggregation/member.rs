@@ -1,0 +1,277 @@
+//! A member: contributes to a group's operations and takes the results, from a host at the edge of the tree.
+//!
+//! In: operations to start; frames, multicasts, damage and time. Out: duties, among them [`Duty::Complete`] exactly
+//! once for each operation, or [`Duty::Failed`]. Rules: P-10 to P-26.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use units::{Epoch, GroupId, OpId, Psn, SegmentIndex, Span, Time};
+use wire::aggregation::{AggregationHeader, ElementCode, Kind, OperatorCode};
+
+use super::node::transmit;
+use super::{AbortCause, Damage, Duty, EdgeIndex, Message, Outbox, ResultProves, Upward};
+use crate::Payload;
+use crate::connection::{Connection, DamageOutcome, Frame, Policy};
+
+/// What a member must know to take part.
+#[derive(Clone, Debug)]
+pub struct MemberPlan {
+    /// The group.
+    pub group: GroupId,
+    /// Its incarnation.
+    pub epoch: Epoch,
+    /// The ways up: one, or one per lane of a split adapter. Edge `n` is the `n`-th of these.
+    pub parents: Vec<Upward>,
+    /// The numbers of the nodes at the other ends, for naming them.
+    pub peers: Vec<u32>,
+    /// What a result tells about the contribution sent up.
+    pub result_proves: ResultProves,
+    /// Operations that may be in flight at once.
+    pub window: u32,
+    /// A result that has not come after so long is asked for.
+    pub repair_after: Span,
+}
+
+/// Why an operation cannot be started now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StartError {
+    /// As many operations are in flight as the window allows: take a result first.
+    WindowFull,
+    /// Every way up is lost.
+    NoWayUp(AbortCause),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WindowFull => f.write_str("all operations of the window are in flight; wait for one to complete"),
+            Self::NoWayUp(cause) => write!(f, "no way up is left: {cause}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+#[derive(Debug)]
+struct Flight {
+    op: OpId,
+    header: AggregationHeader,
+    /// The number of the contribution, if there is only one way up.
+    sent: Option<Psn>,
+    ask_at: Time,
+    done: bool,
+}
+
+/// The machine of one member.
+#[derive(Debug)]
+pub struct Member {
+    plan: MemberPlan,
+    policy: Policy,
+    edges: Vec<Connection<Message>>,
+    lost: Option<AbortCause>,
+    /// Operations in flight, oldest first, without gaps.
+    flights: VecDeque<Flight>,
+    next: OpId,
+    wake_at: Time,
+    corrupt: u64,
+}
+
+impl Member {
+    /// A member that has not yet started anything.
+    pub fn new(policy: Policy, plan: MemberPlan) -> Self {
+        let window = plan.window.clamp(1, units::limits::MAX_WINDOW).next_power_of_two();
+        Self {
+            edges: plan.parents.iter().map(|_| Connection::new(policy)).collect(),
+            plan: MemberPlan { window, ..plan },
+            policy,
+            lost: None,
+            flights: VecDeque::new(),
+            next: OpId(0),
+            wake_at: Time::NEVER,
+            corrupt: 0,
+        }
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called; [`Time::NEVER`] if it need not be.
+    pub fn deadline(&self) -> Time {
+        self.wake_at
+    }
+
+    /// Messages whose end-to-end code did not fit.
+    pub fn corrupt(&self) -> u64 {
+        self.corrupt
+    }
+
+    /// Contributes to the next operation.
+    ///
+    /// # Errors
+    /// If the window is full or no way up is left; nothing has happened then.
+    pub fn start(
+        &mut self,
+        now: Time,
+        element: ElementCode,
+        operator: OperatorCode,
+        element_count: u16,
+        payload: Payload,
+        out: &mut Outbox,
+    ) -> Result<OpId, StartError> {
+        if self.flights.len() >= self.plan.window as usize {
+            return Err(StartError::WindowFull);
+        }
+        if let Some(cause) = self.lost {
+            return Err(StartError::NoWayUp(cause));
+        }
+        let op = self.next;
+        self.next = op.next();
+        let header = AggregationHeader {
+            kind: Kind::Contribution,
+            element,
+            operator,
+            flags: 0,
+            group: self.plan.group,
+            epoch: self.plan.epoch,
+            operation: op,
+            segment: SegmentIndex(0),
+            child: units::ChildIndex(0),
+            element_count,
+            detail: 0,
+        };
+        let message = Message::new(header, payload);
+        let mut sent = None;
+        for (edge, parent) in self.plan.parents.iter().enumerate() {
+            let message = message.addressed(Kind::Contribution, parent.child, parent.plane);
+            sent = self.edges[edge].send(now, message, &mut transmit(EdgeIndex(edge as u16), out));
+        }
+        let ask_at = now + self.plan.repair_after;
+        let sent = sent.filter(|_| self.edges.len() == 1 && self.plan.result_proves == ResultProves::Arrival);
+        self.flights.push_back(Flight { op, header, sent, ask_at, done: false });
+        self.note_deadline(ask_at);
+        Ok(op)
+    }
+
+    /// A sound frame came over an edge.
+    pub fn handle_frame(&mut self, now: Time, edge: EdgeIndex, frame: Frame<Message>, out: &mut Outbox) {
+        if let Frame::Data { message, .. } = &frame {
+            if !message.is_intact() {
+                self.corrupt += 1;
+                return self.handle_damage(now, edge, Damage::Here, out);
+            }
+        }
+        let connection = &mut self.edges[edge.index()];
+        let delivered = connection.handle_frame(now, frame, &mut transmit(edge, out));
+        if let Some(deadline) = connection.deadline() {
+            self.note_deadline(deadline);
+        }
+        // A parent that asks for our contribution (P-24) has its answer: the acknowledgement shows that we live, and
+        // the contribution is under way if there is one.
+        if let Some(message) = delivered.filter(|message| message.header.kind != Kind::Repair) {
+            self.result(now, &message, out);
+        }
+    }
+
+    /// A sound multicast came down over an edge.
+    pub fn handle_multicast(&mut self, now: Time, edge: EdgeIndex, message: &Message, out: &mut Outbox) {
+        if !message.is_intact() {
+            self.corrupt += 1;
+            return self.handle_damage(now, edge, Damage::Here, out);
+        }
+        if self.result(now, message, out) {
+            self.edges[edge.index()].expect_echoes(self.policy.copies - 1);
+        } else {
+            self.edges[edge.index()].note_echo();
+        }
+    }
+
+    /// A packet came over an edge and was beyond use.
+    pub fn handle_damage(&mut self, now: Time, edge: EdgeIndex, damage: Damage, out: &mut Outbox) {
+        if damage == Damage::Marked {
+            return; // P-22
+        }
+        if self.edges[edge.index()].handle_damage(&mut transmit(edge, out)) == DamageOutcome::Reported {
+            if let Some(flight) = self.flights.front() {
+                let header = flight.header;
+                self.ask(now, edge, header, out);
+            }
+        }
+    }
+
+    /// Repeats what is overdue, asks for results that are late, gives up when no way up is left.
+    pub fn handle_timeout(&mut self, now: Time, out: &mut Outbox) {
+        let mut alive = false;
+        for (index, connection) in self.edges.iter_mut().enumerate() {
+            let edge = EdgeIndex(index as u16);
+            match connection.handle_timeout(now, &mut transmit(edge, out)) {
+                Ok(()) => alive = true,
+                Err(_) => connection.abandon(),
+            }
+        }
+        if !alive {
+            return self.give_up(AbortCause::LostPeer(self.plan.peers[0]), out);
+        }
+        let late: Vec<AggregationHeader> =
+            self.flights.iter().filter(|flight| !flight.done && flight.ask_at <= now).map(|flight| flight.header).collect();
+        for header in late {
+            for edge in 0..self.edges.len() {
+                self.ask(now, EdgeIndex(edge as u16), header, out);
+            }
+        }
+        self.wake_at = Time::NEVER;
+        let edges = self.edges.iter().filter_map(Connection::deadline);
+        let flights = self.flights.iter().filter(|flight| !flight.done).map(|flight| flight.ask_at);
+        if let Some(deadline) = edges.chain(flights).min() {
+            self.note_deadline(deadline);
+        }
+    }
+
+    fn note_deadline(&mut self, deadline: Time) {
+        self.wake_at = self.wake_at.min(deadline);
+    }
+
+    /// Asks over one edge for the result of an operation (P-20).
+    fn ask(&mut self, now: Time, edge: EdgeIndex, header: AggregationHeader, out: &mut Outbox) {
+        let parent = self.plan.parents[edge.index()];
+        let request = Message::new(header, Payload::EMPTY).about(Kind::Repair, parent.child, parent.plane);
+        self.edges[edge.index()].send(now, request, &mut transmit(edge, out));
+        if let Some(deadline) = self.edges[edge.index()].deadline() {
+            self.note_deadline(deadline);
+        }
+        let again = now + self.plan.repair_after.times(2);
+        let flight = self.flights.iter_mut().find(|flight| flight.op == header.operation);
+        if let Some(flight) = flight {
+            flight.ask_at = again;
+        }
+    }
+
+    /// Takes a result; true if it was due.
+    fn result(&mut self, now: Time, message: &Message, out: &mut Outbox) -> bool {
+        let header = &message.header;
+        if (header.group, header.epoch) != (self.plan.group, self.plan.epoch) {
+            return false;
+        }
+        let op = header.operation;
+        let Some(flight) = self.flights.iter_mut().find(|flight| flight.op == op && !flight.done) else {
+            return false; // P-18: known already, or never asked for.
+        };
+        flight.done = true;
+        if let Some(psn) = flight.sent.take() {
+            self.edges[0].confirm(now, psn, &mut transmit(EdgeIndex(0), out));
+        }
+        out.push(match header.kind {
+            Kind::Abort => Duty::Failed { op, cause: AbortCause::from_code(header.detail) },
+            _ => Duty::Complete { op, result: message.payload.clone() },
+        });
+        while self.flights.front().is_some_and(|flight| flight.done) {
+            self.flights.pop_front();
+        }
+        true
+    }
+
+    fn give_up(&mut self, cause: AbortCause, out: &mut Outbox) {
+        self.lost = Some(cause);
+        self.wake_at = Time::NEVER;
+        for flight in self.flights.drain(..).filter(|flight| !flight.done) {
+            out.push(Duty::Failed { op: flight.op, cause });
+        }
+    }
+}

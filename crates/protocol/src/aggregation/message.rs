@@ -1,0 +1,59 @@
+//! An aggregation message: a header that names it, a payload, and the end-to-end code over both.
+
+use units::{ChildIndex, OpId};
+use wire::aggregation::{AggregationHeader, Kind};
+
+use super::{AbortCause, Plane};
+use crate::Payload;
+
+/// One message, with the code that its maker put on it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Message {
+    /// What it is and whose.
+    pub header: AggregationHeader,
+    /// The elements.
+    pub payload: Payload,
+    /// CRC-32C over header and payload, from the maker's memory; zero where the payload is absent.
+    pub seal: u32,
+}
+
+impl Message {
+    /// Makes a message and seals it.
+    pub fn new(header: AggregationHeader, payload: Payload) -> Self {
+        let seal = payload.bytes().map_or(0, |bytes| header.seal(bytes));
+        Self { header, payload, seal }
+    }
+
+    /// True if nothing has changed since it was sealed (P-12).
+    pub fn is_intact(&self) -> bool {
+        self.payload.bytes().is_none_or(|bytes| self.header.seal(bytes) == self.seal)
+    }
+
+    /// The same contents under another heading, sealed anew.
+    pub(super) fn addressed(&self, kind: Kind, child: ChildIndex, plane: Plane) -> Self {
+        let header = AggregationHeader { kind, child, flags: plane.0, ..self.header };
+        Self::new(header, self.payload.clone())
+    }
+
+    /// A message without payload about the same operation.
+    pub(super) fn about(&self, kind: Kind, child: ChildIndex, plane: Plane) -> Self {
+        let header = AggregationHeader { kind, child, flags: plane.0, element_count: 0, detail: 0, ..self.header };
+        Self { header, payload: Payload::EMPTY, seal: 0 }
+    }
+
+    /// The abort that stands in for this message's contribution or result.
+    pub(super) fn aborted(&self, cause: AbortCause) -> Self {
+        let header = AggregationHeader { kind: Kind::Abort, element_count: 0, detail: cause.code(), ..self.header };
+        Self { header, payload: Payload::EMPTY, seal: 0 }
+    }
+
+    /// The operation that it is about.
+    pub fn op(&self) -> OpId {
+        self.header.operation
+    }
+
+    /// The plane of the tree for which it is meant.
+    pub fn plane(&self) -> Plane {
+        Plane(self.header.flags)
+    }
+}

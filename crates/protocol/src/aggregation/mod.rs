@@ -1,0 +1,24 @@
+//! Aggregation: members contribute, nodes fold, roots distribute.
+//!
+//! In: frames over edges, multicasts, reports of damage, time. Out: duties in an [`Outbox`]. A [`Member`] sits in a
+//! host, a [`Node`] in a switch (or a server); a node has a [`SeatPlan`] for every group and plane it serves.
+//! Rules: docs/protocol.md P-10 to P-26; claims SE-1, SE-7, SE-9, SH-1 to SH-3.
+
+mod abort;
+mod member;
+mod message;
+mod node;
+mod outbox;
+mod seat;
+mod slot;
+#[cfg(test)]
+mod tests;
+
+pub use abort::AbortCause;
+pub use member::{Member, MemberPlan, StartError};
+pub use message::Message;
+pub use node::{Node, NodeCounters};
+pub use outbox::{Damage, Duty, EdgeIndex, Outbox};
+pub use seat::{Plane, ResultProves, SeatPlan, Upward};
+#[cfg(feature = "sabotage")]
+pub use slot::Sabotage;

@@ -1,0 +1,407 @@
+//! An aggregation node: folds its children's contributions, passes the fold to its parents, the result to those below.
+//!
+//! In: frames, multicasts and damage, each with the edge it came over. Out: duties. Rules: P-10 to P-26.
+
+use units::{GroupId, OpId, Time};
+use wire::aggregation::{AggregationHeader, ElementCode, Kind, OperatorCode};
+
+use super::seat::Seat;
+use super::slot::Outcome;
+use super::{AbortCause, Damage, Duty, EdgeIndex, Message, Outbox, Plane, ResultProves, SeatPlan};
+use crate::connection::{Connection, DamageOutcome, Frame, Outgoing, Policy};
+
+/// What a node dropped, by cause. Dropping costs no memory.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct NodeCounters {
+    /// The end-to-end code did not fit.
+    pub corrupt: u64,
+    /// No seat for that group, plane or epoch.
+    pub foreign: u64,
+    /// A child index that may not speak over that edge.
+    pub impostor: u64,
+    /// Not an operation that can be in flight.
+    pub out_of_window: u64,
+    /// Contributions that were there already.
+    pub duplicate: u64,
+    /// Results that were known already.
+    pub known_result: u64,
+}
+
+#[derive(Debug)]
+struct Edge {
+    connection: Connection<Message>,
+    /// The neighbour's number among the fabric's nodes, for naming it.
+    peer: u32,
+    lost: bool,
+}
+
+/// The machine of one aggregation node.
+#[derive(Debug)]
+pub struct Node {
+    policy: Policy,
+    edges: Vec<Edge>,
+    seats: Vec<Seat>,
+    wake_at: Time,
+    counters: NodeCounters,
+    #[cfg(feature = "sabotage")]
+    sabotage: Option<super::Sabotage>,
+}
+
+/// How a result reached this node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Came {
+    /// To everyone below as well.
+    ByMulticast,
+    /// To this node alone: those below still need it.
+    OverEdge,
+}
+
+impl Node {
+    /// A node with one edge to each of these neighbours.
+    pub fn new(policy: Policy, peers: &[u32]) -> Self {
+        let edges = peers.iter().map(|peer| Edge { connection: Connection::new(policy), peer: *peer, lost: false });
+        Self {
+            policy,
+            edges: edges.collect(),
+            seats: Vec::new(),
+            wake_at: Time::NEVER,
+            counters: NodeCounters::default(),
+            #[cfg(feature = "sabotage")]
+            sabotage: None,
+        }
+    }
+
+    /// Takes a seat in a group's tree.
+    pub fn take_seat(&mut self, plan: SeatPlan) {
+        self.seats.push(Seat::new(plan));
+    }
+
+    /// Breaks the machine on purpose.
+    #[cfg(feature = "sabotage")]
+    pub fn set_sabotage(&mut self, sabotage: super::Sabotage) {
+        self.sabotage = Some(sabotage);
+    }
+
+    /// What was dropped so far.
+    pub fn counters(&self) -> &NodeCounters {
+        &self.counters
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called; [`Time::NEVER`] if it need not be.
+    pub fn deadline(&self) -> Time {
+        self.wake_at
+    }
+
+    /// A sound frame came over an edge.
+    pub fn handle_frame(&mut self, now: Time, edge: EdgeIndex, frame: Frame<Message>, out: &mut Outbox) {
+        if let Frame::Data { message, .. } = &frame {
+            // P-12: looked at before it is numbered as received, so that a spoiled one is sent again.
+            if !message.is_intact() {
+                self.counters.corrupt += 1;
+                return self.handle_damage(now, edge, Damage::Here, out);
+            }
+        }
+        let connection = &mut self.edges[edge.index()].connection;
+        let delivered = connection.handle_frame(now, frame, &mut transmit(edge, out));
+        self.note_deadline(edge);
+        let Some(message) = delivered else { return };
+        let Some(seat) = self.seat_of(&message) else {
+            self.counters.foreign += 1;
+            return;
+        };
+        let from_parent = self.seats[seat].is_parent(edge);
+        match message.header.kind {
+            Kind::Contribution => self.contribution(now, seat, edge, message, out),
+            Kind::Abort if !from_parent => self.contribution(now, seat, edge, message, out),
+            Kind::Result | Kind::Abort => {
+                self.result(now, seat, message, Came::OverEdge, out);
+            }
+            Kind::Repair if from_parent => self.nudge(now, seat, message.op(), out),
+            Kind::Repair => self.repair(now, seat, edge, &message, out),
+        }
+    }
+
+    /// A contribution of a child reached this node by another way than its connection. Being named, it is folded once
+    /// whichever way comes first.
+    pub fn handle_shared(&mut self, now: Time, edge: EdgeIndex, message: Message, out: &mut Outbox) {
+        if let Some(seat) = self.seat_of(&message) {
+            self.contribution(now, seat, edge, message, out);
+        }
+    }
+
+    /// A sound multicast came down over a parent's edge.
+    pub fn handle_multicast(&mut self, now: Time, edge: EdgeIndex, message: Message, out: &mut Outbox) {
+        if !message.is_intact() {
+            self.counters.corrupt += 1;
+            return self.handle_damage(now, edge, Damage::Here, out);
+        }
+        // The plane of a result is that of its root; every seat of the group on this node may want it.
+        let mut fresh = false;
+        for seat in 0..self.seats.len() {
+            if self.serves_group(seat, message.header.group, &message) {
+                fresh |= self.result(now, seat, message.clone(), Came::ByMulticast, out);
+            }
+        }
+        let connection = &mut self.edges[edge.index()].connection;
+        if fresh {
+            connection.expect_echoes(self.policy.copies - 1);
+        } else {
+            connection.note_echo();
+        }
+    }
+
+    /// A packet came over an edge and was beyond use.
+    pub fn handle_damage(&mut self, now: Time, edge: EdgeIndex, damage: Damage, out: &mut Outbox) {
+        if damage == Damage::Marked {
+            return; // P-22: whoever marked it has it repaired.
+        }
+        let connection = &mut self.edges[edge.index()].connection;
+        if connection.handle_damage(&mut transmit(edge, out)) == DamageOutcome::Reported {
+            self.ask_for_oldest(now, edge, out);
+        }
+    }
+
+    /// Repeats what is overdue and gives up on those who never answer.
+    pub fn handle_timeout(&mut self, now: Time, out: &mut Outbox) {
+        for seat in &mut self.seats {
+            seat.slots().for_each(|slot| slot.asked = false);
+        }
+        for index in 0..self.edges.len() {
+            let edge = EdgeIndex(index as u16);
+            let connection = &mut self.edges[index].connection;
+            if connection.handle_timeout(now, &mut transmit(edge, out)).is_err() {
+                self.lose(now, edge, out);
+            }
+        }
+        let deadlines = self.edges.iter().filter_map(|edge| edge.connection.deadline());
+        self.wake_at = deadlines.min().unwrap_or(Time::NEVER);
+    }
+
+    fn note_deadline(&mut self, edge: EdgeIndex) {
+        if let Some(deadline) = self.edges[edge.index()].connection.deadline() {
+            self.wake_at = self.wake_at.min(deadline);
+        }
+    }
+
+    fn seat_of(&self, message: &Message) -> Option<usize> {
+        self.seats.iter().position(|seat| seat.serves(message) && seat.plan.epoch == message.header.epoch)
+    }
+
+    fn serves_group(&self, seat: usize, group: GroupId, message: &Message) -> bool {
+        let plan = &self.seats[seat].plan;
+        plan.group == group && plan.epoch == message.header.epoch
+    }
+
+    fn contribution(&mut self, now: Time, seat: usize, edge: EdgeIndex, message: Message, out: &mut Outbox) {
+        let (op, child) = (message.op(), message.header.child);
+        let place = &mut self.seats[seat];
+        if !place.may_speak(child, edge) {
+            self.counters.impostor += 1;
+            return;
+        }
+        let (children, window, childless) = (place.plan.children.len(), place.plan.window, place.childless);
+        let slot = place.slot(op);
+        match slot.contribute(message, child, children, window) {
+            Outcome::Keep => {
+                // P-25: with a child lost for good, waiting for the others is no use.
+                if let Some(abort) = childless.and_then(|cause| slot.abort(cause)) {
+                    self.pass_on(now, seat, abort, out);
+                }
+            }
+            Outcome::Fold => {
+                #[cfg(feature = "sabotage")]
+                if let Some(sabotage) = self.sabotage {
+                    slot.sabotage(sabotage);
+                }
+                let folded = slot.fold();
+                self.pass_on(now, seat, folded, out);
+            }
+            Outcome::Duplicate => self.counters.duplicate += 1,
+            Outcome::OutOfWindow => self.counters.out_of_window += 1,
+        }
+    }
+
+    /// Sends a fold (or the abort in its place) to the parents; a root makes it the result.
+    fn pass_on(&mut self, now: Time, seat: usize, folded: Message, out: &mut Outbox) {
+        let plan = &self.seats[seat].plan;
+        if plan.parents.is_empty() {
+            out.push(Duty::Reduced { op: folded.op() });
+            return self.distribute(now, seat, folded, out);
+        }
+        if let Some(cause) = self.seats[seat].orphaned {
+            return self.distribute(now, seat, folded.aborted(cause), out);
+        }
+        let kind = if folded.header.kind == Kind::Abort { Kind::Abort } else { Kind::Contribution };
+        let provable = plan.result_proves == ResultProves::Arrival && plan.parents.len() == 1;
+        for parent in plan.parents.clone() {
+            let message = folded.addressed(kind, parent.child, parent.plane);
+            let psn = self.send(now, parent.edge, message, out);
+            if provable {
+                *self.seats[seat].sent(folded.op()) = psn;
+            }
+        }
+    }
+
+    fn send(&mut self, now: Time, edge: EdgeIndex, message: Message, out: &mut Outbox) -> Option<units::Psn> {
+        let place = &mut self.edges[edge.index()];
+        if place.lost {
+            return None;
+        }
+        let psn = place.connection.send(now, message, &mut transmit(edge, out));
+        self.note_deadline(edge);
+        psn
+    }
+
+    /// Makes a fold the operation's result and sends it to everyone below.
+    fn distribute(&mut self, now: Time, seat: usize, folded: Message, out: &mut Outbox) {
+        let kind = if folded.header.kind == Kind::Abort { Kind::Abort } else { Kind::Result };
+        let message = folded.addressed(kind, folded.header.child, folded.plane());
+        self.result(now, seat, message, Came::OverEdge, out);
+    }
+
+    /// A result is here; true if it was not known.
+    fn result(&mut self, now: Time, seat: usize, message: Message, came: Came, out: &mut Outbox) -> bool {
+        let op = message.op();
+        let place = &mut self.seats[seat];
+        let window = place.plan.window;
+        if !place.slot(op).finish(message.clone(), window) {
+            self.counters.known_result += 1;
+            if came == Came::OverEdge {
+                // Someone below asked for an operation that is past for us (P-21).
+                out.push(Duty::Multicast { message, copies: self.policy.copies });
+            }
+            return false;
+        }
+        let wanted_by = std::mem::take(&mut place.slot(op).wanted_by);
+        if let Some(psn) = place.sent(op).take() {
+            let parent = place.plan.parents[0].edge;
+            self.edges[parent.index()].connection.confirm(now, psn, &mut transmit(parent, out));
+        }
+        match came {
+            Came::OverEdge => out.push(Duty::Multicast { message, copies: self.policy.copies }),
+            Came::ByMulticast => {
+                for edge in wanted_by {
+                    self.send(now, edge, message.clone(), out);
+                }
+            }
+        }
+        true
+    }
+
+    /// A child misses a result: it gets it, or whoever may have it is asked (P-20, P-21).
+    fn repair(&mut self, now: Time, seat: usize, edge: EdgeIndex, request: &Message, out: &mut Outbox) {
+        let op = request.op();
+        let slot = self.seats[seat].slot(op);
+        if let Some(result) = slot.result_of(op) {
+            let result = result.clone();
+            self.send(now, edge, result, out);
+            return;
+        }
+        if slot.op() == op && !slot.wanted_by.contains(&edge) {
+            slot.wanted_by.push(edge);
+        }
+        if slot.op() == op && slot.awaiting().is_none() {
+            self.nudge(now, seat, op, out);
+        } else if !std::mem::replace(&mut slot.asked, true) {
+            self.ask_parents(now, seat, request, out);
+        }
+    }
+
+    fn ask_parents(&mut self, now: Time, seat: usize, about: &Message, out: &mut Outbox) {
+        for parent in self.seats[seat].plan.parents.clone() {
+            let request = about.about(Kind::Repair, parent.child, parent.plane);
+            self.send(now, parent.edge, request, out);
+        }
+    }
+
+    /// Asks the children whose contributions are missing whether they are still there (P-24).
+    fn nudge(&mut self, now: Time, seat: usize, op: OpId, out: &mut Outbox) {
+        let place = &mut self.seats[seat];
+        let (group, epoch, plane) = (place.plan.group, place.plan.epoch, place.plan.plane);
+        let slot = place.slot(op);
+        if slot.op() != op || std::mem::replace(&mut slot.asked, true) {
+            return;
+        }
+        let missing: Vec<_> = slot.missing().collect();
+        for child in missing {
+            for edge in self.seats[seat].plan.children[child.index()].clone() {
+                let message = request(group, epoch, plane, op, child);
+                self.send(now, edge, message, out);
+            }
+        }
+    }
+
+    /// All copies of something from a parent were beyond use: if a result is due, it may have been that.
+    fn ask_for_oldest(&mut self, now: Time, edge: EdgeIndex, out: &mut Outbox) {
+        for seat in 0..self.seats.len() {
+            let Some(parent) = self.seats[seat].plan.parents.iter().find(|parent| parent.edge == edge).copied() else {
+                continue;
+            };
+            let awaiting = self.seats[seat].slots().filter_map(|slot| slot.awaiting().map(|sample| (slot.op(), sample)));
+            let oldest = awaiting.min_by(|(a, _), (b, _)| a.steps_from(*b).cmp(&0));
+            let request = oldest.map(|(_, sample)| sample.about(Kind::Repair, parent.child, parent.plane));
+            if let Some(request) = request {
+                self.send(now, edge, request, out);
+            }
+        }
+    }
+
+    /// A neighbour is lost for good: what depends on it fails, with a cause that every member hears (P-25).
+    fn lose(&mut self, now: Time, edge: EdgeIndex, out: &mut Outbox) {
+        let place = &mut self.edges[edge.index()];
+        place.lost = true;
+        place.connection.abandon();
+        let cause = AbortCause::LostPeer(place.peer);
+        for seat in 0..self.seats.len() {
+            let plan = &self.seats[seat].plan;
+            let gone = |edge: &EdgeIndex| self.edges[edge.index()].lost;
+            let orphaned = !plan.parents.is_empty() && plan.parents.iter().all(|parent| gone(&parent.edge));
+            let childless = plan.children.iter().any(|edges| edges.contains(&edge) && edges.iter().all(gone));
+            if orphaned {
+                self.seats[seat].orphaned.get_or_insert(cause);
+            }
+            if childless {
+                self.seats[seat].childless.get_or_insert(cause);
+            }
+            if orphaned || childless {
+                self.abort_all(now, seat, cause, out);
+            }
+        }
+    }
+
+    fn abort_all(&mut self, now: Time, seat: usize, cause: AbortCause, out: &mut Outbox) {
+        let orphaned = self.seats[seat].orphaned.is_some();
+        // With parents left, what has gone up can still come down; only what is being collected cannot complete.
+        let slots = self.seats[seat].slots().filter(|slot| orphaned || slot.awaiting().is_none());
+        let aborts: Vec<Message> = slots.filter_map(|slot| slot.abort(cause)).collect();
+        for abort in aborts {
+            self.pass_on(now, seat, abort, out);
+        }
+    }
+}
+
+/// A request of a parent to a child: your contribution is missing.
+fn request(group: GroupId, epoch: units::Epoch, plane: Plane, op: OpId, child: units::ChildIndex) -> Message {
+    let header = AggregationHeader {
+        kind: Kind::Repair,
+        element: ElementCode(0),
+        operator: OperatorCode(0),
+        flags: plane.0,
+        group,
+        epoch,
+        operation: op,
+        segment: units::SegmentIndex(0),
+        child,
+        element_count: 0,
+        detail: 0,
+    };
+    Message::new(header, crate::Payload::EMPTY)
+}
+
+/// Puts what a connection sends into the outbox.
+pub(super) fn transmit(edge: EdgeIndex, out: &mut Outbox) -> impl FnMut(Outgoing<Message>) + '_ {
+    move |outgoing| {
+        let Outgoing { frame, copies, purpose } = outgoing;
+        out.push(Duty::Transmit { edge, frame, copies, purpose });
+    }
+}

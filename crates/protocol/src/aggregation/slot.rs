@@ -1,0 +1,258 @@
+//! A slot collects one operation's contributions from the children of a node, and keeps the result for those who
+//! missed it.
+//!
+//! In: contributions, in any order, perhaps twice. Out: one folded result, once. Rules: P-14 to P-20; claim SH-3.
+//!
+//! Slots form a ring: the slot of operation `n` is next used by operation `n + window`. A member starts that one only
+//! when it has the result of `n`, so when all children have contributed to it, nobody can ask for the old result any
+//! more. Until then the slot keeps it, if it has it, beside the new collection (P-19).
+
+use reduce::{ElementType, Kind, Operator};
+use units::{ChildIndex, OpId};
+use wire::aggregation::{AggregationHeader, Kind as MessageKind};
+
+use super::{AbortCause, EdgeIndex, Message};
+use crate::Payload;
+
+/// What the caller must do next. Every variant is a duty, never a hint.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    /// More children are missing.
+    Keep,
+    /// All are here: fold, then send on.
+    Fold,
+    /// The child repeated itself, or the operation is over.
+    Duplicate,
+    /// Not an operation that can be in flight now.
+    OutOfWindow,
+}
+
+/// What an operation is to a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Admission {
+    Current,
+    Past,
+    Foreign,
+}
+
+/// What the node knows of an operation.
+#[derive(Debug)]
+enum Stage {
+    /// Nobody has contributed yet.
+    Vacant,
+    Collecting(Collection),
+    /// Folded and sent up; the result has not come down.
+    Awaiting { sample: Message },
+    /// The result (or the abort that stands for it).
+    Done { result: Message },
+}
+
+#[derive(Debug)]
+struct Collection {
+    /// The first contribution: the others must agree with it.
+    sample: AggregationHeader,
+    operands: Vec<Option<Payload>>,
+    missing: u16,
+    abort: Option<AbortCause>,
+}
+
+#[derive(Debug)]
+pub(super) struct Slot {
+    op: OpId,
+    stage: Stage,
+    /// The result of the operation that used this slot before.
+    earlier: Option<Message>,
+    /// Children that asked for the result before it was here.
+    pub wanted_by: Vec<EdgeIndex>,
+    /// Someone further up or down has been asked, and not long ago.
+    pub asked: bool,
+}
+
+/// A deliberately broken slot, which the oracle must catch.
+#[cfg(feature = "sabotage")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sabotage {
+    /// Folds the last child's operand twice.
+    FoldTwice,
+    /// Takes the first child's silence for a zero: folds before all are here.
+    FoldEarly,
+    /// Folds in order of arrival would need state; this one folds from the last child to the first.
+    FoldBackwards,
+}
+
+impl Slot {
+    pub(super) fn new(op: OpId) -> Self {
+        Self { op, stage: Stage::Vacant, earlier: None, wanted_by: Vec::new(), asked: false }
+    }
+
+    /// Notes a contribution, or the abort that stands for one.
+    pub(super) fn contribute(
+        &mut self,
+        message: Message,
+        child: ChildIndex,
+        children: usize,
+        window: u32,
+    ) -> Outcome {
+        match self.admit(message.op(), window) {
+            Admission::Current => {}
+            Admission::Past => return Outcome::Duplicate,
+            Admission::Foreign => return Outcome::OutOfWindow,
+        }
+        if matches!(self.stage, Stage::Vacant) {
+            self.stage = Stage::Collecting(Collection::new(message.header, children));
+        }
+        let Stage::Collecting(collection) = &mut self.stage else { return Outcome::Duplicate };
+        collection.add(message, child)
+    }
+
+    /// Finds out what an operation is to this slot; the next one takes it over. That someone speaks of the next one
+    /// proves that this one is over, whether or not its result has come by here.
+    fn admit(&mut self, op: OpId, window: u32) -> Admission {
+        match op.steps_from(self.op) {
+            0 => Admission::Current,
+            steps if steps == window as i32 => {
+                self.earlier = match std::mem::replace(&mut self.stage, Stage::Vacant) {
+                    Stage::Done { result } => Some(result),
+                    _ => None,
+                };
+                self.op = op;
+                self.wanted_by.clear();
+                self.asked = false;
+                Admission::Current
+            }
+            steps if steps == -(window as i32) => Admission::Past,
+            _ => Admission::Foreign,
+        }
+    }
+
+    /// Folds all contributions in child order (P-16). The slot then awaits the result.
+    pub(super) fn fold(&mut self) -> Message {
+        let Stage::Collecting(collection) = std::mem::replace(&mut self.stage, Stage::Vacant) else {
+            unreachable!("the caller was told to fold")
+        };
+        self.earlier = None; // P-19: everyone who contributed has it.
+        let folded = collection.fold();
+        self.stage = Stage::Awaiting { sample: folded.clone() };
+        folded
+    }
+
+    /// Notes the result; false if it is known already or not of this slot.
+    pub(super) fn finish(&mut self, result: Message, window: u32) -> bool {
+        if self.admit(result.op(), window) != Admission::Current || matches!(self.stage, Stage::Done { .. }) {
+            return false;
+        }
+        self.stage = Stage::Done { result };
+        true
+    }
+
+    /// The result of an operation, if this slot still has it.
+    pub(super) fn result_of(&self, op: OpId) -> Option<&Message> {
+        match &self.stage {
+            Stage::Done { result } if op == self.op => Some(result),
+            _ => self.earlier.as_ref().filter(|earlier| earlier.op() == op),
+        }
+    }
+
+    pub(super) fn op(&self) -> OpId {
+        self.op
+    }
+
+    /// What was sent up, if the result has not come down.
+    pub(super) fn awaiting(&self) -> Option<&Message> {
+        match &self.stage {
+            Stage::Awaiting { sample } => Some(sample),
+            _ => None,
+        }
+    }
+
+    /// The children that have not contributed, while others have.
+    pub(super) fn missing(&self) -> impl Iterator<Item = ChildIndex> + '_ {
+        let operands = match &self.stage {
+            Stage::Collecting(collection) => collection.operands.as_slice(),
+            _ => &[],
+        };
+        let missing = operands.iter().enumerate().filter(|(_, operand)| operand.is_none());
+        missing.map(|(position, _)| ChildIndex::from_position(position))
+    }
+
+    /// Ends a collection for good: its result will be this abort.
+    pub(super) fn abort(&mut self, cause: AbortCause) -> Option<Message> {
+        let sample = match &self.stage {
+            Stage::Collecting(collection) => Message::new(collection.sample, Payload::EMPTY),
+            Stage::Awaiting { sample } => sample.clone(),
+            Stage::Vacant | Stage::Done { .. } => return None,
+        };
+        let abort = sample.aborted(cause);
+        self.stage = Stage::Awaiting { sample: abort.clone() };
+        Some(abort)
+    }
+}
+
+impl Collection {
+    fn new(sample: AggregationHeader, children: usize) -> Self {
+        Self { sample, operands: vec![None; children], missing: children as u16, abort: None }
+    }
+
+    fn add(&mut self, message: Message, child: ChildIndex) -> Outcome {
+        let place = &mut self.operands[child.index()];
+        if place.is_some() {
+            return Outcome::Duplicate; // P-15: known before any arithmetic, so never folded twice.
+        }
+        let header = &message.header;
+        if header.kind == MessageKind::Abort {
+            self.abort = self.abort.or(Some(AbortCause::from_code(header.detail)));
+        } else if !agree(header, &self.sample) && self.sample.kind != MessageKind::Abort {
+            self.abort = self.abort.or(Some(AbortCause::Mismatch));
+        } else if self.sample.kind == MessageKind::Abort {
+            self.sample = *header;
+        }
+        *place = Some(message.payload);
+        self.missing -= 1;
+        if self.missing == 0 { Outcome::Fold } else { Outcome::Keep }
+    }
+
+    fn fold(self) -> Message {
+        let sample = self.sample;
+        let folded = match self.abort {
+            Some(cause) => Err(cause),
+            None => fold_payloads(&sample, &self.operands),
+        };
+        match folded {
+            Ok(payload) => Message::new(sample, payload),
+            Err(cause) => Message::new(sample, Payload::EMPTY).aborted(cause),
+        }
+    }
+}
+
+fn agree(a: &AggregationHeader, b: &AggregationHeader) -> bool {
+    (a.element, a.operator, a.element_count, a.segment) == (b.element, b.operator, b.element_count, b.segment)
+}
+
+fn fold_payloads(sample: &AggregationHeader, operands: &[Option<Payload>]) -> Result<Payload, AbortCause> {
+    let present = || operands.iter().flatten();
+    if let Some(Payload::Absent { bytes }) = present().find(|payload| payload.bytes().is_none()) {
+        return Ok(Payload::Absent { bytes: *bytes });
+    }
+    let element = ElementType::from_code(sample.element.0).ok_or(AbortCause::Unfoldable)?;
+    let operator = Operator::from_code(sample.operator.0).ok_or(AbortCause::Unfoldable)?;
+    let kind = Kind::new(element, operator).map_err(|_| AbortCause::Unfoldable)?;
+    let folded = kind.fold_all(present().filter_map(Payload::bytes)).map_err(|_| AbortCause::Unfoldable)?;
+    Ok(folded.into())
+}
+
+#[cfg(feature = "sabotage")]
+impl Slot {
+    /// Spoils the operands as asked, just before they are folded.
+    pub(super) fn sabotage(&mut self, sabotage: Sabotage) {
+        let Stage::Collecting(collection) = &mut self.stage else { return };
+        match sabotage {
+            Sabotage::FoldTwice => {
+                let last = collection.operands.last().cloned().flatten();
+                collection.operands.push(last);
+            }
+            Sabotage::FoldEarly => collection.operands[0] = None,
+            Sabotage::FoldBackwards => collection.operands.reverse(),
+        }
+    }
+}

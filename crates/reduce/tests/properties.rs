@@ -1,0 +1,197 @@
+//! Every kind against a naive scalar fold, and the laws that make results independent of a tree.
+
+use proptest::prelude::*;
+use reduce::{ElementType, Kind, Operator};
+
+fn kinds() -> impl Iterator<Item = Kind> {
+    ElementType::ALL.into_iter().flat_map(|element| {
+        Operator::ALL
+            .into_iter()
+            .filter_map(move |operator| Kind::new(element, operator).ok())
+    })
+}
+
+fn folded(kind: Kind, left: &[u8], right: &[u8]) -> Vec<u8> {
+    kind.fold_all([left, right].into_iter())
+        .expect("whole operands of equal length")
+}
+
+/// Sums and products of floats depend on the order of folding; everything else does not.
+fn is_associative(kind: Kind) -> bool {
+    !(kind.element().is_float() && matches!(kind.operator(), Operator::Sum | Operator::Prod))
+}
+
+/// Bytes for 1 to 9 elements of 16 bytes: whole elements of any kind, and more than one vector's worth of
+/// lanes with a remainder. Half of the bytes are such that NaN, infinities and zeros are frequent.
+fn three_operands() -> impl Strategy<Value = [Vec<u8>; 3]> {
+    let byte = prop_oneof![
+        any::<u8>(),
+        prop::sample::select(vec![0x00, 0x80, 0x7f, 0xff, 0x7c, 0xf8, 0xf0])
+    ];
+    let pattern = prop::collection::vec(byte, 1..=4);
+    let element = (any::<[u8; 16]>(), pattern, any::<bool>()).prop_map(|(wild, pattern, repeat)| {
+        if repeat {
+            std::array::from_fn(|i| pattern[i % pattern.len()])
+        } else {
+            wild
+        }
+    });
+    prop::collection::vec([element.clone(), element.clone(), element], 1..=9)
+        .prop_map(|rows| std::array::from_fn(|k| rows.iter().flat_map(|row| row[k]).collect()))
+}
+
+proptest! {
+    #[test]
+    fn every_kind_commutes(operands in three_operands()) {
+        let [a, b, _] = &operands;
+        for kind in kinds() {
+            prop_assert_eq!(folded(kind, a, b), folded(kind, b, a), "{}", kind);
+        }
+    }
+
+    #[test]
+    fn all_but_float_sums_and_products_are_associative(operands in three_operands()) {
+        let [a, b, c] = &operands;
+        for kind in kinds().filter(|kind| is_associative(*kind)) {
+            let left = folded(kind, &folded(kind, a, b), c);
+            let right = folded(kind, a, &folded(kind, b, c));
+            prop_assert_eq!(left, right, "{}", kind);
+        }
+    }
+
+    #[test]
+    fn folding_all_is_folding_one_after_the_other(operands in three_operands()) {
+        let [a, b, c] = &operands;
+        for kind in kinds() {
+            let all = kind.fold_all(operands.iter().map(Vec::as_slice)).unwrap();
+            prop_assert_eq!(all, folded(kind, &folded(kind, a, b), c), "{}", kind);
+        }
+    }
+
+    #[test]
+    fn alignment_does_not_matter(operands in three_operands(), shift in 1_usize..8) {
+        let [a, b, _] = &operands;
+        let shifted: Vec<u8> = std::iter::repeat_n(0, shift).chain(b.iter().copied()).collect();
+        for kind in kinds() {
+            let mut place: Vec<u8> = std::iter::repeat_n(0xee, shift).chain(a.iter().copied()).collect();
+            kind.fold(&mut place[shift..], &shifted[shift..]).unwrap();
+            prop_assert_eq!(&place[shift..], folded(kind, a, b), "{}", kind);
+        }
+    }
+
+    #[test]
+    fn the_value_of_a_located_minimum_is_the_minimum(operands in three_operands()) {
+        let located = [(Operator::MinLoc, Operator::Min), (Operator::MaxLoc, Operator::Max)];
+        for (element, (with_index, without)) in ElementType::ALL.into_iter().flat_map(|e| located.map(|o| (e, o))) {
+            let pairs = Kind::new(element, with_index).unwrap();
+            let values = Kind::new(element, without).unwrap();
+            let [a, b, _] = &operands;
+            let values_of = |bytes: &[u8]| -> Vec<u8> {
+                bytes.chunks(pairs.element_size()).flat_map(|pair| pair[..element.size()].to_vec()).collect()
+            };
+            let from_pairs = values_of(&folded(pairs, a, b));
+            prop_assert_eq!(from_pairs, folded(values, &values_of(a), &values_of(b)), "{}", pairs);
+        }
+    }
+}
+
+/// One element at a time, with the rule for it written out beside the type.
+macro_rules! matches_scalar {
+    ($name:ident, $number:ty, $element:ident, $($operator:ident: $rule:expr),+ $(,)?) => {
+        proptest! {
+            #[test]
+            fn $name(pairs in prop::collection::vec(any::<($number, $number)>(), 1..40)) {
+                let bytes = |side: fn(&($number, $number)) -> $number| -> Vec<u8> {
+                    pairs.iter().flat_map(|pair| side(pair).to_le_bytes()).collect()
+                };
+                let (left, right) = (bytes(|pair| pair.0), bytes(|pair| pair.1));
+                $({
+                    let rule: fn($number, $number) -> $number = $rule;
+                    let kind = Kind::new(ElementType::$element, Operator::$operator).unwrap();
+                    let expected: Vec<u8> = pairs.iter().flat_map(|(a, b)| rule(*a, *b).to_le_bytes()).collect();
+                    prop_assert_eq!(folded(kind, &left, &right), expected, "{}", kind);
+                })+
+            }
+        }
+    };
+}
+
+macro_rules! integers_match_scalar {
+    ($($name:ident: $number:ident $element:ident),+) => {$(
+        matches_scalar!($name, $number, $element,
+            Sum: |a, b| (a as i128 + b as i128) as $number,
+            Prod: |a, b| (a as i128).wrapping_mul(b as i128) as $number,
+            Min: |a, b| if a < b { a } else { b },
+            Max: |a, b| if a > b { a } else { b },
+            And: |a, b| a & b,
+            Or: |a, b| a | b,
+            Xor: |a, b| a ^ b,
+        );
+    )+};
+}
+
+integers_match_scalar!(
+    i8_is_folded_as_scalars_are: i8 I8, u8_is_folded_as_scalars_are: u8 U8,
+    i16_is_folded_as_scalars_are: i16 I16, u16_is_folded_as_scalars_are: u16 U16,
+    i32_is_folded_as_scalars_are: i32 I32, u32_is_folded_as_scalars_are: u32 U32,
+    i64_is_folded_as_scalars_are: i64 I64, u64_is_folded_as_scalars_are: u64 U64
+);
+
+matches_scalar!(f32_is_folded_as_scalars_are, f32, F32,
+    Sum: |a, b| canonical_f32(a + b),
+    Prod: |a, b| canonical_f32(a * b),
+    Min: |a, b| if a.is_nan() || b.is_nan() { f32::NAN } else if a.total_cmp(&b).is_lt() { a } else { b },
+    Max: |a, b| if a.is_nan() || b.is_nan() { f32::NAN } else if a.total_cmp(&b).is_gt() { a } else { b },
+);
+
+matches_scalar!(f64_is_folded_as_scalars_are, f64, F64,
+    Sum: |a, b| canonical_f64(a + b),
+    Prod: |a, b| canonical_f64(a * b),
+    Min: |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else if a.total_cmp(&b).is_lt() { a } else { b },
+    Max: |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else if a.total_cmp(&b).is_gt() { a } else { b },
+);
+
+fn canonical_f32(number: f32) -> f32 {
+    if number.is_nan() {
+        f32::from_bits(0x7fc0_0000)
+    } else {
+        number
+    }
+}
+
+fn canonical_f64(number: f64) -> f64 {
+    if number.is_nan() {
+        f64::from_bits(0x7ff8_0000_0000_0000)
+    } else {
+        number
+    }
+}
+
+macro_rules! halves_match_the_half_crate {
+    ($name:ident, $number:ty, $element:ident) => {
+        proptest! {
+            #[test]
+            fn $name(pairs in prop::collection::vec(any::<(u16, u16)>(), 1..40)) {
+                let left: Vec<u8> = pairs.iter().flat_map(|pair| pair.0.to_le_bytes()).collect();
+                let right: Vec<u8> = pairs.iter().flat_map(|pair| pair.1.to_le_bytes()).collect();
+                let rules: [(Operator, fn(f32, f32) -> f32); 2] =
+                    [(Operator::Sum, |a, b| a + b), (Operator::Prod, |a, b| a * b)];
+                for (operator, rule) in rules {
+                    let kind = Kind::new(ElementType::$element, operator).unwrap();
+                    let expected: Vec<u8> = pairs
+                        .iter()
+                        .map(|(a, b)| rule(<$number>::from_bits(*a).to_f32(), <$number>::from_bits(*b).to_f32()))
+                        .flat_map(|result| match result.is_nan() {
+                            true => <$number>::NAN.to_le_bytes(),
+                            false => <$number>::from_f32(result).to_le_bytes(),
+                        })
+                        .collect();
+                    prop_assert_eq!(folded(kind, &left, &right), expected, "{}", kind);
+                }
+            }
+        }
+    };
+}
+
+halves_match_the_half_crate!(f16_is_computed_in_f32_and_rounded, half::f16, F16);
+halves_match_the_half_crate!(bf16_is_computed_in_f32_and_rounded, half::bf16, Bf16);

@@ -1,0 +1,124 @@
+//! What the machines put into a packet, and the bytes it would be.
+//!
+//! Packets travel as meaning, not as bytes: nobody looks at the bytes of a packet to which nothing happens. When
+//! something does, the frame is written out, hurt, and checked by the same code that a real receiver runs
+//! (`wire::local`), so that a check which does not detect would not detect here either.
+
+use protocol::Payload;
+use protocol::aggregation::Message;
+use protocol::connection::Frame;
+use units::{Lid, QpNumber};
+use wire::aggregation::AggregationHeader;
+use wire::local::{self, Frame as LinkFrame};
+use wire::{Aeth, Bth, CreditCode, Lrh, NakCause, Opcode, Packet, PacketHeaders, ServiceLevel, Syndrome, VirtualLane};
+
+/// A packet's contents.
+#[derive(Clone, Debug)]
+pub(crate) enum Body {
+    /// A frame of a connection between two neighbours in a tree.
+    Edge(Frame<Message>),
+    /// A result on its way down.
+    Multicast(Message),
+}
+
+/// Which part of a collective a packet belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// A contribution on its way up.
+    Reduce,
+    /// A result on its way down.
+    Broadcast,
+    /// An acknowledgement, a NAK, a request; or background traffic.
+    Control,
+}
+
+impl Body {
+    pub(crate) fn phase(&self) -> Phase {
+        use wire::aggregation::Kind;
+        match self {
+            Self::Multicast(_) => Phase::Broadcast,
+            Self::Edge(Frame::Data { message, .. }) => match message.header.kind {
+                Kind::Contribution => Phase::Reduce,
+                Kind::Result => Phase::Broadcast,
+                Kind::Repair | Kind::Abort => Phase::Control,
+            },
+            Self::Edge(_) => Phase::Control,
+        }
+    }
+
+    fn message(&self) -> Option<&Message> {
+        match self {
+            Self::Multicast(message) | Self::Edge(Frame::Data { message, .. }) => Some(message),
+            Self::Edge(_) => None,
+        }
+    }
+
+    /// Bytes of payload, which is all that counts when framing is left out (SE-11's 256 B).
+    pub(crate) fn payload_bytes(&self) -> u32 {
+        self.message().map_or(0, |message| message.payload.len())
+    }
+
+    /// Bytes on the wire with all headers and codes.
+    pub(crate) fn framed_bytes(&self) -> u32 {
+        let extended = match self {
+            Self::Edge(Frame::Ack { .. } | Frame::Nak { .. }) => return (local::OVERHEAD + Bth::SIZE + Aeth::SIZE) as u32,
+            Self::Edge(Frame::Data { .. }) => 0,
+            Self::Multicast(_) => wire::Deth::SIZE as u32,
+        };
+        let payload = self.payload_bytes().next_multiple_of(4) + AggregationHeader::SIZE as u32;
+        (local::OVERHEAD + Bth::SIZE) as u32 + extended + payload
+    }
+
+    /// The frame as it stands on the wire.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut message = Vec::new();
+        if let Some(Message { header, payload, .. }) = self.message() {
+            match payload {
+                Payload::Bytes(bytes) => header.append_to(bytes, &mut message),
+                Payload::Absent { bytes } => header.append_to(&vec![0; *bytes as usize], &mut message),
+            }
+        }
+        let number = |psn| (psn, QpNumber(1));
+        let (opcode, (psn, queue), syndrome) = match self {
+            Self::Edge(Frame::Data { psn, .. }) => (Opcode::SendOnly, number(*psn), None),
+            Self::Edge(Frame::Ack { psn }) => {
+                (Opcode::Acknowledge, number(*psn), Some(Syndrome::Ack { credits: CreditCode::UNLIMITED }))
+            }
+            Self::Edge(Frame::Nak { expected }) => {
+                (Opcode::Acknowledge, number(*expected), Some(Syndrome::Nak { cause: NakCause::PsnSequence }))
+            }
+            Self::Multicast(_) => (Opcode::DatagramSendOnly, (units::Psn::new(0), QpNumber(0xff_ffff)), None),
+        };
+        let mut headers = PacketHeaders::from(Bth::new(opcode, queue, psn));
+        headers.aeth = syndrome.map(|syndrome| Aeth { syndrome, message_sequence: 0 });
+        headers.deth = matches!(self, Self::Multicast(_))
+            .then_some(wire::Deth { key: wire::QueueKey(0), source: QpNumber(1) });
+        let lrh = Lrh::new(Lid(1), Lid(2), ServiceLevel(0), VirtualLane(0));
+        let mut bytes = Vec::new();
+        LinkFrame::new(lrh, None, Packet::new(headers, &message)).append_to(&mut bytes);
+        bytes
+    }
+
+    /// Reads the frame back after something got past every check: what the machine would be handed.
+    pub(crate) fn reread(&self, bytes: &[u8]) -> Option<Self> {
+        let frame = LinkFrame::parse(bytes).ok()?;
+        let reread = |old: &Message| {
+            let header = AggregationHeader::parse(frame.packet.payload).ok()?;
+            let (code, payload) = frame.packet.payload.get(AggregationHeader::SIZE - 4..)?.split_first_chunk()?;
+            let payload = match old.payload {
+                Payload::Bytes(_) => payload.to_vec().into(),
+                Payload::Absent { .. } => old.payload.clone(),
+            };
+            Some(Message { header, payload, seal: u32::from_be_bytes(*code) })
+        };
+        match self {
+            Self::Multicast(message) => Some(Self::Multicast(reread(message)?)),
+            Self::Edge(Frame::Data { wants_ack, message, .. }) => Some(Self::Edge(Frame::Data {
+                psn: frame.packet.headers.bth.psn,
+                wants_ack: *wants_ack,
+                message: reread(message)?,
+            })),
+            other => Some(other.clone()),
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! The driver: gives machines what arrives, and does what they ask.
+
+use std::rc::Rc;
+
+use protocol::Payload;
+use protocol::aggregation::{AbortCause, Damage, Duty, EdgeIndex, Message, Outbox};
+use protocol::connection::{Frame, Purpose};
+use topology::AggregationTree;
+use units::{OpId, Rank, Span, Time};
+use wire::aggregation::{ElementCode, Kind, OperatorCode};
+
+use super::parameters::{
+    CollectiveParameters, Contents, ControlPath, Framing, Pace, ReplicaSharing, ResendWidth,
+};
+use super::wiring::{End, PartyIndex, Wire, Wiring, wire_up};
+use super::{Timing, Witness};
+use crate::body::Body;
+use crate::network::{Arrival, ChannelId, Network, Packet, Parties, Target, Verdict, inspect_end_to_end};
+
+/// What an alarm is for, in its two highest bits.
+const TIMER: u32 = 0;
+const MAIL: u32 = 1 << 30;
+const NUMBER: u32 = MAIL - 1;
+
+/// Something that reaches a machine beside the links.
+struct Mail {
+    to: PartyIndex,
+    edge: EdgeIndex,
+    body: Rc<Body>,
+}
+
+/// The machines, and what the run needs to know of them.
+pub(super) struct Driver {
+    parameters: CollectiveParameters,
+    wiring: Wiring,
+    /// Which planted tree the multicasts follow.
+    multicast: u32,
+    /// When each machine's alarm is set; later ones are ignored.
+    alarms: Vec<Time>,
+    mail: Vec<Option<Mail>>,
+    free_mail: Vec<u32>,
+    in_mail: usize,
+    outbox: Outbox,
+    /// Nodes that share what reaches one of them (ideal sharing), for each node above level 1.
+    sharers: Vec<Vec<End>>,
+    levels: Vec<u8>,
+    round: Round,
+}
+
+/// The collective that is running.
+#[derive(Default)]
+struct Round {
+    op: OpId,
+    started: Time,
+    reduced: Option<Time>,
+    completed: u32,
+    failed: u32,
+    last: Time,
+    /// What members said during the last event, for the witness.
+    news: Vec<News>,
+}
+
+enum News {
+    Delivered(Rank, OpId, Payload),
+    Failed(Rank, OpId, AbortCause),
+}
+
+impl Driver {
+    pub(super) fn new(tree: &AggregationTree, network: &mut Network, parameters: CollectiveParameters) -> Self {
+        let mut wiring = wire_up(tree, network, &parameters);
+        let branches = std::mem::replace(&mut wiring.branches, crate::network::Branches::new(0, Vec::new()));
+        let multicast = network.plant(branches);
+        let parties = wiring.nodes.len() + wiring.members.len();
+        let sharers = match parameters.sharing {
+            ReplicaSharing::OwnPlane => Vec::new(),
+            ReplicaSharing::AboveLevelOne => sharers(tree, &wiring),
+        };
+        Self {
+            parameters,
+            wiring,
+            multicast,
+            alarms: vec![Time::NEVER; parties],
+            mail: Vec::new(),
+            free_mail: Vec::new(),
+            in_mail: 0,
+            outbox: Outbox::default(),
+            sharers,
+            levels: tree.nodes.iter().map(|node| node.level).collect(),
+            round: Round::default(),
+        }
+    }
+
+    pub(super) fn ranks(&self) -> u32 {
+        self.wiring.members.len() as u32
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        use protocol::aggregation::{Member, Node};
+        self.wiring.members.capacity() * size_of::<Member>() + self.wiring.nodes.capacity() * size_of::<Node>()
+    }
+
+    #[cfg(feature = "sabotage")]
+    pub(super) fn sabotage(&mut self, node: usize, sabotage: protocol::aggregation::Sabotage) {
+        self.wiring.nodes[node].set_sabotage(sabotage);
+    }
+
+    /// Runs one allreduce of all members.
+    pub(super) fn run_one(&mut self, network: &mut Network, witness: &mut dyn Witness) -> Timing {
+        let started = network.now();
+        let op = self.round.op;
+        self.round = Round { op: op.next(), started, ..Round::default() };
+        for rank in 0..self.ranks() {
+            self.start(network, Rank(rank), op, witness);
+        }
+        let ranks = self.ranks();
+        let mut settled = false;
+        while !settled {
+            network.run(self, |driver, network| {
+                !driver.round.news.is_empty() || driver.is_settled(network, ranks)
+            });
+            let quiet = self.round.news.is_empty();
+            for news in self.round.news.drain(..) {
+                match news {
+                    News::Delivered(rank, op, result) => witness.delivered(rank, op, &result),
+                    News::Failed(rank, op, cause) => witness.failed(rank, op, cause),
+                }
+            }
+            // With nothing left to happen, what has not completed never will: the witness misses it.
+            settled = self.is_settled(network, ranks) || quiet;
+        }
+        let round = &self.round;
+        Timing {
+            reduce: round.reduced.map(|at| at.since(round.started)),
+            complete: (round.completed == ranks).then(|| round.last.since(round.started)),
+        }
+    }
+
+    fn is_settled(&self, network: &Network, ranks: u32) -> bool {
+        let over = self.round.completed + self.round.failed >= ranks;
+        match self.parameters.pace {
+            Pace::BackToBack => over,
+            Pace::Drained => over && network.packets_in_flight() == 0 && self.in_mail == 0,
+        }
+    }
+
+    fn start(&mut self, network: &mut Network, rank: Rank, op: OpId, witness: &mut dyn Witness) {
+        let (element, operator, count, payload) = match self.parameters.contents {
+            Contents::SizeOnly { bytes } => (0, 0, 0, Payload::Absent { bytes }),
+            Contents::Real { kind, count } => {
+                let bytes = witness.contribution(rank, op);
+                (kind.element().code(), kind.operator().code(), count, bytes.into())
+            }
+        };
+        let mut outbox = std::mem::take(&mut self.outbox);
+        let member = &mut self.wiring.members[rank.index()];
+        let (element, operator) = (ElementCode(element), OperatorCode(operator));
+        if let Err(error) = member.start(network.now(), element, operator, count, payload, &mut outbox) {
+            let protocol::aggregation::StartError::NoWayUp(cause) = error else {
+                unreachable!("a collective starts when the last one is over")
+            };
+            self.round.failed += 1;
+            self.round.news.push(News::Failed(rank, op, cause));
+        }
+        let party = self.wiring.nodes.len() as u32 + rank.0;
+        self.carry_out(network, party, outbox);
+    }
+
+    /// Gives a machine a frame, a multicast or a report of damage, and does what it asks.
+    fn feed(&mut self, network: &mut Network, end: End, input: Input) {
+        let now = network.now();
+        let mut outbox = std::mem::take(&mut self.outbox);
+        let (party, edge) = (end.party as usize, end.edge);
+        match self.wiring.nodes.get_mut(party) {
+            Some(node) => match input {
+                Input::Frame(frame) => node.handle_frame(now, edge, frame, &mut outbox),
+                Input::Multicast(message) => node.handle_multicast(now, edge, message, &mut outbox),
+                Input::Damage(damage) => node.handle_damage(now, edge, damage, &mut outbox),
+                Input::Shared(message) => node.handle_shared(now, edge, message, &mut outbox),
+                Input::Timeout => node.handle_timeout(now, &mut outbox),
+            },
+            None => {
+                let member = &mut self.wiring.members[party - self.wiring.nodes.len()];
+                match input {
+                    Input::Frame(frame) => member.handle_frame(now, edge, frame, &mut outbox),
+                    Input::Multicast(message) => member.handle_multicast(now, edge, &message, &mut outbox),
+                    Input::Damage(damage) => member.handle_damage(now, edge, damage, &mut outbox),
+                    Input::Shared(_) => unreachable!("only nodes share"),
+                    Input::Timeout => member.handle_timeout(now, &mut outbox),
+                }
+            }
+        }
+        self.carry_out(network, end.party, outbox);
+    }
+
+    /// Does all duties of a machine, then looks at its alarm.
+    fn carry_out(&mut self, network: &mut Network, party: PartyIndex, mut outbox: Outbox) {
+        for duty in outbox.drain() {
+            match duty {
+                Duty::Transmit { edge, frame, copies, purpose } => {
+                    self.transmit(network, party, edge, frame, copies, purpose);
+                }
+                Duty::Multicast { message, copies } => self.multicast(network, party, message, copies),
+                Duty::Reduced { .. } => {
+                    let at = network.now() + network.parameters().switch_delay;
+                    self.round.reduced.get_or_insert(at);
+                }
+                Duty::Complete { op, result } => {
+                    let at = network.now() + network.parameters().adapter_delay;
+                    self.round.completed += 1;
+                    self.round.last = self.round.last.max(at);
+                    self.round.news.push(News::Delivered(self.rank(party), op, result));
+                }
+                Duty::Failed { op, cause } => {
+                    self.round.failed += 1;
+                    self.round.news.push(News::Failed(self.rank(party), op, cause));
+                }
+            }
+        }
+        self.outbox = outbox;
+        self.watch(network, party);
+    }
+
+    fn rank(&self, party: PartyIndex) -> Rank {
+        Rank(party - self.wiring.nodes.len() as u32)
+    }
+
+    /// Sets a machine's alarm if it wants one earlier than it has.
+    fn watch(&mut self, network: &mut Network, party: PartyIndex) {
+        let index = party as usize;
+        let deadline = match self.wiring.nodes.get(index) {
+            Some(node) => node.deadline(),
+            None => self.wiring.members[index - self.wiring.nodes.len()].deadline(),
+        };
+        if deadline < self.alarms[index] {
+            self.alarms[index] = deadline;
+            network.set_alarm(deadline.max(network.now()), TIMER | party);
+        }
+    }
+
+    fn delay_of(&self, network: &Network, party: PartyIndex) -> Span {
+        let parameters = network.parameters();
+        if (party as usize) < self.wiring.nodes.len() { parameters.switch_delay } else { parameters.adapter_delay }
+    }
+
+    fn transmit(
+        &mut self,
+        network: &mut Network,
+        party: PartyIndex,
+        edge: EdgeIndex,
+        frame: Frame<Message>,
+        copies: u8,
+        purpose: Purpose,
+    ) {
+        let body = Rc::new(Body::Edge(frame));
+        let ready = network.now() + self.delay_of(network, party);
+        let channel = match self.wiring.wire(party, edge) {
+            Wire::Channel(channel) => channel,
+            Wire::Inside { party, edge } => return self.post(network, ready, party, edge, body),
+        };
+        if let (ControlPath::Fixed { turnaround }, Purpose::Control) = (self.parameters.control, purpose) {
+            let end = self.wiring.end(channel).expect("both ends of a tree edge are known");
+            // What the other end takes to send is part of the turn-round.
+            let on_the_way = turnaround - self.delay_of(network, end.party);
+            return self.post(network, network.now() + on_the_way, end.party, end.edge, body);
+        }
+        let mut bytes = self.size(&body);
+        if purpose == Purpose::Repeat && self.parameters.resend_width == ResendWidth::Port && self.rank_of(party).is_some() {
+            bytes = bytes.div_ceil(u32::from(self.parameters.spatial_copies()));
+        }
+        let to = network.destination(channel);
+        for _ in 0..copies {
+            network.inject(channel, Packet::new(Target::Node, to.0, bytes, ready, Some(body.clone())));
+        }
+    }
+
+    fn rank_of(&self, party: PartyIndex) -> Option<Rank> {
+        (party as usize >= self.wiring.nodes.len()).then(|| self.rank(party))
+    }
+
+    fn size(&self, body: &Body) -> u32 {
+        match self.parameters.framing {
+            Framing::Full => body.framed_bytes(),
+            Framing::PayloadOnly => body.payload_bytes(),
+        }
+    }
+
+    /// Starts a multicast at a node: to all below it, cable by cable.
+    fn multicast(&mut self, network: &mut Network, party: PartyIndex, message: Message, copies: u8) {
+        let ready = network.now() + network.parameters().switch_delay;
+        let plane = message.plane();
+        let body = Rc::new(Body::Multicast(message));
+        let bytes = self.size(&body);
+        let wires: Vec<Wire> = self.wiring.down(party, plane).collect();
+        for _ in 0..copies {
+            for wire in &wires {
+                match *wire {
+                    Wire::Channel(channel) => network.inject(
+                        channel,
+                        Packet::new(Target::Tree, self.multicast, bytes, ready, Some(body.clone())),
+                    ),
+                    Wire::Inside { party, edge } => self.post(network, ready, party, edge, body.clone()),
+                }
+            }
+        }
+    }
+
+    /// Something will reach a machine beside the links.
+    fn post(&mut self, network: &mut Network, at: Time, to: PartyIndex, edge: EdgeIndex, body: Rc<Body>) {
+        let mail = Some(Mail { to, edge, body });
+        let number = match self.free_mail.pop() {
+            Some(number) => {
+                self.mail[number as usize] = mail;
+                number
+            }
+            None => {
+                self.mail.push(mail);
+                self.mail.len() as u32 - 1
+            }
+        };
+        self.in_mail += 1;
+        network.set_alarm(at, MAIL | number);
+    }
+
+    /// Hands a sound body to a machine, and to those that share what it gets.
+    fn hand_in(&mut self, network: &mut Network, end: End, body: &Body) {
+        match body {
+            Body::Edge(frame) => {
+                self.feed(network, end, Input::Frame(frame.clone()));
+                if !self.sharers.is_empty() {
+                    self.share(network, end, frame);
+                }
+            }
+            Body::Multicast(message) => {
+                self.feed(network, end, Input::Multicast(message.clone()));
+                for mate in self.wiring.housemates.get(end.party as usize).cloned().unwrap_or_default() {
+                    self.feed(network, End { party: mate, edge: EdgeIndex(0) }, Input::Multicast(message.clone()));
+                }
+            }
+        }
+    }
+
+    /// Ideal sharing: a contribution that reached one replica above level 1 reaches the others at once.
+    fn share(&mut self, network: &mut Network, end: End, frame: &Frame<Message>) {
+        let Frame::Data { message, .. } = frame else { return };
+        let above = self.levels.get(end.party as usize).is_some_and(|level| *level > 1);
+        if !above || message.header.kind != Kind::Contribution {
+            return;
+        }
+        let key = usize::from(message.header.child.0);
+        let others: Vec<End> = self.sharers[end.party as usize].iter().copied().filter(|other| usize::from(other.edge.0) == key).collect();
+        for other in others {
+            self.feed(network, other, Input::Shared(message.clone()));
+        }
+    }
+}
+
+enum Input {
+    Frame(Frame<Message>),
+    Multicast(Message),
+    Damage(Damage),
+    Shared(Message),
+    Timeout,
+}
+
+/// For each node above level 1, the replicas of its place: nodes of the same level over the same hosts. Nodes above
+/// level 1 have one edge per child, so an edge's number is its child's.
+fn sharers(tree: &AggregationTree, wiring: &Wiring) -> Vec<Vec<End>> {
+    let mut first_host: Vec<u32> = Vec::with_capacity(tree.nodes.len());
+    for node in &tree.nodes {
+        let least = node.children.iter().map(|child| match child.who {
+            topology::ChildNode::Host(host) => host.0,
+            topology::ChildNode::Node(below) => first_host[below.index()],
+        });
+        first_host.push(least.min().unwrap_or(u32::MAX));
+    }
+    let place = |index: usize| (tree.nodes[index].level, first_host[index]);
+    let mut by_place: std::collections::BTreeMap<(u8, u32), Vec<usize>> = std::collections::BTreeMap::new();
+    for index in 0..wiring.nodes.len() {
+        by_place.entry(place(index)).or_default().push(index);
+    }
+    let ends = |index: usize| -> Vec<End> {
+        let replicas = by_place[&place(index)].iter().filter(|other| **other != index);
+        let edges = 0..tree.nodes[index].children.len() as u16;
+        replicas.flat_map(|other| edges.clone().map(|edge| End { party: *other as u32, edge: EdgeIndex(edge) })).collect()
+    };
+    (0..wiring.nodes.len()).map(|index| if tree.nodes[index].level > 1 { ends(index) } else { Vec::new() }).collect()
+}
+
+impl Parties for Driver {
+    fn arrived(&mut self, network: &mut Network, arrival: Arrival) {
+        let Some(end) = self.wiring.end(arrival.channel) else { return };
+        let Some(body) = arrival.body else { return };
+        let Some(harm) = arrival.harm else { return self.hand_in(network, end, &body) };
+        if harm.known_at != Time::NEVER {
+            let damage = if harm.marked { Damage::Marked } else { Damage::Here };
+            return self.feed(network, end, Input::Damage(damage));
+        }
+        match inspect_end_to_end(&body, arrival.bytes, &harm) {
+            Verdict::Passed(body) => self.hand_in(network, end, &body),
+            Verdict::Bad => {
+                network.counters.end_to_end += 1;
+                self.feed(network, end, Input::Damage(Damage::Here));
+            }
+        }
+    }
+
+    fn refill(&mut self, _: &mut Network, _: ChannelId) {
+        unreachable!("collectives have no sources")
+    }
+
+    fn alarm(&mut self, network: &mut Network, number: u32) {
+        if number & MAIL != 0 {
+            let number = number & NUMBER;
+            let mail = self.mail[number as usize].take().expect("an alarm for mail has mail");
+            self.free_mail.push(number);
+            self.in_mail -= 1;
+            return self.hand_in(network, End { party: mail.to, edge: mail.edge }, &mail.body);
+        }
+        // An alarm that was since set earlier goes off twice; the second time there is nothing to do.
+        if self.alarms[number as usize] > network.now() {
+            return;
+        }
+        self.alarms[number as usize] = Time::NEVER;
+        self.feed(network, End { party: number, edge: EdgeIndex(0) }, Input::Timeout);
+    }
+}

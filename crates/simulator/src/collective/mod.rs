@@ -1,0 +1,214 @@
+//! Collectives in the simulated fabric: the protocol machines, driven in virtual time.
+//!
+//! In: a fabric, its constants, a fault plan, what members contribute. Out: how long each allreduce took, phase by
+//! phase, and every delivery, handed to a [`Witness`] that may judge it.
+
+mod drive;
+mod parameters;
+mod wiring;
+
+use std::fmt;
+use std::sync::Arc;
+
+use protocol::Payload;
+use protocol::aggregation::AbortCause;
+use topology::{AggregationTree, Fabric, NodeId, PlaceError, TreeRequest};
+use units::{Lane, OpId, Rank, Span};
+
+pub use parameters::{
+    CollectiveParameters, Contents, ControlPath, Framing, LaneFeeds, Pace, ReplicaSharing, Replication, ResendWidth,
+};
+
+use crate::counters::{Counters, LinkTally};
+use crate::fault::{Plan, PlanError};
+use crate::network::{LinkParameters, Network};
+use crate::technology::Width;
+use drive::Driver;
+
+/// Sees what goes in and what comes out.
+pub trait Witness {
+    /// What a rank contributes; asked only for real contents.
+    fn contribution(&mut self, rank: Rank, op: OpId) -> Vec<u8>;
+    /// A rank has a result.
+    fn delivered(&mut self, rank: Rank, op: OpId, result: &Payload);
+    /// A rank's operation has failed.
+    fn failed(&mut self, rank: Rank, op: OpId, cause: AbortCause);
+}
+
+/// A witness that looks at nothing, for runs without real contents.
+pub struct Nobody;
+
+impl Witness for Nobody {
+    fn contribution(&mut self, _: Rank, _: OpId) -> Vec<u8> {
+        Vec::new()
+    }
+    fn delivered(&mut self, _: Rank, _: OpId, _: &Payload) {}
+    fn failed(&mut self, _: Rank, _: OpId, _: AbortCause) {}
+}
+
+/// Why a collective cannot be set up.
+#[derive(Debug)]
+pub enum SetupError {
+    /// No tree fits the request.
+    Place(PlaceError),
+    /// The fault plan does not fit the fabric.
+    Plan(PlanError),
+    /// An adapter port has fewer lanes than copies were asked for (SE-8).
+    TooFewLanes {
+        /// Copies.
+        copies: u8,
+        /// Lanes.
+        lanes: u64,
+    },
+    /// A number is outside its range.
+    OutOfRange(&'static str),
+}
+
+impl fmt::Display for SetupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Place(error) => write!(f, "no aggregation tree: {error}"),
+            Self::Plan(error) => write!(f, "fault plan: {error}"),
+            Self::TooFewLanes { copies, lanes } => write!(
+                f,
+                "spatial replication with {copies} copies needs as many lanes, and the adapter's port has {lanes}; \
+                 set what-if-lanes = true to simulate it all the same"
+            ),
+            Self::OutOfRange(what) => write!(f, "out of range: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for SetupError {}
+
+/// What one direction of a cable (or of a lane of it) carried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkReport {
+    /// From this node.
+    pub from: NodeId,
+    /// To this one.
+    pub to: NodeId,
+    /// The lane of a split adapter; zero otherwise.
+    pub lane: Lane,
+    /// Packets sent on it.
+    pub packets: u32,
+    /// What went wrong on it.
+    pub tally: LinkTally,
+}
+
+/// How one allreduce went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timing {
+    /// From the start to the first root that had the result.
+    pub reduce: Option<Span>,
+    /// From the start to the last host that had it; none if it failed somewhere.
+    pub complete: Option<Span>,
+}
+
+/// A collective, set up and ready to run.
+pub struct Collective {
+    network: Network,
+    driver: Driver,
+    tree: AggregationTree,
+}
+
+impl Collective {
+    /// Sets up the tree and the machines.
+    ///
+    /// # Errors
+    /// If the parameters, the fabric and the plan do not go together.
+    pub fn new(
+        fabric: Arc<Fabric>,
+        mut link: LinkParameters,
+        parameters: CollectiveParameters,
+        plan: &Plan,
+        seed: u64,
+        width: Width,
+    ) -> Result<Self, SetupError> {
+        check(&parameters, width)?;
+        link.adapter_lanes = parameters.spatial_copies();
+        let members = parameters.members.unwrap_or(fabric.hosts()).min(fabric.hosts());
+        let request = TreeRequest {
+            radix_limit: parameters.radix_limit,
+            ..if members == fabric.hosts() { TreeRequest::all() } else { TreeRequest::over((0..members).map(NodeId)) }
+        };
+        let request = request.with_replicas(parameters.spatial_copies());
+        let tree = topology::place(&fabric, &request).map_err(SetupError::Place)?;
+        let mut network = Network::new(fabric, link);
+        network.set_faults(plan, seed).map_err(SetupError::Plan)?;
+        let driver = Driver::new(&tree, &mut network, parameters);
+        Ok(Self { network, driver, tree })
+    }
+
+    /// Runs so many collectives, one after the other.
+    pub fn run(&mut self, operations: u32, witness: &mut dyn Witness, mut progress: impl FnMut(u32)) -> Vec<Timing> {
+        let mut timings = Vec::with_capacity(operations as usize);
+        for done in 0..operations {
+            timings.push(self.driver.run_one(&mut self.network, witness));
+            progress(done + 1);
+        }
+        timings
+    }
+
+    /// The tree that is used.
+    pub fn tree(&self) -> &AggregationTree {
+        &self.tree
+    }
+
+    /// Members of the group.
+    pub fn ranks(&self) -> u32 {
+        self.driver.ranks()
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> &Counters {
+        &self.network.counters
+    }
+
+    /// The digest of all events so far.
+    pub fn trace(&self) -> u64 {
+        self.network.trace()
+    }
+
+    /// Bytes of the fabric and of the machines, as far as they are counted exactly.
+    pub fn memory(&self) -> usize {
+        self.network.memory() + self.driver.memory()
+    }
+
+    /// Every direction of every cable that carried or lost anything: the picture's colours.
+    pub fn links(&self) -> impl Iterator<Item = LinkReport> + '_ {
+        (0..self.network.channel_count()).filter_map(|channel| {
+            let tally = self.network.counters.links.get(&channel).copied().unwrap_or_default();
+            let packets = self.network.sent(channel);
+            let (from, lane) = self.network.origin(channel);
+            let report = LinkReport { from: from.node, to: self.network.destination(channel), lane, packets, tally };
+            (packets > 0 || tally != LinkTally::default()).then_some(report)
+        })
+    }
+
+    /// Breaks one node on purpose, for the test that the oracle notices.
+    #[cfg(feature = "sabotage")]
+    pub fn sabotage(&mut self, node: usize, sabotage: protocol::aggregation::Sabotage) {
+        self.driver.sabotage(node, sabotage);
+    }
+}
+
+fn check(parameters: &CollectiveParameters, width: Width) -> Result<(), SetupError> {
+    let copies = parameters.spatial_copies();
+    if copies == 0 || parameters.temporal_copies() == 0 {
+        return Err(SetupError::OutOfRange("copies: from 1 on"));
+    }
+    if copies.max(parameters.temporal_copies()) > units::limits::MAX_COPIES {
+        return Err(SetupError::OutOfRange("copies: at most 16"));
+    }
+    if u64::from(copies) > width.lanes() && !parameters.what_if_lanes {
+        return Err(SetupError::TooFewLanes { copies, lanes: width.lanes() });
+    }
+    if parameters.contents.bytes() > units::limits::MAX_MTU {
+        return Err(SetupError::OutOfRange("a contribution is one packet: at most 4096 bytes"));
+    }
+    if parameters.members == Some(0) {
+        return Err(SetupError::OutOfRange("members: from 1 on"));
+    }
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! A channel is one direction of a cable (or of one lane of a split cable): a transmitter with a queue per
+//! virtual lane, and the credits it holds for the buffer at the far end.
+//!
+//! Credits are counted in blocks of 64 bytes, as InfiniBand does. A credit that is on its way back is kept with
+//! its time of arrival and collected when someone needs it, so that it costs no event unless a packet waits.
+
+use units::{Span, Time};
+
+use super::packet::{NONE, PacketIndex};
+use crate::technology::ByteTime;
+
+/// A channel's number.
+pub(crate) type ChannelId = u32;
+
+/// Bytes of one credit block (IB specification 7.9.4.3).
+const BLOCK: u32 = 64;
+
+/// Blocks that a packet of so many bytes needs.
+#[inline]
+pub(crate) const fn blocks(bytes: u32) -> u32 {
+    bytes.div_ceil(BLOCK)
+}
+
+/// What channels of one kind have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkClass {
+    pub byte_time: ByteTime,
+    /// Time of flight.
+    pub wire: Span,
+}
+
+/// Why a channel asks for attention.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct ChannelFlags {
+    /// The cable is down: what is sent is lost.
+    pub down: bool,
+    /// A fault rule looks at what is sent here.
+    pub watched: bool,
+    /// Its sender wants to be asked for more when the queue is empty.
+    pub source: bool,
+}
+
+/// The transmitter's state.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Channel {
+    pub busy_until: Time,
+    /// The pending wake-up, or never. A wake event of any other time is stale.
+    pub wake_at: Time,
+    /// The node at the far end.
+    pub to: u32,
+    /// Packets sent, for finding the hot link.
+    pub sent: u32,
+    pub class: u8,
+    pub flags: ChannelFlags,
+    /// The virtual lane that is served first next time.
+    pub turn: u8,
+}
+
+/// One virtual lane of a channel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lane {
+    pub head: PacketIndex,
+    pub tail: PacketIndex,
+    /// Blocks free at the far end, as far as this end knows.
+    pub credit: u32,
+    /// Credits on their way back, or [`NONE`].
+    pub returning: u32,
+    /// A packet waits for credits that nobody has yet promised.
+    pub starved: bool,
+}
+
+impl Lane {
+    pub(crate) const fn new(credit: u32) -> Self {
+        Self { head: NONE, tail: NONE, credit, returning: NONE, starved: false }
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.head == NONE
+    }
+}
+
+/// Credits under way, in a pool of small lists.
+#[derive(Default)]
+pub(crate) struct Returns {
+    entries: Vec<Return>,
+    free: Vec<u32>,
+}
+
+#[derive(Clone, Copy)]
+struct Return {
+    at: Time,
+    blocks: u32,
+    next: u32,
+}
+
+impl Returns {
+    /// Notes that `blocks` will be back at `at`.
+    #[inline]
+    pub(crate) fn promise(&mut self, lane: &mut Lane, at: Time, blocks: u32) {
+        let entry = Return { at, blocks, next: lane.returning };
+        lane.returning = match self.free.pop() {
+            Some(index) => {
+                self.entries[index as usize] = entry;
+                index
+            }
+            None => {
+                self.entries.push(entry);
+                (self.entries.len() - 1) as u32
+            }
+        };
+    }
+
+    /// Gives the lane all that is back by `at`.
+    pub(crate) fn collect(&mut self, lane: &mut Lane, at: Time) {
+        let mut kept = NONE;
+        let mut index = lane.returning;
+        while index != NONE {
+            let entry = &mut self.entries[index as usize];
+            let next = entry.next;
+            if entry.at <= at {
+                lane.credit += entry.blocks;
+                self.free.push(index);
+            } else {
+                entry.next = kept;
+                kept = index;
+            }
+            index = next;
+        }
+        lane.returning = kept;
+    }
+
+    /// When the lane will hold `needed` blocks by what is promised; none if the promises do not suffice.
+    pub(crate) fn sufficient_at(&self, lane: &Lane, needed: u32) -> Option<Time> {
+        let mut promised = Vec::new();
+        let mut index = lane.returning;
+        while index != NONE {
+            let entry = self.entries[index as usize];
+            promised.push((entry.at, entry.blocks));
+            index = entry.next;
+        }
+        promised.sort_unstable();
+        let mut credit = lane.credit;
+        promised.into_iter().find_map(|(at, blocks)| {
+            credit += blocks;
+            (credit >= needed).then_some(at)
+        })
+    }
+
+    /// Bytes held.
+    pub(crate) fn memory(&self) -> usize {
+        self.entries.capacity() * size_of::<Return>() + self.free.capacity() * size_of::<u32>()
+    }
+}
+
+// Fabric state per host is bounded by these two (a full fat tree of a million hosts has eight channels a host).
+const _: () = assert!(size_of::<Channel>() <= 32 && size_of::<Lane>() <= 20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credits_come_back_when_they_are_due_and_not_before() {
+        let (mut returns, mut lane) = (Returns::default(), Lane::new(2));
+        for (at, blocks) in [(300, 4), (100, 1), (200, 3)] {
+            returns.promise(&mut lane, Time::from_picos(at), blocks);
+        }
+        assert_eq!(returns.sufficient_at(&lane, 6), Some(Time::from_picos(200)));
+        assert_eq!(returns.sufficient_at(&lane, 11), None);
+        returns.collect(&mut lane, Time::from_picos(150));
+        assert_eq!(lane.credit, 3);
+        returns.collect(&mut lane, Time::from_picos(300));
+        assert_eq!((lane.credit, lane.returning), (10, NONE));
+        assert_eq!(returns.sufficient_at(&lane, 11), None);
+    }
+}

@@ -1,0 +1,367 @@
+//! The fabric in motion: channels, switches that forward, credits, multicast. A plain router.
+//!
+//! In: packets injected at a channel, and time. Out: arrivals handed to the [`Parties`] at the nodes. What the
+//! packets mean is the parties' business; what befalls them is the fault rules' (`crate::fault`).
+//!
+//! A hop costs one event when the way is free: whoever sends decides at once when the head reaches the next
+//! device. Only a packet that must wait costs a second one. This is exact, not an approximation: packets of one
+//! device become ready in the order in which they came (its delay is the same for all), so a later one could not
+//! have overtaken; where that does not hold (a slow link feeding a fast one), the packet takes the waiting path.
+
+mod channel;
+mod hop;
+mod inspection;
+mod multicast;
+mod packet;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use topology::{Endpoint, Fabric, NodeId, PortIndex};
+use units::{Lane as AdapterLane, Span, Time};
+
+pub(crate) use channel::ChannelId;
+pub(crate) use inspection::{Inspection, Verdict, inspect_end_to_end};
+pub(crate) use multicast::Branches;
+pub(crate) use packet::{Harm, Inside, Packet, Target};
+
+use crate::body::Body;
+use crate::counters::Counters;
+use crate::fault::{Faults, Plan, PlanError, Wiring};
+use crate::queue::Queue;
+use crate::technology::ByteTime;
+use channel::{Channel, ChannelFlags, Lane, LinkClass, Returns};
+use packet::Pool;
+
+/// How switches pass a packet on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Forwarding {
+    /// The head leaves while the tail is still coming in.
+    CutThrough,
+    /// The packet is received whole first.
+    StoreAndForward,
+}
+
+/// The fabric's constants.
+#[derive(Clone, Debug)]
+pub struct LinkParameters {
+    /// What a byte costs on a full port.
+    pub byte_time: ByteTime,
+    /// Time of flight of every cable.
+    pub wire: Span,
+    /// From the head's arrival at a switch to its earliest departure; also what an aggregation takes.
+    pub switch_delay: Span,
+    /// What an adapter takes to send, and to hand over what it received.
+    pub adapter_delay: Span,
+    /// How switches pass packets on.
+    pub forwarding: Forwarding,
+    /// Virtual lanes, at most 15 (IB specification 7.6.2).
+    pub virtual_lanes: u8,
+    /// Input buffer of each virtual lane of each port, in bytes.
+    pub buffer_bytes: u32,
+    /// Into how many independent channels each adapter port is split (SE-8); 1: not at all.
+    pub adapter_lanes: u8,
+}
+
+/// What happened at a node.
+pub(crate) struct Arrival {
+    pub channel: ChannelId,
+    pub bytes: u32,
+    pub born: Time,
+    pub body: Option<Rc<Body>>,
+    pub harm: Option<Box<Harm>>,
+}
+
+/// Whoever sits at the nodes.
+pub(crate) trait Parties {
+    /// Hand over at the head's arrival instead of waiting for the tail: for pure background traffic, whose
+    /// receivers do nothing, it saves an event per packet.
+    const AT_THE_HEAD: bool = false;
+    /// A packet has arrived whole.
+    fn arrived(&mut self, network: &mut Network, arrival: Arrival);
+    /// A source channel has nothing left to send.
+    fn refill(&mut self, network: &mut Network, channel: ChannelId);
+    /// An alarm set with [`Network::set_alarm`] goes off.
+    fn alarm(&mut self, network: &mut Network, number: u32);
+}
+
+/// Kinds of events, in the order in which they happen at one instant.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+enum Kind {
+    /// A fault plan's change of the world.
+    Change = 0,
+    /// The head of a packet reaches the end of its channel.
+    Head = 1,
+    /// A packet has arrived whole at its destination.
+    Whole = 2,
+    /// A channel may be able to send.
+    Wake = 3,
+    /// A party's alarm.
+    Alarm = 4,
+}
+
+const KIND_SHIFT: u32 = 32;
+
+/// The fabric in motion.
+pub(crate) struct Network {
+    topology: Arc<Fabric>,
+    parameters: LinkParameters,
+    /// Full ports and, if adapters are split, their lanes.
+    classes: [LinkClass; 2],
+    channels: Vec<Channel>,
+    lanes: Vec<Lane>,
+    returns: Returns,
+    /// The first channel of each node; its port `p` sends on `first + p`.
+    first: Vec<u32>,
+    /// The first channel of the second and further adapter lanes.
+    first_split: u32,
+    /// The usual delay of a device: how far ahead of its departure a packet's fate can be settled.
+    look_ahead: Span,
+    packets: Pool,
+    branches: Vec<Branches>,
+    holdings: multicast::Holdings,
+    queue: Queue,
+    now: Time,
+    pub(crate) faults: Faults,
+    pub(crate) counters: Counters,
+    trace: u64,
+}
+
+impl Network {
+    /// The fabric at rest.
+    pub(crate) fn new(topology: Arc<Fabric>, parameters: LinkParameters) -> Self {
+        let (hosts, nodes) = (topology.hosts(), topology.nodes());
+        let mut first = Vec::with_capacity(nodes as usize + 1);
+        let mut total = 0u32;
+        for node in 0..nodes {
+            first.push(total);
+            total += u32::from(topology.port_count(NodeId(node)));
+        }
+        first.push(total);
+        let extra = u32::from(parameters.adapter_lanes) - 1;
+        let full = LinkClass { byte_time: parameters.byte_time, wire: parameters.wire };
+        let split = LinkClass {
+            byte_time: parameters.byte_time.split(u64::from(parameters.adapter_lanes)),
+            ..full
+        };
+        let channel = |to: u32, class: u8| Channel {
+            busy_until: Time::ZERO,
+            wake_at: Time::NEVER,
+            to,
+            sent: 0,
+            class,
+            flags: ChannelFlags::default(),
+            turn: 0,
+        };
+        let mut channels = Vec::with_capacity((total + 2 * hosts * extra) as usize);
+        for node in 0..nodes {
+            for port in 0..topology.port_count(NodeId(node)) {
+                let to = topology.peer(NodeId(node), PortIndex(port)).map_or(u32::MAX, |peer| peer.node.0);
+                let touches_host = node < hosts || to < hosts;
+                channels.push(channel(to, u8::from(touches_host)));
+            }
+        }
+        for host in 0..hosts {
+            let switch = topology.peer(NodeId(host), PortIndex(0)).map_or(u32::MAX, |peer| peer.node.0);
+            for _ in 0..extra {
+                channels.extend([channel(switch, 1), channel(host, 1)]);
+            }
+        }
+        let credit = channel::blocks(parameters.buffer_bytes);
+        let lanes = vec![Lane::new(credit); channels.len() * usize::from(parameters.virtual_lanes)];
+        let shift = bucket_shift(nodes);
+        Self {
+            topology,
+            classes: [full, split],
+            channels,
+            lanes,
+            returns: Returns::default(),
+            first,
+            first_split: total,
+            look_ahead: parameters.switch_delay.max(parameters.adapter_delay),
+            packets: Pool::default(),
+            branches: Vec::new(),
+            holdings: multicast::Holdings::default(),
+            queue: Queue::new(shift),
+            now: Time::ZERO,
+            faults: Faults::none(),
+            counters: Counters::default(),
+            trace: 0,
+            parameters,
+        }
+    }
+
+    /// Puts a plan's rules in force. Done once, before anything moves.
+    pub(crate) fn set_faults(&mut self, plan: &Plan, seed: u64) -> Result<(), PlanError> {
+        let channels = (0..self.channel_count()).map(|channel| {
+            let (from, lane) = self.origin(channel);
+            (from.node, self.destination(channel), lane.0)
+        });
+        // A million hosts have millions of channels: they are listed only for plans that name some.
+        let channels = if plan.rules.is_empty() { Vec::new() } else { channels.collect() };
+        self.faults = Faults::new(plan, seed, &Wiring { fabric: &self.topology, channels })?;
+        self.adopt_faults();
+        Ok(())
+    }
+
+    /// Marks the channels that rules watch and schedules the plan's changes.
+    fn adopt_faults(&mut self) {
+        for channel in 0..self.channels.len() {
+            self.channels[channel].flags.watched = self.faults.watches(channel as ChannelId);
+        }
+        for (number, at) in self.faults.change_times().into_iter().enumerate() {
+            self.push(at, Kind::Change, number as u32);
+        }
+    }
+
+    pub(crate) fn topology(&self) -> &Arc<Fabric> {
+        &self.topology
+    }
+
+    pub(crate) fn parameters(&self) -> &LinkParameters {
+        &self.parameters
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Packets that exist now.
+    pub(crate) fn packets_in_flight(&self) -> usize {
+        self.packets.live()
+    }
+
+    /// A digest of every event so far: two runs are the same run if and only if it is the same.
+    pub(crate) fn trace(&self) -> u64 {
+        self.trace
+    }
+
+    /// Bytes of the fabric's own state.
+    pub(crate) fn memory(&self) -> usize {
+        self.channels.capacity() * size_of::<Channel>()
+            + self.lanes.capacity() * size_of::<Lane>()
+            + self.first.capacity() * 4
+            + self.returns.memory()
+            + self.packets.memory()
+    }
+
+    /// The channel out of a node's port; of a split adapter's cable, the given lane.
+    pub(crate) fn channel(&self, from: Endpoint, lane: AdapterLane) -> ChannelId {
+        if lane.0 == 0 {
+            return self.first[from.node.index()] + u32::from(from.port.0);
+        }
+        let per_host = 2 * (u32::from(self.parameters.adapter_lanes) - 1);
+        let within = 2 * (u32::from(lane.0) - 1);
+        if self.topology.is_host(from.node) {
+            self.first_split + from.node.0 * per_host + within
+        } else {
+            let host = self.topology.peer(from.node, from.port).expect("a lane belongs to a cabled host port").node;
+            self.first_split + host.0 * per_host + within + 1
+        }
+    }
+
+    /// Where a channel starts, and which lane it is; the inverse of [`Self::channel`].
+    pub(crate) fn origin(&self, channel: ChannelId) -> (Endpoint, AdapterLane) {
+        if channel < self.first_split {
+            let node = self.first.partition_point(|first| *first <= channel) - 1;
+            let port = PortIndex((channel - self.first[node]) as u16);
+            return (Endpoint { node: NodeId(node as u32), port }, AdapterLane(0));
+        }
+        let per_host = 2 * (u32::from(self.parameters.adapter_lanes) - 1);
+        let offset = channel - self.first_split;
+        let lane = AdapterLane((offset % per_host / 2 + 1) as u8);
+        let host = Endpoint { node: NodeId(offset / per_host), port: PortIndex(0) };
+        if offset % 2 == 0 {
+            (host, lane)
+        } else {
+            (self.topology.peer(host.node, host.port).expect("a split host is cabled"), lane)
+        }
+    }
+
+    /// The host whose adapter sends on a channel. Hosts come first, so one-port hosts need no search.
+    pub(crate) fn host_of(&self, channel: ChannelId) -> NodeId {
+        if channel < self.topology.hosts() && self.first[channel as usize] == channel {
+            return NodeId(channel);
+        }
+        self.origin(channel).0.node
+    }
+
+    /// How many channels there are.
+    pub(crate) fn channel_count(&self) -> u32 {
+        self.channels.len() as u32
+    }
+
+    /// The node at the end of a channel.
+    pub(crate) fn destination(&self, channel: ChannelId) -> NodeId {
+        NodeId(self.channels[channel as usize].to)
+    }
+
+    /// Packets sent so far on a channel.
+    pub(crate) fn sent(&self, channel: ChannelId) -> u32 {
+        self.channels[channel as usize].sent
+    }
+
+    /// Asks for [`Parties::refill`] whenever the channel has nothing to send.
+    pub(crate) fn make_source(&mut self, channel: ChannelId) {
+        self.channels[channel as usize].flags.source = true;
+    }
+
+    /// Sets an alarm. The party that gets it must know what it is for.
+    pub(crate) fn set_alarm(&mut self, at: Time, number: u32) {
+        self.push(at, Kind::Alarm, number);
+    }
+
+    /// Runs until `done` says so after an event, or nothing is left to happen.
+    pub(crate) fn run<P: Parties>(&mut self, parties: &mut P, mut done: impl FnMut(&P, &Self) -> bool) {
+        while !done(parties, self) {
+            if !self.step(parties) {
+                return;
+            }
+        }
+    }
+
+    /// One event; false if none is left.
+    #[inline]
+    fn step<P: Parties>(&mut self, parties: &mut P) -> bool {
+        let Some((at, what)) = self.queue.pop() else { return false };
+        self.now = at;
+        self.trace = (self.trace ^ at.as_picos() ^ what.rotate_left(40)).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(23);
+        let number = what as u32;
+        match what >> KIND_SHIFT {
+            k if k == Kind::Head as u64 => self.head(number, parties),
+            k if k == Kind::Wake as u64 => self.wake(number, parties),
+            k if k == Kind::Whole as u64 => self.hand_over(number, parties),
+            k if k == Kind::Alarm as u64 => parties.alarm(self, number),
+            _ => self.change(number),
+        }
+        true
+    }
+
+    #[inline]
+    fn push(&mut self, at: Time, kind: Kind, number: u32) {
+        self.queue.push(at, (kind as u64) << KIND_SHIFT | u64::from(number));
+    }
+
+    /// A cable goes down or comes up, as the plan says.
+    fn change(&mut self, number: u32) {
+        let change = self.faults.change(number);
+        for channel in change.channels {
+            self.channels[channel as usize].flags.down = change.down;
+            if !change.down {
+                self.wake_by(channel, self.now);
+            }
+        }
+    }
+}
+
+/// The width of the queue's fine buckets: a bucket should hold a handful of events, and there are about as many
+/// events within a packet time as there are nodes.
+fn bucket_shift(nodes: u32) -> u32 {
+    match nodes {
+        0..4_096 => 10,
+        4_096..65_536 => 8,
+        65_536..524_288 => 6,
+        _ => 4,
+    }
+}

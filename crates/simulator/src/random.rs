@@ -1,0 +1,96 @@
+//! Randomness by name: a number is a pure function of a seed and of what it is for.
+//!
+//! Nothing is drawn from a shared stream, so adding a rule or a host does not shift everyone else's luck, and
+//! a sweep gives the same numbers on one core or two.
+
+/// A stream of random numbers for one purpose.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stream {
+    key: u64,
+}
+
+/// The increment and the mixing steps are those of SplitMix64 (Steele, Lea, Flood 2014).
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+const fn mix(mut value: u64) -> u64 {
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+impl Stream {
+    /// The stream of a seed for a purpose.
+    pub(crate) const fn new(seed: u64, purpose: u64) -> Self {
+        Self { key: mix(mix(seed.wrapping_add(GOLDEN)) ^ purpose.wrapping_mul(GOLDEN)) }
+    }
+
+    /// The `n`-th number.
+    #[inline]
+    pub(crate) const fn at(self, n: u64) -> u64 {
+        mix(self.key.wrapping_add(n.wrapping_add(1).wrapping_mul(GOLDEN)))
+    }
+
+    /// The `n`-th number, in `0..bound` (0 if the bound is 0).
+    pub(crate) const fn below(self, n: u64, bound: u64) -> u64 {
+        ((self.at(n) as u128 * bound as u128) >> 64) as u64
+    }
+
+    /// The `n`-th number, evenly in [0, 1).
+    pub(crate) fn unit(self, n: u64) -> f64 {
+        (self.at(n) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// A random order of `0..length`.
+    pub(crate) fn permutation(self, length: u32) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..length).collect();
+        for last in (1..order.len()).rev() {
+            order.swap(last, self.below(last as u64, last as u64 + 1) as usize);
+        }
+        order
+    }
+}
+
+/// A probability as a threshold that a raw 64-bit number is compared with: no floating point at the hop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Chance(u64);
+
+impl Chance {
+    /// From a probability; below 0 counts as 0, above 1 as 1.
+    pub(crate) fn new(probability: f64) -> Self {
+        Self((probability.clamp(0.0, 1.0) * 18_446_744_073_709_551_615.0) as u64)
+    }
+
+    /// Whether a raw random number hits.
+    #[inline]
+    pub(crate) const fn hits(self, raw: u64) -> bool {
+        raw < self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_of_different_purposes_differ() {
+        assert_ne!(Stream::new(1, 0).at(0), Stream::new(1, 1).at(0));
+        assert_ne!(Stream::new(0, 1).at(0), Stream::new(1, 1).at(0));
+        assert_eq!(Stream::new(7, 9).at(3), Stream::new(7, 9).at(3));
+    }
+
+    #[test]
+    fn a_chance_hits_as_often_as_it_says() {
+        let (stream, chance) = (Stream::new(42, 1), Chance::new(0.3));
+        let hits = (0..100_000).filter(|n| chance.hits(stream.at(*n))).count();
+        assert!((29_000..31_000).contains(&hits), "{hits}");
+        assert!(!Chance::new(0.0).hits(0) && Chance::new(1.0).hits(u64::MAX - 1));
+    }
+
+    #[test]
+    fn a_permutation_holds_everyone_once() {
+        let mut order = Stream::new(3, 5).permutation(1_000);
+        assert_ne!(order, (0..1_000).collect::<Vec<_>>());
+        order.sort_unstable();
+        assert_eq!(order, (0..1_000).collect::<Vec<_>>());
+    }
+}

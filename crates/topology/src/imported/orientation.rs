@@ -1,0 +1,129 @@
+//! Which end of a cable is up.
+//!
+//! In: a graph. Out: a rank per switch; a hop to a higher rank goes up.
+//! Rules: in up*/down* routing every packet goes up, then down, so no cycle of waiting packets can
+//! close. Levels give the best ranks, since a tree then keeps all its roots; but they serve only if
+//! all switches with hosts can meet somewhere above. If not (rings, grids, damaged trees), ranks
+//! are distances from one root per connected part, with which any two switches meet.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::graph::Graph;
+use crate::parts::NodeId;
+
+/// More different sets of tops than this are not compared; one root then serves.
+const MAX_COMPARED: usize = 1 << 10;
+
+#[derive(Debug)]
+pub(super) struct Orientation {
+    /// Per switch; no two are equal.
+    ranks: Vec<u32>,
+    /// Switches, highest rank first.
+    pub(super) from_top: Vec<usize>,
+}
+
+impl Orientation {
+    pub(super) fn choose(graph: &Graph) -> Self {
+        let hosts = graph.hosts as usize;
+        let by_level: Vec<u32> = graph.levels[hosts..]
+            .iter()
+            .map(|&level| 255 - u32::from(level))
+            .collect();
+        let ranked = Self::by_depth(&by_level);
+        let (depths, parts) = depths(graph);
+        if ranked.all_meet(graph, &parts) {
+            ranked
+        } else {
+            Self::by_depth(&depths)
+        }
+    }
+
+    /// Small depths are up; the lower number is up among equals.
+    fn by_depth(depths: &[u32]) -> Self {
+        let mut from_top: Vec<usize> = (0..depths.len()).collect();
+        from_top.sort_by_key(|&switch| (depths[switch], switch));
+        let mut ranks = vec![0; depths.len()];
+        for (position, &switch) in from_top.iter().enumerate() {
+            ranks[switch] = (depths.len() - position) as u32;
+        }
+        Self { ranks, from_top }
+    }
+
+    pub(super) fn is_up(&self, from: usize, to: usize) -> bool {
+        self.ranks[to] > self.ranks[from]
+    }
+
+    /// True if any two switches with hosts, of one connected part, have a switch above both.
+    fn all_meet(&self, graph: &Graph, parts: &[usize]) -> bool {
+        let tops = self.tops_above(graph);
+        let has_hosts = |switch: usize| {
+            let node = NodeId(graph.hosts + switch as u32);
+            graph.cabled(node).any(|(_, peer)| peer.node.0 < graph.hosts)
+        };
+        let different: BTreeSet<(usize, &[u64])> = (0..graph.switches())
+            .filter(|&switch| has_hosts(switch))
+            .map(|switch| (parts[switch], tops[switch].as_slice()))
+            .collect();
+        let different: Vec<_> = different.into_iter().collect();
+        different.len() <= MAX_COMPARED
+            && different.iter().enumerate().all(|(index, one)| {
+                let others = different[index + 1..].iter().take_while(|other| other.0 == one.0);
+                others
+                    .into_iter()
+                    .all(|other| one.1.iter().zip(other.1).any(|(a, b)| a & b != 0))
+            })
+    }
+
+    /// Per switch, the set of switches without anything above that it can reach going up.
+    fn tops_above(&self, graph: &Graph) -> Vec<Vec<u64>> {
+        let is_top = |switch: usize| {
+            !graph
+                .switch_neighbours(switch)
+                .any(|(_, peer)| self.is_up(switch, peer))
+        };
+        let tops: Vec<usize> = (0..graph.switches()).filter(|&switch| is_top(switch)).collect();
+        let words = tops.len().div_ceil(64);
+        let mut sets = vec![vec![0u64; words]; graph.switches()];
+        for (bit, &top) in tops.iter().enumerate() {
+            sets[top][bit / 64] |= 1 << (bit % 64);
+        }
+        for &switch in &self.from_top {
+            let mut set = std::mem::take(&mut sets[switch]);
+            for (_, above) in graph
+                .switch_neighbours(switch)
+                .filter(|&(_, peer)| self.is_up(switch, peer))
+            {
+                set.iter_mut()
+                    .zip(&sets[above])
+                    .for_each(|(mine, theirs)| *mine |= theirs);
+            }
+            sets[switch] = set;
+        }
+        sets
+    }
+}
+
+/// Per switch, the distance from the root of its connected part, and the part's number.
+fn depths(graph: &Graph) -> (Vec<u32>, Vec<usize>) {
+    let switches = graph.switches();
+    let (mut depths, mut parts) = (vec![u32::MAX; switches], vec![usize::MAX; switches]);
+    // The best cabled switch is the root of its part.
+    let mut roots: Vec<usize> = (0..switches).collect();
+    roots.sort_by_key(|&switch| (std::cmp::Reverse(graph.switch_neighbours(switch).count()), switch));
+    for (part, root) in roots.into_iter().enumerate() {
+        if depths[root] != u32::MAX {
+            continue;
+        }
+        (depths[root], parts[root]) = (0, part);
+        let mut queue = VecDeque::from([root]);
+        while let Some(at) = queue.pop_front() {
+            for (_, peer) in graph.switch_neighbours(at) {
+                if depths[peer] == u32::MAX {
+                    (depths[peer], parts[peer]) = (depths[at] + 1, part);
+                    queue.push_back(peer);
+                }
+            }
+        }
+    }
+    (depths, parts)
+}

@@ -1,0 +1,98 @@
+//! The parts a fabric is made of: nodes, ports, cables, hops.
+
+use std::fmt;
+
+/// A host or a switch. Hosts come first, switches follow, level by level.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct NodeId(pub u32);
+
+/// A port of a node, counted from zero.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct PortIndex(pub u16);
+
+/// One end of a cable: a port of a node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Endpoint {
+    /// The node.
+    pub node: NodeId,
+    /// Its port.
+    pub port: PortIndex,
+}
+
+/// A cable between two ports.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Cable {
+    /// The end on the lower level, or with the lower number on the same level.
+    pub a: Endpoint,
+    /// The other end.
+    pub b: Endpoint,
+}
+
+/// Where a packet goes next.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Hop {
+    /// The port it leaves by.
+    pub port: PortIndex,
+    /// The virtual lane it wants; 1 only past the dateline of a torus ring.
+    pub lane: u8,
+}
+
+impl NodeId {
+    /// The number as an index.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl PortIndex {
+    /// The number as an index.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl Endpoint {
+    /// The port `port` of `node`.
+    pub const fn new(node: NodeId, port: PortIndex) -> Self {
+        Self { node, port }
+    }
+}
+
+impl Cable {
+    /// The cable between two ends, whichever way round they are given.
+    pub fn between(one: Endpoint, other: Endpoint) -> Self {
+        if one <= other {
+            Self { a: one, b: other }
+        } else {
+            Self { a: other, b: one }
+        }
+    }
+}
+
+impl Hop {
+    /// A hop on the ordinary lane.
+    pub(crate) const fn plain(port: u32) -> Self {
+        Self {
+            port: PortIndex(port as u16),
+            lane: 0,
+        }
+    }
+}
+
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {}", self.0)
+    }
+}
+
+impl fmt::Debug for PortIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "port {}", self.0)
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?}", self.node, self.port)
+    }
+}

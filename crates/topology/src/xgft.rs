@@ -1,0 +1,201 @@
+//! Extended generalised fat trees, after Öhring et al.: the shape of XGFT(h; m1..mh; w1..wh).
+//!
+//! In: children per node (m) and parents per node (w), level by level from the hosts. Out: counts,
+//! levels and cables by formula (claims SE-10 and SE-11); routes are in `xgft_route`.
+//!
+//! A node of level i is a pair: the *subtree* it tops (digits x_h..x_i+1, so hosts p with
+//! p / (m1..mi) == subtree are below it) and its *plane* among the switches that top the same
+//! subtree (digits y_1..y_i, y_1 the most significant, so the parents of one switch are neighbours
+//! in number, as in the figures of the soft-error paper). Within a level, nodes are numbered
+//! subtree by subtree. Ports 0..m are down, the w up ports follow.
+
+use crate::bounds::{
+    MAX_LEVELS, ShapeError, at_least_one, bounded_depth, bounded_ports, bounded_product, bounded_sum,
+};
+use crate::divisor::Divisor;
+use crate::parts::{Endpoint, NodeId, PortIndex};
+
+/// The shape: one entry per level, hosts first.
+#[derive(Clone, Debug)]
+pub(crate) struct Xgft {
+    pub(crate) levels: Vec<Level>,
+    /// Per switch level, the number of its first switch; no node is past the unused ones.
+    firsts: [u32; MAX_LEVELS],
+    pub(crate) hosts: u32,
+    pub(crate) nodes: u32,
+}
+
+/// What holds for all nodes of a level.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Level {
+    /// Number of the level's first node.
+    pub(crate) first: u32,
+    /// Nodes of the level.
+    pub(crate) count: u32,
+    /// m_i: children of each node; zero for hosts.
+    pub(crate) children: u32,
+    /// w_i+1: parents of each node; one for roots, which have none (`top` tells).
+    pub(crate) parents: Divisor,
+    /// m1..mi: hosts below each node.
+    pub(crate) hosts_below: Divisor,
+    /// m1..mi-1: hosts below each child.
+    pub(crate) hosts_per_child: Divisor,
+    /// w1..wi: switches that top the same subtree.
+    pub(crate) planes: Divisor,
+}
+
+/// Where a node sits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seat {
+    pub(crate) level: usize,
+    pub(crate) subtree: u32,
+    pub(crate) plane: u32,
+}
+
+impl Xgft {
+    pub(crate) fn new(children: &[u32], parents: &[u32]) -> Result<Self, ShapeError> {
+        if children.len() != parents.len() {
+            return Err(ShapeError::UnequalLists {
+                children: children.len(),
+                parents: parents.len(),
+            });
+        }
+        let height = children.len();
+        bounded_depth("switch levels", height)?;
+        for (&m, &w) in children.iter().zip(parents) {
+            at_least_one("children per node (m)", m)?;
+            at_least_one("parents per node (w)", w)?;
+        }
+        let mut levels = Vec::with_capacity(height + 1);
+        let mut first = 0;
+        for level in 0..=height {
+            let (below, above) = children.split_at(level);
+            let hosts_below = bounded_product(below.iter().copied())?;
+            let planes = bounded_product(parents[..level].iter().copied())?;
+            let subtrees = bounded_product(above.iter().copied())?;
+            let count = bounded_product([subtrees, planes])?;
+            let down = if level == 0 { 0 } else { children[level - 1] };
+            let up = parents.get(level).copied().unwrap_or(0);
+            bounded_ports(level, u64::from(down) + u64::from(up))?;
+            levels.push(Level {
+                first,
+                count,
+                children: down,
+                parents: Divisor::new(up.max(1)),
+                hosts_below: Divisor::new(hosts_below),
+                hosts_per_child: Divisor::new(hosts_below / down.max(1)),
+                planes: Divisor::new(planes),
+            });
+            first = bounded_sum([first, count])?;
+        }
+        let mut firsts = [u32::MAX; MAX_LEVELS];
+        for (slot, level) in firsts.iter_mut().zip(&levels[1..]) {
+            *slot = level.first;
+        }
+        Ok(Self {
+            hosts: levels[0].count,
+            nodes: first,
+            levels,
+            firsts,
+        })
+    }
+
+    /// The number of the roots' level.
+    pub(crate) fn top(&self) -> usize {
+        self.levels.len() - 1
+    }
+
+    #[inline]
+    pub(crate) fn level_of(&self, node: NodeId) -> usize {
+        // Counting beats searching: no branch to mispredict. Few trees have more than four levels.
+        let count = |firsts: &[u32]| {
+            firsts
+                .iter()
+                .map(|&first| usize::from(node.0 >= first))
+                .sum::<usize>()
+        };
+        let (low, high) = self.firsts.split_at(4);
+        if self.levels.len() <= 5 {
+            count(low)
+        } else {
+            count(low) + count(high)
+        }
+    }
+
+    pub(crate) fn seat(&self, node: NodeId) -> Seat {
+        let level = self.level_of(node);
+        let of = &self.levels[level];
+        let position = u64::from(node.0 - of.first);
+        Seat {
+            level,
+            subtree: of.planes.divide(position),
+            plane: of.planes.remainder(position),
+        }
+    }
+
+    pub(crate) fn node(&self, seat: Seat) -> NodeId {
+        let of = &self.levels[seat.level];
+        NodeId(of.first + seat.subtree * of.planes.value() + seat.plane)
+    }
+
+    /// w_level+1, which is zero for roots.
+    pub(crate) fn up_ports(&self, level: usize) -> u32 {
+        if level == self.top() {
+            0
+        } else {
+            self.levels[level].parents.value()
+        }
+    }
+
+    pub(crate) fn port_count(&self, node: NodeId) -> u16 {
+        let level = self.level_of(node);
+        (self.levels[level].children + self.up_ports(level)) as u16
+    }
+
+    pub(crate) fn peer(&self, node: NodeId, port: PortIndex) -> Option<Endpoint> {
+        let seat = self.seat(node);
+        let children = self.levels[seat.level].children;
+        let port = u32::from(port.0);
+        if port < children {
+            return Some(self.child(seat, port));
+        }
+        let up = port - children;
+        (up < self.up_ports(seat.level)).then(|| self.parent(seat, up))
+    }
+
+    fn child(&self, seat: Seat, port: u32) -> Endpoint {
+        let below = &self.levels[seat.level - 1];
+        let plane = u64::from(seat.plane);
+        let child = Seat {
+            level: seat.level - 1,
+            subtree: seat.subtree * self.levels[seat.level].children + port,
+            plane: below.parents.divide(plane),
+        };
+        let up = below.children + below.parents.remainder(plane);
+        Endpoint::new(self.node(child), PortIndex(up as u16))
+    }
+
+    fn parent(&self, seat: Seat, up: u32) -> Endpoint {
+        let children = self.levels[seat.level + 1].children;
+        let parent = Seat {
+            level: seat.level + 1,
+            subtree: seat.subtree / children,
+            plane: seat.plane * self.levels[seat.level].parents.value() + up,
+        };
+        Endpoint::new(self.node(parent), PortIndex((seat.subtree % children) as u16))
+    }
+
+    pub(crate) fn cable_count(&self) -> u64 {
+        (0..self.top())
+            .map(|level| u64::from(self.levels[level].count) * u64::from(self.up_ports(level)))
+            .sum()
+    }
+
+    /// As the literature writes it: `XGFT(3;24,12,6;1,12,6)`.
+    pub(crate) fn title(&self) -> String {
+        let join = |numbers: Vec<u32>| numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let children = self.levels[1..].iter().map(|level| level.children).collect();
+        let parents = (0..self.top()).map(|level| self.up_ports(level)).collect();
+        format!("XGFT({};{};{})", self.top(), join(children), join(parents))
+    }
+}

@@ -1,0 +1,191 @@
+//! What a packet is: its operation and its place in a message (IB specification, 9.2).
+//!
+//! The high three bits of the code name the service: reliable connection (0) or unreliable datagram (3).
+//! The low five name the operation. Services and operations that Pleach does not speak, atomics among them,
+//! are unknown opcodes.
+
+use crate::{Aeth, Deth, Immediate, ParseError, Reth};
+
+macro_rules! opcodes {
+    ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
+        /// The operation of a packet.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u8)]
+        pub enum Opcode {
+            $($(#[$doc])* $name = $code,)*
+        }
+
+        impl Opcode {
+            /// Every opcode there is here, by rising code.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+        }
+
+        impl TryFrom<u8> for Opcode {
+            type Error = ParseError;
+            fn try_from(code: u8) -> Result<Self, ParseError> {
+                match code {
+                    $($code => Ok(Self::$name),)*
+                    _ => Err(ParseError::UnknownOpcode(code)),
+                }
+            }
+        }
+    };
+}
+
+opcodes! {
+    /// Connection: the first packet of a message.
+    SendFirst = 0x00,
+    /// Connection: neither first nor last packet of a message.
+    SendMiddle = 0x01,
+    /// Connection: the last packet of a message.
+    SendLast = 0x02,
+    /// Connection: the last packet of a message, with immediate data.
+    SendLastWithImmediate = 0x03,
+    /// Connection: a message in one packet.
+    SendOnly = 0x04,
+    /// Connection: a message in one packet, with immediate data.
+    SendOnlyWithImmediate = 0x05,
+    /// Connection: the first packet of a write to remote memory.
+    WriteFirst = 0x06,
+    /// Connection: neither first nor last packet of a write.
+    WriteMiddle = 0x07,
+    /// Connection: the last packet of a write.
+    WriteLast = 0x08,
+    /// Connection: the last packet of a write, with immediate data.
+    WriteLastWithImmediate = 0x09,
+    /// Connection: a write in one packet.
+    WriteOnly = 0x0a,
+    /// Connection: a write in one packet, with immediate data.
+    WriteOnlyWithImmediate = 0x0b,
+    /// Connection: asks for remote memory.
+    ReadRequest = 0x0c,
+    /// Connection: the first packet of the answer to a read.
+    ReadResponseFirst = 0x0d,
+    /// Connection: neither first nor last packet of the answer to a read.
+    ReadResponseMiddle = 0x0e,
+    /// Connection: the last packet of the answer to a read.
+    ReadResponseLast = 0x0f,
+    /// Connection: the answer to a read in one packet.
+    ReadResponseOnly = 0x10,
+    /// Connection: acknowledges, refuses, or asks for patience.
+    Acknowledge = 0x11,
+    /// Datagram: a message in one packet.
+    DatagramSendOnly = 0x64,
+    /// Datagram: a message in one packet, with immediate data.
+    DatagramSendOnlyWithImmediate = 0x65,
+}
+
+/// Which headers stand between the base transport header and the payload, in the order of the fields.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ExtendedHeaders {
+    /// Where a datagram comes from.
+    pub deth: bool,
+    /// Which remote memory is meant.
+    pub reth: bool,
+    /// What is acknowledged.
+    pub aeth: bool,
+    /// Four bytes for the receiver's completion.
+    pub immediate: bool,
+}
+
+impl ExtendedHeaders {
+    /// Bytes they take together.
+    pub const fn size(self) -> usize {
+        self.deth as usize * Deth::SIZE
+            + self.reth as usize * Reth::SIZE
+            + self.aeth as usize * Aeth::SIZE
+            + self.immediate as usize * Immediate::SIZE
+    }
+}
+
+impl Opcode {
+    /// The code on the wire.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Which headers follow the base transport header.
+    pub const fn extended_headers(self) -> ExtendedHeaders {
+        use Opcode::*;
+        ExtendedHeaders {
+            deth: matches!(self, DatagramSendOnly | DatagramSendOnlyWithImmediate),
+            reth: matches!(
+                self,
+                WriteFirst | WriteOnly | WriteOnlyWithImmediate | ReadRequest
+            ),
+            aeth: matches!(
+                self,
+                ReadResponseFirst | ReadResponseLast | ReadResponseOnly | Acknowledge
+            ),
+            immediate: matches!(
+                self,
+                SendLastWithImmediate
+                    | SendOnlyWithImmediate
+                    | WriteLastWithImmediate
+                    | WriteOnlyWithImmediate
+                    | DatagramSendOnlyWithImmediate
+            ),
+        }
+    }
+
+    /// True if the packet may have payload.
+    pub const fn carries_payload(self) -> bool {
+        !matches!(self, Self::ReadRequest | Self::Acknowledge)
+    }
+
+    /// True if a message begins with this packet.
+    pub const fn begins_message(self) -> bool {
+        use Opcode::*;
+        !matches!(
+            self,
+            SendMiddle
+                | SendLast
+                | SendLastWithImmediate
+                | WriteMiddle
+                | WriteLast
+                | WriteLastWithImmediate
+                | ReadResponseMiddle
+                | ReadResponseLast
+        )
+    }
+
+    /// True if a message ends with this packet.
+    pub const fn ends_message(self) -> bool {
+        use Opcode::*;
+        !matches!(
+            self,
+            SendFirst | SendMiddle | WriteFirst | WriteMiddle | ReadResponseFirst | ReadResponseMiddle
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_lead_back_to_their_opcodes_and_no_others_do() {
+        let known = (0..=u8::MAX).filter_map(|code| Opcode::try_from(code).ok().map(|opcode| (code, opcode)));
+        let (codes, opcodes): (Vec<u8>, Vec<Opcode>) = known.unzip();
+        assert_eq!(opcodes, Opcode::ALL);
+        assert!(
+            opcodes
+                .iter()
+                .zip(codes)
+                .all(|(opcode, code)| opcode.code() == code)
+        );
+        assert_eq!(Opcode::try_from(0x12), Err(ParseError::UnknownOpcode(0x12)));
+    }
+
+    #[test]
+    fn every_opcode_has_its_headers() {
+        let sizes: Vec<usize> = Opcode::ALL
+            .iter()
+            .map(|opcode| opcode.extended_headers().size())
+            .collect();
+        assert_eq!(
+            sizes,
+            [0, 0, 0, 4, 0, 4, 16, 0, 0, 4, 16, 20, 16, 4, 0, 4, 4, 4, 8, 12]
+        );
+    }
+}

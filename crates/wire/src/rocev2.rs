@@ -1,0 +1,180 @@
+//! Packets on IP networks: what stands in a UDP datagram to port 4791 (RoCEv2; IB specification, annex A17).
+//!
+//! In: a datagram's payload and what its receiver knows of the IP and UDP headers around it. Out: the
+//! packet, or why it is discarded. UDP and IP have checksums of their own; the ICRC covers their headers as
+//! well, except for what routers may change, which counts as ones: traffic class, hop limit and IPv4's
+//! checksum, IPv6's flow label, UDP's checksum, and the fifth byte of the BTH. Eight bytes of ones stand in
+//! front, where InfiniBand has its LRH.
+//!
+//! IPv4 options and IPv6 extension headers are not spoken here.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use checksum::Icrc;
+
+use crate::bytes::split_tail;
+use crate::local::mask_ipv6;
+use crate::packet::ICRC_SIZE;
+use crate::{Bth, Check, FrameError, Packet, ParseError};
+
+/// The UDP port that RoCEv2 is received at.
+pub const UDP_PORT: u16 = 4791;
+/// Bytes of a UDP header.
+const UDP_SIZE: usize = 8;
+const IPV4_SIZE: usize = 20;
+const IPV6_SIZE: usize = 40;
+/// Bytes that IPv4, UDP and the ICRC add to the transport headers and the payload.
+pub const IPV4_OVERHEAD: usize = IPV4_SIZE + UDP_SIZE + ICRC_SIZE;
+/// Bytes that IPv6, UDP and the ICRC add to the transport headers and the payload.
+pub const IPV6_OVERHEAD: usize = IPV6_SIZE + UDP_SIZE + ICRC_SIZE;
+/// The longest payload of a UDP datagram that both IP headers can tell.
+pub const MAX_SIZE: usize = u16::MAX as usize - IPV4_SIZE - UDP_SIZE;
+
+/// Where a datagram comes from and goes to: what the ICRC covers outside of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flow {
+    /// The IP header.
+    pub ip: IpHeader,
+    /// UDP: the sender's port, by which networks spread flows.
+    pub source_port: u16,
+    /// UDP: the receiver's port, usually [`UDP_PORT`].
+    pub destination_port: u16,
+}
+
+/// The invariant part of an IP header that the datagram itself does not tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IpHeader {
+    /// Internet protocol version 4.
+    V4 {
+        /// The sender.
+        source: Ipv4Addr,
+        /// The receiver.
+        destination: Ipv4Addr,
+        /// The identification field. Hosts number fragmentable datagrams in it; covered all the same.
+        identification: u16,
+        /// Whether the datagram may be cut on its way. It must not have been: a fragment is no packet.
+        fragmentation: Fragmentation,
+    },
+    /// Internet protocol version 6.
+    V6 {
+        /// The sender.
+        source: Ipv6Addr,
+        /// The receiver.
+        destination: Ipv6Addr,
+    },
+}
+
+/// The "don't fragment" flag of IPv4.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fragmentation {
+    /// Flag not set.
+    Allowed,
+    /// Flag set, as RoCEv2 senders do.
+    Forbidden,
+}
+
+/// Writes the packet and its ICRC as a datagram's payload; returns how many bytes it took.
+///
+/// # Panics
+/// If the buffer is smaller than [`Packet::size`], the datagram longer than [`MAX_SIZE`], or a value does not fit
+/// its field.
+pub fn emit(packet: &Packet<'_>, flow: &Flow, buffer: &mut [u8]) -> usize {
+    assert!(
+        packet.size() <= MAX_SIZE,
+        "a datagram of {} bytes is past {MAX_SIZE}",
+        packet.size()
+    );
+    let end = packet.emit(buffer);
+    let (covered, code) = buffer.split_at_mut(end);
+    code[..ICRC_SIZE].copy_from_slice(&icrc(covered, flow).to_le_bytes());
+    end + ICRC_SIZE
+}
+
+/// Reads a datagram's payload without looking at its ICRC.
+pub fn parse(datagram: &[u8]) -> Result<Packet<'_>, ParseError> {
+    Packet::parse(datagram)
+}
+
+/// Checks the ICRC of a datagram's payload alone.
+pub fn verify_end_to_end(datagram: &[u8], flow: &Flow) -> Result<(), FrameError> {
+    if datagram.len() < Bth::SIZE + ICRC_SIZE {
+        return Err(ParseError::TooShort {
+            needed: Bth::SIZE + ICRC_SIZE,
+            given: datagram.len(),
+        }
+        .into());
+    }
+    let (covered, code) = split_tail::<ICRC_SIZE>(datagram)?;
+    if icrc(covered, flow).to_le_bytes() != *code {
+        return Err(FrameError::Physical(Check::Icrc));
+    }
+    Ok(())
+}
+
+/// Checks the ICRC of a datagram's payload, then reads it.
+pub fn verify<'a>(datagram: &'a [u8], flow: &Flow) -> Result<Packet<'a>, FrameError> {
+    verify_end_to_end(datagram, flow)?;
+    Ok(parse(datagram)?)
+}
+
+/// The ICRC of a packet up to its padding, which is at least as long as a BTH.
+fn icrc(covered: &[u8], flow: &Flow) -> u32 {
+    const LEADING_ONES: usize = 8;
+    let mut masked = [0xff; LEADING_ONES + IPV6_SIZE + UDP_SIZE + Bth::SIZE];
+    // Lengths of what UDP and IP carry; larger datagrams than they can tell do not come from a socket.
+    let udp_length = (UDP_SIZE + covered.len() + ICRC_SIZE) as u16;
+    let after_ones = &mut masked[LEADING_ONES..];
+    let ip_size = match flow.ip {
+        IpHeader::V4 { .. } => IPV4_SIZE,
+        IpHeader::V6 { .. } => IPV6_SIZE,
+    };
+    flow.ip.write_masked(&mut after_ones[..ip_size], udp_length);
+    let udp = &mut after_ones[ip_size..];
+    udp[0..2].copy_from_slice(&flow.source_port.to_be_bytes());
+    udp[2..4].copy_from_slice(&flow.destination_port.to_be_bytes());
+    udp[4..6].copy_from_slice(&udp_length.to_be_bytes());
+    let (bth, rest) = covered.split_at(Bth::SIZE);
+    udp[UDP_SIZE..][..Bth::SIZE].copy_from_slice(bth);
+    udp[UDP_SIZE + Bth::VARIANT_BYTE] = 0xff;
+
+    let mut icrc = Icrc::new();
+    icrc.update(&masked[..LEADING_ONES + ip_size + UDP_SIZE + Bth::SIZE]);
+    icrc.update(rest);
+    icrc.finish()
+}
+
+impl IpHeader {
+    const UDP: u8 = 17;
+
+    /// Writes the header over ones; what routers may change stays ones.
+    fn write_masked(&self, header: &mut [u8], udp_length: u16) {
+        match self {
+            Self::V4 {
+                source,
+                destination,
+                identification,
+                fragmentation,
+            } => {
+                let total_length = udp_length.wrapping_add(IPV4_SIZE as u16);
+                header[0] = 0x45;
+                header[2..4].copy_from_slice(&total_length.to_be_bytes());
+                header[4..6].copy_from_slice(&identification.to_be_bytes());
+                header[6..8].copy_from_slice(match fragmentation {
+                    Fragmentation::Allowed => &[0, 0],
+                    Fragmentation::Forbidden => &[0x40, 0],
+                });
+                header[9] = Self::UDP;
+                header[12..16].copy_from_slice(&source.octets());
+                header[16..20].copy_from_slice(&destination.octets());
+            }
+            Self::V6 { source, destination } => {
+                header[0] = 0x60;
+                mask_ipv6(header);
+                header[4..6].copy_from_slice(&udp_length.to_be_bytes());
+                header[6] = Self::UDP;
+                header[8..24].copy_from_slice(&source.octets());
+                header[24..40].copy_from_slice(&destination.octets());
+            }
+        }
+    }
+}

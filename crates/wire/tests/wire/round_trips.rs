@@ -1,0 +1,223 @@
+//! What is emitted parses to the same value; what parses is emitted to the same bytes, but for reserved bits.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use wire::aggregation::AggregationHeader;
+use wire::local::{self, Frame};
+use wire::{Aeth, Bth, Deth, Grh, Immediate, LinkNext, Lrh, Packet, PacketHeaders, Reth, rocev2};
+
+use crate::arbitrary;
+
+/// Emits a header, and parses it again from a longer buffer than it needs.
+macro_rules! comes_back {
+    ($value:expr, $type:ty) => {
+        let mut buffer = [0xa5; <$type>::SIZE + 1];
+        $value.emit(&mut buffer);
+        prop_assert_eq!(<$type>::parse(&buffer), Ok($value));
+        prop_assert_eq!(buffer[<$type>::SIZE], 0xa5);
+        for length in 0..<$type>::SIZE {
+            prop_assert!(<$type>::parse(&buffer[..length]).is_err());
+        }
+    };
+}
+
+/// Parses bytes, and if they mean something, emits that again.
+macro_rules! stays {
+    ($bytes:expr, $type:ty, $clear_reserved:expr) => {
+        let mut expected: [u8; <$type>::SIZE] = $bytes;
+        if let Ok(value) = <$type>::parse(&expected) {
+            let mut emitted = [0xa5; <$type>::SIZE];
+            value.emit(&mut emitted);
+            let clear_reserved: fn(&mut [u8]) = $clear_reserved;
+            clear_reserved(&mut expected);
+            prop_assert_eq!(emitted, expected);
+        }
+    };
+}
+
+fn clear_lrh(bytes: &mut [u8]) {
+    bytes[1] &= 0xf3;
+    bytes[4] &= 0x07;
+}
+
+fn clear_bth(bytes: &mut [u8]) {
+    bytes[4] &= 0xc0;
+    bytes[8] &= 0x80;
+}
+
+fn clear_deth(bytes: &mut [u8]) {
+    bytes[4] = 0;
+}
+
+/// Clears the reserved bits of a packet's headers and its padding.
+fn clear_packet(bytes: &mut [u8], packet: &Packet<'_>) {
+    clear_bth(bytes);
+    if packet.headers.deth.is_some() {
+        clear_deth(&mut bytes[Bth::SIZE..]);
+    }
+    let payload_end = packet.headers.size() + packet.payload.len();
+    let padding = usize::from(packet.headers.bth.pad_count);
+    bytes[payload_end..payload_end + padding].fill(0);
+}
+
+proptest! {
+    #[test]
+    fn headers_come_back(
+        lrh in arbitrary::lrh(), grh in arbitrary::grh(), bth in arbitrary::bth(), reth in arbitrary::reth(),
+        aeth in arbitrary::aeth(), deth in arbitrary::deth(), immediate: u32,
+    ) {
+        comes_back!(lrh, Lrh);
+        comes_back!(grh, Grh);
+        comes_back!(bth, Bth);
+        comes_back!(reth, Reth);
+        comes_back!(aeth, Aeth);
+        comes_back!(deth, Deth);
+        comes_back!(Immediate(immediate), Immediate);
+    }
+
+    #[test]
+    fn bytes_of_headers_stay(
+        mut lrh: [u8; 8], mut grh: [u8; 40], mut bth: [u8; 12], reth: [u8; 16], aeth: [u8; 4], deth: [u8; 8], immediate: [u8; 4],
+    ) {
+        stays!(lrh, Lrh, clear_lrh);
+        lrh[0] &= 0xf0;
+        lrh[1] |= 0b10;
+        prop_assert!(Lrh::parse(&lrh).is_ok());
+        stays!(lrh, Lrh, clear_lrh);
+        stays!(grh, Grh, |_| ());
+        grh[0] = 0x60 | grh[0] & 0x0f;
+        grh[6] = 0x1b;
+        prop_assert!(Grh::parse(&grh).is_ok());
+        stays!(grh, Grh, |_| ());
+        stays!(bth, Bth, clear_bth);
+        bth[0] %= 0x12;
+        bth[1] &= 0xf0;
+        prop_assert!(Bth::parse(&bth).is_ok());
+        stays!(bth, Bth, clear_bth);
+        stays!(reth, Reth, |_| ());
+        stays!(aeth, Aeth, |_| ());
+        stays!(deth, Deth, clear_deth);
+        stays!(immediate, Immediate, |_| ());
+    }
+
+    #[test]
+    fn packet_headers_come_back(headers in arbitrary::headers()) {
+        let mut buffer = [0; 64];
+        let size = headers.emit(&mut buffer);
+        prop_assert_eq!(size, headers.size());
+        prop_assert_eq!(PacketHeaders::parse(&buffer[..size]), Ok(headers));
+        prop_assert!(PacketHeaders::parse(&buffer[..size - 1]).is_err());
+    }
+
+    #[test]
+    fn frames_come_back((headers, payload) in arbitrary::content(), (lrh, grh) in arbitrary::route()) {
+        let frame = Frame::new(lrh, grh, Packet::new(headers, &payload));
+        let mut bytes = vec![7];
+        frame.append_to(&mut bytes);
+        let bytes = &bytes[1..];
+        prop_assert_eq!(bytes.len(), frame.size());
+        let overhead = if grh.is_some() { local::GLOBAL_OVERHEAD } else { local::OVERHEAD };
+        prop_assert_eq!(bytes.len(), overhead + headers.size() + payload.len().next_multiple_of(4));
+        prop_assert_eq!(Frame::verify(bytes), Ok(frame));
+        prop_assert_eq!(Frame::parse(bytes), Ok(frame));
+        prop_assert_eq!(local::verify_link(bytes), Ok(frame.lrh));
+    }
+
+    #[test]
+    fn datagrams_come_back((headers, payload) in arbitrary::content(), flow in arbitrary::flow()) {
+        let packet = Packet::new(headers, &payload);
+        let mut bytes = vec![0xa5; packet.size() + 1];
+        prop_assert_eq!(rocev2::emit(&packet, &flow, &mut bytes), packet.size());
+        let bytes = &bytes[..packet.size()];
+        prop_assert_eq!(rocev2::verify(bytes, &flow), Ok(packet));
+        prop_assert_eq!(rocev2::parse(bytes), Ok(packet));
+    }
+
+    #[test]
+    fn aggregation_messages_come_back(header in arbitrary::aggregation(), payload in vec(any::<u8>(), 0..300)) {
+        let mut message = Vec::new();
+        header.append_to(&payload, &mut message);
+        prop_assert_eq!(message.len(), AggregationHeader::SIZE + payload.len());
+        prop_assert_eq!(AggregationHeader::verify(&message), Ok((header, &payload[..])));
+        prop_assert_eq!(AggregationHeader::parse(&message), Ok(header));
+        prop_assert_eq!(&message[28..32], &header.seal(&payload).to_be_bytes());
+    }
+
+    #[test]
+    fn any_bytes_are_refused_or_understood_but_never_fatal(mut bytes in vec(any::<u8>(), 0..400), flow in arbitrary::flow()) {
+        let _ = Frame::parse(&bytes);
+        let _ = Frame::verify(&bytes);
+        let _ = local::verify_link(&bytes);
+        let _ = local::verify_end_to_end(&bytes);
+        let _ = PacketHeaders::parse(&bytes);
+        let _ = rocev2::parse(&bytes);
+        let _ = rocev2::verify(&bytes, &flow);
+        let _ = AggregationHeader::parse(&bytes);
+        let _ = AggregationHeader::verify(&bytes);
+        let _ = local::mark_congestion(&mut bytes);
+        let _ = local::move_to_lane(&mut bytes, wire::VirtualLane(3));
+        let _ = local::condemn(&mut bytes);
+        if local::rewrite_link_check(&mut bytes).is_ok() {
+            // Past the first check, so that the others see garbage too.
+            let _ = Frame::verify(&bytes);
+        }
+    }
+
+    #[test]
+    fn garbled_frames_that_parse_stay(
+        (headers, payload) in arbitrary::content(), (lrh, grh) in arbitrary::route(),
+        garbles in vec((any::<prop::sample::Index>(), any::<u8>()), 0..6), cut in 0usize..6,
+    ) {
+        let mut bytes = Vec::new();
+        Frame::new(lrh, grh, Packet::new(headers, &payload)).append_to(&mut bytes);
+        for (at, value) in garbles {
+            // Half of them where the routing and transport headers are, for that is where meaning is.
+            let reach = if value & 1 == 0 { bytes.len() } else { bytes.len().min(24) };
+            bytes[at.index(reach)] = value;
+        }
+        bytes.truncate(bytes.len() - cut / 4);
+        let garbled = bytes.clone();
+        let _ = Frame::verify(&garbled);
+        if let Ok(frame) = Frame::parse(&garbled) {
+            let mut emitted = Vec::new();
+            frame.append_to(&mut emitted);
+            clear_lrh(&mut bytes);
+            let start = if frame.lrh.next == LinkNext::Global { Lrh::SIZE + Grh::SIZE } else { Lrh::SIZE };
+            clear_packet(&mut bytes[start..], &frame.packet);
+            let codes = bytes.len() - 6;
+            prop_assert_eq!(&emitted[..codes], &bytes[..codes]);
+            prop_assert_eq!(emitted.len(), bytes.len());
+        }
+    }
+
+    #[test]
+    fn garbled_datagrams_that_parse_stay(
+        (headers, payload) in arbitrary::content(), flow in arbitrary::flow(),
+        garbles in vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+    ) {
+        let packet = Packet::new(headers, &payload);
+        let mut bytes = vec![0; packet.size()];
+        rocev2::emit(&packet, &flow, &mut bytes);
+        for (at, value) in garbles {
+            bytes[at.index(packet.size())] = value;
+        }
+        let garbled = bytes.clone();
+        if let Ok(packet) = rocev2::parse(&garbled) {
+            let mut emitted = vec![0; packet.size()];
+            rocev2::emit(&packet, &flow, &mut emitted);
+            clear_packet(&mut bytes, &packet);
+            let code = bytes.len() - 4;
+            prop_assert_eq!(&emitted[..code], &bytes[..code]);
+        }
+    }
+
+    #[test]
+    fn bytes_of_aggregation_messages_stay(mut message in vec(any::<u8>(), 32..200), kind in 1u8..5) {
+        message[0] = 0x10 | kind;
+        let header = AggregationHeader::parse(&message).expect("every other byte may be anything");
+        let mut emitted = Vec::new();
+        header.append_to(&message[32..], &mut emitted);
+        prop_assert_eq!(&emitted[..28], &message[..28]);
+        prop_assert_eq!(&emitted[32..], &message[32..]);
+    }
+}

@@ -12,13 +12,25 @@ use wire::aggregation::AggregationHeader;
 use wire::local::{self, Frame as LinkFrame};
 use wire::{Aeth, Bth, CreditCode, Lrh, NakCause, Opcode, Packet, PacketHeaders, ServiceLevel, Syndrome, VirtualLane};
 
+use crate::collective::{End, RootIndex};
+
 /// A packet's contents.
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
-    /// A frame of a connection between two neighbours in a tree.
-    Edge(Frame<Message>),
+    /// A frame of a connection between two neighbours in a tree; the edge is what a queue pair's number says.
+    Edge {
+        /// Which edge of the receiver.
+        to: End,
+        /// The frame.
+        frame: Frame<Message>,
+    },
     /// A result on its way down.
-    Multicast(Message),
+    Multicast {
+        /// Down from this root.
+        root: RootIndex,
+        /// The result.
+        message: Message,
+    },
 }
 
 /// Which part of a collective a packet belongs to.
@@ -36,20 +48,20 @@ impl Body {
     pub(crate) fn phase(&self) -> Phase {
         use wire::aggregation::Kind;
         match self {
-            Self::Multicast(_) => Phase::Broadcast,
-            Self::Edge(Frame::Data { message, .. }) => match message.header.kind {
+            Self::Multicast { .. } => Phase::Broadcast,
+            Self::Edge { frame: Frame::Data { message, .. }, .. } => match message.header.kind {
                 Kind::Contribution => Phase::Reduce,
                 Kind::Result => Phase::Broadcast,
                 Kind::Repair | Kind::Abort => Phase::Control,
             },
-            Self::Edge(_) => Phase::Control,
+            Self::Edge { .. } => Phase::Control,
         }
     }
 
     fn message(&self) -> Option<&Message> {
         match self {
-            Self::Multicast(message) | Self::Edge(Frame::Data { message, .. }) => Some(message),
-            Self::Edge(_) => None,
+            Self::Multicast { message, .. } | Self::Edge { frame: Frame::Data { message, .. }, .. } => Some(message),
+            Self::Edge { .. } => None,
         }
     }
 
@@ -61,9 +73,9 @@ impl Body {
     /// Bytes on the wire with all headers and codes.
     pub(crate) fn framed_bytes(&self) -> u32 {
         let extended = match self {
-            Self::Edge(Frame::Ack { .. } | Frame::Nak { .. }) => return (local::OVERHEAD + Bth::SIZE + Aeth::SIZE) as u32,
-            Self::Edge(Frame::Data { .. }) => 0,
-            Self::Multicast(_) => wire::Deth::SIZE as u32,
+            Self::Edge { frame: Frame::Ack { .. } | Frame::Nak { .. }, .. } => return (local::OVERHEAD + Bth::SIZE + Aeth::SIZE) as u32,
+            Self::Edge { frame: Frame::Data { .. }, .. } => 0,
+            Self::Multicast { .. } => wire::Deth::SIZE as u32,
         };
         let payload = self.payload_bytes().next_multiple_of(4) + AggregationHeader::SIZE as u32;
         (local::OVERHEAD + Bth::SIZE) as u32 + extended + payload
@@ -80,18 +92,18 @@ impl Body {
         }
         let number = |psn| (psn, QpNumber(1));
         let (opcode, (psn, queue), syndrome) = match self {
-            Self::Edge(Frame::Data { psn, .. }) => (Opcode::SendOnly, number(*psn), None),
-            Self::Edge(Frame::Ack { psn }) => {
+            Self::Edge { frame: Frame::Data { psn, .. }, .. } => (Opcode::SendOnly, number(*psn), None),
+            Self::Edge { frame: Frame::Ack { psn }, .. } => {
                 (Opcode::Acknowledge, number(*psn), Some(Syndrome::Ack { credits: CreditCode::UNLIMITED }))
             }
-            Self::Edge(Frame::Nak { expected }) => {
+            Self::Edge { frame: Frame::Nak { expected }, .. } => {
                 (Opcode::Acknowledge, number(*expected), Some(Syndrome::Nak { cause: NakCause::PsnSequence }))
             }
-            Self::Multicast(_) => (Opcode::DatagramSendOnly, (units::Psn::new(0), QpNumber(0xff_ffff)), None),
+            Self::Multicast { .. } => (Opcode::DatagramSendOnly, (units::Psn::new(0), QpNumber(0xff_ffff)), None),
         };
         let mut headers = PacketHeaders::from(Bth::new(opcode, queue, psn));
         headers.aeth = syndrome.map(|syndrome| Aeth { syndrome, message_sequence: 0 });
-        headers.deth = matches!(self, Self::Multicast(_))
+        headers.deth = matches!(self, Self::Multicast { .. })
             .then_some(wire::Deth { key: wire::QueueKey(0), source: QpNumber(1) });
         let lrh = Lrh::new(Lid(1), Lid(2), ServiceLevel(0), VirtualLane(0));
         let mut bytes = Vec::new();
@@ -112,12 +124,11 @@ impl Body {
             Some(Message { header, payload, seal: u32::from_be_bytes(*code) })
         };
         match self {
-            Self::Multicast(message) => Some(Self::Multicast(reread(message)?)),
-            Self::Edge(Frame::Data { wants_ack, message, .. }) => Some(Self::Edge(Frame::Data {
-                psn: frame.packet.headers.bth.psn,
-                wants_ack: *wants_ack,
-                message: reread(message)?,
-            })),
+            Self::Multicast { root, message } => Some(Self::Multicast { root: *root, message: reread(message)? }),
+            Self::Edge { to, frame: Frame::Data { wants_ack, message, .. } } => {
+                let (psn, message) = (frame.packet.headers.bth.psn, reread(message)?);
+                Some(Self::Edge { to: *to, frame: Frame::Data { psn, wants_ack: *wants_ack, message } })
+            }
             other => Some(other.clone()),
         }
     }

@@ -8,6 +8,7 @@ pub mod fault;
 mod network;
 mod queue;
 mod random;
+pub mod scenario;
 pub mod technology;
 mod traffic;
 

@@ -60,6 +60,8 @@ struct Flight {
     /// The number of the contribution, if there is only one way up.
     sent: Option<Psn>,
     ask_at: Time,
+    /// The result has been asked for, and the answer may be on its way.
+    asked: bool,
     done: bool,
 }
 
@@ -145,7 +147,7 @@ impl Member {
         }
         let ask_at = now + self.plan.repair_after;
         let sent = sent.filter(|_| self.edges.len() == 1 && self.plan.result_proves == ResultProves::Arrival);
-        self.flights.push_back(Flight { op, header, sent, ask_at, done: false });
+        self.flights.push_back(Flight { op, header, sent, ask_at, asked: false, done: false });
         self.note_deadline(ask_at);
         Ok(op)
     }
@@ -189,7 +191,8 @@ impl Member {
             return; // P-22
         }
         if self.edges[edge.index()].handle_damage(&mut transmit(edge, out)) == DamageOutcome::Reported {
-            if let Some(flight) = self.flights.front() {
+            // P-20: once, until the timer says that no answer came; or every damaged answer would bring more.
+            if let Some(flight) = self.flights.front().filter(|flight| !flight.asked) {
                 let header = flight.header;
                 self.ask(now, edge, header, out);
             }
@@ -240,6 +243,7 @@ impl Member {
         let flight = self.flights.iter_mut().find(|flight| flight.op == header.operation);
         if let Some(flight) = flight {
             flight.ask_at = again;
+            flight.asked = true;
         }
     }
 

@@ -163,9 +163,6 @@ impl Node {
 
     /// Repeats what is overdue and gives up on those who never answer.
     pub fn handle_timeout(&mut self, now: Time, out: &mut Outbox) {
-        for seat in &mut self.seats {
-            seat.slots().for_each(|slot| slot.asked = false);
-        }
         for index in 0..self.edges.len() {
             let edge = EdgeIndex(index as u16);
             let connection = &mut self.edges[index].connection;
@@ -302,7 +299,7 @@ impl Node {
         }
         if slot.op() == op && slot.awaiting().is_none() {
             self.nudge(now, seat, op, out);
-        } else if !std::mem::replace(&mut slot.asked, true) {
+        } else if slot.may_ask(now, self.policy.timeout) {
             self.ask_parents(now, seat, request, out);
         }
     }
@@ -319,7 +316,7 @@ impl Node {
         let place = &mut self.seats[seat];
         let (group, epoch, plane) = (place.plan.group, place.plan.epoch, place.plan.plane);
         let slot = place.slot(op);
-        if slot.op() != op || std::mem::replace(&mut slot.asked, true) {
+        if slot.op() != op || !slot.may_ask(now, self.policy.timeout) {
             return;
         }
         let missing: Vec<_> = slot.missing().collect();
@@ -337,12 +334,13 @@ impl Node {
             let Some(parent) = self.seats[seat].plan.parents.iter().find(|parent| parent.edge == edge).copied() else {
                 continue;
             };
-            let awaiting = self.seats[seat].slots().filter_map(|slot| slot.awaiting().map(|sample| (slot.op(), sample)));
-            let oldest = awaiting.min_by(|(a, _), (b, _)| a.steps_from(*b).cmp(&0));
-            let request = oldest.map(|(_, sample)| sample.about(Kind::Repair, parent.child, parent.plane));
-            if let Some(request) = request {
-                self.send(now, edge, request, out);
+            let awaiting = self.seats[seat].slots().filter(|slot| slot.awaiting().is_some());
+            let Some(slot) = awaiting.min_by(|a, b| a.op().steps_from(b.op()).cmp(&0)) else { continue };
+            if !slot.may_ask(now, self.policy.timeout) {
+                continue;
             }
+            let request = slot.awaiting().map(|sample| sample.about(Kind::Repair, parent.child, parent.plane));
+            self.send(now, edge, request.expect("it was chosen for it"), out);
         }
     }
 

@@ -8,7 +8,7 @@
 //! more. Until then the slot keeps it, if it has it, beside the new collection (P-19).
 
 use reduce::{ElementType, Kind, Operator};
-use units::{ChildIndex, OpId};
+use units::{ChildIndex, OpId, Span, Time};
 use wire::aggregation::{AggregationHeader, Kind as MessageKind};
 
 use super::{AbortCause, EdgeIndex, Message};
@@ -65,8 +65,8 @@ pub(super) struct Slot {
     earlier: Option<Message>,
     /// Children that asked for the result before it was here.
     pub wanted_by: Vec<EdgeIndex>,
-    /// Someone further up or down has been asked, and not long ago.
-    pub asked: bool,
+    /// Until when an answer to what was last asked may come.
+    asked_until: Time,
 }
 
 /// A deliberately broken slot, which the oracle must catch.
@@ -83,7 +83,7 @@ pub enum Sabotage {
 
 impl Slot {
     pub(super) fn new(op: OpId) -> Self {
-        Self { op, stage: Stage::Vacant, earlier: None, wanted_by: Vec::new(), asked: false }
+        Self { op, stage: Stage::Vacant, earlier: None, wanted_by: Vec::new(), asked_until: Time::ZERO }
     }
 
     /// Notes a contribution, or the abort that stands for one.
@@ -118,7 +118,7 @@ impl Slot {
                 };
                 self.op = op;
                 self.wanted_by.clear();
-                self.asked = false;
+                self.asked_until = Time::ZERO;
                 Admission::Current
             }
             steps if steps == -(window as i32) => Admission::Past,
@@ -174,6 +174,16 @@ impl Slot {
         };
         let missing = operands.iter().enumerate().filter(|(_, operand)| operand.is_none());
         missing.map(|(position, _)| ChildIndex::from_position(position))
+    }
+
+    /// True if the neighbours may be asked about this operation: not again before an answer had time to come (P-20),
+    /// or every damaged answer would bring more questions.
+    pub(super) fn may_ask(&mut self, now: Time, patience: Span) -> bool {
+        let may = now >= self.asked_until;
+        if may {
+            self.asked_until = now + patience;
+        }
+        may
     }
 
     /// Ends a collection for good: its result will be this abort.

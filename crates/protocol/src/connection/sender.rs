@@ -23,6 +23,8 @@ pub(super) struct Sender<M> {
     first: Psn,
     unacknowledged: VecDeque<Unacknowledged<M>>,
     waiting: VecDeque<M>,
+    /// The number that the other end last said was missing.
+    missing: Option<Psn>,
     /// When anything was last sent or heard: timeouts count from here.
     quiet_since: Time,
     timeouts: u8,
@@ -34,6 +36,7 @@ impl<M: Clone> Sender<M> {
             first,
             unacknowledged: VecDeque::new(),
             waiting: VecDeque::new(),
+            missing: None,
             quiet_since: Time::ZERO,
             timeouts: 0,
         }
@@ -99,7 +102,11 @@ impl<M: Clone> Sender<M> {
         }
         self.drop_first(policy, now, count, out);
         self.timeouts = 0; // A NAK is a sign of life.
-        self.repeat_all(policy, now, out);
+        // P-7: the first NAK for a number brings back all that followed it; further ones bring that frame alone.
+        // Repeating everything each time would make more packets out of every damaged one, without end.
+        let all = self.unacknowledged.len();
+        let count = if self.missing.replace(expected) == Some(expected) { all.min(1) } else { all };
+        self.repeat(policy, now, count, out);
     }
 
     pub(super) fn confirm(&mut self, policy: &Policy, now: Time, psn: Psn, out: &mut impl FnMut(Outgoing<M>)) {
@@ -146,16 +153,15 @@ impl<M: Clone> Sender<M> {
             return Err(Exhausted);
         }
         self.timeouts += 1;
-        self.repeat_all(policy, now, out);
+        self.repeat(policy, now, self.unacknowledged.len(), out);
         Ok(())
     }
 
-    /// Go-back-N; the last one asks for an acknowledgement, so that a lost answer is found out.
-    fn repeat_all(&mut self, policy: &Policy, now: Time, out: &mut impl FnMut(Outgoing<M>)) {
-        let last = self.unacknowledged.len().saturating_sub(1);
-        for (position, entry) in self.unacknowledged.iter().enumerate() {
-            let frame =
-                Frame::Data { psn: self.number(position), wants_ack: position == last, message: entry.message.clone() };
+    /// Sends the first `count` again; the last one asks for an acknowledgement, so that a lost answer is found out.
+    fn repeat(&mut self, policy: &Policy, now: Time, count: usize, out: &mut impl FnMut(Outgoing<M>)) {
+        for (position, entry) in self.unacknowledged.iter().take(count).enumerate() {
+            let (psn, message) = (self.number(position), entry.message.clone());
+            let frame = Frame::Data { psn, wants_ack: position + 1 == count, message };
             out(Outgoing { frame, copies: policy.resend_copies, purpose: Purpose::Repeat });
         }
         self.quiet_since = now;

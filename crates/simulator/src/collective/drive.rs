@@ -24,8 +24,7 @@ const NUMBER: u32 = MAIL - 1;
 
 /// Something that reaches a machine beside the links.
 struct Mail {
-    to: PartyIndex,
-    edge: EdgeIndex,
+    to: End,
     body: Rc<Body>,
 }
 
@@ -33,8 +32,8 @@ struct Mail {
 pub(super) struct Driver {
     parameters: CollectiveParameters,
     wiring: Wiring,
-    /// Which planted tree the multicasts follow.
-    multicast: u32,
+    /// The planted tree of each root's multicasts.
+    planted: Vec<u32>,
     /// When each machine's alarm is set; later ones are ignored.
     alarms: Vec<Time>,
     mail: Vec<Option<Mail>>,
@@ -45,6 +44,8 @@ pub(super) struct Driver {
     sharers: Vec<Vec<End>>,
     levels: Vec<u8>,
     round: Round,
+    /// An operation neither completed nor failed: a defect of the protocol, or of the plan's making.
+    hung: bool,
 }
 
 /// The collective that is running.
@@ -68,17 +69,16 @@ enum News {
 impl Driver {
     pub(super) fn new(tree: &AggregationTree, network: &mut Network, parameters: CollectiveParameters) -> Self {
         let mut wiring = wire_up(tree, network, &parameters);
-        let branches = std::mem::replace(&mut wiring.branches, crate::network::Branches::new(0, Vec::new()));
-        let multicast = network.plant(branches);
+        let planted = wiring.branches.drain(..).map(|branches| network.plant(branches)).collect();
         let parties = wiring.nodes.len() + wiring.members.len();
         let sharers = match parameters.sharing {
-            ReplicaSharing::OwnPlane => Vec::new(),
-            ReplicaSharing::AboveLevelOne => sharers(tree, &wiring),
+            ReplicaSharing::AboveLevelOne if parameters.spatial_copies() > 1 => sharers(tree),
+            _ => Vec::new(),
         };
         Self {
             parameters,
             wiring,
-            multicast,
+            planted,
             alarms: vec![Time::NEVER; parties],
             mail: Vec::new(),
             free_mail: Vec::new(),
@@ -87,7 +87,12 @@ impl Driver {
             sharers,
             levels: tree.nodes.iter().map(|node| node.level).collect(),
             round: Round::default(),
+            hung: false,
         }
+    }
+
+    pub(super) fn is_hung(&self) -> bool {
+        self.hung
     }
 
     pub(super) fn ranks(&self) -> u32 {
@@ -113,10 +118,11 @@ impl Driver {
             self.start(network, Rank(rank), op, witness);
         }
         let ranks = self.ranks();
+        let hung_at = started + self.parameters.patience;
         let mut settled = false;
         while !settled {
             network.run(self, |driver, network| {
-                !driver.round.news.is_empty() || driver.is_settled(network, ranks)
+                !driver.round.news.is_empty() || driver.is_settled(network, ranks) || network.now() > hung_at
             });
             let quiet = self.round.news.is_empty();
             for news in self.round.news.drain(..) {
@@ -126,9 +132,10 @@ impl Driver {
                 }
             }
             // With nothing left to happen, what has not completed never will: the witness misses it.
-            settled = self.is_settled(network, ranks) || quiet;
+            settled = self.is_settled(network, ranks) || quiet || network.now() > hung_at;
         }
         let round = &self.round;
+        self.hung |= round.completed + round.failed < ranks;
         Timing {
             reduce: round.reduced.map(|at| at.since(round.started)),
             complete: (round.completed == ranks).then(|| round.last.since(round.started)),
@@ -251,17 +258,14 @@ impl Driver {
         copies: u8,
         purpose: Purpose,
     ) {
-        let body = Rc::new(Body::Edge(frame));
+        let Wire { channel, far } = self.wiring.wire(party, edge);
+        let body = Rc::new(Body::Edge { to: far, frame });
         let ready = network.now() + self.delay_of(network, party);
-        let channel = match self.wiring.wire(party, edge) {
-            Wire::Channel(channel) => channel,
-            Wire::Inside { party, edge } => return self.post(network, ready, party, edge, body),
-        };
+        let Some(channel) = channel else { return self.post(network, ready, far, body) };
         if let (ControlPath::Fixed { turnaround }, Purpose::Control) = (self.parameters.control, purpose) {
-            let end = self.wiring.end(channel).expect("both ends of a tree edge are known");
             // What the other end takes to send is part of the turn-round.
-            let on_the_way = turnaround - self.delay_of(network, end.party);
-            return self.post(network, network.now() + on_the_way, end.party, end.edge, body);
+            let on_the_way = turnaround - self.delay_of(network, far.party);
+            return self.post(network, network.now() + on_the_way, far, body);
         }
         let mut bytes = self.size(&body);
         if purpose == Purpose::Repeat && self.parameters.resend_width == ResendWidth::Port && self.rank_of(party).is_some() {
@@ -288,25 +292,26 @@ impl Driver {
     fn multicast(&mut self, network: &mut Network, party: PartyIndex, message: Message, copies: u8) {
         let ready = network.now() + network.parameters().switch_delay;
         let plane = message.plane();
-        let body = Rc::new(Body::Multicast(message));
+        let root = self.wiring.root_of[party as usize];
+        let tree = self.planted[root as usize];
+        let body = Rc::new(Body::Multicast { root, message });
         let bytes = self.size(&body);
         let wires: Vec<Wire> = self.wiring.down(party, plane).collect();
         for _ in 0..copies {
             for wire in &wires {
-                match *wire {
-                    Wire::Channel(channel) => network.inject(
-                        channel,
-                        Packet::new(Target::Tree, self.multicast, bytes, ready, Some(body.clone())),
-                    ),
-                    Wire::Inside { party, edge } => self.post(network, ready, party, edge, body.clone()),
+                match wire.channel {
+                    Some(channel) => {
+                        network.inject(channel, Packet::new(Target::Tree, tree, bytes, ready, Some(body.clone())));
+                    }
+                    None => self.post(network, ready, wire.far, body.clone()),
                 }
             }
         }
     }
 
     /// Something will reach a machine beside the links.
-    fn post(&mut self, network: &mut Network, at: Time, to: PartyIndex, edge: EdgeIndex, body: Rc<Body>) {
-        let mail = Some(Mail { to, edge, body });
+    fn post(&mut self, network: &mut Network, at: Time, to: End, body: Rc<Body>) {
+        let mail = Some(Mail { to, body });
         let number = match self.free_mail.pop() {
             Some(number) => {
                 self.mail[number as usize] = mail;
@@ -321,20 +326,35 @@ impl Driver {
         network.set_alarm(at, MAIL | number);
     }
 
-    /// Hands a sound body to a machine, and to those that share what it gets.
-    fn hand_in(&mut self, network: &mut Network, end: End, body: &Body) {
+    /// Hands a sound packet's body to whom it is for.
+    fn hand_in(&mut self, network: &mut Network, channel: ChannelId, body: &Body) {
         match body {
-            Body::Edge(frame) => {
-                self.feed(network, end, Input::Frame(frame.clone()));
-                if !self.sharers.is_empty() {
-                    self.share(network, end, frame);
+            Body::Edge { to, frame } => self.hand_in_frame(network, *to, frame),
+            Body::Multicast { root, message } => {
+                if let Some(to) = self.wiring.hearer(channel, *root) {
+                    self.hand_in_multicast(network, to, message);
                 }
             }
-            Body::Multicast(message) => {
-                self.feed(network, end, Input::Multicast(message.clone()));
-                for mate in self.wiring.housemates.get(end.party as usize).cloned().unwrap_or_default() {
-                    self.feed(network, End { party: mate, edge: EdgeIndex(0) }, Input::Multicast(message.clone()));
-                }
+        }
+    }
+
+    /// A frame reaches its machine, and those that share what it gets.
+    fn hand_in_frame(&mut self, network: &mut Network, to: End, frame: &Frame<Message>) {
+        self.feed(network, to, Input::Frame(frame.clone()));
+        if !self.sharers.is_empty() {
+            self.share(network, to, frame);
+        }
+    }
+
+    /// A multicast reaches a machine. A node hands it to those below it on the same switch; what is on cables goes on
+    /// by itself.
+    fn hand_in_multicast(&mut self, network: &mut Network, to: End, message: &Message) {
+        self.feed(network, to, Input::Multicast(message.clone()));
+        if (to.party as usize) < self.wiring.nodes.len() {
+            let inside = self.wiring.down(to.party, message.plane()).filter(|wire| wire.channel.is_none());
+            let inside: Vec<End> = inside.map(|wire| wire.far).collect();
+            for far in inside {
+                self.hand_in_multicast(network, far, message);
             }
         }
     }
@@ -364,43 +384,50 @@ enum Input {
 
 /// For each node above level 1, the replicas of its place: nodes of the same level over the same hosts. Nodes above
 /// level 1 have one edge per child, so an edge's number is its child's.
-fn sharers(tree: &AggregationTree, wiring: &Wiring) -> Vec<Vec<End>> {
-    let mut first_host: Vec<u32> = Vec::with_capacity(tree.nodes.len());
+fn sharers(tree: &AggregationTree) -> Vec<Vec<End>> {
+    // Hosts below a node are known by the first of them and their number.
+    let mut places: Vec<(u8, u32, u32)> = Vec::with_capacity(tree.nodes.len());
     for node in &tree.nodes {
-        let least = node.children.iter().map(|child| match child.who {
-            topology::ChildNode::Host(host) => host.0,
-            topology::ChildNode::Node(below) => first_host[below.index()],
+        let below = node.children.iter().map(|child| match child.who {
+            topology::ChildNode::Host(host) => (host.0, 1),
+            topology::ChildNode::Node(below) => (places[below.index()].1, places[below.index()].2),
         });
-        first_host.push(least.min().unwrap_or(u32::MAX));
+        let (first, count) = below.fold((u32::MAX, 0), |(first, count), (host, more)| (first.min(host), count + more));
+        places.push((node.level, first, count));
     }
-    let place = |index: usize| (tree.nodes[index].level, first_host[index]);
-    let mut by_place: std::collections::BTreeMap<(u8, u32), Vec<usize>> = std::collections::BTreeMap::new();
-    for index in 0..wiring.nodes.len() {
-        by_place.entry(place(index)).or_default().push(index);
+    let mut replicas: std::collections::BTreeMap<(u8, u32, u32), Vec<usize>> = std::collections::BTreeMap::new();
+    for (index, place) in places.iter().enumerate() {
+        replicas.entry(*place).or_default().push(index);
     }
     let ends = |index: usize| -> Vec<End> {
-        let replicas = by_place[&place(index)].iter().filter(|other| **other != index);
+        let others = replicas[&places[index]].iter().filter(|other| **other != index);
         let edges = 0..tree.nodes[index].children.len() as u16;
-        replicas.flat_map(|other| edges.clone().map(|edge| End { party: *other as u32, edge: EdgeIndex(edge) })).collect()
+        others.flat_map(|other| edges.clone().map(|edge| End { party: *other as u32, edge: EdgeIndex(edge) })).collect()
     };
-    (0..wiring.nodes.len()).map(|index| if tree.nodes[index].level > 1 { ends(index) } else { Vec::new() }).collect()
+    (0..places.len()).map(|index| if places[index].0 > 1 { ends(index) } else { Vec::new() }).collect()
 }
 
 impl Parties for Driver {
     fn arrived(&mut self, network: &mut Network, arrival: Arrival) {
-        let Some(end) = self.wiring.end(arrival.channel) else { return };
         let Some(body) = arrival.body else { return };
-        let Some(harm) = arrival.harm else { return self.hand_in(network, end, &body) };
-        if harm.known_at != Time::NEVER {
-            let damage = if harm.marked { Damage::Marked } else { Damage::Here };
-            return self.feed(network, end, Input::Damage(damage));
-        }
-        match inspect_end_to_end(&body, arrival.bytes, &harm) {
-            Verdict::Passed(body) => self.hand_in(network, end, &body),
-            Verdict::Bad => {
-                network.counters.end_to_end += 1;
-                self.feed(network, end, Input::Damage(Damage::Here));
+        let Some(harm) = arrival.harm else { return self.hand_in(network, arrival.channel, &body) };
+        let damage = if harm.known_at == Time::NEVER {
+            match inspect_end_to_end(&body, arrival.bytes, &harm) {
+                Verdict::Passed(body) => return self.hand_in(network, arrival.channel, &body),
+                Verdict::Bad => {
+                    network.counters.end_to_end += 1;
+                    Damage::Here
+                }
             }
+        } else if harm.marked {
+            Damage::Marked
+        } else {
+            Damage::Here
+        };
+        // Nothing in a damaged packet can be believed but the cable it came on.
+        let ends: Vec<End> = self.wiring.ends(arrival.channel).collect();
+        for end in ends {
+            self.feed(network, end, Input::Damage(damage));
         }
     }
 
@@ -414,7 +441,10 @@ impl Parties for Driver {
             let mail = self.mail[number as usize].take().expect("an alarm for mail has mail");
             self.free_mail.push(number);
             self.in_mail -= 1;
-            return self.hand_in(network, End { party: mail.to, edge: mail.edge }, &mail.body);
+            return match &*mail.body {
+                Body::Edge { to, frame } => self.hand_in_frame(network, *to, frame),
+                Body::Multicast { message, .. } => self.hand_in_multicast(network, mail.to, message),
+            };
         }
         // An alarm that was since set earlier goes off twice; the second time there is nothing to do.
         if self.alarms[number as usize] > network.now() {

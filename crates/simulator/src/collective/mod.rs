@@ -24,6 +24,7 @@ use crate::fault::{Plan, PlanError};
 use crate::network::{LinkParameters, Network};
 use crate::technology::Width;
 use drive::Driver;
+pub(crate) use wiring::{End, RootIndex};
 
 /// Sees what goes in and what comes out.
 pub trait Witness {
@@ -60,6 +61,8 @@ pub enum SetupError {
         /// Lanes.
         lanes: u64,
     },
+    /// The fabric's replicas fold in different orders, and the operation's bits depend on the order.
+    OrdersDiffer,
     /// A number is outside its range.
     OutOfRange(&'static str),
 }
@@ -73,6 +76,10 @@ impl fmt::Display for SetupError {
                 f,
                 "spatial replication with {copies} copies needs as many lanes, and the adapter's port has {lanes}; \
                  set what-if-lanes = true to simulate it all the same"
+            ),
+            Self::OrdersDiffer => f.write_str(
+                "spatial replication on this fabric folds in a different order at each root, so a float sum or product \
+                 would depend on which root answers first; use temporal replication, another operator or a fat tree",
             ),
             Self::OutOfRange(what) => write!(f, "out of range: {what}"),
         }
@@ -134,18 +141,24 @@ impl Collective {
         };
         let request = request.with_replicas(parameters.spatial_copies());
         let tree = topology::place(&fabric, &request).map_err(SetupError::Place)?;
+        if depends_on_order(&parameters.contents) && !tree.roots_fold_alike() {
+            return Err(SetupError::OrdersDiffer);
+        }
         let mut network = Network::new(fabric, link);
         network.set_faults(plan, seed).map_err(SetupError::Plan)?;
         let driver = Driver::new(&tree, &mut network, parameters);
         Ok(Self { network, driver, tree })
     }
 
-    /// Runs so many collectives, one after the other.
+    /// Runs so many collectives, one after the other; fewer if one hangs (see [`CollectiveParameters::patience`]).
     pub fn run(&mut self, operations: u32, witness: &mut dyn Witness, mut progress: impl FnMut(u32)) -> Vec<Timing> {
         let mut timings = Vec::with_capacity(operations as usize);
         for done in 0..operations {
             timings.push(self.driver.run_one(&mut self.network, witness));
             progress(done + 1);
+            if self.driver.is_hung() {
+                break;
+            }
         }
         timings
     }
@@ -191,6 +204,12 @@ impl Collective {
     pub fn sabotage(&mut self, node: usize, sabotage: protocol::aggregation::Sabotage) {
         self.driver.sabotage(node, sabotage);
     }
+}
+
+/// Sums and products of floats round at every step; everything else gives the same bits in any order.
+fn depends_on_order(contents: &Contents) -> bool {
+    let Contents::Real { kind, .. } = contents else { return false };
+    kind.element().is_float() && matches!(kind.operator(), reduce::Operator::Sum | reduce::Operator::Prod)
 }
 
 fn check(parameters: &CollectiveParameters, width: Width) -> Result<(), SetupError> {

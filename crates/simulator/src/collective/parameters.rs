@@ -135,6 +135,8 @@ pub struct CollectiveParameters {
     pub radix_limit: Option<u16>,
     /// Hosts that take part, from host 0 on; all if not said.
     pub members: Option<u32>,
+    /// A collective that has not settled after so much virtual time counts as hung, and the run goes on without it.
+    pub patience: Span,
     /// Allow more spatial copies than the adapter has lanes: it could not be built.
     pub what_if_lanes: bool,
 }
@@ -156,6 +158,7 @@ impl CollectiveParameters {
             window: 2,
             radix_limit: None,
             members: None,
+            patience: Span::from_micros(1_000_000),
             what_if_lanes: false,
         }
     }

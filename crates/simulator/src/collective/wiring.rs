@@ -11,18 +11,17 @@ use crate::network::{Branches, ChannelId, Network};
 /// A machine's number: tree nodes first, then members by rank.
 pub(super) type PartyIndex = u32;
 
-/// Where an edge of a machine leads.
+/// Where an edge of a machine leads: to an edge of another machine, over a cable or inside a switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wire {
-    /// Over a cable, to the switch or host at its end.
-    Channel(ChannelId),
-    /// To another node on the same switch.
-    Inside { party: PartyIndex, edge: EdgeIndex },
+pub(super) struct Wire {
+    /// The cable's channel; none between nodes on the same switch.
+    pub channel: Option<ChannelId>,
+    pub far: End,
 }
 
-/// The receiving end of a channel that belongs to the tree.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct End {
+/// An edge of a machine.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct End {
     pub party: PartyIndex,
     pub edge: EdgeIndex,
 }
@@ -31,32 +30,68 @@ pub(super) struct End {
 pub(super) struct Wiring {
     pub nodes: Vec<Node>,
     pub members: Vec<Member>,
-    /// The host of each member.
-    pub hosts: Vec<NodeId>,
     /// Of party `p`: `wires[first_wire[p]..first_wire[p + 1]]`, one per edge.
     wires: Vec<Wire>,
     first_wire: Vec<u32>,
-    ends: Vec<Option<End>>,
-    pub branches: Branches,
-    /// For each node: the wires on which a multicast that starts there goes out, by plane.
+    ends: Ends,
+    /// For each root, in the order of [`Self::roots`], where its multicasts go.
+    pub branches: Vec<Branches>,
+    /// For each node, its first root (a root is its own): multicasts that start at the node follow that root's tree.
+    pub root_of: Vec<RootIndex>,
+    /// For each node: its ways down, by plane.
     down: Vec<Vec<(Plane, Wire)>>,
-    /// For each node: nodes on the same switch that hear what it hears.
-    pub housemates: Vec<Vec<PartyIndex>>,
 }
+
+/// A root's position among the roots.
+pub(crate) type RootIndex = u32;
 
 impl Wiring {
     pub(super) fn wire(&self, party: PartyIndex, edge: EdgeIndex) -> Wire {
         self.wires[self.first_wire[party as usize] as usize + usize::from(edge.0)]
     }
 
-    pub(super) fn end(&self, channel: ChannelId) -> Option<End> {
-        self.ends[channel as usize]
+    /// The edges that a channel leads to: one, unless trees share the cable.
+    pub(super) fn ends(&self, channel: ChannelId) -> impl Iterator<Item = End> + '_ {
+        self.ends.of(channel).iter().map(|(end, _)| *end)
+    }
+
+    /// The edge over which a root's multicast is heard on a channel.
+    pub(super) fn hearer(&self, channel: ChannelId, root: RootIndex) -> Option<End> {
+        match self.ends.of(channel) {
+            [(end, _)] => Some(*end),
+            several => several.iter().find(|(_, roots)| roots.contains(&root)).map(|(end, _)| *end),
+        }
     }
 
     /// Where a multicast that starts at this node goes; to hosts on the lane of the plane.
     pub(super) fn down(&self, node: PartyIndex, plane: Plane) -> impl Iterator<Item = Wire> + '_ {
         let wires = self.down[node as usize].iter();
         wires.filter(move |(of, _)| *of == plane || *of == EVERY_PLANE).map(|(_, wire)| *wire)
+    }
+}
+
+/// The edges that each channel leads to, and for each the roots above it where several share the channel.
+#[derive(Default)]
+struct Ends {
+    first: Vec<u32>,
+    ends: Vec<(End, Vec<RootIndex>)>,
+}
+
+impl Ends {
+    fn new(channels: u32, mut found: Vec<(ChannelId, End, Vec<RootIndex>)>) -> Self {
+        found.sort_unstable();
+        let mut first = vec![0u32; channels as usize + 1];
+        for (channel, _, _) in &found {
+            first[*channel as usize + 1] += 1;
+        }
+        for channel in 0..channels as usize {
+            first[channel + 1] += first[channel];
+        }
+        Self { first, ends: found.into_iter().map(|(_, end, roots)| (end, roots)).collect() }
+    }
+
+    fn of(&self, channel: ChannelId) -> &[(End, Vec<RootIndex>)] {
+        &self.ends[self.first[channel as usize] as usize..self.first[channel as usize + 1] as usize]
     }
 }
 
@@ -78,10 +113,13 @@ struct Builder<'a> {
     network: &'a Network,
     parameters: &'a CollectiveParameters,
     lanes: u8,
-    members: Vec<HostWay>,
+    /// Ways of hosts into the tree, by host; a host's are next to each other.
+    ways: Vec<HostWay>,
+    /// The roots above each node.
+    roots_above: Vec<Vec<RootIndex>>,
     wires: Vec<Wire>,
     first_wire: Vec<u32>,
-    ends: Vec<Option<End>>,
+    ends: Vec<(ChannelId, End, Vec<RootIndex>)>,
     down: Vec<Vec<(Plane, Wire)>>,
 }
 
@@ -92,33 +130,23 @@ struct HostWay {
     child: ChildIndex,
     /// The switch port to the host.
     port: Endpoint,
+    /// The member's number, and the first of its edges that belongs to this way.
+    far: End,
 }
 
 impl<'a> Builder<'a> {
     fn new(tree: &'a AggregationTree, network: &'a Network, parameters: &'a CollectiveParameters) -> Self {
-        let mut members = Vec::new();
-        for (index, node) in tree.nodes.iter().enumerate() {
-            for (position, child) in node.children.iter().enumerate() {
-                if let (ChildNode::Host(host), Some(port)) = (child.who, child.port) {
-                    members.push(HostWay {
-                        host,
-                        node: TreeIndex(index as u32),
-                        child: ChildIndex::from_position(position),
-                        port: Endpoint { node: node.switch, port },
-                    });
-                }
-            }
-        }
-        members.sort_by_key(|way| (way.host, way.node));
+        let lanes = parameters.spatial_copies();
         Self {
             tree,
             network,
             parameters,
-            lanes: parameters.spatial_copies(),
-            members,
+            lanes,
+            ways: host_ways(tree, lanes),
+            roots_above: roots_above(tree),
             wires: Vec::new(),
             first_wire: Vec::new(),
-            ends: vec![None; network.channel_count() as usize],
+            ends: Vec::new(),
             down: Vec::new(),
         }
     }
@@ -126,49 +154,47 @@ impl<'a> Builder<'a> {
     /// Edges of a node: for each child its lanes, then the parents.
     fn edges_of_node(&mut self, index: TreeIndex) {
         let node = self.tree.node(index);
-        let party = index.0;
-        self.first_wire.push(self.wires.len() as u32);
+        let first = self.wires.len();
+        self.first_wire.push(first as u32);
         let mut down = Vec::new();
-        let mut edge = 0u16;
         for child in &node.children {
             let lanes = lanes_of(child.who, self.lanes);
+            let far = match child.who {
+                ChildNode::Host(host) => self.way(host, index).far,
+                ChildNode::Node(below) => End { party: below.0, edge: self.parent_edge(below, index) },
+            };
             for lane in 0..lanes {
-                let wire = match child.port {
-                    Some(port) => {
-                        let from = Endpoint { node: node.switch, port };
-                        self.adopt(from, Lane(lane), party, EdgeIndex(edge));
-                        Wire::Channel(self.network.channel(from, Lane(lane)))
-                    }
-                    None => {
-                        let ChildNode::Node(below) = child.who else { unreachable!("a host has a cable") };
-                        Wire::Inside { party: below.0, edge: self.parent_edge(below, index) }
-                    }
-                };
-                self.wires.push(wire);
+                let far = End { party: far.party, edge: EdgeIndex(far.edge.0 + u16::from(lane)) };
+                let near = End { party: index.0, edge: EdgeIndex((self.wires.len() - first) as u16) };
+                let port = child.port.map(|port| Endpoint { node: node.switch, port });
+                let wire = self.join(near, far, port, Lane(lane), &[]);
                 down.push((if lanes > 1 { Plane(lane) } else { EVERY_PLANE }, wire));
-                edge += 1;
             }
         }
         for uplink in &node.parents {
-            let wire = match uplink.port {
-                Some(port) => {
-                    let from = Endpoint { node: node.switch, port };
-                    self.adopt(from, Lane(0), party, EdgeIndex(edge));
-                    Wire::Channel(self.network.channel(from, Lane(0)))
-                }
-                None => Wire::Inside { party: uplink.parent.0, edge: self.child_edge(uplink.parent, uplink.child) },
-            };
-            self.wires.push(wire);
-            edge += 1;
+            let far = End { party: uplink.parent.0, edge: self.child_edge(uplink.parent, uplink.child) };
+            let near = End { party: index.0, edge: EdgeIndex((self.wires.len() - first) as u16) };
+            let roots = self.roots_above[uplink.parent.index()].clone();
+            let port = uplink.port.map(|port| Endpoint { node: node.switch, port });
+            self.join(near, far, port, Lane(0), &roots);
         }
         self.down.push(down);
     }
 
-    /// Notes that what arrives from the far end of this port belongs to this edge.
-    fn adopt(&mut self, near: Endpoint, lane: Lane, party: PartyIndex, edge: EdgeIndex) {
-        let far = self.network.topology().peer(near.node, near.port).expect("tree edges follow cables");
-        let channel = self.network.channel(far, lane);
-        self.ends[channel as usize] = Some(End { party, edge });
+    /// Notes a wire, and that what arrives from its far end belongs to its near one.
+    fn join(&mut self, near: End, far: End, port: Option<Endpoint>, lane: Lane, roots: &[RootIndex]) -> Wire {
+        let wire = Wire { channel: port.map(|port| self.network.channel(port, lane)), far };
+        if let Some(port) = port {
+            let other = self.network.topology().peer(port.node, port.port).expect("tree edges follow cables");
+            self.ends.push((self.network.channel(other, lane), near, roots.to_vec()));
+        }
+        self.wires.push(wire);
+        wire
+    }
+
+    fn way(&self, host: NodeId, node: TreeIndex) -> &HostWay {
+        let place = self.ways.binary_search_by_key(&(host, node), |way| (way.host, way.node));
+        &self.ways[place.expect("every host below a node has a way to it")]
     }
 
     /// The first edge of a child at its parent.
@@ -185,28 +211,24 @@ impl<'a> Builder<'a> {
         EdgeIndex(children + position.expect("parents and children agree") as u16)
     }
 
-    /// Edges of members: one per lane, or one per node that serves the host.
+    /// Edges of members: for each way its lanes.
     fn edges_of_members(&mut self) {
-        let mut previous = None;
-        let ways = std::mem::take(&mut self.members);
-        let mut party = self.tree.nodes.len() as u32;
-        for way in &ways {
-            if previous.is_some_and(|host| host != way.host) {
-                party += 1;
-            }
-            if previous != Some(way.host) {
-                self.first_wire.push(self.wires.len() as u32);
-                previous = Some(way.host);
-            }
-            let near = self.network.topology().peer(way.port.node, way.port.port).expect("hosts are cabled");
-            for lane in 0..self.lanes {
-                let edge = EdgeIndex((self.wires.len() as u32 - self.first_wire[party as usize]) as u16);
-                self.adopt(near, Lane(lane), party, edge);
-                self.wires.push(Wire::Channel(self.network.channel(near, Lane(lane))));
+        let ways = std::mem::take(&mut self.ways);
+        for ways in ways.chunk_by(|a, b| a.host == b.host) {
+            self.first_wire.push(self.wires.len() as u32);
+            for way in ways {
+                let port = self.network.topology().peer(way.port.node, way.port.port).expect("hosts are cabled");
+                let first = self.child_edge(way.node, way.child);
+                let roots = self.roots_above[way.node.index()].clone();
+                for lane in 0..self.lanes {
+                    let near = End { party: way.far.party, edge: EdgeIndex(way.far.edge.0 + u16::from(lane)) };
+                    let far = End { party: way.node.0, edge: EdgeIndex(first.0 + u16::from(lane)) };
+                    self.join(near, far, Some(port), Lane(lane), &roots);
+                }
             }
         }
         self.first_wire.push(self.wires.len() as u32);
-        self.members = ways;
+        self.ways = ways;
     }
 
     fn policy(&self) -> Policy {
@@ -269,53 +291,53 @@ impl<'a> Builder<'a> {
         machine
     }
 
-    fn finish(self) -> Wiring {
-        let nodes = (0..self.tree.nodes.len() as u32).map(|index| self.node(TreeIndex(index))).collect();
-        let mut members = Vec::new();
-        let mut hosts = Vec::new();
-        for ways in self.members.chunk_by(|a, b| a.host == b.host) {
-            let mut parents = Vec::new();
-            for way in ways {
-                for lane in 0..self.lanes {
-                    let plane = if self.separate_planes(way.node) { Plane(lane) } else { Plane(0) };
-                    parents.push(Upward { edge: EdgeIndex(parents.len() as u16), child: way.child, plane });
-                }
+    fn member(&self, ways: &[HostWay]) -> Member {
+        let mut parents = Vec::new();
+        for way in ways {
+            for lane in 0..self.lanes {
+                let plane = if self.separate_planes(way.node) { Plane(lane) } else { Plane(0) };
+                parents.push(Upward { edge: EdgeIndex(parents.len() as u16), child: way.child, plane });
             }
-            let switch = |way: &HostWay| std::iter::repeat_n(way.port.node.0, usize::from(self.lanes));
-            let plan = MemberPlan {
-                group: GROUP,
-                epoch: Epoch(0),
-                peers: ways.iter().flat_map(switch).collect(),
-                parents,
-                result_proves: self.result_proves(),
-                window: self.parameters.window,
-                repair_after: self.parameters.repair_after,
-            };
-            members.push(Member::new(self.policy(), plan));
-            hosts.push(ways[0].host);
         }
-        let branches = self.branches();
-        let housemates = self.housemates();
+        let switch = |way: &HostWay| std::iter::repeat_n(way.port.node.0, usize::from(self.lanes));
+        let plan = MemberPlan {
+            group: GROUP,
+            epoch: Epoch(0),
+            peers: ways.iter().flat_map(switch).collect(),
+            parents,
+            result_proves: self.result_proves(),
+            window: self.parameters.window,
+            repair_after: self.parameters.repair_after,
+        };
+        Member::new(self.policy(), plan)
+    }
+
+    fn finish(mut self) -> Wiring {
+        let nodes = (0..self.tree.nodes.len() as u32).map(|index| self.node(TreeIndex(index))).collect();
+        let members = self.ways.chunk_by(|a, b| a.host == b.host).map(|ways| self.member(ways)).collect();
+        let branches = (0..self.tree.roots().count() as RootIndex).map(|root| self.branches(root)).collect();
         Wiring {
             nodes,
             members,
-            hosts,
+            ends: Ends::new(self.network.channel_count(), std::mem::take(&mut self.ends)),
             wires: self.wires,
             first_wire: self.first_wire,
-            ends: self.ends,
             branches,
+            root_of: self.roots_above.iter().map(|roots| roots[0]).collect(),
             down: self.down,
-            housemates,
         }
     }
 
-    /// For every channel on which a node hears a parent: the channels on which it goes on, to hosts on the lane that
+    /// For every channel on which a node hears a root: the channels on which it goes on, to hosts on the lane that
     /// has the parent's position.
-    fn branches(&self) -> Branches {
+    fn branches(&self, root: RootIndex) -> Branches {
         let mut pairs = Vec::new();
         for (index, node) in self.tree.nodes.iter().enumerate() {
             for (position, uplink) in node.parents.iter().enumerate() {
                 let Some(port) = uplink.port else { continue };
+                if !self.roots_above[uplink.parent.index()].contains(&root) {
+                    continue;
+                }
                 let far = self.network.topology().peer(node.switch, port).expect("tree edges follow cables");
                 let arrival = self.network.channel(far, Lane(0));
                 self.below(index as u32, Plane(position as u8), &mut |channel| pairs.push((arrival, channel)));
@@ -330,23 +352,58 @@ impl<'a> Builder<'a> {
             if *of != plane && *of != EVERY_PLANE {
                 continue;
             }
-            match wire {
-                Wire::Channel(channel) => each(*channel),
-                Wire::Inside { party, .. } => self.below(*party, plane, each),
+            match wire.channel {
+                Some(channel) => each(channel),
+                None => self.below(wire.far.party, plane, each),
             }
         }
     }
+}
 
-    fn housemates(&self) -> Vec<Vec<PartyIndex>> {
-        let inside = |wires: &Vec<(Plane, Wire)>| {
-            let inner = wires.iter().filter_map(|(_, wire)| match wire {
-                Wire::Inside { party, .. } => Some(*party),
-                Wire::Channel(_) => None,
-            });
-            inner.collect()
-        };
-        self.down.iter().map(inside).collect()
+/// The ways of all members' hosts into the tree, by host, and the numbers of their edges.
+fn host_ways(tree: &AggregationTree, lanes: u8) -> Vec<HostWay> {
+    let mut ways = Vec::new();
+    for (index, node) in tree.nodes.iter().enumerate() {
+        for (position, child) in node.children.iter().enumerate() {
+            if let (ChildNode::Host(host), Some(port)) = (child.who, child.port) {
+                ways.push(HostWay {
+                    host,
+                    node: TreeIndex(index as u32),
+                    child: ChildIndex::from_position(position),
+                    port: Endpoint { node: node.switch, port },
+                    far: End { party: 0, edge: EdgeIndex(0) },
+                });
+            }
+        }
     }
+    ways.sort_by_key(|way| (way.host, way.node));
+    let mut party = tree.nodes.len() as u32;
+    for ways in ways.chunk_by_mut(|a, b| a.host == b.host) {
+        for (position, way) in ways.iter_mut().enumerate() {
+            way.far = End { party, edge: EdgeIndex(position as u16 * u16::from(lanes)) };
+        }
+        party += 1;
+    }
+    ways
+}
+
+/// The roots above each node, a root being above itself.
+fn roots_above(tree: &AggregationTree) -> Vec<Vec<RootIndex>> {
+    let mut above = vec![Vec::new(); tree.nodes.len()];
+    for (root, index) in tree.roots().enumerate() {
+        above[index.index()].push(root as RootIndex);
+    }
+    // Children come before parents, so parents are settled first when going backwards.
+    for index in (0..tree.nodes.len()).rev() {
+        let mut roots: Vec<RootIndex> = above[index].clone();
+        for uplink in &tree.nodes[index].parents {
+            roots.extend(&above[uplink.parent.index()]);
+        }
+        roots.sort_unstable();
+        roots.dedup();
+        above[index] = roots;
+    }
+    above
 }
 
 /// The group of a simulation's collective.

@@ -160,6 +160,21 @@ impl RulePlan {
         Self { nth: Some(unplaced(nth)), ..self }
     }
 
+    /// This node, for `kill`.
+    pub fn at_node(self, node: impl Into<String>) -> Self {
+        Self { node: Some(unplaced(node.into())), ..self }
+    }
+
+    /// From `at_us` on, for so long or for good; for `down` and `kill`.
+    pub fn lasting(self, at_us: f64, for_us: Option<f64>) -> Self {
+        Self { at_us: Some(unplaced(at_us)), for_us: for_us.map(unplaced), ..self }
+    }
+
+    /// Later by up to so much, for `delay`.
+    pub fn up_to_ns(self, delay_ns: f64) -> Self {
+        Self { delay_ns: Some(unplaced(delay_ns)), ..self }
+    }
+
     /// At random, with this mean between errors.
     pub fn with_mean_us(self, mean: f64) -> Self {
         Self { mean_us: Some(unplaced(mean)), ..self }

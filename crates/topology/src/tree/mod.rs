@@ -11,6 +11,7 @@ mod reach;
 mod regular;
 mod search;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use units::ChildIndex;
@@ -202,6 +203,25 @@ impl AggregationTree {
             .zip(&self.nodes)
             .filter(|(_, node)| node.parents.is_empty())
             .map(|(index, _)| index)
+    }
+
+    /// True if every root folds the members in the same order and brackets. If not, a result that depends on the
+    /// order (a sum of floats) depends on which root made it.
+    pub fn roots_fold_alike(&self) -> bool {
+        // Every node's shape gets a number; nodes with equal children lists get the same.
+        let mut known: BTreeMap<Vec<(bool, u32)>, u32> = BTreeMap::new();
+        let mut shapes: Vec<u32> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let children = node.children.iter().map(|child| match child.who {
+                ChildNode::Host(host) => (true, host.0),
+                ChildNode::Node(below) => (false, shapes[below.index()]),
+            });
+            let next = known.len() as u32;
+            shapes.push(*known.entry(children.collect()).or_insert(next));
+        }
+        let mut roots = self.roots().map(|root| shapes[root.index()]);
+        let first = roots.next();
+        roots.all(|shape| Some(shape) == first)
     }
 
     /// How every member's host reaches the tree, ordered by host. A host with several ports may

@@ -1,0 +1,156 @@
+//! The `[fabric]` table: which fields belong to which kind, and how large a fabric may be.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use toml::Spanned;
+use topology::{DragonflyShape, Fabric};
+
+use super::error::Complaint;
+use super::tables::{FabricTable, Field};
+
+/// Most hosts of a simulated fabric.
+pub const MAX_HOSTS: u32 = 1 << 22;
+/// Most bytes that channels and their virtual lanes may take.
+const MAX_CHANNEL_BYTES: u64 = 8 << 30;
+/// Bytes of a channel, and of each of its virtual lanes.
+const CHANNEL_BYTES: u64 = 32;
+const LANE_BYTES: u64 = 20;
+
+/// The kinds, each with its fields.
+const KINDS: [(&str, &[&str]); 7] = [
+    ("xgft", &["children", "parents"]),
+    ("k-ary-n-tree", &["k", "n"]),
+    (
+        "dragonfly-plus",
+        &["groups", "leaves-per-group", "spines-per-group", "hosts-per-leaf", "global-ports-per-spine"],
+    ),
+    ("hypercube", &["dimensions", "hosts-per-switch"]),
+    ("torus", &["sizes", "hosts-per-switch"]),
+    ("mesh", &["sizes", "hosts-per-switch"]),
+    ("ibnetdiscover", &["file"]),
+];
+
+/// The fabric that a table describes. Files are looked for in `folder`.
+pub(super) fn fabric(table: &Spanned<FabricTable>, folder: &Path) -> Result<Fabric, Complaint> {
+    let fields = table.get_ref();
+    let kind = fields.kind.get_ref().as_str();
+    let Some((_, wanted)) = KINDS.iter().find(|(name, _)| *name == kind) else {
+        return Err(Complaint::new(fields.kind.span(), format!("there is no fabric '{kind}'")));
+    };
+    refuse_strangers(fields, kind, wanted)?;
+    let number = |name: &str, field: &Field<i64>| -> Result<u32, Complaint> {
+        let value = present(name, field.as_ref(), table, kind)?;
+        natural(*value.get_ref(), value.span())
+    };
+    let list = |name: &str, field: &Field<Vec<i64>>| -> Result<Vec<u32>, Complaint> {
+        let list = present(name, field.as_ref(), table, kind)?;
+        list.get_ref().iter().map(|value| natural(*value, list.span())).collect()
+    };
+    let hosts_per_switch = || match &fields.hosts_per_switch {
+        Some(value) => natural(*value.get_ref(), value.span()),
+        None => Ok(1),
+    };
+    let shape = match kind {
+        "xgft" => Fabric::xgft(&list("children", &fields.children)?, &list("parents", &fields.parents)?),
+        "k-ary-n-tree" => Fabric::kary_ntree(number("k", &fields.k)?, number("n", &fields.n)?),
+        "dragonfly-plus" => Fabric::dragonfly_plus(DragonflyShape {
+            groups: number("groups", &fields.groups)?,
+            leaves_per_group: number("leaves-per-group", &fields.leaves_per_group)?,
+            spines_per_group: number("spines-per-group", &fields.spines_per_group)?,
+            hosts_per_leaf: number("hosts-per-leaf", &fields.hosts_per_leaf)?,
+            global_ports_per_spine: number("global-ports-per-spine", &fields.global_ports_per_spine)?,
+        }),
+        "hypercube" => Fabric::hypercube(number("dimensions", &fields.dimensions)?, hosts_per_switch()?),
+        "torus" => Fabric::torus(&list("sizes", &fields.sizes)?, hosts_per_switch()?),
+        "mesh" => Fabric::mesh(&list("sizes", &fields.sizes)?, hosts_per_switch()?),
+        _ => return import(present("file", fields.file.as_ref(), table, kind)?, folder),
+    };
+    shape.map_err(|error| Complaint::new(fields.kind.span(), error.to_string()).allowing(of_kind(kind, wanted)))
+}
+
+/// Refuses a fabric that would not fit into memory.
+pub(super) fn fits(
+    fabric: &Fabric,
+    table: &Spanned<FabricTable>,
+    virtual_lanes: u8,
+    adapter_lanes: u8,
+) -> Result<(), Complaint> {
+    let span = table.get_ref().kind.span();
+    if fabric.hosts() > MAX_HOSTS {
+        let message = format!("the fabric has {} hosts", fabric.hosts());
+        return Err(Complaint::new(span, message).allowing(format!("at most {MAX_HOSTS} hosts")));
+    }
+    let channels = 2 * (fabric.cable_count() + u64::from(fabric.hosts()) * (u64::from(adapter_lanes) - 1));
+    let bytes = channels * (CHANNEL_BYTES + LANE_BYTES * u64::from(virtual_lanes));
+    if bytes > MAX_CHANNEL_BYTES {
+        let message = format!("{channels} channels of {virtual_lanes} virtual lanes take {} GiB", bytes >> 30);
+        return Err(Complaint::new(span, message).allowing(format!("at most {} GiB", MAX_CHANNEL_BYTES >> 30)));
+    }
+    Ok(())
+}
+
+fn present<'t, T>(
+    name: &str,
+    field: Option<&'t Spanned<T>>,
+    table: &Spanned<FabricTable>,
+    kind: &str,
+) -> Result<&'t Spanned<T>, Complaint> {
+    let help = super::fields::find(&format!("fabric.{name}")).map_or_else(String::new, |help| help.values.to_owned());
+    field.ok_or_else(|| {
+        Complaint::new(table.get_ref().kind.span(), format!("'{kind}' needs {name}")).allowing(format!("{name} = {help}"))
+    })
+}
+
+fn of_kind(kind: &str, wanted: &[&str]) -> String {
+    format!("for '{kind}': {}", wanted.join(", "))
+}
+
+fn refuse_strangers(fields: &FabricTable, kind: &str, wanted: &[&str]) -> Result<(), Complaint> {
+    fn at<T>(field: &Field<T>) -> Option<std::ops::Range<usize>> {
+        field.as_ref().map(Spanned::span)
+    }
+    let given = [
+        ("children", at(&fields.children)),
+        ("parents", at(&fields.parents)),
+        ("k", at(&fields.k)),
+        ("n", at(&fields.n)),
+        ("groups", at(&fields.groups)),
+        ("leaves-per-group", at(&fields.leaves_per_group)),
+        ("spines-per-group", at(&fields.spines_per_group)),
+        ("hosts-per-leaf", at(&fields.hosts_per_leaf)),
+        ("global-ports-per-spine", at(&fields.global_ports_per_spine)),
+        ("dimensions", at(&fields.dimensions)),
+        ("sizes", at(&fields.sizes)),
+        ("hosts-per-switch", at(&fields.hosts_per_switch)),
+        ("file", at(&fields.file)),
+    ];
+    match given.into_iter().find(|(name, span)| span.is_some() && !wanted.contains(name)) {
+        Some((name, Some(span))) => {
+            Err(Complaint::new(span, format!("'{kind}' has no {name}")).allowing(of_kind(kind, wanted)))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn natural(value: i64, span: std::ops::Range<usize>) -> Result<u32, Complaint> {
+    u32::try_from(value).map_err(|_| Complaint::new(span, format!("{value} is out of range")))
+}
+
+/// Reads and imports the output of `ibnetdiscover`.
+fn import(file: &Spanned<String>, folder: &Path) -> Result<Fabric, Complaint> {
+    let name = file.get_ref();
+    let wrong = |why: String| Complaint::new(file.span(), format!("{name}: {why}"));
+    let path = folder.join(name);
+    // A pipe or a device could block or never end.
+    let kind = std::fs::metadata(&path).map_err(|error| wrong(error.to_string()))?;
+    if !kind.is_file() {
+        return Err(wrong("not a file".to_owned()));
+    }
+    let mut text = String::new();
+    let most = topology::MAX_IMPORTED_BYTES as u64 + 1;
+    let mut reader = File::open(&path).map_err(|error| wrong(error.to_string()))?.take(most);
+    reader.read_to_string(&mut text).map_err(|error| wrong(error.to_string()))?;
+    Fabric::import_ibnetdiscover(&text).map_err(|error| wrong(error.to_string()))
+}

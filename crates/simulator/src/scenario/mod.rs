@@ -1,0 +1,195 @@
+//! Scenarios: a fabric, an operation and its faults, written down in TOML.
+//!
+//! In: a text. Out: a [`Scenario`] that can be run, or a [`ScenarioError`] that names file, line, column, field and
+//! what is allowed. Any text gives one or the other: never a panic, never more memory than the text deserves.
+//!
+//! ```toml
+//! [fabric]
+//! kind = "xgft"                 # the 1,728 hosts of SE-11
+//! children = [24, 12, 6]
+//! parents = [1, 12, 6]
+//!
+//! [collective]
+//! replication = "temporal"      # each packet twice in a row
+//! copies = 2
+//!
+//! [[fault]]
+//! kind = "flip"                 # a bit error on every channel, 100 us apart on average
+//! mean-us = 100
+//! ```
+//!
+//! All fields, their values and defaults: [`FIELDS`].
+
+mod error;
+mod fabric;
+mod faults;
+mod fields;
+pub mod names;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use topology::{Fabric, PlaceError};
+
+pub use error::ScenarioError;
+pub use fabric::MAX_HOSTS;
+pub use fields::{FIELDS, FieldHelp};
+
+use crate::collective::{Collective, CollectiveParameters, SetupError};
+use crate::fault::Plan;
+use crate::network::LinkParameters;
+use crate::technology::{Rate, Width};
+use error::Complaint;
+use tables::ScenarioTable;
+
+/// Most operations of a run.
+pub const MAX_OPERATIONS: u32 = 1_000_000;
+/// Most deliveries of a run: a judge remembers two bits of each.
+const MAX_DELIVERIES: u64 = 1 << 33;
+/// Most bytes of a text.
+const MAX_TEXT: usize = 1 << 20;
+
+/// What the oracle is to look at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Check {
+    /// Every bit of every result.
+    Bits,
+    /// That every member gets each result once; there are no bits, or nobody asks.
+    Delivery,
+    /// Nothing.
+    Nothing,
+}
+
+/// A run, described.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What the report calls it.
+    pub name: String,
+    /// What it is meant to show.
+    pub about: String,
+    /// The seed of everything random.
+    pub seed: u64,
+    /// Collectives, one after the other.
+    pub operations: u32,
+    /// The fabric.
+    pub fabric: Arc<Fabric>,
+    /// Lanes of a port.
+    pub width: Width,
+    /// Speed of a lane.
+    pub rate: Rate,
+    /// Cables, switches and adapters.
+    pub link: LinkParameters,
+    /// The operation and what it assumes.
+    pub collective: CollectiveParameters,
+    /// The faults.
+    pub plan: Plan,
+    /// What the oracle is to look at.
+    pub check: Check,
+    source: Source,
+}
+
+/// Where it was written, for complaints that come only when it is built.
+#[derive(Clone, Debug)]
+struct Source {
+    file: String,
+    text: String,
+    fabric: std::ops::Range<usize>,
+    copies: std::ops::Range<usize>,
+}
+
+impl Scenario {
+    /// Reads a scenario. Other files that it names are looked for beside `file_name`.
+    ///
+    /// # Errors
+    /// If the text is no scenario; the error says where and why.
+    pub fn parse(text: &str, file_name: &str) -> Result<Self, ScenarioError> {
+        read(text, file_name).map_err(|complaint| ScenarioError::new(text, file_name, complaint))
+    }
+
+    /// Sets the run up.
+    ///
+    /// # Errors
+    /// If the parts do not go together, such as too few switches for the replicas.
+    pub fn collective(&self, seed: u64) -> Result<Collective, ScenarioError> {
+        let (fabric, link, parameters) = (self.fabric.clone(), self.link.clone(), self.collective.clone());
+        Collective::new(fabric, link, parameters, &self.plan, seed, self.width).map_err(|error| self.complain(error))
+    }
+
+    /// Members of the group.
+    pub fn members(&self) -> u32 {
+        self.collective.members.unwrap_or(self.fabric.hosts())
+    }
+
+    /// Whether so many operations can be run and judged.
+    pub fn bears(&self, operations: u32) -> bool {
+        (1..=MAX_OPERATIONS).contains(&operations)
+            && u64::from(operations) * u64::from(self.members()) <= MAX_DELIVERIES
+    }
+
+    fn complain(&self, error: SetupError) -> ScenarioError {
+        let source = &self.source;
+        let span = match &error {
+            SetupError::Plan(error) => error.span.clone(),
+            SetupError::TooFewLanes { .. }
+            | SetupError::OrdersDiffer
+            | SetupError::Place(PlaceError::TooFewParents { .. }) => source.copies.clone(),
+            SetupError::Place(_) | SetupError::OutOfRange(_) => source.fabric.clone(),
+        };
+        ScenarioError::new(&source.text, &source.file, Complaint::new(span, error.to_string()))
+    }
+}
+
+fn read(text: &str, file_name: &str) -> Result<Scenario, Complaint> {
+    if text.len() > MAX_TEXT {
+        return Err(Complaint::new(0..0, format!("the text has {} bytes; at most {MAX_TEXT} are read", text.len())));
+    }
+    let table: ScenarioTable = toml::from_str(text)?;
+    let file = Path::new(file_name);
+    let fabric = fabric::fabric(&table.fabric, file.parent().unwrap_or(Path::new("")))?;
+    let link = values::link(&table.link)?;
+    let collective = values::collective(&table.collective, &link, fabric.hosts())?;
+    fabric::fits(&fabric, &table.fabric, link.parameters.virtual_lanes, collective.spatial_copies())?;
+    values::buffer_fits(&table.link, &link, collective.contents)?;
+    let check = values::check(&table.collective, collective.contents)?;
+    let seed = values::whole(&table.seed, 0..=i64::MAX, 1)? as u64;
+    let fault_seed = match &table.fault_seed {
+        None => None,
+        given => Some(values::whole(given, 0..=i64::MAX, 0)? as u64),
+    };
+    let operations = values::whole(&table.collective.operations, 1..=i64::from(MAX_OPERATIONS), 100)? as u32;
+    let plan = faults::plan(table.fault, fault_seed, &fabric, collective.spatial_copies())?;
+    let kind = table.fabric.get_ref().kind.span();
+    let place = |field: &tables::Field<i64>| field.as_ref().map_or(kind.clone(), toml::Spanned::span);
+    let scenario = Scenario {
+        name: table.name.unwrap_or_else(|| stem(file)),
+        about: table.about.unwrap_or_default(),
+        seed,
+        operations,
+        fabric: Arc::new(fabric),
+        width: link.width,
+        rate: link.rate,
+        link: link.parameters,
+        collective,
+        plan,
+        check,
+        source: Source {
+            file: file_name.to_owned(),
+            text: text.to_owned(),
+            copies: place(&table.collective.copies),
+            fabric: kind.clone(),
+        },
+    };
+    if !scenario.bears(operations) {
+        let message = format!("{operations} operations of {} members are too many", scenario.members());
+        return Err(Complaint::new(place(&table.collective.operations), message));
+    }
+    Ok(scenario)
+}
+
+fn stem(file: &Path) -> String {
+    file.file_stem().map_or_else(|| "scenario".to_owned(), |stem| stem.to_string_lossy().into_owned())
+}

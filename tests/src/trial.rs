@@ -1,0 +1,270 @@
+//! A trial: from one number a fabric, a replication scheme, an operation and a fault plan; then a run; then a verdict.
+
+use std::sync::Arc;
+
+use oracle::{Branch, Expectation, Ledger, Operation, Order, Verdict};
+use protocol::Payload;
+use protocol::aggregation::{AbortCause, Sabotage};
+use reduce::{ElementType, Kind, Operator};
+use simulator::collective::{
+    Collective, CollectiveParameters, Contents, Framing, LaneFeeds, Pace, ReplicaSharing, Replication, Witness,
+};
+use simulator::fault::{FaultKind, PhaseFilter, Plan, RulePlan};
+use simulator::technology::{ByteTime, Rate, Width};
+use simulator::{Forwarding, LinkParameters};
+use topology::{AggregationTree, ChildNode, Fabric, TreeIndex};
+use units::{OpId, Rank, Span};
+
+/// Everything that a trial is made of.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// The number that it was made from.
+    pub seed: u64,
+    /// The fabric.
+    pub fabric: Arc<Fabric>,
+    /// Links and switches.
+    pub link: LinkParameters,
+    /// The collective.
+    pub parameters: CollectiveParameters,
+    /// What goes wrong.
+    pub plan: Plan,
+    /// Collectives.
+    pub operations: u32,
+    /// A broken machine.
+    pub sabotage: Option<(usize, Sabotage)>,
+}
+
+/// How a trial went.
+pub struct TrialOutcome {
+    /// What the oracle says.
+    pub verdict: Verdict,
+    /// The digest of all events.
+    pub trace: u64,
+}
+
+/// Draws numbers from a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        // xorshift64* (Vigna 2016): nothing here must agree with the simulator's own randomness.
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        (self.next() >> 16) % bound
+    }
+
+    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+}
+
+impl Trial {
+    /// A trial in which everything that goes wrong can be repaired: all operations must complete.
+    pub fn soft(seed: u64) -> Self {
+        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let fabric = Arc::new(small_fabric(&mut dice));
+        let place = |copies| topology::place(&fabric, &topology::TreeRequest::all().with_replicas(copies));
+        let replicas_fit = |copies| place(copies).is_ok_and(|tree| tree.roots_fold_alike());
+        let mut replication = match dice.below(3) {
+            0 => Replication::None,
+            1 => Replication::Temporal { copies: dice.pick(&[2, 3, 4]) },
+            _ => Replication::Spatial { copies: dice.pick(&[2, 3, 4]) },
+        };
+        if let Replication::Spatial { copies } = replication {
+            if !replicas_fit(copies) {
+                replication = Replication::Temporal { copies };
+            }
+        }
+        let mut parameters = CollectiveParameters::new(contents(&mut dice));
+        parameters.replication = replication;
+        parameters.framing = dice.pick(&[Framing::Full, Framing::PayloadOnly]);
+        parameters.lane_feeds = dice.pick(&[LaneFeeds::OwnPlane, LaneFeeds::AnyPlane]);
+        parameters.sharing = dice.pick(&[ReplicaSharing::OwnPlane, ReplicaSharing::AboveLevelOne]);
+        parameters.pace = dice.pick(&[Pace::Drained, Pace::BackToBack]);
+        parameters.radix_limit = dice.pick(&[None, None, Some(3)]);
+        if parameters.radix_limit.is_some() {
+            parameters.replication = Replication::Temporal { copies: 2 };
+        }
+        parameters.policy.retry_limit = 60;
+        parameters.patience = Span::from_micros(20_000);
+        parameters.policy.acknowledge_every = dice.pick(&[1, 4, 16]);
+        let link = LinkParameters {
+            byte_time: ByteTime::of(Width::X4, dice.pick(&[Rate::Sdr, Rate::Fdr, Rate::Edr])),
+            wire: Span::from_nanos(dice.below(50)),
+            switch_delay: Span::from_nanos(50 + dice.below(100)),
+            adapter_delay: Span::from_nanos(50 + dice.below(100)),
+            forwarding: dice.pick(&[Forwarding::CutThrough, Forwarding::StoreAndForward]),
+            virtual_lanes: dice.pick(&[1, 2]),
+            buffer_bytes: dice.pick(&[4_608, 16_384]),
+            adapter_lanes: 1,
+        };
+        let plan = Plan { seed: None, rules: (0..1 + dice.below(3)).map(|_| soft_rule(&mut dice)).collect() };
+        let operations = 3 + dice.below(6) as u32;
+        Self { seed, fabric, link, parameters, plan, operations, sabotage: None }
+    }
+
+    /// A trial with cuts and deaths as well: operations may fail, but never be wrong, and everyone hears of it.
+    pub fn hard(seed: u64) -> Self {
+        let mut trial = Self::soft(seed);
+        let mut dice = Dice(seed.wrapping_mul(0xd134_2543_de82_ef95) | 1);
+        trial.parameters.policy.retry_limit = 5;
+        let at = dice.below(20) as f64;
+        let mut rule = if dice.below(2) == 0 {
+            let node = dice.below(u64::from(trial.fabric.nodes())) as u32;
+            let name = trial.fabric.name(topology::NodeId(node));
+            RulePlan::new(FaultKind::Kill).at_node(name)
+        } else {
+            let cables: Vec<_> = trial.fabric.cables().collect();
+            let cable = cables[dice.below(cables.len() as u64) as usize];
+            let name = |end: topology::Endpoint| trial.fabric.name(end.node);
+            RulePlan::new(FaultKind::Down).on(format!("{}-{}", name(cable.a), name(cable.b)))
+        };
+        let length = [None, Some(15.0), Some(200.0)][dice.below(3) as usize];
+        rule = rule.lasting(at, length);
+        trial.plan.rules.push(rule);
+        trial
+    }
+
+    /// Runs it and asks the oracle.
+    pub fn run(&self) -> TrialOutcome {
+        let mut collective = Collective::new(
+            self.fabric.clone(),
+            self.link.clone(),
+            self.parameters.clone(),
+            &self.plan,
+            self.seed,
+            Width::X4,
+        )
+        .unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
+        if let Some((node, sabotage)) = self.sabotage {
+            collective.sabotage(node, sabotage);
+        }
+        let hard = |rule: &RulePlan| matches!(rule.kind.get_ref(), FaultKind::Down | FaultKind::Kill);
+        let expectation =
+            if self.plan.rules.iter().any(hard) { Expectation::MayFail } else { Expectation::MustComplete };
+        let mut judge = Judge {
+            seed: self.seed,
+            operation: operation(&self.parameters.contents),
+            order: order(collective.tree()),
+            ledger: Ledger::new(collective.ranks(), self.operations, expectation),
+        };
+        collective.run(self.operations, &mut judge, |_| ());
+        TrialOutcome { verdict: judge.ledger.judge(), trace: collective.trace() }
+    }
+}
+
+impl std::fmt::Display for Trial {
+    /// What a person needs to see when a seed fails.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { seed, fabric, link, parameters, plan, operations, sabotage } = self;
+        writeln!(f, "seed {seed}: {operations} operations over {fabric}, {sabotage:?}\n{link:?}\n{parameters:?}")?;
+        for rule in &plan.rules {
+            let link = rule.link.as_ref().map(|link| link.get_ref());
+            let node = rule.node.as_ref().map(|node| node.get_ref());
+            let value = |value: &Option<toml::Spanned<f64>>| value.as_ref().map(|value| *value.get_ref());
+            let (nth, mean) = (rule.nth.as_ref().map(|nth| *nth.get_ref()), value(&rule.mean_us));
+            let (chance, at, length) = (value(&rule.probability), value(&rule.at_us), value(&rule.for_us));
+            let (kind, phase) = (rule.kind.get_ref(), rule.phase);
+            writeln!(f, "{kind:?} {phase:?} link {link:?} node {node:?} nth {nth:?} mean {mean:?} chance {chance:?} at {at:?} for {length:?}")?;
+        }
+        Ok(())
+    }
+}
+
+struct Judge {
+    seed: u64,
+    operation: Operation,
+    order: Order,
+    ledger: Ledger,
+}
+
+impl Witness for Judge {
+    fn contribution(&mut self, rank: Rank, op: OpId) -> Vec<u8> {
+        oracle::contribution(self.seed, rank, op, &self.operation)
+    }
+
+    fn delivered(&mut self, rank: Rank, op: OpId, result: &Payload) {
+        if self.ledger.wants_reference(op) {
+            let reference = oracle::reference(self.seed, op, &self.operation, &self.order);
+            self.ledger.expect(op, reference, self.operation.element_bytes());
+        }
+        self.ledger.record_delivery(rank, op, result.bytes().unwrap_or_default());
+    }
+
+    fn failed(&mut self, rank: Rank, op: OpId, cause: AbortCause) {
+        self.ledger.record_failure(rank, op, cause.to_string());
+    }
+}
+
+/// The fold order that a tree stands for: the same from every root.
+fn order(tree: &AggregationTree) -> Order {
+    // Members are numbered by host, and every host of a trial is a member.
+    let root = tree.roots().next().expect("a tree has a root");
+    Order::from_tree(ChildNode::Node(root), |at| match at {
+        ChildNode::Host(host) => Branch::Rank(Rank(host.0)),
+        ChildNode::Node(TreeIndex(index)) => {
+            Branch::Node(tree.nodes[index as usize].children.iter().map(|child| child.who).collect())
+        }
+    })
+}
+
+fn operation(contents: &Contents) -> Operation {
+    let Contents::Real { kind, count } = contents else { unreachable!("trials carry real contents") };
+    Operation {
+        element: kind.element().name().parse().expect("the oracle knows all types"),
+        operator: kind.operator().name().parse().expect("the oracle knows all operators"),
+        count: usize::from(*count),
+    }
+}
+
+fn contents(dice: &mut Dice) -> Contents {
+    loop {
+        let (element, operator) = (dice.pick(&ElementType::ALL), dice.pick(&Operator::ALL));
+        if let Ok(kind) = Kind::new(element, operator) {
+            return Contents::Real { kind, count: 1 + dice.below(32) as u16 };
+        }
+    }
+}
+
+fn small_fabric(dice: &mut Dice) -> Fabric {
+    let fabric = match dice.below(8) {
+        0 => Fabric::xgft(&[4, 4, 2], &[1, 2, 2]),
+        1 => Fabric::xgft(&[3, 2, 2], &[1, 3, 2]),
+        2 => Fabric::xgft(&[8], &[1]),
+        3 => Fabric::kary_ntree(3, 3),
+        4 => Fabric::hypercube(3, 2),
+        5 => Fabric::torus(&[3, 4], 2),
+        6 => Fabric::mesh(&[2, 3], 3),
+        _ => Fabric::xgft(&[4, 4], &[1, 4]),
+    };
+    fabric.expect("small shapes are fine")
+}
+
+fn soft_rule(dice: &mut Dice) -> RulePlan {
+    let kind = dice.pick(&[
+        FaultKind::Flip,
+        FaultKind::Flip,
+        FaultKind::Flip,
+        FaultKind::Memory,
+        FaultKind::Lose,
+        FaultKind::Duplicate,
+        FaultKind::Delay,
+        FaultKind::Malform,
+        FaultKind::Misroute,
+        FaultKind::Overrun,
+    ]);
+    let mut rule = RulePlan::new(kind).during(dice.pick(&[PhaseFilter::Reduce, PhaseFilter::Broadcast, PhaseFilter::All]));
+    if kind == FaultKind::Delay {
+        rule = rule.up_to_ns(5_000.0);
+    }
+    match dice.below(4) {
+        0 => rule.nth(1 + dice.below(4)),
+        1 => rule.with_mean_us(dice.pick(&[1.0, 5.0, 50.0])),
+        _ => rule.with_probability(dice.pick(&[0.01, 0.1, 0.3])),
+    }
+}

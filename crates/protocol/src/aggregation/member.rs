@@ -65,12 +65,17 @@ struct Flight {
     done: bool,
 }
 
+/// Most ways up that a member uses.
+const MAX_WAYS: usize = 64;
+
 /// The machine of one member.
 #[derive(Debug)]
 pub struct Member {
     plan: MemberPlan,
     policy: Policy,
     edges: Vec<Connection<Message>>,
+    /// Edges whose other end has been given up, one bit each.
+    lost_edges: u64,
     lost: Option<AbortCause>,
     /// Operations in flight, oldest first, without gaps.
     flights: VecDeque<Flight>,
@@ -84,9 +89,10 @@ impl Member {
     pub fn new(policy: Policy, plan: MemberPlan) -> Self {
         let window = plan.window.clamp(1, units::limits::MAX_WINDOW).next_power_of_two();
         Self {
-            edges: plan.parents.iter().map(|_| Connection::new(policy)).collect(),
-            plan: MemberPlan { window, ..plan },
+            edges: plan.parents.iter().take(MAX_WAYS).map(|_| Connection::new(policy)).collect(),
+            plan: MemberPlan { window, parents: plan.parents.into_iter().take(MAX_WAYS).collect(), ..plan },
             policy,
+            lost_edges: 0,
             lost: None,
             flights: VecDeque::new(),
             next: OpId(0),
@@ -142,6 +148,9 @@ impl Member {
         let message = Message::new(header, payload);
         let mut sent = None;
         for (edge, parent) in self.plan.parents.iter().enumerate() {
+            if self.is_lost(EdgeIndex(edge as u16)) {
+                continue;
+            }
             let message = message.addressed(Kind::Contribution, parent.child, parent.plane);
             sent = self.edges[edge].send(now, message, &mut transmit(EdgeIndex(edge as u16), out));
         }
@@ -154,6 +163,9 @@ impl Member {
 
     /// A sound frame came over an edge.
     pub fn handle_frame(&mut self, now: Time, edge: EdgeIndex, frame: Frame<Message>, out: &mut Outbox) {
+        if self.is_lost(edge) {
+            return; // P-9: unanswered, so that the other end finds out too.
+        }
         if let Frame::Data { message, .. } = &frame {
             if !message.is_intact() {
                 self.corrupt += 1;
@@ -187,7 +199,7 @@ impl Member {
 
     /// A packet came over an edge and was beyond use.
     pub fn handle_damage(&mut self, now: Time, edge: EdgeIndex, damage: Damage, out: &mut Outbox) {
-        if damage == Damage::Marked {
+        if damage == Damage::Marked || self.is_lost(edge) {
             return; // P-22
         }
         if self.edges[edge.index()].handle_damage(&mut transmit(edge, out)) == DamageOutcome::Reported {
@@ -201,15 +213,14 @@ impl Member {
 
     /// Repeats what is overdue, asks for results that are late, gives up when no way up is left.
     pub fn handle_timeout(&mut self, now: Time, out: &mut Outbox) {
-        let mut alive = false;
         for (index, connection) in self.edges.iter_mut().enumerate() {
             let edge = EdgeIndex(index as u16);
-            match connection.handle_timeout(now, &mut transmit(edge, out)) {
-                Ok(()) => alive = true,
-                Err(_) => connection.abandon(),
+            if connection.handle_timeout(now, &mut transmit(edge, out)).is_err() {
+                connection.abandon();
+                self.lost_edges |= 1 << index;
             }
         }
-        if !alive {
+        if self.lost_edges.count_ones() as usize == self.edges.len() {
             return self.give_up(AbortCause::LostPeer(self.plan.peers[0]), out);
         }
         let late: Vec<AggregationHeader> =
@@ -227,12 +238,19 @@ impl Member {
         }
     }
 
+    fn is_lost(&self, edge: EdgeIndex) -> bool {
+        self.lost_edges >> edge.0 & 1 == 1
+    }
+
     fn note_deadline(&mut self, deadline: Time) {
         self.wake_at = self.wake_at.min(deadline);
     }
 
     /// Asks over one edge for the result of an operation (P-20).
     fn ask(&mut self, now: Time, edge: EdgeIndex, header: AggregationHeader, out: &mut Outbox) {
+        if self.is_lost(edge) {
+            return;
+        }
         let parent = self.plan.parents[edge.index()];
         let request = Message::new(header, Payload::EMPTY).about(Kind::Repair, parent.child, parent.plane);
         self.edges[edge.index()].send(now, request, &mut transmit(edge, out));

@@ -25,6 +25,8 @@ pub struct NodeCounters {
     pub duplicate: u64,
     /// Results that were known already.
     pub known_result: u64,
+    /// Frames from neighbours that had been given up.
+    pub from_the_lost: u64,
 }
 
 #[derive(Debug)]
@@ -94,6 +96,10 @@ impl Node {
 
     /// A sound frame came over an edge.
     pub fn handle_frame(&mut self, now: Time, edge: EdgeIndex, frame: Frame<Message>, out: &mut Outbox) {
+        if self.edges[edge.index()].lost {
+            self.counters.from_the_lost += 1; // P-9: unanswered, so that the other end finds out too.
+            return;
+        }
         if let Frame::Data { message, .. } = &frame {
             // P-12: looked at before it is numbered as received, so that a spoiled one is sent again.
             if !message.is_intact() {
@@ -152,7 +158,7 @@ impl Node {
 
     /// A packet came over an edge and was beyond use.
     pub fn handle_damage(&mut self, now: Time, edge: EdgeIndex, damage: Damage, out: &mut Outbox) {
-        if damage == Damage::Marked {
+        if damage == Damage::Marked || self.edges[edge.index()].lost {
             return; // P-22: whoever marked it has it repaired.
         }
         let connection = &mut self.edges[edge.index()].connection;

@@ -1,2 +1,62 @@
-//! pleach
-fn main() {}
+//! pleach: collectives inside the network, right while the network fails.
+
+mod demo;
+mod distribution;
+mod judge;
+mod report;
+mod simulate;
+mod words;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Pleach: collective operations inside the network, right while the network fails.
+#[derive(Parser)]
+#[command(version, after_help = EXAMPLES, max_term_width = 110)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// An allreduce over 1,728 simulated hosts while bits flip, packets vanish and a cable is cut; ten seconds.
+    Demo(demo::Arguments),
+    /// Runs a scenario file and reports latencies, errors and the oracle's verdict.
+    Simulate(simulate::Arguments),
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  pleach demo
+  pleach simulate scenarios/paper-failure-free.toml
+  pleach simulate scenarios/temporal-random-errors.toml --seed 7 --operations 1000
+  pleach simulate scenarios/spatial-cut-cable.toml --format html --output report.html
+  pleach simulate --fields            what a scenario file may say
+
+Exit status: 0 if all was right, 1 if the oracle objects, 2 if the command or a file is wrong.";
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Simulate(arguments) => simulate::run(&arguments),
+    };
+    match done {
+        Ok(Outcome::Right) => ExitCode::SUCCESS,
+        Ok(Outcome::Wrong) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// What a command found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    /// Everything was as it must be.
+    Right,
+    /// The oracle objects.
+    Wrong,
+}

@@ -276,7 +276,8 @@ impl Member {
             return false; // P-18: known already, or never asked for.
         };
         flight.done = true;
-        if let Some(psn) = flight.sent.take() {
+        // P-5: a result proves that the contribution came; an abort proves nothing.
+        if let Some(psn) = flight.sent.take().filter(|_| header.kind == Kind::Result) {
             self.edges[0].confirm(now, psn, &mut transmit(EdgeIndex(0), out));
         }
         out.push(match header.kind {

@@ -2,12 +2,12 @@
 //!
 //! In: frames, multicasts and damage, each with the edge it came over. Out: duties. Rules: P-10 to P-26.
 
-use units::{GroupId, OpId, Time};
-use wire::aggregation::{AggregationHeader, ElementCode, Kind, OperatorCode};
+use units::{GroupId, Time};
+use wire::aggregation::Kind;
 
 use super::seat::Seat;
 use super::slot::Outcome;
-use super::{AbortCause, Damage, Duty, EdgeIndex, Message, Outbox, Plane, ResultProves, SeatPlan};
+use super::{AbortCause, Damage, Duty, EdgeIndex, Message, Outbox, ResultProves, SeatPlan};
 use crate::connection::{Connection, DamageOutcome, Frame, Outgoing, Policy};
 
 /// What a node dropped, by cause. Dropping costs no memory.
@@ -122,7 +122,7 @@ impl Node {
             Kind::Result | Kind::Abort => {
                 self.result(now, seat, message, Came::OverEdge, out);
             }
-            Kind::Repair if from_parent => self.nudge(now, seat, message.op(), out),
+            Kind::Repair if from_parent => self.nudge(now, seat, &message, out),
             Kind::Repair => self.repair(now, seat, edge, &message, out),
         }
     }
@@ -207,7 +207,7 @@ impl Node {
         match slot.contribute(message, child, children, window) {
             Outcome::Keep => {
                 // P-25: with a child lost for good, waiting for the others is no use.
-                if let Some(abort) = childless.and_then(|cause| slot.abort(cause)) {
+                if let Some(abort) = childless.and_then(|cause| slot.abort(cause, None)) {
                     self.pass_on(now, seat, abort, out);
                 }
             }
@@ -276,7 +276,9 @@ impl Node {
             return false;
         }
         let wanted_by = std::mem::take(&mut place.slot(op).wanted_by);
-        if let Some(psn) = place.sent(op).take() {
+        // P-5: a result proves that the contribution came; an abort proves nothing.
+        let proof = place.sent(op).take().filter(|_| message.header.kind == Kind::Result);
+        if let Some(psn) = proof {
             let parent = place.plan.parents[0].edge;
             self.edges[parent.index()].connection.confirm(now, psn, &mut transmit(parent, out));
         }
@@ -304,7 +306,7 @@ impl Node {
             slot.wanted_by.push(edge);
         }
         if slot.op() == op && slot.awaiting().is_none() {
-            self.nudge(now, seat, op, out);
+            self.nudge(now, seat, request, out);
         } else if slot.may_ask(now, self.policy.timeout) {
             self.ask_parents(now, seat, request, out);
         }
@@ -317,19 +319,24 @@ impl Node {
         }
     }
 
-    /// Asks the children whose contributions are missing whether they are still there (P-24).
-    fn nudge(&mut self, now: Time, seat: usize, op: OpId, out: &mut Outbox) {
+    /// Asks the children whose contributions are missing whether they are still there (P-24); with one lost for good,
+    /// says so instead.
+    fn nudge(&mut self, now: Time, seat: usize, about: &Message, out: &mut Outbox) {
+        let op = about.op();
         let place = &mut self.seats[seat];
-        let (group, epoch, plane) = (place.plan.group, place.plan.epoch, place.plan.plane);
+        let (children, window, plane, childless) =
+            (place.plan.children.len(), place.plan.window, place.plan.plane, place.childless);
         let slot = place.slot(op);
-        if slot.op() != op || !slot.may_ask(now, self.policy.timeout) {
+        let missing = slot.missing(op, children, window);
+        if missing.is_empty() || !slot.may_ask(now, self.policy.timeout) {
             return;
         }
-        let missing: Vec<_> = slot.missing().collect();
+        if let Some(abort) = childless.and_then(|cause| slot.abort(cause, Some(about))) {
+            return self.pass_on(now, seat, abort, out);
+        }
         for child in missing {
             for edge in self.seats[seat].plan.children[child.index()].clone() {
-                let message = request(group, epoch, plane, op, child);
-                self.send(now, edge, message, out);
+                self.send(now, edge, about.about(Kind::Repair, child, plane), out);
             }
         }
     }
@@ -377,29 +384,11 @@ impl Node {
         let orphaned = self.seats[seat].orphaned.is_some();
         // With parents left, what has gone up can still come down; only what is being collected cannot complete.
         let slots = self.seats[seat].slots().filter(|slot| orphaned || slot.awaiting().is_none());
-        let aborts: Vec<Message> = slots.filter_map(|slot| slot.abort(cause)).collect();
+        let aborts: Vec<Message> = slots.filter_map(|slot| slot.abort(cause, None)).collect();
         for abort in aborts {
             self.pass_on(now, seat, abort, out);
         }
     }
-}
-
-/// A request of a parent to a child: your contribution is missing.
-fn request(group: GroupId, epoch: units::Epoch, plane: Plane, op: OpId, child: units::ChildIndex) -> Message {
-    let header = AggregationHeader {
-        kind: Kind::Repair,
-        element: ElementCode(0),
-        operator: OperatorCode(0),
-        flags: plane.0,
-        group,
-        epoch,
-        operation: op,
-        segment: units::SegmentIndex(0),
-        child,
-        element_count: 0,
-        detail: 0,
-    };
-    Message::new(header, crate::Payload::EMPTY)
 }
 
 /// Puts what a connection sends into the outbox.

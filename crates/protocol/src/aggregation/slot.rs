@@ -166,14 +166,17 @@ impl Slot {
         }
     }
 
-    /// The children that have not contributed, while others have.
-    pub(super) fn missing(&self) -> impl Iterator<Item = ChildIndex> + '_ {
-        let operands = match &self.stage {
-            Stage::Collecting(collection) => collection.operands.as_slice(),
-            _ => &[],
+    /// The children that have not contributed to an operation: none once it has been folded, all if nobody has yet.
+    pub(super) fn missing(&mut self, op: OpId, children: usize, window: u32) -> Vec<ChildIndex> {
+        if self.admit(op, window) != Admission::Current {
+            return Vec::new();
+        }
+        let is_missing = |position: &usize| match &self.stage {
+            Stage::Vacant => true,
+            Stage::Collecting(collection) => collection.operands[*position].is_none(),
+            Stage::Awaiting { .. } | Stage::Done { .. } => false,
         };
-        let missing = operands.iter().enumerate().filter(|(_, operand)| operand.is_none());
-        missing.map(|(position, _)| ChildIndex::from_position(position))
+        (0..children).filter(is_missing).map(ChildIndex::from_position).collect()
     }
 
     /// True if the neighbours may be asked about this operation: not again before an answer had time to come (P-20),
@@ -186,12 +189,14 @@ impl Slot {
         may
     }
 
-    /// Ends a collection for good: its result will be this abort.
-    pub(super) fn abort(&mut self, cause: AbortCause) -> Option<Message> {
+    /// Ends a collection for good: its result will be this abort. A slot to which nobody contributed needs a message
+    /// about the operation to know what to abort.
+    pub(super) fn abort(&mut self, cause: AbortCause, about: Option<&Message>) -> Option<Message> {
         let sample = match &self.stage {
             Stage::Collecting(collection) => Message::new(collection.sample, Payload::EMPTY),
             Stage::Awaiting { sample } => sample.clone(),
-            Stage::Vacant | Stage::Done { .. } => return None,
+            Stage::Vacant => about?.clone(),
+            Stage::Done { .. } => return None,
         };
         let abort = sample.aborted(cause);
         self.stage = Stage::Awaiting { sample: abort.clone() };

@@ -348,6 +348,8 @@ proptest! {
         wounds in proptest::collection::vec((0..80usize, 0..2 * VALUES.len()), 0..6)
     ) {
         let size_only = EVERYTHING.replace("element = \"i32\"\noperator = \"max\"\ncount = 10\n", "size-only-bytes = 64\n");
+        let size_only = size_only.replace("mean-us = 100\nexposure-ns = 384\n", "nth = 3\n");
+        let size_only = size_only.replace("bit-error-rate = 1e-9\n", "nth = 2\n");
         let mut lines: Vec<String> = size_only.lines().map(str::to_owned).collect();
         for (line, value) in wounds {
             let count = lines.len();

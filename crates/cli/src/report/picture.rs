@@ -1,0 +1,367 @@
+//! The fabric as a picture: levels as rows, links coloured by load, faults in red.
+//!
+//! In: a fabric of any size and what its links carried. Out: a few hundred boxes and lines, and a sentence on what
+//! a box stands for. Nothing is sampled: neighbours are drawn as one box, and all cables between two boxes as one
+//! line, with the load of the busiest and the faults of all.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use simulator::collective::LinkReport;
+use simulator::fault::Plan;
+use topology::{Fabric, Kind, NodeId};
+
+use super::svg::escape;
+use crate::words::{counted, grouped};
+
+/// Boxes of a row at most.
+const ROW: u32 = 96;
+/// Lines at most; those with faults and the busiest stay.
+const LINES: usize = 2_400;
+/// Fabrics with more cables are drawn without those that carried nothing.
+const ALL_CABLES: u64 = 1 << 20;
+
+/// A picture, ready to be drawn.
+pub(crate) struct Picture {
+    rows: Vec<Row>,
+    shape: Shape,
+    lines: Vec<(Ends, Line)>,
+    left_out: usize,
+    inside: u64,
+    names: Vec<String>,
+    killed: Vec<bool>,
+}
+
+/// Two boxes, the lower first.
+type Ends = (u32, u32);
+
+/// One level of the fabric.
+struct Row {
+    first_node: u32,
+    nodes: u32,
+    per_box: u32,
+    first_box: u32,
+}
+
+/// How boxes are laid out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// One row a level.
+    Rows,
+    /// Switches of one level around a circle, their hosts outside.
+    Ring,
+}
+
+/// The cables between two boxes.
+#[derive(Clone, Copy, Default)]
+struct Line {
+    cables: u64,
+    /// Of the busiest direction of the busiest cable.
+    packets: u32,
+    damaged: u64,
+    lost: u64,
+}
+
+impl Line {
+    fn is_hurt(&self) -> bool {
+        self.damaged + self.lost > 0
+    }
+}
+
+impl Row {
+    fn boxes(&self) -> u32 {
+        self.nodes.div_ceil(self.per_box)
+    }
+}
+
+/// How many nodes each level has, hosts first.
+pub(crate) fn level_sizes(fabric: &Fabric) -> Vec<u32> {
+    let mut sizes = Vec::new();
+    for node in 0..fabric.nodes() {
+        let level = usize::from(fabric.level(NodeId(node)));
+        if sizes.len() <= level {
+            sizes.resize(level + 1, 0);
+        }
+        sizes[level] += 1;
+    }
+    sizes
+}
+
+impl Picture {
+    pub(crate) fn new(fabric: &Fabric, plan: &Plan, links: impl Iterator<Item = LinkReport>) -> Self {
+        let shape = if fabric.kind() == Kind::Grid { Shape::Ring } else { Shape::Rows };
+        let rows = rows(&level_sizes(fabric), shape);
+        let boxes = rows.last().map_or(0, |row| row.first_box + row.boxes());
+        let mut picture =
+            Self { rows, shape, lines: Vec::new(), left_out: 0, inside: 0, names: Vec::new(), killed: Vec::new() };
+        picture.names = (0..boxes).map(|number| picture.name(number, fabric)).collect();
+        picture.killed = vec![false; boxes as usize];
+        for name in plan.rules.iter().filter_map(|rule| rule.node.as_ref()) {
+            if let Some(node) = fabric.find(name.get_ref().trim()) {
+                let hit = picture.box_of(node);
+                picture.killed[hit as usize] = true;
+            }
+        }
+        picture.draw_lines(fabric, links);
+        picture
+    }
+
+    fn draw_lines(&mut self, fabric: &Fabric, links: impl Iterator<Item = LinkReport>) {
+        let mut lines: BTreeMap<Ends, Line> = BTreeMap::new();
+        if fabric.cable_count() <= ALL_CABLES {
+            for cable in fabric.cables() {
+                match self.ends(cable.a.node, cable.b.node) {
+                    Some(ends) => lines.entry(ends).or_default().cables += 1,
+                    None => self.inside += 1,
+                }
+            }
+        }
+        for link in links {
+            let Some(ends) = self.ends(link.from, link.to) else { continue };
+            let line = lines.entry(ends).or_default();
+            line.packets = line.packets.max(link.packets);
+            line.damaged += link.tally.damaged;
+            line.lost += link.tally.lost;
+        }
+        let mut lines: Vec<(Ends, Line)> = lines.into_iter().collect();
+        self.left_out = lines.len().saturating_sub(LINES);
+        if self.left_out > 0 {
+            lines.sort_by_key(|(ends, line)| (std::cmp::Reverse((line.is_hurt(), line.packets)), *ends));
+            lines.truncate(LINES);
+        }
+        // What is drawn last lies on top.
+        lines.sort_by_key(|(ends, line)| (line.is_hurt(), line.packets, *ends));
+        self.lines = lines;
+    }
+
+    fn row_of(&self, node: NodeId) -> &Row {
+        let row = self.rows.partition_point(|row| row.first_node <= node.0);
+        &self.rows[row - 1]
+    }
+
+    fn box_of(&self, node: NodeId) -> u32 {
+        let row = self.row_of(node);
+        row.first_box + (node.0 - row.first_node) / row.per_box
+    }
+
+    fn ends(&self, a: NodeId, b: NodeId) -> Option<Ends> {
+        let (a, b) = (self.box_of(a), self.box_of(b));
+        (a != b).then_some((a.min(b), a.max(b)))
+    }
+
+    fn name(&self, number: u32, fabric: &Fabric) -> String {
+        let row = self.rows.iter().rev().find(|row| row.first_box <= number).expect("boxes belong to rows");
+        let first = row.first_node + (number - row.first_box) * row.per_box;
+        let last = (first + row.per_box - 1).min(row.first_node + row.nodes - 1);
+        let name = |node: u32| fabric.name(NodeId(node));
+        if first == last { name(first) } else { format!("{} to {}", name(first), name(last)) }
+    }
+
+    /// What a box and a colour stand for, and what was left out.
+    pub(super) fn legend(&self) -> String {
+        let mut parts = Vec::new();
+        for (level, row) in self.rows.iter().enumerate() {
+            let what = if level == 0 { "host" } else { "switch" };
+            if row.per_box > 1 {
+                parts.push(format!("each box of level {level} is {}", counted(row.per_box.into(), what)));
+            }
+        }
+        if self.inside > 0 {
+            parts.push(format!("{} inside boxes are not drawn", counted(self.inside, "cable")));
+        }
+        if self.left_out > 0 {
+            parts.push(format!("{} of the quietest lines are left out", grouped(self.left_out as u64)));
+        }
+        parts.join("; ")
+    }
+
+    /// The drawing.
+    pub(super) fn svg(&self) -> String {
+        let (width, height) = self.size();
+        let mut svg = format!("<svg viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"the fabric\">\n");
+        let most = self.lines.iter().map(|(_, line)| line.packets).max().unwrap_or(0).max(1);
+        for (ends, line) in &self.lines {
+            self.draw_line(&mut svg, *ends, line, most);
+        }
+        for number in 0..self.names.len() as u32 {
+            self.draw_box(&mut svg, number);
+        }
+        if self.shape == Shape::Rows {
+            self.draw_labels(&mut svg);
+        }
+        svg.push_str("</svg>\n");
+        svg
+    }
+
+    fn draw_line(&self, svg: &mut String, (a, b): Ends, line: &Line, most: u32) {
+        let ((xa, ya), (xb, yb)) = (self.place(a), self.place(b));
+        let level = |number: u32| self.rows.partition_point(|row| row.first_box <= number);
+        let path = if self.shape == Shape::Rows && level(a) == level(b) {
+            let rise = (18.0 + 0.12 * (xb - xa).abs()).min(70.0);
+            format!("M{xa:.1} {:.1}Q{:.1} {:.1} {xb:.1} {:.1}", ya - 5.0, (xa + xb) / 2.0, ya - 2.0 * rise, yb - 5.0)
+        } else {
+            format!("M{xa:.1} {ya:.1}L{xb:.1} {yb:.1}")
+        };
+        let load = (f64::from(line.packets) / f64::from(most)).sqrt();
+        let style = match (line.is_hurt(), line.packets) {
+            (true, _) => "class=\"hurt\"".to_owned(),
+            (false, 0) => "class=\"idle\"".to_owned(),
+            (false, _) => {
+                let (opacity, width) = (0.25 + 0.75 * load, 0.6 + 1.4 * load);
+                format!("class=\"busy\" style=\"stroke-opacity:{opacity:.2};stroke-width:{width:.1}\"")
+            }
+        };
+        let cables = if line.cables > 0 { format!(", {}", counted(line.cables, "cable")) } else { String::new() };
+        let mut says = format!("{} – {}{cables}: ", self.names[a as usize], self.names[b as usize]);
+        let _ = write!(says, "{} on the busiest direction", counted(line.packets.into(), "packet"));
+        if line.is_hurt() {
+            let _ = write!(says, ", {} damaged, {} lost", grouped(line.damaged), grouped(line.lost));
+        }
+        let _ = writeln!(svg, "<path d=\"{path}\" {style}><title>{}</title></path>", escape(&says));
+    }
+
+    fn draw_box(&self, svg: &mut String, number: u32) {
+        let (x, y) = self.place(number);
+        let row = self.rows.iter().rposition(|row| row.first_box <= number).unwrap_or(0);
+        let class = if self.killed[number as usize] {
+            "dead"
+        } else if row == 0 {
+            "host"
+        } else {
+            "switch"
+        };
+        let (wide, high) = match self.shape {
+            Shape::Rows => ((0.62 * self.step(row)).clamp(3.0, 22.0), 9.0),
+            Shape::Ring => (9.0, 9.0),
+        };
+        let corner = if row == 0 { 4.0 } else { 1.5 };
+        let name = escape(&self.names[number as usize]);
+        let _ = writeln!(
+            svg,
+            "<rect class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{wide:.1}\" height=\"{high}\" rx=\"{corner}\"><title>{name}</title></rect>",
+            x - wide / 2.0,
+            y - high / 2.0,
+        );
+    }
+
+    fn draw_labels(&self, svg: &mut String) {
+        for (level, row) in self.rows.iter().enumerate() {
+            let what = counted(row.nodes.into(), if level == 0 { "host" } else { "switch" });
+            let (_, y) = self.place(row.first_box);
+            let _ = writeln!(svg, "<text x=\"0\" y=\"{:.1}\" class=\"strong\">{what}</text>", y - 2.0);
+            let _ = writeln!(svg, "<text x=\"0\" y=\"{:.1}\">level {level}</text>", y + 12.0);
+        }
+    }
+
+    fn size(&self) -> (f64, f64) {
+        match self.shape {
+            Shape::Rows => (WIDTH, TOP + GAP * (self.rows.len() as f64 - 1.0) + 24.0),
+            Shape::Ring => (WIDTH, 2.0 * (OUTER + 20.0)),
+        }
+    }
+
+    /// Between two boxes of a row.
+    fn step(&self, row: usize) -> f64 {
+        (WIDTH - MARGIN) / f64::from(self.rows[row].boxes())
+    }
+
+    /// The middle of a box.
+    fn place(&self, number: u32) -> (f64, f64) {
+        let row = self.rows.iter().rposition(|row| row.first_box <= number).unwrap_or(0);
+        let position = f64::from(number - self.rows[row].first_box) + 0.5;
+        match self.shape {
+            Shape::Rows => {
+                let from_top = (self.rows.len() - 1 - row) as f64;
+                (MARGIN + position * self.step(row), TOP + GAP * from_top)
+            }
+            Shape::Ring => {
+                let angle = std::f64::consts::TAU * position / f64::from(self.rows[row].boxes());
+                let radius = if row == 0 { OUTER } else { INNER };
+                (WIDTH / 2.0 + radius * angle.sin(), OUTER + 20.0 - radius * angle.cos())
+            }
+        }
+    }
+}
+
+const WIDTH: f64 = 1000.0;
+/// For the names of the rows.
+const MARGIN: f64 = 110.0;
+/// Room for arcs above the highest row.
+const TOP: f64 = 60.0;
+const GAP: f64 = 120.0;
+const INNER: f64 = 270.0;
+const OUTER: f64 = 310.0;
+
+/// Cuts every level into boxes.
+fn rows(sizes: &[u32], shape: Shape) -> Vec<Row> {
+    let leaves = sizes.get(1).copied().unwrap_or(1).max(1);
+    let switches_per_box = boxed(leaves, 1);
+    let (mut first_node, mut first_box) = (0, 0);
+    let mut rows = Vec::new();
+    for (level, nodes) in sizes.iter().enumerate() {
+        let per_box = match level {
+            // Hosts of one switch stay together if they are as many everywhere.
+            0 if nodes % leaves == 0 && shape == Shape::Ring => switches_per_box * (nodes / leaves),
+            0 if *nodes > ROW && nodes % leaves == 0 => boxed(*nodes, nodes / leaves),
+            _ => boxed(*nodes, 1),
+        };
+        let row = Row { first_node, nodes: *nodes, per_box, first_box };
+        first_node += nodes;
+        first_box += row.boxes();
+        rows.push(row);
+    }
+    rows
+}
+
+/// How many nodes make a box: a multiple of `unit`, if possible one that leaves no smaller last box.
+fn boxed(nodes: u32, unit: u32) -> u32 {
+    let least = nodes.div_ceil(ROW * unit).max(1);
+    let even = (least..=2 * least).find(|units| (nodes / unit) % units == 0);
+    even.unwrap_or(least) * unit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn picture(fabric: &Fabric) -> Picture {
+        Picture::new(fabric, &Plan::default(), std::iter::empty())
+    }
+
+    #[test]
+    fn the_papers_fabric_has_a_box_for_every_switch_and_one_for_the_hosts_of_each_leaf() {
+        let fabric = Fabric::xgft(&[24, 12, 6], &[1, 12, 6]).expect("SE-11");
+        let picture = picture(&fabric);
+        let boxes: Vec<u32> = picture.rows.iter().map(Row::boxes).collect();
+        assert_eq!(boxes, [72, 72, 72, 72]);
+        assert_eq!(picture.lines.len(), 72 + 864 + 432);
+        assert_eq!(picture.names[0], "H0 to H23");
+        assert_eq!(picture.legend(), "each box of level 0 is 24 hosts");
+    }
+
+    #[test]
+    fn no_fabric_is_too_large_or_too_odd_for_a_picture() {
+        let fabrics = [
+            Fabric::kary_ntree(32, 4),
+            Fabric::torus(&[7, 13, 11], 3),
+            Fabric::hypercube(10, 1),
+            Fabric::mesh(&[1], 1),
+            Fabric::xgft(&[1], &[1]),
+            Fabric::xgft(&[97, 3], &[1, 97]),
+        ];
+        for fabric in fabrics {
+            let fabric = fabric.expect("a fabric");
+            let picture = picture(&fabric);
+            assert!(picture.rows.iter().all(|row| row.boxes() <= ROW) && picture.lines.len() <= LINES, "{fabric}");
+            assert!(picture.svg().ends_with("</svg>\n") && !picture.svg().contains("NaN"));
+        }
+    }
+
+    #[test]
+    fn every_cable_is_in_a_line_or_in_a_box() {
+        let fabric = Fabric::torus(&[16, 16], 2).expect("a torus");
+        let picture = picture(&fabric);
+        let drawn: u64 = picture.lines.iter().map(|(_, line)| line.cables).sum();
+        assert_eq!(drawn + picture.inside, fabric.cable_count());
+    }
+}

@@ -1,0 +1,30 @@
+//! `pleach reproduce`: every published number beside ours, with an honest verdict.
+
+mod published;
+mod soft_errors;
+mod verdict;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use crate::Outcome;
+
+/// Runs a paper's experiments on the product and holds the published numbers against ours.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    paper: Paper,
+}
+
+#[derive(Subcommand)]
+enum Paper {
+    /// Soft errors on fabric-based collectives: temporal and spatial replication over 1,728 hosts (claims SE-13 to SE-16).
+    SoftErrors(soft_errors::Arguments),
+}
+
+/// Runs the experiments of a paper.
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+    match &arguments.paper {
+        Paper::SoftErrors(arguments) => soft_errors::run(arguments),
+    }
+}

@@ -1,0 +1,78 @@
+//! Published numbers, as `experiments/*/published.csv` has them.
+
+use anyhow::{Context, Result, bail};
+
+/// One published number and how near ours must come.
+#[derive(Clone, Debug)]
+pub(crate) struct Published {
+    pub figure: String,
+    pub id: String,
+    pub value: f64,
+    pub unit: Unit,
+    /// How far off still counts as a match.
+    pub tolerance: f64,
+    /// Whether the exit status depends on it.
+    pub gated: bool,
+    pub claim: String,
+    pub statement: String,
+}
+
+/// What a number is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unit {
+    /// A difference in percent.
+    Percent,
+    /// A ratio.
+    Times,
+}
+
+impl Unit {
+    /// The number as a person reads it.
+    pub(crate) fn show(self, value: f64) -> String {
+        match self {
+            Self::Percent => format!("{value:.1} %"),
+            Self::Times => format!("{value:.2}x"),
+        }
+    }
+}
+
+/// Reads the table.
+pub(crate) fn read(csv: &str) -> Result<Vec<Published>> {
+    csv.lines().skip(1).enumerate().map(|(row, line)| parse(line).with_context(|| format!("row {}", row + 2))).collect()
+}
+
+fn parse(line: &str) -> Result<Published> {
+    let fields: Vec<&str> = line.splitn(8, ',').collect();
+    let [figure, id, value, unit, tolerance, gated, claim, statement] = fields.as_slice() else {
+        bail!("eight columns are wanted, {} are there", fields.len());
+    };
+    Ok(Published {
+        figure: (*figure).into(),
+        id: (*id).into(),
+        value: value.parse().context("published")?,
+        unit: match *unit {
+            "%" => Unit::Percent,
+            "x" => Unit::Times,
+            other => bail!("unit '{other}' is neither % nor x"),
+        },
+        tolerance: tolerance.parse().context("tolerance")?,
+        gated: match *gated {
+            "yes" => true,
+            "no" => false,
+            other => bail!("gated '{other}' is neither yes nor no"),
+        },
+        claim: (*claim).into(),
+        statement: (*statement).into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_row_is_named() {
+        let error = read("head\n3,a,22,%,2,yes,SE-13,fine\n3,b,22,km,2,yes,SE-13,not").unwrap_err();
+        assert_eq!(format!("{error:#}"), "row 3: unit 'km' is neither % nor x");
+    }
+}

@@ -1,0 +1,227 @@
+//! The points of the figures: a preset, a scheme and the errors put in; and their measurement.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result, anyhow};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use simulator::collective::{Collective, Nobody, Replication, Timing};
+use simulator::fault::{FaultKind, PhaseFilter, Plan, RulePlan};
+use simulator::scenario::Scenario;
+use topology::TreeIndex;
+use units::Span;
+
+/// The preset of Figures 3 and 4.
+pub(super) const FEW: &str = "reduce-phase";
+/// The preset of Figures 5 and 6.
+pub(super) const RANDOM: &str = "random-errors";
+
+const PRESETS: [(&str, &str); 2] = [
+    (FEW, include_str!("../../../../../experiments/soft-errors/presets/reduce-phase.toml")),
+    (RANDOM, include_str!("../../../../../experiments/soft-errors/presets/random-errors.toml")),
+];
+
+/// Where errors strike.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Point {
+    /// Nowhere.
+    Free,
+    /// Every link once.
+    AllLinks,
+    /// One level-1 switch's way up.
+    OneError,
+    /// Two level-1 switches' ways up, in different planes.
+    TwoAtOneLevel,
+    /// All ways up that one switch uses.
+    BothPorts { level: u8 },
+    /// A level-1 switch's way up and that of the switch above it.
+    Adjacent,
+    /// At random on every channel, so far apart on average.
+    Mean { us: u32 },
+}
+
+impl Point {
+    /// For a table.
+    pub(super) fn words(self) -> String {
+        match self {
+            Self::Free => "none".into(),
+            Self::AllLinks => "all links".into(),
+            Self::OneError => "one".into(),
+            Self::TwoAtOneLevel => "one level".into(),
+            Self::BothPorts { level } => format!("ports L{level}"),
+            Self::Adjacent => "adjacent".into(),
+            Self::Mean { us } => format!("{us} us"),
+        }
+    }
+}
+
+/// How packets are replicated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Scheme {
+    Temporal,
+    Spatial,
+}
+
+/// A point and what was measured there.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Measured {
+    pub point: Point,
+    pub scheme: Scheme,
+    pub copies: u8,
+    pub preset: &'static str,
+    pub collectives: u32,
+    pub mean_ns: f64,
+    /// Of the mean.
+    pub standard_error_ns: f64,
+    pub trace: String,
+}
+
+/// Every point that the figures need.
+fn points() -> Vec<(Point, Scheme, u8)> {
+    let few = [
+        Point::Free,
+        Point::AllLinks,
+        Point::OneError,
+        Point::TwoAtOneLevel,
+        Point::BothPorts { level: 1 },
+        Point::BothPorts { level: 2 },
+        Point::Adjacent,
+    ];
+    let random = [1000, 100, 10, 1].map(|us| Point::Mean { us });
+    let schemes = [Scheme::Temporal, Scheme::Spatial];
+    let mut points = Vec::new();
+    // The long ones first, so that no core is left with one at the end.
+    for copies in [6, 4] {
+        points.extend(schemes.map(|scheme| (Point::Mean { us: 1 }, scheme, copies)));
+    }
+    for point in random.into_iter().rev().chain(few) {
+        points.extend(schemes.map(|scheme| (point, scheme, 2)));
+    }
+    points
+}
+
+/// Measures all points, on as many cores as there are.
+pub(super) fn measure_all(collectives: u32, seed: u64) -> Result<Vec<Measured>> {
+    let presets = PRESETS.map(|(name, text)| Scenario::parse(text, &format!("experiments/soft-errors/presets/{name}.toml")));
+    let [few, random] = presets;
+    let (few, random) = (few.map_err(|error| anyhow!("{error}"))?, random.map_err(|error| anyhow!("{error}"))?);
+    let points = points();
+    let total: u64 = points.iter().map(|(point, ..)| u64::from(runs(*point, collectives))).sum();
+    let bar = ProgressBar::new(total).with_style(
+        ProgressStyle::with_template("{bar:40} {pos}/{len} collectives, {eta} left").expect("a constant template"),
+    );
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<(usize, Result<Measured>)>> = Mutex::new(Vec::new());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from).min(points.len());
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some((point, scheme, copies)) = points.get(index).copied() else { return };
+                    let preset = if matches!(point, Point::Mean { .. }) { &random } else { &few };
+                    let measured = measure(preset, point, scheme, copies, runs(point, collectives), seed, &bar);
+                    results.lock().expect("no measurement panics while it reports").push((index, measured));
+                }
+            });
+        }
+    });
+    bar.finish_and_clear();
+    let mut results = results.into_inner().expect("all threads have ended");
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, measured)| measured).collect()
+}
+
+/// Without randomness one collective says it all.
+fn runs(point: Point, collectives: u32) -> u32 {
+    if matches!(point, Point::Mean { .. }) { collectives } else { 1 }
+}
+
+fn measure(
+    preset: &Scenario,
+    point: Point,
+    scheme: Scheme,
+    copies: u8,
+    collectives: u32,
+    seed: u64,
+    bar: &ProgressBar,
+) -> Result<Measured> {
+    let mut scenario = preset.clone();
+    scenario.collective.replication = match scheme {
+        Scheme::Temporal => Replication::Temporal { copies },
+        Scheme::Spatial => Replication::Spatial { copies },
+    };
+    // A what-if, and reported as one: see the remark on lead-6.
+    scenario.collective.what_if_lanes = u64::from(copies) > scenario.width.lanes();
+    scenario.plan = match point {
+        Point::Mean { us } => {
+            let mut plan = preset.plan.clone();
+            let rule = plan.rules.first_mut().context("the preset has a rule for random errors")?;
+            *rule = rule.clone().with_mean_us(f64::from(us));
+            plan
+        }
+        point => {
+            scenario.plan = Plan::default();
+            let tree = build(&scenario, seed)?;
+            Plan { seed: None, rules: rules(point, &scenario, &tree)? }
+        }
+    };
+    let mut collective = build(&scenario, seed)?;
+    let timings = collective.run(collectives, &mut Nobody, |_| bar.inc(1));
+    let time = |timing: &Timing| if scenario.name == FEW { timing.reduce } else { timing.complete };
+    let spans: Vec<Span> = timings.iter().filter_map(time).collect();
+    if spans.len() < collectives as usize {
+        return Err(anyhow!("{} of {collectives} collectives did not complete at {point:?}", collectives as usize - spans.len()));
+    }
+    let (mean_ns, standard_error_ns) = mean(&spans);
+    let trace = format!("{:016x}", collective.trace());
+    let preset = if scenario.name == FEW { FEW } else { RANDOM };
+    Ok(Measured { point, scheme, copies, preset, collectives, mean_ns, standard_error_ns, trace })
+}
+
+fn build(scenario: &Scenario, seed: u64) -> Result<Collective> {
+    scenario.collective(seed).map_err(|error| anyhow!("{error}"))
+}
+
+fn mean(spans: &[Span]) -> (f64, f64) {
+    let count = spans.len() as f64;
+    let mean = spans.iter().map(|span| span.as_nanos_f64()).sum::<f64>() / count;
+    let variance = spans.iter().map(|span| (span.as_nanos_f64() - mean).powi(2)).sum::<f64>() / (count - 1.0).max(1.0);
+    (mean, (variance / count).sqrt())
+}
+
+/// The rules that put errors where the point wants them, on the links that the tree uses.
+fn rules(point: Point, scenario: &Scenario, collective: &Collective) -> Result<Vec<RulePlan>> {
+    let tree = collective.tree();
+    let name = |index: TreeIndex| scenario.fabric.name(tree.node(index).switch);
+    // The first packet on the way from a node to one of its parents.
+    let strike = |node: TreeIndex, parent: usize| -> Result<RulePlan> {
+        let uplinks = &tree.node(node).parents;
+        let uplink = uplinks.get(parent.min(uplinks.len().saturating_sub(1))).context("a root has no way up")?;
+        let link = format!("{}>{}", name(node), name(uplink.parent));
+        Ok(RulePlan::new(FaultKind::Flip).on(link).nth(1).during(PhaseFilter::Reduce))
+    };
+    let of_level = |level: u8| {
+        let found = (0..tree.nodes.len() as u32).map(TreeIndex).filter(move |index| tree.node(*index).level == level);
+        found.collect::<Vec<_>>()
+    };
+    let leaves = of_level(1);
+    Ok(match point {
+        Point::Free => Vec::new(),
+        Point::AllLinks => vec![RulePlan::new(FaultKind::Flip).nth(1).during(PhaseFilter::Reduce)],
+        Point::OneError => vec![strike(leaves[0], 0)?],
+        Point::TwoAtOneLevel => vec![strike(leaves[0], 0)?, strike(leaves[1], 1)?],
+        Point::BothPorts { level } => {
+            let node = of_level(level)[0];
+            (0..tree.node(node).parents.len()).map(|parent| strike(node, parent)).collect::<Result<_>>()?
+        }
+        Point::Adjacent => {
+            let above = tree.node(leaves[0]).parents.first().context("a leaf has a parent")?.parent;
+            vec![strike(leaves[0], 0)?, strike(above, 0)?]
+        }
+        Point::Mean { .. } => unreachable!("random points come with the preset"),
+    })
+}

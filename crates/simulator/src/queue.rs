@@ -34,6 +34,8 @@ struct Ring {
 pub(crate) struct Queue {
     /// The bucket being drained, latest first, so that the next event is popped off the end.
     current: Vec<Entry>,
+    /// Events that were added to that bucket since: a heap, because an instant can hold thousands.
+    late: BinaryHeap<Reverse<Entry>>,
     /// The number of the bucket being drained, counted in fine buckets from time zero.
     cursor: u64,
     fine: Ring,
@@ -47,17 +49,13 @@ impl Queue {
     pub(crate) fn new(shift: u32) -> Self {
         Self {
             current: Vec::new(),
+            late: BinaryHeap::new(),
             cursor: 0,
             fine: Ring::new(shift),
             coarse: Ring::new(shift + BUCKETS.trailing_zeros()),
             far: BinaryHeap::new(),
             len: 0,
         }
-    }
-
-    /// How many events are pending.
-    pub(crate) fn len(&self) -> usize {
-        self.len
     }
 
     /// Adds an event.
@@ -80,8 +78,7 @@ impl Queue {
     fn push_rarely(&mut self, entry: Entry, bucket: u64) {
         assert!(bucket >= self.cursor, "an event at {} ps is in the past", entry.at);
         if bucket == self.cursor {
-            let place = self.current.partition_point(|other| *other > entry);
-            self.current.insert(place, entry);
+            self.late.push(Reverse(entry));
         } else if (entry.at >> self.coarse.shift) - (self.cursor >> BUCKETS.trailing_zeros()) < BUCKETS {
             self.coarse.put(entry);
         } else {
@@ -92,22 +89,29 @@ impl Queue {
     /// Takes the earliest event.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<(Time, u64)> {
-        if let Some(entry) = self.current.pop() {
-            self.len -= 1;
-            return Some((Time::from_picos(entry.at), entry.what));
-        }
         if self.len == 0 {
             return None;
         }
-        self.advance();
-        let entry = self.current.pop().expect("advance stops at a bucket that holds something");
         self.len -= 1;
+        if self.current.is_empty() && self.late.is_empty() {
+            self.advance();
+        }
+        let entry = if self.late.is_empty() { self.current.pop() } else { self.pop_earlier() };
+        let entry = entry.expect("advance stops at a bucket that holds something");
         Some((Time::from_picos(entry.at), entry.what))
+    }
+
+    fn pop_earlier(&mut self) -> Option<Entry> {
+        let late = self.late.peek().map(|Reverse(entry)| *entry);
+        match self.current.last() {
+            Some(entry) if late.is_none_or(|late| *entry < late) => self.current.pop(),
+            _ => self.late.pop().map(|Reverse(entry)| entry),
+        }
     }
 
     /// Moves to the next bucket that holds anything and sorts it.
     fn advance(&mut self) {
-        loop {
+        while self.current.is_empty() && self.late.is_empty() {
             // Fine buckets reach to the end of the present coarse bucket and beyond; coarse ones must be spread
             // out before the cursor enters them, or their events would come late.
             let fine = self.fine.next_after(self.cursor);
@@ -118,10 +122,8 @@ impl Queue {
                 (a, b) => a.or(b),
             };
             match (fine, spread) {
-                (Some(bucket), Some(wide)) if bucket >> BUCKETS.trailing_zeros() < wide => {
-                    return self.open(bucket);
-                }
-                (Some(bucket), None) => return self.open(bucket),
+                (Some(bucket), Some(wide)) if bucket >> BUCKETS.trailing_zeros() < wide => self.open(bucket),
+                (Some(bucket), None) => self.open(bucket),
                 (_, Some(wide)) => self.spread_out(wide),
                 (None, None) => unreachable!("len says that something is pending"),
             }
@@ -145,8 +147,7 @@ impl Queue {
         }
         for entry in entries.drain(..) {
             if entry.at >> self.fine.shift <= self.cursor {
-                let place = self.current.partition_point(|other| *other > entry);
-                self.current.insert(place, entry);
+                self.late.push(Reverse(entry));
             } else {
                 self.fine.put(entry);
             }
@@ -235,7 +236,7 @@ mod tests {
             while let Some(expected) = list.pop_first() {
                 prop_assert_eq!(queue.pop().map(|(at, what)| (at.as_picos(), what)), Some(expected));
             }
-            prop_assert!(queue.pop().is_none() && queue.len() == 0);
+            prop_assert!(queue.pop().is_none());
         }
     }
 }

@@ -35,11 +35,6 @@ impl Stream {
         ((self.at(n) as u128 * bound as u128) >> 64) as u64
     }
 
-    /// The `n`-th number, evenly in [0, 1).
-    pub(crate) fn unit(self, n: u64) -> f64 {
-        (self.at(n) >> 11) as f64 / (1u64 << 53) as f64
-    }
-
     /// A random order of `0..length`.
     pub(crate) fn permutation(self, length: u32) -> Vec<u32> {
         let mut order: Vec<u32> = (0..length).collect();

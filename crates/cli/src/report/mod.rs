@@ -20,7 +20,7 @@ use crate::judge::Judgement;
 use picture::Picture;
 
 pub(crate) use html::html;
-pub(crate) use table::table;
+pub(crate) use table::{aligned, table};
 
 /// Links that are listed by name.
 const LISTED_LINKS: usize = 12;

@@ -49,7 +49,7 @@ impl Network {
             Target::Node if packet.to != node => self.forward(index, node, tail),
             Target::Node if P::AT_THE_HEAD => {
                 self.vacate(index, tail);
-                self.give(index, channel, node, parties);
+                self.give(index, channel, parties);
             }
             Target::Node => self.push(tail, Kind::Whole, index),
         }
@@ -58,13 +58,16 @@ impl Network {
     /// A whole packet goes to the party at this node.
     pub(super) fn hand_over<P: Parties>(&mut self, index: PacketIndex, parties: &mut P) {
         let channel = self.packets[index].came_on;
-        let node = self.channels[channel as usize].to;
+        if self.channels[channel as usize].flags.down {
+            self.counters.note_lost_on_down_link(channel);
+            return self.discard(index, self.now);
+        }
         self.vacate(index, self.now);
-        self.give(index, channel, node, parties);
+        self.give(index, channel, parties);
     }
 
     #[inline]
-    fn give<P: Parties>(&mut self, index: PacketIndex, channel: ChannelId, node: u32, parties: &mut P) {
+    fn give<P: Parties>(&mut self, index: PacketIndex, channel: ChannelId, parties: &mut P) {
         let packet = &mut self.packets[index];
         let arrival = Arrival {
             channel,
@@ -273,7 +276,23 @@ impl Network {
         if watched || self.packets[index].harm.is_some() {
             return self.depart_with_care(channel, index, start, end, at);
         }
-        self.push(at, Kind::Head, index);
+        self.set_out(channel, index, at, end + class.wire);
+    }
+
+    /// Schedules the arrival of a packet to which nothing happens on the way: of its head if it goes on from there,
+    /// of the whole if it ends there. Most hops of a collective end at a party, and this saves each an event.
+    #[inline]
+    fn set_out(&mut self, channel: ChannelId, index: PacketIndex, head: Time, tail: Time) {
+        let packet = &self.packets[index];
+        let ends = match packet.target {
+            Target::Node => packet.to == self.channels[channel as usize].to,
+            Target::Tree => self.branches[packet.to as usize].ends_with(channel),
+        };
+        if ends && !self.parties_at_the_head {
+            self.push(tail, Kind::Whole, index);
+        } else {
+            self.push(head, Kind::Head, index);
+        }
     }
 
     /// Gives back the room that a packet takes where it sits: it will be gone by `gone`.
@@ -350,6 +369,7 @@ impl Network {
         if !self.channels[channel as usize].flags.watched {
             return self.push(at, Kind::Head, index);
         }
+        let unhurt = self.packets[index].harm.is_none();
         let fate = self.faults.judge(channel, &self.packets[index], start, end);
         if let Some(harm) = fate.harm {
             match &mut self.packets[index].harm {
@@ -367,6 +387,9 @@ impl Network {
             let twin = self.packets.add(twin);
             self.counters.doubled_by_plan += 1;
             self.push(at + end.since(start) + fate.delay, Kind::Head, twin);
+        }
+        if unhurt && self.packets[index].harm.is_none() {
+            return self.set_out(channel, index, at + fate.delay, at + end.since(start) + fate.delay);
         }
         self.push(at + fate.delay, Kind::Head, index);
     }

@@ -126,6 +126,8 @@ pub(crate) struct Network {
     pub(crate) faults: Faults,
     pub(crate) counters: Counters,
     trace: u64,
+    /// What [`Parties::AT_THE_HEAD`] says.
+    parties_at_the_head: bool,
 }
 
 impl Network {
@@ -188,6 +190,7 @@ impl Network {
             faults: Faults::none(),
             counters: Counters::default(),
             trace: 0,
+            parties_at_the_head: false,
             parameters,
         }
     }
@@ -314,6 +317,7 @@ impl Network {
 
     /// Runs until `done` says so after an event, or nothing is left to happen.
     pub(crate) fn run<P: Parties>(&mut self, parties: &mut P, mut done: impl FnMut(&P, &Self) -> bool) {
+        self.parties_at_the_head = P::AT_THE_HEAD;
         while !done(parties, self) {
             if !self.step(parties) {
                 return;

@@ -31,6 +31,11 @@ impl Branches {
         Self { first, out: pairs.into_iter().map(|(_, departure)| departure).collect() }
     }
 
+    /// True if nothing goes on from the end of this channel.
+    pub(super) fn ends_with(&self, arrival: ChannelId) -> bool {
+        self.of(arrival).is_empty()
+    }
+
     fn of(&self, arrival: ChannelId) -> std::ops::Range<usize> {
         self.first[arrival as usize] as usize..self.first[arrival as usize + 1] as usize
     }

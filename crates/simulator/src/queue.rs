@@ -16,11 +16,26 @@ use units::Time;
 const BUCKETS: u64 = 4096;
 const WORDS: usize = (BUCKETS / 64) as usize;
 
-/// A pending event: when, and what (the simulator's own encoding, opaque here).
+/// A pending event: when, and what (the simulator's own encoding, opaque here). One number, so that comparing two
+/// needs no branch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Entry {
-    at: u64,
-    what: u64,
+struct Entry(u128);
+
+impl Entry {
+    #[inline]
+    fn new(at: Time, what: u64) -> Self {
+        Self(u128::from(at.as_picos()) << 64 | u128::from(what))
+    }
+
+    #[inline]
+    fn at(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
+
+    #[inline]
+    fn what(self) -> u64 {
+        self.0 as u64
+    }
 }
 
 /// One ring of buckets, each `1 << shift` picoseconds wide, with a bit per bucket that holds anything.
@@ -64,8 +79,8 @@ impl Queue {
     /// If it lies in a bucket that has been drained: the simulator would have gone back in time.
     #[inline]
     pub(crate) fn push(&mut self, at: Time, what: u64) {
-        let entry = Entry { at: at.as_picos(), what };
-        let bucket = entry.at >> self.fine.shift;
+        let entry = Entry::new(at, what);
+        let bucket = entry.at() >> self.fine.shift;
         self.len += 1;
         if bucket - self.cursor.min(bucket) < BUCKETS && bucket > self.cursor {
             self.fine.put(entry);
@@ -76,10 +91,10 @@ impl Queue {
 
     #[cold]
     fn push_rarely(&mut self, entry: Entry, bucket: u64) {
-        assert!(bucket >= self.cursor, "an event at {} ps is in the past", entry.at);
+        assert!(bucket >= self.cursor, "an event at {} ps is in the past", entry.at());
         if bucket == self.cursor {
             self.late.push(Reverse(entry));
-        } else if (entry.at >> self.coarse.shift) - (self.cursor >> BUCKETS.trailing_zeros()) < BUCKETS {
+        } else if (entry.at() >> self.coarse.shift) - (self.cursor >> BUCKETS.trailing_zeros()) < BUCKETS {
             self.coarse.put(entry);
         } else {
             self.far.push(Reverse(entry));
@@ -98,7 +113,14 @@ impl Queue {
         }
         let entry = if self.late.is_empty() { self.current.pop() } else { self.pop_earlier() };
         let entry = entry.expect("advance stops at a bucket that holds something");
-        Some((Time::from_picos(entry.at), entry.what))
+        Some((Time::from_picos(entry.at()), entry.what()))
+    }
+
+    /// What will soon be popped, `ahead` events from now, if it is already in order: a hint for warming caches.
+    #[inline]
+    pub(crate) fn peek(&self, ahead: usize) -> Option<u64> {
+        let index = self.current.len().checked_sub(ahead + 1)?;
+        Some(self.current[index].what())
     }
 
     fn pop_earlier(&mut self) -> Option<Entry> {
@@ -116,7 +138,7 @@ impl Queue {
             // out before the cursor enters them, or their events would come late.
             let fine = self.fine.next_after(self.cursor);
             let coarse = self.coarse.next_after(self.cursor >> BUCKETS.trailing_zeros());
-            let far = self.far.peek().map(|Reverse(entry)| entry.at >> self.coarse.shift);
+            let far = self.far.peek().map(|Reverse(entry)| entry.at() >> self.coarse.shift);
             let spread = match (coarse, far) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
@@ -142,11 +164,11 @@ impl Queue {
         self.cursor = self.cursor.max(first_fine.saturating_sub(1));
         let mut entries = Vec::new();
         self.coarse.take(wide, &mut entries);
-        while self.far.peek().is_some_and(|Reverse(entry)| entry.at >> self.coarse.shift == wide) {
+        while self.far.peek().is_some_and(|Reverse(entry)| entry.at() >> self.coarse.shift == wide) {
             entries.push(self.far.pop().expect("peeked").0);
         }
         for entry in entries.drain(..) {
-            if entry.at >> self.fine.shift <= self.cursor {
+            if entry.at() >> self.fine.shift <= self.cursor {
                 self.late.push(Reverse(entry));
             } else {
                 self.fine.put(entry);
@@ -164,7 +186,7 @@ impl Ring {
 
     #[inline]
     fn put(&mut self, entry: Entry) {
-        let index = ((entry.at >> self.shift) % BUCKETS) as usize;
+        let index = ((entry.at() >> self.shift) % BUCKETS) as usize;
         self.buckets[index].push(entry);
         self.occupied[index / 64] |= 1 << (index % 64);
     }

@@ -20,7 +20,7 @@ pub(crate) fn html(report: &Report) -> String {
     head(&mut page, report);
     latency(&mut page, report);
     fabric(&mut page, report);
-    errors(&mut page, report);
+    links(&mut page, report);
     failures(&mut page, report);
     all_parameters(&mut page, report);
     let _ = write!(
@@ -60,7 +60,7 @@ fn head(page: &mut String, report: &Report) {
 }
 
 fn latency(page: &mut String, report: &Report) {
-    page.push_str("<h2>Latency</h2>\n");
+    page.push_str("<h2>Latency and errors</h2>\n");
     let rows = [("complete", &report.latency.complete), ("reduce phase", &report.latency.reduce)];
     page.push_str("<div class=\"wide\"><table>\n<tr><th></th><th>operations</th><th>min</th><th>median</th><th>mean</th><th>p90</th><th>p99</th><th>max</th></tr>\n");
     for (name, distribution) in rows {
@@ -81,8 +81,15 @@ fn latency(page: &mut String, report: &Report) {
     let note = if stretch > 1 { format!(", the longest of each {stretch}") } else { String::new() };
     let _ = writeln!(
         page,
-        "<figure><figcaption>Latency by operation{note}</figcaption>\n{}</figure>\n</div>",
+        "<figure><figcaption>Latency by operation{note}</figcaption>\n{}</figure>",
         course(&report.course, report.operations.run)
+    );
+    let counts = error_counts(report);
+    let _ = writeln!(
+        page,
+        "<figure><figcaption>Packets hurt, by error class{}</figcaption>\n{}</figure>\n</div>",
+        if counts.iter().any(|(_, _, number)| *number > 0) { " (bars are logarithmic)" } else { "" },
+        bars(&counts)
     );
 }
 
@@ -103,26 +110,15 @@ fn fabric(page: &mut String, report: &Report) {
     let _ = write!(
         page,
         "<figure class=\"picture\">\n{}<figcaption>\
-         <span class=\"key\"><i class=\"k-busy\"></i>carries packets: the darker the more</span>\
+         <span class=\"key\"><i class=\"k-busy\"></i>carries packets: the stronger the more</span>\
          <span class=\"key\"><i class=\"k-idle\"></i>carried nothing</span>\
-         <span class=\"key\"><i class=\"k-hurt\"></i>damage or loss</span>{}</figcaption>\n</figure>\n",
+         <span class=\"key\"><i class=\"k-hurt\"></i>damage or loss: the stronger the more</span>{}</figcaption>\n</figure>\n",
         report.picture.svg(),
         escape(&stop),
     );
 }
 
-fn errors(page: &mut String, report: &Report) {
-    page.push_str("<h2>Errors</h2>\n");
-    let counts = error_counts(report);
-    if counts.iter().all(|(_, _, number)| *number == 0) {
-        page.push_str("<p>No packet was hurt.</p>\n");
-    } else {
-        let _ = writeln!(
-            page,
-            "<div class=\"charts\"><figure><figcaption>Packets by error class (bars are logarithmic)</figcaption>\n{}</figure></div>",
-            bars(&counts)
-        );
-    }
+fn links(page: &mut String, report: &Report) {
     page.push_str("<div class=\"tables\">\n");
     link_table(page, "Links with most damage", &report.damaged_links);
     link_table(page, "Busiest links", &report.busiest_links);
@@ -208,7 +204,7 @@ svg text { fill: var(--muted); font: 11.5px system-ui, sans-serif; } svg text.st
 .axis { stroke: var(--muted); fill: none; } .grid { stroke: var(--grid); fill: none; }
 .bar { fill: var(--accent); } .dot { fill: var(--accent); fill-opacity: .75; } .cross { stroke: var(--bad); stroke-width: 1.5; fill: none; }
 .harm { fill: var(--bad); } .none { fill: none; }
-.busy { stroke: var(--accent); fill: none; } .idle { stroke: var(--idle); stroke-width: .6; fill: none; } .hurt { stroke: var(--bad); stroke-width: 1.8; fill: none; }
+.busy { stroke: var(--accent); fill: none; } .idle { stroke: var(--idle); stroke-width: .6; fill: none; } .hurt { stroke: var(--bad); fill: none; }
 rect.switch { fill: var(--ink); } rect.host { fill: var(--muted); } rect.dead { fill: var(--bad); }
 .wide { overflow-x: auto; } .tables { display: flex; flex-wrap: wrap; gap: 1rem 3rem; margin-top: 1rem; align-items: flex-start; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }

@@ -29,7 +29,10 @@ pub(crate) struct Picture {
     left_out: usize,
     inside: u64,
     names: Vec<String>,
+    /// A node in the box is killed by the plan.
     killed: Vec<bool>,
+    /// Packets hurt on cables inside the box.
+    hurt_inside: Vec<u64>,
 }
 
 /// Two boxes, the lower first.
@@ -63,8 +66,12 @@ struct Line {
 }
 
 impl Line {
+    fn harm(&self) -> u64 {
+        self.damaged + self.lost
+    }
+
     fn is_hurt(&self) -> bool {
-        self.damaged + self.lost > 0
+        self.harm() > 0
     }
 }
 
@@ -92,10 +99,17 @@ impl Picture {
         let shape = if fabric.kind() == Kind::Grid { Shape::Ring } else { Shape::Rows };
         let rows = rows(&level_sizes(fabric), shape);
         let boxes = rows.last().map_or(0, |row| row.first_box + row.boxes());
-        let mut picture =
-            Self { rows, shape, lines: Vec::new(), left_out: 0, inside: 0, names: Vec::new(), killed: Vec::new() };
+        let mut picture = Self {
+            rows,
+            shape,
+            lines: Vec::new(),
+            left_out: 0,
+            inside: 0,
+            names: Vec::new(),
+            killed: vec![false; boxes as usize],
+            hurt_inside: vec![0; boxes as usize],
+        };
         picture.names = (0..boxes).map(|number| picture.name(number, fabric)).collect();
-        picture.killed = vec![false; boxes as usize];
         for name in plan.rules.iter().filter_map(|rule| rule.node.as_ref()) {
             if let Some(node) = fabric.find(name.get_ref().trim()) {
                 let hit = picture.box_of(node);
@@ -117,7 +131,11 @@ impl Picture {
             }
         }
         for link in links {
-            let Some(ends) = self.ends(link.from, link.to) else { continue };
+            let Some(ends) = self.ends(link.from, link.to) else {
+                let inside = self.box_of(link.from);
+                self.hurt_inside[inside as usize] += link.tally.damaged + link.tally.lost;
+                continue;
+            };
             let line = lines.entry(ends).or_default();
             line.packets = line.packets.max(link.packets);
             line.damaged += link.tally.damaged;
@@ -167,7 +185,7 @@ impl Picture {
             }
         }
         if self.inside > 0 {
-            parts.push(format!("{} inside boxes are not drawn", counted(self.inside, "cable")));
+            parts.push(format!("{} inside boxes are not drawn (the box is red if they did harm)", counted(self.inside, "cable")));
         }
         if self.left_out > 0 {
             parts.push(format!("{} of the quietest lines are left out", grouped(self.left_out as u64)));
@@ -180,8 +198,11 @@ impl Picture {
         let (width, height) = self.size();
         let mut svg = format!("<svg viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"the fabric\">\n");
         let most = self.lines.iter().map(|(_, line)| line.packets).max().unwrap_or(0).max(1);
+        let worst = self.lines.iter().map(|(_, line)| line.harm()).max().unwrap_or(0).max(1);
         for (ends, line) in &self.lines {
-            self.draw_line(&mut svg, *ends, line, most);
+            let load = f64::from(line.packets) / f64::from(most);
+            let harm = line.harm() as f64 / worst as f64;
+            self.draw_line(&mut svg, *ends, line, load, harm);
         }
         for number in 0..self.names.len() as u32 {
             self.draw_box(&mut svg, number);
@@ -193,23 +214,23 @@ impl Picture {
         svg
     }
 
-    fn draw_line(&self, svg: &mut String, (a, b): Ends, line: &Line, most: u32) {
+    fn draw_line(&self, svg: &mut String, (a, b): Ends, line: &Line, load: f64, harm: f64) {
         let ((xa, ya), (xb, yb)) = (self.place(a), self.place(b));
         let level = |number: u32| self.rows.partition_point(|row| row.first_box <= number);
         let path = if self.shape == Shape::Rows && level(a) == level(b) {
-            let rise = (18.0 + 0.12 * (xb - xa).abs()).min(70.0);
+            let rise = (12.0 + 0.06 * (xb - xa).abs()).min(TOP - 12.0);
             format!("M{xa:.1} {:.1}Q{:.1} {:.1} {xb:.1} {:.1}", ya - 5.0, (xa + xb) / 2.0, ya - 2.0 * rise, yb - 5.0)
         } else {
             format!("M{xa:.1} {ya:.1}L{xb:.1} {yb:.1}")
         };
-        let load = (f64::from(line.packets) / f64::from(most)).sqrt();
+        let strong = |least: f64, share: f64| {
+            let share = share.sqrt();
+            format!("style=\"stroke-opacity:{:.2};stroke-width:{:.1}\"", least + (1.0 - least) * share, 0.6 + 1.6 * share)
+        };
         let style = match (line.is_hurt(), line.packets) {
-            (true, _) => "class=\"hurt\"".to_owned(),
+            (true, _) => format!("class=\"hurt\" {}", strong(0.55, harm)),
             (false, 0) => "class=\"idle\"".to_owned(),
-            (false, _) => {
-                let (opacity, width) = (0.25 + 0.75 * load, 0.6 + 1.4 * load);
-                format!("class=\"busy\" style=\"stroke-opacity:{opacity:.2};stroke-width:{width:.1}\"")
-            }
+            (false, _) => format!("class=\"busy\" {}", strong(0.25, load)),
         };
         let cables = if line.cables > 0 { format!(", {}", counted(line.cables, "cable")) } else { String::new() };
         let mut says = format!("{} – {}{cables}: ", self.names[a as usize], self.names[b as usize]);
@@ -223,19 +244,22 @@ impl Picture {
     fn draw_box(&self, svg: &mut String, number: u32) {
         let (x, y) = self.place(number);
         let row = self.rows.iter().rposition(|row| row.first_box <= number).unwrap_or(0);
-        let class = if self.killed[number as usize] {
-            "dead"
-        } else if row == 0 {
-            "host"
-        } else {
-            "switch"
+        let hurt_inside = self.hurt_inside[number as usize];
+        let class = match (self.killed[number as usize], row) {
+            (true, _) => "dead",
+            (false, _) if hurt_inside > 0 => "dead",
+            (false, 0) => "host",
+            (false, _) => "switch",
         };
         let (wide, high) = match self.shape {
             Shape::Rows => ((0.62 * self.step(row)).clamp(3.0, 22.0), 9.0),
             Shape::Ring => (9.0, 9.0),
         };
         let corner = if row == 0 { 4.0 } else { 1.5 };
-        let name = escape(&self.names[number as usize]);
+        let mut name = escape(&self.names[number as usize]);
+        if hurt_inside > 0 {
+            let _ = write!(name, ": {} damaged or lost on cables inside", counted(hurt_inside, "packet"));
+        }
         let _ = writeln!(
             svg,
             "<rect class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{wide:.1}\" height=\"{high}\" rx=\"{corner}\"><title>{name}</title></rect>",
@@ -287,7 +311,7 @@ const WIDTH: f64 = 1000.0;
 /// For the names of the rows.
 const MARGIN: f64 = 110.0;
 /// Room for arcs above the highest row.
-const TOP: f64 = 60.0;
+const TOP: f64 = 64.0;
 const GAP: f64 = 120.0;
 const INNER: f64 = 270.0;
 const OUTER: f64 = 310.0;

@@ -37,6 +37,8 @@ struct Scale {
     start: f64,
     end: f64,
     logarithmic: bool,
+    /// Ticks are at least so far apart: 1 for things that are counted.
+    least_step: f64,
 }
 
 impl Scale {
@@ -60,7 +62,7 @@ impl Scale {
         let rough = (self.to - self.from) / 4.0;
         let magnitude = 10f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * magnitude).into_iter().find(|step| *step >= rough);
-        let step = step.unwrap_or(10.0 * magnitude);
+        let step = step.unwrap_or(10.0 * magnitude).max(self.least_step);
         let first = (self.from / step).ceil() as i64;
         (first..=(self.to / step).floor() as i64).map(|number| number as f64 * step).collect()
     }
@@ -106,9 +108,9 @@ pub(super) fn histogram(distribution: &Distribution, title: &str) -> String {
     }
     let bins = &distribution.histogram;
     let logarithmic = bins.len() > 1 && bins[1].to_ns - bins[1].from_ns > 1.001 * (bins[0].to_ns - bins[0].from_ns);
-    let x = Scale { from, to, start: LEFT, end: WIDTH - RIGHT, logarithmic };
+    let x = Scale { from, to, start: LEFT, end: WIDTH - RIGHT, logarithmic, least_step: 0.0 };
     let most = bins.iter().map(|bin| bin.count).max().unwrap_or(1).max(1);
-    let y = Scale { from: 0.0, to: most as f64, start: HEIGHT - BOTTOM, end: TOP, logarithmic: false };
+    let y = Scale { from: 0.0, to: most as f64, start: HEIGHT - BOTTOM, end: TOP, logarithmic: false, least_step: 1.0 };
     let mut svg = open(title);
     vertical_axis(&mut svg, &y);
     for bin in bins.iter().filter(|bin| bin.count > 0) {
@@ -140,8 +142,8 @@ pub(super) fn course(points: &[(u32, Option<Span>)], operations: u32) -> String 
     let longest = points.iter().filter_map(|(_, span)| *span).max().unwrap_or(Span::from_nanos(1));
     let (unit, size) = unit_for(longest);
     let in_unit = |span: Span| span.as_picos() as f64 / size;
-    let x = Scale { from: 0.0, to: f64::from(operations.max(2) - 1), start: LEFT, end: WIDTH - RIGHT, logarithmic: false };
-    let y = Scale { from: 0.0, to: in_unit(longest) * 1.05, start: HEIGHT - BOTTOM, end: TOP, logarithmic: false };
+    let x = Scale { from: 0.0, to: f64::from(operations.max(2) - 1), start: LEFT, end: WIDTH - RIGHT, logarithmic: false, least_step: 1.0 };
+    let y = Scale { from: 0.0, to: in_unit(longest) * 1.05, start: HEIGHT - BOTTOM, end: TOP, logarithmic: false, least_step: 0.0 };
     let mut svg = open("latency by operation");
     vertical_axis(&mut svg, &y);
     for (operation, span) in points {
@@ -199,9 +201,9 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_few() {
-        let scale = Scale { from: 1.724, to: 9.8, start: 0.0, end: 1.0, logarithmic: false };
+        let scale = Scale { from: 1.724, to: 9.8, start: 0.0, end: 1.0, logarithmic: false, least_step: 0.0 };
         assert_eq!(scale.ticks(), [2.5, 5.0, 7.5]);
-        let scale = Scale { from: 1.5, to: 900.0, start: 0.0, end: 1.0, logarithmic: true };
+        let scale = Scale { from: 1.5, to: 900.0, start: 0.0, end: 1.0, logarithmic: true, least_step: 0.0 };
         assert_eq!(scale.ticks(), [2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0]);
     }
 

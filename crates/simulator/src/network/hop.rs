@@ -3,7 +3,7 @@
 use topology::NodeId;
 use units::Time;
 
-use super::channel::blocks;
+use super::channel::{Lane, Returns, blocks};
 use super::inspection::{Inspection, inspect_link};
 use super::packet::{Harm, NONE, Packet, PacketIndex, Seat, Target};
 use super::{Arrival, ChannelId, Forwarding, Kind, Network, Parties};
@@ -118,8 +118,24 @@ impl Network {
     }
 
     #[inline]
-    fn lane_index(&self, channel: ChannelId, lane: u8) -> usize {
-        channel as usize * usize::from(self.parameters.virtual_lanes) + usize::from(lane)
+    fn lane(&self, channel: ChannelId, lane: u8) -> &Lane {
+        if lane == 0 { &self.channels[channel as usize].lane } else { &self.further_lanes[self.further(channel, lane)] }
+    }
+
+    /// A lane, and the credits that are coming back to lanes.
+    #[inline]
+    fn lane_mut(&mut self, channel: ChannelId, lane: u8) -> (&mut Lane, &mut Returns) {
+        let further = if lane == 0 { 0 } else { self.further(channel, lane) };
+        let place = if lane == 0 {
+            &mut self.channels[channel as usize].lane
+        } else {
+            &mut self.further_lanes[further]
+        };
+        (place, &mut self.returns)
+    }
+
+    fn further(&self, channel: ChannelId, lane: u8) -> usize {
+        channel as usize * (usize::from(self.parameters.virtual_lanes) - 1) + usize::from(lane) - 1
     }
 
     /// Sends the packet if the way is free when it is ready; queues it otherwise.
@@ -130,28 +146,27 @@ impl Network {
         if packet.harm.is_some() && self.is_known_bad_by(index, ready) {
             return self.discard(index, ready);
         }
-        let lane_index = self.lane_index(channel, packet.lane);
+        let lane_number = packet.lane;
         let state = &self.channels[channel as usize];
         // Committing ahead of time is exact only if nothing that becomes ready earlier can still come: the usual
         // device delay is the look-ahead, so a packet that needs longer takes the queue.
         let soon = ready <= self.now + self.look_ahead;
-        let free = state.busy_until <= ready && self.lanes[lane_index].is_empty() && !state.flags.down;
+        let free = state.busy_until <= ready && self.lane(channel, lane_number).is_empty() && !state.flags.down;
         if soon && free && (self.parameters.virtual_lanes == 1 || self.other_lanes_are_empty(channel)) {
-            let lane = &mut self.lanes[lane_index];
+            let (lane, returns) = self.lane_mut(channel, lane_number);
             if lane.credit < needed {
-                self.returns.collect(lane, ready);
+                returns.collect(lane, ready);
             }
             if lane.credit >= needed {
                 return self.depart(channel, index, ready);
             }
         }
-        self.enqueue(channel, lane_index, index);
+        self.enqueue(channel, lane_number, index);
     }
 
     #[cold]
     fn other_lanes_are_empty(&self, channel: ChannelId) -> bool {
-        let first = self.lane_index(channel, 0);
-        self.lanes[first..first + usize::from(self.parameters.virtual_lanes)].iter().all(super::Lane::is_empty)
+        (0..self.parameters.virtual_lanes).all(|lane| self.lane(channel, lane).is_empty())
     }
 
     /// The packet moves to another virtual lane as it leaves (a torus' dateline): its old room is given back on
@@ -165,15 +180,15 @@ impl Network {
         self.offer(channel, index);
     }
 
-    fn enqueue(&mut self, channel: ChannelId, lane_index: usize, index: PacketIndex) {
-        let lane = &mut self.lanes[lane_index];
+    fn enqueue(&mut self, channel: ChannelId, lane: u8, index: PacketIndex) {
+        let (lane, _) = self.lane_mut(channel, lane);
+        let last = std::mem::replace(&mut lane.tail, index);
         let first = lane.is_empty();
         if first {
             lane.head = index;
         } else {
-            self.packets[lane.tail].next = index;
+            self.packets[last].next = index;
         }
-        lane.tail = index;
         self.packets[index].next = NONE;
         if first {
             let at = self.channels[channel as usize].busy_until.max(self.packets[index].ready);
@@ -206,7 +221,7 @@ impl Network {
         let mut sent = false;
         for step in 0..count {
             let lane = if count == 1 { 0 } else { (turn + step) % count };
-            if self.lanes[self.lane_index(channel, lane)].is_empty() {
+            if self.lane(channel, lane).is_empty() {
                 continue;
             }
             if !sent && self.send_head_of(channel, lane) {
@@ -215,7 +230,7 @@ impl Network {
             }
         }
         let state = self.channels[channel as usize];
-        let waiting = (0..count).any(|lane| !self.lanes[self.lane_index(channel, lane)].is_empty());
+        let waiting = (0..count).any(|lane| !self.lane(channel, lane).is_empty());
         if sent && (waiting || state.flags.source) {
             self.wake_by(channel, state.busy_until);
         } else if !waiting && state.flags.source {
@@ -225,25 +240,25 @@ impl Network {
 
     /// Sends the first packet of a lane if it is ready and has credits; otherwise arranges to be woken.
     fn send_head_of(&mut self, channel: ChannelId, lane: u8) -> bool {
-        let lane_index = self.lane_index(channel, lane);
-        let index = self.lanes[lane_index].head;
+        let index = self.lane(channel, lane).head;
         let (ready, needed) = (self.packets[index].ready, blocks(self.packets[index].bytes));
         if ready > self.now {
             self.wake_by(channel, ready);
             return false;
         }
-        let lane = &mut self.lanes[lane_index];
+        let (now, next) = (self.now, self.packets[index].next);
+        let (lane, returns) = self.lane_mut(channel, lane);
         if lane.credit < needed {
-            self.returns.collect(lane, self.now);
+            returns.collect(lane, now);
         }
         if lane.credit < needed {
-            match self.returns.sufficient_at(lane, needed) {
+            match returns.sufficient_at(lane, needed) {
                 Some(at) => self.wake_by(channel, at),
                 None => lane.starved = true,
             }
             return false;
         }
-        lane.head = self.packets[index].next;
+        lane.head = next;
         if self.packets[index].harm.is_some() && self.is_known_bad_by(index, self.now) {
             self.discard(index, self.now);
             return true;
@@ -262,8 +277,7 @@ impl Network {
         state.busy_until = end;
         state.sent = state.sent.wrapping_add(1);
         let (watched, source, bytes, lane) = (state.flags.watched, state.flags.source, packet.bytes, packet.lane);
-        let lane_index = self.lane_index(channel, lane);
-        self.lanes[lane_index].credit -= blocks(bytes);
+        self.lane_mut(channel, lane).0.credit -= blocks(bytes);
         self.vacate(index, end);
         let packet = &mut self.packets[index];
         packet.seat = Seat::Behind(channel);
@@ -315,11 +329,10 @@ impl Network {
     /// The receiver's buffer is free at `gone`; the sender hears of it one flight later.
     #[inline]
     fn return_credit(&mut self, channel: ChannelId, lane: u8, blocks: u32, gone: Time) {
-        let lane_index = self.lane_index(channel, lane);
         let class = self.classes[usize::from(self.channels[channel as usize].class)];
-        let at = gone + class.wire;
-        let lane = &mut self.lanes[lane_index];
-        self.returns.promise(lane, at, blocks);
+        let (now, at) = (self.now, gone + class.wire);
+        let (lane, returns) = self.lane_mut(channel, lane);
+        returns.promise(lane, now, at, blocks);
         if lane.starved {
             lane.starved = false;
             self.wake_by(channel, at);

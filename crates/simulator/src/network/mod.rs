@@ -110,7 +110,8 @@ pub(crate) struct Network {
     /// Full ports and, if adapters are split, their lanes.
     classes: [LinkClass; 2],
     channels: Vec<Channel>,
-    lanes: Vec<Lane>,
+    /// Virtual lanes from the second on, for each channel.
+    further_lanes: Vec<Lane>,
     returns: Returns,
     /// The first channel of each node; its port `p` sends on `first + p`.
     first: Vec<u32>,
@@ -126,6 +127,8 @@ pub(crate) struct Network {
     pub(crate) faults: Faults,
     pub(crate) counters: Counters,
     trace: u64,
+    /// Its state does not fit the caches.
+    is_large: bool,
     /// What [`Parties::AT_THE_HEAD`] says.
     parties_at_the_head: bool,
 }
@@ -147,7 +150,9 @@ impl Network {
             byte_time: parameters.byte_time.split(u64::from(parameters.adapter_lanes)),
             ..full
         };
+        let credit = channel::blocks(parameters.buffer_bytes);
         let channel = |to: u32, class: u8| Channel {
+            lane: Lane::new(credit),
             busy_until: Time::ZERO,
             wake_at: Time::NEVER,
             to,
@@ -170,14 +175,14 @@ impl Network {
                 channels.extend([channel(switch, 1), channel(host, 1)]);
             }
         }
-        let credit = channel::blocks(parameters.buffer_bytes);
-        let lanes = vec![Lane::new(credit); channels.len() * usize::from(parameters.virtual_lanes)];
+        let further = channels.len() * (usize::from(parameters.virtual_lanes) - 1);
+        let further_lanes = vec![Lane::new(credit); further];
         let shift = bucket_shift(nodes);
         Self {
             topology,
             classes: [full, split],
             channels,
-            lanes,
+            further_lanes,
             returns: Returns::default(),
             first,
             first_split: total,
@@ -190,6 +195,7 @@ impl Network {
             faults: Faults::none(),
             counters: Counters::default(),
             trace: 0,
+            is_large: nodes > 16_384,
             parties_at_the_head: false,
             parameters,
         }
@@ -243,7 +249,7 @@ impl Network {
     /// Bytes of the fabric's own state.
     pub(crate) fn memory(&self) -> usize {
         self.channels.capacity() * size_of::<Channel>()
-            + self.lanes.capacity() * size_of::<Lane>()
+            + self.further_lanes.capacity() * size_of::<Lane>()
             + self.first.capacity() * 4
             + self.returns.memory()
             + self.packets.memory()
@@ -328,6 +334,7 @@ impl Network {
     /// One event; false if none is left.
     #[inline]
     fn step<P: Parties>(&mut self, parties: &mut P) -> bool {
+        self.warm_up();
         let Some((at, what)) = self.queue.pop() else { return false };
         self.now = at;
         self.trace = (self.trace ^ at.as_picos() ^ what.rotate_left(40)).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(23);
@@ -340,6 +347,28 @@ impl Network {
             _ => self.change(number),
         }
         true
+    }
+
+    /// Touches the packets of events that are soon due: their cache lines come while the present event is worked on. On
+    /// large fabrics a hop is mostly waiting for memory.
+    #[inline]
+    fn warm_up(&self) {
+        if !self.is_large {
+            return;
+        }
+        if let Some(what) = self.queue.peek(6) {
+            if what >> KIND_SHIFT != Kind::Wake as u64 {
+                std::hint::black_box(self.packets.peek(what as u32).map(|packet| packet.came_on));
+            }
+        }
+        if let Some(what) = self.queue.peek(3) {
+            let channel = match what >> KIND_SHIFT == Kind::Wake as u64 {
+                true => Some(what as u32),
+                false => self.packets.peek(what as u32).map(|packet| packet.came_on),
+            };
+            let channel = channel.and_then(|channel| self.channels.get(channel as usize));
+            std::hint::black_box(channel.map(|channel| channel.to));
+        }
     }
 
     #[inline]

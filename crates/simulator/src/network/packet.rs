@@ -69,8 +69,9 @@ pub(crate) enum Target {
     Tree,
 }
 
-/// One packet, or one copy of it on one branch.
+/// One packet, or one copy of it on one branch. A hop touches one packet: it is one cache line.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Packet {
     /// When it was injected.
     pub born: Time,
@@ -170,6 +171,12 @@ impl Pool {
         self.live -= 1;
     }
 
+    /// The packet at a place, if there is such a place.
+    #[inline]
+    pub(crate) fn peek(&self, index: PacketIndex) -> Option<&Packet> {
+        self.packets.get(index as usize)
+    }
+
     /// How many packets exist now.
     pub(crate) fn live(&self) -> usize {
         self.live
@@ -196,5 +203,4 @@ impl std::ops::IndexMut<PacketIndex> for Pool {
     }
 }
 
-// A hop touches one packet: it should be one cache line.
-const _: () = assert!(size_of::<Packet>() <= 64);
+const _: () = assert!(size_of::<Packet>() == 64);

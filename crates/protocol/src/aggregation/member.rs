@@ -162,11 +162,11 @@ impl Member {
     }
 
     /// A sound frame came over an edge.
-    pub fn handle_frame(&mut self, now: Time, edge: EdgeIndex, frame: Frame<Message>, out: &mut Outbox) {
+    pub fn handle_frame(&mut self, now: Time, edge: EdgeIndex, frame: &Frame<Message>, out: &mut Outbox) {
         if self.is_lost(edge) {
             return; // P-9: unanswered, so that the other end finds out too.
         }
-        if let Frame::Data { message, .. } = &frame {
+        if let Frame::Data { message, .. } = frame {
             if !message.is_intact() {
                 self.corrupt += 1;
                 return self.handle_damage(now, edge, Damage::Here, out);
@@ -180,7 +180,7 @@ impl Member {
         // A parent that asks for our contribution (P-24) has its answer: the acknowledgement shows that we live, and
         // the contribution is under way if there is one.
         if let Some(message) = delivered.filter(|message| message.header.kind != Kind::Repair) {
-            self.result(now, &message, out);
+            self.result(now, message, out);
         }
     }
 

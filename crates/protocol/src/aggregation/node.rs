@@ -95,12 +95,12 @@ impl Node {
     }
 
     /// A sound frame came over an edge.
-    pub fn handle_frame(&mut self, now: Time, edge: EdgeIndex, frame: Frame<Message>, out: &mut Outbox) {
+    pub fn handle_frame(&mut self, now: Time, edge: EdgeIndex, frame: &Frame<Message>, out: &mut Outbox) {
         if self.edges[edge.index()].lost {
             self.counters.from_the_lost += 1; // P-9: unanswered, so that the other end finds out too.
             return;
         }
-        if let Frame::Data { message, .. } = &frame {
+        if let Frame::Data { message, .. } = frame {
             // P-12: looked at before it is numbered as received, so that a spoiled one is sent again.
             if !message.is_intact() {
                 self.counters.corrupt += 1;
@@ -111,7 +111,7 @@ impl Node {
         let delivered = connection.handle_frame(now, frame, &mut transmit(edge, out));
         self.note_deadline(edge);
         let Some(message) = delivered else { return };
-        let Some(seat) = self.seat_of(&message) else {
+        let Some(seat) = self.seat_of(message) else {
             self.counters.foreign += 1;
             return;
         };
@@ -122,21 +122,21 @@ impl Node {
             Kind::Result | Kind::Abort => {
                 self.result(now, seat, message, Came::OverEdge, out);
             }
-            Kind::Repair if from_parent => self.nudge(now, seat, &message, out),
-            Kind::Repair => self.repair(now, seat, edge, &message, out),
+            Kind::Repair if from_parent => self.nudge(now, seat, message, out),
+            Kind::Repair => self.repair(now, seat, edge, message, out),
         }
     }
 
     /// A contribution of a child reached this node by another way than its connection. Being named, it is folded once
     /// whichever way comes first.
-    pub fn handle_shared(&mut self, now: Time, edge: EdgeIndex, message: Message, out: &mut Outbox) {
-        if let Some(seat) = self.seat_of(&message) {
+    pub fn handle_shared(&mut self, now: Time, edge: EdgeIndex, message: &Message, out: &mut Outbox) {
+        if let Some(seat) = self.seat_of(message) {
             self.contribution(now, seat, edge, message, out);
         }
     }
 
     /// A sound multicast came down over a parent's edge.
-    pub fn handle_multicast(&mut self, now: Time, edge: EdgeIndex, message: Message, out: &mut Outbox) {
+    pub fn handle_multicast(&mut self, now: Time, edge: EdgeIndex, message: &Message, out: &mut Outbox) {
         if !message.is_intact() {
             self.counters.corrupt += 1;
             return self.handle_damage(now, edge, Damage::Here, out);
@@ -144,8 +144,8 @@ impl Node {
         // The plane of a result is that of its root; every seat of the group on this node may want it.
         let mut fresh = false;
         for seat in 0..self.seats.len() {
-            if self.serves_group(seat, message.header.group, &message) {
-                fresh |= self.result(now, seat, message.clone(), Came::ByMulticast, out);
+            if self.serves_group(seat, message.header.group, message) {
+                fresh |= self.result(now, seat, message, Came::ByMulticast, out);
             }
         }
         let connection = &mut self.edges[edge.index()].connection;
@@ -195,7 +195,7 @@ impl Node {
         plan.group == group && plan.epoch == message.header.epoch
     }
 
-    fn contribution(&mut self, now: Time, seat: usize, edge: EdgeIndex, message: Message, out: &mut Outbox) {
+    fn contribution(&mut self, now: Time, seat: usize, edge: EdgeIndex, message: &Message, out: &mut Outbox) {
         let (op, child) = (message.op(), message.header.child);
         let place = &mut self.seats[seat];
         if !place.may_speak(child, edge) {
@@ -259,19 +259,19 @@ impl Node {
     fn distribute(&mut self, now: Time, seat: usize, folded: Message, out: &mut Outbox) {
         let kind = if folded.header.kind == Kind::Abort { Kind::Abort } else { Kind::Result };
         let message = folded.addressed(kind, folded.header.child, folded.plane());
-        self.result(now, seat, message, Came::OverEdge, out);
+        self.result(now, seat, &message, Came::OverEdge, out);
     }
 
     /// A result is here; true if it was not known.
-    fn result(&mut self, now: Time, seat: usize, message: Message, came: Came, out: &mut Outbox) -> bool {
+    fn result(&mut self, now: Time, seat: usize, message: &Message, came: Came, out: &mut Outbox) -> bool {
         let op = message.op();
         let place = &mut self.seats[seat];
         let window = place.plan.window;
-        if !place.slot(op).finish(message.clone(), window) {
+        if !place.slot(op).finish(message, window) {
             self.counters.known_result += 1;
             if came == Came::OverEdge {
                 // Someone below asked for an operation that is past for us (P-21).
-                out.push(Duty::Multicast { message, copies: self.policy.copies });
+                out.push(Duty::Multicast { message: message.clone(), copies: self.policy.copies });
             }
             return false;
         }
@@ -283,7 +283,7 @@ impl Node {
             self.edges[parent.index()].connection.confirm(now, psn, &mut transmit(parent, out));
         }
         match came {
-            Came::OverEdge => out.push(Duty::Multicast { message, copies: self.policy.copies }),
+            Came::OverEdge => out.push(Duty::Multicast { message: message.clone(), copies: self.policy.copies }),
             Came::ByMulticast => {
                 for edge in wanted_by {
                     self.send(now, edge, message.clone(), out);

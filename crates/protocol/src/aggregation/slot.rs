@@ -89,7 +89,7 @@ impl Slot {
     /// Notes a contribution, or the abort that stands for one.
     pub(super) fn contribute(
         &mut self,
-        message: Message,
+        message: &Message,
         child: ChildIndex,
         children: usize,
         window: u32,
@@ -138,11 +138,11 @@ impl Slot {
     }
 
     /// Notes the result; false if it is known already or not of this slot.
-    pub(super) fn finish(&mut self, result: Message, window: u32) -> bool {
+    pub(super) fn finish(&mut self, result: &Message, window: u32) -> bool {
         if self.admit(result.op(), window) != Admission::Current || matches!(self.stage, Stage::Done { .. }) {
             return false;
         }
-        self.stage = Stage::Done { result };
+        self.stage = Stage::Done { result: result.clone() };
         true
     }
 
@@ -209,7 +209,7 @@ impl Collection {
         Self { sample, operands: vec![None; children], missing: children as u16, abort: None }
     }
 
-    fn add(&mut self, message: Message, child: ChildIndex) -> Outcome {
+    fn add(&mut self, message: &Message, child: ChildIndex) -> Outcome {
         let place = &mut self.operands[child.index()];
         if place.is_some() {
             return Outcome::Duplicate; // P-15: known before any arithmetic, so never folded twice.
@@ -222,7 +222,7 @@ impl Collection {
         } else if self.sample.kind == MessageKind::Abort {
             self.sample = *header;
         }
-        *place = Some(message.payload);
+        *place = Some(message.payload.clone());
         self.missing -= 1;
         if self.missing == 0 { Outcome::Fold } else { Outcome::Keep }
     }

@@ -86,17 +86,22 @@ impl<M: Clone> Connection<M> {
     }
 
     /// Takes a sound frame; returns the message that it delivers, if it does.
-    pub fn handle_frame(&mut self, now: Time, frame: Frame<M>, out: &mut impl FnMut(Outgoing<M>)) -> Option<M> {
+    pub fn handle_frame<'f>(
+        &mut self,
+        now: Time,
+        frame: &'f Frame<M>,
+        out: &mut impl FnMut(Outgoing<M>),
+    ) -> Option<&'f M> {
         match frame {
             Frame::Data { psn, wants_ack, message } => {
-                self.receiver.accept(&self.policy, psn, wants_ack, out).then_some(message)
+                self.receiver.accept(&self.policy, *psn, *wants_ack, out).then_some(message)
             }
             Frame::Ack { psn } => {
-                self.sender.acknowledged(&self.policy, now, psn, out);
+                self.sender.acknowledged(&self.policy, now, *psn, out);
                 None
             }
             Frame::Nak { expected } => {
-                self.sender.refused(&self.policy, now, expected, out);
+                self.sender.refused(&self.policy, now, *expected, out);
                 None
             }
         }

@@ -173,7 +173,7 @@ impl Driver {
     }
 
     /// Gives a machine a frame, a multicast or a report of damage, and does what it asks.
-    fn feed(&mut self, network: &mut Network, end: End, input: Input) {
+    fn feed(&mut self, network: &mut Network, end: End, input: Input<'_>) {
         let now = network.now();
         let mut outbox = std::mem::take(&mut self.outbox);
         let (party, edge) = (end.party as usize, end.edge);
@@ -189,7 +189,7 @@ impl Driver {
                 let member = &mut self.wiring.members[party - self.wiring.nodes.len()];
                 match input {
                     Input::Frame(frame) => member.handle_frame(now, edge, frame, &mut outbox),
-                    Input::Multicast(message) => member.handle_multicast(now, edge, &message, &mut outbox),
+                    Input::Multicast(message) => member.handle_multicast(now, edge, message, &mut outbox),
                     Input::Damage(damage) => member.handle_damage(now, edge, damage, &mut outbox),
                     Input::Shared(_) => unreachable!("only nodes share"),
                     Input::Timeout => member.handle_timeout(now, &mut outbox),
@@ -340,7 +340,7 @@ impl Driver {
 
     /// A frame reaches its machine, and those that share what it gets.
     fn hand_in_frame(&mut self, network: &mut Network, to: End, frame: &Frame<Message>) {
-        self.feed(network, to, Input::Frame(frame.clone()));
+        self.feed(network, to, Input::Frame(frame));
         if !self.sharers.is_empty() {
             self.share(network, to, frame);
         }
@@ -349,7 +349,7 @@ impl Driver {
     /// A multicast reaches a machine. A node hands it to those below it on the same switch; what is on cables goes on
     /// by itself.
     fn hand_in_multicast(&mut self, network: &mut Network, to: End, message: &Message) {
-        self.feed(network, to, Input::Multicast(message.clone()));
+        self.feed(network, to, Input::Multicast(message));
         if (to.party as usize) < self.wiring.nodes.len() {
             let inside = self.wiring.down(to.party, message.plane()).filter(|wire| wire.channel.is_none());
             let inside: Vec<End> = inside.map(|wire| wire.far).collect();
@@ -369,16 +369,16 @@ impl Driver {
         let key = usize::from(message.header.child.0);
         let others: Vec<End> = self.sharers[end.party as usize].iter().copied().filter(|other| usize::from(other.edge.0) == key).collect();
         for other in others {
-            self.feed(network, other, Input::Shared(message.clone()));
+            self.feed(network, other, Input::Shared(message));
         }
     }
 }
 
-enum Input {
-    Frame(Frame<Message>),
-    Multicast(Message),
+enum Input<'a> {
+    Frame(&'a Frame<Message>),
+    Multicast(&'a Message),
     Damage(Damage),
-    Shared(Message),
+    Shared(&'a Message),
     Timeout,
 }
 

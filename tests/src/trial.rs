@@ -91,7 +91,7 @@ impl Trial {
             parameters.replication = Replication::Temporal { copies: 2 };
         }
         parameters.policy.retry_limit = 60;
-        parameters.patience = Span::from_micros(20_000);
+        parameters.patience = Span::from_micros(500_000);
         parameters.policy.acknowledge_every = dice.pick(&[1, 4, 16]);
         let link = LinkParameters {
             byte_time: ByteTime::of(Width::X4, dice.pick(&[Rate::Sdr, Rate::Fdr, Rate::Edr])),
@@ -254,6 +254,7 @@ fn soft_rule(dice: &mut Dice) -> RulePlan {
         FaultKind::Lose,
         FaultKind::Duplicate,
         FaultKind::Delay,
+        FaultKind::Reorder,
         FaultKind::Malform,
         FaultKind::Misroute,
         FaultKind::Overrun,

@@ -40,9 +40,8 @@ pub(super) struct Driver {
     free_mail: Vec<u32>,
     in_mail: usize,
     outbox: Outbox,
-    /// Nodes that share what reaches one of them (ideal sharing), for each node above level 1.
-    sharers: Vec<Vec<End>>,
-    levels: Vec<u8>,
+    /// For each node above level 1, those that share what reaches it (ideal sharing).
+    sharers: Vec<Vec<PartyIndex>>,
     round: Round,
     /// An operation neither completed nor failed: a defect of the protocol, or of the plan's making.
     hung: bool,
@@ -85,7 +84,6 @@ impl Driver {
             in_mail: 0,
             outbox: Outbox::default(),
             sharers,
-            levels: tree.nodes.iter().map(|node| node.level).collect(),
             round: Round::default(),
             hung: false,
         }
@@ -177,6 +175,7 @@ impl Driver {
         let now = network.now();
         let mut outbox = std::mem::take(&mut self.outbox);
         let (party, edge) = (end.party as usize, end.edge);
+        let timed_out = matches!(input, Input::Timeout);
         match self.wiring.nodes.get_mut(party) {
             Some(node) => match input {
                 Input::Frame(frame) => node.handle_frame(now, edge, frame, &mut outbox),
@@ -195,6 +194,10 @@ impl Driver {
                     Input::Timeout => member.handle_timeout(now, &mut outbox),
                 }
             }
+        }
+        if outbox.is_empty() && !timed_out {
+            self.outbox = outbox; // Nothing to do, and then the machine's alarm is as it was.
+            return;
         }
         self.carry_out(network, end.party, outbox);
     }
@@ -360,17 +363,18 @@ impl Driver {
     }
 
     /// Ideal sharing: a contribution that reached one replica above level 1 reaches the others at once.
-    fn share(&mut self, network: &mut Network, end: End, frame: &Frame<Message>) {
+    fn share(&mut self, network: &mut Network, to: End, frame: &Frame<Message>) {
         let Frame::Data { message, .. } = frame else { return };
-        let above = self.levels.get(end.party as usize).is_some_and(|level| *level > 1);
-        if !above || message.header.kind != Kind::Contribution {
+        if message.header.kind != Kind::Contribution {
             return;
         }
-        let key = usize::from(message.header.child.0);
-        let others: Vec<End> = self.sharers[end.party as usize].iter().copied().filter(|other| usize::from(other.edge.0) == key).collect();
-        for other in others {
-            self.feed(network, other, Input::Shared(message));
+        let Some(others) = self.sharers.get_mut(to.party as usize).map(std::mem::take) else { return };
+        for party in &others {
+            // Nodes above level 1 have one edge per child, and replicas number their children alike.
+            let edge = EdgeIndex(message.header.child.0);
+            self.feed(network, End { party: *party, edge }, Input::Shared(message));
         }
+        self.sharers[to.party as usize] = others;
     }
 }
 
@@ -382,9 +386,8 @@ enum Input<'a> {
     Timeout,
 }
 
-/// For each node above level 1, the replicas of its place: nodes of the same level over the same hosts. Nodes above
-/// level 1 have one edge per child, so an edge's number is its child's.
-fn sharers(tree: &AggregationTree) -> Vec<Vec<End>> {
+/// For each node above level 1, the replicas of its place: other nodes of the same level over the same hosts.
+fn sharers(tree: &AggregationTree) -> Vec<Vec<PartyIndex>> {
     // Hosts below a node are known by the first of them and their number.
     let mut places: Vec<(u8, u32, u32)> = Vec::with_capacity(tree.nodes.len());
     for node in &tree.nodes {
@@ -399,12 +402,13 @@ fn sharers(tree: &AggregationTree) -> Vec<Vec<End>> {
     for (index, place) in places.iter().enumerate() {
         replicas.entry(*place).or_default().push(index);
     }
-    let ends = |index: usize| -> Vec<End> {
-        let others = replicas[&places[index]].iter().filter(|other| **other != index);
-        let edges = 0..tree.nodes[index].children.len() as u16;
-        others.flat_map(|other| edges.clone().map(|edge| End { party: *other as u32, edge: EdgeIndex(edge) })).collect()
+    let others = |index: usize| -> Vec<PartyIndex> {
+        if places[index].0 < 2 {
+            return Vec::new();
+        }
+        replicas[&places[index]].iter().filter(|other| **other != index).map(|other| *other as PartyIndex).collect()
     };
-    (0..places.len()).map(|index| if places[index].0 > 1 { ends(index) } else { Vec::new() }).collect()
+    (0..places.len()).map(others).collect()
 }
 
 impl Parties for Driver {

@@ -56,7 +56,11 @@ impl Wiring {
     }
 
     /// The edge over which a root's multicast is heard on a channel.
+    #[inline]
     pub(super) fn hearer(&self, channel: ChannelId, root: RootIndex) -> Option<End> {
+        if let Some(end) = self.ends.only[channel as usize] {
+            return Some(end);
+        }
         match self.ends.of(channel) {
             [(end, _)] => Some(*end),
             several => several.iter().find(|(_, roots)| roots.contains(&root)).map(|(end, _)| *end),
@@ -73,6 +77,8 @@ impl Wiring {
 /// The edges that each channel leads to, and for each the roots above it where several share the channel.
 #[derive(Default)]
 struct Ends {
+    /// The edge of each channel that leads to just one, as most do.
+    only: Vec<Option<End>>,
     first: Vec<u32>,
     ends: Vec<(End, Vec<RootIndex>)>,
 }
@@ -87,7 +93,13 @@ impl Ends {
         for channel in 0..channels as usize {
             first[channel + 1] += first[channel];
         }
-        Self { first, ends: found.into_iter().map(|(_, end, roots)| (end, roots)).collect() }
+        let mut only = vec![None; channels as usize];
+        for alike in found.chunk_by(|a, b| a.0 == b.0) {
+            if let [(channel, end, _)] = alike {
+                only[*channel as usize] = Some(*end);
+            }
+        }
+        Self { only, first, ends: found.into_iter().map(|(_, end, roots)| (end, roots)).collect() }
     }
 
     fn of(&self, channel: ChannelId) -> &[(End, Vec<RootIndex>)] {

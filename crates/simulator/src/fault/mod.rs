@@ -74,7 +74,7 @@ impl Faults {
         Ok(faults)
     }
 
-    /// Starts all counting anew, with another seed: the next of many runs of one plan.
+    /// Whether any rule looks at what departs on a channel.
     pub(crate) fn watches(&self, channel: ChannelId) -> bool {
         self.rules.iter().any(|rule| rule.watches(channel))
     }
@@ -104,7 +104,7 @@ impl Faults {
                 _ => rule.strikes(channel, start, end, packet.bytes),
             };
             if hit {
-                rule.apply(channel, start, packet.bytes, &mut fate);
+                rule.apply(channel, start, end, packet.bytes, &mut fate);
             }
         }
         fate

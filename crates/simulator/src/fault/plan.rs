@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! [[fault]]
-//! kind = "flip"           # flip, memory, lose, duplicate, delay, malform, misroute, overrun, down, kill
+//! kind = "flip"           # flip, memory, lose, duplicate, delay, reorder, malform, misroute, overrun, down, kill
 //! link = "S0>S8"          # one direction; "S0-S8" for both, "*" for all, "level 1-2" for all between two levels
 //! nth = 1                 # the first packet; or: mean-us, probability, bit-error-rate
 //! ```
@@ -38,6 +38,8 @@ pub enum FaultKind {
     Duplicate,
     /// The packet comes later, and others may overtake it.
     Delay,
+    /// The packet is overtaken by those behind it: it comes up to three packet times later.
+    Reorder,
     /// The packet's header contradicts itself.
     Malform,
     /// The packet is for nobody.

@@ -125,7 +125,7 @@ impl Rule {
     }
 
     /// Does to a departure what the rule says.
-    pub(super) fn apply(&self, channel: ChannelId, start: Time, bytes: u32, fate: &mut Fate) {
+    pub(super) fn apply(&self, channel: ChannelId, start: Time, end: Time, bytes: u32, fate: &mut Fate) {
         let bits = || -> Vec<u32> {
             let pick = |number: u32| self.draw(channel, start, 2 + u64::from(number)) % (u64::from(bytes.max(1)) * 8);
             (0..self.bits).map(|number| pick(number) as u32).collect()
@@ -141,6 +141,11 @@ impl Rule {
             FaultKind::Delay => {
                 let most = self.delay.as_picos();
                 fate.delay = fate.delay + Span::from_picos(self.draw(channel, start, 1) % (most + 1));
+            }
+            FaultKind::Reorder => {
+                let packet_time = end.since(start).as_picos();
+                let later = packet_time + 1 + self.draw(channel, start, 1) % (2 * packet_time + 1);
+                fate.delay = fate.delay + Span::from_picos(later);
             }
             FaultKind::Down | FaultKind::Kill => unreachable!("changes of the world are not rules for packets"),
         }

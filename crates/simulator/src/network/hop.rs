@@ -124,7 +124,7 @@ impl Network {
 
     /// A lane, and the credits that are coming back to lanes.
     #[inline]
-    fn lane_mut(&mut self, channel: ChannelId, lane: u8) -> (&mut Lane, &mut Returns) {
+    pub(super) fn lane_mut(&mut self, channel: ChannelId, lane: u8) -> (&mut Lane, &mut Returns) {
         let further = if lane == 0 { 0 } else { self.further(channel, lane) };
         let place = if lane == 0 {
             &mut self.channels[channel as usize].lane

@@ -13,6 +13,8 @@ mod hop;
 mod inspection;
 mod multicast;
 mod packet;
+#[cfg(test)]
+mod tests;
 
 use std::rc::Rc;
 use std::sync::Arc;

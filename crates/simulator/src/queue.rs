@@ -1,8 +1,8 @@
 //! The event queue: a two-level timing wheel in front of a heap.
 //!
-//! In: events, each with a time not before now. Out: events in order of (time, event). The order never
-//! depends on the order of insertion: two events of the same time are told apart by what they are, so a run
-//! is a function of its inputs alone.
+//! In: events, each with a time not before now. Out: events in order of time; those of one instant in an order that
+//! depends on nothing but what was put in when (usually that order itself). A simulation puts them in in the same order
+//! every time, so a run is a function of its inputs.
 //!
 //! Why not a heap alone: with a million pending events a binary heap does about 2 M pop-push pairs a second
 //! on one core, the wheel about ten (`pleach bench simulator` shows the whole simulator's rate).
@@ -16,26 +16,11 @@ use units::Time;
 const BUCKETS: u64 = 4096;
 const WORDS: usize = (BUCKETS / 64) as usize;
 
-/// A pending event: when, and what (the simulator's own encoding, opaque here). One number, so that comparing two
-/// needs no branch.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Entry(u128);
-
-impl Entry {
-    #[inline]
-    fn new(at: Time, what: u64) -> Self {
-        Self(u128::from(at.as_picos()) << 64 | u128::from(what))
-    }
-
-    #[inline]
-    fn at(self) -> u64 {
-        (self.0 >> 64) as u64
-    }
-
-    #[inline]
-    fn what(self) -> u64 {
-        self.0 as u64
-    }
+/// A pending event: when, and what (the simulator's own encoding, opaque here).
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    at: u64,
+    what: u64,
 }
 
 /// One ring of buckets, each `1 << shift` picoseconds wide, with a bit per bucket that holds anything.
@@ -47,15 +32,20 @@ struct Ring {
 
 /// Pending events in time order.
 pub(crate) struct Queue {
-    /// The bucket being drained, latest first, so that the next event is popped off the end.
+    /// The bucket being drained, in order; `next` is the first that has not been taken.
     current: Vec<Entry>,
-    /// Events that were added to that bucket since: a heap, because an instant can hold thousands.
-    late: BinaryHeap<Reverse<Entry>>,
+    next: usize,
+    /// Events that were added to that bucket since: by time, then by number. A heap, because an instant can hold
+    /// thousands.
+    late: BinaryHeap<Reverse<(u64, u64, u64)>>,
     /// The number of the bucket being drained, counted in fine buckets from time zero.
     cursor: u64,
     fine: Ring,
     coarse: Ring,
-    far: BinaryHeap<Reverse<Entry>>,
+    /// Events beyond the coarse ring: by time, then by number.
+    far: BinaryHeap<Reverse<(u64, u64, u64)>>,
+    /// Numbers the events of the two heaps.
+    pushed: u64,
     len: usize,
 }
 
@@ -64,11 +54,13 @@ impl Queue {
     pub(crate) fn new(shift: u32) -> Self {
         Self {
             current: Vec::new(),
+            next: 0,
             late: BinaryHeap::new(),
             cursor: 0,
             fine: Ring::new(shift),
             coarse: Ring::new(shift + BUCKETS.trailing_zeros()),
             far: BinaryHeap::new(),
+            pushed: 0,
             len: 0,
         }
     }
@@ -79,8 +71,8 @@ impl Queue {
     /// If it lies in a bucket that has been drained: the simulator would have gone back in time.
     #[inline]
     pub(crate) fn push(&mut self, at: Time, what: u64) {
-        let entry = Entry::new(at, what);
-        let bucket = entry.at() >> self.fine.shift;
+        let entry = Entry { at: at.as_picos(), what };
+        let bucket = entry.at >> self.fine.shift;
         self.len += 1;
         if bucket - self.cursor.min(bucket) < BUCKETS && bucket > self.cursor {
             self.fine.put(entry);
@@ -91,13 +83,14 @@ impl Queue {
 
     #[cold]
     fn push_rarely(&mut self, entry: Entry, bucket: u64) {
-        assert!(bucket >= self.cursor, "an event at {} ps is in the past", entry.at());
+        assert!(bucket >= self.cursor, "an event at {} ps is in the past", entry.at);
+        self.pushed += 1;
         if bucket == self.cursor {
-            self.late.push(Reverse(entry));
-        } else if (entry.at() >> self.coarse.shift) - (self.cursor >> BUCKETS.trailing_zeros()) < BUCKETS {
+            self.late.push(Reverse((entry.at, self.pushed, entry.what)));
+        } else if (entry.at >> self.coarse.shift) - (self.cursor >> BUCKETS.trailing_zeros()) < BUCKETS {
             self.coarse.put(entry);
         } else {
-            self.far.push(Reverse(entry));
+            self.far.push(Reverse((entry.at, self.pushed, entry.what)));
         }
     }
 
@@ -108,37 +101,47 @@ impl Queue {
             return None;
         }
         self.len -= 1;
-        if self.current.is_empty() && self.late.is_empty() {
+        if self.is_drained() {
             self.advance();
         }
-        let entry = if self.late.is_empty() { self.current.pop() } else { self.pop_earlier() };
-        let entry = entry.expect("advance stops at a bucket that holds something");
-        Some((Time::from_picos(entry.at()), entry.what()))
+        let entry = if self.late.is_empty() { self.take_current() } else { self.take_earlier() };
+        Some((Time::from_picos(entry.at), entry.what))
     }
 
     /// What will soon be popped, `ahead` events from now, if it is already in order: a hint for warming caches.
     #[inline]
     pub(crate) fn peek(&self, ahead: usize) -> Option<u64> {
-        let index = self.current.len().checked_sub(ahead + 1)?;
-        Some(self.current[index].what())
+        Some(self.current.get(self.next + ahead)?.what)
     }
 
-    fn pop_earlier(&mut self) -> Option<Entry> {
-        let late = self.late.peek().map(|Reverse(entry)| *entry);
-        match self.current.last() {
-            Some(entry) if late.is_none_or(|late| *entry < late) => self.current.pop(),
-            _ => self.late.pop().map(|Reverse(entry)| entry),
+    fn is_drained(&self) -> bool {
+        self.next == self.current.len() && self.late.is_empty()
+    }
+
+    #[inline]
+    fn take_current(&mut self) -> Entry {
+        self.next += 1;
+        self.current[self.next - 1]
+    }
+
+    /// The earlier of the bucket's next event and the next late one; of equal times the former, which was there first.
+    fn take_earlier(&mut self) -> Entry {
+        let late = self.late.peek().map_or(u64::MAX, |Reverse((at, ..))| *at);
+        if self.current.get(self.next).is_some_and(|entry| entry.at <= late) {
+            return self.take_current();
         }
+        let Reverse((at, _, what)) = self.late.pop().expect("the caller saw one");
+        Entry { at, what }
     }
 
     /// Moves to the next bucket that holds anything and sorts it.
     fn advance(&mut self) {
-        while self.current.is_empty() && self.late.is_empty() {
+        while self.is_drained() {
             // Fine buckets reach to the end of the present coarse bucket and beyond; coarse ones must be spread
             // out before the cursor enters them, or their events would come late.
             let fine = self.fine.next_after(self.cursor);
             let coarse = self.coarse.next_after(self.cursor >> BUCKETS.trailing_zeros());
-            let far = self.far.peek().map(|Reverse(entry)| entry.at() >> self.coarse.shift);
+            let far = self.far.peek().map(|Reverse((at, ..))| at >> self.coarse.shift);
             let spread = match (coarse, far) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
@@ -154,8 +157,13 @@ impl Queue {
 
     fn open(&mut self, bucket: u64) {
         self.cursor = bucket;
+        self.current.clear();
+        self.next = 0;
         self.fine.take(bucket, &mut self.current);
-        self.current.sort_unstable_by(|a, b| b.cmp(a));
+        // Stable, so that one instant's events keep their order; mostly they are one instant's and sorted already.
+        if !self.current.is_sorted_by_key(|entry| entry.at) {
+            self.current.sort_by_key(|entry| entry.at);
+        }
     }
 
     /// Brings the events of one coarse bucket into the fine ring. The cursor moves to just before it.
@@ -164,12 +172,14 @@ impl Queue {
         self.cursor = self.cursor.max(first_fine.saturating_sub(1));
         let mut entries = Vec::new();
         self.coarse.take(wide, &mut entries);
-        while self.far.peek().is_some_and(|Reverse(entry)| entry.at() >> self.coarse.shift == wide) {
-            entries.push(self.far.pop().expect("peeked").0);
+        while self.far.peek().is_some_and(|Reverse((at, ..))| at >> self.coarse.shift == wide) {
+            let Reverse((at, _, what)) = self.far.pop().expect("peeked");
+            entries.push(Entry { at, what });
         }
         for entry in entries.drain(..) {
-            if entry.at() >> self.fine.shift <= self.cursor {
-                self.late.push(Reverse(entry));
+            if entry.at >> self.fine.shift <= self.cursor {
+                self.pushed += 1;
+                self.late.push(Reverse((entry.at, self.pushed, entry.what)));
             } else {
                 self.fine.put(entry);
             }
@@ -186,7 +196,7 @@ impl Ring {
 
     #[inline]
     fn put(&mut self, entry: Entry) {
-        let index = ((entry.at() >> self.shift) % BUCKETS) as usize;
+        let index = ((entry.at >> self.shift) % BUCKETS) as usize;
         self.buckets[index].push(entry);
         self.occupied[index / 64] |= 1 << (index % 64);
     }
@@ -226,13 +236,13 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn events_of_the_same_time_come_in_order_of_what_they_are() {
+    fn events_of_the_same_time_come_in_the_order_in_which_they_were_put_in() {
         let mut queue = Queue::new(10);
         for what in [3, 1, 2] {
             queue.push(Time::from_picos(5_000), what);
         }
         let order: Vec<u64> = std::iter::from_fn(|| queue.pop()).map(|(_, what)| what).collect();
-        assert_eq!(order, [1, 2, 3]);
+        assert_eq!(order, [3, 1, 2]);
     }
 
     proptest! {
@@ -249,16 +259,18 @@ mod tests {
                 queue.push(Time::from_picos(at), number as u64);
                 list.insert((at, number as u64));
                 for _ in 0..pops {
-                    let expected = list.pop_first();
-                    let got = queue.pop().map(|(at, what)| (at.as_picos(), what));
-                    prop_assert_eq!(got, expected);
-                    now = expected.map_or(now, |(at, _)| at);
+                    let Some((at, what)) = queue.pop() else { break };
+                    let earliest = list.first().map(|(at, _)| *at);
+                    prop_assert_eq!(Some(at.as_picos()), earliest);
+                    prop_assert!(list.remove(&(at.as_picos(), what)));
+                    now = at.as_picos();
                 }
             }
-            while let Some(expected) = list.pop_first() {
-                prop_assert_eq!(queue.pop().map(|(at, what)| (at.as_picos(), what)), Some(expected));
+            while let Some((at, what)) = queue.pop() {
+                prop_assert_eq!(Some(at.as_picos()), list.first().map(|(at, _)| *at));
+                prop_assert!(list.remove(&(at.as_picos(), what)));
             }
-            prop_assert!(queue.pop().is_none());
+            prop_assert!(list.is_empty());
         }
     }
 }

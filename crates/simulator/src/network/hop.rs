@@ -355,7 +355,7 @@ impl Network {
         }
         let packet = &mut self.packets[index];
         let harm = packet.harm.as_mut().expect("only the hurt are inspected");
-        let inspection = inspect_link(packet.body.as_deref(), packet.bytes, harm);
+        let inspection = inspect_link(packet.body.as_deref(), packet.bytes, harm, &mut self.samples);
         self.counters.note(inspection, channel);
         harm.known_at = if inspection.is_bad() { tail } else { Time::NEVER };
         if inspection == Inspection::Misrouted {

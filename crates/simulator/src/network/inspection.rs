@@ -1,5 +1,7 @@
 //! What devices find out about a packet to which something happened, by really checking its bytes.
 
+use std::collections::BTreeMap;
+
 use units::Time;
 use wire::FrameError;
 use wire::local;
@@ -34,10 +36,45 @@ const NOWHERE: u16 = 0xbfff;
 const DESTINATION: usize = 2;
 const LENGTH: usize = 5;
 
+/// Frames on which link errors are tried out, by length. A CRC is linear: whether it notices a set of flipped bits depends
+/// on where they are, not on what the frame says. So one frame of each length serves for all, and only what gets past
+/// the check needs the packet's own bytes.
+#[derive(Default)]
+pub(super) struct SampleFrames(BTreeMap<usize, Vec<u8>>);
+
+impl SampleFrames {
+    /// Whether the link's check notices these flips in a frame of this length.
+    fn notices(&mut self, length: usize, flipped: &[u32]) -> bool {
+        let frame = self.0.entry(length).or_insert_with(|| background_frame(length as u32));
+        debug_assert_eq!(frame.len(), length);
+        flip(frame, flipped);
+        let noticed = matches!(local::verify_link(frame), Err(FrameError::Physical(_)));
+        flip(frame, flipped); // And back.
+        noticed
+    }
+}
+
+fn flip(frame: &mut [u8], bits: &[u32]) {
+    let all = frame.len() as u32 * 8;
+    for bit in bits {
+        let bit = bit % all;
+        frame[(bit / 8) as usize] ^= 0x80 >> (bit % 8);
+    }
+}
+
 /// What the link layer of the device at the end of a channel finds.
-pub(super) fn inspect_link(body: Option<&Body>, bytes: u32, harm: &mut Harm) -> Inspection {
+pub(super) fn inspect_link(
+    body: Option<&Body>,
+    bytes: u32,
+    harm: &mut Harm,
+    samples: &mut SampleFrames,
+) -> Inspection {
     if harm.marked {
         return Inspection::Marked;
+    }
+    let length = body.map_or(background_bytes(bytes), Body::framed_bytes) as usize;
+    if harm.inside.is_none() && samples.notices(length, &harm.flipped) {
+        return Inspection::Damaged;
     }
     let frame = hurt_frame(body, bytes, harm);
     match local::verify_link(&frame) {
@@ -79,11 +116,7 @@ fn hurt_frame(body: Option<&Body>, bytes: u32, harm: &Harm) -> Vec<u8> {
         Some(body) => body.to_bytes(),
         None => background_frame(bytes),
     };
-    let bits = frame.len() as u32 * 8;
-    for bit in &harm.flipped {
-        let bit = bit % bits;
-        frame[(bit / 8) as usize] ^= 0x80 >> (bit % 8);
-    }
+    flip(&mut frame, &harm.flipped);
     match harm.inside {
         None => return frame,
         Some(Inside::Memory) => {}
@@ -95,15 +128,66 @@ fn hurt_frame(body: Option<&Body>, bytes: u32, harm: &Harm) -> Vec<u8> {
     frame
 }
 
+/// Bytes of link framing and transport header.
+const OVERHEAD: u32 = (local::OVERHEAD + wire::Bth::SIZE) as u32;
+
+/// The nearest length that a frame can have: whole words of payload, at most one MTU and an aggregation header.
+fn background_bytes(bytes: u32) -> u32 {
+    let payload = bytes.saturating_sub(OVERHEAD).next_multiple_of(4);
+    OVERHEAD + payload.min(units::limits::MAX_MTU + wire::aggregation::AggregationHeader::SIZE as u32 + wire::Deth::SIZE as u32)
+}
+
 /// A packet of background traffic: nothing but its size matters.
 fn background_frame(bytes: u32) -> Vec<u8> {
     use units::{Lid, Psn, QpNumber};
     use wire::{Bth, Lrh, Opcode, Packet, PacketHeaders, ServiceLevel, VirtualLane};
-    let overhead = (local::OVERHEAD + Bth::SIZE) as u32;
-    let payload = vec![0; (bytes.saturating_sub(overhead) as usize).min(units::limits::MAX_MTU as usize)];
+    let payload = vec![0; (background_bytes(bytes) - OVERHEAD) as usize];
     let headers = PacketHeaders::from(Bth::new(Opcode::SendOnly, QpNumber(1), Psn::new(0)));
     let lrh = Lrh::new(Lid(1), Lid(2), ServiceLevel(0), VirtualLane(0));
     let mut frame = Vec::new();
     local::Frame::new(lrh, None, Packet::new(headers, &payload)).append_to(&mut frame);
     frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use protocol::connection::Frame;
+
+    /// The body of an acknowledgement: the shortest there is.
+    fn acknowledgement() -> Body {
+        let to = crate::collective::End { party: 0, edge: protocol::aggregation::EdgeIndex(0) };
+        Body::Edge { to, frame: Frame::Ack { psn: units::Psn::new(77) } }
+    }
+
+    proptest! {
+        /// The sample frame stands for every frame of its length: same flips, same verdict.
+        #[test]
+        fn a_sample_notices_what_the_frame_itself_would(flipped in proptest::collection::vec(0u32..100_000, 1..6)) {
+            let body = acknowledgement();
+            let harm = Harm::flipped(flipped.clone());
+            let own = matches!(local::verify_link(&hurt_frame(Some(&body), 0, &harm)), Err(FrameError::Physical(_)));
+            let length = body.framed_bytes() as usize;
+            prop_assert_eq!(SampleFrames::default().notices(length, &flipped), own);
+        }
+
+        #[test]
+        fn a_background_frame_has_the_length_that_is_said(bytes in 0u32..10_000) {
+            prop_assert_eq!(background_frame(bytes).len() as u32, background_bytes(bytes));
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_a_body_are_as_many_as_it_says() {
+        let body = acknowledgement();
+        assert_eq!(body.to_bytes().len() as u32, body.framed_bytes());
+    }
+
+    #[test]
+    fn flips_that_cancel_out_are_no_damage() {
+        let mut harm = Harm::flipped(vec![9, 9]);
+        let found = inspect_link(Some(&acknowledgement()), 0, &mut harm, &mut SampleFrames::default());
+        assert_eq!(found, Inspection::Sound);
+    }
 }

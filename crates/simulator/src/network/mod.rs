@@ -33,6 +33,7 @@ use crate::fault::{Faults, Plan, PlanError, Wiring};
 use crate::queue::Queue;
 use crate::technology::ByteTime;
 use channel::{Channel, ChannelFlags, Lane, LinkClass, Returns};
+use inspection::SampleFrames;
 use packet::Pool;
 
 /// How switches pass a packet on.
@@ -87,7 +88,7 @@ pub(crate) trait Parties {
     fn alarm(&mut self, network: &mut Network, number: u32);
 }
 
-/// Kinds of events, in the order in which they happen at one instant.
+/// Kinds of events.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 enum Kind {
@@ -124,6 +125,7 @@ pub(crate) struct Network {
     packets: Pool,
     branches: Vec<Branches>,
     holdings: multicast::Holdings,
+    samples: SampleFrames,
     queue: Queue,
     now: Time,
     pub(crate) faults: Faults,
@@ -192,6 +194,7 @@ impl Network {
             packets: Pool::default(),
             branches: Vec::new(),
             holdings: multicast::Holdings::default(),
+            samples: SampleFrames::default(),
             queue: Queue::new(shift),
             now: Time::ZERO,
             faults: Faults::none(),

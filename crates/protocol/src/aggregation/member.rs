@@ -257,7 +257,10 @@ impl Member {
         }
         let parent = self.plan.parents[edge.index()];
         let request = Message::new(header, Payload::EMPTY).about(Kind::Repair, parent.child, parent.plane);
-        self.edges[edge.index()].send(now, request, &mut transmit(edge, out));
+        let connection = &mut self.edges[edge.index()];
+        if !connection.is_carrying(|carried| carried.asks_the_same(&request)) {
+            connection.send(now, request, &mut transmit(edge, out));
+        }
         if let Some(deadline) = self.edges[edge.index()].deadline() {
             self.note_deadline(deadline);
         }

@@ -47,6 +47,12 @@ impl Message {
         Self { header, payload: Payload::EMPTY, seal: 0 }
     }
 
+    /// Whether another message asks for the same thing (P-20: a question is asked once as long as it is on its way).
+    pub(super) fn asks_the_same(&self, other: &Self) -> bool {
+        let subject = |message: &Self| (message.header.kind, message.op(), message.plane(), message.header.child);
+        self.header.kind == Kind::Repair && subject(self) == subject(other)
+    }
+
     /// The operation that it is about.
     pub fn op(&self) -> OpId {
         self.header.operation

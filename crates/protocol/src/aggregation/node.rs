@@ -247,7 +247,8 @@ impl Node {
 
     fn send(&mut self, now: Time, edge: EdgeIndex, message: Message, out: &mut Outbox) -> Option<units::Psn> {
         let place = &mut self.edges[edge.index()];
-        if place.lost {
+        let is_asked = || place.connection.is_carrying(|carried| carried.asks_the_same(&message));
+        if place.lost || message.header.kind == Kind::Repair && is_asked() {
             return None;
         }
         let psn = place.connection.send(now, message, &mut transmit(edge, out));

@@ -37,6 +37,8 @@ pub struct Policy {
     pub timeout: Span,
     /// Timeouts in a row without a sign of life after which the other end counts as lost.
     pub retry_limit: u8,
+    /// NAKs in a row for one frame after which it counts as lost too: it lives, but nothing gets through to it.
+    pub refusal_limit: u16,
 }
 
 impl Default for Policy {
@@ -48,6 +50,7 @@ impl Default for Policy {
             acknowledge_every: 16,
             timeout: Span::from_micros(20),
             retry_limit: 7,
+            refusal_limit: 1_000,
         }
     }
 }
@@ -134,6 +137,11 @@ impl<M: Clone> Connection<M> {
     /// If the other end has given no sign of life for too long.
     pub fn handle_timeout(&mut self, now: Time, out: &mut impl FnMut(Outgoing<M>)) -> Result<(), Exhausted> {
         self.sender.handle_timeout(&self.policy, now, out)
+    }
+
+    /// Whether a message of this kind has been sent and not yet been acknowledged: it need not be sent again.
+    pub fn is_carrying(&self, kind: impl Fn(&M) -> bool) -> bool {
+        self.sender.is_carrying(kind)
     }
 
     /// Forgets everything that is unacknowledged: the other end is lost.

@@ -23,8 +23,9 @@ pub(super) struct Sender<M> {
     first: Psn,
     unacknowledged: VecDeque<Unacknowledged<M>>,
     waiting: VecDeque<M>,
-    /// The number that the other end last said was missing.
+    /// The number that the other end last said was missing, and how often it said so.
     missing: Option<Psn>,
+    refusals: u16,
     /// When anything was last sent or heard: timeouts count from here.
     quiet_since: Time,
     timeouts: u8,
@@ -37,6 +38,7 @@ impl<M: Clone> Sender<M> {
             unacknowledged: VecDeque::new(),
             waiting: VecDeque::new(),
             missing: None,
+            refusals: 0,
             quiet_since: Time::ZERO,
             timeouts: 0,
         }
@@ -63,7 +65,9 @@ impl<M: Clone> Sender<M> {
             self.timeouts = 0;
         }
         let psn = self.number(position);
-        let wants_ack = (position + 1) % usize::from(policy.acknowledge_every) == 0;
+        // P-5: and always with the last that the window allows, or nothing would ever open it.
+        let count = position + 1;
+        let wants_ack = count % usize::from(policy.acknowledge_every.max(1)) == 0 || count >= usize::from(policy.window);
         self.unacknowledged.push_back(Unacknowledged { message: message.clone(), confirmed: false });
         let frame = Frame::Data { psn, wants_ack, message };
         out(Outgoing { frame, copies: policy.copies, purpose: Purpose::First });
@@ -105,8 +109,13 @@ impl<M: Clone> Sender<M> {
         // P-7: the first NAK for a number brings back all that followed it; further ones bring that frame alone.
         // Repeating everything each time would make more packets out of every damaged one, without end.
         let all = self.unacknowledged.len();
-        let count = if self.missing.replace(expected) == Some(expected) { all.min(1) } else { all };
-        self.repeat(policy, now, count, out);
+        if self.missing.replace(expected) == Some(expected) {
+            self.refusals = self.refusals.saturating_add(1);
+            self.repeat(policy, now, all.min(1), out);
+        } else {
+            self.refusals = 0;
+            self.repeat(policy, now, all, out);
+        }
     }
 
     pub(super) fn confirm(&mut self, policy: &Policy, now: Time, psn: Psn, out: &mut impl FnMut(Outgoing<M>)) {
@@ -122,6 +131,7 @@ impl<M: Clone> Sender<M> {
             return;
         }
         self.first = self.number(count);
+        self.refusals = 0;
         self.unacknowledged.drain(..count);
         self.quiet_since = now;
         self.timeouts = 0;
@@ -132,7 +142,15 @@ impl<M: Clone> Sender<M> {
     }
 
     pub(super) fn deadline(&self, policy: &Policy) -> Option<Time> {
-        (!self.unacknowledged.is_empty()).then(|| self.quiet_since + self.patience(policy))
+        if self.unacknowledged.is_empty() {
+            return None;
+        }
+        Some(if self.is_refused_for_good(policy) { self.quiet_since } else { self.quiet_since + self.patience(policy) })
+    }
+
+    /// The same frame has been refused so often that the link cannot be said to carry anything (P-8).
+    fn is_refused_for_good(&self, policy: &Policy) -> bool {
+        self.refusals >= policy.refusal_limit
     }
 
     /// Doubles with every timeout in a row, so that a congested path is not made worse.
@@ -149,7 +167,7 @@ impl<M: Clone> Sender<M> {
         if self.deadline(policy).is_none_or(|deadline| deadline > now) {
             return Ok(());
         }
-        if self.timeouts >= policy.retry_limit {
+        if self.timeouts >= policy.retry_limit || self.is_refused_for_good(policy) {
             return Err(Exhausted);
         }
         self.timeouts += 1;
@@ -165,6 +183,11 @@ impl<M: Clone> Sender<M> {
             out(Outgoing { frame, copies: policy.resend_copies, purpose: Purpose::Repeat });
         }
         self.quiet_since = now;
+    }
+
+    /// Whether a message of this kind is still on its way.
+    pub(super) fn is_carrying(&self, kind: impl Fn(&M) -> bool) -> bool {
+        self.unacknowledged.iter().any(|entry| kind(&entry.message)) || self.waiting.iter().any(kind)
     }
 
     pub(super) fn abandon(&mut self) {

@@ -299,7 +299,7 @@ impl Driver {
         let tree = self.planted[root as usize];
         let body = Rc::new(Body::Multicast { root, message });
         let bytes = self.size(&body);
-        let wires: Vec<Wire> = self.wiring.down(party, plane).collect();
+        let wires = self.wiring.down(party, plane);
         for _ in 0..copies {
             for wire in &wires {
                 match wire.channel {
@@ -349,15 +349,13 @@ impl Driver {
         }
     }
 
-    /// A multicast reaches a machine. A node hands it to those below it on the same switch; what is on cables goes on
-    /// by itself.
+    /// A multicast reaches a machine over a cable; those below it on the same switch hear it too.
     fn hand_in_multicast(&mut self, network: &mut Network, to: End, message: &Message) {
         self.feed(network, to, Input::Multicast(message));
         if (to.party as usize) < self.wiring.nodes.len() {
-            let inside = self.wiring.down(to.party, message.plane()).filter(|wire| wire.channel.is_none());
-            let inside: Vec<End> = inside.map(|wire| wire.far).collect();
-            for far in inside {
-                self.hand_in_multicast(network, far, message);
+            for position in 0..self.wiring.inside(to.party).len() {
+                let inside = self.wiring.inside(to.party)[position];
+                self.feed(network, inside, Input::Multicast(message));
             }
         }
     }
@@ -447,7 +445,7 @@ impl Parties for Driver {
             self.in_mail -= 1;
             return match &*mail.body {
                 Body::Edge { to, frame } => self.hand_in_frame(network, *to, frame),
-                Body::Multicast { message, .. } => self.hand_in_multicast(network, mail.to, message),
+                Body::Multicast { message, .. } => self.feed(network, mail.to, Input::Multicast(message)),
             };
         }
         // An alarm that was since set earlier goes off twice; the second time there is nothing to do.

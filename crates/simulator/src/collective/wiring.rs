@@ -40,6 +40,8 @@ pub(super) struct Wiring {
     pub root_of: Vec<RootIndex>,
     /// For each node: its ways down, by plane.
     down: Vec<Vec<(Plane, Wire)>>,
+    /// For each node: those below it on the same switch.
+    inside: Vec<Vec<End>>,
 }
 
 /// A root's position among the roots.
@@ -67,10 +69,27 @@ impl Wiring {
         }
     }
 
-    /// Where a multicast that starts at this node goes; to hosts on the lane of the plane.
-    pub(super) fn down(&self, node: PartyIndex, plane: Plane) -> impl Iterator<Item = Wire> + '_ {
+    /// Where a multicast that starts at this node goes, through nodes on the same switch; to hosts on the lane of the
+    /// plane.
+    pub(super) fn down(&self, node: PartyIndex, plane: Plane) -> Vec<Wire> {
+        let mut wires = Vec::new();
+        self.collect_down(node, plane, &mut wires);
+        wires
+    }
+
+    fn collect_down(&self, node: PartyIndex, plane: Plane, into: &mut Vec<Wire>) {
         let wires = self.down[node as usize].iter();
-        wires.filter(move |(of, _)| *of == plane || *of == EVERY_PLANE).map(|(_, wire)| *wire)
+        for (_, wire) in wires.filter(|(of, _)| *of == plane || *of == EVERY_PLANE) {
+            into.push(*wire);
+            if wire.channel.is_none() {
+                self.collect_down(wire.far.party, plane, into);
+            }
+        }
+    }
+
+    /// The nodes below this one on the same switch, all the way down.
+    pub(super) fn inside(&self, node: PartyIndex) -> &[End] {
+        &self.inside[node as usize]
     }
 }
 
@@ -254,9 +273,13 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Whether a node folds each lane of its hosts by itself. It must then have a parent for each, or be a root: a node
+    /// that was split to keep its children few has one parent, on the same switch.
     fn separate_planes(&self, node: TreeIndex) -> bool {
-        let has_hosts = self.tree.node(node).children.iter().any(|child| matches!(child.who, ChildNode::Host(_)));
-        self.lanes > 1 && has_hosts && self.parameters.lane_feeds == LaneFeeds::OwnPlane
+        let node = self.tree.node(node);
+        let has_hosts = node.children.iter().any(|child| matches!(child.who, ChildNode::Host(_)));
+        let has_ways = node.parents.is_empty() || node.parents.len() == usize::from(self.lanes);
+        self.lanes > 1 && has_hosts && has_ways && self.parameters.lane_feeds == LaneFeeds::OwnPlane
     }
 
     fn node(&self, index: TreeIndex) -> Node {
@@ -336,6 +359,7 @@ impl<'a> Builder<'a> {
             first_wire: self.first_wire,
             branches,
             root_of: self.roots_above.iter().map(|roots| roots[0]).collect(),
+            inside: self.inside(),
             down: self.down,
         }
     }
@@ -356,6 +380,20 @@ impl<'a> Builder<'a> {
             }
         }
         Branches::new(self.network.channel_count(), pairs)
+    }
+
+    /// For each node, the nodes below it on the same switch; children come first, so theirs are known.
+    fn inside(&self) -> Vec<Vec<End>> {
+        let mut inside: Vec<Vec<End>> = Vec::with_capacity(self.down.len());
+        for wires in &self.down {
+            let mut found = Vec::new();
+            for (_, wire) in wires.iter().filter(|(_, wire)| wire.channel.is_none()) {
+                found.push(wire.far);
+                found.extend_from_slice(&inside[wire.far.party as usize]);
+            }
+            inside.push(found);
+        }
+        inside
     }
 
     /// The channels down from a node, through nodes on the same switch.

@@ -14,9 +14,12 @@ use crate::random::{Chance, Stream};
 /// What a rule must know of the fabric: where each channel starts and ends.
 pub(crate) struct Wiring<'a> {
     pub fabric: &'a Fabric,
-    /// From node, to node and adapter lane of each channel.
+    /// From node, to node and adapter lane of each channel; channels of ports without a cable lead to [`NOWHERE`].
     pub channels: Vec<(NodeId, NodeId, u8)>,
 }
+
+/// Where a port without a cable leads.
+const NOWHERE: NodeId = NodeId(u32::MAX);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Trigger {
@@ -229,7 +232,7 @@ pub(super) fn changes(plan: &RulePlan, wiring: &Wiring<'_>) -> Result<Vec<Change
 fn resolve(text: &str, lane: Option<u8>, span: Range<usize>, wiring: &Wiring<'_>) -> Result<Vec<ChannelId>, PlanError> {
     let pick = |matches: &dyn Fn(NodeId, NodeId) -> bool| -> Vec<ChannelId> {
         let fits = |(_, (from, to, on)): &(usize, &(NodeId, NodeId, u8))| {
-            matches(*from, *to) && lane.is_none_or(|lane| lane == *on)
+            *to != NOWHERE && matches(*from, *to) && lane.is_none_or(|lane| lane == *on)
         };
         wiring.channels.iter().enumerate().filter(fits).map(|(channel, _)| channel as ChannelId).collect()
     };

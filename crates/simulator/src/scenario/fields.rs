@@ -30,7 +30,9 @@ impl FieldHelp {
 /// The field of this full name, such as `collective.copies`.
 pub(super) fn find(field: &str) -> Option<&'static FieldHelp> {
     let (table, name) = field.rsplit_once('.').unwrap_or(("", field));
-    FIELDS.iter().find(|help| help.table == table && help.name == name)
+    FIELDS
+        .iter()
+        .find(|help| help.table == table && help.name == name)
 }
 
 macro_rules! fields {
@@ -102,6 +104,7 @@ fields! {
         "pace": "\"drained\", \"back-to-back\"", "drained", "When the next operation starts: after everything of the last has settled, or at once.";
         "timeout-us": "a number from 0.1 to 1e5", "20", "A packet unacknowledged for so long is sent again; doubles each time.";
         "retry-limit": "a whole number from 0 to 255", "7", "Timeouts in a row after which the other end counts as lost.";
+        "refusal-limit": "a whole number from 0 to 65535", "64", "NAKs in a row for the same packet after which the link counts as lost.";
         "resend-copies": "a whole number from 1 to 16", "1", "Copies of a packet that is sent again.";
         "connection-window": "a whole number from 1 to 65535", "64", "Packets of a connection that may be unacknowledged.";
         "acknowledge-every": "a whole number from 1 to 65535", "16", "An acknowledgement is asked for with every so many.";
@@ -110,7 +113,7 @@ fields! {
         "radix-limit": "a whole number from 2 to 4096", "as many as there are", "Most children of an aggregation node; more are split on one switch.";
     }
     "fault" {
-        "kind": "\"flip\", \"memory\", \"lose\", \"duplicate\", \"delay\", \"malform\", \"misroute\", \"overrun\", \"down\", \"kill\"", "", "What the rule does.";
+        "kind": "\"flip\", \"memory\", \"lose\", \"duplicate\", \"delay\", \"reorder\", \"malform\", \"misroute\", \"overrun\", \"down\", \"kill\"", "", "What the rule does.";
         "link": "\"S0>S8\" (one direction), \"S0-S8\" (both), \"level 1-2\", \"level 1>2\" or \"*\"", "*", "Where; needed for down.";
         "node": "a node's name, such as \"S3\" or \"H7\"", "", "kill: which node.";
         "lane": "a whole number from 0 on", "all", "Only this lane of a split adapter.";

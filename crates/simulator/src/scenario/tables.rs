@@ -82,6 +82,7 @@ pub(super) struct CollectiveTable {
     pub pace: Field<String>,
     pub timeout_us: Field<f64>,
     pub retry_limit: Field<i64>,
+    pub refusal_limit: Field<i64>,
     pub resend_copies: Field<i64>,
     pub connection_window: Field<i64>,
     pub acknowledge_every: Field<i64>,

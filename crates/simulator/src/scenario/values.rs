@@ -12,7 +12,7 @@ use super::Check;
 use super::error::Complaint;
 use super::names::{CHECKS, FORWARDINGS, FRAMINGS, LANE_FEEDS, PACES, RESEND_WIDTHS, SHARINGS};
 use super::tables::{CollectiveTable, Field, LinkTable};
-use crate::collective::{CollectiveParameters, Contents, ControlPath, Replication};
+use crate::collective::{CollectiveParameters, Contents, ControlPath, Framing, Replication};
 use crate::network::{Forwarding, LinkParameters};
 use crate::technology::{ByteTime, Rate, Width};
 
@@ -40,10 +40,18 @@ pub(super) fn link(table: &LinkTable) -> Result<Link, Complaint> {
         buffer_bytes: whole(&table.buffer_bytes, 1..=1 << 26, 16 * 1024)? as u32,
         adapter_lanes: 1,
     };
-    Ok(Link { width, rate, parameters })
+    Ok(Link {
+        width,
+        rate,
+        parameters,
+    })
 }
 
-pub(super) fn collective(table: &CollectiveTable, link: &Link, hosts: u32) -> Result<CollectiveParameters, Complaint> {
+pub(super) fn collective(
+    table: &CollectiveTable,
+    link: &Link,
+    hosts: u32,
+) -> Result<CollectiveParameters, Complaint> {
     choice(&table.operation, &[("allreduce", ())], ())?;
     let mut parameters = CollectiveParameters::new(contents(table)?);
     let most_members = i64::from(hosts);
@@ -52,6 +60,7 @@ pub(super) fn collective(table: &CollectiveTable, link: &Link, hosts: u32) -> Re
     parameters.replication = replication(table, link.width)?;
     parameters.framing = choice(&table.framing, &FRAMINGS, parameters.framing)?;
     parameters.control = control(table, link)?;
+    control_takes_time(table, link, &parameters)?;
     parameters.lane_feeds = choice(&table.lane_feeds, &LANE_FEEDS, parameters.lane_feeds)?;
     parameters.sharing = choice(&table.sharing, &SHARINGS, parameters.sharing)?;
     parameters.resend_width = choice(&table.resend_width, &RESEND_WIDTHS, parameters.resend_width)?;
@@ -65,11 +74,16 @@ pub(super) fn collective(table: &CollectiveTable, link: &Link, hosts: u32) -> Re
 
 pub(super) fn check(table: &CollectiveTable, contents: Contents) -> Result<Check, Complaint> {
     let size_only = matches!(contents, Contents::SizeOnly { .. });
-    let check = choice(&table.check, &CHECKS, if size_only { Check::Delivery } else { Check::Bits })?;
+    let check = choice(
+        &table.check,
+        &CHECKS,
+        if size_only { Check::Delivery } else { Check::Bits },
+    )?;
     match &table.check {
-        Some(field) if size_only && check == Check::Bits => {
-            Err(Complaint::new(field.span(), "a payload that is only a size has no bits to check"))
-        }
+        Some(field) if size_only && check == Check::Bits => Err(Complaint::new(
+            field.span(),
+            "a payload that is only a size has no bits to check",
+        )),
         _ => Ok(check),
     }
 }
@@ -80,7 +94,8 @@ pub(super) fn buffer_fits(table: &LinkTable, link: &Link, contents: Contents) ->
     match &table.buffer_bytes {
         Some(field) if link.parameters.buffer_bytes < needed => {
             let message = format!("{} bytes hold no packet of {}", field.get_ref(), contents.bytes());
-            Err(Complaint::new(field.span(), message).allowing(format!("from {needed} (payload and headers) to 2^26")))
+            Err(Complaint::new(field.span(), message)
+                .allowing(format!("from {needed} (payload and headers) to 2^26")))
         }
         _ => Ok(()),
     }
@@ -90,7 +105,10 @@ fn contents(table: &CollectiveTable) -> Result<Contents, Complaint> {
     let real = [at(&table.element), at(&table.operator), at(&table.count)];
     if let Some(bytes) = optional(&table.size_only_bytes, 0..=i64::from(MAX_MTU))? {
         return match real.into_iter().flatten().next() {
-            Some(span) => Err(Complaint::new(span, "real contents and size-only-bytes exclude each other: keep one")),
+            Some(span) => Err(Complaint::new(
+                span,
+                "real contents and size-only-bytes exclude each other: keep one",
+            )),
             None => Ok(Contents::SizeOnly { bytes: bytes as u32 }),
         };
     }
@@ -106,28 +124,44 @@ fn contents(table: &CollectiveTable) -> Result<Contents, Complaint> {
     let count = match &table.count {
         Some(field) if !(1..=most).contains(field.get_ref()) => {
             let message = format!("{} is out of range", field.get_ref());
-            let allowed = format!("from 1 to {most}: {} bytes each, together at most {MAX_MTU}", kind.element_size());
+            let allowed = format!(
+                "from 1 to {most}: {} bytes each, together at most {MAX_MTU}",
+                kind.element_size()
+            );
             return Err(Complaint::new(field.span(), message).allowing(allowed));
         }
         field => field.as_ref().map_or(32, |field| *field.get_ref()),
     };
-    Ok(Contents::Real { kind, count: count as u16 })
+    Ok(Contents::Real {
+        kind,
+        count: count as u16,
+    })
 }
 
 fn replication(table: &CollectiveTable, width: Width) -> Result<Replication, Complaint> {
     let copies = whole(&table.copies, 1..=i64::from(MAX_COPIES), 2u32)? as u8;
     let none = Replication::None;
-    let names =
-        [("none", none), ("temporal", Replication::Temporal { copies }), ("spatial", Replication::Spatial { copies })];
+    let names = [
+        ("none", none),
+        ("temporal", Replication::Temporal { copies }),
+        ("spatial", Replication::Spatial { copies }),
+    ];
     let replication = choice(&table.replication, &names, none)?;
     let place = at(&table.copies).or(at(&table.replication)).unwrap_or(0..0);
     if replication == none && table.copies.is_some() {
-        return Err(Complaint::new(place, "copies of what?").allowing("with replication = \"temporal\" or \"spatial\""));
+        return Err(Complaint::new(place, "copies of what?")
+            .allowing("with replication = \"temporal\" or \"spatial\""));
     }
     let spatial = matches!(replication, Replication::Spatial { .. });
     if spatial && u64::from(copies) > width.lanes() && !table.what_if_lanes.unwrap_or(false) {
-        let message = format!("{copies} spatial copies need as many lanes, and the adapter's port has {}", width.lanes());
-        let allowed = format!("from 1 to {}, or what-if-lanes = true to simulate it all the same", width.lanes());
+        let message = format!(
+            "{copies} spatial copies need as many lanes, and the adapter's port has {}",
+            width.lanes()
+        );
+        let allowed = format!(
+            "from 1 to {}, or what-if-lanes = true to simulate it all the same",
+            width.lanes()
+        );
         return Err(Complaint::new(place, message).allowing(allowed));
     }
     Ok(replication)
@@ -138,12 +172,12 @@ fn control(table: &CollectiveTable, link: &Link) -> Result<ControlPath, Complain
     let fixed = choice(&table.control, &[("in-band", false), ("fixed", true)], false)?;
     match (&table.nak_turnaround_ns, fixed) {
         (None, false) => Ok(ControlPath::InBand),
-        (Some(field), false) => {
-            Err(Complaint::new(field.span(), "packets take the time they take").allowing("with control = \"fixed\""))
-        }
+        (Some(field), false) => Err(Complaint::new(field.span(), "packets take the time they take")
+            .allowing("with control = \"fixed\"")),
         (None, true) => {
             let place = at(&table.control).unwrap_or(0..0);
-            Err(Complaint::new(place, "'fixed' needs nak-turnaround-ns").allowing("nak-turnaround-ns = a number"))
+            Err(Complaint::new(place, "'fixed' needs nak-turnaround-ns")
+                .allowing("nak-turnaround-ns = a number"))
         }
         (Some(field), true) => {
             let turnaround = span_of(&table.nak_turnaround_ns, 0.0..=1e6, 1e3, Span::ZERO)?;
@@ -156,11 +190,34 @@ fn control(table: &CollectiveTable, link: &Link) -> Result<ControlPath, Complain
     }
 }
 
+/// Control packets without bytes over links without delay would go back and forth within one instant, for ever.
+fn control_takes_time(
+    table: &CollectiveTable,
+    link: &Link,
+    parameters: &CollectiveParameters,
+) -> Result<(), Complaint> {
+    let LinkParameters {
+        wire, switch_delay, ..
+    } = link.parameters;
+    let timeless = wire == Span::ZERO && switch_delay == Span::ZERO;
+    match at(&table.framing) {
+        Some(span) if timeless && parameters.framing == Framing::PayloadOnly => {
+            let allowed = "link.switch-delay-ns or link.wire-ns above 0, or framing = \"full\"";
+            Err(Complaint::new(span, "control packets would take no time at all").allowing(allowed))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn policy(table: &CollectiveTable, default: Policy) -> Result<Policy, Complaint> {
     let word = 1..=i64::from(u16::MAX);
     Ok(Policy {
         copies: default.copies,
-        resend_copies: whole(&table.resend_copies, 1..=i64::from(MAX_COPIES), default.resend_copies)? as u8,
+        resend_copies: whole(
+            &table.resend_copies,
+            1..=i64::from(MAX_COPIES),
+            default.resend_copies,
+        )? as u8,
         window: whole(&table.connection_window, word.clone(), default.window)? as u16,
         acknowledge_every: whole(&table.acknowledge_every, word, default.acknowledge_every)? as u16,
         timeout: span_of(&table.timeout_us, 0.1..=1e5, 1e6, default.timeout)?,
@@ -169,7 +226,11 @@ fn policy(table: &CollectiveTable, default: Policy) -> Result<Policy, Complaint>
 }
 
 /// A whole number in its range.
-pub(super) fn whole(field: &Field<i64>, range: RangeInclusive<i64>, default: impl Into<i64>) -> Result<i64, Complaint> {
+pub(super) fn whole(
+    field: &Field<i64>,
+    range: RangeInclusive<i64>,
+    default: impl Into<i64>,
+) -> Result<i64, Complaint> {
     Ok(optional(field, range)?.unwrap_or(default.into()))
 }
 
@@ -184,7 +245,12 @@ fn optional(field: &Field<i64>, range: RangeInclusive<i64>) -> Result<Option<i64
 }
 
 /// A span of time, from a number in a unit of so many picoseconds.
-fn span_of(field: &Field<f64>, range: RangeInclusive<f64>, unit: f64, default: Span) -> Result<Span, Complaint> {
+fn span_of(
+    field: &Field<f64>,
+    range: RangeInclusive<f64>,
+    unit: f64,
+    default: Span,
+) -> Result<Span, Complaint> {
     let Some(field) = field else { return Ok(default) };
     let value = *field.get_ref();
     if range.contains(&value) {
@@ -196,10 +262,17 @@ fn span_of(field: &Field<f64>, range: RangeInclusive<f64>, unit: f64, default: S
 /// One of a list of words.
 fn choice<T: Copy>(field: &Field<String>, names: &[(&str, T)], default: T) -> Result<T, Complaint> {
     let Some(field) = field else { return Ok(default) };
-    let found = names.iter().find(|(name, _)| name == field.get_ref()).map(|(_, value)| *value);
+    let found = names
+        .iter()
+        .find(|(name, _)| name == field.get_ref())
+        .map(|(_, value)| *value);
     found.ok_or_else(|| {
         let words: Vec<String> = names.iter().map(|(name, _)| format!("\"{name}\"")).collect();
-        Complaint::new(field.span(), format!("{:?} is not one of its values", field.get_ref())).allowing(words.join(", "))
+        Complaint::new(
+            field.span(),
+            format!("{:?} is not one of its values", field.get_ref()),
+        )
+        .allowing(words.join(", "))
     })
 }
 

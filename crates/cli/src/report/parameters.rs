@@ -49,6 +49,7 @@ fn collective(scenario: &Scenario) -> BTreeMap<&'static str, String> {
         ("pace", word(&PACES, parameters.pace).to_owned()),
         ("timeout-us", micros(policy.timeout)),
         ("retry-limit", policy.retry_limit.to_string()),
+        ("refusal-limit", policy.refusal_limit.to_string()),
         ("resend-copies", policy.resend_copies.to_string()),
         ("connection-window", policy.window.to_string()),
         ("acknowledge-every", policy.acknowledge_every.to_string()),

@@ -351,6 +351,7 @@ impl<'a> Builder<'a> {
         let nodes = (0..self.tree.nodes.len() as u32).map(|index| self.node(TreeIndex(index))).collect();
         let members = self.ways.chunk_by(|a, b| a.host == b.host).map(|ways| self.member(ways)).collect();
         let branches = (0..self.tree.roots().count() as RootIndex).map(|root| self.branches(root)).collect();
+        let inside = self.inside();
         Wiring {
             nodes,
             members,
@@ -359,7 +360,7 @@ impl<'a> Builder<'a> {
             first_wire: self.first_wire,
             branches,
             root_of: self.roots_above.iter().map(|roots| roots[0]).collect(),
-            inside: self.inside(),
+            inside,
             down: self.down,
         }
     }

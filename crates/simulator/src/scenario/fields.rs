@@ -104,7 +104,7 @@ fields! {
         "pace": "\"drained\", \"back-to-back\"", "drained", "When the next operation starts: after everything of the last has settled, or at once.";
         "timeout-us": "a number from 0.1 to 1e5", "20", "A packet unacknowledged for so long is sent again; doubles each time.";
         "retry-limit": "a whole number from 0 to 255", "7", "Timeouts in a row after which the other end counts as lost.";
-        "refusal-limit": "a whole number from 0 to 65535", "64", "NAKs in a row for the same packet after which the link counts as lost.";
+        "refusal-limit": "a whole number from 1 to 65535", "1000", "NAKs in a row for one packet after which the other end counts as lost, too.";
         "resend-copies": "a whole number from 1 to 16", "1", "Copies of a packet that is sent again.";
         "connection-window": "a whole number from 1 to 65535", "64", "Packets of a connection that may be unacknowledged.";
         "acknowledge-every": "a whole number from 1 to 65535", "16", "An acknowledgement is asked for with every so many.";

@@ -414,6 +414,41 @@ fn defaults_are_those_of_the_field_list() {
     assert_eq!(format!("{:?}", scenario.collective), format!("{documented:?}"));
 }
 
+/// Writing a default down changes nothing, so the list says what the code does.
+#[test]
+fn listed_defaults_are_the_real_ones() {
+    let silent = Scenario::parse(SMALL, "a.toml").expect("it is right");
+    let mut written = 0;
+    for help in FIELDS
+        .iter()
+        .filter(|help| matches!(help.table, "link" | "collective") && help.name != "copies")
+    {
+        let quoted = format!("\"{}\"", help.default);
+        let value = match help.default {
+            number if number.parse::<f64>().is_ok() || number == "false" => number,
+            _ if help.values.contains(&quoted) => &quoted,
+            _ => continue,
+        };
+        let text = small_with(&format!("[{}]\n{} = {value}\n", help.table, help.name));
+        let spoken = Scenario::parse(&text, "a.toml").unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(
+            format!("{:?}", spoken.link),
+            format!("{:?}", silent.link),
+            "{}",
+            help.name
+        );
+        assert_eq!(
+            format!("{:?}", spoken.collective),
+            format!("{:?}", silent.collective),
+            "{}",
+            help.name
+        );
+        assert_eq!(spoken.operations, silent.operations);
+        written += 1;
+    }
+    assert!(written > 25, "only {written} defaults could be written down");
+}
+
 const EVERYTHING: &str = r#"
 name = "all"
 about = "every field that goes with the others"
@@ -452,6 +487,7 @@ resend-width = "port"
 pace = "back-to-back"
 timeout-us = 30
 retry-limit = 5
+refusal-limit = 9
 resend-copies = 2
 connection-window = 32
 acknowledge-every = 8
@@ -525,6 +561,7 @@ fn every_field_reaches_its_parameter() {
     assert_eq!(parameters.resend_width, ResendWidth::Port);
     assert_eq!(parameters.pace, Pace::BackToBack);
     assert_eq!(parameters.policy.timeout, Span::from_micros(30));
+    assert_eq!(parameters.policy.refusal_limit, 9);
     assert_eq!(
         (parameters.policy.retry_limit, parameters.policy.resend_copies),
         (5, 2)

@@ -219,9 +219,10 @@ fn policy(table: &CollectiveTable, default: Policy) -> Result<Policy, Complaint>
             default.resend_copies,
         )? as u8,
         window: whole(&table.connection_window, word.clone(), default.window)? as u16,
-        acknowledge_every: whole(&table.acknowledge_every, word, default.acknowledge_every)? as u16,
+        acknowledge_every: whole(&table.acknowledge_every, word.clone(), default.acknowledge_every)? as u16,
         timeout: span_of(&table.timeout_us, 0.1..=1e5, 1e6, default.timeout)?,
         retry_limit: whole(&table.retry_limit, 0..=255, default.retry_limit)? as u8,
+        refusal_limit: whole(&table.refusal_limit, word, default.refusal_limit)? as u16,
     })
 }
 

@@ -1,9 +1,11 @@
 //! pleach: collectives inside the network, right while the network fails.
 
+mod bench;
 mod demo;
 mod distribution;
 mod judge;
 mod report;
+mod reproduce;
 mod simulate;
 mod words;
 
@@ -25,6 +27,10 @@ enum Command {
     Demo(demo::Arguments),
     /// Runs a scenario file and reports latencies, errors and the oracle's verdict.
     Simulate(simulate::Arguments),
+    /// Runs a paper's experiments and holds every published number against ours.
+    Reproduce(reproduce::Arguments),
+    /// Measures speed and size on this machine.
+    Bench(bench::Arguments),
 }
 
 const EXAMPLES: &str = "\
@@ -34,13 +40,18 @@ Examples:
   pleach simulate scenarios/temporal-random-errors.toml --seed 7 --operations 1000
   pleach simulate scenarios/spatial-cut-cable.toml --format html --output report.html
   pleach simulate --fields            what a scenario file may say
+  pleach reproduce soft-errors --format html --output soft-errors.html
+  pleach bench simulator
 
-Exit status: 0 if all was right, 1 if the oracle objects, 2 if the command or a file is wrong.";
+Exit status: 0 if all was right, 1 if the oracle objects or a gated number does not hold, 2 if the command or a file is
+wrong.";
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments),
+        Command::Reproduce(arguments) => reproduce::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
     };
     match done {
         Ok(Outcome::Right) => ExitCode::SUCCESS,
@@ -57,6 +68,6 @@ fn main() -> ExitCode {
 enum Outcome {
     /// Everything was as it must be.
     Right,
-    /// The oracle objects.
+    /// The oracle objects, or a gated number does not hold.
     Wrong,
 }

@@ -55,23 +55,20 @@ macro_rules! found {
 }
 
 found! {
-    #[ignore = "wrong results: inner nodes of a split node count as roots of the second plane"]
     spatial_copies_and_split_nodes_go_together = "spatial-radix-limit.toml";
+    #[ignore = "wrong results: sharing mistakes nodes for replicas"]
     sharing_outside_fat_trees_shares_the_right_things = "sharing-outside-fat-trees.toml";
-    #[ignore = "panics: uncabled ports lead to no level"]
     a_rule_by_level_leaves_uncabled_ports_alone = "level-rule-uncabled-ports.toml";
-    #[ignore = "hangs: nobody answers a member that asks"]
     members_that_nothing_reaches_are_told = "all-results-lost.toml";
+    a_dead_switch_is_told_to_all_members_of_spatial_trees = "spatial-dead-switch.toml";
     #[ignore = "hangs: a member waits for ever"]
     a_member_with_two_ports_survives_one_dead_switch = "two-ports-killed-switch.toml";
-    #[ignore = "hangs: requests for repair fill the connection"]
     early_requests_for_repair_do_not_block_the_connection = "small-window-early-repair.toml";
-    #[ignore = "fails: the other end counts as lost although it answers"]
+    early_requests_for_repair_do_not_fail_an_operation = "early-repair-spatial.toml";
     a_timeout_below_the_round_trip_only_costs_time = "timeout-below-the-round-trip.toml";
 }
 
 #[test]
-#[ignore = "hangs: a NAK that brings no progress counts as a sign of life"]
 fn a_link_that_garbles_everything_ends_in_typed_errors() {
     // Soft faults must not fail an operation, so the oracle objects here; but nobody may be left waiting.
     let (_, report) = end_of("damaged-for-ever.toml");
@@ -88,11 +85,20 @@ fn a_link_that_garbles_everything_ends_in_typed_errors() {
 }
 
 #[test]
-#[ignore = "slow: hosts below a node inside a switch miss the multicast"]
 fn a_multicast_reaches_hosts_below_nodes_on_the_same_switch() {
     let report = report_of("multicast-inside-a-switch.toml");
     let slowest = report["latency"]["complete"]["max_ns"]
         .as_f64()
         .expect("it completed");
     assert!(slowest < 5_000.0, "{slowest} ns");
+}
+
+#[test]
+#[ignore = "slow: a member's timer is not set when it sends"]
+fn a_lost_contribution_is_sent_again_after_the_timeout() {
+    let report = report_of("lost-contribution.toml");
+    let slowest = report["latency"]["complete"]["max_ns"]
+        .as_f64()
+        .expect("it completed");
+    assert!(slowest < 10_000.0, "{slowest} ns");
 }

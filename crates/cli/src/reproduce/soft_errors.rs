@@ -163,7 +163,7 @@ fn remark(id: &str) -> Option<Remark> {
             Remark::Why("the paper does not say how long a packet is exposed nor how long a NAK takes")
         }
         "fall-4" | "fall-6" | "lead-4" => Remark::Why(
-            "nearly every packet is hit at 1 us, so the number hangs on the NAK turn-round, which the paper does not give",
+            "a third of all copies are hit at 1 us, so the number hangs on the NAK turn-round, which the paper does not give",
         ),
         "lead-6" => Remark::Impossible(
             "a 4X port has four 1X lanes: six spatial copies cannot be built as described; ours is a what-if with six lanes of a sixth of the port each",

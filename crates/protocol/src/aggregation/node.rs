@@ -2,7 +2,7 @@
 //!
 //! In: frames, multicasts and damage, each with the edge it came over. Out: duties. Rules: P-10 to P-26.
 
-use units::{GroupId, Time};
+use units::Time;
 use wire::aggregation::Kind;
 
 use super::seat::Seat;
@@ -120,7 +120,7 @@ impl Node {
             Kind::Contribution => self.contribution(now, seat, edge, message, out),
             Kind::Abort if !from_parent => self.contribution(now, seat, edge, message, out),
             Kind::Result | Kind::Abort => {
-                self.result(now, seat, message, Came::OverEdge, out);
+                self.result(now, message, Came::OverEdge, out);
             }
             Kind::Repair if from_parent => self.nudge(now, seat, message, out),
             Kind::Repair => self.repair(now, seat, edge, message, out),
@@ -141,13 +141,7 @@ impl Node {
             self.counters.corrupt += 1;
             return self.handle_damage(now, edge, Damage::Here, out);
         }
-        // The plane of a result is that of its root; every seat of the group on this node may want it.
-        let mut fresh = false;
-        for seat in 0..self.seats.len() {
-            if self.serves_group(seat, message.header.group, message) {
-                fresh |= self.result(now, seat, message, Came::ByMulticast, out);
-            }
-        }
+        let fresh = self.result(now, message, Came::ByMulticast, out);
         let connection = &mut self.edges[edge.index()].connection;
         if fresh {
             connection.expect_echoes(self.policy.copies - 1);
@@ -190,9 +184,9 @@ impl Node {
         self.seats.iter().position(|seat| seat.serves(message) && seat.plan.epoch == message.header.epoch)
     }
 
-    fn serves_group(&self, seat: usize, group: GroupId, message: &Message) -> bool {
+    fn serves_group(&self, seat: usize, message: &Message) -> bool {
         let plan = &self.seats[seat].plan;
-        plan.group == group && plan.epoch == message.header.epoch
+        (plan.group, plan.epoch) == (message.header.group, message.header.epoch)
     }
 
     fn contribution(&mut self, now: Time, seat: usize, edge: EdgeIndex, message: &Message, out: &mut Outbox) {
@@ -229,10 +223,10 @@ impl Node {
         let plan = &self.seats[seat].plan;
         if plan.parents.is_empty() {
             out.push(Duty::Reduced { op: folded.op() });
-            return self.distribute(now, seat, folded, out);
+            return self.distribute(now, &folded, out);
         }
         if let Some(cause) = self.seats[seat].orphaned {
-            return self.distribute(now, seat, folded.aborted(cause), out);
+            return self.distribute(now, &folded.aborted(cause), out);
         }
         let kind = if folded.header.kind == Kind::Abort { Kind::Abort } else { Kind::Contribution };
         let provable = plan.result_proves == ResultProves::Arrival && plan.parents.len() == 1;
@@ -257,23 +251,35 @@ impl Node {
     }
 
     /// Makes a fold the operation's result and sends it to everyone below.
-    fn distribute(&mut self, now: Time, seat: usize, folded: Message, out: &mut Outbox) {
+    fn distribute(&mut self, now: Time, folded: &Message, out: &mut Outbox) {
         let kind = if folded.header.kind == Kind::Abort { Kind::Abort } else { Kind::Result };
         let message = folded.addressed(kind, folded.header.child, folded.plane());
-        self.result(now, seat, &message, Came::OverEdge, out);
+        self.result(now, &message, Came::OverEdge, out);
     }
 
-    /// A result is here; true if it was not known.
-    fn result(&mut self, now: Time, seat: usize, message: &Message, came: Came, out: &mut Outbox) -> bool {
+    /// A result is here. The plane of a result is that of its root, so every seat of the group takes it; true if one of
+    /// them did not know it.
+    fn result(&mut self, now: Time, message: &Message, came: Came, out: &mut Outbox) -> bool {
+        let mut fresh = false;
+        for seat in 0..self.seats.len() {
+            if self.serves_group(seat, message) {
+                fresh |= self.finish(now, seat, message, out);
+            }
+        }
+        if came == Came::OverEdge {
+            // P-21: those below need it, even if the operation is past for us.
+            out.push(Duty::Multicast { message: message.clone(), copies: self.policy.copies });
+        }
+        fresh
+    }
+
+    /// A seat takes a result and hands it to those who asked for it; true if it was not known.
+    fn finish(&mut self, now: Time, seat: usize, message: &Message, out: &mut Outbox) -> bool {
         let op = message.op();
         let place = &mut self.seats[seat];
         let window = place.plan.window;
         if !place.slot(op).finish(message, window) {
             self.counters.known_result += 1;
-            if came == Came::OverEdge {
-                // Someone below asked for an operation that is past for us (P-21).
-                out.push(Duty::Multicast { message: message.clone(), copies: self.policy.copies });
-            }
             return false;
         }
         let wanted_by = std::mem::take(&mut place.slot(op).wanted_by);
@@ -283,13 +289,8 @@ impl Node {
             let parent = place.plan.parents[0].edge;
             self.edges[parent.index()].connection.confirm(now, psn, &mut transmit(parent, out));
         }
-        match came {
-            Came::OverEdge => out.push(Duty::Multicast { message: message.clone(), copies: self.policy.copies }),
-            Came::ByMulticast => {
-                for edge in wanted_by {
-                    self.send(now, edge, message.clone(), out);
-                }
-            }
+        for edge in wanted_by {
+            self.send(now, edge, message.clone(), out);
         }
         true
     }

@@ -1,5 +1,6 @@
 //! The driver: gives machines what arrives, and does what they ask.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use protocol::Payload;
@@ -266,13 +267,17 @@ impl Driver {
         let ready = network.now() + self.delay_of(network, party);
         let Some(channel) = channel else { return self.post(network, ready, far, body) };
         if let (ControlPath::Fixed { turnaround }, Purpose::Control) = (self.parameters.control, purpose) {
+            // Beside the links, but not past a dead one.
+            if network.is_down(channel) {
+                return;
+            }
             // What the other end takes to send is part of the turn-round.
             let on_the_way = turnaround - self.delay_of(network, far.party);
             return self.post(network, network.now() + on_the_way, far, body);
         }
         let mut bytes = self.size(&body);
         if purpose == Purpose::Repeat && self.parameters.resend_width == ResendWidth::Port && self.rank_of(party).is_some() {
-            bytes = bytes.div_ceil(u32::from(self.parameters.spatial_copies()));
+            bytes = bytes.div_ceil(u32::from(network.parameters().adapter_lanes));
         }
         let to = network.destination(channel);
         for _ in 0..copies {
@@ -384,29 +389,22 @@ enum Input<'a> {
     Timeout,
 }
 
-/// For each node above level 1, the replicas of its place: other nodes of the same level over the same hosts.
+/// For each node above level 1, its replicas: other nodes of the same level that fold the same hosts in the same brackets,
+/// and so number their children alike.
 fn sharers(tree: &AggregationTree) -> Vec<Vec<PartyIndex>> {
-    // Hosts below a node are known by the first of them and their number.
-    let mut places: Vec<(u8, u32, u32)> = Vec::with_capacity(tree.nodes.len());
-    for node in &tree.nodes {
-        let below = node.children.iter().map(|child| match child.who {
-            topology::ChildNode::Host(host) => (host.0, 1),
-            topology::ChildNode::Node(below) => (places[below.index()].1, places[below.index()].2),
-        });
-        let (first, count) = below.fold((u32::MAX, 0), |(first, count), (host, more)| (first.min(host), count + more));
-        places.push((node.level, first, count));
-    }
-    let mut replicas: std::collections::BTreeMap<(u8, u32, u32), Vec<usize>> = std::collections::BTreeMap::new();
-    for (index, place) in places.iter().enumerate() {
-        replicas.entry(*place).or_default().push(index);
+    let shapes = tree.shapes();
+    let mut replicas: BTreeMap<(u8, u32), Vec<PartyIndex>> = BTreeMap::new();
+    for (index, node) in tree.nodes.iter().enumerate() {
+        replicas.entry((node.level, shapes[index])).or_default().push(index as PartyIndex);
     }
     let others = |index: usize| -> Vec<PartyIndex> {
-        if places[index].0 < 2 {
+        let level = tree.nodes[index].level;
+        if level < 2 {
             return Vec::new();
         }
-        replicas[&places[index]].iter().filter(|other| **other != index).map(|other| *other as PartyIndex).collect()
+        replicas[&(level, shapes[index])].iter().copied().filter(|other| *other as usize != index).collect()
     };
-    (0..places.len()).map(others).collect()
+    (0..tree.nodes.len()).map(others).collect()
 }
 
 impl Parties for Driver {

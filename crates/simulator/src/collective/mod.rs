@@ -7,12 +7,13 @@ mod drive;
 mod parameters;
 mod wiring;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use protocol::Payload;
 use protocol::aggregation::AbortCause;
-use topology::{AggregationTree, Fabric, NodeId, PlaceError, TreeRequest};
+use topology::{AggregationTree, ChildNode, Fabric, NodeId, PlaceError, TreeRequest};
 use units::{Lane, OpId, Rank, Span};
 
 pub use parameters::{
@@ -132,8 +133,7 @@ impl Collective {
         seed: u64,
         width: Width,
     ) -> Result<Self, SetupError> {
-        check(&parameters, width)?;
-        link.adapter_lanes = parameters.spatial_copies();
+        check(&parameters)?;
         let members = parameters.members.unwrap_or(fabric.hosts()).min(fabric.hosts());
         let request = TreeRequest {
             radix_limit: parameters.radix_limit,
@@ -141,6 +141,7 @@ impl Collective {
         };
         let request = request.with_replicas(parameters.spatial_copies());
         let tree = topology::place(&fabric, &request).map_err(SetupError::Place)?;
+        link.adapter_lanes = adapter_lanes(&tree, &parameters, width)?;
         if depends_on_order(&parameters.contents) && !tree.roots_fold_alike() {
             return Err(SetupError::OrdersDiffer);
         }
@@ -212,16 +213,38 @@ fn depends_on_order(contents: &Contents) -> bool {
     kind.element().is_float() && matches!(kind.operator(), reduce::Operator::Sum | reduce::Operator::Prod)
 }
 
-fn check(parameters: &CollectiveParameters, width: Width) -> Result<(), SetupError> {
+/// Into how many lanes each adapter's port is split, for spatial replication (SE-8): not at all if adapters have a port
+/// for each copy, otherwise one port carries all copies.
+fn adapter_lanes(tree: &AggregationTree, parameters: &CollectiveParameters, width: Width) -> Result<u8, SetupError> {
+    let copies = parameters.spatial_copies();
+    let mut ways: BTreeMap<NodeId, u8> = BTreeMap::new();
+    if copies > 1 {
+        let children = tree.nodes.iter().flat_map(|node| &node.children);
+        for child in children {
+            if let ChildNode::Host(host) = child.who {
+                *ways.entry(host).or_default() += 1;
+            }
+        }
+    }
+    if ways.values().all(|ways| *ways == copies) {
+        return Ok(1);
+    }
+    if ways.values().any(|ways| *ways != 1) {
+        return Err(SetupError::OutOfRange("copies: one per adapter port, or adapters with a single port to split"));
+    }
+    if u64::from(copies) > width.lanes() && !parameters.what_if_lanes {
+        return Err(SetupError::TooFewLanes { copies, lanes: width.lanes() });
+    }
+    Ok(copies)
+}
+
+fn check(parameters: &CollectiveParameters) -> Result<(), SetupError> {
     let copies = parameters.spatial_copies();
     if copies == 0 || parameters.temporal_copies() == 0 {
         return Err(SetupError::OutOfRange("copies: from 1 on"));
     }
     if copies.max(parameters.temporal_copies()) > units::limits::MAX_COPIES {
         return Err(SetupError::OutOfRange("copies: at most 16"));
-    }
-    if u64::from(copies) > width.lanes() && !parameters.what_if_lanes {
-        return Err(SetupError::TooFewLanes { copies, lanes: width.lanes() });
     }
     if parameters.contents.bytes() > units::limits::MAX_MTU {
         return Err(SetupError::OutOfRange("a contribution is one packet: at most 4096 bytes"));

@@ -167,7 +167,7 @@ struct HostWay {
 
 impl<'a> Builder<'a> {
     fn new(tree: &'a AggregationTree, network: &'a Network, parameters: &'a CollectiveParameters) -> Self {
-        let lanes = parameters.spatial_copies();
+        let lanes = network.parameters().adapter_lanes;
         Self {
             tree,
             network,

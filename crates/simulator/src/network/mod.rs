@@ -311,6 +311,11 @@ impl Network {
         NodeId(self.channels[channel as usize].to)
     }
 
+    /// Whether a channel's cable is down now.
+    pub(crate) fn is_down(&self, channel: ChannelId) -> bool {
+        self.channels[channel as usize].flags.down
+    }
+
     /// Packets sent so far on a channel.
     pub(crate) fn sent(&self, channel: ChannelId) -> u32 {
         self.channels[channel as usize].sent

@@ -205,10 +205,8 @@ impl AggregationTree {
             .map(|(index, _)| index)
     }
 
-    /// True if every root folds the members in the same order and brackets. If not, a result that depends on the
-    /// order (a sum of floats) depends on which root made it.
-    pub fn roots_fold_alike(&self) -> bool {
-        // Every node's shape gets a number; nodes with equal children lists get the same.
+    /// A number for what each node folds: nodes that fold the same hosts in the same order and brackets share one.
+    pub fn shapes(&self) -> Vec<u32> {
         let mut known: BTreeMap<Vec<(bool, u32)>, u32> = BTreeMap::new();
         let mut shapes: Vec<u32> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
@@ -219,6 +217,13 @@ impl AggregationTree {
             let next = known.len() as u32;
             shapes.push(*known.entry(children.collect()).or_insert(next));
         }
+        shapes
+    }
+
+    /// True if every root folds the members in the same order and brackets. If not, a result that depends on the
+    /// order (a sum of floats) depends on which root made it.
+    pub fn roots_fold_alike(&self) -> bool {
+        let shapes = self.shapes();
         let mut roots = self.roots().map(|root| shapes[root.index()]);
         let first = roots.next();
         roots.all(|shape| Some(shape) == first)

@@ -75,10 +75,10 @@ impl Trial {
             1 => Replication::Temporal { copies: dice.pick(&[2, 3, 4]) },
             _ => Replication::Spatial { copies: dice.pick(&[2, 3, 4]) },
         };
-        if let Replication::Spatial { copies } = replication {
-            if !replicas_fit(copies) {
-                replication = Replication::Temporal { copies };
-            }
+        if let Replication::Spatial { copies } = replication
+            && !replicas_fit(copies)
+        {
+            replication = Replication::Temporal { copies };
         }
         let mut parameters = CollectiveParameters::new(contents(&mut dice));
         parameters.replication = replication;
@@ -170,7 +170,10 @@ impl std::fmt::Display for Trial {
             let (nth, mean) = (rule.nth.as_ref().map(|nth| *nth.get_ref()), value(&rule.mean_us));
             let (chance, at, length) = (value(&rule.probability), value(&rule.at_us), value(&rule.for_us));
             let (kind, phase) = (rule.kind.get_ref(), rule.phase);
-            writeln!(f, "{kind:?} {phase:?} link {link:?} node {node:?} nth {nth:?} mean {mean:?} chance {chance:?} at {at:?} for {length:?}")?;
+            writeln!(
+                f,
+                "{kind:?} {phase:?} link {link:?} node {node:?} nth {nth:?} mean {mean:?} chance {chance:?} at {at:?} for {length:?}"
+            )?;
         }
         Ok(())
     }
@@ -259,7 +262,8 @@ fn soft_rule(dice: &mut Dice) -> RulePlan {
         FaultKind::Misroute,
         FaultKind::Overrun,
     ]);
-    let mut rule = RulePlan::new(kind).during(dice.pick(&[PhaseFilter::Reduce, PhaseFilter::Broadcast, PhaseFilter::All]));
+    let mut rule =
+        RulePlan::new(kind).during(dice.pick(&[PhaseFilter::Reduce, PhaseFilter::Broadcast, PhaseFilter::All]));
     if kind == FaultKind::Delay {
         rule = rule.up_to_ns(5_000.0);
     }

@@ -55,12 +55,8 @@ pub(crate) fn decide(presence: Presence, permission: Permission) -> Decision {
     match (presence, permission) {
         (Presence::Here, _) => Decision::Use,
         (Presence::Missing, Permission::Granted) => Decision::Install,
-        (Presence::Missing, Permission::NotRoot) => {
-            Decision::GoWithout("only root may install it".to_owned())
-        }
-        (Presence::Missing, Permission::NoAptGet) => {
-            Decision::GoWithout("there is no apt-get here".to_owned())
-        }
+        (Presence::Missing, Permission::NotRoot) => Decision::GoWithout("only root may install it".to_owned()),
+        (Presence::Missing, Permission::NoAptGet) => Decision::GoWithout("there is no apt-get here".to_owned()),
     }
 }
 
@@ -79,13 +75,8 @@ pub(crate) fn prepare(packages: &'static [Package]) -> anyhow::Result<Vec<Lack>>
     if !wanted.is_empty() {
         install(&wanted)?;
     }
-    let still_missing = wanted
-        .into_iter()
-        .filter(|package| presence(package) == Presence::Missing);
-    lacks.extend(still_missing.map(|package| Lack {
-        package,
-        why: "apt-get could not install it".to_owned(),
-    }));
+    let still_missing = wanted.into_iter().filter(|package| presence(package) == Presence::Missing);
+    lacks.extend(still_missing.map(|package| Lack { package, why: "apt-get could not install it".to_owned() }));
     Ok(lacks)
 }
 
@@ -93,11 +84,7 @@ impl Lack {
     /// One sentence: what was not tested, and why.
     pub(crate) fn sentence(&self) -> String {
         let Self { package, why } = self;
-        format!(
-            "not tested: {} (needs the Debian package {}; {why})",
-            package.tests.join(", "),
-            package.name
-        )
+        format!("not tested: {} (needs the Debian package {}; {why})", package.tests.join(", "), package.name)
     }
 }
 
@@ -105,11 +92,7 @@ fn presence(package: &Package) -> Presence {
     let [program, arguments @ ..] = package.proof else {
         return Presence::Missing;
     };
-    if process::works(Command::new(program).args(arguments)) {
-        Presence::Here
-    } else {
-        Presence::Missing
-    }
+    if process::works(Command::new(program).args(arguments)) { Presence::Here } else { Presence::Missing }
 }
 
 fn permission() -> Permission {
@@ -154,24 +137,14 @@ mod tests {
     fn what_is_missing_is_installed_only_with_permission() {
         assert_eq!(decide(Presence::Missing, Permission::Granted), Decision::Install);
         for permission in [Permission::NotRoot, Permission::NoAptGet] {
-            assert!(matches!(
-                decide(Presence::Missing, permission),
-                Decision::GoWithout(_)
-            ));
+            assert!(matches!(decide(Presence::Missing, permission), Decision::GoWithout(_)));
         }
     }
 
     #[test]
     fn a_lack_names_tests_package_and_reason() {
-        const PACKAGE: Package = Package {
-            name: "mpich",
-            tests: &["mpi_preload"],
-            proof: &["mpirun", "--version"],
-        };
-        let lack = Lack {
-            package: &PACKAGE,
-            why: "only root may install it".to_owned(),
-        };
+        const PACKAGE: Package = Package { name: "mpich", tests: &["mpi_preload"], proof: &["mpirun", "--version"] };
+        let lack = Lack { package: &PACKAGE, why: "only root may install it".to_owned() };
         assert_eq!(
             lack.sentence(),
             "not tested: mpi_preload (needs the Debian package mpich; only root may install it)"
@@ -180,30 +153,15 @@ mod tests {
 
     #[test]
     fn presence_is_proven_by_running_the_proof() {
-        let here = Package {
-            name: "coreutils",
-            tests: &[],
-            proof: &["true"],
-        };
-        let missing = Package {
-            name: "nothing",
-            tests: &[],
-            proof: &["no-such-program-anywhere"],
-        };
-        assert_eq!(
-            (presence(&here), presence(&missing)),
-            (Presence::Here, Presence::Missing)
-        );
+        let here = Package { name: "coreutils", tests: &[], proof: &["true"] };
+        let missing = Package { name: "nothing", tests: &[], proof: &["no-such-program-anywhere"] };
+        assert_eq!((presence(&here), presence(&missing)), (Presence::Here, Presence::Missing));
     }
 
     #[test]
     fn every_package_names_its_tests_and_its_proof() {
         for package in PACKAGES {
-            assert!(
-                !package.tests.is_empty() && !package.proof.is_empty(),
-                "{}",
-                package.name
-            );
+            assert!(!package.tests.is_empty() && !package.proof.is_empty(), "{}", package.name);
         }
     }
 }

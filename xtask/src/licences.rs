@@ -16,9 +16,7 @@ use crate::workspace;
 pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
     let allowed = allowed(&std::fs::read_to_string(root.join("deny.toml"))?)?;
     let described = workspace::metadata(root, &["--locked", "--filter-platform", &host()?])?;
-    let packages = described["packages"]
-        .as_array()
-        .context("cargo metadata names no packages")?;
+    let packages = described["packages"].as_array().context("cargo metadata names no packages")?;
     Ok(judge(packages, &allowed))
 }
 
@@ -30,9 +28,7 @@ fn judge(packages: &[Value], allowed: &BTreeSet<String>) -> Vec<String> {
         match package["license"].as_str() {
             None => findings.push(format!("{name} states no licence")),
             Some(expression) if !permits(expression, allowed) => {
-                findings.push(format!(
-                    "{name} is under {expression}, which deny.toml does not allow"
-                ));
+                findings.push(format!("{name} is under {expression}, which deny.toml does not allow"));
             }
             Some(_) => {}
         }
@@ -52,23 +48,14 @@ fn judge(packages: &[Value], allowed: &BTreeSet<String>) -> Vec<String> {
 
 fn allowed(deny: &str) -> anyhow::Result<BTreeSet<String>> {
     let deny: toml::Table = deny.parse().context("deny.toml is not TOML")?;
-    let list = deny
-        .get("licenses")
-        .and_then(|licenses| licenses.get("allow"))
-        .and_then(|allow| allow.as_array());
+    let list = deny.get("licenses").and_then(|licenses| licenses.get("allow")).and_then(|allow| allow.as_array());
     let list = list.context("deny.toml has no [licenses] allow")?;
-    Ok(list
-        .iter()
-        .filter_map(|name| name.as_str())
-        .map(str::to_owned)
-        .collect())
+    Ok(list.iter().filter_map(|name| name.as_str()).map(str::to_owned).collect())
 }
 
 /// The target that this machine builds for; packages for others need not be there to be judged.
 fn host() -> anyhow::Result<String> {
-    let output = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
-        .arg("-vV")
-        .output()?;
+    let output = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())).arg("-vV").output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     match text.lines().find_map(|line| line.strip_prefix("host: ")) {
         Some(host) => Ok(host.to_owned()),
@@ -78,15 +65,9 @@ fn host() -> anyhow::Result<String> {
 
 /// True if an SPDX expression (`A OR B AND (C OR D)`, also the old `A/B`) can be met with the allowed licences.
 fn permits(expression: &str, allowed: &BTreeSet<String>) -> bool {
-    let spaced = expression
-        .replace('(', " ( ")
-        .replace(')', " ) ")
-        .replace('/', " OR ");
+    let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
-    let mut reader = Reader {
-        words: &words,
-        allowed,
-    };
+    let mut reader = Reader { words: &words, allowed };
     let permitted = reader.any();
     permitted && reader.words.is_empty()
 }
@@ -123,8 +104,7 @@ impl<'a> Reader<'a> {
         if !self.take("WITH") {
             return self.allowed.contains(licence);
         }
-        self.next()
-            .is_some_and(|exception| self.allowed.contains(&format!("{licence} WITH {exception}")))
+        self.next().is_some_and(|exception| self.allowed.contains(&format!("{licence} WITH {exception}")))
     }
 
     fn take(&mut self, word: &str) -> bool {
@@ -154,23 +134,11 @@ mod tests {
     #[test]
     fn expressions_are_met_or_not() {
         let allowed = list(&["MIT", "Unicode-3.0", "Apache-2.0 WITH LLVM-exception"]);
-        for good in [
-            "MIT",
-            "GPL-3.0 OR MIT",
-            "MIT/Apache-2.0",
-            "(MIT OR Apache-2.0) AND Unicode-3.0",
-        ] {
+        for good in ["MIT", "GPL-3.0 OR MIT", "MIT/Apache-2.0", "(MIT OR Apache-2.0) AND Unicode-3.0"] {
             assert!(permits(good, &allowed), "{good}");
         }
         assert!(permits("Apache-2.0 WITH LLVM-exception OR GPL-3.0", &allowed));
-        for bad in [
-            "Apache-2.0",
-            "MIT AND GPL-3.0",
-            "(MIT OR Apache-2.0) AND BSL-1.0",
-            "",
-            "(MIT",
-            "MIT)",
-        ] {
+        for bad in ["Apache-2.0", "MIT AND GPL-3.0", "(MIT OR Apache-2.0) AND BSL-1.0", "", "(MIT", "MIT)"] {
             assert!(!permits(bad, &allowed), "{bad}");
         }
     }

@@ -49,14 +49,8 @@ enum Chore {
 
 fn main() -> anyhow::Result<ExitCode> {
     let request = match Arguments::parse().chore {
-        Chore::Test { all, only } => Request {
-            extent: if all { Extent::All } else { Extent::Quick },
-            only,
-        },
-        Chore::Tidy => Request {
-            extent: Extent::Quick,
-            only: vec!["tidy".to_owned()],
-        },
+        Chore::Test { all, only } => Request { extent: if all { Extent::All } else { Extent::Quick }, only },
+        Chore::Tidy => Request { extent: Extent::Quick, only: vec!["tidy".to_owned()] },
     };
     let skips = Skips::from_environment(std::env::var("CI").ok().as_deref());
     let report = steps::run(&request)?;
@@ -68,9 +62,5 @@ fn main() -> anyhow::Result<ExitCode> {
     if request.may_run_tests() {
         println!("{}", report.tests());
     }
-    Ok(if faults.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

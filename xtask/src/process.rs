@@ -22,14 +22,8 @@ pub(crate) enum Ended {
 /// Runs a program on our own terminal.
 pub(crate) fn show(command: &mut Command) -> anyhow::Result<Ended> {
     announce(command);
-    let status = command
-        .status()
-        .with_context(|| format!("cannot start {}", line(command)))?;
-    Ok(if status.success() {
-        Ended::Well
-    } else {
-        Ended::Badly
-    })
+    let status = command.status().with_context(|| format!("cannot start {}", line(command)))?;
+    Ok(if status.success() { Ended::Well } else { Ended::Badly })
 }
 
 /// Runs a program, passes its output on line by line, and keeps it.
@@ -46,24 +40,11 @@ pub(crate) fn show_and_keep(command: &mut Command) -> anyhow::Result<Ran> {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let text = std::thread::scope(|scope| {
         let errors = scope.spawn(|| stderr.map(|pipe| pass_on(pipe, std::io::stderr())));
-        let output = stdout
-            .map(|pipe| pass_on(pipe, std::io::stdout()))
-            .unwrap_or_default();
-        output
-            + &errors
-                .join()
-                .expect("passing lines on does not panic")
-                .unwrap_or_default()
+        let output = stdout.map(|pipe| pass_on(pipe, std::io::stdout())).unwrap_or_default();
+        output + &errors.join().expect("passing lines on does not panic").unwrap_or_default()
     });
-    let ended = if child.wait()?.success() {
-        Ended::Well
-    } else {
-        Ended::Badly
-    };
-    Ok(Ran {
-        ended,
-        text: without_colours(&text),
-    })
+    let ended = if child.wait()?.success() { Ended::Well } else { Ended::Badly };
+    Ok(Ran { ended, text: without_colours(&text) })
 }
 
 /// True if the program can be started and ends well; its output is not shown.
@@ -78,15 +59,9 @@ pub(crate) fn works(command: &mut Command) -> bool {
 
 /// The command as one would type it.
 pub(crate) fn line(command: &Command) -> String {
-    let program = std::path::Path::new(command.get_program())
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy();
+    let program = std::path::Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy();
     let words = command.get_args().map(|word| word.to_string_lossy());
-    std::iter::once(program)
-        .chain(words)
-        .collect::<Vec<_>>()
-        .join(" ")
+    std::iter::once(program).chain(words).collect::<Vec<_>>().join(" ")
 }
 
 fn announce(command: &Command) {

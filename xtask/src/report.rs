@@ -100,16 +100,8 @@ impl Row {
             (_, 0) => tests.to_string(),
             (_, skipped) => format!("{tests}, {skipped} left out"),
         };
-        let why = if let Outcome::Skipped(why) = outcome {
-            why
-        } else {
-            ""
-        };
-        [count.as_str(), note, why]
-            .into_iter()
-            .filter(|part| !part.is_empty())
-            .collect::<Vec<_>>()
-            .join("; ")
+        let why = if let Outcome::Skipped(why) = outcome { why } else { "" };
+        [count.as_str(), note, why].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -119,22 +111,11 @@ impl fmt::Display for Report {
         writeln!(formatter, "\n{:width$}  {:8} {:>9}", "step", "result", "time")?;
         for row in &self.rows {
             let seconds = row.took.as_secs_f64();
-            let line = format!(
-                "{:width$}  {:8} {seconds:>7.1} s  {}",
-                row.step,
-                row.finished.outcome,
-                row.remark()
-            );
+            let line = format!("{:width$}  {:8} {seconds:>7.1} s  {}", row.step, row.finished.outcome, row.remark());
             writeln!(formatter, "{}", line.trim_end())?;
         }
         let total: Duration = self.rows.iter().map(|row| row.took).sum();
-        writeln!(
-            formatter,
-            "{:width$}  {:8} {:>7.1} s",
-            "total",
-            "",
-            total.as_secs_f64()
-        )
+        writeln!(formatter, "{:width$}  {:8} {:>7.1} s", "total", "", total.as_secs_f64())
     }
 }
 
@@ -150,27 +131,15 @@ impl fmt::Display for Outcome {
 
 impl Finished {
     pub(crate) fn passed(note: impl Into<String>) -> Self {
-        Self {
-            outcome: Outcome::Passed,
-            tests: TestCount::default(),
-            note: note.into(),
-        }
+        Self { outcome: Outcome::Passed, tests: TestCount::default(), note: note.into() }
     }
 
     pub(crate) fn failed(note: impl Into<String>) -> Self {
-        Self {
-            outcome: Outcome::Failed,
-            tests: TestCount::default(),
-            note: note.into(),
-        }
+        Self { outcome: Outcome::Failed, tests: TestCount::default(), note: note.into() }
     }
 
     pub(crate) fn skipped(why: impl Into<String>) -> Self {
-        Self {
-            outcome: Outcome::Skipped(why.into()),
-            tests: TestCount::default(),
-            note: String::new(),
-        }
+        Self { outcome: Outcome::Skipped(why.into()), tests: TestCount::default(), note: String::new() }
     }
 }
 
@@ -179,22 +148,9 @@ mod tests {
     use super::*;
 
     fn report(outcome: Outcome, passed: u64) -> Report {
-        let tests = TestCount {
-            passed,
-            ..TestCount::default()
-        };
-        let finished = Finished {
-            outcome,
-            tests,
-            note: String::new(),
-        };
-        Report {
-            rows: vec![Row {
-                step: "tests",
-                finished,
-                took: Duration::from_millis(1500),
-            }],
-        }
+        let tests = TestCount { passed, ..TestCount::default() };
+        let finished = Finished { outcome, tests, note: String::new() };
+        Report { rows: vec![Row { step: "tests", finished, took: Duration::from_millis(1500) }] }
     }
 
     #[test]
@@ -216,19 +172,13 @@ mod tests {
     #[test]
     fn a_run_without_a_single_test_has_failed() {
         let empty = report(Outcome::Passed, 0);
-        assert_eq!(
-            empty.faults(Skips::AreTold, Demand::SomeTests),
-            ["failed: not a single test ran"]
-        );
+        assert_eq!(empty.faults(Skips::AreTold, Demand::SomeTests), ["failed: not a single test ran"]);
         assert!(empty.faults(Skips::AreTold, Demand::Nothing).is_empty());
     }
 
     #[test]
     fn the_table_shows_result_time_and_count() {
         let table = report(Outcome::Passed, 12).to_string();
-        assert!(
-            table.contains("tests  passed       1.5 s  12 passed, 0 failed\n"),
-            "{table}"
-        );
+        assert!(table.contains("tests  passed       1.5 s  12 passed, 0 failed\n"), "{table}");
     }
 }

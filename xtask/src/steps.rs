@@ -37,46 +37,14 @@ struct Step {
 }
 
 const STEPS: &[Step] = &[
-    Step {
-        name: "format",
-        extent: Extent::Quick,
-        run: format,
-    },
-    Step {
-        name: "tidy",
-        extent: Extent::Quick,
-        run: taste,
-    },
-    Step {
-        name: "licences",
-        extent: Extent::Quick,
-        run: licences,
-    },
-    Step {
-        name: "clippy",
-        extent: Extent::Quick,
-        run: clippy,
-    },
-    Step {
-        name: "clippy-product",
-        extent: Extent::Quick,
-        run: clippy_product,
-    },
-    Step {
-        name: "documentation",
-        extent: Extent::All,
-        run: documentation,
-    },
-    Step {
-        name: TESTS,
-        extent: Extent::Quick,
-        run: tests,
-    },
-    Step {
-        name: DOC_TESTS,
-        extent: Extent::Quick,
-        run: doc_tests,
-    },
+    Step { name: "format", extent: Extent::Quick, run: format },
+    Step { name: "tidy", extent: Extent::Quick, run: taste },
+    Step { name: "licences", extent: Extent::Quick, run: licences },
+    Step { name: "clippy", extent: Extent::Quick, run: clippy },
+    Step { name: "clippy-product", extent: Extent::Quick, run: clippy_product },
+    Step { name: "documentation", extent: Extent::All, run: documentation },
+    Step { name: TESTS, extent: Extent::Quick, run: tests },
+    Step { name: DOC_TESTS, extent: Extent::Quick, run: doc_tests },
 ];
 
 const TESTS: &str = "tests";
@@ -97,16 +65,8 @@ pub(crate) fn run(request: &Request) -> anyhow::Result<Report> {
         let start = Instant::now();
         let finished =
             (step.run)(&root, request.extent).unwrap_or_else(|error| Finished::failed(format!("{error:#}")));
-        let row = Row {
-            step: step.name,
-            finished,
-            took: start.elapsed(),
-        };
-        println!(
-            "      {} in {:.1} s\n",
-            row.finished.outcome,
-            row.took.as_secs_f64()
-        );
+        let row = Row { step: step.name, finished, took: start.elapsed() };
+        println!("      {} in {:.1} s\n", row.finished.outcome, row.took.as_secs_f64());
         report.rows.push(row);
     }
     Ok(report)
@@ -114,11 +74,7 @@ pub(crate) fn run(request: &Request) -> anyhow::Result<Report> {
 
 impl Request {
     fn includes(&self, step: &Step) -> bool {
-        if self.only.is_empty() {
-            step.extent <= self.extent
-        } else {
-            self.names(step.name)
-        }
+        if self.only.is_empty() { step.extent <= self.extent } else { self.names(step.name) }
     }
 
     fn names(&self, step: &str) -> bool {
@@ -132,11 +88,7 @@ impl Request {
 
     /// A run that includes the tests and finds none has not tested anything.
     pub(crate) fn demands_tests(&self) -> Demand {
-        if self.only.is_empty() || self.names(TESTS) {
-            Demand::SomeTests
-        } else {
-            Demand::Nothing
-        }
+        if self.only.is_empty() || self.names(TESTS) { Demand::SomeTests } else { Demand::Nothing }
     }
 }
 
@@ -144,12 +96,10 @@ fn format(root: &Path, _: Extent) -> anyhow::Result<Finished> {
     if let Err(why) = RUSTFMT.prepare(root) {
         return Ok(Finished::skipped(why));
     }
-    Ok(
-        match process::show(cargo(root).args(["fmt", "--all", "--check", "--", "-l"]))? {
-            Ended::Well => Finished::passed(""),
-            Ended::Badly => Finished::failed("`cargo fmt --all` puts it right"),
-        },
-    )
+    Ok(match process::show(cargo(root).args(["fmt", "--all", "--check", "--", "-l"]))? {
+        Ended::Well => Finished::passed(""),
+        Ended::Badly => Finished::failed("`cargo fmt --all` puts it right"),
+    })
 }
 
 fn taste(root: &Path, _: Extent) -> anyhow::Result<Finished> {
@@ -173,15 +123,11 @@ fn licences(root: &Path, extent: Extent) -> anyhow::Result<Finished> {
     };
     if let Some(deny) = installed {
         let mut check = Command::new(deny);
-        check
-            .current_dir(root)
-            .args(["--locked", "check", "licenses", "bans", "sources"]);
+        check.current_dir(root).args(["--locked", "check", "licenses", "bans", "sources"]);
         return Ok(finished(process::show(&mut check)?, "cargo-deny"));
     }
     if extent == Extent::All {
-        return Ok(Finished::skipped(
-            "cargo-deny could not be installed: bans and licence texts not checked",
-        ));
+        return Ok(Finished::skipped("cargo-deny could not be installed: bans and licence texts not checked"));
     }
     println!("      cargo-deny is not installed: licences and sources from cargo metadata");
     let findings = licences::check(root)?;
@@ -208,17 +154,13 @@ fn run_clippy(root: &Path, scope: &[&str]) -> anyhow::Result<Finished> {
         return Ok(Finished::skipped(why));
     }
     let mut clippy = cargo(root);
-    clippy
-        .arg("clippy")
-        .args(scope)
-        .args(["--all-targets", "--locked", "--", "-D", "warnings"]);
+    clippy.arg("clippy").args(scope).args(["--all-targets", "--locked", "--", "-D", "warnings"]);
     Ok(finished(process::show(&mut clippy)?, ""))
 }
 
 fn documentation(root: &Path, _: Extent) -> anyhow::Result<Finished> {
     let mut doc = cargo(root);
-    doc.args(["doc", "--workspace", "--no-deps", "--locked"])
-        .env("RUSTDOCFLAGS", "-D warnings");
+    doc.args(["doc", "--workspace", "--no-deps", "--locked"]).env("RUSTDOCFLAGS", "-D warnings");
     Ok(finished(process::show(&mut doc)?, ""))
 }
 
@@ -275,18 +217,11 @@ mod tests {
     use super::*;
 
     fn request(extent: Extent, only: &[&str]) -> Request {
-        Request {
-            extent,
-            only: only.iter().map(|&name| name.to_owned()).collect(),
-        }
+        Request { extent, only: only.iter().map(|&name| name.to_owned()).collect() }
     }
 
     fn chosen(request: &Request) -> Vec<&'static str> {
-        STEPS
-            .iter()
-            .filter(|step| request.includes(step))
-            .map(|step| step.name)
-            .collect()
+        STEPS.iter().filter(|step| request.includes(step)).map(|step| step.name).collect()
     }
 
     #[test]
@@ -298,19 +233,13 @@ mod tests {
 
     #[test]
     fn a_step_asked_for_by_name_runs_alone() {
-        assert_eq!(
-            chosen(&request(Extent::Quick, &["documentation"])),
-            ["documentation"]
-        );
+        assert_eq!(chosen(&request(Extent::Quick, &["documentation"])), ["documentation"]);
     }
 
     #[test]
     fn only_a_run_that_includes_the_tests_demands_some() {
         assert_eq!(request(Extent::Quick, &[]).demands_tests(), Demand::SomeTests);
-        assert_eq!(
-            request(Extent::Quick, &["tests"]).demands_tests(),
-            Demand::SomeTests
-        );
+        assert_eq!(request(Extent::Quick, &["tests"]).demands_tests(), Demand::SomeTests);
         assert_eq!(request(Extent::Quick, &["tidy"]).demands_tests(), Demand::Nothing);
         assert!(!request(Extent::Quick, &["tidy"]).may_run_tests());
     }

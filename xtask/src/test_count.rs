@@ -20,13 +20,9 @@ impl TestCount {
         let mut total = Self::default();
         for line in output.lines() {
             if let Some(rest) = line.trim_start().strip_prefix("Summary [") {
-                total += rest
-                    .split_once("run:")
-                    .map_or(Self::default(), |(_, counts)| Self::from_parts(counts, ','));
+                total += rest.split_once("run:").map_or(Self::default(), |(_, counts)| Self::from_parts(counts, ','));
             } else if let Some(rest) = line.strip_prefix("test result: ") {
-                total += rest
-                    .split_once(". ")
-                    .map_or(Self::default(), |(_, counts)| Self::from_parts(counts, ';'));
+                total += rest.split_once(". ").map_or(Self::default(), |(_, counts)| Self::from_parts(counts, ';'));
             }
         }
         total
@@ -93,76 +89,38 @@ mod tests {
 
     #[test]
     fn a_summary_of_nextest_is_read() {
-        let output = "     Summary [   0.123s] 46 tests run: 43 passed (2 slow, 1 flaky), 2 failed, 1 timed out, 5 skipped";
-        assert_eq!(
-            TestCount::read(output),
-            TestCount {
-                passed: 43,
-                failed: 3,
-                skipped: 5
-            }
-        );
+        let output =
+            "     Summary [   0.123s] 46 tests run: 43 passed (2 slow, 1 flaky), 2 failed, 1 timed out, 5 skipped";
+        assert_eq!(TestCount::read(output), TestCount { passed: 43, failed: 3, skipped: 5 });
     }
 
     #[test]
     fn a_cancelled_run_of_nextest_is_read() {
         let output = "     Summary [   0.1s] 2/9 tests run: 1 passed, 1 failed, 0 skipped";
-        assert_eq!(
-            TestCount::read(output),
-            TestCount {
-                passed: 1,
-                failed: 1,
-                skipped: 0
-            }
-        );
+        assert_eq!(TestCount::read(output), TestCount { passed: 1, failed: 1, skipped: 0 });
     }
 
     #[test]
     fn a_failed_test_shown_by_nextest_counts_once() {
         let output = "    test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 9 filtered out; finished in 0.6s\n\
                       ────────────\n     Summary [   0.1s] 9 tests run: 8 passed, 1 failed, 0 skipped";
-        assert_eq!(
-            TestCount::read(output),
-            TestCount {
-                passed: 8,
-                failed: 1,
-                skipped: 0
-            }
-        );
+        assert_eq!(TestCount::read(output), TestCount { passed: 8, failed: 1, skipped: 0 });
     }
 
     #[test]
     fn summaries_of_several_test_binaries_add_up() {
         let output = "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.00s\n\
                       test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.20s";
-        assert_eq!(
-            TestCount::read(output),
-            TestCount {
-                passed: 7,
-                failed: 2,
-                skipped: 3
-            }
-        );
+        assert_eq!(TestCount::read(output), TestCount { passed: 7, failed: 2, skipped: 3 });
     }
 
     #[test]
     fn output_without_a_summary_counts_nothing() {
-        assert_eq!(
-            TestCount::read("error: could not compile `wire`"),
-            TestCount::default()
-        );
+        assert_eq!(TestCount::read("error: could not compile `wire`"), TestCount::default());
     }
 
     #[test]
     fn the_closing_line_is_plain() {
-        assert_eq!(
-            TestCount {
-                passed: 7,
-                failed: 0,
-                skipped: 3
-            }
-            .to_string(),
-            "7 passed, 0 failed"
-        );
+        assert_eq!(TestCount { passed: 7, failed: 0, skipped: 3 }.to_string(), "7 passed, 0 failed");
     }
 }

@@ -12,14 +12,8 @@ pub(crate) struct Component {
     pub(crate) subcommand: &'static str,
 }
 
-pub(crate) const RUSTFMT: Component = Component {
-    name: "rustfmt",
-    subcommand: "fmt",
-};
-pub(crate) const CLIPPY: Component = Component {
-    name: "clippy",
-    subcommand: "clippy",
-};
+pub(crate) const RUSTFMT: Component = Component { name: "rustfmt", subcommand: "fmt" };
+pub(crate) const CLIPPY: Component = Component { name: "clippy", subcommand: "clippy" };
 
 impl Component {
     /// Sees to it that the component is there, or says why it is not.
@@ -30,11 +24,7 @@ impl Component {
         }
         // A minimal toolchain lacks it; where rustup cannot add it either, the step is skipped with this reason.
         let _ = process::show(Command::new("rustup").args(["component", "add", self.name]));
-        if is_here() {
-            Ok(())
-        } else {
-            Err(format!("{} is not installed and rustup cannot add it", self.name))
-        }
+        if is_here() { Ok(()) } else { Err(format!("{} is not installed and rustup cannot add it", self.name)) }
     }
 }
 
@@ -46,17 +36,13 @@ pub(crate) fn has_nextest(root: &Path) -> bool {
 /// The cargo-deny that is installed: on the path, or by an earlier run in the workspace's own tools.
 pub(crate) fn installed_deny(root: &Path) -> Option<PathBuf> {
     let candidates = [PathBuf::from("cargo-deny"), tools(root).join("bin/cargo-deny")];
-    candidates
-        .into_iter()
-        .find(|program| process::works(Command::new(program).arg("--version")))
+    candidates.into_iter().find(|program| process::works(Command::new(program).arg("--version")))
 }
 
 /// Builds cargo-deny into the workspace's own tools, which takes minutes.
 pub(crate) fn install_deny(root: &Path) -> anyhow::Result<Option<PathBuf>> {
     let mut install = cargo(root);
-    install
-        .args(["install", "cargo-deny", "--locked", "--root"])
-        .arg(tools(root));
+    install.args(["install", "cargo-deny", "--locked", "--root"]).arg(tools(root));
     Ok(match process::show(&mut install)? {
         Ended::Well => installed_deny(root),
         Ended::Badly => None,
@@ -64,8 +50,6 @@ pub(crate) fn install_deny(root: &Path) -> anyhow::Result<Option<PathBuf>> {
 }
 
 fn tools(root: &Path) -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| "target".into());
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from).unwrap_or_else(|| "target".into());
     root.join(target).join("tools")
 }

@@ -9,10 +9,7 @@ use serde_json::Value;
 /// The folder that holds the workspace's `Cargo.toml`.
 pub(crate) fn root() -> anyhow::Result<PathBuf> {
     let own = std::env::var_os("CARGO_MANIFEST_DIR").context("started without cargo: use `cargo xtask`")?;
-    Ok(Path::new(&own)
-        .parent()
-        .context("xtask lies in no workspace")?
-        .to_owned())
+    Ok(Path::new(&own).parent().context("xtask lies in no workspace")?.to_owned())
 }
 
 /// The cargo that started us, at work in the workspace's root.
@@ -24,15 +21,9 @@ pub(crate) fn cargo(root: &Path) -> Command {
 
 /// What `cargo metadata` says with these further arguments.
 pub(crate) fn metadata(root: &Path, arguments: &[&str]) -> anyhow::Result<Value> {
-    let output = cargo(root)
-        .args(["metadata", "--format-version", "1"])
-        .args(arguments)
-        .output()?;
+    let output = cargo(root).args(["metadata", "--format-version", "1"]).args(arguments).output()?;
     if !output.status.success() {
-        bail!(
-            "cargo metadata failed: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
+        bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(serde_json::from_slice(&output.stdout)?)
 }
@@ -74,23 +65,15 @@ pub(crate) enum Purpose {
 /// The members of the workspace; needs neither network nor lock file.
 pub(crate) fn packages(root: &Path) -> anyhow::Result<Vec<Package>> {
     let described = metadata(root, &["--no-deps", "--offline"])?;
-    let packages = described["packages"]
-        .as_array()
-        .context("cargo metadata names no packages")?;
-    Ok(packages
-        .iter()
-        .map(|package| read_package(package, root))
-        .collect())
+    let packages = described["packages"].as_array().context("cargo metadata names no packages")?;
+    Ok(packages.iter().map(|package| read_package(package, root)).collect())
 }
 
 fn read_package(package: &Value, root: &Path) -> Package {
     Package {
         name: text(&package["name"]),
         default_features: texts(&package["features"]["default"]),
-        targets: list(&package["targets"])
-            .iter()
-            .map(|target| read_target(target, root))
-            .collect(),
+        targets: list(&package["targets"]).iter().map(|target| read_target(target, root)).collect(),
         dependencies: list(&package["dependencies"])
             .iter()
             .filter(|dependency| dependency["path"].is_string())
@@ -103,25 +86,13 @@ fn read_target(target: &Value, root: &Path) -> Target {
     let file = PathBuf::from(text(&target["src_path"]));
     Target {
         kind: text(&target["kind"][0]),
-        root_file: file
-            .strip_prefix(root)
-            .unwrap_or(&file)
-            .to_string_lossy()
-            .into_owned(),
+        root_file: file.strip_prefix(root).unwrap_or(&file).to_string_lossy().into_owned(),
     }
 }
 
 fn read_dependency(dependency: &Value) -> Dependency {
-    let purpose = if dependency["kind"] == "dev" {
-        Purpose::Development
-    } else {
-        Purpose::Product
-    };
-    Dependency {
-        name: text(&dependency["name"]),
-        purpose,
-        features: texts(&dependency["features"]),
-    }
+    let purpose = if dependency["kind"] == "dev" { Purpose::Development } else { Purpose::Product };
+    Dependency { name: text(&dependency["name"]), purpose, features: texts(&dependency["features"]) }
 }
 
 fn text(value: &Value) -> String {

@@ -78,8 +78,7 @@ mod tests {
     #[test]
     fn the_reversed_polynomial_is_the_one_others_print() {
         // Entries 0x80 and 0x01 of the published tables.
-        let difference =
-            |byte: u8| by_shift_register(&[byte], 16, 0x100b) ^ by_shift_register(&[0], 16, 0x100b);
+        let difference = |byte: u8| by_shift_register(&[byte], 16, 0x100b) ^ by_shift_register(&[0], 16, 0x100b);
         assert_eq!(difference(0x80), 0xd008);
         assert_eq!(difference(0x01), 0x1ba1);
     }

@@ -68,35 +68,20 @@ impl Distribution {
 /// Bins of the same width or, for a wide spread, of the same ratio.
 fn histogram(sorted: &[Span], min: f64, max: f64) -> Vec<Bin> {
     if max <= min {
-        return vec![Bin {
-            from_ns: min,
-            to_ns: max,
-            count: sorted.len(),
-        }];
+        return vec![Bin { from_ns: min, to_ns: max, count: sorted.len() }];
     }
     let wide = min > 0.0 && max / min > WIDE;
     let edge = |number: usize| {
         let share = number as f64 / BINS as f64;
-        if wide {
-            min * (max / min).powf(share)
-        } else {
-            min + (max - min) * share
-        }
+        if wide { min * (max / min).powf(share) } else { min + (max - min) * share }
     };
     let mut bins = Vec::with_capacity(BINS);
     let mut before = 0;
     for number in 1..=BINS {
         let upper = edge(number);
-        let below = if number == BINS {
-            sorted.len()
-        } else {
-            sorted.partition_point(|span| span.as_nanos_f64() < upper)
-        };
-        bins.push(Bin {
-            from_ns: edge(number - 1),
-            to_ns: upper,
-            count: below - before,
-        });
+        let below =
+            if number == BINS { sorted.len() } else { sorted.partition_point(|span| span.as_nanos_f64() < upper) };
+        bins.push(Bin { from_ns: edge(number - 1), to_ns: upper, count: below - before });
         before = below;
     }
     bins
@@ -109,14 +94,8 @@ mod tests {
     #[test]
     fn quantiles_are_values_that_occurred() {
         let distribution = Distribution::of((1..=100).map(Span::from_nanos)).expect("a hundred values");
-        assert_eq!(
-            (distribution.min_ns, distribution.median_ns, distribution.max_ns),
-            (1.0, 50.0, 100.0)
-        );
-        assert_eq!(
-            (distribution.p90_ns, distribution.p99_ns, distribution.mean_ns),
-            (90.0, 99.0, 50.5)
-        );
+        assert_eq!((distribution.min_ns, distribution.median_ns, distribution.max_ns), (1.0, 50.0, 100.0));
+        assert_eq!((distribution.p90_ns, distribution.p99_ns, distribution.mean_ns), (90.0, 99.0, 50.5));
     }
 
     #[test]
@@ -132,14 +111,7 @@ mod tests {
     #[test]
     fn one_value_is_one_bin() {
         let distribution = Distribution::of([Span::from_nanos(7); 3]).expect("three values");
-        assert_eq!(
-            distribution.histogram,
-            [Bin {
-                from_ns: 7.0,
-                to_ns: 7.0,
-                count: 3
-            }]
-        );
+        assert_eq!(distribution.histogram, [Bin { from_ns: 7.0, to_ns: 7.0, count: 3 }]);
         assert!(Distribution::of([]).is_none());
     }
 }

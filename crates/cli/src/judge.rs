@@ -76,10 +76,7 @@ impl Judge {
             Check::Nothing => Verdict::default(),
             Check::Bits | Check::Delivery => self.ledger.judge(),
         };
-        Judgement {
-            verdict,
-            failures: self.failures,
-        }
+        Judgement { verdict, failures: self.failures }
     }
 }
 
@@ -98,9 +95,7 @@ impl Witness for Judge {
 
     fn delivered(&mut self, rank: Rank, op: OpId, result: &Payload) {
         match self.check {
-            Check::Bits => self
-                .ledger
-                .record_delivery(rank, op, result.bytes().unwrap_or_default()),
+            Check::Bits => self.ledger.record_delivery(rank, op, result.bytes().unwrap_or_default()),
             Check::Delivery => self.ledger.record_delivery(rank, op, &[]),
             Check::Nothing => {}
         }
@@ -118,13 +113,8 @@ impl Witness for Judge {
 
 /// Cables that go down and nodes that die are hard faults: operations may fail then, with a cause.
 fn expectation(plan: &Plan) -> Expectation {
-    let hard =
-        |rule: &simulator::fault::RulePlan| matches!(rule.kind.get_ref(), FaultKind::Down | FaultKind::Kill);
-    if plan.rules.iter().any(hard) {
-        Expectation::MayFail
-    } else {
-        Expectation::MustComplete
-    }
+    let hard = |rule: &simulator::fault::RulePlan| matches!(rule.kind.get_ref(), FaultKind::Down | FaultKind::Kill);
+    if plan.rules.iter().any(hard) { Expectation::MayFail } else { Expectation::MustComplete }
 }
 
 /// The order in which the tree folds. Members are the first hosts of the fabric, so a host's number is its rank.
@@ -132,8 +122,6 @@ fn order(tree: &AggregationTree) -> Order {
     let root: TreeIndex = tree.roots().next().expect("a tree has a root");
     Order::from_tree(ChildNode::Node(root), |place| match place {
         ChildNode::Host(host) => Branch::Rank(Rank(host.0)),
-        ChildNode::Node(node) => {
-            Branch::Node(tree.node(node).children.iter().map(|child| child.who).collect())
-        }
+        ChildNode::Node(node) => Branch::Node(tree.node(node).children.iter().map(|child| child.who).collect()),
     })
 }

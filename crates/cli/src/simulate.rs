@@ -78,11 +78,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         // A reader that has seen enough, such as `head`, is no mistake.
         None => std::io::stdout().write_all(text.as_bytes()).unwrap_or_default(),
     }
-    Ok(if report.oracle.objects() {
-        Outcome::Wrong
-    } else {
-        Outcome::Right
-    })
+    Ok(if report.oracle.objects() { Outcome::Wrong } else { Outcome::Right })
 }
 
 /// Runs a scenario and gathers what there is to say.
@@ -91,36 +87,18 @@ fn simulate(scenario: &Scenario, file: &str) -> Result<Report> {
     let started = Instant::now();
     let mut collective = scenario.collective(scenario.seed)?;
     let contents = scenario.collective.contents;
-    let mut judge = Judge::new(
-        scenario.seed,
-        scenario.operations,
-        &collective,
-        contents,
-        &scenario.plan,
-        scenario.check,
-    );
-    let timings = collective.run(scenario.operations, &mut judge, |done| {
-        bar.set_position(u64::from(done))
-    });
+    let mut judge =
+        Judge::new(scenario.seed, scenario.operations, &collective, contents, &scenario.plan, scenario.check);
+    let timings = collective.run(scenario.operations, &mut judge, |done| bar.set_position(u64::from(done)));
     let elapsed = started.elapsed();
     bar.finish_and_clear();
-    Ok(Report::new(
-        scenario,
-        file,
-        &collective,
-        &timings,
-        judge.judge(),
-        elapsed,
-    ))
+    Ok(Report::new(scenario, file, &collective, &timings, judge.judge(), elapsed))
 }
 
 /// A bar on the standard error, if somebody looks at it; it shows only when the work lasts.
 fn progress(scenario: &Scenario) -> ProgressBar {
-    let target = if std::io::stderr().is_terminal() {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    };
+    let target =
+        if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(Some(u64::from(scenario.operations)), target);
     let style = "{msg}  {bar:40} {pos}/{len} operations, {eta} to go";
     bar.set_style(ProgressStyle::with_template(style).expect("the template is right"));
@@ -143,15 +121,9 @@ fn fields() -> String {
             };
             text.push_str(&format!("{title}\n"));
         }
-        let default = if field.default.is_empty() {
-            String::new()
-        } else {
-            format!(" (if absent: {})", field.default)
-        };
-        text.push_str(&format!(
-            "  {:<24}{}\n  {:<24}{}{default}\n",
-            field.name, field.about, "", field.values
-        ));
+        let default =
+            if field.default.is_empty() { String::new() } else { format!(" (if absent: {})", field.default) };
+        text.push_str(&format!("  {:<24}{}\n  {:<24}{}{default}\n", field.name, field.about, "", field.values));
     }
     text
 }

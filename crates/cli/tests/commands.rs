@@ -6,9 +6,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 fn pleach(arguments: &[&str]) -> Output {
-    let output = Command::new(env!("CARGO_BIN_EXE_pleach"))
-        .args(arguments)
-        .output();
+    let output = Command::new(env!("CARGO_BIN_EXE_pleach")).args(arguments).output();
     output.expect("pleach starts")
 }
 
@@ -18,31 +16,21 @@ fn text(bytes: &[u8]) -> String {
 
 fn scenarios() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
-    let files = std::fs::read_dir(folder)
-        .expect("scenarios/ is there")
-        .map(|entry| entry.expect("readable").path());
-    let mut scenarios: Vec<PathBuf> = files
-        .filter(|file| file.extension().is_some_and(|end| end == "toml"))
-        .collect();
+    let files = std::fs::read_dir(folder).expect("scenarios/ is there").map(|entry| entry.expect("readable").path());
+    let mut scenarios: Vec<PathBuf> =
+        files.filter(|file| file.extension().is_some_and(|end| end == "toml")).collect();
     scenarios.sort();
     scenarios
 }
 
 fn scenario(name: &str) -> String {
-    let file = scenarios()
-        .into_iter()
-        .find(|file| file.file_stem().is_some_and(|stem| stem == name));
+    let file = scenarios().into_iter().find(|file| file.file_stem().is_some_and(|stem| stem == name));
     file.expect("a shipped scenario").display().to_string()
 }
 
 fn report(arguments: &[&str]) -> Value {
     let output = pleach(&[&["simulate", "--format", "json"], arguments].concat());
-    assert!(
-        output.status.success(),
-        "{arguments:?}: {}{}",
-        text(&output.stdout),
-        text(&output.stderr)
-    );
+    assert!(output.status.success(), "{arguments:?}: {}{}", text(&output.stdout), text(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
@@ -57,10 +45,7 @@ fn every_shipped_scenario_runs_without_an_objection() {
         let report = report(&[&file.display().to_string(), "--operations", operations]);
         assert_eq!(report["oracle"]["violations"], 0, "{name}");
         let seen = [&report["oracle"]["checked"], &report["oracle"]["counted"]];
-        assert!(
-            seen.iter().any(|number| number.as_u64() > Some(0)),
-            "{name}: nothing was looked at"
-        );
+        assert!(seen.iter().any(|number| number.as_u64() > Some(0)), "{name}: nothing was looked at");
     }
 }
 
@@ -68,10 +53,7 @@ fn every_shipped_scenario_runs_without_an_objection() {
 fn every_shipped_scenario_says_what_it_is_for() {
     for file in scenarios() {
         let words = std::fs::read_to_string(&file).expect("readable");
-        assert!(
-            words.starts_with('#') && words.contains("\nname = ") && words.contains("\nabout = "),
-            "{file:?}"
-        );
+        assert!(words.starts_with('#') && words.contains("\nname = ") && words.contains("\nabout = "), "{file:?}");
     }
 }
 
@@ -87,13 +69,8 @@ fn the_papers_fabric_takes_what_pencil_and_paper_say() {
 fn a_killed_node_is_named_to_every_member() {
     let report = report(&[&scenario("killed-node")]);
     assert!(report["operations"]["failed"].as_u64() > Some(0));
-    assert_eq!(
-        report["oracle"]["splits"], 0,
-        "all members of an operation are told the same"
-    );
-    let cause = report["oracle"]["listed_failures"][0]["cause"]
-        .as_str()
-        .expect("a cause");
+    assert_eq!(report["oracle"]["splits"], 0, "all members of an operation are told the same");
+    let cause = report["oracle"]["listed_failures"][0]["cause"].as_str().expect("a cause");
     assert!(cause.contains("does not answer"), "{cause}");
 }
 
@@ -129,39 +106,17 @@ fn json_keeps_its_field_names() {
         "version",
     ];
     assert_eq!(names, expected);
-    for field in [
-        "min_ns",
-        "median_ns",
-        "mean_ns",
-        "p90_ns",
-        "p99_ns",
-        "max_ns",
-        "histogram",
-    ] {
+    for field in ["min_ns", "median_ns", "mean_ns", "p90_ns", "p99_ns", "max_ns", "histogram"] {
         assert!(!report["latency"]["complete"][field].is_null(), "{field}");
     }
-    for field in [
-        "physical",
-        "malformed",
-        "routing",
-        "overrun",
-        "marked",
-        "end_to_end",
-    ] {
+    for field in ["physical", "malformed", "routing", "overrun", "marked", "end_to_end"] {
         assert!(report["counters"][field].is_u64(), "{field}");
     }
 }
 
 #[test]
 fn the_page_needs_nothing_from_outside() {
-    let output = pleach(&[
-        "simulate",
-        &scenario("k-ary-n-tree"),
-        "--operations",
-        "3",
-        "--format",
-        "html",
-    ]);
+    let output = pleach(&["simulate", &scenario("k-ary-n-tree"), "--operations", "3", "--format", "html"]);
     let page = text(&output.stdout);
     assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
     for outside in ["http:", "https:", "<script", " src=", "<link", "@import", "url("] {
@@ -176,20 +131,14 @@ fn the_table_ends_with_the_oracles_verdict() {
     let output = pleach(&["simulate", &scenario("four-error-classes"), "--operations", "20"]);
     let table = text(&output.stdout);
     let last = table.lines().last().expect("some lines");
-    assert_eq!(
-        last,
-        "oracle      0 wrong results, 2,560 deliveries checked bit by bit"
-    );
+    assert_eq!(last, "oracle      0 wrong results, 2,560 deliveries checked bit by bit");
 }
 
 #[test]
 fn a_mistake_in_a_scenario_is_shown_like_a_compilers() {
     let file = std::env::temp_dir().join(format!("pleach-mistake-{}.toml", std::process::id()));
-    std::fs::write(
-        &file,
-        "[fabric]\nkind = \"torus\"\nsizes = [4, 4]\n\n[link]\nrate = \"SDRR\"\n",
-    )
-    .expect("written");
+    std::fs::write(&file, "[fabric]\nkind = \"torus\"\nsizes = [4, 4]\n\n[link]\nrate = \"SDRR\"\n")
+        .expect("written");
     let output = pleach(&["simulate", &file.display().to_string()]);
     let _ = std::fs::remove_file(&file);
     assert_eq!(output.status.code(), Some(2));
@@ -214,14 +163,7 @@ fn what_is_wrong_with_the_command_is_said() {
 #[test]
 fn the_fields_are_listed_with_values_and_defaults() {
     let listed = text(&pleach(&["simulate", "--fields"]).stdout);
-    for part in [
-        "[fabric]",
-        "[link]",
-        "[collective]",
-        "[[fault]]",
-        "nak-turnaround-ns",
-        "(if absent: 100)",
-    ] {
+    for part in ["[fabric]", "[link]", "[collective]", "[[fault]]", "nak-turnaround-ns", "(if absent: 100)"] {
         assert!(listed.contains(part), "{part}");
     }
 }
@@ -231,13 +173,7 @@ fn the_demo_plays_without_a_terminal() {
     let output = pleach(&["demo", "--operations", "6"]);
     let shown = text(&output.stdout);
     assert!(output.status.success(), "{shown}");
-    assert!(
-        !shown.contains('\x1b'),
-        "no control characters without a terminal"
-    );
+    assert!(!shown.contains('\x1b'), "no control characters without a terminal");
     let last = shown.lines().last().expect("some lines");
-    assert!(
-        last.starts_with("0 wrong results, 62,208 deliveries checked bit by bit, 0 operations failed"),
-        "{last}"
-    );
+    assert!(last.starts_with("0 wrong results, 62,208 deliveries checked bit by bit, 0 operations failed"), "{last}");
 }

@@ -50,15 +50,9 @@ fn fill(
         let value = if operation.operator.is_located() {
             let index = (rank.0 ^ shared.at(position).roll() as u32) as i32 & i32::MAX;
             let mut one_of_few = few[own.roll() as usize % few.len()].at(position);
-            Value {
-                number: number(operation, &mut one_of_few),
-                index,
-            }
+            Value { number: number(operation, &mut one_of_few), index }
         } else {
-            Value {
-                number: number(operation, &mut own),
-                index: 0,
-            }
+            Value { number: number(operation, &mut own), index: 0 }
         };
         value.encode(operation, &mut bytes);
     }
@@ -126,10 +120,7 @@ fn edge_number(operation: &Operation, dice: &mut Dice) -> Number {
         let width = 8 * operation.element.bytes() as u32;
         let edges = [0, 1, u64::MAX, 1 << (width - 1), (1 << (width - 1)) - 1];
         return match edges.get(choice as usize) {
-            Some(bits) => Number::Integer(number_of_bits(
-                operation.element,
-                bits & (u64::MAX >> (64 - width)),
-            )),
+            Some(bits) => Number::Integer(number_of_bits(operation.element, bits & (u64::MAX >> (64 - width)))),
             None => plain_number(operation, dice),
         };
     }
@@ -158,18 +149,12 @@ struct Dice {
 
 impl Dice {
     fn new(key: [u64; 3]) -> Self {
-        Self {
-            state: key.into_iter().fold(0, |state, part| {
-                scramble(state ^ scramble(part.wrapping_add(GOLDEN)))
-            }),
-        }
+        Self { state: key.into_iter().fold(0, |state, part| scramble(state ^ scramble(part.wrapping_add(GOLDEN)))) }
     }
 
     /// Dice for one place of a vector, independent of those for any other.
     fn at(&self, position: u64) -> Self {
-        Self {
-            state: scramble(self.state ^ scramble(position.wrapping_add(GOLDEN))),
-        }
+        Self { state: scramble(self.state ^ scramble(position.wrapping_add(GOLDEN))) }
     }
 
     fn roll(&mut self) -> u64 {

@@ -75,9 +75,7 @@ impl Ledger {
 
     /// True if a reference would still be of use: nobody has delivered the operation yet and none is given.
     pub fn wants_reference(&self, op: OpId) -> bool {
-        self.ops
-            .get(op.index())
-            .is_some_and(|record| matches!(record.measure, Measure::Nothing))
+        self.ops.get(op.index()).is_some_and(|record| matches!(record.measure, Measure::Nothing))
     }
 
     /// Gives the reference of an operation, which must come before its first delivery.
@@ -86,14 +84,8 @@ impl Ledger {
     /// If the operation is unknown, or has a reference or a delivery already: the caller's error.
     pub fn expect(&mut self, op: OpId, reference: Vec<u8>, element_bytes: usize) {
         assert!(element_bytes > 0, "an element has at least one byte");
-        assert!(
-            self.wants_reference(op),
-            "{op} is unknown, or its reference comes too late"
-        );
-        self.ops[op.index()].measure = Measure::Reference {
-            bytes: reference.into(),
-            element_bytes,
-        };
+        assert!(self.wants_reference(op), "{op} is unknown, or its reference comes too late");
+        self.ops[op.index()].measure = Measure::Reference { bytes: reference.into(), element_bytes };
     }
 
     /// `rank` got a result of `op`.
@@ -103,34 +95,21 @@ impl Ledger {
             return self.verdict.add(Violation::DeliveredTwice { rank, op });
         }
         if self.failed.get(pair) {
-            self.verdict.add(Violation::DeliveredAndFailed {
-                rank,
-                op,
-                cause: self.cause(op),
-            });
+            self.verdict.add(Violation::DeliveredAndFailed { rank, op, cause: self.cause(op) });
         }
         let record = &mut self.ops[op.index()];
         record.delivered += 1;
         let violation = match &record.measure {
             Measure::Nothing => {
-                record.measure = Measure::FirstDelivery {
-                    rank,
-                    bytes: bytes.into(),
-                };
+                record.measure = Measure::FirstDelivery { rank, bytes: bytes.into() };
                 self.verdict.only_agreed += 1;
                 None
             }
-            Measure::FirstDelivery {
-                rank: first,
-                bytes: measure,
-            } => {
+            Measure::FirstDelivery { rank: first, bytes: measure } => {
                 self.verdict.only_agreed += 1;
                 disagreement(rank, *first, op, measure, bytes)
             }
-            Measure::Reference {
-                bytes: reference,
-                element_bytes,
-            } => {
+            Measure::Reference { bytes: reference, element_bytes } => {
                 self.verdict.checked += 1;
                 difference(rank, op, reference, bytes, *element_bytes)
             }
@@ -155,8 +134,7 @@ impl Ledger {
         record.failed += 1;
         record.cause.get_or_insert_with(|| cause.clone());
         if self.delivered.get(pair) {
-            self.verdict
-                .add(Violation::DeliveredAndFailed { rank, op, cause });
+            self.verdict.add(Violation::DeliveredAndFailed { rank, op, cause });
         } else if self.expectation == Expectation::MustComplete {
             self.verdict.add(Violation::FailedThoughSoft { rank, op, cause });
         }
@@ -169,12 +147,7 @@ impl Ledger {
             let op = OpId(position as u32);
             if record.delivered > 0 && record.failed > 0 {
                 let cause = record.cause.clone().unwrap_or_default();
-                verdict.add_split(Split {
-                    op,
-                    delivered: record.delivered,
-                    failed: record.failed,
-                    cause,
-                });
+                verdict.add_split(Split { op, delivered: record.delivered, failed: record.failed, cause });
             }
             if record.delivered == self.ranks {
                 continue;
@@ -205,20 +178,12 @@ impl Ledger {
 
 fn difference(rank: Rank, op: OpId, reference: &[u8], got: &[u8], element_bytes: usize) -> Option<Violation> {
     if reference.len() != got.len() {
-        return Some(Violation::LengthWrong {
-            rank,
-            op,
-            expected: reference.len(),
-            got: got.len(),
-        });
+        return Some(Violation::LengthWrong { rank, op, expected: reference.len(), got: got.len() });
     }
     if reference == got {
         return None;
     }
-    let elements = reference
-        .chunks(element_bytes)
-        .zip(got.chunks(element_bytes))
-        .enumerate();
+    let elements = reference.chunks(element_bytes).zip(got.chunks(element_bytes)).enumerate();
     let mut differing = elements.filter(|(_, (expected, got))| expected != got);
     let (element, (expected, got)) = differing.next()?;
     Some(Violation::WrongBits {
@@ -233,20 +198,10 @@ fn difference(rank: Rank, op: OpId, reference: &[u8], got: &[u8], element_bytes:
 
 fn disagreement(rank: Rank, first: Rank, op: OpId, measure: &[u8], got: &[u8]) -> Option<Violation> {
     if measure.len() != got.len() {
-        return Some(Violation::LengthWrong {
-            rank,
-            op,
-            expected: measure.len(),
-            got: got.len(),
-        });
+        return Some(Violation::LengthWrong { rank, op, expected: measure.len(), got: got.len() });
     }
     let byte = measure.iter().zip(got).position(|(one, other)| one != other)?;
-    Some(Violation::Disagreement {
-        rank,
-        first,
-        op,
-        byte,
-    })
+    Some(Violation::Disagreement { rank, first, op, byte })
 }
 
 #[derive(Clone, Debug)]
@@ -256,9 +211,7 @@ struct Bitmap {
 
 impl Bitmap {
     fn new(bits: usize) -> Self {
-        Self {
-            words: vec![0; bits.div_ceil(64)],
-        }
+        Self { words: vec![0; bits.div_ceil(64)] }
     }
 
     fn get(&self, bit: usize) -> bool {

@@ -17,11 +17,7 @@ pub struct Operation {
 impl Operation {
     /// Bytes of one element; for `minloc` and `maxloc`, of one pair as C lays it out.
     pub fn element_bytes(&self) -> usize {
-        if self.operator.is_located() {
-            2 * self.index_at()
-        } else {
-            self.element.bytes()
-        }
+        if self.operator.is_located() { 2 * self.index_at() } else { self.element.bytes() }
     }
 
     /// Bytes of a rank's whole vector.
@@ -191,26 +187,14 @@ mod tests {
         for operator in Operator::ALL {
             assert_eq!(operator.to_string().parse(), Ok(*operator));
         }
-        assert_eq!(
-            "mean".parse::<Operator>().unwrap_err().to_string(),
-            "no operator is called \"mean\""
-        );
+        assert_eq!("mean".parse::<Operator>().unwrap_err().to_string(), "no operator is called \"mean\"");
     }
 
     #[test]
     fn pairs_lie_as_c_lays_them_out() {
-        let sizes = [
-            (Element::I8, 8),
-            (Element::F16, 8),
-            (Element::I32, 8),
-            (Element::F64, 16),
-        ];
+        let sizes = [(Element::I8, 8), (Element::F16, 8), (Element::I32, 8), (Element::F64, 16)];
         for (element, bytes) in sizes {
-            let operation = Operation {
-                element,
-                operator: Operator::MinLoc,
-                count: 3,
-            };
+            let operation = Operation { element, operator: Operator::MinLoc, count: 3 };
             assert_eq!((operation.element_bytes(), operation.bytes()), (bytes, 3 * bytes));
         }
     }

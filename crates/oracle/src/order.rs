@@ -33,9 +33,7 @@ pub enum Branch<N> {
 impl Order {
     /// One rank alone.
     pub fn rank(rank: Rank) -> Self {
-        Self {
-            steps: vec![Step::Rank(rank)],
-        }
+        Self { steps: vec![Step::Rank(rank)] }
     }
 
     /// A node that folds its children from first to last.
@@ -97,17 +95,10 @@ mod tests {
             102 => Branch::Node(vec![3]),
             rank => Branch::Rank(Rank(rank)),
         };
-        let nested = Order::node([
-            Order::flat(2),
-            Order::rank(Rank(2)),
-            Order::node([Order::rank(Rank(3))]),
-        ]);
+        let nested = Order::node([Order::flat(2), Order::rank(Rank(2)), Order::node([Order::rank(Rank(3))])]);
         let walked = Order::from_tree(100, children);
         assert_eq!(walked, nested);
-        assert_eq!(
-            walked.ranks().map(|rank| rank.0).collect::<Vec<_>>(),
-            [0, 1, 2, 3]
-        );
+        assert_eq!(walked.ranks().map(|rank| rank.0).collect::<Vec<_>>(), [0, 1, 2, 3]);
     }
 
     #[test]

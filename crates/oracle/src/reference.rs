@@ -52,15 +52,8 @@ pub fn reference_of(
 }
 
 fn decode(operation: &Operation, rank: Rank, bytes: &[u8]) -> Vec<Value> {
-    assert_eq!(
-        bytes.len(),
-        operation.bytes(),
-        "the contribution of {rank} has a wrong length"
-    );
-    bytes
-        .chunks(operation.element_bytes())
-        .map(|element| Value::decode(operation, element))
-        .collect()
+    assert_eq!(bytes.len(), operation.bytes(), "the contribution of {rank} has a wrong length");
+    bytes.chunks(operation.element_bytes()).map(|element| Value::decode(operation, element)).collect()
 }
 
 fn fold(operation: &Operation, accumulator: &mut Option<Vec<Value>>, operand: Vec<Value>) {

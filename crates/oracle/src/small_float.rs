@@ -9,14 +9,8 @@ pub(crate) struct SmallFloat {
     exponent_bits: i32,
 }
 
-pub(crate) const F16: SmallFloat = SmallFloat {
-    mantissa_bits: 10,
-    exponent_bits: 5,
-};
-pub(crate) const BF16: SmallFloat = SmallFloat {
-    mantissa_bits: 7,
-    exponent_bits: 8,
-};
+pub(crate) const F16: SmallFloat = SmallFloat { mantissa_bits: 10, exponent_bits: 5 };
+pub(crate) const BF16: SmallFloat = SmallFloat { mantissa_bits: 7, exponent_bits: 8 };
 
 impl SmallFloat {
     pub(crate) fn decode(&self, bits: u16) -> f64 {
@@ -24,17 +18,9 @@ impl SmallFloat {
         let exponent = i32::from(bits >> self.mantissa_bits) & self.top_exponent();
         let fraction = i32::from(bits) & (self.hidden_bit() - 1);
         if exponent == self.top_exponent() {
-            return if fraction == 0 {
-                sign * f64::INFINITY
-            } else {
-                f64::NAN
-            };
+            return if fraction == 0 { sign * f64::INFINITY } else { f64::NAN };
         }
-        let (mantissa, scale) = if exponent == 0 {
-            (fraction, 1)
-        } else {
-            (fraction + self.hidden_bit(), exponent)
-        };
+        let (mantissa, scale) = if exponent == 0 { (fraction, 1) } else { (fraction + self.hidden_bit(), exponent) };
         sign * f64::from(mantissa) * two_to(self.smallest_quantum() + scale - 1)
     }
 
@@ -88,10 +74,7 @@ impl SmallFloat {
 
 /// A power of two in the range of normal `f64`. Not `powi`, which is slow and promises no precision.
 pub(crate) fn two_to(exponent: i32) -> f64 {
-    assert!(
-        (-1022..=1023).contains(&exponent),
-        "2^{exponent} is no normal f64"
-    );
+    assert!((-1022..=1023).contains(&exponent), "2^{exponent} is no normal f64");
     f64::from_bits(((1023 + exponent) as u64) << 52)
 }
 
@@ -113,13 +96,7 @@ mod tests {
 
     #[test]
     fn known_numbers_have_their_known_bits() {
-        let f16 = [
-            (1.0, 0x3c00),
-            (-2.0, 0xc000),
-            (65504.0, 0x7bff),
-            (6.103515625e-5, 0x0400),
-            (-0.0, 0x8000),
-        ];
+        let f16 = [(1.0, 0x3c00), (-2.0, 0xc000), (65504.0, 0x7bff), (6.103515625e-5, 0x0400), (-0.0, 0x8000)];
         for (number, bits) in f16 {
             assert_eq!((F16.encode(number), F16.decode(bits)), (bits, number));
         }

@@ -25,12 +25,7 @@ pub struct StreamLedger {
 impl StreamLedger {
     /// An empty ledger.
     pub fn new(expectation: Expectation) -> Self {
-        Self {
-            expectation,
-            sent: Vec::new(),
-            delivered: Vec::new(),
-            failure: None,
-        }
+        Self { expectation, sent: Vec::new(), delivered: Vec::new(), failure: None }
     }
 
     /// The application gave a message to the sender. Returns its number, counted from zero.
@@ -51,10 +46,7 @@ impl StreamLedger {
 
     /// The run has ended: what is not there now never comes.
     pub fn judge(self) -> StreamVerdict {
-        let mut verdict = StreamVerdict {
-            checked: self.delivered.len() as u64,
-            ..StreamVerdict::default()
-        };
+        let mut verdict = StreamVerdict { checked: self.delivered.len() as u64, ..StreamVerdict::default() };
         if let (Expectation::MustComplete, Some(cause)) = (self.expectation, &self.failure) {
             verdict.add(StreamViolation::FailedThoughSoft { cause: cause.clone() });
         }
@@ -65,10 +57,7 @@ impl StreamLedger {
             match missing.take(*digest, next) {
                 Found::Here(message) if message >= next => next = message + 1,
                 Found::Here(message) => {
-                    verdict.add(StreamViolation::Reordered {
-                        message,
-                        after: next - 1,
-                    });
+                    verdict.add(StreamViolation::Reordered { message, after: next - 1 });
                 }
                 Found::Before(message) => verdict.add(StreamViolation::Doubled { message }),
                 Found::Never => strangers.push((position as u64, next)),
@@ -136,9 +125,7 @@ impl fmt::Display for StreamVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let violations = self.violations.len() as u64 + self.unlisted_violations;
         write!(f, "{violations} violations; {} deliveries checked", self.checked)?;
-        self.violations
-            .iter()
-            .try_for_each(|violation| write!(f, "\n  {violation}"))
+        self.violations.iter().try_for_each(|violation| write!(f, "\n  {violation}"))
     }
 }
 
@@ -210,16 +197,9 @@ enum Found {
 
 impl Missing {
     fn new(sent: &[u128]) -> Self {
-        let mut missing = Self {
-            by_digest: BTreeMap::new(),
-            first_with: BTreeMap::new(),
-        };
+        let mut missing = Self { by_digest: BTreeMap::new(), first_with: BTreeMap::new() };
         for (number, digest) in sent.iter().enumerate() {
-            missing
-                .by_digest
-                .entry(*digest)
-                .or_default()
-                .insert(number as u64);
+            missing.by_digest.entry(*digest).or_default().insert(number as u64);
             missing.first_with.entry(*digest).or_insert(number as u64);
         }
         missing
@@ -242,9 +222,7 @@ impl Missing {
 
     fn remove(&mut self, sent: &[u128], number: u64) -> bool {
         let digest = sent.get(number as usize);
-        digest
-            .and_then(|digest| self.by_digest.get_mut(digest))
-            .is_some_and(|numbers| numbers.remove(&number))
+        digest.and_then(|digest| self.by_digest.get_mut(digest)).is_some_and(|numbers| numbers.remove(&number))
     }
 
     fn numbers(&self) -> BTreeSet<u64> {
@@ -254,10 +232,7 @@ impl Missing {
 
 /// Two independent multiplicative hashes of 64 bits. Faults are accidents, so accidents are all it resists.
 fn digest(message: &[u8]) -> u128 {
-    let mut halves = [
-        0x243f_6a88_85a3_08d3_u64,
-        0x1319_8a2e_0370_7344 ^ message.len() as u64,
-    ];
+    let mut halves = [0x243f_6a88_85a3_08d3_u64, 0x1319_8a2e_0370_7344 ^ message.len() as u64];
     for chunk in message.chunks(8) {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);

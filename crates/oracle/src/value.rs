@@ -27,10 +27,7 @@ impl Value {
     #[inline]
     pub(crate) fn decode(operation: &Operation, bytes: &[u8]) -> Self {
         let width = operation.element.bytes();
-        let unsigned = bytes[..width]
-            .iter()
-            .rev()
-            .fold(0_u64, |bits, byte| (bits << 8) | u64::from(*byte));
+        let unsigned = bytes[..width].iter().rev().fold(0_u64, |bits, byte| (bits << 8) | u64::from(*byte));
         let number = match operation.element {
             Element::F16 => Number::Float(small_float::F16.decode(unsigned as u16)),
             Element::Bf16 => Number::Float(small_float::BF16.decode(unsigned as u16)),
@@ -76,10 +73,7 @@ impl Value {
         match operation.operator {
             Operator::MinLoc => self.nearer(other, Ordering::Less),
             Operator::MaxLoc => self.nearer(other, Ordering::Greater),
-            _ => Self {
-                number: fold_numbers(operation, self.number, other.number),
-                index: 0,
-            },
+            _ => Self { number: fold_numbers(operation, self.number, other.number), index: 0 },
         }
     }
 
@@ -87,13 +81,11 @@ impl Value {
     #[inline]
     fn nearer(self, other: Self, wanted: Ordering) -> Self {
         let side = match (self.number, other.number) {
-            (Number::Float(a), Number::Float(b)) if a.is_nan() || b.is_nan() => {
-                match (a.is_nan(), b.is_nan()) {
-                    (true, true) => Ordering::Equal,
-                    (true, false) => wanted,
-                    _ => wanted.reverse(),
-                }
-            }
+            (Number::Float(a), Number::Float(b)) if a.is_nan() || b.is_nan() => match (a.is_nan(), b.is_nan()) {
+                (true, true) => Ordering::Equal,
+                (true, false) => wanted,
+                _ => wanted.reverse(),
+            },
             (a, b) => compare(a, b),
         };
         match side {

@@ -95,12 +95,7 @@ pub struct Split {
 
 impl fmt::Display for Split {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            op,
-            delivered,
-            failed,
-            cause,
-        } = self;
+        let Self { op, delivered, failed, cause } = self;
         write!(f, "{op}: {delivered} ranks delivered, {failed} failed ({cause})")
     }
 }
@@ -189,37 +184,14 @@ pub enum Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::WrongBits {
-                rank,
-                op,
-                element,
-                differing,
-                expected,
-                got,
-            } => {
+            Self::WrongBits { rank, op, element, differing, expected, got } => {
                 let (expected, got) = (Hex(expected), Hex(got));
-                write!(
-                    f,
-                    "{op}, {rank}: element {element} is {got}, should be {expected}; {differing} differ"
-                )
+                write!(f, "{op}, {rank}: element {element} is {got}, should be {expected}; {differing} differ")
             }
-            Self::Disagreement {
-                rank,
-                first,
-                op,
-                byte,
-            } => {
-                write!(
-                    f,
-                    "{op}, {rank}: differs from what {first} delivered, from byte {byte} on"
-                )
+            Self::Disagreement { rank, first, op, byte } => {
+                write!(f, "{op}, {rank}: differs from what {first} delivered, from byte {byte} on")
             }
-            Self::LengthWrong {
-                rank,
-                op,
-                expected,
-                got,
-            } => {
+            Self::LengthWrong { rank, op, expected, got } => {
                 write!(f, "{op}, {rank}: delivered {got} bytes instead of {expected}")
             }
             Self::DeliveredTwice { rank, op } => write!(f, "{op}, {rank}: delivered twice"),

@@ -1,16 +1,11 @@
 //! The ledger passes a right run and catches every violation there is.
 
 use oracle::{
-    Element, Expectation, Ledger, MAX_LISTED, Operation, Operator, Order, Split, Verdict, Violation,
-    reference,
+    Element, Expectation, Ledger, MAX_LISTED, Operation, Operator, Order, Split, Verdict, Violation, reference,
 };
 use units::{OpId, Rank};
 
-const SUM: Operation = Operation {
-    element: Element::F64,
-    operator: Operator::Sum,
-    count: 4,
-};
+const SUM: Operation = Operation { element: Element::F64, operator: Operator::Sum, count: 4 };
 const RANKS: u32 = 3;
 const OPS: u32 = 2;
 
@@ -70,22 +65,9 @@ fn wrong_bits_are_caught_and_shown() {
     let violation = only_violation(ledger.judge());
     let (rank, op) = CULPRIT;
     let (expected, got) = (right[16..24].to_vec(), bytes[16..24].to_vec());
-    assert_eq!(
-        violation,
-        Violation::WrongBits {
-            rank,
-            op,
-            element: 2,
-            differing: 2,
-            expected,
-            got
-        }
-    );
+    assert_eq!(violation, Violation::WrongBits { rank, op, element: 2, differing: 2, expected, got });
     let text = violation.to_string();
-    assert!(
-        text.starts_with("op 1, rank 1: element 2 is 0x") && text.ends_with("; 2 differ"),
-        "{text}"
-    );
+    assert!(text.starts_with("op 1, rank 1: element 2 is 0x") && text.ends_with("; 2 differ"), "{text}");
 }
 
 #[test]
@@ -103,15 +85,7 @@ fn a_wrong_length_is_caught() {
     let (rank, op) = CULPRIT;
     let mut ledger = run_without(Expectation::MayFail, CULPRIT);
     ledger.record_delivery(rank, op, &result(op)[..24]);
-    assert_eq!(
-        only_violation(ledger.judge()),
-        Violation::LengthWrong {
-            rank,
-            op,
-            expected: 32,
-            got: 24
-        }
-    );
+    assert_eq!(only_violation(ledger.judge()), Violation::LengthWrong { rank, op, expected: 32, got: 24 });
 }
 
 #[test]
@@ -120,10 +94,7 @@ fn a_second_delivery_is_caught_even_when_the_operation_is_done() {
     let mut ledger = run_without(Expectation::MayFail, CULPRIT);
     ledger.record_delivery(rank, op, &result(op));
     ledger.record_delivery(rank, op, &result(op));
-    assert_eq!(
-        only_violation(ledger.judge()),
-        Violation::DeliveredTwice { rank, op }
-    );
+    assert_eq!(only_violation(ledger.judge()), Violation::DeliveredTwice { rank, op });
 }
 
 #[test]
@@ -132,10 +103,7 @@ fn a_hang_is_caught_even_where_failing_is_allowed() {
     for expectation in [Expectation::MustComplete, Expectation::MayFail] {
         let violation = only_violation(run_without(expectation, CULPRIT).judge());
         assert_eq!(violation, Violation::NeverDelivered { rank, op });
-        assert_eq!(
-            violation.to_string(),
-            "op 1, rank 1: neither delivered nor failed"
-        );
+        assert_eq!(violation.to_string(), "op 1, rank 1: neither delivered nor failed");
     }
 }
 
@@ -145,10 +113,7 @@ fn a_failure_under_soft_faults_is_caught() {
     let mut ledger = run_without(Expectation::MustComplete, CULPRIT);
     ledger.record_failure(rank, op, "link lost".into());
     let cause = "link lost".into();
-    assert_eq!(
-        only_violation(ledger.judge()),
-        Violation::FailedThoughSoft { rank, op, cause }
-    );
+    assert_eq!(only_violation(ledger.judge()), Violation::FailedThoughSoft { rank, op, cause });
 }
 
 #[test]
@@ -160,25 +125,13 @@ fn a_failure_under_hard_faults_is_allowed_and_the_split_is_told() {
     let verdict = ledger.judge();
     assert!(verdict.is_clean(), "{verdict}");
     assert_eq!(verdict.failed, 1);
-    assert_eq!(
-        verdict.splits,
-        [Split {
-            op,
-            delivered: 2,
-            failed: 1,
-            cause: "node killed".into()
-        }]
-    );
+    assert_eq!(verdict.splits, [Split { op, delivered: 2, failed: 1, cause: "node killed".into() }]);
 }
 
 #[test]
 fn delivering_and_failing_is_caught_whichever_comes_first() {
     let (rank, op) = CULPRIT;
-    let both = Violation::DeliveredAndFailed {
-        rank,
-        op,
-        cause: "late".into(),
-    };
+    let both = Violation::DeliveredAndFailed { rank, op, cause: "late".into() };
     let mut ledger = run_without(Expectation::MayFail, CULPRIT);
     ledger.record_failure(rank, op, "late".into());
     ledger.record_delivery(rank, op, &result(op));
@@ -195,10 +148,7 @@ fn unknown_ranks_and_operations_are_caught() {
         let mut ledger = run_without(Expectation::MayFail, CULPRIT);
         ledger.record_delivery(CULPRIT.0, CULPRIT.1, &result(CULPRIT.1));
         ledger.record_delivery(rank, op, &[]);
-        assert_eq!(
-            only_violation(ledger.judge()),
-            Violation::UnknownRankOrOp { rank, op }
-        );
+        assert_eq!(only_violation(ledger.judge()), Violation::UnknownRankOrOp { rank, op });
     }
 }
 
@@ -212,12 +162,7 @@ fn without_a_reference_ranks_must_agree() {
     ledger.record_delivery(Rank(1), OpId(0), &[1, 2, 4]);
     let verdict = ledger.judge();
     assert_eq!((verdict.checked, verdict.only_agreed), (0, 3));
-    let disagreement = Violation::Disagreement {
-        rank: Rank(1),
-        first: Rank(2),
-        op: OpId(0),
-        byte: 2,
-    };
+    let disagreement = Violation::Disagreement { rank: Rank(1), first: Rank(2), op: OpId(0), byte: 2 };
     assert_eq!(only_violation(verdict), disagreement);
 }
 
@@ -241,9 +186,5 @@ fn a_large_run_gone_wrong_lists_a_few_and_counts_the_rest() {
     assert_eq!(verdict.violations.len(), MAX_LISTED);
     assert_eq!(verdict.violation_count(), u64::from(ops));
     assert_eq!(verdict.checked, u64::from(ops) * u64::from(ranks - 1));
-    assert!(
-        verdict
-            .to_string()
-            .ends_with(&format!("and {} more", u64::from(ops) - MAX_LISTED as u64))
-    );
+    assert!(verdict.to_string().ends_with(&format!("and {} more", u64::from(ops) - MAX_LISTED as u64)));
 }

@@ -1,18 +1,12 @@
 //! The reference against cases worked out by hand, and the contributions' power to show a mistake.
 
-use oracle::{
-    Branch, Element, Operation, Operator, Order, contribution, edge_contribution, reference, reference_of,
-};
+use oracle::{Branch, Element, Operation, Operator, Order, contribution, edge_contribution, reference, reference_of};
 use proptest::prelude::*;
 use units::{OpId, Rank};
 
 fn operation(name: &str, count: usize) -> Operation {
     let (element, operator) = name.split_once(' ').expect("an element and an operator");
-    Operation {
-        element: element.parse().unwrap(),
-        operator: operator.parse().unwrap(),
-        count,
-    }
+    Operation { element: element.parse().unwrap(), operator: operator.parse().unwrap(), count }
 }
 
 /// Folds one element per rank, in the order of ranks.
@@ -35,10 +29,7 @@ fn integers_wrap_at_their_width() {
     assert_eq!(fold("u16 min", &[&[0xff, 0xff], &[1, 0]]), [1, 0]);
     let result = fold("u64 prod", &[&u64::MAX.to_le_bytes(), &u64::MAX.to_le_bytes()]);
     assert_eq!(result, 1_u64.to_le_bytes());
-    assert_eq!(
-        fold("i64 xor", &[&(-1_i64).to_le_bytes(), &5_i64.to_le_bytes()]),
-        (-6_i64).to_le_bytes()
-    );
+    assert_eq!(fold("i64 xor", &[&(-1_i64).to_le_bytes(), &5_i64.to_le_bytes()]), (-6_i64).to_le_bytes());
     assert_eq!(fold("u8 and", &[&[0b1100], &[0b1010]]), [0b1000]);
     assert_eq!(fold("u8 or", &[&[0b1100], &[0b1010]]), [0b1110]);
 }
@@ -52,9 +43,7 @@ fn floats_are_folded_in_the_order_given() {
         9 => Branch::Node(vec![0, 2, 1]),
         rank => Branch::Rank(Rank(rank)),
     });
-    let result = reference_of(&operation("f64 sum", 1), &tree, |rank| {
-        inputs[rank.index()].to_le_bytes().to_vec()
-    });
+    let result = reference_of(&operation("f64 sum", 1), &tree, |rank| inputs[rank.index()].to_le_bytes().to_vec());
     assert_eq!(result, 1.0_f64.to_le_bytes());
 }
 
@@ -64,14 +53,8 @@ fn nested_nodes_fold_before_they_are_folded() {
     let bytes = |rank: Rank| inputs[rank.index()].to_le_bytes().to_vec();
     let pair = |a, b| Order::node([Order::rank(Rank(a)), Order::rank(Rank(b))]);
     let sum = operation("f64 sum", 1);
-    assert_eq!(
-        reference_of(&sum, &Order::node([pair(0, 2), pair(1, 3)]), bytes),
-        2.0_f64.to_le_bytes()
-    );
-    assert_eq!(
-        reference_of(&sum, &Order::node([pair(0, 1), pair(2, 3)]), bytes),
-        0.0_f64.to_le_bytes()
-    );
+    assert_eq!(reference_of(&sum, &Order::node([pair(0, 2), pair(1, 3)]), bytes), 2.0_f64.to_le_bytes());
+    assert_eq!(reference_of(&sum, &Order::node([pair(0, 1), pair(2, 3)]), bytes), 0.0_f64.to_le_bytes());
     let with_empty = Order::node([Order::node([]), Order::node([pair(0, 2)])]);
     assert_eq!(reference_of(&sum, &with_empty, bytes), 2.0_f64.to_le_bytes());
 }
@@ -82,16 +65,10 @@ fn nan_is_canonical_and_zeros_have_an_order() {
     for operator in ["sum", "prod", "min", "max"] {
         assert_eq!(fold_f64(operator, &[1.0, nan]).to_bits(), 0x7ff8_0000_0000_0000);
     }
-    assert_eq!(
-        fold_f64("sum", &[f64::INFINITY, f64::NEG_INFINITY]).to_bits(),
-        0x7ff8_0000_0000_0000
-    );
+    assert_eq!(fold_f64("sum", &[f64::INFINITY, f64::NEG_INFINITY]).to_bits(), 0x7ff8_0000_0000_0000);
     assert_eq!(fold_f64("min", &[0.0, -0.0]).to_bits(), 1 << 63);
     assert_eq!(fold_f64("max", &[-0.0, 0.0]).to_bits(), 0);
-    assert_eq!(
-        fold("f32 max", &[&[1, 0, 0x80, 0xff], &[0; 4]]),
-        0x7fc0_0000_u32.to_le_bytes()
-    );
+    assert_eq!(fold("f32 max", &[&[1, 0, 0x80, 0xff], &[0; 4]]), 0x7fc0_0000_u32.to_le_bytes());
 }
 
 #[test]
@@ -100,30 +77,18 @@ fn small_floats_round_at_every_step() {
     assert_eq!(fold("f16 sum", &[&large, &one, &one]), large);
     let (large, one) = (0x4380_u16.to_le_bytes(), 0x3f80_u16.to_le_bytes());
     assert_eq!(fold("bf16 sum", &[&large, &one, &one]), large);
-    assert_eq!(
-        fold("f32 sum", &[&16_777_216_f32.to_le_bytes(), &1_f32.to_le_bytes()]),
-        16_777_216_f32.to_le_bytes()
-    );
+    assert_eq!(fold("f32 sum", &[&16_777_216_f32.to_le_bytes(), &1_f32.to_le_bytes()]), 16_777_216_f32.to_le_bytes());
 }
 
 #[test]
 fn of_equal_values_the_smaller_index_wins() {
     let pair = |value: i32, index: i32| [value.to_le_bytes(), index.to_le_bytes()].concat();
-    assert_eq!(
-        fold("i32 minloc", &[&pair(-3, 9), &pair(-3, 4), &pair(5, 0)]),
-        pair(-3, 4)
-    );
-    assert_eq!(
-        fold("i32 maxloc", &[&pair(-3, 9), &pair(5, 7), &pair(5, 8)]),
-        pair(5, 7)
-    );
+    assert_eq!(fold("i32 minloc", &[&pair(-3, 9), &pair(-3, 4), &pair(5, 0)]), pair(-3, 4));
+    assert_eq!(fold("i32 maxloc", &[&pair(-3, 9), &pair(5, 7), &pair(5, 8)]), pair(5, 7));
     let nan = [f32::NAN.to_le_bytes(), 6_i32.to_le_bytes()].concat();
     let zero = [0_f32.to_le_bytes(), 1_i32.to_le_bytes()].concat();
     assert_eq!(fold("f32 minloc", &[&zero, &nan]), nan);
-    assert_eq!(
-        fold("u8 minloc", &[&[7, 1, 2, 3, 4, 0, 0, 0], &[9; 8]]),
-        [7, 0, 0, 0, 4, 0, 0, 0]
-    );
+    assert_eq!(fold("u8 minloc", &[&[7, 1, 2, 3, 4, 0, 0, 0], &[9; 8]]), [7, 0, 0, 0, 4, 0, 0, 0]);
 }
 
 #[test]
@@ -147,15 +112,9 @@ fn contributions_depend_on_every_argument_and_on_nothing_else() {
 #[test]
 fn pairs_tie_often_and_never_share_an_index() {
     let pairs = operation("i32 maxloc", 1);
-    let inputs: Vec<Vec<u8>> = (0..64)
-        .map(|rank| contribution(5, Rank(rank), OpId(0), &pairs))
-        .collect();
+    let inputs: Vec<Vec<u8>> = (0..64).map(|rank| contribution(5, Rank(rank), OpId(0), &pairs)).collect();
     let distinct = |range: std::ops::Range<usize>| {
-        inputs
-            .iter()
-            .map(|pair| &pair[range.clone()])
-            .collect::<std::collections::BTreeSet<_>>()
-            .len()
+        inputs.iter().map(|pair| &pair[range.clone()]).collect::<std::collections::BTreeSet<_>>().len()
     };
     assert!(distinct(0..4) <= 8);
     assert_eq!(distinct(4..8), 64);
@@ -176,20 +135,14 @@ fn fold_ranks(seed: u64, operation: &Operation, ranks: &[u32]) -> Vec<u8> {
 }
 
 fn sensitive_operations() -> impl Strategy<Value = Operation> {
-    let of = |elements: Vec<Element>, operators: Vec<Operator>| {
-        (prop::sample::select(elements), prop::sample::select(operators)).prop_map(|(element, operator)| {
-            Operation {
-                element,
-                operator,
-                count: 1,
-            }
-        })
-    };
+    let of =
+        |elements: Vec<Element>, operators: Vec<Operator>| {
+            (prop::sample::select(elements), prop::sample::select(operators))
+                .prop_map(|(element, operator)| Operation { element, operator, count: 1 })
+        };
     let elements = || Element::ALL.iter().copied();
     let integers = elements().filter(|element| !element.is_float()).collect();
-    let wide_floats = elements()
-        .filter(|element| element.is_float() && element.bytes() >= 4)
-        .collect();
+    let wide_floats = elements().filter(|element| element.is_float() && element.bytes() >= 4).collect();
     let bits = vec![Operator::Sum, Operator::Prod, Operator::Xor];
     prop_oneof![of(integers, bits), of(wide_floats, vec![Operator::Sum])]
 }
@@ -250,11 +203,7 @@ fn ten_thousand_ranks_do_not_swallow_one() {
         for culprit in [0, 17, 5_000, 9_999] {
             let mut lost = all.clone();
             lost.remove(culprit);
-            assert_ne!(
-                right,
-                fold_ranks(7, &operation, &lost),
-                "{name} without rank {culprit}"
-            );
+            assert_ne!(right, fold_ranks(7, &operation, &lost), "{name} without rank {culprit}");
         }
     }
 }

@@ -13,9 +13,7 @@ fn ledger(expectation: Expectation, sent: &str, delivered: &str) -> StreamLedger
     for (number, letter) in sent.bytes().enumerate() {
         assert_eq!(ledger.record_sent(&[letter]), number as u64);
     }
-    delivered
-        .bytes()
-        .for_each(|letter| ledger.record_delivery(&[letter]));
+    delivered.bytes().for_each(|letter| ledger.record_delivery(&[letter]));
     ledger
 }
 
@@ -28,67 +26,34 @@ fn a_right_stream_is_clean() {
 
 #[test]
 fn lost_messages_are_caught() {
-    assert_eq!(
-        judge("abcd", "acd").violations,
-        [StreamViolation::Lost { message: 1 }]
-    );
-    assert_eq!(
-        judge("abcd", "abc").violations,
-        [StreamViolation::Lost { message: 3 }]
-    );
-    assert_eq!(
-        judge("aba", "ba").violations,
-        [StreamViolation::Lost { message: 0 }]
-    );
+    assert_eq!(judge("abcd", "acd").violations, [StreamViolation::Lost { message: 1 }]);
+    assert_eq!(judge("abcd", "abc").violations, [StreamViolation::Lost { message: 3 }]);
+    assert_eq!(judge("aba", "ba").violations, [StreamViolation::Lost { message: 0 }]);
 }
 
 #[test]
 fn doubled_messages_are_caught() {
-    assert_eq!(
-        judge("abc", "abbc").violations,
-        [StreamViolation::Doubled { message: 1 }]
-    );
-    assert_eq!(
-        judge("aa", "aaa").violations,
-        [StreamViolation::Doubled { message: 0 }]
-    );
+    assert_eq!(judge("abc", "abbc").violations, [StreamViolation::Doubled { message: 1 }]);
+    assert_eq!(judge("aa", "aaa").violations, [StreamViolation::Doubled { message: 0 }]);
 }
 
 #[test]
 fn reordered_messages_are_caught() {
-    assert_eq!(
-        judge("abcd", "acdb").violations,
-        [StreamViolation::Reordered { message: 1, after: 3 }]
-    );
+    assert_eq!(judge("abcd", "acdb").violations, [StreamViolation::Reordered { message: 1, after: 3 }]);
 }
 
 #[test]
 fn altered_messages_are_caught_and_not_called_lost() {
-    assert_eq!(
-        judge("abcd", "axcd").violations,
-        [StreamViolation::Altered { message: 1 }]
-    );
-    let two = [
-        StreamViolation::Altered { message: 1 },
-        StreamViolation::Altered { message: 2 },
-    ];
+    assert_eq!(judge("abcd", "axcd").violations, [StreamViolation::Altered { message: 1 }]);
+    let two = [StreamViolation::Altered { message: 1 }, StreamViolation::Altered { message: 2 }];
     assert_eq!(judge("abcd", "axyd").violations, two);
-    assert_eq!(
-        judge("abcd", "abcx").violations,
-        [StreamViolation::Altered { message: 3 }]
-    );
+    assert_eq!(judge("abcd", "abcx").violations, [StreamViolation::Altered { message: 3 }]);
 }
 
 #[test]
 fn invented_messages_are_caught() {
-    assert_eq!(
-        judge("abc", "axbc").violations,
-        [StreamViolation::Invented { position: 1 }]
-    );
-    assert_eq!(
-        judge("abc", "abcx").violations,
-        [StreamViolation::Invented { position: 3 }]
-    );
+    assert_eq!(judge("abc", "axbc").violations, [StreamViolation::Invented { position: 1 }]);
+    assert_eq!(judge("abc", "abcx").violations, [StreamViolation::Invented { position: 3 }]);
 }
 
 #[test]
@@ -96,16 +61,8 @@ fn a_failure_under_soft_faults_is_caught() {
     let mut ledger = ledger(Expectation::MustComplete, "ab", "ab");
     ledger.record_failure("retries used up".into());
     let violations = ledger.judge().violations;
-    assert_eq!(
-        violations,
-        [StreamViolation::FailedThoughSoft {
-            cause: "retries used up".into()
-        }]
-    );
-    assert_eq!(
-        violations[0].to_string(),
-        "broke though every fault was soft (retries used up)"
-    );
+    assert_eq!(violations, [StreamViolation::FailedThoughSoft { cause: "retries used up".into() }]);
+    assert_eq!(violations[0].to_string(), "broke though every fault was soft (retries used up)");
 }
 
 #[test]
@@ -131,10 +88,7 @@ fn messages_that_differ_only_in_length_are_different() {
     let mut ledger = StreamLedger::new(Expectation::MustComplete);
     ledger.record_sent(&[0; 8]);
     ledger.record_delivery(&[0; 9]);
-    assert_eq!(
-        ledger.judge().violations,
-        [StreamViolation::Altered { message: 0 }]
-    );
+    assert_eq!(ledger.judge().violations, [StreamViolation::Altered { message: 0 }]);
 }
 
 proptest! {

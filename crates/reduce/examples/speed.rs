@@ -31,17 +31,14 @@ fn main() {
 
 fn median_gigabytes_per_second(kind: Kind) -> f64 {
     // Small floats of both signs whatever the type: no trial may drift into infinities.
-    let operand: Vec<u8> = (0..OPERAND_BYTES)
-        .map(|i| if i % 2 == 0 { i as u8 } else { 0x3b })
-        .collect();
+    let operand: Vec<u8> = (0..OPERAND_BYTES).map(|i| if i % 2 == 0 { i as u8 } else { 0x3b }).collect();
     let mut accumulator = operand.clone();
     let mut speeds: Vec<f64> = (0..TRIALS)
         .map(|_| {
             accumulator.copy_from_slice(&operand);
             let start = Instant::now();
             for _ in 0..FOLDS_PER_TRIAL {
-                kind.fold(&mut accumulator, black_box(&operand))
-                    .expect("lengths are equal");
+                kind.fold(&mut accumulator, black_box(&operand)).expect("lengths are equal");
                 black_box(&mut accumulator);
             }
             (OPERAND_BYTES * FOLDS_PER_TRIAL) as f64 / start.elapsed().as_secs_f64() / 1e9

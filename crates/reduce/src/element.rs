@@ -104,10 +104,7 @@ impl FromStr for ElementType {
     type Err = UnknownElement;
 
     fn from_str(name: &str) -> Result<Self, UnknownElement> {
-        Self::ALL
-            .into_iter()
-            .find(|element| element.name() == name)
-            .ok_or_else(|| UnknownElement(name.into()))
+        Self::ALL.into_iter().find(|element| element.name() == name).ok_or_else(|| UnknownElement(name.into()))
     }
 }
 

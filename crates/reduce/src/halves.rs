@@ -20,21 +20,13 @@ macro_rules! half {
             #[inline(always)]
             fn sum(self, other: Self) -> Self {
                 let sum = $widen(self.to_bits()) + $widen(other.to_bits());
-                Self::from_bits(if sum.is_nan() {
-                    $nan
-                } else {
-                    $narrow(sum) as u16
-                })
+                Self::from_bits(if sum.is_nan() { $nan } else { $narrow(sum) as u16 })
             }
 
             #[inline(always)]
             fn product(self, other: Self) -> Self {
                 let product = $widen(self.to_bits()) * $widen(other.to_bits());
-                Self::from_bits(if product.is_nan() {
-                    $nan
-                } else {
-                    $narrow(product) as u16
-                })
+                Self::from_bits(if product.is_nan() { $nan } else { $narrow(product) as u16 })
             }
 
             #[inline(always)]
@@ -98,13 +90,8 @@ fn narrow_f16(number: f32) -> u32 {
     const SUBNORMAL_ROUNDER: f32 = 0.5;
     let sign = (number.to_bits() >> 16) & 0x8000;
     let bits = number.to_bits() & 0x7fff_ffff;
-    let normal = bits
-        .wrapping_sub(112 << 23)
-        .wrapping_add(0xfff + ((bits >> 13) & 1))
-        >> 13;
-    let subnormal = (f32::from_bits(bits) + SUBNORMAL_ROUNDER)
-        .to_bits()
-        .wrapping_sub(SUBNORMAL_ROUNDER.to_bits());
+    let normal = bits.wrapping_sub(112 << 23).wrapping_add(0xfff + ((bits >> 13) & 1)) >> 13;
+    let subnormal = (f32::from_bits(bits) + SUBNORMAL_ROUNDER).to_bits().wrapping_sub(SUBNORMAL_ROUNDER.to_bits());
     let finite = if bits < FIRST_NORMAL { subnormal } else { normal };
     sign | if bits < FIRST_INFINITE { finite } else { 0x7c00 }
 }
@@ -130,15 +117,9 @@ mod tests {
     fn every_half_widens_as_the_half_crate_does() {
         for bits in 0..=u16::MAX {
             let (ours, theirs) = (widen_f16(bits), f16::from_bits(bits).to_f32_const());
-            assert!(
-                ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan()),
-                "f16 {bits:#06x}"
-            );
+            assert!(ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan()), "f16 {bits:#06x}");
             let (ours, theirs) = (widen_bf16(bits), bf16::from_bits(bits).to_f32_const());
-            assert!(
-                ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan()),
-                "bf16 {bits:#06x}"
-            );
+            assert!(ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan()), "bf16 {bits:#06x}");
         }
     }
 
@@ -146,22 +127,12 @@ mod tests {
     fn numbers_around_every_rounding_border_narrow_as_the_half_crate_does() {
         // All upper halves, with the lower bits at and beside each place where rounding may turn.
         let borders = (0..13).flat_map(|place| [1u32 << place, (1 << place) - 1, (1 << place) + 1]);
-        let lower: Vec<u32> = borders
-            .flat_map(|b| (0..8).map(move |top| (top << 13) | (b & 0x1fff)))
-            .collect();
+        let lower: Vec<u32> = borders.flat_map(|b| (0..8).map(move |top| (top << 13) | (b & 0x1fff))).collect();
         for upper in 0..=u32::from(u16::MAX) {
             for number in lower.iter().map(|lower| f32::from_bits((upper << 16) | lower)) {
                 if !number.is_nan() {
-                    assert_eq!(
-                        narrow_f16(number),
-                        u32::from(f16::from_f32_const(number).to_bits()),
-                        "{number:e}"
-                    );
-                    assert_eq!(
-                        narrow_bf16(number),
-                        u32::from(bf16::from_f32_const(number).to_bits()),
-                        "{number:e}"
-                    );
+                    assert_eq!(narrow_f16(number), u32::from(f16::from_f32_const(number).to_bits()), "{number:e}");
+                    assert_eq!(narrow_bf16(number), u32::from(bf16::from_f32_const(number).to_bits()), "{number:e}");
                 }
             }
         }

@@ -55,10 +55,7 @@ impl Kind {
     /// If the lengths differ or are no whole number of elements; then nothing has changed.
     pub fn fold(&self, accumulator: &mut [u8], operand: &[u8]) -> Result<(), FoldError> {
         if accumulator.len() != operand.len() {
-            return Err(FoldError::LengthsDiffer {
-                accumulator: accumulator.len(),
-                operand: operand.len(),
-            });
+            return Err(FoldError::LengthsDiffer { accumulator: accumulator.len(), operand: operand.len() });
         }
         self.check_whole(operand)?;
         let operator = self.operator;
@@ -98,10 +95,7 @@ impl Kind {
         if operand.len().is_multiple_of(self.element_size()) {
             Ok(())
         } else {
-            Err(FoldError::PartOfElement {
-                length: operand.len(),
-                element_size: self.element_size(),
-            })
+            Err(FoldError::PartOfElement { length: operand.len(), element_size: self.element_size() })
         }
     }
 }
@@ -161,16 +155,10 @@ impl fmt::Display for FoldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LengthsDiffer { accumulator, operand } => {
-                write!(
-                    f,
-                    "an operand of {operand} bytes cannot be folded into {accumulator} bytes"
-                )
+                write!(f, "an operand of {operand} bytes cannot be folded into {accumulator} bytes")
             }
             Self::PartOfElement { length, element_size } => {
-                write!(
-                    f,
-                    "{length} bytes are no whole number of {element_size}-byte elements"
-                )
+                write!(f, "{length} bytes are no whole number of {element_size}-byte elements")
             }
             Self::NoOperand => f.write_str("there is no operand to fold"),
         }

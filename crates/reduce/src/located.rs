@@ -31,20 +31,9 @@ impl<V: Number> Located<V> {
     /// since which side wins is not predictable.
     #[inline(always)]
     fn choose(self, other: Self, value: V) -> Self {
-        let mine = if self.value.gives(value) {
-            self.index
-        } else {
-            i32::MAX
-        };
-        let theirs = if other.value.gives(value) {
-            other.index
-        } else {
-            i32::MAX
-        };
-        Self {
-            value,
-            index: mine.min(theirs),
-        }
+        let mine = if self.value.gives(value) { self.index } else { i32::MAX };
+        let theirs = if other.value.gives(value) { other.index } else { i32::MAX };
+        Self { value, index: mine.min(theirs) }
     }
 }
 
@@ -54,18 +43,14 @@ impl<V: Number> Element for Located<V> {
     #[inline(always)]
     fn load(bytes: &[u8]) -> Self {
         let index = &bytes[Self::INDEX_AT..Self::INDEX_AT + INDEX_SIZE];
-        Self {
-            value: V::load(&bytes[..V::SIZE]),
-            index: i32::load(index),
-        }
+        Self { value: V::load(&bytes[..V::SIZE]), index: i32::load(index) }
     }
 
     #[inline(always)]
     fn store(self, place: &mut [u8]) {
         self.value.store(&mut place[..V::SIZE]);
         place[V::SIZE..Self::INDEX_AT].fill(0);
-        self.index
-            .store(&mut place[Self::INDEX_AT..Self::INDEX_AT + INDEX_SIZE]);
+        self.index.store(&mut place[Self::INDEX_AT..Self::INDEX_AT + INDEX_SIZE]);
         place[Self::INDEX_AT + INDEX_SIZE..].fill(0);
     }
 }

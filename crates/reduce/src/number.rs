@@ -109,21 +109,13 @@ macro_rules! float {
             #[inline(always)]
             fn sum(self, other: Self) -> Self {
                 let sum = self + other;
-                if sum.is_nan() {
-                    Self::from_bits($nan)
-                } else {
-                    sum
-                }
+                if sum.is_nan() { Self::from_bits($nan) } else { sum }
             }
 
             #[inline(always)]
             fn product(self, other: Self) -> Self {
                 let product = self * other;
-                if product.is_nan() {
-                    Self::from_bits($nan)
-                } else {
-                    product
-                }
+                if product.is_nan() { Self::from_bits($nan) } else { product }
             }
 
             // Neither below the other means equal bits or zeros of two signs; joining the bits keeps
@@ -133,11 +125,7 @@ macro_rules! float {
                 let equal = Self::from_bits(self.to_bits() | other.to_bits());
                 let ordered = if self < other { self } else { equal };
                 let ordered = if other < self { other } else { ordered };
-                if self.is_nan() | other.is_nan() {
-                    Self::from_bits($nan)
-                } else {
-                    ordered
-                }
+                if self.is_nan() | other.is_nan() { Self::from_bits($nan) } else { ordered }
             }
 
             #[inline(always)]
@@ -145,11 +133,7 @@ macro_rules! float {
                 let equal = Self::from_bits(self.to_bits() & other.to_bits());
                 let ordered = if self > other { self } else { equal };
                 let ordered = if other > self { other } else { ordered };
-                if self.is_nan() | other.is_nan() {
-                    Self::from_bits($nan)
-                } else {
-                    ordered
-                }
+                if self.is_nan() | other.is_nan() { Self::from_bits($nan) } else { ordered }
             }
 
             #[inline(always)]

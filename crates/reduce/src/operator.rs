@@ -29,17 +29,8 @@ pub enum Operator {
 
 impl Operator {
     /// Every operator, in the order of the codes.
-    pub const ALL: [Self; 9] = [
-        Self::Sum,
-        Self::Prod,
-        Self::Min,
-        Self::Max,
-        Self::MinLoc,
-        Self::MaxLoc,
-        Self::And,
-        Self::Or,
-        Self::Xor,
-    ];
+    pub const ALL: [Self; 9] =
+        [Self::Sum, Self::Prod, Self::Min, Self::Max, Self::MinLoc, Self::MaxLoc, Self::And, Self::Or, Self::Xor];
 
     /// The code on the wire, 1 to 9.
     pub const fn code(self) -> u8 {
@@ -87,10 +78,7 @@ impl FromStr for Operator {
     type Err = UnknownOperator;
 
     fn from_str(name: &str) -> Result<Self, UnknownOperator> {
-        Self::ALL
-            .into_iter()
-            .find(|operator| operator.name() == name)
-            .ok_or_else(|| UnknownOperator(name.into()))
+        Self::ALL.into_iter().find(|operator| operator.name() == name).ok_or_else(|| UnknownOperator(name.into()))
     }
 }
 

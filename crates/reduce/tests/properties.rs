@@ -4,16 +4,13 @@ use proptest::prelude::*;
 use reduce::{ElementType, Kind, Operator};
 
 fn kinds() -> impl Iterator<Item = Kind> {
-    ElementType::ALL.into_iter().flat_map(|element| {
-        Operator::ALL
-            .into_iter()
-            .filter_map(move |operator| Kind::new(element, operator).ok())
-    })
+    ElementType::ALL
+        .into_iter()
+        .flat_map(|element| Operator::ALL.into_iter().filter_map(move |operator| Kind::new(element, operator).ok()))
 }
 
 fn folded(kind: Kind, left: &[u8], right: &[u8]) -> Vec<u8> {
-    kind.fold_all([left, right].into_iter())
-        .expect("whole operands of equal length")
+    kind.fold_all([left, right].into_iter()).expect("whole operands of equal length")
 }
 
 /// Sums and products of floats depend on the order of folding; everything else does not.
@@ -24,17 +21,10 @@ fn is_associative(kind: Kind) -> bool {
 /// Bytes for 1 to 9 elements of 16 bytes: whole elements of any kind, and more than one vector's worth of
 /// lanes with a remainder. Half of the bytes are such that NaN, infinities and zeros are frequent.
 fn three_operands() -> impl Strategy<Value = [Vec<u8>; 3]> {
-    let byte = prop_oneof![
-        any::<u8>(),
-        prop::sample::select(vec![0x00, 0x80, 0x7f, 0xff, 0x7c, 0xf8, 0xf0])
-    ];
+    let byte = prop_oneof![any::<u8>(), prop::sample::select(vec![0x00, 0x80, 0x7f, 0xff, 0x7c, 0xf8, 0xf0])];
     let pattern = prop::collection::vec(byte, 1..=4);
     let element = (any::<[u8; 16]>(), pattern, any::<bool>()).prop_map(|(wild, pattern, repeat)| {
-        if repeat {
-            std::array::from_fn(|i| pattern[i % pattern.len()])
-        } else {
-            wild
-        }
+        if repeat { std::array::from_fn(|i| pattern[i % pattern.len()]) } else { wild }
     });
     prop::collection::vec([element.clone(), element.clone(), element], 1..=9)
         .prop_map(|rows| std::array::from_fn(|k| rows.iter().flat_map(|row| row[k]).collect()))
@@ -152,19 +142,11 @@ matches_scalar!(f64_is_folded_as_scalars_are, f64, F64,
 );
 
 fn canonical_f32(number: f32) -> f32 {
-    if number.is_nan() {
-        f32::from_bits(0x7fc0_0000)
-    } else {
-        number
-    }
+    if number.is_nan() { f32::from_bits(0x7fc0_0000) } else { number }
 }
 
 fn canonical_f64(number: f64) -> f64 {
-    if number.is_nan() {
-        f64::from_bits(0x7ff8_0000_0000_0000)
-    } else {
-        number
-    }
+    if number.is_nan() { f64::from_bits(0x7ff8_0000_0000_0000) } else { number }
 }
 
 macro_rules! halves_match_the_half_crate {

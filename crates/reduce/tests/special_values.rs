@@ -12,45 +12,24 @@ fn fold(name: &str, left: &[u8], right: &[u8]) -> Vec<u8> {
 }
 
 fn fold_f64(operator: &str, left: f64, right: f64) -> u64 {
-    let result = fold(
-        &format!("f64 {operator}"),
-        &left.to_le_bytes(),
-        &right.to_le_bytes(),
-    );
+    let result = fold(&format!("f64 {operator}"), &left.to_le_bytes(), &right.to_le_bytes());
     u64::from_le_bytes(result.try_into().unwrap())
 }
 
 fn fold_u16(name: &str, left: u16, right: u16) -> u16 {
-    u16::from_le_bytes(
-        fold(name, &left.to_le_bytes(), &right.to_le_bytes())
-            .try_into()
-            .unwrap(),
-    )
+    u16::from_le_bytes(fold(name, &left.to_le_bytes(), &right.to_le_bytes()).try_into().unwrap())
 }
 
 const NAN_BITS: u64 = 0x7ff8_0000_0000_0000;
 
 #[test]
 fn any_nan_gives_the_canonical_nan() {
-    let nans = [
-        NAN_BITS,
-        0xfff8_0000_0000_0000,
-        0x7ff0_0000_0000_0001,
-        0xffff_ffff_ffff_ffff,
-    ];
+    let nans = [NAN_BITS, 0xfff8_0000_0000_0000, 0x7ff0_0000_0000_0001, 0xffff_ffff_ffff_ffff];
     for nan in nans.map(f64::from_bits) {
         for other in [0.0, 1.0, f64::NEG_INFINITY, nan] {
             for operator in ["sum", "prod", "min", "max"] {
-                assert_eq!(
-                    fold_f64(operator, nan, other),
-                    NAN_BITS,
-                    "{operator} of {nan} and {other}"
-                );
-                assert_eq!(
-                    fold_f64(operator, other, nan),
-                    NAN_BITS,
-                    "{operator} of {other} and {nan}"
-                );
+                assert_eq!(fold_f64(operator, nan, other), NAN_BITS, "{operator} of {nan} and {other}");
+                assert_eq!(fold_f64(operator, other, nan), NAN_BITS, "{operator} of {other} and {nan}");
             }
         }
     }
@@ -65,11 +44,7 @@ fn a_nan_made_by_the_operator_is_canonical_too() {
     for operator in ["sum", "prod", "min", "max"] {
         assert_eq!(fold_u16(&format!("f16 {operator}"), 0xfd01, 0x3c00), 0x7e00);
         assert_eq!(fold_u16(&format!("bf16 {operator}"), 0x3f80, 0xff81), 0x7fc0);
-        let single = fold(
-            &format!("f32 {operator}"),
-            &[0x01, 0, 0x80, 0xff],
-            &1.0_f32.to_le_bytes(),
-        );
+        let single = fold(&format!("f32 {operator}"), &[0x01, 0, 0x80, 0xff], &1.0_f32.to_le_bytes());
         assert_eq!(single, 0x7fc0_0000_u32.to_le_bytes());
     }
 }
@@ -91,10 +66,7 @@ fn minus_zero_is_below_plus_zero() {
 
 #[test]
 fn infinities_are_the_ends() {
-    assert_eq!(
-        fold_f64("min", f64::NEG_INFINITY, f64::MIN),
-        f64::NEG_INFINITY.to_bits()
-    );
+    assert_eq!(fold_f64("min", f64::NEG_INFINITY, f64::MIN), f64::NEG_INFINITY.to_bits());
     assert_eq!(fold_f64("max", f64::MAX, f64::INFINITY), f64::INFINITY.to_bits());
     assert_eq!(fold_f64("sum", f64::MAX, f64::MAX), f64::INFINITY.to_bits());
     assert_eq!(fold_u16("f16 sum", 0x7bff, 0x7bff), 0x7c00);
@@ -112,9 +84,7 @@ fn integers_wrap() {
 fn halves_are_rounded_at_every_step() {
     // 2048 + 1 + 1: each 1 is half of the last place and goes to even; together they would not.
     let (large, one) = (0x6800_u16.to_le_bytes(), 0x3c00_u16.to_le_bytes());
-    let result = kind("f16 sum")
-        .fold_all([&large[..], &one, &one].into_iter())
-        .unwrap();
+    let result = kind("f16 sum").fold_all([&large[..], &one, &one].into_iter()).unwrap();
     assert_eq!(result, large);
 }
 
@@ -129,28 +99,13 @@ fn f64_pair(value: f64, index: i32) -> Vec<u8> {
 fn equal_values_give_the_smaller_index_whoever_comes_first() {
     for operator in ["f64 minloc", "f64 maxloc"] {
         for (left, right) in [(7, 3), (3, 7)] {
-            assert_eq!(
-                fold(operator, &f64_pair(1.5, left), &f64_pair(1.5, right)),
-                f64_pair(1.5, 3)
-            );
+            assert_eq!(fold(operator, &f64_pair(1.5, left), &f64_pair(1.5, right)), f64_pair(1.5, 3));
         }
-        assert_eq!(
-            fold(operator, &f64_pair(1.5, -1), &f64_pair(1.5, i32::MAX)),
-            f64_pair(1.5, -1)
-        );
-        assert_eq!(
-            fold(operator, &f64_pair(1.5, i32::MAX), &f64_pair(1.5, i32::MAX)),
-            f64_pair(1.5, i32::MAX)
-        );
+        assert_eq!(fold(operator, &f64_pair(1.5, -1), &f64_pair(1.5, i32::MAX)), f64_pair(1.5, -1));
+        assert_eq!(fold(operator, &f64_pair(1.5, i32::MAX), &f64_pair(1.5, i32::MAX)), f64_pair(1.5, i32::MAX));
     }
-    assert_eq!(
-        fold("f64 minloc", &f64_pair(2.0, 0), &f64_pair(1.0, 9)),
-        f64_pair(1.0, 9)
-    );
-    assert_eq!(
-        fold("f64 maxloc", &f64_pair(2.0, i32::MAX), &f64_pair(1.0, 9)),
-        f64_pair(2.0, i32::MAX)
-    );
+    assert_eq!(fold("f64 minloc", &f64_pair(2.0, 0), &f64_pair(1.0, 9)), f64_pair(1.0, 9));
+    assert_eq!(fold("f64 maxloc", &f64_pair(2.0, i32::MAX), &f64_pair(1.0, 9)), f64_pair(2.0, i32::MAX));
 }
 
 #[test]
@@ -161,24 +116,15 @@ fn a_nan_wins_with_its_index_and_zeros_are_two_values() {
         assert_eq!(fold(operator, &f64_pair(0.0, 1), &nan), canonical);
         assert_eq!(fold(operator, &f64_pair(f64::NAN, 8), &nan), canonical);
     }
-    assert_eq!(
-        fold("f64 minloc", &f64_pair(0.0, 1), &f64_pair(-0.0, 5)),
-        f64_pair(-0.0, 5)
-    );
-    assert_eq!(
-        fold("f64 maxloc", &f64_pair(0.0, 5), &f64_pair(-0.0, 1)),
-        f64_pair(0.0, 5)
-    );
+    assert_eq!(fold("f64 minloc", &f64_pair(0.0, 1), &f64_pair(-0.0, 5)), f64_pair(-0.0, 5));
+    assert_eq!(fold("f64 maxloc", &f64_pair(0.0, 5), &f64_pair(-0.0, 1)), f64_pair(0.0, 5));
 }
 
 #[test]
 fn pairs_lie_as_c_lays_them_out_and_padding_comes_out_zero() {
     for element in ElementType::ALL {
         let expected = if element.size() == 8 { 16 } else { 8 };
-        assert_eq!(
-            Kind::new(element, Operator::MinLoc).unwrap().element_size(),
-            expected
-        );
+        assert_eq!(Kind::new(element, Operator::MinLoc).unwrap().element_size(), expected);
     }
     let left = [5_u8, 0xaa, 0xbb, 0xcc, 1, 0, 0, 0];
     let right = [4_u8, 0xdd, 0xee, 0xff, 2, 0, 0, 0];
@@ -209,42 +155,18 @@ fn bits_of_floats_are_refused() {
 fn errors_leave_the_accumulator_untouched() {
     let mut accumulator = [1_u8; 12];
     let different = kind("f32 sum").fold(&mut accumulator, &[2; 8]);
-    assert_eq!(
-        different,
-        Err(FoldError::LengthsDiffer {
-            accumulator: 12,
-            operand: 8
-        })
-    );
+    assert_eq!(different, Err(FoldError::LengthsDiffer { accumulator: 12, operand: 8 }));
     let part = kind("f64 sum").fold(&mut accumulator, &[2; 12]);
-    assert_eq!(
-        part,
-        Err(FoldError::PartOfElement {
-            length: 12,
-            element_size: 8
-        })
-    );
+    assert_eq!(part, Err(FoldError::PartOfElement { length: 12, element_size: 8 }));
     assert_eq!(accumulator, [1; 12]);
 }
 
 #[test]
 fn nothing_to_fold_is_an_error_and_one_operand_is_its_own_result() {
-    assert_eq!(
-        kind("f64 sum").fold_all(std::iter::empty()),
-        Err(FoldError::NoOperand)
-    );
+    assert_eq!(kind("f64 sum").fold_all(std::iter::empty()), Err(FoldError::NoOperand));
     let odd_nan = 0xfff8_0000_0000_1234_u64.to_le_bytes();
-    assert_eq!(
-        kind("f64 sum").fold_all(std::iter::once(&odd_nan[..])),
-        Ok(odd_nan.to_vec())
-    );
+    assert_eq!(kind("f64 sum").fold_all(std::iter::once(&odd_nan[..])), Ok(odd_nan.to_vec()));
     let part = kind("f64 sum").fold_all(std::iter::once(&odd_nan[..3]));
-    assert_eq!(
-        part,
-        Err(FoldError::PartOfElement {
-            length: 3,
-            element_size: 8
-        })
-    );
+    assert_eq!(part, Err(FoldError::PartOfElement { length: 3, element_size: 8 }));
     assert_eq!(kind("i32 max").fold_all([&[][..], &[]].into_iter()), Ok(vec![]));
 }

@@ -1,8 +1,8 @@
 //! Packet hops per second, for profiling: `cargo run --release -p simulator --example hops -- 32 2 20000000`.
-use std::sync::Arc;
-use std::time::Instant;
 use simulator::technology::{ByteTime, Rate, Width};
 use simulator::{Forwarding, LinkParameters, Pattern, Traffic};
+use std::sync::Arc;
+use std::time::Instant;
 use units::Span;
 
 fn main() {
@@ -32,7 +32,10 @@ fn main() {
     let summary = traffic.summary();
     println!(
         "{hosts} hosts: {:.2} M hops/s, {:.0} bytes/host, {:?}, mean latency {}, throughput {:.2}",
-        f64::from(hops) / took.as_secs_f64() / 1e6, summary.memory as f64 / f64::from(hosts), summary,
-        summary.mean_latency, summary.received as f64 * 4122.0 * 80.0 / summary.elapsed.as_picos() as f64 / f64::from(hosts)
+        f64::from(hops) / took.as_secs_f64() / 1e6,
+        summary.memory as f64 / f64::from(hosts),
+        summary,
+        summary.mean_latency,
+        summary.received as f64 * 4122.0 * 80.0 / summary.elapsed.as_picos() as f64 / f64::from(hosts)
     );
 }

@@ -10,7 +10,9 @@ use protocol::connection::Frame;
 use units::{Lid, QpNumber};
 use wire::aggregation::AggregationHeader;
 use wire::local::{self, Frame as LinkFrame};
-use wire::{Aeth, Bth, CreditCode, Lrh, NakCause, Opcode, Packet, PacketHeaders, ServiceLevel, Syndrome, VirtualLane};
+use wire::{
+    Aeth, Bth, CreditCode, Lrh, NakCause, Opcode, Packet, PacketHeaders, ServiceLevel, Syndrome, VirtualLane,
+};
 
 use crate::collective::{End, RootIndex};
 
@@ -73,7 +75,9 @@ impl Body {
     /// Bytes on the wire with all headers and codes.
     pub(crate) fn framed_bytes(&self) -> u32 {
         let extended = match self {
-            Self::Edge { frame: Frame::Ack { .. } | Frame::Nak { .. }, .. } => return (local::OVERHEAD + Bth::SIZE + Aeth::SIZE) as u32,
+            Self::Edge { frame: Frame::Ack { .. } | Frame::Nak { .. }, .. } => {
+                return (local::OVERHEAD + Bth::SIZE + Aeth::SIZE) as u32;
+            }
             Self::Edge { frame: Frame::Data { .. }, .. } => 0,
             Self::Multicast { .. } => wire::Deth::SIZE as u32,
         };

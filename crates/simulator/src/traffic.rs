@@ -56,7 +56,13 @@ pub struct TrafficSummary {
 
 impl Traffic {
     /// Every host of the fabric, at rest.
-    pub fn new(fabric: Arc<Fabric>, parameters: LinkParameters, pattern: Pattern, packet_bytes: u32, seed: u64) -> Self {
+    pub fn new(
+        fabric: Arc<Fabric>,
+        parameters: LinkParameters,
+        pattern: Pattern,
+        packet_bytes: u32,
+        seed: u64,
+    ) -> Self {
         let hosts = fabric.hosts();
         let stream = Stream::new(seed, 0x7af1);
         let order = stream.permutation(hosts);
@@ -66,8 +72,7 @@ impl Traffic {
             partner[*host as usize] = order[(position + 1) % order.len()];
         }
         let mut network = Network::new(fabric, parameters);
-        let mut load =
-            Load { pattern, partner, hosts, packet_bytes, stream, sent: 0, received: 0, latency: 0 };
+        let mut load = Load { pattern, partner, hosts, packet_bytes, stream, sent: 0, received: 0, latency: 0 };
         for host in 0..hosts {
             let channel = network.channel(Endpoint { node: NodeId(host), port: PortIndex(0) }, Lane(0));
             network.make_source(channel);

@@ -46,7 +46,8 @@ fn root_and_child() -> (String, String) {
 
 #[test]
 fn each_class_is_counted_as_itself_and_survived() {
-    let cases: [(FaultKind, fn(&Counters) -> u64); 5] = [
+    type Count = fn(&Counters) -> u64;
+    let cases: [(FaultKind, Count); 5] = [
         (FaultKind::Flip, |counters| counters.physical),
         (FaultKind::Malform, |counters| counters.malformed),
         (FaultKind::Misroute, |counters| counters.routing),

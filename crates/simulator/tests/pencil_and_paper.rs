@@ -37,8 +37,7 @@ fn run(fabric: Arc<Fabric>, link: LinkParameters, change: impl FnOnce(&mut Colle
     let mut parameters = CollectiveParameters::new(Contents::SizeOnly { bytes: 256 });
     parameters.framing = Framing::PayloadOnly;
     change(&mut parameters);
-    let mut collective =
-        Collective::new(fabric, link, parameters, &Plan::default(), 1, Width::X4).expect("it fits");
+    let mut collective = Collective::new(fabric, link, parameters, &Plan::default(), 1, Width::X4).expect("it fits");
     collective.run(3, &mut Nobody, |_| ())
 }
 

@@ -30,12 +30,7 @@ fn main() {
     let fabric = Fabric::xgft(&[32, 32, 32, 32], &[1, 32, 32, 32]).expect("a good shape");
     let start = Instant::now();
     let tree = place(&fabric, &TreeRequest::all()).expect("a tree");
-    println!(
-        "tree over {} hosts: {} nodes in {:?}",
-        fabric.hosts(),
-        tree.nodes.len(),
-        start.elapsed()
-    );
+    println!("tree over {} hosts: {} nodes in {:?}", fabric.hosts(), tree.nodes.len(), start.elapsed());
     let fabric = Fabric::hypercube(16, 16).expect("a good shape");
     let start = Instant::now();
     let tree = place(&fabric, &TreeRequest::all()).expect("a tree");
@@ -57,16 +52,9 @@ fn measure(fabric: &Fabric) {
     }
     questions.sort_by_key(|(at, to)| (at.0 ^ to.0).wrapping_mul(2_654_435_761));
     // Tables of imported fabrics are made on first use; the first round is not counted.
-    let mut rounds: Vec<f64> = (0..101)
-        .map(|_| nanoseconds_per_hop(fabric, &questions))
-        .skip(1)
-        .collect();
+    let mut rounds: Vec<f64> = (0..101).map(|_| nanoseconds_per_hop(fabric, &questions)).skip(1).collect();
     rounds.sort_by(f64::total_cmp);
-    println!(
-        "{fabric}: {:.1} ns per hop (median; fastest {:.1})",
-        rounds[rounds.len() / 2],
-        rounds[0]
-    );
+    println!("{fabric}: {:.1} ns per hop (median; fastest {:.1})", rounds[rounds.len() / 2], rounds[0]);
 }
 
 fn nanoseconds_per_hop(fabric: &Fabric, questions: &[(NodeId, NodeId)]) -> f64 {

@@ -36,10 +36,7 @@ impl Fabric {
             Shape::Xgft(_) if between_hosts => self.other_flows(from, to, count, &primary),
             _ => self.detours(from, to, count, &primary),
         };
-        let mut paths: Vec<Path> = found
-            .into_iter()
-            .map(|hops| primary.compare(self, hops))
-            .collect();
+        let mut paths: Vec<Path> = found.into_iter().map(|hops| primary.compare(self, hops)).collect();
         paths.sort_by_key(|path| (path.shared_cables, path.shared_switches, path.hops.len()));
         paths.truncate(count);
         paths
@@ -88,11 +85,7 @@ impl Footprint {
         let cables: BTreeSet<Cable> = hops.iter().filter_map(|&hop| fabric.cable(hop)).collect();
         let ends = cables.iter().flat_map(|cable| [cable.a.node, cable.b.node]);
         let switches = ends.filter(|&node| !fabric.is_host(node)).collect();
-        Self {
-            hops: hops.to_vec(),
-            cables,
-            switches,
-        }
+        Self { hops: hops.to_vec(), cables, switches }
     }
 
     fn compare(&self, fabric: &Fabric, hops: Vec<Endpoint>) -> Path {

@@ -54,26 +54,16 @@ impl fmt::Display for ShapeError {
         match self {
             Self::Zero { what } => write!(f, "{what} is zero; it must be at least 1"),
             Self::Depth { what, asked } => {
-                write!(
-                    f,
-                    "{asked} {what} asked for; between 1 and {MAX_LEVELS} are allowed"
-                )
+                write!(f, "{asked} {what} asked for; between 1 and {MAX_LEVELS} are allowed")
             }
-            Self::UnequalLists { children, parents } => write!(
-                f,
-                "{children} levels of children but {parents} of parents; each level needs one of both"
-            ),
+            Self::UnequalLists { children, parents } => {
+                write!(f, "{children} levels of children but {parents} of parents; each level needs one of both")
+            }
             Self::TooManyPorts { level, needed } => {
-                write!(
-                    f,
-                    "a node of level {level} would need {needed} ports; at most {MAX_PORTS} are allowed"
-                )
+                write!(f, "a node of level {level} would need {needed} ports; at most {MAX_PORTS} are allowed")
             }
             Self::TooManyNodes => {
-                write!(
-                    f,
-                    "the fabric would have more than {MAX_NODES} hosts and switches, which is the most allowed"
-                )
+                write!(f, "the fabric would have more than {MAX_NODES} hosts and switches, which is the most allowed")
             }
             Self::UnevenGlobalPorts { ports, other_groups } => write!(
                 f,
@@ -88,11 +78,7 @@ impl std::error::Error for ShapeError {}
 
 /// Refuses zero.
 pub(crate) fn at_least_one(what: &'static str, value: u32) -> Result<u32, ShapeError> {
-    if value == 0 {
-        Err(ShapeError::Zero { what })
-    } else {
-        Ok(value)
-    }
+    if value == 0 { Err(ShapeError::Zero { what }) } else { Ok(value) }
 }
 
 /// The product, if a fabric may have that many nodes.
@@ -110,27 +96,15 @@ pub(crate) fn bounded_product(factors: impl IntoIterator<Item = u32>) -> Result<
 /// The sum, if a fabric may have that many nodes.
 pub(crate) fn bounded_sum(parts: impl IntoIterator<Item = u32>) -> Result<u32, ShapeError> {
     let sum: u64 = parts.into_iter().map(u64::from).sum();
-    if sum > u64::from(MAX_NODES) {
-        Err(ShapeError::TooManyNodes)
-    } else {
-        Ok(sum as u32)
-    }
+    if sum > u64::from(MAX_NODES) { Err(ShapeError::TooManyNodes) } else { Ok(sum as u32) }
 }
 
 /// Refuses more ports than a node may have.
 pub(crate) fn bounded_ports(level: usize, needed: u64) -> Result<(), ShapeError> {
-    if needed > u64::from(MAX_PORTS) {
-        Err(ShapeError::TooManyPorts { level, needed })
-    } else {
-        Ok(())
-    }
+    if needed > u64::from(MAX_PORTS) { Err(ShapeError::TooManyPorts { level, needed }) } else { Ok(()) }
 }
 
 /// Refuses a fabric with no or too many levels or dimensions.
 pub(crate) fn bounded_depth(what: &'static str, asked: usize) -> Result<(), ShapeError> {
-    if (1..=MAX_LEVELS).contains(&asked) {
-        Ok(())
-    } else {
-        Err(ShapeError::Depth { what, asked })
-    }
+    if (1..=MAX_LEVELS).contains(&asked) { Ok(()) } else { Err(ShapeError::Depth { what, asked }) }
 }

@@ -15,10 +15,7 @@ impl Divisor {
 
     pub(crate) fn new(value: u32) -> Self {
         assert!((1..1 << 29).contains(&value), "a divisor lies between 1 and 2^29");
-        Self {
-            value,
-            reciprocal: (1 << Self::SHIFT) / u64::from(value) + 1,
-        }
+        Self { value, reciprocal: (1 << Self::SHIFT) / u64::from(value) + 1 }
     }
 
     pub(crate) const fn value(self) -> u32 {

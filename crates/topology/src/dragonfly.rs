@@ -64,14 +64,8 @@ impl Dragonfly {
         let spines = bounded_product([shape.groups, shape.spines_per_group])?;
         let hosts = bounded_product([leaves, shape.hosts_per_leaf])?;
         bounded_sum([hosts, leaves, spines])?;
-        bounded_ports(
-            1,
-            u64::from(shape.hosts_per_leaf) + u64::from(shape.spines_per_group),
-        )?;
-        bounded_ports(
-            2,
-            u64::from(shape.leaves_per_group) + u64::from(shape.global_ports_per_spine),
-        )?;
+        bounded_ports(1, u64::from(shape.hosts_per_leaf) + u64::from(shape.spines_per_group))?;
+        bounded_ports(2, u64::from(shape.leaves_per_group) + u64::from(shape.global_ports_per_spine))?;
         let ports = u64::from(shape.spines_per_group) * u64::from(shape.global_ports_per_spine);
         let other_groups = shape.groups - 1;
         let uneven = match other_groups {
@@ -81,18 +75,8 @@ impl Dragonfly {
         if uneven {
             return Err(ShapeError::UnevenGlobalPorts { ports, other_groups });
         }
-        let cables_per_pair = if other_groups == 0 {
-            0
-        } else {
-            (ports / u64::from(other_groups)) as u32
-        };
-        Ok(Self {
-            shape,
-            hosts,
-            leaves,
-            spines,
-            cables_per_pair,
-        })
+        let cables_per_pair = if other_groups == 0 { 0 } else { (ports / u64::from(other_groups)) as u32 };
+        Ok(Self { shape, hosts, leaves, spines, cables_per_pair })
     }
 
     pub(crate) fn level(&self, node: NodeId) -> u8 {
@@ -126,11 +110,7 @@ impl Dragonfly {
     }
 
     fn leaf_peer(&self, node: NodeId, group: u32, leaf: u32, port: u32) -> Option<Endpoint> {
-        let DragonflyShape {
-            hosts_per_leaf,
-            spines_per_group,
-            ..
-        } = self.shape;
+        let DragonflyShape { hosts_per_leaf, spines_per_group, .. } = self.shape;
         if port < hosts_per_leaf {
             let host = (node.0 - self.hosts) * hosts_per_leaf + port;
             return Some(Endpoint::new(NodeId(host), PortIndex(0)));
@@ -141,12 +121,7 @@ impl Dragonfly {
     }
 
     fn spine_peer(&self, group: u32, spine: u32, port: u32) -> Option<Endpoint> {
-        let DragonflyShape {
-            hosts_per_leaf,
-            leaves_per_group,
-            global_ports_per_spine,
-            ..
-        } = self.shape;
+        let DragonflyShape { hosts_per_leaf, leaves_per_group, global_ports_per_spine, .. } = self.shape;
         if port < leaves_per_group {
             let leaf = self.node(Seat::Leaf { group, leaf: port });
             return Some(Endpoint::new(leaf, PortIndex((hosts_per_leaf + spine) as u16)));
@@ -159,10 +134,7 @@ impl Dragonfly {
         let (turn, copy) = (global % others, global / others);
         let other = if turn < group { turn } else { turn + 1 };
         let landing = self.global_port(other, group, copy);
-        let seat = Seat::Spine {
-            group: other,
-            spine: landing / global_ports_per_spine,
-        };
+        let seat = Seat::Spine { group: other, spine: landing / global_ports_per_spine };
         let port = leaves_per_group + landing % global_ports_per_spine;
         Some(Endpoint::new(self.node(seat), PortIndex(port as u16)))
     }
@@ -240,50 +212,28 @@ impl Dragonfly {
     }
 
     fn seat(&self, switch: NodeId) -> Seat {
-        let DragonflyShape {
-            leaves_per_group,
-            spines_per_group,
-            ..
-        } = self.shape;
+        let DragonflyShape { leaves_per_group, spines_per_group, .. } = self.shape;
         let position = switch.0 - self.hosts;
         if position < self.leaves {
-            return Seat::Leaf {
-                group: position / leaves_per_group,
-                leaf: position % leaves_per_group,
-            };
+            return Seat::Leaf { group: position / leaves_per_group, leaf: position % leaves_per_group };
         }
         let position = position - self.leaves;
-        Seat::Spine {
-            group: position / spines_per_group,
-            spine: position % spines_per_group,
-        }
+        Seat::Spine { group: position / spines_per_group, spine: position % spines_per_group }
     }
 
     fn node(&self, seat: Seat) -> NodeId {
         NodeId(match seat {
             Seat::Leaf { group, leaf } => self.hosts + group * self.shape.leaves_per_group + leaf,
-            Seat::Spine { group, spine } => {
-                self.hosts + self.leaves + group * self.shape.spines_per_group + spine
-            }
+            Seat::Spine { group, spine } => self.hosts + self.leaves + group * self.shape.spines_per_group + spine,
         })
     }
 
     pub(crate) fn switch_of(&self, node: NodeId) -> NodeId {
-        if node.0 < self.hosts {
-            NodeId(self.hosts + node.0 / self.shape.hosts_per_leaf)
-        } else {
-            node
-        }
+        if node.0 < self.hosts { NodeId(self.hosts + node.0 / self.shape.hosts_per_leaf) } else { node }
     }
 
     pub(crate) fn title(&self) -> String {
-        let DragonflyShape {
-            groups,
-            leaves_per_group,
-            spines_per_group,
-            hosts_per_leaf,
-            ..
-        } = self.shape;
+        let DragonflyShape { groups, leaves_per_group, spines_per_group, hosts_per_leaf, .. } = self.shape;
         format!(
             "dragonfly+ of {groups} groups of {leaves_per_group} leaves and {spines_per_group} spines \
              with {hosts_per_leaf} hosts per leaf"

@@ -172,8 +172,7 @@ impl Fabric {
 
     /// The cable in a port, if there is one.
     pub fn cable(&self, end: Endpoint) -> Option<Cable> {
-        self.peer(end.node, end.port)
-            .map(|peer| Cable::between(end, peer))
+        self.peer(end.node, end.port).map(|peer| Cable::between(end, peer))
     }
 
     /// Every cable once, ordered by its lower end.
@@ -222,10 +221,7 @@ impl Fabric {
         while let Some(hop) = self.next_hop(at, to, flow) {
             hops.push(Endpoint::new(at, hop.port));
             at = self.peer(at, hop.port).expect("a route uses cabled ports").node;
-            assert!(
-                hops.len() <= self.nodes() as usize,
-                "a route never comes back to a node"
-            );
+            assert!(hops.len() <= self.nodes() as usize, "a route never comes back to a node");
         }
         if at == to { hops } else { Vec::new() }
     }
@@ -237,11 +233,7 @@ impl Fabric {
         if let Shape::Imported(shape) = &self.shape {
             return shape.description(node).to_owned();
         }
-        if self.is_host(node) {
-            format!("H{}", node.0)
-        } else {
-            format!("S{}", node.0 - self.hosts())
-        }
+        if self.is_host(node) { format!("H{}", node.0) } else { format!("S{}", node.0 - self.hosts()) }
     }
 
     /// The node with this name; `H5` and `S12` work in imported fabrics too.
@@ -251,9 +243,7 @@ impl Fabric {
         {
             return Some(node);
         }
-        let digits = name
-            .get(1..)
-            .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
+        let digits = name.get(1..).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
         let number: u32 = digits.parse().ok()?;
         match name.as_bytes()[0] {
             b'H' => (number < self.hosts()).then_some(NodeId(number)),

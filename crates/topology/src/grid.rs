@@ -59,10 +59,7 @@ impl Grid {
         bounded_ports(1, u64::from(hosts_per_switch) + 2 * sizes.len() as u64)?;
         let mut stride = 1;
         let dimensions = sizes.iter().map(|&size| {
-            let dimension = Dimension {
-                size: Divisor::new(size),
-                stride: Divisor::new(stride),
-            };
+            let dimension = Dimension { size: Divisor::new(size), stride: Divisor::new(stride) };
             stride *= size;
             dimension
         });
@@ -98,22 +95,10 @@ impl Grid {
 
     fn neighbour(&self, switch: u32, offset: usize) -> Option<Endpoint> {
         let (index, way) = match self.edge {
-            Edge::Single => (
-                offset,
-                if self.coordinate(switch, offset)? == 0 {
-                    Way::Forward
-                } else {
-                    Way::Backward
-                },
-            ),
-            _ => (
-                offset / 2,
-                if offset.is_multiple_of(2) {
-                    Way::Forward
-                } else {
-                    Way::Backward
-                },
-            ),
+            Edge::Single => {
+                (offset, if self.coordinate(switch, offset)? == 0 { Way::Forward } else { Way::Backward })
+            }
+            _ => (offset / 2, if offset.is_multiple_of(2) { Way::Forward } else { Way::Backward }),
         };
         let dimension = self.dimensions.get(index)?;
         let (size, stride) = (dimension.size.value(), dimension.stride.value());
@@ -128,11 +113,7 @@ impl Grid {
             return None;
         }
         let neighbour = NodeId(self.hosts + switch - here * stride + there * stride);
-        let back = if way == Way::Forward {
-            Way::Backward
-        } else {
-            Way::Forward
-        };
+        let back = if way == Way::Forward { Way::Backward } else { Way::Forward };
         Some(Endpoint::new(neighbour, self.port_of(index, back)))
     }
 
@@ -147,18 +128,11 @@ impl Grid {
             return Some(Hop::plain(self.hosts_per_switch.remainder(u64::from(to.0))));
         }
         for (index, dimension) in self.dimensions.iter().enumerate() {
-            let from = dimension
-                .size
-                .remainder(u64::from(dimension.stride.divide(u64::from(here))));
-            let into = dimension
-                .size
-                .remainder(u64::from(dimension.stride.divide(u64::from(target))));
+            let from = dimension.size.remainder(u64::from(dimension.stride.divide(u64::from(here))));
+            let into = dimension.size.remainder(u64::from(dimension.stride.divide(u64::from(target))));
             if from != into {
                 let (way, lane) = self.turn(dimension.size.value(), from, into, flow);
-                return Some(Hop {
-                    port: self.port_of(index, way),
-                    lane,
-                });
+                return Some(Hop { port: self.port_of(index, way), lane });
             }
         }
         None
@@ -170,11 +144,7 @@ impl Grid {
         if self.edge != Edge::Wrapped {
             return (direct, 0);
         }
-        let ahead = if into > from {
-            into - from
-        } else {
-            into + size - from
-        };
+        let ahead = if into > from { into - from } else { into + size - from };
         let behind = size - ahead;
         let way = match ahead.cmp(&behind) {
             std::cmp::Ordering::Less => Way::Forward,
@@ -194,11 +164,7 @@ impl Grid {
 
     fn coordinate(&self, switch: u32, index: usize) -> Option<u32> {
         let dimension = self.dimensions.get(index)?;
-        Some(
-            dimension
-                .size
-                .remainder(u64::from(dimension.stride.divide(u64::from(switch)))),
-        )
+        Some(dimension.size.remainder(u64::from(dimension.stride.divide(u64::from(switch)))))
     }
 
     fn port_of(&self, index: usize, way: Way) -> PortIndex {
@@ -211,11 +177,7 @@ impl Grid {
     }
 
     pub(crate) fn cable_count(&self) -> u64 {
-        let between: u64 = self
-            .dimensions
-            .iter()
-            .map(|dimension| self.cables_along(dimension))
-            .sum();
+        let between: u64 = self.dimensions.iter().map(|dimension| self.cables_along(dimension)).sum();
         u64::from(self.hosts) + between
     }
 
@@ -230,19 +192,12 @@ impl Grid {
     }
 
     pub(crate) fn title(&self) -> String {
-        let sizes: Vec<_> = self
-            .dimensions
-            .iter()
-            .map(|dimension| dimension.size.value().to_string())
-            .collect();
+        let sizes: Vec<_> = self.dimensions.iter().map(|dimension| dimension.size.value().to_string()).collect();
         let hosts = self.hosts_per_switch.value();
         match self.edge {
             Edge::Wrapped => format!("torus {} with {hosts} hosts per switch", sizes.join("x")),
             Edge::Open => format!("mesh {} with {hosts} hosts per switch", sizes.join("x")),
-            Edge::Single => format!(
-                "hypercube of {} dimensions with {hosts} hosts per switch",
-                sizes.len()
-            ),
+            Edge::Single => format!("hypercube of {} dimensions with {hosts} hosts per switch", sizes.len()),
         }
     }
 }

@@ -25,11 +25,9 @@ pub use alternates::Path;
 pub use bounds::{MAX_LEVELS, MAX_NODES, MAX_PORTS, ShapeError};
 pub use dragonfly::DragonflyShape;
 pub use fabric::{Fabric, Kind};
-pub use imported::{
-    ImportError, ImportProblem, MAX_IMPORTED_BYTES, MAX_IMPORTED_NODES, MAX_IMPORTED_SWITCHES,
-};
+pub use imported::{ImportError, ImportProblem, MAX_IMPORTED_BYTES, MAX_IMPORTED_NODES, MAX_IMPORTED_SWITCHES};
 pub use parts::{Cable, Endpoint, Hop, NodeId, PortIndex};
 pub use tree::{
-    AggregationTree, Avoid, Child, ChildNode, HostUplink, Members, PlaceError, TreeIndex, TreeNode,
-    TreeRequest, Uplink, place,
+    AggregationTree, Avoid, Child, ChildNode, HostUplink, Members, PlaceError, TreeIndex, TreeNode, TreeRequest,
+    Uplink, place,
 };

@@ -61,21 +61,14 @@ impl Endpoint {
 impl Cable {
     /// The cable between two ends, whichever way round they are given.
     pub fn between(one: Endpoint, other: Endpoint) -> Self {
-        if one <= other {
-            Self { a: one, b: other }
-        } else {
-            Self { a: other, b: one }
-        }
+        if one <= other { Self { a: one, b: other } } else { Self { a: other, b: one } }
     }
 }
 
 impl Hop {
     /// A hop on the ordinary lane.
     pub(crate) const fn plain(port: u32) -> Self {
-        Self {
-            port: PortIndex(port as u16),
-            lane: 0,
-        }
+        Self { port: PortIndex(port as u16), lane: 0 }
     }
 }
 

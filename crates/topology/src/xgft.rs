@@ -55,10 +55,7 @@ pub(crate) struct Seat {
 impl Xgft {
     pub(crate) fn new(children: &[u32], parents: &[u32]) -> Result<Self, ShapeError> {
         if children.len() != parents.len() {
-            return Err(ShapeError::UnequalLists {
-                children: children.len(),
-                parents: parents.len(),
-            });
+            return Err(ShapeError::UnequalLists { children: children.len(), parents: parents.len() });
         }
         let height = children.len();
         bounded_depth("switch levels", height)?;
@@ -92,12 +89,7 @@ impl Xgft {
         for (slot, level) in firsts.iter_mut().zip(&levels[1..]) {
             *slot = level.first;
         }
-        Ok(Self {
-            hosts: levels[0].count,
-            nodes: first,
-            levels,
-            firsts,
-        })
+        Ok(Self { hosts: levels[0].count, nodes: first, levels, firsts })
     }
 
     /// The number of the roots' level.
@@ -108,29 +100,16 @@ impl Xgft {
     #[inline]
     pub(crate) fn level_of(&self, node: NodeId) -> usize {
         // Counting beats searching: no branch to mispredict. Few trees have more than four levels.
-        let count = |firsts: &[u32]| {
-            firsts
-                .iter()
-                .map(|&first| usize::from(node.0 >= first))
-                .sum::<usize>()
-        };
+        let count = |firsts: &[u32]| firsts.iter().map(|&first| usize::from(node.0 >= first)).sum::<usize>();
         let (low, high) = self.firsts.split_at(4);
-        if self.levels.len() <= 5 {
-            count(low)
-        } else {
-            count(low) + count(high)
-        }
+        if self.levels.len() <= 5 { count(low) } else { count(low) + count(high) }
     }
 
     pub(crate) fn seat(&self, node: NodeId) -> Seat {
         let level = self.level_of(node);
         let of = &self.levels[level];
         let position = u64::from(node.0 - of.first);
-        Seat {
-            level,
-            subtree: of.planes.divide(position),
-            plane: of.planes.remainder(position),
-        }
+        Seat { level, subtree: of.planes.divide(position), plane: of.planes.remainder(position) }
     }
 
     pub(crate) fn node(&self, seat: Seat) -> NodeId {
@@ -140,11 +119,7 @@ impl Xgft {
 
     /// w_level+1, which is zero for roots.
     pub(crate) fn up_ports(&self, level: usize) -> u32 {
-        if level == self.top() {
-            0
-        } else {
-            self.levels[level].parents.value()
-        }
+        if level == self.top() { 0 } else { self.levels[level].parents.value() }
     }
 
     pub(crate) fn port_count(&self, node: NodeId) -> u16 {
@@ -186,9 +161,7 @@ impl Xgft {
     }
 
     pub(crate) fn cable_count(&self) -> u64 {
-        (0..self.top())
-            .map(|level| u64::from(self.levels[level].count) * u64::from(self.up_ports(level)))
-            .sum()
+        (0..self.top()).map(|level| u64::from(self.levels[level].count) * u64::from(self.up_ports(level))).sum()
     }
 
     /// As the literature writes it: `XGFT(3;24,12,6;1,12,6)`.

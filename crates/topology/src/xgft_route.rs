@@ -26,10 +26,7 @@ impl Xgft {
         let subtree = level.planes.divide(u64::from(at.0 - level.first));
         let host = u64::from(to.0);
         let is_below = level.hosts_below.divide(host) == subtree;
-        let down = level
-            .hosts_per_child
-            .divide(host)
-            .wrapping_sub(subtree * level.children);
+        let down = level.hosts_per_child.divide(host).wrapping_sub(subtree * level.children);
         let spread = u64::from(level.planes.divide(host)) + u64::from(level.planes.divide(u64::from(flow)));
         let up = level.children + level.parents.remainder(spread);
         // Half the hops of a simulation go up, half down, in no order a processor could guess:
@@ -58,8 +55,8 @@ impl Xgft {
             let up = if at.level < target.level {
                 self.plane_at(target, at.level + 1) % level.parents.value()
             } else {
-                let spread = u64::from(level.planes.divide(u64::from(to.0)))
-                    + u64::from(level.planes.divide(u64::from(flow)));
+                let spread =
+                    u64::from(level.planes.divide(u64::from(to.0))) + u64::from(level.planes.divide(u64::from(flow)));
                 level.parents.remainder(spread)
             };
             return Some(level.children + up);

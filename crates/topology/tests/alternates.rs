@@ -9,15 +9,11 @@ use sample::*;
 use topology::{Cable, Endpoint, Fabric, NodeId, Path};
 
 fn cables(fabric: &Fabric, hops: &[Endpoint]) -> BTreeSet<Cable> {
-    hops.iter()
-        .map(|&hop| fabric.cable(hop).expect("a cabled port"))
-        .collect()
+    hops.iter().map(|&hop| fabric.cable(hop).expect("a cabled port")).collect()
 }
 
 fn switches(fabric: &Fabric, hops: &[Endpoint]) -> BTreeSet<NodeId> {
-    let ends = cables(fabric, hops)
-        .into_iter()
-        .flat_map(|cable| [cable.a.node, cable.b.node]);
+    let ends = cables(fabric, hops).into_iter().flat_map(|cable| [cable.a.node, cable.b.node]);
     ends.filter(|&node| !fabric.is_host(node)).collect()
 }
 
@@ -58,13 +54,9 @@ fn check(fabric: &Fabric, from: NodeId, to: NodeId, count: usize) -> Vec<Path> {
         }
         assert_eq!(at, to);
         assert!(seen.insert(path.hops.clone()), "a path is given once");
-        let shared = cables(fabric, &primary)
-            .intersection(&cables(fabric, &path.hops))
-            .count();
+        let shared = cables(fabric, &primary).intersection(&cables(fabric, &path.hops)).count();
         assert_eq!(path.shared_cables as usize, shared);
-        let shared = switches(fabric, &primary)
-            .intersection(&switches(fabric, &path.hops))
-            .count();
+        let shared = switches(fabric, &primary).intersection(&switches(fabric, &path.hops)).count();
         assert_eq!(path.shared_switches as usize, shared);
     }
     assert!(alternates.is_sorted_by_key(|path| (path.shared_cables, path.shared_switches)));
@@ -96,20 +88,11 @@ fn fat_tree_alternates_share_only_the_leaves() {
     let fabric = xgft(&[24, 12, 6], &[1, 12, 6]);
     let alternates = check(&fabric, NodeId(0), NodeId(1_727), 11);
     assert_eq!(alternates.len(), 11);
-    assert!(
-        alternates
-            .iter()
-            .all(|path| (path.shared_cables, path.shared_switches) == (2, 2))
-    );
+    assert!(alternates.iter().all(|path| (path.shared_cables, path.shared_switches) == (2, 2)));
     // They are disjoint from each other as well.
     for (index, one) in alternates.iter().enumerate() {
         for other in &alternates[index + 1..] {
-            assert_eq!(
-                cables(&fabric, &one.hops)
-                    .intersection(&cables(&fabric, &other.hops))
-                    .count(),
-                2
-            );
+            assert_eq!(cables(&fabric, &one.hops).intersection(&cables(&fabric, &other.hops)).count(), 2);
         }
     }
 }
@@ -130,10 +113,7 @@ fn hosts_of_one_leaf_have_no_alternate() {
 #[test]
 fn a_ring_goes_the_other_way_round() {
     let fabric = imported(RING);
-    let (from, to) = (
-        fabric.find("edge0a mlx5_0").unwrap(),
-        fabric.find("edge2a mlx5_0").unwrap(),
-    );
+    let (from, to) = (fabric.find("edge0a mlx5_0").unwrap(), fabric.find("edge2a mlx5_0").unwrap());
     let best = &check(&fabric, from, to, 1)[0];
     assert_eq!((best.shared_cables, best.shared_switches), (2, 2));
     assert_eq!(best.hops.len() + fabric.route(from, to, 0).len(), 6 + 4);

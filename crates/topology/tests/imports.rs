@@ -15,10 +15,7 @@ fn refusal(text: &str) -> (usize, ImportProblem) {
 #[test]
 fn a_two_level_fat_tree_is_read() {
     let fabric = imported(TWO_LEVEL);
-    assert_eq!(
-        (fabric.hosts(), fabric.switches(), fabric.cable_count()),
-        (16, 6, 16 + 16)
-    );
+    assert_eq!((fabric.hosts(), fabric.switches(), fabric.cable_count()), (16, 6, 16 + 16));
     let spine = fabric.find("MF0;spine-01:MQM8700/U1").unwrap();
     assert_eq!((fabric.level(spine), fabric.port_count(spine)), (2, 40));
     let host = fabric.find("node07 mlx5_0").unwrap();
@@ -32,10 +29,7 @@ fn a_two_level_fat_tree_is_read() {
 fn three_levels_with_a_missing_cable_are_read() {
     let fabric = imported(MISSING_CABLE);
     // The aggregation node inside core0 is not a host.
-    assert_eq!(
-        (fabric.hosts(), fabric.switches(), fabric.cable_count()),
-        (8, 10, 9 + 7 + 8)
-    );
+    assert_eq!((fabric.hosts(), fabric.switches(), fabric.cable_count()), (8, 10, 9 + 7 + 8));
     assert_eq!(fabric.level(fabric.find("MF0;core1:MSB7800/U1").unwrap()), 3);
     assert_eq!(fabric.neighbours(fabric.find("n00 HCA-1").unwrap()).count(), 2);
     assert_eq!(fabric.neighbours(fabric.find("n01 HCA-1").unwrap()).count(), 1);
@@ -44,83 +38,39 @@ fn three_levels_with_a_missing_cable_are_read() {
 #[test]
 fn a_ring_is_read() {
     let fabric = imported(RING);
-    assert_eq!(
-        (fabric.hosts(), fabric.switches(), fabric.cable_count()),
-        (12, 6, 12 + 6)
-    );
+    assert_eq!((fabric.hosts(), fabric.switches(), fabric.cable_count()), (12, 6, 12 + 6));
 }
 
 #[test]
 fn errors_name_the_line() {
-    let good =
-        "Switch 4 \"S-1\" # \"leaf\"\n[1] \"H-1\"[1](a)\n\nCa 1 \"H-1\" # \"host\"\n[1](a) \"S-1\"[1]\n";
+    let good = "Switch 4 \"S-1\" # \"leaf\"\n[1] \"H-1\"[1](a)\n\nCa 1 \"H-1\" # \"host\"\n[1](a) \"S-1\"[1]\n";
     assert!(Fabric::import_ibnetdiscover(good).is_ok());
     let broken = |from: &str, to: &str| refusal(&good.replacen(from, to, 1));
     assert_eq!(broken("Switch 4", "Switch four"), (1, ImportProblem::BadNode));
     assert_eq!(broken("Switch 4", "Switch 255"), (1, ImportProblem::BadNode));
     assert_eq!(broken("\"S-1\" #", "S-1 #"), (1, ImportProblem::BadNode));
-    assert_eq!(
-        broken("[1] \"H-1\"[1]", "[1] \"H-1\""),
-        (2, ImportProblem::BadPort)
-    );
-    assert_eq!(
-        broken("[1] \"H-1\"", "[5] \"H-1\""),
-        (2, ImportProblem::PortOutOfRange { port: 5, ports: 4 })
-    );
-    assert_eq!(
-        broken("[1] \"H-1\"", "[0] \"H-1\""),
-        (2, ImportProblem::PortOutOfRange { port: 0, ports: 4 })
-    );
-    assert_eq!(
-        broken("\"H-1\"[1]", "\"H-1\"[2]"),
-        (2, ImportProblem::PortOutOfRange { port: 2, ports: 1 })
-    );
-    assert_eq!(
-        broken("\"H-1\"[1]", "\"H-9\"[1]"),
-        (2, ImportProblem::UnknownPeer("H-9".to_owned()))
-    );
+    assert_eq!(broken("[1] \"H-1\"[1]", "[1] \"H-1\""), (2, ImportProblem::BadPort));
+    assert_eq!(broken("[1] \"H-1\"", "[5] \"H-1\""), (2, ImportProblem::PortOutOfRange { port: 5, ports: 4 }));
+    assert_eq!(broken("[1] \"H-1\"", "[0] \"H-1\""), (2, ImportProblem::PortOutOfRange { port: 0, ports: 4 }));
+    assert_eq!(broken("\"H-1\"[1]", "\"H-1\"[2]"), (2, ImportProblem::PortOutOfRange { port: 2, ports: 1 }));
+    assert_eq!(broken("\"H-1\"[1]", "\"H-9\"[1]"), (2, ImportProblem::UnknownPeer("H-9".to_owned())));
     assert_eq!(
         broken("\"S-1\"[1]", "\"S-1\"[2]"),
-        (
-            5,
-            ImportProblem::CabledTwice {
-                node: "H-1".to_owned(),
-                port: 1
-            }
-        )
+        (5, ImportProblem::CabledTwice { node: "H-1".to_owned(), port: 1 })
     );
-    assert_eq!(
-        broken("Ca 1 \"H-1\"", "Ca 1 \"S-1\""),
-        (4, ImportProblem::DuplicateNode("S-1".to_owned()))
-    );
+    assert_eq!(broken("Ca 1 \"H-1\"", "Ca 1 \"S-1\""), (4, ImportProblem::DuplicateNode("S-1".to_owned())));
     assert_eq!(broken("\n\nCa", "\nDance\nCa"), (3, ImportProblem::UnknownLine));
-    assert_eq!(
-        broken("Switch 4 \"S-1\" # \"leaf\"\n", ""),
-        (1, ImportProblem::PortWithoutNode)
-    );
+    assert_eq!(broken("Switch 4 \"S-1\" # \"leaf\"\n", ""), (1, ImportProblem::PortWithoutNode));
     assert_eq!(refusal(""), (0, ImportProblem::NoHosts));
     assert_eq!(refusal("Switch 4 \"S-1\"\n"), (0, ImportProblem::NoHosts));
 }
 
 #[test]
 fn too_many_switches_are_refused() {
-    let text: String = (0..9_000)
-        .map(|number| format!("Switch 2 \"S-{number}\"\n\n"))
-        .collect();
-    assert_eq!(
-        refusal(&text),
-        (
-            2 * topology::MAX_IMPORTED_SWITCHES + 1,
-            ImportProblem::TooManySwitches
-        )
-    );
-    let text: String = (0..70_000)
-        .map(|number| format!("Ca 1 \"H-{number}\"\n\n"))
-        .collect();
-    assert_eq!(
-        refusal(&text),
-        (2 * topology::MAX_IMPORTED_NODES + 1, ImportProblem::TooManyNodes)
-    );
+    let text: String = (0..9_000).map(|number| format!("Switch 2 \"S-{number}\"\n\n")).collect();
+    assert_eq!(refusal(&text), (2 * topology::MAX_IMPORTED_SWITCHES + 1, ImportProblem::TooManySwitches));
+    let text: String = (0..70_000).map(|number| format!("Ca 1 \"H-{number}\"\n\n")).collect();
+    assert_eq!(refusal(&text), (2 * topology::MAX_IMPORTED_NODES + 1, ImportProblem::TooManyNodes));
 }
 
 #[test]

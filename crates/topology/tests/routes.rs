@@ -12,10 +12,7 @@ use topology::{Endpoint, Fabric, Kind, NodeId};
 fn end_of(fabric: &Fabric, from: NodeId, route: &[Endpoint]) -> NodeId {
     route.iter().fold(from, |at, hop| {
         assert_eq!(hop.node, at);
-        assert!(
-            at == from || !fabric.is_host(at),
-            "packets do not pass through hosts"
-        );
+        assert!(at == from || !fabric.is_host(at), "packets do not pass through hosts");
         fabric.peer(at, hop.port).expect("a cabled port").node
     })
 }
@@ -111,11 +108,8 @@ fn has_cycle(waiting: &BTreeMap<Channel, BTreeSet<Channel>>) -> bool {
     for next in waiting.values().flatten() {
         *awaited.entry(*next).or_default() += 1;
     }
-    let mut free: Vec<Channel> = awaited
-        .iter()
-        .filter(|(_, count)| **count == 0)
-        .map(|(channel, _)| *channel)
-        .collect();
+    let mut free: Vec<Channel> =
+        awaited.iter().filter(|(_, count)| **count == 0).map(|(channel, _)| *channel).collect();
     let mut removed = 0;
     while let Some(channel) = free.pop() {
         removed += 1;
@@ -145,9 +139,7 @@ fn flow_zero_is_destination_mod_k() {
 #[test]
 fn flows_together_use_every_path() {
     let fabric = xgft(&[2, 3, 2], &[2, 3, 2]);
-    let routes: BTreeSet<_> = (0..12)
-        .map(|flow| fabric.route(NodeId(0), NodeId(11), flow))
-        .collect();
+    let routes: BTreeSet<_> = (0..12).map(|flow| fabric.route(NodeId(0), NodeId(11), flow)).collect();
     assert_eq!(routes.len(), 12);
 }
 
@@ -156,16 +148,9 @@ fn a_torus_packet_changes_lane_after_the_wrap_around() {
     let fabric = Fabric::torus(&[6], 1).unwrap();
     let lanes = |from: u32, to: u32| -> Vec<u8> {
         let route = fabric.route(NodeId(from), NodeId(to), 0);
-        route
-            .iter()
-            .map(|hop| fabric.next_hop(hop.node, NodeId(to), 0).unwrap().lane)
-            .collect()
+        route.iter().map(|hop| fabric.next_hop(hop.node, NodeId(to), 0).unwrap().lane).collect()
     };
-    assert_eq!(
-        lanes(4, 1),
-        [0, 0, 0, 1, 0],
-        "in, 4 to 5, over the wrap, 0 to 1, out"
-    );
+    assert_eq!(lanes(4, 1), [0, 0, 0, 1, 0], "in, 4 to 5, over the wrap, 0 to 1, out");
     assert_eq!(lanes(1, 3), [0, 1, 1, 0]);
 }
 
@@ -211,8 +196,6 @@ fn an_imported_fat_tree_routes_minimally_and_spreads() {
             assert_eq!(Some(fabric.route(from, to, 0).len()), distances[to.index()]);
         }
     }
-    let up_ports: BTreeSet<_> = (4..16)
-        .map(|to| fabric.route(NodeId(0), NodeId(to), 0)[1])
-        .collect();
+    let up_ports: BTreeSet<_> = (4..16).map(|to| fabric.route(NodeId(0), NodeId(to), 0)[1]).collect();
     assert_eq!(up_ports.len(), 4, "two cables to each of two spines");
 }

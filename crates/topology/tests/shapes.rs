@@ -101,11 +101,7 @@ fn a_kary_ntree_is_its_fat_tree() {
 fn the_evaluated_fabric_has_1728_hosts_and_36_port_leaves() {
     let fabric = xgft(&[24, 12, 6], &[1, 12, 6]);
     assert_eq!(fabric.hosts(), 1_728);
-    let at_level = |level| {
-        every_node(&fabric)
-            .filter(|&node| fabric.level(node) == level)
-            .count()
-    };
+    let at_level = |level| every_node(&fabric).filter(|&node| fabric.level(node) == level).count();
     assert_eq!([at_level(1), at_level(2), at_level(3)], [72, 72, 72]);
     assert_eq!(fabric.cable_count(), 1_728 + 864 + 432);
     assert_eq!(fabric.port_count(fabric.find("S0").unwrap()), 36);
@@ -127,9 +123,7 @@ fn the_drawn_example_has_switches_s0_to_s15() {
     assert_eq!((drawn.hosts(), drawn.switches()), (32, 16));
     let above = |name: &str| -> Vec<String> {
         let switch = drawn.find(name).unwrap();
-        let up = drawn
-            .neighbours(switch)
-            .filter(|(_, peer)| drawn.level(peer.node) > drawn.level(switch));
+        let up = drawn.neighbours(switch).filter(|(_, peer)| drawn.level(peer.node) > drawn.level(switch));
         up.map(|(_, peer)| drawn.name(peer.node)).collect()
     };
     assert_eq!(above("S0"), ["S8", "S9"]);
@@ -143,20 +137,11 @@ fn the_drawn_example_has_switches_s0_to_s15() {
 #[test]
 fn other_shapes_have_the_counts_of_their_formulas() {
     let hypercube = Fabric::hypercube(4, 3).unwrap();
-    assert_eq!(
-        (hypercube.hosts(), hypercube.switches(), hypercube.cable_count()),
-        (48, 16, 48 + 32)
-    );
+    assert_eq!((hypercube.hosts(), hypercube.switches(), hypercube.cable_count()), (48, 16, 48 + 32));
     let torus = Fabric::torus(&[4, 3, 2], 2).unwrap();
-    assert_eq!(
-        (torus.hosts(), torus.switches(), torus.cable_count()),
-        (48, 24, 48 + 3 * 24)
-    );
+    assert_eq!((torus.hosts(), torus.switches(), torus.cable_count()), (48, 24, 48 + 3 * 24));
     let mesh = Fabric::mesh(&[4, 3], 1).unwrap();
-    assert_eq!(
-        (mesh.hosts(), mesh.switches(), mesh.cable_count()),
-        (12, 12, 12 + 9 + 8)
-    );
+    assert_eq!((mesh.hosts(), mesh.switches(), mesh.cable_count()), (12, 12, 12 + 9 + 8));
     let dragonfly = dragonfly(5, 2, 4, 3, 2);
     assert_eq!((dragonfly.hosts(), dragonfly.switches()), (30, 30));
     assert_eq!(dragonfly.cable_count(), 30 + 5 * 8 + 5 * 8 / 2);
@@ -165,19 +150,8 @@ fn other_shapes_have_the_counts_of_their_formulas() {
 #[test]
 fn refusals_say_what_is_allowed() {
     let refusal = |result: Result<Fabric, ShapeError>| result.unwrap_err().to_string();
-    assert_eq!(
-        Fabric::xgft(&[4, 0], &[1, 2]).unwrap_err(),
-        ShapeError::Zero {
-            what: "children per node (m)"
-        }
-    );
-    assert_eq!(
-        Fabric::xgft(&[4], &[1, 2]).unwrap_err(),
-        ShapeError::UnequalLists {
-            children: 1,
-            parents: 2
-        }
-    );
+    assert_eq!(Fabric::xgft(&[4, 0], &[1, 2]).unwrap_err(), ShapeError::Zero { what: "children per node (m)" });
+    assert_eq!(Fabric::xgft(&[4], &[1, 2]).unwrap_err(), ShapeError::UnequalLists { children: 1, parents: 2 });
     assert!(refusal(Fabric::xgft(&[], &[])).contains("between 1 and 16"));
     assert!(refusal(Fabric::xgft(&[1 << 14; 3], &[1; 3])).contains("268435456"));
     assert!(refusal(Fabric::xgft(&[u32::MAX], &[1])).contains("268435456"));

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use sample::*;
 use topology::{
-    AggregationTree, Cable, ChildNode, Endpoint, Fabric, Kind, Members, NodeId, PlaceError, TreeIndex,
-    TreeRequest, place,
+    AggregationTree, Cable, ChildNode, Endpoint, Fabric, Kind, Members, NodeId, PlaceError, TreeIndex, TreeRequest,
+    place,
 };
 
 /// Members and how often each is met going down from a node.
@@ -31,13 +31,9 @@ fn members_of(fabric: &Fabric, request: &TreeRequest) -> BTreeSet<NodeId> {
 /// Every cable the tree uses.
 fn cables_of(fabric: &Fabric, tree: &AggregationTree) -> Vec<Cable> {
     let ends = tree.nodes.iter().flat_map(|node| {
-        node.children
-            .iter()
-            .filter_map(|child| child.port)
-            .map(|port| Endpoint::new(node.switch, port))
+        node.children.iter().filter_map(|child| child.port).map(|port| Endpoint::new(node.switch, port))
     });
-    ends.map(|end| fabric.cable(end).expect("a cabled port"))
-        .collect()
+    ends.map(|end| fabric.cable(end).expect("a cabled port")).collect()
 }
 
 fn check(fabric: &Fabric, request: &TreeRequest, tree: &AggregationTree) {
@@ -72,41 +68,21 @@ fn check(fabric: &Fabric, request: &TreeRequest, tree: &AggregationTree) {
     assert_eq!(attached, members);
     for link in tree.host_uplinks(fabric) {
         let parent = tree.node(link.uplink.parent);
-        assert_eq!(
-            parent.children[link.uplink.child.index()].who,
-            ChildNode::Host(link.host)
-        );
-        assert_eq!(
-            fabric.peer(link.host, link.uplink.port.unwrap()).unwrap().node,
-            parent.switch
-        );
+        assert_eq!(parent.children[link.uplink.child.index()].who, ChildNode::Host(link.host));
+        assert_eq!(fabric.peer(link.host, link.uplink.port.unwrap()).unwrap().node, parent.switch);
     }
 }
 
 fn check_children(fabric: &Fabric, tree: &AggregationTree, index: TreeIndex) {
     let node = tree.node(index);
-    let hosts: Vec<_> = node
-        .children
-        .iter()
-        .filter(|child| matches!(child.who, ChildNode::Host(_)))
-        .collect();
-    assert!(
-        hosts.is_sorted_by_key(|child| child.who),
-        "hosts are folded in their order"
-    );
+    let hosts: Vec<_> = node.children.iter().filter(|child| matches!(child.who, ChildNode::Host(_))).collect();
+    assert!(hosts.is_sorted_by_key(|child| child.who), "hosts are folded in their order");
     for child in &node.children {
-        let peer = child
-            .port
-            .map(|port| fabric.peer(node.switch, port).expect("a cabled port"));
+        let peer = child.port.map(|port| fabric.peer(node.switch, port).expect("a cabled port"));
         match child.who {
             ChildNode::Host(host) => assert_eq!(peer.unwrap().node, host),
             ChildNode::Node(below) => {
-                let uplink = tree
-                    .node(below)
-                    .parents
-                    .iter()
-                    .find(|uplink| uplink.parent == index)
-                    .unwrap();
+                let uplink = tree.node(below).parents.iter().find(|uplink| uplink.parent == index).unwrap();
                 assert_eq!(uplink.port, peer.map(|peer| peer.port));
                 let switch = tree.node(below).switch;
                 assert_eq!(switch, peer.map_or(node.switch, |peer| peer.node));
@@ -118,16 +94,8 @@ fn check_children(fabric: &Fabric, tree: &AggregationTree, index: TreeIndex) {
 /// A request over some hosts of a fabric.
 fn request(fabric: &Fabric, picks: &[u32], replicas: u8, radix_limit: Option<u16>) -> TreeRequest {
     let members = picks.iter().map(|pick| NodeId(pick % fabric.hosts()));
-    let request = if picks.is_empty() {
-        TreeRequest::all()
-    } else {
-        TreeRequest::over(members)
-    };
-    TreeRequest {
-        replicas,
-        radix_limit,
-        ..request
-    }
+    let request = if picks.is_empty() { TreeRequest::all() } else { TreeRequest::over(members) };
+    TreeRequest { replicas, radix_limit, ..request }
 }
 
 proptest! {
@@ -208,9 +176,7 @@ proptest! {
 fn is_cut(fabric: &Fabric, request: &TreeRequest) -> bool {
     let avoid = &request.avoid;
     let members = members_of(fabric, request);
-    let roots = (fabric.hosts()..fabric.nodes())
-        .map(NodeId)
-        .filter(|root| !avoid.nodes.contains(root));
+    let roots = (fabric.hosts()..fabric.nodes()).map(NodeId).filter(|root| !avoid.nodes.contains(root));
     !roots.into_iter().any(|root| {
         let mut reached = BTreeSet::from([root]);
         let mut queue = vec![root];
@@ -232,10 +198,7 @@ fn switch_names(
     tree: &AggregationTree,
     indices: impl IntoIterator<Item = TreeIndex>,
 ) -> Vec<String> {
-    indices
-        .into_iter()
-        .map(|index| fabric.name(tree.node(index).switch))
-        .collect()
+    indices.into_iter().map(|index| fabric.name(tree.node(index).switch)).collect()
 }
 
 /// SE-7 and SE-10: the drawn example, 16 hosts on the leaves S0, S1, S4 and S5.
@@ -245,13 +208,9 @@ fn spatial_replication_has_the_roots_of_the_drawing() {
     let request = TreeRequest::over((0..8).chain(16..24).map(NodeId)).with_replicas(2);
     let tree = place(&fabric, &request).unwrap();
     check(&fabric, &request, &tree);
-    assert_eq!(
-        switch_names(&fabric, &tree, tree.roots()),
-        ["S12", "S13", "S14", "S15"]
-    );
+    assert_eq!(switch_names(&fabric, &tree, tree.roots()), ["S12", "S13", "S14", "S15"]);
     let leaf = &tree.nodes[0];
-    let parents =
-        |node: &topology::TreeNode| switch_names(&fabric, &tree, node.parents.iter().map(|up| up.parent));
+    let parents = |node: &topology::TreeNode| switch_names(&fabric, &tree, node.parents.iter().map(|up| up.parent));
     assert_eq!(fabric.name(leaf.switch), "S0");
     assert_eq!(parents(leaf), ["S8", "S9"]);
     assert_eq!(parents(tree.node(leaf.parents[0].parent)), ["S12", "S13"]);
@@ -266,10 +225,7 @@ fn a_plain_tree_has_one_root_and_one_uplink() {
     let tree = place(&fabric, &request).unwrap();
     check(&fabric, &request, &tree);
     let all = (0..tree.nodes.len() as u32).map(TreeIndex);
-    assert_eq!(
-        switch_names(&fabric, &tree, all),
-        ["S0", "S1", "S4", "S5", "S8", "S10", "S12"]
-    );
+    assert_eq!(switch_names(&fabric, &tree, all), ["S0", "S1", "S4", "S5", "S8", "S10", "S12"]);
 }
 
 /// SE-11: replication 2, 4 and 6 on the evaluated fabric.
@@ -294,22 +250,8 @@ fn the_evaluated_fabric_has_k_squared_roots() {
 fn too_many_replicas_name_the_level_that_lacks_ports() {
     let fabric = xgft(&[24, 12, 6], &[1, 12, 6]);
     let refused = |replicas| place(&fabric, &TreeRequest::all().with_replicas(replicas)).unwrap_err();
-    assert_eq!(
-        refused(7),
-        PlaceError::TooFewParents {
-            level: 2,
-            wanted: 7,
-            available: 6
-        }
-    );
-    assert_eq!(
-        refused(13),
-        PlaceError::TooFewParents {
-            level: 1,
-            wanted: 13,
-            available: 12
-        }
-    );
+    assert_eq!(refused(7), PlaceError::TooFewParents { level: 2, wanted: 7, available: 6 });
+    assert_eq!(refused(13), PlaceError::TooFewParents { level: 1, wanted: 13, available: 12 });
     assert_eq!(refused(0), PlaceError::ReplicasOutOfRange(0));
     assert_eq!(refused(17), PlaceError::ReplicasOutOfRange(17));
 }
@@ -329,10 +271,7 @@ fn a_damaged_fat_tree_still_has_a_tree_where_no_switch_is_above_all() {
     let [left, right] = ["S3", "S4"].map(|name| fabric.find(name).unwrap());
     let cable = |leaf: &str, spine: NodeId| {
         let leaf = fabric.find(leaf).unwrap();
-        let (port, _) = fabric
-            .neighbours(leaf)
-            .find(|(_, peer)| peer.node == spine)
-            .unwrap();
+        let (port, _) = fabric.neighbours(leaf).find(|(_, peer)| peer.node == spine).unwrap();
         fabric.cable(Endpoint::new(leaf, port)).unwrap()
     };
     let mut request = TreeRequest::all();
@@ -348,32 +287,11 @@ fn nonsense_is_refused() {
     let all = TreeRequest::all;
     let refused = |request: TreeRequest| place(&fabric, &request).unwrap_err();
     assert_eq!(refused(TreeRequest::over([])), PlaceError::NoMembers);
-    assert_eq!(
-        refused(TreeRequest::over([NodeId(16)])),
-        PlaceError::NotAHost(NodeId(16))
-    );
-    assert_eq!(
-        refused(TreeRequest {
-            root: Some(NodeId(3)),
-            ..all()
-        }),
-        PlaceError::NotASwitch(NodeId(3))
-    );
-    assert_eq!(
-        refused(TreeRequest {
-            radix_limit: Some(1),
-            ..all()
-        }),
-        PlaceError::RadixTooSmall(1)
-    );
+    assert_eq!(refused(TreeRequest::over([NodeId(16)])), PlaceError::NotAHost(NodeId(16)));
+    assert_eq!(refused(TreeRequest { root: Some(NodeId(3)), ..all() }), PlaceError::NotASwitch(NodeId(3)));
+    assert_eq!(refused(TreeRequest { radix_limit: Some(1), ..all() }), PlaceError::RadixTooSmall(1));
     let leaf = fabric.find("S0").unwrap();
-    assert_eq!(
-        refused(TreeRequest {
-            root: Some(leaf),
-            ..all()
-        }),
-        PlaceError::RootNotAbove { root: leaf }
-    );
+    assert_eq!(refused(TreeRequest { root: Some(leaf), ..all() }), PlaceError::RootNotAbove { root: leaf });
     let mut avoiding = all();
     avoiding.avoid.nodes = vec![NodeId(2)];
     assert_eq!(refused(avoiding.clone()), PlaceError::MemberAvoided(NodeId(2)));
@@ -392,11 +310,9 @@ fn a_tree_over_a_million_hosts_is_placed() {
 
 #[test]
 fn other_shapes_grow_trees_over_many_hosts_too() {
-    for fabric in [
-        Fabric::torus(&[32, 32, 32], 2).unwrap(),
-        Fabric::hypercube(12, 16).unwrap(),
-        dragonfly(65, 16, 16, 16, 16),
-    ] {
+    for fabric in
+        [Fabric::torus(&[32, 32, 32], 2).unwrap(), Fabric::hypercube(12, 16).unwrap(), dragonfly(65, 16, 16, 16, 16)]
+    {
         let request = TreeRequest::all();
         check(&fabric, &request, &place(&fabric, &request).unwrap());
     }

@@ -23,10 +23,7 @@ fn measure(what: &str, mut work: impl FnMut()) {
         })
         .collect();
     batches.sort_by(f64::total_cmp);
-    println!(
-        "{what:32} {:7.1} ns  (fastest {:.1}, slowest {:.1})",
-        batches[10], batches[0], batches[20]
-    );
+    println!("{what:32} {:7.1} ns  (fastest {:.1}, slowest {:.1})", batches[10], batches[0], batches[20]);
 }
 
 fn main() {
@@ -44,23 +41,12 @@ fn main() {
     measure("local: verify all (an end node)", || {
         black_box(Frame::verify(black_box(&bytes))).unwrap();
     });
-    measure("local: rewrite link check", || {
-        rewrite_link_check(black_box(&mut bytes)).unwrap()
-    });
+    measure("local: rewrite link check", || rewrite_link_check(black_box(&mut bytes)).unwrap());
 
     let [source, destination] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
     let fragmentation = Fragmentation::Forbidden;
-    let ip = IpHeader::V4 {
-        source,
-        destination,
-        identification: 0,
-        fragmentation,
-    };
-    let flow = Flow {
-        ip,
-        source_port: 49_152,
-        destination_port: UDP_PORT,
-    };
+    let ip = IpHeader::V4 { source, destination, identification: 0, fragmentation };
+    let flow = Flow { ip, source_port: 49_152, destination_port: UDP_PORT };
     let mut datagram = vec![0; packet.size()];
     measure("rocev2: emit", || {
         black_box(rocev2::emit(black_box(&packet), &flow, &mut datagram));
@@ -84,9 +70,7 @@ fn main() {
     };
     let mut message = Vec::new();
     header.append_to(&payload, &mut message);
-    measure("aggregation: emit header", || {
-        black_box(&header).emit(&payload, &mut message)
-    });
+    measure("aggregation: emit header", || black_box(&header).emit(&payload, &mut message));
     measure("aggregation: verify", || {
         black_box(AggregationHeader::verify(black_box(&message))).unwrap();
     });

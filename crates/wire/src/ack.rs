@@ -100,11 +100,7 @@ impl CreditCode {
 
     /// How many credits; none if they are not counted.
     pub const fn credits(self) -> Option<u32> {
-        if self.0 == Self::UNLIMITED.0 {
-            None
-        } else {
-            Some(steps(self.0))
-        }
+        if self.0 == Self::UNLIMITED.0 { None } else { Some(steps(self.0)) }
     }
 }
 
@@ -124,11 +120,7 @@ impl RnrTimer {
     /// How long to wait: 10 us to 655.36 ms.
     pub const fn span(self) -> Span {
         // Code zero is the longest wait, not the shortest.
-        Self::STEP.times(if self.0 == 0 {
-            1 << 16
-        } else {
-            steps(self.0) as u64
-        })
+        Self::STEP.times(if self.0 == 0 { 1 << 16 } else { steps(self.0) as u64 })
     }
 }
 
@@ -149,14 +141,10 @@ impl TryFrom<u8> for Syndrome {
     fn try_from(code: u8) -> Result<Self, ParseError> {
         let cause = match code {
             0x00..=0x1f => {
-                return Ok(Self::Ack {
-                    credits: CreditCode::from_code(code),
-                });
+                return Ok(Self::Ack { credits: CreditCode::from_code(code) });
             }
             0x20..=0x3f => {
-                return Ok(Self::RnrNak {
-                    timer: RnrTimer::from_code(code),
-                });
+                return Ok(Self::RnrNak { timer: RnrTimer::from_code(code) });
             }
             0x60 => NakCause::PsnSequence,
             0x61 => NakCause::InvalidRequest,
@@ -176,10 +164,7 @@ impl Aeth {
     /// Reads the header at the beginning of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let bytes: &[u8; Self::SIZE] = head(bytes)?;
-        Ok(Self {
-            syndrome: Syndrome::try_from(bytes[0])?,
-            message_sequence: read_24(bytes, 1),
-        })
+        Ok(Self { syndrome: Syndrome::try_from(bytes[0])?, message_sequence: read_24(bytes, 1) })
     }
 
     /// Writes the header at the beginning of `buffer`.
@@ -199,9 +184,7 @@ mod tests {
 
     #[test]
     fn credit_codes_follow_the_table() {
-        let credits: Vec<_> = (0..32)
-            .map(|code| CreditCode::from_code(code).credits())
-            .collect();
+        let credits: Vec<_> = (0..32).map(|code| CreditCode::from_code(code).credits()).collect();
         assert_eq!(credits[..10], [0, 1, 2, 3, 4, 6, 8, 12, 16, 24].map(Some));
         assert_eq!(credits[28..], [Some(16_384), Some(24_576), Some(32_768), None]);
         assert_eq!(CreditCode::at_most(0).code(), 0);

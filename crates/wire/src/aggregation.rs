@@ -111,9 +111,8 @@ impl AggregationHeader {
 
     /// Reads the header at the beginning of `message` without looking at its code.
     pub fn parse(message: &[u8]) -> Result<Self, AggregationError> {
-        let bytes: &[u8; Self::SIZE] = message
-            .first_chunk()
-            .ok_or(AggregationError::TooShort { given: message.len() })?;
+        let bytes: &[u8; Self::SIZE] =
+            message.first_chunk().ok_or(AggregationError::TooShort { given: message.len() })?;
         let version = bytes[0] >> 4;
         if version != VERSION {
             return Err(AggregationError::UnknownVersion(version));

@@ -4,18 +4,12 @@ use crate::ParseError;
 
 /// The first `N` bytes, or how many are missing.
 pub(crate) fn head<const N: usize>(bytes: &[u8]) -> Result<&[u8; N], ParseError> {
-    bytes.first_chunk().ok_or(ParseError::TooShort {
-        needed: N,
-        given: bytes.len(),
-    })
+    bytes.first_chunk().ok_or(ParseError::TooShort { needed: N, given: bytes.len() })
 }
 
 /// All but the last `N` bytes, and those, or how many are missing.
 pub(crate) fn split_tail<const N: usize>(bytes: &[u8]) -> Result<(&[u8], &[u8; N]), ParseError> {
-    bytes.split_last_chunk().ok_or(ParseError::TooShort {
-        needed: N,
-        given: bytes.len(),
-    })
+    bytes.split_last_chunk().ok_or(ParseError::TooShort { needed: N, given: bytes.len() })
 }
 
 /// The place where a header of `N` bytes is written.
@@ -24,9 +18,7 @@ pub(crate) fn split_tail<const N: usize>(bytes: &[u8]) -> Result<(&[u8], &[u8; N
 /// If there is no room: the caller sized the buffer.
 pub(crate) fn room<const N: usize>(buffer: &mut [u8]) -> &mut [u8; N] {
     let given = buffer.len();
-    buffer
-        .first_chunk_mut()
-        .unwrap_or_else(|| panic!("a header of {N} bytes has room for {given}"))
+    buffer.first_chunk_mut().unwrap_or_else(|| panic!("a header of {N} bytes has room for {given}"))
 }
 
 /// Copies `N` bytes from `at` on; the compiler sees that they are there.

@@ -128,11 +128,7 @@ impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooShort { needed, given } => write!(f, "{needed} bytes needed, {given} given"),
-            Self::WrongLength {
-                header,
-                declared,
-                given,
-            } => {
+            Self::WrongLength { header, declared, given } => {
                 write!(f, "{header} speaks of {declared} bytes, {given} given")
             }
             Self::PartialWord { given } => write!(f, "{given} bytes are not whole words of four"),

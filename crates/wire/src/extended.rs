@@ -71,10 +71,7 @@ impl Deth {
     /// Reads the header at the beginning of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let bytes: &[u8; Self::SIZE] = head(bytes)?;
-        Ok(Self {
-            key: QueueKey(u32::from_be_bytes(piece(bytes, 0))),
-            source: QpNumber(read_24(bytes, 5)),
-        })
+        Ok(Self { key: QueueKey(u32::from_be_bytes(piece(bytes, 0))), source: QpNumber(read_24(bytes, 5)) })
     }
 
     /// Writes the header at the beginning of `buffer`.

@@ -47,25 +47,11 @@ impl<'a> Frame<'a> {
     pub fn new(lrh: Lrh, grh: Option<Grh>, packet: Packet<'a>) -> Self {
         let payload_length = packet.size();
         let length = Lrh::SIZE + grh.map_or(0, |_| Grh::SIZE) + payload_length;
-        assert!(
-            length + VCRC_SIZE <= MAX_SIZE,
-            "a frame of {length} bytes is past {MAX_SIZE}"
-        );
-        let next = if grh.is_some() {
-            LinkNext::Global
-        } else {
-            LinkNext::Transport
-        };
+        assert!(length + VCRC_SIZE <= MAX_SIZE, "a frame of {length} bytes is past {MAX_SIZE}");
+        let next = if grh.is_some() { LinkNext::Global } else { LinkNext::Transport };
         Self {
-            lrh: Lrh {
-                next,
-                length_words: (length / 4) as u16,
-                ..lrh
-            },
-            grh: grh.map(|grh| Grh {
-                payload_length: payload_length as u16,
-                ..grh
-            }),
+            lrh: Lrh { next, length_words: (length / 4) as u16, ..lrh },
+            grh: grh.map(|grh| Grh { payload_length: payload_length as u16, ..grh }),
             packet,
         }
     }
@@ -118,19 +104,11 @@ impl<'a> Frame<'a> {
             rest = &rest[Grh::SIZE..];
             if usize::from(global.payload_length) != rest.len() {
                 let declared = usize::from(global.payload_length);
-                return Err(ParseError::WrongLength {
-                    header: HeaderName::Grh,
-                    declared,
-                    given: rest.len(),
-                });
+                return Err(ParseError::WrongLength { header: HeaderName::Grh, declared, given: rest.len() });
             }
             grh = Some(global);
         }
-        Ok(Self {
-            lrh,
-            grh,
-            packet: Packet::parse(rest)?,
-        })
+        Ok(Self { lrh, grh, packet: Packet::parse(rest)? })
     }
 
     /// What an end node does: checks both codes, then reads the frame.
@@ -160,11 +138,7 @@ pub fn verify_end_to_end(frame: &[u8]) -> Result<(), FrameError> {
     let (covered, end_check) = split_tail::<ICRC_SIZE>(before_vcrc)?;
     let needed = transport_start(lrh.next) + Bth::SIZE;
     if covered.len() < needed {
-        return Err(ParseError::TooShort {
-            needed,
-            given: covered.len(),
-        }
-        .into());
+        return Err(ParseError::TooShort { needed, given: covered.len() }.into());
     }
     if icrc(covered, lrh.next).to_le_bytes() != *end_check {
         return Err(FrameError::Physical(Check::Icrc));
@@ -190,10 +164,7 @@ pub fn mark_congestion(frame: &mut [u8]) -> Result<(), ParseError> {
 fn change_and_rewrite(frame: &mut [u8], at: usize, change: impl FnOnce(u8) -> u8) -> Result<(), ParseError> {
     let needed = MIN_SIZE.max(at + 1 + ICRC_SIZE + VCRC_SIZE);
     if frame.len() < needed {
-        return Err(ParseError::TooShort {
-            needed,
-            given: frame.len(),
-        });
+        return Err(ParseError::TooShort { needed, given: frame.len() });
     }
     frame[at] = change(frame[at]);
     rewrite_link_check(frame)
@@ -213,10 +184,7 @@ pub fn condemn(frame: &mut [u8]) -> Result<(), ParseError> {
 fn write_link_check(frame: &mut [u8], code: impl FnOnce(u16) -> u16) -> Result<(), ParseError> {
     let given = frame.len();
     let Some((covered, link_check)) = frame.split_last_chunk_mut::<VCRC_SIZE>() else {
-        return Err(ParseError::TooShort {
-            needed: VCRC_SIZE,
-            given,
-        });
+        return Err(ParseError::TooShort { needed: VCRC_SIZE, given });
     };
     *link_check = code(vcrc(covered)).to_le_bytes();
     Ok(())
@@ -225,11 +193,7 @@ fn write_link_check(frame: &mut [u8], code: impl FnOnce(u16) -> u16) -> Result<(
 fn check_length(lrh: &Lrh, frame: &[u8]) -> Result<(), ParseError> {
     let declared = usize::from(lrh.length_words) * 4 + VCRC_SIZE;
     if declared != frame.len() {
-        return Err(ParseError::WrongLength {
-            header: HeaderName::Lrh,
-            declared,
-            given: frame.len(),
-        });
+        return Err(ParseError::WrongLength { header: HeaderName::Lrh, declared, given: frame.len() });
     }
     Ok(())
 }

@@ -109,14 +109,8 @@ impl Opcode {
         use Opcode::*;
         ExtendedHeaders {
             deth: matches!(self, DatagramSendOnly | DatagramSendOnlyWithImmediate),
-            reth: matches!(
-                self,
-                WriteFirst | WriteOnly | WriteOnlyWithImmediate | ReadRequest
-            ),
-            aeth: matches!(
-                self,
-                ReadResponseFirst | ReadResponseLast | ReadResponseOnly | Acknowledge
-            ),
+            reth: matches!(self, WriteFirst | WriteOnly | WriteOnlyWithImmediate | ReadRequest),
+            aeth: matches!(self, ReadResponseFirst | ReadResponseLast | ReadResponseOnly | Acknowledge),
             immediate: matches!(
                 self,
                 SendLastWithImmediate
@@ -152,10 +146,7 @@ impl Opcode {
     /// True if a message ends with this packet.
     pub const fn ends_message(self) -> bool {
         use Opcode::*;
-        !matches!(
-            self,
-            SendFirst | SendMiddle | WriteFirst | WriteMiddle | ReadResponseFirst | ReadResponseMiddle
-        )
+        !matches!(self, SendFirst | SendMiddle | WriteFirst | WriteMiddle | ReadResponseFirst | ReadResponseMiddle)
     }
 }
 
@@ -168,24 +159,13 @@ mod tests {
         let known = (0..=u8::MAX).filter_map(|code| Opcode::try_from(code).ok().map(|opcode| (code, opcode)));
         let (codes, opcodes): (Vec<u8>, Vec<Opcode>) = known.unzip();
         assert_eq!(opcodes, Opcode::ALL);
-        assert!(
-            opcodes
-                .iter()
-                .zip(codes)
-                .all(|(opcode, code)| opcode.code() == code)
-        );
+        assert!(opcodes.iter().zip(codes).all(|(opcode, code)| opcode.code() == code));
         assert_eq!(Opcode::try_from(0x12), Err(ParseError::UnknownOpcode(0x12)));
     }
 
     #[test]
     fn every_opcode_has_its_headers() {
-        let sizes: Vec<usize> = Opcode::ALL
-            .iter()
-            .map(|opcode| opcode.extended_headers().size())
-            .collect();
-        assert_eq!(
-            sizes,
-            [0, 0, 0, 4, 0, 4, 16, 0, 0, 4, 16, 20, 16, 4, 0, 4, 4, 4, 8, 12]
-        );
+        let sizes: Vec<usize> = Opcode::ALL.iter().map(|opcode| opcode.extended_headers().size()).collect();
+        assert_eq!(sizes, [0, 0, 0, 4, 0, 4, 16, 0, 0, 4, 16, 20, 16, 4, 0, 4, 4, 4, 8, 12]);
     }
 }

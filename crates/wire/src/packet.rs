@@ -36,13 +36,7 @@ pub struct Packet<'a> {
 impl From<Bth> for PacketHeaders {
     /// The base header alone, for opcodes that need no other or to be completed by the caller.
     fn from(bth: Bth) -> Self {
-        Self {
-            bth,
-            deth: None,
-            reth: None,
-            aeth: None,
-            immediate: None,
-        }
+        Self { bth, deth: None, reth: None, aeth: None, immediate: None }
     }
 }
 
@@ -68,10 +62,7 @@ impl PacketHeaders {
         let wanted = bth.opcode.extended_headers();
         let needed = Bth::SIZE + wanted.size();
         if bytes.len() < needed {
-            return Err(ParseError::TooShort {
-                needed,
-                given: bytes.len(),
-            });
+            return Err(ParseError::TooShort { needed, given: bytes.len() });
         }
         let mut headers = Self::from(bth);
         let mut rest = &bytes[Bth::SIZE..];
@@ -99,11 +90,7 @@ impl PacketHeaders {
     /// If the buffer is too small, or the headers are not those the opcode asks for.
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
         let opcode = self.bth.opcode;
-        assert_eq!(
-            self.present(),
-            opcode.extended_headers(),
-            "headers do not fit {opcode:?}"
-        );
+        assert_eq!(self.present(), opcode.extended_headers(), "headers do not fit {opcode:?}");
         self.bth.emit(buffer);
         let mut at = Bth::SIZE;
         if let Some(deth) = self.deth {
@@ -149,36 +136,25 @@ impl<'a> Packet<'a> {
         let headers = PacketHeaders::parse(bytes)?;
         let (bytes, _icrc) = split_tail::<ICRC_SIZE>(bytes)?;
         let needed = headers.size() + ICRC_SIZE;
-        let padded = bytes.get(headers.size()..).ok_or(ParseError::TooShort {
-            needed,
-            given: bytes.len() + ICRC_SIZE,
-        })?;
+        let padded =
+            bytes.get(headers.size()..).ok_or(ParseError::TooShort { needed, given: bytes.len() + ICRC_SIZE })?;
         if !padded.len().is_multiple_of(4) {
             return Err(ParseError::PartialWord { given: padded.len() });
         }
         let pad = headers.bth.pad_count;
         let Some(length) = padded.len().checked_sub(usize::from(pad)) else {
-            return Err(ParseError::Padding {
-                pad,
-                given: padded.len(),
-            });
+            return Err(ParseError::Padding { pad, given: padded.len() });
         };
         if !padded.is_empty() && !headers.bth.opcode.carries_payload() {
             return Err(ParseError::UnexpectedPayload(headers.bth.opcode));
         }
-        Ok(Self {
-            headers,
-            payload: &padded[..length],
-        })
+        Ok(Self { headers, payload: &padded[..length] })
     }
 
     /// Writes the packet up to the end of its padding; returns how many bytes it took.
     pub(crate) fn emit(&self, buffer: &mut [u8]) -> usize {
         let opcode = self.opcode();
-        assert!(
-            self.payload.is_empty() || opcode.carries_payload(),
-            "{opcode:?} carries no payload"
-        );
+        assert!(self.payload.is_empty() || opcode.carries_payload(), "{opcode:?} carries no payload");
         let mut headers = self.headers;
         headers.bth.pad_count = padding_of(self.payload);
         let start = headers.emit(buffer);

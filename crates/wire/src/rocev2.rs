@@ -79,11 +79,7 @@ pub enum Fragmentation {
 /// If the buffer is smaller than [`Packet::size`], the datagram longer than [`MAX_SIZE`], or a value does not fit
 /// its field.
 pub fn emit(packet: &Packet<'_>, flow: &Flow, buffer: &mut [u8]) -> usize {
-    assert!(
-        packet.size() <= MAX_SIZE,
-        "a datagram of {} bytes is past {MAX_SIZE}",
-        packet.size()
-    );
+    assert!(packet.size() <= MAX_SIZE, "a datagram of {} bytes is past {MAX_SIZE}", packet.size());
     let end = packet.emit(buffer);
     let (covered, code) = buffer.split_at_mut(end);
     code[..ICRC_SIZE].copy_from_slice(&icrc(covered, flow).to_le_bytes());
@@ -98,11 +94,7 @@ pub fn parse(datagram: &[u8]) -> Result<Packet<'_>, ParseError> {
 /// Checks the ICRC of a datagram's payload alone.
 pub fn verify_end_to_end(datagram: &[u8], flow: &Flow) -> Result<(), FrameError> {
     if datagram.len() < Bth::SIZE + ICRC_SIZE {
-        return Err(ParseError::TooShort {
-            needed: Bth::SIZE + ICRC_SIZE,
-            given: datagram.len(),
-        }
-        .into());
+        return Err(ParseError::TooShort { needed: Bth::SIZE + ICRC_SIZE, given: datagram.len() }.into());
     }
     let (covered, code) = split_tail::<ICRC_SIZE>(datagram)?;
     if icrc(covered, flow).to_le_bytes() != *code {
@@ -149,12 +141,7 @@ impl IpHeader {
     /// Writes the header over ones; what routers may change stays ones.
     fn write_masked(&self, header: &mut [u8], udp_length: u16) {
         match self {
-            Self::V4 {
-                source,
-                destination,
-                identification,
-                fragmentation,
-            } => {
+            Self::V4 { source, destination, identification, fragmentation } => {
                 let total_length = udp_length.wrapping_add(IPV4_SIZE as u16);
                 header[0] = 0x45;
                 header[2..4].copy_from_slice(&total_length.to_be_bytes());

@@ -61,14 +61,7 @@ impl Lrh {
 
     /// A header for a packet within the subnet; its length comes with the packet.
     pub const fn new(source: Lid, destination: Lid, level: ServiceLevel, lane: VirtualLane) -> Self {
-        Self {
-            lane,
-            level,
-            next: LinkNext::Transport,
-            destination,
-            length_words: 0,
-            source,
-        }
+        Self { lane, level, next: LinkNext::Transport, destination, length_words: 0, source }
     }
 
     /// Reads the header at the beginning of `bytes`.
@@ -76,19 +69,13 @@ impl Lrh {
         let bytes: &[u8; Self::SIZE] = head(bytes)?;
         let version = bytes[0] & 0x0f;
         if version != 0 {
-            return Err(ParseError::UnknownVersion {
-                header: HeaderName::Lrh,
-                version,
-            });
+            return Err(ParseError::UnknownVersion { header: HeaderName::Lrh, version });
         }
         let next = match bytes[1] & 0b11 {
             0b10 => LinkNext::Transport,
             0b11 => LinkNext::Global,
             code => {
-                return Err(ParseError::UnknownNextHeader {
-                    header: HeaderName::Lrh,
-                    code,
-                });
+                return Err(ParseError::UnknownNextHeader { header: HeaderName::Lrh, code });
             }
         };
         Ok(Self {
@@ -106,17 +93,8 @@ impl Lrh {
     /// # Panics
     /// If the buffer is too small, or lane, level or length do not fit their fields.
     pub fn emit(&self, buffer: &mut [u8]) {
-        assert!(
-            self.lane.0 < 16 && self.level.0 < 16,
-            "{:?} or {:?} is past 15",
-            self.lane,
-            self.level
-        );
-        assert!(
-            self.length_words <= Self::MAX_LENGTH_WORDS,
-            "{} words do not fit 11 bits",
-            self.length_words
-        );
+        assert!(self.lane.0 < 16 && self.level.0 < 16, "{:?} or {:?} is past 15", self.lane, self.level);
+        assert!(self.length_words <= Self::MAX_LENGTH_WORDS, "{} words do not fit 11 bits", self.length_words);
         let bytes: &mut [u8; Self::SIZE] = room(buffer);
         bytes[0] = self.lane.0 << 4;
         bytes[1] = self.level.0 << 4
@@ -160,16 +138,10 @@ impl Grh {
         let bytes: &[u8; Self::SIZE] = head(bytes)?;
         let version = bytes[0] >> 4;
         if version != Self::VERSION {
-            return Err(ParseError::UnknownVersion {
-                header: HeaderName::Grh,
-                version,
-            });
+            return Err(ParseError::UnknownVersion { header: HeaderName::Grh, version });
         }
         if bytes[6] != Self::NEXT_HEADER {
-            return Err(ParseError::UnknownNextHeader {
-                header: HeaderName::Grh,
-                code: bytes[6],
-            });
+            return Err(ParseError::UnknownNextHeader { header: HeaderName::Grh, code: bytes[6] });
         }
         let first_word = u32::from_be_bytes(piece(bytes, 0));
         Ok(Self {
@@ -187,14 +159,9 @@ impl Grh {
     /// # Panics
     /// If the buffer is too small, or the flow label has more than 20 bits.
     pub fn emit(&self, buffer: &mut [u8]) {
-        assert!(
-            self.flow_label <= Self::MAX_FLOW_LABEL,
-            "flow label {:#x} does not fit 20 bits",
-            self.flow_label
-        );
+        assert!(self.flow_label <= Self::MAX_FLOW_LABEL, "flow label {:#x} does not fit 20 bits", self.flow_label);
         let bytes: &mut [u8; Self::SIZE] = room(buffer);
-        let first_word =
-            u32::from(Self::VERSION) << 28 | u32::from(self.traffic_class) << 20 | self.flow_label;
+        let first_word = u32::from(Self::VERSION) << 28 | u32::from(self.traffic_class) << 20 | self.flow_label;
         bytes[0..4].copy_from_slice(&first_word.to_be_bytes());
         bytes[4..6].copy_from_slice(&self.payload_length.to_be_bytes());
         bytes[6] = Self::NEXT_HEADER;

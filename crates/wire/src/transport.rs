@@ -82,10 +82,7 @@ impl Bth {
         let bytes: &[u8; Self::SIZE] = head(bytes)?;
         let version = bytes[1] & 0x0f;
         if version != 0 {
-            return Err(ParseError::UnknownVersion {
-                header: HeaderName::Bth,
-                version,
-            });
+            return Err(ParseError::UnknownVersion { header: HeaderName::Bth, version });
         }
         Ok(Self {
             opcode: Opcode::try_from(bytes[0])?,
@@ -106,11 +103,7 @@ impl Bth {
     /// # Panics
     /// If the buffer is too small, or the pad count or the queue pair's number do not fit their fields.
     pub fn emit(&self, buffer: &mut [u8]) {
-        assert!(
-            self.pad_count < 4,
-            "{} bytes of padding do not fit 2 bits",
-            self.pad_count
-        );
+        assert!(self.pad_count < 4, "{} bytes of padding do not fit 2 bits", self.pad_count);
         let bytes: &mut [u8; Self::SIZE] = room(buffer);
         bytes[0] = self.opcode.code();
         bytes[1] = u8::from(self.solicited_event) << 7 | u8::from(self.migrated) << 6 | self.pad_count << 4;

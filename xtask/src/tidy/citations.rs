@@ -17,16 +17,8 @@ struct Document {
 }
 
 const DOCUMENTS: [Document; 2] = [
-    Document {
-        path: "docs/protocol.md",
-        prefixes: &["P"],
-        defines: "rule",
-    },
-    Document {
-        path: "docs/claims.md",
-        prefixes: &["SE", "SH", "CK", "PM", "QN"],
-        defines: "claim",
-    },
+    Document { path: "docs/protocol.md", prefixes: &["P"], defines: "rule" },
+    Document { path: "docs/claims.md", prefixes: &["SE", "SH", "CK", "PM", "QN"], defines: "claim" },
 ];
 
 /// Files that cite: code, data and prose, but not what other programs wrote.
@@ -34,34 +26,20 @@ const CITING: [&str; 5] = [".rs", ".toml", ".md", ".c", ".h"];
 
 /// Every citation of a rule or claim that its document does not define.
 pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
-    DOCUMENTS
-        .iter()
-        .flat_map(|document| check_document(tree, document))
-        .collect()
+    DOCUMENTS.iter().flat_map(|document| check_document(tree, document)).collect()
 }
 
 fn check_document(tree: &Tree, document: &Document) -> Vec<Finding> {
     let Some(text) = tree.text(document.path) else {
-        let message = format!(
-            "is missing: it must define every {} that is cited",
-            document.defines
-        );
+        let message = format!("is missing: it must define every {} that is cited", document.defines);
         return vec![Finding::new(document.path, 0, message)];
     };
-    let defined: BTreeSet<&str> = lines(text)
-        .filter_map(|(_, line)| defined_in(line, document))
-        .collect();
+    let defined: BTreeSet<&str> = lines(text).filter_map(|(_, line)| defined_in(line, document)).collect();
     let mut findings = Vec::new();
-    for (path, text) in tree
-        .texts()
-        .filter(|(path, _)| CITING.iter().any(|ending| path.ends_with(ending)))
-    {
+    for (path, text) in tree.texts().filter(|(path, _)| CITING.iter().any(|ending| path.ends_with(ending))) {
         for (number, line) in lines(text) {
             for cited in numbers(line, document).filter(|cited| !defined.contains(cited)) {
-                let message = format!(
-                    "cites {} {cited}, which {} does not define",
-                    document.defines, document.path
-                );
+                let message = format!("cites {} {cited}, which {} does not define", document.defines, document.path);
                 findings.push(Finding::new(path, number, message));
             }
         }
@@ -71,9 +49,7 @@ fn check_document(tree: &Tree, document: &Document) -> Vec<Finding> {
 
 fn defined_in<'a>(line: &'a str, document: &'a Document) -> Option<&'a str> {
     let bare = line.trim_start_matches(|character: char| !character.is_alphanumeric());
-    numbers(bare, document)
-        .next()
-        .filter(|number| bare.starts_with(number))
+    numbers(bare, document).next().filter(|number| bare.starts_with(number))
 }
 
 /// All numbers such as `SE-4` in a line, of this document's prefixes.
@@ -81,9 +57,7 @@ fn numbers<'a>(line: &'a str, document: &'a Document) -> impl Iterator<Item = &'
     line.match_indices('-').filter_map(|(dash, _)| {
         let start = line[..dash]
             .rfind(|character: char| !is_part_of_name(character))
-            .map_or(0, |before| {
-                before + line[before..].chars().next().map_or(1, char::len_utf8)
-            });
+            .map_or(0, |before| before + line[before..].chars().next().map_or(1, char::len_utf8));
         let digits = line[dash + 1..].bytes().take_while(u8::is_ascii_digit).count();
         let end = dash + 1 + digits;
         let is_number = digits > 0 && !line[end..].starts_with(is_part_of_name);
@@ -102,34 +76,20 @@ mod tests {
     /// `XX~1` stands for the number, so that this file does not cite what does not exist.
     fn found(protocol: &str, claims: &str, code: &str) -> Vec<String> {
         let [protocol, claims, code] = [protocol, claims, code].map(|text| text.replace('~', "-"));
-        let files = [
-            ("docs/protocol.md", &*protocol),
-            ("docs/claims.md", &*claims),
-            ("a.rs", &*code),
-        ];
-        check(&Tree::of(files), &[])
-            .iter()
-            .map(|finding| finding.message.replace('-', "~"))
-            .collect()
+        let files = [("docs/protocol.md", &*protocol), ("docs/claims.md", &*claims), ("a.rs", &*code)];
+        check(&Tree::of(files), &[]).iter().map(|finding| finding.message.replace('-', "~")).collect()
     }
 
     #[test]
     fn what_a_document_defines_may_be_cited() {
         let rules = "# Rules\n**P~1** Count first.\n### P~2: Then fold.\n| P~3 | Answer. |\n";
         let claims = "- **SE~4** Error classes.\n- **SH~3** Groups.\n";
-        assert_eq!(
-            found(rules, claims, "// P~1 to P~3; claims SE~4, SH~3 (P~2)."),
-            [""; 0]
-        );
+        assert_eq!(found(rules, claims, "// P~1 to P~3; claims SE~4, SH~3 (P~2)."), [""; 0]);
     }
 
     #[test]
     fn what_no_document_defines_is_found_wherever_it_is_cited() {
-        let found = found(
-            "**P~1** Count, see P~9.\n",
-            "- **SE~4** Classes.\n",
-            "// P~17; SE~5",
-        );
+        let found = found("**P~1** Count, see P~9.\n", "- **SE~4** Classes.\n", "// P~17; SE~5");
         assert_eq!(
             found,
             [
@@ -142,10 +102,7 @@ mod tests {
 
     #[test]
     fn other_names_with_dashes_are_no_citations() {
-        assert_eq!(
-            found("", "", "CRC-32, HTTP-1, UTP~5, x-P~5, P~5x, P~, é-1, 4P~1"),
-            [""; 0]
-        );
+        assert_eq!(found("", "", "CRC-32, HTTP-1, UTP~5, x-P~5, P~5x, P~, é-1, 4P~1"), [""; 0]);
     }
 
     #[test]
@@ -153,12 +110,6 @@ mod tests {
         let tree = Tree::of([("docs/claims.md", ""), ("a.rs", "")]);
         let findings = check(&tree, &[]);
         assert_eq!(findings.len(), 1);
-        assert!(
-            findings[0]
-                .to_string()
-                .starts_with("docs/protocol.md: is missing"),
-            "{}",
-            findings[0]
-        );
+        assert!(findings[0].to_string().starts_with("docs/protocol.md: is missing"), "{}", findings[0]);
     }
 }

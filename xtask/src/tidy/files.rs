@@ -35,17 +35,11 @@ const FORBIDDEN_WORDS: [&str; 9] = [
 const LOCK_FILE: &str = "Cargo.lock";
 
 pub(super) fn no_file_is_large(tree: &Tree, _: &[Package]) -> Vec<Finding> {
-    let files = tree
-        .files
-        .iter()
-        .filter(|(path, _)| !LARGE_FILES.contains(&path.as_str()));
+    let files = tree.files.iter().filter(|(path, _)| !LARGE_FILES.contains(&path.as_str()));
     let large = files.filter(|(_, file)| file.size_bytes > SIZE_LIMIT_BYTES);
     large
         .map(|(path, file)| {
-            let message = format!(
-                "{} bytes; at most {SIZE_LIMIT_BYTES} belong into git",
-                file.size_bytes
-            );
+            let message = format!("{} bytes; at most {SIZE_LIMIT_BYTES} belong into git", file.size_bytes);
             Finding::new(path, 0, message)
         })
         .collect()
@@ -56,20 +50,14 @@ pub(super) fn no_source_is_long(tree: &Tree, _: &[Package]) -> Vec<Finding> {
     let counted = sources.map(|(path, text)| (path, text.lines().count()));
     let long = counted.filter(|&(_, length)| length > LENGTH_LIMIT_LINES);
     long.map(|(path, length)| {
-        Finding::new(
-            path,
-            0,
-            format!("{length} lines; more than {LENGTH_LIMIT_LINES} tell more than one story"),
-        )
+        Finding::new(path, 0, format!("{length} lines; more than {LENGTH_LIMIT_LINES} tell more than one story"))
     })
     .collect()
 }
 
 pub(super) fn whitespace_is_plain(tree: &Tree, _: &[Package]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let ours = tree
-        .texts()
-        .filter(|(path, _)| !FOREIGN_TEXT.iter().any(|folder| path.contains(folder)));
+    let ours = tree.texts().filter(|(path, _)| !FOREIGN_TEXT.iter().any(|folder| path.contains(folder)));
     for (path, text) in ours {
         // Not `lines`, which would swallow a carriage return.
         for (index, line) in text.split('\n').enumerate() {
@@ -89,11 +77,7 @@ pub(super) fn no_word_is_forbidden(tree: &Tree, _: &[Package]) -> Vec<Finding> {
     for (path, text) in tree.texts().filter(|(path, _)| *path != LOCK_FILE) {
         for (number, line) in lines(text) {
             for word in FORBIDDEN_WORDS.iter().filter(|word| line.contains(*word)) {
-                findings.push(Finding::new(
-                    path,
-                    number,
-                    format!("{word} means nothing on another machine"),
-                ));
+                findings.push(Finding::new(path, number, format!("{word} means nothing on another machine")));
             }
         }
     }
@@ -134,16 +118,9 @@ mod tests {
     #[test]
     fn forbidden_words_are_found_except_in_the_lock_file() {
         for word in FORBIDDEN_WORDS {
-            assert_eq!(
-                found(no_word_is_forbidden, "README.md", &format!("see {word} there")),
-                1,
-                "{word}"
-            );
+            assert_eq!(found(no_word_is_forbidden, "README.md", &format!("see {word} there")), 1, "{word}");
             assert_eq!(found(no_word_is_forbidden, "Cargo.lock", word), 0);
         }
-        assert_eq!(
-            found(no_word_is_forbidden, "README.md", "a framework/ of crates"),
-            0
-        );
+        assert_eq!(found(no_word_is_forbidden, "README.md", "a framework/ of crates"), 0);
     }
 }

@@ -41,30 +41,19 @@ enum Knows {
 }
 
 const NARROWED: [Narrowed; 3] = [
-    Narrowed {
-        user: "wire",
-        knows: Knows::AllBut(&["reduce"]),
-        why: "bytes and arithmetic are two subjects",
-    },
+    Narrowed { user: "wire", knows: Knows::AllBut(&["reduce"]), why: "bytes and arithmetic are two subjects" },
     Narrowed {
         user: "oracle",
         knows: Knows::Only(&["units"]),
         why: "a judge that shares code with the judged shares its mistakes",
     },
-    Narrowed {
-        user: "runtime",
-        knows: Knows::AllBut(&["simulator"]),
-        why: "the two worlds share only the protocol",
-    },
+    Narrowed { user: "runtime", knows: Knows::AllBut(&["simulator"]), why: "the two worlds share only the protocol" },
 ];
 
 /// Every arrow that points the wrong way, and every package that has no place.
 pub(super) fn check(_: &Tree, packages: &[Package]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for package in packages
-        .iter()
-        .filter(|package| !OUTSIDE.contains(&package.name.as_str()))
-    {
+    for package in packages.iter().filter(|package| !OUTSIDE.contains(&package.name.as_str())) {
         let place = manifest(&package.name);
         if layer(&package.name).is_none() {
             findings.push(Finding::new(
@@ -75,11 +64,7 @@ pub(super) fn check(_: &Tree, packages: &[Package]) -> Vec<Finding> {
         }
         for used in arrows(package, Purpose::Product) {
             if let Some(why) = objection(&package.name, used) {
-                findings.push(Finding::new(
-                    &place,
-                    0,
-                    format!("{} must not use {used}: {why}", package.name),
-                ));
+                findings.push(Finding::new(&place, 0, format!("{} must not use {used}: {why}", package.name)));
             }
         }
     }
@@ -89,45 +74,26 @@ pub(super) fn check(_: &Tree, packages: &[Package]) -> Vec<Finding> {
 /// Every package of the product that turns on sabotage by itself.
 pub(super) fn no_product_is_sabotaged(_: &Tree, packages: &[Package]) -> Vec<Finding> {
     let has_sabotage = |features: &[String]| features.iter().any(|feature| feature.ends_with(SABOTAGE));
-    let sabotaged = packages
-        .iter()
-        .filter(|package| !OUTSIDE.contains(&package.name.as_str()))
-        .filter(|package| {
-            let mut product = package
-                .dependencies
-                .iter()
-                .filter(|dependency| dependency.purpose == Purpose::Product);
-            has_sabotage(&package.default_features) || product.any(|used| has_sabotage(&used.features))
-        });
-    sabotaged
-        .map(|package| Finding::new(&manifest(&package.name), 0, "sabotage is for tests only"))
-        .collect()
+    let sabotaged = packages.iter().filter(|package| !OUTSIDE.contains(&package.name.as_str())).filter(|package| {
+        let mut product = package.dependencies.iter().filter(|dependency| dependency.purpose == Purpose::Product);
+        has_sabotage(&package.default_features) || product.any(|used| has_sabotage(&used.features))
+    });
+    sabotaged.map(|package| Finding::new(&manifest(&package.name), 0, "sabotage is for tests only")).collect()
 }
 
 /// Dev-dependencies against the order: a test may look down on its judge, but one should know of it.
 pub(crate) fn exempt_arrows(packages: &[Package]) -> Vec<String> {
-    let arrows = packages
-        .iter()
-        .filter(|package| !OUTSIDE.contains(&package.name.as_str()))
-        .flat_map(|package| {
-            let development = arrows(package, Purpose::Development);
-            development
-                .filter(|used| objection(&package.name, used).is_some())
-                .map(|used| {
-                    format!(
-                        "the tests of {} use {used}, against the layers (dev-dependencies may)",
-                        package.name
-                    )
-                })
-        });
+    let arrows = packages.iter().filter(|package| !OUTSIDE.contains(&package.name.as_str())).flat_map(|package| {
+        let development = arrows(package, Purpose::Development);
+        development.filter(|used| objection(&package.name, used).is_some()).map(|used| {
+            format!("the tests of {} use {used}, against the layers (dev-dependencies may)", package.name)
+        })
+    });
     arrows.collect()
 }
 
 fn arrows(package: &Package, purpose: Purpose) -> impl Iterator<Item = &str> {
-    let chosen = package
-        .dependencies
-        .iter()
-        .filter(move |dependency| dependency.purpose == purpose);
+    let chosen = package.dependencies.iter().filter(move |dependency| dependency.purpose == purpose);
     chosen.map(|dependency| dependency.name.as_str())
 }
 
@@ -161,16 +127,8 @@ mod tests {
     use crate::workspace::Dependency;
 
     fn package(name: &str, used: &str, purpose: Purpose) -> Package {
-        let dependencies = vec![Dependency {
-            name: used.to_owned(),
-            purpose,
-            features: Vec::new(),
-        }];
-        Package {
-            name: name.to_owned(),
-            dependencies,
-            ..Package::default()
-        }
+        let dependencies = vec![Dependency { name: used.to_owned(), purpose, features: Vec::new() }];
+        Package { name: name.to_owned(), dependencies, ..Package::default() }
     }
 
     fn is_fine(user: &str, used: &str) -> bool {
@@ -180,9 +138,7 @@ mod tests {
     #[test]
     fn an_arrow_up_the_list_is_fine_and_down_is_not() {
         assert!(is_fine("wire", "units") && is_fine("cli", "simulator") && is_fine("runtime", "oracle"));
-        assert!(
-            !is_fine("units", "wire") && !is_fine("protocol", "simulator") && !is_fine("protocol", "runtime")
-        );
+        assert!(!is_fine("units", "wire") && !is_fine("protocol", "simulator") && !is_fine("protocol", "runtime"));
     }
 
     #[test]
@@ -193,9 +149,7 @@ mod tests {
     #[test]
     fn the_oracle_knows_only_units() {
         assert!(is_fine("oracle", "units"));
-        assert!(
-            !is_fine("oracle", "reduce") && !is_fine("oracle", "protocol") && !is_fine("oracle", "topology")
-        );
+        assert!(!is_fine("oracle", "reduce") && !is_fine("oracle", "protocol") && !is_fine("oracle", "topology"));
     }
 
     #[test]
@@ -211,10 +165,7 @@ mod tests {
 
     #[test]
     fn a_crate_without_a_place_is_found() {
-        let stranger = Package {
-            name: "helpers".to_owned(),
-            ..Package::default()
-        };
+        let stranger = Package { name: "helpers".to_owned(), ..Package::default() };
         let findings = check(&Tree::default(), &[stranger]);
         assert_eq!(findings.len(), 1, "{findings:?}");
     }
@@ -236,11 +187,7 @@ mod tests {
         };
         assert_eq!((sabotaging("cli"), sabotaging("tests")), (1, 0));
         let default_features = vec![SABOTAGE.to_owned()];
-        let by_default = Package {
-            name: "protocol".to_owned(),
-            default_features,
-            ..Package::default()
-        };
+        let by_default = Package { name: "protocol".to_owned(), default_features, ..Package::default() };
         assert_eq!(no_product_is_sabotaged(&Tree::default(), &[by_default]).len(), 1);
     }
 }

@@ -37,11 +37,7 @@ pub(crate) struct Inspection {
 pub(crate) fn inspect(root: &Path) -> anyhow::Result<Inspection> {
     let (tree, packages) = (Tree::read(root)?, workspace::packages(root)?);
     let findings = CHECKS.iter().flat_map(|check| check(&tree, &packages)).collect();
-    Ok(Inspection {
-        findings,
-        notes: layering::exempt_arrows(&packages),
-        file_count: tree.files.len(),
-    })
+    Ok(Inspection { findings, notes: layering::exempt_arrows(&packages), file_count: tree.files.len() })
 }
 
 type Check = fn(&Tree, &[Package]) -> Vec<Finding>;
@@ -61,11 +57,7 @@ const CHECKS: &[Check] = &[
 
 impl Finding {
     fn new(path: &str, line: usize, message: impl Into<String>) -> Self {
-        Self {
-            path: path.to_owned(),
-            line,
-            message: message.into(),
-        }
+        Self { path: path.to_owned(), line, message: message.into() }
     }
 }
 

@@ -12,20 +12,10 @@ const LOOSE_SOURCES: [&str; 0] = [];
 /// The root of every library and binary begins with `//!`.
 pub(super) fn every_crate_says_what_it_is(tree: &Tree, packages: &[Package]) -> Vec<Finding> {
     let targets = packages.iter().flat_map(|package| &package.targets);
-    let roots =
-        targets.filter(|target| matches!(target.kind.as_str(), "lib" | "bin" | "cdylib" | "staticlib"));
-    let headless = roots.filter(|target| {
-        tree.text(&target.root_file)
-            .is_some_and(|text| !text.starts_with("//!"))
-    });
+    let roots = targets.filter(|target| matches!(target.kind.as_str(), "lib" | "bin" | "cdylib" | "staticlib"));
+    let headless = roots.filter(|target| tree.text(&target.root_file).is_some_and(|text| !text.starts_with("//!")));
     headless
-        .map(|target| {
-            Finding::new(
-                &target.root_file,
-                1,
-                "must begin with //! and say what the crate is",
-            )
-        })
+        .map(|target| Finding::new(&target.root_file, 1, "must begin with //! and say what the crate is"))
         .collect()
 }
 
@@ -35,11 +25,8 @@ pub(super) fn no_file_is_dead(tree: &Tree, packages: &[Package]) -> Vec<Finding>
     for target in packages.iter().flat_map(|package| &package.targets) {
         follow(tree, &target.root_file, Kind::Root, &mut alive);
     }
-    let dead = tree
-        .sources()
-        .filter(|(path, _)| !alive.contains(*path) && !LOOSE_SOURCES.contains(path));
-    dead.map(|(path, _)| Finding::new(path, 0, "no mod declaration leads here: the file is dead"))
-        .collect()
+    let dead = tree.sources().filter(|(path, _)| !alive.contains(*path) && !LOOSE_SOURCES.contains(path));
+    dead.map(|(path, _)| Finding::new(path, 0, "no mod declaration leads here: the file is dead")).collect()
 }
 
 /// Whether a file's modules lie beside it or in a folder of its name.
@@ -84,9 +71,7 @@ fn declarations(text: &str) -> Vec<Declared<'_>> {
     let mut path_attribute = None;
     for (_, line) in lines(text) {
         let code = line.split("//").next().unwrap_or_default().trim();
-        if let Some(path) =
-            between(code, "#[path = \"", "\"]").or_else(|| between(code, "include!(\"", "\")"))
-        {
+        if let Some(path) = between(code, "#[path = \"", "\"]").or_else(|| between(code, "include!(\"", "\")")) {
             found.push(Declared::Path(path));
             path_attribute = code.starts_with("#[").then_some(path);
         } else if let Some(name) = module_name(code)
@@ -101,8 +86,7 @@ fn declarations(text: &str) -> Vec<Declared<'_>> {
 fn module_name(code: &str) -> Option<&str> {
     let (before, name) = code.strip_suffix(';')?.rsplit_once("mod ")?;
     let before = before.trim_end();
-    let is_declaration =
-        before.is_empty() || before == "pub" || before.ends_with(')') || before.ends_with(']');
+    let is_declaration = before.is_empty() || before == "pub" || before.ends_with(')') || before.ends_with(']');
     is_declaration.then_some(name.trim())
 }
 
@@ -131,23 +115,14 @@ mod tests {
     use crate::workspace::Target;
 
     fn library(root_file: &str) -> [Package; 1] {
-        let target = Target {
-            kind: "lib".to_owned(),
-            root_file: root_file.to_owned(),
-        };
-        [Package {
-            targets: vec![target],
-            ..Package::default()
-        }]
+        let target = Target { kind: "lib".to_owned(), root_file: root_file.to_owned() };
+        [Package { targets: vec![target], ..Package::default() }]
     }
 
     #[test]
     fn a_file_that_no_module_declares_is_dead() {
         let tree = Tree::of([
-            (
-                "x/src/lib.rs",
-                "mod a;\npub(crate) mod b;\n#[cfg(test)]\nmod tests;\n// mod old;\n",
-            ),
+            ("x/src/lib.rs", "mod a;\npub(crate) mod b;\n#[cfg(test)]\nmod tests;\n// mod old;\n"),
             ("x/src/a.rs", "mod inner;"),
             ("x/src/a/inner.rs", ""),
             ("x/src/b/mod.rs", "pub mod deep;"),
@@ -156,20 +131,15 @@ mod tests {
             ("x/src/old.rs", "mod older;"),
             ("x/src/older.rs", ""),
         ]);
-        let dead: Vec<String> = no_file_is_dead(&tree, &library("x/src/lib.rs"))
-            .into_iter()
-            .map(|finding| finding.path)
-            .collect();
+        let dead: Vec<String> =
+            no_file_is_dead(&tree, &library("x/src/lib.rs")).into_iter().map(|finding| finding.path).collect();
         assert_eq!(dead, ["x/src/old.rs", "x/src/older.rs"]);
     }
 
     #[test]
     fn a_path_attribute_is_followed() {
         let tree = Tree::of([
-            (
-                "x/src/lib.rs",
-                "#[path = \"../samples/sample.rs\"]\nmod sample;\nmod after;",
-            ),
+            ("x/src/lib.rs", "#[path = \"../samples/sample.rs\"]\nmod sample;\nmod after;"),
             ("x/samples/sample.rs", ""),
             ("x/src/after.rs", ""),
         ]);
@@ -179,19 +149,13 @@ mod tests {
     #[test]
     fn a_crate_without_a_head_is_found() {
         let headless = Tree::of([("x/src/lib.rs", "mod a;\n")]);
-        assert_eq!(
-            every_crate_says_what_it_is(&headless, &library("x/src/lib.rs")).len(),
-            1
-        );
+        assert_eq!(every_crate_says_what_it_is(&headless, &library("x/src/lib.rs")).len(), 1);
         let good = Tree::of([("x/src/lib.rs", "//! What it is.\n")]);
         assert_eq!(every_crate_says_what_it_is(&good, &library("x/src/lib.rs")), []);
     }
 
     #[test]
     fn words_that_look_like_modules_are_not() {
-        assert_eq!(
-            declarations("let remainder = a_mod b;\nmod inline {\n}\nuse mod_name;"),
-            []
-        );
+        assert_eq!(declarations("let remainder = a_mod b;\nmod inline {\n}\nuse mod_name;"), []);
     }
 }

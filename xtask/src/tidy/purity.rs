@@ -33,16 +33,10 @@ pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
     for name in PURE_CRATES {
         let folder = format!("crates/{name}/src/");
         let root_file = format!("{folder}lib.rs");
-        if !tree
-            .text(&root_file)
-            .is_some_and(|text| text.contains(FORBID_UNSAFE))
-        {
+        if !tree.text(&root_file).is_some_and(|text| text.contains(FORBID_UNSAFE)) {
             findings.push(Finding::new(&root_file, 0, format!("must say {FORBID_UNSAFE}")));
         }
-        for (path, text) in tree
-            .sources()
-            .filter(|(path, _)| path.starts_with(&folder) && !is_test(path))
-        {
+        for (path, text) in tree.sources().filter(|(path, _)| path.starts_with(&folder) && !is_test(path)) {
             findings.extend(impure_lines(path, text));
         }
     }
@@ -102,19 +96,13 @@ mod tests {
         assert!(findings("// A HashMap would lose the order.\n").is_empty());
         assert!(findings("#[cfg(test)]\nmod tests {\n    use std::collections::HashMap;\n}\n").is_empty());
         let tests = Tree::of([("crates/protocol/src/node/tests.rs", "use std::time::Instant;")]);
-        assert!(
-            check(&tests, &[])
-                .iter()
-                .all(|finding| finding.path.ends_with("lib.rs"))
-        );
+        assert!(check(&tests, &[]).iter().all(|finding| finding.path.ends_with("lib.rs")));
     }
 
     #[test]
     fn a_crate_that_does_not_forbid_unsafe_is_found() {
-        let tree = Tree::of([
-            ("crates/protocol/src/lib.rs", "//! Head.\n"),
-            ("crates/simulator/src/lib.rs", FORBID_UNSAFE),
-        ]);
+        let tree =
+            Tree::of([("crates/protocol/src/lib.rs", "//! Head.\n"), ("crates/simulator/src/lib.rs", FORBID_UNSAFE)]);
         let findings = check(&tree, &[]);
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].path, "crates/protocol/src/lib.rs");

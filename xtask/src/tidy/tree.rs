@@ -39,9 +39,7 @@ impl Tree {
 
     /// All text files with their text.
     pub(super) fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.files
-            .iter()
-            .filter_map(|(path, file)| Some((path.as_str(), file.text.as_deref()?)))
+        self.files.iter().filter_map(|(path, file)| Some((path.as_str(), file.text.as_deref()?)))
     }
 
     /// All Rust sources with their text.
@@ -82,11 +80,7 @@ fn list(root: &Path) -> anyhow::Result<Vec<String>> {
     match Command::new("git").current_dir(root).args(arguments).output() {
         Ok(output) if output.status.success() => {
             let names = String::from_utf8_lossy(&output.stdout).into_owned();
-            Ok(names
-                .split('\0')
-                .filter(|name| !name.is_empty())
-                .map(str::to_owned)
-                .collect())
+            Ok(names.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect())
         }
         _ => {
             let mut found = Vec::new();
@@ -100,11 +94,7 @@ fn walk(root: &Path, folder: &str, found: &mut Vec<String>) -> anyhow::Result<()
     for entry in std::fs::read_dir(root.join(folder))? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let path = if folder.is_empty() {
-            name.clone()
-        } else {
-            format!("{folder}/{name}")
-        };
+        let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
         if !entry.file_type()?.is_dir() {
             found.push(path);
         } else if !FOREIGN_FOLDERS.contains(&name.as_str()) {
@@ -130,12 +120,7 @@ mod tests {
     #[test]
     fn our_own_sources_are_found_with_and_without_git() {
         let root = workspace::root().unwrap();
-        assert!(
-            Tree::read(&root)
-                .unwrap()
-                .text("xtask/src/tidy/tree.rs")
-                .is_some()
-        );
+        assert!(Tree::read(&root).unwrap().text("xtask/src/tidy/tree.rs").is_some());
         let mut found = Vec::new();
         walk(&root.join("xtask"), "", &mut found).unwrap();
         assert!(found.iter().any(|path| path == "src/tidy/tree.rs"), "{found:?}");

@@ -96,7 +96,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let hops = arguments.hops * 1_000_000;
     let traffic = shapes.iter().map(|fabric| traffic(fabric, hops)).collect();
     let allreduce = shapes.iter().map(allreduce).collect::<Result<Vec<_>>>()?;
-    let report = Report { packet_bytes: PACKET_BYTES, stretches: STRETCHES, hops_per_stretch: hops, traffic, allreduce };
+    let report =
+        Report { packet_bytes: PACKET_BYTES, stretches: STRETCHES, hops_per_stretch: hops, traffic, allreduce };
     let text = match arguments.format {
         Format::Json => serde_json::to_string_pretty(&report)? + "\n",
         _ => table(&report),
@@ -192,23 +193,49 @@ fn memory(line: &str) -> u64 {
 fn table(report: &Report) -> String {
     use std::fmt::Write;
     let mut text = String::new();
-    let _ = writeln!(text, "Permutation traffic, {} B packets, one core: M hops/s, median of {} stretches of {} M hops\n", report.packet_bytes, report.stretches, report.hops_per_stretch / 1_000_000);
-    let _ = writeln!(text, "{:>9}  {:32} {:>8} {:>17} {:>10} {:>10} {:>8}", "hosts", "fabric", "M hops/s", "slowest..fastest", "idle B/host", "busy B/host", "set-up s");
+    let _ = writeln!(
+        text,
+        "Permutation traffic, {} B packets, one core: M hops/s, median of {} stretches of {} M hops\n",
+        report.packet_bytes,
+        report.stretches,
+        report.hops_per_stretch / 1_000_000
+    );
+    let _ = writeln!(
+        text,
+        "{:>9}  {:32} {:>8} {:>17} {:>10} {:>10} {:>8}",
+        "hosts", "fabric", "M hops/s", "slowest..fastest", "idle B/host", "busy B/host", "set-up s"
+    );
     for row in &report.traffic {
         let spread = format!("{:.2}..{:.2}", row.slowest_mhops_per_s, row.fastest_mhops_per_s);
         let _ = writeln!(
             text,
             "{:>9}  {:32} {:>8.2} {spread:>17} {:>11.0} {:>11.0} {:>8.2}",
-            row.hosts, row.fabric, row.median_mhops_per_s, row.idle_bytes_per_host, row.busy_bytes_per_host, row.set_up_s
+            row.hosts,
+            row.fabric,
+            row.median_mhops_per_s,
+            row.idle_bytes_per_host,
+            row.busy_bytes_per_host,
+            row.set_up_s
         );
     }
     let _ = writeln!(text, "\nOne allreduce of 256 B over all hosts, with the protocol machines\n");
-    let _ = writeln!(text, "{:>9}  {:32} {:>8} {:>8} {:>12} {:>11} {:>12} {:>9}", "hosts", "fabric", "set-up s", "run s", "simulated us", "hops", "idle B/host", "peak GiB");
+    let _ = writeln!(
+        text,
+        "{:>9}  {:32} {:>8} {:>8} {:>12} {:>11} {:>12} {:>9}",
+        "hosts", "fabric", "set-up s", "run s", "simulated us", "hops", "idle B/host", "peak GiB"
+    );
     for row in &report.allreduce {
         let _ = writeln!(
             text,
             "{:>9}  {:32} {:>8.2} {:>8.2} {:>12.3} {:>11} {:>12.0} {:>9.2}",
-            row.hosts, row.fabric, row.set_up_s, row.run_s, row.simulated_us, row.hops, row.resident_bytes_per_host, row.peak_resident_gib
+            row.hosts,
+            row.fabric,
+            row.set_up_s,
+            row.run_s,
+            row.simulated_us,
+            row.hops,
+            row.resident_bytes_per_host,
+            row.peak_resident_gib
         );
     }
     text

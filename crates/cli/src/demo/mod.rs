@@ -76,36 +76,12 @@ const TEMPORAL: &str = "repair-after-us = 10\nreplication = \"temporal\"\ncopies
 const SPATIAL: &str = "repair-after-us = 10\nreplication = \"spatial\"\ncopies = 2\n";
 
 const ACTS: [Act; 6] = [
-    Act {
-        title: "nothing goes wrong",
-        collective: PLAIN,
-        faults: "",
-    },
-    Act {
-        title: "bits flip, packets vanish",
-        collective: PLAIN,
-        faults: NOISE,
-    },
-    Act {
-        title: "the same, each packet twice in a row",
-        collective: TEMPORAL,
-        faults: NOISE,
-    },
-    Act {
-        title: "the same, each packet on two ports",
-        collective: SPATIAL,
-        faults: NOISE,
-    },
-    Act {
-        title: "a cable is out for 50 us",
-        collective: TEMPORAL,
-        faults: CUT,
-    },
-    Act {
-        title: "a cable is cut for good, two ports",
-        collective: SPATIAL,
-        faults: CUT_FOR_GOOD,
-    },
+    Act { title: "nothing goes wrong", collective: PLAIN, faults: "" },
+    Act { title: "bits flip, packets vanish", collective: PLAIN, faults: NOISE },
+    Act { title: "the same, each packet twice in a row", collective: TEMPORAL, faults: NOISE },
+    Act { title: "the same, each packet on two ports", collective: SPATIAL, faults: NOISE },
+    Act { title: "a cable is out for 50 us", collective: TEMPORAL, faults: CUT },
+    Act { title: "a cable is cut for good, two ports", collective: SPATIAL, faults: CUT_FOR_GOOD },
 ];
 
 /// What came of an act.
@@ -121,8 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let started = Instant::now();
     let mut stage = Stage::new();
     stage.say("Pleach: an allreduce of 32 doubles over 1,728 simulated hosts, folded inside the switches.");
-    stage
-        .say("Every result of every host is compared, bit by bit, with what an independent oracle computed.");
+    stage.say("Every result of every host is compared, bit by bit, with what an independent oracle computed.");
     stage.say("");
     let mut ended = Vec::new();
     for (number, act) in ACTS.iter().enumerate() {
@@ -147,11 +122,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         started.elapsed().as_secs_f64(),
     ));
     // All acts can be survived, so an operation that failed is not right either.
-    Ok(if wrong == 0 && failed == 0 && checked > 0 {
-        Outcome::Right
-    } else {
-        Outcome::Wrong
-    })
+    Ok(if wrong == 0 && failed == 0 && checked > 0 { Outcome::Right } else { Outcome::Wrong })
 }
 
 /// Runs one act, drawing as it goes.
@@ -160,24 +131,14 @@ fn perform(number: usize, act: &Act, arguments: &Arguments, stage: &mut Stage) -
     let scenario = Scenario::parse(&text, act.title).context("the demo's own scenario")?;
     let mut collective = scenario.collective(arguments.seed)?;
     let contents = scenario.collective.contents;
-    let mut judge = Judge::new(
-        arguments.seed,
-        arguments.operations,
-        &collective,
-        contents,
-        &scenario.plan,
-        scenario.check,
-    );
+    let mut judge =
+        Judge::new(arguments.seed, arguments.operations, &collective, contents, &scenario.plan, scenario.check);
     stage.begin(number + 1, act.title, &scenario.fabric, arguments.operations);
     let mut timings: Vec<Timing> = Vec::new();
     while timings.len() < arguments.operations as usize {
         let batch = BATCH.min(arguments.operations - timings.len() as u32);
         timings.extend(collective.run(batch, &mut judge, |_| ()));
-        stage.show(
-            timings.len() as u32,
-            timings.last().and_then(|timing| timing.complete),
-            collective.links(),
-        );
+        stage.show(timings.len() as u32, timings.last().and_then(|timing| timing.complete), collective.links());
     }
     let ended = Ended {
         title: act.title,
@@ -195,11 +156,7 @@ const BATCH: u32 = 2;
 
 /// An act in one line, once it is over.
 fn line(number: usize, act: &Ended) -> String {
-    let sign = if act.verdict.is_clean() && act.failed == 0 {
-        "ok"
-    } else {
-        "WRONG"
-    };
+    let sign = if act.verdict.is_clean() && act.failed == 0 { "ok" } else { "WRONG" };
     let (damaged, lost) = harm(&act.counters);
     format!(
         "{number}. {:<38} {} wrong of {}; {} damaged, {} lost  {sign}",
@@ -213,25 +170,12 @@ fn line(number: usize, act: &Ended) -> String {
 
 /// Packets damaged and packets lost.
 fn harm(counters: &Counters) -> (u64, u64) {
-    let damaged =
-        counters.physical + counters.malformed + counters.routing + counters.marked + counters.end_to_end;
-    (
-        damaged,
-        counters.lost_by_plan + counters.lost_on_down_links + counters.overrun,
-    )
+    let damaged = counters.physical + counters.malformed + counters.routing + counters.marked + counters.end_to_end;
+    (damaged, counters.lost_by_plan + counters.lost_on_down_links + counters.overrun)
 }
 
 fn summary(ended: &[Ended]) -> String {
-    let head = [
-        "latency in us",
-        "min",
-        "median",
-        "p90",
-        "max",
-        "damaged",
-        "lost",
-        "wrong",
-    ];
+    let head = ["latency in us", "min", "median", "p90", "max", "damaged", "lost", "wrong"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for act in ended {
         let times = match &act.complete {
@@ -240,12 +184,7 @@ fn summary(ended: &[Ended]) -> String {
         };
         let (damaged, lost) = harm(&act.counters);
         let counts = [damaged, lost, act.verdict.violation_count()].map(grouped);
-        rows.push(
-            std::iter::once(act.title.to_owned())
-                .chain(times)
-                .chain(counts)
-                .collect(),
-        );
+        rows.push(std::iter::once(act.title.to_owned()).chain(times).chain(counts).collect());
     }
     aligned(&rows)
 }

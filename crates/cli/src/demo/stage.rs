@@ -55,13 +55,8 @@ struct Cell {
 
 impl Stage {
     pub(super) fn new() -> Self {
-        let live =
-            std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-        Self {
-            live,
-            colour: live && std::env::var_os("NO_COLOR").is_none(),
-            act: None,
-        }
+        let live = std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        Self { live, colour: live && std::env::var_os("NO_COLOR").is_none(), act: None }
     }
 
     /// A line that stays.
@@ -93,14 +88,7 @@ impl Stage {
             cables.push(text(String::new()));
             nodes.push(text(nodes_line(fabric, row.level)));
         }
-        self.act = Some(Live {
-            all,
-            bar,
-            cables,
-            _nodes: nodes,
-            rows,
-            drawn: Instant::now() - FRAME,
-        });
+        self.act = Some(Live { all, bar, cables, _nodes: nodes, rows, drawn: Instant::now() - FRAME });
     }
 
     /// So many operations are over; this is what the links carried.
@@ -111,20 +99,14 @@ impl Stage {
         }
         live.drawn = Instant::now();
         live.bar.set_position(u64::from(done));
-        live.bar
-            .set_message(last.map_or_else(|| "failed".to_owned(), |span| span.to_string()));
+        live.bar.set_message(last.map_or_else(|| "failed".to_owned(), |span| span.to_string()));
         for row in &mut live.rows {
-            row.cells = row.cells.map(|cell| Cell {
-                shown_harm: cell.harm,
-                ..Cell::default()
-            });
+            row.cells = row.cells.map(|cell| Cell { shown_harm: cell.harm, ..Cell::default() });
         }
         for link in links {
             let lower = if link.from < link.to { link.from } else { link.to };
-            let row = live
-                .rows
-                .iter_mut()
-                .find(|row| (row.first_node..row.first_node + row.nodes).contains(&lower.0));
+            let row =
+                live.rows.iter_mut().find(|row| (row.first_node..row.first_node + row.nodes).contains(&lower.0));
             let Some(row) = row else { continue };
             let cell = (lower.0 - row.first_node) as usize * CELLS / row.nodes as usize;
             row.cells[cell].packets += u64::from(link.packets);
@@ -148,11 +130,7 @@ impl Stage {
 impl CableRow {
     fn draw(&self, colour: bool) -> String {
         let paint = |code: &str, sign: &str| {
-            if colour {
-                format!("\x1b[{code}m{sign}\x1b[0m")
-            } else {
-                sign.to_owned()
-            }
+            if colour { format!("\x1b[{code}m{sign}\x1b[0m") } else { sign.to_owned() }
         };
         let cell = |cell: &Cell| match cell {
             Cell { harm, shown_harm, .. } if harm > shown_harm => paint("1;91", "╳"),
@@ -163,16 +141,8 @@ impl CableRow {
         let cells: String = self.cells.iter().map(cell).collect();
         let harm: u64 = self.cells.iter().map(|cell| cell.harm).sum();
         let packets = self.cells.iter().map(|cell| cell.packets).sum();
-        let hurt = if harm > 0 {
-            paint("31", &format!(", {} hurt", grouped(harm)))
-        } else {
-            String::new()
-        };
-        format!(
-            "                {cells}  {}: {}{hurt}",
-            counted(self.cables, "cable"),
-            counted(packets, "packet")
-        )
+        let hurt = if harm > 0 { paint("31", &format!(", {} hurt", grouped(harm))) } else { String::new() };
+        format!("                {cells}  {}: {}{hurt}", counted(self.cables, "cable"), counted(packets, "packet"))
     }
 }
 
@@ -182,33 +152,18 @@ fn rows(fabric: &Fabric) -> Vec<CableRow> {
     for node in 0..fabric.nodes() {
         let level = fabric.level(NodeId(node));
         if rows.last().is_none_or(|row| row.level != level) {
-            rows.push(CableRow {
-                level,
-                first_node: node,
-                nodes: 0,
-                cables: 0,
-                cells: [Cell::default(); CELLS],
-            });
+            rows.push(CableRow { level, first_node: node, nodes: 0, cables: 0, cells: [Cell::default(); CELLS] });
         }
         let row = rows.last_mut().expect("just pushed");
         row.nodes += 1;
-        row.cables += fabric
-            .neighbours(NodeId(node))
-            .filter(|(_, peer)| peer.node.0 > node)
-            .count() as u64;
+        row.cables += fabric.neighbours(NodeId(node)).filter(|(_, peer)| peer.node.0 > node).count() as u64;
     }
     rows.retain(|row| row.cables > 0);
     rows
 }
 
 fn nodes_line(fabric: &Fabric, level: u8) -> String {
-    let nodes = (0..fabric.nodes())
-        .filter(|node| fabric.level(NodeId(*node)) == level)
-        .count() as u64;
-    let (what, sign) = if level == 0 {
-        ("host", "●")
-    } else {
-        ("switch", "■")
-    };
+    let nodes = (0..fabric.nodes()).filter(|node| fabric.level(NodeId(*node)) == level).count() as u64;
+    let (what, sign) = if level == 0 { ("host", "●") } else { ("switch", "■") };
     format!("{:>14}  {}", counted(nodes, what), sign.repeat(CELLS))
 }

@@ -36,18 +36,8 @@ pub(crate) fn html(report: &Report) -> String {
 }
 
 fn head(page: &mut String, report: &Report) {
-    let (class, sign) = if report.oracle.objects() {
-        ("wrong", "✗")
-    } else {
-        ("right", "✓")
-    };
-    let about = report
-        .scenario
-        .about
-        .lines()
-        .map(str::trim)
-        .collect::<Vec<_>>()
-        .join(" ");
+    let (class, sign) = if report.oracle.objects() { ("wrong", "✗") } else { ("right", "✓") };
+    let about = report.scenario.about.lines().map(str::trim).collect::<Vec<_>>().join(" ");
     let _ = write!(
         page,
         "<h1>{}</h1>\n<p class=\"about\">{}</p>\n<p class=\"verdict {class}\"><b>{sign}</b> {}</p>\n",
@@ -57,20 +47,10 @@ fn head(page: &mut String, report: &Report) {
     );
     let fabric = &report.fabric;
     let facts = [
-        (
-            "Fabric",
-            format!("{}: {}", fabric.shape, counted(fabric.hosts.into(), "host")),
-        ),
+        ("Fabric", format!("{}: {}", fabric.shape, counted(fabric.hosts.into(), "host"))),
         ("Links", parameters::links(&report.parameters)),
         ("Operation", parameters::operation(&report.parameters)),
-        (
-            "Faults",
-            if report.faults.is_empty() {
-                "none".to_owned()
-            } else {
-                report.faults.join("; ")
-            },
-        ),
+        ("Faults", if report.faults.is_empty() { "none".to_owned() } else { report.faults.join("; ") }),
     ];
     page.push_str("<dl>\n");
     for (name, value) in facts {
@@ -81,26 +61,14 @@ fn head(page: &mut String, report: &Report) {
 
 fn latency(page: &mut String, report: &Report) {
     page.push_str("<h2>Latency and errors</h2>\n");
-    let rows = [
-        ("complete", &report.latency.complete),
-        ("reduce phase", &report.latency.reduce),
-    ];
+    let rows = [("complete", &report.latency.complete), ("reduce phase", &report.latency.reduce)];
     page.push_str("<div class=\"wide\"><table>\n<tr><th></th><th>operations</th><th>min</th><th>median</th><th>mean</th><th>p90</th><th>p99</th><th>max</th></tr>\n");
     for (name, distribution) in rows {
         let Some(d) = distribution else { continue };
         let cells: String = [d.min_ns, d.median_ns, d.mean_ns, d.p90_ns, d.p99_ns, d.max_ns]
-            .map(|nanos| {
-                format!(
-                    "<td>{}</td>",
-                    units::Span::from_picos((nanos * 1e3).round() as u64)
-                )
-            })
+            .map(|nanos| format!("<td>{}</td>", units::Span::from_picos((nanos * 1e3).round() as u64)))
             .concat();
-        let _ = writeln!(
-            page,
-            "<tr><th>{name}</th><td>{}</td>{cells}</tr>",
-            grouped(d.count as u64)
-        );
+        let _ = writeln!(page, "<tr><th>{name}</th><td>{}</td>{cells}</tr>", grouped(d.count as u64));
     }
     page.push_str("</table></div>\n<div class=\"charts\">\n");
     for (name, distribution) in rows {
@@ -114,11 +82,7 @@ fn latency(page: &mut String, report: &Report) {
         }
     }
     let stretch = report.course.get(1).map_or(1, |(operation, _)| *operation);
-    let note = if stretch > 1 {
-        format!(", the longest of each {stretch}")
-    } else {
-        String::new()
-    };
+    let note = if stretch > 1 { format!(", the longest of each {stretch}") } else { String::new() };
     let _ = writeln!(
         page,
         "<figure><figcaption>Latency by operation{note}</figcaption>\n{}</figure>",
@@ -128,11 +92,7 @@ fn latency(page: &mut String, report: &Report) {
     let _ = writeln!(
         page,
         "<figure><figcaption>Packets hurt, by error class{}</figcaption>\n{}</figure>\n</div>",
-        if counts.iter().any(|(_, _, number)| *number > 0) {
-            " (bars are logarithmic)"
-        } else {
-            ""
-        },
+        if counts.iter().any(|(_, _, number)| *number > 0) { " (bars are logarithmic)" } else { "" },
         bars(&counts)
     );
 }
@@ -150,11 +110,7 @@ fn fabric(page: &mut String, report: &Report) {
         counted(fabric.roots as u64, "root"),
     );
     let legend = report.picture.legend();
-    let stop = if legend.is_empty() {
-        String::new()
-    } else {
-        format!(" {legend}.")
-    };
+    let stop = if legend.is_empty() { String::new() } else { format!(" {legend}.") };
     let _ = write!(
         page,
         "<figure class=\"picture\">\n{}<figcaption>\
@@ -183,15 +139,8 @@ fn link_table(page: &mut String, title: &str, links: &[LinkLine]) {
     );
     for link in links {
         let name = escape(&format!("{} > {}", link.from, link.to));
-        let cells = [
-            u64::from(link.lane),
-            u64::from(link.packets),
-            link.damaged,
-            link.lost,
-        ];
-        let cells: String = cells
-            .map(|number| format!("<td>{}</td>", grouped(number)))
-            .concat();
+        let cells = [u64::from(link.lane), u64::from(link.packets), link.damaged, link.lost];
+        let cells: String = cells.map(|number| format!("<td>{}</td>", grouped(number))).concat();
         let _ = writeln!(page, "<tr><th>{name}</th>{cells}</tr>");
     }
     page.push_str("</table></div>\n");
@@ -220,9 +169,7 @@ fn failures(page: &mut String, report: &Report) {
         );
     }
     page.push_str("</table></div>\n");
-    let unlisted = oracle
-        .failures
-        .saturating_sub(oracle.listed_failures.len() as u64);
+    let unlisted = oracle.failures.saturating_sub(oracle.listed_failures.len() as u64);
     if unlisted > 0 {
         let _ = writeln!(page, "<p>And {} more.</p>", grouped(unlisted));
     }
@@ -231,10 +178,7 @@ fn failures(page: &mut String, report: &Report) {
 fn all_parameters(page: &mut String, report: &Report) {
     page.push_str("<details><summary>All parameters</summary>\n<div class=\"tables\">\n");
     for (table, fields) in &report.parameters {
-        let _ = writeln!(
-            page,
-            "<div class=\"wide\"><table class=\"words\">\n<caption>[{table}]</caption>"
-        );
+        let _ = writeln!(page, "<div class=\"wide\"><table class=\"words\">\n<caption>[{table}]</caption>");
         for (name, value) in fields {
             let _ = writeln!(page, "<tr><th>{name}</th><td>{}</td></tr>", escape(value));
         }

@@ -184,27 +184,16 @@ impl Report {
             fabric: fabric_line(scenario, collective),
             parameters: parameters::parameters(scenario),
             faults: parameters::faults(&scenario.plan),
-            operations: Operations {
-                run: timings.len() as u32,
-                completed,
-                failed: timings.len() as u32 - completed,
-            },
+            operations: Operations { run: timings.len() as u32, completed, failed: timings.len() as u32 - completed },
             latency: Latency {
                 complete: Distribution::of(timings.iter().filter_map(|timing| timing.complete)),
                 reduce: Distribution::of(
-                    timings
-                        .iter()
-                        .filter(|timing| timing.complete.is_some())
-                        .filter_map(|timing| timing.reduce),
+                    timings.iter().filter(|timing| timing.complete.is_some()).filter_map(|timing| timing.reduce),
                 ),
             },
             machine: Machine {
                 seconds,
-                hops_per_second: if seconds > 0.0 {
-                    counters.hops as f64 / seconds
-                } else {
-                    0.0
-                },
+                hops_per_second: if seconds > 0.0 { counters.hops as f64 / seconds } else { 0.0 },
                 state_bytes: collective.memory(),
             },
             counters,
@@ -279,11 +268,7 @@ fn links(scenario: &Scenario, collective: &Collective) -> (Vec<LinkLine>, Vec<Li
             all.select_nth_unstable_by_key(wanted, order);
         }
         all[..wanted].sort_unstable_by_key(order);
-        all[..wanted]
-            .iter()
-            .filter(|link| key(link) > 0)
-            .map(line)
-            .collect()
+        all[..wanted].iter().filter(|link| key(link) > 0).map(line).collect()
     };
     let damaged = first(&mut all, &harm);
     let busiest = first(&mut all, &|link| u64::from(link.packets));
@@ -294,11 +279,7 @@ fn course(timings: &[Timing]) -> Vec<(u32, Option<Span>)> {
     let together = timings.len().div_ceil(PLOTTED).max(1);
     let longest = |(number, stretch): (usize, &[Timing])| {
         let failed = stretch.iter().any(|timing| timing.complete.is_none());
-        let longest = if failed {
-            None
-        } else {
-            stretch.iter().filter_map(|timing| timing.complete).max()
-        };
+        let longest = if failed { None } else { stretch.iter().filter_map(|timing| timing.complete).max() };
         ((number * together) as u32, longest)
     };
     timings.chunks(together).enumerate().map(longest).collect()

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use simulator::collective::{Contents, ControlPath, Replication};
 use simulator::fault::{FaultKind, PhaseFilter, Plan, RulePlan};
 use simulator::scenario::Scenario;
-use simulator::scenario::names::{
-    CHECKS, FORWARDINGS, FRAMINGS, LANE_FEEDS, PACES, RESEND_WIDTHS, SHARINGS, word,
-};
+use simulator::scenario::names::{CHECKS, FORWARDINGS, FRAMINGS, LANE_FEEDS, PACES, RESEND_WIDTHS, SHARINGS, word};
 use simulator::technology::{Rate, Width};
 
 /// By table and field.
@@ -42,10 +40,7 @@ fn collective(scenario: &Scenario) -> BTreeMap<&'static str, String> {
         ("framing", word(&FRAMINGS, parameters.framing).to_owned()),
         ("lane-feeds", word(&LANE_FEEDS, parameters.lane_feeds).to_owned()),
         ("sharing", word(&SHARINGS, parameters.sharing).to_owned()),
-        (
-            "resend-width",
-            word(&RESEND_WIDTHS, parameters.resend_width).to_owned(),
-        ),
+        ("resend-width", word(&RESEND_WIDTHS, parameters.resend_width).to_owned()),
         ("pace", word(&PACES, parameters.pace).to_owned()),
         ("timeout-us", micros(policy.timeout)),
         ("retry-limit", policy.retry_limit.to_string()),
@@ -73,10 +68,8 @@ fn collective(scenario: &Scenario) -> BTreeMap<&'static str, String> {
         ControlPath::InBand => {
             fields.insert("control", "in-band".to_owned());
         }
-        ControlPath::Fixed { turnaround } => fields.extend([
-            ("control", "fixed".to_owned()),
-            ("nak-turnaround-ns", turnaround.as_nanos_f64().to_string()),
-        ]),
+        ControlPath::Fixed { turnaround } => fields
+            .extend([("control", "fixed".to_owned()), ("nak-turnaround-ns", turnaround.as_nanos_f64().to_string())]),
     }
     let (replication, copies) = match parameters.replication {
         Replication::None => ("none", None),
@@ -101,11 +94,7 @@ pub(super) fn operation(parameters: &BTreeMap<&'static str, BTreeMap<&'static st
         "none" => "each packet once".to_owned(),
         kind => format!("{kind} replication, {} copies", field("copies")),
     };
-    format!(
-        "allreduce, {contents}; {replication}; framing {}, control {}",
-        field("framing"),
-        field("control")
-    )
+    format!("allreduce, {contents}; {replication}; framing {}, control {}", field("framing"), field("control"))
 }
 
 /// The links in a few words.
@@ -160,31 +149,11 @@ fn fault(rule: &RulePlan) -> String {
         Some(count) if count > 1 => format!("{count} from packet {} on", nth.get_ref()),
         _ => format!("packet {}", nth.get_ref()),
     }));
-    parts.extend(
-        rule.mean_us
-            .as_ref()
-            .map(|mean| format!("{} us apart on average", mean.get_ref())),
-    );
-    parts.extend(
-        rule.probability
-            .as_ref()
-            .map(|chance| format!("with probability {}", chance.get_ref())),
-    );
-    parts.extend(
-        rule.bit_error_rate
-            .as_ref()
-            .map(|rate| format!("bit error rate {:e}", rate.get_ref())),
-    );
-    parts.extend(
-        rule.delay_ns
-            .as_ref()
-            .map(|delay| format!("by up to {} ns", delay.get_ref())),
-    );
+    parts.extend(rule.mean_us.as_ref().map(|mean| format!("{} us apart on average", mean.get_ref())));
+    parts.extend(rule.probability.as_ref().map(|chance| format!("with probability {}", chance.get_ref())));
+    parts.extend(rule.bit_error_rate.as_ref().map(|rate| format!("bit error rate {:e}", rate.get_ref())));
+    parts.extend(rule.delay_ns.as_ref().map(|delay| format!("by up to {} ns", delay.get_ref())));
     parts.extend(rule.at_us.as_ref().map(|at| format!("from {} us", at.get_ref())));
-    parts.extend(
-        rule.for_us
-            .as_ref()
-            .map(|length| format!("for {} us", length.get_ref())),
-    );
+    parts.extend(rule.for_us.as_ref().map(|length| format!("for {} us", length.get_ref())));
     parts.join(", ")
 }

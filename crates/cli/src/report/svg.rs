@@ -55,33 +55,22 @@ impl Scale {
     fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {
             let decades = (self.from.log10().floor() as i32)..=(self.to.log10().ceil() as i32);
-            let steps: &[f64] = if self.to / self.from > 1e3 {
-                &[1.0]
-            } else {
-                &[1.0, 2.0, 5.0]
-            };
+            let steps: &[f64] = if self.to / self.from > 1e3 { &[1.0] } else { &[1.0, 2.0, 5.0] };
             let all = decades.flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade)));
             return all.filter(|tick| (self.from..=self.to).contains(tick)).collect();
         }
         let rough = (self.to - self.from) / 4.0;
         let magnitude = 10f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 2.5, 5.0, 10.0]
-            .map(|factor| factor * magnitude)
-            .into_iter()
-            .find(|step| *step >= rough);
+        let step =
+            [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * magnitude).into_iter().find(|step| *step >= rough);
         let step = step.unwrap_or(10.0 * magnitude).max(self.least_step);
         let first = (self.from / step).ceil() as i64;
-        (first..=(self.to / step).floor() as i64)
-            .map(|number| number as f64 * step)
-            .collect()
+        (first..=(self.to / step).floor() as i64).map(|number| number as f64 * step).collect()
     }
 }
 
 fn open(title: &str) -> String {
-    format!(
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
-        escape(title)
-    )
+    format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n", escape(title))
 }
 
 /// Up to four digits, without trailing zeros.
@@ -92,36 +81,20 @@ fn short(value: f64) -> String {
 
 fn horizontal_axis(svg: &mut String, scale: &Scale, what: &str) {
     let base = HEIGHT - BOTTOM;
-    let _ = writeln!(
-        svg,
-        "<path class=\"axis\" d=\"M{LEFT} {base}H{}\"/>",
-        WIDTH - RIGHT
-    );
+    let _ = writeln!(svg, "<path class=\"axis\" d=\"M{LEFT} {base}H{}\"/>", WIDTH - RIGHT);
     for tick in scale.ticks() {
         let x = scale.at(tick);
-        let _ = writeln!(
-            svg,
-            "<text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-            base + 15.0,
-            short(tick)
-        );
+        let _ =
+            writeln!(svg, "<text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>", base + 15.0, short(tick));
     }
     let middle = (LEFT + WIDTH - RIGHT) / 2.0;
-    let _ = writeln!(
-        svg,
-        "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{what}</text>",
-        HEIGHT - 4.0
-    );
+    let _ = writeln!(svg, "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{what}</text>", HEIGHT - 4.0);
 }
 
 fn vertical_axis(svg: &mut String, scale: &Scale) {
     for tick in scale.ticks() {
         let y = scale.at(tick);
-        let _ = writeln!(
-            svg,
-            "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{}\"/>",
-            WIDTH - RIGHT
-        );
+        let _ = writeln!(svg, "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{}\"/>", WIDTH - RIGHT);
         let _ = writeln!(
             svg,
             "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
@@ -142,25 +115,11 @@ pub(super) fn histogram(distribution: &Distribution, title: &str) -> String {
         (from, to) = (from * 0.9, from * 1.1 + f64::from(u8::from(from == 0.0)));
     }
     let bins = &distribution.histogram;
-    let logarithmic =
-        bins.len() > 1 && bins[1].to_ns - bins[1].from_ns > 1.001 * (bins[0].to_ns - bins[0].from_ns);
-    let x = Scale {
-        from,
-        to,
-        start: LEFT,
-        end: WIDTH - RIGHT,
-        logarithmic,
-        least_step: 0.0,
-    };
+    let logarithmic = bins.len() > 1 && bins[1].to_ns - bins[1].from_ns > 1.001 * (bins[0].to_ns - bins[0].from_ns);
+    let x = Scale { from, to, start: LEFT, end: WIDTH - RIGHT, logarithmic, least_step: 0.0 };
     let most = bins.iter().map(|bin| bin.count).max().unwrap_or(1).max(1);
-    let y = Scale {
-        from: 0.0,
-        to: most as f64,
-        start: HEIGHT - BOTTOM,
-        end: TOP,
-        logarithmic: false,
-        least_step: 1.0,
-    };
+    let y =
+        Scale { from: 0.0, to: most as f64, start: HEIGHT - BOTTOM, end: TOP, logarithmic: false, least_step: 1.0 };
     let mut svg = open(title);
     vertical_axis(&mut svg, &y);
     for bin in bins.iter().filter(|bin| bin.count > 0) {
@@ -181,11 +140,7 @@ pub(super) fn histogram(distribution: &Distribution, title: &str) -> String {
             counted(bin.count as u64, "operation"),
         );
     }
-    let scale = if logarithmic {
-        format!("{unit}, logarithmic")
-    } else {
-        unit.to_owned()
-    };
+    let scale = if logarithmic { format!("{unit}, logarithmic") } else { unit.to_owned() };
     horizontal_axis(&mut svg, &x, &scale);
     svg.push_str("</svg>\n");
     svg
@@ -193,11 +148,7 @@ pub(super) fn histogram(distribution: &Distribution, title: &str) -> String {
 
 /// Latency by operation; failed ones are marked at the top.
 pub(super) fn course(points: &[(u32, Option<Span>)], operations: u32) -> String {
-    let longest = points
-        .iter()
-        .filter_map(|(_, span)| *span)
-        .max()
-        .unwrap_or(Span::from_nanos(1));
+    let longest = points.iter().filter_map(|(_, span)| *span).max().unwrap_or(Span::from_nanos(1));
     let (unit, size) = unit_for(longest);
     let in_unit = |span: Span| span.as_picos() as f64 / size;
     let x = Scale {
@@ -251,16 +202,11 @@ pub(super) fn bars(counts: &[(&str, &str, u64)]) -> String {
         0 => 0.0,
         number => 8.0 + 280.0 * (number as f64).ln_1p() / (most as f64).ln_1p(),
     };
-    let mut svg =
-        format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"errors by class\">\n");
+    let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"errors by class\">\n");
     for (position, (name, about, number)) in counts.iter().enumerate() {
         let y = step * position as f64 + 4.0;
         let width = length(*number);
-        let _ = writeln!(
-            svg,
-            "<text x=\"84\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>",
-            y + 12.0
-        );
+        let _ = writeln!(svg, "<text x=\"84\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>", y + 12.0);
         let _ = writeln!(
             svg,
             "<rect class=\"{}\" x=\"92\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"15\" rx=\"2\"><title>{about}</title></rect>",
@@ -284,23 +230,9 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_few() {
-        let scale = Scale {
-            from: 1.724,
-            to: 9.8,
-            start: 0.0,
-            end: 1.0,
-            logarithmic: false,
-            least_step: 0.0,
-        };
+        let scale = Scale { from: 1.724, to: 9.8, start: 0.0, end: 1.0, logarithmic: false, least_step: 0.0 };
         assert_eq!(scale.ticks(), [2.5, 5.0, 7.5]);
-        let scale = Scale {
-            from: 1.5,
-            to: 900.0,
-            start: 0.0,
-            end: 1.0,
-            logarithmic: true,
-            least_step: 0.0,
-        };
+        let scale = Scale { from: 1.5, to: 900.0, start: 0.0, end: 1.0, logarithmic: true, least_step: 0.0 };
         assert_eq!(scale.ticks(), [2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0]);
     }
 

@@ -35,34 +35,18 @@ fn head(text: &mut String, report: &Report) {
     for part in report.scenario.about.lines() {
         line("", part.trim().to_owned());
     }
-    let (hosts, switches) = (
-        counted(fabric.hosts.into(), "host"),
-        counted(fabric.switches.into(), "switch"),
-    );
-    line(
-        "fabric",
-        format!(
-            "{}: {hosts}, {switches}, {}",
-            fabric.shape,
-            counted(fabric.cables, "cable")
-        ),
-    );
+    let (hosts, switches) = (counted(fabric.hosts.into(), "host"), counted(fabric.switches.into(), "switch"));
+    line("fabric", format!("{}: {hosts}, {switches}, {}", fabric.shape, counted(fabric.cables, "cable")));
     let members = counted(fabric.members.into(), "member");
     let nodes = counted(fabric.tree_nodes as u64, "aggregation node");
-    line(
-        "tree",
-        format!("{members}, {nodes}, {}", counted(fabric.roots as u64, "root")),
-    );
+    line("tree", format!("{members}, {nodes}, {}", counted(fabric.roots as u64, "root")));
     line("links", parameters::links(&report.parameters));
     line("operation", parameters::operation(&report.parameters));
     for (number, fault) in report.faults.iter().enumerate() {
         line(if number == 0 { "faults" } else { "" }, fault.clone());
     }
     let run = counted(report.operations.run.into(), "operation");
-    line(
-        "run",
-        format!("{run}, seed {}, trace {}", report.scenario.seed, report.trace),
-    );
+    line("run", format!("{run}, seed {}, trace {}", report.scenario.seed, report.trace));
     line(
         "cost",
         format!(
@@ -81,15 +65,8 @@ fn latencies(text: &mut String, report: &Report) {
         return;
     };
     let (unit, size) = unit_for(Span::from_picos((complete.median_ns * 1e3) as u64));
-    let mut rows = vec![
-        ["latency", "min", "median", "mean", "p90", "p99", "max"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
-    for (name, distribution) in [
-        ("complete", Some(complete)),
-        ("reduce phase", report.latency.reduce.as_ref()),
-    ] {
+    let mut rows = vec![["latency", "min", "median", "mean", "p90", "p99", "max"].map(str::to_owned).to_vec()];
+    for (name, distribution) in [("complete", Some(complete)), ("reduce phase", report.latency.reduce.as_ref())] {
         let Some(d) = distribution else { continue };
         let values = [d.min_ns, d.median_ns, d.mean_ns, d.p90_ns, d.p99_ns, d.max_ns];
         let row = values.map(|value| format!("{:.3} {unit}", value * 1e3 / size));
@@ -97,12 +74,7 @@ fn latencies(text: &mut String, report: &Report) {
     }
     text.push('\n');
     text.push_str(&aligned(&rows));
-    writeln!(
-        text,
-        "\n{} completed",
-        counted(complete.count as u64, "operation")
-    )
-    .expect(IN_MEMORY);
+    writeln!(text, "\n{} completed", counted(complete.count as u64, "operation")).expect(IN_MEMORY);
     bars(text, complete, unit, size);
 }
 
@@ -125,20 +97,14 @@ fn bars(text: &mut String, distribution: &Distribution, unit: &str, size: f64) {
         let length = (bin.count * BAR).div_ceil(most);
         let (from, to) = (label(bin.from_ns), label(bin.to_ns));
         let bar = "#".repeat(length);
-        writeln!(
-            text,
-            "  {from:>last$} to {to:>last$} {unit} {:>width$}  {bar}",
-            grouped(bin.count as u64)
-        )
-        .expect(IN_MEMORY);
+        writeln!(text, "  {from:>last$} to {to:>last$} {unit} {:>width$}  {bar}", grouped(bin.count as u64))
+            .expect(IN_MEMORY);
     }
 }
 
 fn errors(text: &mut String, report: &Report) {
-    let rows: Vec<Vec<String>> = error_counts(report)
-        .into_iter()
-        .map(|(_, name, number)| vec![name.to_owned(), grouped(number)])
-        .collect();
+    let rows: Vec<Vec<String>> =
+        error_counts(report).into_iter().map(|(_, name, number)| vec![name.to_owned(), grouped(number)]).collect();
     if error_counts(report).iter().all(|(_, _, number)| *number == 0) {
         writeln!(text, "\nno packet was hurt").expect(IN_MEMORY);
         return;
@@ -152,27 +118,15 @@ fn errors(text: &mut String, report: &Report) {
 pub(super) fn error_counts(report: &Report) -> [(&'static str, &'static str, u64); 9] {
     let counters = &report.counters;
     [
-        (
-            "physical",
-            "physical: a check code did not fit",
-            counters.physical,
-        ),
-        (
-            "malformed",
-            "malformed: contents contradict themselves",
-            counters.malformed,
-        ),
+        ("physical", "physical: a check code did not fit", counters.physical),
+        ("malformed", "malformed: contents contradict themselves", counters.malformed),
         ("routing", "routing: for nobody", counters.routing),
         ("overrun", "overrun: sent into a full buffer", counters.overrun),
         ("marked", "marked bad while passing through", counters.marked),
         ("end to end", "found only end to end (ICRC)", counters.end_to_end),
         ("lost", "lost by a rule", counters.lost_by_plan),
         ("doubled", "doubled by a rule", counters.doubled_by_plan),
-        (
-            "down",
-            "lost on cables that were down",
-            counters.lost_on_down_links,
-        ),
+        ("down", "lost on cables that were down", counters.lost_on_down_links),
     ]
 }
 
@@ -180,26 +134,14 @@ fn links(text: &mut String, title: &str, links: &[LinkLine]) {
     if links.is_empty() {
         return;
     }
-    let head = [title, "lane", "packets", "damaged", "lost"]
-        .map(str::to_owned)
-        .to_vec();
+    let head = [title, "lane", "packets", "damaged", "lost"].map(str::to_owned).to_vec();
     let row = |link: &LinkLine| {
         let name = format!("{} > {}", link.from, link.to);
-        let numbers = [
-            u64::from(link.lane),
-            u64::from(link.packets),
-            link.damaged,
-            link.lost,
-        ]
-        .map(grouped);
+        let numbers = [u64::from(link.lane), u64::from(link.packets), link.damaged, link.lost].map(grouped);
         std::iter::once(name).chain(numbers).collect()
     };
     text.push('\n');
-    text.push_str(&aligned(
-        &std::iter::once(head)
-            .chain(links.iter().map(row))
-            .collect::<Vec<_>>(),
-    ));
+    text.push_str(&aligned(&std::iter::once(head).chain(links.iter().map(row)).collect::<Vec<_>>()));
 }
 
 fn failures(text: &mut String, report: &Report) {
@@ -211,27 +153,11 @@ fn failures(text: &mut String, report: &Report) {
         return;
     }
     let failed = counted(report.operations.failed.into(), "operation");
-    writeln!(
-        text,
-        "\n{failed} failed somewhere; every member is told the cause"
-    )
-    .expect(IN_MEMORY);
-    let row = |line: &super::FailureLine| {
-        vec![
-            line.operation.to_string(),
-            line.rank.to_string(),
-            line.cause.clone(),
-        ]
-    };
+    writeln!(text, "\n{failed} failed somewhere; every member is told the cause").expect(IN_MEMORY);
+    let row = |line: &super::FailureLine| vec![line.operation.to_string(), line.rank.to_string(), line.cause.clone()];
     let head = ["operation", "rank", "cause"].map(str::to_owned).to_vec();
-    text.push_str(&aligned(
-        &std::iter::once(head)
-            .chain(oracle.listed_failures.iter().map(row))
-            .collect::<Vec<_>>(),
-    ));
-    let unlisted = oracle
-        .failures
-        .saturating_sub(oracle.listed_failures.len() as u64);
+    text.push_str(&aligned(&std::iter::once(head).chain(oracle.listed_failures.iter().map(row)).collect::<Vec<_>>()));
+    let unlisted = oracle.failures.saturating_sub(oracle.listed_failures.len() as u64);
     if unlisted > 0 {
         writeln!(text, "and {} more", grouped(unlisted)).expect(IN_MEMORY);
     }
@@ -241,14 +167,11 @@ fn failures(text: &mut String, report: &Report) {
 pub(crate) fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cell = |row: &'_ Vec<String>, column: usize| row.get(column).map_or(0, |text| text.chars().count());
-    let widths: Vec<usize> = (0..columns)
-        .map(|column| rows.iter().map(|row| cell(row, column)).max().unwrap_or(0))
-        .collect();
+    let widths: Vec<usize> =
+        (0..columns).map(|column| rows.iter().map(|row| cell(row, column)).max().unwrap_or(0)).collect();
     let is_number = |column: usize| {
-        let starts_with_digit = |row: &Vec<String>| {
-            row.get(column)
-                .is_none_or(|text| text.starts_with(|c: char| c.is_ascii_digit()))
-        };
+        let starts_with_digit =
+            |row: &Vec<String>| row.get(column).is_none_or(|text| text.starts_with(|c: char| c.is_ascii_digit()));
         column > 0 && rows.iter().skip(1).all(starts_with_digit)
     };
     let mut text = String::new();
@@ -275,15 +198,8 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let rows = [
-            ["a", "number", "word"],
-            ["long name", "7", "x"],
-            ["b", "1,000", "yz"],
-        ];
+        let rows = [["a", "number", "word"], ["long name", "7", "x"], ["b", "1,000", "yz"]];
         let rows: Vec<Vec<String>> = rows.iter().map(|row| row.map(str::to_owned).to_vec()).collect();
-        assert_eq!(
-            aligned(&rows),
-            "a          number  word\nlong name       7  x\nb           1,000  yz\n"
-        );
+        assert_eq!(aligned(&rows), "a          number  word\nlong name       7  x\nb           1,000  yz\n");
     }
 }

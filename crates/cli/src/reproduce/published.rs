@@ -38,7 +38,11 @@ impl Unit {
 
 /// Reads the table.
 pub(crate) fn read(csv: &str) -> Result<Vec<Published>> {
-    csv.lines().skip(1).enumerate().map(|(row, line)| parse(line).with_context(|| format!("row {}", row + 2))).collect()
+    csv.lines()
+        .skip(1)
+        .enumerate()
+        .map(|(row, line)| parse(line).with_context(|| format!("row {}", row + 2)))
+        .collect()
 }
 
 fn parse(line: &str) -> Result<Published> {

@@ -47,13 +47,13 @@ pub(crate) struct Arguments {
 
 /// Everything that the command found.
 #[derive(Serialize)]
-pub(super) struct Findings {
-    pub collectives: u32,
-    pub seed: u64,
-    pub points: Vec<Measured>,
-    pub comparisons: Vec<Comparison>,
-    pub gates: Vec<Gate>,
-    pub holds: bool,
+struct Findings {
+    collectives: u32,
+    seed: u64,
+    points: Vec<Measured>,
+    comparisons: Vec<Comparison>,
+    gates: Vec<Gate>,
+    holds: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
@@ -135,7 +135,8 @@ fn find(arguments: &Arguments, points: Vec<Measured>) -> Result<Findings> {
     }
     let gates = gates(&times);
     let gated = comparisons.iter().filter(|row| row.gated);
-    let holds = gated.clone().all(|row| row.verdict == super::verdict::Verdict::Match) && gates.iter().all(|gate| gate.holds);
+    let holds =
+        gated.clone().all(|row| row.verdict == super::verdict::Verdict::Match) && gates.iter().all(|gate| gate.holds);
     Ok(Findings { collectives: arguments.collectives, seed: arguments.seed, points, comparisons, gates, holds })
 }
 
@@ -149,7 +150,10 @@ fn gates(times: &Times<'_>) -> Vec<Gate> {
         gate("Figure 4: errors on adjacent levels make temporal worse than spatial", adjacent),
         gate("Figure 5: the gap is largest at 100 us", [1000, 10, 1].iter().all(|us| gap(*us) < gap(100))),
         gate("Figure 5: a tie at 1 us, within 5 points", gap(1).abs() <= 5.0),
-        gate("Figure 6: temporal takes less time with every further pair of copies", fall(6) < fall(4) && fall(4) < fall(2)),
+        gate(
+            "Figure 6: temporal takes less time with every further pair of copies",
+            fall(6) < fall(4) && fall(4) < fall(2),
+        ),
     ]
 }
 

@@ -157,7 +157,9 @@ impl Member {
         let ask_at = now + self.plan.repair_after;
         let sent = sent.filter(|_| self.edges.len() == 1 && self.plan.result_proves == ResultProves::Arrival);
         self.flights.push_back(Flight { op, header, sent, ask_at, asked: false, done: false });
-        self.note_deadline(ask_at);
+        let deadlines = self.edges.iter().filter_map(Connection::deadline);
+        let deadline = deadlines.min().unwrap_or(Time::NEVER);
+        self.note_deadline(deadline.min(ask_at));
         Ok(op)
     }
 
@@ -166,11 +168,11 @@ impl Member {
         if self.is_lost(edge) {
             return; // P-9: unanswered, so that the other end finds out too.
         }
-        if let Frame::Data { message, .. } = frame {
-            if !message.is_intact() {
-                self.corrupt += 1;
-                return self.handle_damage(now, edge, Damage::Here, out);
-            }
+        if let Frame::Data { message, .. } = frame
+            && !message.is_intact()
+        {
+            self.corrupt += 1;
+            return self.handle_damage(now, edge, Damage::Here, out);
         }
         let connection = &mut self.edges[edge.index()];
         let delivered = connection.handle_frame(now, frame, &mut transmit(edge, out));
@@ -227,8 +229,12 @@ impl Member {
         if self.lost_edges.count_ones() as usize == self.edges.len() {
             return self.give_up(AbortCause::LostPeer(self.plan.peers[0]), out);
         }
-        let late: Vec<AggregationHeader> =
-            self.flights.iter().filter(|flight| !flight.done && flight.ask_at <= now).map(|flight| flight.header).collect();
+        let late: Vec<AggregationHeader> = self
+            .flights
+            .iter()
+            .filter(|flight| !flight.done && flight.ask_at <= now)
+            .map(|flight| flight.header)
+            .collect();
         for header in late {
             for edge in 0..self.edges.len() {
                 self.ask(now, EdgeIndex(edge as u16), header, out);

@@ -346,11 +346,14 @@ impl Node {
     /// All copies of something from a parent were beyond use: if a result is due, it may have been that.
     fn ask_for_oldest(&mut self, now: Time, edge: EdgeIndex, out: &mut Outbox) {
         for seat in 0..self.seats.len() {
-            let Some(parent) = self.seats[seat].plan.parents.iter().find(|parent| parent.edge == edge).copied() else {
+            let Some(parent) = self.seats[seat].plan.parents.iter().find(|parent| parent.edge == edge).copied()
+            else {
                 continue;
             };
             let awaiting = self.seats[seat].slots().filter(|slot| slot.awaiting().is_some());
-            let Some(slot) = awaiting.min_by(|a, b| a.op().steps_from(b.op()).cmp(&0)) else { continue };
+            let Some(slot) = awaiting.min_by(|a, b| a.op().steps_from(b.op()).cmp(&0)) else {
+                continue;
+            };
             if !slot.may_ask(now, self.policy.timeout) {
                 continue;
             }

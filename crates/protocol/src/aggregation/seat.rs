@@ -65,7 +65,13 @@ impl Seat {
         // A power of two, so that the ring of slots survives the wrap of operation numbers.
         let window = plan.window.clamp(1, units::limits::MAX_WINDOW).next_power_of_two();
         let slots = (0..window).map(|op| Slot::new(OpId(op))).collect();
-        Self { plan: SeatPlan { window, ..plan }, slots, childless: None, orphaned: None, sent: vec![None; window as usize] }
+        Self {
+            plan: SeatPlan { window, ..plan },
+            slots,
+            childless: None,
+            orphaned: None,
+            sent: vec![None; window as usize],
+        }
     }
 
     /// True if a message is meant for this seat.

@@ -43,9 +43,13 @@ enum Stage {
     Vacant,
     Collecting(Collection),
     /// Folded and sent up; the result has not come down.
-    Awaiting { sample: Message },
+    Awaiting {
+        sample: Message,
+    },
     /// The result (or the abort that stands for it).
-    Done { result: Message },
+    Done {
+        result: Message,
+    },
 }
 
 #[derive(Debug)]
@@ -102,7 +106,9 @@ impl Slot {
         if matches!(self.stage, Stage::Vacant) {
             self.stage = Stage::Collecting(Collection::new(message.header, children));
         }
-        let Stage::Collecting(collection) = &mut self.stage else { return Outcome::Duplicate };
+        let Stage::Collecting(collection) = &mut self.stage else {
+            return Outcome::Duplicate;
+        };
         collection.add(message, child)
     }
 
@@ -260,7 +266,9 @@ fn fold_payloads(sample: &AggregationHeader, operands: &[Option<Payload>]) -> Re
 impl Slot {
     /// Spoils the operands as asked, just before they are folded.
     pub(super) fn sabotage(&mut self, sabotage: Sabotage) {
-        let Stage::Collecting(collection) = &mut self.stage else { return };
+        let Stage::Collecting(collection) = &mut self.stage else {
+            return;
+        };
         match sabotage {
             Sabotage::FoldTwice => {
                 let last = collection.operands.last().cloned().flatten();

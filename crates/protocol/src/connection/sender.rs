@@ -67,7 +67,8 @@ impl<M: Clone> Sender<M> {
         let psn = self.number(position);
         // P-5: and always with the last that the window allows, or nothing would ever open it.
         let count = position + 1;
-        let wants_ack = count % usize::from(policy.acknowledge_every.max(1)) == 0 || count >= usize::from(policy.window);
+        let wants_ack =
+            count.is_multiple_of(usize::from(policy.acknowledge_every.max(1))) || count >= usize::from(policy.window);
         self.unacknowledged.push_back(Unacknowledged { message: message.clone(), confirmed: false });
         let frame = Frame::Data { psn, wants_ack, message };
         out(Outgoing { frame, copies: policy.copies, purpose: Purpose::First });
@@ -79,13 +80,7 @@ impl<M: Clone> Sender<M> {
     }
 
     /// Everything up to `psn` has come.
-    pub(super) fn acknowledged(
-        &mut self,
-        policy: &Policy,
-        now: Time,
-        psn: Psn,
-        out: &mut impl FnMut(Outgoing<M>),
-    ) {
+    pub(super) fn acknowledged(&mut self, policy: &Policy, now: Time, psn: Psn, out: &mut impl FnMut(Outgoing<M>)) {
         let count = psn.next().distance_from(self.first) as usize;
         if count <= self.unacknowledged.len() {
             self.drop_first(policy, now, count, out);
@@ -93,13 +88,7 @@ impl<M: Clone> Sender<M> {
     }
 
     /// The other end misses `expected`: everything before it has come, it and what follows is sent again.
-    pub(super) fn refused(
-        &mut self,
-        policy: &Policy,
-        now: Time,
-        expected: Psn,
-        out: &mut impl FnMut(Outgoing<M>),
-    ) {
+    pub(super) fn refused(&mut self, policy: &Policy, now: Time, expected: Psn, out: &mut impl FnMut(Outgoing<M>)) {
         let count = expected.distance_from(self.first) as usize;
         if count > self.unacknowledged.len() {
             return;
@@ -120,7 +109,9 @@ impl<M: Clone> Sender<M> {
 
     pub(super) fn confirm(&mut self, policy: &Policy, now: Time, psn: Psn, out: &mut impl FnMut(Outgoing<M>)) {
         let position = psn.distance_from(self.first) as usize;
-        let Some(entry) = self.unacknowledged.get_mut(position) else { return };
+        let Some(entry) = self.unacknowledged.get_mut(position) else {
+            return;
+        };
         entry.confirmed = true;
         let count = self.unacknowledged.iter().take_while(|entry| entry.confirmed).count();
         self.drop_first(policy, now, count, out);
@@ -136,7 +127,9 @@ impl<M: Clone> Sender<M> {
         self.quiet_since = now;
         self.timeouts = 0;
         while self.unacknowledged.len() < usize::from(policy.window) {
-            let Some(message) = self.waiting.pop_front() else { break };
+            let Some(message) = self.waiting.pop_front() else {
+                break;
+            };
             self.transmit(policy, now, message, out);
         }
     }
@@ -145,7 +138,11 @@ impl<M: Clone> Sender<M> {
         if self.unacknowledged.is_empty() {
             return None;
         }
-        Some(if self.is_refused_for_good(policy) { self.quiet_since } else { self.quiet_since + self.patience(policy) })
+        Some(if self.is_refused_for_good(policy) {
+            self.quiet_since
+        } else {
+            self.quiet_since + self.patience(policy)
+        })
     }
 
     /// The same frame has been refused so often that the link cannot be said to carry anything (P-8).

@@ -10,9 +10,7 @@ use topology::AggregationTree;
 use units::{OpId, Rank, Span, Time};
 use wire::aggregation::{ElementCode, Kind, OperatorCode};
 
-use super::parameters::{
-    CollectiveParameters, Contents, ControlPath, Framing, Pace, ReplicaSharing, ResendWidth,
-};
+use super::parameters::{CollectiveParameters, Contents, ControlPath, Framing, Pace, ReplicaSharing, ResendWidth};
 use super::wiring::{End, PartyIndex, Wire, Wiring, wire_up};
 use super::{Timing, Witness};
 use crate::body::Body;
@@ -265,7 +263,9 @@ impl Driver {
         let Wire { channel, far } = self.wiring.wire(party, edge);
         let body = Rc::new(Body::Edge { to: far, frame });
         let ready = network.now() + self.delay_of(network, party);
-        let Some(channel) = channel else { return self.post(network, ready, far, body) };
+        let Some(channel) = channel else {
+            return self.post(network, ready, far, body);
+        };
         if let (ControlPath::Fixed { turnaround }, Purpose::Control) = (self.parameters.control, purpose) {
             // Beside the links, but not past a dead one.
             if network.is_down(channel) {
@@ -276,7 +276,10 @@ impl Driver {
             return self.post(network, network.now() + on_the_way, far, body);
         }
         let mut bytes = self.size(&body);
-        if purpose == Purpose::Repeat && self.parameters.resend_width == ResendWidth::Port && self.rank_of(party).is_some() {
+        if purpose == Purpose::Repeat
+            && self.parameters.resend_width == ResendWidth::Port
+            && self.rank_of(party).is_some()
+        {
             bytes = bytes.div_ceil(u32::from(network.parameters().adapter_lanes));
         }
         let to = network.destination(channel);
@@ -367,11 +370,15 @@ impl Driver {
 
     /// Ideal sharing: a contribution that reached one replica above level 1 reaches the others at once.
     fn share(&mut self, network: &mut Network, to: End, frame: &Frame<Message>) {
-        let Frame::Data { message, .. } = frame else { return };
+        let Frame::Data { message, .. } = frame else {
+            return;
+        };
         if message.header.kind != Kind::Contribution {
             return;
         }
-        let Some(others) = self.sharers.get_mut(to.party as usize).map(std::mem::take) else { return };
+        let Some(others) = self.sharers.get_mut(to.party as usize).map(std::mem::take) else {
+            return;
+        };
         for party in &others {
             // Nodes above level 1 have one edge per child, and replicas number their children alike.
             let edge = EdgeIndex(message.header.child.0);
@@ -410,7 +417,9 @@ fn sharers(tree: &AggregationTree) -> Vec<Vec<PartyIndex>> {
 impl Parties for Driver {
     fn arrived(&mut self, network: &mut Network, arrival: Arrival) {
         let Some(body) = arrival.body else { return };
-        let Some(harm) = arrival.harm else { return self.hand_in(network, arrival.channel, &body) };
+        let Some(harm) = arrival.harm else {
+            return self.hand_in(network, arrival.channel, &body);
+        };
         let damage = if harm.known_at == Time::NEVER {
             match inspect_end_to_end(&body, arrival.bytes, &harm) {
                 Verdict::Passed(body) => return self.hand_in(network, arrival.channel, &body),

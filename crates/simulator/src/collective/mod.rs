@@ -209,7 +209,9 @@ impl Collective {
 
 /// Sums and products of floats round at every step; everything else gives the same bits in any order.
 fn depends_on_order(contents: &Contents) -> bool {
-    let Contents::Real { kind, .. } = contents else { return false };
+    let Contents::Real { kind, .. } = contents else {
+        return false;
+    };
     kind.element().is_float() && matches!(kind.operator(), reduce::Operator::Sum | reduce::Operator::Prod)
 }
 

@@ -301,7 +301,11 @@ impl<'a> Builder<'a> {
             let mut edge = 0;
             let children = node.children.iter().map(|child| {
                 let lanes = u16::from(lanes_of(child.who, self.lanes));
-                let edges = if separate { vec![EdgeIndex(edge + u16::from(plane))] } else { (edge..edge + lanes).map(EdgeIndex).collect() };
+                let edges = if separate {
+                    vec![EdgeIndex(edge + u16::from(plane))]
+                } else {
+                    (edge..edge + lanes).map(EdgeIndex).collect()
+                };
                 edge += lanes;
                 edges
             });
@@ -428,12 +432,11 @@ fn host_ways(tree: &AggregationTree, lanes: u8) -> Vec<HostWay> {
         }
     }
     ways.sort_by_key(|way| (way.host, way.node));
-    let mut party = tree.nodes.len() as u32;
-    for ways in ways.chunk_by_mut(|a, b| a.host == b.host) {
+    let parties = tree.nodes.len() as u32..;
+    for (party, ways) in parties.zip(ways.chunk_by_mut(|a, b| a.host == b.host)) {
         for (position, way) in ways.iter_mut().enumerate() {
             way.far = End { party, edge: EdgeIndex(position as u16 * u16::from(lanes)) };
         }
-        party += 1;
     }
     ways
 }

@@ -24,9 +24,15 @@ const NOWHERE: NodeId = NodeId(u32::MAX);
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Trigger {
     Always,
-    Nth { first: u64, count: u64 },
+    Nth {
+        first: u64,
+        count: u64,
+    },
     /// Errors at random with this mean between them; a packet is exposed for its time on the wire or a fixed span.
-    Mean { picos: f64, exposure: Option<f64> },
+    Mean {
+        picos: f64,
+        exposure: Option<f64>,
+    },
     Probability(Chance),
     BitErrorRate(f64),
 }
@@ -143,14 +149,16 @@ impl Rule {
             FaultKind::Duplicate => fate.doubled = true,
             FaultKind::Delay => {
                 let most = self.delay.as_picos();
-                fate.delay = fate.delay + Span::from_picos(self.draw(channel, start, 1) % (most + 1));
+                fate.delay = fate.delay + Span::from_picos(self.draw(channel, start, 1) % most.saturating_add(1));
             }
             FaultKind::Reorder => {
                 let packet_time = end.since(start).as_picos();
                 let later = packet_time + 1 + self.draw(channel, start, 1) % (2 * packet_time + 1);
                 fate.delay = fate.delay + Span::from_picos(later);
             }
-            FaultKind::Down | FaultKind::Kill => unreachable!("changes of the world are not rules for packets"),
+            FaultKind::Down | FaultKind::Kill => {
+                unreachable!("changes of the world are not rules for packets")
+            }
         }
     }
 }
@@ -203,7 +211,8 @@ pub(super) fn changes(plan: &RulePlan, wiring: &Wiring<'_>) -> Result<Vec<Change
     let channels = match plan.kind.get_ref() {
         FaultKind::Kill => {
             let name = plan.node.as_ref();
-            let name = name.ok_or_else(|| PlanError::new(plan.kind.span(), "kill needs node, such as \"S3\" or \"H7\""))?;
+            let name =
+                name.ok_or_else(|| PlanError::new(plan.kind.span(), "kill needs node, such as \"S3\" or \"H7\""))?;
             let node = find(name.get_ref(), name.span(), wiring)?;
             let touches = |(_, (from, to, _)): &(usize, &(NodeId, NodeId, u8))| *from == node || *to == node;
             wiring.channels.iter().enumerate().filter(touches).map(|(channel, _)| channel as ChannelId).collect()
@@ -229,7 +238,12 @@ pub(super) fn changes(plan: &RulePlan, wiring: &Wiring<'_>) -> Result<Vec<Change
 }
 
 /// The channels that a link's name means.
-fn resolve(text: &str, lane: Option<u8>, span: Range<usize>, wiring: &Wiring<'_>) -> Result<Vec<ChannelId>, PlanError> {
+fn resolve(
+    text: &str,
+    lane: Option<u8>,
+    span: Range<usize>,
+    wiring: &Wiring<'_>,
+) -> Result<Vec<ChannelId>, PlanError> {
     let pick = |matches: &dyn Fn(NodeId, NodeId) -> bool| -> Vec<ChannelId> {
         let fits = |(_, (from, to, on)): &(usize, &(NodeId, NodeId, u8))| {
             *to != NOWHERE && matches(*from, *to) && lane.is_none_or(|lane| lane == *on)

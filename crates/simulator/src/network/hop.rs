@@ -35,14 +35,7 @@ impl Network {
     }
 
     /// The packet is for this node, or for a tree, or has been hurt: the less common ways on.
-    fn settle<P: Parties>(
-        &mut self,
-        index: PacketIndex,
-        channel: ChannelId,
-        node: u32,
-        tail: Time,
-        parties: &mut P,
-    ) {
+    fn settle<P: Parties>(&mut self, index: PacketIndex, channel: ChannelId, node: u32, tail: Time, parties: &mut P) {
         let packet = &self.packets[index];
         match packet.target {
             Target::Tree => self.branch_out(index, channel, tail),
@@ -119,18 +112,19 @@ impl Network {
 
     #[inline]
     fn lane(&self, channel: ChannelId, lane: u8) -> &Lane {
-        if lane == 0 { &self.channels[channel as usize].lane } else { &self.further_lanes[self.further(channel, lane)] }
+        if lane == 0 {
+            &self.channels[channel as usize].lane
+        } else {
+            &self.further_lanes[self.further(channel, lane)]
+        }
     }
 
     /// A lane, and the credits that are coming back to lanes.
     #[inline]
     pub(super) fn lane_mut(&mut self, channel: ChannelId, lane: u8) -> (&mut Lane, &mut Returns) {
         let further = if lane == 0 { 0 } else { self.further(channel, lane) };
-        let place = if lane == 0 {
-            &mut self.channels[channel as usize].lane
-        } else {
-            &mut self.further_lanes[further]
-        };
+        let place =
+            if lane == 0 { &mut self.channels[channel as usize].lane } else { &mut self.further_lanes[further] };
         (place, &mut self.returns)
     }
 
@@ -317,10 +311,10 @@ impl Network {
             Seat::Origin => {}
             Seat::Behind(channel) => self.return_credit(channel, packet.lane, blocks(packet.bytes), gone),
             Seat::Shared(holding) => {
-                if let Some(freed) = self.holdings.leave(holding, gone) {
-                    if let Seat::Behind(channel) = freed.seat {
-                        self.return_credit(channel, freed.lane, freed.blocks, freed.gone);
-                    }
+                if let Some(freed) = self.holdings.leave(holding, gone)
+                    && let Seat::Behind(channel) = freed.seat
+                {
+                    self.return_credit(channel, freed.lane, freed.blocks, freed.gone);
                 }
             }
         }

@@ -134,7 +134,9 @@ const OVERHEAD: u32 = (local::OVERHEAD + wire::Bth::SIZE) as u32;
 /// The nearest length that a frame can have: whole words of payload, at most one MTU and an aggregation header.
 fn background_bytes(bytes: u32) -> u32 {
     let payload = bytes.saturating_sub(OVERHEAD).next_multiple_of(4);
-    OVERHEAD + payload.min(units::limits::MAX_MTU + wire::aggregation::AggregationHeader::SIZE as u32 + wire::Deth::SIZE as u32)
+    OVERHEAD
+        + payload
+            .min(units::limits::MAX_MTU + wire::aggregation::AggregationHeader::SIZE as u32 + wire::Deth::SIZE as u32)
 }
 
 /// A packet of background traffic: nothing but its size matters.

@@ -150,10 +150,7 @@ impl Network {
         first.push(total);
         let extra = u32::from(parameters.adapter_lanes) - 1;
         let full = LinkClass { byte_time: parameters.byte_time, wire: parameters.wire };
-        let split = LinkClass {
-            byte_time: parameters.byte_time.split(u64::from(parameters.adapter_lanes)),
-            ..full
-        };
+        let split = LinkClass { byte_time: parameters.byte_time.split(u64::from(parameters.adapter_lanes)), ..full };
         let credit = channel::blocks(parameters.buffer_bytes);
         let channel = |to: u32, class: u8| Channel {
             lane: Lane::new(credit),
@@ -286,7 +283,7 @@ impl Network {
         let offset = channel - self.first_split;
         let lane = AdapterLane((offset % per_host / 2 + 1) as u8);
         let host = Endpoint { node: NodeId(offset / per_host), port: PortIndex(0) };
-        if offset % 2 == 0 {
+        if offset.is_multiple_of(2) {
             (host, lane)
         } else {
             (self.topology.peer(host.node, host.port).expect("a split host is cabled"), lane)
@@ -345,9 +342,12 @@ impl Network {
     #[inline]
     fn step<P: Parties>(&mut self, parties: &mut P) -> bool {
         self.warm_up();
-        let Some((at, what)) = self.queue.pop() else { return false };
+        let Some((at, what)) = self.queue.pop() else {
+            return false;
+        };
         self.now = at;
-        self.trace = (self.trace ^ at.as_picos() ^ what.rotate_left(40)).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(23);
+        self.trace =
+            (self.trace ^ at.as_picos() ^ what.rotate_left(40)).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(23);
         let number = what as u32;
         match what >> KIND_SHIFT {
             k if k == Kind::Head as u64 => self.head(number, parties),
@@ -366,10 +366,10 @@ impl Network {
         if !self.is_large {
             return;
         }
-        if let Some(what) = self.queue.peek(6) {
-            if what >> KIND_SHIFT != Kind::Wake as u64 {
-                std::hint::black_box(self.packets.peek(what as u32).map(|packet| packet.came_on));
-            }
+        if let Some(what) = self.queue.peek(6)
+            && what >> KIND_SHIFT != Kind::Wake as u64
+        {
+            std::hint::black_box(self.packets.peek(what as u32).map(|packet| packet.came_on));
         }
         if let Some(what) = self.queue.peek(3) {
             let channel = match what >> KIND_SHIFT == Kind::Wake as u64 {

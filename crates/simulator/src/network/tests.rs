@@ -99,7 +99,11 @@ fn everything_arrives_and_all_credits_come_home_under_full_load() {
             let name = fabric.to_string();
             let (mut network, burst) = burst(fabric.clone(), parameters(lanes, buffer), 60, bytes);
             assert_eq!(burst.sent, u64::from(burst.hosts) * 60, "{name}");
-            assert_eq!((burst.received, network.packets_in_flight()), (burst.sent, 0), "{name}, buffers of {buffer} B");
+            assert_eq!(
+                (burst.received, network.packets_in_flight()),
+                (burst.sent, 0),
+                "{name}, buffers of {buffer} B"
+            );
             assert!(all_credits_are_home(&mut network), "{name}, buffers of {buffer} B");
         }
     }

@@ -42,18 +42,11 @@ pub(super) struct Complaint {
 
 impl Complaint {
     pub(super) fn new(span: Range<usize>, message: impl Into<String>) -> Self {
-        Self {
-            span,
-            message: message.into(),
-            allowed: None,
-        }
+        Self { span, message: message.into(), allowed: None }
     }
 
     pub(super) fn allowing(self, allowed: impl Into<String>) -> Self {
-        Self {
-            allowed: Some(allowed.into()),
-            ..self
-        }
+        Self { allowed: Some(allowed.into()), ..self }
     }
 }
 
@@ -72,9 +65,7 @@ impl ScenarioError {
         let start = boundary(text, complaint.span.start);
         let end = boundary(text, complaint.span.end.max(start));
         let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
-        let line_end = text[start..]
-            .find('\n')
-            .map_or(text.len(), |newline| start + newline);
+        let line_end = text[start..].find('\n').map_or(text.len(), |newline| start + newline);
         let column = text[line_start..start].chars().count();
         let width = text[start..end.min(line_end)].chars().count().max(1);
         // Of a long line, the part around the place.
@@ -82,10 +73,7 @@ impl ScenarioError {
         let quoted = text[line_start..line_end].chars().skip(skipped).take(QUOTED);
         let quoted = quoted.map(|c| if c.is_control() { ' ' } else { c });
         let field = field_at(text, start..end);
-        let message = complaint
-            .message
-            .strip_prefix(&format!("{}: ", leaf(&field)))
-            .unwrap_or(&complaint.message);
+        let message = complaint.message.strip_prefix(&format!("{}: ", leaf(&field))).unwrap_or(&complaint.message);
         let known = match message.strip_prefix("missing field `") {
             Some(missing) => fields::find(&format!("{field}.{}", missing.trim_end_matches('`'))),
             None => fields::find(&field),
@@ -108,27 +96,14 @@ impl ScenarioError {
 
 impl fmt::Display for ScenarioError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            file,
-            line,
-            column,
-            field,
-            message,
-            quote,
-            ..
-        } = self;
+        let Self { file, line, column, field, message, quote, .. } = self;
         let colon = if field.is_empty() { "" } else { ": " };
         let margin = " ".repeat(line.to_string().len());
         writeln!(f, "{field}{colon}{message}")?;
         writeln!(f, "{margin}--> {file}:{line}:{column}")?;
         writeln!(f, "{margin} |")?;
         writeln!(f, "{line} | {}", quote.line)?;
-        write!(
-            f,
-            "{margin} | {}{}",
-            " ".repeat(quote.caret_at),
-            "^".repeat(quote.caret_width)
-        )?;
+        write!(f, "{margin} | {}{}", " ".repeat(quote.caret_at), "^".repeat(quote.caret_width))?;
         if let Some(allowed) = &self.allowed {
             write!(f, "\n{margin} = allowed: {allowed}")?;
         }
@@ -140,30 +115,17 @@ impl std::error::Error for ScenarioError {}
 
 /// The nearest place at or before `at` where a character begins.
 fn boundary(text: &str, at: usize) -> usize {
-    (0..=at.min(text.len()))
-        .rev()
-        .find(|place| text.is_char_boundary(*place))
-        .unwrap_or(0)
+    (0..=at.min(text.len())).rev().find(|place| text.is_char_boundary(*place)).unwrap_or(0)
 }
 
 /// The field that a stretch of the text belongs to, with its table: `collective.copies`. A guess from the lines
 /// before it, right for what people write; empty if there is nothing to go by.
 fn field_at(text: &str, span: Range<usize>) -> String {
-    let line_end = text[span.start..]
-        .find('\n')
-        .map_or(text.len(), |newline| span.start + newline);
+    let line_end = text[span.start..].find('\n').map_or(text.len(), |newline| span.start + newline);
     let starts_line = |at: &usize| *at == 0 || text[..*at].ends_with('\n');
-    let header = text[..line_end]
-        .rmatch_indices('[')
-        .map(|(at, _)| at)
-        .find(starts_line);
+    let header = text[..line_end].rmatch_indices('[').map(|(at, _)| at).find(starts_line);
     let section = header.map_or("", |at| text[at..].lines().next().unwrap_or_default());
-    let table = section
-        .trim_start_matches('[')
-        .split(']')
-        .next()
-        .unwrap_or_default()
-        .trim();
+    let table = section.trim_start_matches('[').split(']').next().unwrap_or_default().trim();
     let first = header.map_or(0, |at| (at + section.len()).min(span.start));
     let blamed = text[span.clone()].trim();
     let is_key = !blamed.is_empty() && blamed.chars().all(is_key_character);
@@ -172,15 +134,9 @@ fn field_at(text: &str, span: Range<usize>) -> String {
     } else {
         // The nearest `key =` before the place: on this line, or above it if the value has many lines.
         let before = &text[first..span.start];
-        before
-            .rfind('=')
-            .map_or("", |at| last_key(before[..at].trim_end()))
+        before.rfind('=').map_or("", |at| last_key(before[..at].trim_end()))
     };
-    [table, key]
-        .into_iter()
-        .filter(|part| !part.is_empty())
-        .collect::<Vec<_>>()
-        .join(".")
+    [table, key].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".")
 }
 
 /// The last part of a field's full name.
@@ -193,11 +149,7 @@ fn is_key_character(c: char) -> bool {
 }
 
 fn last_key(text: &str) -> &str {
-    let start = text
-        .char_indices()
-        .rev()
-        .take_while(|(_, c)| is_key_character(*c))
-        .last();
+    let start = text.char_indices().rev().take_while(|(_, c)| is_key_character(*c)).last();
     start.map_or("", |(at, _)| &text[at..])
 }
 

@@ -24,13 +24,7 @@ const KINDS: [(&str, &[&str]); 7] = [
     ("k-ary-n-tree", &["k", "n"]),
     (
         "dragonfly-plus",
-        &[
-            "groups",
-            "leaves-per-group",
-            "spines-per-group",
-            "hosts-per-leaf",
-            "global-ports-per-spine",
-        ],
+        &["groups", "leaves-per-group", "spines-per-group", "hosts-per-leaf", "global-ports-per-spine"],
     ),
     ("hypercube", &["dimensions", "hosts-per-switch"]),
     ("torus", &["sizes", "hosts-per-switch"]),
@@ -43,10 +37,7 @@ pub(super) fn fabric(table: &Spanned<FabricTable>, folder: &Path) -> Result<Fabr
     let fields = table.get_ref();
     let kind = fields.kind.get_ref().as_str();
     let Some((_, wanted)) = KINDS.iter().find(|(name, _)| *name == kind) else {
-        return Err(Complaint::new(
-            fields.kind.span(),
-            format!("there is no fabric '{kind}'"),
-        ));
+        return Err(Complaint::new(fields.kind.span(), format!("there is no fabric '{kind}'")));
     };
     refuse_strangers(fields, kind, wanted)?;
     let number = |name: &str, field: &Field<i64>| -> Result<u32, Complaint> {
@@ -55,20 +46,14 @@ pub(super) fn fabric(table: &Spanned<FabricTable>, folder: &Path) -> Result<Fabr
     };
     let list = |name: &str, field: &Field<Vec<i64>>| -> Result<Vec<u32>, Complaint> {
         let list = present(name, field.as_ref(), table, kind)?;
-        list.get_ref()
-            .iter()
-            .map(|value| natural(*value, list.span()))
-            .collect()
+        list.get_ref().iter().map(|value| natural(*value, list.span())).collect()
     };
     let hosts_per_switch = || match &fields.hosts_per_switch {
         Some(value) => natural(*value.get_ref(), value.span()),
         None => Ok(1),
     };
     let shape = match kind {
-        "xgft" => Fabric::xgft(
-            &list("children", &fields.children)?,
-            &list("parents", &fields.parents)?,
-        ),
+        "xgft" => Fabric::xgft(&list("children", &fields.children)?, &list("parents", &fields.parents)?),
         "k-ary-n-tree" => Fabric::kary_ntree(number("k", &fields.k)?, number("n", &fields.n)?),
         "dragonfly-plus" => Fabric::dragonfly_plus(DragonflyShape {
             groups: number("groups", &fields.groups)?,
@@ -82,9 +67,7 @@ pub(super) fn fabric(table: &Spanned<FabricTable>, folder: &Path) -> Result<Fabr
         "mesh" => Fabric::mesh(&list("sizes", &fields.sizes)?, hosts_per_switch()?),
         _ => return import(present("file", fields.file.as_ref(), table, kind)?, folder),
     };
-    shape.map_err(|error| {
-        Complaint::new(fields.kind.span(), error.to_string()).allowing(of_kind(kind, wanted))
-    })
+    shape.map_err(|error| Complaint::new(fields.kind.span(), error.to_string()).allowing(of_kind(kind, wanted)))
 }
 
 /// Refuses a fabric that would not fit into memory.
@@ -102,13 +85,8 @@ pub(super) fn fits(
     let channels = 2 * (fabric.cable_count() + u64::from(fabric.hosts()) * (u64::from(adapter_lanes) - 1));
     let bytes = channels * (CHANNEL_BYTES + LANE_BYTES * u64::from(virtual_lanes));
     if bytes > MAX_CHANNEL_BYTES {
-        let message = format!(
-            "{channels} channels of {virtual_lanes} virtual lanes take {} GiB",
-            bytes >> 30
-        );
-        return Err(
-            Complaint::new(span, message).allowing(format!("at most {} GiB", MAX_CHANNEL_BYTES >> 30))
-        );
+        let message = format!("{channels} channels of {virtual_lanes} virtual lanes take {} GiB", bytes >> 30);
+        return Err(Complaint::new(span, message).allowing(format!("at most {} GiB", MAX_CHANNEL_BYTES >> 30)));
     }
     Ok(())
 }
@@ -119,8 +97,7 @@ fn present<'t, T>(
     table: &Spanned<FabricTable>,
     kind: &str,
 ) -> Result<&'t Spanned<T>, Complaint> {
-    let help = super::fields::find(&format!("fabric.{name}"))
-        .map_or_else(String::new, |help| help.values.to_owned());
+    let help = super::fields::find(&format!("fabric.{name}")).map_or_else(String::new, |help| help.values.to_owned());
     field.ok_or_else(|| {
         Complaint::new(table.get_ref().kind.span(), format!("'{kind}' needs {name}"))
             .allowing(format!("{name} = {help}"))
@@ -150,10 +127,7 @@ fn refuse_strangers(fields: &FabricTable, kind: &str, wanted: &[&str]) -> Result
         ("hosts-per-switch", at(&fields.hosts_per_switch)),
         ("file", at(&fields.file)),
     ];
-    match given
-        .into_iter()
-        .find(|(name, span)| span.is_some() && !wanted.contains(name))
-    {
+    match given.into_iter().find(|(name, span)| span.is_some() && !wanted.contains(name)) {
         Some((name, Some(span))) => {
             Err(Complaint::new(span, format!("'{kind}' has no {name}")).allowing(of_kind(kind, wanted)))
         }
@@ -177,11 +151,7 @@ fn import(file: &Spanned<String>, folder: &Path) -> Result<Fabric, Complaint> {
     }
     let mut text = String::new();
     let most = topology::MAX_IMPORTED_BYTES as u64 + 1;
-    let mut reader = File::open(&path)
-        .map_err(|error| wrong(error.to_string()))?
-        .take(most);
-    reader
-        .read_to_string(&mut text)
-        .map_err(|error| wrong(error.to_string()))?;
+    let mut reader = File::open(&path).map_err(|error| wrong(error.to_string()))?.take(most);
+    reader.read_to_string(&mut text).map_err(|error| wrong(error.to_string()))?;
     Fabric::import_ibnetdiscover(&text).map_err(|error| wrong(error.to_string()))
 }

@@ -23,15 +23,9 @@ pub(super) fn plan(
     for rule in &rules {
         fields_fit(rule.get_ref(), rule.span())?;
     }
-    let plan = Plan {
-        seed,
-        rules: rules.into_iter().map(Spanned::into_inner).collect(),
-    };
+    let plan = Plan { seed, rules: rules.into_iter().map(Spanned::into_inner).collect() };
     if !plan.rules.is_empty() {
-        let wiring = Wiring {
-            fabric,
-            channels: channels(fabric, lanes),
-        };
+        let wiring = Wiring { fabric, channels: channels(fabric, lanes) };
         Faults::new(&plan, 0, &wiring).map_err(|error| Complaint::new(error.span, error.message))?;
     }
     Ok(plan)
@@ -41,16 +35,9 @@ pub(super) fn plan(
 fn channels(fabric: &Fabric, lanes: u8) -> Vec<(topology::NodeId, topology::NodeId, u8)> {
     let mut channels = Vec::new();
     for cable in fabric.cables() {
-        let lanes = if fabric.is_host(cable.a.node) || fabric.is_host(cable.b.node) {
-            lanes
-        } else {
-            1
-        };
+        let lanes = if fabric.is_host(cable.a.node) || fabric.is_host(cable.b.node) { lanes } else { 1 };
         for lane in 0..lanes {
-            channels.extend([
-                (cable.a.node, cable.b.node, lane),
-                (cable.b.node, cable.a.node, lane),
-            ]);
+            channels.extend([(cable.a.node, cable.b.node, lane), (cable.b.node, cable.a.node, lane)]);
         }
     }
     channels
@@ -67,72 +54,20 @@ fn fields_fit(rule: &RulePlan, whole: std::ops::Range<usize>) -> Result<(), Comp
     }
     let unplaced = |given: bool| given.then(|| rule.kind.span());
     let strays = [
-        (
-            "link",
-            place(at(rule.link.as_ref()), kind != Kill),
-            "is for every kind but kill",
-        ),
+        ("link", place(at(rule.link.as_ref()), kind != Kill), "is for every kind but kill"),
         ("node", place(at(rule.node.as_ref()), kind == Kill), "is for kill"),
-        (
-            "lane",
-            place(unplaced(rule.lane.is_some()), kind != Kill),
-            "is for every kind but kill",
-        ),
-        (
-            "phase",
-            place(unplaced(rule.phase != PhaseFilter::All), !hard),
-            "is not for down and kill",
-        ),
-        (
-            "nth",
-            place(at(rule.nth.as_ref()), !hard),
-            "is not for down and kill",
-        ),
-        (
-            "count",
-            place(unplaced(rule.count.is_some()), rule.nth.is_some()),
-            "goes with nth",
-        ),
-        (
-            "mean-us",
-            place(at(rule.mean_us.as_ref()), !hard),
-            "is not for down and kill",
-        ),
-        (
-            "exposure-ns",
-            place(at(rule.exposure_ns.as_ref()), rule.mean_us.is_some()),
-            "goes with mean-us",
-        ),
-        (
-            "probability",
-            place(at(rule.probability.as_ref()), !hard),
-            "is not for down and kill",
-        ),
-        (
-            "bit-error-rate",
-            place(at(rule.bit_error_rate.as_ref()), !hard),
-            "is not for down and kill",
-        ),
-        (
-            "bits",
-            place(at(rule.bits.as_ref()), matches!(kind, Flip | Memory)),
-            "is for flip and memory",
-        ),
-        (
-            "delay-ns",
-            place(at(rule.delay_ns.as_ref()), kind == Delay),
-            "is for delay",
-        ),
-        (
-            "at-us",
-            place(at(rule.at_us.as_ref()), hard),
-            "is for down and kill",
-        ),
-        (
-            "for-us",
-            place(at(rule.for_us.as_ref()), hard),
-            "is for down and kill",
-        ),
+        ("lane", place(unplaced(rule.lane.is_some()), kind != Kill), "is for every kind but kill"),
+        ("phase", place(unplaced(rule.phase != PhaseFilter::All), !hard), "is not for down and kill"),
+        ("nth", place(at(rule.nth.as_ref()), !hard), "is not for down and kill"),
+        ("count", place(unplaced(rule.count.is_some()), rule.nth.is_some()), "goes with nth"),
+        ("mean-us", place(at(rule.mean_us.as_ref()), !hard), "is not for down and kill"),
+        ("exposure-ns", place(at(rule.exposure_ns.as_ref()), rule.mean_us.is_some()), "goes with mean-us"),
+        ("probability", place(at(rule.probability.as_ref()), !hard), "is not for down and kill"),
+        ("bit-error-rate", place(at(rule.bit_error_rate.as_ref()), !hard), "is not for down and kill"),
+        ("bits", place(at(rule.bits.as_ref()), matches!(kind, Flip | Memory)), "is for flip and memory"),
+        ("delay-ns", place(at(rule.delay_ns.as_ref()), kind == Delay), "is for delay"),
+        ("at-us", place(at(rule.at_us.as_ref()), hard), "is for down and kill"),
+        ("for-us", place(at(rule.for_us.as_ref()), hard), "is for down and kill"),
     ];
     if let Some((name, Some(span), why)) = strays.into_iter().find(|(_, span, _)| span.is_some()) {
         return Err(Complaint::new(span, format!("{name} {why}")));
@@ -140,11 +75,7 @@ fn fields_fit(rule: &RulePlan, whole: std::ops::Range<usize>) -> Result<(), Comp
     if rule.count == Some(0) {
         return Err(Complaint::new(whole, "count: from 1 on"));
     }
-    for (name, value) in [
-        ("delay-ns", &rule.delay_ns),
-        ("at-us", &rule.at_us),
-        ("for-us", &rule.for_us),
-    ] {
+    for (name, value) in [("delay-ns", &rule.delay_ns), ("at-us", &rule.at_us), ("for-us", &rule.for_us)] {
         if let Some(value) = value
             && *value.get_ref() > MOST
         {

@@ -30,9 +30,7 @@ impl FieldHelp {
 /// The field of this full name, such as `collective.copies`.
 pub(super) fn find(field: &str) -> Option<&'static FieldHelp> {
     let (table, name) = field.rsplit_once('.').unwrap_or(("", field));
-    FIELDS
-        .iter()
-        .find(|help| help.table == table && help.name == name)
+    FIELDS.iter().find(|help| help.table == table && help.name == name)
 }
 
 macro_rules! fields {

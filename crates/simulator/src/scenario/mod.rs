@@ -116,8 +116,7 @@ impl Scenario {
     /// If the parts do not go together, such as too few switches for the replicas.
     pub fn collective(&self, seed: u64) -> Result<Collective, ScenarioError> {
         let (fabric, link, parameters) = (self.fabric.clone(), self.link.clone(), self.collective.clone());
-        Collective::new(fabric, link, parameters, &self.plan, seed, self.width)
-            .map_err(|error| self.complain(error))
+        Collective::new(fabric, link, parameters, &self.plan, seed, self.width).map_err(|error| self.complain(error))
     }
 
     /// Members of the group.
@@ -140,32 +139,20 @@ impl Scenario {
             | SetupError::Place(PlaceError::TooFewParents { .. }) => source.copies.clone(),
             SetupError::Place(_) | SetupError::OutOfRange(_) => source.fabric.clone(),
         };
-        ScenarioError::new(
-            &source.text,
-            &source.file,
-            Complaint::new(span, error.to_string()),
-        )
+        ScenarioError::new(&source.text, &source.file, Complaint::new(span, error.to_string()))
     }
 }
 
 fn read(text: &str, file_name: &str) -> Result<Scenario, Complaint> {
     if text.len() > MAX_TEXT {
-        return Err(Complaint::new(
-            0..0,
-            format!("the text has {} bytes; at most {MAX_TEXT} are read", text.len()),
-        ));
+        return Err(Complaint::new(0..0, format!("the text has {} bytes; at most {MAX_TEXT} are read", text.len())));
     }
     let table: ScenarioTable = toml::from_str(text)?;
     let file = Path::new(file_name);
     let fabric = fabric::fabric(&table.fabric, file.parent().unwrap_or(Path::new("")))?;
     let link = values::link(&table.link)?;
     let collective = values::collective(&table.collective, &link, fabric.hosts())?;
-    fabric::fits(
-        &fabric,
-        &table.fabric,
-        link.parameters.virtual_lanes,
-        collective.spatial_copies(),
-    )?;
+    fabric::fits(&fabric, &table.fabric, link.parameters.virtual_lanes, collective.spatial_copies())?;
     values::buffer_fits(&table.link, &link, collective.contents)?;
     let check = values::check(&table.collective, collective.contents)?;
     let seed = values::whole(&table.seed, 0..=i64::MAX, 1)? as u64;
@@ -197,18 +184,12 @@ fn read(text: &str, file_name: &str) -> Result<Scenario, Complaint> {
         },
     };
     if !scenario.bears(operations) {
-        let message = format!(
-            "{operations} operations of {} members are too many",
-            scenario.members()
-        );
+        let message = format!("{operations} operations of {} members are too many", scenario.members());
         return Err(Complaint::new(place(&table.collective.operations), message));
     }
     Ok(scenario)
 }
 
 fn stem(file: &Path) -> String {
-    file.file_stem().map_or_else(
-        || "scenario".to_owned(),
-        |stem| stem.to_string_lossy().into_owned(),
-    )
+    file.file_stem().map_or_else(|| "scenario".to_owned(), |stem| stem.to_string_lossy().into_owned())
 }

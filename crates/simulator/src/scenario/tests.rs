@@ -61,10 +61,9 @@ fn an_unknown_node_is_shown_where_it_is_named() {
 
 #[test]
 fn what_shows_only_when_the_tree_is_placed_still_has_its_line() {
-    let error = error_of(&small_with(
-        "[collective]\nreplication = \"spatial\"\ncopies = 3\n",
-    ));
-    let expected = "collective.copies: no aggregation tree: nodes of level 2 can have 2 parents, but 3 replicas were asked for
+    let error = error_of(&small_with("[collective]\nreplication = \"spatial\"\ncopies = 3\n"));
+    let expected =
+        "collective.copies: no aggregation tree: nodes of level 2 can have 2 parents, but 3 replicas were asked for
  --> bad.toml:7:10
   |
 7 | copies = 3
@@ -79,9 +78,7 @@ fn long_lines_are_quoted_around_the_place() {
     let error = error_of(&format!("[fabric]\nkind = \"{padding}\"\n"));
     let text = error.to_string();
     assert!(text.lines().all(|line| line.chars().count() < 600), "{text}");
-    let error = error_of(&format!(
-        "fabric = {{ kind = \"torus\", file = \"{padding}\", k = 3 }}\n"
-    ));
+    let error = error_of(&format!("fabric = {{ kind = \"torus\", file = \"{padding}\", k = 3 }}\n"));
     let quoted = error.to_string().lines().nth(3).expect("the line").to_owned();
     assert!(quoted.chars().count() < 120, "{quoted}");
 }
@@ -90,84 +87,24 @@ fn long_lines_are_quoted_around_the_place() {
 #[test]
 fn every_kind_of_mistake_names_its_field_and_what_is_allowed() {
     let cases = [
-        (
-            "[link]\nwire-ns = -1\n",
-            "link.wire-ns",
-            "-1 is out of range",
-            "from 0 to 1e6",
-        ),
-        (
-            "[link]\nwire-ns = nan\n",
-            "link.wire-ns",
-            "NaN is out of range",
-            "from 0 to 1e6",
-        ),
-        (
-            "[link]\nswitch-delay-ns = inf\n",
-            "link.switch-delay-ns",
-            "inf is out of range",
-            "from 0 to 1e6",
-        ),
-        (
-            "[link]\nbuffer-bytes = 100\n",
-            "link.buffer-bytes",
-            "hold no packet of 256",
-            "from 384",
-        ),
-        (
-            "[link]\nvirtual-lanes = 16\n",
-            "link.virtual-lanes",
-            "16 is out of range",
-            "from 1 to 15",
-        ),
-        (
-            "[collective]\ncopies = 3\n",
-            "collective.copies",
-            "copies of what?",
-            "temporal",
-        ),
-        (
-            "[collective]\nreplication = \"spatial\"\ncopies = 5\n",
-            "collective.copies",
-            "has 4",
-            "what-if-lanes",
-        ),
-        (
-            "[collective]\nreplication = \"temporal\"\ncopies = 17\n",
-            "collective.copies",
-            "17 is out",
-            "from 1 to 16",
-        ),
+        ("[link]\nwire-ns = -1\n", "link.wire-ns", "-1 is out of range", "from 0 to 1e6"),
+        ("[link]\nwire-ns = nan\n", "link.wire-ns", "NaN is out of range", "from 0 to 1e6"),
+        ("[link]\nswitch-delay-ns = inf\n", "link.switch-delay-ns", "inf is out of range", "from 0 to 1e6"),
+        ("[link]\nbuffer-bytes = 100\n", "link.buffer-bytes", "hold no packet of 256", "from 384"),
+        ("[link]\nvirtual-lanes = 16\n", "link.virtual-lanes", "16 is out of range", "from 1 to 15"),
+        ("[collective]\ncopies = 3\n", "collective.copies", "copies of what?", "temporal"),
+        ("[collective]\nreplication = \"spatial\"\ncopies = 5\n", "collective.copies", "has 4", "what-if-lanes"),
+        ("[collective]\nreplication = \"temporal\"\ncopies = 17\n", "collective.copies", "17 is out", "from 1 to 16"),
         (
             "[collective]\nelement = \"f32\"\noperator = \"xor\"\n",
             "collective.operator",
             "not on f32",
             "for integers",
         ),
-        (
-            "[collective]\ncount = 600\n",
-            "collective.count",
-            "600 is out of range",
-            "from 1 to 512",
-        ),
-        (
-            "[collective]\ncount = \"many\"\n",
-            "collective.count",
-            "expected a whole number",
-            "from 1 on",
-        ),
-        (
-            "[collective]\ncontrol = \"fixed\"\n",
-            "collective.control",
-            "needs nak-turnaround-ns",
-            "a number",
-        ),
-        (
-            "[collective]\nnak-turnaround-ns = 500\n",
-            "collective.nak-turnaround-ns",
-            "take the time",
-            "fixed",
-        ),
+        ("[collective]\ncount = 600\n", "collective.count", "600 is out of range", "from 1 to 512"),
+        ("[collective]\ncount = \"many\"\n", "collective.count", "expected a whole number", "from 1 on"),
+        ("[collective]\ncontrol = \"fixed\"\n", "collective.control", "needs nak-turnaround-ns", "a number"),
+        ("[collective]\nnak-turnaround-ns = 500\n", "collective.nak-turnaround-ns", "take the time", "fixed"),
         (
             "[collective]\ncontrol = \"fixed\"\nnak-turnaround-ns = 5\n",
             "collective.nak-turnaround-ns",
@@ -180,150 +117,34 @@ fn every_kind_of_mistake_names_its_field_and_what_is_allowed() {
             "no time at all",
             "above 0",
         ),
-        (
-            "[collective]\nmembers = 33\n",
-            "collective.members",
-            "33 is out of range",
-            "from 1 to 32",
-        ),
-        (
-            "[collective]\nsize-only-bytes = 8\ncheck = \"bits\"\n",
-            "collective.check",
-            "no bits to check",
-            "delivery",
-        ),
-        (
-            "[collective]\nsize-only-bytes = 8\ncount = 1\n",
-            "collective.count",
-            "keep one",
-            "from 1 on",
-        ),
-        (
-            "[collective]\noperations = 0\n",
-            "collective.operations",
-            "0 is out of range",
-            "1000000",
-        ),
-        (
-            "[collective]\nwhat-if-lanes = 1\n",
-            "collective.what-if-lanes",
-            "expected a boolean",
-            "true, false",
-        ),
-        (
-            "[[fault]]\nkind = \"flop\"\n",
-            "fault.kind",
-            "unknown variant `flop`",
-            "misroute",
-        ),
-        (
-            "[[fault]]\nlink = \"*\"\n",
-            "fault",
-            "missing field `kind`",
-            "misroute",
-        ),
-        (
-            "[[fault]]\nkind = \"flip\"\nlink = \"S0>S1\"\n",
-            "fault.link",
-            "no cable",
-            "both",
-        ),
-        (
-            "[[fault]]\nkind = \"flip\"\nlink = \"S0\"\n",
-            "fault.link",
-            "'S0' is not a link",
-            "both",
-        ),
-        (
-            "[[fault]]\nkind = \"flip\"\nnode = \"S0\"\n",
-            "fault.node",
-            "node is for kill",
-            "a node's name",
-        ),
-        (
-            "[[fault]]\nkind = \"flip\"\nat-us = 1\n",
-            "fault.at-us",
-            "is for down and kill",
-            "from 0",
-        ),
-        (
-            "[[fault]]\nkind = \"flip\"\nnth = 1\nmean-us = 2\n",
-            "fault.mean-us",
-            "exclude each other",
-            "above 0",
-        ),
-        (
-            "[[fault]]\nkind = \"flip\"\nnth = 0\n",
-            "fault.nth",
-            "counted from 1",
-            "from 1",
-        ),
-        (
-            "[[fault]]\nkind = \"flip\"\nlane = 300\n",
-            "fault.lane",
-            "from 0 to 255",
-            "from 0",
-        ),
-        (
-            "[[fault]]\nkind = \"lose\"\nprobability = 2\n",
-            "fault.probability",
-            "from 0 to 1",
-            "from 0 to 1",
-        ),
-        (
-            "[[fault]]\nkind = \"lose\"\nprobability = \"often\"\n",
-            "fault.probability",
-            "a number",
-            "from 0 to 1",
-        ),
-        (
-            "[[fault]]\nkind = \"lose\"\ncount = 3\n",
-            "fault.kind",
-            "count goes with nth",
-            "lose",
-        ),
-        (
-            "[[fault]]\nkind = \"delay\"\n",
-            "fault.kind",
-            "a delay needs delay-ns",
-            "delay",
-        ),
-        (
-            "[[fault]]\nkind = \"delay\"\ndelay-ns = 1e300\n",
-            "fault.delay-ns",
-            "at most 1e9",
-            "at most 1e9",
-        ),
-        (
-            "[[fault]]\nkind = \"down\"\nlink = \"S0-S8\"\nat-us = inf\n",
-            "fault.at-us",
-            "at most 1e9",
-            "from 0",
-        ),
-        (
-            "[[fault]]\nkind = \"down\"\nlink = \"S0-S8\"\nat-us = -1\n",
-            "fault.at-us",
-            "from 0 on",
-            "from 0",
-        ),
-        (
-            "[[fault]]\nkind = \"kill\"\n",
-            "fault.kind",
-            "kill needs node",
-            "kill",
-        ),
+        ("[collective]\nmembers = 33\n", "collective.members", "33 is out of range", "from 1 to 32"),
+        ("[collective]\nsize-only-bytes = 8\ncheck = \"bits\"\n", "collective.check", "no bits to check", "delivery"),
+        ("[collective]\nsize-only-bytes = 8\ncount = 1\n", "collective.count", "keep one", "from 1 on"),
+        ("[collective]\noperations = 0\n", "collective.operations", "0 is out of range", "1000000"),
+        ("[collective]\nwhat-if-lanes = 1\n", "collective.what-if-lanes", "expected a boolean", "true, false"),
+        ("[[fault]]\nkind = \"flop\"\n", "fault.kind", "unknown variant `flop`", "misroute"),
+        ("[[fault]]\nlink = \"*\"\n", "fault", "missing field `kind`", "misroute"),
+        ("[[fault]]\nkind = \"flip\"\nlink = \"S0>S1\"\n", "fault.link", "no cable", "both"),
+        ("[[fault]]\nkind = \"flip\"\nlink = \"S0\"\n", "fault.link", "'S0' is not a link", "both"),
+        ("[[fault]]\nkind = \"flip\"\nnode = \"S0\"\n", "fault.node", "node is for kill", "a node's name"),
+        ("[[fault]]\nkind = \"flip\"\nat-us = 1\n", "fault.at-us", "is for down and kill", "from 0"),
+        ("[[fault]]\nkind = \"flip\"\nnth = 1\nmean-us = 2\n", "fault.mean-us", "exclude each other", "above 0"),
+        ("[[fault]]\nkind = \"flip\"\nnth = 0\n", "fault.nth", "counted from 1", "from 1"),
+        ("[[fault]]\nkind = \"flip\"\nlane = 300\n", "fault.lane", "from 0 to 255", "from 0"),
+        ("[[fault]]\nkind = \"lose\"\nprobability = 2\n", "fault.probability", "from 0 to 1", "from 0 to 1"),
+        ("[[fault]]\nkind = \"lose\"\nprobability = \"often\"\n", "fault.probability", "a number", "from 0 to 1"),
+        ("[[fault]]\nkind = \"lose\"\ncount = 3\n", "fault.kind", "count goes with nth", "lose"),
+        ("[[fault]]\nkind = \"delay\"\n", "fault.kind", "a delay needs delay-ns", "delay"),
+        ("[[fault]]\nkind = \"delay\"\ndelay-ns = 1e300\n", "fault.delay-ns", "at most 1e9", "at most 1e9"),
+        ("[[fault]]\nkind = \"down\"\nlink = \"S0-S8\"\nat-us = inf\n", "fault.at-us", "at most 1e9", "from 0"),
+        ("[[fault]]\nkind = \"down\"\nlink = \"S0-S8\"\nat-us = -1\n", "fault.at-us", "from 0 on", "from 0"),
+        ("[[fault]]\nkind = \"kill\"\n", "fault.kind", "kill needs node", "kill"),
     ];
     for (rest, field, message, allowed) in cases {
         let error = error_of(&small_with(rest));
         assert_eq!(error.field, field, "{error}");
         assert!(error.message.contains(message), "{error}");
-        assert!(
-            error
-                .allowed
-                .as_deref()
-                .is_some_and(|text| text.contains(allowed)),
-            "{error}"
-        );
+        assert!(error.allowed.as_deref().is_some_and(|text| text.contains(allowed)), "{error}");
     }
 }
 
@@ -333,61 +154,21 @@ fn a_fabric_says_what_its_kind_needs() {
         ("", "", "missing field `fabric`"),
         ("fabric = 3", "fabric", "expected a table"),
         ("[fabric]\n", "fabric", "missing field `kind`"),
-        (
-            "[fabric]\nkind = \"fat\"\n",
-            "fabric.kind",
-            "there is no fabric 'fat'",
-        ),
-        (
-            "[fabric]\nkind = \"torus\"\n",
-            "fabric.kind",
-            "'torus' needs sizes",
-        ),
-        (
-            "[fabric]\nkind = \"torus\"\nsizes = [4]\nk = 3\n",
-            "fabric.k",
-            "'torus' has no k",
-        ),
-        (
-            "[fabric]\nkind = \"torus\"\nsizes = [4,\n -4]\n",
-            "fabric.sizes",
-            "-4 is out of range",
-        ),
-        (
-            "[fabric]\nkind = \"torus\"\nsizes = [4,\n \"a\"]\n",
-            "fabric.sizes",
-            "expected a whole number",
-        ),
+        ("[fabric]\nkind = \"fat\"\n", "fabric.kind", "there is no fabric 'fat'"),
+        ("[fabric]\nkind = \"torus\"\n", "fabric.kind", "'torus' needs sizes"),
+        ("[fabric]\nkind = \"torus\"\nsizes = [4]\nk = 3\n", "fabric.k", "'torus' has no k"),
+        ("[fabric]\nkind = \"torus\"\nsizes = [4,\n -4]\n", "fabric.sizes", "-4 is out of range"),
+        ("[fabric]\nkind = \"torus\"\nsizes = [4,\n \"a\"]\n", "fabric.sizes", "expected a whole number"),
         (
             "[fabric]\nkind = \"xgft\"\nchildren = [4, 4]\nparents = [1]\n",
             "fabric.kind",
             "2 levels of children but 1",
         ),
-        (
-            "[fabric]\nkind = \"hypercube\"\ndimensions = 16\nhosts-per-switch = 100\n",
-            "fabric.kind",
-            "6553600 hosts",
-        ),
-        (
-            "[fabric]\nkind = \"k-ary-n-tree\"\nk = 4294967295\nn = 16\n",
-            "fabric.kind",
-            "most allowed",
-        ),
-        (
-            "[fabric]\nkind = \"xgft\"\nchildren = [4096]\nparents = [32767]\n",
-            "fabric.kind",
-            "GiB",
-        ),
-        (
-            "[fabric]\nkind = \"ibnetdiscover\"\nfile = \"none.txt\"\n",
-            "fabric.file",
-            "none.txt: No such file",
-        ),
-        (
-            "[fabric]\nkind = \"ibnetdiscover\"\nfile = \"/dev/zero\"\n",
-            "fabric.file",
-            "not a file",
-        ),
+        ("[fabric]\nkind = \"hypercube\"\ndimensions = 16\nhosts-per-switch = 100\n", "fabric.kind", "6553600 hosts"),
+        ("[fabric]\nkind = \"k-ary-n-tree\"\nk = 4294967295\nn = 16\n", "fabric.kind", "most allowed"),
+        ("[fabric]\nkind = \"xgft\"\nchildren = [4096]\nparents = [32767]\n", "fabric.kind", "GiB"),
+        ("[fabric]\nkind = \"ibnetdiscover\"\nfile = \"none.txt\"\n", "fabric.file", "none.txt: No such file"),
+        ("[fabric]\nkind = \"ibnetdiscover\"\nfile = \"/dev/zero\"\n", "fabric.file", "not a file"),
     ];
     for (text, field, message) in cases {
         let error = error_of(text);
@@ -399,14 +180,8 @@ fn a_fabric_says_what_its_kind_needs() {
 #[test]
 fn defaults_are_those_of_the_field_list() {
     let scenario = Scenario::parse(SMALL, "folder/small.toml").expect("it is right");
-    assert_eq!(
-        (scenario.name.as_str(), scenario.seed, scenario.operations),
-        ("small", 1, 100)
-    );
-    assert_eq!(
-        (scenario.width, scenario.rate, scenario.check),
-        (Width::X4, Rate::Sdr, Check::Bits)
-    );
+    assert_eq!((scenario.name.as_str(), scenario.seed, scenario.operations), ("small", 1, 100));
+    assert_eq!((scenario.width, scenario.rate, scenario.check), (Width::X4, Rate::Sdr, Check::Bits));
     assert_eq!((scenario.members(), scenario.plan.rules.len()), (32, 0));
     assert_eq!(scenario.link.switch_delay, Span::from_nanos(100));
     assert_eq!(scenario.collective.contents.bytes(), 256);
@@ -419,10 +194,7 @@ fn defaults_are_those_of_the_field_list() {
 fn listed_defaults_are_the_real_ones() {
     let silent = Scenario::parse(SMALL, "a.toml").expect("it is right");
     let mut written = 0;
-    for help in FIELDS
-        .iter()
-        .filter(|help| matches!(help.table, "link" | "collective") && help.name != "copies")
-    {
+    for help in FIELDS.iter().filter(|help| matches!(help.table, "link" | "collective") && help.name != "copies") {
         let quoted = format!("\"{}\"", help.default);
         let value = match help.default {
             number if number.parse::<f64>().is_ok() || number == "false" => number,
@@ -431,18 +203,8 @@ fn listed_defaults_are_the_real_ones() {
         };
         let text = small_with(&format!("[{}]\n{} = {value}\n", help.table, help.name));
         let spoken = Scenario::parse(&text, "a.toml").unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(
-            format!("{:?}", spoken.link),
-            format!("{:?}", silent.link),
-            "{}",
-            help.name
-        );
-        assert_eq!(
-            format!("{:?}", spoken.collective),
-            format!("{:?}", silent.collective),
-            "{}",
-            help.name
-        );
+        assert_eq!(format!("{:?}", spoken.link), format!("{:?}", silent.link), "{}", help.name);
+        assert_eq!(format!("{:?}", spoken.collective), format!("{:?}", silent.collective), "{}", help.name);
         assert_eq!(spoken.operations, silent.operations);
         written += 1;
     }
@@ -530,46 +292,26 @@ at-us = 100000
 fn every_field_reaches_its_parameter() {
     let scenario = Scenario::parse(EVERYTHING, "all.toml").unwrap_or_else(|error| panic!("{error}"));
     let parameters = &scenario.collective;
-    assert_eq!(
-        (scenario.seed, scenario.plan.seed, scenario.operations),
-        (7, Some(9), 3)
-    );
+    assert_eq!((scenario.seed, scenario.plan.seed, scenario.operations), (7, Some(9), 3));
     assert_eq!((scenario.width, scenario.rate), (Width::X12, Rate::Hdr));
     assert_eq!(scenario.link.wire, Span::from_picos(12_500));
     assert_eq!(scenario.link.switch_delay, Span::from_nanos(90));
     assert_eq!(scenario.link.adapter_delay, Span::from_nanos(80));
     assert_eq!(scenario.link.forwarding, Forwarding::StoreAndForward);
-    assert_eq!(
-        (scenario.link.virtual_lanes, scenario.link.buffer_bytes),
-        (2, 8192)
-    );
+    assert_eq!((scenario.link.virtual_lanes, scenario.link.buffer_bytes), (2, 8192));
     assert!(matches!(parameters.contents, Contents::Real { count: 10, .. }));
-    assert_eq!(
-        (parameters.contents.bytes(), parameters.members, scenario.check),
-        (40, Some(20), Check::Delivery)
-    );
+    assert_eq!((parameters.contents.bytes(), parameters.members, scenario.check), (40, Some(20), Check::Delivery));
     assert_eq!(parameters.replication, Replication::Spatial { copies: 2 });
     assert_eq!(parameters.framing, Framing::PayloadOnly);
-    assert_eq!(
-        parameters.control,
-        ControlPath::Fixed {
-            turnaround: Span::from_nanos(525)
-        }
-    );
+    assert_eq!(parameters.control, ControlPath::Fixed { turnaround: Span::from_nanos(525) });
     assert_eq!(parameters.lane_feeds, LaneFeeds::AnyPlane);
     assert_eq!(parameters.sharing, ReplicaSharing::AboveLevelOne);
     assert_eq!(parameters.resend_width, ResendWidth::Port);
     assert_eq!(parameters.pace, Pace::BackToBack);
     assert_eq!(parameters.policy.timeout, Span::from_micros(30));
     assert_eq!(parameters.policy.refusal_limit, 9);
-    assert_eq!(
-        (parameters.policy.retry_limit, parameters.policy.resend_copies),
-        (5, 2)
-    );
-    assert_eq!(
-        (parameters.policy.window, parameters.policy.acknowledge_every),
-        (32, 8)
-    );
+    assert_eq!((parameters.policy.retry_limit, parameters.policy.resend_copies), (5, 2));
+    assert_eq!((parameters.policy.window, parameters.policy.acknowledge_every), (32, 8));
     assert_eq!(parameters.repair_after, Span::from_micros(50));
     assert_eq!((parameters.window, parameters.radix_limit), (4, Some(3)));
     assert_eq!(scenario.plan.rules.len(), 6);
@@ -586,16 +328,9 @@ fn the_field_list_leaves_nothing_out() {
         ("fault", small_with("[[fault]]\nnonsense = 1\n")),
     ] {
         let error = error_of(&text);
-        let (_, expected) = error
-            .message
-            .split_once("expected one of ")
-            .expect("serde lists the fields");
+        let (_, expected) = error.message.split_once("expected one of ").expect("serde lists the fields");
         let known: Vec<&str> = expected.split(", ").map(|name| name.trim_matches('`')).collect();
-        let listed: Vec<&str> = FIELDS
-            .iter()
-            .filter(|help| help.table == table)
-            .map(|help| help.name)
-            .collect();
+        let listed: Vec<&str> = FIELDS.iter().filter(|help| help.table == table).map(|help| help.name).collect();
         assert_eq!(known, listed, "table [{table}]");
     }
 }
@@ -603,10 +338,7 @@ fn the_field_list_leaves_nothing_out() {
 #[test]
 fn the_listed_kinds_of_faults_are_those_that_exist() {
     let error = error_of(&small_with("[[fault]]\nkind = \"nonsense\"\n"));
-    let (_, expected) = error
-        .message
-        .split_once("expected one of ")
-        .expect("serde lists the kinds");
+    let (_, expected) = error.message.split_once("expected one of ").expect("serde lists the kinds");
     assert_eq!(error.allowed.expect("the list"), expected.replace('`', "\""));
 }
 

@@ -40,11 +40,7 @@ pub(super) fn link(table: &LinkTable) -> Result<Link, Complaint> {
         buffer_bytes: whole(&table.buffer_bytes, 1..=1 << 26, 16 * 1024)? as u32,
         adapter_lanes: 1,
     };
-    Ok(Link {
-        width,
-        rate,
-        parameters,
-    })
+    Ok(Link { width, rate, parameters })
 }
 
 pub(super) fn collective(
@@ -74,16 +70,11 @@ pub(super) fn collective(
 
 pub(super) fn check(table: &CollectiveTable, contents: Contents) -> Result<Check, Complaint> {
     let size_only = matches!(contents, Contents::SizeOnly { .. });
-    let check = choice(
-        &table.check,
-        &CHECKS,
-        if size_only { Check::Delivery } else { Check::Bits },
-    )?;
+    let check = choice(&table.check, &CHECKS, if size_only { Check::Delivery } else { Check::Bits })?;
     match &table.check {
-        Some(field) if size_only && check == Check::Bits => Err(Complaint::new(
-            field.span(),
-            "a payload that is only a size has no bits to check",
-        )),
+        Some(field) if size_only && check == Check::Bits => {
+            Err(Complaint::new(field.span(), "a payload that is only a size has no bits to check"))
+        }
         _ => Ok(check),
     }
 }
@@ -105,10 +96,7 @@ fn contents(table: &CollectiveTable) -> Result<Contents, Complaint> {
     let real = [at(&table.element), at(&table.operator), at(&table.count)];
     if let Some(bytes) = optional(&table.size_only_bytes, 0..=i64::from(MAX_MTU))? {
         return match real.into_iter().flatten().next() {
-            Some(span) => Err(Complaint::new(
-                span,
-                "real contents and size-only-bytes exclude each other: keep one",
-            )),
+            Some(span) => Err(Complaint::new(span, "real contents and size-only-bytes exclude each other: keep one")),
             None => Ok(Contents::SizeOnly { bytes: bytes as u32 }),
         };
     }
@@ -124,18 +112,12 @@ fn contents(table: &CollectiveTable) -> Result<Contents, Complaint> {
     let count = match &table.count {
         Some(field) if !(1..=most).contains(field.get_ref()) => {
             let message = format!("{} is out of range", field.get_ref());
-            let allowed = format!(
-                "from 1 to {most}: {} bytes each, together at most {MAX_MTU}",
-                kind.element_size()
-            );
+            let allowed = format!("from 1 to {most}: {} bytes each, together at most {MAX_MTU}", kind.element_size());
             return Err(Complaint::new(field.span(), message).allowing(allowed));
         }
         field => field.as_ref().map_or(32, |field| *field.get_ref()),
     };
-    Ok(Contents::Real {
-        kind,
-        count: count as u16,
-    })
+    Ok(Contents::Real { kind, count: count as u16 })
 }
 
 fn replication(table: &CollectiveTable, width: Width) -> Result<Replication, Complaint> {
@@ -149,19 +131,15 @@ fn replication(table: &CollectiveTable, width: Width) -> Result<Replication, Com
     let replication = choice(&table.replication, &names, none)?;
     let place = at(&table.copies).or(at(&table.replication)).unwrap_or(0..0);
     if replication == none && table.copies.is_some() {
-        return Err(Complaint::new(place, "copies of what?")
-            .allowing("with replication = \"temporal\" or \"spatial\""));
+        return Err(
+            Complaint::new(place, "copies of what?").allowing("with replication = \"temporal\" or \"spatial\"")
+        );
     }
     let spatial = matches!(replication, Replication::Spatial { .. });
     if spatial && u64::from(copies) > width.lanes() && !table.what_if_lanes.unwrap_or(false) {
-        let message = format!(
-            "{copies} spatial copies need as many lanes, and the adapter's port has {}",
-            width.lanes()
-        );
-        let allowed = format!(
-            "from 1 to {}, or what-if-lanes = true to simulate it all the same",
-            width.lanes()
-        );
+        let message =
+            format!("{copies} spatial copies need as many lanes, and the adapter's port has {}", width.lanes());
+        let allowed = format!("from 1 to {}, or what-if-lanes = true to simulate it all the same", width.lanes());
         return Err(Complaint::new(place, message).allowing(allowed));
     }
     Ok(replication)
@@ -172,12 +150,12 @@ fn control(table: &CollectiveTable, link: &Link) -> Result<ControlPath, Complain
     let fixed = choice(&table.control, &[("in-band", false), ("fixed", true)], false)?;
     match (&table.nak_turnaround_ns, fixed) {
         (None, false) => Ok(ControlPath::InBand),
-        (Some(field), false) => Err(Complaint::new(field.span(), "packets take the time they take")
-            .allowing("with control = \"fixed\"")),
+        (Some(field), false) => {
+            Err(Complaint::new(field.span(), "packets take the time they take").allowing("with control = \"fixed\""))
+        }
         (None, true) => {
             let place = at(&table.control).unwrap_or(0..0);
-            Err(Complaint::new(place, "'fixed' needs nak-turnaround-ns")
-                .allowing("nak-turnaround-ns = a number"))
+            Err(Complaint::new(place, "'fixed' needs nak-turnaround-ns").allowing("nak-turnaround-ns = a number"))
         }
         (Some(field), true) => {
             let turnaround = span_of(&table.nak_turnaround_ns, 0.0..=1e6, 1e3, Span::ZERO)?;
@@ -196,9 +174,7 @@ fn control_takes_time(
     link: &Link,
     parameters: &CollectiveParameters,
 ) -> Result<(), Complaint> {
-    let LinkParameters {
-        wire, switch_delay, ..
-    } = link.parameters;
+    let LinkParameters { wire, switch_delay, .. } = link.parameters;
     let timeless = wire == Span::ZERO && switch_delay == Span::ZERO;
     match at(&table.framing) {
         Some(span) if timeless && parameters.framing == Framing::PayloadOnly => {
@@ -213,11 +189,7 @@ fn policy(table: &CollectiveTable, default: Policy) -> Result<Policy, Complaint>
     let word = 1..=i64::from(u16::MAX);
     Ok(Policy {
         copies: default.copies,
-        resend_copies: whole(
-            &table.resend_copies,
-            1..=i64::from(MAX_COPIES),
-            default.resend_copies,
-        )? as u8,
+        resend_copies: whole(&table.resend_copies, 1..=i64::from(MAX_COPIES), default.resend_copies)? as u8,
         window: whole(&table.connection_window, word.clone(), default.window)? as u16,
         acknowledge_every: whole(&table.acknowledge_every, word.clone(), default.acknowledge_every)? as u16,
         timeout: span_of(&table.timeout_us, 0.1..=1e5, 1e6, default.timeout)?,
@@ -246,12 +218,7 @@ fn optional(field: &Field<i64>, range: RangeInclusive<i64>) -> Result<Option<i64
 }
 
 /// A span of time, from a number in a unit of so many picoseconds.
-fn span_of(
-    field: &Field<f64>,
-    range: RangeInclusive<f64>,
-    unit: f64,
-    default: Span,
-) -> Result<Span, Complaint> {
+fn span_of(field: &Field<f64>, range: RangeInclusive<f64>, unit: f64, default: Span) -> Result<Span, Complaint> {
     let Some(field) = field else { return Ok(default) };
     let value = *field.get_ref();
     if range.contains(&value) {
@@ -263,17 +230,11 @@ fn span_of(
 /// One of a list of words.
 fn choice<T: Copy>(field: &Field<String>, names: &[(&str, T)], default: T) -> Result<T, Complaint> {
     let Some(field) = field else { return Ok(default) };
-    let found = names
-        .iter()
-        .find(|(name, _)| name == field.get_ref())
-        .map(|(_, value)| *value);
+    let found = names.iter().find(|(name, _)| name == field.get_ref()).map(|(_, value)| *value);
     found.ok_or_else(|| {
         let words: Vec<String> = names.iter().map(|(name, _)| format!("\"{name}\"")).collect();
-        Complaint::new(
-            field.span(),
-            format!("{:?} is not one of its values", field.get_ref()),
-        )
-        .allowing(words.join(", "))
+        Complaint::new(field.span(), format!("{:?} is not one of its values", field.get_ref()))
+            .allowing(words.join(", "))
     })
 }
 

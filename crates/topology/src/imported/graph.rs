@@ -29,10 +29,7 @@ impl Graph {
         let order = wiring.numbering(blocks);
         let hosts = blocks.iter().filter(|block| block.kind == Kind::Host).count();
         if hosts == 0 {
-            return Err(ImportError {
-                line: 0,
-                problem: ImportProblem::NoHosts,
-            });
+            return Err(ImportError { line: 0, problem: ImportProblem::NoHosts });
         }
         let mut number_of = vec![NodeId(0); blocks.len()];
         for (number, &(_, block)) in order.iter().enumerate() {
@@ -42,15 +39,11 @@ impl Graph {
         let mut peers = Vec::new();
         for &(_, block) in &order {
             let ends = wiring.ports[block].iter();
-            peers.extend(
-                ends.map(|end| end.map(|(peer, port)| Endpoint::new(number_of[peer], PortIndex(port)))),
-            );
+            peers.extend(ends.map(|end| end.map(|(peer, port)| Endpoint::new(number_of[peer], PortIndex(port)))));
             starts.push(peers.len() as u32);
         }
-        let descriptions: Vec<String> = order
-            .iter()
-            .map(|&(_, block)| blocks[block].description.to_owned())
-            .collect();
+        let descriptions: Vec<String> =
+            order.iter().map(|&(_, block)| blocks[block].description.to_owned()).collect();
         let mut by_description: Vec<NodeId> = (0..descriptions.len() as u32).map(NodeId).collect();
         by_description.sort_by_key(|node| (&descriptions[node.index()], *node));
         Ok(Self {
@@ -78,10 +71,7 @@ impl Graph {
 
     /// The cabled ports of a node.
     pub(super) fn cabled(&self, node: NodeId) -> impl Iterator<Item = (PortIndex, Endpoint)> + '_ {
-        (0..)
-            .map(PortIndex)
-            .zip(self.ports(node))
-            .filter_map(|(port, peer)| peer.map(|peer| (port, peer)))
+        (0..).map(PortIndex).zip(self.ports(node)).filter_map(|(port, peer)| peer.map(|peer| (port, peer)))
     }
 
     /// The neighbours of a switch that are switches, all counted from the first switch.
@@ -94,13 +84,8 @@ impl Graph {
 
     pub(super) fn find(&self, description: &str) -> Option<NodeId> {
         let name_of = |node: &NodeId| self.descriptions[node.index()].as_str();
-        let at = self
-            .by_description
-            .partition_point(|node| name_of(node) < description);
-        self.by_description
-            .get(at)
-            .copied()
-            .filter(|node| name_of(node) == description)
+        let at = self.by_description.partition_point(|node| name_of(node) < description);
+        self.by_description.get(at).copied().filter(|node| name_of(node) == description)
     }
 }
 
@@ -115,26 +100,15 @@ impl Wiring {
         for (index, block) in blocks.iter().enumerate() {
             if index_of.insert(block.id, index).is_some() {
                 let problem = ImportProblem::DuplicateNode(block.id.to_owned());
-                return Err(ImportError {
-                    line: block.line,
-                    problem,
-                });
+                return Err(ImportError { line: block.line, problem });
             }
         }
-        let mut wiring = Self {
-            ports: blocks
-                .iter()
-                .map(|block| vec![None; usize::from(block.ports)])
-                .collect(),
-        };
+        let mut wiring = Self { ports: blocks.iter().map(|block| vec![None; usize::from(block.ports)]).collect() };
         for (index, block) in blocks.iter().enumerate() {
             for link in &block.links {
                 wiring
                     .connect(blocks, &index_of, index, link)
-                    .map_err(|problem| ImportError {
-                        line: link.line,
-                        problem,
-                    })?;
+                    .map_err(|problem| ImportError { line: link.line, problem })?;
             }
         }
         Ok(wiring)
@@ -147,18 +121,13 @@ impl Wiring {
         block: usize,
         link: &Link<'_>,
     ) -> Result<(), ImportProblem> {
-        let peer = *index_of
-            .get(link.peer)
-            .ok_or_else(|| ImportProblem::UnknownPeer(link.peer.to_owned()))?;
+        let peer = *index_of.get(link.peer).ok_or_else(|| ImportProblem::UnknownPeer(link.peer.to_owned()))?;
         if [blocks[block].kind, blocks[peer].kind].contains(&Kind::AggregationNode) {
             return Ok(());
         }
         let ports = blocks[peer].ports;
         if !(1..=ports).contains(&link.peer_port) {
-            return Err(ImportProblem::PortOutOfRange {
-                port: link.peer_port,
-                ports,
-            });
+            return Err(ImportProblem::PortOutOfRange { port: link.peer_port, ports });
         }
         let (here, there) = ((block, link.port - 1), (peer, link.peer_port - 1));
         for (end, other) in [(here, there), (there, here)] {
@@ -166,10 +135,7 @@ impl Wiring {
             let is_free = slot.is_none_or(|known| known == other);
             if !is_free || here == there {
                 let node = blocks[end.0].id.to_owned();
-                return Err(ImportProblem::CabledTwice {
-                    node,
-                    port: end.1 + 1,
-                });
+                return Err(ImportProblem::CabledTwice { node, port: end.1 + 1 });
             }
             *slot = Some(other);
         }
@@ -187,14 +153,10 @@ impl Wiring {
 
     /// Distance from the nearest host; switches that no host reaches count as leaves.
     fn levels(&self, blocks: &[Block<'_>]) -> Vec<u8> {
-        let mut levels: Vec<Option<u8>> = blocks
-            .iter()
-            .map(|block| (block.kind == Kind::Host).then_some(0))
-            .collect();
-        let mut queue: VecDeque<(usize, u8)> = (0..blocks.len())
-            .filter(|&block| levels[block].is_some())
-            .map(|block| (block, 0))
-            .collect();
+        let mut levels: Vec<Option<u8>> =
+            blocks.iter().map(|block| (block.kind == Kind::Host).then_some(0)).collect();
+        let mut queue: VecDeque<(usize, u8)> =
+            (0..blocks.len()).filter(|&block| levels[block].is_some()).map(|block| (block, 0)).collect();
         while let Some((block, level)) = queue.pop_front() {
             for &(peer, _) in self.ports[block].iter().flatten() {
                 if levels[peer].is_none() {

@@ -36,24 +36,12 @@ pub(super) struct Link<'a> {
 
 pub(super) fn parse(text: &str) -> Result<Vec<Block<'_>>, ImportError> {
     if text.len() > MAX_IMPORTED_BYTES {
-        return Err(ImportError {
-            line: 0,
-            problem: ImportProblem::TooLong,
-        });
+        return Err(ImportError { line: 0, problem: ImportProblem::TooLong });
     }
-    let mut reader = Reader {
-        blocks: Vec::new(),
-        is_open: false,
-        switches: 0,
-    };
+    let mut reader = Reader { blocks: Vec::new(), is_open: false, switches: 0 };
     for (index, line) in text.lines().enumerate() {
         let number = index + 1;
-        reader
-            .handle_line(line.trim(), number)
-            .map_err(|problem| ImportError {
-                line: number,
-                problem,
-            })?;
+        reader.handle_line(line.trim(), number).map_err(|problem| ImportError { line: number, problem })?;
     }
     Ok(reader.blocks)
 }
@@ -74,10 +62,7 @@ impl<'a> Reader<'a> {
         if line.starts_with('[') {
             return self.handle_port(line, number);
         }
-        let word = line
-            .split(|c: char| c.is_whitespace() || c == '=')
-            .next()
-            .unwrap_or(line);
+        let word = line.split(|c: char| c.is_whitespace() || c == '=').next().unwrap_or(line);
         match word {
             "Switch" => self.handle_node(Kind::Switch, line, number),
             "Ca" | "Rt" => self.handle_node(Kind::Host, line, number),
@@ -91,25 +76,14 @@ impl<'a> Reader<'a> {
         let mut scan = Scan(node);
         scan.word();
         let ports = scan.word().parse().map_err(|_| ImportProblem::BadNode)?;
-        let id = scan
-            .quoted()
-            .filter(|id| !id.is_empty())
-            .ok_or(ImportProblem::BadNode)?;
+        let id = scan.quoted().filter(|id| !id.is_empty()).ok_or(ImportProblem::BadNode)?;
         // InfiniBand counts ports in eight bits and keeps 255 for itself.
         if !(1..=254).contains(&ports) {
             return Err(ImportProblem::BadNode);
         }
-        let description = Scan(comment)
-            .quoted()
-            .map(str::trim)
-            .filter(|text| !text.is_empty())
-            .unwrap_or(id);
+        let description = Scan(comment).quoted().map(str::trim).filter(|text| !text.is_empty()).unwrap_or(id);
         let is_part_of_switch = kind == Kind::Host && description.contains("Aggregation Node");
-        let kind = if is_part_of_switch {
-            Kind::AggregationNode
-        } else {
-            kind
-        };
+        let kind = if is_part_of_switch { Kind::AggregationNode } else { kind };
         self.switches += usize::from(kind == Kind::Switch);
         if self.switches > MAX_IMPORTED_SWITCHES {
             return Err(ImportProblem::TooManySwitches);
@@ -117,58 +91,33 @@ impl<'a> Reader<'a> {
         if self.blocks.len() == MAX_IMPORTED_NODES {
             return Err(ImportProblem::TooManyNodes);
         }
-        self.blocks.push(Block {
-            line: number,
-            kind,
-            id,
-            description,
-            ports,
-            links: Vec::new(),
-        });
+        self.blocks.push(Block { line: number, kind, id, description, ports, links: Vec::new() });
         self.is_open = true;
         Ok(())
     }
 
     /// `[19] "S-248a070300f82e40"[1] # "leaf" lid 3 4xEDR`, with `(guid)` after a host's port.
     fn handle_port(&mut self, line: &'a str, number: usize) -> Result<(), ImportProblem> {
-        let block = self
-            .blocks
-            .last_mut()
-            .filter(|_| self.is_open)
-            .ok_or(ImportProblem::PortWithoutNode)?;
+        let block = self.blocks.last_mut().filter(|_| self.is_open).ok_or(ImportProblem::PortWithoutNode)?;
         let mut scan = Scan(split_comment(line).0);
         let port = scan.port().ok_or(ImportProblem::BadPort)?;
         let peer = scan.quoted().ok_or(ImportProblem::BadPort)?;
         let peer_port = scan.port().ok_or(ImportProblem::BadPort)?;
         if !(1..=block.ports).contains(&port) {
-            return Err(ImportProblem::PortOutOfRange {
-                port,
-                ports: block.ports,
-            });
+            return Err(ImportProblem::PortOutOfRange { port, ports: block.ports });
         }
         // Each port is described once; more lines would only repeat or contradict.
         if block.links.len() == usize::from(block.ports) {
-            return Err(ImportProblem::CabledTwice {
-                node: block.id.to_owned(),
-                port,
-            });
+            return Err(ImportProblem::CabledTwice { node: block.id.to_owned(), port });
         }
-        block.links.push(Link {
-            line: number,
-            port,
-            peer,
-            peer_port,
-        });
+        block.links.push(Link { line: number, port, peer, peer_port });
         Ok(())
     }
 }
 
 /// Headings that `ibnetdiscover -g` puts between blocks.
 fn is_heading(word: &str) -> bool {
-    matches!(
-        word,
-        "Chassis" | "Non-Chassis" | "Spine" | "Line" | "Switch:" | "HCA"
-    )
+    matches!(word, "Chassis" | "Non-Chassis" | "Spine" | "Line" | "Switch:" | "HCA")
 }
 
 fn is_attribute(line: &str, word: &str) -> bool {

@@ -114,12 +114,7 @@ impl Imported {
         let graph = Graph::build(&ibnetdiscover::parse(text)?)?;
         let orientation = Orientation::choose(&graph);
         let tables = (0..graph.switches()).map(|_| OnceLock::new()).collect();
-        Ok(Self {
-            hosts: graph.hosts,
-            graph,
-            orientation,
-            tables,
-        })
+        Ok(Self { hosts: graph.hosts, graph, orientation, tables })
     }
 
     pub(crate) fn nodes(&self) -> u32 {
@@ -151,11 +146,7 @@ impl Imported {
     }
 
     pub(crate) fn title(&self) -> String {
-        format!(
-            "imported fabric of {} hosts and {} switches",
-            self.hosts,
-            self.graph.switches()
-        )
+        format!("imported fabric of {} hosts and {} switches", self.hosts, self.graph.switches())
     }
 
     /// Toward the nearest switch that the destination is cabled to; each hop comes one nearer.
@@ -180,14 +171,9 @@ impl Imported {
     fn hop_from_switch(&self, at: NodeId, to: NodeId, spread: u64) -> Option<Hop> {
         let (_, exit) = self.nearest_exit(at, to)?;
         if exit.node == at {
-            return Some(Hop {
-                port: exit.port,
-                lane: 0,
-            });
+            return Some(Hop { port: exit.port, lane: 0 });
         }
-        let port = self
-            .table(exit.node)
-            .port(&self.graph, &self.orientation, at, spread)?;
+        let port = self.table(exit.node).port(&self.graph, &self.orientation, at, spread)?;
         Some(Hop { port, lane: 0 })
     }
 
@@ -198,14 +184,8 @@ impl Imported {
             let cost = self.cost(at, to)?;
             return Some((cost, Endpoint::new(to, PortIndex(0))));
         }
-        let exits = self
-            .graph
-            .cabled(to)
-            .map(|(_, peer)| peer)
-            .filter(|peer| peer.node.0 >= self.hosts);
-        exits
-            .filter_map(|exit| Some((self.cost(at, exit.node)?, exit)))
-            .min_by_key(|&(cost, _)| cost)
+        let exits = self.graph.cabled(to).map(|(_, peer)| peer).filter(|peer| peer.node.0 >= self.hosts);
+        exits.filter_map(|exit| Some((self.cost(at, exit.node)?, exit))).min_by_key(|&(cost, _)| cost)
     }
 
     fn cost(&self, at: NodeId, switch: NodeId) -> Option<u32> {
@@ -221,9 +201,5 @@ impl Imported {
 /// The item a spread number falls on, of those an iterator gives every time it is made.
 fn nth_of<I: Iterator>(items: impl Fn() -> I, spread: u64) -> Option<I::Item> {
     let count = items().count() as u64;
-    if count == 0 {
-        None
-    } else {
-        items().nth((spread % count) as usize)
-    }
+    if count == 0 { None } else { items().nth((spread % count) as usize) }
 }

@@ -25,17 +25,10 @@ pub(super) struct Orientation {
 impl Orientation {
     pub(super) fn choose(graph: &Graph) -> Self {
         let hosts = graph.hosts as usize;
-        let by_level: Vec<u32> = graph.levels[hosts..]
-            .iter()
-            .map(|&level| 255 - u32::from(level))
-            .collect();
+        let by_level: Vec<u32> = graph.levels[hosts..].iter().map(|&level| 255 - u32::from(level)).collect();
         let ranked = Self::by_depth(&by_level);
         let (depths, parts) = depths(graph);
-        if ranked.all_meet(graph, &parts) {
-            ranked
-        } else {
-            Self::by_depth(&depths)
-        }
+        if ranked.all_meet(graph, &parts) { ranked } else { Self::by_depth(&depths) }
     }
 
     /// Small depths are up; the lower number is up among equals.
@@ -68,19 +61,13 @@ impl Orientation {
         different.len() <= MAX_COMPARED
             && different.iter().enumerate().all(|(index, one)| {
                 let others = different[index + 1..].iter().take_while(|other| other.0 == one.0);
-                others
-                    .into_iter()
-                    .all(|other| one.1.iter().zip(other.1).any(|(a, b)| a & b != 0))
+                others.into_iter().all(|other| one.1.iter().zip(other.1).any(|(a, b)| a & b != 0))
             })
     }
 
     /// Per switch, the set of switches without anything above that it can reach going up.
     fn tops_above(&self, graph: &Graph) -> Vec<Vec<u64>> {
-        let is_top = |switch: usize| {
-            !graph
-                .switch_neighbours(switch)
-                .any(|(_, peer)| self.is_up(switch, peer))
-        };
+        let is_top = |switch: usize| !graph.switch_neighbours(switch).any(|(_, peer)| self.is_up(switch, peer));
         let tops: Vec<usize> = (0..graph.switches()).filter(|&switch| is_top(switch)).collect();
         let words = tops.len().div_ceil(64);
         let mut sets = vec![vec![0u64; words]; graph.switches()];
@@ -89,13 +76,8 @@ impl Orientation {
         }
         for &switch in &self.from_top {
             let mut set = std::mem::take(&mut sets[switch]);
-            for (_, above) in graph
-                .switch_neighbours(switch)
-                .filter(|&(_, peer)| self.is_up(switch, peer))
-            {
-                set.iter_mut()
-                    .zip(&sets[above])
-                    .for_each(|(mine, theirs)| *mine |= theirs);
+            for (_, above) in graph.switch_neighbours(switch).filter(|&(_, peer)| self.is_up(switch, peer)) {
+                set.iter_mut().zip(&sets[above]).for_each(|(mine, theirs)| *mine |= theirs);
             }
             sets[switch] = set;
         }

@@ -39,14 +39,8 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn toward(graph: &Graph, orientation: &Orientation, switch: NodeId) -> Self {
-        let nowhere = Entry {
-            turn: Turn::Nowhere,
-            port: 0,
-            cost: u16::MAX,
-        };
-        let mut table = Self {
-            entries: vec![nowhere; graph.switches()].into(),
-        };
+        let nowhere = Entry { turn: Turn::Nowhere, port: 0, cost: u16::MAX };
+        let mut table = Self { entries: vec![nowhere; graph.switches()].into() };
         table.fill_down(graph, orientation, (switch.0 - graph.hosts) as usize);
         table.fill_up(graph, orientation);
         table.fill_aside(graph);
@@ -69,48 +63,31 @@ impl Table {
         let here = (at.0 - graph.hosts) as usize;
         let entry = self.entries[here];
         let nearer = || {
-            graph
-                .switch_neighbours(here)
-                .filter(|&(_, peer)| self.entries[peer].cost.wrapping_add(1) == entry.cost)
+            graph.switch_neighbours(here).filter(|&(_, peer)| self.entries[peer].cost.wrapping_add(1) == entry.cost)
         };
         match entry.turn {
             Turn::Nowhere => None,
             Turn::Aside => Some(PortIndex(u16::from(entry.port))),
             Turn::Up => {
-                let ports = || {
-                    nearer()
-                        .filter(|&(_, peer)| orientation.is_up(here, peer))
-                        .map(|(port, _)| port)
-                };
+                let ports = || nearer().filter(|&(_, peer)| orientation.is_up(here, peer)).map(|(port, _)| port);
                 nth_of(ports, spread)
             }
             Turn::Down => {
                 let is_good = |peer| !orientation.is_up(here, peer) && self.entries[peer].turn == Turn::Down;
-                nth_of(
-                    || nearer().filter(|&(_, peer)| is_good(peer)).map(|(port, _)| port),
-                    spread,
-                )
+                nth_of(|| nearer().filter(|&(_, peer)| is_good(peer)).map(|(port, _)| port), spread)
             }
         }
     }
 
     /// Breadth first from the destination, upward: all these have a way that only goes down.
     fn fill_down(&mut self, graph: &Graph, orientation: &Orientation, destination: usize) {
-        self.entries[destination] = Entry {
-            turn: Turn::Down,
-            port: 0,
-            cost: 0,
-        };
+        self.entries[destination] = Entry { turn: Turn::Down, port: 0, cost: 0 };
         let mut queue = VecDeque::from([destination]);
         while let Some(at) = queue.pop_front() {
             let cost = self.entries[at].cost + 1;
             for (_, peer) in graph.switch_neighbours(at) {
                 if orientation.is_up(at, peer) && self.entries[peer].turn == Turn::Nowhere {
-                    self.entries[peer] = Entry {
-                        turn: Turn::Down,
-                        port: 0,
-                        cost,
-                    };
+                    self.entries[peer] = Entry { turn: Turn::Down, port: 0, cost };
                     queue.push_back(peer);
                 }
             }
@@ -122,18 +99,10 @@ impl Table {
             if self.entries[switch].turn != Turn::Nowhere {
                 continue;
             }
-            let above = graph
-                .switch_neighbours(switch)
-                .filter(|&(_, peer)| orientation.is_up(switch, peer));
-            let costs = above
-                .map(|(_, peer)| self.entries[peer].cost)
-                .filter(|&cost| cost != u16::MAX);
+            let above = graph.switch_neighbours(switch).filter(|&(_, peer)| orientation.is_up(switch, peer));
+            let costs = above.map(|(_, peer)| self.entries[peer].cost).filter(|&cost| cost != u16::MAX);
             if let Some(cost) = costs.min() {
-                self.entries[switch] = Entry {
-                    turn: Turn::Up,
-                    port: 0,
-                    cost: cost + 1,
-                };
+                self.entries[switch] = Entry { turn: Turn::Up, port: 0, cost: cost + 1 };
             }
         }
     }
@@ -142,14 +111,8 @@ impl Table {
         if self.entries.iter().all(|entry| entry.turn != Turn::Nowhere) {
             return;
         }
-        let routed = self
-            .entries
-            .iter()
-            .enumerate()
-            .filter(|(_, entry)| entry.turn != Turn::Nowhere);
-        let mut queue: BinaryHeap<_> = routed
-            .map(|(switch, entry)| Reverse((entry.cost, switch)))
-            .collect();
+        let routed = self.entries.iter().enumerate().filter(|(_, entry)| entry.turn != Turn::Nowhere);
+        let mut queue: BinaryHeap<_> = routed.map(|(switch, entry)| Reverse((entry.cost, switch))).collect();
         while let Some(Reverse((cost, at))) = queue.pop() {
             if cost > self.entries[at].cost {
                 continue;
@@ -159,11 +122,7 @@ impl Table {
                 if matches!(known.turn, Turn::Nowhere | Turn::Aside) && cost + 1 < known.cost {
                     let back = graph.ports(NodeId(graph.hosts + at as u32))[port.index()];
                     let back = back.expect("a neighbour is cabled").port;
-                    self.entries[peer] = Entry {
-                        turn: Turn::Aside,
-                        port: back.0 as u8,
-                        cost: cost + 1,
-                    };
+                    self.entries[peer] = Entry { turn: Turn::Aside, port: back.0 as u8, cost: cost + 1 };
                     queue.push(Reverse((cost + 1, peer)));
                 }
             }

@@ -21,11 +21,7 @@ pub(super) struct Assembly<'a> {
 impl<'a> Assembly<'a> {
     pub(super) fn new(fabric: &'a Fabric, radix_limit: Option<u16>) -> Self {
         let limit = radix_limit.map_or(MAX_CHILDREN, usize::from).min(MAX_CHILDREN);
-        Self {
-            fabric,
-            limit,
-            nodes: Vec::new(),
-        }
+        Self { fabric, limit, nodes: Vec::new() }
     }
 
     /// Adds the node that folds all these children on `switch`, splitting it if it must.
@@ -34,10 +30,7 @@ impl<'a> Assembly<'a> {
             // As few parts as hold all children, as even as can be.
             let parts = children.len().div_ceil(self.limit);
             let part_size = children.len().div_ceil(parts);
-            children = children
-                .chunks(part_size)
-                .map(|part| self.add_part(switch, part))
-                .collect();
+            children = children.chunks(part_size).map(|part| self.add_part(switch, part)).collect();
         }
         self.push(switch, children)
     }
@@ -45,10 +38,7 @@ impl<'a> Assembly<'a> {
     fn add_part(&mut self, switch: NodeId, part: &[Child]) -> Child {
         match part {
             [only] => *only, // Folding one operand would be a detour.
-            _ => Child {
-                who: ChildNode::Node(self.push(switch, part.to_vec())),
-                port: None,
-            },
+            _ => Child { who: ChildNode::Node(self.push(switch, part.to_vec())), port: None },
         }
     }
 
@@ -56,27 +46,13 @@ impl<'a> Assembly<'a> {
         let index = TreeIndex(self.nodes.len() as u32);
         for (position, child) in children.iter().enumerate() {
             if let ChildNode::Node(below) = child.who {
-                let port = child.port.map(|port| {
-                    self.fabric
-                        .peer(switch, port)
-                        .expect("tree edges are cabled")
-                        .port
-                });
-                let uplink = Uplink {
-                    parent: index,
-                    port,
-                    child: ChildIndex::from_position(position),
-                };
+                let port = child.port.map(|port| self.fabric.peer(switch, port).expect("tree edges are cabled").port);
+                let uplink = Uplink { parent: index, port, child: ChildIndex::from_position(position) };
                 self.nodes[below.index()].parents.push(uplink);
             }
         }
         let level = self.fabric.level(switch);
-        self.nodes.push(TreeNode {
-            switch,
-            level,
-            parents: Vec::new(),
-            children,
-        });
+        self.nodes.push(TreeNode { switch, level, parents: Vec::new(), children });
         index
     }
 
@@ -96,11 +72,7 @@ impl<'a> Assembly<'a> {
             .nodes
             .iter()
             .map(|node| {
-                let next = if node.parents.is_empty() {
-                    &mut next_root
-                } else {
-                    &mut next_below
-                };
+                let next = if node.parents.is_empty() { &mut next_root } else { &mut next_below };
                 *next += 1;
                 TreeIndex(*next - 1)
             })

@@ -154,21 +154,12 @@ pub enum PlaceError {
 impl TreeRequest {
     /// A plain tree over every host.
     pub fn all() -> Self {
-        Self {
-            members: Members::All,
-            replicas: 1,
-            radix_limit: None,
-            root: None,
-            avoid: Avoid::default(),
-        }
+        Self { members: Members::All, replicas: 1, radix_limit: None, root: None, avoid: Avoid::default() }
     }
 
     /// A plain tree over these hosts.
     pub fn over(members: impl IntoIterator<Item = NodeId>) -> Self {
-        Self {
-            members: Members::Listed(members.into_iter().collect()),
-            ..Self::all()
-        }
+        Self { members: Members::Listed(members.into_iter().collect()), ..Self::all() }
     }
 
     /// The same, with this many parents per node.
@@ -198,11 +189,7 @@ impl AggregationTree {
 
     /// Nodes without parents. A plain tree has one.
     pub fn roots(&self) -> impl Iterator<Item = TreeIndex> + '_ {
-        (0..)
-            .map(TreeIndex)
-            .zip(&self.nodes)
-            .filter(|(_, node)| node.parents.is_empty())
-            .map(|(index, _)| index)
+        (0..).map(TreeIndex).zip(&self.nodes).filter(|(_, node)| node.parents.is_empty()).map(|(index, _)| index)
     }
 
     /// A number for what each node folds: nodes that fold the same hosts in the same order and brackets share one.
@@ -236,15 +223,8 @@ impl AggregationTree {
         for (parent, node) in (0..).map(TreeIndex).zip(&self.nodes) {
             for (position, child) in node.children.iter().enumerate() {
                 if let ChildNode::Host(host) = child.who {
-                    let port = child
-                        .port
-                        .and_then(|port| fabric.peer(node.switch, port))
-                        .map(|peer| peer.port);
-                    let uplink = Uplink {
-                        parent,
-                        port,
-                        child: ChildIndex::from_position(position),
-                    };
+                    let port = child.port.and_then(|port| fabric.peer(node.switch, port)).map(|peer| peer.port);
+                    let uplink = Uplink { parent, port, child: ChildIndex::from_position(position) };
                     uplinks.push(HostUplink { host, uplink });
                 }
             }
@@ -258,34 +238,18 @@ impl fmt::Display for PlaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoMembers => write!(f, "a tree needs at least one member"),
-            Self::NotAHost(node) => write!(
-                f,
-                "{node:?} is not a host of this fabric, so it cannot be a member"
-            ),
-            Self::NotASwitch(node) => write!(
-                f,
-                "{node:?} is not a switch of this fabric, so it cannot be a root"
-            ),
+            Self::NotAHost(node) => write!(f, "{node:?} is not a host of this fabric, so it cannot be a member"),
+            Self::NotASwitch(node) => write!(f, "{node:?} is not a switch of this fabric, so it cannot be a root"),
             Self::MemberAvoided(node) => write!(f, "{node:?} is a member and also to be avoided"),
-            Self::RadixTooSmall(limit) => write!(
-                f,
-                "a limit of {limit} children builds no tree; at least 2 are needed"
-            ),
-            Self::ReplicasOutOfRange(replicas) => {
-                write!(
-                    f,
-                    "{replicas} replicas asked for; 1 to {} are allowed",
-                    units::limits::MAX_COPIES
-                )
+            Self::RadixTooSmall(limit) => {
+                write!(f, "a limit of {limit} children builds no tree; at least 2 are needed")
             }
-            Self::TooFewParents {
-                level,
-                wanted,
-                available,
-            } => write!(
-                f,
-                "nodes of level {level} can have {available} parents, but {wanted} replicas were asked for"
-            ),
+            Self::ReplicasOutOfRange(replicas) => {
+                write!(f, "{replicas} replicas asked for; 1 to {} are allowed", units::limits::MAX_COPIES)
+            }
+            Self::TooFewParents { level, wanted, available } => {
+                write!(f, "nodes of level {level} can have {available} parents, but {wanted} replicas were asked for")
+            }
             Self::RootNotAbove { root } => write!(f, "the wanted root, {root:?}, is not above every member"),
             Self::Unreachable(node) => {
                 write!(f, "{node:?} cannot reach the tree without what is to be avoided")

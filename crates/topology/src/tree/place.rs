@@ -22,10 +22,7 @@ pub fn place(fabric: &Fabric, request: &TreeRequest) -> Result<AggregationTree, 
     if let Some(limit) = request.radix_limit.filter(|&limit| limit < 2) {
         return Err(PlaceError::RadixTooSmall(limit));
     }
-    if let Some(root) = request
-        .root
-        .filter(|&root| root.0 >= fabric.nodes() || fabric.is_host(root))
-    {
+    if let Some(root) = request.root.filter(|&root| root.0 >= fabric.nodes() || fabric.is_host(root)) {
         return Err(PlaceError::NotASwitch(root));
     }
     let barred = Barred::new(&request.avoid);
@@ -35,9 +32,7 @@ pub fn place(fabric: &Fabric, request: &TreeRequest) -> Result<AggregationTree, 
     };
     let placed = place_by_formula(fabric, xgft, &members, request);
     match placed {
-        Err(_) if request.replicas == 1 && !barred.is_empty() => {
-            place_by_search(fabric, &members, request, &barred)
-        }
+        Err(_) if request.replicas == 1 && !barred.is_empty() => place_by_search(fabric, &members, request, &barred),
         _ => placed,
     }
 }
@@ -57,11 +52,7 @@ fn members(fabric: &Fabric, request: &TreeRequest, barred: &Barred) -> Result<Ve
     if last.0 >= fabric.hosts() {
         return Err(PlaceError::NotAHost(last));
     }
-    match barred
-        .nodes
-        .iter()
-        .find(|node| members.binary_search(node).is_ok())
-    {
+    match barred.nodes.iter().find(|node| members.binary_search(node).is_ok()) {
         Some(&node) => Err(PlaceError::MemberAvoided(node)),
         None => Ok(members),
     }

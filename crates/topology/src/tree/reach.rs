@@ -24,11 +24,8 @@ pub(super) struct Reach {
 impl Reach {
     pub(super) fn from(fabric: &Fabric, root: NodeId, barred: &Barred, used: &BTreeSet<Cable>) -> Self {
         let switches = fabric.switches() as usize;
-        let mut reach = Self {
-            hosts: fabric.hosts(),
-            costs: vec![u64::MAX; switches],
-            ports: vec![PortIndex(0); switches],
-        };
+        let mut reach =
+            Self { hosts: fabric.hosts(), costs: vec![u64::MAX; switches], ports: vec![PortIndex(0); switches] };
         reach.costs[(root.0 - reach.hosts) as usize] = 0;
         if used.is_empty() {
             reach.spread_evenly(fabric, root, barred);
@@ -59,11 +56,7 @@ impl Reach {
                 continue;
             }
             for (here, peer) in open_cables(fabric, at, barred) {
-                let price = if used.contains(&Cable::between(here, peer)) {
-                    USED
-                } else {
-                    1
-                };
+                let price = if used.contains(&Cable::between(here, peer)) { USED } else { 1 };
                 if self.improve(peer, cost + price) {
                     queue.push(Reverse((cost + price, peer.node)));
                 }
@@ -93,17 +86,13 @@ impl Reach {
 
     /// The port from a switch toward the root; none for the root and where there is no way.
     pub(super) fn toward(&self, switch: NodeId) -> Option<PortIndex> {
-        self.cost(switch)
-            .filter(|&cost| cost != 0)
-            .map(|_| self.ports[(switch.0 - self.hosts) as usize])
+        self.cost(switch).filter(|&cost| cost != 0).map(|_| self.ports[(switch.0 - self.hosts) as usize])
     }
 
     /// Where a host enters: the switch nearest to the root, with the host's cost.
     pub(super) fn entry(&self, fabric: &Fabric, host: NodeId, barred: &Barred) -> Option<(Endpoint, u64)> {
         let entries = open_cables(fabric, host, barred);
-        entries
-            .filter_map(|(_, peer)| Some((peer, self.cost(peer.node)?)))
-            .min_by_key(|&(_, cost)| cost)
+        entries.filter_map(|(_, peer)| Some((peer, self.cost(peer.node)?))).min_by_key(|&(_, cost)| cost)
     }
 }
 
@@ -113,13 +102,10 @@ fn open_cables<'a>(
     node: NodeId,
     barred: &'a Barred,
 ) -> impl Iterator<Item = (Endpoint, Endpoint)> + 'a {
-    fabric
-        .neighbours(node)
-        .map(move |(port, peer)| (Endpoint::new(node, port), peer))
-        .filter(move |(here, peer)| {
-            !fabric.is_host(peer.node)
-                && !barred.has_node(peer.node)
-                && !barred.has_cable(*here)
-                && !barred.has_cable(*peer)
-        })
+    fabric.neighbours(node).map(move |(port, peer)| (Endpoint::new(node, port), peer)).filter(move |(here, peer)| {
+        !fabric.is_host(peer.node)
+            && !barred.has_node(peer.node)
+            && !barred.has_cable(*here)
+            && !barred.has_cable(*peer)
+    })
 }

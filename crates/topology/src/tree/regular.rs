@@ -35,9 +35,7 @@ pub(super) fn place_by_formula(
     if let Some(root) = root
         && planes[top][0] != root.plane
     {
-        return Err(PlaceError::RootNotAbove {
-            root: xgft.node(root),
-        });
+        return Err(PlaceError::RootNotAbove { root: xgft.node(root) });
     }
     let mut assembly = Assembly::new(fabric, request.radix_limit);
     let mut below: Vec<TreeIndex> = Vec::new();
@@ -49,17 +47,10 @@ pub(super) fn place_by_formula(
 
 /// Per level, the subtrees that hold members, up to the first level where there is only one, or to
 /// the wanted root's.
-fn occupied_subtrees(
-    xgft: &Xgft,
-    members: &[NodeId],
-    root: Option<Seat>,
-) -> Result<Vec<Vec<u32>>, PlaceError> {
+fn occupied_subtrees(xgft: &Xgft, members: &[NodeId], root: Option<Seat>) -> Result<Vec<Vec<u32>>, PlaceError> {
     let mut subtrees: Vec<Vec<u32>> = vec![members.iter().map(|host| host.0).collect()];
     for level in &xgft.levels[1..] {
-        let mut tops: Vec<u32> = subtrees[subtrees.len() - 1]
-            .iter()
-            .map(|below| below / level.children)
-            .collect();
+        let mut tops: Vec<u32> = subtrees[subtrees.len() - 1].iter().map(|below| below / level.children).collect();
         tops.dedup();
         subtrees.push(tops);
         let reached = subtrees.len() - 1;
@@ -68,9 +59,7 @@ fn occupied_subtrees(
             None if single => break,
             Some(root) if root.level == reached => {
                 if subtrees[reached] != [root.subtree] {
-                    return Err(PlaceError::RootNotAbove {
-                        root: xgft.node(root),
-                    });
+                    return Err(PlaceError::RootNotAbove { root: xgft.node(root) });
                 }
                 break;
             }
@@ -82,34 +71,18 @@ fn occupied_subtrees(
 
 /// Planes (level, plane) in which some occupied subtree lacks its switch or the cable to it.
 fn unusable_planes(xgft: &Xgft, subtrees: &[Vec<u32>], avoid: &Avoid) -> BTreeSet<(usize, u32)> {
-    let occupied = |seat: Seat| {
-        subtrees
-            .get(seat.level)
-            .is_some_and(|subtrees| subtrees.binary_search(&seat.subtree).is_ok())
-    };
+    let occupied =
+        |seat: Seat| subtrees.get(seat.level).is_some_and(|subtrees| subtrees.binary_search(&seat.subtree).is_ok());
     let exists = |node: NodeId| node.0 < xgft.nodes;
     let mut unusable = BTreeSet::new();
-    for seat in avoid
-        .nodes
-        .iter()
-        .filter(|&&node| exists(node))
-        .map(|&node| xgft.seat(node))
-    {
+    for seat in avoid.nodes.iter().filter(|&&node| exists(node)).map(|&node| xgft.seat(node)) {
         if occupied(seat) {
             unusable.insert((seat.level, seat.plane));
         }
     }
-    for cable in avoid
-        .cables
-        .iter()
-        .filter(|cable| exists(cable.a.node) && exists(cable.b.node))
-    {
+    for cable in avoid.cables.iter().filter(|cable| exists(cable.a.node) && exists(cable.b.node)) {
         let (one, other) = (xgft.seat(cable.a.node), xgft.seat(cable.b.node));
-        let (lower, upper) = if one.level < other.level {
-            (one, other)
-        } else {
-            (other, one)
-        };
+        let (lower, upper) = if one.level < other.level { (one, other) } else { (other, one) };
         if occupied(lower) {
             unusable.insert((upper.level, upper.plane));
         }
@@ -167,11 +140,8 @@ impl PlaneChoice<'_> {
         }
         restore(planes, &start);
         // Name the level that is short of ports, not the one that could not use it.
-        let lack_here = PlaceError::TooFewParents {
-            level: level as u8,
-            wanted: self.replicas as u8,
-            available: open,
-        };
+        let lack_here =
+            PlaceError::TooFewParents { level: level as u8, wanted: self.replicas as u8, available: open };
         Err(lack_above.filter(|_| open >= wanted).unwrap_or(lack_here))
     }
 
@@ -229,14 +199,7 @@ fn add_level(
                 port: Some(PortIndex((child - subtree * width) as u16)),
             });
             let children = children.collect();
-            added.push(assembly.add(
-                xgft.node(Seat {
-                    level,
-                    subtree,
-                    plane,
-                }),
-                children,
-            ));
+            added.push(assembly.add(xgft.node(Seat { level, subtree, plane }), children));
         }
         position += occupied.len();
     }

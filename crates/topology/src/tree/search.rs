@@ -24,34 +24,20 @@ pub(super) fn place_by_search(
     request: &TreeRequest,
     barred: &Barred,
 ) -> Result<AggregationTree, PlaceError> {
-    let mut search = Search {
-        fabric,
-        members,
-        barred,
-        used: BTreeSet::new(),
-        seats: None,
-    };
+    let mut search = Search { fabric, members, barred, used: BTreeSet::new(), seats: None };
     let mut drafts: Vec<Draft> = Vec::new();
     for turn in 0..request.replicas {
         let wanted = request.root.filter(|_| turn == 0);
         let draft = search.best_draft(wanted, &drafts).map_err(|error| match turn {
             0 => error,
-            _ => PlaceError::TooFewParents {
-                level: 1,
-                wanted: request.replicas,
-                available: u32::from(turn),
-            },
+            _ => PlaceError::TooFewParents { level: 1, wanted: request.replicas, available: u32::from(turn) },
         })?;
         search.used.extend(draft.cables(fabric));
         search.seats = Some(draft.seats.clone());
         drafts.push(draft);
     }
     let assembly = Assembly::new(fabric, request.radix_limit);
-    Ok(if let [draft] = &drafts[..] {
-        assemble_one(assembly, draft)
-    } else {
-        assemble_many(assembly, &drafts)
-    })
+    Ok(if let [draft] = &drafts[..] { assemble_one(assembly, draft) } else { assemble_many(assembly, &drafts) })
 }
 
 struct Search<'a> {
@@ -117,8 +103,7 @@ impl Search<'_> {
         if tries >= switches {
             return (hosts..hosts + switches).map(NodeId).collect();
         }
-        let sample =
-            (0..tries).map(|turn| hosts + (u64::from(turn) * u64::from(switches) / u64::from(tries)) as u32);
+        let sample = (0..tries).map(|turn| hosts + (u64::from(turn) * u64::from(switches) / u64::from(tries)) as u32);
         self.middle().into_iter().chain(sample.map(NodeId)).collect()
     }
 
@@ -143,13 +128,8 @@ impl Search<'_> {
     }
 
     fn farthest(&self, reach: &Reach) -> Option<NodeId> {
-        let entries = self
-            .members
-            .iter()
-            .filter_map(|&member| reach.entry(self.fabric, member, self.barred));
-        entries
-            .map(|(peer, _)| peer.node)
-            .max_by_key(|&switch| reach.cost(switch))
+        let entries = self.members.iter().filter_map(|&member| reach.entry(self.fabric, member, self.barred));
+        entries.map(|(peer, _)| peer.node).max_by_key(|&switch| reach.cost(switch))
     }
 
     fn reach(&self, root: NodeId) -> Reach {
@@ -217,12 +197,7 @@ impl Search<'_> {
         }
         below.values_mut().for_each(|switches| switches.sort_unstable());
         uplinks.sort_by_key(|uplink| (std::cmp::Reverse(reach.cost(uplink.node)), uplink.node));
-        Ok(Draft {
-            root,
-            seats,
-            uplinks,
-            below,
-        })
+        Ok(Draft { root, seats, uplinks, below })
     }
 
     /// Lets every member enter at its nearest switch.
@@ -256,24 +231,12 @@ impl Draft {
 
     fn hosts_of(&self, switch: NodeId) -> Vec<Child> {
         let seated = self.seats.get(&switch).map_or(&[][..], Vec::as_slice);
-        seated
-            .iter()
-            .map(|&(host, port)| Child {
-                who: ChildNode::Host(host),
-                port: Some(port),
-            })
-            .collect()
+        seated.iter().map(|&(host, port)| Child { who: ChildNode::Host(host), port: Some(port) }).collect()
     }
 
     fn nodes_below(&self, switch: NodeId, placed: &BTreeMap<NodeId, TreeIndex>) -> Vec<Child> {
         let below = self.below.get(&switch).map_or(&[][..], Vec::as_slice);
-        below
-            .iter()
-            .map(|(below, port)| Child {
-                who: ChildNode::Node(placed[below]),
-                port: Some(*port),
-            })
-            .collect()
+        below.iter().map(|(below, port)| Child { who: ChildNode::Node(placed[below]), port: Some(*port) }).collect()
     }
 }
 
@@ -290,11 +253,8 @@ fn assemble_one(mut assembly: Assembly<'_>, draft: &Draft) -> AggregationTree {
 
 /// Several trees: the nodes that fold hosts are shared, the others belong to one tree each.
 fn assemble_many(mut assembly: Assembly<'_>, drafts: &[Draft]) -> AggregationTree {
-    let shared: BTreeMap<NodeId, TreeIndex> = drafts[0]
-        .seats
-        .keys()
-        .map(|&switch| (switch, assembly.add(switch, drafts[0].hosts_of(switch))))
-        .collect();
+    let shared: BTreeMap<NodeId, TreeIndex> =
+        drafts[0].seats.keys().map(|&switch| (switch, assembly.add(switch, drafts[0].hosts_of(switch)))).collect();
     for draft in drafts {
         let mut placed = shared.clone();
         for switch in draft.switches() {
@@ -303,13 +263,7 @@ fn assemble_many(mut assembly: Assembly<'_>, drafts: &[Draft]) -> AggregationTre
                 continue; // The shared node of this switch reports straight to the next one.
             }
             if let Some(&own) = shared.get(&switch) {
-                children.insert(
-                    0,
-                    Child {
-                        who: ChildNode::Node(own),
-                        port: None,
-                    },
-                );
+                children.insert(0, Child { who: ChildNode::Node(own), port: None });
             }
             placed.insert(switch, assembly.add(switch, children));
         }

@@ -33,27 +33,19 @@ pub(crate) fn imported(text: &str) -> Fabric {
 /// Small fat trees, also lopsided ones and hosts with several ports.
 pub(crate) fn small_xgft() -> impl Strategy<Value = Fabric> {
     (1usize..=3)
-        .prop_flat_map(|levels| {
-            (
-                prop::collection::vec(1u32..=4, levels),
-                prop::collection::vec(1u32..=3, levels),
-            )
-        })
+        .prop_flat_map(|levels| (prop::collection::vec(1u32..=4, levels), prop::collection::vec(1u32..=3, levels)))
         .prop_map(|(children, parents)| xgft(&children, &parents))
 }
 
 /// Small fabrics of every regular shape but the fat tree.
 pub(crate) fn small_other() -> impl Strategy<Value = Fabric> {
-    let dragonflies = (1u32..=4, 1u32..=3, 1u32..=4, 1u32..=2, 1u32..=3).prop_map(
-        |(groups, leaves, spines, hosts, copies)| {
+    let dragonflies =
+        (1u32..=4, 1u32..=3, 1u32..=4, 1u32..=2, 1u32..=3).prop_map(|(groups, leaves, spines, hosts, copies)| {
             // The least number of ports per spine with which the groups share evenly.
             let others = groups - 1;
-            let even = (1..=others)
-                .find(|ports| (spines * ports).is_multiple_of(others))
-                .unwrap_or(0);
+            let even = (1..=others).find(|ports| (spines * ports).is_multiple_of(others)).unwrap_or(0);
             dragonfly(groups, leaves, spines, hosts, even * copies)
-        },
-    );
+        });
     let sizes = || prop::collection::vec(1u32..=5, 1..=3);
     prop_oneof![
         dragonflies,

@@ -10,8 +10,8 @@ use units::{ChildIndex, Epoch, GroupId, Lid, OpId, Psn, QpNumber, SegmentIndex};
 use wire::aggregation::{AggregationHeader, ElementCode, Kind, OperatorCode};
 use wire::rocev2::{Flow, Fragmentation, IpHeader};
 use wire::{
-    Aeth, Bth, Deth, Gid, Grh, Immediate, LinkNext, Lrh, Opcode, Packet, PacketHeaders, PartitionKey,
-    QueueKey, RemoteKey, Reth, ServiceLevel, Syndrome, VirtualLane,
+    Aeth, Bth, Deth, Gid, Grh, Immediate, LinkNext, Lrh, Opcode, Packet, PacketHeaders, PartitionKey, QueueKey,
+    RemoteKey, Reth, ServiceLevel, Syndrome, VirtualLane,
 };
 
 prop_compose! {
@@ -124,16 +124,10 @@ pub(crate) fn route() -> impl Strategy<Value = (Lrh, Option<Grh>)> {
 
 pub(crate) fn flow() -> impl Strategy<Value = Flow> {
     let fragmentation = select(&[Fragmentation::Allowed, Fragmentation::Forbidden]);
-    let v4 =
-        (any::<[u32; 2]>(), any::<u16>(), fragmentation).prop_map(|(ends, identification, fragmentation)| {
-            let [source, destination] = ends.map(Ipv4Addr::from);
-            IpHeader::V4 {
-                source,
-                destination,
-                identification,
-                fragmentation,
-            }
-        });
+    let v4 = (any::<[u32; 2]>(), any::<u16>(), fragmentation).prop_map(|(ends, identification, fragmentation)| {
+        let [source, destination] = ends.map(Ipv4Addr::from);
+        IpHeader::V4 { source, destination, identification, fragmentation }
+    });
     let v6 = any::<[u128; 2]>().prop_map(|ends| {
         let [source, destination] = ends.map(Ipv6Addr::from);
         IpHeader::V6 { source, destination }

@@ -2,9 +2,7 @@
 
 use proptest::prelude::*;
 use wire::aggregation::{AggregationError, AggregationHeader};
-use wire::local::{
-    self, Frame, mark_congestion, move_to_lane, rewrite_link_check, verify_end_to_end, verify_link,
-};
+use wire::local::{self, Frame, mark_congestion, move_to_lane, rewrite_link_check, verify_end_to_end, verify_link};
 use wire::{Check, FrameError, Packet, ParseError, VirtualLane, rocev2};
 
 use crate::arbitrary;
@@ -20,10 +18,7 @@ fn may_change_on_the_way(bit: usize, has_global_route: bool) -> bool {
         return bit < 4 || byte == 8 + 4;
     }
     let (global, transport) = (8, 48);
-    byte < 8
-        || (global * 8 + 4..global * 8 + 32).contains(&bit)
-        || byte == global + 7
-        || byte == transport + 4
+    byte < 8 || (global * 8 + 4..global * 8 + 32).contains(&bit) || byte == global + 7 || byte == transport + 4
 }
 
 /// Whether the bit says how the frame is to be read: version, next header, length of the LRH.
@@ -144,16 +139,10 @@ fn frames_without_meaning_are_malformed_and_not_physical() {
     // All zeros would be a raw packet; with a fitting VCRC it is as it was sent, and still no packet.
     let mut raw = [0; 26];
     rewrite_link_check(&mut raw).unwrap();
-    assert!(matches!(
-        verify_link(&raw),
-        Err(FrameError::Malformed(ParseError::UnknownNextHeader { .. }))
-    ));
+    assert!(matches!(verify_link(&raw), Err(FrameError::Malformed(ParseError::UnknownNextHeader { .. }))));
     raw[1] = 0b10;
     rewrite_link_check(&mut raw).unwrap();
-    assert!(matches!(
-        verify_link(&raw),
-        Err(FrameError::Malformed(ParseError::WrongLength { .. }))
-    ));
+    assert!(matches!(verify_link(&raw), Err(FrameError::Malformed(ParseError::WrongLength { .. }))));
     raw[5] = 6;
     rewrite_link_check(&mut raw).unwrap();
     assert!(verify_link(&raw).is_ok());

@@ -6,8 +6,8 @@ use units::{Lid, Psn, QpNumber};
 use wire::local::{Frame, verify_end_to_end, verify_link};
 use wire::rocev2::{self, Flow, Fragmentation, IpHeader, UDP_PORT};
 use wire::{
-    Aeth, Bth, CreditCode, Deth, Gid, Grh, Immediate, Lrh, NakCause, Opcode, Packet, PacketHeaders,
-    PartitionKey, QueueKey, RemoteKey, Reth, ServiceLevel, Syndrome, VirtualLane,
+    Aeth, Bth, CreditCode, Deth, Gid, Grh, Immediate, Lrh, NakCause, Opcode, Packet, PacketHeaders, PartitionKey,
+    QueueKey, RemoteKey, Reth, ServiceLevel, Syndrome, VirtualLane,
 };
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -17,27 +17,15 @@ fn bytes(hex: &str) -> Vec<u8> {
 }
 
 /// The payload of the sample packet: 14 bytes, so two of padding.
-const SAMPLE_PAYLOAD: [u8; 14] = [
-    0xbb, 0x88, 0x4d, 0x85, 0xfd, 0x5c, 0xfb, 0xa4, 0x72, 0x8b, 0xc0, 0x69, 0x0e, 0xd4,
-];
+const SAMPLE_PAYLOAD: [u8; 14] = [0xbb, 0x88, 0x4d, 0x85, 0xfd, 0x5c, 0xfb, 0xa4, 0x72, 0x8b, 0xc0, 0x69, 0x0e, 0xd4];
 
 fn sample_packet() -> Packet<'static> {
     let bth = Bth {
         partition: PartitionKey(0x2487),
         ..Bth::new(Opcode::WriteOnly, QpNumber(0x87_b1b3), Psn::new(0x0d_ec2a))
     };
-    let reth = Reth {
-        address: 0x0171_0a1c_015d_4002,
-        key: RemoteKey(0x38f2_7a05),
-        length_bytes: 14,
-    };
-    Packet::new(
-        PacketHeaders {
-            reth: Some(reth),
-            ..bth.into()
-        },
-        &SAMPLE_PAYLOAD,
-    )
+    let reth = Reth { address: 0x0171_0a1c_015d_4002, key: RemoteKey(0x38f2_7a05), length_bytes: 14 };
+    Packet::new(PacketHeaders { reth: Some(reth), ..bth.into() }, &SAMPLE_PAYLOAD)
 }
 
 fn sample_route() -> Lrh {
@@ -79,12 +67,7 @@ fn the_same_packet_with_a_global_route_leaves_the_local_one_out_of_its_icrc() {
         gid[8..].copy_from_slice(&low.to_be_bytes());
         Gid(gid)
     };
-    let grh = Grh {
-        hop_limit: 0x10,
-        source: gid(0x125, 0x26),
-        destination: gid(0x117, 0x96),
-        ..Grh::default()
-    };
+    let grh = Grh { hop_limit: 0x10, source: gid(0x125, 0x26), destination: gid(0x117, 0x96), ..Grh::default() };
     frame_is(&Frame::new(sample_route(), Some(grh), sample_packet()), &expected);
 }
 
@@ -133,20 +116,9 @@ fn an_acknowledgement_is_as_scapy_makes_it() {
         partition: PartitionKey(0x8001),
         ..Bth::new(Opcode::Acknowledge, QpNumber(0xfe_dcba), Psn::new(0xab_cdef))
     };
-    let aeth = Aeth {
-        syndrome: Syndrome::Ack {
-            credits: CreditCode::UNLIMITED,
-        },
-        message_sequence: 0x102,
-    };
+    let aeth = Aeth { syndrome: Syndrome::Ack { credits: CreditCode::UNLIMITED }, message_sequence: 0x102 };
     datagram_is(
-        Packet::new(
-            PacketHeaders {
-                aeth: Some(aeth),
-                ..bth.into()
-            },
-            b"",
-        ),
+        Packet::new(PacketHeaders { aeth: Some(aeth), ..bth.into() }, b""),
         &v4([10, 0, 0, 2], [10, 0, 0, 1], 0, UDP_PORT),
         "1100800100fedcba00abcdef 1f000102 589a9275",
     );
@@ -159,25 +131,14 @@ fn a_refusal_that_met_congestion_is_as_scapy_makes_it() {
         reports_congestion: true,
         ..Bth::new(Opcode::Acknowledge, QpNumber(3), Psn::new(0xff_ffff))
     };
-    let syndrome = Syndrome::Nak {
-        cause: NakCause::PsnSequence,
-    };
-    let aeth = Aeth {
-        syndrome,
-        message_sequence: 0xff_ffff,
-    };
+    let syndrome = Syndrome::Nak { cause: NakCause::PsnSequence };
+    let aeth = Aeth { syndrome, message_sequence: 0xff_ffff };
     let mut flow = v4([192, 168, 7, 9], [192, 168, 7, 10], 65_535, 50_000);
     if let IpHeader::V4 { fragmentation, .. } = &mut flow.ip {
         *fragmentation = Fragmentation::Allowed;
     }
     datagram_is(
-        Packet::new(
-            PacketHeaders {
-                aeth: Some(aeth),
-                ..bth.into()
-            },
-            b"",
-        ),
+        Packet::new(PacketHeaders { aeth: Some(aeth), ..bth.into() }, b""),
         &flow,
         "1100ffffc000000300ffffff 60ffffff 8c63732f",
     );
@@ -185,23 +146,12 @@ fn a_refusal_that_met_congestion_is_as_scapy_makes_it() {
 
 #[test]
 fn a_multicast_datagram_with_immediate_data_is_as_scapy_makes_it() {
-    let bth = Bth::new(
-        Opcode::DatagramSendOnlyWithImmediate,
-        QpNumber(0xff_ffff),
-        Psn::new(5),
-    );
-    let deth = Deth {
-        key: QueueKey(0x1111_1111),
-        source: QpNumber(0x12_3456),
-    };
+    let bth = Bth::new(Opcode::DatagramSendOnlyWithImmediate, QpNumber(0xff_ffff), Psn::new(5));
+    let deth = Deth { key: QueueKey(0x1111_1111), source: QpNumber(0x12_3456) };
     let immediate = Immediate(0xcafe_f00d);
     datagram_is(
         Packet::new(
-            PacketHeaders {
-                deth: Some(deth),
-                immediate: Some(immediate),
-                ..bth.into()
-            },
+            PacketHeaders { deth: Some(deth), immediate: Some(immediate), ..bth.into() },
             &[0, 1, 2, 3, 4, 5, 6, 7],
         ),
         &v4([10, 1, 2, 3], [239, 1, 1, 1], 7, 60_001),
@@ -211,25 +161,12 @@ fn a_multicast_datagram_with_immediate_data_is_as_scapy_makes_it() {
 
 #[test]
 fn a_write_of_256_bytes_is_as_scapy_makes_it() {
-    let bth = Bth {
-        reports_congestion: true,
-        ..Bth::new(Opcode::WriteOnly, QpNumber(0x22), Psn::new(0))
-    };
-    let reth = Reth {
-        address: 0x7f00_0000_1000,
-        key: RemoteKey(0xdead_beef),
-        length_bytes: 256,
-    };
+    let bth = Bth { reports_congestion: true, ..Bth::new(Opcode::WriteOnly, QpNumber(0x22), Psn::new(0)) };
+    let reth = Reth { address: 0x7f00_0000_1000, key: RemoteKey(0xdead_beef), length_bytes: 256 };
     let payload: Vec<u8> = (0..=255).collect();
     let payload_hex: String = payload.iter().map(|byte| format!("{byte:02x}")).collect();
     datagram_is(
-        Packet::new(
-            PacketHeaders {
-                reth: Some(reth),
-                ..bth.into()
-            },
-            &payload,
-        ),
+        Packet::new(PacketHeaders { reth: Some(reth), ..bth.into() }, &payload),
         &v4([10, 0, 0, 1], [10, 0, 0, 2], 9, 49_153),
         &format!("0a00ffff4000002200000000 00007f0000001000deadbeef00000100 {payload_hex} ab3a9036"),
     );
@@ -244,17 +181,10 @@ fn a_send_over_ipv6_is_as_scapy_makes_it() {
         ..Bth::new(Opcode::SendOnly, QpNumber(0x77), Psn::new(1))
     };
     let address = |text: &str| text.parse::<Ipv6Addr>().unwrap();
-    let ip = IpHeader::V6 {
-        source: address("fd00::1"),
-        destination: address("fd00::2:3"),
-    };
+    let ip = IpHeader::V6 { source: address("fd00::1"), destination: address("fd00::2:3") };
     datagram_is(
         Packet::new(bth, b"abc"),
-        &Flow {
-            ip,
-            source_port: 0xc001,
-            destination_port: UDP_PORT,
-        },
+        &Flow { ip, source_port: 0xc001, destination_port: UDP_PORT },
         "0410ffff4000007780000001 616263 00 686d8f14",
     );
 }

@@ -21,20 +21,8 @@ impl Picture {
         let (width, height) = self.size();
         let mut svg =
             format!("<svg viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"the fabric\">\n");
-        let most = self
-            .lines
-            .iter()
-            .map(|(_, line)| line.packets)
-            .max()
-            .unwrap_or(0)
-            .max(1);
-        let worst = self
-            .lines
-            .iter()
-            .map(|(_, line)| line.harm())
-            .max()
-            .unwrap_or(0)
-            .max(1);
+        let most = self.lines.iter().map(|(_, line)| line.packets).max().unwrap_or(0).max(1);
+        let worst = self.lines.iter().map(|(_, line)| line.harm()).max().unwrap_or(0).max(1);
         for (ends, line) in &self.lines {
             let load = f64::from(line.packets) / f64::from(most);
             let harm = line.harm() as f64 / worst as f64;
@@ -55,13 +43,7 @@ impl Picture {
         let level = |number: u32| self.rows.partition_point(|row| row.first_box <= number);
         let path = if self.shape == Shape::Rows && level(a) == level(b) {
             let rise = (12.0 + 0.06 * (xb - xa).abs()).min(TOP - 12.0);
-            format!(
-                "M{xa:.1} {:.1}Q{:.1} {:.1} {xb:.1} {:.1}",
-                ya - 5.0,
-                (xa + xb) / 2.0,
-                ya - 2.0 * rise,
-                yb - 5.0
-            )
+            format!("M{xa:.1} {:.1}Q{:.1} {:.1} {xb:.1} {:.1}", ya - 5.0, (xa + xb) / 2.0, ya - 2.0 * rise, yb - 5.0)
         } else {
             format!("M{xa:.1} {ya:.1}L{xb:.1} {yb:.1}")
         };
@@ -78,42 +60,18 @@ impl Picture {
             (false, 0) => "class=\"idle\"".to_owned(),
             (false, _) => format!("class=\"busy\" {}", strong(0.25, load)),
         };
-        let cables = if line.cables > 0 {
-            format!(", {}", counted(line.cables, "cable"))
-        } else {
-            String::new()
-        };
-        let mut says = format!(
-            "{} – {}{cables}: ",
-            self.names[a as usize], self.names[b as usize]
-        );
-        let _ = write!(
-            says,
-            "{} on the busiest direction",
-            counted(line.packets.into(), "packet")
-        );
+        let cables = if line.cables > 0 { format!(", {}", counted(line.cables, "cable")) } else { String::new() };
+        let mut says = format!("{} – {}{cables}: ", self.names[a as usize], self.names[b as usize]);
+        let _ = write!(says, "{} on the busiest direction", counted(line.packets.into(), "packet"));
         if line.is_hurt() {
-            let _ = write!(
-                says,
-                ", {} damaged, {} lost",
-                grouped(line.damaged),
-                grouped(line.lost)
-            );
+            let _ = write!(says, ", {} damaged, {} lost", grouped(line.damaged), grouped(line.lost));
         }
-        let _ = writeln!(
-            svg,
-            "<path d=\"{path}\" {style}><title>{}</title></path>",
-            escape(&says)
-        );
+        let _ = writeln!(svg, "<path d=\"{path}\" {style}><title>{}</title></path>", escape(&says));
     }
 
     fn draw_box(&self, svg: &mut String, number: u32) {
         let (x, y) = self.place(number);
-        let row = self
-            .rows
-            .iter()
-            .rposition(|row| row.first_box <= number)
-            .unwrap_or(0);
+        let row = self.rows.iter().rposition(|row| row.first_box <= number).unwrap_or(0);
         let hurt_inside = self.hurt_inside[number as usize];
         let class = match (self.killed[number as usize], row) {
             (true, _) => "dead",
@@ -128,11 +86,7 @@ impl Picture {
         let corner = if row == 0 { 4.0 } else { 1.5 };
         let mut name = escape(&self.names[number as usize]);
         if hurt_inside > 0 {
-            let _ = write!(
-                name,
-                ": {} damaged or lost on cables inside",
-                counted(hurt_inside, "packet")
-            );
+            let _ = write!(name, ": {} damaged or lost on cables inside", counted(hurt_inside, "packet"));
         }
         let _ = writeln!(
             svg,
@@ -146,11 +100,7 @@ impl Picture {
         for (level, row) in self.rows.iter().enumerate() {
             let what = counted(row.nodes.into(), if level == 0 { "host" } else { "switch" });
             let (_, y) = self.place(row.first_box);
-            let _ = writeln!(
-                svg,
-                "<text x=\"0\" y=\"{:.1}\" class=\"strong\">{what}</text>",
-                y - 2.0
-            );
+            let _ = writeln!(svg, "<text x=\"0\" y=\"{:.1}\" class=\"strong\">{what}</text>", y - 2.0);
             let _ = writeln!(svg, "<text x=\"0\" y=\"{:.1}\">level {level}</text>", y + 12.0);
         }
     }
@@ -169,11 +119,7 @@ impl Picture {
 
     /// The middle of a box.
     fn place(&self, number: u32) -> (f64, f64) {
-        let row = self
-            .rows
-            .iter()
-            .rposition(|row| row.first_box <= number)
-            .unwrap_or(0);
+        let row = self.rows.iter().rposition(|row| row.first_box <= number).unwrap_or(0);
         let position = f64::from(number - self.rows[row].first_box) + 0.5;
         match self.shape {
             Shape::Rows => {
@@ -183,10 +129,7 @@ impl Picture {
             Shape::Ring => {
                 let angle = std::f64::consts::TAU * position / f64::from(self.rows[row].boxes());
                 let radius = if row == 0 { OUTER } else { INNER };
-                (
-                    WIDTH / 2.0 + radius * angle.sin(),
-                    OUTER + 20.0 - radius * angle.cos(),
-                )
+                (WIDTH / 2.0 + radius * angle.sin(), OUTER + 20.0 - radius * angle.cos())
             }
         }
     }

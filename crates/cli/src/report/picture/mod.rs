@@ -96,11 +96,7 @@ pub(crate) fn level_sizes(fabric: &Fabric) -> Vec<u32> {
 
 impl Picture {
     pub(crate) fn new(fabric: &Fabric, plan: &Plan, links: impl Iterator<Item = LinkReport>) -> Self {
-        let shape = if fabric.kind() == Kind::Grid {
-            Shape::Ring
-        } else {
-            Shape::Rows
-        };
+        let shape = if fabric.kind() == Kind::Grid { Shape::Ring } else { Shape::Rows };
         let rows = rows(&level_sizes(fabric), shape);
         let boxes = rows.last().map_or(0, |row| row.first_box + row.boxes());
         let mut picture = Self {
@@ -172,20 +168,11 @@ impl Picture {
     }
 
     fn name(&self, number: u32, fabric: &Fabric) -> String {
-        let row = self
-            .rows
-            .iter()
-            .rev()
-            .find(|row| row.first_box <= number)
-            .expect("boxes belong to rows");
+        let row = self.rows.iter().rev().find(|row| row.first_box <= number).expect("boxes belong to rows");
         let first = row.first_node + (number - row.first_box) * row.per_box;
         let last = (first + row.per_box - 1).min(row.first_node + row.nodes - 1);
         let name = |node: u32| fabric.name(NodeId(node));
-        if first == last {
-            name(first)
-        } else {
-            format!("{} to {}", name(first), name(last))
-        }
+        if first == last { name(first) } else { format!("{} to {}", name(first), name(last)) }
     }
 
     /// What a box and a colour stand for, and what was left out.
@@ -194,10 +181,7 @@ impl Picture {
         for (level, row) in self.rows.iter().enumerate() {
             let what = if level == 0 { "host" } else { "switch" };
             if row.per_box > 1 {
-                parts.push(format!(
-                    "each box of level {level} is {}",
-                    counted(row.per_box.into(), what)
-                ));
+                parts.push(format!("each box of level {level} is {}", counted(row.per_box.into(), what)));
             }
         }
         if self.inside > 0 {
@@ -207,10 +191,7 @@ impl Picture {
             ));
         }
         if self.left_out > 0 {
-            parts.push(format!(
-                "{} of the quietest lines are left out",
-                grouped(self.left_out as u64)
-            ));
+            parts.push(format!("{} of the quietest lines are left out", grouped(self.left_out as u64)));
         }
         parts.join("; ")
     }
@@ -229,12 +210,7 @@ fn rows(sizes: &[u32], shape: Shape) -> Vec<Row> {
             0 if *nodes > ROW && nodes % leaves == 0 => boxed(*nodes, nodes / leaves),
             _ => boxed(*nodes, 1),
         };
-        let row = Row {
-            first_node,
-            nodes: *nodes,
-            per_box,
-            first_box,
-        };
+        let row = Row { first_node, nodes: *nodes, per_box, first_box };
         first_node += nodes;
         first_box += row.boxes();
         rows.push(row);
@@ -281,10 +257,7 @@ mod tests {
         for fabric in fabrics {
             let fabric = fabric.expect("a fabric");
             let picture = picture(&fabric);
-            assert!(
-                picture.rows.iter().all(|row| row.boxes() <= ROW) && picture.lines.len() <= LINES,
-                "{fabric}"
-            );
+            assert!(picture.rows.iter().all(|row| row.boxes() <= ROW) && picture.lines.len() <= LINES, "{fabric}");
             assert!(picture.svg().ends_with("</svg>\n") && !picture.svg().contains("NaN"));
         }
     }

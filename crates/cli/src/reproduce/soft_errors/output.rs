@@ -9,8 +9,16 @@ use crate::reproduce::verdict::Comparison;
 pub(super) fn table(findings: &Findings) -> String {
     let mut text = String::new();
     let width = findings.comparisons.iter().map(|row| row.statement.chars().count()).max().unwrap_or(0);
-    let _ = writeln!(text, "Soft errors on fabric-based collectives: 1,728 hosts, {} collectives per random point, seed {}\n", findings.collectives, findings.seed);
-    let _ = writeln!(text, "{:6} {:width$} {:>9} {:>9}  {:16} preset", "figure", "statement", "published", "ours", "verdict");
+    let _ = writeln!(
+        text,
+        "Soft errors on fabric-based collectives: 1,728 hosts, {} collectives per random point, seed {}\n",
+        findings.collectives, findings.seed
+    );
+    let _ = writeln!(
+        text,
+        "{:6} {:width$} {:>9} {:>9}  {:16} preset",
+        "figure", "statement", "published", "ours", "verdict"
+    );
     for row in &findings.comparisons {
         let gate = if row.gated { "*" } else { " " };
         let _ = writeln!(
@@ -31,7 +39,11 @@ pub(super) fn table(findings: &Findings) -> String {
     for gate in &findings.gates {
         let _ = writeln!(text, "  {} {}", if gate.holds { "holds " } else { "BROKEN" }, gate.statement);
     }
-    let _ = writeln!(text, "\n{:10} {:9} {:>6} {:>12} {:>12}  preset", "errors", "scheme", "copies", "mean ns", "std error");
+    let _ = writeln!(
+        text,
+        "\n{:10} {:9} {:>6} {:>12} {:>12}  preset",
+        "errors", "scheme", "copies", "mean ns", "std error"
+    );
     for point in &findings.points {
         let scheme = format!("{:?}", point.scheme).to_lowercase();
         let _ = writeln!(
@@ -44,7 +56,11 @@ pub(super) fn table(findings: &Findings) -> String {
             point.preset
         );
     }
-    let _ = writeln!(text, "\n{}", if findings.holds { "All gated numbers hold." } else { "A gated number does not hold." });
+    let _ = writeln!(
+        text,
+        "\n{}",
+        if findings.holds { "All gated numbers hold." } else { "A gated number does not hold." }
+    );
     text
 }
 
@@ -64,7 +80,9 @@ pub(super) fn html(findings: &Findings) -> String {
         let preset = rows.first().map_or("", |row| &row.preset);
         let _ = writeln!(page, "<h2>Figure {figure}</h2><p>Preset <code>{preset}</code></p>{}", bars(&rows));
     }
-    page.push_str("<h2>Numbers</h2><table><tr><th>figure<th>claim<th>statement<th>published<th>ours<th>verdict<th>remark</tr>");
+    page.push_str(
+        "<h2>Numbers</h2><table><tr><th>figure<th>claim<th>statement<th>published<th>ours<th>verdict<th>remark</tr>",
+    );
     for row in &findings.comparisons {
         let _ = writeln!(
             page,
@@ -82,7 +100,12 @@ pub(super) fn html(findings: &Findings) -> String {
     }
     page.push_str("</table><h2>Orderings that must hold</h2><ul>");
     for gate in &findings.gates {
-        let _ = writeln!(page, "<li>{}: {}</li>", if gate.holds { "holds" } else { "<b>broken</b>" }, escape(&gate.statement));
+        let _ = writeln!(
+            page,
+            "<li>{}: {}</li>",
+            if gate.holds { "holds" } else { "<b>broken</b>" },
+            escape(&gate.statement)
+        );
     }
     page.push_str("</ul><h2>Points</h2><table><tr><th>errors<th>scheme<th>copies<th>mean ns<th>standard error<th>preset<th>trace</tr>");
     for point in &findings.points {

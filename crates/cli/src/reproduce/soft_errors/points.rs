@@ -105,7 +105,8 @@ fn points() -> Vec<(Point, Scheme, u8)> {
 
 /// Measures all points, on as many cores as there are.
 pub(super) fn measure_all(collectives: u32, seed: u64) -> Result<Vec<Measured>> {
-    let presets = PRESETS.map(|(name, text)| Scenario::parse(text, &format!("experiments/soft-errors/presets/{name}.toml")));
+    let presets =
+        PRESETS.map(|(name, text)| Scenario::parse(text, &format!("experiments/soft-errors/presets/{name}.toml")));
     let [few, random] = presets;
     let (few, random) = (few.map_err(|error| anyhow!("{error}"))?, random.map_err(|error| anyhow!("{error}"))?);
     let points = points();
@@ -121,7 +122,9 @@ pub(super) fn measure_all(collectives: u32, seed: u64) -> Result<Vec<Measured>> 
             scope.spawn(|| {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some((point, scheme, copies)) = points.get(index).copied() else { return };
+                    let Some((point, scheme, copies)) = points.get(index).copied() else {
+                        return;
+                    };
                     let preset = if matches!(point, Point::Mean { .. }) { &random } else { &few };
                     let measured = measure(preset, point, scheme, copies, runs(point, collectives), seed, &bar);
                     results.lock().expect("no measurement panics while it reports").push((index, measured));
@@ -171,10 +174,15 @@ fn measure(
     };
     let mut collective = build(&scenario, seed)?;
     let timings = collective.run(collectives, &mut Nobody, |_| bar.inc(1));
-    let time = |timing: &Timing| if scenario.name == FEW { timing.reduce } else { timing.complete };
+    let time = |timing: &Timing| {
+        if scenario.name == FEW { timing.reduce } else { timing.complete }
+    };
     let spans: Vec<Span> = timings.iter().filter_map(time).collect();
     if spans.len() < collectives as usize {
-        return Err(anyhow!("{} of {collectives} collectives did not complete at {point:?}", collectives as usize - spans.len()));
+        return Err(anyhow!(
+            "{} of {collectives} collectives did not complete at {point:?}",
+            collectives as usize - spans.len()
+        ));
     }
     let (mean_ns, standard_error_ns) = mean(&spans);
     let trace = format!("{:016x}", collective.trace());
@@ -189,7 +197,8 @@ fn build(scenario: &Scenario, seed: u64) -> Result<Collective> {
 fn mean(spans: &[Span]) -> (f64, f64) {
     let count = spans.len() as f64;
     let mean = spans.iter().map(|span| span.as_nanos_f64()).sum::<f64>() / count;
-    let variance = spans.iter().map(|span| (span.as_nanos_f64() - mean).powi(2)).sum::<f64>() / (count - 1.0).max(1.0);
+    let variance =
+        spans.iter().map(|span| (span.as_nanos_f64() - mean).powi(2)).sum::<f64>() / (count - 1.0).max(1.0);
     (mean, (variance / count).sqrt())
 }
 

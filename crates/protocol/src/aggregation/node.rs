@@ -111,19 +111,21 @@ impl Node {
         let delivered = connection.handle_frame(now, frame, &mut transmit(edge, out));
         self.note_deadline(edge);
         let Some(message) = delivered else { return };
-        let Some(seat) = self.seat_of(message) else {
+        // What comes from a parent is for the seat that has that parent: the parent does not know our planes.
+        let below =
+            (0..self.seats.len()).find(|seat| self.serves_group(*seat, message) && self.seats[*seat].is_parent(edge));
+        let Some(seat) = below.or_else(|| self.seat_of(message)) else {
             self.counters.foreign += 1;
             return;
         };
-        let from_parent = self.seats[seat].is_parent(edge);
-        match message.header.kind {
-            Kind::Contribution => self.contribution(now, seat, edge, message, out),
-            Kind::Abort if !from_parent => self.contribution(now, seat, edge, message, out),
-            Kind::Result | Kind::Abort => {
+        match (message.header.kind, below.is_some()) {
+            (Kind::Contribution | Kind::Abort, false) => self.contribution(now, seat, edge, message, out),
+            (Kind::Result, _) | (Kind::Abort, true) => {
                 self.result(now, message, Came::OverEdge, out);
             }
-            Kind::Repair if from_parent => self.nudge(now, seat, message, out),
-            Kind::Repair => self.repair(now, seat, edge, message, out),
+            (Kind::Repair, true) => self.nudge(now, seat, message, out),
+            (Kind::Repair, false) => self.repair(now, seat, edge, message, out),
+            (Kind::Contribution, true) => self.counters.impostor += 1,
         }
     }
 

@@ -208,6 +208,21 @@ fn an_abort_proves_nothing_about_the_contribution() {
     }
 }
 
+/// Found by random scenarios: a parent of the second plane was taken for a child, and its abort for a contribution.
+#[test]
+fn an_abort_from_a_parent_of_any_plane_is_a_result() {
+    let mut node = Node::new(Policy::default(), &[10, 11, 20, 21]);
+    for (plane, up) in [(0, UP), (1, EdgeIndex(3))] {
+        let parents = vec![Upward { edge: up, child: ChildIndex(5), plane: Plane(0) }];
+        let plan = SeatPlan { plane: Plane(plane), result_proves: ResultProves::Nothing, ..plan(parents) };
+        node.take_seat(plan);
+    }
+    let abort = message(Kind::Result, 0, 5, &[]).aborted(AbortCause::LostPeer(3));
+    let duties = feed(&mut node, EdgeIndex(3), &data(0, abort));
+    assert!(duties.iter().any(|duty| matches!(duty, Duty::Multicast { .. })));
+    assert_eq!(node.counters().impostor, 0);
+}
+
 #[test]
 fn a_marked_packet_is_left_to_whoever_marked_it() {
     let mut node = middle();

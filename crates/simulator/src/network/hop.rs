@@ -78,11 +78,8 @@ impl Network {
     #[inline]
     fn forward(&mut self, index: PacketIndex, node: u32, tail: Time) {
         let packet = &self.packets[index];
-        let Some(hop) = self.topology.next_hop(NodeId(node), NodeId(packet.to), packet.flow) else {
-            unreachable!("a packet that is where it belongs is not forwarded")
-        };
-        let channel = self.first[node as usize] + u32::from(hop.port.0);
-        let lane = hop.lane.min(self.parameters.virtual_lanes - 1);
+        let (channel, lane) =
+            if packet.next == NONE { self.way_on(packet, node) } else { (packet.next, packet.lane) };
         let ready = self.ready_at(index, channel, tail);
         let packet = &mut self.packets[index];
         packet.ready = ready;
@@ -91,6 +88,26 @@ impl Network {
             self.offer(channel, index);
         } else {
             self.offer_on_lane(channel, index, lane);
+        }
+    }
+
+    /// The channel and the virtual lane on which a packet leaves a node.
+    #[inline]
+    fn way_on(&self, packet: &Packet, node: u32) -> (ChannelId, u8) {
+        let Some(hop) = self.topology.next_hop(NodeId(node), NodeId(packet.to), packet.flow) else {
+            unreachable!("a packet that is where it belongs is not forwarded")
+        };
+        (self.first[node as usize] + u32::from(hop.port.0), hop.lane.min(self.parameters.virtual_lanes - 1))
+    }
+
+    /// Works out ahead of time how a packet that is under way will go on, and notes it on the packet.
+    #[inline]
+    pub(super) fn find_way(&mut self, index: PacketIndex) {
+        let packet = &self.packets[index];
+        let Some(node) = self.channels.get(packet.came_on as usize).map(|channel| channel.to) else { return };
+        // With several virtual lanes the lane would have to be noted as well.
+        if self.parameters.virtual_lanes == 1 && packet.target == Target::Node && packet.to != node {
+            self.packets[index].next = self.way_on(packet, node).0;
         }
     }
 
@@ -276,6 +293,7 @@ impl Network {
         let packet = &mut self.packets[index];
         packet.seat = Seat::Behind(channel);
         packet.came_on = channel;
+        packet.next = NONE;
         self.counters.hops += 1;
         if source {
             self.wake_by(channel, end);

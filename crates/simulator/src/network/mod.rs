@@ -106,6 +106,9 @@ enum Kind {
 
 const KIND_SHIFT: u32 = 32;
 
+/// Events whose memory is touched at once.
+const BURST: usize = 16;
+
 /// The fabric in motion.
 pub(crate) struct Network {
     topology: Arc<Fabric>,
@@ -133,6 +136,8 @@ pub(crate) struct Network {
     trace: u64,
     /// Its state does not fit the caches.
     is_large: bool,
+    /// Events ahead whose memory has been touched.
+    warm: u32,
     /// What [`Parties::AT_THE_HEAD`] says.
     parties_at_the_head: bool,
 }
@@ -198,6 +203,7 @@ impl Network {
             counters: Counters::default(),
             trace: 0,
             is_large: nodes > 16_384,
+            warm: 0,
             parties_at_the_head: false,
             parameters,
         }
@@ -359,26 +365,50 @@ impl Network {
         true
     }
 
-    /// Touches the packets of events that are soon due: their cache lines come while the present event is worked on. On
-    /// large fabrics a hop is mostly waiting for memory.
+    /// Touches what the next few events will need. On large fabrics a hop is mostly waiting for memory; in a burst the
+    /// waits overlap, because no load of it depends on another. First the packets, then the channels they came on,
+    /// then, with the routes worked out and noted on the packets, the channels on which they will leave.
     #[inline]
-    fn warm_up(&self) {
+    fn warm_up(&mut self) {
         if !self.is_large {
             return;
         }
-        if let Some(what) = self.queue.peek(6)
-            && what >> KIND_SHIFT != Kind::Wake as u64
-        {
-            std::hint::black_box(self.packets.peek(what as u32).map(|packet| packet.came_on));
+        if self.warm > 0 {
+            self.warm -= 1;
+            return;
         }
-        if let Some(what) = self.queue.peek(3) {
-            let channel = match what >> KIND_SHIFT == Kind::Wake as u64 {
-                true => Some(what as u32),
-                false => self.packets.peek(what as u32).map(|packet| packet.came_on),
-            };
-            let channel = channel.and_then(|channel| self.channels.get(channel as usize));
-            std::hint::black_box(channel.map(|channel| channel.to));
+        self.warm_up_burst();
+    }
+
+    fn warm_up_burst(&mut self) {
+        let mut soon = [(0u64, 0u32); BURST];
+        let mut count = 0;
+        while let Some(what) = self.queue.peek(count).filter(|_| count < BURST) {
+            soon[count] = (what >> KIND_SHIFT, what as u32);
+            count += 1;
         }
+        self.warm = count as u32;
+        let is_wake = |kind: u64| kind == Kind::Wake as u64;
+        let packets = soon[..count].iter().filter(|(kind, _)| !is_wake(*kind));
+        let touched =
+            packets.fold(0, |sum, (_, index)| sum ^ self.packets.peek(*index).map_or(0, |packet| packet.to));
+        std::hint::black_box(touched);
+        let came_on = |(kind, number): &(u64, u32)| {
+            if is_wake(*kind) { *number } else { self.packets.peek(*number).map_or(0, |packet| packet.came_on) }
+        };
+        let channels = soon[..count].iter().filter_map(|event| self.channels.get(came_on(event) as usize));
+        std::hint::black_box(channels.fold(0, |sum, channel| sum ^ channel.to));
+        let mut touched = 0;
+        for (kind, number) in &soon[..count] {
+            if *kind == Kind::Head as u64 {
+                self.find_way(*number);
+                touched ^= self.channels.get(self.packets[*number].next as usize).map_or(0, |channel| channel.to);
+            } else if is_wake(*kind) {
+                let waiting = self.channels[*number as usize].lane.head;
+                touched ^= self.packets.peek(waiting).map_or(0, |packet| packet.bytes);
+            }
+        }
+        std::hint::black_box(touched);
     }
 
     #[inline]

@@ -86,6 +86,7 @@ pub(crate) struct Packet {
     pub came_on: ChannelId,
     /// The buffer that it occupies.
     pub seat: Seat,
+    /// In a queue, the packet behind it. Under way, the channel on which it will go on, if that has been worked out.
     pub next: PacketIndex,
     /// Bytes on the wire, framing included.
     pub bytes: u32,

@@ -12,8 +12,9 @@ use std::collections::BinaryHeap;
 
 use units::Time;
 
-/// Buckets of a wheel level.
-const BUCKETS: u64 = 4096;
+/// Buckets of a wheel level: enough that a packet's time on the wire fits into the fine one at every bucket width in
+/// use, or most events would be handled twice.
+const BUCKETS: u64 = 16_384;
 const WORDS: usize = (BUCKETS / 64) as usize;
 
 /// A pending event: when, and what (the simulator's own encoding, opaque here).

@@ -94,8 +94,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         .collect();
     ensure!(!shapes.is_empty(), "the smallest fabric has 1024 hosts: raise --largest");
     let hops = arguments.hops * 1_000_000;
-    let traffic = shapes.iter().map(|fabric| traffic(fabric, hops)).collect();
+    // Allreduces first: what they add to the resident memory can be told only while nothing freed lies about.
     let allreduce = shapes.iter().map(allreduce).collect::<Result<Vec<_>>>()?;
+    let traffic = shapes.iter().map(|fabric| traffic(fabric, hops)).collect();
     let report =
         Report { packet_bytes: PACKET_BYTES, stretches: STRETCHES, hops_per_stretch: hops, traffic, allreduce };
     let text = match arguments.format {

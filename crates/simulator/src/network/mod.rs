@@ -428,13 +428,12 @@ impl Network {
     }
 }
 
-/// The width of the queue's fine buckets: a bucket should hold a handful of events, and there are about as many
-/// events within a packet time as there are nodes.
+/// The width of the queue's fine buckets, as a power of two of picoseconds: a bucket should hold few enough events to be
+/// sorted in the nearest cache, and there are about as many events within a packet's time as there are nodes.
 fn bucket_shift(nodes: u32) -> u32 {
     match nodes {
-        0..4_096 => 10,
-        4_096..65_536 => 8,
-        65_536..524_288 => 6,
-        _ => 4,
+        0..16_384 => 10,
+        16_384..262_144 => 8,
+        _ => 6,
     }
 }

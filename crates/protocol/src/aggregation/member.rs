@@ -205,10 +205,10 @@ impl Member {
 
     /// A packet came over an edge and was beyond use.
     pub fn handle_damage(&mut self, now: Time, edge: EdgeIndex, damage: Damage, out: &mut Outbox) {
-        if damage == Damage::Marked || self.is_lost(edge) {
-            return; // P-22
+        if self.is_lost(edge) {
+            return;
         }
-        if self.edges[edge.index()].handle_damage(&mut transmit(edge, out)) == DamageOutcome::Reported {
+        if self.edges[edge.index()].handle_damage(damage, &mut transmit(edge, out)) == DamageOutcome::Reported {
             // P-20: once, until the timer says that no answer came; or every damaged answer would bring more.
             if let Some(flight) = self.flights.front().filter(|flight| !flight.asked) {
                 let header = flight.header;

@@ -18,7 +18,9 @@ pub use abort::AbortCause;
 pub use member::{Member, MemberPlan, StartError};
 pub use message::Message;
 pub use node::{Node, NodeCounters};
-pub use outbox::{Damage, Duty, EdgeIndex, Outbox};
+pub use outbox::{Duty, EdgeIndex, Outbox};
+
+pub use crate::connection::Damage;
 pub use seat::{Plane, ResultProves, SeatPlan, Upward};
 #[cfg(feature = "sabotage")]
 pub use slot::Sabotage;

@@ -154,11 +154,11 @@ impl Node {
 
     /// A packet came over an edge and was beyond use.
     pub fn handle_damage(&mut self, now: Time, edge: EdgeIndex, damage: Damage, out: &mut Outbox) {
-        if damage == Damage::Marked || self.edges[edge.index()].lost {
-            return; // P-22: whoever marked it has it repaired.
+        if self.edges[edge.index()].lost {
+            return;
         }
         let connection = &mut self.edges[edge.index()].connection;
-        if connection.handle_damage(&mut transmit(edge, out)) == DamageOutcome::Reported {
+        if connection.handle_damage(damage, &mut transmit(edge, out)) == DamageOutcome::Reported {
             self.ask_for_oldest(now, edge, out);
         }
     }

@@ -19,15 +19,6 @@ impl EdgeIndex {
     }
 }
 
-/// How a packet was found to be beyond use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Damage {
-    /// By a check on this very link: the neighbour at the other end can repair it.
-    Here,
-    /// It came marked: someone further up knows already and repairs it (SE-5).
-    Marked,
-}
-
 /// Something that the driver must do. Every variant is a duty, never a hint.
 #[derive(Clone, Debug)]
 pub enum Duty {

@@ -55,6 +55,15 @@ impl Default for Policy {
     }
 }
 
+/// How a packet was found to be beyond use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Damage {
+    /// By a check on this very link: the neighbour at the other end can repair it.
+    Here,
+    /// It came marked: someone further up knows already and repairs it (SE-5).
+    Marked,
+}
+
 /// What the receiver made of a report of damage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DamageOutcome {
@@ -111,8 +120,8 @@ impl<M: Clone> Connection<M> {
     }
 
     /// A packet came over this edge and was beyond use.
-    pub fn handle_damage(&mut self, out: &mut impl FnMut(Outgoing<M>)) -> DamageOutcome {
-        self.receiver.damaged(&self.policy, out)
+    pub fn handle_damage(&mut self, damage: Damage, out: &mut impl FnMut(Outgoing<M>)) -> DamageOutcome {
+        self.receiver.damaged(&self.policy, damage, out)
     }
 
     /// Replicated packets that are not frames of this connection (multicasts) share its edge: after the first good

@@ -2,7 +2,7 @@
 
 use units::Psn;
 
-use super::{DamageOutcome, Frame, Outgoing, Policy};
+use super::{Damage, DamageOutcome, Frame, Outgoing, Policy};
 
 /// What the receiver remembers. Everything else is the sender's.
 #[derive(Debug)]
@@ -12,13 +12,15 @@ pub(super) struct Receiver {
     echoes: u8,
     /// Copies of what is expected that came and were beyond use.
     damaged: u8,
+    /// One of them was damaged on this very link.
+    damaged_here: bool,
     /// The sender has been told that `expected` is missing; from now on it sends single copies.
     refused: bool,
 }
 
 impl Receiver {
     pub(super) fn new(first: Psn) -> Self {
-        Self { expected: first, echoes: 0, damaged: 0, refused: false }
+        Self { expected: first, echoes: 0, damaged: 0, damaged_here: false, refused: false }
     }
 
     /// Takes a sound data frame; true if its message is to be delivered.
@@ -35,6 +37,7 @@ impl Receiver {
             let copies = if self.refused { policy.resend_copies } else { policy.copies };
             self.echoes = copies.saturating_sub(1 + self.damaged);
             self.damaged = 0;
+            self.damaged_here = false;
             self.refused = false;
             if wants_ack {
                 out(Outgoing::control(Frame::Ack { psn }));
@@ -52,17 +55,27 @@ impl Receiver {
         false
     }
 
-    pub(super) fn damaged<M>(&mut self, policy: &Policy, out: &mut impl FnMut(Outgoing<M>)) -> DamageOutcome {
+    pub(super) fn damaged<M>(
+        &mut self,
+        policy: &Policy,
+        damage: Damage,
+        out: &mut impl FnMut(Outgoing<M>),
+    ) -> DamageOutcome {
         if self.echoes > 0 {
             self.echoes -= 1;
             return DamageOutcome::Harmless;
         }
         self.damaged += 1;
+        self.damaged_here |= damage == Damage::Here;
         let copies = if self.refused { policy.resend_copies } else { policy.copies };
         if self.damaged < copies {
             return DamageOutcome::Harmless;
         }
         self.damaged = 0;
+        // P-22: if all came marked, someone further up has seen to it.
+        if !std::mem::take(&mut self.damaged_here) {
+            return DamageOutcome::Harmless;
+        }
         self.refused = false;
         self.refuse(out);
         DamageOutcome::Reported
@@ -71,6 +84,7 @@ impl Receiver {
     pub(super) fn expect_echoes(&mut self, echoes: u8) {
         self.echoes = echoes.saturating_sub(self.damaged);
         self.damaged = 0;
+        self.damaged_here = false;
     }
 
     pub(super) fn note_echo(&mut self) {

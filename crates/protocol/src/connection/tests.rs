@@ -2,7 +2,7 @@
 
 use units::{Span, Time};
 
-use super::{Connection, DamageOutcome, Frame, Outgoing, Policy, Purpose};
+use super::{Connection, Damage, DamageOutcome, Frame, Outgoing, Policy, Purpose};
 
 type Out = Vec<Outgoing<u32>>;
 
@@ -28,7 +28,7 @@ fn receive(connection: &mut Connection<u32>, frame: &Frame<u32>) -> (Option<u32>
 
 fn damage(connection: &mut Connection<u32>) -> (DamageOutcome, Out) {
     let mut out = Vec::new();
-    let outcome = connection.handle_damage(&mut |outgoing| out.push(outgoing));
+    let outcome = connection.handle_damage(Damage::Here, &mut |outgoing| out.push(outgoing));
     (outcome, out)
 }
 
@@ -158,4 +158,16 @@ fn nonsense_from_the_other_end_is_ignored() {
         assert!(receive(&mut near, &frame).1.is_empty());
     }
     assert!(near.deadline().is_some());
+}
+
+/// Found in a report: one copy came marked, the other was damaged here, and nobody asked before the timer did.
+#[test]
+fn marked_copies_count_but_at_least_one_must_be_damaged_here() {
+    let mut far: Connection<u32> = Connection::new(policy());
+    let mut out: Out = Vec::new();
+    for damage in [Damage::Marked, Damage::Marked, Damage::Marked] {
+        assert_eq!(far.handle_damage(damage, &mut |outgoing| out.push(outgoing)), DamageOutcome::Harmless);
+    }
+    assert_eq!(far.handle_damage(Damage::Here, &mut |outgoing| out.push(outgoing)), DamageOutcome::Reported);
+    assert!(is_nak(&out));
 }

@@ -128,16 +128,20 @@ pub(super) fn html(findings: &Findings) -> String {
 /// Published and ours side by side, one pair of bars per number.
 fn bars(rows: &[&Comparison]) -> String {
     const LEFT: f64 = 150.0;
-    const WIDTH: f64 = 620.0;
+    const WIDTH: f64 = 700.0;
     const ROW: f64 = 46.0;
-    let most = rows.iter().map(|row| row.published_value.max(row.ours_value)).fold(1.0, f64::max);
-    let scale = |value: f64| (value.max(0.0) / most * (WIDTH - LEFT - 90.0)).max(1.0);
+    // Percentages and ratios are drawn to scales of their own.
+    let most = |percent: bool| {
+        let alike = rows.iter().filter(|row| row.published.ends_with('%') == percent);
+        alike.map(|row| row.published_value.max(row.ours_value)).fold(1.0, f64::max)
+    };
+    let scale = |value: f64, most: f64| (value.max(0.0) / most * (WIDTH - LEFT - 150.0)).max(1.0);
     let height = ROW * rows.len() as f64 + 8.0;
     let mut svg = format!("<svg viewBox='0 0 {WIDTH} {height}' width='{WIDTH}' role='img'>");
     for (index, row) in rows.iter().enumerate() {
         let top = ROW * index as f64 + 4.0;
         let bar = |offset: f64, value: f64, class: &str, label: &str| {
-            let (y, length) = (top + offset, scale(value));
+            let (y, length) = (top + offset, scale(value, most(row.published.ends_with('%'))));
             let (x, middle) = (LEFT + length + 6.0, y + 12.0);
             format!(
                 "<rect class='{class}' x='{LEFT}' y='{y}' width='{length:.1}' height='15'/><text x='{x:.1}' y='{middle}'>{label}</text>"
@@ -166,6 +170,6 @@ const HEAD: &str = "<!doctype html><html lang=en><head><meta charset=utf-8><titl
 :root{color-scheme:light dark;--published:#9aa7b4;--ours:#2f7d4f}
 body{font:15px/1.45 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem}
 table{border-collapse:collapse}td,th{padding:.2rem .6rem;text-align:left;border-bottom:1px solid #8884;vertical-align:top}
-.n{text-align:right;font-variant-numeric:tabular-nums}.differs td{background:#e8a33d22}.not-reproducible td{background:#8882}
+.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}.differs td{background:#e8a33d22}.not-reproducible td{background:#8882}
 svg text{font-size:12px;fill:currentColor}svg .name{text-anchor:end}.published{fill:var(--published)}.ours{fill:var(--ours)}
 </style></head><body>";

@@ -107,7 +107,7 @@ enum Kind {
 const KIND_SHIFT: u32 = 32;
 
 /// Events whose memory is touched at once.
-const BURST: usize = 16;
+const BURST: usize = 32;
 
 /// The fabric in motion.
 pub(crate) struct Network {
@@ -398,14 +398,27 @@ impl Network {
         };
         let channels = soon[..count].iter().filter_map(|event| self.channels.get(came_on(event) as usize));
         std::hint::black_box(channels.fold(0, |sum, channel| sum ^ channel.to));
+        // What each event leads to: for a head the channel it leaves on, for a wake the packet that waits there.
+        let mut next = [0u32; BURST];
         let mut touched = 0;
-        for (kind, number) in &soon[..count] {
+        for ((kind, number), next) in soon[..count].iter().zip(&mut next) {
             if *kind == Kind::Head as u64 {
                 self.find_way(*number);
-                touched ^= self.channels.get(self.packets[*number].next as usize).map_or(0, |channel| channel.to);
+                *next = self.packets[*number].next;
+                touched ^= self.channels.get(*next as usize).map_or(0, |channel| channel.to);
             } else if is_wake(*kind) {
-                let waiting = self.channels[*number as usize].lane.head;
-                touched ^= self.packets.peek(waiting).map_or(0, |packet| packet.bytes);
+                *next = self.channels[*number as usize].lane.head;
+                touched ^= self.packets.peek(*next).map_or(0, |packet| packet.bytes);
+            }
+        }
+        // And one step further: behind whom a head would have to queue, and whose buffer a waiting packet leaves.
+        for ((kind, _), next) in soon[..count].iter().zip(&next) {
+            if *kind == Kind::Head as u64 {
+                let last = self.channels.get(*next as usize).map_or(u32::MAX, |channel| channel.lane.tail);
+                touched ^= self.packets.peek(last).map_or(0, |packet| packet.bytes);
+            } else if is_wake(*kind) {
+                let left = self.packets.peek(*next).map_or(u32::MAX, |packet| packet.came_on);
+                touched ^= self.channels.get(left as usize).map_or(0, |channel| channel.to);
             }
         }
         std::hint::black_box(touched);

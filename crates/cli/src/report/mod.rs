@@ -20,6 +20,7 @@ use crate::judge::Judgement;
 use picture::Picture;
 
 pub(crate) use html::html;
+pub(crate) use svg::escape;
 pub(crate) use table::{aligned, table};
 
 /// Links that are listed by name.

@@ -15,7 +15,7 @@ const TOP: f64 = 12.0;
 const RIGHT: f64 = 14.0;
 
 /// Text that may stand between tags and in quotes.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

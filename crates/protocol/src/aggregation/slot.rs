@@ -79,9 +79,9 @@ pub(super) struct Slot {
 pub enum Sabotage {
     /// Folds the last child's operand twice.
     FoldTwice,
-    /// Takes the first child's silence for a zero: folds before all are here.
+    /// Leaves the first child's operand out.
     FoldEarly,
-    /// Folds in order of arrival would need state; this one folds from the last child to the first.
+    /// Folds from the last child to the first.
     FoldBackwards,
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::Findings;
+use crate::report::escape;
 use crate::reproduce::verdict::Comparison;
 
 /// For the terminal.
@@ -160,10 +161,6 @@ fn bars(rows: &[&Comparison]) -> String {
     }
     svg.push_str("</svg>");
     svg
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 const HEAD: &str = "<!doctype html><html lang=en><head><meta charset=utf-8><title>pleach reproduce soft-errors</title><style>

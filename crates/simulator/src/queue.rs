@@ -14,7 +14,7 @@ use units::Time;
 
 /// Buckets of a wheel level: enough that a packet's time on the wire fits into the fine one at every bucket width in
 /// use, or most events would be handled twice.
-const BUCKETS: u64 = 16_384;
+const BUCKETS: u64 = 4_096;
 const WORDS: usize = (BUCKETS / 64) as usize;
 
 /// A pending event: when, and what (the simulator's own encoding, opaque here).
@@ -107,6 +107,14 @@ impl Queue {
         }
         let entry = if self.late.is_empty() { self.take_current() } else { self.take_earlier() };
         Some((Time::from_picos(entry.at), entry.what))
+    }
+
+    /// Puts the next events in order, so that [`Self::peek`] sees them.
+    #[inline]
+    pub(crate) fn look_ahead(&mut self) {
+        if self.len > 0 && self.is_drained() {
+            self.advance();
+        }
     }
 
     /// What will soon be popped, `ahead` events from now, if it is already in order: a hint for warming caches.

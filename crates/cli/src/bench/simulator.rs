@@ -24,7 +24,7 @@ use crate::simulate::Format;
 /// Payload and framing of a full packet: 4 KiB, BTH, link header and codes.
 const PACKET_BYTES: u32 = 4096 + 12 + 14;
 /// Stretches of a run whose rates are compared.
-const STRETCHES: usize = 5;
+const STRETCHES: usize = 9;
 
 /// Packet hops a second on one core, bytes a host, and one allreduce over a million hosts.
 #[derive(Args)]

@@ -107,7 +107,7 @@ enum Kind {
 const KIND_SHIFT: u32 = 32;
 
 /// Events whose memory is touched at once.
-const BURST: usize = 32;
+const BURST: usize = 64;
 
 /// The fabric in motion.
 pub(crate) struct Network {
@@ -381,6 +381,7 @@ impl Network {
     }
 
     fn warm_up_burst(&mut self) {
+        self.queue.look_ahead();
         let mut soon = [(0u64, 0u32); BURST];
         let mut count = 0;
         while let Some(what) = self.queue.peek(count).filter(|_| count < BURST) {
@@ -398,18 +399,24 @@ impl Network {
         };
         let channels = soon[..count].iter().filter_map(|event| self.channels.get(came_on(event) as usize));
         std::hint::black_box(channels.fold(0, |sum, channel| sum ^ channel.to));
-        // What each event leads to: for a head the channel it leaves on, for a wake the packet that waits there.
-        let mut next = [0u32; BURST];
-        let mut touched = 0;
+        // What each event leads to: for a head the channel it leaves on, for a wake the packet that waits there. The
+        // routes are worked out before any of it is touched: a long computation between two loads would keep them apart.
+        let mut next = [u32::MAX; BURST];
         for ((kind, number), next) in soon[..count].iter().zip(&mut next) {
             if *kind == Kind::Head as u64 {
                 self.find_way(*number);
                 *next = self.packets[*number].next;
-                touched ^= self.channels.get(*next as usize).map_or(0, |channel| channel.to);
             } else if is_wake(*kind) {
                 *next = self.channels[*number as usize].lane.head;
-                touched ^= self.packets.peek(*next).map_or(0, |packet| packet.bytes);
             }
+        }
+        let mut touched = 0;
+        for ((kind, _), next) in soon[..count].iter().zip(&next) {
+            touched ^= if is_wake(*kind) {
+                self.packets.peek(*next).map_or(0, |packet| packet.bytes)
+            } else {
+                self.channels.get(*next as usize).map_or(0, |channel| channel.to)
+            };
         }
         // And one step further: behind whom a head would have to queue, and whose buffer a waiting packet leaves.
         for ((kind, _), next) in soon[..count].iter().zip(&next) {
@@ -441,12 +448,8 @@ impl Network {
     }
 }
 
-/// The width of the queue's fine buckets, as a power of two of picoseconds: a bucket should hold few enough events to be
-/// sorted in the nearest cache, and there are about as many events within a packet's time as there are nodes.
+/// The width of the queue's fine buckets, as a power of two of picoseconds: a bucket should hold enough events for a
+/// whole burst of warm-up, and few enough to be sorted in the nearest caches.
 fn bucket_shift(nodes: u32) -> u32 {
-    match nodes {
-        0..16_384 => 10,
-        16_384..262_144 => 8,
-        _ => 6,
-    }
+    if nodes < 262_144 { 10 } else { 8 }
 }

@@ -11,5 +11,6 @@
 pub mod aggregation;
 pub mod connection;
 mod payload;
+pub mod queue_pair;
 
 pub use payload::Payload;

@@ -6,13 +6,11 @@
 
 use protocol::Payload;
 use protocol::aggregation::Message;
-use protocol::connection::Frame;
+use protocol::connection::{Arrival, Frame, control_headers};
 use units::{Lid, QpNumber};
 use wire::aggregation::AggregationHeader;
 use wire::local::{self, Frame as LinkFrame};
-use wire::{
-    Aeth, Bth, CreditCode, Lrh, NakCause, Opcode, Packet, PacketHeaders, ServiceLevel, Syndrome, VirtualLane,
-};
+use wire::{Bth, Lrh, Opcode, Packet, PacketHeaders, ServiceLevel, VirtualLane};
 
 use crate::collective::{End, RootIndex};
 
@@ -23,6 +21,8 @@ pub(crate) enum Body {
     Edge {
         /// Which edge of the receiver.
         to: End,
+        /// By which path, and what the header says of it.
+        came: Arrival,
         /// The frame.
         frame: Frame<Message>,
     },
@@ -75,10 +75,11 @@ impl Body {
     /// Bytes on the wire with all headers and codes.
     pub(crate) fn framed_bytes(&self) -> u32 {
         let extended = match self {
-            Self::Edge { frame: Frame::Ack { .. } | Frame::Nak { .. }, .. } => {
-                return (local::OVERHEAD + Bth::SIZE + Aeth::SIZE) as u32;
-            }
             Self::Edge { frame: Frame::Data { .. }, .. } => 0,
+            Self::Edge { came, frame, .. } => {
+                let headers = control_headers(frame, QpNumber(1), came.migration, 0).expect("it is not data");
+                return (local::OVERHEAD + headers.size()) as u32;
+            }
             Self::Multicast { .. } => wire::Deth::SIZE as u32,
         };
         let payload = self.payload_bytes().next_multiple_of(4) + AggregationHeader::SIZE as u32;
@@ -94,21 +95,17 @@ impl Body {
                 Payload::Absent { bytes } => header.append_to(&vec![0; *bytes as usize], &mut message),
             }
         }
-        let number = |psn| (psn, QpNumber(1));
-        let (opcode, (psn, queue), syndrome) = match self {
-            Self::Edge { frame: Frame::Data { psn, .. }, .. } => (Opcode::SendOnly, number(*psn), None),
-            Self::Edge { frame: Frame::Ack { psn }, .. } => {
-                (Opcode::Acknowledge, number(*psn), Some(Syndrome::Ack { credits: CreditCode::UNLIMITED }))
+        let headers = match self {
+            Self::Edge { frame: Frame::Data { psn, .. }, .. } => Bth::new(Opcode::SendOnly, QpNumber(1), *psn).into(),
+            Self::Edge { came, frame, .. } => {
+                control_headers(frame, QpNumber(1), came.migration, 0).expect("it is not data")
             }
-            Self::Edge { frame: Frame::Nak { expected }, .. } => {
-                (Opcode::Acknowledge, number(*expected), Some(Syndrome::Nak { cause: NakCause::PsnSequence }))
+            Self::Multicast { .. } => {
+                let bth = Bth::new(Opcode::DatagramSendOnly, QpNumber(0xff_ffff), units::Psn::new(0));
+                let deth = wire::Deth { key: wire::QueueKey(0), source: QpNumber(1) };
+                PacketHeaders { deth: Some(deth), ..bth.into() }
             }
-            Self::Multicast { .. } => (Opcode::DatagramSendOnly, (units::Psn::new(0), QpNumber(0xff_ffff)), None),
         };
-        let mut headers = PacketHeaders::from(Bth::new(opcode, queue, psn));
-        headers.aeth = syndrome.map(|syndrome| Aeth { syndrome, message_sequence: 0 });
-        headers.deth = matches!(self, Self::Multicast { .. })
-            .then_some(wire::Deth { key: wire::QueueKey(0), source: QpNumber(1) });
         let lrh = Lrh::new(Lid(1), Lid(2), ServiceLevel(0), VirtualLane(0));
         let mut bytes = Vec::new();
         LinkFrame::new(lrh, None, Packet::new(headers, &message)).append_to(&mut bytes);
@@ -129,9 +126,9 @@ impl Body {
         };
         match self {
             Self::Multicast { root, message } => Some(Self::Multicast { root: *root, message: reread(message)? }),
-            Self::Edge { to, frame: Frame::Data { wants_ack, message, .. } } => {
+            Self::Edge { to, came, frame: Frame::Data { wants_ack, message, .. } } => {
                 let (psn, message) = (frame.packet.headers.bth.psn, reread(message)?);
-                Some(Self::Edge { to: *to, frame: Frame::Data { psn, wants_ack: *wants_ack, message } })
+                Some(Self::Edge { to: *to, came: *came, frame: Frame::Data { psn, wants_ack: *wants_ack, message } })
             }
             other => Some(other.clone()),
         }

@@ -66,6 +66,10 @@ identity!(
     Lid(u16), "lid "
 );
 identity!(
+    /// One of the ways that a connection may take, by rank: the lower, the better liked.
+    PathId(u8), "path "
+);
+identity!(
     /// A queue pair's number; 24 bits on the wire.
     QpNumber(u32), "qp "
 );

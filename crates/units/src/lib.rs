@@ -8,6 +8,6 @@ pub mod limits;
 mod psn;
 mod time;
 
-pub use identity::{ChildIndex, Epoch, GroupId, HostId, Lane, Lid, OpId, QpNumber, Rank, SegmentIndex};
+pub use identity::{ChildIndex, Epoch, GroupId, HostId, Lane, Lid, OpId, PathId, QpNumber, Rank, SegmentIndex};
 pub use psn::Psn;
 pub use time::{Span, Time};

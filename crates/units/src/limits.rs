@@ -11,5 +11,10 @@ pub const MIN_MTU: u32 = 256;
 /// See [`MIN_MTU`].
 pub const MAX_MTU: u32 = 4096;
 
+/// Ways that one connection may have.
+pub const MAX_PATHS: usize = 16;
+/// Packets that a receiver keeps although an earlier one is missing, and so the most that a connection has in flight.
+pub const MAX_HELD: u32 = 256;
+
 const _: () = assert!(MIN_MTU.is_power_of_two() && MAX_MTU.is_power_of_two() && MIN_MTU < MAX_MTU);
 const _: () = assert!(MAX_CHILDREN <= u16::MAX as usize);

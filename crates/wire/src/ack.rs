@@ -117,6 +117,12 @@ impl RnrTimer {
         self.0
     }
 
+    /// The shortest wait that can be said and is not shorter than `wait`; the longest there is for anything past it.
+    pub fn at_least(wait: Span) -> Self {
+        let longest = Self(0);
+        (1..32).map(Self).find(|timer| timer.span() >= wait).unwrap_or(longest)
+    }
+
     /// How long to wait: 10 us to 655.36 ms.
     pub const fn span(self) -> Span {
         // Code zero is the longest wait, not the shortest.
@@ -199,6 +205,25 @@ mod tests {
         assert_eq!(wait(1), Span::from_micros(10));
         assert_eq!(wait(14), Span::from_micros(1_280));
         assert_eq!(wait(31), Span::from_micros(491_520));
+        for micros in [0, 10, 11, 1_280, 500_000, 900_000] {
+            let timer = RnrTimer::at_least(Span::from_micros(micros));
+            assert!(timer.span() >= Span::from_micros(micros.min(655_360)), "{micros} us");
+        }
+        assert_eq!(RnrTimer::at_least(Span::from_micros(1_280)).code(), 14);
+    }
+
+    #[test]
+    fn a_wait_is_said_rounded_up() {
+        let said = |micros| RnrTimer::at_least(Span::from_micros(micros)).span();
+        assert_eq!(said(0), Span::from_micros(10));
+        assert_eq!(said(10), Span::from_micros(10));
+        assert_eq!(said(11), Span::from_micros(20));
+        assert_eq!(said(491_521), Span::from_micros(655_360));
+        assert_eq!(said(10_000_000), Span::from_micros(655_360));
+        for code in 0..32 {
+            let timer = RnrTimer::from_code(code);
+            assert_eq!(RnrTimer::at_least(timer.span()), timer);
+        }
     }
 
     #[test]

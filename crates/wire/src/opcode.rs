@@ -1,10 +1,10 @@
 //! What a packet is: its operation and its place in a message (IB specification, 9.2).
 //!
 //! The high three bits of the code name the service: reliable connection (0) or unreliable datagram (3).
-//! The low five name the operation. Services and operations that Pleach does not speak, atomics among them,
-//! are unknown opcodes.
+//! The low five name the operation. Services 6 and 7 are left to manufacturers; 6 is what two Pleach ends say to
+//! each other. Services and operations that Pleach does not speak, atomics among them, are unknown opcodes.
 
-use crate::{Aeth, Deth, Immediate, ParseError, Reth};
+use crate::{Aeth, Arrived, Deth, Immediate, ParseError, Reth, Token};
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
@@ -73,6 +73,12 @@ opcodes! {
     DatagramSendOnly = 0x64,
     /// Datagram: a message in one packet, with immediate data.
     DatagramSendOnlyWithImmediate = 0x65,
+    /// Pleach: says which packet is missing, and which arrived after it.
+    SelectiveAcknowledge = 0xc1,
+    /// Pleach: asks whether the path and the other end live.
+    Probe = 0xc2,
+    /// Pleach: answers a probe with its token.
+    ProbeReply = 0xc3,
 }
 
 /// Which headers stand between the base transport header and the payload, in the order of the fields.
@@ -86,6 +92,10 @@ pub struct ExtendedHeaders {
     pub aeth: bool,
     /// Four bytes for the receiver's completion.
     pub immediate: bool,
+    /// Pleach: which packets arrived past the missing one.
+    pub arrived: bool,
+    /// Pleach: which probe is asked or answered.
+    pub token: bool,
 }
 
 impl ExtendedHeaders {
@@ -95,6 +105,8 @@ impl ExtendedHeaders {
             + self.reth as usize * Reth::SIZE
             + self.aeth as usize * Aeth::SIZE
             + self.immediate as usize * Immediate::SIZE
+            + self.arrived as usize * Arrived::SIZE
+            + self.token as usize * Token::SIZE
     }
 }
 
@@ -110,7 +122,10 @@ impl Opcode {
         ExtendedHeaders {
             deth: matches!(self, DatagramSendOnly | DatagramSendOnlyWithImmediate),
             reth: matches!(self, WriteFirst | WriteOnly | WriteOnlyWithImmediate | ReadRequest),
-            aeth: matches!(self, ReadResponseFirst | ReadResponseLast | ReadResponseOnly | Acknowledge),
+            aeth: matches!(
+                self,
+                ReadResponseFirst | ReadResponseLast | ReadResponseOnly | Acknowledge | SelectiveAcknowledge
+            ),
             immediate: matches!(
                 self,
                 SendLastWithImmediate
@@ -119,12 +134,15 @@ impl Opcode {
                     | WriteOnlyWithImmediate
                     | DatagramSendOnlyWithImmediate
             ),
+            arrived: matches!(self, SelectiveAcknowledge),
+            token: matches!(self, Probe | ProbeReply),
         }
     }
 
     /// True if the packet may have payload.
     pub const fn carries_payload(self) -> bool {
-        !matches!(self, Self::ReadRequest | Self::Acknowledge)
+        use Opcode::*;
+        !matches!(self, ReadRequest | Acknowledge | SelectiveAcknowledge | Probe | ProbeReply)
     }
 
     /// True if a message begins with this packet.
@@ -161,11 +179,12 @@ mod tests {
         assert_eq!(opcodes, Opcode::ALL);
         assert!(opcodes.iter().zip(codes).all(|(opcode, code)| opcode.code() == code));
         assert_eq!(Opcode::try_from(0x12), Err(ParseError::UnknownOpcode(0x12)));
+        assert_eq!(Opcode::try_from(0xc0), Err(ParseError::UnknownOpcode(0xc0)));
     }
 
     #[test]
     fn every_opcode_has_its_headers() {
         let sizes: Vec<usize> = Opcode::ALL.iter().map(|opcode| opcode.extended_headers().size()).collect();
-        assert_eq!(sizes, [0, 0, 0, 4, 0, 4, 16, 0, 0, 4, 16, 20, 16, 4, 0, 4, 4, 4, 8, 12]);
+        assert_eq!(sizes, [0, 0, 0, 4, 0, 4, 16, 0, 0, 4, 16, 20, 16, 4, 0, 4, 4, 4, 8, 12, 12, 8, 8]);
     }
 }

@@ -4,7 +4,7 @@
 //! it lies. What routes and checks the packet is the framings' story: [`crate::local`], [`crate::rocev2`].
 
 use crate::bytes::split_tail;
-use crate::{Aeth, Bth, Deth, ExtendedHeaders, Immediate, Opcode, ParseError, Reth};
+use crate::{Aeth, Arrived, Bth, Deth, ExtendedHeaders, Immediate, Opcode, ParseError, Reth, Token};
 
 /// Bytes of the ICRC, which ends a packet in both framings.
 pub(crate) const ICRC_SIZE: usize = 4;
@@ -22,6 +22,10 @@ pub struct PacketHeaders {
     pub aeth: Option<Aeth>,
     /// Four bytes for the receiver's completion.
     pub immediate: Option<Immediate>,
+    /// Pleach: which packets arrived past the missing one.
+    pub arrived: Option<Arrived>,
+    /// Pleach: which probe is asked or answered.
+    pub token: Option<Token>,
 }
 
 /// A packet: headers and payload.
@@ -36,7 +40,7 @@ pub struct Packet<'a> {
 impl From<Bth> for PacketHeaders {
     /// The base header alone, for opcodes that need no other or to be completed by the caller.
     fn from(bth: Bth) -> Self {
-        Self { bth, deth: None, reth: None, aeth: None, immediate: None }
+        Self { bth, deth: None, reth: None, aeth: None, immediate: None, arrived: None, token: None }
     }
 }
 
@@ -53,6 +57,8 @@ impl PacketHeaders {
             reth: self.reth.is_some(),
             aeth: self.aeth.is_some(),
             immediate: self.immediate.is_some(),
+            arrived: self.arrived.is_some(),
+            token: self.token.is_some(),
         }
     }
 
@@ -80,6 +86,14 @@ impl PacketHeaders {
         }
         if wanted.immediate {
             headers.immediate = Some(Immediate::parse(rest)?);
+            rest = &rest[Immediate::SIZE..];
+        }
+        if wanted.arrived {
+            headers.arrived = Some(Arrived::parse(rest)?);
+            rest = &rest[Arrived::SIZE..];
+        }
+        if wanted.token {
+            headers.token = Some(Token::parse(rest)?);
         }
         Ok(headers)
     }
@@ -108,6 +122,14 @@ impl PacketHeaders {
         if let Some(immediate) = self.immediate {
             immediate.emit(&mut buffer[at..]);
             at += Immediate::SIZE;
+        }
+        if let Some(arrived) = self.arrived {
+            arrived.emit(&mut buffer[at..]);
+            at += Arrived::SIZE;
+        }
+        if let Some(token) = self.token {
+            token.emit(&mut buffer[at..]);
+            at += Token::SIZE;
         }
         at
     }

@@ -6,13 +6,13 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use units::{Epoch, GroupId, OpId, Psn, SegmentIndex, Span, Time};
+use units::{Epoch, GroupId, OpId, PathId, Psn, SegmentIndex, Span, Time};
 use wire::aggregation::{AggregationHeader, ElementCode, Kind, OperatorCode};
 
 use super::node::transmit;
 use super::{AbortCause, Damage, Duty, EdgeIndex, Message, Outbox, ResultProves, Upward};
 use crate::Payload;
-use crate::connection::{Connection, DamageOutcome, Frame, Policy};
+use crate::connection::{Arrival, Ask, Connection, DamageOutcome, Frame, Paths, Policy};
 
 /// What a member must know to take part.
 #[derive(Clone, Debug)]
@@ -152,7 +152,7 @@ impl Member {
                 continue;
             }
             let message = message.addressed(Kind::Contribution, parent.child, parent.plane);
-            sent = self.edges[edge].send(now, message, &mut transmit(EdgeIndex(edge as u16), out));
+            sent = self.edges[edge].send(now, message, Ask::InTurn, &mut transmit(EdgeIndex(edge as u16), out));
         }
         let ask_at = now + self.plan.repair_after;
         let sent = sent.filter(|_| self.edges.len() == 1 && self.plan.result_proves == ResultProves::Arrival);
@@ -164,7 +164,14 @@ impl Member {
     }
 
     /// A sound frame came over an edge.
-    pub fn handle_frame(&mut self, now: Time, edge: EdgeIndex, frame: &Frame<Message>, out: &mut Outbox) {
+    pub fn handle_frame(
+        &mut self,
+        now: Time,
+        edge: EdgeIndex,
+        came: Arrival,
+        frame: &Frame<Message>,
+        out: &mut Outbox,
+    ) {
         if self.is_lost(edge) {
             return; // P-9: unanswered, so that the other end finds out too.
         }
@@ -175,7 +182,7 @@ impl Member {
             return self.handle_damage(now, edge, Damage::Here, out);
         }
         let connection = &mut self.edges[edge.index()];
-        let delivered = connection.handle_frame(now, frame, &mut transmit(edge, out));
+        let delivered = connection.handle_frame(now, came, frame, &mut transmit(edge, out));
         if let Some(deadline) = connection.deadline() {
             self.note_deadline(deadline);
         }
@@ -248,6 +255,32 @@ impl Member {
         }
     }
 
+    /// Gives an edge several paths to its parent.
+    pub fn set_paths(&mut self, edge: EdgeIndex, paths: Paths) {
+        let connection = &mut self.edges[edge.index()];
+        connection.set_paths(paths);
+        if let Some(deadline) = connection.deadline() {
+            self.note_deadline(deadline);
+        }
+    }
+
+    /// The paths of an edge, if it has several.
+    pub fn paths(&self, edge: EdgeIndex) -> Option<&Paths> {
+        self.edges[edge.index()].paths()
+    }
+
+    /// The driver knows that one of an edge's paths is down.
+    pub fn handle_path_down(&mut self, now: Time, edge: EdgeIndex, path: PathId, out: &mut Outbox) {
+        if self.is_lost(edge) {
+            return;
+        }
+        let connection = &mut self.edges[edge.index()];
+        connection.handle_path_down(now, path, &mut transmit(edge, out));
+        if let Some(deadline) = connection.deadline() {
+            self.note_deadline(deadline);
+        }
+    }
+
     fn is_lost(&self, edge: EdgeIndex) -> bool {
         self.lost_edges >> edge.0 & 1 == 1
     }
@@ -265,7 +298,7 @@ impl Member {
         let request = Message::new(header, Payload::EMPTY).about(Kind::Repair, parent.child, parent.plane);
         let connection = &mut self.edges[edge.index()];
         if !connection.is_carrying(|carried| carried.asks_the_same(&request)) {
-            connection.send(now, request, &mut transmit(edge, out));
+            connection.send(now, request, Ask::InTurn, &mut transmit(edge, out));
         }
         if let Some(deadline) = self.edges[edge.index()].deadline() {
             self.note_deadline(deadline);

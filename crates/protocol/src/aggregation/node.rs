@@ -2,13 +2,13 @@
 //!
 //! In: frames, multicasts and damage, each with the edge it came over. Out: duties. Rules: P-10 to P-26.
 
-use units::Time;
+use units::{PathId, Time};
 use wire::aggregation::Kind;
 
 use super::seat::Seat;
 use super::slot::Outcome;
 use super::{AbortCause, Damage, Duty, EdgeIndex, Message, Outbox, ResultProves, SeatPlan};
-use crate::connection::{Connection, DamageOutcome, Frame, Outgoing, Policy};
+use crate::connection::{Arrival, Ask, Connection, DamageOutcome, Frame, Outgoing, Paths, Policy};
 
 /// What a node dropped, by cause. Dropping costs no memory.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -95,7 +95,14 @@ impl Node {
     }
 
     /// A sound frame came over an edge.
-    pub fn handle_frame(&mut self, now: Time, edge: EdgeIndex, frame: &Frame<Message>, out: &mut Outbox) {
+    pub fn handle_frame(
+        &mut self,
+        now: Time,
+        edge: EdgeIndex,
+        came: Arrival,
+        frame: &Frame<Message>,
+        out: &mut Outbox,
+    ) {
         if self.edges[edge.index()].lost {
             self.counters.from_the_lost += 1; // P-9: unanswered, so that the other end finds out too.
             return;
@@ -108,7 +115,7 @@ impl Node {
             }
         }
         let connection = &mut self.edges[edge.index()].connection;
-        let delivered = connection.handle_frame(now, frame, &mut transmit(edge, out));
+        let delivered = connection.handle_frame(now, came, frame, &mut transmit(edge, out));
         self.note_deadline(edge);
         let Some(message) = delivered else { return };
         // What comes from a parent is for the seat that has that parent: the parent does not know our planes.
@@ -160,6 +167,26 @@ impl Node {
         let connection = &mut self.edges[edge.index()].connection;
         if connection.handle_damage(damage, &mut transmit(edge, out)) == DamageOutcome::Reported {
             self.ask_for_oldest(now, edge, out);
+        }
+    }
+
+    /// Gives an edge several paths to its neighbour.
+    pub fn set_paths(&mut self, edge: EdgeIndex, paths: Paths) {
+        self.edges[edge.index()].connection.set_paths(paths);
+        self.note_deadline(edge);
+    }
+
+    /// The paths of an edge, if it has several.
+    pub fn paths(&self, edge: EdgeIndex) -> Option<&Paths> {
+        self.edges[edge.index()].connection.paths()
+    }
+
+    /// The driver knows that one of an edge's paths is down.
+    pub fn handle_path_down(&mut self, now: Time, edge: EdgeIndex, path: PathId, out: &mut Outbox) {
+        let place = &mut self.edges[edge.index()];
+        if !place.lost {
+            place.connection.handle_path_down(now, path, &mut transmit(edge, out));
+            self.note_deadline(edge);
         }
     }
 
@@ -247,7 +274,7 @@ impl Node {
         if place.lost || message.header.kind == Kind::Repair && is_asked() {
             return None;
         }
-        let psn = place.connection.send(now, message, &mut transmit(edge, out));
+        let psn = place.connection.send(now, message, Ask::InTurn, &mut transmit(edge, out));
         self.note_deadline(edge);
         psn
     }
@@ -400,8 +427,5 @@ impl Node {
 
 /// Puts what a connection sends into the outbox.
 pub(super) fn transmit(edge: EdgeIndex, out: &mut Outbox) -> impl FnMut(Outgoing<Message>) + '_ {
-    move |outgoing| {
-        let Outgoing { frame, copies, purpose } = outgoing;
-        out.push(Duty::Transmit { edge, frame, copies, purpose });
-    }
+    move |outgoing| out.push(Duty::Transmit { edge, outgoing })
 }

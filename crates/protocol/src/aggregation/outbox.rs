@@ -7,7 +7,7 @@ use units::OpId;
 
 use super::{AbortCause, Message};
 use crate::Payload;
-use crate::connection::{Frame, Purpose};
+use crate::connection::Outgoing;
 
 /// An edge of a machine: a connection to one neighbour in the tree.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -26,12 +26,8 @@ pub enum Duty {
     Transmit {
         /// The edge.
         edge: EdgeIndex,
-        /// The frame.
-        frame: Frame<Message>,
-        /// How many times.
-        copies: u8,
-        /// Why.
-        purpose: Purpose,
+        /// The frame, how often and by which path.
+        outgoing: Outgoing<Message>,
     },
     /// Send a message down the tree from here, to every member below, so many times in a row.
     Multicast {

@@ -8,7 +8,7 @@ use wire::aggregation::{AggregationHeader, ElementCode, Kind, OperatorCode};
 
 use super::*;
 use crate::Payload;
-use crate::connection::{Frame, Policy};
+use crate::connection::{Arrival, Frame, Outgoing, Policy};
 
 const LEFT: EdgeIndex = EdgeIndex(0);
 const RIGHT: EdgeIndex = EdgeIndex(1);
@@ -68,13 +68,15 @@ fn data(psn: u32, message: Message) -> Frame<Message> {
 
 fn feed(node: &mut Node, edge: EdgeIndex, frame: &Frame<Message>) -> Vec<Duty> {
     let mut out = Outbox::default();
-    node.handle_frame(at(1), edge, frame, &mut out);
+    node.handle_frame(at(1), edge, Arrival::ONLY_PATH, frame, &mut out);
     out.drain().collect()
 }
 
 fn sent(duties: &[Duty], over: EdgeIndex) -> Vec<&Message> {
     let messages = duties.iter().filter_map(|duty| match duty {
-        Duty::Transmit { edge, frame: Frame::Data { message, .. }, .. } if *edge == over => Some(message),
+        Duty::Transmit { edge, outgoing: Outgoing { frame: Frame::Data { message, .. }, .. } } if *edge == over => {
+            Some(message)
+        }
         _ => None,
     });
     messages.collect()
@@ -133,7 +135,10 @@ fn a_broken_seal_is_damage_and_the_frame_is_asked_for_again() {
     let mut spoiled = message(Kind::Contribution, 0, 0, &[1]);
     spoiled.payload = vec![9, 0, 0, 0].into();
     let duties = feed(&mut node, LEFT, &data(0, spoiled));
-    assert!(matches!(duties.as_slice(), [Duty::Transmit { frame: Frame::Nak { .. }, .. }]));
+    assert!(matches!(
+        duties.as_slice(),
+        [Duty::Transmit { outgoing: Outgoing { frame: Frame::Nak { .. }, .. }, .. }]
+    ));
     assert_eq!(node.counters().corrupt, 1);
     assert!(feed(&mut node, LEFT, &data(0, message(Kind::Contribution, 0, 0, &[1]))).is_empty());
 }

@@ -1,59 +1,40 @@
-//! A reliable connection over one edge: numbers, acknowledges, repeats, replicates.
+//! A reliable connection: numbers, acknowledges, repeats, replicates, and moves to another path when its own fails.
 //!
 //! In: messages to send; frames, reports of damage and time from the driver. Out: frames to transmit, each so many
-//! times, and every message of the other end exactly once and in order. Rules: docs/protocol.md P-1 to P-9.
+//! times over some path, and every message of the other end exactly once and in order. Rules: docs/protocol.md P-1 to
+//! P-9 and P-27 to P-38.
 //!
 //! It is the transport of an InfiniBand reliable connection (24-bit numbers, cumulative acknowledgement, NAK on a
-//! sequence error, go-back-N) with two additions. *Temporal replication* (SE-9): a frame is sent `copies` times in
+//! sequence error, go-back-N) with additions. *Temporal replication* (SE-9): a frame is sent `copies` times in
 //! a row, and damage is reported to the sender only when no copy came through. *Confirmation*: an answer at a higher
-//! layer that proves arrival stands in for an acknowledgement, so that the usual case sends none.
+//! layer that proves arrival stands in for an acknowledgement, so that the usual case sends none. *Selective repair*
+//! between two ends of ours, *measured timers* and a *congestion window* for networks that drop. *Paths* ([`path`]).
+//!
+//! The edges of aggregation trees use it as it is; [`crate::queue_pair`] builds the verbs' queue pairs on it.
 
+mod congestion;
 mod frame;
+mod framing;
+pub mod path;
+mod policy;
 mod receiver;
+mod round_trip;
 mod sender;
 #[cfg(test)]
 mod tests;
 
-use units::{Psn, Span, Time};
+use units::{PathId, Psn, Span, Time};
 
-pub use frame::{Frame, Outgoing, Purpose};
-pub use sender::Exhausted;
+pub use frame::{Arrival, Frame, MigrationBit, Outgoing, Purpose, Refusal};
+pub use framing::{control_frame, control_headers, migration_bit};
+pub use path::Paths;
+pub use policy::{Pace, Policy, Repair, Timer};
+pub use receiver::Place;
+pub use sender::{Ask, Exhausted};
 
+use path::{Leads, LoadError, MigrationCause, WrongPathMove};
 use receiver::Receiver;
 use sender::Sender;
-
-/// How a connection behaves. Both ends use the same.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Policy {
-    /// How many times a frame is sent in a row the first time (1: no replication).
-    pub copies: u8,
-    /// How many times it is sent in answer to a NAK or a timeout.
-    pub resend_copies: u8,
-    /// Frames that may be unacknowledged at once; more wait.
-    pub window: u16,
-    /// An acknowledgement is asked for with every so many unacknowledged frames.
-    pub acknowledge_every: u16,
-    /// A frame unacknowledged for so long is sent again.
-    pub timeout: Span,
-    /// Timeouts in a row without a sign of life after which the other end counts as lost.
-    pub retry_limit: u8,
-    /// NAKs in a row for one frame after which it counts as lost too: it lives, but nothing gets through to it.
-    pub refusal_limit: u16,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self {
-            copies: 1,
-            resend_copies: 1,
-            window: 64,
-            acknowledge_every: 16,
-            timeout: Span::from_micros(20),
-            retry_limit: 7,
-            refusal_limit: 1_000,
-        }
-    }
-}
 
 /// How a packet was found to be beyond use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,49 +60,235 @@ pub struct Connection<M> {
     policy: Policy,
     sender: Sender<M>,
     receiver: Receiver,
+    /// None if there is but one way, as for most edges of a simulated tree.
+    paths: Option<Box<Paths>>,
 }
 
 impl<M: Clone> Connection<M> {
-    /// A connection whose two directions start at number zero.
+    /// A connection with one path whose two directions start at number zero.
     pub fn new(policy: Policy) -> Self {
-        Self { policy, sender: Sender::new(Psn::new(0)), receiver: Receiver::new(Psn::new(0)) }
+        Self::starting_at(policy, Psn::new(0), Psn::new(0))
+    }
+
+    /// A connection with one path: what it sends is numbered from `send` on, what it receives from `receive` on.
+    pub fn starting_at(policy: Policy, send: Psn, receive: Psn) -> Self {
+        Self { policy, sender: Sender::new(send), receiver: Receiver::new(receive), paths: None }
+    }
+
+    /// Gives it several paths.
+    pub fn set_paths(&mut self, paths: Paths) {
+        self.paths = Some(Box::new(paths));
+    }
+
+    /// Its paths, if it has several.
+    pub fn paths(&self) -> Option<&Paths> {
+        self.paths.as_deref()
+    }
+
+    /// Its paths, to hear their events.
+    pub fn paths_mut(&mut self) -> Option<&mut Paths> {
+        self.paths.as_deref_mut()
+    }
+
+    /// The path on which it sends now, and what headers say of its state.
+    fn way(&self) -> Arrival {
+        match &self.paths {
+            Some(paths) => Arrival { path: paths.current(), migration: paths.bit() },
+            None => Arrival::ONLY_PATH,
+        }
     }
 
     /// Sends a message, now or when the window allows. Returns its number if it went out now.
-    pub fn send(&mut self, now: Time, message: M, out: &mut impl FnMut(Outgoing<M>)) -> Option<Psn> {
-        self.sender.send(&self.policy, now, message, out)
+    pub fn send(&mut self, now: Time, message: M, ask: Ask, out: &mut impl FnMut(Outgoing<M>)) -> Option<Psn> {
+        let way = self.way();
+        self.sender.send(&self.policy, now, message, ask, &mut on(way, out))
     }
 
     /// The answer to the frame of this number has come some other way (P-5): it need not be acknowledged.
     pub fn confirm(&mut self, now: Time, psn: Psn, out: &mut impl FnMut(Outgoing<M>)) {
-        self.sender.confirm(&self.policy, now, psn, out);
+        let way = self.way();
+        self.sender.confirm(&self.policy, now, psn, &mut on(way, out));
     }
 
-    /// Takes a sound frame; returns the message that it delivers, if it does.
+    /// Takes a sound frame; returns the message that it delivers, if it does. What comes early is dropped.
     pub fn handle_frame<'f>(
         &mut self,
         now: Time,
+        arrival: Arrival,
         frame: &'f Frame<M>,
         out: &mut impl FnMut(Outgoing<M>),
     ) -> Option<&'f M> {
-        match frame {
-            Frame::Data { psn, wants_ack, message } => {
-                self.receiver.accept(&self.policy, *psn, *wants_ack, out).then_some(message)
-            }
-            Frame::Ack { psn } => {
-                self.sender.acknowledged(&self.policy, now, *psn, out);
-                None
-            }
-            Frame::Nak { expected } => {
-                self.sender.refused(&self.policy, now, *expected, out);
-                None
-            }
+        let Frame::Data { psn, wants_ack, message } = frame else {
+            self.handle_control(now, arrival, frame, out);
+            return None;
+        };
+        let place = match self.place(now, arrival, *psn, out) {
+            Place::Ahead(_) => Place::Beyond,
+            place => place,
+        };
+        if place != Place::Next {
+            self.turn_away(arrival, place, *wants_ack, out);
+            return None;
         }
+        self.take_next();
+        if *wants_ack {
+            self.acknowledge(arrival, out);
+        }
+        Some(message)
+    }
+
+    /// Takes a sound frame that is not data.
+    pub fn handle_control(
+        &mut self,
+        now: Time,
+        arrival: Arrival,
+        frame: &Frame<M>,
+        out: &mut impl FnMut(Outgoing<M>),
+    ) {
+        let leads = if matches!(frame, Frame::Probe { .. }) { Leads::Yes } else { Leads::No };
+        self.heard(now, arrival, leads, out);
+        let way = self.way();
+        match frame {
+            Frame::Ack { psn } => {
+                let is_news = self.sender.acknowledged(&self.policy, now, *psn, &mut on(way, out));
+                if is_news && let Some(paths) = &mut self.paths {
+                    paths.proven(now);
+                }
+            }
+            Frame::Nak { expected } => self.sender.refused(&self.policy, now, *expected, &mut on(way, out)),
+            Frame::Gaps { expected, arrived } => {
+                self.sender.gaps(&self.policy, now, *expected, *arrived, &mut on(way, out));
+            }
+            Frame::NotReady { expected, wait } => self.sender.not_ready(&self.policy, now, *expected, *wait),
+            Frame::Probe { token } => {
+                if let Some(paths) = &mut self.paths {
+                    paths.probed(now, arrival.path, arrival.migration);
+                }
+                let reply = Outgoing::control(Frame::ProbeReply { token: *token });
+                on(self.back(arrival), out)(reply);
+            }
+            Frame::ProbeReply { token } => {
+                if let Some(paths) = &mut self.paths {
+                    paths.replied(now, arrival.path, *token, arrival.migration);
+                }
+            }
+            Frame::Refusal { .. } | Frame::Data { .. } => {}
+        }
+    }
+
+    /// Where a data frame stands. If it is the next, it may be taken ([`Self::take_next`]), be put off
+    /// ([`Self::not_ready`]) or be refused ([`Self::refuse`]); if it is ahead, it may be kept ([`Self::keep`]).
+    pub fn place(&mut self, now: Time, arrival: Arrival, psn: Psn, out: &mut impl FnMut(Outgoing<M>)) -> Place {
+        let place = self.receiver.place(&self.policy, psn);
+        let leads = if place == Place::Old { Leads::No } else { Leads::Yes };
+        self.heard(now, arrival, leads, out);
+        place
+    }
+
+    /// A sound packet came; perhaps the other end has moved.
+    fn heard(&mut self, now: Time, arrival: Arrival, leads: Leads, out: &mut impl FnMut(Outgoing<M>)) {
+        if let Some(paths) = &mut self.paths
+            && paths.heard(now, arrival.path, arrival.migration, leads)
+        {
+            self.change_path(now, out);
+        }
+    }
+
+    /// The next frame has been delivered.
+    pub fn take_next(&mut self) {
+        self.receiver.take_next(&self.policy);
+    }
+
+    /// True if the frame that is expected now has been kept.
+    pub fn has_next(&self) -> bool {
+        self.receiver.has_next()
+    }
+
+    /// The number that is expected.
+    pub fn expected(&self) -> Psn {
+        self.receiver.expected()
+    }
+
+    /// A frame that stands so far ahead has been kept; the sender is told what is missing.
+    pub fn keep(&mut self, arrival: Arrival, distance: u32, wants_ack: bool, out: &mut impl FnMut(Outgoing<M>)) {
+        self.receiver.keep(distance, wants_ack, &mut on(self.back(arrival), out));
+    }
+
+    /// A frame that is old or too far ahead is dropped.
+    pub fn turn_away(&mut self, arrival: Arrival, place: Place, wants_ack: bool, out: &mut impl FnMut(Outgoing<M>)) {
+        self.receiver.turn_away(&self.policy, place, wants_ack, &mut on(self.back(arrival), out));
+    }
+
+    /// Acknowledges everything that has been delivered.
+    pub fn acknowledge(&mut self, arrival: Arrival, out: &mut impl FnMut(Outgoing<M>)) {
+        self.receiver.acknowledge(&mut on(self.back(arrival), out));
+    }
+
+    /// The next frame came too early for its receiver.
+    pub fn not_ready(&mut self, arrival: Arrival, wait: Span, out: &mut impl FnMut(Outgoing<M>)) {
+        self.receiver.not_ready(wait, &mut on(self.back(arrival), out));
+    }
+
+    /// The next frame asks for what can never be done.
+    pub fn refuse(&mut self, arrival: Arrival, cause: Refusal, out: &mut impl FnMut(Outgoing<M>)) {
+        self.receiver.refuse_for_good(cause, &mut on(self.back(arrival), out));
+    }
+
+    /// Answers go back on the path on which the question came (P-31): it carried one way, the present one may not.
+    fn back(&self, arrival: Arrival) -> Arrival {
+        Arrival { path: arrival.path, ..self.way() }
     }
 
     /// A packet came over this edge and was beyond use.
     pub fn handle_damage(&mut self, damage: Damage, out: &mut impl FnMut(Outgoing<M>)) -> DamageOutcome {
-        self.receiver.damaged(&self.policy, damage, out)
+        let way = self.way();
+        self.receiver.damaged(&self.policy, damage, &mut on(way, out))
+    }
+
+    /// A packet came over a path and was beyond use; its number is not known, so nobody is told.
+    pub fn handle_path_damage(&mut self, now: Time, path: PathId, out: &mut impl FnMut(Outgoing<M>)) {
+        if self.paths.as_mut().is_some_and(|paths| paths.damaged(now, path)) {
+            self.change_path(now, out);
+        }
+    }
+
+    /// The driver knows that a path is down.
+    pub fn handle_path_down(&mut self, now: Time, path: PathId, out: &mut impl FnMut(Outgoing<M>)) {
+        if self.paths.as_mut().is_some_and(|paths| paths.down(now, path)) {
+            self.change_path(now, out);
+        }
+    }
+
+    /// The driver knows that a path is up again.
+    pub fn handle_path_up(&mut self, now: Time, path: PathId) {
+        if let Some(paths) = &mut self.paths {
+            paths.up(now, path);
+        }
+    }
+
+    /// Loads an alternate path; [`path::PathEvent::Armed`] tells when it is ready.
+    ///
+    /// # Errors
+    /// If there is no such path, or it is the present one.
+    pub fn load_path(&mut self, now: Time, path: PathId) -> Result<(), LoadError> {
+        self.paths.as_mut().map_or(Err(LoadError::Unknown(path)), |paths| paths.load(now, path))
+    }
+
+    /// Moves traffic to the armed alternate.
+    ///
+    /// # Errors
+    /// If none is armed.
+    pub fn migrate(&mut self, now: Time, out: &mut impl FnMut(Outgoing<M>)) -> Result<(), WrongPathMove> {
+        let wrong = WrongPathMove { state: path::PathState::Migrated, asked: path::PathMove::Migrate };
+        self.paths.as_mut().map_or(Err(wrong), |paths| paths.migrate(now))?;
+        self.change_path(now, out);
+        Ok(())
+    }
+
+    /// Everything that is unacknowledged goes out again on the new path; the other end knows what it has.
+    fn change_path(&mut self, now: Time, out: &mut impl FnMut(Outgoing<M>)) {
+        let way = self.way();
+        self.sender.change_path(&self.policy, now, &mut on(way, out));
     }
 
     /// Replicated packets that are not frames of this connection (multicasts) share its edge: after the first good
@@ -135,17 +302,35 @@ impl<M: Clone> Connection<M> {
         self.receiver.note_echo();
     }
 
-    /// When [`Self::handle_timeout`] is due, if anything is unacknowledged.
+    /// When [`Self::handle_timeout`] is due, if ever.
     pub fn deadline(&self) -> Option<Time> {
-        self.sender.deadline(&self.policy)
+        let sender = self.sender.deadline(&self.policy);
+        let paths = self.paths.as_ref().and_then(|paths| paths.deadline());
+        match (sender, paths) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
     }
 
-    /// Sends again what is overdue.
+    /// Sends again what is overdue, moves to another path if this one stays silent, and watches over the others.
     ///
     /// # Errors
     /// If the other end has given no sign of life for too long.
     pub fn handle_timeout(&mut self, now: Time, out: &mut impl FnMut(Outgoing<M>)) -> Result<(), Exhausted> {
-        self.sender.handle_timeout(&self.policy, now, out)
+        let way = self.way();
+        let timeouts = self.sender.handle_timeout(&self.policy, now, &mut on(way, out))?;
+        let Some(paths) = &mut self.paths else { return Ok(()) };
+        let mut probes = Vec::new();
+        let silent = timeouts >= self.policy.path_retries && paths.fail_over(now, MigrationCause::Silence);
+        let moved = paths.handle_timeout(now, &mut |probe| probes.push(probe));
+        let way = self.way();
+        for probe in probes {
+            on(Arrival { path: probe.path, ..way }, out)(Outgoing::control(Frame::Probe { token: probe.token }));
+        }
+        if silent || moved {
+            self.change_path(now, out);
+        }
+        Ok(())
     }
 
     /// Whether a message of this kind has been sent and not yet been acknowledged: it need not be sent again.
@@ -153,8 +338,28 @@ impl<M: Clone> Connection<M> {
         self.sender.is_carrying(kind)
     }
 
+    /// Messages that are not known to have come.
+    pub fn outstanding(&self) -> usize {
+        self.sender.outstanding()
+    }
+
+    /// The number of the first frame that is not known to have come.
+    pub fn first_unacknowledged(&self) -> Psn {
+        self.sender.first_unacknowledged()
+    }
+
+    /// The mean round trip of late; zero if none has been measured.
+    pub fn round_trip(&self) -> Span {
+        self.sender.round_trip()
+    }
+
     /// Forgets everything that is unacknowledged: the other end is lost.
     pub fn abandon(&mut self) {
         self.sender.abandon();
     }
+}
+
+/// Puts frames on a path.
+fn on<M>(way: Arrival, out: &mut impl FnMut(Outgoing<M>)) -> impl FnMut(Outgoing<M>) {
+    move |outgoing| out(Outgoing { path: way.path, migration: way.migration, ..outgoing })
 }

@@ -1,8 +1,26 @@
 //! The receiving half: in order, once, and honest about damage.
 
-use units::Psn;
+use units::limits::MAX_HELD;
+use units::{Psn, Span};
 
-use super::{Damage, DamageOutcome, Frame, Outgoing, Policy};
+use super::{Damage, DamageOutcome, Frame, Outgoing, Policy, Refusal, Repair};
+
+/// Out-of-order arrivals between two reports of what is missing.
+const REPORT_EVERY: u8 = 16;
+const WORDS: usize = (MAX_HELD / u64::BITS) as usize;
+
+/// Where a frame stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// It is the expected one.
+    Next,
+    /// Earlier ones are missing; it is so many numbers past the expected one, and may be kept.
+    Ahead(u32),
+    /// It has come before.
+    Old,
+    /// Too far ahead to be kept.
+    Beyond,
+}
 
 /// What the receiver remembers. Everything else is the sender's.
 #[derive(Debug)]
@@ -16,43 +34,119 @@ pub(super) struct Receiver {
     damaged_here: bool,
     /// The sender has been told that `expected` is missing; from now on it sends single copies.
     refused: bool,
+    /// Arrivals since it was told.
+    since_report: u8,
+    /// Bit `i`: number `expected + i` is kept, though an earlier one is missing. None are, most of the time.
+    held: Option<Box<[u64; WORDS]>>,
 }
 
 impl Receiver {
     pub(super) fn new(first: Psn) -> Self {
-        Self { expected: first, echoes: 0, damaged: 0, damaged_here: false, refused: false }
+        Self {
+            expected: first,
+            echoes: 0,
+            damaged: 0,
+            damaged_here: false,
+            refused: false,
+            since_report: 0,
+            held: None,
+        }
     }
 
-    /// Takes a sound data frame; true if its message is to be delivered.
-    pub(super) fn accept<M>(
+    pub(super) fn expected(&self) -> Psn {
+        self.expected
+    }
+
+    pub(super) fn place(&self, policy: &Policy, psn: Psn) -> Place {
+        let distance = psn.distance_from(self.expected);
+        match distance {
+            0 => Place::Next,
+            _ if psn.is_before(self.expected) => Place::Old,
+            _ if policy.repair == Repair::GoBackN || distance >= MAX_HELD => Place::Beyond,
+            _ if self.holds(distance) => Place::Old,
+            _ => Place::Ahead(distance),
+        }
+    }
+
+    fn holds(&self, distance: u32) -> bool {
+        self.held.as_ref().is_some_and(|held| held[distance as usize / 64] >> (distance % 64) & 1 == 1)
+    }
+
+    /// The expected frame has been taken.
+    pub(super) fn take_next(&mut self, policy: &Policy) {
+        self.expected = self.expected.next();
+        // P-4: the copies behind the first good one are echoes, except those that already came damaged.
+        let copies = if self.refused { policy.resend_copies } else { policy.copies };
+        self.echoes = copies.saturating_sub(1 + self.damaged);
+        self.damaged = 0;
+        self.damaged_here = false;
+        self.refused = false;
+        self.since_report = 0;
+        if let Some(held) = &mut self.held {
+            for word in 0..WORDS {
+                let carry = if word + 1 < WORDS { held[word + 1] << 63 } else { 0 };
+                held[word] = held[word] >> 1 | carry;
+            }
+            if held.iter().all(|word| *word == 0) {
+                self.held = None;
+            }
+        }
+    }
+
+    /// True if the frame that is expected now came earlier and was kept.
+    pub(super) fn has_next(&self) -> bool {
+        self.holds(0)
+    }
+
+    /// A frame that is ahead has been kept.
+    pub(super) fn keep<M>(&mut self, distance: u32, wants_ack: bool, out: &mut impl FnMut(Outgoing<M>)) {
+        let held = self.held.get_or_insert_default();
+        held[distance as usize / 64] |= 1 << (distance % 64);
+        self.since_report = self.since_report.saturating_add(1);
+        if !self.refused || wants_ack || self.since_report >= REPORT_EVERY {
+            self.report(out);
+        }
+    }
+
+    /// Tells the sender what is missing.
+    fn report<M>(&mut self, out: &mut impl FnMut(Outgoing<M>)) {
+        self.refused = true;
+        self.since_report = 0;
+        let arrived = self.held.as_ref().map_or(0, |held| held[0] >> 1 | held[1] << 63);
+        out(Outgoing::control(Frame::Gaps { expected: self.expected, arrived }));
+    }
+
+    /// A frame that has come before, or that is too far ahead.
+    pub(super) fn turn_away<M>(
         &mut self,
         policy: &Policy,
-        psn: Psn,
+        place: Place,
         wants_ack: bool,
         out: &mut impl FnMut(Outgoing<M>),
-    ) -> bool {
-        if psn == self.expected {
-            self.expected = psn.next();
-            // P-4: the copies behind the first good one are echoes, except those that already came damaged.
-            let copies = if self.refused { policy.resend_copies } else { policy.copies };
-            self.echoes = copies.saturating_sub(1 + self.damaged);
-            self.damaged = 0;
-            self.damaged_here = false;
-            self.refused = false;
-            if wants_ack {
-                out(Outgoing::control(Frame::Ack { psn }));
-            }
-            return true;
-        }
-        if psn.is_before(self.expected) {
+    ) {
+        if place == Place::Old {
             self.note_echo();
-            if wants_ack {
-                out(Outgoing::control(Frame::Ack { psn: self.expected.previous() }));
+            match (wants_ack, policy.repair, self.held.is_some()) {
+                (true, Repair::Selective, true) => self.report(out),
+                (true, ..) => self.acknowledge(out),
+                _ => {}
             }
         } else {
             self.refuse(out); // P-3: a gap.
         }
-        false
+    }
+
+    pub(super) fn acknowledge<M>(&self, out: &mut impl FnMut(Outgoing<M>)) {
+        out(Outgoing::control(Frame::Ack { psn: self.expected.previous() }));
+    }
+
+    pub(super) fn not_ready<M>(&mut self, wait: Span, out: &mut impl FnMut(Outgoing<M>)) {
+        self.refused = false;
+        out(Outgoing::control(Frame::NotReady { expected: self.expected, wait }));
+    }
+
+    pub(super) fn refuse_for_good<M>(&self, cause: Refusal, out: &mut impl FnMut(Outgoing<M>)) {
+        out(Outgoing::control(Frame::Refusal { psn: self.expected, cause }));
     }
 
     pub(super) fn damaged<M>(

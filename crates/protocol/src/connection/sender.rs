@@ -1,19 +1,51 @@
 //! The sending half: keeps what is not known to have come, and sends it again.
+//!
+//! Every unacknowledged frame is flying, lost or arrived (though an earlier one is not). Whatever happens, reports and
+//! timeouts only change these marks; then [`Sender::pump`] sends what is lost and what waits, as far as the window goes.
 
 use std::collections::VecDeque;
 
-use units::{Psn, Time};
+use units::{Psn, Span, Time};
 
-use super::{Frame, Outgoing, Policy, Purpose};
+use super::congestion::Congestion;
+use super::round_trip::RoundTrip;
+use super::{Frame, Outgoing, Pace, Policy, Purpose, Timer};
 
-/// The other end gave no sign of life although everything was repeated as often as the policy allows.
+/// Why a connection is given up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Exhausted;
+pub enum Exhausted {
+    /// No sign of life although everything was repeated as often as the policy allows.
+    Silence,
+    /// It lives, but the same frame never gets through to it.
+    Refused,
+    /// It lives, but was not ready for too long.
+    NotReady,
+}
+
+/// Whether the sender of a message waits for its acknowledgement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ask {
+    /// Yes: the frame asks for it.
+    Now,
+    /// No: the frame asks only if it is its turn (P-5).
+    InTurn,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    Flying,
+    Lost,
+    Arrived,
+}
 
 #[derive(Debug)]
 struct Unacknowledged<M> {
     message: M,
-    /// Known to have come, though an earlier one is not.
+    sent_at: Time,
+    fate: Fate,
+    /// Sent more than once: its round trip cannot be told.
+    repeated: bool,
+    /// Known to have come by other means, though an earlier one is not (P-5).
     confirmed: bool,
 }
 
@@ -22,13 +54,22 @@ pub(super) struct Sender<M> {
     /// The number of the first unacknowledged frame; the others follow without a gap.
     first: Psn,
     unacknowledged: VecDeque<Unacknowledged<M>>,
-    waiting: VecDeque<M>,
+    waiting: VecDeque<(M, Ask)>,
+    flying: u16,
+    lost: u16,
     /// The number that the other end last said was missing, and how often it said so.
     missing: Option<Psn>,
     refusals: u16,
     /// When anything was last sent or heard: timeouts count from here.
     quiet_since: Time,
+    /// Timeouts in a row on this path, and since the last sign of life on any.
     timeouts: u8,
+    silence: u8,
+    /// The other end asked to be left alone until then, so many times in a row.
+    not_before: Time,
+    not_ready: u8,
+    trips: RoundTrip,
+    congestion: Congestion,
 }
 
 impl<M: Clone> Sender<M> {
@@ -37,10 +78,17 @@ impl<M: Clone> Sender<M> {
             first,
             unacknowledged: VecDeque::new(),
             waiting: VecDeque::new(),
+            flying: 0,
+            lost: 0,
             missing: None,
             refusals: 0,
             quiet_since: Time::ZERO,
             timeouts: 0,
+            silence: 0,
+            not_before: Time::ZERO,
+            not_ready: 0,
+            trips: RoundTrip::default(),
+            congestion: Congestion::default(),
         }
     }
 
@@ -49,29 +97,54 @@ impl<M: Clone> Sender<M> {
         policy: &Policy,
         now: Time,
         message: M,
+        ask: Ask,
         out: &mut impl FnMut(Outgoing<M>),
     ) -> Option<Psn> {
-        if self.unacknowledged.len() >= usize::from(policy.window) {
-            self.waiting.push_back(message);
+        if !self.has_room(policy) || !self.waiting.is_empty() || now < self.not_before {
+            self.waiting.push_back((message, ask));
             return None;
         }
-        Some(self.transmit(policy, now, message, out))
+        Some(self.transmit(policy, now, message, ask, out))
     }
 
-    fn transmit(&mut self, policy: &Policy, now: Time, message: M, out: &mut impl FnMut(Outgoing<M>)) -> Psn {
+    fn has_room(&self, policy: &Policy) -> bool {
+        self.unacknowledged.len() < usize::from(policy.window) && self.may_fly(policy)
+    }
+
+    /// Room in the congestion window.
+    fn may_fly(&self, policy: &Policy) -> bool {
+        policy.pace == Pace::Fixed || u32::from(self.flying) < self.congestion.window()
+    }
+
+    fn transmit(
+        &mut self,
+        policy: &Policy,
+        now: Time,
+        message: M,
+        ask: Ask,
+        out: &mut impl FnMut(Outgoing<M>),
+    ) -> Psn {
         let position = self.unacknowledged.len();
         if position == 0 {
             self.quiet_since = now;
             self.timeouts = 0;
+            self.silence = 0;
         }
         let psn = self.number(position);
+        self.unacknowledged.push_back(Unacknowledged {
+            message: message.clone(),
+            sent_at: now,
+            fate: Fate::Flying,
+            repeated: false,
+            confirmed: false,
+        });
+        self.flying += 1;
         // P-5: and always with the last that the window allows, or nothing would ever open it.
-        let count = position + 1;
-        let wants_ack =
-            count.is_multiple_of(usize::from(policy.acknowledge_every.max(1))) || count >= usize::from(policy.window);
-        self.unacknowledged.push_back(Unacknowledged { message: message.clone(), confirmed: false });
+        let wants_ack = ask == Ask::Now
+            || (position + 1).is_multiple_of(usize::from(policy.acknowledge_every.max(1)))
+            || !self.has_room(policy);
         let frame = Frame::Data { psn, wants_ack, message };
-        out(Outgoing { frame, copies: policy.copies, purpose: Purpose::First });
+        out(Outgoing::new(frame, policy.copies, Purpose::First));
         psn
     }
 
@@ -79,12 +152,31 @@ impl<M: Clone> Sender<M> {
         Psn::new(self.first.get() + position as u32)
     }
 
-    /// Everything up to `psn` has come.
-    pub(super) fn acknowledged(&mut self, policy: &Policy, now: Time, psn: Psn, out: &mut impl FnMut(Outgoing<M>)) {
+    /// Everything up to `psn` has come. True if that is news.
+    pub(super) fn acknowledged(
+        &mut self,
+        policy: &Policy,
+        now: Time,
+        psn: Psn,
+        out: &mut impl FnMut(Outgoing<M>),
+    ) -> bool {
         let count = psn.next().distance_from(self.first) as usize;
-        if count <= self.unacknowledged.len() {
-            self.drop_first(policy, now, count, out);
-        } // Otherwise it is an old one, or nonsense (P-6).
+        // Otherwise it is an old one, or nonsense (P-6).
+        let is_news = count > 0 && count <= self.unacknowledged.len();
+        if is_news {
+            self.measure(now, count - 1);
+            self.drop_first(policy, now, count);
+            self.pump(policy, now, out);
+        }
+        is_news
+    }
+
+    /// Takes a round trip from a frame that was sent once.
+    fn measure(&mut self, now: Time, position: usize) {
+        let entry = &self.unacknowledged[position];
+        if !entry.repeated && now >= entry.sent_at {
+            self.trips.sample(now.since(entry.sent_at));
+        }
     }
 
     /// The other end misses `expected`: everything before it has come, it and what follows is sent again.
@@ -93,18 +185,74 @@ impl<M: Clone> Sender<M> {
         if count > self.unacknowledged.len() {
             return;
         }
-        self.drop_first(policy, now, count, out);
-        self.timeouts = 0; // A NAK is a sign of life.
+        self.drop_first(policy, now, count);
+        self.note_life(); // A NAK is a sign of life.
         // P-7: the first NAK for a number brings back all that followed it; further ones bring that frame alone.
         // Repeating everything each time would make more packets out of every damaged one, without end.
-        let all = self.unacknowledged.len();
         if self.missing.replace(expected) == Some(expected) {
             self.refusals = self.refusals.saturating_add(1);
-            self.repeat(policy, now, all.min(1), out);
+            self.lose(1);
         } else {
             self.refusals = 0;
-            self.repeat(policy, now, all, out);
+            self.lose(usize::MAX);
         }
+        self.congestion.lost(now, &self.trips);
+        self.pump(policy, now, out);
+    }
+
+    /// The other end misses `expected` and some after it, but not those whose bits are set (P-28).
+    pub(super) fn gaps(
+        &mut self,
+        policy: &Policy,
+        now: Time,
+        expected: Psn,
+        arrived: u64,
+        out: &mut impl FnMut(Outgoing<M>),
+    ) {
+        let count = expected.distance_from(self.first) as usize;
+        if count > self.unacknowledged.len() {
+            return;
+        }
+        self.drop_first(policy, now, count);
+        self.note_life();
+        let reach = (u64::BITS - arrived.leading_zeros()) as usize;
+        // What was sent again less than a round trip ago may still be on its way.
+        let recently = self.trips.smoothed();
+        let mut lost = false;
+        for (position, entry) in self.unacknowledged.iter_mut().take(reach + 1).enumerate() {
+            let has_come = position > 0 && arrived >> (position - 1) & 1 == 1;
+            let may_be_under_way = entry.repeated && now < entry.sent_at + recently;
+            match entry.fate {
+                Fate::Flying if has_come => self.flying -= 1,
+                Fate::Flying if !may_be_under_way => {
+                    (self.flying, self.lost, lost) = (self.flying - 1, self.lost + 1, true);
+                    entry.fate = Fate::Lost;
+                }
+                Fate::Lost if has_come => self.lost -= 1,
+                _ => {}
+            }
+            if has_come {
+                entry.fate = Fate::Arrived;
+            }
+        }
+        if lost {
+            self.congestion.lost(now, &self.trips);
+        }
+        self.quiet_since = now;
+        self.pump(policy, now, out);
+    }
+
+    /// The other end was not ready for `expected` and wants to be left alone for a while.
+    pub(super) fn not_ready(&mut self, policy: &Policy, now: Time, expected: Psn, wait: Span) {
+        let count = expected.distance_from(self.first) as usize;
+        if count >= self.unacknowledged.len() {
+            return;
+        }
+        self.drop_first(policy, now, count);
+        self.note_life();
+        self.not_ready = self.not_ready.saturating_add(1);
+        self.lose(usize::MAX);
+        self.not_before = now + wait;
     }
 
     pub(super) fn confirm(&mut self, policy: &Policy, now: Time, psn: Psn, out: &mut impl FnMut(Outgoing<M>)) {
@@ -114,82 +262,177 @@ impl<M: Clone> Sender<M> {
         };
         entry.confirmed = true;
         let count = self.unacknowledged.iter().take_while(|entry| entry.confirmed).count();
-        self.drop_first(policy, now, count, out);
+        self.drop_first(policy, now, count);
+        self.pump(policy, now, out);
     }
 
-    fn drop_first(&mut self, policy: &Policy, now: Time, count: usize, out: &mut impl FnMut(Outgoing<M>)) {
+    fn note_life(&mut self) {
+        self.timeouts = 0;
+        self.silence = 0;
+    }
+
+    fn drop_first(&mut self, policy: &Policy, now: Time, count: usize) {
         if count == 0 {
             return;
         }
         self.first = self.number(count);
         self.refusals = 0;
-        self.unacknowledged.drain(..count);
+        self.not_ready = 0;
         self.quiet_since = now;
-        self.timeouts = 0;
-        while self.unacknowledged.len() < usize::from(policy.window) {
-            let Some(message) = self.waiting.pop_front() else {
+        self.note_life();
+        for entry in self.unacknowledged.drain(..count) {
+            match entry.fate {
+                Fate::Flying => self.flying -= 1,
+                Fate::Lost => self.lost -= 1,
+                Fate::Arrived => {}
+            }
+        }
+        self.congestion.acknowledged(count as u32, u32::from(policy.window));
+    }
+
+    /// Marks the first `count` that have not arrived as lost.
+    fn lose(&mut self, count: usize) {
+        for entry in self.unacknowledged.iter_mut().take(count).filter(|entry| entry.fate == Fate::Flying) {
+            entry.fate = Fate::Lost;
+            self.flying -= 1;
+            self.lost += 1;
+        }
+    }
+
+    /// Sends what is lost, then what waits, as far as the windows allow.
+    fn pump(&mut self, policy: &Policy, now: Time, out: &mut impl FnMut(Outgoing<M>)) {
+        if now < self.not_before {
+            return;
+        }
+        if self.lost > 0 {
+            self.repeat(policy, now, out);
+        }
+        while self.has_room(policy) {
+            let Some((message, ask)) = self.waiting.pop_front() else {
                 break;
             };
-            self.transmit(policy, now, message, out);
+            self.transmit(policy, now, message, ask, out);
         }
+    }
+
+    /// Sends lost frames again; the last one asks for an acknowledgement, so that a lost answer is found out.
+    fn repeat(&mut self, policy: &Policy, now: Time, out: &mut impl FnMut(Outgoing<M>)) {
+        for position in 0..self.unacknowledged.len() {
+            if self.lost == 0 || !self.may_fly(policy) {
+                break;
+            }
+            let psn = self.number(position);
+            let entry = &mut self.unacknowledged[position];
+            if entry.fate != Fate::Lost {
+                continue;
+            }
+            entry.fate = Fate::Flying;
+            (entry.repeated, entry.sent_at) = (true, now);
+            let message = entry.message.clone();
+            self.flying += 1;
+            self.lost -= 1;
+            let wants_ack = self.lost == 0 || !self.may_fly(policy);
+            out(Outgoing::new(Frame::Data { psn, wants_ack, message }, policy.resend_copies, Purpose::Repeat));
+        }
+        self.quiet_since = now;
     }
 
     pub(super) fn deadline(&self, policy: &Policy) -> Option<Time> {
         if self.unacknowledged.is_empty() {
             return None;
         }
-        Some(if self.is_refused_for_good(policy) {
+        Some(if self.refusal(policy).is_some() {
             self.quiet_since
+        } else if self.not_before > self.quiet_since {
+            self.not_before
         } else {
             self.quiet_since + self.patience(policy)
         })
     }
 
-    /// The same frame has been refused so often that the link cannot be said to carry anything (P-8).
-    fn is_refused_for_good(&self, policy: &Policy) -> bool {
-        self.refusals >= policy.refusal_limit
+    /// The other end has refused so often that it cannot be said to take anything (P-8).
+    fn refusal(&self, policy: &Policy) -> Option<Exhausted> {
+        if self.refusals >= policy.refusal_limit {
+            return Some(Exhausted::Refused);
+        }
+        policy.not_ready_limit.is_some_and(|limit| self.not_ready > limit).then_some(Exhausted::NotReady)
     }
 
     /// Doubles with every timeout in a row, so that a congested path is not made worse.
-    fn patience(&self, policy: &Policy) -> units::Span {
-        policy.timeout.times(1 << self.timeouts.min(6))
+    fn patience(&self, policy: &Policy) -> Span {
+        let timeout = match policy.timer {
+            Timer::Fixed => policy.timeout,
+            Timer::Measured => self.trips.timeout(policy.timeout),
+        };
+        timeout.times(1 << self.timeouts.min(6))
     }
 
+    /// Sends again what is overdue. Returns how many timeouts in a row this path has seen.
     pub(super) fn handle_timeout(
         &mut self,
         policy: &Policy,
         now: Time,
         out: &mut impl FnMut(Outgoing<M>),
-    ) -> Result<(), Exhausted> {
+    ) -> Result<u8, Exhausted> {
         if self.deadline(policy).is_none_or(|deadline| deadline > now) {
-            return Ok(());
+            return Ok(self.timeouts);
         }
-        if self.timeouts >= policy.retry_limit || self.is_refused_for_good(policy) {
-            return Err(Exhausted);
+        if let Some(exhausted) = self.refusal(policy) {
+            return Err(exhausted);
         }
-        self.timeouts += 1;
-        self.repeat(policy, now, self.unacknowledged.len(), out);
-        Ok(())
+        if self.not_before > self.quiet_since {
+            // The pause that the other end asked for is over.
+            self.quiet_since = now;
+            self.pump(policy, now, out);
+            return Ok(self.timeouts);
+        }
+        if self.silence >= policy.retry_limit {
+            return Err(Exhausted::Silence);
+        }
+        self.timeouts = self.timeouts.saturating_add(1);
+        self.silence = self.silence.saturating_add(1);
+        self.congestion.timed_out();
+        self.lose(usize::MAX);
+        self.quiet_since = now;
+        self.pump(policy, now, out);
+        Ok(self.timeouts)
     }
 
-    /// Sends the first `count` again; the last one asks for an acknowledgement, so that a lost answer is found out.
-    fn repeat(&mut self, policy: &Policy, now: Time, count: usize, out: &mut impl FnMut(Outgoing<M>)) {
-        for (position, entry) in self.unacknowledged.iter().take(count).enumerate() {
-            let (psn, message) = (self.number(position), entry.message.clone());
-            let frame = Frame::Data { psn, wants_ack: position + 1 == count, message };
-            out(Outgoing { frame, copies: policy.resend_copies, purpose: Purpose::Repeat });
-        }
+    /// Another path: nothing that was measured or sent on the old one counts any more.
+    pub(super) fn change_path(&mut self, policy: &Policy, now: Time, out: &mut impl FnMut(Outgoing<M>)) {
+        self.trips = RoundTrip::default();
+        self.congestion = Congestion::default();
+        self.timeouts = 0;
+        self.refusals = 0;
+        self.missing = None;
+        self.lose(usize::MAX);
         self.quiet_since = now;
+        self.pump(policy, now, out);
+    }
+
+    /// Frames and messages that are not known to have come.
+    pub(super) fn outstanding(&self) -> usize {
+        self.unacknowledged.len() + self.waiting.len()
     }
 
     /// Whether a message of this kind is still on its way.
     pub(super) fn is_carrying(&self, kind: impl Fn(&M) -> bool) -> bool {
-        self.unacknowledged.iter().any(|entry| kind(&entry.message)) || self.waiting.iter().any(kind)
+        self.unacknowledged.iter().any(|entry| kind(&entry.message))
+            || self.waiting.iter().any(|(message, _)| kind(message))
+    }
+
+    pub(super) fn first_unacknowledged(&self) -> Psn {
+        self.first
+    }
+
+    pub(super) fn round_trip(&self) -> Span {
+        self.trips.smoothed()
     }
 
     pub(super) fn abandon(&mut self) {
         self.first = self.number(self.unacknowledged.len());
         self.unacknowledged.clear();
         self.waiting.clear();
+        (self.flying, self.lost) = (0, 0);
     }
 }

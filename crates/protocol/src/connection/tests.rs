@@ -2,7 +2,7 @@
 
 use units::{Span, Time};
 
-use super::{Connection, Damage, DamageOutcome, Frame, Outgoing, Policy, Purpose};
+use super::{Arrival, Ask, Connection, Damage, DamageOutcome, Frame, Outgoing, Policy, Purpose};
 
 type Out = Vec<Outgoing<u32>>;
 
@@ -16,13 +16,14 @@ fn at(micros: u64) -> Time {
 
 fn send(connection: &mut Connection<u32>, message: u32) -> Out {
     let mut out = Vec::new();
-    connection.send(at(0), message, &mut |outgoing| out.push(outgoing));
+    connection.send(at(0), message, Ask::InTurn, &mut |outgoing| out.push(outgoing));
     out
 }
 
 fn receive(connection: &mut Connection<u32>, frame: &Frame<u32>) -> (Option<u32>, Out) {
     let mut out = Vec::new();
-    let message = connection.handle_frame(at(1), frame, &mut |outgoing| out.push(outgoing)).copied();
+    let message =
+        connection.handle_frame(at(1), Arrival::ONLY_PATH, frame, &mut |outgoing| out.push(outgoing)).copied();
     (message, out)
 }
 
@@ -120,7 +121,7 @@ fn the_window_holds_back_what_is_too_much_and_an_acknowledgement_lets_it_go() {
 #[test]
 fn confirmation_replaces_acknowledgement_in_any_order() {
     let mut near = Connection::new(policy());
-    let numbers: Vec<_> = (0..3).filter_map(|message| near.send(at(0), message, &mut |_| ())).collect();
+    let numbers: Vec<_> = (0..3).filter_map(|message| near.send(at(0), message, Ask::InTurn, &mut |_| ())).collect();
     near.confirm(at(1), numbers[1], &mut |_| ());
     assert!(near.deadline().is_some());
     near.confirm(at(1), numbers[0], &mut |_| ());

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use protocol::Payload;
 use protocol::aggregation::{AbortCause, Damage, Duty, EdgeIndex, Message, Outbox};
-use protocol::connection::{Frame, Purpose};
+use protocol::connection::{Arrival, Frame, Outgoing, Purpose};
 use topology::AggregationTree;
 use units::{OpId, Rank, Span, Time};
 use wire::aggregation::{ElementCode, Kind, OperatorCode};
@@ -14,7 +14,9 @@ use super::parameters::{CollectiveParameters, Contents, ControlPath, Framing, Pa
 use super::wiring::{End, PartyIndex, Wire, Wiring, wire_up};
 use super::{Timing, Witness};
 use crate::body::Body;
-use crate::network::{Arrival, ChannelId, Network, Packet, Parties, Target, Verdict, inspect_end_to_end};
+use crate::network::{
+    Arrival as PacketArrival, ChannelId, Network, Packet, Parties, Target, Verdict, inspect_end_to_end,
+};
 
 /// What an alarm is for, in its two highest bits.
 const TIMER: u32 = 0;
@@ -177,7 +179,7 @@ impl Driver {
         let timed_out = matches!(input, Input::Timeout);
         match self.wiring.nodes.get_mut(party) {
             Some(node) => match input {
-                Input::Frame(frame) => node.handle_frame(now, edge, frame, &mut outbox),
+                Input::Frame(came, frame) => node.handle_frame(now, edge, came, frame, &mut outbox),
                 Input::Multicast(message) => node.handle_multicast(now, edge, message, &mut outbox),
                 Input::Damage(damage) => node.handle_damage(now, edge, damage, &mut outbox),
                 Input::Shared(message) => node.handle_shared(now, edge, message, &mut outbox),
@@ -186,7 +188,7 @@ impl Driver {
             None => {
                 let member = &mut self.wiring.members[party - self.wiring.nodes.len()];
                 match input {
-                    Input::Frame(frame) => member.handle_frame(now, edge, frame, &mut outbox),
+                    Input::Frame(came, frame) => member.handle_frame(now, edge, came, frame, &mut outbox),
                     Input::Multicast(message) => member.handle_multicast(now, edge, message, &mut outbox),
                     Input::Damage(damage) => member.handle_damage(now, edge, damage, &mut outbox),
                     Input::Shared(_) => unreachable!("only nodes share"),
@@ -205,9 +207,7 @@ impl Driver {
     fn carry_out(&mut self, network: &mut Network, party: PartyIndex, mut outbox: Outbox) {
         for duty in outbox.drain() {
             match duty {
-                Duty::Transmit { edge, frame, copies, purpose } => {
-                    self.transmit(network, party, edge, frame, copies, purpose);
-                }
+                Duty::Transmit { edge, outgoing } => self.transmit(network, party, edge, outgoing),
                 Duty::Multicast { message, copies } => self.multicast(network, party, message, copies),
                 Duty::Reduced { .. } => {
                     let at = network.now() + network.parameters().switch_delay;
@@ -251,17 +251,11 @@ impl Driver {
         if (party as usize) < self.wiring.nodes.len() { parameters.switch_delay } else { parameters.adapter_delay }
     }
 
-    fn transmit(
-        &mut self,
-        network: &mut Network,
-        party: PartyIndex,
-        edge: EdgeIndex,
-        frame: Frame<Message>,
-        copies: u8,
-        purpose: Purpose,
-    ) {
+    fn transmit(&mut self, network: &mut Network, party: PartyIndex, edge: EdgeIndex, outgoing: Outgoing<Message>) {
+        let Outgoing { frame, copies, purpose, path, migration } = outgoing;
+        let came = Arrival { path, migration };
         let Wire { channel, far } = self.wiring.wire(party, edge);
-        let body = Rc::new(Body::Edge { to: far, frame });
+        let body = Rc::new(Body::Edge { to: far, came, frame });
         let ready = network.now() + self.delay_of(network, party);
         let Some(channel) = channel else {
             return self.post(network, ready, far, body);
@@ -340,7 +334,7 @@ impl Driver {
     /// Hands a sound packet's body to whom it is for.
     fn hand_in(&mut self, network: &mut Network, channel: ChannelId, body: &Body) {
         match body {
-            Body::Edge { to, frame } => self.hand_in_frame(network, *to, frame),
+            Body::Edge { to, came, frame } => self.hand_in_frame(network, *to, *came, frame),
             Body::Multicast { root, message } => {
                 if let Some(to) = self.wiring.hearer(channel, *root) {
                     self.hand_in_multicast(network, to, message);
@@ -350,8 +344,8 @@ impl Driver {
     }
 
     /// A frame reaches its machine, and those that share what it gets.
-    fn hand_in_frame(&mut self, network: &mut Network, to: End, frame: &Frame<Message>) {
-        self.feed(network, to, Input::Frame(frame));
+    fn hand_in_frame(&mut self, network: &mut Network, to: End, came: Arrival, frame: &Frame<Message>) {
+        self.feed(network, to, Input::Frame(came, frame));
         if !self.sharers.is_empty() {
             self.share(network, to, frame);
         }
@@ -389,7 +383,7 @@ impl Driver {
 }
 
 enum Input<'a> {
-    Frame(&'a Frame<Message>),
+    Frame(Arrival, &'a Frame<Message>),
     Multicast(&'a Message),
     Damage(Damage),
     Shared(&'a Message),
@@ -415,7 +409,7 @@ fn sharers(tree: &AggregationTree) -> Vec<Vec<PartyIndex>> {
 }
 
 impl Parties for Driver {
-    fn arrived(&mut self, network: &mut Network, arrival: Arrival) {
+    fn arrived(&mut self, network: &mut Network, arrival: PacketArrival) {
         let Some(body) = arrival.body else { return };
         let Some(harm) = arrival.harm else {
             return self.hand_in(network, arrival.channel, &body);
@@ -451,7 +445,7 @@ impl Parties for Driver {
             self.free_mail.push(number);
             self.in_mail -= 1;
             return match &*mail.body {
-                Body::Edge { to, frame } => self.hand_in_frame(network, *to, frame),
+                Body::Edge { to, came, frame } => self.hand_in_frame(network, *to, *came, frame),
                 Body::Multicast { message, .. } => self.feed(network, mail.to, Input::Multicast(message)),
             };
         }

@@ -160,7 +160,11 @@ mod tests {
     /// The body of an acknowledgement: the shortest there is.
     fn acknowledgement() -> Body {
         let to = crate::collective::End { party: 0, edge: protocol::aggregation::EdgeIndex(0) };
-        Body::Edge { to, frame: Frame::Ack { psn: units::Psn::new(77) } }
+        Body::Edge {
+            to,
+            came: protocol::connection::Arrival::ONLY_PATH,
+            frame: Frame::Ack { psn: units::Psn::new(77) },
+        }
     }
 
     proptest! {

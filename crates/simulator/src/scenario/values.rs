@@ -195,6 +195,7 @@ fn policy(table: &CollectiveTable, default: Policy) -> Result<Policy, Complaint>
         timeout: span_of(&table.timeout_us, 0.1..=1e5, 1e6, default.timeout)?,
         retry_limit: whole(&table.retry_limit, 0..=255, default.retry_limit)? as u8,
         refusal_limit: whole(&table.refusal_limit, word, default.refusal_limit)? as u16,
+        ..default
     })
 }
 

@@ -10,8 +10,8 @@ use units::{ChildIndex, Epoch, GroupId, Lid, OpId, Psn, QpNumber, SegmentIndex};
 use wire::aggregation::{AggregationHeader, ElementCode, Kind, OperatorCode};
 use wire::rocev2::{Flow, Fragmentation, IpHeader};
 use wire::{
-    Aeth, Bth, Deth, Gid, Grh, Immediate, LinkNext, Lrh, Opcode, Packet, PacketHeaders, PartitionKey, QueueKey,
-    RemoteKey, Reth, ServiceLevel, Syndrome, VirtualLane,
+    Aeth, Arrived, Bth, Deth, Gid, Grh, Immediate, LinkNext, Lrh, Opcode, Packet, PacketHeaders, PartitionKey,
+    QueueKey, RemoteKey, Reth, ServiceLevel, Syndrome, Token, VirtualLane,
 };
 
 prop_compose! {
@@ -95,7 +95,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    pub(crate) fn headers()(bth in bth(), reth in reth(), aeth in aeth(), deth in deth(), immediate: u32) -> PacketHeaders {
+    pub(crate) fn headers()(bth in bth(), reth in reth(), aeth in aeth(), deth in deth(), immediate: u32, own: [u64; 2]) -> PacketHeaders {
         let wanted = bth.opcode.extended_headers();
         PacketHeaders {
             bth,
@@ -103,6 +103,8 @@ prop_compose! {
             reth: wanted.reth.then_some(reth),
             aeth: wanted.aeth.then_some(aeth),
             immediate: wanted.immediate.then_some(Immediate(immediate)),
+            arrived: wanted.arrived.then_some(Arrived(own[0])),
+            token: wanted.token.then_some(Token(own[1])),
         }
     }
 }

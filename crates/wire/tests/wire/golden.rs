@@ -6,8 +6,8 @@ use units::{Lid, Psn, QpNumber};
 use wire::local::{Frame, verify_end_to_end, verify_link};
 use wire::rocev2::{self, Flow, Fragmentation, IpHeader, UDP_PORT};
 use wire::{
-    Aeth, Bth, CreditCode, Deth, Gid, Grh, Immediate, Lrh, NakCause, Opcode, Packet, PacketHeaders, PartitionKey,
-    QueueKey, RemoteKey, Reth, ServiceLevel, Syndrome, VirtualLane,
+    Aeth, Arrived, Bth, CreditCode, Deth, Gid, Grh, Immediate, Lrh, NakCause, Opcode, Packet, PacketHeaders,
+    PartitionKey, QueueKey, RemoteKey, Reth, ServiceLevel, Syndrome, Token, VirtualLane,
 };
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -186,5 +186,37 @@ fn a_send_over_ipv6_is_as_scapy_makes_it() {
         Packet::new(bth, b"abc"),
         &Flow { ip, source_port: 0xc001, destination_port: UDP_PORT },
         "0410ffff4000007780000001 616263 00 686d8f14",
+    );
+}
+
+// Strangers know no more of Pleach's own packets than that bytes follow the base header; scapy computed the codes.
+
+#[test]
+fn a_selective_acknowledgement_is_laid_out_as_promised() {
+    let bth = Bth::new(Opcode::SelectiveAcknowledge, QpNumber(0x11), Psn::new(0xff_fffe));
+    let nak = Syndrome::Nak { cause: NakCause::PsnSequence };
+    let aeth = Aeth { syndrome: nak, message_sequence: 0x01_0203 };
+    let arrived = Arrived(0x8000_0000_0000_0005);
+    datagram_is(
+        Packet::new(PacketHeaders { aeth: Some(aeth), arrived: Some(arrived), ..bth.into() }, &[]),
+        &v4([10, 0, 0, 1], [10, 0, 0, 2], 0, 49_152),
+        "c100ffff0000001100fffffe 60010203 8000000000000005 2ef335d8",
+    );
+}
+
+#[test]
+fn a_probe_and_its_reply_are_laid_out_as_promised() {
+    let token = Some(Token(0x0123_4567_89ab_cdef));
+    let probe = Bth { migrated: true, ..Bth::new(Opcode::Probe, QpNumber(0x11), Psn::new(7)) };
+    datagram_is(
+        Packet::new(PacketHeaders { token, ..probe.into() }, &[]),
+        &v4([10, 0, 0, 1], [10, 0, 0, 2], 0, 49_152),
+        "c240ffff0000001100000007 0123456789abcdef 45ff8007",
+    );
+    let reply = Bth::new(Opcode::ProbeReply, QpNumber(0x12), Psn::new(7));
+    datagram_is(
+        Packet::new(PacketHeaders { token, ..reply.into() }, &[]),
+        &v4([10, 0, 0, 2], [10, 0, 0, 1], 0, 49_153),
+        "c300ffff0000001200000007 0123456789abcdef dd85b602",
     );
 }

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use wire::aggregation::AggregationHeader;
 use wire::local::{self, Frame};
-use wire::{Aeth, Bth, Deth, Grh, Immediate, LinkNext, Lrh, Packet, PacketHeaders, Reth, rocev2};
+use wire::{Aeth, Arrived, Bth, Deth, Grh, Immediate, LinkNext, Lrh, Packet, PacketHeaders, Reth, Token, rocev2};
 
 use crate::arbitrary;
 
@@ -64,7 +64,7 @@ proptest! {
     #[test]
     fn headers_come_back(
         lrh in arbitrary::lrh(), grh in arbitrary::grh(), bth in arbitrary::bth(), reth in arbitrary::reth(),
-        aeth in arbitrary::aeth(), deth in arbitrary::deth(), immediate: u32,
+        aeth in arbitrary::aeth(), deth in arbitrary::deth(), immediate: u32, own: [u64; 2],
     ) {
         comes_back!(lrh, Lrh);
         comes_back!(grh, Grh);
@@ -73,11 +73,14 @@ proptest! {
         comes_back!(aeth, Aeth);
         comes_back!(deth, Deth);
         comes_back!(Immediate(immediate), Immediate);
+        comes_back!(Arrived(own[0]), Arrived);
+        comes_back!(Token(own[1]), Token);
     }
 
     #[test]
     fn bytes_of_headers_stay(
         mut lrh: [u8; 8], mut grh: [u8; 40], mut bth: [u8; 12], reth: [u8; 16], aeth: [u8; 4], deth: [u8; 8], immediate: [u8; 4],
+        own: [u8; 8],
     ) {
         stays!(lrh, Lrh, clear_lrh);
         lrh[0] &= 0xf0;
@@ -98,6 +101,8 @@ proptest! {
         stays!(aeth, Aeth, |_| ());
         stays!(deth, Deth, clear_deth);
         stays!(immediate, Immediate, |_| ());
+        stays!(own, Arrived, |_| ());
+        stays!(own, Token, |_| ());
     }
 
     #[test]

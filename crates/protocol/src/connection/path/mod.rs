@@ -1,0 +1,440 @@
+//! The ways that a connection may take, and the choice between them: automatic path migration.
+//!
+//! In: orders (load, migrate), reports (path down, path up, damage, silence), probes and their answers, time. Out: the
+//! path to send on, probes to send, events for the user. Rules: docs/protocol.md P-29 to P-38; claims PM-1 to PM-3, PM-8.
+//!
+//! A path's number is its rank. Every path but the present one is probed, so that a dead one is never armed, and one that
+//! has been healthy for a while is gone back to if it ranks higher. Loading, arming and migration are three steps that
+//! know nothing of each other, as in the paper: each can be done by hand, and each is done by itself if nobody does.
+
+mod record;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use units::limits::MAX_PATHS;
+use units::{PathId, Span, Time};
+
+use super::frame::MigrationBit;
+pub use record::Health;
+use record::Record;
+pub use state::{PATH_MOVES, PathMove, PathState, WrongPathMove};
+
+/// Events that wait for the user at most; the oldest are forgotten first.
+const MAX_EVENTS: usize = 64;
+
+/// How paths are watched and chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PathPolicy {
+    /// From one probe of a path to the next.
+    pub probe_every: Span,
+    /// How long an answer to a probe is waited for.
+    pub probe_timeout: Span,
+    /// Unanswered probes in a row after which a path is dead.
+    pub misses: u8,
+    /// How long a better path must have been healthy before it is gone back to. Doubles each time it fails again soon.
+    pub failback_after: Span,
+    /// A path on which more than one packet in so many comes damaged is left; none: damage is borne.
+    pub damage_limit: Option<u16>,
+    /// Who loads alternates.
+    pub loading: Loading,
+}
+
+/// Who loads alternates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Loading {
+    /// The connection: after set-up and after every migration, the best path that answers.
+    Automatic,
+    /// The user, through [`Paths::load`].
+    ByHand,
+}
+
+impl Default for PathPolicy {
+    fn default() -> Self {
+        Self {
+            probe_every: Span::from_micros(250_000),
+            probe_timeout: Span::from_micros(20_000),
+            misses: 2,
+            failback_after: Span::from_micros(1_000_000),
+            damage_limit: Some(50),
+            loading: Loading::Automatic,
+        }
+    }
+}
+
+/// Which end this is: when both move at once to different paths, one of them must not follow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// Stays where it went.
+    Leader,
+    /// Follows.
+    Follower,
+}
+
+/// Why traffic moved.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum MigrationCause {
+    /// The user asked.
+    ByHand,
+    /// Nothing came back for too long.
+    Silence,
+    /// The driver says that the path is down.
+    Down,
+    /// Too much came damaged.
+    Damage,
+    /// The other end moved.
+    Followed,
+    /// A path that ranks higher has been healthy for a while.
+    Failback,
+}
+
+/// What the user hears.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PathEvent {
+    /// Both ends have this alternate loaded.
+    Armed(PathId),
+    /// Traffic has moved.
+    Migrated {
+        /// From here.
+        from: PathId,
+        /// To there.
+        to: PathId,
+        /// For this reason.
+        cause: MigrationCause,
+    },
+    /// The path has failed and there is no other.
+    MigrationFailed(PathId),
+    /// A path that was dead answers again.
+    Recovered(PathId),
+    /// A path does not answer any more.
+    Lost(PathId),
+}
+
+/// A probe to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ProbeDuty {
+    pub path: PathId,
+    pub token: u64,
+}
+
+/// The paths of one end of a connection.
+#[derive(Debug)]
+pub struct Paths {
+    policy: PathPolicy,
+    role: Role,
+    records: Vec<Record>,
+    current: PathId,
+    alternate: Option<PathId>,
+    state: PathState,
+    tokens: u64,
+    events: VecDeque<PathEvent>,
+    migrations: u32,
+}
+
+impl Paths {
+    /// So many paths, the first of them in use.
+    ///
+    /// # Panics
+    /// If there are none, or more than [`MAX_PATHS`].
+    pub fn new(policy: PathPolicy, role: Role, count: usize, now: Time) -> Self {
+        assert!((1..=MAX_PATHS).contains(&count), "a connection has 1 to {MAX_PATHS} paths, not {count}");
+        Self {
+            policy,
+            role,
+            records: (0..count).map(|_| Record::new(now, policy.failback_after)).collect(),
+            current: PathId(0),
+            alternate: None,
+            state: PathState::Migrated,
+            tokens: 0,
+            events: VecDeque::new(),
+            migrations: 0,
+        }
+    }
+
+    /// The path to send on.
+    pub fn current(&self) -> PathId {
+        self.current
+    }
+
+    /// The alternate that is loaded, if one is.
+    pub fn alternate(&self) -> Option<PathId> {
+        self.alternate
+    }
+
+    /// The state of migration.
+    pub fn state(&self) -> PathState {
+        self.state
+    }
+
+    /// How a path is doing.
+    pub fn health(&self, path: PathId) -> Option<Health> {
+        self.records.get(path.index()).map(Record::health)
+    }
+
+    /// How often traffic has moved.
+    pub fn migrations(&self) -> u32 {
+        self.migrations
+    }
+
+    /// What has happened since it was last asked, one at a time.
+    pub fn poll_event(&mut self) -> Option<PathEvent> {
+        self.events.pop_front()
+    }
+
+    pub(super) fn bit(&self) -> MigrationBit {
+        if self.state == PathState::Migrated { MigrationBit::Migrated } else { MigrationBit::Loaded }
+    }
+
+    fn tell(&mut self, event: PathEvent) {
+        if self.events.len() == MAX_EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+
+    fn go(&mut self, asked: PathMove) -> Result<(), WrongPathMove> {
+        self.state = self.state.after(asked)?;
+        Ok(())
+    }
+
+    fn others(&self) -> impl Iterator<Item = PathId> + use<> {
+        let current = self.current;
+        (0..self.records.len()).map(|index| PathId(index as u8)).filter(move |path| *path != current)
+    }
+
+    /// Loads an alternate: it is probed at once, and armed when the other end answers and has loaded one too.
+    pub(super) fn load(&mut self, now: Time, path: PathId) -> Result<(), LoadError> {
+        if path == self.current {
+            return Err(LoadError::InUse(path));
+        }
+        let record = self.records.get_mut(path.index()).ok_or(LoadError::Unknown(path))?;
+        record.probe_now(now);
+        self.alternate = Some(path);
+        self.go(PathMove::Load).map_err(LoadError::State)
+    }
+
+    /// Moves traffic to the armed alternate.
+    pub(super) fn migrate(&mut self, now: Time) -> Result<(), WrongPathMove> {
+        match (self.state, self.alternate) {
+            (PathState::Armed, Some(path)) => self.move_to(now, path, MigrationCause::ByHand),
+            _ => return Err(WrongPathMove { state: self.state, asked: PathMove::Migrate }),
+        }
+        Ok(())
+    }
+
+    fn move_to(&mut self, now: Time, to: PathId, cause: MigrationCause) {
+        let from = std::mem::replace(&mut self.current, to);
+        self.go(PathMove::Migrate).expect("every state allows it");
+        self.alternate = None;
+        self.migrations = self.migrations.saturating_add(1);
+        // The probe tells the other end, should there be nothing else to send, and whether the new path carries.
+        self.records[to.index()].probe_now(now);
+        self.tell(PathEvent::Migrated { from, to, cause });
+    }
+
+    /// The present path has failed. True if there was somewhere to go.
+    pub(super) fn fail_over(&mut self, now: Time, cause: MigrationCause) -> bool {
+        let failed = self.current;
+        let policy = self.policy;
+        let record = &mut self.records[failed.index()];
+        // One that carries, only badly, is not dead: it stays out of favour until its pause is over.
+        if cause == MigrationCause::Damage {
+            record.disfavour(now, &policy);
+        } else if record.fail(now, &policy) {
+            self.tell(PathEvent::Lost(failed));
+        }
+        let Some(next) = self.best_other() else {
+            self.tell(PathEvent::MigrationFailed(failed));
+            return false;
+        };
+        self.move_to(now, next, cause);
+        true
+    }
+
+    /// The armed alternate, or else the healthiest; of those alike, the one that was left longest ago.
+    fn best_other(&self) -> Option<PathId> {
+        if let (PathState::Armed, Some(path)) = (self.state, self.alternate)
+            && self.records[path.index()].may_carry()
+        {
+            return Some(path);
+        }
+        let usable = self.others().filter(|path| self.records[path.index()].may_carry());
+        usable.min_by_key(|path| (self.records[path.index()].preference(), *path))
+    }
+
+    /// A sound packet came over a path. True if traffic has moved after it.
+    pub(super) fn heard(&mut self, now: Time, path: PathId, bit: MigrationBit, leads: Leads) -> bool {
+        let Some(record) = self.records.get_mut(path.index()) else { return false };
+        record.note_sound();
+        let asks = bit == MigrationBit::Migrated && path != self.current && leads == Leads::Yes;
+        let stays = self.state == PathState::Migrated && self.role == Role::Leader;
+        if asks && !stays {
+            self.move_to(now, path, MigrationCause::Followed);
+            return true;
+        }
+        false
+    }
+
+    /// What was sent on the present path has come: it carries both ways.
+    pub(super) fn proven(&mut self, now: Time) {
+        self.note_answer(now, self.current);
+    }
+
+    fn note_answer(&mut self, now: Time, path: PathId) {
+        if self.records[path.index()].answered(now, &self.policy) {
+            self.tell(PathEvent::Recovered(path));
+        }
+    }
+
+    /// A packet came over a path and was beyond use. True if traffic has moved because of it.
+    pub(super) fn damaged(&mut self, now: Time, path: PathId) -> bool {
+        let Some(record) = self.records.get_mut(path.index()) else { return false };
+        let noisy = record.note_damage(self.policy.damage_limit);
+        // Out of the frying pan only if there is no fire: another path must be known to carry.
+        noisy
+            && path == self.current
+            && self.others().any(|other| self.records[other.index()].health() == Health::Alive)
+            && self.fail_over(now, MigrationCause::Damage)
+    }
+
+    /// The driver knows that a path is down. True if traffic has moved because of it.
+    pub(super) fn down(&mut self, now: Time, path: PathId) -> bool {
+        let Some(record) = self.records.get_mut(path.index()) else { return false };
+        record.set_down(true);
+        if path == self.current {
+            return self.fail_over(now, MigrationCause::Down);
+        }
+        self.lose(now, path);
+        false
+    }
+
+    /// The driver knows that a path is up again; whether it carries, a probe will tell.
+    pub(super) fn up(&mut self, now: Time, path: PathId) {
+        if let Some(record) = self.records.get_mut(path.index()) {
+            record.set_down(false);
+            record.probe_now(now);
+        }
+    }
+
+    /// A path that is not in use is dead.
+    fn lose(&mut self, now: Time, path: PathId) {
+        if self.records[path.index()].fail(now, &self.policy) {
+            self.tell(PathEvent::Lost(path));
+        }
+        if self.alternate == Some(path) {
+            self.alternate = None;
+            self.go(PathMove::Unload).expect("an alternate is loaded");
+        }
+    }
+
+    /// The other end asks whether a path carries; it does.
+    pub(super) fn probed(&mut self, now: Time, path: PathId, bit: MigrationBit) {
+        // P-32: it wants this one as its alternate. Without one of our own there is no reason to disagree.
+        let wanted = bit == MigrationBit::Loaded && path != self.current && path.index() < self.records.len();
+        if wanted && self.state == PathState::Migrated && self.policy.loading == Loading::Automatic {
+            let _ = self.load(now, path);
+        }
+    }
+
+    /// An answer to one of our probes.
+    pub(super) fn replied(&mut self, now: Time, path: PathId, token: u64, bit: MigrationBit) {
+        if self.records.get(path.index()).is_none_or(|record| !record.is_asking(token)) {
+            return;
+        }
+        self.note_answer(now, path);
+        if self.alternate == Some(path) && bit == MigrationBit::Loaded && self.state == PathState::Rearm {
+            self.go(PathMove::Agree).expect("an alternate is loaded");
+            self.tell(PathEvent::Armed(path));
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        if self.records.len() < 2 {
+            return None;
+        }
+        self.records.iter().map(|record| record.deadline(&self.policy)).min()
+    }
+
+    /// Sends the probes that are due, counts those that were not answered, loads and goes back. True if traffic moved.
+    pub(super) fn handle_timeout(&mut self, now: Time, out: &mut impl FnMut(ProbeDuty)) -> bool {
+        if self.deadline().is_none_or(|deadline| deadline > now) {
+            return false;
+        }
+        for index in 0..self.records.len() {
+            let path = PathId(index as u8);
+            if self.records[index].has_missed(now, &self.policy) && path != self.current {
+                self.lose(now, path);
+            }
+        }
+        let moved = self.reconsider(now);
+        for index in 0..self.records.len() {
+            let record = &mut self.records[index];
+            if record.is_due(now) {
+                self.tokens += 1;
+                let token = self.tokens << 8 | index as u64;
+                record.ask(now, token, &self.policy);
+                out(ProbeDuty { path: PathId(index as u8), token });
+            }
+        }
+        moved
+    }
+
+    /// Loads the best alternate if none is, and goes back to a better path that has proven itself.
+    fn reconsider(&mut self, now: Time) -> bool {
+        if self.policy.loading == Loading::ByHand {
+            return false;
+        }
+        let alive = |path: &PathId| self.records[path.index()].health() == Health::Alive;
+        let better = self.others().filter(|path| *path < self.current).filter(alive).min();
+        let Some(home) = better.filter(|path| self.records[path.index()].has_settled(now)) else {
+            if self.alternate.is_none()
+                && let Some(next) = self.others().filter(alive).min()
+            {
+                let _ = self.load(now, next);
+            }
+            return false;
+        };
+        if self.alternate != Some(home) {
+            let _ = self.load(now, home);
+            return false;
+        }
+        if self.state == PathState::Armed {
+            self.move_to(now, home, MigrationCause::Failback);
+            return true;
+        }
+        false
+    }
+}
+
+/// Whether a packet may make this end follow its sender to another path: new requests and probes do, acknowledgements
+/// and old packets do not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Leads {
+    Yes,
+    No,
+}
+
+/// Why an alternate cannot be loaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LoadError {
+    /// Traffic is on it already.
+    InUse(PathId),
+    /// There is no such path.
+    Unknown(PathId),
+    /// Not in this state.
+    State(WrongPathMove),
+}
+
+impl std::fmt::Display for LoadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::InUse(path) => write!(f, "{path} is in use: an alternate must be another"),
+            Self::Unknown(path) => write!(f, "the connection has no {path}"),
+            Self::State(wrong) => wrong.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}

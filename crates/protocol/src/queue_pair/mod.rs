@@ -1,0 +1,480 @@
+//! A queue pair: messages and remote writes of any length over a reliable connection that outlives its path.
+//!
+//! In: posted requests, packets, time. Out: packets to transmit (headers, and which bytes of which buffer follow them),
+//! bytes put into [`Memory`], completions. Rules: docs/protocol.md P-27 to P-40; IB specification 9.7 and 10.3.
+//!
+//! It speaks to other ends of ours and to any verbs peer (RC over RoCEv2). It never copies payload except packets that
+//! come early, of which it keeps a bounded number.
+
+mod request;
+mod requester;
+mod responder;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use units::limits::{MAX_MTU, MIN_MTU};
+use units::{PathId, Psn, QpNumber, Time};
+use wire::{Bth, PacketHeaders, PartitionKey};
+
+pub use request::{Completion, Failure, Operation, PostError};
+pub use requester::Segment;
+pub use responder::Memory;
+pub use state::{QP_MOVES, QpMove, QpState, WrongMove};
+
+use crate::connection::path::{LoadError, PathEvent, WrongPathMove};
+use crate::connection::{
+    Arrival, Ask, Connection, Frame, Outgoing, Paths, Place, Policy, Purpose, control_frame, control_headers,
+    migration_bit,
+};
+use requester::Requester;
+use responder::{Declined, Responder, is_request};
+
+/// Requests of each kind that may be posted at once.
+pub const MAX_POSTED: usize = 1 << 14;
+/// The longest message (IB specification, 9.7.1).
+pub const MAX_MESSAGE: u32 = 1 << 31;
+
+/// What both ends must agree on, told out of band.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Contract {
+    /// The other end's number.
+    pub remote: QpNumber,
+    /// The number of the first packet sent from here.
+    pub send_psn: Psn,
+    /// The number of the first packet sent from there.
+    pub receive_psn: Psn,
+    /// Most payload of a packet: a power of two, 256 to 4096 bytes.
+    pub mtu: u32,
+    /// The partition of both.
+    pub partition: PartitionKey,
+    /// How the connection behaves.
+    pub policy: Policy,
+}
+
+/// A packet to transmit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Transmit {
+    /// Its headers.
+    pub headers: PacketHeaders,
+    /// Which bytes follow them; none for control packets.
+    pub segment: Option<Segment>,
+    /// Over which path.
+    pub path: PathId,
+    /// Why.
+    pub purpose: Purpose,
+}
+
+/// Packets that were dropped, by cause.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Dropped {
+    /// Came in a state in which nothing is taken.
+    pub untimely: u64,
+    /// Of another partition.
+    pub foreign: u64,
+    /// Of a kind that has no meaning here.
+    pub senseless: u64,
+    /// Came before.
+    pub repeated: u64,
+}
+
+/// A packet that came early.
+#[derive(Debug)]
+struct Held {
+    headers: PacketHeaders,
+    payload: Box<[u8]>,
+}
+
+/// One end of a queue pair.
+#[derive(Debug)]
+pub struct QueuePair {
+    state: QpState,
+    number: QpNumber,
+    contract: Contract,
+    connection: Connection<Segment>,
+    requester: Requester,
+    responder: Responder,
+    held: BTreeMap<u32, Held>,
+    completions: VecDeque<Completion>,
+    dropped: Dropped,
+}
+
+impl QueuePair {
+    /// A queue pair in state RESET.
+    pub fn new(number: QpNumber) -> Self {
+        let contract = Contract {
+            remote: QpNumber(0),
+            send_psn: Psn::new(0),
+            receive_psn: Psn::new(0),
+            mtu: MAX_MTU,
+            partition: PartitionKey::DEFAULT,
+            policy: Policy::datagram(),
+        };
+        Self {
+            state: QpState::Reset,
+            number,
+            connection: Connection::new(contract.policy),
+            requester: Requester::new(contract.send_psn),
+            responder: Responder::default(),
+            held: BTreeMap::new(),
+            completions: VecDeque::new(),
+            dropped: Dropped::default(),
+            contract,
+        }
+    }
+
+    /// Its own number.
+    pub fn number(&self) -> QpNumber {
+        self.number
+    }
+
+    /// Its state.
+    pub fn state(&self) -> QpState {
+        self.state
+    }
+
+    /// What was dropped so far.
+    pub fn dropped(&self) -> Dropped {
+        self.dropped
+    }
+
+    /// The connection beneath.
+    pub fn connection(&self) -> &Connection<Segment> {
+        &self.connection
+    }
+
+    fn go(&mut self, asked: QpMove) -> Result<(), WrongMove> {
+        self.state = self.state.after(asked)?;
+        Ok(())
+    }
+
+    /// RESET to INIT: receives may be posted.
+    pub fn initialise(&mut self, partition: PartitionKey) -> Result<(), WrongMove> {
+        self.go(QpMove::Initialise)?;
+        self.contract.partition = partition;
+        Ok(())
+    }
+
+    /// INIT to RTR: takes packets of the other end. Several paths may be given; their numbers mean the same at both ends.
+    ///
+    /// # Panics
+    /// If the MTU is not one of those that there are: the caller bounds it.
+    pub fn connect(&mut self, contract: Contract, paths: Option<Paths>) -> Result<(), WrongMove> {
+        let mtu = contract.mtu;
+        assert!(mtu.is_power_of_two() && (MIN_MTU..=MAX_MTU).contains(&mtu), "{mtu} is no path MTU");
+        self.go(QpMove::Connect)?;
+        self.contract = contract;
+        self.requester = Requester::new(contract.send_psn);
+        self.connection = Connection::starting_at(contract.policy, contract.send_psn, contract.receive_psn);
+        if let Some(paths) = paths {
+            self.connection.set_paths(paths);
+        }
+        Ok(())
+    }
+
+    /// RTR to RTS: may send.
+    pub fn open(&mut self) -> Result<(), WrongMove> {
+        self.go(QpMove::Open)
+    }
+
+    /// Back to RESET. Whatever was posted is forgotten without a word.
+    pub fn clear(&mut self) -> Result<(), WrongMove> {
+        self.state.after(QpMove::Clear)?;
+        *self = Self::new(self.number);
+        Ok(())
+    }
+
+    /// To ERROR: whatever was posted is given back.
+    pub fn fail(&mut self) -> Result<(), WrongMove> {
+        self.state.after(QpMove::Fail)?;
+        self.break_down(Failure::Flushed, Failure::Flushed);
+        Ok(())
+    }
+
+    /// The first request of each kind hears why, the others that they were flushed.
+    fn break_down(&mut self, mut send: Failure, mut receive: Failure) {
+        if self.go(QpMove::Fail).is_err() {
+            return;
+        }
+        self.connection.abandon();
+        self.held.clear();
+        while let Some(id) = self.requester.flush() {
+            let failure = std::mem::replace(&mut send, Failure::Flushed);
+            self.completions.push_back(Completion::SendFailed { id, failure });
+        }
+        while let Some(id) = self.responder.flush() {
+            let failure = std::mem::replace(&mut receive, Failure::Flushed);
+            self.completions.push_back(Completion::ReceiveFailed { id, failure });
+        }
+    }
+
+    /// Posts a send or a write of so many bytes. `id` is the user's and comes back with the completion; until then the
+    /// bytes must stay as they are.
+    pub fn post_send(
+        &mut self,
+        now: Time,
+        id: u64,
+        length: u32,
+        operation: Operation,
+        out: &mut impl FnMut(Transmit),
+    ) -> Result<(), PostError> {
+        if self.state != QpState::ReadyToSend {
+            return Err(PostError::State(self.state));
+        }
+        if self.requester.len() >= MAX_POSTED {
+            return Err(PostError::Full);
+        }
+        if length > MAX_MESSAGE {
+            return Err(PostError::TooLong { length });
+        }
+        self.requester.post(id, length, operation);
+        self.pump(now, out);
+        Ok(())
+    }
+
+    /// Posts a buffer of so many bytes for the next message.
+    pub fn post_receive(&mut self, id: u64, length: u32) -> Result<(), PostError> {
+        if matches!(self.state, QpState::Reset | QpState::Error) {
+            return Err(PostError::State(self.state));
+        }
+        if self.responder.posted() >= MAX_POSTED {
+            return Err(PostError::Full);
+        }
+        self.responder.post(id, length);
+        Ok(())
+    }
+
+    /// What has ended, one at a time.
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
+    }
+
+    /// What has happened to its paths, one at a time.
+    pub fn poll_path_event(&mut self) -> Option<PathEvent> {
+        self.connection.paths_mut()?.poll_event()
+    }
+
+    /// Hands packets to the connection as far as its window goes: no more, or a long message would be cut all at once.
+    fn pump(&mut self, now: Time, out: &mut impl FnMut(Transmit)) {
+        let window = usize::from(self.contract.policy.window);
+        while self.connection.outstanding() < window {
+            let Some(segment) = self.requester.cut(self.contract.mtu) else { break };
+            // The end of a message is waited for by its sender, and nothing may follow that would ask (P-5).
+            let ask = if segment.opcode.ends_message() { Ask::Now } else { Ask::InTurn };
+            let mut out = framed(self.contract, self.responder.messages(), out);
+            self.connection.send(now, segment, ask, &mut out);
+        }
+    }
+
+    /// Takes a packet whose ICRC was right and that is addressed to this queue pair.
+    pub fn handle_packet(
+        &mut self,
+        now: Time,
+        path: PathId,
+        headers: &PacketHeaders,
+        payload: &[u8],
+        memory: &mut impl Memory,
+        out: &mut impl FnMut(Transmit),
+    ) {
+        if !matches!(self.state, QpState::ReadyToReceive | QpState::ReadyToSend) {
+            self.dropped.untimely += 1;
+            return;
+        }
+        if headers.bth.partition != self.contract.partition {
+            self.dropped.foreign += 1;
+            return;
+        }
+        let arrival = Arrival { path, migration: migration_bit(headers) };
+        if is_request(headers.bth.opcode) {
+            self.handle_request(now, arrival, headers, payload, memory, out);
+        } else if let Some(frame) = control_frame(headers) {
+            self.handle_control(now, arrival, &frame, out);
+        } else {
+            self.dropped.senseless += 1;
+        }
+    }
+
+    fn handle_control(
+        &mut self,
+        now: Time,
+        arrival: Arrival,
+        frame: &Frame<Segment>,
+        out: &mut impl FnMut(Transmit),
+    ) {
+        self.connection.handle_control(
+            now,
+            arrival,
+            frame,
+            &mut framed(self.contract, self.responder.messages(), out),
+        );
+        if let Frame::Refusal { psn, cause } = frame {
+            // One that names nothing which is under way is an old one, or nonsense (P-6).
+            let ahead = psn.distance_from(self.connection.first_unacknowledged()) as usize;
+            if ahead < self.connection.outstanding() {
+                self.break_down(Failure::Refused(*cause), Failure::Flushed);
+            }
+            return;
+        }
+        self.complete_sends();
+        self.pump(now, out);
+    }
+
+    fn complete_sends(&mut self) {
+        while let Some(id) = self.requester.complete(self.connection.first_unacknowledged()) {
+            self.completions.push_back(Completion::Sent { id });
+        }
+    }
+
+    fn handle_request(
+        &mut self,
+        now: Time,
+        arrival: Arrival,
+        headers: &PacketHeaders,
+        payload: &[u8],
+        memory: &mut impl Memory,
+        out: &mut impl FnMut(Transmit),
+    ) {
+        let (psn, wants_ack) = (headers.bth.psn, headers.bth.acknowledge);
+        let place =
+            self.connection.place(now, arrival, psn, &mut framed(self.contract, self.responder.messages(), out));
+        match place {
+            Place::Next => {
+                if self.take(arrival, headers, payload, memory, out) {
+                    let more = self.take_held(arrival, memory, out);
+                    if (wants_ack || more) && self.state != QpState::Error {
+                        let mut out = framed(self.contract, self.responder.messages(), out);
+                        self.connection.acknowledge(arrival, &mut out);
+                    }
+                }
+            }
+            Place::Ahead(distance) => {
+                // Nothing that is longer than agreed is kept, whoever sent it.
+                if payload.len() as u32 <= self.contract.mtu {
+                    self.held.insert(psn.get(), Held { headers: *headers, payload: payload.into() });
+                    let mut out = framed(self.contract, self.responder.messages(), out);
+                    self.connection.keep(arrival, distance, wants_ack, &mut out);
+                }
+            }
+            Place::Old | Place::Beyond => {
+                self.dropped.repeated += u64::from(place == Place::Old);
+                let mut out = framed(self.contract, self.responder.messages(), out);
+                self.connection.turn_away(arrival, place, wants_ack, &mut out);
+            }
+        }
+    }
+
+    /// Takes the packets that came early and whose turn it is now. True if there were any.
+    fn take_held(&mut self, arrival: Arrival, memory: &mut impl Memory, out: &mut impl FnMut(Transmit)) -> bool {
+        let mut any = false;
+        while self.connection.has_next() {
+            let number = self.connection.expected().get();
+            let Some(held) = self.held.remove(&number) else { break };
+            any = true;
+            if !self.take(arrival, &held.headers, &held.payload, memory, out) {
+                // Not ready: it stays, and is looked at again when the sender repeats it.
+                self.held.insert(number, held);
+                break;
+            }
+        }
+        any
+    }
+
+    /// Takes the next packet; true if it was taken.
+    fn take(
+        &mut self,
+        arrival: Arrival,
+        headers: &PacketHeaders,
+        payload: &[u8],
+        memory: &mut impl Memory,
+        out: &mut impl FnMut(Transmit),
+    ) -> bool {
+        match self.responder.take(headers, payload, self.contract.mtu, memory) {
+            Ok(completion) => {
+                self.completions.extend(completion);
+                self.connection.take_next();
+                true
+            }
+            Err(Declined::NotReady(wait)) => {
+                let mut out = framed(self.contract, self.responder.messages(), out);
+                self.connection.not_ready(arrival, wait, &mut out);
+                false
+            }
+            Err(Declined::Refused(cause, failure)) => {
+                let mut out = framed(self.contract, self.responder.messages(), out);
+                self.connection.refuse(arrival, cause, &mut out);
+                self.break_down(Failure::Flushed, failure);
+                false
+            }
+        }
+    }
+
+    /// A packet came over a path and its ICRC was wrong.
+    pub fn handle_damage(&mut self, now: Time, path: PathId, out: &mut impl FnMut(Transmit)) {
+        self.connection.handle_path_damage(now, path, &mut framed(self.contract, self.responder.messages(), out));
+    }
+
+    /// The driver knows that a path is down.
+    pub fn handle_path_down(&mut self, now: Time, path: PathId, out: &mut impl FnMut(Transmit)) {
+        self.connection.handle_path_down(now, path, &mut framed(self.contract, self.responder.messages(), out));
+    }
+
+    /// The driver knows that a path is up again.
+    pub fn handle_path_up(&mut self, now: Time, path: PathId) {
+        self.connection.handle_path_up(now, path);
+    }
+
+    /// Loads an alternate path: [`PathEvent::Armed`] tells when it is ready.
+    pub fn load_path(&mut self, now: Time, path: PathId) -> Result<(), LoadError> {
+        self.connection.load_path(now, path)
+    }
+
+    /// Moves traffic to the armed alternate.
+    pub fn migrate(&mut self, now: Time, out: &mut impl FnMut(Transmit)) -> Result<(), WrongPathMove> {
+        self.connection.migrate(now, &mut framed(self.contract, self.responder.messages(), out))
+    }
+
+    /// When [`Self::handle_timeout`] is due, if ever.
+    pub fn deadline(&self) -> Option<Time> {
+        if matches!(self.state, QpState::ReadyToReceive | QpState::ReadyToSend) {
+            self.connection.deadline()
+        } else {
+            None
+        }
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Time, out: &mut impl FnMut(Transmit)) {
+        if self.deadline().is_none_or(|deadline| deadline > now) {
+            return;
+        }
+        let messages = self.responder.messages();
+        if let Err(exhausted) = self.connection.handle_timeout(now, &mut framed(self.contract, messages, out)) {
+            self.break_down(Failure::Unreachable(exhausted), Failure::Flushed);
+        }
+    }
+}
+
+/// Gives frames their headers.
+fn framed(contract: Contract, messages: u32, out: &mut impl FnMut(Transmit)) -> impl FnMut(Outgoing<Segment>) {
+    move |outgoing| {
+        let Outgoing { frame, purpose, path, migration, .. } = outgoing;
+        let (mut headers, segment) = match frame {
+            Frame::Data { psn, wants_ack, message } => {
+                let mut headers = PacketHeaders::from(Bth::new(message.opcode, contract.remote, psn));
+                headers.bth.acknowledge = wants_ack;
+                headers.bth.migrated = migration == crate::connection::MigrationBit::Migrated;
+                headers.reth = message.reth;
+                headers.immediate = message.immediate;
+                (headers, Some(message))
+            }
+            control => {
+                let headers = control_headers(&control, contract.remote, migration, messages);
+                (headers.expect("it is not data"), None)
+            }
+        };
+        headers.bth.partition = contract.partition;
+        out(Transmit { headers, segment, path, purpose });
+    }
+}

@@ -1,0 +1,194 @@
+//! The responding half: puts packets together to messages.
+//!
+//! In: packets in order. Out: where their bytes belong, and what has been completed. What makes no message is refused
+//! and changes nothing.
+
+use std::collections::VecDeque;
+
+use units::Span;
+use wire::{Immediate, Opcode, PacketHeaders, RemoteKey};
+
+use super::request::{Completion, Failure};
+use crate::connection::Refusal;
+
+/// How long a sender is asked to wait if no receive is posted.
+const PATIENCE: Span = Span::from_micros(640);
+
+/// The memory that a queue pair may put bytes into. The driver owns it.
+pub trait Memory {
+    /// Bytes of a message, for the buffer of a posted receive.
+    fn receive(&mut self, id: u64, offset: u32, bytes: &[u8]);
+    /// Whether the other end may write so many bytes there.
+    fn may_write(&self, key: RemoteKey, address: u64, length: u32) -> bool;
+    /// Bytes that the other end writes; asked before with [`Self::may_write`] for the whole message.
+    fn write(&mut self, key: RemoteKey, address: u64, bytes: &[u8]);
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Receive {
+    id: u64,
+    length: u32,
+}
+
+/// The message that is being received.
+#[derive(Clone, Copy, Debug)]
+enum Incoming {
+    Send { offset: u32 },
+    Write { key: RemoteKey, address: u64, length: u32, left: u32 },
+}
+
+/// Why a packet is not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Declined {
+    /// Later: no receive is posted.
+    NotReady(Span),
+    /// Never; the second is what the user of this end hears.
+    Refused(Refusal, Failure),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Responder {
+    receives: VecDeque<Receive>,
+    incoming: Option<Incoming>,
+    /// Messages completed, for acknowledgements.
+    messages: u32,
+}
+
+impl Responder {
+    pub(super) fn post(&mut self, id: u64, length: u32) {
+        self.receives.push_back(Receive { id, length });
+    }
+
+    pub(super) fn posted(&self) -> usize {
+        self.receives.len()
+    }
+
+    pub(super) fn messages(&self) -> u32 {
+        self.messages
+    }
+
+    pub(super) fn flush(&mut self) -> Option<u64> {
+        self.incoming = None;
+        self.receives.pop_front().map(|receive| receive.id)
+    }
+
+    /// Takes the next packet in order.
+    pub(super) fn take(
+        &mut self,
+        headers: &PacketHeaders,
+        payload: &[u8],
+        mtu: u32,
+        memory: &mut impl Memory,
+    ) -> Result<Option<Completion>, Declined> {
+        let opcode = headers.bth.opcode;
+        let length = payload.len() as u32;
+        let (begins, ends) = (opcode.begins_message(), opcode.ends_message());
+        let fits = if ends { length <= mtu } else { length == mtu };
+        if begins == self.incoming.is_some() || !fits {
+            return Err(Self::nonsense());
+        }
+        let done = if is_send(opcode) {
+            self.take_send(headers, payload, begins, ends, memory)?
+        } else {
+            self.take_write(headers, payload, begins, ends, memory)?
+        };
+        if ends {
+            self.messages = (self.messages + 1) & 0xff_ffff;
+        }
+        Ok(done)
+    }
+
+    fn nonsense() -> Declined {
+        Declined::Refused(Refusal::InvalidRequest, Failure::BadRequest)
+    }
+
+    fn take_send(
+        &mut self,
+        headers: &PacketHeaders,
+        payload: &[u8],
+        begins: bool,
+        ends: bool,
+        memory: &mut impl Memory,
+    ) -> Result<Option<Completion>, Declined> {
+        let offset = match self.incoming {
+            None => 0,
+            Some(Incoming::Send { offset }) => offset,
+            Some(Incoming::Write { .. }) => return Err(Self::nonsense()),
+        };
+        let Some(receive) = self.receives.front().copied() else {
+            debug_assert!(begins, "a receive stays posted until its message ends");
+            return Err(Declined::NotReady(PATIENCE));
+        };
+        let end = offset + payload.len() as u32;
+        if end > receive.length {
+            return Err(Declined::Refused(Refusal::InvalidRequest, Failure::TooLong));
+        }
+        memory.receive(receive.id, offset, payload);
+        if !ends {
+            self.incoming = Some(Incoming::Send { offset: end });
+            return Ok(None);
+        }
+        self.incoming = None;
+        self.receives.pop_front();
+        let immediate = headers.immediate.map(|Immediate(value)| value);
+        Ok(Some(Completion::Received { id: receive.id, length: end, immediate }))
+    }
+
+    fn take_write(
+        &mut self,
+        headers: &PacketHeaders,
+        payload: &[u8],
+        begins: bool,
+        ends: bool,
+        memory: &mut impl Memory,
+    ) -> Result<Option<Completion>, Declined> {
+        let length = payload.len() as u32;
+        let (key, address, whole, left) = match (self.incoming, headers.reth) {
+            (Some(Incoming::Write { key, address, length, left }), _) => (key, address, length, left),
+            (None, Some(reth)) if begins => (reth.key, reth.address, reth.length_bytes, reth.length_bytes),
+            _ => return Err(Self::nonsense()),
+        };
+        if length > left || ends != (length == left) {
+            return Err(Self::nonsense());
+        }
+        // The whole message is looked at when it begins, so that no part of a forbidden one is ever written.
+        if begins && whole > 0 && !memory.may_write(key, address, whole) {
+            return Err(Declined::Refused(Refusal::Access, Failure::BadRequest));
+        }
+        let receive = match headers.immediate {
+            None => None,
+            Some(Immediate(value)) => {
+                let receive = self.receives.front().copied().ok_or(Declined::NotReady(PATIENCE))?;
+                Some(Completion::Received { id: receive.id, length: whole, immediate: Some(value) })
+            }
+        };
+        if length > 0 {
+            memory.write(key, address, payload);
+        }
+        self.incoming = (!ends).then_some(Incoming::Write {
+            key,
+            address: address.wrapping_add(u64::from(length)),
+            length: whole,
+            left: left - length,
+        });
+        if receive.is_some() {
+            self.receives.pop_front();
+        }
+        Ok(receive)
+    }
+}
+
+fn is_send(opcode: Opcode) -> bool {
+    use Opcode::*;
+    matches!(opcode, SendFirst | SendMiddle | SendLast | SendLastWithImmediate | SendOnly | SendOnlyWithImmediate)
+}
+
+/// True if a connection's responder deals with packets of this kind.
+pub(super) fn is_request(opcode: Opcode) -> bool {
+    use Opcode::*;
+    is_send(opcode)
+        || matches!(
+            opcode,
+            WriteFirst | WriteMiddle | WriteLast | WriteLastWithImmediate | WriteOnly | WriteOnlyWithImmediate
+        )
+}

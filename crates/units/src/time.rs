@@ -69,6 +69,11 @@ impl Span {
     pub const fn times(self, times: u64) -> Self {
         Self(self.0.saturating_mul(times))
     }
+
+    /// Divided by a whole number, rounded down.
+    pub const fn divided_by(self, parts: u64) -> Self {
+        Self(self.0 / parts)
+    }
 }
 
 impl Add<Span> for Time {

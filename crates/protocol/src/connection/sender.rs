@@ -68,6 +68,8 @@ pub(super) struct Sender<M> {
     /// The other end asked to be left alone until then, so many times in a row.
     not_before: Time,
     not_ready: u8,
+    /// The first missing frame has been sent once more, before its timeout (P-41).
+    reminded: bool,
     trips: RoundTrip,
     congestion: Congestion,
 }
@@ -87,6 +89,7 @@ impl<M: Clone> Sender<M> {
             silence: 0,
             not_before: Time::ZERO,
             not_ready: 0,
+            reminded: false,
             trips: RoundTrip::default(),
             congestion: Congestion::default(),
         }
@@ -267,6 +270,7 @@ impl<M: Clone> Sender<M> {
     }
 
     fn note_life(&mut self) {
+        self.reminded = false;
         self.timeouts = 0;
         self.silence = 0;
     }
@@ -346,8 +350,17 @@ impl<M: Clone> Sender<M> {
         } else if self.not_before > self.quiet_since {
             self.not_before
         } else {
-            self.quiet_since + self.patience(policy)
+            self.quiet_since + self.reminder(policy).unwrap_or_else(|| self.patience(policy))
         })
+    }
+
+    /// How long to be quiet before the other end is reminded; none if it has been, or if nothing is known of the path.
+    fn reminder(&self, policy: &Policy) -> Option<Span> {
+        let trip = self.trips.smoothed();
+        let wanted = policy.timer == Timer::Measured && !self.reminded && self.timeouts == 0 && trip > Span::ZERO;
+        // An acknowledgement is late after two round trips, but not before the other end had a chance to run.
+        wanted
+            .then(|| self.trips.timeout(policy.timeout.divided_by(16)).max(trip.times(2)).min(self.patience(policy)))
     }
 
     /// The other end has refused so often that it cannot be said to take anything (P-8).
@@ -386,6 +399,12 @@ impl<M: Clone> Sender<M> {
             self.pump(policy, now, out);
             return Ok(self.timeouts);
         }
+        if self.reminder(policy).is_some() {
+            self.reminded = true;
+            self.lose(1);
+            self.pump(policy, now, out);
+            return Ok(self.timeouts);
+        }
         if self.silence >= policy.retry_limit {
             return Err(Exhausted::Silence);
         }
@@ -403,6 +422,7 @@ impl<M: Clone> Sender<M> {
         self.trips = RoundTrip::default();
         self.congestion = Congestion::default();
         self.timeouts = 0;
+        self.reminded = false;
         self.refusals = 0;
         self.missing = None;
         self.lose(usize::MAX);

@@ -1,0 +1,11 @@
+//! The real world: sockets, clocks, processes. Drives the same protocol machines as the simulator does.
+//!
+//! Reading order: [`Clock`], then [`udp`]: an [`udp::Endpoint`] owns the sockets of a process and its queue pairs, gives
+//! packets to the machines, and carries out what they ask.
+
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod clock;
+pub mod udp;
+
+pub use clock::Clock;

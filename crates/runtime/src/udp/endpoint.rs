@@ -1,0 +1,535 @@
+//! The endpoint of a process: its sockets and its queue pairs, turned by whoever waits for something.
+//!
+//! In: orders from the user; datagrams, link changes and time from the kernel. Out: datagrams, and [`Event`]s for the
+//! user. There are no threads: [`Endpoint::turn`] does everything that can be done now, and waits if asked to.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use protocol::connection::Paths;
+use protocol::connection::path::PathState;
+use protocol::queue_pair::{Completion, Contract, Operation, QueuePair, Transmit};
+use units::{PathId, QpNumber, Time};
+use wire::rocev2;
+use wire::{PartitionKey, RemoteKey};
+
+use super::batch::{Batch, Gathering, Unsent};
+use super::pair::{Event, Pair, PairError, Setup};
+use super::port::{Buffers, Port, PortIndex};
+use super::watch::{Watch, live_addresses};
+use crate::Clock;
+
+/// How an endpoint behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How long a waiting endpoint looks again and again before it sleeps.
+    pub spin: Duration,
+    /// Faults to inject, for tests.
+    pub mischief: Mischief,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { spin: Duration::from_micros(20), mischief: Mischief::default() }
+    }
+}
+
+/// Faults that an endpoint commits itself on what it sends, for tests. Which packets it hits is chance, but the same
+/// chance every time.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Mischief {
+    drop_one_in: u32,
+    corrupt_one_in: u32,
+    count: u64,
+}
+
+impl Mischief {
+    /// Loses one packet in `drop_one_in`, and flips a bit in one in `corrupt_one_in` after its ICRC was made; zero: none.
+    pub fn new(drop_one_in: u32, corrupt_one_in: u32) -> Self {
+        Self { drop_one_in, corrupt_one_in, count: 0 }
+    }
+
+    /// A new chance (splitmix64).
+    fn chance(&mut self) -> u64 {
+        self.count = self.count.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.count ^ self.count >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) >> 16
+    }
+
+    pub(super) fn drops(&mut self) -> bool {
+        self.drop_one_in > 0 && self.chance().is_multiple_of(u64::from(self.drop_one_in))
+    }
+
+    pub(super) fn spoil(&mut self, packet: &mut [u8]) {
+        if self.corrupt_one_in > 0 && self.chance().is_multiple_of(u64::from(self.corrupt_one_in)) {
+            let bit = self.chance() as usize % (packet.len() * 8);
+            packet[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+}
+
+/// What an endpoint has seen, by cause.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counters {
+    /// Packets given to the kernel, and of them repeats.
+    pub sent: u64,
+    /// See [`Self::sent`].
+    pub repeated: u64,
+    /// Sound packets for a queue pair that exists.
+    pub received: u64,
+    /// Packets whose ICRC was wrong.
+    pub damaged: u64,
+    /// Packets that are no packets.
+    pub malformed: u64,
+    /// Packets for a queue pair that does not exist, or from an address that it does not know.
+    pub foreign: u64,
+    /// Calls that the kernel turned down, because it had no room or no way.
+    pub unsent: u64,
+}
+
+/// Receive calls on one port in one turn, so that one busy port does not starve timers.
+const RECEIVES_PER_TURN: usize = 16;
+/// Identifications that a joined packet may have had, see [`Port::incoming`].
+const MOST_JOINED: u16 = 64;
+
+/// What is told of a path.
+#[derive(Clone, Copy)]
+enum News {
+    Damaged,
+    Down,
+    Up,
+}
+
+/// The endpoint of a process.
+pub struct Endpoint {
+    clock: Clock,
+    ports: Vec<Port>,
+    pairs: BTreeMap<QpNumber, Pair>,
+    next_number: u32,
+    next_key: u32,
+    alarms: BinaryHeap<Reverse<(Time, QpNumber)>>,
+    watch: Option<Watch>,
+    batch: Batch,
+    /// Lent to whoever receives.
+    buffers: Option<Box<Buffers>>,
+    /// What the machine of one queue pair asks to be transmitted, until it is.
+    outbox: Vec<Transmit>,
+    events: VecDeque<Event>,
+    options: Options,
+    counters: Counters,
+}
+
+impl Endpoint {
+    /// Opens a socket at each address.
+    ///
+    /// # Errors
+    /// If an address cannot be had.
+    pub fn open(addresses: &[SocketAddr], options: Options) -> io::Result<Self> {
+        let ports = addresses.iter().map(|address| Port::open(*address)).collect::<io::Result<Vec<_>>>()?;
+        Ok(Self {
+            clock: Clock::new(),
+            ports,
+            pairs: BTreeMap::new(),
+            next_number: 0x11,
+            next_key: 1,
+            alarms: BinaryHeap::new(),
+            // Without it cuts are noticed by silence only.
+            watch: Watch::new().ok(),
+            batch: Batch::new(),
+            buffers: Some(Box::default()),
+            outbox: Vec::new(),
+            events: VecDeque::new(),
+            options,
+            counters: Counters::default(),
+        })
+    }
+
+    /// The addresses of its ports, as bound.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.ports.iter().map(|port| port.local).collect()
+    }
+
+    /// What it has seen so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Its clock.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Makes a queue pair in state INIT: receives may be posted.
+    pub fn create(&mut self) -> QpNumber {
+        let number = QpNumber(self.next_number & 0xff_ffff);
+        self.next_number += 1;
+        self.pairs.insert(number, Pair::new(number));
+        number
+    }
+
+    /// Connects it: from now on it takes packets and may send.
+    ///
+    /// # Errors
+    /// If the set-up cannot be, or it is connected already.
+    pub fn connect(&mut self, number: QpNumber, setup: Setup) -> Result<(), PairError> {
+        setup.check(self.ports.len())?;
+        let now = self.clock.now();
+        let pair = self.pairs.get_mut(&number).ok_or(PairError::Unknown(number))?;
+        let paths =
+            (setup.routes.len() > 1).then(|| Paths::new(setup.path_policy, setup.role, setup.routes.len(), now));
+        let contract = Contract {
+            remote: setup.remote,
+            send_psn: setup.send_psn,
+            receive_psn: setup.receive_psn,
+            mtu: setup.mtu,
+            partition: PartitionKey::DEFAULT,
+            policy: setup.policy,
+        };
+        pair.machine.connect(contract, paths).map_err(PairError::Move)?;
+        pair.machine.open().map_err(PairError::Move)?;
+        pair.routes = setup.routes;
+        pair.gathering = if setup.verbs_peer { Gathering::Forbidden } else { Gathering::Allowed };
+        self.look_at_alarm(number);
+        Ok(())
+    }
+
+    /// Removes a queue pair. Nothing that was posted comes back.
+    pub fn destroy(&mut self, number: QpNumber) {
+        self.pairs.remove(&number);
+    }
+
+    /// Lets the other end of a queue pair write to a region; the key to give to it.
+    pub fn register(&mut self, number: QpNumber, region: Vec<u8>) -> Result<RemoteKey, PairError> {
+        let key = self.next_key;
+        let pair = self.pairs.get_mut(&number).ok_or(PairError::Unknown(number))?;
+        pair.stores.regions.insert(key, region);
+        self.next_key += 1;
+        Ok(RemoteKey(key))
+    }
+
+    /// A region, to read.
+    pub fn region(&self, number: QpNumber, key: RemoteKey) -> Option<&[u8]> {
+        Some(self.pairs.get(&number)?.stores.regions.get(&key.0)?)
+    }
+
+    /// The machine of a queue pair, to ask it things.
+    pub fn machine(&self, number: QpNumber) -> Option<&QueuePair> {
+        self.pairs.get(&number).map(|pair| &pair.machine)
+    }
+
+    /// The state of a queue pair's paths; none if it has but one.
+    pub fn path_state(&self, number: QpNumber) -> Option<(PathState, PathId)> {
+        let paths = self.pairs.get(&number)?.machine.connection().paths()?;
+        Some((paths.state(), paths.current()))
+    }
+
+    /// Posts a buffer for the next message; its number comes back with the event.
+    pub fn post_receive(&mut self, number: QpNumber, buffer: Vec<u8>) -> Result<u64, PairError> {
+        let pair = self.pairs.get_mut(&number).ok_or(PairError::Unknown(number))?;
+        let id = pair.stores.receives.next_id();
+        let length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
+        pair.machine.post_receive(id, length).map_err(PairError::Post)?;
+        pair.stores.receives.push(buffer);
+        Ok(id)
+    }
+
+    /// Posts a send or a write; its number comes back with the event, and the buffer with it.
+    pub fn post_send(&mut self, number: QpNumber, buffer: Vec<u8>, operation: Operation) -> Result<u64, PairError> {
+        let now = self.clock.now();
+        let pair = self.pairs.get_mut(&number).ok_or(PairError::Unknown(number))?;
+        let id = pair.sends.next_id();
+        let length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
+        pair.sends.push(buffer);
+        let mut outbox = std::mem::take(&mut self.outbox);
+        let posted = pair.machine.post_send(now, id, length, operation, &mut |packet| outbox.push(packet));
+        if let Err(error) = posted {
+            pair.sends.pop_back();
+            self.outbox = outbox;
+            return Err(PairError::Post(error));
+        }
+        self.carry_out(number, outbox);
+        self.flush();
+        Ok(id)
+    }
+
+    /// Loads an alternate path; [`Event::Path`] tells when it is armed.
+    pub fn load_path(&mut self, number: QpNumber, path: PathId) -> Result<(), PairError> {
+        let now = self.clock.now();
+        let pair = self.pairs.get_mut(&number).ok_or(PairError::Unknown(number))?;
+        pair.machine.load_path(now, path).map_err(PairError::Load)?;
+        self.look_at_alarm(number);
+        Ok(())
+    }
+
+    /// Moves traffic to the armed alternate.
+    pub fn migrate(&mut self, number: QpNumber) -> Result<(), PairError> {
+        let now = self.clock.now();
+        let pair = self.pairs.get_mut(&number).ok_or(PairError::Unknown(number))?;
+        let mut outbox = std::mem::take(&mut self.outbox);
+        let migrated = pair.machine.migrate(now, &mut |packet| outbox.push(packet)).map_err(PairError::Migrate);
+        self.carry_out(number, outbox);
+        self.flush();
+        migrated
+    }
+
+    /// What has happened, one thing at a time.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Does everything that can be done now. With nothing to tell, waits for at most `wait`: first awake, then asleep.
+    ///
+    /// # Errors
+    /// If the kernel cannot wait on the sockets.
+    pub fn turn(&mut self, wait: Duration) -> io::Result<()> {
+        let busy = self.turn_once();
+        if busy || !self.events.is_empty() || wait.is_zero() {
+            return Ok(());
+        }
+        let began = Instant::now();
+        while began.elapsed() < self.options.spin.min(wait) {
+            if self.turn_once() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        self.sleep(wait.saturating_sub(began.elapsed()))?;
+        self.turn_once();
+        Ok(())
+    }
+
+    /// True if a packet came or an alarm went off.
+    fn turn_once(&mut self) -> bool {
+        let mut busy = false;
+        for index in 0..self.ports.len() {
+            busy |= self.receive(PortIndex(index as u8));
+        }
+        busy |= self.ring_alarms();
+        if self.watch.as_ref().is_some_and(Watch::has_changed) {
+            self.look_at_links();
+            busy = true;
+        }
+        self.flush();
+        busy
+    }
+
+    /// Sleeps until something comes, an alarm goes off or the time is up.
+    fn sleep(&mut self, wait: Duration) -> io::Result<()> {
+        let alarm = self.alarms.peek().map_or(wait, |Reverse((at, _))| self.clock.until(*at));
+        // Milliseconds are what poll counts in: a part of one is waited for as a whole.
+        let millis = alarm.min(wait).as_nanos().div_ceil(1_000_000).min(60_000) as u16;
+        let sockets = self.ports.iter().map(|port| port.socket.as_fd());
+        let watch = self.watch.iter().map(Watch::as_fd);
+        let mut waits: Vec<PollFd<'_>> =
+            sockets.chain(watch).map(|socket| PollFd::new(socket, PollFlags::POLLIN)).collect();
+        match poll(&mut waits, PollTimeout::from(millis)) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn receive(&mut self, port: PortIndex) -> bool {
+        let mut any = false;
+        let mut buffers = self.buffers.take().expect("receiving does not nest");
+        for _ in 0..RECEIVES_PER_TURN {
+            // An error is that of an earlier datagram (a peer's port is closed): silence will tell.
+            let filled = self.ports[port.index()].receive(&mut buffers).unwrap_or(0);
+            for (bytes, meta) in buffers.bytes.iter().zip(&buffers.meta).take(filled) {
+                for (position, datagram) in bytes[..meta.len].chunks(meta.stride.max(1)).enumerate() {
+                    self.take(port, meta.addr, datagram, position as u16);
+                }
+            }
+            any |= filled > 0;
+            if filled < buffers.bytes.len() {
+                break;
+            }
+            self.flush();
+        }
+        self.buffers = Some(buffers);
+        any
+    }
+
+    /// Checks a datagram and gives it to its queue pair.
+    fn take(&mut self, at: PortIndex, from: SocketAddr, datagram: &[u8], position: u16) {
+        let port = &self.ports[at.index()];
+        // Packets that were sent in one call are numbered, see `batch`; the kernel joins them again in the same order.
+        let sound = |number| rocev2::verify_end_to_end(datagram, &port.incoming(from, number)).is_ok();
+        if !sound(position) && !(from.is_ipv4() && (0..MOST_JOINED).any(sound)) {
+            self.counters.damaged += 1;
+            return self.report_damage(at, from);
+        }
+        let Ok(packet) = rocev2::parse(datagram) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        let number = packet.headers.bth.destination;
+        let found = self.pairs.get_mut(&number).and_then(|pair| pair.path(at, from).map(|path| (pair, path)));
+        let Some((pair, path)) = found else {
+            self.counters.foreign += 1;
+            return;
+        };
+        self.counters.received += 1;
+        let now = self.clock.now();
+        let mut outbox = std::mem::take(&mut self.outbox);
+        let Pair { machine, stores, .. } = pair;
+        machine.handle_packet(now, path, &packet.headers, packet.payload, stores, &mut |packet| outbox.push(packet));
+        self.carry_out(number, outbox);
+    }
+
+    /// Nothing in a damaged packet can be believed but where it came from.
+    fn report_damage(&mut self, at: PortIndex, from: SocketAddr) {
+        self.tell_paths(News::Damaged, |pair| pair.path(at, from));
+    }
+
+    /// Tells every queue pair that has such a path something about it.
+    fn tell_paths(&mut self, news: News, which: impl Fn(&Pair) -> Option<PathId>) {
+        let now = self.clock.now();
+        let concerned: Vec<(QpNumber, PathId)> =
+            self.pairs.iter().filter_map(|(number, pair)| Some((*number, which(pair)?))).collect();
+        for (number, path) in concerned {
+            let mut outbox = std::mem::take(&mut self.outbox);
+            let pair = self.pairs.get_mut(&number).expect("just seen");
+            let out = &mut |packet| outbox.push(packet);
+            match news {
+                News::Damaged => pair.machine.handle_damage(now, path, out),
+                News::Down => pair.machine.handle_path_down(now, path, out),
+                News::Up => pair.machine.handle_path_up(now, path),
+            }
+            self.carry_out(number, outbox);
+        }
+    }
+
+    /// The kernel's view of links or addresses has changed.
+    fn look_at_links(&mut self) {
+        let Ok(live) = live_addresses() else { return };
+        for index in 0..self.ports.len() {
+            let port = PortIndex(index as u8);
+            let address = self.ports[index].local.ip();
+            let is_up = address.is_unspecified() || live.contains(&address);
+            if std::mem::replace(&mut self.ports[index].is_up, is_up) == is_up {
+                continue;
+            }
+            for path in 0..units::limits::MAX_PATHS as u8 {
+                let uses = |pair: &Pair| {
+                    let route = pair.routes.get(usize::from(path))?;
+                    (route.port == port || route.at == port).then_some(PathId(path))
+                };
+                self.tell_paths(if is_up { News::Up } else { News::Down }, uses);
+            }
+        }
+    }
+
+    fn ring_alarms(&mut self) -> bool {
+        let now = self.clock.now();
+        let mut any = false;
+        while let Some(Reverse((at, number))) = self.alarms.peek().copied() {
+            if at > now {
+                break;
+            }
+            self.alarms.pop();
+            let Some(pair) = self.pairs.get_mut(&number) else { continue };
+            if pair.alarm != at {
+                continue; // An earlier one was set since, and has gone off.
+            }
+            pair.alarm = Time::NEVER;
+            any = true;
+            let mut outbox = std::mem::take(&mut self.outbox);
+            pair.machine.handle_timeout(now, &mut |packet| outbox.push(packet));
+            self.carry_out(number, outbox);
+        }
+        any
+    }
+
+    /// Sets the alarm of a queue pair if it wants one earlier than it has.
+    fn look_at_alarm(&mut self, number: QpNumber) {
+        let Some(pair) = self.pairs.get_mut(&number) else { return };
+        if let Some(deadline) = pair.machine.deadline()
+            && deadline < pair.alarm
+        {
+            pair.alarm = deadline;
+            self.alarms.push(Reverse((deadline, number)));
+        }
+    }
+
+    /// Transmits what a queue pair asks for, and passes on what it has to tell.
+    fn carry_out(&mut self, number: QpNumber, mut outbox: Vec<Transmit>) {
+        for packet in outbox.drain(..) {
+            self.transmit(number, &packet);
+        }
+        self.outbox = outbox;
+        self.collect(number);
+        self.look_at_alarm(number);
+    }
+
+    fn transmit(&mut self, number: QpNumber, packet: &Transmit) {
+        let Some(pair) = self.pairs.get(&number) else { return };
+        let Some(route) = pair.routes.get(packet.path.index()) else { return };
+        let payload = match &packet.segment {
+            None => &[][..],
+            Some(segment) => {
+                let Some(buffer) = pair.sends.get(segment.id) else { return };
+                let start = segment.offset as usize;
+                &buffer[start..start + usize::from(segment.length)]
+            }
+        };
+        self.counters.sent += 1;
+        self.counters.repeated += u64::from(packet.purpose == protocol::connection::Purpose::Repeat);
+        let to = (route.port, route.to);
+        let mischief = &mut self.options.mischief;
+        if let Err(unsent) = self.batch.add(&self.ports, to, packet.headers, payload, pair.gathering, mischief) {
+            self.note_unsent(&unsent);
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Err(unsent) = self.batch.flush(&self.ports) {
+            self.note_unsent(&unsent);
+        }
+    }
+
+    /// The kernel did not take packets. If it has no way at all, the path is down; the machines are told in the next turn
+    /// by their own timers at the latest.
+    fn note_unsent(&mut self, unsent: &Unsent) {
+        self.counters.unsent += 1;
+        let no_way = !matches!(unsent.error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory);
+        if no_way && self.ports[unsent.port.index()].is_up {
+            let (port, to) = (unsent.port, unsent.to);
+            let uses = |pair: &Pair| {
+                let found = pair.routes.iter().position(|route| route.port == port && route.to == to);
+                found.map(|index| PathId(index as u8))
+            };
+            self.tell_paths(News::Down, uses);
+        }
+    }
+
+    /// Passes on completions and path events.
+    fn collect(&mut self, number: QpNumber) {
+        let Some(pair) = self.pairs.get_mut(&number) else { return };
+        while let Some(completion) = pair.machine.poll_completion() {
+            self.events.push_back(match completion {
+                Completion::Sent { id } => Event::Sent { pair: number, id, buffer: pair.sends.pop() },
+                Completion::SendFailed { id, failure } => {
+                    Event::Failed { pair: number, id, buffer: pair.sends.pop(), failure }
+                }
+                Completion::Received { id, length, immediate } => Event::Received {
+                    pair: number,
+                    id,
+                    buffer: pair.stores.receives.pop(),
+                    length: length as usize,
+                    immediate,
+                },
+                Completion::ReceiveFailed { id, failure } => {
+                    Event::Failed { pair: number, id, buffer: pair.stores.receives.pop(), failure }
+                }
+            });
+        }
+        while let Some(event) = pair.machine.poll_path_event() {
+            self.events.push_back(Event::Path { pair: number, event });
+        }
+    }
+}

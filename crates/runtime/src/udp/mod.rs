@@ -1,0 +1,11 @@
+//! Queue pairs over UDP, as RoCEv2 packets.
+
+mod batch;
+mod endpoint;
+mod pair;
+mod port;
+mod watch;
+
+pub use endpoint::{Counters, Endpoint, Mischief, Options};
+pub use pair::{Event, PairError, Route, Setup};
+pub use port::PortIndex;

@@ -1,0 +1,263 @@
+//! A queue pair with its buffers and the addresses of its paths.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::net::SocketAddr;
+
+use protocol::connection::Policy;
+use protocol::connection::path::{LoadError, PathEvent, PathPolicy, Role, WrongPathMove};
+use protocol::queue_pair::{Failure, Memory, PostError, QueuePair, WrongMove};
+use units::limits::MAX_PATHS;
+use units::{PathId, Psn, QpNumber, Time};
+use wire::{PartitionKey, RemoteKey};
+
+use super::batch::Gathering;
+use super::port::PortIndex;
+
+/// A path of a queue pair, in terms of sockets: the counterparts of InfiniBand's port, DLID and path bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Route {
+    /// Packets leave by this port.
+    pub port: PortIndex,
+    /// To this address.
+    pub to: SocketAddr,
+    /// The other end's packets of this path come from this address. Its port may differ from that of `to`: networks
+    /// spread flows by it.
+    pub from: SocketAddr,
+    /// And arrive at this port.
+    pub at: PortIndex,
+}
+
+impl Route {
+    /// The plain case: out and in by one port, to and from one address.
+    pub fn new(port: PortIndex, remote: SocketAddr) -> Self {
+        Self { port, to: remote, from: remote, at: port }
+    }
+}
+
+/// What a queue pair must know of its connection.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The other end's queue pair.
+    pub remote: QpNumber,
+    /// The number of the first packet sent from here.
+    pub send_psn: Psn,
+    /// The number of the first packet sent from there.
+    pub receive_psn: Psn,
+    /// Most payload of a packet.
+    pub mtu: u32,
+    /// How the connection behaves.
+    pub policy: Policy,
+    /// The paths, best first, numbered alike at both ends.
+    pub routes: Vec<Route>,
+    /// How they are watched.
+    pub path_policy: PathPolicy,
+    /// Which of the ends this is.
+    pub role: Role,
+    /// Whether several packets may go in one call: not to a verbs peer.
+    pub verbs_peer: bool,
+}
+
+impl Setup {
+    /// Between two ends of ours.
+    pub fn new(remote: QpNumber, send_psn: Psn, receive_psn: Psn, routes: Vec<Route>, role: Role) -> Self {
+        Self {
+            remote,
+            send_psn,
+            receive_psn,
+            mtu: units::limits::MAX_MTU,
+            policy: Policy::datagram(),
+            routes,
+            path_policy: PathPolicy::default(),
+            role,
+            verbs_peer: false,
+        }
+    }
+}
+
+/// What the user of an endpoint hears.
+#[derive(Debug)]
+pub enum Event {
+    /// A send or a write is at the other end; here is its buffer.
+    Sent {
+        /// Of this queue pair.
+        pair: QpNumber,
+        /// As posted.
+        id: u64,
+        /// The bytes that were sent.
+        buffer: Vec<u8>,
+    },
+    /// A message has come.
+    Received {
+        /// For this queue pair.
+        pair: QpNumber,
+        /// As posted.
+        id: u64,
+        /// The buffer that was posted.
+        buffer: Vec<u8>,
+        /// How much of it is the message.
+        length: usize,
+        /// What came with it.
+        immediate: Option<u32>,
+    },
+    /// A send, a write or a receive that will not be done.
+    Failed {
+        /// Of this queue pair.
+        pair: QpNumber,
+        /// As posted.
+        id: u64,
+        /// The buffer that was posted.
+        buffer: Vec<u8>,
+        /// Why.
+        failure: Failure,
+    },
+    /// Something happened to a path.
+    Path {
+        /// Of this queue pair.
+        pair: QpNumber,
+        /// What.
+        event: PathEvent,
+    },
+}
+
+/// Why an order to a queue pair was not carried out.
+#[derive(Debug)]
+pub enum PairError {
+    /// There is none of that number.
+    Unknown(QpNumber),
+    /// The machine's own answer.
+    Move(WrongMove),
+    /// The machine's own answer.
+    Post(PostError),
+    /// The machine's own answer.
+    Load(LoadError),
+    /// The machine's own answer.
+    Migrate(WrongPathMove),
+    /// A set-up that cannot be.
+    Setup(&'static str),
+}
+
+impl fmt::Display for PairError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(number) => write!(f, "there is no {number} here"),
+            Self::Move(wrong) => wrong.fmt(f),
+            Self::Post(wrong) => wrong.fmt(f),
+            Self::Load(wrong) => wrong.fmt(f),
+            Self::Migrate(wrong) => wrong.fmt(f),
+            Self::Setup(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for PairError {}
+
+impl Setup {
+    pub(super) fn check(&self, ports: usize) -> Result<(), PairError> {
+        let mtus = units::limits::MIN_MTU..=units::limits::MAX_MTU;
+        if self.routes.is_empty() || self.routes.len() > MAX_PATHS {
+            return Err(PairError::Setup("a queue pair has 1 to 16 paths"));
+        }
+        if !self.mtu.is_power_of_two() || !mtus.contains(&self.mtu) {
+            return Err(PairError::Setup("a path MTU is 256, 512, 1024, 2048 or 4096 bytes"));
+        }
+        let known = |port: PortIndex| port.index() < ports;
+        if !self.routes.iter().all(|route| known(route.port) && known(route.at)) {
+            return Err(PairError::Setup("a route names a port that the endpoint does not have"));
+        }
+        Ok(())
+    }
+}
+
+/// Buffers posted in order and completed in order; their ids count up.
+#[derive(Debug, Default)]
+pub(super) struct Posted {
+    first: u64,
+    buffers: VecDeque<Vec<u8>>,
+}
+
+impl Posted {
+    pub(super) fn next_id(&self) -> u64 {
+        self.first + self.buffers.len() as u64
+    }
+
+    pub(super) fn push(&mut self, buffer: Vec<u8>) {
+        self.buffers.push_back(buffer);
+    }
+
+    pub(super) fn pop_back(&mut self) -> Option<Vec<u8>> {
+        self.buffers.pop_back()
+    }
+
+    pub(super) fn get(&self, id: u64) -> Option<&Vec<u8>> {
+        self.buffers.get(usize::try_from(id.checked_sub(self.first)?).ok()?)
+    }
+
+    fn get_mut(&mut self, id: u64) -> Option<&mut Vec<u8>> {
+        self.buffers.get_mut(usize::try_from(id.checked_sub(self.first)?).ok()?)
+    }
+
+    pub(super) fn pop(&mut self) -> Vec<u8> {
+        self.first += 1;
+        self.buffers.pop_front().expect("the machine completes what was posted, in order")
+    }
+}
+
+/// Where packets may put bytes: the posted receives of one queue pair, and the regions that it may write to.
+#[derive(Debug, Default)]
+pub(super) struct Stores {
+    pub receives: Posted,
+    pub regions: BTreeMap<u32, Vec<u8>>,
+}
+
+impl Memory for Stores {
+    fn receive(&mut self, id: u64, offset: u32, bytes: &[u8]) {
+        let buffer = self.receives.get_mut(id).expect("the machine names what was posted");
+        buffer[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn may_write(&self, key: RemoteKey, address: u64, length: u32) -> bool {
+        let end = address.checked_add(u64::from(length));
+        self.regions.get(&key.0).is_some_and(|region| end.is_some_and(|end| end <= region.len() as u64))
+    }
+
+    fn write(&mut self, key: RemoteKey, address: u64, bytes: &[u8]) {
+        let region = self.regions.get_mut(&key.0).expect("asked before");
+        region[address as usize..address as usize + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+pub(super) struct Pair {
+    pub machine: QueuePair,
+    pub routes: Vec<Route>,
+    pub sends: Posted,
+    pub stores: Stores,
+    pub gathering: Gathering,
+    /// When its alarm is set; later ones in the heap are ignored.
+    pub alarm: Time,
+}
+
+impl Pair {
+    pub(super) fn new(number: QpNumber) -> Self {
+        let mut machine = QueuePair::new(number);
+        machine.initialise(PartitionKey::DEFAULT).expect("a new one is in RESET");
+        Self {
+            machine,
+            routes: Vec::new(),
+            sends: Posted::default(),
+            stores: Stores::default(),
+            gathering: Gathering::Allowed,
+            alarm: Time::NEVER,
+        }
+    }
+
+    /// The path of packets that come from an address at a port. A verbs peer may send from any port number.
+    pub(super) fn path(&self, at: PortIndex, from: SocketAddr) -> Option<PathId> {
+        let exact = self.routes.iter().position(|route| route.at == at && route.from == from);
+        let found = exact.or_else(|| {
+            let lax = self.gathering == Gathering::Forbidden;
+            self.routes.iter().position(|route| lax && route.at == at && route.from.ip() == from.ip())
+        });
+        found.map(|index| PathId(index as u8))
+    }
+}

@@ -1,0 +1,170 @@
+//! Two endpoints of one process, over loopback.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use protocol::connection::path::Role;
+use protocol::queue_pair::Operation;
+use runtime::udp::{Endpoint, Event, Mischief, Options, PortIndex, Route, Setup};
+use units::{Psn, QpNumber};
+
+const SEND: Operation = Operation::Send { immediate: None };
+
+struct Two {
+    ends: [Endpoint; 2],
+    pairs: [QpNumber; 2],
+}
+
+/// Two endpoints with as many ports as there are addresses, and one connection over all of them.
+fn two(addresses: &[IpAddr], mischief: Mischief, change: impl Fn(&mut Setup)) -> Two {
+    let addresses: Vec<SocketAddr> = addresses.iter().map(|address| SocketAddr::new(*address, 0)).collect();
+    let options = Options { mischief, ..Options::default() };
+    let mut ends = [0, 1].map(|_| Endpoint::open(&addresses, options).expect("loopback can be bound"));
+    let pairs = [ends[0].create(), ends[1].create()];
+    for me in 0..2 {
+        let remote = ends[1 - me].addresses();
+        let routes = remote.iter().enumerate().map(|(index, to)| Route::new(PortIndex(index as u8), *to)).collect();
+        let role = if me == 0 { Role::Leader } else { Role::Follower };
+        let psn = |end: usize| Psn::new(0xff_fff0 + end as u32);
+        let mut setup = Setup::new(pairs[1 - me], psn(me), psn(1 - me), routes, role);
+        change(&mut setup);
+        ends[me].connect(pairs[me], setup).expect("a sound set-up");
+    }
+    Two { ends, pairs }
+}
+
+/// Bytes that can be told from any others.
+fn bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..length)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        })
+        .collect()
+}
+
+/// Sends messages one way and checks that they come in order and unaltered.
+fn stream(two: &mut Two, lengths: &[usize]) {
+    let most = lengths.iter().max().copied().unwrap_or(0);
+    for _ in lengths {
+        two.ends[1].post_receive(two.pairs[1], vec![0; most]).expect("room");
+    }
+    for (number, length) in lengths.iter().enumerate() {
+        two.ends[0].post_send(two.pairs[0], bytes(number as u64, *length), SEND).expect("room");
+    }
+    let (mut sent, mut received) = (0, 0);
+    let began = Instant::now();
+    while sent < lengths.len() || received < lengths.len() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{sent} sent, {received} received");
+        for end in &mut two.ends {
+            end.turn(Duration::ZERO).expect("sockets can be waited on");
+            while let Some(event) = end.next_event() {
+                match event {
+                    Event::Sent { id, .. } => {
+                        assert_eq!(id, sent as u64);
+                        sent += 1;
+                    }
+                    Event::Received { buffer, length, .. } => {
+                        assert_eq!(length, lengths[received]);
+                        assert!(
+                            buffer[..length] == bytes(received as u64, length)[..],
+                            "message {received} is altered"
+                        );
+                        received += 1;
+                    }
+                    Event::Failed { failure, .. } => panic!("{failure}"),
+                    Event::Path { .. } => {}
+                }
+            }
+        }
+    }
+}
+
+const LENGTHS: [usize; 9] = [0, 1, 4095, 4096, 4097, 100_000, 8, 1_000_000, 3];
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+#[test]
+fn messages_of_all_lengths_come_in_order_and_unaltered() {
+    stream(&mut two(&[LOOPBACK], Mischief::default(), |_| ()), &LENGTHS);
+}
+
+#[test]
+fn the_same_over_ipv6() {
+    stream(&mut two(&[IpAddr::V6(Ipv6Addr::LOCALHOST)], Mischief::default(), |_| ()), &LENGTHS);
+}
+
+#[test]
+fn lost_and_spoiled_packets_are_made_good() {
+    let mut two = two(&[LOOPBACK], Mischief::new(13, 17), |setup| setup.mtu = 1024);
+    stream(&mut two, &LENGTHS);
+    let counters = two.ends[1].counters();
+    assert!(counters.damaged > 10, "{counters:?}");
+}
+
+#[test]
+fn a_verbs_peer_gets_everything_again_from_the_lost_packet_on() {
+    let mut two = two(&[LOOPBACK], Mischief::new(13, 0), |setup| {
+        setup.policy = protocol::connection::Policy::verbs();
+        setup.verbs_peer = true;
+    });
+    stream(&mut two, &LENGTHS);
+}
+
+#[test]
+fn two_paths_arm_by_themselves_and_traffic_moves_by_hand() {
+    let second = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+    let mut two = two(&[LOOPBACK, second], Mischief::default(), |_| ());
+    let began = Instant::now();
+    let armed = |two: &Two| {
+        (0..2).all(|end| {
+            let state = two.ends[end].path_state(two.pairs[end]);
+            state.is_some_and(|(state, _)| state == protocol::connection::path::PathState::Armed)
+        })
+    };
+    while !armed(&two) {
+        assert!(began.elapsed() < Duration::from_secs(5));
+        for end in &mut two.ends {
+            end.turn(Duration::from_micros(100)).expect("sockets can be waited on");
+        }
+    }
+    let number = two.pairs[0];
+    two.ends[0].migrate(number).expect("armed");
+    stream(&mut two, &LENGTHS);
+    for end in 0..2 {
+        let (_, current) = two.ends[end].path_state(two.pairs[end]).expect("two paths");
+        assert_eq!(current, units::PathId(1), "end {end}");
+    }
+}
+
+#[test]
+fn remote_writes_land_where_they_may_and_nowhere_else() {
+    let mut two = two(&[LOOPBACK], Mischief::default(), |_| ());
+    let key = two.ends[1].register(two.pairs[1], vec![0; 100_000]).expect("a pair");
+    let write = |address| Operation::Write { key, address, immediate: None };
+    two.ends[0].post_send(two.pairs[0], bytes(1, 50_000), write(1_000)).expect("room");
+    let began = Instant::now();
+    let mut outcome = None;
+    while outcome.is_none() && began.elapsed() < Duration::from_secs(5) {
+        for end in &mut two.ends {
+            end.turn(Duration::ZERO).expect("sockets can be waited on");
+        }
+        outcome = two.ends[0].next_event();
+    }
+    assert!(matches!(outcome, Some(Event::Sent { .. })), "{outcome:?}");
+    let region = two.ends[1].region(two.pairs[1], key).expect("registered");
+    assert!(region[1_000..51_000] == bytes(1, 50_000)[..] && region[51_000..].iter().all(|byte| *byte == 0));
+    two.ends[0].post_send(two.pairs[0], bytes(2, 50_000), write(60_000)).expect("room");
+    let mut failed = None;
+    while failed.is_none() && began.elapsed() < Duration::from_secs(5) {
+        for end in &mut two.ends {
+            end.turn(Duration::ZERO).expect("sockets can be waited on");
+        }
+        failed = two.ends[0].next_event();
+    }
+    assert!(matches!(failed, Some(Event::Failed { .. })), "{failed:?}");
+    let region = two.ends[1].region(two.pairs[1], key).expect("registered");
+    assert!(region[51_000..].iter().all(|byte| *byte == 0), "nothing of a forbidden write is written");
+}

@@ -4,6 +4,7 @@ mod bench;
 mod demo;
 mod distribution;
 mod judge;
+mod pingpong;
 mod report;
 mod reproduce;
 mod simulate;
@@ -31,6 +32,8 @@ enum Command {
     Reproduce(reproduce::Arguments),
     /// Measures speed and size on this machine.
     Bench(bench::Arguments),
+    /// Two ends bounce a message over UDP as RoCEv2: with each other, or with ibv_rc_pingpong.
+    Pingpong(pingpong::Arguments),
 }
 
 const EXAMPLES: &str = "\
@@ -42,6 +45,7 @@ Examples:
   pleach simulate --fields            what a scenario file may say
   pleach reproduce soft-errors --format html --output soft-errors.html
   pleach bench simulator
+  pleach pingpong --listen            and, on another host: pleach pingpong HOST
 
 Exit status: 0 if all was right, 1 if the oracle objects or a gated number does not hold, 2 if the command or a file is
 wrong.";
@@ -52,6 +56,7 @@ fn main() -> ExitCode {
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Pingpong(arguments) => pingpong::run(&arguments),
     };
     match done {
         Ok(Outcome::Right) => ExitCode::SUCCESS,

@@ -5,6 +5,7 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod bootstrap;
 mod clock;
 pub mod udp;
 

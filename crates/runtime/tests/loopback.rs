@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use protocol::connection::path::Role;
 use protocol::queue_pair::Operation;
-use runtime::udp::{Endpoint, Event, Mischief, Options, PortIndex, Route, Setup};
+use runtime::udp::{Cut, Endpoint, Event, Mischief, Options, PortIndex, Route, Setup};
 use units::{Psn, QpNumber};
 
 const SEND: Operation = Operation::Send { immediate: None };
@@ -167,4 +167,21 @@ fn remote_writes_land_where_they_may_and_nowhere_else() {
     assert!(matches!(failed, Some(Event::Failed { .. })), "{failed:?}");
     let region = two.ends[1].region(two.pairs[1], key).expect("registered");
     assert!(region[51_000..].iter().all(|byte| *byte == 0), "nothing of a forbidden write is written");
+}
+
+#[test]
+fn a_stream_outlives_a_cut_that_is_noticed_and_one_that_is_not() {
+    let second = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+    for cut in [Cut::Noticed, Cut::Silent] {
+        let mut two = two(&[LOOPBACK, second], Mischief::default(), |_| ());
+        stream(&mut two, &LENGTHS);
+        for end in &mut two.ends {
+            end.cut(PortIndex(0), cut);
+        }
+        stream(&mut two, &LENGTHS);
+        for end in 0..2 {
+            let (_, current) = two.ends[end].path_state(two.pairs[end]).expect("two paths");
+            assert_eq!(current, units::PathId(1), "{cut:?}, end {end}");
+        }
+    }
 }

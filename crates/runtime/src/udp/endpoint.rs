@@ -7,7 +7,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -20,7 +19,7 @@ use wire::{PartitionKey, RemoteKey};
 
 use super::batch::{Batch, Gathering, Unsent};
 use super::pair::{Event, Pair, PairError, Setup};
-use super::port::{Buffers, Port, PortIndex};
+use super::port::{Buffers, Port, PortIndex, Reception};
 use super::watch::{Watch, live_addresses};
 use crate::Clock;
 
@@ -29,13 +28,15 @@ use crate::Clock;
 pub struct Options {
     /// How long a waiting endpoint looks again and again before it sleeps.
     pub spin: Duration,
+    /// How its ports receive.
+    pub reception: Reception,
     /// Faults to inject, for tests.
     pub mischief: Mischief,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { spin: Duration::from_micros(20), mischief: Mischief::default() }
+        Self { spin: Duration::from_micros(20), reception: Reception::Plain, mischief: Mischief::default() }
     }
 }
 
@@ -73,6 +74,15 @@ impl Mischief {
     }
 }
 
+/// How a port is cut, see [`Endpoint::cut`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cut {
+    /// As by a dead switch further on: nobody is told.
+    Silent,
+    /// As by a cable pulled at this host: the connections are told at once.
+    Noticed,
+}
+
 /// What an endpoint has seen, by cause.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counters {
@@ -96,6 +106,15 @@ pub struct Counters {
 const RECEIVES_PER_TURN: usize = 16;
 /// Identifications that a joined packet may have had, see [`Port::incoming`].
 const MOST_JOINED: u16 = 64;
+
+/// The IPv4 identification of a datagram, which its ICRC covers.
+#[derive(Clone, Copy)]
+enum Number {
+    Seen(u16),
+    /// Packets that were sent in one call are numbered from zero, see `batch`, and the kernel joins them again in the same
+    /// order: most likely this one, otherwise one of the first few.
+    Guess(u16),
+}
 
 /// What is told of a path.
 #[derive(Clone, Copy)]
@@ -130,7 +149,10 @@ impl Endpoint {
     /// # Errors
     /// If an address cannot be had.
     pub fn open(addresses: &[SocketAddr], options: Options) -> io::Result<Self> {
-        let ports = addresses.iter().map(|address| Port::open(*address)).collect::<io::Result<Vec<_>>>()?;
+        let ports = addresses
+            .iter()
+            .map(|address| Port::open(*address, options.reception))
+            .collect::<io::Result<Vec<_>>>()?;
         Ok(Self {
             clock: Clock::new(),
             ports,
@@ -277,6 +299,25 @@ impl Endpoint {
         migrated
     }
 
+    /// Cuts a port as a pulled cable would, for tests and benchmarks: nothing goes out or comes in by it. Whether the kernel
+    /// would notice is up to `cut`.
+    pub fn cut(&mut self, port: PortIndex, cut: Cut) {
+        self.ports[port.index()].is_cut = true;
+        if cut == Cut::Noticed {
+            self.tell_users_of(port, News::Down);
+            self.flush();
+        }
+    }
+
+    /// Mends a port that was cut.
+    pub fn mend(&mut self, port: PortIndex, cut: Cut) {
+        self.ports[port.index()].is_cut = false;
+        if cut == Cut::Noticed {
+            self.tell_users_of(port, News::Up);
+            self.flush();
+        }
+    }
+
     /// What has happened, one thing at a time.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
@@ -323,7 +364,7 @@ impl Endpoint {
         let alarm = self.alarms.peek().map_or(wait, |Reverse((at, _))| self.clock.until(*at));
         // Milliseconds are what poll counts in: a part of one is waited for as a whole.
         let millis = alarm.min(wait).as_nanos().div_ceil(1_000_000).min(60_000) as u16;
-        let sockets = self.ports.iter().map(|port| port.socket.as_fd());
+        let sockets = self.ports.iter().map(Port::as_fd);
         let watch = self.watch.iter().map(Watch::as_fd);
         let mut waits: Vec<PollFd<'_>> =
             sockets.chain(watch).map(|socket| PollFd::new(socket, PollFlags::POLLIN)).collect();
@@ -339,9 +380,12 @@ impl Endpoint {
         for _ in 0..RECEIVES_PER_TURN {
             // An error is that of an earlier datagram (a peer's port is closed): silence will tell.
             let filled = self.ports[port.index()].receive(&mut buffers).unwrap_or(0);
-            for (bytes, meta) in buffers.bytes.iter().zip(&buffers.meta).take(filled) {
-                for (position, datagram) in bytes[..meta.len].chunks(meta.stride.max(1)).enumerate() {
-                    self.take(port, meta.addr, datagram, position as u16);
+            for index in 0..if self.ports[port.index()].is_cut { 0 } else { filled } {
+                let (meta, start) = (buffers.meta[index], buffers.starts[index]);
+                let joined = &buffers.bytes[index][start..start + meta.len];
+                for (position, datagram) in joined.chunks(meta.stride.max(1)).enumerate() {
+                    let number = buffers.identifications[index].map_or(Number::Guess(position as u16), Number::Seen);
+                    self.take(port, meta.addr, datagram, number);
                 }
             }
             any |= filled > 0;
@@ -355,11 +399,14 @@ impl Endpoint {
     }
 
     /// Checks a datagram and gives it to its queue pair.
-    fn take(&mut self, at: PortIndex, from: SocketAddr, datagram: &[u8], position: u16) {
+    fn take(&mut self, at: PortIndex, from: SocketAddr, datagram: &[u8], number: Number) {
         let port = &self.ports[at.index()];
-        // Packets that were sent in one call are numbered, see `batch`; the kernel joins them again in the same order.
-        let sound = |number| rocev2::verify_end_to_end(datagram, &port.incoming(from, number)).is_ok();
-        if !sound(position) && !(from.is_ipv4() && (0..MOST_JOINED).any(sound)) {
+        let fits = |number| rocev2::verify_end_to_end(datagram, &port.incoming(from, number)).is_ok();
+        let sound = match number {
+            Number::Seen(number) => fits(number),
+            Number::Guess(position) => fits(position) || (from.is_ipv4() && (0..MOST_JOINED).any(fits)),
+        };
+        if !sound {
             self.counters.damaged += 1;
             return self.report_damage(at, from);
         }
@@ -414,13 +461,17 @@ impl Endpoint {
             if std::mem::replace(&mut self.ports[index].is_up, is_up) == is_up {
                 continue;
             }
-            for path in 0..units::limits::MAX_PATHS as u8 {
-                let uses = |pair: &Pair| {
-                    let route = pair.routes.get(usize::from(path))?;
-                    (route.port == port || route.at == port).then_some(PathId(path))
-                };
-                self.tell_paths(if is_up { News::Up } else { News::Down }, uses);
-            }
+            self.tell_users_of(port, if is_up { News::Up } else { News::Down });
+        }
+    }
+
+    /// Tells every queue pair with a path by this port.
+    fn tell_users_of(&mut self, port: PortIndex, news: News) {
+        for path in 0..units::limits::MAX_PATHS as u8 {
+            self.tell_paths(news, |pair| {
+                let route = pair.routes.get(usize::from(path))?;
+                (route.port == port || route.at == port).then_some(PathId(path))
+            });
         }
     }
 

@@ -6,6 +6,6 @@ mod pair;
 mod port;
 mod watch;
 
-pub use endpoint::{Counters, Endpoint, Mischief, Options};
+pub use endpoint::{Counters, Cut, Endpoint, Mischief, Options};
 pub use pair::{Event, PairError, Route, Setup};
-pub use port::PortIndex;
+pub use port::{PortIndex, Reception};

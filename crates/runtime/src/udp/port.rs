@@ -1,7 +1,8 @@
 //! A port: one socket at one local address, in and out.
 
-use std::io;
+use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use quinn_udp::{RecvMeta, Transmit as Datagrams, UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -24,16 +25,32 @@ pub(super) const RECEIVE_BATCH: usize = 8;
 /// Room for each.
 const RECEIVE_BYTES: usize = 1 << 16;
 
+/// How a port receives.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Reception {
+    /// As any UDP socket does. The IP header is not seen, so the IPv4 identification, which the ICRC covers, must be
+    /// what an end of ours makes it.
+    #[default]
+    Plain,
+    /// With the IP header, as verbs peers over IPv4 need, whose identifications count. Takes the right to open raw
+    /// sockets (CAP_NET_RAW).
+    WithHeader,
+}
+
 pub(super) struct Port {
     pub socket: UdpSocket,
+    /// Receives in place of the socket, which only keeps the address taken.
+    raw: Option<Socket>,
     state: UdpSocketState,
     pub local: SocketAddr,
     /// The kernel says that its address is there and its link up.
     pub is_up: bool,
+    /// Cut by hand: what is sent is lost.
+    pub is_cut: bool,
 }
 
 impl Port {
-    pub(super) fn open(local: SocketAddr) -> io::Result<Self> {
+    pub(super) fn open(local: SocketAddr, reception: Reception) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
         if local.is_ipv6() {
             socket.set_only_v6(true)?;
@@ -45,7 +62,16 @@ impl Port {
         let socket = UdpSocket::from(socket);
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         let local = socket.local_addr()?;
-        Ok(Self { socket, state, local, is_up: true })
+        let raw = match reception {
+            Reception::WithHeader if local.is_ipv4() => Some(open_raw(local)?),
+            _ => None,
+        };
+        Ok(Self { socket, raw, state, local, is_up: true, is_cut: false })
+    }
+
+    /// What to wait on.
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.raw.as_ref().map_or_else(|| self.socket.as_fd(), AsFd::as_fd)
     }
 
     /// Most datagrams of one size that one call can send.
@@ -55,6 +81,9 @@ impl Port {
 
     /// Sends datagrams of `size` bytes each, the last perhaps shorter.
     pub(super) fn send(&self, to: SocketAddr, contents: &[u8], size: usize) -> io::Result<()> {
+        if self.is_cut {
+            return Ok(());
+        }
         let segment_size = (contents.len() > size).then_some(size);
         let datagrams = Datagrams { destination: to, ecn: None, contents, segment_size, src_ip: None };
         self.state.try_send(UdpSockRef::from(&self.socket), &datagrams)
@@ -62,11 +91,37 @@ impl Port {
 
     /// Receives into the buffers; how many were filled.
     pub(super) fn receive(&self, buffers: &mut Buffers) -> io::Result<usize> {
+        if let Some(raw) = &self.raw {
+            return self.receive_with_header(raw, buffers);
+        }
+        buffers.starts = [0; RECEIVE_BATCH];
+        buffers.identifications = [None; RECEIVE_BATCH];
         let mut slices = buffers.bytes.each_mut().map(|bytes| io::IoSliceMut::new(bytes));
         match self.state.recv(UdpSockRef::from(&self.socket), &mut slices, &mut buffers.meta) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
             other => other,
         }
+    }
+
+    fn receive_with_header(&self, raw: &Socket, buffers: &mut Buffers) -> io::Result<usize> {
+        for index in 0..RECEIVE_BATCH {
+            // Not ours: datagrams for other ports of this address come by here too.
+            let found = loop {
+                let length = match (&mut &*raw).read(&mut buffers.bytes[index]) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(index),
+                    other => other?,
+                };
+                if let Some(found) = Datagram::find(&buffers.bytes[index][..length], self.local) {
+                    break found;
+                }
+            };
+            buffers.starts[index] = found.start;
+            buffers.identifications[index] = Some(found.identification);
+            buffers.meta[index].addr = found.from;
+            buffers.meta[index].len = found.length;
+            buffers.meta[index].stride = found.length;
+        }
+        Ok(RECEIVE_BATCH)
     }
 
     /// The headers around a packet from here, the `identification`-th of those that one call sends.
@@ -84,12 +139,58 @@ impl Port {
 pub(super) struct Buffers {
     pub bytes: [Box<[u8]>; RECEIVE_BATCH],
     pub meta: [RecvMeta; RECEIVE_BATCH],
+    /// Where in the bytes the datagram begins.
+    pub starts: [usize; RECEIVE_BATCH],
+    /// The IPv4 identification, where it is seen.
+    pub identifications: [Option<u16>; RECEIVE_BATCH],
 }
 
 impl Default for Buffers {
     fn default() -> Self {
         let bytes = std::array::from_fn(|_| vec![0; RECEIVE_BYTES].into_boxed_slice());
-        Self { bytes, meta: [RecvMeta::default(); RECEIVE_BATCH] }
+        Self {
+            bytes,
+            meta: [RecvMeta::default(); RECEIVE_BATCH],
+            starts: [0; RECEIVE_BATCH],
+            identifications: [None; RECEIVE_BATCH],
+        }
+    }
+}
+
+fn open_raw(local: SocketAddr) -> io::Result<Socket> {
+    let opened = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::UDP));
+    let socket = opened.map_err(|error| {
+        let why = "to check the packets of a verbs peer over IPv4, their IP headers must be seen";
+        io::Error::new(
+            error.kind(),
+            format!("{why}, and that takes the right to open raw sockets (CAP_NET_RAW): {error}"),
+        )
+    })?;
+    socket.bind(&SocketAddr::new(local.ip(), 0).into())?;
+    socket.set_nonblocking(true)?;
+    let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
+    Ok(socket)
+}
+
+/// A UDP datagram within an IPv4 packet.
+struct Datagram {
+    from: SocketAddr,
+    identification: u16,
+    start: usize,
+    length: usize,
+}
+
+impl Datagram {
+    /// The datagram for `local`, if the bytes are one.
+    fn find(packet: &[u8], local: SocketAddr) -> Option<Self> {
+        let word = |at: usize| packet.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+        let header = usize::from(packet.first()? & 0xf) * 4;
+        let source: [u8; 4] = packet.get(12..16)?.try_into().ok()?;
+        let (from, to, length) = (word(header)?, word(header + 2)?, usize::from(word(header + 4)?));
+        let start = header + 8;
+        let sound = packet[0] >> 4 == 4 && header >= 20 && to == local.port();
+        let length = length.checked_sub(8).filter(|length| sound && start + length <= packet.len())?;
+        Some(Self { from: SocketAddr::new(source.into(), from), identification: word(4)?, start, length })
     }
 }
 
@@ -109,5 +210,30 @@ fn six(address: IpAddr) -> std::net::Ipv6Addr {
     match address {
         IpAddr::V4(four) => four.to_ipv6_mapped(),
         IpAddr::V6(six) => six,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_comes_by_a_raw_socket_is_a_datagram_or_is_not() {
+        let local: SocketAddr = "10.0.0.2:4791".parse().expect("an address");
+        let mut packet = vec![0x45, 0, 0, 33, 0xab, 0xcd, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        packet.extend([0xc0, 0x01, 0x12, 0xb7, 0, 13, 0, 0, 1, 2, 3, 4, 5]);
+        let found = Datagram::find(&packet, local).expect("it is one");
+        assert_eq!(found.from.to_string(), "10.0.0.1:49153");
+        assert_eq!((found.identification, &packet[found.start..][..found.length]), (0xabcd, &[1, 2, 3, 4, 5][..]));
+        for length in 0..packet.len() {
+            assert!(Datagram::find(&packet[..length], local).is_none(), "cut at {length}");
+        }
+        for byte in 0..packet.len() {
+            for bit in 0..8 {
+                let mut changed = packet.clone();
+                changed[byte] ^= 1 << bit;
+                let _ = Datagram::find(&changed, local); // Never panics.
+            }
+        }
     }
 }

@@ -1,0 +1,120 @@
+//! `pleach pingpong`: two ends bounce a message, over UDP as RoCEv2.
+//!
+//! With `--verbs` the other end is `ibv_rc_pingpong` on any verbs device, otherwise another `pleach pingpong`.
+
+mod game;
+mod own;
+mod verbs;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use runtime::bootstrap;
+use runtime::udp::{Endpoint, Mischief, Options, Reception};
+use wire::rocev2::UDP_PORT;
+
+use crate::Outcome;
+use crate::simulate::Format;
+
+/// Two ends bounce a message, over UDP as RoCEv2.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  pleach pingpong --listen                                        on one host
+  pleach pingpong 10.0.0.1                                        on another
+  pleach pingpong --listen --bind 10.0.0.1 --bind 10.0.1.1        two paths: cut one while it runs
+  pleach pingpong 10.0.0.1 --bind 10.0.0.2 --bind 10.0.1.2
+  pleach pingpong --verbs 10.0.0.9 --bind 10.0.0.2                the other host runs ibv_rc_pingpong -g 1
+  pleach pingpong --verbs --listen --bind 10.0.0.2                the other host runs ibv_rc_pingpong -g 1 10.0.0.2
+
+Exit status: 0 if every message came back unaltered, 1 if one did not, 2 if the ends did not find each other.")]
+pub(crate) struct Arguments {
+    /// The host on which the other end listens.
+    #[arg(required_unless_present = "listen", conflicts_with = "listen")]
+    host: Option<String>,
+    /// Waits for the other end.
+    #[arg(long)]
+    listen: bool,
+    /// The other end is ibv_rc_pingpong, or another program with its handshake.
+    #[arg(long)]
+    verbs: bool,
+    /// A local address to use; several for several paths, best first. Without it, the address that leads to the host.
+    #[arg(long)]
+    bind: Vec<IpAddr>,
+    /// The UDP port of the packets. Two ends on one host need two addresses or two ports.
+    #[arg(long, default_value_t = UDP_PORT)]
+    udp_port: u16,
+    /// The TCP port on which the ends find each other.
+    #[arg(long, default_value_t = bootstrap::verbs::PORT)]
+    port: u16,
+    /// Bytes of a message.
+    #[arg(long, short, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(0..=1 << 30))]
+    size: u32,
+    /// How often it goes there and back. Both ends must say the same to a verbs peer.
+    #[arg(long, short = 'n', default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    iterations: u32,
+    /// Most payload of a packet: 256, 512, 1024, 2048 or 4096.
+    #[arg(long, short, default_value_t = 1024)]
+    mtu: u32,
+    /// Loses one in so many of the packets that are sent from here (a test of the repair).
+    #[arg(long, default_value_t = 0)]
+    drop: u32,
+    /// Flips a bit in one in so many of them.
+    #[arg(long, default_value_t = 0)]
+    corrupt: u32,
+    /// Gives up after so many seconds.
+    #[arg(long, default_value_t = 60)]
+    limit: u64,
+    /// How to report: table or json.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Where to write the report; the standard output if not said.
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+    ensure!(arguments.format != Format::Html, "pingpong writes table or json");
+    let mtus = [256, 512, 1024, 2048, 4096];
+    ensure!(mtus.contains(&arguments.mtu), "--mtu {} is not one of {mtus:?}", arguments.mtu);
+    let score = if arguments.verbs { verbs::play(arguments)? } else { own::play(arguments)? };
+    let text = match arguments.format {
+        Format::Json => serde_json::to_string_pretty(&score)? + "\n",
+        _ => score.table(),
+    };
+    match &arguments.output {
+        Some(path) => std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?,
+        None => print!("{text}"),
+    }
+    Ok(if score.altered == 0 { Outcome::Right } else { Outcome::Wrong })
+}
+
+impl Arguments {
+    fn limit(&self) -> Duration {
+        Duration::from_secs(self.limit)
+    }
+
+    /// Opens sockets at the addresses asked for, or at the one that leads to the other end.
+    fn open(&self, toward: IpAddr) -> Result<Endpoint> {
+        let addresses = if self.bind.is_empty() { vec![local_address(toward)?] } else { self.bind.clone() };
+        let sockets: Vec<SocketAddr> =
+            addresses.iter().map(|address| SocketAddr::new(*address, self.udp_port)).collect();
+        let reception = if self.verbs { Reception::WithHeader } else { Reception::Plain };
+        let options = Options { reception, mischief: Mischief::new(self.drop, self.corrupt), ..Options::default() };
+        Endpoint::open(&sockets, options).with_context(|| {
+            let list: Vec<String> = sockets.iter().map(ToString::to_string).collect();
+            format!("cannot open UDP sockets at {} (another end there? try --udp-port or --bind)", list.join(", "))
+        })
+    }
+}
+
+/// The address of this host from which packets to `toward` leave: a connected socket knows, without sending anything.
+fn local_address(toward: IpAddr) -> Result<IpAddr> {
+    let any: SocketAddr = if toward.is_ipv4() { "0.0.0.0:0".parse()? } else { "[::]:0".parse()? };
+    let socket = std::net::UdpSocket::bind(any)?;
+    socket.connect((toward, UDP_PORT)).with_context(|| format!("no way leads to {toward}"))?;
+    Ok(socket.local_addr()?.ip())
+}

@@ -1,0 +1,67 @@
+//! With another `pleach pingpong`, over as many paths as both have addresses.
+
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use protocol::connection::path::Role;
+use runtime::bootstrap::{self, Card, fresh_psn};
+use runtime::udp::{PortIndex, Route, Setup};
+
+use super::Arguments;
+use super::game::{Echo, Game, Score, Side};
+
+pub(super) fn play(arguments: &Arguments) -> Result<Score> {
+    match &arguments.host {
+        Some(host) => {
+            let stream = bootstrap::reach(host, arguments.port, Duration::from_secs(5))
+                .with_context(|| format!("nobody listens at {host}, TCP port {}", arguments.port))?;
+            let peer = stream.peer_addr()?.ip();
+            meet(arguments, stream, peer, Side::Client)
+        }
+        None => {
+            let any: IpAddr = arguments.bind.first().copied().unwrap_or(IpAddr::from([0, 0, 0, 0]));
+            let listener = TcpListener::bind((any, arguments.port))
+                .with_context(|| format!("cannot listen at {any}, TCP port {}", arguments.port))?;
+            eprintln!("listening at {}", listener.local_addr()?);
+            let (stream, peer) = bootstrap::accept(&listener)?;
+            meet(arguments, stream, peer, Side::Server)
+        }
+    }
+}
+
+fn meet(arguments: &Arguments, mut stream: TcpStream, peer: IpAddr, side: Side) -> Result<Score> {
+    let mut endpoint = arguments.open(peer)?;
+    let pair = endpoint.create();
+    // The client says what is played; the server plays along.
+    let task = format!("pingpong {} {} {}", arguments.size, arguments.iterations, arguments.mtu);
+    let card = Card { first_pair: pair, pairs: 1, psn: fresh_psn(), addresses: endpoint.addresses(), task };
+    let other = card.exchange(&mut stream).context("the handshake failed")?;
+    let task = if side == Side::Client { &card.task } else { &other.task };
+    let numbers: Vec<u32> = task.split(' ').skip(1).filter_map(|word| word.parse().ok()).collect();
+    let [size, iterations, mtu] = numbers[..] else {
+        anyhow::bail!("the other end wants to play something else: {task:?}");
+    };
+    ensure!(size <= 1 << 30 && iterations > 0, "the other end wants messages of {size} B, {iterations} times");
+    let game = Game {
+        pair,
+        side,
+        size,
+        iterations,
+        mtu,
+        echo: Echo::Same,
+        peer: format!("pleach at {peer}"),
+        limit: arguments.limit(),
+    };
+    game.prepare(&mut endpoint)?;
+    let paths = card.addresses.len().min(other.addresses.len());
+    let routes = (0..paths).map(|path| Route::new(PortIndex(path as u8), other.addresses[path])).collect();
+    let role = if side == Side::Client { Role::Leader } else { Role::Follower };
+    let mut setup = Setup::new(other.first_pair, card.psn, other.psn, routes, role);
+    setup.mtu = mtu;
+    endpoint.connect(pair, setup)?;
+    // Nobody sends before both are connected.
+    let ready = Card { task: "ready".to_owned(), ..card };
+    ready.exchange(&mut stream).context("the other end went away")?;
+    game.play(&mut endpoint)
+}

@@ -1,5 +1,6 @@
 //! `pleach bench`: how fast and how large, measured now, on this machine.
 
+pub(crate) mod migration;
 mod simulator;
 
 use anyhow::Result;
@@ -18,11 +19,21 @@ pub(crate) struct Arguments {
 enum What {
     /// Packet hops a second on one core, bytes a host, and one allreduce over a million hosts.
     Simulator(simulator::Arguments),
+    /// Arming, moving and cutting of 1 to 1,024 connections, and what armed alternates cost.
+    Migration(migration::Arguments),
 }
 
 /// Runs a benchmark.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     match &arguments.what {
         What::Simulator(arguments) => simulator::run(arguments),
+        What::Migration(arguments) => migration::run(arguments),
     }
+}
+
+/// A line of this process' memory account, in bytes; zero where the system keeps none.
+fn memory(line: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let found = status.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(':'));
+    found.and_then(|text| text.trim().split(' ').next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }

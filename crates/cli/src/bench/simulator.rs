@@ -18,6 +18,7 @@ use simulator::{Forwarding, LinkParameters, Pattern, Traffic};
 use topology::Fabric;
 use units::Span;
 
+use super::memory;
 use crate::Outcome;
 use crate::simulate::Format;
 
@@ -182,13 +183,6 @@ fn allreduce(fabric: &Arc<Fabric>) -> Result<AllreduceRow> {
         resident_bytes_per_host: resident as f64 / f64::from(hosts),
         peak_resident_gib: memory("VmHWM") as f64 / (1u64 << 30) as f64,
     })
-}
-
-/// A line of this process' memory account, in bytes; zero where the system keeps none.
-fn memory(line: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let found = status.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(':'));
-    found.and_then(|text| text.trim().split(' ').next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
 fn table(report: &Report) -> String {

@@ -187,7 +187,7 @@ fn all_parameters(page: &mut String, report: &Report) {
     page.push_str("</div></details>\n");
 }
 
-const STYLE: &str = "\
+pub(super) const STYLE: &str = "\
 :root { color-scheme: light dark; --surface: #fcfcfb; --raised: #f3f2ef; --ink: #1c1b19; --muted: #6b6862; --grid: #e3e1dc;
   --accent: #2a6fb0; --idle: #d8d5ce; --bad: #c8372d; --good: #2f7d4f; }
 @media (prefers-color-scheme: dark) { :root { --surface: #171615; --raised: #211f1d; --ink: #ecebe8; --muted: #a19d95;

@@ -1,6 +1,7 @@
 //! What a run has to say, gathered once and told three ways: a table, JSON, a page.
 
 mod html;
+pub(crate) mod page;
 mod parameters;
 mod picture;
 mod svg;
@@ -20,7 +21,7 @@ use crate::judge::Judgement;
 use picture::Picture;
 
 pub(crate) use html::html;
-pub(crate) use svg::escape;
+pub(crate) use svg::{escape, lines};
 pub(crate) use table::{aligned, table};
 
 /// Links that are listed by name.

@@ -193,6 +193,41 @@ pub(super) fn course(points: &[(u32, Option<Span>)], operations: u32) -> String 
     svg
 }
 
+/// Several named series of points, both axes logarithmic.
+pub(crate) fn lines(series: &[(&str, Vec<(f64, f64)>)], across: &str, up: &str) -> String {
+    let all = || series.iter().flat_map(|(_, points)| points.iter().copied());
+    let bounds = |values: Vec<f64>| {
+        let (least, most) = values.iter().fold((f64::MAX, f64::MIN), |(a, b), value| (a.min(*value), b.max(*value)));
+        (least.max(1e-3), most.max(least * 1.01).max(2e-3))
+    };
+    let ((left, right), (low, high)) = (bounds(all().map(|p| p.0).collect()), bounds(all().map(|p| p.1).collect()));
+    let x = Scale { from: left, to: right, start: LEFT, end: WIDTH - RIGHT, logarithmic: true, least_step: 0.0 };
+    let y = Scale { from: low, to: high, start: HEIGHT - BOTTOM, end: TOP, logarithmic: true, least_step: 0.0 };
+    let mut svg = open(&format!("{up} by {across}"));
+    vertical_axis(&mut svg, &y);
+    for (number, (name, points)) in series.iter().enumerate() {
+        let place = |(a, b): &(f64, f64)| format!("{:.1} {:.1}", x.at(a.max(left)), y.at(b.max(low)));
+        let way: Vec<String> = points.iter().map(place).collect();
+        // Told apart by dashes as well as by colour.
+        let dash = ["none", "6 3", "2 3"][number % 3];
+        let colour = ["#2f7d4f", "#b3582c", "#3a6ea5"][number % 3];
+        let (name, height) = (escape(name), TOP + 14.0 * (number as f64 + 1.0));
+        let _ = writeln!(
+            svg,
+            "<path d=\"M{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dash}\"/>\
+             <path d=\"M{} {}h22\" stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dash}\"/>\
+             <text x=\"{}\" y=\"{height}\">{name}</text>",
+            way.join("L"),
+            LEFT + 8.0,
+            height - 4.0,
+            LEFT + 36.0,
+        );
+    }
+    horizontal_axis(&mut svg, &x, &format!("{across}; {up}"));
+    svg.push_str("</svg>\n");
+    svg
+}
+
 /// Named counts as bars; long and short ones are told apart by a logarithmic scale.
 pub(super) fn bars(counts: &[(&str, &str, u64)]) -> String {
     let step = 22.0;

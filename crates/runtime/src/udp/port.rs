@@ -47,6 +47,8 @@ pub(super) struct Port {
     pub is_up: bool,
     /// Cut by hand: what is sent is lost.
     pub is_cut: bool,
+    /// Turns in a row in which nothing came.
+    pub silence: u16,
 }
 
 impl Port {
@@ -66,7 +68,7 @@ impl Port {
             Reception::WithHeader if local.is_ipv4() => Some(open_raw(local)?),
             _ => None,
         };
-        Ok(Self { socket, raw, state, local, is_up: true, is_cut: false })
+        Ok(Self { socket, raw, state, local, is_up: true, is_cut: false, silence: 0 })
     }
 
     /// What to wait on.

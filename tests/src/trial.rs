@@ -43,10 +43,10 @@ pub struct TrialOutcome {
 }
 
 /// Draws numbers from a seed.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         // xorshift64* (Vigna 2016): nothing here must agree with the simulator's own randomness.
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -54,11 +54,11 @@ impl Dice {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         (self.next() >> 16) % bound
     }
 
-    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len() as u64) as usize]
     }
 }

@@ -18,7 +18,21 @@ pub(crate) struct Package {
 }
 
 /// All packages that tests need beyond Rust and a C compiler.
-pub(crate) const PACKAGES: &[Package] = &[];
+pub(crate) const PACKAGES: &[Package] = &[
+    Package { name: "iproute2", tests: &["between_hosts"], proof: &["ip", "-Version"] },
+    Package { name: "nftables", tests: &["between_hosts"], proof: &["nft", "--version"] },
+    Package {
+        name: "tshark",
+        tests: &["tshark_reads_every_packet", "tshark_notices_a_packet"],
+        proof: &["tshark", "--version"],
+    },
+    // By Debian's own interpreter: the package is invisible to any other that comes first in the path.
+    Package {
+        name: "python3-scapy",
+        tests: &["scapy_makes_the_same_packets", "scapy_does_not_repeat"],
+        proof: &["/usr/bin/python3", "-c", "import scapy.contrib.roce"],
+    },
+];
 
 /// Whether this machine lets us install packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

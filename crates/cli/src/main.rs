@@ -4,6 +4,7 @@ mod bench;
 mod demo;
 mod distribution;
 mod judge;
+mod kernels;
 mod pingpong;
 mod report;
 mod reproduce;

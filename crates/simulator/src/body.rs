@@ -7,7 +7,7 @@
 use protocol::Payload;
 use protocol::aggregation::Message;
 use protocol::connection::{Arrival, Frame, control_headers};
-use units::{Lid, QpNumber};
+use units::{Lid, PathId, QpNumber};
 use wire::aggregation::AggregationHeader;
 use wire::local::{self, Frame as LinkFrame};
 use wire::{Bth, Lrh, Opcode, Packet, PacketHeaders, ServiceLevel, VirtualLane};
@@ -33,6 +33,17 @@ pub(crate) enum Body {
         /// The result.
         message: Message,
     },
+    /// A packet of a queue pair.
+    Transport {
+        /// Which end of the exchange it is for.
+        to: u32,
+        /// By which of the connection's paths.
+        path: PathId,
+        /// Its headers.
+        headers: PacketHeaders,
+        /// Its bytes.
+        payload: Box<[u8]>,
+    },
 }
 
 /// Which part of a collective a packet belongs to.
@@ -56,20 +67,23 @@ impl Body {
                 Kind::Result => Phase::Broadcast,
                 Kind::Repair | Kind::Abort => Phase::Control,
             },
-            Self::Edge { .. } => Phase::Control,
+            Self::Edge { .. } | Self::Transport { .. } => Phase::Control,
         }
     }
 
     fn message(&self) -> Option<&Message> {
         match self {
             Self::Multicast { message, .. } | Self::Edge { frame: Frame::Data { message, .. }, .. } => Some(message),
-            Self::Edge { .. } => None,
+            Self::Edge { .. } | Self::Transport { .. } => None,
         }
     }
 
     /// Bytes of payload, which is all that counts when framing is left out (SE-11's 256 B).
     pub(crate) fn payload_bytes(&self) -> u32 {
-        self.message().map_or(0, |message| message.payload.len())
+        match self {
+            Self::Transport { payload, .. } => payload.len() as u32,
+            _ => self.message().map_or(0, |message| message.payload.len()),
+        }
     }
 
     /// Bytes on the wire with all headers and codes.
@@ -81,6 +95,9 @@ impl Body {
                 return (local::OVERHEAD + headers.size()) as u32;
             }
             Self::Multicast { .. } => wire::Deth::SIZE as u32,
+            Self::Transport { headers, payload, .. } => {
+                return (local::OVERHEAD + headers.size() + payload.len().next_multiple_of(4)) as u32;
+            }
         };
         let payload = self.payload_bytes().next_multiple_of(4) + AggregationHeader::SIZE as u32;
         (local::OVERHEAD + Bth::SIZE) as u32 + extended + payload
@@ -88,6 +105,9 @@ impl Body {
 
     /// The frame as it stands on the wire.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        if let Self::Transport { headers, payload, .. } = self {
+            return link_frame(*headers, payload);
+        }
         let mut message = Vec::new();
         if let Some(Message { header, payload, .. }) = self.message() {
             match payload {
@@ -105,11 +125,9 @@ impl Body {
                 let deth = wire::Deth { key: wire::QueueKey(0), source: QpNumber(1) };
                 PacketHeaders { deth: Some(deth), ..bth.into() }
             }
+            Self::Transport { .. } => unreachable!("written above"),
         };
-        let lrh = Lrh::new(Lid(1), Lid(2), ServiceLevel(0), VirtualLane(0));
-        let mut bytes = Vec::new();
-        LinkFrame::new(lrh, None, Packet::new(headers, &message)).append_to(&mut bytes);
-        bytes
+        link_frame(headers, &message)
     }
 
     /// Reads the frame back after something got past every check: what the machine would be handed.
@@ -130,7 +148,19 @@ impl Body {
                 let (psn, message) = (frame.packet.headers.bth.psn, reread(message)?);
                 Some(Self::Edge { to: *to, came: *came, frame: Frame::Data { psn, wants_ack: *wants_ack, message } })
             }
+            Self::Transport { path, .. } => {
+                let Packet { headers, payload } = frame.packet;
+                let to = headers.bth.destination.0;
+                Some(Self::Transport { to, path: *path, headers, payload: payload.into() })
+            }
             other => Some(other.clone()),
         }
     }
+}
+
+fn link_frame(headers: PacketHeaders, payload: &[u8]) -> Vec<u8> {
+    let lrh = Lrh::new(Lid(1), Lid(2), ServiceLevel(0), VirtualLane(0));
+    let mut bytes = Vec::new();
+    LinkFrame::new(lrh, None, Packet::new(headers, payload)).append_to(&mut bytes);
+    bytes
 }

@@ -4,6 +4,7 @@
 mod body;
 pub mod collective;
 mod counters;
+pub mod exchange;
 pub mod fault;
 mod network;
 mod queue;

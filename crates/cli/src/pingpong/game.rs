@@ -1,5 +1,6 @@
-//! The game itself: a message goes there and back, and is looked at each time.
+//! The game itself: messages go there and back, or one way, and each is looked at when it comes.
 
+use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -8,10 +9,12 @@ use runtime::udp::{Endpoint, Event};
 use serde::Serialize;
 use units::QpNumber;
 
-/// Receives that are posted in advance.
+/// Receives that are posted in advance, and most sends of a stream that are under way.
 const DEPTH: u32 = 16;
+/// The same in bytes: a few messages are enough if they are long.
+const DEPTH_BYTES: u32 = 64 << 20;
 
-/// Who serves.
+/// Who begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Side {
     /// Sends first.
@@ -20,28 +23,14 @@ pub(super) enum Side {
     Server,
 }
 
-/// What came of it.
-#[derive(Serialize)]
-pub(super) struct Score {
-    peer: String,
-    size: u32,
-    iterations: u32,
-    mtu: u32,
-    seconds: f64,
-    median_us: f64,
-    slowest_us: f64,
-    megabytes_per_second: f64,
-    pub altered: u32,
-    packets_sent: u64,
-    packets_repeated: u64,
-    packets_damaged: u64,
-    migrations: u32,
-    path_events: Vec<String>,
-}
-
-/// Bytes that an altered message does not have. Every 4096th is zero, as `ibv_rc_pingpong --chk` wants it.
-fn contents(size: u32) -> Vec<u8> {
-    (0..size).map(|index| if index % 4096 == 0 { 0 } else { (index.wrapping_mul(0x9e37_79b1) >> 24) as u8 }).collect()
+/// What is played.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Play {
+    /// There and back, one at a time.
+    Bounce,
+    /// One way, as many as the connection takes.
+    Stream,
 }
 
 /// Whose bytes come back.
@@ -55,8 +44,30 @@ pub(super) enum Echo {
     Unknown,
 }
 
+/// What came of it.
+#[derive(Serialize)]
+pub(super) struct Score {
+    peer: String,
+    play: Play,
+    size: u32,
+    iterations: u32,
+    mtu: u32,
+    seconds: f64,
+    /// From one message to the next.
+    median_us: f64,
+    longest_us: f64,
+    megabytes_per_second: f64,
+    pub altered: u32,
+    packets_sent: u64,
+    packets_repeated: u64,
+    packets_damaged: u64,
+    migrations: u32,
+    path_events: Vec<String>,
+}
+
 pub(super) struct Game {
     pub pair: QpNumber,
+    pub play: Play,
     pub side: Side,
     pub size: u32,
     pub iterations: u32,
@@ -66,61 +77,123 @@ pub(super) struct Game {
     pub limit: Duration,
 }
 
+/// Bytes that an altered message does not have. Every 4096th is zero, as `ibv_rc_pingpong --chk` wants it.
+fn contents(size: u32) -> Vec<u8> {
+    (0..size).map(|index| if index % 4096 == 0 { 0 } else { (index.wrapping_mul(0x9e37_79b1) >> 24) as u8 }).collect()
+}
+
+/// How far a game has come.
+#[derive(Default)]
+struct Course {
+    posted: u32,
+    sent: u32,
+    received: u32,
+    altered: u32,
+    /// From one message to the next.
+    gaps: Vec<Duration>,
+    path_events: Vec<String>,
+    spare: Vec<Vec<u8>>,
+}
+
 impl Game {
+    fn depth(&self) -> u32 {
+        DEPTH.min(self.iterations).min(DEPTH_BYTES / self.size.max(1)).max(1)
+    }
+
+    /// How many this side sends.
+    fn to_send(&self) -> u32 {
+        if (self.play, self.side) == (Play::Stream, Side::Server) { 0 } else { self.iterations }
+    }
+
+    /// How many it receives.
+    fn to_receive(&self) -> u32 {
+        if (self.play, self.side) == (Play::Stream, Side::Client) { 0 } else { self.iterations }
+    }
+
     /// Receives must be posted before the other end may send.
     pub(super) fn prepare(&self, endpoint: &mut Endpoint) -> Result<()> {
-        for _ in 0..DEPTH.min(self.iterations) {
+        for _ in 0..self.depth().min(self.to_receive()) {
             endpoint.post_receive(self.pair, vec![0; self.size as usize])?;
         }
         Ok(())
     }
 
-    /// Plays until every message has been there and back.
+    /// Plays until every message has come.
     pub(super) fn play(&self, endpoint: &mut Endpoint) -> Result<Score> {
-        let send = Operation::Send { immediate: None };
         let truth = contents(self.size);
-        let (mut sent, mut received, mut serves, mut altered) = (0, 0, 0, 0);
-        let mut trips = Vec::with_capacity(self.iterations as usize);
-        let mut path_events = Vec::new();
+        let mut course = Course::default();
         let began = Instant::now();
         let mut last = began;
-        if self.side == Side::Client {
-            endpoint.post_send(self.pair, truth.clone(), send)?;
-            serves = 1;
-        }
-        while sent < self.iterations || received < self.iterations {
+        while course.sent < self.to_send() || course.received < self.to_receive() {
+            self.serve(endpoint, &mut course, &truth)?;
             if began.elapsed() > self.limit {
+                let Course { sent, received, .. } = course;
                 bail!("gave up after {:?}: {sent} sent, {received} received of {}", self.limit, self.iterations);
             }
             endpoint.turn(Duration::from_millis(100))?;
             while let Some(event) = endpoint.next_event() {
-                match event {
-                    Event::Sent { .. } => sent += 1,
-                    Event::Received { buffer, length, .. } => {
-                        let compare = match self.echo {
-                            Echo::Same => true,
-                            Echo::AfterFirst => received > 0,
-                            Echo::Unknown => false,
-                        };
-                        altered += u32::from(compare && buffer[..length] != truth[..]);
-                        received += 1;
-                        trips.push(last.elapsed());
-                        last = Instant::now();
-                        if received + DEPTH <= self.iterations {
-                            endpoint.post_receive(self.pair, buffer)?;
-                        }
-                        if serves < self.iterations {
-                            endpoint.post_send(self.pair, truth.clone(), send)?;
-                            serves += 1;
-                        }
-                    }
-                    Event::Failed { failure, .. } => bail!("{failure} ({sent} sent, {received} received)"),
-                    Event::Path { event, .. } => path_events.push(format!("{:?} {event:?}", began.elapsed())),
+                if self.note(endpoint, event, &mut course, &truth, began)? {
+                    course.gaps.push(last.elapsed());
+                    last = Instant::now();
                 }
             }
         }
+        let elapsed = began.elapsed();
         self.linger(endpoint)?;
-        Ok(self.score(endpoint, began.elapsed(), trips, altered, path_events))
+        Ok(self.score(endpoint, elapsed, course))
+    }
+
+    /// Sends what may be sent now.
+    fn serve(&self, endpoint: &mut Endpoint, course: &mut Course, truth: &[u8]) -> Result<()> {
+        let allowed = match (self.play, self.side) {
+            (Play::Bounce, Side::Client) => course.received + 1,
+            (Play::Bounce, Side::Server) => course.received,
+            (Play::Stream, _) => course.sent + self.depth(),
+        };
+        while course.posted < allowed.min(self.to_send()) {
+            let buffer = course.spare.pop().unwrap_or_else(|| truth.to_vec());
+            endpoint.post_send(self.pair, buffer, Operation::Send { immediate: None })?;
+            course.posted += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes note of an event; true if a message has come through with it.
+    fn note(
+        &self,
+        endpoint: &mut Endpoint,
+        event: Event,
+        course: &mut Course,
+        truth: &[u8],
+        began: Instant,
+    ) -> Result<bool> {
+        match event {
+            Event::Sent { buffer, .. } => {
+                course.sent += 1;
+                course.spare.push(buffer);
+                Ok(self.play == Play::Stream)
+            }
+            Event::Received { buffer, length, .. } => {
+                let compare = match self.echo {
+                    Echo::Same => true,
+                    Echo::AfterFirst => course.received > 0,
+                    Echo::Unknown => false,
+                };
+                course.altered += u32::from(compare && buffer[..length] != *truth);
+                course.received += 1;
+                if course.received + self.depth() <= self.iterations {
+                    endpoint.post_receive(self.pair, buffer)?;
+                }
+                Ok(true)
+            }
+            Event::Failed { failure, .. } => {
+                bail!("{failure} ({} sent, {} received)", course.sent, course.received)
+            }
+            Event::Path { event, .. } => {
+                course.path_events.push(format!("{:.3?} {event:?}", began.elapsed()));
+                Ok(false)
+            }
+        }
     }
 
     /// The other end may still miss our last acknowledgement.
@@ -132,30 +205,23 @@ impl Game {
         Ok(())
     }
 
-    fn score(
-        &self,
-        endpoint: &Endpoint,
-        elapsed: Duration,
-        mut trips: Vec<Duration>,
-        altered: u32,
-        path_events: Vec<String>,
-    ) -> Score {
-        trips.sort_unstable();
-        let micros = |trip: Option<&Duration>| trip.map_or(0.0, |trip| trip.as_secs_f64() * 1e6);
+    fn score(&self, endpoint: &Endpoint, elapsed: Duration, course: Course) -> Score {
+        let Course { mut gaps, altered, path_events, .. } = course;
+        gaps.sort_unstable();
+        let micros = |gap: Option<&Duration>| gap.map_or(0.0, |gap| gap.as_secs_f64() * 1e6);
         let counters = endpoint.counters();
-        let total: Duration = trips.iter().sum();
         let paths = endpoint.machine(self.pair).and_then(|machine| machine.connection().paths());
+        let bytes = f64::from(self.size) * f64::from(self.to_send() + self.to_receive());
         Score {
             peer: self.peer.clone(),
+            play: self.play,
             size: self.size,
             iterations: self.iterations,
             mtu: self.mtu,
             seconds: elapsed.as_secs_f64(),
-            median_us: micros(trips.get(trips.len() / 2)),
-            slowest_us: micros(trips.last()),
-            megabytes_per_second: 2.0 * f64::from(self.size) * f64::from(self.iterations)
-                / total.as_secs_f64().max(1e-9)
-                / 1e6,
+            median_us: micros(gaps.get(gaps.len() / 2)),
+            longest_us: micros(gaps.last()),
+            megabytes_per_second: bytes / elapsed.as_secs_f64().max(1e-9) / 1e6,
             altered,
             packets_sent: counters.sent,
             packets_repeated: counters.repeated,
@@ -168,29 +234,28 @@ impl Game {
 
 impl Score {
     pub(super) fn table(&self) -> String {
-        use std::fmt::Write;
-        let mut text = String::new();
-        let _ =
-            writeln!(text, "{} iterations of {} B with {} (MTU {})", self.iterations, self.size, self.peer, self.mtu);
-        let _ =
-            writeln!(text, "  there and back   median {:.1} us, slowest {:.1} us", self.median_us, self.slowest_us);
-        let _ = writeln!(text, "  both directions  {:.1} MB/s", self.megabytes_per_second);
-        let _ = writeln!(
-            text,
-            "  packets          {} sent, {} of them again; {} came damaged",
-            self.packets_sent, self.packets_repeated, self.packets_damaged
-        );
-        let verdict = if self.altered == 0 { "every one came unaltered" } else { "ALTERED MESSAGES" };
-        let _ = writeln!(
-            text,
-            "  messages         {verdict}{}",
-            if self.altered == 0 { String::new() } else { format!(": {}", self.altered) }
-        );
-        if !self.path_events.is_empty() {
-            let _ = writeln!(text, "  paths            {} migrations", self.migrations);
-            for event in &self.path_events {
-                let _ = writeln!(text, "    after {event}");
-            }
+        let Self { size, iterations, mtu, peer, altered, .. } = self;
+        let what = if self.play == Play::Bounce { "there and back" } else { "one to the next" };
+        let verdict = if *altered == 0 { "every one unaltered".to_owned() } else { format!("{altered} ALTERED") };
+        let rows = [
+            (what, format!("median {:.1} us, longest {:.1} us", self.median_us, self.longest_us)),
+            ("throughput", format!("{:.1} MB/s in {:.3} s", self.megabytes_per_second, self.seconds)),
+            (
+                "packets",
+                format!(
+                    "{} sent, {} of them again; {} came damaged",
+                    self.packets_sent, self.packets_repeated, self.packets_damaged
+                ),
+            ),
+            ("messages", verdict),
+            ("migrations", self.migrations.to_string()),
+        ];
+        let mut text = format!("{iterations} messages of {size} B with {peer} (MTU {mtu})\n");
+        for (name, value) in rows {
+            let _ = writeln!(text, "  {name:16} {value}");
+        }
+        for event in &self.path_events {
+            let _ = writeln!(text, "    after {event}");
         }
         text
     }

@@ -27,6 +27,7 @@ Examples:
   pleach pingpong 10.0.0.1                                        on another
   pleach pingpong --listen --bind 10.0.0.1 --bind 10.0.1.1        two paths: cut one while it runs
   pleach pingpong 10.0.0.1 --bind 10.0.0.2 --bind 10.0.1.2
+  pleach pingpong 10.0.0.1 --stream --size 65536 -n 16384         a gigabyte, one way
   pleach pingpong --verbs 10.0.0.9 --bind 10.0.0.2                the other host runs ibv_rc_pingpong -g 1
   pleach pingpong --verbs --listen --bind 10.0.0.2                the other host runs ibv_rc_pingpong -g 1 10.0.0.2
 
@@ -53,6 +54,9 @@ pub(crate) struct Arguments {
     /// Bytes of a message.
     #[arg(long, short, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(0..=1 << 30))]
     size: u32,
+    /// Sends one way, as much as the connection takes, instead of there and back. Not with a verbs peer.
+    #[arg(long, conflicts_with = "verbs")]
+    stream: bool,
     /// How often it goes there and back. Both ends must say the same to a verbs peer.
     #[arg(long, short = 'n', default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     iterations: u32,

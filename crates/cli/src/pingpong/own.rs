@@ -9,7 +9,7 @@ use runtime::bootstrap::{self, Card, fresh_psn};
 use runtime::udp::{PortIndex, Route, Setup};
 
 use super::Arguments;
-use super::game::{Echo, Game, Score, Side};
+use super::game::{Echo, Game, Play, Score, Side};
 
 pub(super) fn play(arguments: &Arguments) -> Result<Score> {
     match &arguments.host {
@@ -34,7 +34,8 @@ fn meet(arguments: &Arguments, mut stream: TcpStream, peer: IpAddr, side: Side) 
     let mut endpoint = arguments.open(peer)?;
     let pair = endpoint.create();
     // The client says what is played; the server plays along.
-    let task = format!("pingpong {} {} {}", arguments.size, arguments.iterations, arguments.mtu);
+    let play = if arguments.stream { "stream" } else { "bounce" };
+    let task = format!("{play} {} {} {}", arguments.size, arguments.iterations, arguments.mtu);
     let card = Card { first_pair: pair, pairs: 1, psn: fresh_psn(), addresses: endpoint.addresses(), task };
     let other = card.exchange(&mut stream).context("the handshake failed")?;
     let task = if side == Side::Client { &card.task } else { &other.task };
@@ -45,6 +46,7 @@ fn meet(arguments: &Arguments, mut stream: TcpStream, peer: IpAddr, side: Side) 
     ensure!(size <= 1 << 30 && iterations > 0, "the other end wants messages of {size} B, {iterations} times");
     let game = Game {
         pair,
+        play: if task.starts_with("stream ") { Play::Stream } else { Play::Bounce },
         side,
         size,
         iterations,

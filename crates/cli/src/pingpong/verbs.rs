@@ -13,7 +13,7 @@ use runtime::udp::{Endpoint, PortIndex, Route, Setup};
 use wire::rocev2::UDP_PORT;
 
 use super::Arguments;
-use super::game::{Echo, Game, Score, Side};
+use super::game::{Echo, Game, Play, Score, Side};
 
 pub(super) fn play(arguments: &Arguments) -> Result<Score> {
     match &arguments.host {
@@ -52,6 +52,7 @@ fn answer(arguments: &Arguments) -> Result<Score> {
 fn prepare(arguments: &Arguments, endpoint: &mut Endpoint, side: Side, peer: IpAddr) -> Result<Game> {
     let game = Game {
         pair: endpoint.create(),
+        play: Play::Bounce,
         side,
         size: arguments.size,
         iterations: arguments.iterations,

@@ -32,7 +32,7 @@ pub use policy::{Pace, Policy, Repair, Timer};
 pub use receiver::Place;
 pub use sender::{Ask, Exhausted};
 
-use path::{Leads, LoadError, MigrationCause, WrongPathMove};
+use path::{Leads, LoadError, MigrationCause, Traffic, WrongPathMove};
 use receiver::Receiver;
 use sender::Sender;
 
@@ -148,13 +148,9 @@ impl<M: Clone> Connection<M> {
         let leads = if matches!(frame, Frame::Probe { .. }) { Leads::Yes } else { Leads::No };
         self.heard(now, arrival, leads, out);
         let way = self.way();
+        let before = self.sender.first_unacknowledged();
         match frame {
-            Frame::Ack { psn } => {
-                let is_news = self.sender.acknowledged(&self.policy, now, *psn, &mut on(way, out));
-                if is_news && let Some(paths) = &mut self.paths {
-                    paths.proven(now);
-                }
-            }
+            Frame::Ack { psn } => self.sender.acknowledged(&self.policy, now, *psn, &mut on(way, out)),
             Frame::Nak { expected } => self.sender.refused(&self.policy, now, *expected, &mut on(way, out)),
             Frame::Gaps { expected, arrived } => {
                 self.sender.gaps(&self.policy, now, *expected, *arrived, &mut on(way, out));
@@ -172,7 +168,13 @@ impl<M: Clone> Connection<M> {
                     paths.replied(now, arrival.path, *token, arrival.migration);
                 }
             }
-            Frame::Refusal { .. } | Frame::Data { .. } => {}
+            Frame::Refusal { psn, .. } => self.sender.refused_for_good(&self.policy, now, *psn),
+            Frame::Data { .. } => {}
+        }
+        if self.sender.first_unacknowledged() != before
+            && let Some(paths) = &mut self.paths
+        {
+            paths.proven(now, arrival.path);
         }
     }
 
@@ -202,6 +204,12 @@ impl<M: Clone> Connection<M> {
     /// True if the frame that is expected now has been kept.
     pub fn has_next(&self) -> bool {
         self.receiver.has_next()
+    }
+
+    /// Makes the receiver forget what it has, for machines that are broken on purpose.
+    #[cfg(feature = "sabotage")]
+    pub(crate) fn expect_wrongly(&mut self, psn: Psn) {
+        self.receiver = Receiver::new(psn);
     }
 
     /// The number that is expected.
@@ -322,10 +330,11 @@ impl<M: Clone> Connection<M> {
         let Some(paths) = &mut self.paths else { return Ok(()) };
         let mut probes = Vec::new();
         let silent = timeouts >= self.policy.path_retries && paths.fail_over(now, MigrationCause::Silence);
-        let moved = paths.handle_timeout(now, &mut |probe| probes.push(probe));
-        let way = self.way();
-        for probe in probes {
-            on(Arrival { path: probe.path, ..way }, out)(Outgoing::control(Frame::Probe { token: probe.token }));
+        let traffic = if self.sender.outstanding() > 0 { Traffic::UnderWay } else { Traffic::Idle };
+        let moved = paths.handle_timeout(now, traffic, &mut |probe| probes.push(probe));
+        let bits = |path| paths.probe_bit(path);
+        for (path, migration, token) in probes.iter().map(|probe| (probe.path, bits(probe.path), probe.token)) {
+            on(Arrival { path, migration }, out)(Outgoing::control(Frame::Probe { token }));
         }
         if silent || moved {
             self.change_path(now, out);

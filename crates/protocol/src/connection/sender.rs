@@ -155,30 +155,25 @@ impl<M: Clone> Sender<M> {
         Psn::new(self.first.get() + position as u32)
     }
 
-    /// Everything up to `psn` has come. True if that is news.
-    pub(super) fn acknowledged(
-        &mut self,
-        policy: &Policy,
-        now: Time,
-        psn: Psn,
-        out: &mut impl FnMut(Outgoing<M>),
-    ) -> bool {
+    /// Everything up to `psn` has come.
+    pub(super) fn acknowledged(&mut self, policy: &Policy, now: Time, psn: Psn, out: &mut impl FnMut(Outgoing<M>)) {
         let count = psn.next().distance_from(self.first) as usize;
         // Otherwise it is an old one, or nonsense (P-6).
-        let is_news = count > 0 && count <= self.unacknowledged.len();
-        if is_news {
-            self.measure(now, count - 1);
+        if count > 0 && count <= self.unacknowledged.len() {
+            self.measure(now, count);
             self.drop_first(policy, now, count);
             self.pump(policy, now, out);
         }
-        is_news
     }
 
-    /// Takes a round trip from a frame that was sent once.
-    fn measure(&mut self, now: Time, position: usize) {
-        let entry = &self.unacknowledged[position];
-        if !entry.repeated && now >= entry.sent_at {
-            self.trips.sample(now.since(entry.sent_at));
+    /// Takes a round trip from an acknowledgement of the first `count` frames, if it tells one: what was sent again, or was
+    /// kept until something else came, may have arrived long ago.
+    fn measure(&mut self, now: Time, count: usize) {
+        let mut entries = self.unacknowledged.iter().take(count);
+        if entries.all(|entry| !entry.repeated && entry.fate == Fate::Flying)
+            && let Some(last) = self.unacknowledged.get(count - 1).filter(|last| now >= last.sent_at)
+        {
+            self.trips.sample(now.since(last.sent_at));
         }
     }
 
@@ -232,6 +227,7 @@ impl<M: Clone> Sender<M> {
                     entry.fate = Fate::Lost;
                 }
                 Fate::Lost if has_come => self.lost -= 1,
+                Fate::Arrived if position == 0 => (entry.fate, self.lost) = (Fate::Lost, self.lost + 1),
                 _ => {}
             }
             if has_come {
@@ -258,6 +254,14 @@ impl<M: Clone> Sender<M> {
         self.not_before = now + wait;
     }
 
+    /// The other end will never take `psn`; everything before it has come.
+    pub(super) fn refused_for_good(&mut self, policy: &Policy, now: Time, psn: Psn) {
+        let count = psn.distance_from(self.first) as usize;
+        if count < self.unacknowledged.len() {
+            self.drop_first(policy, now, count);
+        }
+    }
+
     pub(super) fn confirm(&mut self, policy: &Policy, now: Time, psn: Psn, out: &mut impl FnMut(Outgoing<M>)) {
         let position = psn.distance_from(self.first) as usize;
         let Some(entry) = self.unacknowledged.get_mut(position) else {
@@ -282,6 +286,7 @@ impl<M: Clone> Sender<M> {
         self.first = self.number(count);
         self.refusals = 0;
         self.not_ready = 0;
+        self.not_before = Time::ZERO; // It has taken what it was not ready for.
         self.quiet_since = now;
         self.note_life();
         for entry in self.unacknowledged.drain(..count) {
@@ -294,8 +299,13 @@ impl<M: Clone> Sender<M> {
         self.congestion.acknowledged(count as u32, u32::from(policy.window));
     }
 
-    /// Marks the first `count` that have not arrived as lost.
+    /// Marks the first `count` that have not arrived as lost. The very first counts as lost even if it has: the other
+    /// end kept it and then could not take it (P-30), or it would be acknowledged.
     fn lose(&mut self, count: usize) {
+        if let Some(first) = self.unacknowledged.front_mut().filter(|first| first.fate == Fate::Arrived) {
+            first.fate = Fate::Lost;
+            self.lost += 1;
+        }
         for entry in self.unacknowledged.iter_mut().take(count).filter(|entry| entry.fate == Fate::Flying) {
             entry.fate = Fate::Lost;
             self.flying -= 1;

@@ -54,6 +54,16 @@ pub struct Contract {
     pub policy: Policy,
 }
 
+/// Ways to break a queue pair on purpose.
+#[cfg(feature = "sabotage")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sabotage {
+    /// Forgets after a migration that it has the last packet.
+    Forget,
+    /// Skips a packet after a migration.
+    Skip,
+}
+
 /// A packet to transmit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transmit {
@@ -99,6 +109,9 @@ pub struct QueuePair {
     held: BTreeMap<u32, Held>,
     completions: VecDeque<Completion>,
     dropped: Dropped,
+    /// How it is broken, and the migrations that it has seen.
+    #[cfg(feature = "sabotage")]
+    sabotage: Option<(Sabotage, u32)>,
 }
 
 impl QueuePair {
@@ -122,6 +135,26 @@ impl QueuePair {
             completions: VecDeque::new(),
             dropped: Dropped::default(),
             contract,
+            #[cfg(feature = "sabotage")]
+            sabotage: None,
+        }
+    }
+
+    /// Breaks the machine on purpose.
+    #[cfg(feature = "sabotage")]
+    pub fn set_sabotage(&mut self, sabotage: Sabotage) {
+        self.sabotage = Some((sabotage, 0));
+    }
+
+    #[cfg(feature = "sabotage")]
+    fn be_sabotaged(&mut self) {
+        let migrations = self.connection.paths().map_or(0, Paths::migrations);
+        if let Some((sabotage, seen)) = &mut self.sabotage
+            && std::mem::replace(seen, migrations) != migrations
+        {
+            let expected = self.connection.expected();
+            let wrong = if *sabotage == Sabotage::Forget { expected.previous() } else { expected.next() };
+            self.connection.expect_wrongly(wrong);
         }
     }
 
@@ -286,6 +319,8 @@ impl QueuePair {
             self.dropped.foreign += 1;
             return;
         }
+        #[cfg(feature = "sabotage")]
+        self.be_sabotaged();
         let arrival = Arrival { path, migration: migration_bit(headers) };
         if is_request(headers.bth.opcode) {
             self.handle_request(now, arrival, headers, payload, memory, out);
@@ -313,6 +348,7 @@ impl QueuePair {
             // One that names nothing which is under way is an old one, or nonsense (P-6).
             let ahead = psn.distance_from(self.connection.first_unacknowledged()) as usize;
             if ahead < self.connection.outstanding() {
+                self.complete_sends();
                 self.break_down(Failure::Refused(*cause), Failure::Flushed);
             }
             return;
@@ -342,6 +378,7 @@ impl QueuePair {
         match place {
             Place::Next => {
                 if self.take(arrival, headers, payload, memory, out) {
+                    self.held.remove(&psn.get()); // Kept when there was no buffer for it.
                     let more = self.take_held(arrival, memory, out);
                     if (wants_ack || more) && self.state != QpState::Error {
                         let mut out = framed(self.contract, self.responder.messages(), out);

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use units::Span;
 use wire::{Immediate, Opcode, PacketHeaders, RemoteKey};
 
+use super::MAX_MESSAGE;
 use super::request::{Completion, Failure};
 use crate::connection::Refusal;
 
@@ -120,7 +121,7 @@ impl Responder {
             return Err(Declined::NotReady(PATIENCE));
         };
         let end = offset + payload.len() as u32;
-        if end > receive.length {
+        if end > receive.length.min(MAX_MESSAGE) {
             return Err(Declined::Refused(Refusal::InvalidRequest, Failure::TooLong));
         }
         memory.receive(receive.id, offset, payload);

@@ -50,7 +50,8 @@ impl Watch {
 
 /// The addresses that are on links which are up and carry a signal.
 pub(super) fn live_addresses() -> io::Result<Vec<IpAddr>> {
-    let live = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
+    // LOWER_UP is the signal itself; RUNNING follows it by up to a second.
+    let live = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_LOWER_UP;
     let found = getifaddrs()?.filter(|interface| interface.flags.contains(live));
     Ok(found
         .filter_map(|interface| {

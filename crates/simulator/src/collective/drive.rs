@@ -23,6 +23,8 @@ const TIMER: u32 = 0;
 const MAIL: u32 = 1 << 30;
 const NUMBER: u32 = MAIL - 1;
 
+const NO_QUEUE_PAIRS: &str = "collectives have no queue pairs";
+
 /// Something that reaches a machine beside the links.
 struct Mail {
     to: End,
@@ -340,6 +342,7 @@ impl Driver {
                     self.hand_in_multicast(network, to, message);
                 }
             }
+            Body::Transport { .. } => unreachable!("{NO_QUEUE_PAIRS}"),
         }
     }
 
@@ -447,6 +450,7 @@ impl Parties for Driver {
             return match &*mail.body {
                 Body::Edge { to, came, frame } => self.hand_in_frame(network, *to, *came, frame),
                 Body::Multicast { message, .. } => self.feed(network, mail.to, Input::Multicast(message)),
+                Body::Transport { .. } => unreachable!("{NO_QUEUE_PAIRS}"),
             };
         }
         // An alarm that was since set earlier goes off twice; the second time there is nothing to do.

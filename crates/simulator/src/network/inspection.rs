@@ -190,6 +190,38 @@ mod tests {
         assert_eq!(body.to_bytes().len() as u32, body.framed_bytes());
     }
 
+    /// A packet of a queue pair, with every header that a write can have.
+    fn write_packet(length: usize) -> Body {
+        let mut headers = wire::PacketHeaders::from(wire::Bth::new(
+            wire::Opcode::WriteOnlyWithImmediate,
+            units::QpNumber(3),
+            units::Psn::new(9),
+        ));
+        headers.reth = Some(wire::Reth { address: 1 << 40, key: wire::RemoteKey(5), length_bytes: length as u32 });
+        headers.immediate = Some(wire::Immediate(77));
+        let payload = (0..length).map(|position| position as u8).collect();
+        Body::Transport { to: 3, path: units::PathId(1), headers, payload }
+    }
+
+    #[test]
+    fn a_packet_of_a_queue_pair_is_the_bytes_it_says_and_reads_back() {
+        for length in [0, 1, 255, 4_096] {
+            let body = write_packet(length);
+            let bytes = body.to_bytes();
+            assert_eq!(bytes.len() as u32, body.framed_bytes());
+            assert_eq!(bytes.len() as u32, background_bytes(body.framed_bytes()), "a sample of that length exists");
+            let Some(Body::Transport { to: 3, payload, .. }) = body.reread(&bytes) else { panic!("unreadable") };
+            assert_eq!(payload.len(), length);
+        }
+    }
+
+    #[test]
+    fn a_bit_that_flips_in_a_switch_is_found_by_the_receiver_of_a_write() {
+        let body = write_packet(100);
+        let harm = Harm::inside(Inside::Memory, vec![8 * 40]);
+        assert!(matches!(inspect_end_to_end(&body, body.framed_bytes(), &harm), Verdict::Bad));
+    }
+
     #[test]
     fn flips_that_cancel_out_are_no_damage() {
         let mut harm = Harm::flipped(vec![9, 9]);

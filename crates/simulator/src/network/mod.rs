@@ -86,6 +86,8 @@ pub(crate) trait Parties {
     fn refill(&mut self, network: &mut Network, channel: ChannelId);
     /// An alarm set with [`Network::set_alarm`] goes off.
     fn alarm(&mut self, network: &mut Network, number: u32);
+    /// The fault plan took these channels down or brought them up again.
+    fn channels_changed(&mut self, _: &mut Network, _: &[ChannelId]) {}
 }
 
 /// Kinds of events.
@@ -360,7 +362,7 @@ impl Network {
             k if k == Kind::Wake as u64 => self.wake(number, parties),
             k if k == Kind::Whole as u64 => self.hand_over(number, parties),
             k if k == Kind::Alarm as u64 => parties.alarm(self, number),
-            _ => self.change(number),
+            _ => self.change(number, parties),
         }
         true
     }
@@ -437,14 +439,15 @@ impl Network {
     }
 
     /// A cable goes down or comes up, as the plan says.
-    fn change(&mut self, number: u32) {
+    fn change<P: Parties>(&mut self, number: u32, parties: &mut P) {
         let change = self.faults.change(number);
-        for channel in change.channels {
-            self.channels[channel as usize].flags.down = change.down;
+        for channel in &change.channels {
+            self.channels[*channel as usize].flags.down = change.down;
             if !change.down {
-                self.wake_by(channel, self.now);
+                self.wake_by(*channel, self.now);
             }
         }
+        parties.channels_changed(self, &change.channels);
     }
 }
 

@@ -128,6 +128,9 @@ pub struct Paths {
     current: PathId,
     alternate: Option<PathId>,
     state: PathState,
+    /// Something has come back on the present path since traffic moved to it. Until then the migration bit stays set, or
+    /// the other end might never hear that it should follow (P-36).
+    answered: bool,
     tokens: u64,
     events: VecDeque<PathEvent>,
     migrations: u32,
@@ -147,6 +150,7 @@ impl Paths {
             current: PathId(0),
             alternate: None,
             state: PathState::Migrated,
+            answered: false,
             tokens: 0,
             events: VecDeque::new(),
             migrations: 0,
@@ -187,6 +191,11 @@ impl Paths {
         if self.state == PathState::Migrated { MigrationBit::Migrated } else { MigrationBit::Loaded }
     }
 
+    /// What a probe says. One of another path than the present asks nobody to follow, whatever the state (P-32).
+    pub(super) fn probe_bit(&self, path: PathId) -> MigrationBit {
+        if path == self.current { self.bit() } else { MigrationBit::Loaded }
+    }
+
     fn tell(&mut self, event: PathEvent) {
         if self.events.len() == MAX_EVENTS {
             self.events.pop_front();
@@ -202,6 +211,10 @@ impl Paths {
     fn others(&self) -> impl Iterator<Item = PathId> + use<> {
         let current = self.current;
         (0..self.records.len()).map(|index| PathId(index as u8)).filter(move |path| *path != current)
+    }
+
+    fn is_another_alive(&self) -> bool {
+        self.others().any(|other| self.records[other.index()].health() == Health::Alive)
     }
 
     /// Loads an alternate: it is probed at once, and armed when the other end answers and has loaded one too.
@@ -226,27 +239,30 @@ impl Paths {
 
     fn move_to(&mut self, now: Time, to: PathId, cause: MigrationCause) {
         let from = std::mem::replace(&mut self.current, to);
+        // P-36: whoever leaves a path has a reason, and the end that follows shares it. A dead one has its pause already.
+        if matches!(cause, MigrationCause::ByHand | MigrationCause::Damage | MigrationCause::Followed) {
+            self.records[from.index()].disfavour(now, &self.policy);
+        }
         self.go(PathMove::Migrate).expect("every state allows it");
         self.alternate = None;
+        self.answered = false;
         self.migrations = self.migrations.saturating_add(1);
         // The probe tells the other end, should there be nothing else to send, and whether the new path carries.
-        self.records[to.index()].probe_now(now);
+        self.records[to.index()].take_over(now);
         self.tell(PathEvent::Migrated { from, to, cause });
     }
 
     /// The present path has failed. True if there was somewhere to go.
     pub(super) fn fail_over(&mut self, now: Time, cause: MigrationCause) -> bool {
         let failed = self.current;
-        let policy = self.policy;
-        let record = &mut self.records[failed.index()];
-        // One that carries, only badly, is not dead: it stays out of favour until its pause is over.
-        if cause == MigrationCause::Damage {
-            record.disfavour(now, &policy);
-        } else if record.fail(now, &policy) {
+        let news = self.records[failed.index()].fail(now, &self.policy);
+        if news {
             self.tell(PathEvent::Lost(failed));
         }
         let Some(next) = self.best_other() else {
-            self.tell(PathEvent::MigrationFailed(failed));
+            if news {
+                self.tell(PathEvent::MigrationFailed(failed));
+            }
             return false;
         };
         self.move_to(now, next, cause);
@@ -277,12 +293,15 @@ impl Paths {
         false
     }
 
-    /// What was sent on the present path has come: it carries both ways.
-    pub(super) fn proven(&mut self, now: Time) {
-        self.note_answer(now, self.current);
+    /// What was sent has come, and the answer came back on this path: it carries both ways (P-31).
+    pub(super) fn proven(&mut self, now: Time, path: PathId) {
+        if path.index() < self.records.len() {
+            self.note_answer(now, path);
+        }
     }
 
     fn note_answer(&mut self, now: Time, path: PathId) {
+        self.answered |= path == self.current;
         if self.records[path.index()].answered(now, &self.policy) {
             self.tell(PathEvent::Recovered(path));
         }
@@ -290,13 +309,16 @@ impl Paths {
 
     /// A packet came over a path and was beyond use. True if traffic has moved because of it.
     pub(super) fn damaged(&mut self, now: Time, path: PathId) -> bool {
-        let Some(record) = self.records.get_mut(path.index()) else { return false };
-        let noisy = record.note_damage(self.policy.damage_limit);
-        // Out of the frying pan only if there is no fire: another path must be known to carry.
-        noisy
-            && path == self.current
-            && self.others().any(|other| self.records[other.index()].health() == Health::Alive)
-            && self.fail_over(now, MigrationCause::Damage)
+        if path != self.current || !self.records[path.index()].note_damage(self.policy.damage_limit) {
+            return false;
+        }
+        // Out of the frying pan only if there is no fire: another path must be known to carry, and not have been left of
+        // late. Where all are noisy, going round among them would only repeat everything each time.
+        let fit = |path: &PathId| self.records[path.index()].is_fit(now);
+        let armed = self.alternate.filter(|_| self.state == PathState::Armed).filter(fit);
+        let Some(next) = armed.or_else(|| self.others().filter(fit).min()) else { return false };
+        self.move_to(now, next, MigrationCause::Damage);
+        true
     }
 
     /// The driver knows that a path is down. True if traffic has moved because of it.
@@ -332,8 +354,11 @@ impl Paths {
     /// The other end asks whether a path carries; it does.
     pub(super) fn probed(&mut self, now: Time, path: PathId, bit: MigrationBit) {
         // P-32: it wants this one as its alternate. Without one of our own there is no reason to disagree.
-        let wanted = bit == MigrationBit::Loaded && path != self.current && path.index() < self.records.len();
-        if wanted && self.state == PathState::Migrated && self.policy.loading == Loading::Automatic {
+        let wanted = bit == MigrationBit::Loaded && path != self.current;
+        // But one that we know to be dead carries one way only.
+        let lives = self.health(path).is_some_and(|health| health != Health::Dead);
+        let may_load = self.state == PathState::Migrated && self.policy.loading == Loading::Automatic;
+        if wanted && lives && may_load && self.answered {
             let _ = self.load(now, path);
         }
     }
@@ -358,17 +383,24 @@ impl Paths {
     }
 
     /// Sends the probes that are due, counts those that were not answered, loads and goes back. True if traffic moved.
-    pub(super) fn handle_timeout(&mut self, now: Time, out: &mut impl FnMut(ProbeDuty)) -> bool {
+    pub(super) fn handle_timeout(&mut self, now: Time, traffic: Traffic, out: &mut impl FnMut(ProbeDuty)) -> bool {
         if self.deadline().is_none_or(|deadline| deadline > now) {
             return false;
         }
+        let mut moved = false;
         for index in 0..self.records.len() {
             let path = PathId(index as u8);
-            if self.records[index].has_missed(now, &self.policy) && path != self.current {
+            if !self.records[index].has_missed(now, &self.policy) {
+                continue;
+            }
+            if path != self.current {
                 self.lose(now, path);
+            } else if traffic == Traffic::Idle && self.is_another_alive() {
+                // P-34: nothing is under way that would time out, so nobody else would notice.
+                moved |= self.fail_over(now, MigrationCause::Silence);
             }
         }
-        let moved = self.reconsider(now);
+        moved |= self.reconsider(now);
         for index in 0..self.records.len() {
             let record = &mut self.records[index];
             if record.is_due(now) {
@@ -383,7 +415,7 @@ impl Paths {
 
     /// Loads the best alternate if none is, and goes back to a better path that has proven itself.
     fn reconsider(&mut self, now: Time) -> bool {
-        if self.policy.loading == Loading::ByHand {
+        if self.policy.loading == Loading::ByHand || !self.answered {
             return false;
         }
         let alive = |path: &PathId| self.records[path.index()].health() == Health::Alive;
@@ -414,6 +446,13 @@ impl Paths {
 pub(super) enum Leads {
     Yes,
     No,
+}
+
+/// Whether anything is under way on the present path whose loss would be noticed by a timeout.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Traffic {
+    UnderWay,
+    Idle,
 }
 
 /// Why an alternate cannot be loaded.

@@ -88,12 +88,7 @@ impl Record {
     pub(super) fn fail(&mut self, now: Time, policy: &PathPolicy) -> bool {
         let news = self.health != Health::Dead;
         if news {
-            // P-36: a path that fails soon after it was gone back to must prove itself for longer each time.
-            let soon = self.failed_at != Time::ZERO && now < self.failed_at + self.pause.times(4);
             self.disfavour(now, policy);
-            if !soon {
-                self.pause = policy.failback_after;
-            }
             (self.health, self.since) = (Health::Dead, now);
         }
         self.failed_at = now;
@@ -103,10 +98,24 @@ impl Record {
         news
     }
 
+    /// It was left. P-36: one that is left again soon after it was gone back to must prove itself for longer each time.
     pub(super) fn disfavour(&mut self, now: Time, policy: &PathPolicy) {
-        self.pause = self.pause.times(2).min(policy.failback_after.times(MOST_PATIENCE));
+        let soon = self.failed_at != Time::ZERO && now < self.failed_at + self.pause.times(4);
+        let longer = self.pause.times(2).min(policy.failback_after.times(MOST_PATIENCE));
+        self.pause = if soon { longer } else { policy.failback_after };
         self.disfavoured_until = now + self.pause;
+        self.failed_at = now;
+    }
+
+    /// Traffic moves to it. How much comes damaged is counted from here on.
+    pub(super) fn take_over(&mut self, now: Time) {
         (self.sound, self.damaged) = (0, 0);
+        self.probe_now(now);
+    }
+
+    /// It answers, and has not been left of late.
+    pub(super) fn is_fit(&self, now: Time) -> bool {
+        self.health == Health::Alive && !self.is_down && now >= self.disfavoured_until
     }
 
     /// Something came back over it. True if it was dead.

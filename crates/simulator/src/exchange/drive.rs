@@ -1,0 +1,366 @@
+//! The driver: gives queue pairs what arrives, sends what they ask, and does what their applications want.
+
+use std::rc::Rc;
+
+use protocol::connection::Paths;
+use protocol::connection::path::PathState;
+use protocol::queue_pair::{Contract, Failure, QpState, QueuePair, Transmit};
+use topology::{Fabric, NodeId};
+use units::{Lane, PathId, QpNumber, Time};
+use wire::{PartitionKey, RemoteKey};
+
+use super::application::{Application, Seen, Store};
+use super::parameters::{ConnectionPlan, ExchangeParameters, Notice};
+use super::{EndReport, SetupError, StreamId, Witness, way};
+use crate::body::Body;
+use crate::network::{Arrival, ChannelId, Network, Packet, Parties, Target, Verdict, inspect_end_to_end};
+
+/// What an alarm is for, in its highest bit.
+const APPLICATION: u32 = 1 << 31;
+
+/// How one path begins and ends at an end.
+struct Way {
+    /// Packets leave here.
+    leaves: ChannelId,
+    /// The other direction of the same cable.
+    reverse: ChannelId,
+    /// Packets of the other end come in here.
+    enters: ChannelId,
+    flow: u32,
+}
+
+/// One end of a connection.
+struct End {
+    pair: QueuePair,
+    application: Application,
+    ways: Vec<Way>,
+    far: NodeId,
+    /// When its alarms are set; later ones are ignored.
+    timer: Time,
+    errand: Time,
+    report: EndReport,
+}
+
+pub(super) struct Driver<W> {
+    ends: Vec<End>,
+    notice: Notice,
+    pub(super) witness: W,
+    outbox: Vec<Transmit>,
+    /// Messages that are not known to have come, and those that have not come.
+    missing: usize,
+    broken: usize,
+}
+
+impl<W: Witness> Driver<W> {
+    pub(super) fn new(
+        network: &Network,
+        parameters: &ExchangeParameters,
+        seed: u64,
+        witness: W,
+    ) -> Result<Self, SetupError> {
+        let mut ends = Vec::new();
+        for (number, plan) in parameters.connections.iter().enumerate() {
+            super::check(network.topology(), plan)?;
+            for side in 0..2 {
+                ends.push(End::new(network, plan, number, side, seed)?);
+            }
+        }
+        let missing = 2 * ends.iter().map(|end| end.application.messages()).sum::<usize>();
+        Ok(Self { ends, notice: parameters.notice, witness, outbox: Vec::new(), missing, broken: 0 })
+    }
+
+    /// Every application posts what it can.
+    pub(super) fn start(&mut self, network: &mut Network) {
+        for end in 0..self.ends.len() {
+            self.attend(network, end);
+        }
+    }
+
+    pub(super) fn is_delivered(&self) -> bool {
+        self.missing == 0
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken == self.ends.len()
+    }
+
+    pub(super) fn is_armed(&self, connection: usize) -> bool {
+        let armed = |end: usize| self.paths(end).is_some_and(|paths| paths.state() == PathState::Armed);
+        armed(2 * connection) && armed(2 * connection + 1)
+    }
+
+    fn paths(&self, end: usize) -> Option<&Paths> {
+        self.ends[end].pair.connection().paths()
+    }
+
+    pub(super) fn report(&self, end: usize) -> EndReport {
+        let mut report = self.ends[end].report.clone();
+        report.state = self.ends[end].pair.state();
+        if let Some(paths) = self.paths(end) {
+            (report.path_state, report.path) = (paths.state(), paths.current());
+        }
+        report
+    }
+
+    #[cfg(feature = "sabotage")]
+    pub(super) fn sabotage(&mut self, end: usize, sabotage: protocol::queue_pair::Sabotage) {
+        self.ends[end].pair.set_sabotage(sabotage);
+    }
+
+    /// Lets a queue pair do something, then carries out what comes of it.
+    fn act(
+        &mut self,
+        network: &mut Network,
+        end: usize,
+        act: impl FnOnce(&mut QueuePair, &mut Store, Time, &mut dyn FnMut(Transmit)),
+    ) {
+        let End { pair, application, .. } = &mut self.ends[end];
+        let outbox = &mut self.outbox;
+        act(pair, &mut application.store, network.now(), &mut |transmit| outbox.push(transmit));
+        self.attend(network, end);
+    }
+
+    /// Sends what is to be sent, tells the application what has ended, posts what it wants, sets the alarms.
+    fn attend(&mut self, network: &mut Network, end: usize) {
+        loop {
+            self.transmit(network, end);
+            let told = self.tell(network.now(), end);
+            if !self.post(network.now(), end) && !told {
+                break;
+            }
+        }
+        let this = &self.ends[end];
+        if this.pair.state() == QpState::Error && this.report.failed_at.is_none() {
+            self.fail(network.now(), end, Failure::Flushed); // With nothing posted there was nothing to give back.
+        }
+        let End { pair, application, timer, errand, report, .. } = &mut self.ends[end];
+        while let Some(event) = pair.poll_path_event() {
+            report.note(event);
+        }
+        let alarms = [(pair.deadline(), timer, 0), (application.wants_at(), errand, APPLICATION)];
+        for (wanted, set, kind) in alarms {
+            if let Some(wanted) = wanted.filter(|wanted| *wanted < *set) {
+                *set = wanted;
+                network.set_alarm(wanted.max(network.now()), kind | end as u32);
+            }
+        }
+    }
+
+    fn transmit(&mut self, network: &mut Network, end: usize) {
+        let this = &self.ends[end];
+        let ready = network.now() + network.parameters().adapter_delay;
+        for Transmit { headers, segment, path, .. } in self.outbox.drain(..) {
+            let payload = segment.map_or(Box::default(), |segment| this.application.segment(&segment));
+            // A path that is unknown here came in a packet that got past every check.
+            let Some(way) = this.ways.get(path.index()) else { continue };
+            let body = Body::Transport { to: headers.bth.destination.0, path, headers, payload };
+            let bytes = body.framed_bytes();
+            let packet = Packet::new(Target::Node, this.far.0, bytes, ready, Some(Rc::new(body)));
+            network.inject(way.leaves, Packet { flow: way.flow, ..packet });
+        }
+    }
+
+    /// Completions go to the application and to the witness. True if there were any.
+    fn tell(&mut self, now: Time, end: usize) -> bool {
+        let mut any = false;
+        while let Some(completion) = self.ends[end].pair.poll_completion() {
+            any = true;
+            let this = &mut self.ends[end];
+            match this.application.handle_completion(now, completion) {
+                Seen::Sent => {
+                    this.report.sent += 1;
+                    this.report.last = now;
+                    self.missing = self.missing.saturating_sub(1);
+                }
+                Seen::Received(bytes) => {
+                    this.report.received += 1;
+                    this.report.last = now;
+                    self.missing = self.missing.saturating_sub(1);
+                    self.witness.delivered(StreamId::to(end), &bytes);
+                }
+                Seen::Failed(failure) => self.fail(now, end, failure),
+            }
+        }
+        any
+    }
+
+    fn fail(&mut self, now: Time, end: usize, failure: Failure) {
+        let report = &mut self.ends[end].report;
+        if report.failed_at.is_none() {
+            report.failed_at = Some(now);
+            self.broken += 1;
+        }
+        // Sends and receives may fail for different reasons; the first that says more than "flushed" is kept.
+        if report.failure.is_none_or(|known| known == Failure::Flushed) {
+            report.failure = Some(failure);
+        }
+        self.ends[end].application.give_up();
+        self.witness.failed(StreamId::from(end), &failure.to_string());
+        self.witness.failed(StreamId::to(end), &failure.to_string());
+    }
+
+    /// Posts what the application wants. True if that was anything.
+    fn post(&mut self, now: Time, end: usize) -> bool {
+        let End { pair, application, .. } = &mut self.ends[end];
+        if pair.state() != QpState::ReadyToSend {
+            return false;
+        }
+        let mut any = false;
+        while let Some((id, length)) = application.poll_receive(now) {
+            pair.post_receive(id, length).expect("an exchange keeps within the limits");
+        }
+        while let Some((id, length, operation, told)) = application.poll_send(now, key(end ^ 1)) {
+            any = true;
+            self.witness.sent(StreamId::from(end), &told);
+            let outbox = &mut self.outbox;
+            pair.post_send(now, id, length, operation, &mut |transmit| outbox.push(transmit))
+                .expect("an exchange keeps within the limits");
+        }
+        any
+    }
+
+    fn hand_in(&mut self, network: &mut Network, channel: ChannelId, body: &Body) {
+        let Body::Transport { to, path, headers, payload } = body else {
+            unreachable!("an exchange has only queue pairs")
+        };
+        // The number of the queue pair may be what got past every check: nobody is there to take it.
+        let here = network.destination(channel);
+        let end = *to as usize;
+        if self.ends.get(end ^ 1).is_some_and(|far| far.far == here) {
+            self.act(network, end, |pair, store, now, mut out| {
+                pair.handle_packet(now, *path, headers, payload, store, &mut out);
+            });
+        }
+    }
+
+    /// Nothing in a damaged packet can be believed but the cable it came on.
+    fn hand_in_damage(&mut self, network: &mut Network, channel: ChannelId) {
+        for end in 0..self.ends.len() {
+            for path in 0..self.ends[end].ways.len() {
+                if self.ends[end].ways[path].enters == channel {
+                    let path = PathId(path as u8);
+                    self.act(network, end, |pair, _, now, mut out| pair.handle_damage(now, path, &mut out));
+                }
+            }
+        }
+    }
+}
+
+impl End {
+    fn new(
+        network: &Network,
+        plan: &ConnectionPlan,
+        number: usize,
+        side: usize,
+        seed: u64,
+    ) -> Result<Self, SetupError> {
+        let (here, there) = (&plan.ends[side], &plan.ends[1 - side]);
+        let index = 2 * number + side;
+        let mut pair = QueuePair::new(QpNumber(index as u32));
+        let contract = Contract {
+            remote: QpNumber(index as u32 ^ 1),
+            send_psn: here.first_psn,
+            receive_psn: there.first_psn,
+            mtu: plan.mtu,
+            partition: PartitionKey::DEFAULT,
+            policy: plan.policy,
+        };
+        let paths =
+            (plan.paths > 1).then(|| Paths::new(plan.path_policy, here.role, usize::from(plan.paths), network.now()));
+        pair.initialise(contract.partition)
+            .and_then(|()| pair.connect(contract, paths))
+            .and_then(|()| pair.open())
+            .expect("a new queue pair goes this way");
+        let longest = there.messages.iter().map(|message| message.length).max().unwrap_or(0);
+        let fabric = network.topology();
+        let ways = (0..plan.paths).map(|path| Way::new(network, fabric, here.host, there.host, PathId(path)));
+        Ok(Self {
+            pair,
+            application: Application::new(here.clone(), seed, index as u64, key(index), longest),
+            ways: ways.collect::<Result<_, _>>()?,
+            far: there.host,
+            timer: Time::NEVER,
+            errand: Time::NEVER,
+            report: EndReport::default(),
+        })
+    }
+}
+
+impl Way {
+    fn new(
+        network: &Network,
+        fabric: &Fabric,
+        here: NodeId,
+        there: NodeId,
+        path: PathId,
+    ) -> Result<Self, SetupError> {
+        let (out, back) = (way(fabric, here, there, path), way(fabric, there, here, path));
+        let (Some(first), Some(last)) = (out.first(), back.last()) else {
+            return Err(SetupError::NoWay { from: here, to: there });
+        };
+        let peer = fabric.peer(first.node, first.port).expect("a way uses cabled ports");
+        let channel = |end| network.channel(end, Lane(0));
+        Ok(Self { leaves: channel(*first), reverse: channel(peer), enters: channel(*last), flow: u32::from(path.0) })
+    }
+}
+
+/// The key to the memory of an end.
+fn key(end: usize) -> RemoteKey {
+    RemoteKey(0x1000 + end as u32)
+}
+
+impl<W: Witness> Parties for Driver<W> {
+    fn arrived(&mut self, network: &mut Network, arrival: Arrival) {
+        let Some(body) = arrival.body else { return };
+        let Some(harm) = arrival.harm else {
+            return self.hand_in(network, arrival.channel, &body);
+        };
+        if harm.known_at == Time::NEVER {
+            match inspect_end_to_end(&body, arrival.bytes, &harm) {
+                Verdict::Passed(body) => return self.hand_in(network, arrival.channel, &body),
+                Verdict::Bad => network.counters.end_to_end += 1,
+            }
+        }
+        self.hand_in_damage(network, arrival.channel);
+    }
+
+    fn refill(&mut self, _: &mut Network, _: ChannelId) {
+        unreachable!("an exchange has no sources")
+    }
+
+    fn alarm(&mut self, network: &mut Network, number: u32) {
+        let end = (number & !APPLICATION) as usize;
+        let this = &mut self.ends[end];
+        let is_errand = number & APPLICATION != 0;
+        let set = if is_errand { &mut this.errand } else { &mut this.timer };
+        // An alarm that was since set earlier goes off twice; the second time there is nothing to do.
+        if *set > network.now() {
+            return;
+        }
+        *set = Time::NEVER;
+        if is_errand {
+            return self.attend(network, end);
+        }
+        self.act(network, end, |pair, _, now, mut out| pair.handle_timeout(now, &mut out));
+    }
+
+    fn channels_changed(&mut self, network: &mut Network, channels: &[ChannelId]) {
+        if self.notice == Notice::Silent {
+            return;
+        }
+        for end in 0..self.ends.len() {
+            for path in 0..self.ends[end].ways.len() {
+                let Way { leaves, reverse, .. } = self.ends[end].ways[path];
+                if !channels.contains(&leaves) && !channels.contains(&reverse) {
+                    continue;
+                }
+                let path = PathId(path as u8);
+                if network.is_down(leaves) || network.is_down(reverse) {
+                    self.act(network, end, |pair, _, now, mut out| pair.handle_path_down(now, path, &mut out));
+                } else {
+                    self.act(network, end, |pair, _, now, _| pair.handle_path_up(now, path));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! An exchange on a quiet fabric can be worked out by hand.
+
+use std::sync::Arc;
+
+use protocol::connection::Policy;
+use protocol::connection::path::{PathPolicy, Role};
+use topology::{Fabric, NodeId};
+use units::{PathId, Psn, Span, Time};
+
+use super::{
+    ConnectionPlan, EndPlan, Exchange, ExchangeParameters, MessageKind, MessagePlan, Notice, StreamId, Witness, way,
+};
+use crate::fault::Plan;
+use crate::network::{Forwarding, LinkParameters};
+use crate::technology::{ByteTime, Rate, Width};
+
+#[derive(Default)]
+struct Notes {
+    sent: Vec<(u32, Vec<u8>)>,
+    delivered: Vec<(u32, Vec<u8>)>,
+}
+
+impl Witness for Notes {
+    fn sent(&mut self, stream: StreamId, message: &[u8]) {
+        self.sent.push((stream.0, message.to_vec()));
+    }
+    fn delivered(&mut self, stream: StreamId, message: &[u8]) {
+        self.delivered.push((stream.0, message.to_vec()));
+    }
+    fn failed(&mut self, _: StreamId, cause: &str) {
+        panic!("nothing fails here: {cause}");
+    }
+}
+
+fn plan(lengths: &[u32]) -> ExchangeParameters {
+    let end = |host, role, lengths: &[u32]| EndPlan {
+        host: NodeId(host),
+        role,
+        first_psn: Psn::new(7),
+        messages: lengths
+            .iter()
+            .map(|length| MessagePlan { not_before: Time::ZERO, length: *length, kind: MessageKind::Write })
+            .collect(),
+        sends_at_once: 4,
+        receives: 4,
+        repost_after: Span::ZERO,
+    };
+    let connection = ConnectionPlan {
+        ends: [end(0, Role::Leader, lengths), end(3, Role::Follower, &[])],
+        paths: 2,
+        policy: Policy::datagram(),
+        path_policy: PathPolicy::default(),
+        mtu: 1_024,
+    };
+    ExchangeParameters { connections: vec![connection], notice: Notice::Noticed }
+}
+
+fn exchange(lengths: &[u32]) -> Exchange<Notes> {
+    let fabric = Arc::new(Fabric::xgft(&[2, 2], &[2, 2]).expect("small"));
+    let link = LinkParameters {
+        byte_time: ByteTime::of(Width::X4, Rate::Sdr),
+        wire: Span::from_nanos(10),
+        switch_delay: Span::from_nanos(100),
+        adapter_delay: Span::from_nanos(200),
+        forwarding: Forwarding::CutThrough,
+        virtual_lanes: 1,
+        buffer_bytes: 16_384,
+        adapter_lanes: 1,
+    };
+    Exchange::new(fabric, link, &plan(lengths), &Plan::default(), 1, Notes::default()).expect("it goes together")
+}
+
+#[test]
+fn a_small_write_takes_what_its_bytes_and_hops_take() {
+    let mut exchange = exchange(&[4]);
+    assert!(exchange.run_until_delivered(Span::from_micros(100)));
+    // Adapter, four cables and three switches, then the frame itself; and the same for the acknowledgement.
+    let way = 200 + 4 * 10 + 3 * 100;
+    let write = 8 + 12 + 16 + 4 + 4 + 4 + 2; // LRH, BTH, RETH, immediate, bytes, ICRC, VCRC.
+    let acknowledgement = 8 + 12 + 4 + 4 + 2;
+    let [one, other] = exchange.reports().next().expect("one connection");
+    assert_eq!(other.last.since(Time::ZERO), Span::from_nanos(way + write));
+    assert_eq!(one.last.since(Time::ZERO), Span::from_nanos(2 * way + write + acknowledgement));
+}
+
+#[test]
+fn what_is_written_is_what_comes() {
+    let mut exchange = exchange(&[0, 5_000, 1_024, 3, 100_000]);
+    assert!(exchange.run_until_delivered(Span::from_micros(10_000)));
+    let notes = exchange.into_witness();
+    assert!(notes.sent == notes.delivered && notes.sent.len() == 5);
+    assert!(notes.sent.iter().all(|(stream, _)| *stream == 0));
+    assert_eq!(notes.sent[1].1.len(), 5_005, "a mark, the immediate data and the bytes");
+}
+
+#[test]
+fn paths_leave_by_different_ports_and_know_their_way_back() {
+    let fabric = Fabric::xgft(&[2, 2], &[2, 2]).expect("small");
+    let ways: Vec<_> = (0..4).map(|path| way(&fabric, NodeId(0), NodeId(3), PathId(path))).collect();
+    for (path, hops) in ways.iter().enumerate() {
+        assert_eq!((hops.len(), usize::from(hops[0].port.0)), (4, path % 2));
+        assert!(ways[..path].iter().all(|other| other != hops), "path {path} is a way of its own");
+    }
+    assert!(way(&fabric, NodeId(0), NodeId(0), PathId(0)).is_empty());
+}
+
+#[test]
+fn connections_that_make_no_sense_are_errors() {
+    let fabric = Arc::new(Fabric::xgft(&[2, 2], &[2, 2]).expect("small"));
+    let link = exchange(&[]).network.parameters().clone();
+    let setup = |change: fn(&mut ConnectionPlan)| {
+        let mut parameters = plan(&[1]);
+        change(&mut parameters.connections[0]);
+        let made = Exchange::new(fabric.clone(), link.clone(), &parameters, &Plan::default(), 1, Notes::default());
+        made.err().map(|error| error.to_string())
+    };
+    assert_eq!(setup(|_| ()), None);
+    assert!(setup(|plan| plan.ends[1].host = NodeId(0)).is_some());
+    assert!(setup(|plan| plan.ends[1].host = NodeId(4)).is_some_and(|text| text.contains("hosts")));
+    assert!(setup(|plan| plan.paths = 17).is_some());
+    assert!(setup(|plan| plan.mtu = 1_000).is_some_and(|text| text.contains("mtu")));
+    assert!(setup(|plan| plan.ends[0].receives = 0).is_some());
+}

@@ -1,0 +1,114 @@
+//! Queue pairs on failing paths: every message exactly once, in order, with the right bytes; and a typed failure at both
+//! ends where no path is left. Seeded trials with random fault plans, judged by the oracle.
+
+use std::sync::Arc;
+
+use protocol::connection::path::MigrationCause;
+use protocol::queue_pair::Sabotage;
+use simulator::exchange::{MessageKind, MessagePlan, Notice};
+use simulator::fault::{FaultKind, Plan, RulePlan};
+use tests::PathTrial;
+use topology::{Fabric, NodeId};
+use units::{Span, Time};
+
+fn survive(seeds: std::ops::Range<u64>) -> (u64, u32) {
+    let (mut checked, mut migrations) = (0, 0);
+    for seed in seeds {
+        let outcome = PathTrial::survivor(seed).run();
+        assert!(outcome.is_clean(), "{}{outcome}", PathTrial::survivor(seed));
+        checked += outcome.checked();
+        migrations += outcome.migrations();
+    }
+    (checked, migrations)
+}
+
+fn die(seeds: std::ops::Range<u64>) -> u64 {
+    let mut checked = 0;
+    for seed in seeds {
+        let outcome = PathTrial::mortal(seed).run();
+        assert!(outcome.is_clean(), "{}{outcome}", PathTrial::mortal(seed));
+        checked += outcome.checked();
+    }
+    checked
+}
+
+#[test]
+fn with_one_path_left_every_message_comes_once_in_order_and_unaltered() {
+    let (checked, migrations) = survive(0..1_000);
+    assert!(checked > 50_000 && migrations > 5_000, "{checked} messages were checked, {migrations} migrations");
+}
+
+#[test]
+fn with_no_path_left_both_ends_hear_of_it_and_what_came_is_a_beginning() {
+    assert!(die(0..200) > 8_000);
+}
+
+#[test]
+fn a_seed_gives_the_same_events_every_time() {
+    for seed in 0..40 {
+        assert_eq!(PathTrial::survivor(seed).run().trace, PathTrial::survivor(seed).run().trace, "seed {seed}");
+    }
+    assert_ne!(PathTrial::survivor(1).run().trace, PathTrial::survivor(2).run().trace);
+}
+
+/// Seeds that found something: an idle connection on a dead path, traffic that went round among noisy paths, a gap's
+/// repair measured as a round trip.
+#[test]
+fn seeds_that_found_defects_stay_clean() {
+    for seed in [36, 87, 4_535] {
+        survive(seed..seed + 1);
+    }
+}
+
+/// Two hosts with two ports each, and a stream of small messages; the first path is cut in its middle.
+fn cut_in_the_middle(notice: Notice, link: &str) -> PathTrial {
+    let mut trial = PathTrial::survivor(1);
+    trial.fabric = Arc::new(Fabric::xgft(&[2], &[2]).expect("small"));
+    trial.parameters.notice = notice;
+    let plan = &mut trial.parameters.connections[0];
+    plan.paths = 2;
+    plan.policy.window = 16;
+    plan.policy.acknowledge_every = 16;
+    for (number, end) in plan.ends.iter_mut().enumerate() {
+        end.host = NodeId(number as u32);
+        (end.receives, end.repost_after, end.sends_at_once) = (64, Span::ZERO, 16);
+        let message = |number: u64| {
+            let not_before = Time::ZERO + Span::from_nanos(500 * number);
+            MessagePlan { not_before, length: 200, kind: MessageKind::Send }
+        };
+        end.messages = (0..2_000).map(message).collect();
+    }
+    trial.parameters.connections.truncate(1);
+    let cut = RulePlan::new(FaultKind::Down).on(link).lasting(400.0, None);
+    trial.plan = Plan { seed: None, rules: vec![cut] };
+    trial.without_redundancy()
+}
+
+#[test]
+fn a_cut_cable_is_left_by_both_ends_whether_they_notice_or_not() {
+    for (notice, cause) in [(Notice::Noticed, MigrationCause::Down), (Notice::Silent, MigrationCause::Silence)] {
+        let outcome = cut_in_the_middle(notice, "H0-S0").run();
+        assert!(outcome.is_clean() && outcome.checked() == 4_000, "{outcome}");
+        let causes: Vec<_> = outcome.reports[0].iter().flat_map(|report| report.migrations.keys()).collect();
+        assert!(causes.contains(&&cause), "{notice:?}: {causes:?}");
+        assert!(outcome.reports[0].iter().all(|report| report.path.0 == 1));
+    }
+}
+
+#[test]
+fn a_receiver_that_forgets_or_skips_after_a_migration_is_caught() {
+    for sabotage in [Sabotage::Forget, Sabotage::Skip] {
+        let mut trial = cut_in_the_middle(Notice::Silent, "H1>S0");
+        assert!(trial.run().is_clean());
+        trial.sabotage = Some((1, sabotage));
+        let outcome = trial.run();
+        assert!(outcome.streams.iter().any(|stream| !stream.is_clean()), "{sabotage:?}: {outcome}");
+    }
+}
+
+#[test]
+#[ignore = "long: tens of thousands of trials"]
+fn tens_of_thousands_of_path_trials_are_clean() {
+    survive(100_000..120_000);
+    die(100_000..104_000);
+}

@@ -1,0 +1,210 @@
+//! Connections over real links that are really cut: two hosts as network namespaces with two links each, and queue pairs
+//! that bounce or stream messages while the first link fails in every way a network can.
+//!
+//! Judged here: every message comes once, in order and unaltered, and both ends end up on the second path. How long the
+//! longest pause was goes to the standard output (`--nocapture`): it is measured, but no test depends on it.
+
+mod between_hosts {
+    use std::net::SocketAddr;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::time::{Duration, Instant};
+
+    use protocol::connection::path::{PathEvent, Role};
+    use protocol::queue_pair::Operation;
+    use runtime::udp::{Endpoint, Event, Options, PortIndex, Route, Setup};
+    use tests::hosts::{Corruption, Direction, Hosts, Plan};
+    use units::{PathId, Psn, QpNumber};
+
+    const LIMIT: Duration = Duration::from_secs(60);
+    const SEND: Operation = Operation::Send { immediate: None };
+
+    #[derive(Clone, Copy, PartialEq)]
+    enum Play {
+        Bounce,
+        Stream,
+    }
+
+    struct Load {
+        play: Play,
+        messages: u64,
+        bytes: usize,
+    }
+
+    const BOUNCE: Load = Load { play: Play::Bounce, messages: 20_000, bytes: 64 };
+    const STREAM: Load = Load { play: Play::Stream, messages: 4_096, bytes: 64 << 10 };
+
+    /// A message that no other is like.
+    fn fill(buffer: &mut Vec<u8>, number: u64, bytes: usize) {
+        buffer.clear();
+        buffer.resize(bytes, (number % 251) as u8);
+        buffer[..8].copy_from_slice(&number.to_le_bytes());
+        buffer[bytes - 8..].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+    }
+
+    fn is_right(buffer: &[u8], number: u64, bytes: usize) -> bool {
+        let mut truth = Vec::new();
+        fill(&mut truth, number, bytes);
+        *buffer == truth
+    }
+
+    /// One end of the game, run on its own host.
+    struct End {
+        endpoint: Endpoint,
+        pair: QpNumber,
+        sends_first: bool,
+    }
+
+    /// What an end saw.
+    #[derive(Default, Debug)]
+    struct Seen {
+        longest_pause: Duration,
+        migrations: Vec<PathEvent>,
+        last_path: Option<PathId>,
+        damaged: u64,
+    }
+
+    impl End {
+        fn play(mut self, load: &Load, progress: &AtomicU64, over: &[AtomicBool; 2]) -> Seen {
+            let bounce = load.play == Play::Bounce;
+            let receives = bounce || !self.sends_first;
+            let sends = bounce || self.sends_first;
+            for _ in 0..if receives { 32 } else { 0 } {
+                self.endpoint.post_receive(self.pair, vec![0; load.bytes]).expect("room");
+            }
+            let goal = |wanted: bool| if wanted { load.messages } else { 0 };
+            let (mut posted, mut sent, mut received) = (0, 0, 0);
+            let mut seen = Seen::default();
+            let mut spare = Vec::new();
+            let began = Instant::now();
+            let mut last = began;
+            let mine = usize::from(!self.sends_first);
+            // An end that is done still answers: the other may miss its last acknowledgement.
+            while !(over[0].load(Ordering::Relaxed) && over[1].load(Ordering::Relaxed)) {
+                assert!(began.elapsed() < LIMIT, "{sent} sent, {received} received of {}", load.messages);
+                let allowed = match (bounce, self.sends_first) {
+                    (true, true) => received + 1,
+                    (true, false) => received,
+                    (false, _) => sent + 16,
+                };
+                while posted < allowed.min(goal(sends)) {
+                    let mut buffer = spare.pop().unwrap_or_default();
+                    fill(&mut buffer, posted, load.bytes);
+                    self.endpoint.post_send(self.pair, buffer, SEND).expect("room");
+                    posted += 1;
+                }
+                self.endpoint.turn(Duration::from_millis(1)).expect("sockets can be waited on");
+                while let Some(event) = self.endpoint.next_event() {
+                    match event {
+                        Event::Sent { buffer, .. } => {
+                            sent += 1;
+                            spare.push(buffer);
+                        }
+                        Event::Received { buffer, length, .. } => {
+                            assert!(is_right(&buffer[..length], received, load.bytes), "message {received} is wrong");
+                            received += 1;
+                            progress.fetch_max(received, Ordering::Relaxed);
+                            self.endpoint.post_receive(self.pair, buffer).expect("room");
+                            seen.longest_pause = seen.longest_pause.max(last.elapsed());
+                            last = Instant::now();
+                        }
+                        Event::Failed { failure, .. } => panic!("{failure}: {sent} sent, {received} received"),
+                        Event::Path { event, .. } => {
+                            if matches!(event, PathEvent::Migrated { .. }) {
+                                seen.migrations.push(event);
+                            }
+                        }
+                    }
+                }
+                if sent >= goal(sends) && received >= goal(receives) {
+                    over[mine].store(true, Ordering::Relaxed);
+                }
+            }
+            seen.last_path = self.endpoint.path_state(self.pair).map(|(_, path)| path);
+            seen.damaged = self.endpoint.counters().damaged;
+            seen
+        }
+    }
+
+    /// Two ends with one connection over both links.
+    fn connect(hosts: &Hosts) -> [End; 2] {
+        let mut ends = [0, 1].map(|me| {
+            let addresses: Vec<SocketAddr> =
+                (0..2).map(|link| SocketAddr::new(hosts.link(me, link).address().into(), 4791)).collect();
+            let open = || Endpoint::open(&addresses, Options::default()).expect("the host's own addresses");
+            let mut endpoint = hosts.host(me).inside(open).expect("a host to be on");
+            let pair = endpoint.create();
+            End { endpoint, pair, sends_first: me == 0 }
+        });
+        for me in 0..2 {
+            let other = &ends[1 - me];
+            let remote = other.endpoint.addresses();
+            let routes = remote.iter().enumerate().map(|(port, to)| Route::new(PortIndex(port as u8), *to)).collect();
+            let role = if me == 0 { Role::Leader } else { Role::Follower };
+            let mut setup = Setup::new(other.pair, Psn::new(7), Psn::new(7), routes, role);
+            setup.mtu = 4096;
+            let End { endpoint, pair, .. } = &mut ends[me];
+            endpoint.connect(*pair, setup).expect("a sound set-up");
+        }
+        ends
+    }
+
+    /// Plays, cuts the first link when half is done, and judges.
+    fn survive(name: &str, load: &Load, cut: impl Fn(&Hosts)) {
+        let Some(hosts) = Plan::new(2, 2).build_or_skip() else { return };
+        let ends = connect(&hosts);
+        let progress = AtomicU64::new(0);
+        let over = [AtomicBool::new(false), AtomicBool::new(false)];
+        let seen: Vec<Seen> = std::thread::scope(|scope| {
+            let players: Vec<_> = ends
+                .into_iter()
+                .enumerate()
+                .map(|(me, end)| {
+                    let (hosts, progress, over) = (&hosts, &progress, &over);
+                    let play = move || end.play(load, progress, over);
+                    scope.spawn(move || hosts.host(me).inside(play).expect("a host to be on"))
+                })
+                .collect();
+            let began = Instant::now();
+            while progress.load(Ordering::Relaxed) < load.messages / 2 && began.elapsed() < LIMIT {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            cut(&hosts);
+            players.into_iter().map(|player| player.join().expect("a player's own panic says more")).collect()
+        });
+        let pause = seen.iter().map(|seen| seen.longest_pause).max().unwrap_or_default();
+        println!(
+            "{name}: longest pause {pause:.1?}, {:?}",
+            seen.iter().map(|seen| &seen.migrations).collect::<Vec<_>>()
+        );
+        assert!(seen[0].migrations.len() + seen[1].migrations.len() > 0, "nobody moved: {seen:?}");
+        // The end that sends must have moved; one that only answers goes where the questions come from.
+        assert_eq!(seen[0].last_path, Some(PathId(1)), "{seen:?}");
+    }
+
+    macro_rules! cuts {
+        ($($name:ident: $cut:expr;)*) => {
+            mod bounce {
+                use super::*;
+                $(#[test] fn $name() { survive(concat!("bounce, ", stringify!($name)), &BOUNCE, $cut); })*
+            }
+            mod stream {
+                use super::*;
+                $(#[test] fn $name() { survive(concat!("stream, ", stringify!($name)), &STREAM, $cut); })*
+            }
+        };
+    }
+
+    cuts! {
+        our_link_goes_down: |hosts| hosts.link(0, 0).down().expect("a cut");
+        their_link_goes_down: |hosts| hosts.link(1, 0).down().expect("a cut");
+        our_address_is_removed: |hosts| hosts.link(0, 0).remove_address().expect("a cut");
+        their_address_is_removed: |hosts| hosts.link(1, 0).remove_address().expect("a cut");
+        everything_is_dropped_silently: |hosts| hosts.link(0, 0).drop_silently(Direction::Both).expect("a cut");
+        only_what_we_send_is_dropped: |hosts| hosts.link(0, 0).drop_silently(Direction::Out).expect("a cut");
+        only_what_they_send_is_dropped: |hosts| hosts.link(0, 0).drop_silently(Direction::In).expect("a cut");
+        the_link_corrupts: |hosts| {
+            let corruption = Corruption { one_in: 4, bytes: vec![9, 13, 17, 33], flip: 0x10 };
+            hosts.link(0, 0).corrupt(Direction::Both, corruption).expect("a cut");
+        };
+    }
+}

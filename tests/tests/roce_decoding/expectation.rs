@@ -1,0 +1,83 @@
+//! What tshark must say of a sample.
+
+use wire::Bth;
+
+use crate::capture::{Network, hex};
+use crate::samples::Sample;
+use crate::tshark::Row;
+
+/// Compares every field that tshark is asked for; what the sample does not have must not be there.
+///
+/// # Panics
+/// If one differs.
+pub(crate) fn check(sample: &Sample, row: &Row) {
+    assert!(!row.is_malformed(), "{sample:?}\nis malformed to tshark: {row:?}");
+    let around = around(sample).into_iter();
+    for (field, expected) in around.chain(base_header(sample)).chain(extended_headers(sample)) {
+        assert_eq!(row.number(field), expected, "{field} of {sample:?}\nis read as {row:?}");
+    }
+    for (field, expected) in bytes(sample) {
+        assert_eq!(row.bytes(field), expected, "{field} of {sample:?}\nis read as {row:?}");
+    }
+}
+
+/// A field, and the number in it if it is there.
+type Number = (&'static str, Option<u64>);
+
+fn around(sample: &Sample) -> [Number; 3] {
+    /// What tshark calls a checksum that fits.
+    const GOOD: u64 = 1;
+    let datagram = sample.datagram();
+    let icrc = datagram.last_chunk().map(|code| u32::from_be_bytes(*code).into());
+    [
+        ("ip.checksum.status", (Network::of(&sample.flow) == Network::V4).then_some(GOOD)),
+        ("udp.checksum.status", Some(GOOD)),
+        ("infiniband.invariant.crc", icrc.filter(|_| !is_own(sample))),
+    ]
+}
+
+fn base_header(sample: &Sample) -> [Number; 9] {
+    let bth = &sample.headers.bth;
+    [
+        ("infiniband.bth.opcode", Some(bth.opcode.code().into())),
+        ("infiniband.bth.se", Some(bth.solicited_event.into())),
+        ("infiniband.bth.m", Some(bth.migrated.into())),
+        ("infiniband.bth.padcnt", Some((sample.payload.len().next_multiple_of(4) - sample.payload.len()) as u64)),
+        ("infiniband.bth.tver", Some(0)),
+        ("infiniband.bth.p_key", Some(bth.partition.0.into())),
+        ("infiniband.bth.destqp", Some(bth.destination.0.into())),
+        ("infiniband.bth.a", Some(bth.acknowledge.into())),
+        ("infiniband.bth.psn", Some(bth.psn.get().into())),
+    ]
+}
+
+fn extended_headers(sample: &Sample) -> [Number; 7] {
+    let headers = &sample.headers;
+    let aeth = headers.aeth.filter(|_| !is_own(sample));
+    [
+        ("infiniband.deth.q_key", headers.deth.map(|deth| deth.key.0.into())),
+        ("infiniband.deth.srcqp", headers.deth.map(|deth| deth.source.0.into())),
+        ("infiniband.reth.va", headers.reth.map(|reth| reth.address)),
+        ("infiniband.reth.r_key", headers.reth.map(|reth| reth.key.0.into())),
+        ("infiniband.reth.dmalen", headers.reth.map(|reth| reth.length_bytes.into())),
+        ("infiniband.aeth.syndrome", aeth.map(|aeth| aeth.syndrome.code().into())),
+        ("infiniband.aeth.msn", aeth.map(|aeth| aeth.message_sequence.into())),
+    ]
+}
+
+fn bytes(sample: &Sample) -> [(&'static str, Option<String>); 3] {
+    let datagram = sample.datagram();
+    // Padding is data to tshark.
+    let mut data = sample.payload.clone();
+    data.resize(data.len().next_multiple_of(4), 0);
+    [
+        ("infiniband.immdt", sample.headers.immediate.map(|immediate| format!("{:08x}", immediate.0))),
+        ("data.data", (!data.is_empty()).then(|| hex(&data))),
+        ("infiniband.vendor", is_own(sample).then(|| hex(&datagram[Bth::SIZE..]))),
+    ]
+}
+
+/// Whether only Pleach knows what follows the base header; to a stranger it is bytes, ICRC included.
+fn is_own(sample: &Sample) -> bool {
+    sample.headers.bth.opcode.code() >= 0xc0
+}

@@ -1,0 +1,63 @@
+//! Packets as strangers read them: tshark takes ours apart, and scapy makes them once more from its own reading.
+//!
+//! Our codecs are tested against themselves elsewhere; agreement with programs that share no code with them shows
+//! that both ends are not wrong in the same way. Needs the Debian packages `tshark` and `python3-scapy`; xtask's list
+//! of packages knows these tests by their names.
+
+mod capture;
+mod expectation;
+mod samples;
+mod scapy;
+mod tshark;
+
+use capture::Network;
+use samples::Sample;
+
+#[test]
+fn tshark_reads_every_packet_as_it_was_meant() {
+    let samples = samples::all();
+    let packets: Vec<Vec<u8>> = samples.iter().map(Sample::network_packet).collect();
+    let rows = tshark::read("every_packet", &packets);
+    assert_eq!(rows.len(), samples.len());
+    for (sample, row) in samples.iter().zip(rows) {
+        expectation::check(sample, &row);
+    }
+}
+
+#[test]
+fn tshark_notices_a_packet_that_is_cut_short() {
+    // Without this, a tshark that does not look at port 4791 would find nothing malformed either.
+    let sample = samples::all().into_iter().find(|sample| sample.headers.reth.is_some()).expect("there are writes");
+    let datagram = sample.datagram();
+    let cut = [14, 20, 26].map(|length| capture::network_packet(&sample.flow, &datagram[..length]));
+    let rows = tshark::read("cut_short", &cut);
+    assert_eq!(rows.len(), cut.len());
+    for row in rows {
+        assert!(row.is_malformed(), "part of a write is a packet to tshark: {row:?}");
+    }
+}
+
+#[test]
+fn scapy_does_not_repeat_a_code_that_is_wrong() {
+    // Without this, a scapy that gives back what it was given would agree with anything.
+    let samples = samples::all();
+    for network in [Network::V4, Network::V6] {
+        let of_network = |sample: &&Sample| Network::of(&sample.flow) == network;
+        let right = samples.iter().find(of_network).expect("both networks have samples").network_packet();
+        let mut wrong = right.clone();
+        let last = wrong.last_mut().expect("it has bytes");
+        *last = !*last;
+        assert_eq!(scapy::remake(&[wrong]), [capture::hex(&right)]);
+    }
+}
+
+#[test]
+fn scapy_makes_the_same_packets_and_codes() {
+    let samples = samples::all();
+    let packets: Vec<Vec<u8>> = samples.iter().map(Sample::network_packet).collect();
+    let remade = scapy::remake(&packets);
+    assert_eq!(remade.len(), packets.len());
+    for ((sample, ours), theirs) in samples.iter().zip(&packets).zip(&remade) {
+        assert_eq!(capture::hex(ours), *theirs, "{sample:?}");
+    }
+}

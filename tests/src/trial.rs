@@ -40,6 +40,8 @@ pub struct TrialOutcome {
     pub verdict: Verdict,
     /// The digest of all events.
     pub trace: u64,
+    /// How often edges of the tree moved to another path.
+    pub migrations: u32,
 }
 
 /// Draws numbers from a seed.
@@ -154,7 +156,8 @@ impl Trial {
             ledger: Ledger::new(collective.ranks(), self.operations, expectation),
         };
         collective.run(self.operations, &mut judge, |_| ());
-        TrialOutcome { verdict: judge.ledger.judge(), trace: collective.trace() }
+        let (trace, migrations) = (collective.trace(), collective.migrations());
+        TrialOutcome { verdict: judge.ledger.judge(), trace, migrations }
     }
 }
 

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use protocol::connection::path::MigrationCause;
+use protocol::connection::path::{MigrationCause, PathPolicy};
 use protocol::queue_pair::Sabotage;
+use simulator::collective::{Alternates, Replication};
 use simulator::exchange::{MessageKind, MessagePlan, Notice};
 use simulator::fault::{FaultKind, Plan, RulePlan};
-use tests::PathTrial;
-use topology::{Fabric, NodeId};
+use tests::{PathTrial, Trial};
+use topology::{Fabric, NodeId, TreeRequest};
 use units::{Span, Time};
 
 fn survive(seeds: std::ops::Range<u64>) -> (u64, u32) {
@@ -103,6 +104,57 @@ fn a_receiver_that_forgets_or_skips_after_a_migration_is_caught() {
         trial.sabotage = Some((1, sabotage));
         let outcome = trial.run();
         assert!(outcome.streams.iter().any(|stream| !stream.is_clean()), "{sabotage:?}: {outcome}");
+    }
+}
+
+/// A trial of collectives whose tree edges have second paths; one of them loses its cable for good in the middle.
+fn collective_with_a_cut(alternates: Option<Alternates>) -> Trial {
+    let mut trial = Trial::soft(7);
+    trial.fabric = Arc::new(Fabric::xgft(&[4, 4, 2], &[1, 2, 2]).expect("small"));
+    trial.parameters.replication = Replication::None;
+    trial.parameters.radix_limit = None;
+    trial.parameters.policy.retry_limit = 7;
+    trial.parameters.alternates = alternates;
+    trial.operations = 40;
+    let tree = topology::place(&trial.fabric, &TreeRequest::all()).expect("a fat tree has one");
+    let node = tree.nodes.iter().find(|node| node.level == 1).expect("hosts have parents");
+    let port = node.parents[0].port.expect("to another switch");
+    let parent = trial.fabric.peer(node.switch, port).expect("tree edges follow cables").node;
+    let link = format!("{}-{}", trial.fabric.name(node.switch), trial.fabric.name(parent));
+    let cut = RulePlan::new(FaultKind::Down).on(link).lasting(30.0, None);
+    trial.plan = Plan { seed: None, rules: vec![cut] };
+    trial
+}
+
+fn alternates(notice: Notice) -> Alternates {
+    let policy = PathPolicy {
+        probe_every: Span::from_micros(50),
+        probe_timeout: Span::from_micros(20),
+        failback_after: Span::from_micros(500),
+        ..PathPolicy::default()
+    };
+    Alternates { policy, notice }
+}
+
+#[test]
+fn an_edge_of_a_tree_that_loses_its_cable_moves_and_no_result_changes() {
+    let without = collective_with_a_cut(None).run();
+    assert!(without.verdict.is_clean() && without.verdict.failed > 0, "{}", without.verdict);
+    for notice in [Notice::Noticed, Notice::Silent] {
+        let outcome = collective_with_a_cut(Some(alternates(notice))).run();
+        assert!(outcome.verdict.is_clean() && outcome.verdict.failed == 0, "{notice:?}: {}", outcome.verdict);
+        assert_eq!(outcome.verdict.checked, 40 * 32);
+        assert!(outcome.migrations > 0);
+    }
+}
+
+#[test]
+fn trees_with_second_paths_survive_whatever_others_do() {
+    for seed in 0..300 {
+        let mut trial = Trial::hard(seed);
+        trial.parameters.alternates = Some(alternates(if seed % 2 == 0 { Notice::Noticed } else { Notice::Silent }));
+        let outcome = trial.run();
+        assert!(outcome.verdict.is_clean(), "{trial}{}", outcome.verdict);
     }
 }
 

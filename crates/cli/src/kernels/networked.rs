@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use protocol::connection::path::{MigrationCause, PathEvent, PathState, Role};
+use protocol::connection::path::{PathEvent, PathState, Role};
 use protocol::queue_pair::Operation;
 use runtime::bootstrap::fresh_psn;
 use runtime::udp::{Counters, Endpoint, Event, Options, PortIndex, Route, Setup};
@@ -25,6 +25,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// There are several ranks to a processor: one that is not running answers late, and is neither lost nor is its path.
 const TIMEOUT: Span = Span::from_micros(10_000);
+const PATH_RETRIES: u8 = 3;
 const PROBE_TIMEOUT: Span = Span::from_micros(100_000);
 const SEND: Operation = Operation::Send { immediate: None };
 
@@ -47,7 +48,6 @@ impl Meeting {
 pub(super) struct Move {
     pub at: Instant,
     pub peer: usize,
-    pub cause: MigrationCause,
 }
 
 pub(super) struct Networked<'m> {
@@ -159,7 +159,6 @@ impl<'m> Networked<'m> {
     fn wait_for(&mut self, what: &str, look: Duration, mut is_so: impl FnMut(&Self) -> bool) -> Result<()> {
         let began = Instant::now();
         while !is_so(self) {
-            if self.meeting.failed.load(Ordering::Relaxed) { for (q,p) in &self.peers { let m=self.endpoint.machine(*q).unwrap(); eprintln!("DBG end rank {} peer {} out {} una {:?} exp {:?} {:?}", self.rank, p, m.connection().outstanding(), m.connection().first_unacknowledged(), m.connection().expected(), m.connection().paths()); } }
             ensure!(!self.meeting.failed.load(Ordering::Relaxed), "rank {}: another rank has failed", self.rank);
             ensure!(began.elapsed() < PATIENCE, "rank {} waited {PATIENCE:?} for {what}", self.rank);
             self.turn(look)?;
@@ -186,7 +185,6 @@ impl<'m> Networked<'m> {
     }
 
     fn handle_event(&mut self, event: Event) -> Result<()> {
-        if let Event::Path{pair, event} = &event { eprintln!("DBG {:?} rank {} peer {} {:?}", self.cut_at.map(|c| c.elapsed()), self.rank, self.peers[pair], event); }
         match event {
             Event::Sent { buffer, .. } => {
                 self.unsent -= 1;
@@ -194,12 +192,10 @@ impl<'m> Networked<'m> {
             }
             Event::Received { pair, buffer, length, .. } => self.inbox[self.peers[&pair]].push_back((buffer, length)),
             Event::Failed { pair, failure, .. } => {
-                let m = self.endpoint.machine(pair).unwrap();
-                eprintln!("DBG rank {} peer {} machine {:?} out {} una {:?} exp {:?} paths {:?} counters {:?}", self.rank, self.peers[&pair], m.state(), m.connection().outstanding(), m.connection().first_unacknowledged(), m.connection().expected(), m.connection().paths(), self.endpoint.counters());
                 bail!("rank {} lost rank {}: {failure}", self.rank, self.peers[&pair]);
             }
-            Event::Path { pair, event: PathEvent::Migrated { cause, .. } } => {
-                self.moves.push(Move { at: Instant::now(), peer: self.peers[&pair], cause });
+            Event::Path { pair, event: PathEvent::Migrated { .. } } => {
+                self.moves.push(Move { at: Instant::now(), peer: self.peers[&pair] });
             }
             Event::Path { .. } => {}
         }
@@ -249,6 +245,7 @@ fn connect(ranks: &mut [Networked<'_>], one: usize, other: usize, psn: Psn, room
     let role = if one < other { Role::Leader } else { Role::Follower };
     let mut setup = Setup::new(remote, psn, psn, routes, role);
     setup.policy.timeout = TIMEOUT;
+    setup.policy.path_retries = PATH_RETRIES;
     setup.policy.retry_limit = u8::MAX;
     setup.path_policy.probe_timeout = PROBE_TIMEOUT;
     let rank = &mut ranks[one];

@@ -4,7 +4,6 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use protocol::connection::path::MigrationCause;
 use runtime::udp::{Counters, Cut};
 
 use super::exchange::{Digest, Memory, RANKS};
@@ -56,7 +55,7 @@ pub(crate) struct Run {
     pub cut: Option<CutOutcome>,
     /// Ends that moved to another path though nothing was cut, or not at them.
     pub stray_moves: usize,
-    pub packets: u64,
+    /// Packets that were sent again.
     pub repeated: u64,
 }
 
@@ -67,8 +66,6 @@ pub(crate) struct CutOutcome {
     pub moved: usize,
     /// From the cut until the last of them that moved had.
     pub last_after: Duration,
-    /// Of these ends, those that moved because the other had.
-    pub followed: usize,
 }
 
 /// Runs over the network.
@@ -195,7 +192,6 @@ fn summary(job: &Job, began: Instant, everybody: Option<Duration>, reports: &[Re
         digest: digest.get(),
         cut,
         stray_moves: moves - cut.map_or(0, |cut| cut.moved),
-        packets: reports.iter().map(|report| report.counters.sent).sum(),
         repeated: reports.iter().map(|report| report.counters.repeated).sum(),
     }
 }
@@ -212,7 +208,6 @@ fn cut_outcome(fault: Fault, reports: &[Report]) -> Option<CutOutcome> {
     Some(CutOutcome {
         moved: firsts.len(),
         last_after: firsts.iter().map(|moved| moved.at.saturating_duration_since(at)).max().unwrap_or_default(),
-        followed: firsts.iter().filter(|moved| moved.cause == MigrationCause::Followed).count(),
     })
 }
 

@@ -1,5 +1,6 @@
 //! `pleach reproduce`: every published number beside ours, with an honest verdict.
 
+mod path_migration;
 mod published;
 mod soft_errors;
 mod verdict;
@@ -20,11 +21,14 @@ pub(crate) struct Arguments {
 enum Paper {
     /// Soft errors on fabric-based collectives: temporal and spatial replication over 1,728 hosts (claims SE-13 to SE-16).
     SoftErrors(soft_errors::Arguments),
+    /// Automatic path migration: arming, moving and pulled cables, and three kernels that hardly notice (claims PM-5 to PM-7).
+    PathMigration(path_migration::Arguments),
 }
 
 /// Runs the experiments of a paper.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     match &arguments.paper {
         Paper::SoftErrors(arguments) => soft_errors::run(arguments),
+        Paper::PathMigration(arguments) => path_migration::run(arguments),
     }
 }

@@ -184,6 +184,11 @@ impl<M: Clone> Connection<M> {
         let place = self.receiver.place(&self.policy, psn);
         let leads = if place == Place::Old { Leads::No } else { Leads::Yes };
         self.heard(now, arrival, leads, out);
+        if leads == Leads::Yes
+            && let Some(paths) = &mut self.paths
+        {
+            paths.served(now, arrival.path);
+        }
         place
     }
 

@@ -7,13 +7,15 @@ use protocol::Payload;
 use protocol::aggregation::{AbortCause, Damage, Duty, EdgeIndex, Message, Outbox};
 use protocol::connection::{Arrival, Frame, Outgoing, Purpose};
 use topology::AggregationTree;
-use units::{OpId, Rank, Span, Time};
+use units::{OpId, PathId, Rank, Span, Time};
 use wire::aggregation::{ElementCode, Kind, OperatorCode};
 
+use super::detours::{Detour, find_detours};
 use super::parameters::{CollectiveParameters, Contents, ControlPath, Framing, Pace, ReplicaSharing, ResendWidth};
 use super::wiring::{End, PartyIndex, Wire, Wiring, wire_up};
 use super::{Timing, Witness};
 use crate::body::Body;
+use crate::exchange::Notice;
 use crate::network::{
     Arrival as PacketArrival, ChannelId, Network, Packet, Parties, Target, Verdict, inspect_end_to_end,
 };
@@ -35,6 +37,8 @@ struct Mail {
 pub(super) struct Driver {
     parameters: CollectiveParameters,
     wiring: Wiring,
+    /// How second paths begin, for the edges that have one.
+    detours: BTreeMap<End, Detour>,
     /// The planted tree of each root's multicasts.
     planted: Vec<u32>,
     /// When each machine's alarm is set; later ones are ignored.
@@ -71,15 +75,20 @@ enum News {
 impl Driver {
     pub(super) fn new(tree: &AggregationTree, network: &mut Network, parameters: CollectiveParameters) -> Self {
         let mut wiring = wire_up(tree, network, &parameters);
+        let detours = match &parameters.alternates {
+            Some(alternates) => find_detours(&mut wiring, network, alternates),
+            None => BTreeMap::new(),
+        };
         let planted = wiring.branches.drain(..).map(|branches| network.plant(branches)).collect();
         let parties = wiring.nodes.len() + wiring.members.len();
         let sharers = match parameters.sharing {
             ReplicaSharing::AboveLevelOne if parameters.spatial_copies() > 1 => sharers(tree),
             _ => Vec::new(),
         };
-        Self {
+        let mut driver = Self {
             parameters,
             wiring,
+            detours,
             planted,
             alarms: vec![Time::NEVER; parties],
             mail: Vec::new(),
@@ -89,7 +98,15 @@ impl Driver {
             sharers,
             round: Round::default(),
             hung: false,
+        };
+        for end in driver.detours.keys().copied().collect::<Vec<_>>() {
+            driver.watch(network, end.party); // Paths are probed from the start.
         }
+        driver
+    }
+
+    pub(super) fn migrations(&self) -> u32 {
+        self.wiring.migrations()
     }
 
     pub(super) fn is_hung(&self) -> bool {
@@ -185,6 +202,7 @@ impl Driver {
                 Input::Multicast(message) => node.handle_multicast(now, edge, message, &mut outbox),
                 Input::Damage(damage) => node.handle_damage(now, edge, damage, &mut outbox),
                 Input::Shared(message) => node.handle_shared(now, edge, message, &mut outbox),
+                Input::PathDown(path) => node.handle_path_down(now, edge, path, &mut outbox),
                 Input::Timeout => node.handle_timeout(now, &mut outbox),
             },
             None => {
@@ -194,12 +212,13 @@ impl Driver {
                     Input::Multicast(message) => member.handle_multicast(now, edge, message, &mut outbox),
                     Input::Damage(damage) => member.handle_damage(now, edge, damage, &mut outbox),
                     Input::Shared(_) => unreachable!("only nodes share"),
+                    Input::PathDown(path) => member.handle_path_down(now, edge, path, &mut outbox),
                     Input::Timeout => member.handle_timeout(now, &mut outbox),
                 }
             }
         }
-        if outbox.is_empty() && !timed_out {
-            self.outbox = outbox; // Nothing to do, and then the machine's alarm is as it was.
+        if outbox.is_empty() && !timed_out && self.detours.is_empty() {
+            self.outbox = outbox; // Nothing to do, and then, without paths to probe, the machine's alarm is as it was.
             return;
         }
         self.carry_out(network, end.party, outbox);
@@ -262,6 +281,10 @@ impl Driver {
         let Some(channel) = channel else {
             return self.post(network, ready, far, body);
         };
+        let to = network.destination(channel);
+        let own = Detour { channel, flow: 0 };
+        let detour = if path == PathId(0) { None } else { self.detours.get(&End { party, edge }) };
+        let Detour { channel, flow } = detour.copied().unwrap_or(own);
         if let (ControlPath::Fixed { turnaround }, Purpose::Control) = (self.parameters.control, purpose) {
             // Beside the links, but not past a dead one.
             if network.is_down(channel) {
@@ -278,9 +301,9 @@ impl Driver {
         {
             bytes = bytes.div_ceil(u32::from(network.parameters().adapter_lanes));
         }
-        let to = network.destination(channel);
         for _ in 0..copies {
-            network.inject(channel, Packet::new(Target::Node, to.0, bytes, ready, Some(body.clone())));
+            let packet = Packet::new(Target::Node, to.0, bytes, ready, Some(body.clone()));
+            network.inject(channel, Packet { flow, ..packet });
         }
     }
 
@@ -390,6 +413,7 @@ enum Input<'a> {
     Multicast(&'a Message),
     Damage(Damage),
     Shared(&'a Message),
+    PathDown(PathId),
     Timeout,
 }
 
@@ -459,5 +483,17 @@ impl Parties for Driver {
         }
         self.alarms[number as usize] = Time::NEVER;
         self.feed(network, End { party: number, edge: EdgeIndex(0) }, Input::Timeout);
+    }
+
+    fn channels_changed(&mut self, network: &mut Network, channels: &[ChannelId]) {
+        if self.parameters.alternates.is_none_or(|alternates| alternates.notice == Notice::Silent) {
+            return;
+        }
+        // That a path is up again is found out by the next probe.
+        let down: Vec<ChannelId> = channels.iter().copied().filter(|channel| network.is_down(*channel)).collect();
+        let paths: Vec<(End, u8)> = self.wiring.paths_on(&self.detours, &down).collect();
+        for (end, path) in paths {
+            self.feed(network, end, Input::PathDown(PathId(path)));
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! In: a fabric, its constants, a fault plan, what members contribute. Out: how long each allreduce took, phase by
 //! phase, and every delivery, handed to a [`Witness`] that may judge it.
 
+mod detours;
 mod drive;
 mod parameters;
 mod wiring;
@@ -17,7 +18,8 @@ use topology::{AggregationTree, ChildNode, Fabric, NodeId, PlaceError, TreeReque
 use units::{Lane, OpId, Rank, Span};
 
 pub use parameters::{
-    CollectiveParameters, Contents, ControlPath, Framing, LaneFeeds, Pace, ReplicaSharing, Replication, ResendWidth,
+    Alternates, CollectiveParameters, Contents, ControlPath, Framing, LaneFeeds, Pace, ReplicaSharing, Replication,
+    ResendWidth,
 };
 
 use crate::counters::{Counters, LinkTally};
@@ -172,6 +174,11 @@ impl Collective {
     /// Members of the group.
     pub fn ranks(&self) -> u32 {
         self.driver.ranks()
+    }
+
+    /// How often edges of the tree have moved to another path, each end counted.
+    pub fn migrations(&self) -> u32 {
+        self.driver.migrations()
     }
 
     /// What was counted so far.

@@ -2,7 +2,10 @@
 //! silent, what InfiniBand does; the presets of `pleach reproduce` are sets of these and nothing else.
 
 use protocol::connection::Policy;
+use protocol::connection::path::PathPolicy;
 use units::Span;
+
+use crate::exchange::Notice;
 
 /// How packets are replicated against soft errors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,6 +109,15 @@ impl Contents {
     }
 }
 
+/// Second paths for the edges of the tree (P-31 to P-38).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Alternates {
+    /// How they are watched and chosen.
+    pub policy: PathPolicy,
+    /// Whether machines hear of the cables in their own ports.
+    pub notice: Notice,
+}
+
 /// What a collective assumes.
 #[derive(Clone, Debug)]
 pub struct CollectiveParameters {
@@ -139,6 +151,8 @@ pub struct CollectiveParameters {
     pub patience: Span,
     /// Allow more spatial copies than the adapter has lanes: it could not be built.
     pub what_if_lanes: bool,
+    /// Second paths for the edges of the tree, where the fabric has them; none if not said.
+    pub alternates: Option<Alternates>,
 }
 
 impl CollectiveParameters {
@@ -160,6 +174,7 @@ impl CollectiveParameters {
             members: None,
             patience: Span::from_micros(1_000_000),
             what_if_lanes: false,
+            alternates: None,
         }
     }
 

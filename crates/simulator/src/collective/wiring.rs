@@ -52,6 +52,12 @@ impl Wiring {
         self.wires[self.first_wire[party as usize] as usize + usize::from(edge.0)]
     }
 
+    /// The wires of a machine, one per edge.
+    pub(super) fn wires_of(&self, party: PartyIndex) -> &[Wire] {
+        let bounds = &self.first_wire[party as usize..];
+        &self.wires[bounds[0] as usize..bounds[1] as usize]
+    }
+
     /// The edges that a channel leads to: one, unless trees share the cable.
     pub(super) fn ends(&self, channel: ChannelId) -> impl Iterator<Item = End> + '_ {
         self.ends.of(channel).iter().map(|(end, _)| *end)

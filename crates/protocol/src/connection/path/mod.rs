@@ -131,6 +131,8 @@ pub struct Paths {
     /// Something has come back on the present path since traffic moved to it. Until then the migration bit stays set, or
     /// the other end might never hear that it should follow (P-36).
     answered: bool,
+    /// When a new request last came over the present path.
+    served_at: Time,
     tokens: u64,
     events: VecDeque<PathEvent>,
     migrations: u32,
@@ -151,6 +153,7 @@ impl Paths {
             alternate: None,
             state: PathState::Migrated,
             answered: false,
+            served_at: Time::ZERO,
             tokens: 0,
             events: VecDeque::new(),
             migrations: 0,
@@ -300,6 +303,13 @@ impl Paths {
         }
     }
 
+    /// A new request came over a path: its sender would notice if our answers did not come back.
+    pub(super) fn served(&mut self, now: Time, path: PathId) {
+        if path == self.current {
+            self.served_at = now;
+        }
+    }
+
     fn note_answer(&mut self, now: Time, path: PathId) {
         self.answered |= path == self.current;
         if self.records[path.index()].answered(now, &self.policy) {
@@ -395,8 +405,11 @@ impl Paths {
             }
             if path != self.current {
                 self.lose(now, path);
-            } else if traffic == Traffic::Idle && self.is_another_alive() {
-                // P-34: nothing is under way that would time out, so nobody else would notice.
+            } else if traffic == Traffic::Idle
+                && now >= self.served_at + self.policy.probe_every
+                && self.is_another_alive()
+            {
+                // P-34: nothing is under way either way that would time out, so nobody else would notice.
                 moved |= self.fail_over(now, MigrationCause::Silence);
             }
         }

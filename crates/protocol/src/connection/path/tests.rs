@@ -28,6 +28,8 @@ struct World {
     /// What is under way: by time of arrival and order of sending.
     wire: BTreeMap<(Time, u64), (usize, Arrival, Frame<u32>)>,
     sent: u64,
+    /// How long each path takes.
+    trips: Vec<Span>,
     /// Paths that carry nothing from this end to the other.
     cut: [Vec<bool>; 2],
     /// Frames that the hand still loses, by the end that sends them.
@@ -68,6 +70,7 @@ impl World {
             now: Time::ZERO,
             wire: BTreeMap::new(),
             sent: 0,
+            trips: vec![TRIP; paths],
             cut: [vec![false; paths], vec![false; paths]],
             lose: [0, 0],
             posted: [0, 0],
@@ -88,7 +91,7 @@ impl World {
             if !lost && !self.cut[end][path.index()] {
                 self.sent += 1;
                 let came = Arrival { path, migration };
-                self.wire.insert((self.now + TRIP, self.sent), (1 - end, came, frame));
+                self.wire.insert((self.now + self.trips[path.index()], self.sent), (1 - end, came, frame));
             }
         }
         let now = self.now;
@@ -302,6 +305,20 @@ fn a_dead_path_is_left_even_if_nobody_talks_but_only_for_one_that_lives() {
     world.cut(0, false);
     world.run_until(8_000);
     assert_eq!(world.currents(), [0, 0]);
+}
+
+/// Its probes came back too late, though the other end spoke to it on that path all the time.
+#[test]
+fn an_end_that_only_listens_stays_on_the_path_on_which_it_is_spoken_to() {
+    let mut world = World::new(2, path_policy());
+    world.talks = [true, false];
+    world.run_until(500);
+    world.trips[0] = Span::from_micros(12); // There and back takes longer than a probe may.
+    world.run_until(3_000);
+    assert_eq!([world.moves(0), world.moves(1)], [[]; 2]);
+    world.talks = [false, false];
+    world.run_until(5_000);
+    assert_eq!(world.currents(), [1, 1], "without traffic probes are all that there is to go by");
 }
 
 #[test]

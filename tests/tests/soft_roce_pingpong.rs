@@ -1,9 +1,5 @@
 //! Our ping-pong against Linux soft-RoCE: `pleach pingpong --verbs` in a namespace, `ibv_rc_pingpong` in a guest.
 //!
-//! A draft until the command exists: rename to soft_roce_pingpong.rs then and set `program_arguments` right. It is
-//! assumed that `pleach pingpong --verbs HOST` is a client and `pleach pingpong --verbs --listen` a server, that both
-//! check every byte that comes back, and that the exit status says how it went.
-//!
 //! Ignored where time is short: each test boots a guest (`tests::guest` says what it needs).
 
 use std::num::NonZeroU32;
@@ -34,7 +30,7 @@ const fn pingpong(message_bytes: u32, iterations: u32, path_mtu_bytes: u32) -> P
 enum Role {
     /// We connect and send first; the guest returns our bytes.
     Client,
-    /// We listen and return the guest's bytes.
+    /// We listen; the guest sends first.
     Server,
 }
 
@@ -52,7 +48,7 @@ fn program_arguments(pingpong: &Pingpong) -> Vec<String> {
     let pairs = [
         ("--size", pingpong.message_bytes),
         ("--iterations", pingpong.iterations),
-        ("--path-mtu", pingpong.path_mtu_bytes),
+        ("--mtu", pingpong.path_mtu_bytes),
     ];
     pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value.to_string()]).collect()
 }
@@ -71,7 +67,7 @@ fn play(guest: &Guest, role: Role, pingpong: &Pingpong) -> (Output, guest::Outpu
             (ours, theirs.unwrap())
         }
         Role::Server => {
-            ours.arg("--listen").args(program_arguments(pingpong));
+            ours.args(["--listen", "--bind", &HOST_ADDRESS.to_string()]).args(program_arguments(pingpong));
             let ours = std::thread::spawn(move || run_bounded(&mut ours, LIMIT));
             guest.network().wait_listening(HANDSHAKE_PORT, LIMIT).unwrap();
             let theirs = guest.run(&pingpong.client(guest.gid_index(), HOST_ADDRESS), LIMIT).unwrap();

@@ -1,0 +1,276 @@
+//! The findings as a table for the terminal and as a page.
+
+use std::fmt::Write;
+
+use super::Findings;
+use super::pulled::{Candidate, Pulled};
+use super::spread::Spread;
+use super::transitions::Transitions;
+use crate::bench::migration::{Bouncing, Figure};
+use crate::kernels::RANKS;
+use crate::report::{aligned, lines, page};
+
+type Rows = Vec<Vec<String>>;
+
+fn with_head<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> Rows {
+    std::iter::once(head.map(String::from).to_vec()).chain(rows.map(Vec::from)).collect()
+}
+
+fn figure(figure: &Figure) -> String {
+    format!("{:.1} ({:.1}..{:.1})", figure.median, figure.least, figure.most)
+}
+
+fn spread(spread: Option<Spread>, digits: usize) -> String {
+    spread.map_or("-".into(), |spread| {
+        format!("{:.digits$} ({:.digits$}..{:.digits$})", spread.median, spread.low, spread.high)
+    })
+}
+
+fn percent(spread: Option<Spread>) -> String {
+    spread.map_or("-".into(), |spread| format!("{:+.2} ({:+.2}..{:+.2})", spread.median, spread.low, spread.high))
+}
+
+fn comparisons(findings: &Findings) -> Rows {
+    let head = ["figure", "statement", "published", "ours", "verdict", "measured on"];
+    with_head(
+        head,
+        findings.comparisons.iter().map(|row| {
+            let gate = if row.gated { "*" } else { "" };
+            [
+                format!("{}{gate}", row.figure),
+                row.statement.clone(),
+                row.published.clone(),
+                row.ours.clone(),
+                row.verdict.words().into(),
+                row.preset.clone(),
+            ]
+        }),
+    )
+}
+
+fn transition_rows(transitions: &Transitions) -> Rows {
+    let head = ["connections", "to ARMED, us", "to MIGRATED, us", "ratio"];
+    with_head(
+        head,
+        transitions.rows.iter().map(|row| {
+            [
+                row.connections.to_string(),
+                figure(&row.arming_us),
+                figure(&row.migrating_us),
+                format!("{:.2}", row.migrating_us.median / row.arming_us.median),
+            ]
+        }),
+    )
+}
+
+fn bouncing_rows(rows: &[Bouncing]) -> Rows {
+    let head = ["connections", "bytes", "plain, us", "disturbed, us", "added per connection, us"];
+    with_head(
+        head,
+        rows.iter().map(|row| {
+            [
+                row.connections.to_string(),
+                row.bytes.to_string(),
+                figure(&row.plain_us),
+                figure(&row.disturbed_us),
+                figure(&row.per_connection_us),
+            ]
+        }),
+    )
+}
+
+fn kernel_rows(kernels: &[Pulled]) -> Rows {
+    let head =
+        ["kernel", "candidate", "runs", "seconds", "slower, %", "slower in processor time, %", "all moved after, ms"];
+    let one = |pulled: &Pulled, candidate: Candidate| {
+        let seconds = pulled.seconds(candidate);
+        let (slower, processor) = match candidate {
+            // The others are held against armed runs, these against plain ones.
+            Candidate::Armed => (Some(pulled.armed_over_plain), pulled.armed_over_plain_processor),
+            Candidate::Plain => (None, None),
+            _ => (pulled.slower(candidate), pulled.slower_processor(candidate)),
+        };
+        [
+            pulled.kernel.name().into(),
+            candidate.words().into(),
+            seconds.map_or(0, |seconds| seconds.count).to_string(),
+            spread(seconds, 2),
+            percent(slower),
+            percent(processor),
+            spread(pulled.moved_after_ms(candidate), 1),
+        ]
+    };
+    with_head(head, kernels.iter().flat_map(|pulled| Candidate::ALL.map(|candidate| one(pulled, candidate))))
+}
+
+fn tables(findings: &Findings) -> Vec<(&'static str, Rows)> {
+    let transitions = &findings.transitions;
+    vec![
+        ("Kernels (Figures 9 to 12): medians and quartiles", kernel_rows(&findings.kernels)),
+        ("Transitions (Figures 5 and 6)", transition_rows(transitions)),
+        ("128-byte messages while all connections migrate (Figure 7)", bouncing_rows(&transitions.by_count)),
+        ("Messages by size while all connections migrate", bouncing_rows(&transitions.while_migrating)),
+        ("Messages by size after a cut that is noticed (Figure 8)", bouncing_rows(&transitions.noticed_cut)),
+        ("Messages by size after a cut that is silent", bouncing_rows(&transitions.silent_cut)),
+    ]
+}
+
+fn notes(findings: &Findings) -> Vec<String> {
+    let mut notes = vec![format!(
+        "Cuts are held against armed runs, armed runs against those with one path; {RANKS} ranks on {} cores.",
+        findings.cores
+    )];
+    for pulled in &findings.kernels {
+        notes.push(format!(
+            "{}: {} iterations, {} runs; other programs had {} % of the processors; {} ends moved without a cut of theirs.",
+            pulled.kernel.name(),
+            pulled.iterations,
+            pulled.runs.len(),
+            spread(pulled.others_percent(), 0),
+            pulled.stray_moves()
+        ));
+    }
+    let [arming, migrating] = [&findings.transitions.arming_fit, &findings.transitions.migrating_fit];
+    notes.push(format!(
+        "Arming takes {:.1} us per connection and {:.0} us besides (R\u{b2} {:.3}), migrating {:.1} and {:.0} us (R\u{b2} {:.3}).",
+        arming.slope, arming.start, arming.r_squared, migrating.slope, migrating.start, migrating.r_squared
+    ));
+    notes
+}
+
+/// For the terminal.
+pub(super) fn table(findings: &Findings) -> String {
+    let mut text = format!(
+        "Automatic path migration: runs of {} s, each kind of cut at {} moments\n\n{}",
+        findings.seconds,
+        findings.cuts,
+        aligned(&comparisons(findings))
+    );
+    for row in findings.comparisons.iter().filter(|row| !row.remark.is_empty()) {
+        let _ = writeln!(text, "  {}: {}", row.id, row.remark);
+    }
+    for (title, rows) in tables(findings) {
+        let _ = write!(text, "\n{title}\n{}", aligned(&rows));
+    }
+    text.push('\n');
+    for note in notes(findings) {
+        let _ = writeln!(text, "{note}");
+    }
+    let _ = writeln!(text, "\nGated:");
+    for gate in &findings.gates {
+        let _ = writeln!(text, "  {} {}", if gate.holds { "holds " } else { "BROKEN" }, gate.statement);
+    }
+    let _ = writeln!(text, "Hoped for:");
+    for gate in &findings.targets {
+        let _ = writeln!(text, "  {} {}", if gate.holds { "holds " } else { "missed" }, gate.statement);
+    }
+    text
+}
+
+/// As a page.
+pub(super) fn html(findings: &Findings) -> String {
+    let points = |of: fn(&super::transitions::Row) -> f64| -> Vec<(f64, f64)> {
+        findings.transitions.rows.iter().map(|row| (row.connections as f64, of(row))).collect()
+    };
+    let by_count = [
+        ("MIGRATED to ARMED", points(|row| row.arming_us.median)),
+        ("ARMED to MIGRATED", points(|row| row.migrating_us.median)),
+    ];
+    let added = |rows: &[Bouncing]| -> Vec<(f64, f64)> {
+        rows.iter().map(|row| (row.bytes as f64, row.per_connection_us.median.max(0.1))).collect()
+    };
+    let by_size = [
+        ("by hand", added(&findings.transitions.while_migrating)),
+        ("cut, noticed", added(&findings.transitions.noticed_cut)),
+        ("cut, silent", added(&findings.transitions.silent_cut)),
+    ];
+    let mut sections = vec![
+        ("Published and ours".to_owned(), page::rows(&comparisons(findings)) + &remarks(findings)),
+        ("Statements".to_owned(), statements(findings)),
+        ("Slower than without a fault, %, run by run".to_owned(), slowdowns(&findings.kernels)),
+        ("Transitions by connections".to_owned(), lines(&by_count, "connections", "us")),
+        ("Added per connection by size".to_owned(), lines(&by_size, "bytes of a message", "us added per connection")),
+    ];
+    for (title, rows) in tables(findings) {
+        sections.push((title.to_owned(), page::rows(&rows)));
+    }
+    let notes: String =
+        notes(findings).iter().map(|note| format!("<p>{}</p>", crate::report::escape(note))).collect();
+    sections.push(("Notes".to_owned(), notes));
+    page::page("Automatic path migration, published and ours", &sections)
+}
+
+fn remarks(findings: &Findings) -> String {
+    let rows = findings.comparisons.iter().filter(|row| !row.remark.is_empty());
+    rows.map(|row| format!("<p>{}: {}</p>", row.id, crate::report::escape(&row.remark))).collect()
+}
+
+fn statements(findings: &Findings) -> String {
+    let item = |word: &str, statement: &str| format!("<li>{word}: {}</li>", crate::report::escape(statement));
+    let gated = findings.gates.iter().map(|gate| item(if gate.holds { "holds" } else { "broken" }, &gate.statement));
+    let hoped = findings
+        .targets
+        .iter()
+        .map(|gate| item(if gate.holds { "hoped for, holds" } else { "hoped for, missed" }, &gate.statement));
+    format!("<ul>{}</ul>", gated.chain(hoped).collect::<String>())
+}
+
+/// Every run as a dot, kernels and candidates side by side, and the paper's 5 to 7 % as a band.
+fn slowdowns(kernels: &[Pulled]) -> String {
+    const WIDTH: f64 = 720.0;
+    const HEIGHT: f64 = 260.0;
+    const LEFT: f64 = 44.0;
+    const BOTTOM: f64 = 40.0;
+    let candidates = [Candidate::Plain, Candidate::Silent, Candidate::Noticed];
+    let values = kernels.iter().flat_map(|pulled| &pulled.runs).filter_map(|run| run.slower_percent);
+    let (least, most) = values.fold((-1.0f64, 8.0f64), |(least, most), value| (least.min(value), most.max(value)));
+    let y = |percent: f64| 8.0 + (most - percent) / (most - least) * (HEIGHT - BOTTOM - 16.0);
+    let column = (WIDTH - LEFT) / (kernels.len() * candidates.len()) as f64;
+    let mut svg =
+        format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"slow-down of every run\">\n");
+    let _ = writeln!(
+        svg,
+        "<rect x=\"{LEFT}\" y=\"{:.1}\" width=\"{}\" height=\"{:.1}\" fill=\"#8883\"><title>published for FT and LU: 5 to 7 %</title></rect>",
+        y(7.0),
+        WIDTH - LEFT,
+        y(5.0) - y(7.0)
+    );
+    for tick in [0.0, 2.0, 5.0, 7.0] {
+        let _ = writeln!(svg, "<path class=\"grid\" d=\"M{LEFT} {:.1}H{WIDTH}\"/>", y(tick));
+        let _ = writeln!(
+            svg,
+            "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{tick} %</text>",
+            LEFT - 6.0,
+            y(tick) + 4.0
+        );
+    }
+    for (place, (pulled, candidate)) in
+        kernels.iter().flat_map(|pulled| candidates.map(|candidate| (pulled, candidate))).enumerate()
+    {
+        let middle = LEFT + column * (place as f64 + 0.5);
+        let runs: Vec<f64> = pulled
+            .runs
+            .iter()
+            .filter(|run| run.candidate == candidate)
+            .filter_map(|run| run.slower_percent)
+            .collect();
+        for (index, percent) in runs.iter().enumerate() {
+            let x = middle + ((index as f64 + 0.5) / runs.len() as f64 - 0.5) * column * 0.6;
+            let _ = writeln!(
+                svg,
+                "<circle class=\"dot\" cx=\"{x:.1}\" cy=\"{:.1}\" r=\"2.5\"><title>{percent:+.2} %</title></circle>",
+                y(*percent)
+            );
+        }
+        let _ = writeln!(
+            svg,
+            "<text x=\"{middle:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text><text x=\"{middle:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+            HEIGHT - BOTTOM + 16.0,
+            pulled.kernel.name(),
+            HEIGHT - 8.0,
+            candidate.words()
+        );
+    }
+    svg.push_str("</svg>\n");
+    svg
+}

@@ -1,0 +1,249 @@
+//! Figures 9 to 12: kernels without alternates, with armed ones, and with a cable that is cut.
+//!
+//! Runs go in turn (armed, one cut, plain, the other cut, armed, ...), and each is held against the armed runs before and
+//! after it, nearer ones counting more. So a machine that grows slower or faster in the course of an hour does not matter,
+//! and one that is busy with other things for a while spoils few numbers; the median passes over them.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use runtime::udp::Cut;
+use serde::Serialize;
+
+use super::Effort;
+use super::spread::Spread;
+use crate::kernels::{Fault, Job, Kernel, PathCount, RANKS, Run, reference, run};
+
+/// What is held against what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Candidate {
+    /// One path.
+    Plain,
+    /// An armed alternate, and no fault.
+    Armed,
+    /// A cut that nobody is told of.
+    Silent,
+    /// A cut that the rank at its end is told of at once.
+    Noticed,
+}
+
+impl Candidate {
+    pub(super) const ALL: [Self; 4] = [Self::Plain, Self::Armed, Self::Silent, Self::Noticed];
+
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Plain => "one path",
+            Self::Armed => "armed alternates",
+            Self::Silent => "one silent cut",
+            Self::Noticed => "one noticed cut",
+        }
+    }
+}
+
+/// One run.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Measured {
+    pub candidate: Candidate,
+    pub seconds: f64,
+    /// Processor seconds of all ranks.
+    pub processor_seconds: Option<f64>,
+    /// The share of the processors that other programs had, in percent.
+    pub others_percent: Option<f64>,
+    /// In percent of a run without fault; none if it was to be cut and ended before.
+    pub slower_percent: Option<f64>,
+    pub slower_processor_percent: Option<f64>,
+    /// Where the cable was cut, in parts of the run, and at which rank.
+    pub cut: Option<(f64, usize)>,
+    /// Ends of connections that moved because of it, and when the last of them had, in milliseconds.
+    pub moved: usize,
+    pub moved_after_ms: f64,
+    /// Ends that moved for no such reason.
+    pub stray_moves: usize,
+    pub repeated_packets: u64,
+}
+
+/// All runs of one kernel.
+#[derive(Debug, Serialize)]
+pub(super) struct Pulled {
+    pub kernel: Kernel,
+    pub iterations: u32,
+    pub runs: Vec<Measured>,
+    /// Runs whose bytes were not those of the reference.
+    pub wrong: usize,
+    /// What armed alternates cost, in percent of a run with one path.
+    pub armed_over_plain: Spread,
+    pub armed_over_plain_processor: Option<Spread>,
+}
+
+impl Pulled {
+    fn each(&self, candidate: Candidate) -> impl Iterator<Item = &Measured> {
+        self.runs.iter().filter(move |measured| measured.candidate == candidate)
+    }
+
+    pub(super) fn seconds(&self, candidate: Candidate) -> Option<Spread> {
+        Spread::of(self.each(candidate).map(|measured| measured.seconds))
+    }
+
+    /// In percent of the armed runs around.
+    pub(super) fn slower(&self, candidate: Candidate) -> Option<Spread> {
+        Spread::of(self.each(candidate).filter_map(|measured| measured.slower_percent))
+    }
+
+    pub(super) fn slower_processor(&self, candidate: Candidate) -> Option<Spread> {
+        Spread::of(self.each(candidate).filter_map(|measured| measured.slower_processor_percent))
+    }
+
+    /// When the last connection had moved, in milliseconds after the cut.
+    pub(super) fn moved_after_ms(&self, candidate: Candidate) -> Option<Spread> {
+        Spread::of(self.each(candidate).filter(|measured| measured.moved > 0).map(|measured| measured.moved_after_ms))
+    }
+
+    pub(super) fn stray_moves(&self) -> usize {
+        self.runs.iter().map(|measured| measured.stray_moves).sum()
+    }
+
+    pub(super) fn others_percent(&self) -> Option<Spread> {
+        Spread::of(self.runs.iter().filter_map(|measured| measured.others_percent))
+    }
+
+    /// The larger median of the two kinds of cut.
+    pub(super) fn worst_median(&self) -> f64 {
+        let medians = [Candidate::Silent, Candidate::Noticed].map(|candidate| self.slower(candidate));
+        medians.iter().flatten().map(|spread| spread.median).fold(f64::NEG_INFINITY, f64::max)
+    }
+}
+
+pub(super) fn measure_all(effort: Effort) -> Result<Vec<Pulled>> {
+    // In milliseconds, so that the estimate is right from the first run on.
+    let runs = Kernel::ALL.len() as u64 * (4 * u64::from(effort.cuts) + 2);
+    let bar = ProgressBar::new(runs * effort.length.as_millis() as u64).with_style(
+        ProgressStyle::with_template("{bar:40} {percent} %, {eta} left: {msg}").expect("a constant template"),
+    );
+    let all = Kernel::ALL.into_iter().map(|kernel| measure(kernel, effort, &bar)).collect();
+    bar.finish_and_clear();
+    all
+}
+
+/// As many iterations as take the time that a run shall have.
+fn calibrate(kernel: Kernel, length: Duration) -> Result<u32> {
+    let enough = (length / 4).min(Duration::from_millis(500));
+    let mut iterations = 2;
+    loop {
+        let job = Job { kernel, iterations, paths: PathCount::Two, fault: None };
+        let elapsed = run(&job)?.elapsed;
+        if elapsed >= enough {
+            // Once more: the faster of the two was less disturbed.
+            let elapsed = elapsed.min(run(&job)?.elapsed);
+            return Ok((f64::from(iterations) * length.as_secs_f64() / elapsed.as_secs_f64()).ceil() as u32);
+        }
+        let factor = (enough.as_secs_f64() * 1.2 / elapsed.as_secs_f64().max(1e-4)).clamp(1.5, 20.0);
+        iterations = (f64::from(iterations) * factor).ceil() as u32;
+    }
+}
+
+fn measure(kernel: Kernel, effort: Effort, bar: &ProgressBar) -> Result<Pulled> {
+    bar.set_message(format!("{}, how long it takes", kernel.name()));
+    let began = Instant::now();
+    let iterations = calibrate(kernel, effort.length)?;
+    let truth = reference(kernel, iterations).context("in memory")?;
+    let step = effort.length.as_millis() as u64;
+    bar.inc(step);
+    let _ = began;
+    let mut wrong = 0;
+    let mut one = |candidate: Candidate, moment: u32| -> Result<Measured> {
+        bar.set_message(format!("{}, {}", kernel.name(), candidate.words()));
+        let (job, place) = plan(kernel, iterations, effort, candidate, moment);
+        let ran = run(&job).with_context(|| format!("{}, moment {moment}", candidate.words()))?;
+        wrong += usize::from(ran.digest != truth);
+        bar.inc(step);
+        Ok(measured(candidate, place, &ran))
+    };
+    let mut runs = vec![one(Candidate::Armed, 0)?];
+    for moment in 0..effort.cuts {
+        // Each kind of cut is as often before the plain run as after it.
+        let (first, second) = if moment % 2 == 0 {
+            (Candidate::Silent, Candidate::Noticed)
+        } else {
+            (Candidate::Noticed, Candidate::Silent)
+        };
+        let block = [first, Candidate::Plain, second, Candidate::Armed].map(|candidate| one(candidate, moment));
+        for measured in block {
+            runs.push(measured?);
+        }
+    }
+    compare(&mut runs);
+    let over_plain = |of: fn(&Measured) -> Option<f64>| {
+        // The other way round: armed in percent of plain.
+        let plain = runs.iter().filter(|run| run.candidate == Candidate::Plain);
+        Spread::of(plain.filter_map(of).map(|percent| 100.0 * (100.0 / (100.0 + percent) - 1.0)))
+    };
+    Ok(Pulled {
+        kernel,
+        iterations,
+        armed_over_plain: over_plain(|run| run.slower_percent).context("there is a plain run for each cut")?,
+        armed_over_plain_processor: over_plain(|run| run.slower_processor_percent),
+        runs,
+        wrong,
+    })
+}
+
+/// The job, and where its cut is.
+fn plan(
+    kernel: Kernel,
+    iterations: u32,
+    effort: Effort,
+    candidate: Candidate,
+    moment: u32,
+) -> (Job, Option<(f64, usize)>) {
+    let cut = match candidate {
+        Candidate::Plain | Candidate::Armed => None,
+        Candidate::Silent => Some(Cut::Silent),
+        Candidate::Noticed => Some(Cut::Noticed),
+    };
+    let paths = if candidate == Candidate::Plain { PathCount::One } else { PathCount::Two };
+    let Some(cut) = cut else { return (Job { kernel, iterations, paths, fault: None }, None) };
+    // In the middle of each of so many equal parts, and within the iteration anywhere.
+    let place = (f64::from(moment) + 0.5) / f64::from(effort.cuts);
+    let within = (f64::from(moment) * 0.618).fract();
+    let pause = effort.length.mul_f64(within / f64::from(iterations));
+    let rank = (moment as usize * 3) % RANKS;
+    let fault = Fault { rank, cut, iteration: (place * f64::from(iterations)) as u32, pause };
+    (Job { kernel, iterations, paths, fault: Some(fault) }, Some((place, rank)))
+}
+
+fn measured(candidate: Candidate, place: Option<(f64, usize)>, ran: &Run) -> Measured {
+    Measured {
+        candidate,
+        seconds: ran.elapsed.as_secs_f64(),
+        processor_seconds: ran.spent.map(|spent| spent.as_secs_f64()),
+        others_percent: ran.others.map(|share| 100.0 * share),
+        slower_percent: None,
+        slower_processor_percent: None,
+        // It may have ended before it was cut, if the last iterations were quick.
+        cut: place.filter(|_| ran.cut.is_some()),
+        moved: ran.cut.map_or(0, |cut| cut.moved),
+        moved_after_ms: ran.cut.map_or(0.0, |cut| cut.last_after.as_secs_f64() * 1e3),
+        stray_moves: ran.stray_moves,
+        repeated_packets: ran.repeated,
+    }
+}
+
+/// Holds each run against the armed ones before and after it.
+fn compare(runs: &mut [Measured]) {
+    const BLOCK: usize = 4;
+    for index in (0..runs.len()).filter(|index| index % BLOCK != 0) {
+        let (before, after) = (runs[index - index % BLOCK], runs[index - index % BLOCK + BLOCK]);
+        let share = (index % BLOCK) as f64 / BLOCK as f64;
+        let slower =
+            |own: f64, before: f64, after: f64| 100.0 * (own / (before * (1.0 - share) + after * share) - 1.0);
+        let own = &mut runs[index];
+        if own.cut.is_none() && matches!(own.candidate, Candidate::Silent | Candidate::Noticed) {
+            continue;
+        }
+        own.slower_percent = Some(slower(own.seconds, before.seconds, after.seconds));
+        let processor = own.processor_seconds.zip(before.processor_seconds).zip(after.processor_seconds);
+        own.slower_processor_percent = processor.map(|((own, before), after)| slower(own, before, after));
+    }
+}

@@ -108,6 +108,7 @@ mod between_hosts {
                             last = Instant::now();
                         }
                         Event::Failed { failure, .. } => panic!("{failure}: {sent} sent, {received} received"),
+                        Event::Datagram { .. } => {}
                         Event::Path { event, .. } => {
                             if matches!(event, PathEvent::Migrated { .. }) {
                                 seen.migrations.push(event);

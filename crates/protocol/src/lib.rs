@@ -10,6 +10,7 @@
 
 pub mod aggregation;
 pub mod connection;
+pub mod datagram;
 mod payload;
 pub mod queue_pair;
 

@@ -4,9 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use protocol::connection::path::Role;
+use protocol::datagram::MULTICAST;
 use protocol::queue_pair::Operation;
 use runtime::udp::{Cut, Endpoint, Event, Mischief, Options, PortIndex, Route, Setup};
 use units::{Psn, QpNumber};
+use wire::QueueKey;
 
 const SEND: Operation = Operation::Send { immediate: None };
 
@@ -78,7 +80,7 @@ fn stream(two: &mut Two, lengths: &[usize]) {
                         received += 1;
                     }
                     Event::Failed { failure, .. } => panic!("{failure}"),
-                    Event::Path { .. } => {}
+                    Event::Path { .. } | Event::Datagram { .. } => {}
                 }
             }
         }
@@ -186,4 +188,45 @@ fn a_stream_outlives_a_cut_that_is_noticed_and_one_that_is_not() {
             assert_eq!(current, units::PathId(1), "{cut:?}, end {end}");
         }
     }
+}
+
+#[test]
+fn a_multicast_reaches_every_listener_of_its_group_and_a_datagram_one() {
+    let key = QueueKey(7);
+    let (port, group) = (PortIndex(0), SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 255, 47, 91)), 47_910));
+    let mut ends: Vec<Endpoint> = (1..=3)
+        .map(|host| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, host)), 0))
+        .map(|address| Endpoint::open(&[address], Options::default()).expect("loopback can be bound"))
+        .collect();
+    let pairs: Vec<QpNumber> = ends.iter_mut().map(|end| end.create_datagram(key)).collect();
+    for (end, pair) in ends.iter_mut().zip(&pairs).skip(1) {
+        end.join(*pair, group, port).expect("loopback carries multicast");
+        for _ in 0..2 {
+            end.post_datagram_receive(*pair, vec![0; 4096]).expect("room");
+        }
+    }
+    let unicast = (ends[2].addresses()[0], pairs[2], key);
+    ends[0].send_datagram(pairs[0], port, (group, MULTICAST, key), &bytes(1, 4096), Some(5)).expect("a pair");
+    ends[0].send_datagram(pairs[0], port, (group, MULTICAST, QueueKey(8)), &bytes(2, 10), None).expect("a pair");
+    ends[0].send_datagram(pairs[0], port, unicast, &bytes(3, 11), None).expect("a pair");
+    let mut heard = vec![Vec::new(); 3];
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(300) {
+        for (end, heard) in ends.iter_mut().zip(&mut heard) {
+            end.turn(Duration::ZERO).expect("sockets can be waited on");
+            while let Some(event) = end.next_event() {
+                let Event::Datagram { speaker, buffer, length, immediate, .. } = event else { panic!("{event:?}") };
+                assert_eq!(speaker, pairs[0]);
+                heard.push((buffer[..length].to_vec(), immediate));
+            }
+        }
+    }
+    // Two sockets: which of them is asked first is nobody's promise.
+    heard[2].sort_by_key(|(bytes, _)| bytes.len());
+    let to_all = (bytes(1, 4096), Some(5));
+    let right = [vec![], vec![to_all.clone()], vec![(bytes(3, 11), None), to_all]];
+    let lengths: Vec<Vec<usize>> =
+        heard.iter().map(|all| all.iter().map(|(bytes, _)| bytes.len()).collect()).collect();
+    assert!(heard == right, "messages of {lengths:?} bytes came");
+    assert_eq!(ends[1].counters().foreign, 1, "a wrong key is counted");
 }

@@ -197,7 +197,7 @@ impl<'m> Networked<'m> {
             Event::Path { pair, event: PathEvent::Migrated { .. } } => {
                 self.moves.push(Move { at: Instant::now(), peer: self.peers[&pair] });
             }
-            Event::Path { .. } => {}
+            Event::Path { .. } | Event::Datagram { .. } => {}
         }
         Ok(())
     }

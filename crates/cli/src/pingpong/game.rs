@@ -189,6 +189,7 @@ impl Game {
             Event::Failed { failure, .. } => {
                 bail!("{failure} ({} sent, {} received)", course.sent, course.received)
             }
+            Event::Datagram { .. } => Ok(false),
             Event::Path { event, .. } => {
                 course.path_events.push(format!("{:.3?} {event:?}", began.elapsed()));
                 Ok(false)

@@ -15,9 +15,10 @@ use protocol::connection::path::PathState;
 use protocol::queue_pair::{Completion, Contract, Operation, QueuePair, Transmit};
 use units::{PathId, QpNumber, Time};
 use wire::rocev2;
-use wire::{PartitionKey, RemoteKey};
+use wire::{PacketHeaders, PartitionKey, RemoteKey};
 
 use super::batch::{Batch, Gathering, Unsent};
+use super::datagrams::{Datagrams, Lost};
 use super::pair::{Event, Pair, PairError, Setup};
 use super::port::{Buffers, Port, PortIndex, Reception};
 use super::watch::{Watch, live_addresses};
@@ -98,6 +99,8 @@ pub struct Counters {
     pub malformed: u64,
     /// Packets for a queue pair that does not exist, or from an address that it does not know.
     pub foreign: u64,
+    /// Datagrams that nobody had a buffer for.
+    pub unbuffered: u64,
     /// Calls that the kernel turned down, because it had no room or no way.
     pub unsent: u64,
 }
@@ -130,8 +133,9 @@ enum News {
 /// The endpoint of a process.
 pub struct Endpoint {
     clock: Clock,
-    ports: Vec<Port>,
+    pub(super) ports: Vec<Port>,
     pairs: BTreeMap<QpNumber, Pair>,
+    pub(super) datagrams: Datagrams,
     next_number: u32,
     next_key: u32,
     alarms: BinaryHeap<Reverse<(Time, QpNumber)>>,
@@ -161,7 +165,8 @@ impl Endpoint {
             clock: Clock::new(),
             ports,
             pairs: BTreeMap::new(),
-            next_number: 0x11,
+            datagrams: Datagrams::default(),
+            next_number: 0x10,
             next_key: 1,
             alarms: BinaryHeap::new(),
             // Without it cuts are noticed by silence only.
@@ -193,10 +198,14 @@ impl Endpoint {
 
     /// Makes a queue pair in state INIT: receives may be posted.
     pub fn create(&mut self) -> QpNumber {
-        let number = QpNumber(self.next_number & 0xff_ffff);
-        self.next_number += 1;
+        let number = self.next_number();
         self.pairs.insert(number, Pair::new(number));
         number
+    }
+
+    pub(super) fn next_number(&mut self) -> QpNumber {
+        self.next_number += 1;
+        QpNumber(self.next_number & 0xff_ffff)
     }
 
     /// Connects it: from now on it takes packets and may send.
@@ -430,6 +439,14 @@ impl Endpoint {
             self.counters.malformed += 1;
             return;
         };
+        if packet.headers.deth.is_some() {
+            match self.datagrams.take(at, from, &packet, &mut self.events) {
+                Ok(()) => self.counters.received += 1,
+                Err(Lost::Foreign) => self.counters.foreign += 1,
+                Err(Lost::Unbuffered) => self.counters.unbuffered += 1,
+            }
+            return;
+        }
         let number = packet.headers.bth.destination;
         let found = self.pairs.get_mut(&number).and_then(|pair| pair.path(at, from).map(|path| (pair, path)));
         let Some((pair, path)) = found else {
@@ -551,6 +568,22 @@ impl Endpoint {
         if let Err(unsent) = self.batch.add(&self.ports, to, packet.headers, payload, pair.gathering, mischief) {
             self.note_unsent(&unsent);
         }
+    }
+
+    /// Sends one packet at once.
+    pub(super) fn send_one(
+        &mut self,
+        to: (PortIndex, SocketAddr),
+        headers: PacketHeaders,
+        payload: &[u8],
+        gathering: Gathering,
+    ) {
+        self.counters.sent += 1;
+        if let Err(unsent) = self.batch.add(&self.ports, to, headers, payload, gathering, &mut self.options.mischief)
+        {
+            self.note_unsent(&unsent);
+        }
+        self.flush();
     }
 
     fn flush(&mut self) {

@@ -1,6 +1,7 @@
 //! Queue pairs over UDP, as RoCEv2 packets.
 
 mod batch;
+mod datagrams;
 mod endpoint;
 mod pair;
 mod port;

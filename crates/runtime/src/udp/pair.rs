@@ -111,6 +111,21 @@ pub enum Event {
         /// Why.
         failure: Failure,
     },
+    /// A datagram has come.
+    Datagram {
+        /// For this queue pair.
+        pair: QpNumber,
+        /// From this address.
+        from: SocketAddr,
+        /// Sent by this queue pair there.
+        speaker: QpNumber,
+        /// The buffer that was posted.
+        buffer: Vec<u8>,
+        /// How much of it is the message.
+        length: usize,
+        /// What came with it.
+        immediate: Option<u32>,
+    },
     /// Something happened to a path.
     Path {
         /// Of this queue pair.

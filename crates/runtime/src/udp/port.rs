@@ -58,6 +58,12 @@ impl Port {
             socket.set_only_v6(true)?;
         }
         socket.bind(&local.into())?;
+        // What is sent to a group leaves by this port's own link, and is heard by others of this host too.
+        if let IpAddr::V4(address) = local.ip()
+            && !address.is_unspecified()
+        {
+            socket.set_multicast_if_v4(&address)?;
+        }
         // The kernel gives what its limits allow; a smaller buffer only makes losses likelier.
         let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
         let _ = socket.set_send_buffer_size(SOCKET_BUFFER);
@@ -69,6 +75,26 @@ impl Port {
             _ => None,
         };
         Ok(Self { socket, raw, state, local, is_up: true, is_cut: false, silence: 0 })
+    }
+
+    /// A port that hears what is sent to a group on the link of `interface`.
+    pub(super) fn join(group: SocketAddr, interface: SocketAddr) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(group), Type::DGRAM, Some(Protocol::UDP))?;
+        // Every process of a host may listen to a group.
+        socket.set_reuse_address(true)?;
+        socket.bind(&group.into())?;
+        match (group.ip(), interface.ip()) {
+            (IpAddr::V4(group), IpAddr::V4(interface)) => socket.join_multicast_v4(&group, &interface)?,
+            (IpAddr::V6(group), IpAddr::V6(_)) => {
+                let SocketAddr::V6(scoped) = interface else { unreachable!("its address is IPv6") };
+                socket.join_multicast_v6(&group, scoped.scope_id())?;
+            }
+            _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "a group of the other IP version")),
+        }
+        let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
+        let socket = UdpSocket::from(socket);
+        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        Ok(Self { socket, raw: None, state, local: group, is_up: true, is_cut: false, silence: 0 })
     }
 
     /// What to wait on.

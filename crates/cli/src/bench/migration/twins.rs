@@ -80,7 +80,7 @@ impl Twins {
                 match event {
                     Event::Path { event: PathEvent::Armed(_), .. } => self.armed += 1,
                     Event::Path { event: PathEvent::Migrated { .. }, .. } => self.moved[me] += 1,
-                    Event::Path { .. } => {}
+                    Event::Path { .. } | Event::Datagram { .. } => {}
                     Event::Sent { buffer, .. } => self.spare.push(buffer),
                     Event::Received { pair, buffer, .. } => {
                         self.received[me] += 1;

@@ -1,0 +1,140 @@
+//! Datagrams and multicast groups of an endpoint.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+
+use protocol::datagram::{DatagramPair, MULTICAST};
+use units::QpNumber;
+use wire::{Packet, PartitionKey, QueueKey};
+
+use super::batch::Gathering;
+use super::endpoint::Endpoint;
+use super::pair::{Event, PairError};
+use super::port::{Port, PortIndex};
+
+/// A datagram queue pair, its buffers and the groups that it listens to.
+struct Listener {
+    machine: DatagramPair,
+    buffers: VecDeque<Vec<u8>>,
+    groups: Vec<PortIndex>,
+}
+
+/// Buffers that may wait for datagrams of one queue pair.
+const MOST_BUFFERS: usize = 1 << 14;
+
+/// The datagram queue pairs of an endpoint.
+#[derive(Default)]
+pub(super) struct Datagrams {
+    listeners: BTreeMap<QpNumber, Listener>,
+}
+
+/// Datagrams that were dropped, by cause.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Lost {
+    /// For nobody here.
+    Foreign,
+    /// Nobody had a buffer for it.
+    Unbuffered,
+}
+
+impl Datagrams {
+    /// Hands a datagram to all that it is for.
+    pub(super) fn take(
+        &mut self,
+        at: PortIndex,
+        from: SocketAddr,
+        packet: &Packet<'_>,
+        events: &mut VecDeque<Event>,
+    ) -> Result<(), Lost> {
+        let mut lost = Some(Lost::Foreign);
+        let is_multicast = packet.headers.bth.destination == MULTICAST;
+        for (number, listener) in &mut self.listeners {
+            let Ok(speaker) = listener.machine.accept(&packet.headers) else { continue };
+            if is_multicast && !listener.groups.contains(&at) {
+                continue;
+            }
+            let fits = listener.buffers.front().is_some_and(|buffer| buffer.len() >= packet.payload.len());
+            let Some(mut buffer) = listener.buffers.pop_front().filter(|_| fits) else {
+                lost = lost.map(|_| Lost::Unbuffered);
+                continue;
+            };
+            let length = packet.payload.len();
+            buffer[..length].copy_from_slice(packet.payload);
+            let immediate = speaker.immediate;
+            events.push_back(Event::Datagram {
+                pair: *number,
+                from,
+                speaker: speaker.pair,
+                buffer,
+                length,
+                immediate,
+            });
+            lost = None;
+        }
+        lost.map_or(Ok(()), Err)
+    }
+}
+
+impl Endpoint {
+    /// Makes a datagram queue pair that lets in whoever knows the key.
+    pub fn create_datagram(&mut self, key: QueueKey) -> QpNumber {
+        let number = self.next_number();
+        let machine = DatagramPair::new(number, key, PartitionKey::DEFAULT);
+        let listener = Listener { machine, buffers: VecDeque::new(), groups: Vec::new() };
+        self.datagrams.listeners.insert(number, listener);
+        number
+    }
+
+    /// Posts a buffer for a datagram. One that is too short for what comes is used up for nothing, as by any adapter.
+    pub fn post_datagram_receive(&mut self, number: QpNumber, buffer: Vec<u8>) -> Result<(), PairError> {
+        let listener = self.datagrams.listeners.get_mut(&number).ok_or(PairError::Unknown(number))?;
+        if listener.buffers.len() >= MOST_BUFFERS {
+            return Err(PairError::Post(protocol::queue_pair::PostError::Full));
+        }
+        listener.buffers.push_back(buffer);
+        Ok(())
+    }
+
+    /// Joins a multicast group on the link of one of its ports: a datagram queue pair hears what is sent to it.
+    ///
+    /// # Errors
+    /// If the group cannot be joined there.
+    pub fn join(&mut self, number: QpNumber, group: SocketAddr, port: PortIndex) -> io::Result<()> {
+        let known = self.ports.iter().position(|open| open.local == group);
+        let index = match known {
+            Some(index) => index,
+            None => {
+                let interface = self.ports[port.index()].local;
+                self.ports.push(Port::join(group, interface)?);
+                self.ports.len() - 1
+            }
+        };
+        if let Some(listener) = self.datagrams.listeners.get_mut(&number) {
+            listener.groups.push(PortIndex(index as u8));
+        }
+        Ok(())
+    }
+
+    /// Sends a datagram to a queue pair, or with [`MULTICAST`] to all of a group.
+    ///
+    /// # Errors
+    /// If there is no such datagram queue pair, or the message is longer than a packet may be.
+    pub fn send_datagram(
+        &mut self,
+        number: QpNumber,
+        port: PortIndex,
+        to: (SocketAddr, QpNumber, QueueKey),
+        bytes: &[u8],
+        immediate: Option<u32>,
+    ) -> Result<(), PairError> {
+        if bytes.len() > units::limits::MAX_MTU as usize {
+            return Err(PairError::Setup("a datagram has at most 4096 bytes"));
+        }
+        let listener = self.datagrams.listeners.get_mut(&number).ok_or(PairError::Unknown(number))?;
+        let (address, pair, key) = to;
+        let headers = listener.machine.address(pair, key, immediate);
+        self.send_one((port, address), headers, bytes, Gathering::Forbidden);
+        Ok(())
+    }
+}

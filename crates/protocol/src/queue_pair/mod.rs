@@ -58,9 +58,9 @@ pub struct Contract {
 #[cfg(feature = "sabotage")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sabotage {
-    /// Forgets after a migration that it has the last packet.
+    /// Forgets after its first migration that it has the last packet.
     Forget,
-    /// Skips a packet after a migration.
+    /// Skips a packet after its first migration.
     Skip,
 }
 
@@ -109,9 +109,9 @@ pub struct QueuePair {
     held: BTreeMap<u32, Held>,
     completions: VecDeque<Completion>,
     dropped: Dropped,
-    /// How it is broken, and the migrations that it has seen.
+    /// How it will break.
     #[cfg(feature = "sabotage")]
-    sabotage: Option<(Sabotage, u32)>,
+    sabotage: Option<Sabotage>,
 }
 
 impl QueuePair {
@@ -143,17 +143,15 @@ impl QueuePair {
     /// Breaks the machine on purpose.
     #[cfg(feature = "sabotage")]
     pub fn set_sabotage(&mut self, sabotage: Sabotage) {
-        self.sabotage = Some((sabotage, 0));
+        self.sabotage = Some(sabotage);
     }
 
     #[cfg(feature = "sabotage")]
     fn be_sabotaged(&mut self) {
-        let migrations = self.connection.paths().map_or(0, Paths::migrations);
-        if let Some((sabotage, seen)) = &mut self.sabotage
-            && std::mem::replace(seen, migrations) != migrations
-        {
+        let has_moved = self.connection.paths().is_some_and(|paths| paths.migrations() > 0);
+        if let Some(sabotage) = self.sabotage.take_if(|_| has_moved) {
             let expected = self.connection.expected();
-            let wrong = if *sabotage == Sabotage::Forget { expected.previous() } else { expected.next() };
+            let wrong = if sabotage == Sabotage::Forget { expected.previous() } else { expected.next() };
             self.connection.expect_wrongly(wrong);
         }
     }

@@ -21,7 +21,7 @@ struct Two {
 fn two(addresses: &[IpAddr], mischief: Mischief, change: impl Fn(&mut Setup)) -> Two {
     let addresses: Vec<SocketAddr> = addresses.iter().map(|address| SocketAddr::new(*address, 0)).collect();
     let options = Options { mischief, ..Options::default() };
-    let mut ends = [0, 1].map(|_| Endpoint::open(&addresses, options).expect("loopback can be bound"));
+    let mut ends = [0, 1].map(|_| Endpoint::open(&addresses, options.clone()).expect("loopback can be bound"));
     let pairs = [ends[0].create(), ends[1].create()];
     for me in 0..2 {
         let remote = ends[1 - me].addresses();
@@ -229,4 +229,19 @@ fn a_multicast_reaches_every_listener_of_its_group_and_a_datagram_one() {
         heard.iter().map(|all| all.iter().map(|(bytes, _)| bytes.len()).collect()).collect();
     assert!(heard == right, "messages of {lengths:?} bytes came");
     assert_eq!(ends[1].counters().foreign, 1, "a wrong key is counted");
+}
+
+#[test]
+fn a_stream_outlives_everything_that_a_plan_of_faults_can_do() {
+    let plan = "[[fault]]\nkind = \"lose\"\nprobability = 0.03\n\n[[fault]]\nkind = \"flip\"\nbit-error-rate = 1e-6\n\n\
+                [[fault]]\nkind = \"duplicate\"\nprobability = 0.05\n\n[[fault]]\nkind = \"reorder\"\nprobability = 0.05\n\n\
+                [[fault]]\nkind = \"delay\"\nprobability = 0.01\ndelay-ns = 3e6\n\n\
+                [[fault]]\nkind = \"down\"\nlink = \"port 0\"\nat-us = 20000.0\nfor-us = 100000.0\n";
+    let plan = faults::Plan::parse(plan).expect("a plan");
+    let mischief = Mischief::from_plan(&plan, 7).expect("for sockets");
+    let second = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+    let mut two = two(&[LOOPBACK, second], mischief, |_| ());
+    for _ in 0..4 {
+        stream(&mut two, &LENGTHS);
+    }
 }

@@ -8,7 +8,6 @@ pub mod exchange;
 pub mod fault;
 mod network;
 mod queue;
-mod random;
 pub mod scenario;
 pub mod technology;
 mod traffic;

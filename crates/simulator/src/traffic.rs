@@ -9,7 +9,7 @@ use topology::{Endpoint, Fabric, NodeId, PortIndex};
 use units::{Lane, Span, Time};
 
 use crate::network::{Arrival, ChannelId, LinkParameters, Network, Packet, Parties};
-use crate::random::Stream;
+use faults::Stream;
 
 /// Who sends to whom.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

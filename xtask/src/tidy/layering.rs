@@ -5,8 +5,9 @@ use super::tree::Tree;
 use crate::workspace::{Package, Purpose};
 
 /// The house, bottom first: a crate may use those before it.
-const LAYERS: [&str; 14] = [
+const LAYERS: [&str; 15] = [
     "units",
+    "faults",
     "checksum",
     "reduce",
     "wire",

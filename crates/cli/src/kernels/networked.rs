@@ -81,7 +81,7 @@ impl<'m> Networked<'m> {
             hosts.iter().map(|host| SocketAddr::from((Ipv4Addr::new(127, 0, 0, *host), 0))).collect();
         let options = Options { spin: Duration::ZERO, ..Options::default() };
         let open = |rank| {
-            let endpoint = Endpoint::open(&addresses, options)
+            let endpoint = Endpoint::open(&addresses, options.clone())
                 .with_context(|| format!("cannot open UDP sockets at {addresses:?}"))?;
             Ok(Self::new(rank, endpoint, job, meeting))
         };

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use faults::Plan;
 use runtime::bootstrap;
 use runtime::udp::{Endpoint, Mischief, Options, Reception};
 use wire::rocev2::UDP_PORT;
@@ -69,6 +70,9 @@ pub(crate) struct Arguments {
     /// Flips a bit in one in so many of them.
     #[arg(long, default_value_t = 0)]
     corrupt: u32,
+    /// Commits the faults of a plan on what is sent from here: the same TOML that scenarios use, with links "*" or "port 0".
+    #[arg(long, conflicts_with_all = ["drop", "corrupt"])]
+    fault: Option<PathBuf>,
     /// Gives up after so many seconds.
     #[arg(long, default_value_t = 60)]
     limit: u64,
@@ -97,6 +101,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
 }
 
 impl Arguments {
+    /// The faults to commit.
+    fn mischief(&self) -> Result<Mischief> {
+        let Some(path) = &self.fault else { return Ok(Mischief::new(self.drop, self.corrupt)) };
+        let file = path.display();
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {file}"))?;
+        let read = Plan::parse(&text).and_then(|plan| Mischief::from_plan(&plan, 1));
+        read.map_err(|error| {
+            let line = text[..error.span.start.min(text.len())].matches('\n').count() + 1;
+            anyhow::anyhow!("{file}, line {line}: {error}")
+        })
+    }
+
     fn limit(&self) -> Duration {
         Duration::from_secs(self.limit)
     }
@@ -107,7 +123,7 @@ impl Arguments {
         let sockets: Vec<SocketAddr> =
             addresses.iter().map(|address| SocketAddr::new(*address, self.udp_port)).collect();
         let reception = if self.verbs { Reception::WithHeader } else { Reception::Plain };
-        let options = Options { reception, mischief: Mischief::new(self.drop, self.corrupt), ..Options::default() };
+        let options = Options { reception, mischief: self.mischief()?, ..Options::default() };
         Endpoint::open(&sockets, options).with_context(|| {
             let list: Vec<String> = sockets.iter().map(ToString::to_string).collect();
             format!("cannot open UDP sockets at {} (another end there? try --udp-port or --bind)", list.join(", "))

@@ -161,8 +161,8 @@ fn ours(id: &str, transitions: &Transitions, kernels: &[Pulled]) -> Option<(f64,
 fn remark(id: &str, ours: f64, published: f64) -> Option<Remark> {
     Some(Remark::Why(match id {
         "lead-few" | "lead-many" => {
-            "the paper times an adapter's firmware and its events; here loading waits for an answer of the other end and \
-             migrating for its following, which is a matter of packets"
+            "the paper times an adapter's firmware and its events; here arming takes a probe and an answer of each end, \
+             and moving but one packet from one end to the other"
         }
         "ft-silent" | "ft-noticed" | "lu-silent" | "lu-noticed" if ours < published => {
             "less is lost: all connections of the port move at once, within tens of milliseconds, and nothing is done twice"

@@ -32,7 +32,7 @@ pub use policy::{Pace, Policy, Repair, Timer};
 pub use receiver::Place;
 pub use sender::{Ask, Exhausted};
 
-use path::{Leads, LoadError, MigrationCause, Traffic, WrongPathMove};
+use path::{Leads, LoadError, MigrationCause, ProbeDuty, Traffic, WrongPathMove};
 use receiver::Receiver;
 use sender::Sender;
 
@@ -337,8 +337,7 @@ impl<M: Clone> Connection<M> {
         let silent = timeouts >= self.policy.path_retries && paths.fail_over(now, MigrationCause::Silence);
         let traffic = if self.sender.outstanding() > 0 { Traffic::UnderWay } else { Traffic::Idle };
         let moved = paths.handle_timeout(now, traffic, &mut |probe| probes.push(probe));
-        let bits = |path| paths.probe_bit(path);
-        for (path, migration, token) in probes.iter().map(|probe| (probe.path, bits(probe.path), probe.token)) {
+        for ProbeDuty { path, migration, token } in probes {
             on(Arrival { path, migration }, out)(Outgoing::control(Frame::Probe { token }));
         }
         if silent || moved {

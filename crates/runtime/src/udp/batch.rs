@@ -10,7 +10,6 @@ use std::net::SocketAddr;
 use wire::rocev2;
 use wire::{Packet, PacketHeaders};
 
-use super::endpoint::Mischief;
 use super::port::{Port, PortIndex};
 
 /// Bytes of one call: what the length field of IP can say, less its headers.
@@ -60,21 +59,16 @@ impl Batch {
         headers: PacketHeaders,
         payload: &[u8],
         gathering: Gathering,
-        mischief: &mut Mischief,
     ) -> Result<(), Unsent> {
         let packet = Packet::new(headers, payload);
         let size = packet.size();
         let port = &ports[to.0.index()];
         let sent = if self.takes(port, to, size, gathering) { Ok(()) } else { self.flush(ports) };
-        if mischief.drops() {
-            return sent;
-        }
         if self.to.is_none() {
             (self.to, self.size, self.count, self.closed) = (Some(to), size, 0, false);
         }
         let flow = port.outgoing(to.1, self.count);
         let written = rocev2::emit(&packet, &flow, &mut self.bytes[self.length..]);
-        mischief.spoil(&mut self.bytes[self.length..self.length + written]);
         self.closed = written < self.size;
         self.length += written;
         self.count += 1;

@@ -13,19 +13,20 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use protocol::connection::Paths;
 use protocol::connection::path::PathState;
 use protocol::queue_pair::{Completion, Contract, Operation, QueuePair, Transmit};
-use units::{PathId, QpNumber, Time};
+use units::{PathId, QpNumber, Span, Time};
 use wire::rocev2;
-use wire::{PacketHeaders, PartitionKey, RemoteKey};
+use wire::{Packet, PacketHeaders, PartitionKey, RemoteKey};
 
 use super::batch::{Batch, Gathering, Unsent};
 use super::datagrams::{Datagrams, Lost};
+use super::mischief::{Fate, Mischief};
 use super::pair::{Event, Pair, PairError, Setup};
 use super::port::{Buffers, Port, PortIndex, Reception};
 use super::watch::{Watch, live_addresses};
 use crate::Clock;
 
 /// How an endpoint behaves.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// How long a waiting endpoint looks again and again before it sleeps.
     pub spin: Duration,
@@ -38,40 +39,6 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self { spin: Duration::from_micros(20), reception: Reception::Plain, mischief: Mischief::default() }
-    }
-}
-
-/// Faults that an endpoint commits itself on what it sends, for tests. Which packets it hits is chance, but the same
-/// chance every time.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Mischief {
-    drop_one_in: u32,
-    corrupt_one_in: u32,
-    count: u64,
-}
-
-impl Mischief {
-    /// Loses one packet in `drop_one_in`, and flips a bit in one in `corrupt_one_in` after its ICRC was made; zero: none.
-    pub fn new(drop_one_in: u32, corrupt_one_in: u32) -> Self {
-        Self { drop_one_in, corrupt_one_in, count: 0 }
-    }
-
-    /// A new chance (splitmix64).
-    fn chance(&mut self) -> u64 {
-        self.count = self.count.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.count ^ self.count >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) >> 16
-    }
-
-    pub(super) fn drops(&mut self) -> bool {
-        self.drop_one_in > 0 && self.chance().is_multiple_of(u64::from(self.drop_one_in))
-    }
-
-    pub(super) fn spoil(&mut self, packet: &mut [u8]) {
-        if self.corrupt_one_in > 0 && self.chance().is_multiple_of(u64::from(self.corrupt_one_in)) {
-            let bit = self.chance() as usize % (packet.len() * 8);
-            packet[bit / 8] ^= 1 << (bit % 8);
-        }
     }
 }
 
@@ -110,6 +77,8 @@ const RECEIVES_PER_TURN: usize = 16;
 /// A port that brought nothing in so many turns is asked only in every `IDLE_TURNS`-th, as is the kernel's news of links.
 const IDLE_AFTER: u16 = 256;
 const IDLE_TURNS: u32 = 32;
+/// Datagrams that may be held back at once by a plan of faults; more are lost.
+const MOST_HELD_BACK: usize = 1 << 12;
 /// Identifications that a joined packet may have had, see [`Port::incoming`].
 const MOST_JOINED: u16 = 64;
 
@@ -121,6 +90,9 @@ enum Number {
     /// order: most likely this one, otherwise one of the first few.
     Guess(u16),
 }
+
+/// When to send a datagram that is held back, where, and the datagram.
+type HeldBack = (Time, (PortIndex, SocketAddr), Vec<u8>);
 
 /// What is told of a path.
 #[derive(Clone, Copy)]
@@ -149,6 +121,8 @@ pub struct Endpoint {
     options: Options,
     counters: Counters,
     turns: u32,
+    /// Datagrams that the plan of faults delays.
+    held_back: BinaryHeap<Reverse<HeldBack>>,
 }
 
 impl Endpoint {
@@ -178,6 +152,7 @@ impl Endpoint {
             options,
             counters: Counters::default(),
             turns: 0,
+            held_back: BinaryHeap::new(),
         })
     }
 
@@ -362,6 +337,9 @@ impl Endpoint {
     fn turn_once(&mut self) -> bool {
         let mut busy = false;
         self.turns = self.turns.wrapping_add(1);
+        if !self.options.mischief.is_idle() {
+            self.obey_plan();
+        }
         let look_at_all = self.turns.is_multiple_of(IDLE_TURNS);
         for index in 0..self.ports.len() {
             // A call for nothing costs a tenth of a round trip: ports that were silent of late are asked now and then.
@@ -384,6 +362,7 @@ impl Endpoint {
     /// Sleeps until something comes, an alarm goes off or the time is up.
     fn sleep(&mut self, wait: Duration) -> io::Result<()> {
         let alarm = self.alarms.peek().map_or(wait, |Reverse((at, _))| self.clock.until(*at));
+        let alarm = self.held_back.peek().map_or(alarm, |Reverse((at, ..))| alarm.min(self.clock.until(*at)));
         // Milliseconds are what poll counts in: a part of one is waited for as a whole.
         let millis = alarm.min(wait).as_nanos().div_ceil(1_000_000).min(60_000) as u16;
         let sockets = self.ports.iter().map(Port::as_fd);
@@ -564,10 +543,56 @@ impl Endpoint {
         self.counters.sent += 1;
         self.counters.repeated += u64::from(packet.purpose == protocol::connection::Purpose::Repeat);
         let to = (route.port, route.to);
-        let mischief = &mut self.options.mischief;
-        if let Err(unsent) = self.batch.add(&self.ports, to, packet.headers, payload, pair.gathering, mischief) {
+        if !self.options.mischief.is_idle() {
+            let whole = Packet::new(packet.headers, payload);
+            let fate = self.options.mischief.judge(to.0, whole.size());
+            if !fate.is_plain() {
+                let datagram = datagram(&whole, &self.ports[to.0.index()].outgoing(to.1, 0));
+                return self.mishandle(to, datagram, &fate);
+            }
+        }
+        if let Err(unsent) = self.batch.add(&self.ports, to, packet.headers, payload, pair.gathering) {
             self.note_unsent(&unsent);
         }
+    }
+
+    /// Does to a datagram what the plan of faults says.
+    fn mishandle(&mut self, to: (PortIndex, SocketAddr), mut datagram: Vec<u8>, fate: &Fate) {
+        if fate.lost {
+            return;
+        }
+        for flip in &fate.flips {
+            let bit = (flip % (datagram.len() as u64 * 8)) as usize;
+            datagram[bit / 8] ^= 1 << (bit % 8);
+        }
+        let at = self.clock.now() + Span::from_nanos(fate.delay.map_or(0, |delay| delay.as_nanos() as u64));
+        for _ in 0..if fate.doubled { 2 } else { 1 } {
+            if self.held_back.len() < MOST_HELD_BACK {
+                self.held_back.push(Reverse((at, to, datagram.clone())));
+            }
+        }
+        self.release();
+    }
+
+    /// Sends what was held back long enough.
+    fn release(&mut self) {
+        let now = self.clock.now();
+        while self.held_back.peek().is_some_and(|Reverse((at, ..))| *at <= now) {
+            let Some(Reverse((_, (port, to), datagram))) = self.held_back.pop() else { return };
+            // Whatever the kernel says to this one: it was to be mishandled anyway.
+            let _ = self.ports[port.index()].send(to, &datagram, datagram.len());
+        }
+    }
+
+    /// Cuts and mends ports as the plan of faults says.
+    fn obey_plan(&mut self) {
+        let now = self.clock.now();
+        for index in 0..self.ports.len() {
+            if let Some(cut) = self.options.mischief.is_cut(PortIndex(index as u8), now) {
+                self.ports[index].is_cut = cut;
+            }
+        }
+        self.release();
     }
 
     /// Sends one packet at once.
@@ -579,8 +604,7 @@ impl Endpoint {
         gathering: Gathering,
     ) {
         self.counters.sent += 1;
-        if let Err(unsent) = self.batch.add(&self.ports, to, headers, payload, gathering, &mut self.options.mischief)
-        {
+        if let Err(unsent) = self.batch.add(&self.ports, to, headers, payload, gathering) {
             self.note_unsent(&unsent);
         }
         self.flush();
@@ -632,4 +656,12 @@ impl Endpoint {
             self.events.push_back(Event::Path { pair: number, event });
         }
     }
+}
+
+/// A packet as the payload of a datagram of its own.
+fn datagram(packet: &Packet<'_>, flow: &rocev2::Flow) -> Vec<u8> {
+    let mut bytes = vec![0; packet.size()];
+    let length = rocev2::emit(packet, flow, &mut bytes);
+    bytes.truncate(length);
+    bytes
 }

@@ -11,7 +11,7 @@ use units::Time;
 use wire::RemoteKey;
 
 use super::parameters::{EndPlan, MAX_LENGTH, MessageKind};
-use crate::random::Stream;
+use faults::Stream;
 
 /// Marks the immediate data of a write.
 const WRITTEN: u32 = 1 << 31;

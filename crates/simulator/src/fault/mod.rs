@@ -1,17 +1,16 @@
 //! Faults as rules, outside the fabric.
 //!
-//! In: a plan (`plan.rs`, from TOML) and a seed. Out: for each departure that a rule watches, its fate; and the
+//! In: a plan (`faults::Plan`, from TOML) and a seed. Out: for each departure that a rule watches, its fate; and the
 //! times at which cables go down and come up. A fate is a pure function of the seed, the rule, the channel and the
 //! time, so a rule added for one link leaves the luck of all others as it was.
 
-mod plan;
 mod rule;
 
 use std::collections::BTreeMap;
 
 use units::{Span, Time};
 
-pub use plan::{FaultKind, PhaseFilter, Plan, PlanError, RulePlan};
+pub use faults::{FaultKind, PhaseFilter, Plan, PlanError, RulePlan};
 pub(crate) use rule::Wiring;
 use rule::{Rule, Trigger};
 

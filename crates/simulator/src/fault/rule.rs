@@ -5,11 +5,10 @@ use std::ops::Range;
 use topology::{Fabric, NodeId};
 use units::{Span, Time};
 
-use super::plan::{FaultKind, PhaseFilter, PlanError, RulePlan};
 use super::{Change, Ending, Fate};
 use crate::body::Phase;
 use crate::network::{ChannelId, Harm, Inside};
-use crate::random::{Chance, Stream};
+use faults::{Chance, FaultKind, PhaseFilter, PlanError, RulePlan, Stream};
 
 /// What a rule must know of the fabric: where each channel starts and ends.
 pub(crate) struct Wiring<'a> {

@@ -7,8 +7,8 @@ use units::{Lane as AdapterLane, Span, Time};
 
 use super::channel::blocks;
 use super::{Arrival, ChannelId, Forwarding, LinkParameters, Network, Packet, Parties};
-use crate::random::Stream;
 use crate::technology::{ByteTime, Rate, Width};
+use faults::Stream;
 
 /// Every host sends so many packets to random others, as fast as it can.
 struct Burst {

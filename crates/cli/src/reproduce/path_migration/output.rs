@@ -122,11 +122,14 @@ fn notes(findings: &Findings) -> Vec<String> {
     )];
     for pulled in &findings.kernels {
         notes.push(format!(
-            "{}: {} iterations, {} runs; other programs had {} % of the processors; {} ends moved without a cut of theirs.",
+            "{}: {} iterations, {} runs; other programs had {} % of the processors, so {} of {} comparisons are \
+             undisturbed; {} ends moved without a cut of theirs.",
             pulled.kernel.name(),
             pulled.iterations,
             pulled.runs.len(),
             spread(pulled.others_percent(), 0),
+            pulled.undisturbed().0,
+            pulled.undisturbed().1,
             pulled.stray_moves()
         ));
     }

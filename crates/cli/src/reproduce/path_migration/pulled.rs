@@ -4,7 +4,7 @@
 //! after it, nearer ones counting more. So a machine that grows slower or faster in the course of an hour does not matter,
 //! and one that is busy with other things for a while spoils few numbers; the median passes over them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -42,6 +42,9 @@ impl Candidate {
     }
 }
 
+/// If other programs had more of the processors than this, in percent, a run says little about us.
+const DISTURBED: f64 = 5.0;
+
 /// One run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Measured {
@@ -51,6 +54,8 @@ pub(super) struct Measured {
     pub processor_seconds: Option<f64>,
     /// The share of the processors that other programs had, in percent.
     pub others_percent: Option<f64>,
+    /// Neither this run nor those that it is held against had to share the processors with others.
+    pub undisturbed: bool,
     /// In percent of a run without fault; none if it was to be cut and ended before.
     pub slower_percent: Option<f64>,
     pub slower_processor_percent: Option<f64>,
@@ -86,13 +91,19 @@ impl Pulled {
         Spread::of(self.each(candidate).map(|measured| measured.seconds))
     }
 
+    /// How many of the runs that are held against others were not disturbed, and of how many.
+    pub(super) fn undisturbed(&self) -> (usize, usize) {
+        let compared = || self.runs.iter().filter(|run| run.slower_percent.is_some());
+        (compared().filter(|run| run.undisturbed).count(), compared().count())
+    }
+
     /// In percent of the armed runs around.
     pub(super) fn slower(&self, candidate: Candidate) -> Option<Spread> {
-        Spread::of(self.each(candidate).filter_map(|measured| measured.slower_percent))
+        fair(self.each(candidate), |measured| measured.slower_percent)
     }
 
     pub(super) fn slower_processor(&self, candidate: Candidate) -> Option<Spread> {
-        Spread::of(self.each(candidate).filter_map(|measured| measured.slower_processor_percent))
+        fair(self.each(candidate), |measured| measured.slower_processor_percent)
     }
 
     /// When the last connection had moved, in milliseconds after the cut.
@@ -113,6 +124,14 @@ impl Pulled {
         let medians = [Candidate::Silent, Candidate::Noticed].map(|candidate| self.slower(candidate));
         medians.iter().flatten().map(|spread| spread.median).fold(f64::NEG_INFINITY, f64::max)
     }
+}
+
+/// Of the undisturbed runs, if they are at least half; otherwise of all, for want of better.
+fn fair<'r>(runs: impl Iterator<Item = &'r Measured>, of: impl Fn(&Measured) -> Option<f64>) -> Option<Spread> {
+    let values: Vec<(bool, f64)> = runs.filter_map(|run| Some((run.undisturbed, of(run)?))).collect();
+    let undisturbed = values.iter().filter(|(undisturbed, _)| *undisturbed).count();
+    let take_all = 2 * undisturbed < values.len();
+    Spread::of(values.into_iter().filter(|(undisturbed, _)| take_all || *undisturbed).map(|(_, value)| value))
 }
 
 pub(super) fn measure_all(effort: Effort) -> Result<Vec<Pulled>> {
@@ -145,12 +164,10 @@ fn calibrate(kernel: Kernel, length: Duration) -> Result<u32> {
 
 fn measure(kernel: Kernel, effort: Effort, bar: &ProgressBar) -> Result<Pulled> {
     bar.set_message(format!("{}, how long it takes", kernel.name()));
-    let began = Instant::now();
     let iterations = calibrate(kernel, effort.length)?;
     let truth = reference(kernel, iterations).context("in memory")?;
     let step = effort.length.as_millis() as u64;
     bar.inc(step);
-    let _ = began;
     let mut wrong = 0;
     let mut one = |candidate: Candidate, moment: u32| -> Result<Measured> {
         bar.set_message(format!("{}, {}", kernel.name(), candidate.words()));
@@ -175,9 +192,9 @@ fn measure(kernel: Kernel, effort: Effort, bar: &ProgressBar) -> Result<Pulled> 
     }
     compare(&mut runs);
     let over_plain = |of: fn(&Measured) -> Option<f64>| {
-        // The other way round: armed in percent of plain.
         let plain = runs.iter().filter(|run| run.candidate == Candidate::Plain);
-        Spread::of(plain.filter_map(of).map(|percent| 100.0 * (100.0 / (100.0 + percent) - 1.0)))
+        // The other way round: armed in percent of plain.
+        fair(plain, |run| of(run).map(|percent| 100.0 * (100.0 / (100.0 + percent) - 1.0)))
     };
     Ok(Pulled {
         kernel,
@@ -219,6 +236,7 @@ fn measured(candidate: Candidate, place: Option<(f64, usize)>, ran: &Run) -> Mea
         seconds: ran.elapsed.as_secs_f64(),
         processor_seconds: ran.spent.map(|spent| spent.as_secs_f64()),
         others_percent: ran.others.map(|share| 100.0 * share),
+        undisturbed: ran.others.is_none_or(|share| 100.0 * share <= DISTURBED),
         slower_percent: None,
         slower_processor_percent: None,
         // It may have ended before it was cut, if the last iterations were quick.
@@ -239,6 +257,7 @@ fn compare(runs: &mut [Measured]) {
         let slower =
             |own: f64, before: f64, after: f64| 100.0 * (own / (before * (1.0 - share) + after * share) - 1.0);
         let own = &mut runs[index];
+        own.undisturbed &= before.undisturbed && after.undisturbed;
         if own.cut.is_none() && matches!(own.candidate, Candidate::Silent | Candidate::Noticed) {
             continue;
         }

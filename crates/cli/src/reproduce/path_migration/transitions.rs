@@ -56,19 +56,23 @@ impl Lead {
 }
 
 impl Transitions {
-    /// What a migration adds per connection with the most connections, in terms of that with the fewest.
+    /// The mean latency while all migrate with the most connections, in terms of that with the fewest.
     pub(super) fn by_connections(&self) -> (f64, String) {
         let (few, many) = (&self.by_count[0], &self.by_count[self.by_count.len() - 1]);
         let words = format!("{} against {} connections, 128 B", many.connections, few.connections);
-        (many.per_connection_us.median / few.per_connection_us.median, words)
+        (many.disturbed_us.median / few.disturbed_us.median, words)
     }
 }
+
+/// Differences of two latencies below this, in microseconds, are noise.
+const LEAST_ADDED: f64 = 1.0;
 
 /// What it adds per connection with the largest messages, in terms of that with the smallest.
 pub(super) fn by_size(rows: &[Bouncing]) -> (f64, String) {
     let (small, large) = (&rows[0], &rows[rows.len() - 1]);
     let words = format!("{} B against {} B, {} connections", large.bytes, small.bytes, large.connections);
-    (large.per_connection_us.median / small.per_connection_us.median, words)
+    let added = |row: &Bouncing| row.per_connection_us.median.max(LEAST_ADDED);
+    (added(large) / added(small), words)
 }
 
 pub(super) fn measure(quick: bool) -> Result<Transitions> {

@@ -116,6 +116,7 @@ pub enum PathEvent {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ProbeDuty {
     pub path: PathId,
+    pub migration: MigrationBit,
     pub token: u64,
 }
 
@@ -195,7 +196,7 @@ impl Paths {
     }
 
     /// What a probe says. One of another path than the present asks nobody to follow, whatever the state (P-32).
-    pub(super) fn probe_bit(&self, path: PathId) -> MigrationBit {
+    fn probe_bit(&self, path: PathId) -> MigrationBit {
         if path == self.current { self.bit() } else { MigrationBit::Loaded }
     }
 
@@ -415,13 +416,14 @@ impl Paths {
         }
         moved |= self.reconsider(now);
         for index in 0..self.records.len() {
-            let record = &mut self.records[index];
-            if record.is_due(now) {
-                self.tokens += 1;
-                let token = self.tokens << 8 | index as u64;
-                record.ask(now, token, &self.policy);
-                out(ProbeDuty { path: PathId(index as u8), token });
+            if !self.records[index].is_due(now) {
+                continue;
             }
+            let path = PathId(index as u8);
+            self.tokens += 1;
+            let token = self.tokens << 8 | index as u64;
+            self.records[index].ask(now, token, &self.policy);
+            out(ProbeDuty { path, migration: self.probe_bit(path), token });
         }
         moved
     }

@@ -5,7 +5,7 @@
 
 /// A stream of random numbers for one purpose.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stream {
+pub struct Stream {
     key: u64,
 }
 
@@ -20,23 +20,23 @@ const fn mix(mut value: u64) -> u64 {
 
 impl Stream {
     /// The stream of a seed for a purpose.
-    pub(crate) const fn new(seed: u64, purpose: u64) -> Self {
+    pub const fn new(seed: u64, purpose: u64) -> Self {
         Self { key: mix(mix(seed.wrapping_add(GOLDEN)) ^ purpose.wrapping_mul(GOLDEN)) }
     }
 
     /// The `n`-th number.
     #[inline]
-    pub(crate) const fn at(self, n: u64) -> u64 {
+    pub const fn at(self, n: u64) -> u64 {
         mix(self.key.wrapping_add(n.wrapping_add(1).wrapping_mul(GOLDEN)))
     }
 
     /// The `n`-th number, in `0..bound` (0 if the bound is 0).
-    pub(crate) const fn below(self, n: u64, bound: u64) -> u64 {
+    pub const fn below(self, n: u64, bound: u64) -> u64 {
         ((self.at(n) as u128 * bound as u128) >> 64) as u64
     }
 
     /// A random order of `0..length`.
-    pub(crate) fn permutation(self, length: u32) -> Vec<u32> {
+    pub fn permutation(self, length: u32) -> Vec<u32> {
         let mut order: Vec<u32> = (0..length).collect();
         for last in (1..order.len()).rev() {
             order.swap(last, self.below(last as u64, last as u64 + 1) as usize);
@@ -47,17 +47,17 @@ impl Stream {
 
 /// A probability as a threshold that a raw 64-bit number is compared with: no floating point at the hop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Chance(u64);
+pub struct Chance(u64);
 
 impl Chance {
     /// From a probability; below 0 counts as 0, above 1 as 1.
-    pub(crate) fn new(probability: f64) -> Self {
+    pub fn new(probability: f64) -> Self {
         Self((probability.clamp(0.0, 1.0) * 18_446_744_073_709_551_615.0) as u64)
     }
 
     /// Whether a raw random number hits.
     #[inline]
-    pub(crate) const fn hits(self, raw: u64) -> bool {
+    pub const fn hits(self, raw: u64) -> bool {
         raw < self.0
     }
 }

@@ -102,6 +102,16 @@ pub struct RulePlan {
     pub for_us: Option<Spanned<f64>>,
 }
 
+impl Plan {
+    /// Reads a plan.
+    ///
+    /// # Errors
+    /// What is wrong with the text, and where.
+    pub fn parse(text: &str) -> Result<Self, PlanError> {
+        toml::from_str(text).map_err(|error| PlanError::new(error.span().unwrap_or(0..0), error.message().to_owned()))
+    }
+}
+
 /// What is wrong with a plan, and where in its text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlanError {
@@ -112,7 +122,8 @@ pub struct PlanError {
 }
 
 impl PlanError {
-    pub(super) fn new(span: Range<usize>, message: impl Into<String>) -> Self {
+    /// About these bytes.
+    pub fn new(span: Range<usize>, message: impl Into<String>) -> Self {
         Self { span, message: message.into() }
     }
 }
@@ -189,6 +200,6 @@ impl RulePlan {
 }
 
 /// A value that was not read from a text.
-pub(crate) fn unplaced<T>(value: T) -> Spanned<T> {
+fn unplaced<T>(value: T) -> Spanned<T> {
     Spanned::new(0..0, value)
 }

@@ -1,0 +1,29 @@
+//! `pleach reproduce path-migration`, small: every kernel outlives its cuts with the right result.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+#[test]
+fn every_kernel_is_right_with_and_without_a_cut() {
+    let arguments = ["reproduce", "path-migration", "--seconds", "0.3", "--cuts", "1", "--format", "json"];
+    let output = Command::new(env!("CARGO_BIN_EXE_pleach")).args(arguments).output().expect("pleach starts");
+    // Its gates are about times, which say nothing while other tests run.
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{complaint}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let kernels = report["kernels"].as_array().expect("a list");
+    let names: Vec<&str> = kernels.iter().filter_map(|kernel| kernel["kernel"].as_str()).collect();
+    assert_eq!(names, ["IS", "FT", "LU"]);
+    for kernel in kernels {
+        assert_eq!(kernel["wrong"], 0, "{}", kernel["kernel"]);
+        let runs = kernel["runs"].as_array().expect("a list");
+        let candidates: Vec<&str> = runs.iter().filter_map(|run| run["candidate"].as_str()).collect();
+        assert_eq!(candidates, ["armed", "silent", "plain", "noticed", "armed"]);
+        for run in runs.iter().filter(|run| run["cut"].is_array()) {
+            assert!(run["moved"].as_u64() > Some(0), "{}: {run}", kernel["kernel"]);
+        }
+    }
+    let statements = report["comparisons"].as_array().expect("a list");
+    assert!(statements.iter().all(|row| row["claim"].as_str().is_some_and(|claim| claim.starts_with("PM-"))));
+}

@@ -1,0 +1,214 @@
+//! Faults that an endpoint commits itself on what it sends, from the same plans that the simulator obeys.
+//!
+//! A plan's links are here `"*"` or `"port 1"`, counted from zero; times run from when the endpoint was opened. Of the
+//! kinds, those have a meaning that a network can do to a datagram: lose, flip, duplicate, delay, reorder, down.
+
+use std::time::Duration;
+
+use faults::{Chance, FaultKind, Plan, PlanError, RulePlan, Stream};
+use units::Time;
+
+use super::port::PortIndex;
+
+/// How long an overtaken packet is held back.
+const OVERTAKEN: Duration = Duration::from_micros(200);
+
+/// Faults to commit.
+#[derive(Clone, Default, Debug)]
+pub struct Mischief {
+    rules: Vec<Rule>,
+    cuts: Vec<Outage>,
+}
+
+#[derive(Clone, Debug)]
+struct Rule {
+    kind: FaultKind,
+    port: Option<u8>,
+    trigger: Trigger,
+    bits: u32,
+    delay: Duration,
+    stream: Stream,
+    seen: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Trigger {
+    Always,
+    Nth {
+        first: u64,
+        count: u64,
+    },
+    Chance(Chance),
+    /// The probability of each bit.
+    Bits(f64),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Outage {
+    port: Option<u8>,
+    from: Time,
+    until: Time,
+}
+
+/// What becomes of a packet.
+#[derive(Default, Debug)]
+pub(super) struct Fate {
+    pub lost: bool,
+    pub doubled: bool,
+    pub delay: Option<Duration>,
+    /// Bits to flip after the ICRC was made; any number, to be taken modulo the packet's bits.
+    pub flips: Vec<u64>,
+}
+
+impl Fate {
+    /// Nothing happens to it.
+    pub(super) fn is_plain(&self) -> bool {
+        !self.lost && !self.doubled && self.delay.is_none() && self.flips.is_empty()
+    }
+}
+
+impl Mischief {
+    /// The plan's faults.
+    ///
+    /// # Errors
+    /// If a rule means nothing to a socket; the error says which and what would.
+    pub fn from_plan(plan: &Plan, seed: u64) -> Result<Self, PlanError> {
+        let seed = plan.seed.unwrap_or(seed);
+        let mut mischief = Self::default();
+        for (number, rule) in plan.rules.iter().enumerate() {
+            let port = port_of(rule)?;
+            let (kind, span) = (*rule.kind.get_ref(), rule.kind.span());
+            match kind {
+                FaultKind::Down => {
+                    let micros = |value: f64| Time::from_picos((value.clamp(0.0, 1e12) * 1e6) as u64);
+                    let from = rule.at_us.as_ref().map_or(0.0, |at| *at.get_ref());
+                    let until = rule.for_us.as_ref().map_or(Time::NEVER, |span| micros(from + *span.get_ref()));
+                    mischief.cuts.push(Outage { port, from: micros(from), until });
+                }
+                FaultKind::Lose | FaultKind::Flip | FaultKind::Duplicate | FaultKind::Delay | FaultKind::Reorder => {
+                    mischief.rules.push(Rule {
+                        kind,
+                        port,
+                        trigger: trigger_of(rule)?,
+                        bits: rule.bits.as_ref().map_or(1, |bits| *bits.get_ref()).min(64),
+                        delay: rule
+                            .delay_ns
+                            .as_ref()
+                            .map_or(OVERTAKEN, |delay| Duration::from_nanos(delay.get_ref().clamp(0.0, 1e10) as u64)),
+                        stream: Stream::new(seed, number as u64),
+                        seen: 0,
+                    });
+                }
+                other => {
+                    let message =
+                        format!("{other:?} means nothing to a socket: lose, flip, duplicate, delay, reorder, down");
+                    return Err(PlanError::new(span, message));
+                }
+            }
+        }
+        Ok(mischief)
+    }
+
+    /// Loses one packet in `drop_one_in` and flips a bit in one in `corrupt_one_in`; zero: none.
+    pub fn new(drop_one_in: u32, corrupt_one_in: u32) -> Self {
+        let rule = |kind, one_in: u32| RulePlan::new(kind).with_probability(1.0 / f64::from(one_in));
+        let wanted = [(FaultKind::Lose, drop_one_in), (FaultKind::Flip, corrupt_one_in)];
+        let rules = wanted.into_iter().filter(|(_, one_in)| *one_in > 0).map(|(kind, one_in)| rule(kind, one_in));
+        let plan = Plan { seed: None, rules: rules.collect() };
+        Self::from_plan(&plan, 1).expect("both kinds mean something to a socket")
+    }
+
+    /// What becomes of a packet of so many bytes that leaves by a port.
+    pub(super) fn judge(&mut self, port: PortIndex, bytes: usize) -> Fate {
+        let mut fate = Fate::default();
+        for rule in self.rules.iter_mut().filter(|rule| rule.port.is_none_or(|only| only == port.0)) {
+            rule.seen += 1;
+            let luck = |draw: u64| rule.stream.at(rule.seen * 128 + draw);
+            let hits = match rule.trigger {
+                Trigger::Always => true,
+                Trigger::Nth { first, count } => (first..first.saturating_add(count)).contains(&rule.seen),
+                Trigger::Chance(chance) => chance.hits(luck(0)),
+                Trigger::Bits(rate) => Chance::new(1.0 - (1.0 - rate).powf(bytes as f64 * 8.0)).hits(luck(0)),
+            };
+            if !hits {
+                continue;
+            }
+            match rule.kind {
+                FaultKind::Lose => fate.lost = true,
+                FaultKind::Duplicate => fate.doubled = true,
+                FaultKind::Delay | FaultKind::Reorder => {
+                    fate.delay = Some(rule.delay.mul_f64(luck(1) as f64 / u64::MAX as f64));
+                }
+                _ => fate.flips.extend((0..u64::from(rule.bits)).map(|bit| luck(2 + bit))),
+            }
+        }
+        fate
+    }
+
+    /// Whether a port is cut at a time by the plan; none if the plan cuts nothing.
+    pub(super) fn is_cut(&self, port: PortIndex, now: Time) -> Option<bool> {
+        let concerned = self.cuts.iter().filter(|cut| cut.port.is_none_or(|only| only == port.0));
+        concerned.fold(None, |cut, outage| Some(cut == Some(true) || (outage.from <= now && now < outage.until)))
+    }
+
+    /// True if there is nothing to do.
+    pub(super) fn is_idle(&self) -> bool {
+        self.rules.is_empty() && self.cuts.is_empty()
+    }
+}
+
+fn port_of(rule: &RulePlan) -> Result<Option<u8>, PlanError> {
+    let Some(link) = &rule.link else { return Ok(None) };
+    let name = link.get_ref().trim();
+    if name == "*" {
+        return Ok(None);
+    }
+    let number = name.strip_prefix("port ").and_then(|number| number.trim().parse().ok());
+    number.map(Some).ok_or_else(|| {
+        PlanError::new(link.span(), format!("{name:?} is no link of a socket: \"*\", or \"port 0\" and so on"))
+    })
+}
+
+fn trigger_of(rule: &RulePlan) -> Result<Trigger, PlanError> {
+    if let Some(mean) = &rule.mean_us {
+        let message = "mean-us means nothing to a socket: nth, probability or bit-error-rate";
+        return Err(PlanError::new(mean.span(), message));
+    }
+    Ok(match (&rule.nth, &rule.probability, &rule.bit_error_rate) {
+        (Some(nth), ..) => Trigger::Nth { first: *nth.get_ref(), count: rule.count.unwrap_or(1) },
+        (_, Some(probability), _) => Trigger::Chance(Chance::new(*probability.get_ref())),
+        (_, _, Some(rate)) => Trigger::Bits(rate.get_ref().clamp(0.0, 1.0)),
+        _ => Trigger::Always,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_strikes_where_and_when_it_says() {
+        let text = "[[fault]]\nkind = \"lose\"\nlink = \"port 1\"\nnth = 3\ncount = 2\n\n\
+                    [[fault]]\nkind = \"down\"\nlink = \"port 0\"\nat-us = 10.0\nfor-us = 5.0\n";
+        let mut mischief = Mischief::from_plan(&Plan::parse(text).expect("a plan"), 1).expect("for sockets");
+        let lost: Vec<bool> = (0..6).map(|_| mischief.judge(PortIndex(1), 100).lost).collect();
+        assert_eq!(lost, [false, false, true, true, false, false]);
+        assert!(mischief.judge(PortIndex(0), 100).is_plain());
+        let cut = |micros: u64| mischief.is_cut(PortIndex(0), Time::from_picos(micros * 1_000_000));
+        assert_eq!([9, 10, 14, 15].map(cut), [Some(false), Some(true), Some(true), Some(false)]);
+        assert_eq!(mischief.is_cut(PortIndex(1), Time::ZERO), None);
+    }
+
+    #[test]
+    fn what_means_nothing_to_a_socket_is_an_error_that_says_what_would() {
+        for (text, word) in [
+            ("[[fault]]\nkind = \"kill\"\n", "Kill means nothing"),
+            ("[[fault]]\nkind = \"lose\"\nlink = \"S0>S8\"\n", "is no link of a socket"),
+            ("[[fault]]\nkind = \"flip\"\nmean-us = 3.0\n", "mean-us"),
+        ] {
+            let error = Mischief::from_plan(&Plan::parse(text).expect("a plan"), 1).expect_err(word);
+            assert!(error.message.contains(word), "{error}");
+        }
+        assert!(Plan::parse("[[fault]]\nkind = \"sing\"\n").is_err());
+    }
+}

@@ -55,6 +55,8 @@ pub(crate) struct Run {
     pub cut: Option<CutOutcome>,
     /// Ends that moved to another path though nothing was cut, or not at them.
     pub stray_moves: usize,
+    /// When each iteration began at the rank that was cut, or at the first, counted from the beginning.
+    pub starts: Vec<Duration>,
     /// Packets that were sent again.
     pub repeated: u64,
 }
@@ -62,6 +64,8 @@ pub(crate) struct Run {
 /// What the connections of a cut port did.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CutOutcome {
+    /// When, counted from the beginning.
+    pub at: Duration,
     /// Ends that moved, of twice the connections of one rank.
     pub moved: usize,
     /// From the cut until the last of them that moved had.
@@ -99,6 +103,7 @@ struct Report {
     spent: Option<Duration>,
     everybody: Option<Duration>,
     digest: u64,
+    starts: Vec<Instant>,
     moves: Vec<Move>,
     cut_at: Option<Instant>,
     counters: Counters,
@@ -152,7 +157,9 @@ fn work<W: Work>(
     net.meet()?;
     began.get_or_init(|| (Instant::now(), spent::by_everybody()));
     let before = spent::by_this_thread();
+    let mut starts = Vec::with_capacity(job.iterations as usize);
     for iteration in 0..job.iterations {
+        starts.push(Instant::now());
         net.begin(iteration);
         work.step(net, iteration)?;
     }
@@ -166,6 +173,7 @@ fn work<W: Work>(
         spent,
         everybody,
         digest: net.received.digest(),
+        starts,
         moves: std::mem::take(&mut net.moves),
         cut_at: net.cut_at,
         counters: net.counters(),
@@ -183,7 +191,8 @@ fn summary(job: &Job, began: Instant, everybody: Option<Duration>, reports: &[Re
     });
     let mut digest = Digest::default();
     reports.iter().for_each(|report| digest.word(report.digest));
-    let cut = job.fault.and_then(|fault| cut_outcome(fault, reports));
+    let cut = job.fault.and_then(|fault| cut_outcome(fault, began, reports));
+    let watched = &reports[job.fault.map_or(0, |fault| fault.rank)].starts;
     let moves: usize = reports.iter().map(|report| report.moves.len()).sum();
     Run {
         elapsed,
@@ -192,12 +201,13 @@ fn summary(job: &Job, began: Instant, everybody: Option<Duration>, reports: &[Re
         digest: digest.get(),
         cut,
         stray_moves: moves - cut.map_or(0, |cut| cut.moved),
+        starts: watched.iter().map(|start| start.saturating_duration_since(began)).collect(),
         repeated: reports.iter().map(|report| report.counters.repeated).sum(),
     }
 }
 
 /// The first move after the cut of every end of a connection that was cut.
-fn cut_outcome(fault: Fault, reports: &[Report]) -> Option<CutOutcome> {
+fn cut_outcome(fault: Fault, began: Instant, reports: &[Report]) -> Option<CutOutcome> {
     let at = reports[fault.rank].cut_at?;
     let mut firsts: Vec<Move> = Vec::new();
     for (rank, report) in reports.iter().enumerate() {
@@ -206,6 +216,7 @@ fn cut_outcome(fault: Fault, reports: &[Report]) -> Option<CutOutcome> {
         }
     }
     Some(CutOutcome {
+        at: at.saturating_duration_since(began),
         moved: firsts.len(),
         last_after: firsts.iter().map(|moved| moved.at.saturating_duration_since(at)).max().unwrap_or_default(),
     })

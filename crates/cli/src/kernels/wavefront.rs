@@ -237,9 +237,7 @@ impl Wavefront {
                 let above = if z + 1 < Z { self.change[point + PLANE] } else { NOTHING };
                 let (east, south) = (self.change[point + 1], self.change[point + STRIDE]);
                 let more = solved(std::array::from_fn(|part| east[part] + south[part] + above[part]));
-                for part in 0..5 {
-                    self.change[point][part] += more[part];
-                }
+                self.change[point].iter_mut().zip(more).for_each(|(value, more)| *value += more);
             }
         }
     }

@@ -132,9 +132,10 @@ fn find(effort: Effort, transitions: Transitions, kernels: Vec<Pulled>) -> Resul
 /// Our number, and what it was measured on.
 fn ours(id: &str, transitions: &Transitions, kernels: &[Pulled]) -> Option<(f64, String)> {
     let of = |kernel: Kernel| kernels.iter().find(|pulled| pulled.kernel == kernel);
-    let slower = |kernel, candidate| {
-        let slower = of(kernel)?.slower(candidate)?;
-        Some((slower.median, format!("{} runs, {:+.1} to {:+.1} %", slower.count, slower.low, slower.high)))
+    let lost = |kernel, candidate| {
+        // Runs of a few iterations have no time around the cut to compare with.
+        let lost = of(kernel)?.lost(candidate).or_else(|| of(kernel)?.slower(candidate))?;
+        Some((lost.median, format!("{} runs, {:+.1} to {:+.1} %", lost.count, lost.low, lost.high)))
     };
     let dear = |kernel| {
         let dearer = of(kernel)?.armed_over_plain;
@@ -149,10 +150,10 @@ fn ours(id: &str, transitions: &Transitions, kernels: &[Pulled]) -> Option<(f64,
         "is-free" => dear(Kernel::IntegerSort),
         "ft-free" => dear(Kernel::Fourier),
         "lu-free" => dear(Kernel::Wavefront),
-        "ft-silent" => slower(Kernel::Fourier, Candidate::Silent),
-        "ft-noticed" => slower(Kernel::Fourier, Candidate::Noticed),
-        "lu-silent" => slower(Kernel::Wavefront, Candidate::Silent),
-        "lu-noticed" => slower(Kernel::Wavefront, Candidate::Noticed),
+        "ft-silent" => lost(Kernel::Fourier, Candidate::Silent),
+        "ft-noticed" => lost(Kernel::Fourier, Candidate::Noticed),
+        "lu-silent" => lost(Kernel::Wavefront, Candidate::Silent),
+        "lu-noticed" => lost(Kernel::Wavefront, Candidate::Noticed),
         _ => None,
     }
 }

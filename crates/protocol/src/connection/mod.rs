@@ -279,6 +279,13 @@ impl<M: Clone> Connection<M> {
         }
     }
 
+    /// The driver has reason to doubt a path: it is probed at once.
+    pub fn suspect_path(&mut self, now: Time, path: PathId) {
+        if let Some(paths) = &mut self.paths {
+            paths.suspect(now, path);
+        }
+    }
+
     /// Loads an alternate path; [`path::PathEvent::Armed`] tells when it is ready.
     ///
     /// # Errors

@@ -460,6 +460,11 @@ impl QueuePair {
         self.connection.handle_path_up(now, path);
     }
 
+    /// The driver has reason to doubt a path: it is probed at once.
+    pub fn suspect_path(&mut self, now: Time, path: PathId) {
+        self.connection.suspect_path(now, path);
+    }
+
     /// Loads an alternate path: [`PathEvent::Armed`] tells when it is ready.
     pub fn load_path(&mut self, now: Time, path: PathId) -> Result<(), LoadError> {
         self.connection.load_path(now, path)

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use protocol::connection::Paths;
-use protocol::connection::path::PathState;
+use protocol::connection::path::{MigrationCause, PathEvent, PathState};
 use protocol::queue_pair::{Completion, Contract, Operation, QueuePair, Transmit};
 use units::{PathId, QpNumber, Span, Time};
 use wire::rocev2;
@@ -19,7 +19,7 @@ use wire::{Packet, PacketHeaders, PartitionKey, RemoteKey};
 
 use super::batch::{Batch, Gathering, Unsent};
 use super::datagrams::{Datagrams, Lost};
-use super::mischief::{Fate, Mischief};
+use super::mischief::{HeldBack, Mischief, datagram};
 use super::pair::{Event, Pair, PairError, Setup};
 use super::port::{Buffers, Port, PortIndex, Reception};
 use super::watch::{Watch, live_addresses};
@@ -77,8 +77,8 @@ const RECEIVES_PER_TURN: usize = 16;
 /// A port that brought nothing in so many turns is asked only in every `IDLE_TURNS`-th, as is the kernel's news of links.
 const IDLE_AFTER: u16 = 256;
 const IDLE_TURNS: u32 = 32;
-/// Datagrams that may be held back at once by a plan of faults; more are lost.
-const MOST_HELD_BACK: usize = 1 << 12;
+/// Suspicions are spread no more often than this.
+const SUSPICION: Span = Span::from_micros(50_000);
 /// Identifications that a joined packet may have had, see [`Port::incoming`].
 const MOST_JOINED: u16 = 64;
 
@@ -91,20 +91,19 @@ enum Number {
     Guess(u16),
 }
 
-/// When to send a datagram that is held back, where, and the datagram.
-type HeldBack = (Time, (PortIndex, SocketAddr), Vec<u8>);
-
 /// What is told of a path.
 #[derive(Clone, Copy)]
 enum News {
     Damaged,
     Down,
     Up,
+    /// Another connection has left it because of silence.
+    Suspect,
 }
 
 /// The endpoint of a process.
 pub struct Endpoint {
-    clock: Clock,
+    pub(super) clock: Clock,
     pub(super) ports: Vec<Port>,
     pairs: BTreeMap<QpNumber, Pair>,
     pub(super) datagrams: Datagrams,
@@ -118,11 +117,14 @@ pub struct Endpoint {
     /// What the machine of one queue pair asks to be transmitted, until it is.
     outbox: Vec<Transmit>,
     events: VecDeque<Event>,
-    options: Options,
+    pub(super) options: Options,
     counters: Counters,
     turns: u32,
+    /// Paths that a connection has left because of silence, and when others were last told.
+    suspects: Vec<(PortIndex, SocketAddr)>,
+    suspected_at: Time,
     /// Datagrams that the plan of faults delays.
-    held_back: BinaryHeap<Reverse<HeldBack>>,
+    pub(super) held_back: BinaryHeap<Reverse<HeldBack>>,
 }
 
 impl Endpoint {
@@ -152,6 +154,8 @@ impl Endpoint {
             options,
             counters: Counters::default(),
             turns: 0,
+            suspects: Vec::new(),
+            suspected_at: Time::ZERO,
             held_back: BinaryHeap::new(),
         })
     }
@@ -351,6 +355,7 @@ impl Endpoint {
             }
         }
         busy |= self.ring_alarms();
+        self.spread_suspicion();
         if look_at_all && self.watch.as_ref().is_some_and(Watch::has_changed) {
             self.look_at_links();
             busy = true;
@@ -458,8 +463,25 @@ impl Endpoint {
                 News::Damaged => pair.machine.handle_damage(now, path, out),
                 News::Down => pair.machine.handle_path_down(now, path, out),
                 News::Up => pair.machine.handle_path_up(now, path),
+                News::Suspect => pair.machine.suspect_path(now, path),
             }
             self.carry_out(number, outbox);
+        }
+    }
+
+    /// P-42: what one connection has found out, the others on the same path need not find out again. Once in a while:
+    /// those that follow its lead would only say the same.
+    fn spread_suspicion(&mut self) {
+        if self.suspects.is_empty() || self.clock.now() < self.suspected_at + SUSPICION {
+            return;
+        }
+        self.suspected_at = self.clock.now();
+        for (port, to) in std::mem::take(&mut self.suspects) {
+            self.tell_paths(News::Suspect, |pair| {
+                let current = pair.machine.connection().paths()?.current();
+                let route = pair.routes.get(current.index())?;
+                ((route.port, route.to) == (port, to)).then_some(current)
+            });
         }
     }
 
@@ -556,45 +578,6 @@ impl Endpoint {
         }
     }
 
-    /// Does to a datagram what the plan of faults says.
-    fn mishandle(&mut self, to: (PortIndex, SocketAddr), mut datagram: Vec<u8>, fate: &Fate) {
-        if fate.lost {
-            return;
-        }
-        for flip in &fate.flips {
-            let bit = (flip % (datagram.len() as u64 * 8)) as usize;
-            datagram[bit / 8] ^= 1 << (bit % 8);
-        }
-        let at = self.clock.now() + Span::from_nanos(fate.delay.map_or(0, |delay| delay.as_nanos() as u64));
-        for _ in 0..if fate.doubled { 2 } else { 1 } {
-            if self.held_back.len() < MOST_HELD_BACK {
-                self.held_back.push(Reverse((at, to, datagram.clone())));
-            }
-        }
-        self.release();
-    }
-
-    /// Sends what was held back long enough.
-    fn release(&mut self) {
-        let now = self.clock.now();
-        while self.held_back.peek().is_some_and(|Reverse((at, ..))| *at <= now) {
-            let Some(Reverse((_, (port, to), datagram))) = self.held_back.pop() else { return };
-            // Whatever the kernel says to this one: it was to be mishandled anyway.
-            let _ = self.ports[port.index()].send(to, &datagram, datagram.len());
-        }
-    }
-
-    /// Cuts and mends ports as the plan of faults says.
-    fn obey_plan(&mut self) {
-        let now = self.clock.now();
-        for index in 0..self.ports.len() {
-            if let Some(cut) = self.options.mischief.is_cut(PortIndex(index as u8), now) {
-                self.ports[index].is_cut = cut;
-            }
-        }
-        self.release();
-    }
-
     /// Sends one packet at once.
     pub(super) fn send_one(
         &mut self,
@@ -653,15 +636,13 @@ impl Endpoint {
             });
         }
         while let Some(event) = pair.machine.poll_path_event() {
+            if let PathEvent::Migrated { from, cause: MigrationCause::Silence, .. } = event
+                && let Some(route) = pair.routes.get(from.index())
+                && !self.suspects.contains(&(route.port, route.to))
+            {
+                self.suspects.push((route.port, route.to));
+            }
             self.events.push_back(Event::Path { pair: number, event });
         }
     }
-}
-
-/// A packet as the payload of a datagram of its own.
-fn datagram(packet: &Packet<'_>, flow: &rocev2::Flow) -> Vec<u8> {
-    let mut bytes = vec![0; packet.size()];
-    let length = rocev2::emit(packet, flow, &mut bytes);
-    bytes.truncate(length);
-    bytes
 }

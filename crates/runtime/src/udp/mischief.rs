@@ -3,15 +3,22 @@
 //! A plan's links are here `"*"` or `"port 1"`, counted from zero; times run from when the endpoint was opened. Of the
 //! kinds, those have a meaning that a network can do to a datagram: lose, flip, duplicate, delay, reorder, down.
 
+use std::cmp::Reverse;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use faults::{Chance, FaultKind, Plan, PlanError, RulePlan, Stream};
-use units::Time;
+use units::{Span, Time};
+use wire::{Packet, rocev2};
 
+use super::endpoint::Endpoint;
 use super::port::PortIndex;
 
 /// How long an overtaken packet is held back.
 const OVERTAKEN: Duration = Duration::from_micros(200);
+
+/// Datagrams that may be held back at once; more are lost.
+const MOST_HELD_BACK: usize = 1 << 12;
 
 /// Faults to commit.
 #[derive(Clone, Default, Debug)]
@@ -155,6 +162,58 @@ impl Mischief {
     pub(super) fn is_idle(&self) -> bool {
         self.rules.is_empty() && self.cuts.is_empty()
     }
+}
+
+/// When to send a datagram that is held back, where, and the datagram.
+pub(super) type HeldBack = (Time, (PortIndex, SocketAddr), Vec<u8>);
+
+impl Endpoint {
+    /// Does to a datagram what the plan of faults says.
+    pub(super) fn mishandle(&mut self, to: (PortIndex, SocketAddr), mut datagram: Vec<u8>, fate: &Fate) {
+        if fate.lost {
+            return;
+        }
+        for flip in &fate.flips {
+            let bit = (flip % (datagram.len() as u64 * 8)) as usize;
+            datagram[bit / 8] ^= 1 << (bit % 8);
+        }
+        let at = self.clock.now() + Span::from_nanos(fate.delay.map_or(0, |delay| delay.as_nanos() as u64));
+        for _ in 0..if fate.doubled { 2 } else { 1 } {
+            if self.held_back.len() < MOST_HELD_BACK {
+                self.held_back.push(Reverse((at, to, datagram.clone())));
+            }
+        }
+        self.release();
+    }
+
+    /// Sends what was held back long enough.
+    fn release(&mut self) {
+        let now = self.clock.now();
+        while self.held_back.peek().is_some_and(|Reverse((at, ..))| *at <= now) {
+            let Some(Reverse((_, (port, to), datagram))) = self.held_back.pop() else { return };
+            // Whatever the kernel says to this one: it was to be mishandled anyway.
+            let _ = self.ports[port.index()].send(to, &datagram, datagram.len());
+        }
+    }
+
+    /// Cuts and mends ports as the plan of faults says.
+    pub(super) fn obey_plan(&mut self) {
+        let now = self.clock.now();
+        for index in 0..self.ports.len() {
+            if let Some(cut) = self.options.mischief.is_cut(PortIndex(index as u8), now) {
+                self.ports[index].is_cut = cut;
+            }
+        }
+        self.release();
+    }
+}
+
+/// A packet as the payload of a datagram of its own.
+pub(super) fn datagram(packet: &Packet<'_>, flow: &rocev2::Flow) -> Vec<u8> {
+    let mut bytes = vec![0; packet.size()];
+    let length = rocev2::emit(packet, flow, &mut bytes);
+    bytes.truncate(length);
+    bytes
 }
 
 fn port_of(rule: &RulePlan) -> Result<Option<u8>, PlanError> {

@@ -80,8 +80,17 @@ fn bouncing_rows(rows: &[Bouncing]) -> Rows {
 }
 
 fn kernel_rows(kernels: &[Pulled]) -> Rows {
-    let head =
-        ["kernel", "candidate", "runs", "seconds", "slower, %", "slower in processor time, %", "all moved after, ms"];
+    let head = [
+        "kernel",
+        "candidate",
+        "runs",
+        "seconds",
+        "lost after the cut, ms",
+        "of the run, %",
+        "slower, %",
+        "in processor time, %",
+        "all moved after, ms",
+    ];
     let one = |pulled: &Pulled, candidate: Candidate| {
         let seconds = pulled.seconds(candidate);
         let (slower, processor) = match candidate {
@@ -95,6 +104,8 @@ fn kernel_rows(kernels: &[Pulled]) -> Rows {
             candidate.words().into(),
             seconds.map_or(0, |seconds| seconds.count).to_string(),
             spread(seconds, 2),
+            spread(pulled.lost_ms(candidate), 0),
+            percent(pulled.lost(candidate)),
             percent(slower),
             percent(processor),
             spread(pulled.moved_after_ms(candidate), 1),
@@ -117,7 +128,8 @@ fn tables(findings: &Findings) -> Vec<(&'static str, Rows)> {
 
 fn notes(findings: &Findings) -> Vec<String> {
     let mut notes = vec![format!(
-        "Cuts are held against armed runs, armed runs against those with one path; {RANKS} ranks on {} cores.",
+        "Slower: cuts than armed runs before and after, armed runs than those with one path; {RANKS} ranks on {} cores. \
+         Lost: within the run, in the time after the cut; armed runs at the same moments show the noise of it.",
         findings.cores
     )];
     for pulled in &findings.kernels {

@@ -3,6 +3,10 @@
 //! Runs go in turn (armed, one cut, plain, the other cut, armed, ...), and each is held against the armed runs before and
 //! after it, nearer ones counting more. So a machine that grows slower or faster in the course of an hour does not matter,
 //! and one that is busy with other things for a while spoils few numbers; the median passes over them.
+//!
+//! That is one measure. The other looks into the run that was cut: how much longer the iterations took in the half second
+//! after the cut (or an eighth of a short run) than those around. It sees little of what the machine does at other times.
+//! The same at the same moments of armed runs, where nothing was cut, shows how much of it is noise.
 
 use std::time::Duration;
 
@@ -59,6 +63,9 @@ pub(super) struct Measured {
     /// In percent of a run without fault; none if it was to be cut and ended before.
     pub slower_percent: Option<f64>,
     pub slower_processor_percent: Option<f64>,
+    /// What the half second after the cut lost against the time around it, in milliseconds and in percent of the run.
+    pub lost_ms: Option<f64>,
+    pub lost_percent: Option<f64>,
     /// Where the cable was cut, in parts of the run, and at which rank.
     pub cut: Option<(f64, usize)>,
     /// Ends of connections that moved because of it, and when the last of them had, in milliseconds.
@@ -106,6 +113,15 @@ impl Pulled {
         fair(self.each(candidate), |measured| measured.slower_processor_percent)
     }
 
+    /// What the half second after the cut lost, in percent of the run.
+    pub(super) fn lost(&self, candidate: Candidate) -> Option<Spread> {
+        Spread::of(self.each(candidate).filter_map(|measured| measured.lost_percent))
+    }
+
+    pub(super) fn lost_ms(&self, candidate: Candidate) -> Option<Spread> {
+        Spread::of(self.each(candidate).filter_map(|measured| measured.lost_ms))
+    }
+
     /// When the last connection had moved, in milliseconds after the cut.
     pub(super) fn moved_after_ms(&self, candidate: Candidate) -> Option<Spread> {
         Spread::of(self.each(candidate).filter(|measured| measured.moved > 0).map(|measured| measured.moved_after_ms))
@@ -119,9 +135,9 @@ impl Pulled {
         Spread::of(self.runs.iter().filter_map(|measured| measured.others_percent))
     }
 
-    /// The larger median of the two kinds of cut.
+    /// The larger median of what the two kinds of cut cost.
     pub(super) fn worst_median(&self) -> f64 {
-        let medians = [Candidate::Silent, Candidate::Noticed].map(|candidate| self.slower(candidate));
+        let medians = [Candidate::Silent, Candidate::Noticed].map(|candidate| self.lost(candidate));
         medians.iter().flatten().map(|spread| spread.median).fold(f64::NEG_INFINITY, f64::max)
     }
 }
@@ -175,7 +191,8 @@ fn measure(kernel: Kernel, effort: Effort, bar: &ProgressBar) -> Result<Pulled> 
         let ran = run(&job).with_context(|| format!("{}, moment {moment}", candidate.words()))?;
         wrong += usize::from(ran.digest != truth);
         bar.inc(step);
-        Ok(measured(candidate, place, &ran))
+        let place_in_time = (f64::from(moment) + 0.5) / f64::from(effort.cuts);
+        Ok(measured(candidate, place, place_in_time, &ran))
     };
     let mut runs = vec![one(Candidate::Armed, 0)?];
     for moment in 0..effort.cuts {
@@ -230,7 +247,13 @@ fn plan(
     (Job { kernel, iterations, paths, fault: Some(fault) }, Some((place, rank)))
 }
 
-fn measured(candidate: Candidate, place: Option<(f64, usize)>, ran: &Run) -> Measured {
+fn measured(candidate: Candidate, place: Option<(f64, usize)>, moment: f64, ran: &Run) -> Measured {
+    let at = match candidate {
+        Candidate::Silent | Candidate::Noticed => ran.cut.map(|cut| cut.at),
+        Candidate::Armed => Some(ran.elapsed.mul_f64(moment)),
+        Candidate::Plain => None,
+    };
+    let lost = at.and_then(|at| lost_after(at.as_secs_f64(), &ran.starts, ran.elapsed));
     Measured {
         candidate,
         seconds: ran.elapsed.as_secs_f64(),
@@ -239,6 +262,8 @@ fn measured(candidate: Candidate, place: Option<(f64, usize)>, ran: &Run) -> Mea
         undisturbed: ran.others.is_none_or(|share| 100.0 * share <= DISTURBED),
         slower_percent: None,
         slower_processor_percent: None,
+        lost_ms: lost.map(|lost| 1e3 * lost),
+        lost_percent: lost.map(|lost| 100.0 * lost / (ran.elapsed.as_secs_f64() - lost)),
         // It may have ended before it was cut, if the last iterations were quick.
         cut: place.filter(|_| ran.cut.is_some()),
         moved: ran.cut.map_or(0, |cut| cut.moved),
@@ -246,6 +271,26 @@ fn measured(candidate: Candidate, place: Option<(f64, usize)>, ran: &Run) -> Mea
         stray_moves: ran.stray_moves,
         repeated_packets: ran.repeated,
     }
+}
+
+/// How many seconds the iterations right after a moment took more than those around.
+fn lost_after(at: f64, starts: &[Duration], elapsed: Duration) -> Option<f64> {
+    let window = (elapsed.as_secs_f64() / 8.0).min(0.5);
+    let around = 4.0 * window;
+    let edges: Vec<f64> = starts.iter().chain([&elapsed]).map(Duration::as_secs_f64).collect();
+    let last = edges.len() - 1;
+    let at_or_before = |time: f64| edges.partition_point(|edge| *edge <= time).saturating_sub(1);
+    let at_or_after = |time: f64| edges.partition_point(|edge| *edge < time).min(last);
+    let (first, end) = (at_or_before(at), at_or_after(at + window));
+    let (from, to) = (at_or_after(at - around), at_or_before(at + window + around));
+    let (before, after) = (first.saturating_sub(from), to.saturating_sub(end));
+    if before + after == 0 {
+        return None;
+    }
+    let time = if before > 0 { edges[first] - edges[from] } else { 0.0 }
+        + if after > 0 { edges[to] - edges[end] } else { 0.0 };
+    let pace = time / (before + after) as f64;
+    Some(edges[end] - edges[first] - pace * (end - first) as f64)
 }
 
 /// Holds each run against the armed ones before and after it.
@@ -264,5 +309,21 @@ fn compare(runs: &mut [Measured]) {
         own.slower_percent = Some(slower(own.seconds, before.seconds, after.seconds));
         let processor = own.processor_seconds.zip(before.processor_seconds).zip(after.processor_seconds);
         own.slower_processor_percent = processor.map(|((own, before), after)| slower(own, before, after));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_found_where_it_was() {
+        // A hundred iterations of 50 ms, one of which took 130 ms more.
+        let start = |index: u64| Duration::from_millis(50 * index + if index > 60 { 130 } else { 0 });
+        let starts: Vec<Duration> = (0..100).map(start).collect();
+        let lost = |at| lost_after(at, &starts, start(100)).expect("there are iterations around");
+        assert!((lost(3.02) - 0.130).abs() < 1e-6);
+        assert!((lost(0.7)).abs() < 1e-6);
+        assert_eq!(lost_after(0.1, &starts[..1], Duration::from_millis(300)), None);
     }
 }

@@ -1,7 +1,7 @@
 //! The ways that a connection may take, and the choice between them: automatic path migration.
 //!
 //! In: orders (load, migrate), reports (path down, path up, damage, silence), probes and their answers, time. Out: the
-//! path to send on, probes to send, events for the user. Rules: docs/protocol.md P-29 to P-38; claims PM-1 to PM-3, PM-8.
+//! path to send on, probes to send, events for the user. Rules: docs/protocol.md P-31 to P-38; claims PM-1 to PM-3, PM-8.
 //!
 //! A path's number is its rank. Every path but the present one is probed, so that a dead one is never armed, and one that
 //! has been healthy for a while is gone back to if it ranks higher. Loading, arming and migration are three steps that
@@ -134,6 +134,8 @@ pub struct Paths {
     answered: bool,
     /// When a new request last came over the present path.
     served_at: Time,
+    /// The driver doubts the present path, and nothing has come back on it since.
+    doubted: bool,
     tokens: u64,
     events: VecDeque<PathEvent>,
     migrations: u32,
@@ -155,6 +157,7 @@ impl Paths {
             state: PathState::Migrated,
             answered: false,
             served_at: Time::ZERO,
+            doubted: false,
             tokens: 0,
             events: VecDeque::new(),
             migrations: 0,
@@ -250,6 +253,7 @@ impl Paths {
         self.go(PathMove::Migrate).expect("every state allows it");
         self.alternate = None;
         self.answered = false;
+        self.doubted = false;
         self.migrations = self.migrations.saturating_add(1);
         // The probe tells the other end, should there be nothing else to send, and whether the new path carries.
         self.records[to.index()].take_over(now);
@@ -308,11 +312,13 @@ impl Paths {
     pub(super) fn served(&mut self, now: Time, path: PathId) {
         if path == self.current {
             self.served_at = now;
+            self.doubted = false;
         }
     }
 
     fn note_answer(&mut self, now: Time, path: PathId) {
         self.answered |= path == self.current;
+        self.doubted &= path != self.current;
         if self.records[path.index()].answered(now, &self.policy) {
             self.tell(PathEvent::Recovered(path));
         }
@@ -348,6 +354,15 @@ impl Paths {
         if let Some(record) = self.records.get_mut(path.index()) {
             record.set_down(false);
             record.probe_now(now);
+        }
+    }
+
+    /// The driver has reason to doubt a path: another connection over it has just left it. It is probed at once, and idle
+    /// traffic leaves it as soon as the probes stay unanswered (P-42).
+    pub(super) fn suspect(&mut self, now: Time, path: PathId) {
+        if let Some(record) = self.records.get_mut(path.index()) {
+            record.probe_now(now);
+            self.doubted |= path == self.current;
         }
     }
 
@@ -407,7 +422,7 @@ impl Paths {
             if path != self.current {
                 self.lose(now, path);
             } else if traffic == Traffic::Idle
-                && now >= self.served_at + self.policy.probe_every
+                && (self.doubted || now >= self.served_at + self.policy.probe_every)
                 && self.is_another_alive()
             {
                 // P-34: nothing is under way either way that would time out, so nobody else would notice.

@@ -562,3 +562,35 @@ fn packets_on_paths_that_nobody_knows_change_nothing() {
     assert_eq!((world.currents(), world.states()), ([0, 0], [PathState::Armed; 2]));
     world.assert_in_order();
 }
+
+/// P-42: another connection found the path silent. Without the hint this one would stay until its next probe is due.
+#[test]
+fn an_idle_connection_leaves_a_path_that_its_driver_doubts_and_that_does_not_answer() {
+    for doubted in [false, true] {
+        let mut connection: Connection<u32> = Connection::new(policy());
+        connection.set_paths(Paths::new(path_policy(), Role::Leader, 2, Time::ZERO));
+        let mut cut = false;
+        let mut now = Time::ZERO;
+        // By the time the next ordinary probe is due the hint must have had its effect.
+        while now < at(20) + path_policy().probe_every {
+            if !cut && now >= at(20) {
+                cut = true;
+                if doubted {
+                    connection.suspect_path(now, PathId(0));
+                }
+            }
+            let mut probes = Vec::new();
+            connection.handle_timeout(now, &mut |outgoing| probes.push(outgoing)).expect("nothing is under way");
+            for probe in probes {
+                let Frame::Probe { token } = probe.frame else { continue };
+                if !(cut && probe.path == PathId(0)) {
+                    let came = Arrival { path: probe.path, migration: MigrationBit::Loaded };
+                    connection.handle_control(now, came, &Frame::ProbeReply { token }, &mut |_| ());
+                }
+            }
+            now = now + units::Span::from_micros(1);
+        }
+        let current = connection.paths().expect("it has several").current();
+        assert_eq!(current, PathId(u8::from(doubted)));
+    }
+}

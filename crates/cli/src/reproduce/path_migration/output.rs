@@ -150,6 +150,10 @@ fn notes(findings: &Findings) -> Vec<String> {
         "Arming takes {:.1} us per connection and {:.0} us besides (R\u{b2} {:.3}), migrating {:.1} and {:.0} us (R\u{b2} {:.3}).",
         arming.slope, arming.start, arming.r_squared, migrating.slope, migrating.start, migrating.r_squared
     ));
+    if findings.transitions.begun_again > 0 {
+        let count = findings.transitions.begun_again;
+        notes.push(format!("Measurements of transitions begun again, because not all connections got armed: {count}."));
+    }
     notes
 }
 

@@ -235,8 +235,8 @@ impl PathTrial {
     /// What a path needs, there and back.
     fn cables_of(&self, plan: &ConnectionPlan, path: PathId) -> BTreeSet<Cable> {
         let [one, other] = [plan.ends[0].host, plan.ends[1].host];
-        let hops = way(&self.fabric, one, other, path).into_iter().chain(way(&self.fabric, other, one, path));
-        hops.filter_map(|hop| self.fabric.cable(hop)).collect()
+        let ways = way(&self.fabric, one, other, path).into_iter().flatten();
+        ways.flat_map(|way| way.hops).filter_map(|hop| self.fabric.cable(hop)).collect()
     }
 
     /// Runs it and asks the oracle.

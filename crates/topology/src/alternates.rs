@@ -74,14 +74,15 @@ impl Fabric {
 }
 
 /// What a path touches.
-struct Footprint {
+#[derive(Clone)]
+pub(crate) struct Footprint {
     hops: Vec<Endpoint>,
     cables: BTreeSet<Cable>,
     switches: BTreeSet<NodeId>,
 }
 
 impl Footprint {
-    fn of(fabric: &Fabric, hops: &[Endpoint]) -> Self {
+    pub(crate) fn of(fabric: &Fabric, hops: &[Endpoint]) -> Self {
         let cables: BTreeSet<Cable> = hops.iter().filter_map(|&hop| fabric.cable(hop)).collect();
         let ends = cables.iter().flat_map(|cable| [cable.a.node, cable.b.node]);
         let switches = ends.filter(|&node| !fabric.is_host(node)).collect();
@@ -89,12 +90,14 @@ impl Footprint {
     }
 
     fn compare(&self, fabric: &Fabric, hops: Vec<Endpoint>) -> Path {
-        let other = Self::of(fabric, &hops);
-        Path {
-            hops,
-            shared_cables: self.cables.intersection(&other.cables).count() as u32,
-            shared_switches: self.switches.intersection(&other.switches).count() as u32,
-        }
+        let (shared_cables, shared_switches) = self.shares(&Self::of(fabric, &hops));
+        Path { hops, shared_cables, shared_switches }
+    }
+
+    /// How many cables and switches two paths share.
+    pub(crate) fn shares(&self, other: &Self) -> (u32, u32) {
+        let cables = self.cables.intersection(&other.cables).count() as u32;
+        (cables, self.switches.intersection(&other.switches).count() as u32)
     }
 }
 

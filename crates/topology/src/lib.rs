@@ -18,6 +18,7 @@ mod grid;
 mod imported;
 mod parts;
 mod tree;
+mod ways;
 mod xgft;
 mod xgft_route;
 
@@ -31,3 +32,5 @@ pub use tree::{
     AggregationTree, Avoid, Child, ChildNode, HostUplink, Members, PlaceError, TreeIndex, TreeNode, TreeRequest,
     Uplink, place,
 };
+
+pub use ways::Way;

@@ -294,13 +294,16 @@ impl Way {
         there: NodeId,
         path: PathId,
     ) -> Result<Self, SetupError> {
-        let (out, back) = (way(fabric, here, there, path), way(fabric, there, here, path));
-        let (Some(first), Some(last)) = (out.first(), back.last()) else {
+        let ways = way(fabric, here, there, path);
+        let Some([out, back]) = &ways else {
+            return Err(SetupError::NoWay { from: here, to: there });
+        };
+        let (Some(first), Some(last)) = (out.hops.first(), back.hops.last()) else {
             return Err(SetupError::NoWay { from: here, to: there });
         };
         let peer = fabric.peer(first.node, first.port).expect("a way uses cabled ports");
         let channel = |end| network.channel(end, Lane(0));
-        Ok(Self { leaves: channel(*first), reverse: channel(peer), enters: channel(*last), flow: u32::from(path.0) })
+        Ok(Self { leaves: channel(*first), reverse: channel(peer), enters: channel(*last), flow: out.flow })
     }
 }
 

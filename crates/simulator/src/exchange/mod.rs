@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use protocol::connection::path::{MigrationCause, PathEvent, PathState};
 use protocol::queue_pair::{Failure, QpState};
-use topology::{Endpoint, Fabric, NodeId, PortIndex};
+use topology::{Fabric, NodeId, Way};
 use units::{PathId, Span, Time};
 
 pub use parameters::{ConnectionPlan, EndPlan, ExchangeParameters, MAX_LENGTH, MessageKind, MessagePlan, Notice};
@@ -228,17 +228,11 @@ impl<W: Witness> Exchange<W> {
     }
 }
 
-/// The way that packets of a path take: node and port of every hop; empty if there is none. Path `i` leaves its host by
-/// port `i`, in turn, and is routed as flow `i` from there. Its other direction need not take the same cables.
-pub fn way(fabric: &Fabric, from: NodeId, to: NodeId, path: PathId) -> Vec<Endpoint> {
-    let cabled: Vec<PortIndex> = fabric.neighbours(from).map(|(port, _)| port).collect();
-    if cabled.is_empty() || from == to {
-        return Vec::new();
-    }
-    let first = Endpoint::new(from, cabled[path.index() % cabled.len()]);
-    let next = fabric.peer(first.node, first.port).expect("cabled").node;
-    let rest = fabric.route(next, to, u32::from(path.0));
-    if rest.is_empty() && next != to { Vec::new() } else { [vec![first], rest].concat() }
+/// The way that packets of a path take out of `from`, and the way back to it: those that the topology finds most disjoint
+/// (P-31). Past the last there is, they come round again; none if no way leads there.
+pub fn way(fabric: &Fabric, from: NodeId, to: NodeId, path: PathId) -> Option<[Way; 2]> {
+    let ways = fabric.ways(from, to, path.index() + 1);
+    ways.get(path.index() % ways.len().max(1)).cloned()
 }
 
 fn check(fabric: &Fabric, plan: &ConnectionPlan) -> Result<(), SetupError> {

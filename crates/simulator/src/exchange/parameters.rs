@@ -28,7 +28,7 @@ pub enum Notice {
 pub struct ConnectionPlan {
     /// Its two ends, on different hosts.
     pub ends: [EndPlan; 2],
-    /// Paths; number `i` leaves by port `i` of the ports that hosts have, in turn, and is routed as flow `i`.
+    /// Paths: as many of the most disjoint ways that the topology knows, best first.
     pub paths: u8,
     /// How the connection behaves.
     pub policy: Policy,

@@ -96,12 +96,15 @@ fn what_is_written_is_what_comes() {
 #[test]
 fn paths_leave_by_different_ports_and_know_their_way_back() {
     let fabric = Fabric::xgft(&[2, 2], &[2, 2]).expect("small");
-    let ways: Vec<_> = (0..4).map(|path| way(&fabric, NodeId(0), NodeId(3), PathId(path))).collect();
-    for (path, hops) in ways.iter().enumerate() {
-        assert_eq!((hops.len(), usize::from(hops[0].port.0)), (4, path % 2));
-        assert!(ways[..path].iter().all(|other| other != hops), "path {path} is a way of its own");
+    let ways: Vec<_> =
+        (0..4).map(|path| way(&fabric, NodeId(0), NodeId(3), PathId(path)).expect("four ways lead there")).collect();
+    for (path, [out, back]) in ways.iter().enumerate() {
+        assert_eq!((out.hops.len(), usize::from(out.port.0)), (4, path % 2));
+        assert!(ways[..path].iter().all(|[other, _]| other.hops != out.hops), "path {path} is a way of its own");
+        let turned = way(&fabric, NodeId(3), NodeId(0), PathId(path as u8)).expect("and back");
+        assert_eq!([&turned[1], &turned[0]], [out, back]);
     }
-    assert!(way(&fabric, NodeId(0), NodeId(0), PathId(0)).is_empty());
+    assert!(way(&fabric, NodeId(0), NodeId(0), PathId(0)).is_none());
 }
 
 #[test]

@@ -375,8 +375,14 @@ impl Endpoint {
         let mut waits: Vec<PollFd<'_>> =
             sockets.chain(watch).map(|socket| PollFd::new(socket, PollFlags::POLLIN)).collect();
         let woken = poll(&mut waits, PollTimeout::from(millis));
-        // Whatever woke us is asked in the next turn.
-        self.turns = u32::MAX;
+        // Whatever woke us is asked in the next turn; the others need not be.
+        let ready: Vec<bool> = waits.iter().map(|wait| wait.any().unwrap_or(true)).collect();
+        for (port, _) in self.ports.iter_mut().zip(&ready).filter(|(_, ready)| **ready) {
+            port.silence = 0;
+        }
+        if ready[self.ports.len()..].contains(&true) {
+            self.turns = u32::MAX;
+        }
         match woken {
             Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
             Err(error) => Err(error.into()),

@@ -152,7 +152,9 @@ fn notes(findings: &Findings) -> Vec<String> {
     ));
     if findings.transitions.begun_again > 0 {
         let count = findings.transitions.begun_again;
-        notes.push(format!("Measurements of transitions begun again, because not all connections got armed: {count}."));
+        notes.push(format!(
+            "Measurements of transitions begun again, because not all connections got armed: {count}."
+        ));
     }
     notes
 }

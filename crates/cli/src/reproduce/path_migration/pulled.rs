@@ -84,7 +84,7 @@ pub(super) struct Pulled {
     pub runs: Vec<Measured>,
     /// Runs whose bytes were not those of the reference.
     pub wrong: usize,
-    /// What armed alternates cost, in percent of a run with one path.
+    /// What armed alternates cost, in percent of runs with one path; of short runs in pairs.
     pub armed_over_plain: Spread,
     pub armed_over_plain_processor: Option<Spread>,
 }
@@ -152,8 +152,9 @@ fn fair<'r>(runs: impl Iterator<Item = &'r Measured>, of: impl Fn(&Measured) -> 
 
 pub(super) fn measure_all(effort: Effort) -> Result<Vec<Pulled>> {
     // In milliseconds, so that the estimate is right from the first run on.
-    let runs = Kernel::ALL.len() as u64 * (4 * u64::from(effort.cuts) + 2);
-    let bar = ProgressBar::new(runs * effort.length.as_millis() as u64).with_style(
+    let short = u64::from(effort.cuts * PAIRS_PER_CUT * 2) * effort.length.as_millis() as u64 / u64::from(SHORTER);
+    let long = (4 * u64::from(effort.cuts) + 2) * effort.length.as_millis() as u64;
+    let bar = ProgressBar::new(Kernel::ALL.len() as u64 * (long + short)).with_style(
         ProgressStyle::with_template("{bar:40} {percent} %, {eta} left: {msg}").expect("a constant template"),
     );
     let all = Kernel::ALL.into_iter().map(|kernel| measure(kernel, effort, &bar)).collect();
@@ -208,19 +209,48 @@ fn measure(kernel: Kernel, effort: Effort, bar: &ProgressBar) -> Result<Pulled> 
         }
     }
     compare(&mut runs);
-    let over_plain = |of: fn(&Measured) -> Option<f64>| {
-        let plain = runs.iter().filter(|run| run.candidate == Candidate::Plain);
-        // The other way round: armed in percent of plain.
-        fair(plain, |run| of(run).map(|percent| 100.0 * (100.0 / (100.0 + percent) - 1.0)))
-    };
+    bar.set_message(format!("{}, one path against armed alternates", kernel.name()));
+    let (wall, processor) = short_pairs(kernel, iterations, effort, bar)?;
     Ok(Pulled {
         kernel,
         iterations,
-        armed_over_plain: over_plain(|run| run.slower_percent).context("there is a plain run for each cut")?,
-        armed_over_plain_processor: over_plain(|run| run.slower_processor_percent),
+        armed_over_plain: wall.context("there are pairs")?,
+        armed_over_plain_processor: processor,
         runs,
         wrong,
     })
+}
+
+/// A run with one path is compared with one with armed alternates so often for each moment of a cut.
+const PAIRS_PER_CUT: u32 = 8;
+/// Each a part of a whole run.
+const SHORTER: u32 = 20;
+
+/// How much longer armed runs take than those with one path, in time and in processor time. What is looked for is small
+/// and the pace of a machine changes from one second to the next, so many short runs say more than a few long ones.
+fn short_pairs(
+    kernel: Kernel,
+    iterations: u32,
+    effort: Effort,
+    bar: &ProgressBar,
+) -> Result<(Option<Spread>, Option<Spread>)> {
+    let iterations = iterations.div_ceil(SHORTER);
+    let short = |paths| run(&Job { kernel, iterations, paths, fault: None });
+    let (mut wall, mut processor) = (Vec::new(), Vec::new());
+    for pair in 0..effort.cuts * PAIRS_PER_CUT {
+        // Each is as often first as second.
+        let [plain, armed] = if pair % 2 == 0 {
+            [short(PathCount::One)?, short(PathCount::Two)?]
+        } else {
+            let armed = short(PathCount::Two)?;
+            [short(PathCount::One)?, armed]
+        };
+        let more = |armed: Duration, plain: Duration| 100.0 * (armed.as_secs_f64() / plain.as_secs_f64() - 1.0);
+        wall.push(more(armed.elapsed, plain.elapsed));
+        processor.extend(armed.spent.zip(plain.spent).map(|(armed, plain)| more(armed, plain)));
+        bar.inc(2 * effort.length.as_millis() as u64 / u64::from(SHORTER));
+    }
+    Ok((Spread::of(wall), Spread::of(processor)))
 }
 
 /// The job, and where its cut is.

@@ -109,7 +109,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
 
 fn find(effort: Effort, transitions: Transitions, kernels: Vec<Pulled>) -> Result<Findings> {
     let mut comparisons = Vec::new();
-    for published in published::read(PUBLISHED).context("experiments/path-migration/published.csv")? {
+    for mut published in published::read(PUBLISHED).context("experiments/path-migration/published.csv")? {
+        // What cannot be told apart does not differ.
+        if let Some(error) = error(&published.id, &kernels) {
+            published.tolerance = published.tolerance.max(2.0 * error);
+        }
         let (ours, of) = ours(&published.id, &transitions, &kernels)
             .with_context(|| format!("no such number: {}", published.id))?;
         comparisons.push(Comparison::new(&published, ours, &of, remark(&published.id, ours, published.value)));
@@ -158,6 +162,17 @@ fn ours(id: &str, transitions: &Transitions, kernels: &[Pulled]) -> Option<(f64,
     }
 }
 
+/// The standard error of our number, where it is known.
+fn error(id: &str, kernels: &[Pulled]) -> Option<f64> {
+    let kernel = match id {
+        "is-free" => Kernel::IntegerSort,
+        "ft-free" => Kernel::Fourier,
+        "lu-free" => Kernel::Wavefront,
+        _ => return None,
+    };
+    Some(kernels.iter().find(|pulled| pulled.kernel == kernel)?.armed_over_plain.error)
+}
+
 /// Why a number does not come out.
 fn remark(id: &str, ours: f64, published: f64) -> Option<Remark> {
     Some(Remark::Why(match id {
@@ -166,7 +181,7 @@ fn remark(id: &str, ours: f64, published: f64) -> Option<Remark> {
              and moving but one packet from one end to the other"
         }
         "ft-silent" | "ft-noticed" | "lu-silent" | "lu-noticed" if ours < published => {
-            "less is lost: all connections of the port move at once, within tens of milliseconds, and nothing is done twice"
+            "less is lost: the connections of the port move by themselves, each after its own first silence, and nothing is done twice"
         }
         _ => "times on a busy machine scatter; see the spread, and run it again with nothing else running",
     }))
@@ -194,7 +209,7 @@ fn gates(transitions: &Transitions, kernels: &[Pulled]) -> Vec<Gate> {
     for kernel in [Kernel::Fourier, Kernel::Wavefront] {
         let Some(pulled) = kernels.iter().find(|pulled| pulled.kernel == kernel) else { continue };
         gates.push(gate(
-            format!("{} with one cut loses no more than the published 7 %", kernel.name()),
+            format!("{} with one cut in 10 s loses no more than the published 7 %", kernel.name()),
             pulled.worst_median() <= 7.0,
         ));
     }
@@ -207,7 +222,7 @@ fn targets(kernels: &[Pulled]) -> Vec<Gate> {
         let name = pulled.kernel.name();
         if pulled.kernel != Kernel::IntegerSort {
             let worst = pulled.worst_median();
-            let statement = format!("{name} with one cut loses at most 2 % of the run ({worst:+.1} %)");
+            let statement = format!("{name} with one cut in 10 s loses at most 2 % ({worst:+.1} %)");
             targets.push(Gate { statement, holds: worst <= 2.0 });
         }
         let dearer = pulled.armed_over_plain;

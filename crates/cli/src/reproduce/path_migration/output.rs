@@ -86,7 +86,7 @@ fn kernel_rows(kernels: &[Pulled]) -> Rows {
         "runs",
         "seconds",
         "lost after the cut, ms",
-        "of the run, %",
+        "of 10 s, %",
         "slower, %",
         "in processor time, %",
         "all moved after, ms",

@@ -46,6 +46,8 @@ impl Candidate {
     }
 }
 
+/// What a cut costs is given in terms of a run of so many seconds.
+const RUN_SECONDS: f64 = 10.0;
 /// If other programs had more of the processors than this, in percent, a run says little about us.
 const DISTURBED: f64 = 5.0;
 
@@ -63,7 +65,8 @@ pub(super) struct Measured {
     /// In percent of a run without fault; none if it was to be cut and ended before.
     pub slower_percent: Option<f64>,
     pub slower_processor_percent: Option<f64>,
-    /// What the half second after the cut lost against the time around it, in milliseconds and in percent of the run.
+    /// What the half second after the cut lost against the time around it, in milliseconds and in percent of 10 s: it does
+    /// not depend on how long a run is.
     pub lost_ms: Option<f64>,
     pub lost_percent: Option<f64>,
     /// Where the cable was cut, in parts of the run, and at which rank.
@@ -113,7 +116,7 @@ impl Pulled {
         fair(self.each(candidate), |measured| measured.slower_processor_percent)
     }
 
-    /// What the half second after the cut lost, in percent of the run.
+    /// What the half second after the cut lost, in percent of 10 s.
     pub(super) fn lost(&self, candidate: Candidate) -> Option<Spread> {
         Spread::of(self.each(candidate).filter_map(|measured| measured.lost_percent))
     }
@@ -293,7 +296,7 @@ fn measured(candidate: Candidate, place: Option<(f64, usize)>, moment: f64, ran:
         slower_percent: None,
         slower_processor_percent: None,
         lost_ms: lost.map(|lost| 1e3 * lost),
-        lost_percent: lost.map(|lost| 100.0 * lost / (ran.elapsed.as_secs_f64() - lost)),
+        lost_percent: lost.map(|lost| 100.0 * lost / RUN_SECONDS),
         // It may have ended before it was cut, if the last iterations were quick.
         cut: place.filter(|_| ran.cut.is_some()),
         moved: ran.cut.map_or(0, |cut| cut.moved),

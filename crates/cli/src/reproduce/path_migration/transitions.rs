@@ -51,6 +51,7 @@ impl Lead {
         let within = || rows.iter().filter(|row| (from..=to).contains(&row.connections));
         let ratios: Vec<f64> = within().map(|row| row.migrating_us.median / row.arming_us.median).collect();
         let lead_percent = 100.0 * (Figure::of(ratios).median - 1.0);
+        let to = within().map(|row| row.connections).max().unwrap_or(to);
         Self { from, to, lead_percent }
     }
 
@@ -68,8 +69,8 @@ impl Transitions {
     }
 }
 
-/// Differences of two latencies below this, in microseconds, are noise.
-const LEAST_ADDED: f64 = 1.0;
+/// What is added is a difference of two latencies; below this, in microseconds, it is noise.
+const LEAST_ADDED: f64 = 5.0;
 
 /// What it adds per connection with the largest messages, in terms of that with the smallest.
 pub(super) fn by_size(rows: &[Bouncing]) -> (f64, String) {

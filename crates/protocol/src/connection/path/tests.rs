@@ -588,7 +588,7 @@ fn an_idle_connection_leaves_a_path_that_its_driver_doubts_and_that_does_not_ans
                     connection.handle_control(now, came, &Frame::ProbeReply { token }, &mut |_| ());
                 }
             }
-            now = now + units::Span::from_micros(1);
+            now += units::Span::from_micros(1);
         }
         let current = connection.paths().expect("it has several").current();
         assert_eq!(current, PathId(u8::from(doubted)));

@@ -177,13 +177,14 @@ fn error(id: &str, kernels: &[Pulled]) -> Option<f64> {
 fn remark(id: &str, ours: f64, published: f64) -> Option<Remark> {
     Some(Remark::Why(match id {
         "lead-few" | "lead-many" => {
-            "the paper times an adapter's firmware and its events; here arming takes a probe and an answer of each end, \
-             and moving but one packet from one end to the other"
+            "an adapter's firmware there, packets here; by their number arming should be the dearer (a probe and an answer of \
+             each end against one packet), which was not measured apart"
         }
         "ft-silent" | "ft-noticed" | "lu-silent" | "lu-noticed" if ours < published => {
-            "less is lost: the connections of the port move by themselves, each after its own first silence, and nothing is done twice"
+            "less is lost, but the kernels are smaller than class B and the loss is taken from within the run; how long the \
+             paper's adapters take to give up a path is not printed"
         }
-        _ => "times on a busy machine scatter; see the spread, and run it again with nothing else running",
+        _ => "not explained; the spread in the tables below tells how much of it may be noise",
     }))
 }
 
@@ -230,7 +231,7 @@ fn targets(kernels: &[Pulled]) -> Vec<Gate> {
             "{name} with armed alternates takes at most 1 % longer ({:+.1} \u{b1} {:.1} %)",
             dearer.median, dearer.error
         );
-        targets.push(Gate { statement, holds: pulled.armed_over_plain.median <= 1.0 });
+        targets.push(Gate { statement, holds: dearer.median + 2.0 * dearer.error <= 1.0 });
     }
     targets
 }

@@ -87,7 +87,7 @@ impl Policy {
             acknowledge_every: 16,
             timeout: Span::from_micros(5_000),
             timer: Timer::Measured,
-            retry_limit: 20,
+            retry_limit: 30,
             repair: Repair::Selective,
             ..Self::default()
         }

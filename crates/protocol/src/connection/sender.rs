@@ -387,7 +387,10 @@ impl<M: Clone> Sender<M> {
             Timer::Fixed => policy.timeout,
             Timer::Measured => self.trips.timeout(policy.timeout),
         };
-        timeout.times(1 << self.timeouts.min(6))
+        // Timeouts on paths that were left count less, so that each path is tried quickly at first, but they do count: an
+        // end that is only busy for a while must not be taken for dead the sooner the more paths there are.
+        let elsewhere = self.silence.saturating_sub(self.timeouts) / 4;
+        timeout.times(1 << (self.timeouts + elsewhere).min(6))
     }
 
     /// Sends again what is overdue. Returns how many timeouts in a row this path has seen.

@@ -183,7 +183,7 @@ pub(super) fn table(findings: &Findings) -> String {
     }
     let _ = writeln!(text, "Hoped for:");
     for gate in &findings.targets {
-        let _ = writeln!(text, "  {} {}", if gate.holds { "holds " } else { "missed" }, gate.statement);
+        let _ = writeln!(text, "  {} {}", if gate.holds { "shown    " } else { "not shown" }, gate.statement);
     }
     text
 }
@@ -232,7 +232,7 @@ fn statements(findings: &Findings) -> String {
     let hoped = findings
         .targets
         .iter()
-        .map(|gate| item(if gate.holds { "hoped for, holds" } else { "hoped for, missed" }, &gate.statement));
+        .map(|gate| item(if gate.holds { "hoped for, shown" } else { "hoped for, not shown" }, &gate.statement));
     format!("<ul>{}</ul>", gated.chain(hoped).collect::<String>())
 }
 

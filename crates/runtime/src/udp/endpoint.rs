@@ -76,7 +76,7 @@ pub struct Counters {
 const RECEIVES_PER_TURN: usize = 16;
 /// A port that brought nothing in so many turns is asked only in every `IDLE_TURNS`-th, as is the kernel's news of links.
 const IDLE_AFTER: u16 = 256;
-const IDLE_TURNS: u32 = 32;
+const IDLE_TURNS: u32 = 128;
 /// Suspicions are spread no more often than this.
 const SUSPICION: Span = Span::from_micros(50_000);
 /// Identifications that a joined packet may have had, see [`Port::incoming`].

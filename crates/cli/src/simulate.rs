@@ -1,7 +1,7 @@
 //! `pleach simulate`: a scenario file in, a report out.
 
 use std::fs;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -70,14 +70,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         Format::Json => report::json(&report),
         Format::Html => report::html(&report),
     };
-    match &arguments.output {
-        Some(output) => {
-            fs::write(output, text).with_context(|| format!("cannot write {}", output.display()))?;
-            eprintln!("wrote {}", output.display());
-        }
-        // A reader that has seen enough, such as `head`, is no mistake.
-        None => std::io::stdout().write_all(text.as_bytes()).unwrap_or_default(),
-    }
+    report::deliver(&text, arguments.output.as_deref())?;
     Ok(if report.oracle.objects() { Outcome::Wrong } else { Outcome::Right })
 }
 

@@ -20,6 +20,7 @@ use units::Span;
 
 use super::memory;
 use crate::Outcome;
+use crate::report::deliver;
 use crate::simulate::Format;
 
 /// Payload and framing of a full packet: 4 KiB, BTH, link header and codes.
@@ -104,10 +105,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         Format::Json => serde_json::to_string_pretty(&report)? + "\n",
         _ => table(&report),
     };
-    match &arguments.output {
-        Some(path) => std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?,
-        None => print!("{text}"),
-    }
+    deliver(&text, arguments.output.as_deref())?;
     Ok(Outcome::Right)
 }
 

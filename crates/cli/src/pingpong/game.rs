@@ -57,6 +57,8 @@ pub(super) struct Score {
     median_us: f64,
     longest_us: f64,
     megabytes_per_second: f64,
+    /// Messages whose every byte was held against what it should be, and those that differed.
+    compared: u32,
     pub altered: u32,
     packets_sent: u64,
     packets_repeated: u64,
@@ -88,6 +90,7 @@ struct Course {
     posted: u32,
     sent: u32,
     received: u32,
+    compared: u32,
     altered: u32,
     /// From one message to the next.
     gaps: Vec<Duration>,
@@ -179,6 +182,7 @@ impl Game {
                     Echo::AfterFirst => course.received > 0,
                     Echo::Unknown => false,
                 };
+                course.compared += u32::from(compare);
                 course.altered += u32::from(compare && buffer[..length] != *truth);
                 course.received += 1;
                 if course.received + self.depth() <= self.iterations {
@@ -207,7 +211,7 @@ impl Game {
     }
 
     fn score(&self, endpoint: &Endpoint, elapsed: Duration, course: Course) -> Score {
-        let Course { mut gaps, altered, path_events, .. } = course;
+        let Course { mut gaps, compared, altered, path_events, .. } = course;
         gaps.sort_unstable();
         let micros = |gap: Option<&Duration>| gap.map_or(0.0, |gap| gap.as_secs_f64() * 1e6);
         let counters = endpoint.counters();
@@ -223,6 +227,7 @@ impl Game {
             median_us: micros(gaps.get(gaps.len() / 2)),
             longest_us: micros(gaps.last()),
             megabytes_per_second: bytes / elapsed.as_secs_f64().max(1e-9) / 1e6,
+            compared,
             altered,
             packets_sent: counters.sent,
             packets_repeated: counters.repeated,
@@ -235,9 +240,13 @@ impl Game {
 
 impl Score {
     pub(super) fn table(&self) -> String {
-        let Self { size, iterations, mtu, peer, altered, .. } = self;
+        let Self { size, iterations, mtu, peer, compared, altered, .. } = self;
         let what = if self.play == Play::Bounce { "there and back" } else { "one to the next" };
-        let verdict = if *altered == 0 { "every one unaltered".to_owned() } else { format!("{altered} ALTERED") };
+        let verdict = match (altered, compared) {
+            (_, 0) => "not compared: the end that receives them, or knows their bytes, does".to_owned(),
+            (0, _) => format!("{compared} compared byte by byte, none altered"),
+            _ => format!("{altered} of {compared} compared were ALTERED"),
+        };
         let rows = [
             (what, format!("median {:.1} us, longest {:.1} us", self.median_us, self.longest_us)),
             ("throughput", format!("{:.1} MB/s in {:.3} s", self.megabytes_per_second, self.seconds)),

@@ -18,6 +18,7 @@ use runtime::udp::{Endpoint, Mischief, Options, Reception};
 use wire::rocev2::UDP_PORT;
 
 use crate::Outcome;
+use crate::report::deliver;
 use crate::simulate::Format;
 
 /// Two ends bounce a message, over UDP as RoCEv2.
@@ -32,7 +33,7 @@ Examples:
   pleach pingpong --verbs 10.0.0.9 --bind 10.0.0.2                the other host runs ibv_rc_pingpong -g 1
   pleach pingpong --verbs --listen --bind 10.0.0.2                the other host runs ibv_rc_pingpong -g 1 10.0.0.2
 
-Exit status: 0 if every message came back unaltered, 1 if one did not, 2 if the ends did not find each other.")]
+Exit status: 0 if no message that could be compared was altered, 1 if one was, 2 if the ends did not find each other.")]
 pub(crate) struct Arguments {
     /// The host on which the other end listens.
     #[arg(required_unless_present = "listen", conflicts_with = "listen")]
@@ -88,15 +89,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     ensure!(arguments.format != Format::Html, "pingpong writes table or json");
     let mtus = [256, 512, 1024, 2048, 4096];
     ensure!(mtus.contains(&arguments.mtu), "--mtu {} is not one of {mtus:?}", arguments.mtu);
+    // A mistake in the plan is told before the other end is bothered.
+    arguments.mischief()?;
     let score = if arguments.verbs { verbs::play(arguments)? } else { own::play(arguments)? };
     let text = match arguments.format {
         Format::Json => serde_json::to_string_pretty(&score)? + "\n",
         _ => score.table(),
     };
-    match &arguments.output {
-        Some(path) => std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?,
-        None => print!("{text}"),
-    }
+    deliver(&text, arguments.output.as_deref())?;
     Ok(if score.altered == 0 { Outcome::Right } else { Outcome::Wrong })
 }
 

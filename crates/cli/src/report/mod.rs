@@ -8,8 +8,11 @@ mod svg;
 mod table;
 
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
+use anyhow::{Context, Result};
 use serde::Serialize;
 use simulator::Counters;
 use simulator::collective::{Collective, LinkReport, Timing};
@@ -23,6 +26,19 @@ use picture::Picture;
 pub(crate) use html::html;
 pub(crate) use svg::{escape, lines};
 pub(crate) use table::{aligned, table};
+
+/// Writes a report to where the user wants it: a file, or the standard output.
+pub(crate) fn deliver(text: &str, output: Option<&Path>) -> Result<()> {
+    match output {
+        Some(path) => {
+            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            eprintln!("wrote {}", path.display());
+        }
+        // A reader that has seen enough, such as `head`, is no mistake.
+        None => std::io::stdout().write_all(text.as_bytes()).unwrap_or_default(),
+    }
+    Ok(())
+}
 
 /// Links that are listed by name.
 const LISTED_LINKS: usize = 12;

@@ -19,6 +19,7 @@ use super::published;
 use super::verdict::{Comparison, Gate, Remark, Verdict};
 use crate::Outcome;
 use crate::kernels::Kernel;
+use crate::report::deliver;
 use crate::simulate::Format;
 use pulled::{Candidate, Pulled};
 use transitions::Transitions;
@@ -100,10 +101,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         Format::Json => serde_json::to_string_pretty(&findings)? + "\n",
         Format::Html => output::html(&findings),
     };
-    match &arguments.output {
-        Some(path) => std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?,
-        None => print!("{text}"),
-    }
+    deliver(&text, arguments.output.as_deref())?;
     Ok(if findings.holds { Outcome::Right } else { Outcome::Wrong })
 }
 

@@ -17,6 +17,7 @@ use self::points::{Measured, Point, Scheme};
 use super::published;
 use super::verdict::{Comparison, Gate, Remark};
 use crate::Outcome;
+use crate::report::deliver;
 use crate::simulate::Format;
 
 const PUBLISHED: &str = include_str!("../../../../experiments/soft-errors/published.csv");
@@ -64,10 +65,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         Format::Json => serde_json::to_string_pretty(&findings)? + "\n",
         Format::Html => output::html(&findings),
     };
-    match &arguments.output {
-        Some(path) => std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?,
-        None => print!("{text}"),
-    }
+    deliver(&text, arguments.output.as_deref())?;
     Ok(if findings.holds { Outcome::Right } else { Outcome::Wrong })
 }
 

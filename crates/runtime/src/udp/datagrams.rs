@@ -39,6 +39,10 @@ pub(super) enum Lost {
 }
 
 impl Datagrams {
+    pub(super) fn contains(&self, number: QpNumber) -> bool {
+        self.listeners.contains_key(&number)
+    }
+
     /// Hands a datagram to all that it is for.
     pub(super) fn take(
         &mut self,
@@ -104,6 +108,9 @@ impl Endpoint {
         let known = self.ports.iter().position(|open| open.local == group);
         let index = match known {
             Some(index) => index,
+            None if self.ports.len() > usize::from(u8::MAX) => {
+                return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "too many groups"));
+            }
             None => {
                 let interface = self.ports[port.index()].local;
                 self.ports.push(Port::join(group, interface)?);

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use protocol::connection::Paths;
 use protocol::connection::path::{MigrationCause, PathEvent, PathState};
+use protocol::datagram::MULTICAST;
 use protocol::queue_pair::{Completion, Contract, Operation, QueuePair, Transmit};
+use units::limits::MAX_PATHS;
 use units::{PathId, QpNumber, Span, Time};
 use wire::rocev2;
 use wire::{Packet, PacketHeaders, PartitionKey, RemoteKey};
@@ -133,6 +135,9 @@ impl Endpoint {
     /// # Errors
     /// If an address cannot be had.
     pub fn open(addresses: &[SocketAddr], options: Options) -> io::Result<Self> {
+        if addresses.len() > MAX_PATHS {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("at most {MAX_PATHS} addresses")));
+        }
         let ports = addresses
             .iter()
             .map(|address| Port::open(*address, options.reception))
@@ -183,8 +188,14 @@ impl Endpoint {
     }
 
     pub(super) fn next_number(&mut self) -> QpNumber {
-        self.next_number += 1;
-        QpNumber(self.next_number & 0xff_ffff)
+        // Numbers come round after sixteen million; zero and one belong to management, the last to multicast.
+        loop {
+            self.next_number = (self.next_number + 1) % MULTICAST.0;
+            let number = QpNumber(self.next_number);
+            if number.0 > 1 && !self.pairs.contains_key(&number) && !self.datagrams.contains(number) {
+                return number;
+            }
+        }
     }
 
     /// Connects it: from now on it takes packets and may send.
@@ -497,7 +508,8 @@ impl Endpoint {
         for index in 0..self.ports.len() {
             let port = PortIndex(index as u8);
             let address = self.ports[index].local.ip();
-            let is_up = address.is_unspecified() || live.contains(&address);
+            // A group is no address of any link.
+            let is_up = address.is_unspecified() || address.is_multicast() || live.contains(&address);
             if std::mem::replace(&mut self.ports[index].is_up, is_up) == is_up {
                 continue;
             }
@@ -507,7 +519,7 @@ impl Endpoint {
 
     /// Tells every queue pair with a path by this port.
     fn tell_users_of(&mut self, port: PortIndex, news: News) {
-        for path in 0..units::limits::MAX_PATHS as u8 {
+        for path in 0..MAX_PATHS as u8 {
             self.tell_paths(news, |pair| {
                 let route = pair.routes.get(usize::from(path))?;
                 (route.port == port || route.at == port).then_some(PathId(path))

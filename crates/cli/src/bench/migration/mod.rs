@@ -7,7 +7,7 @@ mod twins;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use runtime::udp::Cut;
@@ -17,6 +17,7 @@ pub(crate) use measure::{Bouncing, Figure, Happening, bouncing, transitions};
 use measure::{Cost, bandwidth_cost, latency_cost, memory_per_connection};
 
 use crate::Outcome;
+use crate::report::deliver;
 use crate::simulate::Format;
 
 /// Arming, moving and cutting of 1 to 1,024 connections over loopback, and what armed alternates cost.
@@ -27,7 +28,7 @@ Examples:
   pleach bench migration --quick
   pleach bench migration --format html --output migration.html
 
-Hold still everything else on the machine while it runs; it takes about a minute.")]
+Hold still everything else on the machine while it runs; it takes about half a minute.")]
 pub(crate) struct Arguments {
     /// Fewer connections, sizes and tries: a few seconds.
     #[arg(long)]
@@ -71,10 +72,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         Format::Json => serde_json::to_string_pretty(&report)? + "\n",
         Format::Html => output::html(&report),
     };
-    match &arguments.output {
-        Some(path) => std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?,
-        None => print!("{text}"),
-    }
+    deliver(&text, arguments.output.as_deref())?;
     Ok(Outcome::Right)
 }
 

@@ -33,6 +33,21 @@ pub struct MemberPlan {
     pub repair_after: Span,
 }
 
+/// What a member brings to an operation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Contribution {
+    /// The type of the elements.
+    pub element: ElementCode,
+    /// How they are folded.
+    pub operator: OperatorCode,
+    /// How many.
+    pub element_count: u16,
+    /// Which piece of the user's vector they are; all members must agree on it.
+    pub segment: SegmentIndex,
+    /// Their bytes.
+    pub payload: Payload,
+}
+
 /// Why an operation cannot be started now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StartError {
@@ -115,15 +130,7 @@ impl Member {
     ///
     /// # Errors
     /// If the window is full or no way up is left; nothing has happened then.
-    pub fn start(
-        &mut self,
-        now: Time,
-        element: ElementCode,
-        operator: OperatorCode,
-        element_count: u16,
-        payload: Payload,
-        out: &mut Outbox,
-    ) -> Result<OpId, StartError> {
+    pub fn start(&mut self, now: Time, own: Contribution, out: &mut Outbox) -> Result<OpId, StartError> {
         if self.flights.len() >= self.plan.window as usize {
             return Err(StartError::WindowFull);
         }
@@ -134,18 +141,18 @@ impl Member {
         self.next = op.next();
         let header = AggregationHeader {
             kind: Kind::Contribution,
-            element,
-            operator,
+            element: own.element,
+            operator: own.operator,
             flags: 0,
             group: self.plan.group,
             epoch: self.plan.epoch,
             operation: op,
-            segment: SegmentIndex(0),
+            segment: own.segment,
             child: units::ChildIndex(0),
-            element_count,
+            element_count: own.element_count,
             detail: 0,
         };
-        let message = Message::new(header, payload);
+        let message = Message::new(header, own.payload);
         let mut sent = None;
         for (edge, parent) in self.plan.parents.iter().enumerate() {
             if self.is_lost(EdgeIndex(edge as u16)) {
@@ -276,6 +283,15 @@ impl Member {
         }
         let connection = &mut self.edges[edge.index()];
         connection.handle_path_down(now, path, &mut transmit(edge, out));
+        if let Some(deadline) = connection.deadline() {
+            self.note_deadline(deadline);
+        }
+    }
+
+    /// The driver knows that one of an edge's paths is up again.
+    pub fn handle_path_up(&mut self, now: Time, edge: EdgeIndex, path: PathId) {
+        let connection = &mut self.edges[edge.index()];
+        connection.handle_path_up(now, path);
         if let Some(deadline) = connection.deadline() {
             self.note_deadline(deadline);
         }

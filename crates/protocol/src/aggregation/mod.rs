@@ -15,12 +15,12 @@ mod slot;
 mod tests;
 
 pub use abort::AbortCause;
-pub use member::{Member, MemberPlan, StartError};
+pub use member::{Contribution, Member, MemberPlan, StartError};
 pub use message::Message;
 pub use node::{Node, NodeCounters};
 pub use outbox::{Duty, EdgeIndex, Outbox};
 
 pub use crate::connection::Damage;
-pub use seat::{Plane, ResultProves, SeatPlan, Upward};
+pub use seat::{Distribution, Plane, ResultProves, SeatPlan, Upward};
 #[cfg(feature = "sabotage")]
 pub use slot::Sabotage;

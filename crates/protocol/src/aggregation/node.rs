@@ -7,7 +7,7 @@ use wire::aggregation::Kind;
 
 use super::seat::Seat;
 use super::slot::Outcome;
-use super::{AbortCause, Damage, Duty, EdgeIndex, Message, Outbox, ResultProves, SeatPlan};
+use super::{AbortCause, Damage, Distribution, Duty, EdgeIndex, Message, Outbox, ResultProves, SeatPlan};
 use crate::connection::{Arrival, Ask, Connection, DamageOutcome, Frame, Outgoing, Paths, Policy};
 
 /// What a node dropped, by cause. Dropping costs no memory.
@@ -190,6 +190,12 @@ impl Node {
         }
     }
 
+    /// The driver knows that one of an edge's paths is up again.
+    pub fn handle_path_up(&mut self, now: Time, edge: EdgeIndex, path: PathId) {
+        self.edges[edge.index()].connection.handle_path_up(now, path);
+        self.note_deadline(edge);
+    }
+
     /// Repeats what is overdue and gives up on those who never answer.
     pub fn handle_timeout(&mut self, now: Time, out: &mut Outbox) {
         for index in 0..self.edges.len() {
@@ -295,11 +301,38 @@ impl Node {
                 fresh |= self.finish(now, seat, message, out);
             }
         }
-        if came == Came::OverEdge {
+        if came == Came::OverEdge && self.distribution(message).has_multicast() {
             // P-21: those below need it, even if the operation is past for us.
             out.push(Duty::Multicast { message: message.clone(), copies: self.policy.copies });
         }
+        if came == Came::OverEdge && self.distribution(message).has_connections() {
+            self.hand_down(now, message, out);
+        }
         fresh
+    }
+
+    fn distribution(&self, message: &Message) -> Distribution {
+        let seat = (0..self.seats.len()).find(|seat| self.serves_group(*seat, message));
+        seat.map_or(Distribution::Multicast, |seat| self.seats[seat].plan.distribution)
+    }
+
+    /// Sends a result to every child over its connection, once (P-60).
+    fn hand_down(&mut self, now: Time, message: &Message, out: &mut Outbox) {
+        let op = message.op();
+        for seat in 0..self.seats.len() {
+            if !self.serves_group(seat, message) || !self.seats[seat].slot(op).take_turn_down(op) {
+                continue;
+            }
+            let plan = &self.seats[seat].plan;
+            let children: Vec<EdgeIndex> =
+                plan.children.iter().filter_map(|edges| edges.first()).chain(&plan.listeners).copied().collect();
+            for edge in children {
+                self.send(now, edge, message.clone(), out);
+            }
+            if self.seats[seat].plan.distribution == Distribution::Connections {
+                self.seats[seat].release(op);
+            }
+        }
     }
 
     /// A seat takes a result and hands it to those who asked for it; true if it was not known.
@@ -311,7 +344,10 @@ impl Node {
             self.counters.known_result += 1;
             return false;
         }
-        let wanted_by = std::mem::take(&mut place.slot(op).wanted_by);
+        let mut wanted_by = std::mem::take(&mut place.slot(op).wanted_by);
+        if place.plan.distribution.has_connections() {
+            wanted_by.clear(); // Everyone gets it anyway.
+        }
         // P-5: a result proves that the contribution came; an abort proves nothing.
         let proof = place.sent(op).take().filter(|_| message.header.kind == Kind::Result);
         if let Some(psn) = proof {
@@ -332,6 +368,9 @@ impl Node {
             let result = result.clone();
             self.send(now, edge, result, out);
             return;
+        }
+        if slot.op() == op && slot.is_over() {
+            return; // P-60: it is under way on the connection.
         }
         if slot.op() == op && !slot.wanted_by.contains(&edge) {
             slot.wanted_by.push(edge);

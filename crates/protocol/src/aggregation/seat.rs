@@ -2,7 +2,7 @@
 
 use units::{ChildIndex, Epoch, GroupId, OpId, Psn};
 
-use super::slot::Slot;
+use super::slot::{Past, Slot};
 use super::{AbortCause, EdgeIndex, Message};
 
 /// One of several trees over the same members (SE-7); a plain tree has plane zero only.
@@ -29,6 +29,27 @@ pub enum ResultProves {
     Nothing,
 }
 
+/// How a result goes to those below (SH-13).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Distribution {
+    /// In one packet that the network copies; whoever misses it asks (P-20).
+    Multicast,
+    /// Over the children's connections, which are reliable.
+    Connections,
+    /// Both: the multicast for speed, the connections for certainty.
+    Both,
+}
+
+impl Distribution {
+    pub(super) const fn has_multicast(self) -> bool {
+        matches!(self, Self::Multicast | Self::Both)
+    }
+
+    pub(super) const fn has_connections(self) -> bool {
+        matches!(self, Self::Connections | Self::Both)
+    }
+}
+
 /// What a node must know to serve a group.
 #[derive(Clone, Debug)]
 pub struct SeatPlan {
@@ -40,18 +61,30 @@ pub struct SeatPlan {
     pub plane: Plane,
     /// For each child, in fold order, the edges over which it may speak (several if its adapter is split).
     pub children: Vec<Vec<EdgeIndex>>,
+    /// Edges that hear results without contributing: targets outside the group (SH-1).
+    pub listeners: Vec<EdgeIndex>,
     /// The parents, all of which get what is folded here; none for a root.
     pub parents: Vec<Upward>,
     /// What a result tells about the contribution sent up.
     pub result_proves: ResultProves,
+    /// How results go down.
+    pub distribution: Distribution,
     /// Operations that may be in flight at once.
     pub window: u32,
+}
+
+/// A place in the ring of slots. A slot is made when something comes for it, and freed when nobody can want it any more.
+#[derive(Debug)]
+enum Place {
+    /// No state but the operation that it is for, or that it was for.
+    Free { op: OpId, past: Past },
+    Used(Box<Slot>),
 }
 
 #[derive(Debug)]
 pub(super) struct Seat {
     pub plan: SeatPlan,
-    slots: Vec<Slot>,
+    slots: Vec<Place>,
     /// A child is lost: nothing that still misses it can complete.
     pub childless: Option<AbortCause>,
     /// All parents are lost: nothing that is folded here can go on.
@@ -64,7 +97,7 @@ impl Seat {
     pub(super) fn new(plan: SeatPlan) -> Self {
         // A power of two, so that the ring of slots survives the wrap of operation numbers.
         let window = plan.window.clamp(1, units::limits::MAX_WINDOW).next_power_of_two();
-        let slots = (0..window).map(|op| Slot::new(OpId(op))).collect();
+        let slots = (0..window).map(|op| Place::Free { op: OpId(op), past: Past::Unknown }).collect();
         Self {
             plan: SeatPlan { window, ..plan },
             slots,
@@ -79,13 +112,32 @@ impl Seat {
         self.plan.group == message.header.group && self.plan.plane == message.plane()
     }
 
+    /// The slot of an operation, made if it is not there.
     pub(super) fn slot(&mut self, op: OpId) -> &mut Slot {
         let index = op.0 % self.plan.window;
-        &mut self.slots[index as usize]
+        let place = &mut self.slots[index as usize];
+        if let Place::Free { op, past } = *place {
+            *place = Place::Used(Box::new(Slot::new(op, past)));
+        }
+        let Place::Used(slot) = place else { unreachable!("just made") };
+        slot
     }
 
+    /// The slots that are in use.
     pub(super) fn slots(&mut self) -> impl Iterator<Item = &mut Slot> {
-        self.slots.iter_mut()
+        self.slots.iter_mut().filter_map(|place| match place {
+            Place::Free { .. } => None,
+            Place::Used(slot) => Some(&mut **slot),
+        })
+    }
+
+    /// Frees the slot of an operation whose result is on reliable connections to everyone who needs it.
+    pub(super) fn release(&mut self, op: OpId) {
+        let index = op.0 % self.plan.window;
+        let place = &mut self.slots[index as usize];
+        if matches!(place, Place::Used(slot) if slot.op() == op) {
+            *place = Place::Free { op, past: Past::Delivered };
+        }
     }
 
     pub(super) fn sent(&mut self, op: OpId) -> &mut Option<Psn> {

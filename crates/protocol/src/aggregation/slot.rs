@@ -36,6 +36,15 @@ enum Admission {
     Foreign,
 }
 
+/// What is known of an operation whose slot holds nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Past {
+    /// It may be yet to come.
+    Unknown,
+    /// Its result has been handed to reliable connections.
+    Delivered,
+}
+
 /// What the node knows of an operation.
 #[derive(Debug)]
 enum Stage {
@@ -50,6 +59,8 @@ enum Stage {
     Done {
         result: Message,
     },
+    /// The result is on reliable connections to everyone below, and no longer here.
+    Delivered,
 }
 
 #[derive(Debug)]
@@ -71,6 +82,8 @@ pub(super) struct Slot {
     pub wanted_by: Vec<EdgeIndex>,
     /// Until when an answer to what was last asked may come.
     asked_until: Time,
+    /// The result has gone down over the children's connections.
+    handed_down: bool,
 }
 
 /// A deliberately broken slot, which the oracle must catch.
@@ -86,8 +99,12 @@ pub enum Sabotage {
 }
 
 impl Slot {
-    pub(super) fn new(op: OpId) -> Self {
-        Self { op, stage: Stage::Vacant, earlier: None, wanted_by: Vec::new(), asked_until: Time::ZERO }
+    pub(super) fn new(op: OpId, past: Past) -> Self {
+        let stage = match past {
+            Past::Unknown => Stage::Vacant,
+            Past::Delivered => Stage::Delivered,
+        };
+        Self { op, stage, earlier: None, wanted_by: Vec::new(), asked_until: Time::ZERO, handed_down: false }
     }
 
     /// Notes a contribution, or the abort that stands for one.
@@ -125,6 +142,7 @@ impl Slot {
                 self.op = op;
                 self.wanted_by.clear();
                 self.asked_until = Time::ZERO;
+                self.handed_down = false;
                 Admission::Current
             }
             steps if steps == -(window as i32) => Admission::Past,
@@ -145,11 +163,23 @@ impl Slot {
 
     /// Notes the result; false if it is known already or not of this slot.
     pub(super) fn finish(&mut self, result: &Message, window: u32) -> bool {
-        if self.admit(result.op(), window) != Admission::Current || matches!(self.stage, Stage::Done { .. }) {
+        if self.admit(result.op(), window) != Admission::Current || self.is_over() {
             return false;
         }
         self.stage = Stage::Done { result: result.clone() };
         true
+    }
+
+    /// True if the result has been here.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Done { .. } | Stage::Delivered)
+    }
+
+    /// True once, when an operation's result is there and has not yet gone down over the connections.
+    pub(super) fn take_turn_down(&mut self, op: OpId) -> bool {
+        let due = self.op == op && matches!(self.stage, Stage::Done { .. }) && !self.handed_down;
+        self.handed_down |= due;
+        due
     }
 
     /// The result of an operation, if this slot still has it.
@@ -180,7 +210,7 @@ impl Slot {
         let is_missing = |position: &usize| match &self.stage {
             Stage::Vacant => true,
             Stage::Collecting(collection) => collection.operands[*position].is_none(),
-            Stage::Awaiting { .. } | Stage::Done { .. } => false,
+            Stage::Awaiting { .. } | Stage::Done { .. } | Stage::Delivered => false,
         };
         (0..children).filter(is_missing).map(ChildIndex::from_position).collect()
     }
@@ -202,7 +232,7 @@ impl Slot {
             Stage::Collecting(collection) => Message::new(collection.sample, Payload::EMPTY),
             Stage::Awaiting { sample } => sample.clone(),
             Stage::Vacant => about?.clone(),
-            Stage::Done { .. } => return None,
+            Stage::Done { .. } | Stage::Delivered => return None,
         };
         let abort = sample.aborted(cause);
         self.stage = Stage::Awaiting { sample: abort.clone() };

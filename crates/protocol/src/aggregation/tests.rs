@@ -38,8 +38,10 @@ fn plan(parents: Vec<Upward>) -> SeatPlan {
         epoch: Epoch(0),
         plane: Plane(0),
         children: vec![vec![LEFT], vec![RIGHT]],
+        listeners: Vec::new(),
         parents,
         result_proves: ResultProves::Arrival,
+        distribution: Distribution::Multicast,
         window: 2,
     }
 }
@@ -249,9 +251,14 @@ fn a_member_completes_once_whatever_comes_how_often() {
     };
     let mut member = Member::new(Policy::default(), plan);
     let mut out = Outbox::default();
-    let contribution: Payload = vec![1, 0, 0, 0].into();
-    let (element, operator) = (ElementCode(5), OperatorCode(1));
-    let op = member.start(at(0), element, operator, 1, contribution.clone(), &mut out).expect("the window is empty");
+    let contribution = Contribution {
+        element: ElementCode(5),
+        operator: OperatorCode(1),
+        element_count: 1,
+        segment: SegmentIndex(0),
+        payload: vec![1, 0, 0, 0].into(),
+    };
+    let op = member.start(at(0), contribution.clone(), &mut out).expect("the window is empty");
     let result = message(Kind::Result, op.0, 0, &[6]);
     for _ in 0..3 {
         member.handle_multicast(at(1), LEFT, &result, &mut out);
@@ -259,8 +266,63 @@ fn a_member_completes_once_whatever_comes_how_often() {
     let completions = out.drain().filter(|duty| matches!(duty, Duty::Complete { .. })).count();
     assert_eq!(completions, 1);
     for _ in 0..2 {
-        member.start(at(2), element, operator, 1, contribution.clone(), &mut out).expect("the window holds two");
+        member.start(at(2), contribution.clone(), &mut out).expect("the window holds two");
     }
-    let third = member.start(at(2), element, operator, 1, contribution, &mut out);
+    let third = member.start(at(2), contribution, &mut out);
     assert_eq!(third, Err(StartError::WindowFull));
+}
+
+fn handing_down(distribution: Distribution) -> Node {
+    let mut node = Node::new(Policy::default(), &[10, 11, 20, 30]);
+    let parents = vec![Upward { edge: UP, child: ChildIndex(5), plane: Plane(0) }];
+    node.take_seat(SeatPlan { distribution, listeners: vec![EdgeIndex(3)], ..plan(parents) });
+    node
+}
+
+#[test]
+fn results_go_down_the_connections_once_to_children_and_listeners() {
+    let mut node = handing_down(Distribution::Connections);
+    for op in 0..6 {
+        feed(&mut node, LEFT, &data(op, message(Kind::Contribution, op, 0, &[1])));
+        feed(&mut node, RIGHT, &data(op, message(Kind::Contribution, op, 1, &[2])));
+        let result = message(Kind::Result, op, 5, &[3]);
+        let duties = feed(&mut node, UP, &data(op, result.clone()));
+        for edge in [LEFT, RIGHT, EdgeIndex(3)] {
+            assert_eq!(sent(&duties, edge), [&result], "operation {op}");
+        }
+        assert!(!duties.iter().any(|duty| matches!(duty, Duty::Multicast { .. })));
+    }
+    // Asking for what is on a reliable connection brings nothing: it will come.
+    let duties = feed(&mut node, LEFT, &data(6, message(Kind::Repair, 5, 0, &[])));
+    assert_eq!(sent(&duties, LEFT), Vec::<&Message>::new());
+    assert_eq!(sent(&duties, UP), Vec::<&Message>::new());
+    // Nor does a second result, or a second contribution.
+    let duties = feed(&mut node, UP, &data(6, message(Kind::Result, 5, 5, &[3])));
+    assert_eq!(sent(&duties, LEFT), Vec::<&Message>::new());
+    let duties = feed(&mut node, RIGHT, &data(6, message(Kind::Contribution, 5, 1, &[9])));
+    assert_eq!(sent(&duties, UP), Vec::<&Message>::new());
+    assert_eq!(node.counters().duplicate, 1);
+}
+
+#[test]
+fn with_both_ways_down_the_connections_carry_what_the_multicast_brought_already() {
+    let mut node = handing_down(Distribution::Both);
+    feed(&mut node, LEFT, &data(0, message(Kind::Contribution, 0, 0, &[1])));
+    feed(&mut node, RIGHT, &data(0, message(Kind::Contribution, 0, 1, &[2])));
+    let result = message(Kind::Result, 0, 5, &[3]);
+    let mut out = Outbox::default();
+    node.handle_multicast(at(1), UP, &result, &mut out);
+    assert!(out.is_empty(), "those below have heard the multicast too");
+    let duties = feed(&mut node, UP, &data(0, result.clone()));
+    assert_eq!(sent(&duties, LEFT), [&result]);
+    assert_eq!(sent(&duties, RIGHT), [&result]);
+}
+
+#[test]
+fn an_abort_goes_down_the_connections_too() {
+    let mut node = handing_down(Distribution::Connections);
+    let abort = message(Kind::Contribution, 0, 5, &[]).aborted(AbortCause::Mismatch);
+    let duties = feed(&mut node, UP, &data(0, abort));
+    let heard: Vec<Kind> = sent(&duties, LEFT).iter().map(|message| message.header.kind).collect();
+    assert_eq!(heard, [Kind::Abort]);
 }

@@ -1,6 +1,6 @@
 //! From an aggregation tree to machines and channels: who speaks to whom, over which edge, on which channel.
 
-use protocol::aggregation::{EdgeIndex, Member, MemberPlan, Node, Plane, ResultProves, SeatPlan, Upward};
+use protocol::aggregation::{Distribution, EdgeIndex, Member, MemberPlan, Node, Plane, ResultProves, SeatPlan, Upward};
 use protocol::connection::Policy;
 use topology::{AggregationTree, ChildNode, Endpoint, NodeId, TreeIndex};
 use units::{ChildIndex, Epoch, GroupId, Lane};
@@ -328,8 +328,10 @@ impl<'a> Builder<'a> {
                 epoch: Epoch(0),
                 plane: Plane(plane),
                 children,
+                listeners: Vec::new(),
                 parents: parents.collect(),
                 result_proves: self.result_proves(),
+                distribution: Distribution::Multicast,
                 window: self.parameters.window,
             });
         }

@@ -154,6 +154,23 @@ impl AggregationHeader {
         bytes[Self::COVERED..].copy_from_slice(&self.seal(payload).to_be_bytes());
     }
 
+    /// Writes the header with a code that was made earlier, where the payload was made: what changed since then shows.
+    ///
+    /// # Panics
+    /// If the buffer is too small.
+    pub fn emit_sealed(&self, seal: u32, buffer: &mut [u8]) {
+        let bytes: &mut [u8; Self::SIZE] = room(buffer);
+        bytes[..Self::COVERED].copy_from_slice(&self.covered());
+        bytes[Self::COVERED..].copy_from_slice(&seal.to_be_bytes());
+    }
+
+    /// Reads the header at the beginning of `message`, its code and the payload, without comparing them.
+    pub fn parse_sealed(message: &[u8]) -> Result<(Self, u32, &[u8]), AggregationError> {
+        let header = Self::parse(message)?;
+        let (head, payload) = message.split_at(Self::SIZE);
+        Ok((header, u32::from_be_bytes(piece(head, Self::COVERED)), payload))
+    }
+
     /// The end-to-end code over this header and `payload`.
     pub fn seal(&self, payload: &[u8]) -> u32 {
         crc32c(&[&self.covered(), payload])

@@ -6,6 +6,37 @@ use wire::aggregation::{AggregationHeader, Kind};
 use super::{AbortCause, Plane};
 use crate::Payload;
 
+/// What a contribution is among the others, in the detail of its header (P-61).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Voice {
+    /// One operand of many.
+    Plain,
+    /// Nothing to give: the member only waits for the result, as in a broadcast from another.
+    Silent,
+    /// The only one that gives anything, as the root of a broadcast.
+    Sole,
+}
+
+impl Voice {
+    /// For the wire.
+    pub const fn code(self) -> u32 {
+        match self {
+            Self::Plain => 0,
+            Self::Silent => 1,
+            Self::Sole => 2,
+        }
+    }
+
+    /// From the wire; what is unknown is an operand, and the fold refuses what it cannot fold.
+    pub const fn from_code(code: u32) -> Self {
+        match code {
+            1 => Self::Silent,
+            2 => Self::Sole,
+            _ => Self::Plain,
+        }
+    }
+}
+
 /// One message, with the code that its maker put on it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {

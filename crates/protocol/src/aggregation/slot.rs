@@ -11,7 +11,7 @@ use reduce::{ElementType, Kind, Operator};
 use units::{ChildIndex, OpId, Span, Time};
 use wire::aggregation::{AggregationHeader, Kind as MessageKind};
 
-use super::{AbortCause, EdgeIndex, Message};
+use super::{AbortCause, EdgeIndex, Message, Voice};
 use crate::Payload;
 
 /// What the caller must do next. Every variant is a duty, never a hint.
@@ -67,9 +67,18 @@ enum Stage {
 struct Collection {
     /// The first contribution: the others must agree with it.
     sample: AggregationHeader,
-    operands: Vec<Option<Payload>>,
+    operands: Vec<Option<Operand>>,
     missing: u16,
     abort: Option<AbortCause>,
+}
+
+/// What a child contributed.
+#[derive(Clone, Debug)]
+enum Operand {
+    /// Something to fold.
+    Given(Payload),
+    /// Nothing: it only waits for the result (P-61).
+    Silent,
 }
 
 #[derive(Debug)]
@@ -246,6 +255,7 @@ impl Collection {
     }
 
     fn add(&mut self, message: &Message, child: ChildIndex) -> Outcome {
+        let is_first = usize::from(self.missing) == self.operands.len();
         let place = &mut self.operands[child.index()];
         if place.is_some() {
             return Outcome::Duplicate; // P-15: known before any arithmetic, so never folded twice.
@@ -253,12 +263,15 @@ impl Collection {
         let header = &message.header;
         if header.kind == MessageKind::Abort {
             self.abort = self.abort.or(Some(AbortCause::from_code(header.detail)));
-        } else if !agree(header, &self.sample) && self.sample.kind != MessageKind::Abort {
+        } else if !is_first && self.sample.kind != MessageKind::Abort && !agree(header, &self.sample) {
             self.abort = self.abort.or(Some(AbortCause::Mismatch));
-        } else if self.sample.kind == MessageKind::Abort {
-            self.sample = *header;
+        } else if self.sample.kind == MessageKind::Abort || voice_of(&self.sample) == Voice::Silent {
+            self.sample = *header; // Whoever gives something says what the others are compared with.
         }
-        *place = Some(message.payload.clone());
+        *place = Some(match voice_of(header) {
+            Voice::Silent => Operand::Silent,
+            Voice::Plain | Voice::Sole => Operand::Given(message.payload.clone()),
+        });
         self.missing -= 1;
         if self.missing == 0 { Outcome::Fold } else { Outcome::Keep }
     }
@@ -270,26 +283,50 @@ impl Collection {
             None => fold_payloads(&sample, &self.operands),
         };
         match folded {
-            Ok(payload) => Message::new(sample, payload),
+            Ok(Operand::Given(payload)) => Message::new(sample, payload),
+            Ok(Operand::Silent) => Message::new(sample, Payload::EMPTY),
             Err(cause) => Message::new(sample, Payload::EMPTY).aborted(cause),
         }
     }
 }
 
-fn agree(a: &AggregationHeader, b: &AggregationHeader) -> bool {
-    (a.element, a.operator, a.element_count, a.segment) == (b.element, b.operator, b.element_count, b.segment)
+fn voice_of(header: &AggregationHeader) -> Voice {
+    Voice::from_code(header.detail)
 }
 
-fn fold_payloads(sample: &AggregationHeader, operands: &[Option<Payload>]) -> Result<Payload, AbortCause> {
-    let present = || operands.iter().flatten();
+/// Whether two contributions go together. Of those who are silent nobody knows how much they would have given, and of
+/// those who want to be the only one there may be one (P-61).
+fn agree(a: &AggregationHeader, b: &AggregationHeader) -> bool {
+    let alike = (a.element, a.operator, a.segment) == (b.element, b.operator, b.segment);
+    alike
+        && match (voice_of(a), voice_of(b)) {
+            (Voice::Silent, _) | (_, Voice::Silent) => true,
+            (Voice::Plain, Voice::Plain) => a.element_count == b.element_count,
+            (Voice::Sole, _) | (_, Voice::Sole) => false,
+        }
+}
+
+fn fold_payloads(sample: &AggregationHeader, operands: &[Option<Operand>]) -> Result<Operand, AbortCause> {
+    let present = || {
+        operands.iter().flatten().filter_map(|operand| match operand {
+            Operand::Given(payload) => Some(payload),
+            Operand::Silent => None,
+        })
+    };
+    if present().next().is_none() {
+        return Ok(Operand::Silent);
+    }
     if let Some(Payload::Absent { bytes }) = present().find(|payload| payload.bytes().is_none()) {
-        return Ok(Payload::Absent { bytes: *bytes });
+        return Ok(Operand::Given(Payload::Absent { bytes: *bytes }));
+    }
+    if voice_of(sample) == Voice::Sole {
+        return present().next().cloned().map(Operand::Given).ok_or(AbortCause::Unfoldable);
     }
     let element = ElementType::from_code(sample.element.0).ok_or(AbortCause::Unfoldable)?;
     let operator = Operator::from_code(sample.operator.0).ok_or(AbortCause::Unfoldable)?;
     let kind = Kind::new(element, operator).map_err(|_| AbortCause::Unfoldable)?;
     let folded = kind.fold_all(present().filter_map(Payload::bytes)).map_err(|_| AbortCause::Unfoldable)?;
-    Ok(folded.into())
+    Ok(Operand::Given(folded.into()))
 }
 
 #[cfg(feature = "sabotage")]

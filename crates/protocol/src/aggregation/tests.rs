@@ -255,6 +255,7 @@ fn a_member_completes_once_whatever_comes_how_often() {
         element: ElementCode(5),
         operator: OperatorCode(1),
         element_count: 1,
+        voice: Voice::Plain,
         segment: SegmentIndex(0),
         payload: vec![1, 0, 0, 0].into(),
     };
@@ -325,4 +326,47 @@ fn an_abort_goes_down_the_connections_too() {
     let duties = feed(&mut node, UP, &data(0, abort));
     let heard: Vec<Kind> = sent(&duties, LEFT).iter().map(|message| message.header.kind).collect();
     assert_eq!(heard, [Kind::Abort]);
+}
+
+fn voiced(voice: Voice, child: u16, values: &[i32]) -> Frame<Message> {
+    let plain = message(Kind::Contribution, 0, child, values);
+    let header = AggregationHeader { detail: voice.code(), ..plain.header };
+    data(0, Message::new(header, plain.payload))
+}
+
+#[test]
+fn the_silent_wait_for_what_the_sole_one_gives() {
+    for (giver, waiter) in [(LEFT, RIGHT), (RIGHT, LEFT)] {
+        for giver_first in [true, false] {
+            let mut node = middle();
+            let give = (giver, voiced(Voice::Sole, giver.0, &[7, 8, 9]));
+            let wait = (waiter, voiced(Voice::Silent, waiter.0, &[]));
+            let (first, second) = if giver_first { (give, wait) } else { (wait, give) };
+            feed(&mut node, first.0, &first.1);
+            let duties = feed(&mut node, second.0, &second.1);
+            let up = sent(&duties, UP)[0];
+            assert_eq!(up.payload, message(Kind::Contribution, 0, 0, &[7, 8, 9]).payload);
+            assert_eq!(Voice::from_code(up.header.detail), Voice::Sole);
+            assert_eq!(up.header.element_count, 3);
+        }
+    }
+}
+
+#[test]
+fn a_node_whose_children_are_all_silent_is_silent_itself() {
+    let mut node = middle();
+    feed(&mut node, LEFT, &voiced(Voice::Silent, 0, &[]));
+    let duties = feed(&mut node, RIGHT, &voiced(Voice::Silent, 1, &[]));
+    assert_eq!(Voice::from_code(sent(&duties, UP)[0].header.detail), Voice::Silent);
+}
+
+#[test]
+fn two_who_want_to_be_the_only_one_fail() {
+    for other in [Voice::Sole, Voice::Plain] {
+        let mut node = middle();
+        feed(&mut node, LEFT, &voiced(Voice::Sole, 0, &[1]));
+        let duties = feed(&mut node, RIGHT, &voiced(other, 1, &[1]));
+        let up = sent(&duties, UP)[0];
+        assert_eq!((up.header.kind, AbortCause::from_code(up.header.detail)), (Kind::Abort, AbortCause::Mismatch));
+    }
 }

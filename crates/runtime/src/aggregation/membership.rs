@@ -1,0 +1,118 @@
+//! A process's place in one group: its member machine and the edge to the seat above it.
+
+use std::fmt;
+
+use protocol::aggregation::{
+    Contribution, Damage, Duty, EdgeIndex, Member, MemberPlan, Outbox, Plane, ResultProves, StartError, Upward,
+};
+use protocol::connection::Paths;
+use protocol::connection::path::{PathPolicy, Role};
+use protocol::manager::GroupOpened;
+use units::{OpId, QpNumber, Time};
+
+use super::wires::{Input, Wire, Wires};
+use super::{REPAIR_AFTER, edge_policy};
+
+/// The only edge of a member.
+const UP: EdgeIndex = EdgeIndex(0);
+
+/// A group's plan has no place for this leader, or no way to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoPlace {
+    /// Position among the leaders.
+    pub leader: usize,
+}
+
+impl fmt::Display for NoPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the group's plan has no place for leader {}", self.leader)
+    }
+}
+
+impl std::error::Error for NoPlace {}
+
+/// A place in a group.
+pub struct Membership {
+    member: Member,
+    edge: QpNumber,
+    outbox: Outbox,
+}
+
+impl Membership {
+    /// Takes the place of a leader.
+    ///
+    /// # Errors
+    /// If the plan has none for it.
+    pub fn join(wires: &mut Wires, group: &GroupOpened, leader: usize) -> Result<Self, NoPlace> {
+        let parent = group.parent_of(leader).ok_or(NoPlace { leader })?;
+        let routes = wires.routes_to(&parent.addresses);
+        let plan = MemberPlan {
+            group: group.group,
+            epoch: group.epoch,
+            parents: vec![Upward { edge: UP, child: parent.child, plane: Plane(0) }],
+            peers: vec![parent.node.0],
+            result_proves: ResultProves::Arrival,
+            window: group.window,
+            repair_after: REPAIR_AFTER,
+        };
+        let mut member = Member::new(edge_policy(), plan);
+        if routes.len() > 1 {
+            let now = wires.clock().now();
+            member.set_paths(UP, Paths::new(PathPolicy::default(), Role::Follower, routes.len(), now));
+        }
+        wires.string(parent.edge, Wire { remote: parent.edge, routes, key: group.key });
+        Ok(Self { member, edge: parent.edge, outbox: Outbox::default() })
+    }
+
+    /// Gives the place up.
+    pub fn leave(self, wires: &mut Wires) {
+        wires.cut(self.edge);
+    }
+
+    /// The number of its edge.
+    pub fn edge(&self) -> QpNumber {
+        self.edge
+    }
+
+    /// Contributes to the next operation.
+    ///
+    /// # Errors
+    /// If the window is full or the seat above is lost; nothing has happened then.
+    pub fn start(&mut self, wires: &mut Wires, contribution: Contribution) -> Result<OpId, StartError> {
+        let started = self.member.start(wires.clock().now(), contribution, &mut self.outbox);
+        self.carry_out(wires, &mut Vec::new());
+        started
+    }
+
+    /// Takes what came over its edge; completions and failures are added to `done`.
+    pub fn handle(&mut self, wires: &mut Wires, input: Input, done: &mut Vec<Duty>) {
+        let (now, out) = (wires.clock().now(), &mut self.outbox);
+        match input {
+            Input::Frame { came, frame, .. } => self.member.handle_frame(now, UP, came, &frame, out),
+            Input::Damage { .. } => self.member.handle_damage(now, UP, Damage::Here, out),
+            Input::PathDown { path, .. } => self.member.handle_path_down(now, UP, path, out),
+            Input::PathUp { path, .. } => self.member.handle_path_up(now, UP, path),
+        }
+        self.carry_out(wires, done);
+    }
+
+    /// When it wants to be called although nothing comes.
+    pub fn deadline(&self) -> Time {
+        self.member.deadline()
+    }
+
+    /// Repeats what is overdue and asks for what is late.
+    pub fn handle_timeout(&mut self, wires: &mut Wires, done: &mut Vec<Duty>) {
+        self.member.handle_timeout(wires.clock().now(), &mut self.outbox);
+        self.carry_out(wires, done);
+    }
+
+    fn carry_out(&mut self, wires: &mut Wires, done: &mut Vec<Duty>) {
+        for duty in self.outbox.drain() {
+            match duty {
+                Duty::Transmit { outgoing, .. } => wires.transmit(self.edge, &outgoing),
+                duty => done.push(duty),
+            }
+        }
+    }
+}

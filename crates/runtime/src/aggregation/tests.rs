@@ -1,0 +1,262 @@
+//! Seats and memberships of one process over loopback, turned by hand.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use protocol::Payload;
+use protocol::aggregation::{AbortCause, Contribution, Duty, Voice};
+use protocol::manager::message::GroupKey;
+use protocol::manager::{
+    Child, ChildSpec, Distribution, FoldTree, GroupOpened, JobId, JobTicket, Key, LeaderPlace, NodeNumber, ParentSpec,
+    SeatPlace, SeatSpec,
+};
+use reduce::{ElementType, Operator};
+use units::{ChildIndex, Epoch, GroupId, QpNumber, Rank, SegmentIndex};
+use wire::aggregation::{ElementCode, OperatorCode};
+
+use super::*;
+use crate::control::Seats;
+use crate::udp::Mischief;
+
+const KEY: Key = Key([9; 16]);
+const GROUP: GroupKey = GroupKey { group: GroupId(3), epoch: Epoch(1) };
+
+/// Two leaf seats under a root, each with two members; every party has its own socket.
+struct Tree {
+    nodes: Vec<NodeSeats>,
+    members: Vec<(Wires, Membership)>,
+    opened: GroupOpened,
+}
+
+fn loopback() -> Vec<SocketAddr> {
+    vec!["127.0.0.1:0".parse().expect("an address")]
+}
+
+fn number(count: u32) -> NodeNumber {
+    NodeNumber(1 << 27 | count)
+}
+
+impl Tree {
+    fn new(mischief: &Mischief) -> Self {
+        Self::with_key(mischief, KEY)
+    }
+
+    /// The members believe in another key than the nodes.
+    fn with_key(mischief: &Mischief, members_key: Key) -> Self {
+        let mut nodes: Vec<NodeSeats> =
+            (0..3).map(|_| NodeSeats::open(&loopback(), mischief.clone()).expect("a socket")).collect();
+        let mut wires: Vec<Wires> =
+            (0..4).map(|_| Wires::open(&loopback(), mischief.clone()).expect("a socket")).collect();
+        let spec = |node: u32, parent, children| SeatSpec {
+            ticket: JobTicket { job: JobId(1), key: KEY },
+            group: GROUP.group,
+            epoch: GROUP.epoch,
+            key: KEY,
+            node: number(node),
+            name: format!("node {node}"),
+            window: 4,
+            segment_bytes: 1024,
+            distribution: Distribution::Edges,
+            parent,
+            children,
+        };
+        let mut below_root = Vec::new();
+        for leaf in 0..2 {
+            let edge = QpNumber(0x100 + leaf);
+            let children = (0..2).map(|member| {
+                let leader = leaf * 2 + member;
+                let addresses = wires[leader as usize].addresses();
+                ChildSpec { edge: QpNumber(0x200 + leader), addresses, who: Child::Member { leader, rank: Rank(leader) } }
+            });
+            let root = ParentSpec {
+                edge,
+                child: ChildIndex(leaf as u16),
+                node: number(2),
+                name: "node 2".to_owned(),
+                addresses: nodes[2].addresses(),
+            };
+            let leaf_spec = spec(leaf, Some(root), children.collect());
+            nodes[leaf as usize].install(&leaf_spec).expect("a free seat");
+            let control = loopback()[0];
+            let addresses = nodes[leaf as usize].addresses();
+            below_root.push(ChildSpec { edge, addresses, who: Child::Seat { control, spec: Box::new(leaf_spec) } });
+        }
+        nodes[2].install(&spec(2, None, below_root)).expect("a free seat");
+        let seat = |node: u32| SeatPlace {
+            node: number(node),
+            name: format!("node {node}"),
+            addresses: nodes[node as usize].addresses(),
+        };
+        let place = |leader: u32| LeaderPlace {
+            seat: leader / 2,
+            edge: QpNumber(0x200 + leader),
+            child: ChildIndex(leader as u16 % 2),
+        };
+        let pair = |leaf: u32| FoldTree::Fold(vec![FoldTree::Leader(leaf * 2), FoldTree::Leader(leaf * 2 + 1)]);
+        let opened = GroupOpened {
+            group: GROUP.group,
+            epoch: GROUP.epoch,
+            key: members_key,
+            window: 4,
+            segment_bytes: 1024,
+            distribution: Distribution::Edges,
+            seats: (0..2).map(seat).collect(),
+            leaders: (0..4).map(place).collect(),
+            fold: FoldTree::Fold(vec![pair(0), pair(1)]),
+        };
+        let members = wires.drain(..).enumerate().map(|(leader, mut wires)| {
+            let membership = Membership::join(&mut wires, &opened, leader).expect("a place");
+            (wires, membership)
+        });
+        Self { members: members.collect(), nodes, opened }
+    }
+
+    fn start(&mut self, leader: usize, value: i32) {
+        let contribution = Contribution {
+            element: ElementCode(ElementType::I32.code()),
+            operator: OperatorCode(Operator::Sum.code()),
+            element_count: 1,
+            voice: Voice::Plain,
+            segment: SegmentIndex(0),
+            payload: Payload::Bytes(value.to_le_bytes().into()),
+        };
+        let (wires, membership) = &mut self.members[leader];
+        membership.start(wires, contribution).expect("the window is not full");
+        wires.flush();
+    }
+
+    /// Turns everybody until each member has heard `wanted` times, or the time is up.
+    fn run(&mut self, wanted: usize, patience: Duration) -> Vec<Vec<Duty>> {
+        let mut done: Vec<Vec<Duty>> = vec![Vec::new(); self.members.len()];
+        let began = Instant::now();
+        let mut inputs = Vec::new();
+        while done.iter().any(|done| done.len() < wanted) && began.elapsed() < patience {
+            for node in &mut self.nodes {
+                node.turn();
+            }
+            for ((wires, membership), done) in self.members.iter_mut().zip(&mut done) {
+                wires.receive(&mut inputs);
+                for input in inputs.drain(..) {
+                    membership.handle(wires, input, done);
+                }
+                if membership.deadline() <= wires.clock().now() {
+                    membership.handle_timeout(wires, done);
+                }
+                wires.flush();
+            }
+        }
+        done
+    }
+}
+
+fn results(done: &[Duty]) -> Vec<i32> {
+    let bytes = done.iter().map(|duty| match duty {
+        Duty::Complete { result, .. } => result.bytes().expect("real bytes").try_into().expect("one element"),
+        other => panic!("{other:?}"),
+    });
+    bytes.map(i32::from_le_bytes).collect()
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+fn members_of_a_tree_of_nodes_get_the_sum() {
+    let mut tree = Tree::new(&Mischief::default());
+    for round in 0..100 {
+        for leader in 0..4 {
+            tree.start(leader, round * 100 + leader as i32);
+        }
+        for done in tree.run(1, PATIENCE) {
+            assert_eq!(results(&done), [round * 400 + 6], "round {round}");
+        }
+    }
+    assert_eq!(tree.nodes[2].report().operations, 100);
+}
+
+#[test]
+fn loss_damage_and_doubling_change_no_result() {
+    let plan = "seed = 4\n[[fault]]\nkind = \"lose\"\nprobability = 0.05\n[[fault]]\nkind = \"flip\"\nprobability = 0.05\n\
+                [[fault]]\nkind = \"duplicate\"\nprobability = 0.05\n[[fault]]\nkind = \"reorder\"\nprobability = 0.05\n";
+    let plan = faults::Plan::parse(plan).expect("a plan");
+    let mut tree = Tree::new(&Mischief::from_plan(&plan, 1).expect("for sockets"));
+    let rounds = 60;
+    for round in 0..rounds / 4 {
+        for op in 0..4 {
+            for leader in 0..4 {
+                tree.start(leader, round * 100 + op * 10 + leader as i32);
+            }
+        }
+        for done in tree.run(4, PATIENCE) {
+            let mut found = results(&done);
+            found.sort_unstable();
+            assert_eq!(found, [0, 1, 2, 3].map(|op| (round * 100 + op * 10) * 4 + 6), "round {round}");
+        }
+    }
+    let damaged: u64 = tree.nodes.iter().map(|node| node.report().dropped["damaged"]).sum();
+    assert!(damaged > 0, "the plan was obeyed");
+}
+
+#[test]
+fn whoever_does_not_know_the_key_is_not_heard() {
+    let mut tree = Tree::with_key(&Mischief::default(), Key([8; 16]));
+    for leader in 0..4 {
+        tree.start(leader, 1);
+    }
+    let done = tree.run(1, Duration::from_millis(50));
+    assert!(done.iter().all(Vec::is_empty));
+    let reports = [tree.nodes[0].report(), tree.nodes[1].report()];
+    assert!(reports.iter().all(|report| report.dropped["forged"] >= 2 && report.operations == 0));
+}
+
+#[test]
+fn a_member_that_does_not_answer_is_named_to_the_others() {
+    let mut tree = Tree::new(&Mischief::default());
+    tree.members.truncate(3);
+    for leader in 0..3 {
+        tree.start(leader, 1);
+    }
+    for done in tree.run(1, PATIENCE) {
+        assert!(matches!(done[0], Duty::Failed { cause: AbortCause::LostPeer(3), .. }), "{done:?}");
+    }
+}
+
+#[test]
+fn a_lost_node_is_named_by_its_number() {
+    let mut tree = Tree::new(&Mischief::default());
+    tree.nodes.truncate(2);
+    for leader in 0..4 {
+        tree.start(leader, 1);
+    }
+    for done in tree.run(1, PATIENCE) {
+        let Duty::Failed { cause: AbortCause::LostPeer(peer), .. } = done[0] else { panic!("{done:?}") };
+        assert_eq!(NodeNumber::from_peer(peer), Some(number(2)));
+    }
+}
+
+#[test]
+fn a_seat_that_was_given_up_leaves_nothing_and_can_be_taken_again() {
+    let mut tree = Tree::new(&Mischief::default());
+    tree.nodes[0].remove(GroupKey { epoch: Epoch(7), ..GROUP });
+    tree.start(0, 1);
+    tree.run(1, Duration::from_millis(20));
+    tree.nodes[0].remove(GROUP);
+    tree.start(0, 1);
+    tree.run(1, Duration::from_millis(20));
+    assert!(tree.nodes[0].report().dropped["foreign"] > 0);
+    assert_eq!(tree.opened.node_name(number(0)), Some("node 0"));
+}
+
+#[test]
+#[ignore = "a measurement: cargo test -p runtime --release -- --ignored --nocapture round_trip"]
+fn round_trip_of_a_two_level_tree_in_one_thread() {
+    let mut tree = Tree::new(&Mischief::default());
+    let began = Instant::now();
+    let rounds = 20_000;
+    for round in 0..rounds {
+        for leader in 0..4 {
+            tree.start(leader, round);
+        }
+        tree.run(1, PATIENCE);
+    }
+    eprintln!("{:.2} us per allreduce of 4 members and 3 nodes", began.elapsed().as_secs_f64() * 1e6 / f64::from(rounds));
+}

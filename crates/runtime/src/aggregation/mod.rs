@@ -3,7 +3,7 @@
 //! [`Wires`] carries the frames of tree edges. [`NodeSeats`] is the data plane of a node: one machine per group.
 //! [`Membership`] is a process's place in one group.
 
-mod alarms;
+pub(crate) mod alarms;
 mod membership;
 mod seats;
 mod tag;

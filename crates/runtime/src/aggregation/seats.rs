@@ -19,8 +19,8 @@ use protocol::manager::{Child, Refusal, SeatSpec};
 use units::{Epoch, GroupId, QpNumber};
 
 use super::alarms::Alarms;
-use super::wires::{Input, Wire, Wires};
 use super::edge_policy;
+use super::wires::{Input, Wire, Wires};
 use crate::control::Seats;
 use crate::udp::Mischief;
 
@@ -169,12 +169,16 @@ impl Seats for NodeSeats {
             };
             neighbours.push((child.edge, peer, &child.addresses, Role::Leader));
         }
-        neighbours.extend(spec.parent.iter().map(|parent| {
-            (parent.edge, parent.node.0, parent.addresses.as_slice(), Role::Follower)
-        }));
+        neighbours.extend(
+            spec.parent
+                .iter()
+                .map(|parent| (parent.edge, parent.node.0, parent.addresses.as_slice(), Role::Follower)),
+        );
         let known = neighbours.iter().find(|(edge, ..)| self.owners.contains_key(edge));
         if known.is_some() || self.seats.contains_key(&spec.group) || neighbours.len() > usize::from(u16::MAX) {
-            return Err(Refusal::Malformed { what: "the group or one of its edges is known here already".to_owned() });
+            return Err(Refusal::Malformed {
+                what: "the group or one of its edges is known here already".to_owned(),
+            });
         }
         let now = self.wires.clock().now();
         let peers: Vec<u32> = neighbours.iter().map(|(_, peer, ..)| *peer).collect();
@@ -245,4 +249,3 @@ impl Seats for NodeSeats {
         }
     }
 }
-

@@ -7,8 +7,8 @@ use protocol::Payload;
 use protocol::aggregation::{AbortCause, Contribution, Duty, Voice};
 use protocol::manager::message::GroupKey;
 use protocol::manager::{
-    Child, ChildSpec, Distribution, FoldTree, GroupOpened, JobId, JobTicket, Key, LeaderPlace, NodeNumber, ParentSpec,
-    SeatPlace, SeatSpec,
+    Child, ChildSpec, Distribution, FoldTree, GroupOpened, JobId, JobTicket, Key, LeaderPlace, NodeNumber,
+    ParentSpec, SeatPlace, SeatSpec,
 };
 use reduce::{ElementType, Operator};
 use units::{ChildIndex, Epoch, GroupId, QpNumber, Rank, SegmentIndex};
@@ -66,7 +66,11 @@ impl Tree {
             let children = (0..2).map(|member| {
                 let leader = leaf * 2 + member;
                 let addresses = wires[leader as usize].addresses();
-                ChildSpec { edge: QpNumber(0x200 + leader), addresses, who: Child::Member { leader, rank: Rank(leader) } }
+                ChildSpec {
+                    edge: QpNumber(0x200 + leader),
+                    addresses,
+                    who: Child::Member { leader, rank: Rank(leader) },
+                }
             });
             let root = ParentSpec {
                 edge,
@@ -258,5 +262,8 @@ fn round_trip_of_a_two_level_tree_in_one_thread() {
         }
         tree.run(1, PATIENCE);
     }
-    eprintln!("{:.2} us per allreduce of 4 members and 3 nodes", began.elapsed().as_secs_f64() * 1e6 / f64::from(rounds));
+    eprintln!(
+        "{:.2} us per allreduce of 4 members and 3 nodes",
+        began.elapsed().as_secs_f64() * 1e6 / f64::from(rounds)
+    );
 }

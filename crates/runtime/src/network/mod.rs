@@ -1,0 +1,286 @@
+//! The network side of a process: its sockets, its connections to other processes, its places in trees.
+//!
+//! In: operations between the leaders of hosts, to start and to ask after; packets and time from the kernel. Out: packets,
+//! and each operation's end. Nothing here blocks: [`Network::turn`] does what can be done now.
+
+mod group;
+mod letter;
+mod mesh;
+mod operation;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use protocol::collective::{Collective, Method};
+use protocol::manager::GroupOpened;
+use protocol::manager::message::GroupKey;
+use units::{GroupId, QpNumber, Rank};
+
+pub use mesh::MeshPlan;
+pub use operation::{NetworkError, Ticket};
+
+use crate::Clock;
+use crate::aggregation::{Input, WireCounters, Wires};
+use crate::aggregation::alarms::Alarms;
+use group::{Around, Ends, Group};
+use letter::Letter;
+use mesh::{Mesh, MeshEvent};
+
+/// Letters for groups that we have not yet entered.
+const MOST_UNCLAIMED: usize = 1 << 12;
+
+/// Who wants to be called.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Sleeper {
+    Peer(Rank),
+    Group(GroupId),
+}
+
+/// The network side of a process.
+pub struct Network {
+    wires: Wires,
+    mesh: Option<Mesh>,
+    groups: BTreeMap<GroupId, Group>,
+    /// Which group's edge a number is.
+    edges: BTreeMap<QpNumber, GroupId>,
+    alarms: Alarms<Sleeper>,
+    inputs: Vec<Input>,
+    events: Vec<MeshEvent>,
+    ends: Ends,
+    done: BTreeMap<Ticket, Result<Vec<u8>, NetworkError>>,
+    /// Letters that came before we entered their group.
+    unclaimed: Vec<(Rank, Letter)>,
+    lost: Option<Rank>,
+    next_ticket: u64,
+}
+
+impl Network {
+    /// Opens a socket at each address.
+    ///
+    /// # Errors
+    /// If an address cannot be had.
+    pub fn open(addresses: &[SocketAddr], mischief: crate::udp::Mischief) -> io::Result<Self> {
+        Ok(Self {
+            wires: Wires::open(addresses, mischief)?,
+            mesh: None,
+            groups: BTreeMap::new(),
+            edges: BTreeMap::new(),
+            alarms: Alarms::default(),
+            inputs: Vec::new(),
+            events: Vec::new(),
+            ends: Vec::new(),
+            done: BTreeMap::new(),
+            unclaimed: Vec::new(),
+            lost: None,
+            next_ticket: 0,
+        })
+    }
+
+    /// Where packets may be sent.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.wires.addresses()
+    }
+
+    /// Its clock.
+    pub fn clock(&self) -> Clock {
+        self.wires.clock()
+    }
+
+    /// What was seen of packets so far.
+    pub fn counters(&self) -> WireCounters {
+        self.wires.counters()
+    }
+
+    /// Learns who is where; nothing can be said to anyone before.
+    pub fn meet(&mut self, plan: MeshPlan) {
+        let mesh = Mesh::new(plan);
+        mesh.string(&mut self.wires);
+        self.mesh = Some(mesh);
+    }
+
+    /// Enters a group of leaders, without a tree. The context names it among all groups of the job in which two leaders
+    /// meet; `me` is our place.
+    ///
+    /// # Panics
+    /// If nobody has been met, or the context is in use.
+    pub fn enter(&mut self, context: GroupId, leaders: Vec<Rank>, me: Rank) {
+        assert!(self.mesh.is_some(), "ranks are met before a group is entered");
+        let before = self.groups.insert(context, Group::new(context, leaders, me));
+        assert!(before.is_none(), "{context:?} is in use");
+        if let Some(lost) = self.lost {
+            self.rank_lost(lost);
+        }
+        let (ours, others) =
+            std::mem::take(&mut self.unclaimed).into_iter().partition(|(_, letter)| letter.context == context);
+        self.unclaimed = others;
+        for (from, letter) in ours {
+            self.with_group(context, |group, around| group.handle_letter(from, letter, around));
+        }
+    }
+
+    /// Leaves a group. What is under way in it is forgotten.
+    pub fn leave(&mut self, context: GroupId) {
+        if let Some(group) = self.groups.remove(&context) {
+            self.edges.retain(|_, owner| *owner != context);
+            group.close(&mut self.wires);
+        }
+    }
+
+    /// Gives a group a tree. All its leaders do so between the same two operations, when none is under way.
+    ///
+    /// # Errors
+    /// If the plan is none for this group.
+    pub fn plant(&mut self, context: GroupId, opened: GroupOpened) -> Result<(), NetworkError> {
+        let group = self.groups.get_mut(&context).ok_or(NetworkError::Confused)?;
+        group.plant(&mut self.wires, opened)?;
+        if let Some(membership) = group.membership() {
+            self.edges.insert(membership.edge(), context);
+        }
+        Ok(())
+    }
+
+    /// The tree of a group, and whether it is sound.
+    pub fn tree(&self, context: GroupId) -> Option<(&GroupOpened, bool)> {
+        self.groups.get(&context)?.tree()
+    }
+
+    /// Somebody knows that a group's tree is of no use any more.
+    pub fn tree_lost(&mut self, key: GroupKey) {
+        let found = self.groups.iter().find(|(_, group)| {
+            group.tree().is_some_and(|(opened, _)| (opened.group, opened.epoch) == (key.group, key.epoch))
+        });
+        if let Some(context) = found.map(|(context, _)| *context) {
+            self.with_group(context, Group::fall);
+        }
+    }
+
+    /// Somebody knows that a rank is gone: every group with it is broken.
+    pub fn rank_lost(&mut self, rank: Rank) {
+        self.lost.get_or_insert(rank);
+        if let Some(mesh) = &mut self.mesh {
+            mesh.lose(rank);
+        }
+        let contexts: Vec<GroupId> =
+            self.groups.iter().filter(|(_, group)| group.leaders().contains(&rank)).map(|(context, _)| *context).collect();
+        for context in contexts {
+            self.with_group(context, |group, around| group.break_with(NetworkError::RankLost(rank), around));
+        }
+    }
+
+    /// Starts an operation among the leaders of a group; roots are places among them. All leaders start the same ones in
+    /// the same order by the same method. The data comes back, changed, when it is done.
+    pub fn start(&mut self, context: GroupId, method: Method, collective: Collective, data: Vec<u8>) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        if data.len() > 1 << 30 {
+            self.done.insert(ticket, Err(NetworkError::TooLong));
+            return ticket;
+        }
+        self.with_group(context, |group, around| match method {
+            Method::OneParty => around.ends.push((ticket, Ok(data))),
+            Method::Aggregation if group.tree().is_some() => group.start_in_tree(ticket, collective, data, around),
+            Method::Aggregation => group.break_with(NetworkError::Confused, around),
+            Method::Hosts(algorithm) => group.start_among_hosts(ticket, algorithm, collective, data, around),
+        });
+        self.wires.flush();
+        ticket
+    }
+
+    /// The end of an operation, once.
+    pub fn take(&mut self, ticket: Ticket) -> Option<Result<Vec<u8>, NetworkError>> {
+        self.done.remove(&ticket)
+    }
+
+    /// Does everything that can be done now; true if something was.
+    pub fn turn(&mut self) -> bool {
+        let mut inputs = std::mem::take(&mut self.inputs);
+        let mut busy = self.wires.receive(&mut inputs);
+        self.wires.look_at_links(&mut inputs);
+        for input in inputs.drain(..) {
+            self.handle(input);
+        }
+        self.inputs = inputs;
+        let now = self.wires.clock().now();
+        while let Some(sleeper) = self.alarms.ring(now) {
+            busy = true;
+            match sleeper {
+                Sleeper::Peer(rank) => {
+                    if let Some(mesh) = &mut self.mesh {
+                        mesh.handle_timeout(&mut self.wires, rank, &mut self.events);
+                    }
+                    self.read_mail();
+                }
+                Sleeper::Group(context) => self.with_group(context, Group::handle_timeout),
+            }
+        }
+        self.wires.flush();
+        busy
+    }
+
+    /// What to wait on.
+    pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.wires.sockets()
+    }
+
+    /// How long nothing is to be done if nothing comes.
+    pub fn patience(&self) -> Option<Duration> {
+        let alarm = self.alarms.next().map(|at| self.wires.clock().until(at));
+        alarm.into_iter().chain(self.wires.due()).min()
+    }
+
+    fn handle(&mut self, input: Input) {
+        let (Input::Frame { edge, .. }
+        | Input::Damage { edge }
+        | Input::PathDown { edge, .. }
+        | Input::PathUp { edge, .. }) = input;
+        if let Some(context) = self.edges.get(&edge).copied() {
+            return self.with_group(context, |group, around| group.handle_tree(input, around));
+        }
+        let Some(mesh) = &mut self.mesh else { return };
+        let Some(rank) = mesh.rank(edge) else { return };
+        mesh.handle(&mut self.wires, rank, input, &mut self.events);
+        self.read_mail();
+    }
+
+    fn read_mail(&mut self) {
+        self.look_at_peers();
+        while !self.events.is_empty() {
+            for event in std::mem::take(&mut self.events) {
+                match event {
+                    MeshEvent::Lost { rank } => self.rank_lost(rank),
+                    MeshEvent::Letter { from, letter } if self.groups.contains_key(&letter.context) => {
+                        let context = letter.context;
+                        self.with_group(context, |group, around| group.handle_letter(from, letter, around));
+                    }
+                    MeshEvent::Letter { from, letter } => {
+                        if self.unclaimed.len() < MOST_UNCLAIMED {
+                            self.unclaimed.push((from, letter));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lets a group do something, and looks after what follows from it.
+    fn with_group(&mut self, context: GroupId, act: impl FnOnce(&mut Group, &mut Around<'_>)) {
+        let (Some(group), Some(mesh)) = (self.groups.get_mut(&context), &mut self.mesh) else { return };
+        let mut around = Around { wires: &mut self.wires, mesh, ends: &mut self.ends };
+        act(group, &mut around);
+        let deadline = group.membership().map_or(units::Time::NEVER, |membership| membership.deadline());
+        self.alarms.set(Sleeper::Group(context), deadline);
+        self.done.extend(self.ends.drain(..));
+        self.look_at_peers();
+    }
+
+    fn look_at_peers(&mut self) {
+        while let Some((rank, deadline)) = self.mesh.as_mut().and_then(Mesh::next_touched) {
+            self.alarms.set(Sleeper::Peer(rank), deadline);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! An operation between hosts, and the pieces in which it goes through a tree.
+
+use std::fmt;
+use std::ops::Range;
+
+use protocol::Payload;
+use protocol::aggregation::{Contribution, Voice};
+use protocol::collective::{Algorithm, Collective};
+use reduce::{ElementType, Kind, Operator};
+use units::{OpId, Rank, SegmentIndex};
+use wire::aggregation::{ElementCode, OperatorCode};
+
+/// Names an operation of this process until its result has been taken.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ticket(pub(super) u64);
+
+/// Why an operation did not come to its end. Every rank of the group gets an error too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NetworkError {
+    /// The ranks do not call the same operation with the same arguments.
+    Disagree,
+    /// A rank of the job is lost.
+    RankLost(Rank),
+    /// The operation is longer than any that is carried.
+    TooLong,
+    /// A message told of something that cannot be: a peer is broken, or of another version.
+    Confused,
+}
+
+impl fmt::Display for NetworkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disagree => f.write_str("the ranks do not call the same operation with the same type and length"),
+            Self::RankLost(rank) => write!(f, "{rank} is lost"),
+            Self::TooLong => f.write_str("the vector is longer than 1 GiB"),
+            Self::Confused => f.write_str("a message makes no sense: do all ranks run the same version?"),
+        }
+    }
+}
+
+impl std::error::Error for NetworkError {}
+
+/// An operation that goes through the tree, or that went there until the tree broke.
+#[derive(Debug)]
+pub(super) struct Operation {
+    pub ticket: Ticket,
+    pub collective: Collective,
+    pub data: Vec<u8>,
+    /// Bytes of all pieces but the last: whole elements.
+    piece_bytes: usize,
+    /// Pieces in all, given to the tree, and done.
+    pub pieces: u32,
+    pub issued: u32,
+    pub finished: u32,
+    /// The number of the first piece, once it has one.
+    pub first: OpId,
+}
+
+/// What a piece was, for whoever must play it without the tree.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    pub op: OpId,
+    pub collective: Collective,
+    /// Our own part of it; absent where we had none.
+    pub payload: Payload,
+}
+
+impl Operation {
+    pub(super) fn new(ticket: Ticket, collective: Collective, data: Vec<u8>, segment_bytes: u32) -> Self {
+        let element = collective.kind().map_or(1, |kind| kind.element_size());
+        let piece_bytes = (segment_bytes as usize / element).max(1) * element;
+        let pieces = data.len().div_ceil(piece_bytes).max(1) as u32;
+        Self { ticket, collective, data, piece_bytes, pieces, issued: 0, finished: 0, first: OpId(0) }
+    }
+
+    fn range(&self, piece: u32) -> Range<usize> {
+        let start = piece as usize * self.piece_bytes;
+        start..(start + self.piece_bytes).min(self.data.len())
+    }
+
+    /// The number of an operation's piece, if it is one of this operation's that has been issued.
+    pub(super) fn piece_of(&self, op: OpId) -> Option<u32> {
+        let piece = op.0.wrapping_sub(self.first.0);
+        (piece < self.issued).then_some(piece)
+    }
+
+    /// What this leader gives to the next piece.
+    pub(super) fn contribution(&self, me: Rank) -> (Contribution, Kept) {
+        let piece = self.issued;
+        let bytes = &self.data[self.range(piece)];
+        let (kind, voice) = match self.collective {
+            Collective::Broadcast { root } if root == me => (carrier(), Voice::Sole),
+            Collective::Broadcast { .. } => (carrier(), Voice::Silent),
+            Collective::Barrier => (carrier(), Voice::Plain),
+            Collective::Reduce { kind, .. } | Collective::AllReduce { kind } => (kind, Voice::Plain),
+        };
+        let payload = if voice == Voice::Silent { Payload::EMPTY } else { Payload::Bytes(bytes.into()) };
+        let contribution = Contribution {
+            element: ElementCode(kind.element().code()),
+            operator: OperatorCode(kind.operator().code()),
+            element_count: if voice == Voice::Silent { 0 } else { (bytes.len() / kind.element_size()) as u16 },
+            voice,
+            segment: self.fingerprint(piece),
+            payload: payload.clone(),
+        };
+        let kept = match voice {
+            Voice::Silent => Payload::Absent { bytes: bytes.len() as u32 },
+            Voice::Plain | Voice::Sole => payload,
+        };
+        (contribution, Kept { op: OpId(self.first.0.wrapping_add(piece)), collective: self.played(), payload: kept })
+    }
+
+    /// A tree gives everyone the result: a reduce is an allreduce that the others forget (SH-4).
+    fn played(&self) -> Collective {
+        match self.collective {
+            Collective::Reduce { kind, .. } => Collective::AllReduce { kind },
+            other => other,
+        }
+    }
+
+    /// Notes the result of a piece; false if it has not the length that was asked for.
+    pub(super) fn finish(&mut self, piece: u32, result: &Payload) -> bool {
+        let range = self.range(piece);
+        let result = result.bytes().unwrap_or_default();
+        self.finished += 1;
+        let fits = result.len() == range.len();
+        if fits {
+            self.data[range].copy_from_slice(result);
+        }
+        fits
+    }
+
+    /// What all members must agree on beside what a node sees of a piece: two operations of which a piece is alike are not
+    /// the same.
+    fn fingerprint(&self, piece: u32) -> SegmentIndex {
+        let (code, root) = match self.collective {
+            Collective::Barrier => (0_u8, 0),
+            Collective::Broadcast { root } => (1, root.0),
+            Collective::Reduce { root, .. } => (2, root.0),
+            Collective::AllReduce { .. } => (3, 0),
+        };
+        let length = self.data.len() as u64;
+        SegmentIndex(checksum::crc32c(&[
+            &[code],
+            &root.to_le_bytes(),
+            &length.to_le_bytes(),
+            &piece.to_le_bytes(),
+        ]))
+    }
+}
+
+impl Kept {
+    /// How the hosts play it among themselves with the same bits.
+    pub(super) fn algorithm(&self) -> Algorithm {
+        match self.collective {
+            Collective::Barrier => Algorithm::Dissemination { radix: 2 },
+            Collective::Broadcast { .. } => Algorithm::Tree { radix: 2 },
+            Collective::Reduce { .. } | Collective::AllReduce { .. } => Algorithm::OrderedTree,
+        }
+    }
+}
+
+/// The type under which bytes travel that nobody folds.
+fn carrier() -> Kind {
+    Kind::new(ElementType::U8, Operator::Or).expect("integers have bits")
+}

@@ -167,8 +167,8 @@ impl Group {
         };
         let bytes = data.len() as u32;
         let payload = if contributes { Payload::Bytes(data.into()) } else { Payload::Absent { bytes } };
-        let player = Plan::new(algorithm, collective, self.me, self.size(), bytes)
-            .and_then(|plan| Player::new(plan, payload));
+        let player =
+            Plan::new(algorithm, collective, self.me, self.size(), bytes).and_then(|plan| Player::new(plan, payload));
         match player {
             Ok(player) => self.play(HOSTS, op, Playing { player, ticket: Some(ticket) }, around),
             Err(_) => self.break_with(NetworkError::Disagree, around),
@@ -449,6 +449,13 @@ impl Group {
         let letter = Letter { context, term, op, subject, fingerprint: 0, payload: Payload::EMPTY };
         self.write_to_all(&letter, around);
         self.break_with(NetworkError::Disagree, around);
+    }
+
+    /// Ranks behind this leader disagree: everyone must hear it, once.
+    pub(super) fn disagree_for_others(&mut self, around: &mut Around<'_>) {
+        if self.broken.is_none() {
+            self.disagree(HOSTS, self.next_host, around);
+        }
     }
 
     fn write_to_all(&self, letter: &Letter, around: &mut Around<'_>) {

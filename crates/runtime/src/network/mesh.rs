@@ -14,7 +14,7 @@ use super::letter::{Letter, Partial, Reading};
 use crate::aggregation::{Input, Wire, Wires, edge_policy};
 
 /// Numbers below are the manager's to give.
-pub const FIRST_NUMBER: u32 = 0x80_0000;
+const FIRST_NUMBER: u32 = 0x80_0000;
 
 /// Who is where, and how they know each other.
 #[derive(Clone, Debug)]

@@ -25,8 +25,8 @@ pub use mesh::MeshPlan;
 pub use operation::{NetworkError, Ticket};
 
 use crate::Clock;
-use crate::aggregation::{Input, WireCounters, Wires};
 use crate::aggregation::alarms::Alarms;
+use crate::aggregation::{Input, WireCounters, Wires};
 use group::{Around, Ends, Group};
 use letter::Letter;
 use mesh::{Mesh, MeshEvent};
@@ -165,11 +165,21 @@ impl Network {
         if let Some(mesh) = &mut self.mesh {
             mesh.lose(rank);
         }
-        let contexts: Vec<GroupId> =
-            self.groups.iter().filter(|(_, group)| group.leaders().contains(&rank)).map(|(context, _)| *context).collect();
+        let contexts: Vec<GroupId> = self
+            .groups
+            .iter()
+            .filter(|(_, group)| group.leaders().contains(&rank))
+            .map(|(context, _)| *context)
+            .collect();
         for context in contexts {
             self.with_group(context, |group, around| group.break_with(NetworkError::RankLost(rank), around));
         }
+    }
+
+    /// The ranks that we lead do not agree on an operation: all leaders must hear so.
+    pub fn disagree(&mut self, context: GroupId) {
+        self.with_group(context, Group::disagree_for_others);
+        self.wires.flush();
     }
 
     /// Starts an operation among the leaders of a group; roots are places among them. All leaders start the same ones in

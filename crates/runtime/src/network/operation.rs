@@ -140,12 +140,7 @@ impl Operation {
             Collective::AllReduce { .. } => (3, 0),
         };
         let length = self.data.len() as u64;
-        SegmentIndex(checksum::crc32c(&[
-            &[code],
-            &root.to_le_bytes(),
-            &length.to_le_bytes(),
-            &piece.to_le_bytes(),
-        ]))
+        SegmentIndex(checksum::crc32c(&[&[code], &root.to_le_bytes(), &length.to_le_bytes(), &piece.to_le_bytes()]))
     }
 }
 

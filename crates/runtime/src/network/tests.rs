@@ -288,7 +288,8 @@ fn a_killed_node_changes_no_bit_whenever_it_dies() {
 
 #[test]
 fn a_killed_node_and_a_bad_network_change_no_bit() {
-    let plan = "seed = 4\n[[fault]]\nkind = \"lose\"\nprobability = 0.02\n[[fault]]\nkind = \"flip\"\nprobability = 0.02\n";
+    let plan =
+        "seed = 4\n[[fault]]\nkind = \"lose\"\nprobability = 0.02\n[[fault]]\nkind = \"flip\"\nprobability = 0.02\n";
     let plan = faults::Plan::parse(plan).expect("a plan");
     for seed in 0..3 {
         killed_node(seed, 10 * seed, &Mischief::from_plan(&plan, seed as u64).expect("for sockets"));

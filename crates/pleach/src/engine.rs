@@ -1,0 +1,189 @@
+//! What a process has one of: its network, its lifeline, its word with the manager. Turned by whoever waits.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use runtime::job::{Lifeline, News, To};
+use runtime::network::Network;
+use serde::{Deserialize, Serialize};
+use units::{GroupId, Rank};
+
+use crate::Error;
+
+/// What ranks tell each other beside operations.
+#[derive(Serialize, Deserialize)]
+enum Word {
+    /// A communicator cannot be used any more, for those who share our memory.
+    Verdict { context: u32, disagree: String },
+}
+
+pub(crate) struct Engine {
+    pub network: Network,
+    pub lifeline: Option<Lifeline>,
+    /// The first rank that was lost.
+    lost: Vec<u32>,
+    verdicts: BTreeMap<GroupId, Error>,
+}
+
+impl Engine {
+    pub(crate) fn new(network: Network, lifeline: Lifeline) -> Self {
+        Self { network, lifeline: Some(lifeline), lost: Vec::new(), verdicts: BTreeMap::new() }
+    }
+
+    /// Does everything that can be done now; true if something was.
+    pub(crate) fn turn(&mut self) -> bool {
+        self.network.turn()
+    }
+
+    /// Hears what happened to the others.
+    pub(crate) fn listen(&mut self) {
+        while let Some(news) = self.lifeline.as_mut().and_then(Lifeline::turn) {
+            match news {
+                News::Lost { rank } => {
+                    self.lost.push(rank);
+                    self.network.rank_lost(Rank(rank));
+                }
+                News::Left { .. } => {}
+                News::Said { bytes, .. } => {
+                    if let Ok(Word::Verdict { context, disagree }) = serde_json::from_slice(&bytes) {
+                        self.verdicts.entry(GroupId(context)).or_insert(Error::Disagree { what: disagree });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Why a communicator of these ranks cannot be used any more, if so.
+    pub(crate) fn verdict(&self, context: GroupId, ranks: &[u32]) -> Option<Error> {
+        let lost = self.lost.iter().find(|lost| ranks.contains(lost));
+        let lost = lost.map(|rank| Error::RankLost { rank: *rank });
+        lost.or_else(|| self.verdicts.get(&context).cloned())
+    }
+
+    /// Tells those who share our memory that a communicator cannot be used any more.
+    pub(crate) fn condemn(&mut self, context: GroupId, error: &Error, beside: &[u32]) {
+        if self.verdicts.insert(context, error.clone()).is_some() {
+            return;
+        }
+        let Error::Disagree { what } = error else { return }; // Losses they hear of by themselves.
+        let word = Word::Verdict { context: context.0, disagree: what.clone() };
+        let Ok(bytes) = serde_json::to_vec(&word) else { return };
+        if let Some(lifeline) = &mut self.lifeline {
+            for rank in beside {
+                let _ = lifeline.say(To::Rank(*rank), &bytes);
+            }
+        }
+    }
+
+    pub(crate) fn forget(&mut self, context: GroupId) {
+        self.network.leave(context);
+        self.verdicts.remove(&context);
+    }
+}
+
+/// The engine behind its lock, and what to sleep on without it.
+pub(crate) struct Shared {
+    engine: Mutex<Engine>,
+    epoll: Epoll,
+    /// How often waiting awake has paid of late.
+    luck: std::sync::atomic::AtomicU32,
+}
+
+const MOST_LUCK: u32 = 16;
+/// Whoever had no luck tries again now and then.
+const TRY_AGAIN: u32 = 64;
+const SPIN: Duration = Duration::from_micros(30);
+/// Another thread may take what woke us: nobody sleeps for longer.
+const LONGEST_SLEEP: Duration = Duration::from_millis(20);
+/// How often those who wait awake look at the lifeline.
+const LISTEN_EVERY: u32 = 256;
+
+impl Shared {
+    pub(crate) fn new(engine: Engine) -> io::Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let event = || EpollEvent::new(EpollFlags::EPOLLIN, 0);
+        for socket in engine.network.sockets() {
+            epoll.add(socket, event())?;
+        }
+        if let Some(lifeline) = &engine.lifeline {
+            epoll.add(lifeline.as_fd(), event())?;
+        }
+        Ok(Self { engine: Mutex::new(engine), epoll, luck: MOST_LUCK.into() })
+    }
+
+    /// The engine. A thread that panicked in it leaves it as it was: the machines keep their own order.
+    pub(crate) fn engine(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub(crate) fn try_engine(&self) -> Option<MutexGuard<'_, Engine>> {
+        match self.engine.try_lock() {
+            Ok(engine) => Some(engine),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// What to wait on.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+
+    /// Turns the engine until `done` has something: awake at first, if that has paid of late, then asleep.
+    pub(crate) fn wait_for<R>(&self, mut done: impl FnMut(&mut Engine) -> Option<R>) -> R {
+        use std::sync::atomic::Ordering::Relaxed;
+        if let Some(result) = self.look(&mut done) {
+            return result;
+        }
+        let luck = self.luck.load(Relaxed);
+        if luck & 0xff > 0 || luck >> 8 >= TRY_AGAIN {
+            let began = Instant::now();
+            let mut turns = 0_u32;
+            while began.elapsed() < SPIN {
+                let mut engine = self.engine();
+                engine.turn();
+                turns += 1;
+                if turns.is_multiple_of(LISTEN_EVERY) {
+                    engine.listen();
+                }
+                if let Some(result) = done(&mut engine) {
+                    self.luck.store((luck & 0xff).saturating_add(1).min(MOST_LUCK), Relaxed);
+                    return result;
+                }
+                drop(engine);
+                std::hint::spin_loop();
+            }
+            self.luck.store((luck & 0xff).saturating_sub(1), Relaxed);
+        } else {
+            self.luck.store(luck + (1 << 8), Relaxed);
+        }
+        loop {
+            self.sleep();
+            if let Some(result) = self.look(&mut done) {
+                return result;
+            }
+        }
+    }
+
+    fn look<R>(&self, done: &mut impl FnMut(&mut Engine) -> Option<R>) -> Option<R> {
+        let mut engine = self.engine();
+        engine.turn();
+        let result = done(&mut engine);
+        if result.is_none() {
+            engine.listen();
+        }
+        result.or_else(|| done(&mut engine))
+    }
+
+    /// Sleeps until something comes or is due.
+    pub(crate) fn sleep(&self) {
+        let patience = self.engine().network.patience().unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP);
+        let timeout = EpollTimeout::try_from(patience.as_nanos().div_ceil(1_000_000) as u32).unwrap_or(EpollTimeout::ZERO);
+        // Whatever it says: the next turn sees.
+        let _ = self.epoll.wait(&mut [EpollEvent::empty(); 4], timeout);
+    }
+}

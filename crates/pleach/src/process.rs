@@ -1,0 +1,185 @@
+//! A process of a job: how it meets the others, and what it has one of.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use protocol::manager::Key;
+use runtime::job::{self, Attendant, Next, Offer, Place, Presence, Table, Terms};
+use runtime::network::{MeshPlan, Network};
+use serde::{Deserialize, Serialize};
+use siphasher::sip::SipHasher24;
+use units::{GroupId, Rank};
+
+use crate::communicator::Comm;
+use crate::engine::{Engine, Shared};
+use crate::settings::SharedMemory;
+use crate::{Communicator, JoinError, Settings};
+
+/// Rank 0 passes on what the others say until they have left, at most so long; the others wait for rank 0 to have heard.
+const GOODBYE: Duration = Duration::from_secs(600);
+
+/// Headers around an aggregation message, with padding: IP and UDP (48), BTH and ICRC (16), message (32), tag (8), padding.
+const HEADERS: u32 = 112;
+const LARGEST_PIECE: u32 = 4096 - 64;
+const SMALLEST_PIECE: u32 = 256;
+
+pub(crate) struct Process {
+    pub table: Table,
+    pub me: u32,
+    key: Key,
+    pub settings: Settings,
+    pub job: String,
+    /// Payload that fits one packet on every rank's network.
+    pub segment_bytes: u32,
+    pub presence: Arc<Presence>,
+    pub shared: Arc<Shared>,
+    next_context: AtomicU32,
+    attendant: Option<Attendant>,
+}
+
+/// What a card tells beyond who it is.
+#[derive(Serialize, Deserialize)]
+struct Extra {
+    mtu: u32,
+    /// Rank 0's is the job's.
+    key: Key,
+}
+
+pub(crate) fn join(settings: Settings) -> Result<Communicator, JoinError> {
+    let place = Place::here().map_err(JoinError::Environment)?;
+    let network = Network::open(&settings.sockets(&place), settings.faults.clone())
+        .map_err(JoinError::io("opening sockets for packets"))?;
+    let addresses = network.addresses();
+    let mtu = addresses.iter().map(|address| mtu_of(address.ip())).min().unwrap_or(1500);
+    let extra = Extra { mtu, key: fresh_key().map_err(JoinError::io("asking the system for randomness"))? };
+    let extra = serde_json::to_vec(&extra).expect("plain values");
+    let terms = settings.patience.map_or(Terms::default(), |patience| Terms { patience, ..Terms::default() });
+    let joined = job::join(&place, Offer { addresses, extra }, &terms).map_err(JoinError::Meet)?;
+    let process = Process::new(place, joined, network, settings)?;
+    let everyone = (0..process.table.size()).collect();
+    let comm = Comm::form(Arc::new(process), GroupId(0), everyone)?;
+    Ok(Communicator::new(comm))
+}
+
+impl Process {
+    fn new(place: Place, joined: job::Joined, mut network: Network, settings: Settings) -> Result<Self, JoinError> {
+        let job::Joined { table, lifeline } = joined;
+        let strange = || JoinError::Setting { name: "a rank", what: "runs another version of Pleach".to_owned() };
+        let extras: Option<Vec<Extra>> =
+            table.cards().iter().map(|card| serde_json::from_slice(&card.extra).ok()).collect();
+        let extras = extras.ok_or_else(strange)?;
+        let key = extras.first().ok_or_else(strange)?.key;
+        let mtu = extras.iter().map(|extra| extra.mtu).min().unwrap_or(1500);
+        let segment_bytes = (mtu.saturating_sub(HEADERS) & !63).clamp(SMALLEST_PIECE, LARGEST_PIECE);
+        network.meet(MeshPlan {
+            me: Rank(place.rank),
+            addresses: table.cards().iter().map(|card| card.addresses.clone()).collect(),
+            key,
+            piece_bytes: segment_bytes as usize,
+        });
+        let shared = Shared::new(Engine::new(network, lifeline)).map_err(JoinError::io("waiting on sockets"))?;
+        let shared = Arc::new(shared);
+        let presence = Arc::new(Presence::new());
+        let attendant = (table.size() > 1).then(|| attend(&shared, &presence)).transpose();
+        Ok(Self {
+            me: place.rank,
+            key,
+            settings,
+            job: place.job,
+            segment_bytes,
+            presence,
+            shared,
+            next_context: AtomicU32::new(1),
+            attendant: attendant.map_err(JoinError::io("starting a thread"))?,
+            table,
+        })
+    }
+
+    /// The ranks of these that share a host's memory, host by host, each in order; hosts by their first rank.
+    pub(crate) fn hosts_of(&self, ranks: &[u32]) -> Vec<Vec<u32>> {
+        let mut places = BTreeMap::new();
+        let mut hosts: Vec<Vec<u32>> = Vec::new();
+        for (position, rank) in ranks.iter().enumerate() {
+            let host = self.table.card(*rank).map(|card| &card.host);
+            let place = *places.entry(host).or_insert_with(|| {
+                hosts.push(Vec::new());
+                hosts.len() - 1
+            });
+            hosts[place].push(position as u32);
+        }
+        let most = match self.settings.shared_memory {
+            SharedMemory::All => usize::from(u16::MAX),
+            SharedMemory::AtMost(most) => usize::from(most),
+        };
+        let mut teams: Vec<Vec<u32>> = hosts.iter().flat_map(|host| host.chunks(most)).map(<[u32]>::to_vec).collect();
+        teams.sort_by_key(|team| team[0]);
+        teams
+    }
+
+    /// A name that only this job's processes can guess.
+    pub(crate) fn secret_name(&self, context: GroupId, leader: u32, what: &str) -> String {
+        use std::hash::Hasher;
+        let mut hasher = SipHasher24::new_with_key(&self.key.0);
+        hasher.write_u32(context.0);
+        hasher.write_u32(leader);
+        hasher.write(what.as_bytes());
+        format!("pleach-{:016x}", hasher.finish())
+    }
+
+    pub(crate) fn next_context(&self) -> u32 {
+        self.next_context.load(Ordering::Relaxed)
+    }
+
+    /// A context was agreed on: later ones are higher.
+    pub(crate) fn note_context(&self, context: u32) {
+        self.next_context.fetch_max(context + 1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.attendant = None;
+        let lifeline = self.shared.engine().lifeline.take();
+        // Who panics is lost to the others, as it should be.
+        if let Some(lifeline) = lifeline.filter(|_| !std::thread::panicking()) {
+            lifeline.leave(GOODBYE);
+        }
+    }
+}
+
+/// Looks after the network while the user computes.
+fn attend(shared: &Arc<Shared>, presence: &Arc<Presence>) -> std::io::Result<Attendant> {
+    let engine = Arc::clone(shared);
+    let attendant = Attendant::start(Arc::clone(presence), move || {
+        let Some(mut engine) = engine.try_engine() else { return Next::Busy };
+        let busy = engine.turn();
+        engine.listen();
+        if busy { Next::Again } else { Next::Wait(engine.network.patience().unwrap_or(Duration::from_secs(1))) }
+    })?;
+    attendant.watch(shared.descriptor())?;
+    Ok(attendant)
+}
+
+fn fresh_key() -> std::io::Result<Key> {
+    use std::io::Read;
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(Key(bytes))
+}
+
+/// What a link's packets may hold, by the address on it; that of Ethernet if it cannot be found out.
+fn mtu_of(address: IpAddr) -> u32 {
+    let name = nix::ifaddrs::getifaddrs().ok().and_then(|mut interfaces| {
+        interfaces.find_map(|interface| {
+            let found = interface.address?;
+            let four = found.as_sockaddr_in().map(|found| IpAddr::V4(found.ip()));
+            let found = four.or_else(|| found.as_sockaddr_in6().map(|found| IpAddr::V6(found.ip())))?;
+            (found == address).then_some(interface.interface_name)
+        })
+    });
+    let text = name.and_then(|name| std::fs::read_to_string(format!("/sys/class/net/{name}/mtu")).ok());
+    text.and_then(|text| text.trim().parse().ok()).unwrap_or(if address.is_loopback() { 65_536 } else { 1_500 })
+}

@@ -1,0 +1,103 @@
+//! What the user may say, in `PLEACH_…` variables or in code.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::time::Duration;
+
+use runtime::job::{Meeting, Place};
+use runtime::udp::Mischief;
+
+use crate::JoinError;
+
+/// How this process takes part.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Addresses of this host for packets, one per path (`PLEACH_ADDRESSES`, with commas). None: the one by which the first
+    /// rank is reached.
+    pub addresses: Vec<IpAddr>,
+    /// Where the manager of aggregation nodes listens (`PLEACH_MANAGER`). None: hosts do everything among themselves.
+    pub manager: Option<String>,
+    /// Faults to inject into what this process sends (`PLEACH_FAULTS`, a file).
+    pub faults: Mischief,
+    /// How long all ranks may take to come (`PLEACH_PATIENCE`, seconds).
+    pub patience: Option<Duration>,
+    /// How many ranks of one host combine in shared memory (`PLEACH_SHARED_MEMORY`: on, off, or at most so many together).
+    pub shared_memory: SharedMemory,
+}
+
+/// How many ranks of one host combine in shared memory, with one of them to speak for all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SharedMemory {
+    /// All of them.
+    #[default]
+    All,
+    /// At most so many: one team per socket, say (SH-2). One: each counts as a host of its own.
+    AtMost(u16),
+}
+
+impl Settings {
+    /// From the environment.
+    ///
+    /// # Errors
+    /// If a variable says nothing that makes sense.
+    pub fn from_environment() -> Result<Self, JoinError> {
+        let get = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let mut settings = Self { manager: get("PLEACH_MANAGER"), ..Self::default() };
+        if let Some(list) = get("PLEACH_ADDRESSES") {
+            let parsed = list.split(',').map(|word| word.trim().parse());
+            settings.addresses = parsed.collect::<Result<_, _>>().map_err(|_| JoinError::Setting {
+                name: "PLEACH_ADDRESSES",
+                what: format!("{list:?} is no list of addresses such as 10.0.0.1,10.1.0.1"),
+            })?;
+        }
+        if let Some(path) = get("PLEACH_FAULTS") {
+            settings.faults = faults_from(&path)?;
+        }
+        if let Some(seconds) = get("PLEACH_PATIENCE") {
+            let parsed = seconds.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+            settings.patience = Some(parsed.ok_or_else(|| JoinError::Setting {
+                name: "PLEACH_PATIENCE",
+                what: format!("{seconds:?} is no number of seconds"),
+            })?);
+        }
+        settings.shared_memory = match get("PLEACH_SHARED_MEMORY").as_deref() {
+            None | Some("on") => SharedMemory::All,
+            Some("off") => SharedMemory::AtMost(1),
+            Some(other) => match other.parse() {
+                Ok(most @ 1..) => SharedMemory::AtMost(most),
+                _ => {
+                    let what = format!("{other:?} is neither on, off nor a number of ranks");
+                    return Err(JoinError::Setting { name: "PLEACH_SHARED_MEMORY", what });
+                }
+            },
+        };
+        Ok(settings)
+    }
+
+    /// The addresses at which this process takes packets; ports are the kernel's choice.
+    pub(crate) fn sockets(&self, place: &Place) -> Vec<SocketAddr> {
+        let own = match (&self.addresses[..], &place.meeting) {
+            ([], Meeting::Address { host, port }) => vec![towards(host, *port)],
+            ([], Meeting::Alone | Meeting::Notice) => vec![Ipv4Addr::LOCALHOST.into()],
+            (addresses, _) => addresses.to_vec(),
+        };
+        own.into_iter().map(|address| SocketAddr::new(address, 0)).collect()
+    }
+}
+
+fn faults_from(path: &str) -> Result<Mischief, JoinError> {
+    let wrong = |what: String| JoinError::Setting { name: "PLEACH_FAULTS", what };
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(format!("{path}: {error}")))?;
+    let plan = faults::Plan::parse(&text).map_err(|error| wrong(format!("{path}: {error}")))?;
+    Mischief::from_plan(&plan, u64::from(std::process::id())).map_err(|error| wrong(format!("{path}: {error}")))
+}
+
+/// The address of this host by which another is reached. No packet is sent for it.
+fn towards(host: &str, port: u16) -> IpAddr {
+    let found = (host, port).to_socket_addrs().ok().and_then(|mut found| found.next()).and_then(|remote| {
+        let any: IpAddr = if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { std::net::Ipv6Addr::UNSPECIFIED.into() };
+        let socket = UdpSocket::bind((any, 0)).ok()?;
+        socket.connect(remote).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    });
+    found.unwrap_or(Ipv4Addr::LOCALHOST.into())
+}

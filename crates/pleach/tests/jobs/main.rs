@@ -1,0 +1,193 @@
+//! Jobs of real processes on this machine.
+
+mod troupe;
+
+use pleach::{Communicator, Error, Located, Operator};
+use troupe::{Troupe, end_of, is_rank};
+
+/// With shared memory, without (every rank is a host of its own), and as if on several hosts with two ranks each.
+fn in_every_way(test: &str, ranks: u32, part: fn()) {
+    if is_rank() {
+        return part();
+    }
+    for shared_memory in ["on", "off", "2"] {
+        Troupe::new(test, ranks).with("PLEACH_SHARED_MEMORY", shared_memory).play(part);
+    }
+}
+
+fn world() -> Communicator {
+    pleach::join().expect("the others are there")
+}
+
+#[test]
+fn everything_gives_what_it_should() {
+    in_every_way("everything_gives_what_it_should", 5, || {
+        let world = world();
+        let (rank, size) = (world.rank(), world.size());
+        for length in [0, 1, 7, 100, 5_000, 200_000] {
+            world.barrier().expect("all come");
+            let mut sums: Vec<i64> = (0..length).map(|index| i64::from(rank) * 1_000 + index).collect();
+            world.all_reduce(&mut sums, Operator::Sum).expect("all add");
+            assert!((0..length).zip(&sums).all(|(index, sum)| *sum == 10_000 + index * 5), "{length}");
+            for root in [0, size - 1] {
+                let mut words: Vec<u32> = vec![if rank == root { root + 17 } else { 0 }; length as usize];
+                world.broadcast(&mut words, root).expect("all hear");
+                assert!(words.iter().all(|word| *word == root + 17), "{length} from {root}");
+                let mut largest: Vec<f64> = vec![f64::from(rank); length as usize];
+                world.reduce(&mut largest, Operator::Max, root).expect("all give");
+                let expected = if rank == root { f64::from(size - 1) } else { f64::from(rank) };
+                assert!(largest.iter().all(|value| *value == expected), "{length} at {root}");
+            }
+        }
+        let mut places = [Located { value: (rank as f32 - 2.0).abs(), index: rank as i32 }];
+        world.all_reduce_located(&mut places, Operator::MinLoc).expect("all look");
+        assert_eq!(places, [Located { value: 0.0, index: 2 }]);
+    });
+}
+
+#[test]
+fn exact_sums_have_the_same_bits_wherever_the_ranks_are() {
+    in_every_way("exact_sums_have_the_same_bits_wherever_the_ranks_are", 5, || {
+        let world = world();
+        let values = [1e300, 1.0, -1e300, 1e-300, 0.1];
+        let mut sums = [values[world.rank() as usize], 0.1];
+        world.all_reduce_exact(&mut sums).expect("all add");
+        assert_eq!(sums, [1.1, 0.5]);
+    });
+}
+
+#[test]
+fn requests_may_be_many_and_waited_for_in_any_order() {
+    in_every_way("requests_may_be_many_and_waited_for_in_any_order", 4, || {
+        let world = world();
+        for round in 0..20_u64 {
+            let (mut a, mut b, mut c) = (vec![round; 3], vec![round + 1; 40_000], [round]);
+            let mut d = [0_u64; 9];
+            if world.rank() == 2 {
+                d = [round; 9];
+            }
+            let first = world.start_all_reduce(&mut a, Operator::Sum).expect("started");
+            let second = world.start_all_reduce(&mut b, Operator::Max).expect("started");
+            let third = world.start_barrier().expect("started");
+            let fourth = world.start_broadcast(&mut d, 2).expect("started");
+            world.all_reduce(&mut c, Operator::Sum).expect("in between");
+            fourth.wait().expect("done");
+            if round % 2 == 0 {
+                second.wait().expect("done");
+            } else {
+                while !second.test() {}
+                drop(second);
+            }
+            third.wait().expect("done");
+            first.wait().expect("done");
+            assert_eq!((&a[..], c, d), (&[round * 4; 3][..], [round * 4], [round; 9]));
+            assert!(round % 2 == 1 || b.iter().all(|value| *value == round + 1));
+        }
+    });
+}
+
+#[test]
+fn communicators_split_and_work_side_by_side() {
+    in_every_way("communicators_split_and_work_side_by_side", 6, || {
+        let world = world();
+        let colour = (world.rank() != 5).then_some(world.rank() % 2);
+        let part = world.split(colour, -(world.rank() as i32)).expect("all split");
+        let twin = world.dup().expect("all dup");
+        assert_eq!(part.is_none(), world.rank() == 5);
+        if let Some(part) = part {
+            // Keys count down: the highest rank is the first.
+            let ranks: &[u32] = if world.rank() % 2 == 0 { &[4, 2, 0] } else { &[3, 1] };
+            assert_eq!(ranks[part.rank() as usize], world.rank());
+            let mut sum = [u64::from(world.rank())];
+            part.all_reduce(&mut sum, Operator::Sum).expect("all add");
+            assert_eq!(sum[0], ranks.iter().map(|rank| u64::from(*rank)).sum::<u64>());
+            let mut word = [world.rank()];
+            part.broadcast(&mut word, 1).expect("all hear");
+            assert_eq!(word[0], ranks[1]);
+        }
+        let mut all = [1_u8];
+        twin.all_reduce(&mut all, Operator::Sum).expect("all add");
+        world.barrier().expect("all come");
+        assert_eq!(all, [6]);
+    });
+}
+
+#[test]
+fn ranks_that_disagree_all_get_an_error() {
+    in_every_way("ranks_that_disagree_all_get_an_error", 4, || {
+        let world = world();
+        world.barrier().expect("all come");
+        let mut vector = vec![1_i32; if world.rank() == 2 { 8 } else { 4 }];
+        let first = world.all_reduce(&mut vector, Operator::Sum);
+        assert!(matches!(first, Err(Error::Disagree { .. })), "{first:?}");
+        assert!(matches!(world.barrier(), Err(Error::Disagree { .. })));
+    });
+}
+
+#[test]
+fn arguments_that_make_no_sense_are_told_at_once_and_do_no_harm() {
+    in_every_way("arguments_that_make_no_sense_are_told_at_once_and_do_no_harm", 2, || {
+        let world = world();
+        let mut floats = [1.0_f32];
+        assert!(matches!(world.all_reduce(&mut floats, Operator::Xor), Err(Error::Argument { .. })));
+        assert!(matches!(world.broadcast(&mut floats, 2), Err(Error::Argument { .. })));
+        assert!(matches!(world.reduce(&mut floats, Operator::MinLoc, 0), Err(Error::Argument { .. })));
+        world.all_reduce(&mut floats, Operator::Sum).expect("no harm done");
+        assert_eq!(floats, [2.0]);
+    });
+}
+
+#[test]
+fn a_killed_rank_is_named_to_all_others() {
+    let test = "a_killed_rank_is_named_to_all_others";
+    if is_rank() {
+        let world = world();
+        if world.rank() == 2 {
+            world.barrier().expect("all come");
+            std::process::abort();
+        }
+        let _ = world.barrier(); // Whoever is late to leave it may hear of the loss here.
+        let mut sum = [1_u64; 100];
+        let ended = loop {
+            if let Err(error) = world.all_reduce(&mut sum, Operator::Sum) {
+                break error;
+            }
+        };
+        assert_eq!(ended, Error::RankLost { rank: 2 });
+        assert_eq!(world.barrier(), Err(Error::RankLost { rank: 2 }));
+        return;
+    }
+    for shared_memory in ["on", "off", "2"] {
+        let children = Troupe::new(test, 4).with("PLEACH_SHARED_MEMORY", shared_memory).start();
+        for (rank, child) in children.into_iter().enumerate() {
+            let (ended, said) = end_of(child);
+            assert_eq!(ended == Some(0), rank != 2, "shared memory {shared_memory}, rank {rank}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_computes_for_long_is_not_lost() {
+    in_every_way("a_rank_that_computes_for_long_is_not_lost", 3, || {
+        let world = world();
+        let mut sum = [1_u64];
+        world.all_reduce(&mut sum, Operator::Sum).expect("all add");
+        if world.rank() == 1 {
+            std::thread::sleep(std::time::Duration::from_secs(4));
+        }
+        world.all_reduce(&mut sum, Operator::Sum).expect("all wait");
+        assert_eq!(sum, [9]);
+    });
+}
+
+#[test]
+fn a_process_by_itself_is_a_job() {
+    let world = pleach::join().expect("nobody else is needed");
+    let mut vector = [3.5];
+    world.all_reduce(&mut vector, Operator::Sum).expect("alone");
+    world.start_all_reduce(&mut vector, Operator::Sum).expect("alone").wait().expect("alone");
+    let twin = world.dup().expect("alone");
+    twin.barrier().expect("alone");
+    assert_eq!((world.size(), vector), (1, [3.5]));
+    assert!(matches!(world.broadcast(&mut vector, 1), Err(Error::Argument { .. })));
+}

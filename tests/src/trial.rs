@@ -232,7 +232,9 @@ fn contents(dice: &mut Dice) -> Contents {
     loop {
         let (element, operator) = (dice.pick(&ElementType::ALL), dice.pick(&Operator::ALL));
         if let Ok(kind) = Kind::new(element, operator) {
-            return Contents::Real { kind, count: 1 + dice.below(32) as u16 };
+            // Exact sums are long: fewer of them, so that a packet fits the buffers.
+            let most = (1024 / kind.element_size() as u64).min(32);
+            return Contents::Real { kind, count: 1 + dice.below(most) as u16 };
         }
     }
 }

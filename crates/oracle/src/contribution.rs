@@ -6,6 +6,7 @@
 //!   stay apart under wrapping multiplication and even ones soon make everything zero.
 //! - Sums of floats: both signs, full mantissas, exponents as far apart as the format can bear without
 //!   swallowing the small ones, for some ten thousand ranks (`f16`, `bf16`: some dozens per element).
+//! - Exact sums: single floats, with exponents from end to end.
 //! - Products of floats: on both sides of one, never one, so that thousands neither vanish nor overflow.
 //! - Minima and maxima: the full range. Pairs: few distinct values, so that ties occur, under indices that
 //!   do not grow with the rank, so that "the first wins" is not mistaken for "the smallest index wins".
@@ -13,6 +14,7 @@
 
 use units::{OpId, Rank};
 
+use crate::exact::ExactSum;
 use crate::operation::{Element, Operation, Operator};
 use crate::small_float::two_to;
 use crate::value::{Number, Value};
@@ -54,7 +56,14 @@ fn fill(
         } else {
             Value { number: number(operation, &mut own), index: 0 }
         };
-        value.encode(operation, &mut bytes);
+        match value.number {
+            Number::Float(number) if operation.element.is_wide() => {
+                let mut sum = ExactSum::new(operation.element);
+                sum.add(number);
+                bytes.extend(sum.wide_bytes());
+            }
+            _ => value.encode(operation, &mut bytes),
+        }
     }
     bytes
 }
@@ -63,7 +72,7 @@ fn fill(
 const SHARED: u64 = 1 << 32;
 
 fn plain_number(operation: &Operation, dice: &mut Dice) -> Number {
-    if operation.element.is_float() {
+    if operation.element.is_float() || operation.element.is_wide() {
         Number::Float(plain_float(operation, dice))
     } else {
         Number::Integer(plain_integer(operation, dice))
@@ -98,13 +107,16 @@ fn plain_float(operation: &Operation, dice: &mut Dice) -> f64 {
         (Operator::Prod, _) => return near_one(dice),
         (Operator::Sum, Element::F64) => (-16, 16),
         (Operator::Sum, Element::F32) => (-3, 3),
+        (_, Element::WideF32) => (-126, 126),
+        (_, Element::WideF64) => (-1022, 1022),
         (Operator::Sum, _) => (0, 1),
         (_, Element::F16) => (-14, 14),
         (_, Element::F64) => (-1022, 1022),
         _ => (-126, 126),
     };
     let exponent = lowest + (dice.roll() % (highest - lowest + 1) as u64) as i32;
-    dice.sign() * (1.0 + dice.fraction()) * two_to(exponent)
+    let number = dice.sign() * (1.0 + dice.fraction()) * two_to(exponent);
+    if operation.element == Element::WideF32 { (number as f32).into() } else { number }
 }
 
 /// A sixteenth to an eighth above or below one; far enough that `bf16` does not round it to one.
@@ -116,7 +128,7 @@ fn near_one(dice: &mut Dice) -> f64 {
 
 fn edge_number(operation: &Operation, dice: &mut Dice) -> Number {
     let choice = dice.roll() % 12;
-    if !operation.element.is_float() {
+    if !operation.element.is_float() && !operation.element.is_wide() {
         let width = 8 * operation.element.bytes() as u32;
         let edges = [0, 1, u64::MAX, 1 << (width - 1), (1 << (width - 1)) - 1];
         return match edges.get(choice as usize) {
@@ -127,7 +139,7 @@ fn edge_number(operation: &Operation, dice: &mut Dice) -> Number {
     let (largest, smallest) = match operation.element {
         Element::F16 => (65504.0, two_to(-24)),
         Element::Bf16 => (two_to(127) * (2.0 - two_to(-7)), two_to(-133)),
-        Element::F32 => (f64::from(f32::MAX), two_to(-149)),
+        Element::F32 | Element::WideF32 => (f64::from(f32::MAX), two_to(-149)),
         _ => (f64::MAX, f64::from_bits(1)),
     };
     let sign = dice.sign();

@@ -5,12 +5,14 @@
 //! conversions are its own, and it believes only bytes.
 //!
 //! Reading order: `operation` and `contribution` say what goes in, `order` and `reference` what must come
-//! out, `ledger` compares it with what did, `verdict` says so. `stream` does the same for point-to-point.
+//! out (`exact` for sums that do not depend on the order), `ledger` compares it with what did, `verdict` says so. `stream` does the same for point-to-point.
 
 #![forbid(unsafe_code)]
 
 mod contribution;
+mod exact;
 mod ledger;
+mod natural;
 mod operation;
 mod order;
 mod reference;
@@ -20,6 +22,7 @@ mod value;
 mod verdict;
 
 pub use contribution::{contribution, edge_contribution};
+pub use exact::ExactSum;
 pub use ledger::{Expectation, Ledger};
 pub use operation::{Element, Operation, Operator, UnknownName};
 pub use order::{Branch, Order};

@@ -25,9 +25,10 @@ impl Operation {
         self.count * self.element_bytes()
     }
 
-    /// False for operators on the bits of floats.
+    /// False for operators on the bits of floats, and for anything but the sum of wide elements.
     pub fn has_meaning(&self) -> bool {
-        !(self.element.is_float() && matches!(self.operator, Operator::And | Operator::Or | Operator::Xor))
+        let bits = matches!(self.operator, Operator::And | Operator::Or | Operator::Xor);
+        !(self.element.is_float() && bits || self.element.is_wide() && self.operator != Operator::Sum)
     }
 
     /// Where a pair's index lies: aligned to four, or to the value if that is wider.
@@ -103,6 +104,10 @@ named!(
         F32 = "f32",
         /// IEEE 754 binary64.
         F64 = "f64",
+        /// An exact sum of `f32`.
+        WideF32 = "wide-f32",
+        /// An exact sum of `f64`.
+        WideF64 = "wide-f64",
     }
 );
 
@@ -138,12 +143,19 @@ impl Element {
             Self::I16 | Self::U16 | Self::F16 | Self::Bf16 => 2,
             Self::I32 | Self::U32 | Self::F32 => 4,
             Self::I64 | Self::U64 | Self::F64 => 8,
+            Self::WideF32 => 40,
+            Self::WideF64 => 272,
         }
     }
 
     /// True for the four float types.
     pub fn is_float(self) -> bool {
         matches!(self, Self::F16 | Self::Bf16 | Self::F32 | Self::F64)
+    }
+
+    /// True for exact sums, which do not depend on the order.
+    pub fn is_wide(self) -> bool {
+        matches!(self, Self::WideF32 | Self::WideF64)
     }
 
     pub(crate) fn is_signed_integer(self) -> bool {

@@ -6,6 +6,7 @@
 use units::{OpId, Rank};
 
 use crate::contribution::contribution;
+use crate::exact::ExactSum;
 use crate::operation::Operation;
 use crate::order::{Order, Step};
 use crate::value::Value;
@@ -29,6 +30,9 @@ pub fn reference_of(
     mut contribution_of: impl FnMut(Rank) -> Vec<u8>,
 ) -> Vec<u8> {
     assert!(operation.has_meaning(), "{operation} has no meaning");
+    if operation.element.is_wide() {
+        return exact_reference_of(operation, order, contribution_of);
+    }
     let mut outermost = None;
     let mut open: Vec<Option<Vec<Value>>> = Vec::new();
     for step in order.steps() {
@@ -51,8 +55,30 @@ pub fn reference_of(
     bytes
 }
 
-fn decode(operation: &Operation, rank: Rank, bytes: &[u8]) -> Vec<Value> {
+/// Of exact sums only the ranks matter, not how the tree joins them.
+fn exact_reference_of(
+    operation: &Operation,
+    order: &Order,
+    mut contribution_of: impl FnMut(Rank) -> Vec<u8>,
+) -> Vec<u8> {
+    assert!(order.ranks().next().is_some(), "the order names a rank");
+    let mut sums = vec![ExactSum::new(operation.element); operation.count];
+    for rank in order.ranks() {
+        let bytes = contribution_of(rank);
+        check_length(operation, rank, &bytes);
+        for (sum, element) in sums.iter_mut().zip(bytes.chunks(operation.element_bytes())) {
+            sum.add_wide(element);
+        }
+    }
+    sums.iter().flat_map(ExactSum::wide_bytes).collect()
+}
+
+fn check_length(operation: &Operation, rank: Rank, bytes: &[u8]) {
     assert_eq!(bytes.len(), operation.bytes(), "the contribution of {rank} has a wrong length");
+}
+
+fn decode(operation: &Operation, rank: Rank, bytes: &[u8]) -> Vec<Value> {
+    check_length(operation, rank, bytes);
     bytes.chunks(operation.element_bytes()).map(|element| Value::decode(operation, element)).collect()
 }
 

@@ -3,7 +3,8 @@
 //! Integers are `i128`: wrapping there and cutting to the width at the very end is the same as wrapping at
 //! every step, whatever the order. Floats are `f64`, rounded to their own format after every step. For
 //! `f16` and `f32` that equals computing in the format itself (`f64` has twice their bits and two more);
-//! `bf16` is defined as computed in `f32`, so it takes that step between.
+//! `bf16` is defined as computed in `f32`, so it takes that step between. Wide elements do not come here:
+//! `exact` sums them.
 
 use std::cmp::Ordering;
 

@@ -93,6 +93,12 @@ fn of_equal_values_the_smaller_index_wins() {
 
 #[test]
 #[should_panic(expected = "has no meaning")]
+fn the_largest_of_exact_sums_is_the_callers_mistake() {
+    reference(1, OpId(0), &operation("wide-f64 max", 1), &Order::flat(2));
+}
+
+#[test]
+#[should_panic(expected = "has no meaning")]
 fn bits_of_floats_are_the_callers_mistake() {
     reference(1, OpId(0), &operation("f64 and", 1), &Order::flat(2));
 }
@@ -141,10 +147,11 @@ fn sensitive_operations() -> impl Strategy<Value = Operation> {
                 .prop_map(|(element, operator)| Operation { element, operator, count: 1 })
         };
     let elements = || Element::ALL.iter().copied();
-    let integers = elements().filter(|element| !element.is_float()).collect();
-    let wide_floats = elements().filter(|element| element.is_float() && element.bytes() >= 4).collect();
+    let integers = elements().filter(|element| !element.is_float() && !element.is_wide()).collect();
+    let exact = elements().filter(|element| element.is_wide()).collect();
+    let long_floats = elements().filter(|element| element.is_float() && element.bytes() >= 4).collect();
     let bits = vec![Operator::Sum, Operator::Prod, Operator::Xor];
-    prop_oneof![of(integers, bits), of(wide_floats, vec![Operator::Sum])]
+    prop_oneof![of(integers, bits), of(long_floats, vec![Operator::Sum]), of(exact, vec![Operator::Sum])]
 }
 
 proptest! {
@@ -178,6 +185,17 @@ proptest! {
         let mut lost = all.clone();
         lost.remove(culprit.index(ranks as usize));
         prop_assert_ne!(fold_ranks(seed, &operation, &all), fold_ranks(seed, &operation, &lost));
+    }
+
+    #[test]
+    fn another_tree_leaves_exact_sums_as_they_are(seed: u64, ranks in 1_u32..60, fan_out in 2_u32..8) {
+        for name in ["wide-f32 sum", "wide-f64 sum"] {
+            let operation = operation(name, 5);
+            let flat = reference(seed, OpId(0), &operation, &Order::flat(ranks));
+            let leaf = |first: u32| Order::node((first..ranks.min(first + fan_out)).map(|rank| Order::rank(Rank(rank))));
+            let tree = Order::node((0..ranks).step_by(fan_out as usize).rev().map(leaf));
+            prop_assert_eq!(&flat, &reference(seed, OpId(0), &operation, &tree), "{}", name);
+        }
     }
 
     #[test]

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use protocol::collective::{Aggregation, Choice, Collective, NotOffered, Operands, Situation, Transport, choose};
 use reduce::{Kind, Operator, WideFloat};
-use runtime::shm::{Attention, Call, Data, Team, WaitError};
+use runtime::shm::{Attention, Call, Data, Progress, Team, WaitError};
 use units::{GroupId, Rank};
 
 use crate::process::Process;
-use crate::running::{Buffer, Duty, Route, Running, Teams, Turn, nothing, place};
+use crate::running::{Buffer, Duty, Places, Route, Running, Teams, Turn, data_of, nothing, place};
 use crate::{Element, Error, JoinError, Located, Request};
 
 /// Ranks that do things together. Cheap to clone; all clones are the same communicator.
@@ -99,7 +99,7 @@ impl Comm {
             statistics: Statistics::default(),
         };
         let none = (Aggregation::NotOffered(NotOffered::NoManager), "no manager was named".to_owned());
-        Ok(Self {
+        let comm = Self {
             process,
             context,
             ranks,
@@ -109,7 +109,9 @@ impl Comm {
             local,
             aggregation: Mutex::new(none),
             state: Mutex::new(state),
-        })
+        };
+        comm.equip()?;
+        Ok(comm)
     }
 
     pub(crate) fn process(&self) -> &Arc<Process> {
@@ -118,6 +120,29 @@ impl Comm {
 
     pub(crate) fn world_ranks(&self) -> &[u32] {
         &self.ranks
+    }
+
+    pub(crate) fn context(&self) -> GroupId {
+        self.context
+    }
+
+    pub(crate) fn me(&self) -> u32 {
+        self.me
+    }
+
+    pub(crate) fn hosts(&self) -> &[Vec<u32>] {
+        &self.hosts
+    }
+
+    /// True if this rank speaks for its host.
+    pub(crate) fn leads(&self) -> bool {
+        self.local == 0
+    }
+
+    /// From now on operations may go through a tree, or may not, for this reason.
+    pub(crate) fn set_aggregation(&self, aggregation: Aggregation, why: &str) -> Result<(), Error> {
+        *self.aggregation.lock().unwrap_or_else(PoisonError::into_inner) = (aggregation, why.to_owned());
+        Ok(())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -225,7 +250,21 @@ impl Comm {
             Collective::Barrier => Data::Nothing,
             _ => Data::InPlace(bytes),
         };
-        team.run(call, &mut data, || self.check()).map_err(waited)
+        self.within(team, call, &mut data)
+    }
+
+    /// Does something within the host. What is done is done, even if we hear at the same time that all is over.
+    #[inline]
+    fn within(&self, team: &mut Team, call: Call, data: &mut Data<'_>) -> Result<(), Error> {
+        let mut operation = team.start(call, data)?;
+        match team.wait(&mut operation, data, || self.check()) {
+            Ok(()) => Ok(()),
+            Err(WaitError::Team(error)) => Err(error.into()),
+            Err(WaitError::Check(error)) => match team.poll(&mut operation, data)? {
+                Progress::Done => Ok(()),
+                Progress::Pending => Err(error),
+            },
+        }
     }
 
     fn run_between_hosts(&self, state: &mut State, collective: Collective, bytes: &mut [u8]) -> Result<(), Error> {
@@ -235,7 +274,7 @@ impl Comm {
             _ => None,
         };
         if let (Some(call), Some(teams)) = (route.up, teams.as_mut()) {
-            teams.up.run(call, &mut crate::running::data_of(call, self.local, bytes), || self.check()).map_err(waited)?;
+            self.within(&mut teams.up, call, &mut data_of(call, self.local, bytes))?;
         }
         if route.duty == Duty::Leads {
             let (collective, method) = route.between;
@@ -251,8 +290,7 @@ impl Comm {
         }
         if let (true, Some(teams)) = (route.down, teams) {
             let call = Call::Broadcast { root: 0 };
-            let mut data = crate::running::data_of(call, self.local, bytes);
-            teams.down.run(call, &mut data, || self.check()).map_err(waited)?;
+            self.within(&mut teams.down, call, &mut data_of(call, self.local, bytes))?;
         }
         Ok(())
     }
@@ -329,8 +367,8 @@ impl Comm {
             }
             let teams = match memory {
                 Memory::Alone => None,
-                Memory::Whole(team) => Some(crate::running::Places::Whole(team)),
-                Memory::Part(teams) => Some(crate::running::Places::Part(teams)),
+                Memory::Whole(team) => Some(Places::Whole(team)),
+                Memory::Part(teams) => Some(Places::Part(teams)),
             };
             if let Err(error) = operation.advance(bytes, teams, &mut engine, &mut turn) {
                 failed = Some(error);
@@ -409,13 +447,6 @@ impl Comm {
 impl Drop for Comm {
     fn drop(&mut self) {
         self.process.shared.engine().forget(self.context);
-    }
-}
-
-fn waited(error: WaitError<Error>) -> Error {
-    match error {
-        WaitError::Team(error) => error.into(),
-        WaitError::Check(error) => error,
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use runtime::control::{ManagerClient, Notice};
 use runtime::job::{Lifeline, News, To};
 use runtime::network::Network;
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,8 @@ enum Word {
 pub(crate) struct Engine {
     pub network: Network,
     pub lifeline: Option<Lifeline>,
+    /// Our word with the manager, if this process has asked it for anything.
+    pub manager: Option<ManagerClient>,
     /// The first rank that was lost.
     lost: Vec<u32>,
     verdicts: BTreeMap<GroupId, Error>,
@@ -31,7 +34,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(network: Network, lifeline: Lifeline) -> Self {
-        Self { network, lifeline: Some(lifeline), lost: Vec::new(), verdicts: BTreeMap::new() }
+        Self { network, lifeline: Some(lifeline), manager: None, lost: Vec::new(), verdicts: BTreeMap::new() }
     }
 
     /// Does everything that can be done now; true if something was.
@@ -41,6 +44,7 @@ impl Engine {
 
     /// Hears what happened to the others.
     pub(crate) fn listen(&mut self) {
+        self.hear_manager();
         while let Some(news) = self.lifeline.as_mut().and_then(Lifeline::turn) {
             match news {
                 News::Lost { rank } => {
@@ -53,6 +57,17 @@ impl Engine {
                         self.verdicts.entry(GroupId(context)).or_insert(Error::Disagree { what: disagree });
                     }
                 }
+            }
+        }
+    }
+
+    /// Hears what the manager has to say of our groups.
+    fn hear_manager(&mut self) {
+        while let Some(notice) = self.manager.as_mut().and_then(ManagerClient::poll_notice) {
+            match notice {
+                Notice::Revoked { group, .. } => self.network.tree_lost(group),
+                // The trees go, one by one, and the hosts do without.
+                Notice::JobRevoked { .. } => {}
             }
         }
     }

@@ -18,6 +18,7 @@ mod communicator;
 mod element;
 mod engine;
 mod error;
+mod offload;
 mod process;
 mod request;
 mod running;

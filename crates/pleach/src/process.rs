@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use units::{GroupId, Rank};
 
 use crate::communicator::Comm;
 use crate::engine::{Engine, Shared};
+use crate::offload::Admission;
 use crate::settings::SharedMemory;
 use crate::{Communicator, JoinError, Settings};
 
@@ -37,6 +38,8 @@ pub(crate) struct Process {
     pub presence: Arc<Presence>,
     pub shared: Arc<Shared>,
     next_context: AtomicU32,
+    /// How the manager knows the job, once it does.
+    pub admission: OnceLock<Admission>,
     attendant: Option<Attendant>,
 }
 
@@ -93,6 +96,7 @@ impl Process {
             presence,
             shared,
             next_context: AtomicU32::new(1),
+            admission: OnceLock::new(),
             attendant: attendant.map_err(JoinError::io("starting a thread"))?,
             table,
         })
@@ -142,7 +146,12 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.attendant = None;
-        let lifeline = self.shared.engine().lifeline.take();
+        let mut engine = self.shared.engine();
+        if let Some(manager) = engine.manager.as_mut().filter(|_| self.me == 0) {
+            let _ = manager.close_job();
+        }
+        let lifeline = engine.lifeline.take();
+        drop(engine);
         // Who panics is lost to the others, as it should be.
         if let Some(lifeline) = lifeline.filter(|_| !std::thread::panicking()) {
             lifeline.leave(GOODBYE);

@@ -9,8 +9,10 @@
 #![forbid(unsafe_code)]
 
 pub mod aggregation;
+pub mod collective;
 pub mod connection;
 pub mod datagram;
+pub mod manager;
 mod payload;
 pub mod queue_pair;
 

@@ -31,11 +31,15 @@ pub enum ElementType {
     F32 = 11,
     /// IEEE 754 binary64.
     F64 = 12,
+    /// An exact sum of `f32`, 40 bytes.
+    WideF32 = 13,
+    /// An exact sum of `f64`, 272 bytes.
+    WideF64 = 14,
 }
 
 impl ElementType {
     /// Every type, in the order of the codes.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::I8,
         Self::U8,
         Self::I16,
@@ -48,9 +52,11 @@ impl ElementType {
         Self::Bf16,
         Self::F32,
         Self::F64,
+        Self::WideF32,
+        Self::WideF64,
     ];
 
-    /// The code on the wire, 1 to 12.
+    /// The code on the wire, 1 to 14.
     pub const fn code(self) -> u8 {
         self as u8
     }
@@ -67,12 +73,19 @@ impl ElementType {
             Self::I16 | Self::U16 | Self::F16 | Self::Bf16 => 2,
             Self::I32 | Self::U32 | Self::F32 => 4,
             Self::I64 | Self::U64 | Self::F64 => 8,
+            Self::WideF32 => 40,
+            Self::WideF64 => 272,
         }
     }
 
-    /// True for the four float types.
+    /// True for the four float types, which round. Exact sums do not.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F16 | Self::Bf16 | Self::F32 | Self::F64)
+    }
+
+    /// True for the two types of exact sums.
+    pub const fn is_wide(self) -> bool {
+        matches!(self, Self::WideF32 | Self::WideF64)
     }
 
     /// The name that people and files use: `f64`.
@@ -90,6 +103,8 @@ impl ElementType {
             Self::Bf16 => "bf16",
             Self::F32 => "f32",
             Self::F64 => "f64",
+            Self::WideF32 => "wide-f32",
+            Self::WideF64 => "wide-f64",
         }
     }
 }
@@ -136,7 +151,7 @@ mod tests {
     #[test]
     fn unknown_codes_and_names_are_refused() {
         assert_eq!(ElementType::from_code(0), None);
-        assert_eq!(ElementType::from_code(13), None);
+        assert_eq!(ElementType::from_code(15), None);
         assert_eq!("f128".parse::<ElementType>(), Err(UnknownElement("f128".into())));
     }
 }

@@ -11,24 +11,31 @@
 //!   rounded back at every step.
 //! - A NaN among the operands, or one made by the operator, gives the canonical quiet NaN: sign clear,
 //!   only the top mantissa bit set. Hardware differs in the NaN it makes; payload must not.
-//! - Minimum and maximum are those of IEEE 754-2019: NaN wins, and -0 is below +0. Both are therefore
-//!   associative and commutative, bit by bit.
+//! - Minimum and maximum are those of IEEE 754-2019: any NaN wins, and -0 is below +0 (P-45). Both are
+//!   therefore associative and commutative, bit by bit.
 //! - `minloc` and `maxloc` fold pairs of a value and an `i32` index. The value is what `min` or `max`
 //!   would give; the index is the smallest among the operands that hold this value, where every NaN
-//!   counts as the same value and -0 and +0 as two. A pair lies as C lays out `struct { T value; int32_t
-//!   index; }`, the layout of MPI's pair types; padding is ignored on the way in and zero on the way out.
+//!   counts as the same value and -0 and +0 as two (P-45). A pair lies as C lays out `struct { T value;
+//!   int32_t index; }`, the layout of MPI's pair types; padding is ignored on the way in and zero on the
+//!   way out.
 //! - `and`, `or` and `xor` work on the bits of integers; on floats they are refused.
+//! - Order-free mode (P-45): [`WideFloat`] widens `f32` and `f64` to exact sums, `wide-f32` and `wide-f64`,
+//!   and rounds them back. These are integers that hold every exponent, so sums of them have the same bits
+//!   in every order and every tree. They can be summed and nothing else.
 //! - Nothing happens to an operand that meets no other: one operand alone passes as it is.
 
 #![forbid(unsafe_code)]
 
 mod element;
+mod exact;
 mod halves;
 mod kind;
 mod located;
 mod number;
 mod operator;
+mod wide;
 
 pub use element::{ElementType, UnknownElement};
+pub use exact::{WideError, WideFloat, sum_exact};
 pub use kind::{FoldError, Kind, KindError};
 pub use operator::{Operator, UnknownOperator};

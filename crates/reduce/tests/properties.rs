@@ -13,6 +13,12 @@ fn folded(kind: Kind, left: &[u8], right: &[u8]) -> Vec<u8> {
     kind.fold_all([left, right].into_iter()).expect("whole operands of equal length")
 }
 
+/// As many whole elements as the bytes fill, the last one filled up from the start.
+fn fitted(kind: Kind, operands: &[Vec<u8>; 3]) -> [Vec<u8>; 3] {
+    let bytes = operands[0].len().next_multiple_of(kind.element_size());
+    operands.each_ref().map(|operand| operand.iter().copied().cycle().take(bytes).collect())
+}
+
 /// Sums and products of floats depend on the order of folding; everything else does not.
 fn is_associative(kind: Kind) -> bool {
     !(kind.element().is_float() && matches!(kind.operator(), Operator::Sum | Operator::Prod))
@@ -33,16 +39,16 @@ fn three_operands() -> impl Strategy<Value = [Vec<u8>; 3]> {
 proptest! {
     #[test]
     fn every_kind_commutes(operands in three_operands()) {
-        let [a, b, _] = &operands;
         for kind in kinds() {
+            let [a, b, _] = &fitted(kind, &operands);
             prop_assert_eq!(folded(kind, a, b), folded(kind, b, a), "{}", kind);
         }
     }
 
     #[test]
     fn all_but_float_sums_and_products_are_associative(operands in three_operands()) {
-        let [a, b, c] = &operands;
         for kind in kinds().filter(|kind| is_associative(*kind)) {
+            let [a, b, c] = &fitted(kind, &operands);
             let left = folded(kind, &folded(kind, a, b), c);
             let right = folded(kind, a, &folded(kind, b, c));
             prop_assert_eq!(left, right, "{}", kind);
@@ -51,18 +57,19 @@ proptest! {
 
     #[test]
     fn folding_all_is_folding_one_after_the_other(operands in three_operands()) {
-        let [a, b, c] = &operands;
         for kind in kinds() {
-            let all = kind.fold_all(operands.iter().map(Vec::as_slice)).unwrap();
+            let fitted = fitted(kind, &operands);
+            let [a, b, c] = &fitted;
+            let all = kind.fold_all(fitted.iter().map(Vec::as_slice)).unwrap();
             prop_assert_eq!(all, folded(kind, &folded(kind, a, b), c), "{}", kind);
         }
     }
 
     #[test]
     fn alignment_does_not_matter(operands in three_operands(), shift in 1_usize..8) {
-        let [a, b, _] = &operands;
-        let shifted: Vec<u8> = std::iter::repeat_n(0, shift).chain(b.iter().copied()).collect();
         for kind in kinds() {
+            let [a, b, _] = &fitted(kind, &operands);
+            let shifted: Vec<u8> = std::iter::repeat_n(0, shift).chain(b.iter().copied()).collect();
             let mut place: Vec<u8> = std::iter::repeat_n(0xee, shift).chain(a.iter().copied()).collect();
             kind.fold(&mut place[shift..], &shifted[shift..]).unwrap();
             prop_assert_eq!(&place[shift..], folded(kind, a, b), "{}", kind);
@@ -72,7 +79,8 @@ proptest! {
     #[test]
     fn the_value_of_a_located_minimum_is_the_minimum(operands in three_operands()) {
         let located = [(Operator::MinLoc, Operator::Min), (Operator::MaxLoc, Operator::Max)];
-        for (element, (with_index, without)) in ElementType::ALL.into_iter().flat_map(|e| located.map(|o| (e, o))) {
+        let elements = ElementType::ALL.into_iter().filter(|element| !element.is_wide());
+        for (element, (with_index, without)) in elements.flat_map(|element| located.map(|pair| (element, pair))) {
             let pairs = Kind::new(element, with_index).unwrap();
             let values = Kind::new(element, without).unwrap();
             let [a, b, _] = &operands;

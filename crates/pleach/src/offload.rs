@@ -1,0 +1,166 @@
+//! How a communicator gets an aggregation tree: its first rank asks the manager and tells all others the answer.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+use protocol::collective::{Aggregation, Collective, NotOffered, Offer};
+use protocol::manager::message::Quota;
+use protocol::manager::{Distribution, FoldTree, GroupOpened, GroupRequest, JobTicket, Leader, Refusal};
+use runtime::control::{ClientError, ManagerClient, Secret};
+use serde::{Deserialize, Serialize};
+use units::Rank;
+
+use crate::Error;
+use crate::communicator::Comm;
+
+/// How long the manager may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Segments in flight: enough to cover a round trip at several gigabytes a second.
+const WINDOW: u32 = 64;
+
+/// A job that the manager knows, for whichever rank speaks with it next.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Admission {
+    manager: SocketAddr,
+    ticket: JobTicket,
+    quota: Quota,
+}
+
+/// What the first rank tells the others.
+#[derive(Serialize, Deserialize)]
+struct Answer {
+    admission: Option<Admission>,
+    group: Option<GroupOpened>,
+    refusal: Why,
+    words: String,
+}
+
+/// Why there is no tree, in the selector's terms.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+enum Why {
+    NoManager,
+    NoNodes,
+    NoRoom,
+}
+
+impl From<Why> for NotOffered {
+    fn from(why: Why) -> Self {
+        match why {
+            Why::NoManager => Self::NoManager,
+            Why::NoNodes => Self::NoNodes,
+            Why::NoRoom => Self::NoRoom,
+        }
+    }
+}
+
+impl Comm {
+    /// Gives the communicator a tree if it can be had. All ranks do this together.
+    pub(crate) fn equip(&self) -> Result<(), Error> {
+        if self.hosts().len() < 2 {
+            return self.set_aggregation(Aggregation::NotOffered(NotOffered::NoNodes), "all ranks are on one host");
+        }
+        let mut bytes = if self.me() == 0 { serde_json::to_vec(&self.ask()).map_err(Error::broken)? } else { Vec::new() };
+        let broadcast = Collective::Broadcast { root: Rank(0) };
+        let mut length = (bytes.len() as u64).to_le_bytes();
+        self.run(broadcast, &mut length)?;
+        bytes.resize(usize::try_from(u64::from_le_bytes(length)).unwrap_or_default(), 0);
+        self.run(broadcast, &mut bytes)?;
+        let answer: Answer = serde_json::from_slice(&bytes).map_err(Error::broken)?;
+        if let Some(admission) = answer.admission {
+            let _ = self.process().admission.set(admission);
+        }
+        let Some(group) = answer.group else {
+            return self.set_aggregation(Aggregation::NotOffered(answer.refusal.into()), &answer.words);
+        };
+        let offer = Offer { most_bytes: u32::MAX, levels: levels(&group.fold), children: most_children(&group.fold) };
+        if self.leads() {
+            self.process().shared.engine().network.plant(self.context(), group)?;
+        }
+        self.set_aggregation(Aggregation::Offered(offer), &answer.words)
+    }
+
+    /// Asks the manager. Whatever goes wrong is a reason to do without.
+    fn ask(&self) -> Answer {
+        let admission = self.process().admission.get().cloned();
+        if admission.is_none() && self.process().settings.manager.is_none() {
+            let words = "no manager was named (PLEACH_MANAGER)".to_owned();
+            return Answer { admission: None, group: None, refusal: Why::NoManager, words };
+        }
+        // Not under the engine's lock: the others may need it while the manager thinks.
+        let client = self.process().shared.engine().manager.take();
+        let mut admitted = None;
+        let asked = client.map_or_else(|| self.reach(admission, &mut admitted), Ok).and_then(|mut client| {
+            let opened = client.open_group(self.request());
+            self.process().shared.engine().manager = Some(client);
+            opened
+        });
+        match asked {
+            Ok(group) => {
+                let words = format!("group {} with {} seats", group.group.0, group.seats.len());
+                Answer { admission: admitted, group: Some(group), refusal: Why::NoManager, words }
+            }
+            Err(error) => {
+                let refusal = match &error {
+                    ClientError::Refused(Refusal::NodeFull { .. } | Refusal::QuotaFull { .. }) => Why::NoRoom,
+                    ClientError::Refused(_) => Why::NoNodes,
+                    _ => Why::NoManager,
+                };
+                Answer { admission: admitted, group: None, refusal, words: error.to_string() }
+            }
+        }
+    }
+
+    fn reach(
+        &self,
+        admission: Option<Admission>,
+        admitted: &mut Option<Admission>,
+    ) -> Result<ManagerClient, ClientError> {
+        let unreachable = |why: String| ClientError::Lost { manager: SocketAddr::from(([0, 0, 0, 0], 0)), why };
+        let secret = Secret::from_environment().map_err(|error| unreachable(error.to_string()))?;
+        let job = &self.process().job;
+        if let Some(Admission { manager, ticket, quota }) = admission {
+            let mut client = ManagerClient::connect(manager, secret, PATIENCE)?;
+            client.attach_job(ticket, job, quota)?;
+            return Ok(client);
+        }
+        let name = self.process().settings.manager.clone().unwrap_or_default();
+        let resolved = name.to_socket_addrs().map_err(|error| unreachable(format!("{name}: {error}")))?.next();
+        let manager = resolved.ok_or_else(|| unreachable(format!("{name} is no address")))?;
+        let mut client = ManagerClient::connect(manager, secret, PATIENCE)?;
+        let (ticket, quota) = client.open_job(job, None)?;
+        *admitted = Some(Admission { manager, ticket, quota });
+        Ok(client)
+    }
+
+    fn request(&self) -> GroupRequest {
+        let process = self.process();
+        let leaders = self.hosts().iter().filter_map(|host| {
+            let rank = self.world_ranks()[host[0] as usize];
+            let card = process.table.card(rank)?;
+            Some(Leader { rank: Rank(rank), host: card.host_name.clone(), addresses: card.addresses.clone() })
+        });
+        GroupRequest {
+            leaders: leaders.collect(),
+            window: WINDOW,
+            segment_bytes: process.segment_bytes,
+            distribution: Distribution::Edges,
+            avoid: Vec::new(),
+        }
+    }
+}
+
+fn levels(fold: &FoldTree) -> u8 {
+    match fold {
+        FoldTree::Leader(_) => 0,
+        FoldTree::Fold(parts) => parts.iter().map(levels).max().unwrap_or(0).saturating_add(1),
+    }
+}
+
+fn most_children(fold: &FoldTree) -> u16 {
+    match fold {
+        FoldTree::Leader(_) => 0,
+        FoldTree::Fold(parts) => {
+            parts.iter().map(most_children).max().unwrap_or(0).max(u16::try_from(parts.len()).unwrap_or(u16::MAX))
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The dissemination barrier: after `r` rounds everyone knows of the `radix^r` ranks before it.
+//!
+//! Any size will do, nobody is special, and messages are empty.
+
+use units::Rank;
+
+use super::step::{Apply, Part, Place, ReceiveStep, Schedule, SendStep};
+
+pub(super) struct Disseminate {
+    pub(super) radix: u32,
+}
+
+impl Disseminate {
+    /// How far away the `index`-th peer of a round is; less than the size, so that nobody is its own peer.
+    fn distance(&self, at: &Place, round: u32, index: u32) -> Option<u32> {
+        let distance = self.radix.pow(round) * (index + 1);
+        (index + 1 < self.radix && distance < at.size).then_some(distance)
+    }
+}
+
+impl Schedule for Disseminate {
+    fn rounds(&self, at: &Place) -> u32 {
+        let (mut rounds, mut known) = (0, 1);
+        while known < at.size {
+            known *= self.radix;
+            rounds += 1;
+        }
+        rounds
+    }
+
+    fn send(&self, at: &Place, round: u32, index: u32) -> Option<SendStep> {
+        let distance = self.distance(at, round, index)?;
+        Some(SendStep { to: Rank(at.after(distance)), part: Part::NOTHING })
+    }
+
+    fn receive(&self, at: &Place, round: u32, index: u32) -> Option<ReceiveStep> {
+        let distance = self.distance(at, round, index)?;
+        Some(ReceiveStep { from: Rank(at.before(distance)), part: Part::NOTHING, apply: Apply::Replace })
+    }
+}

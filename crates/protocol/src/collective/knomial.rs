@@ -1,0 +1,191 @@
+//! Trees of radix k, binomial if k is two: reduce towards a root, broadcast and scatter from one.
+//!
+//! Ranks form groups of `radix^level` contiguous ranks. A group is spoken for by the root if it is in it, otherwise by its
+//! first rank. So any rank can be the root without renumbering: operands keep the order of the ranks, the bits of a
+//! result do not depend on the root (P-47), and what a group needs of a scatter is one range.
+
+use units::Rank;
+
+use super::step::{Apply, Part, Place, ReceiveStep, Schedule, SendStep};
+
+/// The shape of the tree.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Knomial {
+    pub(super) root: u32,
+    pub(super) radix: u32,
+}
+
+/// Folds towards the root.
+pub(super) struct TreeReduce(pub(super) Knomial);
+/// Copies from the root.
+pub(super) struct TreeBroadcast(pub(super) Knomial);
+/// Gives each rank its own block, from the root.
+pub(super) struct TreeScatter(pub(super) Knomial);
+
+/// How a rank stands when the groups of a level merge.
+enum Standing {
+    /// It speaks for the merged group.
+    Speaker,
+    /// It speaks for one of the groups that merge; this is the speaker of the merged one.
+    Delegate(u32),
+    Idle,
+}
+
+/// Some groups that merge, seen from a rank in one of them.
+struct Merge {
+    tree: Knomial,
+    /// The first rank of the merged group.
+    first: u32,
+    /// Ranks of each group that merges.
+    span: u32,
+    /// The group of the rank in question.
+    mine: u32,
+}
+
+impl Knomial {
+    fn levels(&self, size: u32) -> u32 {
+        let (mut levels, mut span) = (0, 1);
+        while span < size {
+            span *= self.radix;
+            levels += 1;
+        }
+        levels
+    }
+
+    fn speaker(&self, first: u32, span: u32) -> u32 {
+        if (first..first + span).contains(&self.root) { self.root } else { first }
+    }
+
+    fn merge(&self, rank: u32, level: u32) -> Merge {
+        let span = self.radix.pow(level);
+        let merged = span * self.radix;
+        let first = rank / merged * merged;
+        Merge { tree: *self, first, span, mine: (rank - first) / span }
+    }
+}
+
+impl Merge {
+    fn standing(&self, rank: u32) -> Standing {
+        let above = self.tree.speaker(self.first, self.span * self.tree.radix);
+        if rank == above {
+            Standing::Speaker
+        } else if rank == self.tree.speaker(self.first + self.mine * self.span, self.span) {
+            Standing::Delegate(above)
+        } else {
+            Standing::Idle
+        }
+    }
+
+    /// The first rank of the `index`-th other group, if there is one.
+    fn other(&self, index: u32, size: u32) -> Option<u32> {
+        let group = if index < self.mine { index } else { index + 1 };
+        let first = self.first + group * self.span;
+        (group < self.tree.radix && first < size).then_some(first)
+    }
+
+    fn speaker_of(&self, first: u32) -> u32 {
+        self.tree.speaker(first, self.span)
+    }
+
+    /// The blocks of the ranks of a group.
+    fn blocks_of(&self, first: u32, at: &Place) -> Part {
+        at.blocks(first, (first + self.span).min(at.size), at.size)
+    }
+
+    fn blocks_of_mine(&self, at: &Place) -> Part {
+        self.blocks_of(self.first + self.mine * self.span, at)
+    }
+}
+
+impl Schedule for TreeReduce {
+    fn rounds(&self, at: &Place) -> u32 {
+        self.0.levels(at.size)
+    }
+
+    fn send(&self, at: &Place, round: u32, index: u32) -> Option<SendStep> {
+        match self.0.merge(at.rank, round).standing(at.rank) {
+            Standing::Delegate(above) if index == 0 => Some(SendStep { to: Rank(above), part: at.whole() }),
+            _ => None,
+        }
+    }
+
+    fn receive(&self, at: &Place, round: u32, index: u32) -> Option<ReceiveStep> {
+        let merge = self.0.merge(at.rank, round);
+        let Standing::Speaker = merge.standing(at.rank) else { return None };
+        let from = merge.speaker_of(merge.other(index, at.size)?);
+        Some(ReceiveStep { from: Rank(from), part: at.whole(), apply: Apply::by_rank(from, at.rank) })
+    }
+
+    /// Who has given its part away has nothing more to do.
+    fn next(&self, at: &Place, round: u32) -> u32 {
+        match self.0.merge(at.rank, round).standing(at.rank) {
+            Standing::Idle => self.rounds(at),
+            Standing::Speaker | Standing::Delegate(_) => round,
+        }
+    }
+}
+
+/// The first round from this one on in which a rank is reached, or reaches others.
+fn next_split(tree: &Knomial, at: &Place, round: u32) -> u32 {
+    let levels = tree.levels(at.size);
+    let is_idle = |level: u32| matches!(tree.merge(at.rank, level).standing(at.rank), Standing::Idle);
+    (round..levels).find(|round| !is_idle(levels - 1 - round)).unwrap_or(levels)
+}
+
+/// The merges of a reduce backwards: in the first round the largest groups are reached.
+fn split(tree: &Knomial, at: &Place, round: u32) -> Merge {
+    tree.merge(at.rank, tree.levels(at.size) - 1 - round)
+}
+
+impl Schedule for TreeBroadcast {
+    fn rounds(&self, at: &Place) -> u32 {
+        self.0.levels(at.size)
+    }
+
+    fn next(&self, at: &Place, round: u32) -> u32 {
+        next_split(&self.0, at, round)
+    }
+
+    fn send(&self, at: &Place, round: u32, index: u32) -> Option<SendStep> {
+        let split = split(&self.0, at, round);
+        let Standing::Speaker = split.standing(at.rank) else { return None };
+        let to = split.speaker_of(split.other(index, at.size)?);
+        Some(SendStep { to: Rank(to), part: at.whole() })
+    }
+
+    fn receive(&self, at: &Place, round: u32, index: u32) -> Option<ReceiveStep> {
+        match split(&self.0, at, round).standing(at.rank) {
+            Standing::Delegate(above) if index == 0 => {
+                Some(ReceiveStep { from: Rank(above), part: at.whole(), apply: Apply::Replace })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Schedule for TreeScatter {
+    fn rounds(&self, at: &Place) -> u32 {
+        self.0.levels(at.size)
+    }
+
+    fn next(&self, at: &Place, round: u32) -> u32 {
+        next_split(&self.0, at, round)
+    }
+
+    fn send(&self, at: &Place, round: u32, index: u32) -> Option<SendStep> {
+        let split = split(&self.0, at, round);
+        let Standing::Speaker = split.standing(at.rank) else { return None };
+        let group = split.other(index, at.size)?;
+        Some(SendStep { to: Rank(split.speaker_of(group)), part: split.blocks_of(group, at) })
+    }
+
+    fn receive(&self, at: &Place, round: u32, index: u32) -> Option<ReceiveStep> {
+        let split = split(&self.0, at, round);
+        match split.standing(at.rank) {
+            Standing::Delegate(above) if index == 0 => {
+                Some(ReceiveStep { from: Rank(above), part: split.blocks_of_mine(at), apply: Apply::Replace })
+            }
+            _ => None,
+        }
+    }
+}

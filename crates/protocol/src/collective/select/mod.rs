@@ -1,0 +1,311 @@
+//! Which way suits a collective, and why: a pure function of values that all ranks share (P-49).
+//!
+//! In: a [`Situation`]. Out: a [`Choice`] with its reasons. All ranks must come to the same choice without asking each
+//! other, so nothing is measured here and all arithmetic is in integers. Times are estimates from the costs of a class of
+//! transport (`cost`): good enough to find where one algorithm overtakes another, no forecast.
+
+mod cost;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use super::{Algorithm, Collective};
+pub use cost::{Costs, Transport};
+
+/// For short vectors, aggregation is taken unless hosts alone are estimated to be this many times quicker. A host then
+/// handles one message each way instead of some in every round, and a late host or a busy processor is waited for once
+/// instead of in every round. Where ranks share processors that is most of the time, and the estimates, which are of hosts
+/// that have nothing else to do, know nothing of it.
+const AGGREGATION_ADVANTAGE: u64 = 4;
+/// Longer vectors are dominated by their bytes, where the estimates stand for themselves.
+const SHORT_BYTES: u32 = 16 << 10;
+
+/// What all ranks know of an operation before it begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Situation {
+    /// What is to be done.
+    pub collective: Collective,
+    /// Bytes of the vector.
+    pub bytes: u32,
+    /// Ranks of the group.
+    pub size: u32,
+    /// Ranks on each host that share memory and can combine there first: the largest number if hosts differ, one if they
+    /// cannot.
+    pub ranks_per_host: u32,
+    /// What is asked of the order of operands.
+    pub operands: Operands,
+    /// Whether there are aggregation nodes for the group.
+    pub aggregation: Aggregation,
+    /// What a message between hosts costs.
+    pub transport: Transport,
+}
+
+/// What is asked of the order of operands. The bits are the same at every rank and in every run in any case (P-47).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operands {
+    /// Any order that is fixed.
+    Commute,
+    /// The operator does not commute: lower ranks stand to the left.
+    InRankOrder,
+    /// The bits must be those of the group's aggregation tree, whoever computes them.
+    AsInTree,
+}
+
+/// Whether the group can use aggregation nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Aggregation {
+    /// It has been given a tree.
+    Offered(Offer),
+    /// It has not.
+    NotOffered(NotOffered),
+}
+
+/// What a group has been given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offer {
+    /// Longest vector that the reserved resources carry.
+    pub most_bytes: u32,
+    /// Levels of nodes between hosts and root, the root included.
+    pub levels: u8,
+    /// Most children of a node.
+    pub children: u16,
+}
+
+/// Why a group has no aggregation tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotOffered {
+    /// No manager was named or none answers.
+    NoManager,
+    /// The manager knows of no nodes that reach all hosts of the group.
+    NoNodes,
+    /// The resources are taken by others.
+    NoRoom,
+    /// A node of the tree was lost, and no other tree has taken its place.
+    NodeLost,
+    /// The user does not want it.
+    SwitchedOff,
+}
+
+/// Who takes part in what goes between hosts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Party {
+    /// Every rank for itself.
+    EveryRank,
+    /// One for each host; the ranks of a host combine in shared memory before, and share the result after.
+    HostLeaders,
+}
+
+/// How it is done between hosts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Method {
+    /// There is only one party: nothing goes between hosts.
+    OneParty,
+    /// Through the group's aggregation nodes.
+    Aggregation,
+    /// The hosts alone.
+    Hosts(Algorithm),
+}
+
+/// The decision, with its reasons.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Choice {
+    /// How it is done between hosts.
+    pub method: Method,
+    /// Who takes part there.
+    pub party: Party,
+    /// How many take part there.
+    pub parties: u32,
+    reasons: Vec<Reason>,
+}
+
+/// One reason for a choice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// All ranks are on one host, or there is one rank.
+    NobodyElse,
+    /// Ranks of a host would combine out of rank order, so they do not.
+    KeepsRankOrder,
+    /// There is no aggregation tree.
+    NotOffered(NotOffered),
+    /// The vector is too long for what was reserved.
+    TooLong {
+        /// Longest that was reserved.
+        most_bytes: u32,
+    },
+    /// Nodes fold in the order of the fabric, and the operator asks for that of the ranks.
+    TreeIsNotInRankOrder,
+    /// Aggregation is quicker, or so nearly as quick that what it spares the hosts decides.
+    AggregationSuits {
+        /// Estimate for aggregation.
+        estimate_ns: u64,
+        /// Estimate for the best that hosts can do alone.
+        hosts_ns: u64,
+    },
+    /// Nodes take in their children's vectors one after the other, and that would take longer.
+    HostsQuicker {
+        /// Estimate for aggregation.
+        aggregation_ns: u64,
+    },
+    /// The bits must be those of the tree.
+    BitsOfTree,
+    /// Of the algorithms that may be used, this one has the lowest estimate.
+    Cheapest {
+        /// Its estimate.
+        estimate_ns: u64,
+        /// The next best, if there is another.
+        next: Option<(Algorithm, u64)>,
+    },
+}
+
+impl Choice {
+    /// Why, in the order in which one would say it.
+    pub fn reasons(&self) -> &[Reason] {
+        &self.reasons
+    }
+}
+
+/// Decides. All ranks that give the same situation get the same choice.
+pub fn choose(situation: &Situation) -> Choice {
+    let mut reasons = Vec::new();
+    let (party, parties) = parties(situation, &mut reasons);
+    if parties <= 1 {
+        reasons.push(Reason::NobodyElse);
+        return Choice { method: Method::OneParty, party, parties, reasons };
+    }
+    let ranking = rank_algorithms(situation, parties);
+    let (best, best_ns) = ranking[0];
+    let method = if aggregation_is_better(situation, best_ns, &mut reasons) {
+        Method::Aggregation
+    } else {
+        if situation.operands == Operands::AsInTree && best.is_ordered() {
+            reasons.push(Reason::BitsOfTree);
+        }
+        reasons.push(Reason::Cheapest { estimate_ns: best_ns, next: ranking.get(1).copied() });
+        Method::Hosts(best)
+    };
+    Choice { method, party, parties, reasons }
+}
+
+fn parties(situation: &Situation, reasons: &mut Vec<Reason>) -> (Party, u32) {
+    let Situation { size, ranks_per_host, operands, .. } = *situation;
+    match ranks_per_host {
+        0 | 1 => (Party::EveryRank, size),
+        _ if operands == Operands::InRankOrder && size > ranks_per_host => {
+            reasons.push(Reason::KeepsRankOrder);
+            (Party::EveryRank, size)
+        }
+        _ => (Party::HostLeaders, size.div_ceil(ranks_per_host)),
+    }
+}
+
+/// The algorithms that may be used, quickest first; of equals, the one that is named first. There is always one.
+fn rank_algorithms(situation: &Situation, parties: u32) -> Vec<(Algorithm, u64)> {
+    let costs = situation.transport.costs();
+    let elements = situation.bytes / situation.collective.kind().map_or(1, |kind| kind.element_size() as u32);
+    let may_use = |algorithm: &Algorithm| match situation.operands {
+        _ if algorithm.cuts() && elements < parties => false, // Most blocks would be empty.
+        _ if situation.collective.kind().is_none() => !algorithm.is_ordered(),
+        Operands::Commute => !algorithm.is_ordered(),
+        Operands::InRankOrder => !algorithm.is_ordered() && *algorithm != Algorithm::Ring,
+        Operands::AsInTree => algorithm.is_ordered(),
+    };
+    let suiting = cost::CANDIDATES.into_iter().filter(|algorithm| algorithm.suits(&situation.collective));
+    let mut ranking: Vec<_> = suiting
+        .filter(may_use)
+        .map(|algorithm| (algorithm, costs.hosts_ns(algorithm, &situation.collective, parties, situation.bytes)))
+        .collect();
+    ranking.sort_by_key(|(_, estimate_ns)| *estimate_ns);
+    ranking
+}
+
+fn aggregation_is_better(situation: &Situation, hosts_ns: u64, reasons: &mut Vec<Reason>) -> bool {
+    let offer = match situation.aggregation {
+        Aggregation::NotOffered(why) => {
+            reasons.push(Reason::NotOffered(why));
+            return false;
+        }
+        Aggregation::Offered(offer) => offer,
+    };
+    if situation.bytes > offer.most_bytes {
+        reasons.push(Reason::TooLong { most_bytes: offer.most_bytes });
+        return false;
+    }
+    if situation.operands == Operands::InRankOrder && situation.collective.kind().is_some() {
+        reasons.push(Reason::TreeIsNotInRankOrder);
+        return false;
+    }
+    let estimate_ns = situation.transport.costs().aggregation_ns(&offer, situation.bytes);
+    let advantage = if situation.bytes <= SHORT_BYTES { AGGREGATION_ADVANTAGE } else { 1 };
+    let is_better = estimate_ns <= hosts_ns.saturating_mul(advantage);
+    reasons.push(if is_better {
+        Reason::AggregationSuits { estimate_ns, hosts_ns }
+    } else {
+        Reason::HostsQuicker { aggregation_ns: estimate_ns }
+    });
+    is_better
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.method {
+            Method::OneParty => f.write_str("nothing between hosts")?,
+            Method::Aggregation => write!(f, "aggregation nodes, for {} {}", self.parties, self.party)?,
+            Method::Hosts(algorithm) => write!(f, "{algorithm}, among {} {}", self.parties, self.party)?,
+        }
+        for (position, reason) in self.reasons.iter().enumerate() {
+            write!(f, "{} {reason}", if position == 0 { ":" } else { ";" })?;
+        }
+        f.write_str(".")
+    }
+}
+
+impl fmt::Display for Party {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::EveryRank => "ranks",
+            Self::HostLeaders => "hosts",
+        })
+    }
+}
+
+impl fmt::Display for NotOffered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoManager => "there is no manager",
+            Self::NoNodes => "no aggregation nodes reach all hosts of the group",
+            Self::NoRoom => "other jobs hold the aggregation nodes' resources",
+            Self::NodeLost => "an aggregation node of the group was lost",
+            Self::SwitchedOff => "aggregation is switched off",
+        })
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = |ns: &u64| *ns as f64 / 1000.0;
+        match self {
+            Self::NobodyElse => f.write_str("all ranks share one host's memory"),
+            Self::KeepsRankOrder => f.write_str("ranks of a host do not combine first, which could break rank order"),
+            Self::NotOffered(why) => write!(f, "{why}"),
+            Self::TooLong { most_bytes } => write!(f, "aggregation was granted for at most {most_bytes} bytes"),
+            Self::TreeIsNotInRankOrder => f.write_str("aggregation nodes do not fold in rank order"),
+            Self::AggregationSuits { estimate_ns, hosts_ns } => {
+                let (estimate, hosts) = (micros(estimate_ns), micros(hosts_ns));
+                write!(f, "estimated at {estimate:.1} us, hosts alone at {hosts:.1} us")?;
+                if estimate_ns > hosts_ns {
+                    f.write_str(" if they had nothing else to do; a host sends and receives only one message")?;
+                }
+                Ok(())
+            }
+            Self::HostsQuicker { aggregation_ns } => {
+                write!(f, "aggregation nodes would be the bottleneck, at {:.1} us", micros(aggregation_ns))
+            }
+            Self::BitsOfTree => f.write_str("the bits must be those of the aggregation tree"),
+            Self::Cheapest { estimate_ns, next: None } => write!(f, "estimated at {:.1} us", micros(estimate_ns)),
+            Self::Cheapest { estimate_ns, next: Some((other, other_ns)) } => {
+                write!(f, "estimated at {:.1} us, {other} at {:.1} us", micros(estimate_ns), micros(other_ns))
+            }
+        }
+    }
+}

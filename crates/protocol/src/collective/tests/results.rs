@@ -1,0 +1,274 @@
+//! Results, bit by bit, at every rank.
+
+use oracle::{Element, Operation, Operator};
+use proptest::prelude::*;
+use units::Rank;
+
+use super::arena::{Network, contribution, contributions, kind_of, operation, plans, play, sizes, telling};
+use super::orders;
+use crate::Payload;
+use crate::collective::{Algorithm, Collective};
+
+const ALL_REDUCERS: [Algorithm; 9] = [
+    Algorithm::RecursiveDoubling,
+    Algorithm::RecursiveKing { radix: 2 },
+    Algorithm::RecursiveKing { radix: 3 },
+    Algorithm::RecursiveKing { radix: 4 },
+    Algorithm::RecursiveKing { radix: 16 },
+    Algorithm::Rabenseifner,
+    Algorithm::Ring,
+    Algorithm::Tree { radix: 2 },
+    Algorithm::Tree { radix: 5 },
+];
+const REDUCERS: [Algorithm; 5] = [
+    Algorithm::Tree { radix: 2 },
+    Algorithm::Tree { radix: 3 },
+    Algorithm::Tree { radix: 8 },
+    Algorithm::Rabenseifner,
+    Algorithm::Ring,
+];
+const BROADCASTERS: [Algorithm; 4] = [
+    Algorithm::Tree { radix: 2 },
+    Algorithm::Tree { radix: 3 },
+    Algorithm::Tree { radix: 8 },
+    Algorithm::ScatterAllgather,
+];
+const BARRIERS: [Algorithm; 6] = [
+    Algorithm::Dissemination { radix: 2 },
+    Algorithm::Dissemination { radix: 3 },
+    Algorithm::Dissemination { radix: 8 },
+    Algorithm::RecursiveDoubling,
+    Algorithm::RecursiveKing { radix: 4 },
+    Algorithm::Tree { radix: 4 },
+];
+
+/// What an algorithm must give, by the naive orders.
+fn expected(algorithm: Algorithm, seed: u64, operation: &Operation, size: u32) -> Vec<u8> {
+    let radix = u32::from(algorithm.radix());
+    match algorithm {
+        Algorithm::Ring => orders::folded_by_ring(seed, operation, size),
+        Algorithm::Tree { .. } => orders::folded(seed, operation, &orders::tree(size, radix)),
+        _ => orders::folded(seed, operation, &orders::recursive(size, radix)),
+    }
+}
+
+fn check_all_reduce(algorithm: Algorithm, operation: &Operation, size: u32, network: Network, seed: u64) {
+    let collective = Collective::AllReduce { kind: kind_of(operation) };
+    let plans = plans(algorithm, collective, size, operation.bytes());
+    let outcome = play(plans, contributions(seed, size, operation), network, seed);
+    let expected = expected(algorithm, seed, operation, size);
+    for (rank, result) in outcome.results.iter().enumerate() {
+        assert_eq!(result.bytes(), Some(&expected[..]), "{algorithm}, {operation}, rank {rank} of {size}");
+    }
+}
+
+fn check_reduce(algorithm: Algorithm, operation: &Operation, size: u32, root: u32, seed: u64) {
+    let collective = Collective::Reduce { root: Rank(root), kind: kind_of(operation) };
+    let plans = plans(algorithm, collective, size, operation.bytes());
+    let outcome = play(plans, contributions(seed, size, operation), Network::Plain, seed);
+    let expected = expected(algorithm, seed, operation, size);
+    for (rank, result) in outcome.results.iter().enumerate() {
+        if rank as u32 == root {
+            assert_eq!(result.bytes(), Some(&expected[..]), "{algorithm}, {operation}, root {root} of {size}");
+        } else {
+            assert!(result.is_empty(), "{algorithm}, rank {rank} of {size} has no result");
+        }
+    }
+}
+
+fn check_broadcast(algorithm: Algorithm, size: u32, root: u32, bytes: usize, seed: u64) {
+    let sent = contribution(seed, root, &operation(Element::U8, Operator::Sum, bytes));
+    let plans = plans(algorithm, Collective::Broadcast { root: Rank(root) }, size, bytes);
+    let mut contributions = vec![Payload::Absent { bytes: bytes as u32 }; size as usize];
+    contributions[root as usize] = sent.clone().into();
+    let outcome = play(plans, contributions, Network::Plain, seed);
+    for (rank, result) in outcome.results.iter().enumerate() {
+        assert_eq!(result.bytes(), Some(&sent[..]), "{algorithm}, rank {rank} of {size}, root {root}");
+    }
+}
+
+#[test]
+fn allreduce_has_the_bits_of_its_order_at_every_rank() {
+    for size in sizes() {
+        for algorithm in ALL_REDUCERS {
+            check_all_reduce(algorithm, &telling(37), size, Network::Plain, u64::from(size));
+            check_all_reduce(algorithm, &telling(3), size, Network::Doubles, u64::from(size) + 1000);
+        }
+    }
+}
+
+#[test]
+fn the_bits_of_these_sums_tell_orders_apart() {
+    let folded = |order| orders::folded(1, &telling(37), &order);
+    let of_sixteen =
+        [orders::tree(16, 2), orders::tree(16, 3), orders::tree(16, 16), orders::ring(16, 4)].map(folded);
+    for (position, bits) in of_sixteen.iter().enumerate() {
+        assert!(!of_sixteen[..position].contains(bits), "order {position} looks like an earlier one");
+    }
+}
+
+#[test]
+fn allreduce_does_every_type_and_operator() {
+    for element in Element::ALL {
+        for operator in Operator::ALL {
+            let operation = operation(*element, *operator, 13);
+            if operation.has_meaning() {
+                for algorithm in ALL_REDUCERS {
+                    check_all_reduce(algorithm, &operation, 11, Network::Plain, 7);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn reduce_has_the_same_bits_for_every_root() {
+    for size in 1..=33 {
+        for root in 0..size {
+            for algorithm in REDUCERS {
+                check_reduce(algorithm, &telling(5), size, root, u64::from(size));
+            }
+        }
+    }
+    for (size, root) in [(64, 63), (100, 50), (128, 1)] {
+        for algorithm in REDUCERS {
+            check_reduce(algorithm, &telling(130), size, root, 3);
+        }
+    }
+}
+
+#[test]
+fn broadcast_reaches_everyone_from_every_root() {
+    for size in 1..=33 {
+        for root in 0..size {
+            for algorithm in BROADCASTERS {
+                check_broadcast(algorithm, size, root, 41, u64::from(size));
+            }
+        }
+    }
+    for (size, root) in [(64, 63), (100, 50), (128, 1)] {
+        for algorithm in BROADCASTERS {
+            check_broadcast(algorithm, size, root, 1000, 3);
+        }
+    }
+}
+
+#[test]
+fn empty_vectors_are_reduced_and_broadcast() {
+    for size in [1, 2, 5, 8] {
+        for algorithm in ALL_REDUCERS {
+            check_all_reduce(algorithm, &telling(0), size, Network::Plain, 1);
+        }
+        let collective = Collective::Broadcast { root: Rank(size - 1) };
+        for algorithm in BROADCASTERS {
+            let nothing = vec![Payload::EMPTY; size as usize];
+            play(plans(algorithm, collective, size, 0), nothing, Network::Plain, 1);
+        }
+    }
+}
+
+/// Plays a barrier in which one rank is late: nobody may complete before it has started.
+#[test]
+fn nobody_leaves_a_barrier_before_the_last_has_come() {
+    use crate::collective::{Duty, Player};
+    for size in 2..=33_u32 {
+        for algorithm in BARRIERS {
+            let late = size * 7 / 11;
+            let plans = plans(algorithm, Collective::Barrier, size, 0);
+            let mut players: Vec<_> =
+                plans.into_iter().map(|plan| Player::new(plan, Payload::EMPTY).expect("no bytes fit")).collect();
+            let mut flying = Vec::new();
+            let mut completed = 0;
+            let mut run = |actor: u32, players: &mut Vec<Player>| {
+                let mut out = Vec::new();
+                players[actor as usize].start(&mut out);
+                let mut actor = actor;
+                loop {
+                    for duty in out.drain(..) {
+                        match duty {
+                            Duty::Send { to, round, .. } => flying.push((Rank(actor), to, round)),
+                            Duty::Complete { .. } => completed += 1,
+                            Duty::Failed { cause } => panic!("{cause}"),
+                        }
+                    }
+                    let Some((from, to, round)) = flying.pop() else { return completed };
+                    actor = to.0;
+                    players[to.index()].handle_message(from, round, Payload::EMPTY, &mut out);
+                }
+            };
+            for rank in (0..size).filter(|rank| *rank != late) {
+                assert_eq!(run(rank, &mut players), 0, "{algorithm} of {size}: {late} is missing");
+            }
+            assert!(players.iter().any(|player| player.waiting_for().any(|rank| rank == Rank(late))));
+            assert_eq!(run(late, &mut players), size, "{algorithm} of {size}");
+        }
+    }
+}
+
+#[test]
+fn recursive_doubling_and_rabenseifner_give_the_same_bits() {
+    let telling = telling(50);
+    for size in sizes() {
+        let collective = Collective::AllReduce { kind: kind_of(&telling) };
+        let run = |algorithm| {
+            let plans = plans(algorithm, collective, size, telling.bytes());
+            play(plans, contributions(9, size, &telling), Network::Plain, 9).results
+        };
+        assert_eq!(run(Algorithm::RecursiveDoubling), run(Algorithm::Rabenseifner), "{size} ranks");
+    }
+}
+
+#[test]
+fn payloads_that_are_not_there_take_the_same_messages() {
+    for size in sizes() {
+        for algorithm in ALL_REDUCERS {
+            let collective = Collective::AllReduce { kind: kind_of(&telling(10)) };
+            let run = |contributions| play(plans(algorithm, collective, size, 40), contributions, Network::Plain, 2);
+            let absent = run(vec![Payload::Absent { bytes: 40 }; size as usize]);
+            let real = run(contributions(2, size, &telling(10)));
+            assert_eq!(absent.messages, real.messages);
+            assert!(absent.results.iter().all(|result| *result == Payload::Absent { bytes: 40 }));
+        }
+    }
+}
+
+fn operations() -> impl Strategy<Value = Operation> {
+    let element = prop::sample::select(Element::ALL);
+    let operator = prop::sample::select(Operator::ALL);
+    (element, operator, 0..70_usize)
+        .prop_map(|(element, operator, count)| operation(element, operator, count))
+        .prop_filter("bits of floats have no meaning", Operation::has_meaning)
+}
+
+proptest! {
+    #[test]
+    fn any_allreduce_has_the_bits_of_its_order(
+        operation in operations(),
+        size in 1..40_u32,
+        radix in 2..=64_u16,
+        which in 0..5_usize,
+        seed: u64,
+    ) {
+        let algorithm = [
+            Algorithm::RecursiveKing { radix },
+            Algorithm::RecursiveDoubling,
+            Algorithm::Rabenseifner,
+            Algorithm::Ring,
+            Algorithm::Tree { radix },
+        ][which];
+        check_all_reduce(algorithm, &operation, size, Network::Doubles, seed);
+    }
+
+    #[test]
+    fn any_broadcast_reaches_everyone(
+        size in 1..80_u32,
+        root in any::<prop::sample::Index>(),
+        radix in 2..=64_u16,
+        bytes in 0..300_usize,
+        seed: u64,
+    ) {
+        let root = root.index(size as usize) as u32;
+        check_broadcast(Algorithm::Tree { radix }, size, root, bytes.max(1), seed);
+        check_broadcast(Algorithm::ScatterAllgather, size, root, bytes.max(1), seed);
+    }
+}

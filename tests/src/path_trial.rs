@@ -9,8 +9,8 @@ use protocol::connection::path::{Loading, PathPolicy, Role};
 use protocol::connection::{Pace, Policy, Repair, Timer};
 use protocol::queue_pair::{Failure, QpState, Sabotage};
 use simulator::exchange::{
-    ConnectionPlan, EndPlan, EndReport, Exchange, ExchangeParameters, MessageKind, MessagePlan, Notice, StreamId,
-    Witness, way,
+    ConnectionPlan, EndPlan, EndReport, Exchange, ExchangeParameters, MessageKind, MessagePlan, Notice, Program,
+    ProgramReport, Step, StreamId, Witness, way,
 };
 use simulator::fault::{FaultKind, Plan, RulePlan};
 use simulator::technology::{ByteTime, Rate, Width};
@@ -64,6 +64,8 @@ pub struct PathOutcome {
     pub complaints: Vec<String>,
     /// What became of each connection's ends.
     pub reports: Vec<[EndReport; 2]>,
+    /// What became of the users' orders.
+    pub orders: Vec<ProgramReport>,
     /// When all was done.
     pub ended: Time,
     /// The digest of all events.
@@ -139,6 +141,36 @@ impl PathTrial {
         trial
     }
 
+    /// The same, with users who load and migrate by hand at random moments: what cannot be done is refused, and nothing else
+    /// may come of it. Half of them also leave all loading to their users.
+    pub fn with_orders(mut self) -> Self {
+        // Dice of their own, so that the rest of a trial is that of its seed.
+        let mut dice = Dice(self.seed.wrapping_mul(0xa076_1d64_78bd_642f) | 1);
+        for (connection, plan) in self.parameters.connections.iter_mut().enumerate() {
+            if dice.below(2) == 0 {
+                plan.path_policy.loading = Loading::ByHand;
+                self.redundant.retain(|number| *number != connection);
+            }
+            // Both users often mean the same path, or nothing would ever be armed by hand.
+            let moments: Vec<(u64, u64)> = (0..1 + dice.below(6))
+                .map(|_| (dice.below(CALM_AT), dice.below(u64::from(plan.paths) + 1)))
+                .collect();
+            for end in &plan.ends {
+                let mut orders: Vec<(u64, Step)> = Vec::new();
+                for (moment, path) in &moments {
+                    let other = dice.below(u64::from(plan.paths) + 1);
+                    let path = PathId(if dice.below(4) == 0 { other } else { *path } as u8);
+                    orders.push((moment + dice.below(50), Step::Load { connection, path }));
+                    orders.push((moment + dice.below(300), Step::Migrate { connection }));
+                }
+                orders.sort_by_key(|(moment, _)| *moment);
+                let steps = orders.into_iter().flat_map(|(moment, order)| [Step::Until(at(moment)), order]).collect();
+                self.parameters.programs.push(Program { host: end.host, steps });
+            }
+        }
+        self
+    }
+
     /// The same, but nothing is asked of alternate paths in the end: for plans that leave one path.
     pub fn without_redundancy(self) -> Self {
         Self { redundant: Vec::new(), ..self }
@@ -164,7 +196,11 @@ impl PathTrial {
             seed,
             fabric,
             link,
-            parameters: ExchangeParameters { connections, notice: dice.pick(&[Notice::Noticed, Notice::Silent]) },
+            parameters: ExchangeParameters {
+                connections,
+                notice: dice.pick(&[Notice::Noticed, Notice::Silent]),
+                programs: Vec::new(),
+            },
             plan: Plan { seed: None, rules },
             sabotage: None,
             ending: Ending::Delivered,
@@ -256,7 +292,7 @@ impl PathTrial {
         let mut complaints = Vec::new();
         match self.ending {
             Ending::Delivered => {
-                if !exchange.run_until_delivered(PATIENCE) {
+                if !exchange.run_until_delivered(PATIENCE) || !exchange.run_until_finished(PATIENCE) {
                     complaints.push("it hangs: not everything has come".to_owned());
                 }
                 for connection in &self.redundant {
@@ -272,12 +308,13 @@ impl PathTrial {
             }
         }
         let reports: Vec<_> = exchange.reports().collect();
+        let orders: Vec<_> = exchange.programs().cloned().collect();
         for (number, report) in reports.iter().flatten().enumerate() {
             complaints.extend(self.complaint(number, report));
         }
         let (ended, trace) = (exchange.now(), exchange.trace());
         let streams = exchange.into_witness().streams.into_iter().map(StreamLedger::judge).collect();
-        PathOutcome { streams, complaints, reports, ended, trace }
+        PathOutcome { streams, complaints, reports, orders, ended, trace }
     }
 
     fn complaint(&self, end: usize, report: &EndReport) -> Option<String> {
@@ -318,6 +355,9 @@ impl std::fmt::Display for PathTrial {
                     "  {host:?} {role:?}: {many} messages, {bytes} bytes, {sends_at_once} at once, {receives} receives, {repost_after}"
                 )?;
             }
+        }
+        for Program { host, steps } in &parameters.programs {
+            writeln!(f, "{host:?}: {steps:?}")?;
         }
         for rule in &plan.rules {
             let text = |text: &Option<toml::Spanned<String>>| text.as_ref().map(|text| text.get_ref().clone());

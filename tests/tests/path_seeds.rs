@@ -24,6 +24,21 @@ fn survive(seeds: std::ops::Range<u64>) -> (u64, u32) {
     (checked, migrations)
 }
 
+/// With users who load and migrate by hand; migrations that they brought about, and orders that were refused.
+fn survive_orders(seeds: std::ops::Range<u64>) -> (u32, u32) {
+    let (mut by_hand, mut refused) = (0, 0);
+    for seed in seeds {
+        for trial in [PathTrial::survivor(seed).with_orders(), PathTrial::mortal(seed).with_orders()] {
+            let outcome = trial.run();
+            assert!(outcome.is_clean(), "{trial}{outcome}");
+            let ends = outcome.reports.iter().flatten();
+            by_hand += ends.filter_map(|end| end.migrations.get(&MigrationCause::ByHand)).sum::<u32>();
+            refused += outcome.orders.iter().map(|orders| orders.refused).sum::<u32>();
+        }
+    }
+    (by_hand, refused)
+}
+
 fn die(seeds: std::ops::Range<u64>) -> u64 {
     let mut checked = 0;
     for seed in seeds {
@@ -46,6 +61,12 @@ fn with_no_path_left_both_ends_hear_of_it_and_what_came_is_a_beginning() {
 }
 
 #[test]
+fn whatever_users_order_by_hand_no_message_is_lost_doubled_or_reordered() {
+    let (by_hand, refused) = survive_orders(0..500);
+    assert!(by_hand > 500 && refused > 500, "{by_hand} migrations by hand, {refused} orders refused");
+}
+
+#[test]
 fn a_seed_gives_the_same_events_every_time() {
     for seed in 0..40 {
         assert_eq!(PathTrial::survivor(seed).run().trace, PathTrial::survivor(seed).run().trace, "seed {seed}");
@@ -54,10 +75,10 @@ fn a_seed_gives_the_same_events_every_time() {
 }
 
 /// Seeds that found something: an idle connection on a dead path, traffic that went round among noisy paths, a gap's
-/// repair measured as a round trip.
+/// repair measured as a round trip, two ends that followed each other for ever.
 #[test]
 fn seeds_that_found_defects_stay_clean() {
-    for seed in [36, 87, 4_535] {
+    for seed in [36, 87, 4_535, 100_862] {
         survive(seed..seed + 1);
     }
 }
@@ -172,4 +193,5 @@ fn trees_with_second_paths_survive_whatever_others_do() {
 fn tens_of_thousands_of_path_trials_are_clean() {
     survive(100_000..120_000);
     die(100_000..104_000);
+    survive_orders(100_000..105_000);
 }

@@ -5,6 +5,9 @@ mod demo;
 mod distribution;
 mod judge;
 mod kernels;
+mod launch;
+mod manager;
+mod node;
 mod pingpong;
 mod report;
 mod reproduce;
@@ -35,6 +38,15 @@ enum Command {
     Bench(bench::Arguments),
     /// Two ends bounce a message over UDP as RoCEv2: with each other, or with ibv_rc_pingpong.
     Pingpong(pingpong::Arguments),
+    /// Runs the manager: nodes register with it, jobs ask it for groups.
+    Manager(manager::Arguments),
+    /// Runs an aggregation node on this machine.
+    Node(node::Arguments),
+    /// Starts the processes of a job, on this machine or on hosts made of network namespaces.
+    Launch(launch::Arguments),
+    /// One process of `pleach launch`.
+    #[command(hide = true)]
+    LaunchRank(launch::rank::Arguments),
 }
 
 const EXAMPLES: &str = "\
@@ -47,6 +59,8 @@ Examples:
   pleach reproduce soft-errors --format html --output soft-errors.html
   pleach bench simulator
   pleach pingpong --listen            and, on another host: pleach pingpong HOST
+  pleach launch -n 4 -- ./program
+  pleach manager                      and, on any machine: pleach node --manager HOST:4797
 
 Exit status: 0 if all was right, 1 if the oracle objects or a gated number does not hold, 2 if the command or a file is
 wrong.";
@@ -58,15 +72,23 @@ fn main() -> ExitCode {
         Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Pingpong(arguments) => pingpong::run(&arguments),
+        Command::Manager(arguments) => manager::run(&arguments),
+        Command::Node(arguments) => node::run(&arguments),
+        // Their exit status is that of other programs.
+        Command::Launch(arguments) => return launch::run(&arguments).unwrap_or_else(|error| wrong(&error)),
+        Command::LaunchRank(arguments) => return launch::rank::run(&arguments).unwrap_or_else(|error| wrong(&error)),
     };
     match done {
         Ok(Outcome::Right) => ExitCode::SUCCESS,
         Ok(Outcome::Wrong) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::from(2)
-        }
+        Err(error) => wrong(&error),
     }
+}
+
+/// Tells why nothing could be done.
+fn wrong(error: &anyhow::Error) -> ExitCode {
+    eprintln!("error: {error:#}");
+    ExitCode::from(2)
 }
 
 /// What a command found.

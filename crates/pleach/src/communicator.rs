@@ -321,7 +321,13 @@ impl Comm {
         Ok(id)
     }
 
-    fn launch(&self, state: &mut State, collective: Collective, buffer: Buffer, lent: &mut [u8]) -> Result<u64, Error> {
+    fn launch(
+        &self,
+        state: &mut State,
+        collective: Collective,
+        buffer: Buffer,
+        lent: &mut [u8],
+    ) -> Result<u64, Error> {
         let length = match &buffer {
             Buffer::Own(bytes) => bytes.len(),
             Buffer::Lent => lent.len(),

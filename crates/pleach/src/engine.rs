@@ -197,7 +197,8 @@ impl Shared {
     /// Sleeps until something comes or is due.
     pub(crate) fn sleep(&self) {
         let patience = self.engine().network.patience().unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP);
-        let timeout = EpollTimeout::try_from(patience.as_nanos().div_ceil(1_000_000) as u32).unwrap_or(EpollTimeout::ZERO);
+        let timeout =
+            EpollTimeout::try_from(patience.as_nanos().div_ceil(1_000_000) as u32).unwrap_or(EpollTimeout::ZERO);
         // Whatever it says: the next turn sees.
         let _ = self.epoll.wait(&mut [EpollEvent::empty(); 4], timeout);
     }

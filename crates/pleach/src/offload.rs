@@ -59,7 +59,8 @@ impl Comm {
         if self.hosts().len() < 2 {
             return self.set_aggregation(Aggregation::NotOffered(NotOffered::NoNodes), "all ranks are on one host");
         }
-        let mut bytes = if self.me() == 0 { serde_json::to_vec(&self.ask()).map_err(Error::broken)? } else { Vec::new() };
+        let mut bytes =
+            if self.me() == 0 { serde_json::to_vec(&self.ask()).map_err(Error::broken)? } else { Vec::new() };
         let broadcast = Collective::Broadcast { root: Rank(0) };
         let mut length = (bytes.len() as u64).to_le_bytes();
         self.run(broadcast, &mut length)?;
@@ -137,7 +138,8 @@ impl Comm {
         let leaders = self.hosts().iter().filter_map(|host| {
             let rank = self.world_ranks()[host[0] as usize];
             let card = process.table.card(rank)?;
-            Some(Leader { rank: Rank(rank), host: card.host_name.clone(), addresses: card.addresses.clone() })
+            let host = process.host_names.get(rank as usize)?.clone();
+            Some(Leader { rank: Rank(rank), host, addresses: card.addresses.clone() })
         });
         GroupRequest {
             leaders: leaders.collect(),

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use protocol::manager::Key;
@@ -26,9 +26,13 @@ const GOODBYE: Duration = Duration::from_secs(600);
 const HEADERS: u32 = 112;
 const LARGEST_PIECE: u32 = 4096 - 64;
 const SMALLEST_PIECE: u32 = 256;
+/// Characters of a host's name.
+const MOST_NAME: usize = 64;
 
 pub(crate) struct Process {
     pub table: Table,
+    /// What the manager calls each rank's host.
+    pub host_names: Vec<String>,
     pub me: u32,
     key: Key,
     pub settings: Settings,
@@ -47,6 +51,8 @@ pub(crate) struct Process {
 #[derive(Serialize, Deserialize)]
 struct Extra {
     mtu: u32,
+    /// What the manager calls its host, if not by the host's own name.
+    host: Option<String>,
     /// Rank 0's is the job's.
     key: Key,
 }
@@ -57,7 +63,8 @@ pub(crate) fn join(settings: Settings) -> Result<Communicator, JoinError> {
         .map_err(JoinError::io("opening sockets for packets"))?;
     let addresses = network.addresses();
     let mtu = addresses.iter().map(|address| mtu_of(address.ip())).min().unwrap_or(1500);
-    let extra = Extra { mtu, key: fresh_key().map_err(JoinError::io("asking the system for randomness"))? };
+    let host = settings.host.clone().map(|host| host.chars().take(MOST_NAME).collect());
+    let extra = Extra { mtu, host, key: fresh_key().map_err(JoinError::io("asking the system for randomness"))? };
     let extra = serde_json::to_vec(&extra).expect("plain values");
     let terms = settings.patience.map_or(Terms::default(), |patience| Terms { patience, ..Terms::default() });
     let joined = job::join(&place, Offer { addresses, extra }, &terms).map_err(JoinError::Meet)?;
@@ -77,6 +84,8 @@ impl Process {
         let key = extras.first().ok_or_else(strange)?.key;
         let mtu = extras.iter().map(|extra| extra.mtu).min().unwrap_or(1500);
         let segment_bytes = (mtu.saturating_sub(HEADERS) & !63).clamp(SMALLEST_PIECE, LARGEST_PIECE);
+        let names = extras.into_iter().zip(table.cards());
+        let host_names = names.map(|(extra, card)| extra.host.unwrap_or_else(|| card.host_name.clone())).collect();
         network.meet(MeshPlan {
             me: Rank(place.rank),
             addresses: table.cards().iter().map(|card| card.addresses.clone()).collect(),
@@ -89,6 +98,7 @@ impl Process {
         let attendant = (table.size() > 1).then(|| attend(&shared, &presence)).transpose();
         Ok(Self {
             me: place.rank,
+            host_names,
             key,
             settings,
             job: place.job,

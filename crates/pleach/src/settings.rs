@@ -18,6 +18,8 @@ pub struct Settings {
     pub manager: Option<String>,
     /// Faults to inject into what this process sends (`PLEACH_FAULTS`, a file).
     pub faults: Mischief,
+    /// The name by which the manager knows this host (`PLEACH_HOST`). None: the host's own.
+    pub host: Option<String>,
     /// How long all ranks may take to come (`PLEACH_PATIENCE`, seconds).
     pub patience: Option<Duration>,
     /// How many ranks of one host combine in shared memory (`PLEACH_SHARED_MEMORY`: on, off, or at most so many together).
@@ -41,7 +43,7 @@ impl Settings {
     /// If a variable says nothing that makes sense.
     pub fn from_environment() -> Result<Self, JoinError> {
         let get = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let mut settings = Self { manager: get("PLEACH_MANAGER"), ..Self::default() };
+        let mut settings = Self { manager: get("PLEACH_MANAGER"), host: get("PLEACH_HOST"), ..Self::default() };
         if let Some(list) = get("PLEACH_ADDRESSES") {
             let parsed = list.split(',').map(|word| word.trim().parse());
             settings.addresses = parsed.collect::<Result<_, _>>().map_err(|_| JoinError::Setting {
@@ -94,7 +96,8 @@ fn faults_from(path: &str) -> Result<Mischief, JoinError> {
 /// The address of this host by which another is reached. No packet is sent for it.
 fn towards(host: &str, port: u16) -> IpAddr {
     let found = (host, port).to_socket_addrs().ok().and_then(|mut found| found.next()).and_then(|remote| {
-        let any: IpAddr = if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { std::net::Ipv6Addr::UNSPECIFIED.into() };
+        let any: IpAddr =
+            if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { std::net::Ipv6Addr::UNSPECIFIED.into() };
         let socket = UdpSocket::bind((any, 0)).ok()?;
         socket.connect(remote).ok()?;
         Some(socket.local_addr().ok()?.ip())

@@ -39,9 +39,10 @@ impl Communicator {
         process.note_context(context[0]);
         let Some(wish) = wish else { return Ok(None) };
         let colour_of = |slot: u64| slot >> 32;
-        let mut members: Vec<(u32, u32)> = (0..).zip(&slots).filter_map(|(rank, slot)| {
-            (colour_of(*slot) == colour_of(wish)).then_some((*slot as u32, rank))
-        }).collect();
+        let mut members: Vec<(u32, u32)> = (0..)
+            .zip(&slots)
+            .filter_map(|(rank, slot)| (colour_of(*slot) == colour_of(wish)).then_some((*slot as u32, rank)))
+            .collect();
         members.sort_unstable();
         let world = comm.world_ranks();
         let ranks = members.into_iter().map(|(_, rank)| world[rank as usize]).collect();

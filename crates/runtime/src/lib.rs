@@ -5,8 +5,13 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod aggregation;
 pub mod bootstrap;
 mod clock;
+pub mod control;
+pub mod job;
+pub mod network;
+pub mod shm;
 pub mod udp;
 
 pub use clock::Clock;

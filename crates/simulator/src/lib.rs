@@ -6,7 +6,9 @@ pub mod collective;
 mod counters;
 pub mod exchange;
 pub mod fault;
+pub mod host_collective;
 mod network;
+mod processor;
 mod queue;
 pub mod scenario;
 pub mod technology;
@@ -14,4 +16,5 @@ mod traffic;
 
 pub use counters::{Counters, LinkTally};
 pub use network::{Forwarding, LinkParameters};
+pub use processor::{HostCosts, Noise, Way};
 pub use traffic::{Pattern, Traffic, TrafficSummary};

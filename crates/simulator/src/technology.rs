@@ -94,6 +94,12 @@ impl ByteTime {
         Self { picos, per_bytes: per_bytes * width.lanes() }.reduced()
     }
 
+    /// Of so many megabits of data per second, from 1 to 8,000,000.
+    pub const fn of_megabits(megabits: u64) -> Self {
+        assert!(megabits > 0 && megabits <= 8_000_000, "a rate within reason");
+        Self { picos: 8_000_000, per_bytes: megabits }.reduced()
+    }
+
     /// Of one of `parts` equal channels into which such a port is split (SE-8).
     pub const fn split(self, parts: u64) -> Self {
         Self { picos: self.picos * parts, per_bytes: self.per_bytes }.reduced()
@@ -138,6 +144,12 @@ mod tests {
         assert_eq!(data[..3], [8.0, 16.0, 32.0]);
         assert!((data[3] - 54.545).abs() < 0.001);
         assert_eq!(data[4..], [100.0, 200.0, 400.0, 800.0]);
+    }
+
+    #[test]
+    fn a_rate_in_megabits_is_that_of_the_port_that_has_it() {
+        assert_eq!(ByteTime::of_megabits(100_000), ByteTime::of(Width::X4, Rate::Edr));
+        assert_eq!(ByteTime::of_megabits(8_000), ByteTime::of(Width::X4, Rate::Sdr));
     }
 
     #[test]

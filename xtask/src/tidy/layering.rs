@@ -5,9 +5,10 @@ use super::tree::Tree;
 use crate::workspace::{Package, Purpose};
 
 /// The house, bottom first: a crate may use those before it.
-const LAYERS: [&str; 15] = [
+const LAYERS: [&str; 16] = [
     "units",
     "faults",
+    "namespaces",
     "checksum",
     "reduce",
     "wire",

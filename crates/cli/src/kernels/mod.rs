@@ -74,7 +74,7 @@ trait Work: Sized {
 }
 
 /// Chance that is the same every time (splitmix64).
-fn mixed(number: u64) -> u64 {
+pub(crate) fn mixed(number: u64) -> u64 {
     let state = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let state = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let state = (state ^ state >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

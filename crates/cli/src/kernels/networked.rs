@@ -13,7 +13,7 @@ use protocol::connection::path::{PathEvent, PathState, Role};
 use protocol::queue_pair::Operation;
 use runtime::bootstrap::fresh_psn;
 use runtime::udp::{Counters, Endpoint, Event, Options, PortIndex, Route, Setup};
-use units::{Psn, QpNumber, Span};
+use units::{Psn, QpNumber};
 
 use super::Room;
 use super::exchange::{Exchange, RANKS, Received, others};
@@ -23,10 +23,6 @@ use super::run::{Fault, Job, PathCount};
 const LOOK: Duration = Duration::from_millis(100);
 /// Nobody waits longer than this for anything.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// There are several ranks to a processor: one that is not running answers late, and is neither lost nor is its path.
-const TIMEOUT: Span = Span::from_micros(10_000);
-const PATH_RETRIES: u8 = 3;
-const PROBE_TIMEOUT: Span = Span::from_micros(100_000);
 const SEND: Operation = Operation::Send { immediate: None };
 
 /// Where ranks meet.
@@ -243,11 +239,7 @@ fn connect(ranks: &mut [Networked<'_>], one: usize, other: usize, psn: Psn, room
     let routes = ranks[other].endpoint.addresses();
     let routes = routes.iter().enumerate().map(|(path, to)| Route::new(PortIndex(path as u8), *to)).collect();
     let role = if one < other { Role::Leader } else { Role::Follower };
-    let mut setup = Setup::new(remote, psn, psn, routes, role);
-    setup.policy.timeout = TIMEOUT;
-    setup.policy.path_retries = PATH_RETRIES;
-    setup.policy.retry_limit = u8::MAX;
-    setup.path_policy.probe_timeout = PROBE_TIMEOUT;
+    let setup = Setup::new(remote, psn, psn, routes, role);
     let rank = &mut ranks[one];
     let pair = rank.pair(other);
     for _ in 0..room.messages {

@@ -209,7 +209,7 @@ pub(crate) fn lines(series: &[(&str, Vec<(f64, f64)>)], across: &str, up: &str) 
         let place = |(a, b): &(f64, f64)| format!("{:.1} {:.1}", x.at(a.max(left)), y.at(b.max(low)));
         let way: Vec<String> = points.iter().map(place).collect();
         // Told apart by dashes as well as by colour.
-        let dash = ["none", "6 3", "2 3"][number % 3];
+        let dash = ["none", "6 3", "2 3"][(number + number / 3) % 3];
         let colour = ["#2f7d4f", "#b3582c", "#3a6ea5"][number % 3];
         let (name, height) = (escape(name), TOP + 14.0 * (number as f64 + 1.0));
         let _ = writeln!(

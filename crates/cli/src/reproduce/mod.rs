@@ -2,6 +2,7 @@
 
 mod path_migration;
 mod published;
+mod sharp;
 mod soft_errors;
 mod verdict;
 
@@ -23,6 +24,8 @@ enum Paper {
     SoftErrors(soft_errors::Arguments),
     /// Automatic path migration: arming, moving and pulled cables, and three kernels that hardly notice (claims PM-5 to PM-7).
     PathMigration(path_migration::Arguments),
+    /// Aggregation in the network: Tables I to VII, then up to a million hosts (claims SH-8 to SH-15).
+    Sharp(sharp::Arguments),
 }
 
 /// Runs the experiments of a paper.
@@ -30,5 +33,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     match &arguments.paper {
         Paper::SoftErrors(arguments) => soft_errors::run(arguments),
         Paper::PathMigration(arguments) => path_migration::run(arguments),
+        Paper::Sharp(arguments) => sharp::run(arguments),
     }
 }

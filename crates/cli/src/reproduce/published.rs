@@ -24,6 +24,10 @@ pub(crate) enum Unit {
     Percent,
     /// A ratio.
     Times,
+    /// A time in microseconds.
+    Micros,
+    /// A time in seconds.
+    Seconds,
 }
 
 impl Unit {
@@ -32,6 +36,8 @@ impl Unit {
         match self {
             Self::Percent => format!("{value:.1} %"),
             Self::Times => format!("{value:.2}x"),
+            Self::Micros => format!("{value:.2} us"),
+            Self::Seconds => format!("{value:.0} s"),
         }
     }
 }
@@ -50,16 +56,22 @@ fn parse(line: &str) -> Result<Published> {
     let [figure, id, value, unit, tolerance, gated, claim, statement] = fields.as_slice() else {
         bail!("eight columns are wanted, {} are there", fields.len());
     };
+    let value: f64 = value.parse().context("published")?;
     Ok(Published {
         figure: (*figure).into(),
         id: (*id).into(),
-        value: value.parse().context("published")?,
+        value,
         unit: match *unit {
             "%" => Unit::Percent,
             "x" => Unit::Times,
-            other => bail!("unit '{other}' is neither % nor x"),
+            "us" => Unit::Micros,
+            "s" => Unit::Seconds,
+            other => bail!("unit '{other}' is none of %, x, us and s"),
         },
-        tolerance: tolerance.parse().context("tolerance")?,
+        tolerance: match tolerance.strip_suffix('%') {
+            Some(percent) => value * percent.parse::<f64>().context("tolerance")? / 100.0,
+            None => tolerance.parse().context("tolerance")?,
+        },
         gated: match *gated {
             "yes" => true,
             "no" => false,
@@ -75,8 +87,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_tolerance_may_be_relative() {
+        let rows = read("head\nI,a,2.60,us,5%,yes,SH-8,fine\n3,b,22,%,2,yes,SE-13,fine").unwrap();
+        assert!((rows[0].tolerance - 0.13).abs() < 1e-12);
+        assert!((rows[1].tolerance - 2.0).abs() < 1e-12);
+    }
+
+    #[test]
     fn a_wrong_row_is_named() {
         let error = read("head\n3,a,22,%,2,yes,SE-13,fine\n3,b,22,km,2,yes,SE-13,not").unwrap_err();
-        assert_eq!(format!("{error:#}"), "row 3: unit 'km' is neither % nor x");
+        assert_eq!(format!("{error:#}"), "row 3: unit 'km' is none of %, x, us and s");
     }
 }

@@ -1,8 +1,11 @@
 //! Jobs of real processes on this machine.
 
+mod fabric;
 mod troupe;
 
+use fabric::Fabric;
 use pleach::{Communicator, Error, Located, Operator};
+use runtime::udp::Mischief;
 use troupe::{Troupe, end_of, is_rank};
 
 /// With shared memory, without (every rank is a host of its own), and as if on several hosts with two ranks each.
@@ -190,4 +193,100 @@ fn a_process_by_itself_is_a_job() {
     twin.barrier().expect("alone");
     assert_eq!((world.size(), vector), (1, [3.5]));
     assert!(matches!(world.broadcast(&mut vector, 1), Err(Error::Argument { .. })));
+}
+
+/// Values whose sum depends on the order of additions.
+fn delicate(rank: u32, round: u32, length: usize) -> Vec<f64> {
+    let value = |index: usize| {
+        let big = if (rank as usize + index + round as usize).is_multiple_of(3) { 1e16 } else { 1.0 };
+        big + f64::from(rank) * 0.1 + f64::from(round) + index as f64
+    };
+    (0..length).map(value).collect()
+}
+
+/// The sums of many rounds, as bits, so that runs can be compared.
+fn digest(world: &Communicator, rounds: u32) -> u64 {
+    let mut digest = 0_u64;
+    for round in 0..rounds {
+        let length = [1, 3, 700, 5_000][round as usize % 4];
+        let mut vector = delicate(world.rank(), round, length);
+        world.all_reduce(&mut vector, Operator::Sum).expect("all add");
+        for value in &vector {
+            digest = digest.rotate_left(5).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ value.to_bits();
+        }
+        let mut word = [if world.rank() == round % world.size() { round } else { u32::MAX }];
+        world.broadcast(&mut word, round % world.size()).expect("all hear");
+        assert_eq!(word, [round]);
+        world.barrier().expect("all come");
+    }
+    digest
+}
+
+const TREE: [(&str, &[&str]); 3] = [("root", &[]), ("left", &["root"]), ("right", &["root"])];
+
+/// Ranks print their digest; all must agree, and so must runs with and without faults.
+fn digests(test: &str, fabric: &mut Fabric, shared_memory: &str, kill: Option<&str>) -> u64 {
+    let troupe = Troupe::new(test, 6)
+        .with("PLEACH_SHARED_MEMORY", shared_memory)
+        .with("PLEACH_MANAGER", fabric.manager())
+        .with("PLEACH_TEST_SLOWLY", if kill.is_some() { "yes" } else { "" });
+    let children = troupe.start();
+    if let Some(name) = kill {
+        std::thread::sleep(std::time::Duration::from_millis(400));
+        fabric.kill(name);
+    }
+    let digests: Vec<u64> = children
+        .into_iter()
+        .map(|child| {
+            let (ended, said) = end_of(child);
+            assert_eq!(ended, Some(0), "{said}");
+            let line = said.lines().find_map(|line| line.strip_prefix("digest "));
+            line.expect("a digest").parse().expect("a number")
+        })
+        .collect();
+    assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
+    digests[0]
+}
+
+fn play_digest() {
+    let world = world();
+    let rounds = if std::env::var("PLEACH_TEST_SLOWLY").is_ok_and(|slowly| !slowly.is_empty()) { 600 } else { 60 };
+    assert!(
+        world.explain(8, Operator::Sum).contains("aggregation nodes, for"),
+        "{}",
+        world.explain(8, Operator::Sum)
+    );
+    let digest = digest(&world, rounds);
+    assert!(world.rank() > 0 || world.statistics().aggregated > 100);
+    eprintln!("digest {digest}");
+}
+
+#[test]
+fn operations_go_through_the_nodes_of_a_tree() {
+    let test = "operations_go_through_the_nodes_of_a_tree";
+    if is_rank() {
+        return play_digest();
+    }
+    for shared_memory in ["off", "2"] {
+        let mut fabric = Fabric::new(&TREE, &Mischief::default());
+        let plain = digests(test, &mut fabric, shared_memory, None);
+        assert!(fabric.kill("root") > 100, "the nodes have folded");
+        // Flips, losses and the like change nothing.
+        let mut bad = Fabric::new(&TREE, &Mischief::new(50, 50));
+        assert_eq!(digests(test, &mut bad, shared_memory, None), plain);
+    }
+}
+
+#[test]
+fn a_killed_node_or_manager_changes_no_result() {
+    let test = "a_killed_node_or_manager_changes_no_result";
+    if is_rank() {
+        return play_digest();
+    }
+    let mut digests = ["left", "root", "manager"].map(|name| {
+        let mut fabric = Fabric::new(&TREE, &Mischief::default());
+        digests(test, &mut fabric, "off", Some(name))
+    });
+    digests.sort_unstable();
+    assert!(digests[0] == digests[2], "{digests:?}");
 }

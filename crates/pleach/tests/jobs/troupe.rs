@@ -44,6 +44,7 @@ impl<'t> Troupe<'t> {
                 .env(ROLE, "rank")
                 .env("PLEACH_RANK", rank.to_string())
                 .env("PLEACH_SIZE", self.ranks.to_string())
+                .env("PLEACH_HOST", format!("host{rank}"))
                 .env("PLEACH_RENDEZVOUS", meeting.to_string())
                 .env("PLEACH_TOKEN", format!("{}-{}", self.test, std::process::id()))
                 .envs(self.variables.iter().map(|(name, value)| (*name, value)))

@@ -301,7 +301,9 @@ impl Node {
                 fresh |= self.finish(now, seat, message, out);
             }
         }
-        if came == Came::OverEdge && self.distribution(message).has_multicast() {
+        // With both, a result that came by multicast went to those below as well: the connections make sure of it.
+        let is_new_below = fresh || self.distribution(message) == Distribution::Multicast;
+        if came == Came::OverEdge && self.distribution(message).has_multicast() && is_new_below {
             // P-21: those below need it, even if the operation is past for us.
             out.push(Duty::Multicast { message: message.clone(), copies: self.policy.copies });
         }

@@ -77,7 +77,10 @@ pub struct SeatPlan {
 #[derive(Debug)]
 enum Place {
     /// No state but the operation that it is for, or that it was for.
-    Free { op: OpId, past: Past },
+    Free {
+        op: OpId,
+        past: Past,
+    },
     Used(Box<Slot>),
 }
 

@@ -17,13 +17,13 @@ const MOST_BYTES: usize = 65_000;
 
 /// Whether packets of one destination may share a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Gathering {
+pub(crate) enum Gathering {
     Allowed,
     Forbidden,
 }
 
 #[derive(Default)]
-pub(super) struct Batch {
+pub(crate) struct Batch {
     bytes: Vec<u8>,
     length: usize,
     /// Where it goes, and the size of all but the last.
@@ -35,7 +35,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { bytes: vec![0; 1 << 16], ..Self::default() }
     }
 
@@ -52,7 +52,7 @@ impl Batch {
 
     /// Adds a packet, sending what is there first if they do not go together. An error is that of the earlier ones,
     /// with where they were to go.
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         ports: &[Port],
         to: (PortIndex, SocketAddr),
@@ -76,7 +76,7 @@ impl Batch {
     }
 
     /// Sends what is there.
-    pub(super) fn flush(&mut self, ports: &[Port]) -> Result<(), Unsent> {
+    pub(crate) fn flush(&mut self, ports: &[Port]) -> Result<(), Unsent> {
         let Some((port, to)) = self.to.take() else { return Ok(()) };
         let length = std::mem::take(&mut self.length);
         ports[port.index()].send(to, &self.bytes[..length], self.size).map_err(|error| Unsent { port, to, error })
@@ -85,7 +85,7 @@ impl Batch {
 
 /// Packets that the kernel did not take.
 #[derive(Debug)]
-pub(super) struct Unsent {
+pub(crate) struct Unsent {
     pub port: PortIndex,
     pub to: SocketAddr,
     pub error: io::Error,

@@ -21,9 +21,9 @@ use wire::{Packet, PacketHeaders, PartitionKey, RemoteKey};
 
 use super::batch::{Batch, Gathering, Unsent};
 use super::datagrams::{Datagrams, Lost};
-use super::mischief::{HeldBack, Mischief, datagram};
+use super::mischief::{Delayed, Mischief, datagram};
 use super::pair::{Event, Pair, PairError, Setup};
-use super::port::{Buffers, Port, PortIndex, Reception};
+use super::port::{Buffers, Number, Port, PortIndex, Reception};
 use super::watch::{Watch, live_addresses};
 use crate::Clock;
 
@@ -81,18 +81,6 @@ const IDLE_AFTER: u16 = 256;
 const IDLE_TURNS: u32 = 128;
 /// Suspicions are spread no more often than this.
 const SUSPICION: Span = Span::from_micros(50_000);
-/// Identifications that a joined packet may have had, see [`Port::incoming`].
-const MOST_JOINED: u16 = 64;
-
-/// The IPv4 identification of a datagram, which its ICRC covers.
-#[derive(Clone, Copy)]
-enum Number {
-    Seen(u16),
-    /// Packets that were sent in one call are numbered from zero, see `batch`, and the kernel joins them again in the same
-    /// order: most likely this one, otherwise one of the first few.
-    Guess(u16),
-}
-
 /// What is told of a path.
 #[derive(Clone, Copy)]
 enum News {
@@ -126,7 +114,7 @@ pub struct Endpoint {
     suspects: Vec<(PortIndex, SocketAddr)>,
     suspected_at: Time,
     /// Datagrams that the plan of faults delays.
-    pub(super) held_back: BinaryHeap<Reverse<HeldBack>>,
+    held_back: Delayed,
 }
 
 impl Endpoint {
@@ -161,7 +149,7 @@ impl Endpoint {
             turns: 0,
             suspects: Vec::new(),
             suspected_at: Time::ZERO,
-            held_back: BinaryHeap::new(),
+            held_back: Delayed::default(),
         })
     }
 
@@ -353,7 +341,9 @@ impl Endpoint {
         let mut busy = false;
         self.turns = self.turns.wrapping_add(1);
         if !self.options.mischief.is_idle() {
-            self.obey_plan();
+            let now = self.clock.now();
+            self.options.mischief.cut_and_mend(&mut self.ports, now);
+            self.held_back.release(&self.ports, now);
         }
         let look_at_all = self.turns.is_multiple_of(IDLE_TURNS);
         for index in 0..self.ports.len() {
@@ -378,7 +368,7 @@ impl Endpoint {
     /// Sleeps until something comes, an alarm goes off or the time is up.
     fn sleep(&mut self, wait: Duration) -> io::Result<()> {
         let alarm = self.alarms.peek().map_or(wait, |Reverse((at, _))| self.clock.until(*at));
-        let alarm = self.held_back.peek().map_or(alarm, |Reverse((at, ..))| alarm.min(self.clock.until(*at)));
+        let alarm = self.held_back.due().map_or(alarm, |at| alarm.min(self.clock.until(at)));
         // Milliseconds are what poll counts in: a part of one is waited for as a whole.
         let millis = alarm.min(wait).as_nanos().div_ceil(1_000_000).min(60_000) as u16;
         let sockets = self.ports.iter().map(Port::as_fd);
@@ -407,11 +397,8 @@ impl Endpoint {
             // An error is that of an earlier datagram (a peer's port is closed): silence will tell.
             let filled = self.ports[port.index()].receive(&mut buffers).unwrap_or(0);
             for index in 0..if self.ports[port.index()].is_cut { 0 } else { filled } {
-                let (meta, start) = (buffers.meta[index], buffers.starts[index]);
-                let joined = &buffers.bytes[index][start..start + meta.len];
-                for (position, datagram) in joined.chunks(meta.stride.max(1)).enumerate() {
-                    let number = buffers.identifications[index].map_or(Number::Guess(position as u16), Number::Seen);
-                    self.take(port, meta.addr, datagram, number);
+                for (from, datagram, number) in buffers.datagrams(index) {
+                    self.take(port, from, datagram, number);
                 }
             }
             any |= filled > 0;
@@ -426,13 +413,7 @@ impl Endpoint {
 
     /// Checks a datagram and gives it to its queue pair.
     fn take(&mut self, at: PortIndex, from: SocketAddr, datagram: &[u8], number: Number) {
-        let port = &self.ports[at.index()];
-        let fits = |number| rocev2::verify_end_to_end(datagram, &port.incoming(from, number)).is_ok();
-        let sound = match number {
-            Number::Seen(number) => fits(number),
-            Number::Guess(position) => fits(position) || (from.is_ipv4() && (0..MOST_JOINED).any(fits)),
-        };
-        if !sound {
+        if !self.ports[at.index()].is_sound(from, datagram, number) {
             self.counters.damaged += 1;
             return self.report_damage(at, from);
         }
@@ -528,10 +509,10 @@ impl Endpoint {
     }
 
     fn ring_alarms(&mut self) -> bool {
-        let now = self.clock.now();
+        let began = self.clock.now();
         let mut any = false;
         while let Some(Reverse((at, number))) = self.alarms.peek().copied() {
-            if at > now {
+            if at > began {
                 break;
             }
             self.alarms.pop();
@@ -541,6 +522,8 @@ impl Endpoint {
             }
             pair.alarm = Time::NEVER;
             any = true;
+            // Thousands take their time: what the last of them sends is not older than it is.
+            let now = self.clock.now();
             let mut outbox = std::mem::take(&mut self.outbox);
             pair.machine.handle_timeout(now, &mut |packet| outbox.push(packet));
             self.carry_out(number, outbox);
@@ -588,7 +571,7 @@ impl Endpoint {
             let fate = self.options.mischief.judge(to.0, whole.size());
             if !fate.is_plain() {
                 let datagram = datagram(&whole, &self.ports[to.0.index()].outgoing(to.1, 0));
-                return self.mishandle(to, datagram, &fate);
+                return self.held_back.mishandle(&self.ports, self.clock.now(), to, datagram, &fate);
             }
         }
         if let Err(unsent) = self.batch.add(&self.ports, to, packet.headers, payload, pair.gathering) {

@@ -4,6 +4,7 @@
 //! kinds, those have a meaning that a network can do to a datagram: lose, flip, duplicate, delay, reorder, down.
 
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -11,8 +12,7 @@ use faults::{Chance, FaultKind, Plan, PlanError, RulePlan, Stream};
 use units::{Span, Time};
 use wire::{Packet, rocev2};
 
-use super::endpoint::Endpoint;
-use super::port::PortIndex;
+use super::port::{Port, PortIndex};
 
 /// How long an overtaken packet is held back.
 const OVERTAKEN: Duration = Duration::from_micros(200);
@@ -59,7 +59,7 @@ struct Outage {
 
 /// What becomes of a packet.
 #[derive(Default, Debug)]
-pub(super) struct Fate {
+pub(crate) struct Fate {
     pub lost: bool,
     pub doubled: bool,
     pub delay: Option<Duration>,
@@ -69,7 +69,7 @@ pub(super) struct Fate {
 
 impl Fate {
     /// Nothing happens to it.
-    pub(super) fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         !self.lost && !self.doubled && self.delay.is_none() && self.flips.is_empty()
     }
 }
@@ -126,7 +126,7 @@ impl Mischief {
     }
 
     /// What becomes of a packet of so many bytes that leaves by a port.
-    pub(super) fn judge(&mut self, port: PortIndex, bytes: usize) -> Fate {
+    pub(crate) fn judge(&mut self, port: PortIndex, bytes: usize) -> Fate {
         let mut fate = Fate::default();
         for rule in self.rules.iter_mut().filter(|rule| rule.port.is_none_or(|only| only == port.0)) {
             rule.seen += 1;
@@ -153,23 +153,50 @@ impl Mischief {
     }
 
     /// Whether a port is cut at a time by the plan; none if the plan cuts nothing.
-    pub(super) fn is_cut(&self, port: PortIndex, now: Time) -> Option<bool> {
+    fn is_cut(&self, port: PortIndex, now: Time) -> Option<bool> {
         let concerned = self.cuts.iter().filter(|cut| cut.port.is_none_or(|only| only == port.0));
         concerned.fold(None, |cut, outage| Some(cut == Some(true) || (outage.from <= now && now < outage.until)))
     }
 
+    /// Cuts and mends ports as the plan says.
+    pub(crate) fn cut_and_mend(&self, ports: &mut [Port], now: Time) {
+        for (index, port) in ports.iter_mut().enumerate() {
+            if let Some(cut) = self.is_cut(PortIndex(index as u8), now) {
+                port.is_cut = cut;
+            }
+        }
+    }
+
     /// True if there is nothing to do.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.rules.is_empty() && self.cuts.is_empty()
     }
 }
 
 /// When to send a datagram that is held back, where, and the datagram.
-pub(super) type HeldBack = (Time, (PortIndex, SocketAddr), Vec<u8>);
+type HeldBack = (Time, (PortIndex, SocketAddr), Vec<u8>);
 
-impl Endpoint {
+/// Datagrams that the plan of faults delays.
+#[derive(Default)]
+pub(crate) struct Delayed {
+    queue: BinaryHeap<Reverse<HeldBack>>,
+}
+
+impl Delayed {
+    /// When the next one is due.
+    pub(crate) fn due(&self) -> Option<Time> {
+        self.queue.peek().map(|Reverse((at, ..))| *at)
+    }
+
     /// Does to a datagram what the plan of faults says.
-    pub(super) fn mishandle(&mut self, to: (PortIndex, SocketAddr), mut datagram: Vec<u8>, fate: &Fate) {
+    pub(crate) fn mishandle(
+        &mut self,
+        ports: &[Port],
+        now: Time,
+        to: (PortIndex, SocketAddr),
+        mut datagram: Vec<u8>,
+        fate: &Fate,
+    ) {
         if fate.lost {
             return;
         }
@@ -177,39 +204,27 @@ impl Endpoint {
             let bit = (flip % (datagram.len() as u64 * 8)) as usize;
             datagram[bit / 8] ^= 1 << (bit % 8);
         }
-        let at = self.clock.now() + Span::from_nanos(fate.delay.map_or(0, |delay| delay.as_nanos() as u64));
+        let at = now + Span::from_nanos(fate.delay.map_or(0, |delay| delay.as_nanos() as u64));
         for _ in 0..if fate.doubled { 2 } else { 1 } {
-            if self.held_back.len() < MOST_HELD_BACK {
-                self.held_back.push(Reverse((at, to, datagram.clone())));
+            if self.queue.len() < MOST_HELD_BACK {
+                self.queue.push(Reverse((at, to, datagram.clone())));
             }
         }
-        self.release();
+        self.release(ports, now);
     }
 
     /// Sends what was held back long enough.
-    fn release(&mut self) {
-        let now = self.clock.now();
-        while self.held_back.peek().is_some_and(|Reverse((at, ..))| *at <= now) {
-            let Some(Reverse((_, (port, to), datagram))) = self.held_back.pop() else { return };
+    pub(crate) fn release(&mut self, ports: &[Port], now: Time) {
+        while self.due().is_some_and(|at| at <= now) {
+            let Some(Reverse((_, (port, to), datagram))) = self.queue.pop() else { return };
             // Whatever the kernel says to this one: it was to be mishandled anyway.
-            let _ = self.ports[port.index()].send(to, &datagram, datagram.len());
+            let _ = ports[port.index()].send(to, &datagram, datagram.len());
         }
-    }
-
-    /// Cuts and mends ports as the plan of faults says.
-    pub(super) fn obey_plan(&mut self) {
-        let now = self.clock.now();
-        for index in 0..self.ports.len() {
-            if let Some(cut) = self.options.mischief.is_cut(PortIndex(index as u8), now) {
-                self.ports[index].is_cut = cut;
-            }
-        }
-        self.release();
     }
 }
 
 /// A packet as the payload of a datagram of its own.
-pub(super) fn datagram(packet: &Packet<'_>, flow: &rocev2::Flow) -> Vec<u8> {
+pub(crate) fn datagram(packet: &Packet<'_>, flow: &rocev2::Flow) -> Vec<u8> {
     let mut bytes = vec![0; packet.size()];
     let length = rocev2::emit(packet, flow, &mut bytes);
     bytes.truncate(length);

@@ -1,12 +1,12 @@
 //! Queue pairs over UDP, as RoCEv2 packets.
 
-mod batch;
+pub(crate) mod batch;
 mod datagrams;
 mod endpoint;
-mod mischief;
+pub(crate) mod mischief;
 mod pair;
-mod port;
-mod watch;
+pub(crate) mod port;
+pub(crate) mod watch;
 
 pub use endpoint::{Counters, Cut, Endpoint, Options};
 pub use mischief::Mischief;

@@ -6,14 +6,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use quinn_udp::{RecvMeta, Transmit as Datagrams, UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
-use wire::rocev2::{Flow, Fragmentation, IpHeader};
+use wire::rocev2::{self, Flow, Fragmentation, IpHeader};
 
 /// One of an endpoint's ports, in the order in which they were given.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct PortIndex(pub u8);
 
 impl PortIndex {
-    pub(super) const fn index(self) -> usize {
+    pub(crate) const fn index(self) -> usize {
         self.0 as usize
     }
 }
@@ -21,7 +21,7 @@ impl PortIndex {
 /// What a socket should hold while its process is busy.
 const SOCKET_BUFFER: usize = 4 << 20;
 /// Datagrams that one receive may bring, each perhaps several that the kernel joined.
-pub(super) const RECEIVE_BATCH: usize = 8;
+pub(crate) const RECEIVE_BATCH: usize = 8;
 /// Room for each.
 const RECEIVE_BYTES: usize = 1 << 16;
 
@@ -37,7 +37,7 @@ pub enum Reception {
     WithHeader,
 }
 
-pub(super) struct Port {
+pub(crate) struct Port {
     pub socket: UdpSocket,
     /// Receives in place of the socket, which only keeps the address taken.
     raw: Option<Socket>,
@@ -52,7 +52,7 @@ pub(super) struct Port {
 }
 
 impl Port {
-    pub(super) fn open(local: SocketAddr, reception: Reception) -> io::Result<Self> {
+    pub(crate) fn open(local: SocketAddr, reception: Reception) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
         if local.is_ipv6() {
             socket.set_only_v6(true)?;
@@ -78,7 +78,7 @@ impl Port {
     }
 
     /// A port that hears what is sent to a group on the link of `interface`.
-    pub(super) fn join(group: SocketAddr, interface: SocketAddr) -> io::Result<Self> {
+    pub(crate) fn join(group: SocketAddr, interface: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(group), Type::DGRAM, Some(Protocol::UDP))?;
         // Every process of a host may listen to a group.
         socket.set_reuse_address(true)?;
@@ -98,17 +98,17 @@ impl Port {
     }
 
     /// What to wait on.
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.raw.as_ref().map_or_else(|| self.socket.as_fd(), AsFd::as_fd)
     }
 
     /// Most datagrams of one size that one call can send.
-    pub(super) fn segments(&self) -> usize {
+    pub(crate) fn segments(&self) -> usize {
         self.state.max_gso_segments()
     }
 
     /// Sends datagrams of `size` bytes each, the last perhaps shorter.
-    pub(super) fn send(&self, to: SocketAddr, contents: &[u8], size: usize) -> io::Result<()> {
+    pub(crate) fn send(&self, to: SocketAddr, contents: &[u8], size: usize) -> io::Result<()> {
         if self.is_cut {
             return Ok(());
         }
@@ -118,7 +118,7 @@ impl Port {
     }
 
     /// Receives into the buffers; how many were filled.
-    pub(super) fn receive(&self, buffers: &mut Buffers) -> io::Result<usize> {
+    pub(crate) fn receive(&self, buffers: &mut Buffers) -> io::Result<usize> {
         if let Some(raw) = &self.raw {
             return self.receive_with_header(raw, buffers);
         }
@@ -153,24 +153,57 @@ impl Port {
     }
 
     /// The headers around a packet from here, the `identification`-th of those that one call sends.
-    pub(super) fn outgoing(&self, to: SocketAddr, identification: u16) -> Flow {
+    pub(crate) fn outgoing(&self, to: SocketAddr, identification: u16) -> Flow {
         flow(self.local, to, identification)
     }
 
+    /// True if a datagram's ICRC fits.
+    pub(crate) fn is_sound(&self, from: SocketAddr, datagram: &[u8], number: Number) -> bool {
+        let fits = |number| rocev2::verify_end_to_end(datagram, &self.incoming(from, number)).is_ok();
+        match number {
+            Number::Seen(number) => fits(number),
+            Number::Guess(position) => fits(position) || (from.is_ipv4() && (0..MOST_JOINED).any(fits)),
+        }
+    }
+
     /// The headers around a packet to here.
-    pub(super) fn incoming(&self, from: SocketAddr, identification: u16) -> Flow {
+    fn incoming(&self, from: SocketAddr, identification: u16) -> Flow {
         flow(from, self.local, identification)
     }
 }
 
+/// The IPv4 identification of a datagram, which its ICRC covers.
+#[derive(Clone, Copy)]
+pub(crate) enum Number {
+    Seen(u16),
+    /// Packets that were sent in one call are numbered from zero, see `batch`, and the kernel joins them again in the same
+    /// order: most likely this one, otherwise one of the first few.
+    Guess(u16),
+}
+
+/// Identifications that a joined packet may have had, see [`Port::incoming`].
+const MOST_JOINED: u16 = 64;
+
 /// Room for what one receive brings.
-pub(super) struct Buffers {
+pub(crate) struct Buffers {
     pub bytes: [Box<[u8]>; RECEIVE_BATCH],
     pub meta: [RecvMeta; RECEIVE_BATCH],
     /// Where in the bytes the datagram begins.
     pub starts: [usize; RECEIVE_BATCH],
     /// The IPv4 identification, where it is seen.
     pub identifications: [Option<u16>; RECEIVE_BATCH],
+}
+
+impl Buffers {
+    /// The datagrams of one filled buffer, each with its sender and what is known of its number.
+    pub(crate) fn datagrams(&self, index: usize) -> impl Iterator<Item = (SocketAddr, &[u8], Number)> {
+        let (meta, start) = (self.meta[index], self.starts[index]);
+        let joined = &self.bytes[index][start..start + meta.len];
+        joined.chunks(meta.stride.max(1)).enumerate().map(move |(position, datagram)| {
+            let number = self.identifications[index].map_or(Number::Guess(position as u16), Number::Seen);
+            (meta.addr, datagram, number)
+        })
+    }
 }
 
 impl Default for Buffers {

@@ -14,12 +14,12 @@ use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProto
 /// Groups of rtnetlink: links, IPv4 addresses, IPv6 addresses (RTMGRP_LINK, RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR).
 const GROUPS: u32 = 0x1 | 0x10 | 0x100;
 
-pub(super) struct Watch {
+pub(crate) struct Watch {
     socket: OwnedFd,
 }
 
 impl Watch {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?;
         use std::os::fd::AsRawFd;
@@ -27,12 +27,12 @@ impl Watch {
         Ok(Self { socket })
     }
 
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
     /// True if anything has changed since it was last asked.
-    pub(super) fn has_changed(&self) -> bool {
+    pub(crate) fn has_changed(&self) -> bool {
         use std::os::fd::AsRawFd;
         let mut buffer = [0u8; 8192];
         let mut changed = false;
@@ -49,7 +49,7 @@ impl Watch {
 }
 
 /// The addresses that are on links which are up and carry a signal.
-pub(super) fn live_addresses() -> io::Result<Vec<IpAddr>> {
+pub(crate) fn live_addresses() -> io::Result<Vec<IpAddr>> {
     // LOWER_UP is the signal itself; RUNNING follows it by up to a second.
     let live = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_LOWER_UP;
     let found = getifaddrs()?.filter(|interface| interface.flags.contains(live));

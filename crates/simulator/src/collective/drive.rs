@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use protocol::Payload;
-use protocol::aggregation::{AbortCause, Damage, Duty, EdgeIndex, Message, Outbox};
+use protocol::aggregation::{AbortCause, Contribution, Damage, Duty, EdgeIndex, Message, Outbox, Voice};
 use protocol::connection::{Arrival, Frame, Outgoing, Purpose};
 use topology::AggregationTree;
-use units::{OpId, PathId, Rank, Span, Time};
+use units::{OpId, PathId, Rank, SegmentIndex, Span, Time};
 use wire::aggregation::{ElementCode, Kind, OperatorCode};
 
 use super::detours::{Detour, find_detours};
+use super::measure::Hosts;
 use super::parameters::{CollectiveParameters, Contents, ControlPath, Framing, Pace, ReplicaSharing, ResendWidth};
+use super::passage::{Departure, Mail, Ports};
+use super::unit::Units;
 use super::wiring::{End, PartyIndex, Wire, Wiring, wire_up};
 use super::{Timing, Witness};
 use crate::body::Body;
@@ -19,24 +22,19 @@ use crate::exchange::Notice;
 use crate::network::{
     Arrival as PacketArrival, ChannelId, Network, Packet, Parties, Target, Verdict, inspect_end_to_end,
 };
+use crate::processor::Way;
 
 /// What an alarm is for, in its two highest bits.
 const TIMER: u32 = 0;
 const MAIL: u32 = 1 << 30;
 const NUMBER: u32 = MAIL - 1;
 
-const NO_QUEUE_PAIRS: &str = "collectives have no queue pairs";
-
-/// Something that reaches a machine beside the links.
-struct Mail {
-    to: End,
-    body: Rc<Body>,
-}
+pub(super) const NO_QUEUE_PAIRS: &str = "collectives have no queue pairs";
 
 /// The machines, and what the run needs to know of them.
 pub(super) struct Driver {
-    parameters: CollectiveParameters,
-    wiring: Wiring,
+    pub(super) parameters: CollectiveParameters,
+    pub(super) wiring: Wiring,
     /// How second paths begin, for the edges that have one.
     detours: BTreeMap<End, Detour>,
     /// The planted tree of each root's multicasts.
@@ -46,7 +44,13 @@ pub(super) struct Driver {
     mail: Vec<Option<Mail>>,
     free_mail: Vec<u32>,
     in_mail: usize,
-    outbox: Outbox,
+    /// The internal ports of the nodes, if they have any.
+    pub(super) units: Option<Ports>,
+    /// The software of the hosts, while it is measured.
+    pub(super) hosts: Option<Box<Hosts>>,
+    /// How what a member is being handed came.
+    pub(super) way: Way,
+    pub(super) outbox: Outbox,
     /// For each node above level 1, those that share what reaches it (ideal sharing).
     sharers: Vec<Vec<PartyIndex>>,
     round: Round,
@@ -85,7 +89,11 @@ impl Driver {
             ReplicaSharing::AboveLevelOne if parameters.spatial_copies() > 1 => sharers(tree),
             _ => Vec::new(),
         };
+        let units = parameters.unit.map(|unit| Units::new(unit, wiring.nodes.len()));
         let mut driver = Self {
+            units,
+            hosts: None,
+            way: Way::Connection,
             parameters,
             wiring,
             detours,
@@ -164,8 +172,13 @@ impl Driver {
         let over = self.round.completed + self.round.failed >= ranks;
         match self.parameters.pace {
             Pace::BackToBack => over,
-            Pace::Drained => over && network.packets_in_flight() == 0 && self.in_mail == 0,
+            Pace::Drained => over && self.is_at_rest(network),
         }
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_at_rest(&self, network: &Network) -> bool {
+        network.packets_in_flight() == 0 && self.in_mail == 0
     }
 
     fn start(&mut self, network: &mut Network, rank: Rank, op: OpId, witness: &mut dyn Witness) {
@@ -178,8 +191,15 @@ impl Driver {
         };
         let mut outbox = std::mem::take(&mut self.outbox);
         let member = &mut self.wiring.members[rank.index()];
-        let (element, operator) = (ElementCode(element), OperatorCode(operator));
-        if let Err(error) = member.start(network.now(), element, operator, count, payload, &mut outbox) {
+        let contribution = Contribution {
+            element: ElementCode(element),
+            operator: OperatorCode(operator),
+            element_count: count,
+            voice: Voice::Plain,
+            segment: SegmentIndex(0),
+            payload,
+        };
+        if let Err(error) = member.start(network.now(), contribution, &mut outbox) {
             let protocol::aggregation::StartError::NoWayUp(cause) = error else {
                 unreachable!("a collective starts when the last one is over")
             };
@@ -191,10 +211,11 @@ impl Driver {
     }
 
     /// Gives a machine a frame, a multicast or a report of damage, and does what it asks.
-    fn feed(&mut self, network: &mut Network, end: End, input: Input<'_>) {
+    pub(super) fn feed(&mut self, network: &mut Network, end: End, input: Input<'_>) {
         let now = network.now();
         let mut outbox = std::mem::take(&mut self.outbox);
         let (party, edge) = (end.party as usize, end.edge);
+        self.way = if matches!(input, Input::Multicast(_)) { Way::Datagram } else { Way::Connection };
         let timed_out = matches!(input, Input::Timeout);
         match self.wiring.nodes.get_mut(party) {
             Some(node) => match input {
@@ -225,11 +246,14 @@ impl Driver {
     }
 
     /// Does all duties of a machine, then looks at its alarm.
-    fn carry_out(&mut self, network: &mut Network, party: PartyIndex, mut outbox: Outbox) {
+    pub(super) fn carry_out(&mut self, network: &mut Network, party: PartyIndex, mut outbox: Outbox) {
         for duty in outbox.drain() {
             match duty {
                 Duty::Transmit { edge, outgoing } => self.transmit(network, party, edge, outgoing),
                 Duty::Multicast { message, copies } => self.multicast(network, party, message, copies),
+                Duty::Complete { .. } | Duty::Failed { .. } if self.hosts.is_some() => {
+                    self.came_to_host(network, self.rank(party), &duty);
+                }
                 Duty::Reduced { .. } => {
                     let at = network.now() + network.parameters().switch_delay;
                     self.round.reduced.get_or_insert(at);
@@ -273,13 +297,28 @@ impl Driver {
     }
 
     fn transmit(&mut self, network: &mut Network, party: PartyIndex, edge: EdgeIndex, outgoing: Outgoing<Message>) {
+        if self.is_behind_port(party) {
+            return self.leave(network, party, Departure::Over { edge, outgoing });
+        }
+        let ready = network.now() + self.delay_of(network, party) + self.sending(&outgoing.frame);
+        self.inject_frame(network, party, edge, outgoing, ready);
+    }
+
+    /// Puts a frame on the cable that an edge stands for, to leave when it is ready.
+    pub(super) fn inject_frame(
+        &mut self,
+        network: &mut Network,
+        party: PartyIndex,
+        edge: EdgeIndex,
+        outgoing: Outgoing<Message>,
+        ready: Time,
+    ) {
         let Outgoing { frame, copies, purpose, path, migration } = outgoing;
         let came = Arrival { path, migration };
         let Wire { channel, far } = self.wiring.wire(party, edge);
         let body = Rc::new(Body::Edge { to: far, came, frame });
-        let ready = network.now() + self.delay_of(network, party);
         let Some(channel) = channel else {
-            return self.post(network, ready, far, body);
+            return self.send_mail(network, ready, Mail::Beside { to: far, body });
         };
         let to = network.destination(channel);
         let own = Detour { channel, flow: 0 };
@@ -292,7 +331,7 @@ impl Driver {
             }
             // What the other end takes to send is part of the turn-round.
             let on_the_way = turnaround - self.delay_of(network, far.party);
-            return self.post(network, network.now() + on_the_way, far, body);
+            return self.send_mail(network, network.now() + on_the_way, Mail::Beside { to: far, body });
         }
         let mut bytes = self.size(&body);
         if purpose == Purpose::Repeat
@@ -311,7 +350,7 @@ impl Driver {
         (party as usize >= self.wiring.nodes.len()).then(|| self.rank(party))
     }
 
-    fn size(&self, body: &Body) -> u32 {
+    pub(super) fn size(&self, body: &Body) -> u32 {
         match self.parameters.framing {
             Framing::Full => body.framed_bytes(),
             Framing::PayloadOnly => body.payload_bytes(),
@@ -320,7 +359,21 @@ impl Driver {
 
     /// Starts a multicast at a node: to all below it, cable by cable.
     fn multicast(&mut self, network: &mut Network, party: PartyIndex, message: Message, copies: u8) {
+        if self.is_behind_port(party) {
+            return self.leave(network, party, Departure::Down { message, copies });
+        }
         let ready = network.now() + network.parameters().switch_delay;
+        self.inject_multicast(network, party, message, copies, ready);
+    }
+
+    pub(super) fn inject_multicast(
+        &mut self,
+        network: &mut Network,
+        party: PartyIndex,
+        message: Message,
+        copies: u8,
+        ready: Time,
+    ) {
         let plane = message.plane();
         let root = self.wiring.root_of[party as usize];
         let tree = self.planted[root as usize];
@@ -333,15 +386,15 @@ impl Driver {
                     Some(channel) => {
                         network.inject(channel, Packet::new(Target::Tree, tree, bytes, ready, Some(body.clone())));
                     }
-                    None => self.post(network, ready, wire.far, body.clone()),
+                    None => self.send_mail(network, ready, Mail::Beside { to: wire.far, body: body.clone() }),
                 }
             }
         }
     }
 
-    /// Something will reach a machine beside the links.
-    fn post(&mut self, network: &mut Network, at: Time, to: End, body: Rc<Body>) {
-        let mail = Some(Mail { to, body });
+    /// Something will happen beside the links.
+    pub(super) fn send_mail(&mut self, network: &mut Network, at: Time, mail: Mail) {
+        let mail = Some(mail);
         let number = match self.free_mail.pop() {
             Some(number) => {
                 self.mail[number as usize] = mail;
@@ -357,7 +410,7 @@ impl Driver {
     }
 
     /// Hands a sound packet's body to whom it is for.
-    fn hand_in(&mut self, network: &mut Network, channel: ChannelId, body: &Body) {
+    pub(super) fn hand_in(&mut self, network: &mut Network, channel: ChannelId, body: &Body) {
         match body {
             Body::Edge { to, came, frame } => self.hand_in_frame(network, *to, *came, frame),
             Body::Multicast { root, message } => {
@@ -370,7 +423,7 @@ impl Driver {
     }
 
     /// A frame reaches its machine, and those that share what it gets.
-    fn hand_in_frame(&mut self, network: &mut Network, to: End, came: Arrival, frame: &Frame<Message>) {
+    pub(super) fn hand_in_frame(&mut self, network: &mut Network, to: End, came: Arrival, frame: &Frame<Message>) {
         self.feed(network, to, Input::Frame(came, frame));
         if !self.sharers.is_empty() {
             self.share(network, to, frame);
@@ -408,7 +461,7 @@ impl Driver {
     }
 }
 
-enum Input<'a> {
+pub(super) enum Input<'a> {
     Frame(Arrival, &'a Frame<Message>),
     Multicast(&'a Message),
     Damage(Damage),
@@ -439,11 +492,13 @@ impl Parties for Driver {
     fn arrived(&mut self, network: &mut Network, arrival: PacketArrival) {
         let Some(body) = arrival.body else { return };
         let Some(harm) = arrival.harm else {
-            return self.hand_in(network, arrival.channel, &body);
+            return self.admit(network, arrival.channel, arrival.bytes, body);
         };
         let damage = if harm.known_at == Time::NEVER {
             match inspect_end_to_end(&body, arrival.bytes, &harm) {
-                Verdict::Passed(body) => return self.hand_in(network, arrival.channel, &body),
+                Verdict::Passed(body) => {
+                    return self.admit(network, arrival.channel, arrival.bytes, Rc::new(body));
+                }
                 Verdict::Bad => {
                     network.counters.end_to_end += 1;
                     Damage::Here
@@ -471,11 +526,7 @@ impl Parties for Driver {
             let mail = self.mail[number as usize].take().expect("an alarm for mail has mail");
             self.free_mail.push(number);
             self.in_mail -= 1;
-            return match &*mail.body {
-                Body::Edge { to, came, frame } => self.hand_in_frame(network, *to, *came, frame),
-                Body::Multicast { message, .. } => self.feed(network, mail.to, Input::Multicast(message)),
-                Body::Transport { .. } => unreachable!("{NO_QUEUE_PAIRS}"),
-            };
+            return self.open_mail(network, mail);
         }
         // An alarm that was since set earlier goes off twice; the second time there is nothing to do.
         if self.alarms[number as usize] > network.now() {

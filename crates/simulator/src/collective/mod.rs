@@ -5,7 +5,10 @@
 
 mod detours;
 mod drive;
+mod measure;
 mod parameters;
+mod passage;
+mod unit;
 mod wiring;
 
 use std::collections::BTreeMap;
@@ -21,6 +24,10 @@ pub use parameters::{
     Alternates, CollectiveParameters, Contents, ControlPath, Framing, LaneFeeds, Pace, ReplicaSharing, Replication,
     ResendWidth,
 };
+
+pub use measure::{Calls, Measured};
+pub use protocol::aggregation::Distribution;
+pub use unit::UnitParameters;
 
 use crate::counters::{Counters, LinkTally};
 use crate::fault::{Plan, PlanError};

@@ -1,11 +1,14 @@
 //! Everything that a simulated collective assumes, by name. Defaults are what the papers describe or, where they are
 //! silent, what InfiniBand does; the presets of `pleach reproduce` are sets of these and nothing else.
 
+use protocol::aggregation::Distribution;
 use protocol::connection::Policy;
 use protocol::connection::path::PathPolicy;
 use units::Span;
 
+use super::unit::UnitParameters;
 use crate::exchange::Notice;
+use crate::processor::HostCosts;
 
 /// How packets are replicated against soft errors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,6 +156,12 @@ pub struct CollectiveParameters {
     pub what_if_lanes: bool,
     /// Second paths for the edges of the tree, where the fabric has them; none if not said.
     pub alternates: Option<Alternates>,
+    /// How results go down.
+    pub distribution: Distribution,
+    /// Nodes sit behind an internal port of their switch; none: they have at once what reaches it.
+    pub unit: Option<UnitParameters>,
+    /// What hosts take in [`super::Collective::measure`].
+    pub host: Option<HostCosts>,
 }
 
 impl CollectiveParameters {
@@ -175,6 +184,9 @@ impl CollectiveParameters {
             patience: Span::from_micros(1_000_000),
             what_if_lanes: false,
             alternates: None,
+            distribution: Distribution::Multicast,
+            unit: None,
+            host: None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! From an aggregation tree to machines and channels: who speaks to whom, over which edge, on which channel.
 
-use protocol::aggregation::{Distribution, EdgeIndex, Member, MemberPlan, Node, Plane, ResultProves, SeatPlan, Upward};
+use protocol::aggregation::{EdgeIndex, Member, MemberPlan, Node, Plane, ResultProves, SeatPlan, Upward};
 use protocol::connection::Policy;
 use topology::{AggregationTree, ChildNode, Endpoint, NodeId, TreeIndex};
 use units::{ChildIndex, Epoch, GroupId, Lane};
@@ -38,6 +38,7 @@ pub(super) struct Wiring {
     pub branches: Vec<Branches>,
     /// For each node, its first root (a root is its own): multicasts that start at the node follow that root's tree.
     pub root_of: Vec<RootIndex>,
+    is_root: Vec<bool>,
     /// For each node: its ways down, by plane.
     down: Vec<Vec<(Plane, Wire)>>,
     /// For each node: those below it on the same switch.
@@ -91,6 +92,11 @@ impl Wiring {
                 self.collect_down(wire.far.party, plane, into);
             }
         }
+    }
+
+    /// Whether a node has nobody above it.
+    pub(super) fn is_root(&self, node: PartyIndex) -> bool {
+        self.is_root[node as usize]
     }
 
     /// The nodes below this one on the same switch, all the way down.
@@ -331,7 +337,7 @@ impl<'a> Builder<'a> {
                 listeners: Vec::new(),
                 parents: parents.collect(),
                 result_proves: self.result_proves(),
-                distribution: Distribution::Multicast,
+                distribution: self.parameters.distribution,
                 window: self.parameters.window,
             });
         }
@@ -373,6 +379,7 @@ impl<'a> Builder<'a> {
             branches,
             root_of: self.roots_above.iter().map(|roots| roots[0]).collect(),
             inside,
+            is_root: self.tree.nodes.iter().map(|node| node.parents.is_empty()).collect(),
             down: self.down,
         }
     }

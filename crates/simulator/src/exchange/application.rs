@@ -10,7 +10,7 @@ use protocol::queue_pair::{Completion, Failure, Memory, Operation, Segment};
 use units::Time;
 use wire::RemoteKey;
 
-use super::parameters::{EndPlan, MAX_LENGTH, MessageKind};
+use super::parameters::{EndPlan, MAX_LENGTH, MessageKind, MessagePlan};
 use faults::Stream;
 
 /// Marks the immediate data of a write.
@@ -172,6 +172,11 @@ impl Application {
                 Seen::Failed(failure)
             }
         }
+    }
+
+    /// One more message to send, as soon as there is room for it.
+    pub(super) fn add(&mut self, now: Time, length: u32) {
+        self.plan.messages.push(MessagePlan { not_before: now, length, kind: MessageKind::Send });
     }
 
     /// Nothing more can be posted.

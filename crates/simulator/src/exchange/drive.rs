@@ -11,12 +11,14 @@ use wire::{PartitionKey, RemoteKey};
 
 use super::application::{Application, Seen, Store};
 use super::parameters::{ConnectionPlan, ExchangeParameters, Notice};
+use super::program::{ProgramReport, Running, Step, Todo};
 use super::{EndReport, SetupError, StreamId, Witness, way};
 use crate::body::Body;
 use crate::network::{Arrival, ChannelId, Network, Packet, Parties, Target, Verdict, inspect_end_to_end};
 
-/// What an alarm is for, in its highest bit.
+/// What an alarm is for, in its highest bits.
 const APPLICATION: u32 = 1 << 31;
+const PROGRAM: u32 = 1 << 30;
 
 /// How one path begins and ends at an end.
 struct Way {
@@ -39,6 +41,8 @@ struct End {
     timer: Time,
     errand: Time,
     report: EndReport,
+    /// Programs that have to do with it.
+    listeners: Vec<usize>,
 }
 
 pub(super) struct Driver<W> {
@@ -49,6 +53,9 @@ pub(super) struct Driver<W> {
     /// Messages that are not known to have come, and those that have not come.
     missing: usize,
     broken: usize,
+    programs: Vec<Running>,
+    /// Programs at whose ends something has happened.
+    woken: Vec<usize>,
 }
 
 impl<W: Witness> Driver<W> {
@@ -59,21 +66,81 @@ impl<W: Witness> Driver<W> {
         witness: W,
     ) -> Result<Self, SetupError> {
         let mut ends = Vec::new();
+        let programs = parameters.programs.iter().map(|program| Running::new(program, &parameters.connections));
+        let programs = programs.collect::<Result<Vec<_>, _>>()?;
         for (number, plan) in parameters.connections.iter().enumerate() {
             super::check(network.topology(), plan)?;
             for side in 0..2 {
-                ends.push(End::new(network, plan, number, side, seed)?);
+                let far = 2 * number + 1 - side;
+                let longest = programs.iter().map(|program| program.longest_from(far)).max().unwrap_or(0);
+                ends.push(End::new(network, plan, number, side, seed, longest)?);
             }
         }
+        for (number, program) in programs.iter().enumerate() {
+            program.ends().for_each(|end| ends[end].listeners.push(number));
+        }
         let missing = 2 * ends.iter().map(|end| end.application.messages()).sum::<usize>();
-        Ok(Self { ends, notice: parameters.notice, witness, outbox: Vec::new(), missing, broken: 0 })
+        let woken = (0..programs.len()).collect();
+        Ok(Self { ends, notice: parameters.notice, witness, outbox: Vec::new(), missing, broken: 0, programs, woken })
     }
 
-    /// Every application posts what it can.
+    /// Every application posts what it can, every program begins.
     pub(super) fn start(&mut self, network: &mut Network) {
         for end in 0..self.ends.len() {
             self.attend(network, end);
         }
+        self.go_on(network);
+    }
+
+    /// Lets the programs go on at whose ends something has happened.
+    fn go_on(&mut self, network: &mut Network) {
+        while let Some(number) = self.woken.pop() {
+            let now = network.now();
+            let ends = &self.ends;
+            let is_so = |end: usize, step: Step| {
+                let paths = ends[end].pair.connection().paths();
+                match step {
+                    Step::Armed { .. } => paths.is_some_and(|paths| paths.state() == PathState::Armed),
+                    Step::Moved { times, .. } => paths.is_some_and(|paths| paths.migrations() >= times),
+                    _ => true,
+                }
+            };
+            match self.programs[number].poll(now, is_so) {
+                Todo::Do(end, step) => {
+                    self.carry_out(network, number, end, step);
+                    self.woken.push(number);
+                }
+                Todo::WaitUntil(time) => network.set_alarm(time, PROGRAM | number as u32),
+                Todo::Wait => {}
+            }
+        }
+    }
+
+    fn carry_out(&mut self, network: &mut Network, program: usize, end: usize, step: Step) {
+        let now = network.now();
+        let End { pair, application, .. } = &mut self.ends[end];
+        let outbox = &mut self.outbox;
+        match step {
+            Step::Send { length, .. } if pair.state() == QpState::ReadyToSend => {
+                application.add(now, length);
+                self.missing += 2;
+            }
+            Step::Load { path, .. } => self.programs[program].note(&pair.load_path(now, path)),
+            Step::Migrate { .. } => {
+                let migrated = pair.migrate(now, &mut |transmit| outbox.push(transmit));
+                self.programs[program].note(&migrated);
+            }
+            _ => {}
+        }
+        self.attend(network, end);
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        self.missing == 0 && self.programs.iter().all(Running::is_finished)
+    }
+
+    pub(super) fn programs(&self) -> impl Iterator<Item = &ProgramReport> {
+        self.programs.iter().map(|program| &program.report)
     }
 
     pub(super) fn is_delivered(&self) -> bool {
@@ -133,9 +200,10 @@ impl<W: Witness> Driver<W> {
         if this.pair.state() == QpState::Error && this.report.failed_at.is_none() {
             self.fail(network.now(), end, Failure::Flushed); // With nothing posted there was nothing to give back.
         }
-        let End { pair, application, timer, errand, report, .. } = &mut self.ends[end];
+        let End { pair, application, timer, errand, report, listeners, .. } = &mut self.ends[end];
         while let Some(event) = pair.poll_path_event() {
             report.note(event);
+            self.woken.extend(listeners.iter());
         }
         let alarms = [(pair.deadline(), timer, 0), (application.wants_at(), errand, APPLICATION)];
         for (wanted, set, kind) in alarms {
@@ -175,6 +243,10 @@ impl<W: Witness> Driver<W> {
                 Seen::Received(bytes) => {
                     this.report.received += 1;
                     this.report.last = now;
+                    for program in &this.listeners {
+                        self.programs[*program].deliver(end / 2);
+                    }
+                    self.woken.extend(&this.listeners);
                     self.missing = self.missing.saturating_sub(1);
                     self.witness.delivered(StreamId::to(end), &bytes);
                 }
@@ -253,6 +325,7 @@ impl End {
         number: usize,
         side: usize,
         seed: u64,
+        longest: u32,
     ) -> Result<Self, SetupError> {
         let (here, there) = (&plan.ends[side], &plan.ends[1 - side]);
         let index = 2 * number + side;
@@ -271,7 +344,7 @@ impl End {
             .and_then(|()| pair.connect(contract, paths))
             .and_then(|()| pair.open())
             .expect("a new queue pair goes this way");
-        let longest = there.messages.iter().map(|message| message.length).max().unwrap_or(0);
+        let longest = there.messages.iter().map(|message| message.length).max().unwrap_or(0).max(longest);
         let fabric = network.topology();
         let ways = (0..plan.paths).map(|path| Way::new(network, fabric, here.host, there.host, PathId(path)));
         Ok(Self {
@@ -282,6 +355,7 @@ impl End {
             timer: Time::NEVER,
             errand: Time::NEVER,
             report: EndReport::default(),
+            listeners: Vec::new(),
         })
     }
 }
@@ -314,6 +388,33 @@ fn key(end: usize) -> RemoteKey {
 
 impl<W: Witness> Parties for Driver<W> {
     fn arrived(&mut self, network: &mut Network, arrival: Arrival) {
+        self.look_at(network, arrival);
+        self.go_on(network);
+    }
+
+    fn refill(&mut self, _: &mut Network, _: ChannelId) {
+        unreachable!("an exchange has no sources")
+    }
+
+    fn alarm(&mut self, network: &mut Network, number: u32) {
+        if number & PROGRAM != 0 {
+            self.woken.push((number & !PROGRAM) as usize);
+        } else {
+            self.ring(network, number);
+        }
+        self.go_on(network);
+    }
+
+    fn channels_changed(&mut self, network: &mut Network, channels: &[ChannelId]) {
+        if self.notice == Notice::Noticed {
+            self.notice(network, channels);
+        }
+        self.go_on(network);
+    }
+}
+
+impl<W: Witness> Driver<W> {
+    fn look_at(&mut self, network: &mut Network, arrival: Arrival) {
         let Some(body) = arrival.body else { return };
         let Some(harm) = arrival.harm else {
             return self.hand_in(network, arrival.channel, &body);
@@ -327,11 +428,7 @@ impl<W: Witness> Parties for Driver<W> {
         self.hand_in_damage(network, arrival.channel);
     }
 
-    fn refill(&mut self, _: &mut Network, _: ChannelId) {
-        unreachable!("an exchange has no sources")
-    }
-
-    fn alarm(&mut self, network: &mut Network, number: u32) {
+    fn ring(&mut self, network: &mut Network, number: u32) {
         let end = (number & !APPLICATION) as usize;
         let this = &mut self.ends[end];
         let is_errand = number & APPLICATION != 0;
@@ -347,10 +444,8 @@ impl<W: Witness> Parties for Driver<W> {
         self.act(network, end, |pair, _, now, mut out| pair.handle_timeout(now, &mut out));
     }
 
-    fn channels_changed(&mut self, network: &mut Network, channels: &[ChannelId]) {
-        if self.notice == Notice::Silent {
-            return;
-        }
+    /// Hosts hear that their own cables go down or come up.
+    fn notice(&mut self, network: &mut Network, channels: &[ChannelId]) {
         for end in 0..self.ends.len() {
             for path in 0..self.ends[end].ways.len() {
                 let Way { leaves, reverse, .. } = self.ends[end].ways[path];

@@ -7,6 +7,7 @@
 mod application;
 mod drive;
 mod parameters;
+mod program;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ use topology::{Fabric, NodeId, Way};
 use units::{PathId, Span, Time};
 
 pub use parameters::{ConnectionPlan, EndPlan, ExchangeParameters, MAX_LENGTH, MessageKind, MessagePlan, Notice};
+pub use program::{Program, ProgramReport, Step};
 
 use crate::counters::Counters;
 use crate::fault::{Plan, PlanError};
@@ -180,6 +182,12 @@ impl<W: Witness> Exchange<W> {
         self.run(limit, Driver::is_delivered)
     }
 
+    /// Runs until every program has done its last step and everything that was sent has come. False if that takes longer
+    /// than it may.
+    pub fn run_until_finished(&mut self, limit: Span) -> bool {
+        self.run(limit, Driver::is_finished)
+    }
+
     /// Runs until both ends of a connection have an alternate path armed. False if that takes longer than it may.
     pub fn run_until_armed(&mut self, connection: usize, limit: Span) -> bool {
         self.run(limit, |driver| driver.is_armed(connection))
@@ -204,6 +212,11 @@ impl<W: Witness> Exchange<W> {
     /// What became of each connection's two ends.
     pub fn reports(&self) -> impl Iterator<Item = [EndReport; 2]> + '_ {
         (0..self.connections).map(|number| [self.driver.report(2 * number), self.driver.report(2 * number + 1)])
+    }
+
+    /// What became of each program.
+    pub fn programs(&self) -> impl Iterator<Item = &ProgramReport> {
+        self.driver.programs()
     }
 
     /// What was counted so far.

@@ -5,6 +5,8 @@ use protocol::connection::path::{PathPolicy, Role};
 use topology::NodeId;
 use units::{Psn, Span, Time};
 
+use super::program::Program;
+
 /// All connections of an exchange.
 #[derive(Clone, Debug)]
 pub struct ExchangeParameters {
@@ -12,6 +14,8 @@ pub struct ExchangeParameters {
     pub connections: Vec<ConnectionPlan>,
     /// Whether hosts hear of their own cables.
     pub notice: Notice,
+    /// What hosts do besides what the ends of the connections say by themselves.
+    pub programs: Vec<Program>,
 }
 
 /// Whether a host hears when one of its own cables goes down or comes up again. Cables between switches are always silent.

@@ -8,7 +8,8 @@ use topology::{Fabric, NodeId};
 use units::{PathId, Psn, Span, Time};
 
 use super::{
-    ConnectionPlan, EndPlan, Exchange, ExchangeParameters, MessageKind, MessagePlan, Notice, StreamId, Witness, way,
+    ConnectionPlan, EndPlan, Exchange, ExchangeParameters, MessageKind, MessagePlan, Notice, Program, Step, StreamId,
+    Witness, way,
 };
 use crate::fault::Plan;
 use crate::network::{Forwarding, LinkParameters};
@@ -52,10 +53,14 @@ fn plan(lengths: &[u32]) -> ExchangeParameters {
         path_policy: PathPolicy::default(),
         mtu: 1_024,
     };
-    ExchangeParameters { connections: vec![connection], notice: Notice::Noticed }
+    ExchangeParameters { connections: vec![connection], notice: Notice::Noticed, programs: Vec::new() }
 }
 
 fn exchange(lengths: &[u32]) -> Exchange<Notes> {
+    exchange_of(&plan(lengths))
+}
+
+fn exchange_of(parameters: &ExchangeParameters) -> Exchange<Notes> {
     let fabric = Arc::new(Fabric::xgft(&[2, 2], &[2, 2]).expect("small"));
     let link = LinkParameters {
         byte_time: ByteTime::of(Width::X4, Rate::Sdr),
@@ -67,7 +72,7 @@ fn exchange(lengths: &[u32]) -> Exchange<Notes> {
         buffer_bytes: 16_384,
         adapter_lanes: 1,
     };
-    Exchange::new(fabric, link, &plan(lengths), &Plan::default(), 1, Notes::default()).expect("it goes together")
+    Exchange::new(fabric, link, parameters, &Plan::default(), 1, Notes::default()).expect("it goes together")
 }
 
 #[test]
@@ -123,4 +128,54 @@ fn connections_that_make_no_sense_are_errors() {
     assert!(setup(|plan| plan.paths = 17).is_some());
     assert!(setup(|plan| plan.mtu = 1_000).is_some_and(|text| text.contains("mtu")));
     assert!(setup(|plan| plan.ends[0].receives = 0).is_some());
+}
+
+fn program(host: u32, steps: &[Step]) -> Program {
+    Program { host: NodeId(host), steps: steps.to_vec() }
+}
+
+#[test]
+fn a_program_computes_sends_and_waits_in_its_order() {
+    let mut parameters = plan(&[]);
+    let (send, receive) = (Step::Send { connection: 0, length: 4 }, Step::Receive { connection: 0 });
+    let compute = Step::Compute(Span::from_nanos(5_000));
+    parameters.programs =
+        vec![program(0, &[compute, send, Step::Mark, receive, Step::Mark]), program(3, &[receive, compute, send])];
+    let mut exchange = exchange_of(&parameters);
+    assert!(exchange.run_until_finished(Span::from_micros(100)));
+    // Five microseconds at each end, and what a send of 4 bytes takes: see above, without RETH and immediate data.
+    let way = 200 + 4 * 10 + 3 * 100 + 8 + 12 + 4 + 4 + 2;
+    let [one, other]: [_; 2] = exchange.programs().cloned().collect::<Vec<_>>().try_into().expect("two programs");
+    assert_eq!(one.marks, [5_000, 5_000 + way + 5_000 + way].map(|nanos| Time::ZERO + Span::from_nanos(nanos)));
+    assert_eq!(other.finished_at, Some(Time::ZERO + Span::from_nanos(5_000 + way + 5_000)));
+    assert_eq!(exchange.into_witness().delivered.len(), 2);
+}
+
+#[test]
+fn orders_are_obeyed_or_refused_and_waited_for() {
+    let mut parameters = plan(&[]);
+    parameters.connections[0].path_policy.loading = protocol::connection::path::Loading::ByHand;
+    let (load, migrate) = (Step::Load { connection: 0, path: PathId(1) }, Step::Migrate { connection: 0 });
+    let nowhere = Step::Load { connection: 0, path: PathId(9) };
+    let (armed, moved) = (Step::Armed { connection: 0 }, Step::Moved { connection: 0, times: 1 });
+    parameters.programs =
+        vec![program(0, &[migrate, nowhere, load, armed, migrate]), program(3, &[load, moved, Step::Mark])];
+    let mut exchange = exchange_of(&parameters);
+    assert!(exchange.run_until_finished(Span::from_micros(100)));
+    let reports: Vec<_> = exchange.programs().collect();
+    assert_eq!((reports[0].obeyed, reports[0].refused), (2, 2));
+    assert_eq!((reports[1].obeyed, reports[1].refused, reports[1].marks.len()), (1, 0, 1));
+    assert!(exchange.reports().flatten().all(|report| report.path == PathId(1)));
+}
+
+#[test]
+fn programs_that_speak_of_what_is_not_theirs_are_errors() {
+    let fabric = Arc::new(Fabric::xgft(&[2, 2], &[2, 2]).expect("small"));
+    let link = exchange(&[]).network.parameters().clone();
+    for (host, connection, length) in [(1, 0, 1), (0, 1, 1), (0, 0, super::MAX_LENGTH + 1)] {
+        let mut parameters = plan(&[]);
+        parameters.programs = vec![program(host, &[Step::Send { connection, length }])];
+        let made = Exchange::new(fabric.clone(), link.clone(), &parameters, &Plan::default(), 1, Notes::default());
+        assert!(made.is_err(), "host {host}, connection {connection}, {length} bytes");
+    }
 }

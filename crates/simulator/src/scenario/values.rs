@@ -115,7 +115,7 @@ fn contents(table: &CollectiveTable) -> Result<Contents, Complaint> {
             let allowed = format!("from 1 to {most}: {} bytes each, together at most {MAX_MTU}", kind.element_size());
             return Err(Complaint::new(field.span(), message).allowing(allowed));
         }
-        field => field.as_ref().map_or(32, |field| *field.get_ref()),
+        field => field.as_ref().map_or(most.min(32), |field| *field.get_ref()),
     };
     Ok(Contents::Real { kind, count: count as u16 })
 }

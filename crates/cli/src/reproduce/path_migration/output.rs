@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
-use super::Findings;
 use super::pulled::{Candidate, Pulled};
+use super::simulated::Simulated;
 use super::spread::Spread;
 use super::transitions::Transitions;
+use super::{Beside, Findings};
 use crate::bench::migration::{Bouncing, Figure};
 use crate::kernels::RANKS;
 use crate::report::{aligned, lines, page};
@@ -31,10 +32,20 @@ fn percent(spread: Option<Spread>) -> String {
 }
 
 fn comparisons(findings: &Findings) -> Rows {
-    let head = ["figure", "statement", "published", "ours", "verdict", "measured on"];
+    let head = [
+        "figure",
+        "statement",
+        "published",
+        "measured",
+        "verdict",
+        "simulated",
+        "verdict",
+        "measured on",
+        "simulated on",
+    ];
     with_head(
         head,
-        findings.comparisons.iter().map(|row| {
+        findings.comparisons.iter().zip(&findings.beside).map(|(row, beside)| {
             let gate = if row.gated { "*" } else { "" };
             [
                 format!("{}{gate}", row.figure),
@@ -42,10 +53,140 @@ fn comparisons(findings: &Findings) -> Rows {
                 row.published.clone(),
                 row.ours.clone(),
                 row.verdict.words().into(),
+                beside.simulated.clone(),
+                beside.verdict.words().into(),
                 row.preset.clone(),
+                beside.of.clone(),
             ]
         }),
     )
+}
+
+fn beside_rows(rows: &[Beside]) -> Rows {
+    let head = ["figure", "statement", "published", "simulated", "verdict", "simulated on"];
+    with_head(
+        head,
+        rows.iter().map(|row| {
+            [
+                row.figure.clone(),
+                row.statement.clone(),
+                row.published.clone(),
+                row.simulated.clone(),
+                row.verdict.words().into(),
+                row.of.clone(),
+            ]
+        }),
+    )
+}
+
+fn simulated_tables(simulated: &Simulated) -> Vec<(&'static str, Rows)> {
+    let head = [
+        "kernel",
+        "iterations",
+        "computing, us",
+        "armed, ms",
+        "armed by one path, %",
+        "silent cut lost, ms",
+        "noticed cut lost, ms",
+    ];
+    let kernels = simulated.kernels.iter().map(|slowed| {
+        [
+            slowed.kernel.name().into(),
+            slowed.iterations.to_string(),
+            format!("{:.0}", slowed.compute_us),
+            format!("{:.2}", slowed.armed_ms),
+            format!("{:+.4}", slowed.armed_percent),
+            spread(slowed.silent_ms, 2),
+            spread(slowed.noticed_ms, 3),
+        ]
+    });
+    let transitions = simulated.transitions.iter().map(|row| {
+        [
+            row.connections.to_string(),
+            format!("{:.2}", row.arming_us),
+            format!("{:.2}", row.migrating_us),
+            format!("{:.2}", row.migrating_us / row.arming_us),
+        ]
+    });
+    let rows = [
+        ("by hand", &simulated.by_count),
+        ("by hand", &simulated.while_migrating),
+        ("noticed cut", &simulated.noticed_cut),
+        ("silent cut", &simulated.silent_cut),
+    ];
+    let bounces =
+        rows.into_iter().flat_map(|(what, rows)| rows.iter().map(move |row| (what, row))).map(|(what, row)| {
+            [
+                what.into(),
+                row.connections.to_string(),
+                row.bytes.to_string(),
+                format!("{:.3}", row.plain_us),
+                format!("{:.3}", row.disturbed_us),
+                format!("{:.3}", row.per_connection_us),
+            ]
+        });
+    vec![
+        ("Simulated kernels (Figures 9 to 12): medians and quartiles", with_head(head, kernels)),
+        (
+            "Simulated transitions (Figures 5 and 6)",
+            with_head(["connections", "to ARMED, us", "to MIGRATED, us", "ratio"], transitions),
+        ),
+        (
+            "Simulated messages while connections move (Figures 7 and 8)",
+            with_head(
+                ["moved", "connections", "bytes", "plain, us", "disturbed, us", "added per connection, us"],
+                bounces,
+            ),
+        ),
+    ]
+}
+
+fn simulated_notes(simulated: &Simulated) -> String {
+    let (arming, migrating) = (&simulated.arming_fit, &simulated.migrating_fit);
+    format!(
+        "Simulated: arming takes {:.3} us per connection and {:.1} us besides (R\u{b2} {:.3}), migrating {:.3} and {:.1} us \
+         (R\u{b2} {:.3}). Parameters: experiments/path-migration/README.md.",
+        arming.slope, arming.start, arming.r_squared, migrating.slope, migrating.start, migrating.r_squared
+    )
+}
+
+/// The simulated half for the terminal.
+pub(super) fn simulated_table(simulated: &Simulated, rows: &[Beside]) -> String {
+    let mut text = format!("Automatic path migration, simulated\n\n{}", aligned(&beside_rows(rows)));
+    for row in rows.iter().filter(|row| !row.remark.is_empty()) {
+        let _ = writeln!(text, "  {}: {}", row.id, row.remark);
+    }
+    for (title, rows) in simulated_tables(simulated) {
+        let _ = write!(text, "\n{title}\n{}", aligned(&rows));
+    }
+    let _ = writeln!(text, "\n{}", simulated_notes(simulated));
+    text
+}
+
+/// The simulated half as a page.
+pub(super) fn simulated_html(simulated: &Simulated, rows: &[Beside]) -> String {
+    let mut sections = vec![
+        ("Published and simulated".to_owned(), page::rows(&beside_rows(rows)) + &simulated_remarks(rows)),
+        ("Simulated transitions by connections".to_owned(), simulated_lines(simulated)),
+    ];
+    sections.extend(simulated_tables(simulated).into_iter().map(|(title, rows)| (title.into(), page::rows(&rows))));
+    let notes = format!("<p>{}</p>", crate::report::escape(&simulated_notes(simulated)));
+    sections.push(("Notes".to_owned(), notes));
+    page::page("Automatic path migration, simulated", &sections)
+}
+
+fn simulated_lines(simulated: &Simulated) -> String {
+    let points = |of: fn(&super::simulated::Moved) -> f64| -> Vec<(f64, f64)> {
+        simulated.transitions.iter().map(|row| (row.connections as f64, of(row))).collect()
+    };
+    let series =
+        [("MIGRATED to ARMED", points(|row| row.arming_us)), ("ARMED to MIGRATED", points(|row| row.migrating_us))];
+    lines(&series, "connections", "us")
+}
+
+fn simulated_remarks(rows: &[Beside]) -> String {
+    let rows = rows.iter().filter(|row| !row.remark.is_empty());
+    rows.map(|row| format!("<p>{}, simulated: {}</p>", row.id, crate::report::escape(&row.remark))).collect()
 }
 
 fn transition_rows(transitions: &Transitions) -> Rows {
@@ -124,6 +265,9 @@ fn tables(findings: &Findings) -> Vec<(&'static str, Rows)> {
         ("Messages by size after a cut that is noticed (Figure 8)", bouncing_rows(&transitions.noticed_cut)),
         ("Messages by size after a cut that is silent", bouncing_rows(&transitions.silent_cut)),
     ]
+    .into_iter()
+    .chain(simulated_tables(&findings.simulated))
+    .collect()
 }
 
 fn notes(findings: &Findings) -> Vec<String> {
@@ -150,6 +294,7 @@ fn notes(findings: &Findings) -> Vec<String> {
         "Arming takes {:.1} us per connection and {:.0} us besides (R\u{b2} {:.3}), migrating {:.1} and {:.0} us (R\u{b2} {:.3}).",
         arming.slope, arming.start, arming.r_squared, migrating.slope, migrating.start, migrating.r_squared
     ));
+    notes.push(simulated_notes(&findings.simulated));
     if findings.transitions.begun_again > 0 {
         let count = findings.transitions.begun_again;
         notes.push(format!(
@@ -169,6 +314,9 @@ pub(super) fn table(findings: &Findings) -> String {
     );
     for row in findings.comparisons.iter().filter(|row| !row.remark.is_empty()) {
         let _ = writeln!(text, "  {}: {}", row.id, row.remark);
+    }
+    for row in findings.beside.iter().filter(|row| !row.remark.is_empty()) {
+        let _ = writeln!(text, "  {}, simulated: {}", row.id, row.remark);
     }
     for (title, rows) in tables(findings) {
         let _ = write!(text, "\n{title}\n{}", aligned(&rows));
@@ -206,10 +354,14 @@ pub(super) fn html(findings: &Findings) -> String {
         ("cut, silent", added(&findings.transitions.silent_cut)),
     ];
     let mut sections = vec![
-        ("Published and ours".to_owned(), page::rows(&comparisons(findings)) + &remarks(findings)),
+        (
+            "Published, measured and simulated".to_owned(),
+            page::rows(&comparisons(findings)) + &remarks(findings) + &simulated_remarks(&findings.beside),
+        ),
         ("Statements".to_owned(), statements(findings)),
         ("Slower than without a fault, %, run by run".to_owned(), slowdowns(&findings.kernels)),
         ("Transitions by connections".to_owned(), lines(&by_count, "connections", "us")),
+        ("Simulated transitions by connections".to_owned(), simulated_lines(&findings.simulated)),
         ("Added per connection by size".to_owned(), lines(&by_size, "bytes of a message", "us added per connection")),
     ];
     for (title, rows) in tables(findings) {

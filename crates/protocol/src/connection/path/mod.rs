@@ -47,7 +47,8 @@ pub struct PathPolicy {
 pub enum Loading {
     /// The connection: after set-up and after every migration, the best path that answers.
     Automatic,
-    /// The user, through [`Paths::load`].
+    /// The user, through [`Paths::load`]. An order stands until the next one or a migration: an alternate that dies is
+    /// armed again when it answers.
     ByHand,
 }
 
@@ -129,8 +130,8 @@ pub struct Paths {
     current: PathId,
     alternate: Option<PathId>,
     state: PathState,
-    /// Something has come back on the present path since traffic moved to it. Until then the migration bit stays set, or
-    /// the other end might never hear that it should follow (P-36).
+    /// A probe of the present path has been answered since traffic moved to it. Until then the migration bit stays set, or
+    /// the other end might never hear that it should follow (P-36, P-44).
     answered: bool,
     /// When a new request last came over the present path.
     served_at: Time,
@@ -293,8 +294,10 @@ impl Paths {
         let Some(record) = self.records.get_mut(path.index()) else { return false };
         record.note_sound();
         let asks = bit == MigrationBit::Migrated && path != self.current && leads == Leads::Yes;
-        let stays = self.state == PathState::Migrated && self.role == Role::Leader;
-        if asks && !stays {
+        // It has just gone elsewhere, be it after the other end: two that follow each other would change places for ever.
+        let stays = self.role == Role::Leader && self.migrations > 0 && !self.answered;
+        // What is known to be down here was sent before it was.
+        if asks && !stays && record.may_carry() {
             self.move_to(now, path, MigrationCause::Followed);
             return true;
         }
@@ -303,9 +306,19 @@ impl Paths {
 
     /// What was sent has come, and the answer came back on this path: it carries both ways (P-31).
     pub(super) fn proven(&mut self, now: Time, path: PathId) {
-        if path.index() < self.records.len() {
-            self.note_answer(now, path);
+        // What came over a path that is down was under way before it was.
+        if self.records.get(path.index()).is_none_or(|record| !record.may_carry()) {
+            return;
         }
+        if path == self.current && !self.answered {
+            // P-44: perhaps it knew what was repeated, so nothing has told it that traffic moved. The probe will.
+            self.doubted = false;
+            if self.records[path.index()].proven(now) {
+                self.tell(PathEvent::Recovered(path));
+            }
+            return;
+        }
+        self.note_answer(now, path);
     }
 
     /// A new request came over a path: its sender would notice if our answers did not come back.
@@ -322,6 +335,7 @@ impl Paths {
         if self.records[path.index()].answered(now, &self.policy) {
             self.tell(PathEvent::Recovered(path));
         }
+        self.load_best(now);
     }
 
     /// A packet came over a path and was beyond use. True if traffic has moved because of it.
@@ -371,10 +385,18 @@ impl Paths {
         if self.records[path.index()].fail(now, &self.policy) {
             self.tell(PathEvent::Lost(path));
         }
-        if self.alternate == Some(path) {
-            self.alternate = None;
-            self.go(PathMove::Unload).expect("an alternate is loaded");
+        if self.alternate != Some(path) {
+            return;
         }
+        // P-33: what the user loaded stays loaded, or nobody would load it again.
+        let asked = match self.policy.loading {
+            Loading::ByHand => PathMove::Load,
+            Loading::Automatic => {
+                self.alternate = None;
+                PathMove::Unload
+            }
+        };
+        self.go(asked).expect("an alternate is loaded");
     }
 
     /// The other end asks whether a path carries; it does.
@@ -443,6 +465,17 @@ impl Paths {
         moved
     }
 
+    /// Loads the best alternate that lives if none is loaded, unless that is left to the user.
+    fn load_best(&mut self, now: Time) {
+        if self.alternate.is_some() || self.policy.loading == Loading::ByHand || !self.answered {
+            return;
+        }
+        let alive = |path: &PathId| self.records[path.index()].health() == Health::Alive;
+        if let Some(next) = self.others().filter(alive).min() {
+            let _ = self.load(now, next);
+        }
+    }
+
     /// Loads the best alternate if none is, and goes back to a better path that has proven itself.
     fn reconsider(&mut self, now: Time) -> bool {
         if self.policy.loading == Loading::ByHand || !self.answered {
@@ -451,11 +484,7 @@ impl Paths {
         let alive = |path: &PathId| self.records[path.index()].health() == Health::Alive;
         let better = self.others().filter(|path| *path < self.current).filter(alive).min();
         let Some(home) = better.filter(|path| self.records[path.index()].has_settled(now)) else {
-            if self.alternate.is_none()
-                && let Some(next) = self.others().filter(alive).min()
-            {
-                let _ = self.load(now, next);
-            }
+            self.load_best(now);
             return false;
         };
         if self.alternate != Some(home) {

@@ -32,6 +32,9 @@ pub(super) struct Record {
     is_down: bool,
     /// The probe that was not yet answered, and when it was sent.
     asked: Option<(u64, Time)>,
+    /// The first of the probes since the last answer: a late answer to one that was missed counts too, as long as the path
+    /// is not dead.
+    asked_since: u64,
     misses: u8,
     next_probe: Time,
     /// Sound and damaged packets of late.
@@ -50,6 +53,7 @@ impl Record {
             since: now,
             is_down: false,
             asked: None,
+            asked_since: 0,
             misses: 0,
             next_probe: now,
             sound: 0,
@@ -118,16 +122,21 @@ impl Record {
         self.health == Health::Alive && !self.is_down && now >= self.disfavoured_until
     }
 
-    /// Something came back over it. True if it was dead.
+    /// Something came back over it: it need not be probed for a while. True if it was dead.
     pub(super) fn answered(&mut self, now: Time, policy: &PathPolicy) -> bool {
+        self.asked = None;
+        self.next_probe = now + policy.probe_every;
+        self.is_down = false;
+        self.proven(now)
+    }
+
+    /// Something came back over it, but the probe that is due or under way has more to tell. True if it was dead.
+    pub(super) fn proven(&mut self, now: Time) -> bool {
         let recovered = self.health == Health::Dead;
         if self.health != Health::Alive {
             (self.health, self.since) = (Health::Alive, now);
         }
-        self.is_down = false;
-        self.asked = None;
         self.misses = 0;
-        self.next_probe = now + policy.probe_every;
         recovered
     }
 
@@ -157,7 +166,7 @@ impl Record {
     }
 
     pub(super) fn is_asking(&self, token: u64) -> bool {
-        self.asked.is_some_and(|(asked, _)| asked == token)
+        self.asked.is_some_and(|(asked, _)| (self.asked_since..=asked).contains(&token) && token as u8 == asked as u8)
     }
 
     pub(super) fn deadline(&self, policy: &PathPolicy) -> Time {
@@ -169,6 +178,9 @@ impl Record {
     }
 
     pub(super) fn ask(&mut self, now: Time, token: u64, policy: &PathPolicy) {
+        if self.misses == 0 {
+            self.asked_since = token;
+        }
         self.asked = Some((token, now));
         self.next_probe = now + policy.probe_every;
     }

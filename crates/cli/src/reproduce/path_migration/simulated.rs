@@ -1,0 +1,147 @@
+//! The same figures in the simulator: eight hosts with two ports each, queue pairs between them, and programs that
+//! communicate as the kernels do. Virtual time, so that every number is a function of the parameters.
+//!
+//! What is modelled is the network and the protocol. A host computes for as long as its program says, its adapter answers
+//! by itself, and a packet costs a host nothing: see experiments/path-migration/README.md for what follows from that.
+
+mod bounces;
+mod fabric;
+mod kernels;
+
+use std::thread::ScopedJoinHandle;
+
+use anyhow::{Result, anyhow};
+use serde::Serialize;
+
+use super::spread::Line;
+use crate::kernels::Kernel;
+use bounces::Bounced;
+pub(super) use bounces::Moved;
+use kernels::Slowed;
+
+/// Everything that was simulated.
+#[derive(Serialize)]
+pub(super) struct Simulated {
+    pub transitions: Vec<Moved>,
+    pub arming_fit: Line,
+    pub migrating_fit: Line,
+    /// 128-byte messages over more and more connections, all of which migrate by hand.
+    pub by_count: Vec<Bounced>,
+    /// Messages of several sizes, likewise, and after cuts.
+    pub while_migrating: Vec<Bounced>,
+    pub noticed_cut: Vec<Bounced>,
+    pub silent_cut: Vec<Bounced>,
+    pub kernels: Vec<Slowed>,
+}
+
+pub(super) fn simulate(cuts: u32) -> Result<Simulated> {
+    let transitions: Vec<Moved> =
+        [1, 2, 4, 8, 16, 32, 64, 128, 256, 512].into_iter().map(bounces::transitions).collect::<Result<_>>()?;
+    let points = |of: fn(&Moved) -> f64| -> Vec<(f64, f64)> {
+        transitions.iter().map(|row| (row.connections as f64, of(row))).collect()
+    };
+    let sizes = [8, 128, 1024, 4096];
+    let by_size = |connections: usize, happening| -> Result<Vec<Bounced>> {
+        sizes.into_iter().map(|bytes| bounces::bouncing(connections, bytes, happening)).collect()
+    };
+    Ok(Simulated {
+        arming_fit: Line::through(&points(|row| row.arming_us)),
+        migrating_fit: Line::through(&points(|row| row.migrating_us)),
+        by_count: [16, 64, 256]
+            .into_iter()
+            .map(|connections| bounces::bouncing(connections, 128, bounces::Happening::Migration))
+            .collect::<Result<_>>()?,
+        while_migrating: by_size(128, bounces::Happening::Migration)?,
+        noticed_cut: by_size(128, bounces::Happening::Noticed)?,
+        silent_cut: by_size(16, bounces::Happening::Silent)?,
+        kernels: slow_down_all(cuts)?,
+        transitions,
+    })
+}
+
+/// All kernels, each in a thread of its own.
+fn slow_down_all(cuts: u32) -> Result<Vec<Slowed>> {
+    std::thread::scope(|scope| {
+        let threads = Kernel::ALL.map(|kernel| scope.spawn(move || kernels::slow_down(kernel, cuts)));
+        let ended = |thread: ScopedJoinHandle<'_, Result<Slowed>>| {
+            thread.join().unwrap_or_else(|_| Err(anyhow!("a simulation panicked")))
+        };
+        threads.into_iter().map(ended).collect()
+    })
+}
+
+impl Simulated {
+    /// The number that stands beside a published one, and what it is of.
+    pub(super) fn value(&self, id: &str) -> Option<(f64, String)> {
+        let of = |kernel: Kernel| self.kernels.iter().find(|slowed| slowed.kernel == kernel);
+        let lead = |from: usize, to: usize| {
+            let within = self.transitions.iter().filter(|row| (from..=to).contains(&row.connections));
+            let mut ratios: Vec<f64> = within.map(|row| row.migrating_us / row.arming_us).collect();
+            ratios.sort_by(f64::total_cmp);
+            Some((100.0 * (ratios.get(ratios.len() / 2)? - 1.0), format!("{from} to {to} connections")))
+        };
+        let sizes = |rows: &[Bounced]| {
+            let (small, large) = (rows.first()?, rows.last()?);
+            let words = format!("{} B against {} B, {} connections", large.bytes, small.bytes, large.connections);
+            Some((large.per_connection_us / small.per_connection_us, words))
+        };
+        let free = |kernel| {
+            let slowed = of(kernel)?;
+            Some((slowed.armed_percent, format!("runs of {:.0} ms", slowed.plain_ms)))
+        };
+        let lost = |kernel, silent: bool| {
+            let slowed = of(kernel)?;
+            let lost = if silent { slowed.silent_ms? } else { slowed.noticed_ms? };
+            let words = format!("{} cuts, {:.2} to {:.2} ms", lost.count, lost.low, lost.high);
+            Some((kernels::percent_of_run(lost.median), words))
+        };
+        match id {
+            "lead-few" => lead(1, 16),
+            "lead-many" => lead(64, 512),
+            "migrating-connections" => {
+                let (few, many) = (self.by_count.first()?, self.by_count.last()?);
+                let words = format!("{} against {} connections, 128 B", many.connections, few.connections);
+                Some((many.disturbed_us / few.disturbed_us, words))
+            }
+            "migrating-size" => sizes(&self.while_migrating),
+            "cut-size" => sizes(&self.noticed_cut),
+            "is-free" => free(Kernel::IntegerSort),
+            "ft-free" => free(Kernel::Fourier),
+            "lu-free" => free(Kernel::Wavefront),
+            "ft-silent" => lost(Kernel::Fourier, true),
+            "ft-noticed" => lost(Kernel::Fourier, false),
+            "lu-silent" => lost(Kernel::Wavefront, true),
+            "lu-noticed" => lost(Kernel::Wavefront, false),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_simulated_half_is_whole_and_the_same_every_time() {
+        let [one, other] = [(), ()].map(|()| simulate(2).expect("it runs"));
+        let text = |simulated: &Simulated| serde_json::to_string(simulated).expect("plain numbers");
+        assert_eq!(text(&one), text(&other));
+        for id in
+            super::super::published::read(super::super::PUBLISHED).expect("it is ours").iter().map(|row| &row.id)
+        {
+            let (value, _) = one.value(id).unwrap_or_else(|| panic!("{id} is missing"));
+            assert!(value.is_finite(), "{id}");
+        }
+        assert!(one.arming_fit.r_squared > 0.95 && one.migrating_fit.r_squared > 0.95);
+    }
+
+    #[test]
+    fn a_silent_cut_costs_about_the_timeouts_and_a_noticed_one_less() {
+        for slowed in simulate(2).expect("it runs").kernels {
+            let (silent, noticed) = (slowed.silent_ms.expect("cut"), slowed.noticed_ms.expect("cut"));
+            // Two timeouts of 5 and 10 ms until a path is left.
+            assert!(silent.low > 10.0 && silent.high < 100.0, "{:?}: {silent:?}", slowed.kernel);
+            assert!(noticed.high < silent.low, "{:?}: {noticed:?}", slowed.kernel);
+        }
+    }
+}

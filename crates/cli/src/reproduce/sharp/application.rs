@@ -1,0 +1,88 @@
+//! Table VII: OpenFOAM as a model of conjugate-gradient steps (SH-14).
+//!
+//! The run time on P processes is work/P + steps x (allreduce + rest): a step adds one 8-byte allreduce over all processes
+//! and a rest that does not shrink with P (halo exchange, imbalance). How many steps there are, how much work and how long
+//! the rest is, is taken from three published times: HCOLL on 28 and on 896 processes, SHArP on 896. The allreduce is ours.
+
+use serde::Serialize;
+
+use super::parameters::ApplicationTable;
+use super::points::{Among, Down, Point, Times};
+
+/// The processes of Table VII.
+pub(super) const PROCESSES: [u32; 9] = [28, 56, 112, 224, 448, 896, 1792, 2688, 3584];
+
+/// With which library.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Library {
+    Hcoll,
+    OpenMpi,
+    Sharp,
+}
+
+/// The model, once it is set.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Model {
+    /// Allreduces of the whole run.
+    pub steps: f64,
+    /// Seconds of one process alone.
+    pub work_s: f64,
+    /// Microseconds of a step that no number of processes shortens.
+    pub rest_us: f64,
+}
+
+/// The points that the model needs.
+pub(super) fn points(application: &ApplicationTable) -> Vec<Point> {
+    let mut points = Vec::new();
+    for hosts in PROCESSES.map(|processes| processes / application.cores_per_host).into_iter().filter(|n| *n > 1) {
+        points.push(Point::Hosts { hosts, bytes: 8, among: Among::Kings });
+        points.push(Point::Hosts { hosts, bytes: 8, among: Among::Doubling });
+        points.push(Point::Aggregation { hosts, bytes: 8, down: Down::Connections });
+    }
+    points
+}
+
+/// Microseconds of one allreduce over all processes.
+fn allreduce(times: &Times, application: &ApplicationTable, library: Library, processes: u32) -> f64 {
+    let hosts = (processes / application.cores_per_host).max(1);
+    let within = match library {
+        Library::Hcoll | Library::Sharp => application.on_host_ns,
+        // Pair by pair, also within a host.
+        Library::OpenMpi => application.core_round_ns * f64::from(application.cores_per_host).log2().ceil(),
+    };
+    let between = match library {
+        _ if hosts == 1 => 0.0,
+        Library::Hcoll => times.of(Point::Hosts { hosts, bytes: 8, among: Among::Kings }),
+        Library::OpenMpi => times.of(Point::Hosts { hosts, bytes: 8, among: Among::Doubling }),
+        Library::Sharp => times.of(Point::Aggregation { hosts, bytes: 8, down: Down::Connections }),
+    };
+    within / 1e3 + between
+}
+
+impl Model {
+    /// Sets the model by the three published times, in seconds.
+    pub(super) fn new(times: &Times, application: &ApplicationTable, few: f64, many: [f64; 2]) -> Self {
+        let [hcoll, sharp] =
+            [Library::Hcoll, Library::Sharp].map(|library| allreduce(times, application, library, 896));
+        let alone = allreduce(times, application, Library::Hcoll, 28);
+        let steps = (many[0] - many[1]) * 1e6 / (hcoll - sharp);
+        // few = work/28 + steps (alone + rest); many = work/896 + steps (hcoll + rest).
+        let share = 28.0 / 896.0;
+        let per_step = (many[0] - share * few) * 1e6 / steps;
+        let rest_us = (per_step - hcoll + share * alone) / (1.0 - share);
+        let work_s = 28.0 * (few - steps * (alone + rest_us) / 1e6);
+        Self { steps, work_s, rest_us }
+    }
+
+    /// Seconds of the run.
+    pub(super) fn seconds(
+        &self,
+        times: &Times,
+        application: &ApplicationTable,
+        library: Library,
+        processes: u32,
+    ) -> f64 {
+        let step = allreduce(times, application, library, processes) + self.rest_us;
+        self.work_s / f64::from(processes) + self.steps * step / 1e6
+    }
+}

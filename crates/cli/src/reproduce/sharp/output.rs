@@ -1,0 +1,172 @@
+//! The findings as a table for the terminal and as a page.
+
+use std::fmt::Write;
+
+use super::scale::Size;
+use super::{Findings, Score, Tally, deviation};
+use crate::report::{aligned, lines, page};
+use crate::reproduce::verdict::Comparison;
+use crate::words::grouped;
+
+type Rows = Vec<Vec<String>>;
+
+fn with_head<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> Rows {
+    std::iter::once(head.map(String::from).to_vec()).chain(rows.map(Vec::from)).collect()
+}
+
+/// For the terminal.
+pub(super) fn table(findings: &Findings) -> String {
+    let mut text = String::from("SHArP: aggregation in the network, 8 leaf switches with up to 128 hosts\n");
+    for rows in findings.comparisons.chunk_by(|a, b| a.figure == b.figure) {
+        let _ = writeln!(text, "\nTable {}\n{}", rows[0].figure, aligned(&comparisons(rows)));
+        let mut said: Vec<&str> = Vec::new();
+        for row in rows.iter().filter(|row| !row.remark.is_empty()) {
+            if !said.contains(&row.remark.as_str()) {
+                said.push(&row.remark);
+                let _ = writeln!(text, "  differs: {}", row.remark);
+            }
+        }
+    }
+    let _ = writeln!(text, "\n* gated: the exit status depends on it. So does each of these:");
+    for gate in &findings.gates {
+        let _ = writeln!(text, "  {} {}", if gate.holds { "holds " } else { "BROKEN" }, gate.statement);
+    }
+    let _ = writeln!(text, "\nScores: numbers within their tolerance\n{}", aligned(&scores(&findings.scores)));
+    if !findings.scale.is_empty() {
+        let _ = writeln!(text, "Past the paper: allreduce of 8 bytes, in us\n{}", aligned(&scale(&findings.scale)));
+    }
+    let _ = writeln!(text, "{}", verdict(findings));
+    text
+}
+
+/// As a page.
+pub(super) fn html(findings: &Findings) -> String {
+    let mut sections = vec![("Verdict".to_owned(), format!("<p>{}</p>", verdict(findings)))];
+    sections.push(("Scores".to_owned(), page::rows(&scores(&findings.scores))));
+    let gates = findings
+        .gates
+        .iter()
+        .map(|gate| [if gate.holds { "holds" } else { "broken" }.to_owned(), gate.statement.clone()]);
+    sections.push(("Statements that must hold".to_owned(), page::rows(&with_head(["", "statement"], gates))));
+    if !findings.scale.is_empty() {
+        let contents = format!("{}{}", plot(&findings.scale), page::rows(&scale(&findings.scale)));
+        sections.push(("Past the paper: allreduce of 8 bytes on fat trees".to_owned(), contents));
+    }
+    for rows in findings.comparisons.chunk_by(|a, b| a.figure == b.figure) {
+        let contents = format!("{}{}", course(rows), page::rows(&with_remarks(rows)));
+        sections.push((format!("Table {}", rows[0].figure), contents));
+    }
+    page::page("SHArP: aggregation in the network", &sections)
+}
+
+fn verdict(findings: &Findings) -> &'static str {
+    if findings.holds { "All gated numbers hold." } else { "A gated number does not hold." }
+}
+
+fn cells(row: &Comparison) -> [String; 6] {
+    [
+        format!("{}{}", row.statement, if row.gated { " *" } else { "" }),
+        row.published.clone(),
+        row.ours.clone(),
+        format!("{:+.1} %", deviation(row)),
+        row.verdict.words().to_owned(),
+        row.preset.clone(),
+    ]
+}
+
+fn comparisons(rows: &[Comparison]) -> Rows {
+    with_head(["", "published", "ours", "off by", "verdict", "parameters"], rows.iter().map(cells))
+}
+
+fn with_remarks(rows: &[Comparison]) -> Rows {
+    let head = ["", "published", "ours", "off by", "verdict", "parameters", "remark"];
+    with_head(
+        head,
+        rows.iter().map(|row| {
+            let [a, b, c, d, e, f] = cells(row);
+            [a, b, c, d, e, f, row.remark.clone()]
+        }),
+    )
+}
+
+fn scores(scores: &[Score]) -> Rows {
+    let words = |tally: &Tally| match tally.of {
+        0 => "-".to_owned(),
+        of => format!("{} of {of}, worst {:.1} %", tally.matched, tally.worst_percent),
+    };
+    with_head(
+        ["table", "fitted", "predicted"],
+        scores.iter().map(|score| [score.table.clone(), words(&score.fitted), words(&score.predicted)]),
+    )
+}
+
+fn scale(sizes: &[Size]) -> Rows {
+    with_head(
+        ["hosts", "switch ports", "levels", "multicast", "connections", "hosts alone", "times"],
+        sizes.iter().map(|size| {
+            let alone = size.hosts_us;
+            [
+                grouped(u64::from(size.hosts)),
+                size.radix.to_string(),
+                size.levels.to_string(),
+                format!("{:.2}", size.multicast_us),
+                format!("{:.2}", size.connections_us),
+                alone.map_or("-".into(), |us| format!("{us:.2}")),
+                alone.map_or("-".into(), |us| format!("{:.1}x", us / size.connections_us)),
+            ]
+        }),
+    )
+}
+
+/// Latency by hosts: aggregation and hosts alone, for each kind of switch.
+fn plot(sizes: &[Size]) -> String {
+    let mut radices: Vec<u32> = sizes.iter().map(|size| size.radix).collect();
+    radices.sort_unstable();
+    radices.dedup();
+    let of = |radix: u32, us: fn(&Size) -> Option<f64>| -> Vec<(f64, f64)> {
+        let alike = sizes.iter().filter(|size| size.radix == radix);
+        alike.filter_map(|size| Some((f64::from(size.hosts), us(size)?))).collect()
+    };
+    let ways: [(&str, fn(&Size) -> Option<f64>); 2] =
+        [("aggregation", |size| Some(size.connections_us)), ("hosts alone", |size| size.hosts_us)];
+    let mut series = Vec::new();
+    for (way, us) in ways {
+        for radix in &radices {
+            series.push((format!("{way}, {radix} ports"), of(*radix, us)));
+        }
+    }
+    let series: Vec<(&str, Vec<(f64, f64)>)> = series
+        .iter()
+        .filter(|(_, points)| !points.is_empty())
+        .map(|(name, points)| (name.as_str(), points.clone()))
+        .collect();
+    lines(&series, "hosts", "us")
+}
+
+/// Published and ours by bytes or processes, for each column of a table.
+fn course(rows: &[Comparison]) -> String {
+    let mut columns: Vec<&str> = Vec::new();
+    for row in rows {
+        let column = row.id.rsplit_once('-').map_or("", |(column, _)| column);
+        if !columns.contains(&column) {
+            columns.push(column);
+        }
+    }
+    let mut plots = String::new();
+    for column in columns {
+        let alike = rows.iter().filter(|row| row.id.rsplit_once('-').is_some_and(|(of, _)| of == column));
+        let numbers: Vec<(f64, &Comparison)> = alike
+            .filter_map(|row| Some((row.id.rsplit_once('-')?.1.parse().ok()?, row)))
+            // The scale is logarithmic: nothing stands at zero.
+            .filter(|(number, _): &(f64, _)| *number > 0.0)
+            .collect();
+        if numbers.len() < 2 {
+            continue;
+        }
+        let published = numbers.iter().map(|(number, row)| (*number, row.published_value)).collect();
+        let ours = numbers.iter().map(|(number, row)| (*number, row.ours_value)).collect();
+        let across = if column.starts_with("foam") { "processes" } else { "bytes" };
+        plots += &lines(&[("published", published), ("ours", ours)], across, column);
+    }
+    plots
+}

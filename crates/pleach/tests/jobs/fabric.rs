@@ -1,0 +1,109 @@
+//! A manager and aggregation nodes, each in a thread of its own, on loopback.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use protocol::manager::Settings;
+use protocol::manager::message::{Capacity, NodeCard};
+use runtime::aggregation::NodeSeats;
+use runtime::control::{ManagerClient, ManagerDaemon, NodeControl, Openness, Seats};
+use runtime::udp::Mischief;
+
+/// A manager and its nodes; they end when it is dropped.
+pub(crate) struct Fabric {
+    manager: SocketAddr,
+    threads: Vec<Worker>,
+}
+
+struct Worker {
+    name: String,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<u64>>,
+}
+
+impl Worker {
+    fn start(name: &str, work: impl FnOnce(&AtomicBool) -> u64 + Send + 'static) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&stop);
+        Self { name: name.to_owned(), stop, thread: Some(std::thread::spawn(move || work(&seen))) }
+    }
+
+    /// Ends it; how many operations it has folded.
+    fn end(&mut self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().map_or(0, |thread| thread.join().expect("it does not panic"))
+    }
+}
+
+impl Fabric {
+    /// Nodes with a name and those above each.
+    pub(crate) fn new(nodes: &[(&str, &[&str])], mischief: &Mischief) -> Self {
+        let loopback: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+        let mut daemon = ManagerDaemon::bind(loopback, Settings::default(), None, Openness::Guarded).expect("a port");
+        let manager = daemon.address();
+        let mut threads = vec![Worker::start("manager", move |stop| {
+            while !stop.load(Ordering::Relaxed) {
+                daemon.turn(Duration::from_millis(5)).expect("it can wait");
+            }
+            0
+        })];
+        for (name, parents) in nodes {
+            let mut seats = NodeSeats::open(&[loopback], mischief.clone()).expect("a socket");
+            let card = NodeCard {
+                name: (*name).to_owned(),
+                addresses: seats.addresses(),
+                control: loopback,
+                parents: parents.iter().map(|parent| (*parent).to_owned()).collect(),
+                serves: Vec::new(),
+                capacity: Capacity { seats: 100, operations: 1 << 14, bytes: 1 << 30 },
+            };
+            let mut control = NodeControl::bind(card, manager, loopback, None, Openness::Guarded).expect("a port");
+            threads.push(Worker::start(name, move |stop| {
+                while !stop.load(Ordering::Relaxed) {
+                    control.turn(&mut seats);
+                    for _ in 0..20 {
+                        if !seats.turn() {
+                            std::thread::sleep(Duration::from_micros(50));
+                        }
+                    }
+                }
+                seats.report().operations
+            }));
+        }
+        let fabric = Self { manager, threads };
+        fabric.wait_for(nodes.len());
+        fabric
+    }
+
+    fn wait_for(&self, nodes: usize) {
+        let began = Instant::now();
+        let mut client = ManagerClient::connect(self.manager, None, Duration::from_secs(10)).expect("a manager");
+        while client.status().expect("an answer").nodes.len() < nodes {
+            assert!(began.elapsed() < Duration::from_secs(20), "the nodes do not come");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub(crate) fn manager(&self) -> String {
+        self.manager.to_string()
+    }
+
+    /// Ends a node or the manager, as a killed process would; how many operations it has folded.
+    pub(crate) fn kill(&mut self, name: &str) -> u64 {
+        self.threads.iter_mut().find(|worker| worker.name == name).expect("such a one").end()
+    }
+}
+
+impl Drop for Fabric {
+    fn drop(&mut self) {
+        for worker in &mut self.threads {
+            worker.stop.store(true, Ordering::Relaxed);
+        }
+        for worker in &mut self.threads {
+            worker.end();
+        }
+    }
+}

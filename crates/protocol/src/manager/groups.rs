@@ -1,0 +1,347 @@
+//! What the manager does about groups: opening, closing, revoking (P-51 to P-56).
+
+use units::{GroupId, Time};
+
+use super::check;
+use super::duty::{Event, PeerId};
+use super::limits::*;
+use super::machine::{Hold, Manager};
+use super::message::{Answer, FromManager, GroupKey, Order, RequestId, Spread};
+use super::refusal::{Refusal, Resource};
+use super::spec::{GroupOpened, GroupRequest, reserved_bytes};
+use super::{JobId, JobTicket, Key};
+
+#[derive(Debug)]
+pub(super) struct GroupRecord {
+    pub job: JobId,
+    /// The nodes with a seat, the root first.
+    pub seats: Vec<String>,
+    /// Zero if the group was learnt from nodes.
+    pub leaders: u32,
+    pub window: u32,
+    pub opened_at: Time,
+    pub phase: Phase,
+}
+
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// The root was told to take its seat and to have the others taken.
+    Opening {
+        from: Option<PeerId>,
+        request: RequestId,
+        reply: Box<GroupOpened>,
+        deadline: Time,
+    },
+    Open,
+    /// Seats are being given up; those who asked for it are answered when all are.
+    Closing {
+        way: Way,
+        closers: Vec<(PeerId, RequestId)>,
+        retry_at: Time,
+    },
+}
+
+/// How a removal reaches the seats.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    /// From the root down, as they were taken.
+    Tree,
+    /// Each is told by us: the tree may be broken.
+    Direct,
+}
+
+impl GroupRecord {
+    pub(super) fn forget_peer(&mut self, peer: PeerId) {
+        match &mut self.phase {
+            Phase::Opening { from, .. } if *from == Some(peer) => *from = None,
+            Phase::Closing { closers, .. } => closers.retain(|(closer, _)| *closer != peer),
+            _ => {}
+        }
+    }
+}
+
+impl Manager {
+    pub(super) fn open_group(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        request: RequestId,
+        ticket: JobTicket,
+        asked: GroupRequest,
+        fresh: Key,
+    ) -> Result<(), Refusal> {
+        self.join(from, ticket)?;
+        if let Err(refusal) = self.try_open(now, from, request, ticket, asked, fresh) {
+            self.refuse_group(ticket.job, Some(from), request, refusal);
+        }
+        Ok(())
+    }
+
+    /// On record, so that `pleach doctor` can say why a job does not use the network.
+    fn refuse_group(&mut self, job: JobId, to: Option<PeerId>, request: RequestId, refusal: Refusal) {
+        self.count("groups refused");
+        if let Some(record) = self.jobs.get_mut(&job) {
+            record.last_refusal = Some(refusal.clone());
+        }
+        self.log(Event::GroupRefused { job, refusal: refusal.clone() });
+        if let Some(peer) = to {
+            self.send(peer, FromManager::Refused { request, refusal });
+        }
+    }
+
+    fn try_open(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        request: RequestId,
+        ticket: JobTicket,
+        asked: GroupRequest,
+        fresh: Key,
+    ) -> Result<(), Refusal> {
+        check::request(&asked)?;
+        if self.groups.len() >= MAX_GROUPS {
+            return Err(Refusal::too_many("groups", MAX_GROUPS));
+        }
+        let job = self.known(ticket)?;
+        if job.groups.len() >= job.quota.groups as usize {
+            let (wanted, free) = (1, 0);
+            return Err(Refusal::QuotaFull { node: String::new(), resource: Resource::Groups, wanted, free });
+        }
+        let asked = GroupRequest { window: asked.window.next_power_of_two(), ..asked };
+        let (tree, names) = self.choose_tree(ticket.job, &asked)?;
+        let key = self.next_key();
+        let (spec, reply) = self.lay_out(ticket, key, fresh, &asked, &tree, &names)?;
+        for seat in tree.seats() {
+            let bytes = reserved_bytes(asked.window, seat.parts.len(), asked.segment_bytes);
+            let hold = Hold { job: ticket.job, operations: asked.window, bytes };
+            if let Some(record) = self.nodes.get_mut(&names[seat.site]) {
+                record.hold(key, hold);
+            }
+        }
+        if let Some(job) = self.jobs.get_mut(&ticket.job) {
+            job.groups.insert(key);
+        }
+        let seats: Vec<String> = tree.seats().iter().map(|seat| names[seat.site].clone()).collect();
+        let deadline = now + self.settings.patience;
+        self.wake_by(deadline);
+        let order = Order::Install { spec, budget_ms: self.budget_ms() };
+        if let Some(peer) = self.nodes.get(&seats[0]).and_then(|record| record.presence.peer()) {
+            self.send(peer, FromManager::Order(order));
+        }
+        let phase = Phase::Opening { from: Some(from), request, reply: Box::new(reply), deadline };
+        let leaders = asked.leaders.len() as u32;
+        self.groups.insert(
+            key,
+            GroupRecord { job: ticket.job, seats, leaders, window: asked.window, opened_at: now, phase },
+        );
+        Ok(())
+    }
+
+    fn next_key(&mut self) -> GroupKey {
+        loop {
+            let key = GroupKey { group: GroupId(self.next_group), epoch: self.epoch };
+            self.next_group = self.next_group.wrapping_add(1);
+            if !self.groups.contains_key(&key) {
+                return key;
+            }
+        }
+    }
+
+    /// Nodes give up a little before we do, so that their reason reaches us.
+    pub(super) fn budget_ms(&self) -> u32 {
+        let millis = self.settings.patience.as_picos() / 1_000_000_000;
+        (millis * 9 / 10).clamp(1, 600_000) as u32
+    }
+
+    pub(super) fn close_group(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        request: RequestId,
+        ticket: JobTicket,
+        group: GroupKey,
+    ) -> Result<(), Refusal> {
+        self.join(from, ticket)?;
+        let record = self.groups.get_mut(&group).filter(|record| record.job == ticket.job);
+        match &mut record.ok_or(Refusal::UnknownGroup)?.phase {
+            Phase::Closing { closers, .. } => closers.push((from, request)),
+            Phase::Open => self.begin_removal(now, group, Way::Tree, vec![(from, request)]),
+            Phase::Opening { .. } => {
+                self.fail_opening(now, group, Refusal::Withdrawn);
+                self.send(from, FromManager::Closed { request });
+            }
+        }
+        Ok(())
+    }
+
+    /// Has all seats given up. What they reserved is free when they are.
+    pub(super) fn begin_removal(&mut self, now: Time, group: GroupKey, way: Way, closers: Vec<(PeerId, RequestId)>) {
+        let retry_at = now + self.settings.patience;
+        let budget_ms = self.budget_ms();
+        let Some(record) = self.groups.get_mut(&group) else { return };
+        if let Some(job) = self.jobs.get_mut(&record.job) {
+            job.groups.remove(&group);
+        }
+        let root = self.nodes.get(&record.seats[0]).and_then(|node| node.presence.peer());
+        // A group that was learnt from nodes has a list of seats, but not the tree.
+        let tree = root.filter(|_| way == Way::Tree && record.leaders > 0);
+        let way = if tree.is_some() { Way::Tree } else { Way::Direct };
+        record.phase = Phase::Closing { way, closers, retry_at };
+        self.wake_by(retry_at);
+        match tree {
+            Some(root) => {
+                self.send(root, FromManager::Order(Order::Remove { group, spread: Spread::Below, budget_ms }));
+            }
+            None => self.remove_directly(group),
+        }
+        self.finish_if_free(group);
+    }
+
+    fn holders(&self, group: GroupKey) -> Vec<String> {
+        let Some(record) = self.groups.get(&group) else { return Vec::new() };
+        let holds = |name: &&String| self.nodes.get(*name).is_some_and(|node| node.holds.contains_key(&group));
+        record.seats.iter().filter(holds).cloned().collect()
+    }
+
+    fn remove_directly(&mut self, group: GroupKey) {
+        for name in self.holders(group) {
+            self.remove_alone(&name, group);
+        }
+    }
+
+    /// Forgets a group that no node holds any more.
+    pub(super) fn finish_if_free(&mut self, group: GroupKey) {
+        if !self.holders(group).is_empty() {
+            return;
+        }
+        let Some(GroupRecord { phase: Phase::Closing { closers, .. }, .. }) = self.groups.remove(&group) else {
+            return;
+        };
+        self.numbers.free(group);
+        self.count("groups closed");
+        self.log(Event::GroupClosed { group });
+        for (peer, request) in closers {
+            self.send(peer, FromManager::Closed { request });
+        }
+    }
+
+    /// A group that was being opened cannot be: whoever asked is told, and what was taken is given up.
+    pub(super) fn fail_opening(&mut self, now: Time, group: GroupKey, refusal: Refusal) {
+        let Some(GroupRecord { phase: Phase::Opening { from, request, .. }, job, .. }) = self.groups.get(&group)
+        else {
+            return;
+        };
+        let (job, from, request) = (*job, *from, *request);
+        self.refuse_group(job, from, request, refusal);
+        self.begin_removal(now, group, Way::Direct, Vec::new());
+    }
+
+    /// An open group is of no use any more (P-56).
+    pub(super) fn revoke_group(&mut self, now: Time, group: GroupKey, node: Option<&str>, why: &str) {
+        let Some(record) = self.groups.get(&group) else { return };
+        let job = record.job;
+        let why = why.to_owned();
+        self.count("groups revoked");
+        self.log(Event::GroupRevoked { group, why: why.clone() });
+        self.tell_job(job, FromManager::Revoked { group, node: node.map(str::to_owned), why });
+        self.begin_removal(now, group, Way::Direct, Vec::new());
+    }
+
+    pub(super) fn answer(&mut self, now: Time, from: PeerId, answer: Answer) -> Result<(), Refusal> {
+        let name = self.node_at(from)?;
+        let group = answer.group();
+        let Some(record) = self.groups.get(&group) else {
+            // Gone already. A seat that was taken all the same must go too.
+            match answer {
+                Answer::Installed { .. } => self.remove_alone(&name, group),
+                Answer::Refused { .. } | Answer::Removed { .. } => self.release(&name, group),
+            }
+            return Ok(());
+        };
+        let is_root = record.seats[0] == name;
+        match (answer, &record.phase) {
+            (Answer::Installed { .. }, Phase::Opening { .. }) if is_root => self.opened(now, group),
+            (Answer::Refused { refusal, leftover, .. }, Phase::Opening { .. }) if is_root => {
+                self.release_but(group, &leftover);
+                self.fail_opening(now, group, refusal);
+            }
+            (Answer::Removed { leftover, .. }, Phase::Closing { way: Way::Tree, .. }) if is_root => {
+                self.release_but(group, &leftover);
+                if let Some(GroupRecord { phase: Phase::Closing { way, .. }, .. }) = self.groups.get_mut(&group) {
+                    *way = Way::Direct;
+                }
+                self.remove_directly(group);
+                self.finish_if_free(group);
+            }
+            (Answer::Removed { .. }, Phase::Closing { .. }) => {
+                self.release(&name, group);
+                self.finish_if_free(group);
+            }
+            _ => {} // Crossed with an order of ours, whose answer will come.
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, name: &str, group: GroupKey) {
+        if let Some(record) = self.nodes.get_mut(name) {
+            record.release(group);
+        }
+    }
+
+    fn release_but(&mut self, group: GroupKey, leftover: &[String]) {
+        for name in self.holders(group) {
+            if !leftover.contains(&name) {
+                self.release(&name, group);
+            }
+        }
+    }
+
+    fn opened(&mut self, now: Time, group: GroupKey) {
+        let Some(record) = self.groups.get_mut(&group) else { return };
+        let Phase::Opening { from, request, reply, .. } = std::mem::replace(&mut record.phase, Phase::Open) else {
+            return;
+        };
+        record.opened_at = now;
+        let (job, nodes) = (record.job, record.seats.clone());
+        match from {
+            Some(peer) => {
+                self.count("groups opened");
+                self.log(Event::GroupOpened { group, job, nodes });
+                self.send(peer, FromManager::GroupOpened { request, group: *reply });
+            }
+            // Whoever asked has gone, and nobody else knows of it.
+            None => self.begin_removal(now, group, Way::Tree, Vec::new()),
+        }
+    }
+
+    pub(super) fn overdue_groups(&mut self, now: Time) {
+        let mut overdue = Vec::new();
+        for (group, record) in &self.groups {
+            let due = match record.phase {
+                Phase::Opening { deadline, .. } => deadline,
+                Phase::Closing { retry_at, .. } => retry_at,
+                Phase::Open => continue,
+            };
+            if due <= now {
+                overdue.push(*group);
+            } else {
+                self.wake_at = self.wake_at.min(due);
+            }
+        }
+        for group in overdue {
+            match self.groups.get_mut(&group) {
+                Some(GroupRecord { phase: Phase::Opening { .. }, seats, .. }) => {
+                    let (node, why) = (seats[0].clone(), "the seats were not taken in time".to_owned());
+                    self.fail_opening(now, group, Refusal::NodeFailed { node, why });
+                }
+                Some(GroupRecord { phase: Phase::Closing { closers, .. }, .. }) => {
+                    // Whoever closes does not wait for ever; what is reserved stays so until the nodes have answered.
+                    let closers = std::mem::take(closers);
+                    closers.into_iter().for_each(|(peer, request)| self.send(peer, FromManager::Closed { request }));
+                    self.begin_removal(now, group, Way::Direct, Vec::new());
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! How things are, as the manager tells an operator. Cut to what one message can carry.
+
+use super::groups::Phase;
+use super::limits::MAX_MESSAGE_BYTES;
+use super::machine::{Manager, Presence};
+use super::placement::{Placement, Site};
+use super::status::{GroupPhase, GroupStatus, JobStatus, NodeStatus, Status, TreeStatus};
+
+/// Bytes left to the lists; a guess of an entry's bytes is generous.
+struct Room(usize);
+
+impl Room {
+    fn takes(&mut self, bytes: usize) -> bool {
+        let fits = bytes <= self.0;
+        self.0 -= if fits { bytes } else { 0 };
+        fits
+    }
+}
+
+impl Manager {
+    /// Everything at once.
+    pub fn status(&self) -> Status {
+        let mut room = Room(MAX_MESSAGE_BYTES - MAX_MESSAGE_BYTES / 8);
+        let counters = self.counters.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        let mut status = Status { counters, ..Status::default() };
+        for (name, record) in &self.nodes {
+            let words: usize = record.report.dropped.keys().map(|cause| 2 * cause.len() + 32).sum();
+            if !room.takes(512 + words) {
+                status.left_out += 1;
+                continue;
+            }
+            status.nodes.push(NodeStatus {
+                name: name.clone(),
+                node: record.number,
+                alive: matches!(record.presence, Presence::Here { .. }),
+                capacity: record.card.capacity,
+                reserved: record.reserved,
+                report: record.report.clone(),
+            });
+        }
+        for (job, record) in &self.jobs {
+            let refusal = record.last_refusal.as_ref().map(ToString::to_string);
+            if !room.takes(512 + refusal.as_ref().map_or(0, |words| 2 * words.len())) {
+                status.left_out += 1;
+                continue;
+            }
+            status.jobs.push(JobStatus {
+                job: *job,
+                name: record.name.clone(),
+                attached: !record.peers.is_empty(),
+                quota: record.quota,
+                groups: record.groups.len() as u32,
+                last_refusal: refusal,
+            });
+        }
+        self.trees(&mut status, &mut room);
+        for (group, record) in &self.groups {
+            if !room.takes(256 + record.seats.iter().map(|name| name.len() + 8).sum::<usize>()) {
+                status.left_out += 1;
+                continue;
+            }
+            let phase = match record.phase {
+                Phase::Opening { .. } => GroupPhase::Opening,
+                Phase::Open => GroupPhase::Open,
+                Phase::Closing { .. } => GroupPhase::Closing,
+            };
+            let (job, leaders, window) = (record.job, record.leaders, record.window);
+            status.groups.push(GroupStatus {
+                group: *group,
+                job,
+                phase,
+                leaders,
+                window,
+                nodes: record.seats.clone(),
+            });
+        }
+        status
+    }
+
+    fn trees(&self, status: &mut Status, room: &mut Room) {
+        let here = self.nodes.iter().filter(|(_, record)| matches!(record.presence, Presence::Here { .. }));
+        let site = |(name, record)| -> Site<'_> {
+            let (name, record): (&String, &super::machine::NodeRecord) = (name, record);
+            Site { name, parents: &record.card.parents, serves: &record.patterns, load: 0 }
+        };
+        let sites: Vec<Site> = here.map(site).collect();
+        for (root, nodes) in Placement::new(&sites, &[]).roots() {
+            let name = sites[root].name;
+            let groups =
+                self.groups.values().filter(|record| record.seats.first().is_some_and(|first| first == name));
+            if room.takes(256) {
+                status.trees.push(TreeStatus {
+                    root: name.to_owned(),
+                    nodes: nodes as u32,
+                    groups: groups.count() as u32,
+                });
+            } else {
+                status.left_out += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! The control plane over TCP: the manager's daemon, a job's client, and a node's control side.
+//!
+//! Drives the machines of `protocol::manager`. [`ManagerDaemon`] runs the manager, [`NodeControl`] a node's steward on
+//! behalf of its data plane, which implements [`Seats`]; [`ManagerClient`] is what jobs and operators hold. Nothing that a
+//! peer does, or leaves undone, blocks another or takes memory without limit. Rule P-58.
+
+mod client;
+mod listener;
+mod manager;
+mod node;
+mod seats;
+mod secret;
+mod session;
+
+pub use client::{ClientError, ManagerClient, Notice};
+pub use listener::Openness;
+pub use manager::{ManagerDaemon, Note};
+pub use node::{NodeControl, NodeNote};
+pub use seats::{SeatTrouble, Seats};
+pub use secret::Secret;

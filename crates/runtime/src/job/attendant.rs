@@ -1,0 +1,373 @@
+//! A thread that looks after the network while the user's threads are elsewhere.
+//!
+//! As long as the user calls the library often enough, the thread only sleeps. When the user is away it runs turns of
+//! the engine, and between them waits for something to come. The user's calls pay two additions to one number for
+//! it, and never wait for the thread unless they come back in the middle of a turn.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::signal::{SigSet, SigmaskHow};
+
+use super::stream::timeout_until;
+
+/// The user is away who has not called for so long.
+const AWAY: Duration = Duration::from_millis(15);
+/// While the user is away, a turn is taken at least so often.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// So many turns in a row without a wait mean that a turn does not take what wakes us.
+const RESTLESS: u32 = 64;
+const REST: Duration = Duration::from_millis(1);
+const STOP: u64 = u64::MAX;
+
+/// Where the user's threads are: inside the library, or elsewhere.
+#[derive(Debug, Default)]
+pub struct Presence {
+    /// How many are inside in the low bits, how often one came in above.
+    marks: AtomicU64,
+}
+
+const INSIDE_BITS: u32 = 16;
+
+/// A thread of the user is inside the library as long as this lives.
+#[derive(Debug)]
+pub struct Inside<'a> {
+    presence: &'a Presence,
+}
+
+impl Presence {
+    /// Nobody is inside.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// To be held during each call of the user.
+    #[inline]
+    pub fn enter(&self) -> Inside<'_> {
+        self.marks.fetch_add((1 << INSIDE_BITS) + 1, Ordering::Relaxed);
+        Inside { presence: self }
+    }
+
+    fn look(&self) -> Look {
+        let marks = self.marks.load(Ordering::Relaxed);
+        Look { calls: marks >> INSIDE_BITS, inside: marks & ((1 << INSIDE_BITS) - 1) }
+    }
+}
+
+impl Drop for Inside<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.presence.marks.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Look {
+    calls: u64,
+    inside: u64,
+}
+
+impl Look {
+    /// True if no user has been inside between this look and a later one.
+    fn is_undisturbed(self, later: Self) -> bool {
+        self.calls == later.calls && later.inside == 0
+    }
+}
+
+/// What the attendant is to do after a turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// The next turn at once: there is more to do.
+    Again,
+    /// The next turn when something comes, or after this time.
+    Wait(Duration),
+    /// The lock was taken, so a user is back.
+    Busy,
+}
+
+/// The thread. Dropped, it ends, after the turn in which it may be.
+#[derive(Debug)]
+pub struct Attendant {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    epoll: Epoll,
+    stop: EventFd,
+}
+
+impl Attendant {
+    /// Starts the thread. `attend` takes the engine's lock with `try_lock`, runs one turn without blocking and lets go.
+    ///
+    /// # Errors
+    /// The system has no thread or no descriptor left.
+    pub fn start(presence: Arc<Presence>, attend: impl FnMut() -> Next + Send + 'static) -> io::Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let stop = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        epoll.add(&stop, EpollEvent::new(EpollFlags::EPOLLIN, STOP))?;
+        let shared = Arc::new(Shared { epoll, stop });
+        let round = Round { shared: Arc::clone(&shared), presence, attend };
+        // The new thread inherits the mask: the program's signals are not for it.
+        let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+        let thread = std::thread::Builder::new().name("pleach".to_owned()).spawn(move || round.run());
+        mask.thread_set_mask()?;
+        Ok(Self { shared, thread: Some(thread?) })
+    }
+
+    /// Wakes the thread for this descriptor, while the user is away, whenever it becomes readable. It is forgotten when it is
+    /// closed.
+    ///
+    /// # Errors
+    /// The descriptor cannot be waited for, or is watched already.
+    pub fn watch(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        let number = u64::try_from(descriptor.as_raw_fd()).expect("descriptors are not negative");
+        Ok(self.shared.epoll.add(descriptor, EpollEvent::new(EpollFlags::EPOLLIN, number))?)
+    }
+
+    /// Does not wake the thread for this one any more.
+    ///
+    /// # Errors
+    /// It was not watched.
+    pub fn forget(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(self.shared.epoll.delete(descriptor)?)
+    }
+}
+
+impl Drop for Attendant {
+    fn drop(&mut self) {
+        let _ = self.shared.stop.write(1);
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Round<A> {
+    shared: Arc<Shared>,
+    presence: Arc<Presence>,
+    attend: A,
+}
+
+/// Why a wait ended.
+#[derive(PartialEq, Eq)]
+enum Woken {
+    Stop,
+    Other,
+}
+
+impl<A: FnMut() -> Next> Round<A> {
+    fn run(mut self) {
+        let mut seen = self.presence.look();
+        while self.doze() == Woken::Other {
+            let look = self.presence.look();
+            if seen.is_undisturbed(look) && self.serve(look) == Woken::Stop {
+                return;
+            }
+            seen = self.presence.look();
+        }
+    }
+
+    /// Takes turns until the user is back.
+    fn serve(&mut self, seen: Look) -> Woken {
+        let mut restless = 0;
+        while seen.is_undisturbed(self.presence.look()) {
+            let pause = match (self.attend)() {
+                Next::Busy => return Woken::Other,
+                Next::Again => Duration::ZERO,
+                Next::Wait(time) => time.min(LONGEST_WAIT),
+            };
+            let began = Instant::now();
+            if self.wait_for(began + pause) == Woken::Stop {
+                return Woken::Stop;
+            }
+            restless = if began.elapsed() < Duration::from_micros(20) { restless + 1 } else { 0 };
+            if restless >= RESTLESS {
+                std::thread::sleep(REST);
+                restless = 0;
+            }
+        }
+        Woken::Other
+    }
+
+    /// Waits for anything that is watched.
+    fn wait_for(&self, deadline: Instant) -> Woken {
+        let mut events = [EpollEvent::empty(); 16];
+        let count = self.shared.epoll.wait(&mut events, timeout_until(deadline)).unwrap_or(0);
+        if events[..count].iter().any(|event| event.data() == STOP) || self.is_stopped() {
+            return Woken::Stop;
+        }
+        Woken::Other
+    }
+
+    /// Among many ready descriptors the one that says stop may be left out.
+    fn is_stopped(&self) -> bool {
+        self.shared.stop.read().is_ok_and(|_| self.shared.stop.write(1).is_ok())
+    }
+
+    /// Sleeps for a while, whatever comes.
+    fn doze(&self) -> Woken {
+        use nix::poll::{PollFd, PollFlags, poll};
+        let deadline = Instant::now() + AWAY;
+        let mut stop = [PollFd::new(self.shared.stop.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut stop, timeout_until(deadline)) {
+            Ok(1..) => Woken::Stop,
+            _ => Woken::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+    use std::sync::Mutex;
+
+    /// An engine that empties a socket and counts its turns.
+    struct Engine {
+        socket: UdpSocket,
+        turns: u32,
+        heard: u32,
+    }
+
+    fn engine() -> (Arc<Mutex<Engine>>, UdpSocket) {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+        socket.set_nonblocking(true).expect("it can");
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+        sender.connect(socket.local_addr().expect("bound")).expect("it is there");
+        (Arc::new(Mutex::new(Engine { socket, turns: 0, heard: 0 })), sender)
+    }
+
+    fn start(engine: &Arc<Mutex<Engine>>, presence: &Arc<Presence>) -> Attendant {
+        let shared = Arc::clone(engine);
+        let attendant = Attendant::start(Arc::clone(presence), move || {
+            let Ok(mut engine) = shared.try_lock() else { return Next::Busy };
+            engine.turns += 1;
+            while engine.socket.recv(&mut [0; 8]).is_ok() {
+                engine.heard += 1;
+            }
+            Next::Wait(Duration::from_secs(9))
+        });
+        let attendant = attendant.expect("a thread");
+        attendant.watch(engine.lock().expect("nobody panics").socket.as_fd()).expect("a socket");
+        attendant
+    }
+
+    fn until(limit: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+        let began = Instant::now();
+        while began.elapsed() < limit {
+            if is_so() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        false
+    }
+
+    #[test]
+    fn what_comes_while_the_user_is_away_is_taken_at_once() {
+        let (engine, sender) = engine();
+        let presence = Arc::new(Presence::new());
+        let _attendant = start(&engine, &presence);
+        assert!(until(Duration::from_secs(5), || engine.lock().expect("sound").turns > 0));
+        for count in 1..=20 {
+            sender.send(b"hello").expect("loopback");
+            let taken = until(Duration::from_millis(900), || engine.lock().expect("sound").heard == count);
+            assert!(taken, "not before the longest wait was over");
+        }
+    }
+
+    #[test]
+    fn while_the_user_is_inside_or_calls_often_the_thread_keeps_away() {
+        let (engine, sender) = engine();
+        let presence = Arc::new(Presence::new());
+        // Present before the thread is, so that it never finds the user away.
+        let inside = presence.enter();
+        let _attendant = start(&engine, &presence);
+        sender.send(b"hello").expect("loopback");
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(engine.lock().expect("sound").turns, 0, "one long call");
+        drop(inside);
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(100) {
+            drop(presence.enter());
+        }
+        assert_eq!(engine.lock().expect("sound").turns, 0, "many short calls");
+        assert!(until(Duration::from_secs(5), || engine.lock().expect("sound").heard == 1), "away at last");
+    }
+
+    #[test]
+    fn two_users_are_both_counted() {
+        let presence = Presence::new();
+        let before = presence.look();
+        let (one, two) = (presence.enter(), presence.enter());
+        drop(one);
+        assert_eq!(presence.look().inside, 1);
+        drop(two);
+        assert!(presence.look().inside == 0 && !before.is_undisturbed(presence.look()));
+    }
+
+    #[test]
+    fn an_engine_that_does_not_take_what_wakes_it_does_not_burn_a_core() {
+        let (engine, sender) = engine();
+        sender.send(b"hello").expect("loopback");
+        let presence = Arc::new(Presence::new());
+        let turns = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&turns);
+        let attendant = Attendant::start(presence, move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Next::Wait(Duration::from_secs(1))
+        });
+        let attendant = attendant.expect("a thread");
+        attendant.watch(engine.lock().expect("sound").socket.as_fd()).expect("a socket");
+        std::thread::sleep(Duration::from_millis(200));
+        drop(attendant);
+        // 64 turns a millisecond at most; unchecked it would be a million.
+        let turns = turns.load(Ordering::Relaxed);
+        assert!((1..=20_000).contains(&turns), "{turns}");
+    }
+
+    #[test]
+    fn it_ends_at_once_wherever_it_is() {
+        for time in [0, 5, 40] {
+            let (engine, _) = engine();
+            let attendant = start(&engine, &Arc::new(Presence::new()));
+            std::thread::sleep(Duration::from_millis(time));
+            let began = Instant::now();
+            drop(attendant);
+            assert!(began.elapsed() < Duration::from_millis(500));
+            assert_eq!(Arc::strong_count(&engine), 1, "the thread is gone");
+        }
+    }
+
+    #[test]
+    fn the_programs_signals_are_not_for_it() {
+        let (engine, _) = engine();
+        let _attendant = start(&engine, &Arc::new(Presence::new()));
+        let mask = |path: &std::path::Path| {
+            let status = std::fs::read_to_string(path.join("status")).unwrap_or_default();
+            let name = status.lines().find_map(|line| line.strip_prefix("Name:\t")).map(str::to_owned);
+            let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t")).map(str::to_owned);
+            name.zip(mask)
+        };
+        let tasks = std::fs::read_dir("/proc/self/task").expect("there is a /proc").flatten();
+        let attendants: Vec<_> =
+            tasks.filter_map(|task| mask(&task.path())).filter(|(name, _)| name == "pleach").collect();
+        assert!(!attendants.is_empty());
+        let wanted = [2, 10, 14, 15, 17].map(|signal| 1_u64 << (signal - 1)); // INT, USR1, ALRM, TERM, CHLD.
+        for (_, mask) in attendants {
+            let mask = u64::from_str_radix(&mask, 16).expect("a hexadecimal number");
+            assert!(wanted.iter().all(|bit| mask & bit != 0), "{mask:x}");
+        }
+        assert!(!SigSet::thread_get_mask().expect("it has one").contains(nix::sys::signal::Signal::SIGTERM));
+    }
+}

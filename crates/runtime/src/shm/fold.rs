@@ -1,0 +1,85 @@
+//! Folding what the ranks brought, always in their order: `((r0 ∘ r1) ∘ r2) ∘ …`.
+
+use std::ops::Range;
+
+use reduce::Kind;
+
+use super::data::Data;
+
+/// Folded at a time, so that what goes through memory twice is still in the nearest cache the second time.
+const BLOCK_BYTES: usize = 8 << 10;
+
+/// Puts the fold of all ranks' bytes into the output of `part`. `theirs` gives what another rank brought, by position within
+/// the part.
+///
+/// Two operands give the same bits in either order: sums and products of numbers commute, and every NaN becomes the same
+/// one (a test in `tests/fold.rs` tries all kinds). So the first two ranks fold into what they brought themselves.
+pub(super) fn fold_whole<'s>(
+    kind: Kind,
+    me: usize,
+    ranks: usize,
+    data: &mut Data<'_>,
+    part: Range<usize>,
+    theirs: impl Fn(usize, Range<usize>) -> &'s [u8],
+) {
+    let mut block = [0; BLOCK_BYTES];
+    for start in part.clone().step_by(BLOCK_BYTES) {
+        let here = start..part.end.min(start + BLOCK_BYTES);
+        let there = here.start - part.start..here.end - part.start;
+        if me <= 1 {
+            let output = data.seed(here);
+            for rank in std::iter::once(1 - me).chain(2..ranks) {
+                combine(kind, output, theirs(rank, there.clone()));
+            }
+        } else {
+            let sum = &mut block[..here.len()];
+            sum.copy_from_slice(theirs(0, there.clone()));
+            for rank in 1..ranks {
+                let operand = if rank == me { &data.input()[here.clone()] } else { theirs(rank, there.clone()) };
+                combine(kind, sum, operand);
+            }
+            data.output()[here].copy_from_slice(sum);
+        }
+    }
+}
+
+/// A slice of the vector, to be folded by one rank.
+pub(super) struct Slice<'s> {
+    pub kind: Kind,
+    pub me: usize,
+    pub ranks: usize,
+    /// Where in the vector the slice begins.
+    pub start: usize,
+    /// Holds what rank 0 brought or, if `me` is 0, what rank 1 did; gets the fold.
+    pub sum: &'s mut [u8],
+}
+
+impl Slice<'_> {
+    /// Folds all ranks' bytes, and puts the result into the caller's output too if it takes it.
+    pub(super) fn fold<'s>(
+        self,
+        data: &mut Data<'_>,
+        takes_result: bool,
+        theirs: impl Fn(usize, Range<usize>) -> &'s [u8],
+    ) {
+        let first = usize::from(self.me == 0);
+        for start in (0..self.sum.len()).step_by(BLOCK_BYTES) {
+            let part = start..self.sum.len().min(start + BLOCK_BYTES);
+            let place = self.start + part.start..self.start + part.end;
+            let sum = &mut self.sum[part.clone()];
+            for rank in (0..self.ranks).filter(|&rank| rank != first) {
+                let is_mine = rank == self.me;
+                let operand = if is_mine { &data.input()[place.clone()] } else { theirs(rank, part.clone()) };
+                combine(self.kind, sum, operand);
+            }
+            if takes_result {
+                data.output()[place].copy_from_slice(sum);
+            }
+        }
+    }
+}
+
+#[inline]
+pub(super) fn combine(kind: Kind, sum: &mut [u8], operand: &[u8]) {
+    kind.fold(sum, operand).expect("lengths were compared when the operation began");
+}

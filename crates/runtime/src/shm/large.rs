@@ -1,0 +1,186 @@
+//! Large vectors: one step after the other through the pipe.
+//!
+//! A broadcast's root fills its chunks and the others copy from them. In a reduction each rank folds its own slice of a chunk over
+//! all ranks, in rank order, in the very place where one of the operands lies, and the others fetch the slice from there:
+//! so each cache line travels to the folder and back, and nothing is copied on the way.
+
+use std::ops::Range;
+
+use super::data::Data;
+use super::fold::Slice;
+use super::operation::{Operation, Progress, Stage};
+use super::region::CHUNK_BYTES;
+use super::team::Team;
+
+/// How far a large operation is, in steps of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Move {
+    place: u64,
+    filled: u64,
+    folded: u64,
+    drained: u64,
+    /// Ranks below are known to be ready for the next fill, fold and drain.
+    ready: [usize; 3],
+}
+
+impl Move {
+    pub(super) fn new(place: u64) -> Self {
+        Self { place, filled: 0, folded: 0, drained: 0, ready: [0; 3] }
+    }
+}
+
+const FILL: usize = 0;
+const FOLD: usize = 1;
+const DRAIN: usize = 2;
+/// Slices begin at cache lines, so that no line has two writers.
+const LINE: usize = 64;
+
+impl Team {
+    pub(super) fn advance_large(&mut self, operation: &mut Operation, data: &mut Data<'_>) -> Progress {
+        let Stage::Moving(mut at) = operation.stage else { return Progress::Done };
+        if !self.pipe.is_turn_of(at.place) {
+            operation.awaiting = self.rank; // An earlier one must be polled.
+            return Progress::Pending;
+        }
+        let steps = (operation.length as u64).div_ceil(CHUNK_BYTES as u64);
+        let is_done = loop {
+            let mut moved = false;
+            if at.filled < steps {
+                moved |= self.fill(operation, &mut at, data);
+            }
+            if at.folded < at.filled {
+                moved |= self.fold(operation, &mut at, data);
+            }
+            if at.drained < at.folded {
+                moved |= self.drain(operation, &mut at, data);
+            }
+            if moved {
+                self.region.bell(self.rank).ring();
+            }
+            if at.drained == steps {
+                break true;
+            }
+            if !moved {
+                break false;
+            }
+        };
+        if !is_done {
+            operation.stage = Stage::Moving(at);
+            return Progress::Pending;
+        }
+        self.pipe.finish(&self.region, steps);
+        if operation.kind.is_some() {
+            self.window.settle(&self.region, operation.number);
+        }
+        self.region.bell(self.rank).ring();
+        operation.stage = Stage::Over;
+        Progress::Done
+    }
+
+    /// Copies what others need of this rank's bytes into its chunk.
+    fn fill(&mut self, operation: &mut Operation, at: &mut Move, data: &Data<'_>) -> bool {
+        let step = at.filled;
+        if operation.kind.is_none() && self.rank != operation.root {
+            at.filled += 1; // Nobody reads what this rank has.
+            return true;
+        }
+        if let Some(rank) = self.pipe.undrained(&self.region, step, at.ready[FILL]) {
+            (at.ready[FILL], operation.awaiting) = (rank, rank);
+            return false;
+        }
+        at.ready[FILL] = 0;
+        let (part, chunk) = (part(operation.length, step), self.pipe.chunk(step));
+        let mine = if operation.kind.is_some() { slice(part.len(), self.rank, self.ranks) } else { 0..0 };
+        for range in [0..mine.start, mine.end..part.len()] {
+            // SAFETY: all have drained the chunk's last step, and nobody touches it before the count below.
+            let room = unsafe { self.region.chunk_mut(self.rank, chunk, range.clone()) };
+            room.copy_from_slice(&data.input()[part.start + range.start..part.start + range.end]);
+        }
+        at.filled += 1;
+        self.pipe.set_filled(&self.region, at.filled);
+        true
+    }
+
+    /// Folds this rank's slice of what all have brought.
+    fn fold(&mut self, operation: &mut Operation, at: &mut Move, data: &mut Data<'_>) -> bool {
+        let step = at.folded;
+        let Some(kind) = operation.kind else {
+            at.folded += 1; // Nothing to fold in a broadcast.
+            return true;
+        };
+        if let Some(rank) = self.pipe.unfilled(&self.region, step, at.ready[FOLD]) {
+            (at.ready[FOLD], operation.awaiting) = (rank, rank);
+            return false;
+        }
+        at.ready[FOLD] = 0;
+        let (part, chunk) = (part(operation.length, step), self.pipe.chunk(step));
+        let mine = slice(part.len(), self.rank, self.ranks);
+        let (region, home) = (&self.region, home(self.rank));
+        // SAFETY: all have filled their chunks; of this slice of the home chunk, its owner has given up the right to write
+        // and nobody but this rank touches it before the count below.
+        let sum = unsafe { region.chunk_mut(home, chunk, mine.clone()) };
+        let slice = Slice { kind, me: self.rank, ranks: self.ranks, start: part.start + mine.start, sum };
+        slice.fold(data, operation.takes_result, |rank, within| {
+            let range = mine.start + within.start..mine.start + within.end;
+            // SAFETY: the rank has filled its chunk, and fills it again only when this rank has drained the step.
+            unsafe { region.chunk(rank, chunk, range) }
+        });
+        at.folded += 1;
+        self.pipe.set_folded(region, at.folded);
+        true
+    }
+
+    /// Reads the slices that the others have folded, or what the root brought; then this rank reads no more of the step.
+    fn drain(&mut self, operation: &mut Operation, at: &mut Move, data: &mut Data<'_>) -> bool {
+        let step = at.drained;
+        let (part, chunk) = (part(operation.length, step), self.pipe.chunk(step));
+        if operation.takes_result {
+            let missing = if operation.kind.is_some() {
+                self.pipe.unfolded(&self.region, step, at.ready[DRAIN])
+            } else {
+                (!self.pipe.has_filled(&self.region, step, operation.root)).then_some(operation.root)
+            };
+            if let Some(rank) = missing {
+                (at.ready[DRAIN], operation.awaiting) = (rank, rank);
+                return false;
+            }
+            at.ready[DRAIN] = 0;
+            let mut read = |rank: usize, range: Range<usize>| {
+                let place = part.start + range.start..part.start + range.end;
+                // SAFETY: the root has filled this chunk, or its home has this slice folded; it is written again only when
+                // this rank has drained the step.
+                let bytes = unsafe { self.region.chunk(rank, chunk, range) };
+                data.output()[place].copy_from_slice(bytes);
+            };
+            if operation.kind.is_none() {
+                read(operation.root, 0..part.len());
+            } else {
+                for rank in (0..self.ranks).filter(|&rank| rank != self.rank) {
+                    read(home(rank), slice(part.len(), rank, self.ranks));
+                }
+            }
+        }
+        at.drained += 1;
+        self.pipe.set_drained(&self.region, at.drained);
+        true
+    }
+}
+
+/// In whose chunk the slice of a rank is folded. It begins with rank 0's bytes in rank 0's chunk; rank 0 itself, which has
+/// its own bytes at hand, begins with rank 1's.
+fn home(rank: usize) -> usize {
+    usize::from(rank == 0)
+}
+
+/// The part of the vector that goes through the pipe in a step.
+fn part(length: usize, step: u64) -> Range<usize> {
+    let start = step as usize * CHUNK_BYTES;
+    start..length.min(start + CHUNK_BYTES)
+}
+
+/// The slice of a chunk that a rank folds.
+fn slice(length: usize, rank: usize, ranks: usize) -> Range<usize> {
+    let lines = length.div_ceil(LINE);
+    let edge = |rank: usize| (lines * rank / ranks * LINE).min(length);
+    edge(rank)..edge(rank + 1)
+}

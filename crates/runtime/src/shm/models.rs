@@ -1,0 +1,263 @@
+//! The protocols of `window` and `pipe` in every order in which ranks may run and see each other's words.
+//!
+//! The model checker (loom) has its own words and cells: it tries all values that each load may return under the orderings used,
+//! and fails if two ranks touch a cell at once. These run with the other tests; `LOOM_LOG=trace` shows a failing order, and
+//! `LOOM_MAX_PREEMPTIONS` makes the search deeper than the two or three preemptions that each test asks for.
+
+use std::array;
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
+
+use super::pipe::Pipe;
+use super::post::{Claim, Post, Verb};
+use super::window::Window;
+use super::word::{Board, Word};
+
+impl Word for AtomicU64 {
+    fn observe(&self) -> u64 {
+        self.load(Ordering::Acquire)
+    }
+
+    fn publish(&self, value: u64) {
+        self.store(value, Ordering::Release);
+    }
+
+    fn read(&self) -> u64 {
+        self.load(Ordering::Relaxed)
+    }
+
+    fn write(&self, value: u64) {
+        self.store(value, Ordering::Relaxed);
+    }
+}
+
+const CHANNELS: usize = 1;
+/// How often a rank looks before it gives up.
+const PATIENCE: usize = 3;
+
+/// Two or three ranks with one channel each, and payload whose use the checker watches.
+#[derive(Default)]
+struct Memory {
+    posts: [Post<AtomicU64>; 3],
+    settled: [AtomicU64; 3],
+    filled: [AtomicU64; 3],
+    folded: [AtomicU64; 3],
+    drained: [AtomicU64; 3],
+    slots: [UnsafeCell<u64>; 3],
+    /// By owner, chunk and slice.
+    chunks: [[[UnsafeCell<u64>; 2]; 2]; 2],
+}
+
+impl Board for Memory {
+    type Word = AtomicU64;
+
+    fn post(&self, rank: usize, _channel: usize) -> &Post<AtomicU64> {
+        &self.posts[rank]
+    }
+
+    fn settled(&self, rank: usize) -> &AtomicU64 {
+        &self.settled[rank]
+    }
+
+    fn filled(&self, rank: usize) -> &AtomicU64 {
+        &self.filled[rank]
+    }
+
+    fn folded(&self, rank: usize) -> &AtomicU64 {
+        &self.folded[rank]
+    }
+
+    fn drained(&self, rank: usize) -> &AtomicU64 {
+        &self.drained[rank]
+    }
+}
+
+fn read(cell: &UnsafeCell<u64>) -> u64 {
+    // SAFETY: the checker knows who else has the cell, and ends the test if anyone writes it.
+    cell.with(|value| unsafe { *value })
+}
+
+fn write(cell: &UnsafeCell<u64>, value: u64) {
+    // SAFETY: the checker knows who else has the cell, and ends the test if anyone does.
+    cell.with_mut(|place| unsafe { *place = value });
+}
+
+/// Runs `body` as every rank, in every order. A rank that has waited in vain gives up, or else there would be no end of orders.
+fn explore(ranks: usize, preemptions: usize, body: fn(usize, &Memory) -> Option<()>) {
+    let finished = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let count = finished.clone();
+    let mut model = loom::model::Builder::new();
+    model.max_branches = 10_000;
+    model.preemption_bound = model.preemption_bound.or(Some(preemptions));
+    model.check(move || {
+        let memory = Arc::new(Memory::default());
+        let others: Vec<_> = (1..ranks)
+            .map(|rank| {
+                let memory = memory.clone();
+                thread::spawn(move || body(rank, &memory))
+            })
+            .collect();
+        let mut all = body(0, &memory).is_some();
+        for other in others {
+            all &= other.join().expect("the rank did not panic").is_some();
+        }
+        count.fetch_add(all.into(), std::sync::atomic::Ordering::Relaxed);
+    });
+    assert!(finished.load(std::sync::atomic::Ordering::Relaxed) > 0, "nobody ever came to the end");
+}
+
+fn await_until(mut is_so: impl FnMut() -> bool) -> Option<()> {
+    for _ in 0..PATIENCE {
+        if is_so() {
+            return Some(());
+        }
+        thread::yield_now();
+    }
+    None
+}
+
+fn value(rank: usize, number: u64) -> u64 {
+    number * 10 + rank as u64
+}
+
+/// Everyone brings something to every operation and reads what all others brought.
+fn exchange(rank: usize, ranks: usize, operations: u64, memory: &Memory) -> Option<()> {
+    let mut window = Window::new(rank, ranks, CHANNELS);
+    let claim = Claim::new(Verb::AllReduce, 0, None, 8);
+    for _ in 0..operations {
+        let number = window.start();
+        await_until(|| window.may_post(memory, number).is_ok())?;
+        write(&memory.slots[rank], value(rank, number));
+        window.post(memory, number, claim, &value(rank, number).to_le_bytes());
+        for other in (0..ranks).filter(|&other| other != rank) {
+            await_until(|| window.observe(memory, other, number) == Some(claim))?;
+            assert_eq!(read(&memory.slots[other]), value(other, number));
+            assert_eq!(memory.posts[other].payload()[..8], value(other, number).to_le_bytes());
+        }
+        window.settle(memory, number);
+    }
+    Some(())
+}
+
+#[test]
+fn two_ranks_read_what_was_posted_and_nobody_overwrites_it_before() {
+    explore(2, 3, |rank, memory| exchange(rank, 2, 3, memory));
+}
+
+#[test]
+fn a_root_waits_until_both_others_have_read() {
+    explore(3, 2, |rank, memory| {
+        let mut window = Window::new(rank, 3, CHANNELS);
+        let claim = Claim::new(Verb::Broadcast, 0, None, 8);
+        for _ in 0..2 {
+            let number = window.start();
+            if rank == 0 {
+                await_until(|| window.may_post(memory, number).is_ok())?;
+                write(&memory.slots[0], value(0, number));
+                window.post(memory, number, claim, &[]);
+            } else {
+                await_until(|| window.observe(memory, 0, number) == Some(claim))?;
+                assert_eq!(read(&memory.slots[0]), value(0, number));
+            }
+            window.settle(memory, number);
+        }
+        Some(())
+    });
+}
+
+#[test]
+fn a_root_that_does_not_wait_overwrites_nothing_that_is_still_read() {
+    explore(2, 3, |rank, memory| {
+        let mut window = Window::new(rank, 2, CHANNELS);
+        let claim = Claim::new(Verb::Broadcast, 0, None, 8);
+        for _ in 0..3 {
+            let number = window.start();
+            await_until(|| {
+                let _ = window.hear(memory).expect("all claim the same");
+                window.may_post(memory, number).is_ok()
+            })?;
+            if rank == 0 {
+                write(&memory.slots[0], value(0, number));
+                window.post(memory, number, claim, &[]);
+                window.leave(number, claim);
+            } else {
+                window.post(memory, number, claim, &[]);
+                await_until(|| window.observe(memory, 0, number) == Some(claim))?;
+                assert_eq!(read(&memory.slots[0]), value(0, number));
+                window.settle(memory, number);
+            }
+        }
+        Some(())
+    });
+}
+
+#[test]
+fn slices_are_folded_in_place_and_fetched_by_one_rank_at_a_time() {
+    explore(2, 2, |rank, memory| {
+        let other = 1 - rank;
+        let mut pipe = Pipe::new(rank, 2, 1);
+        for operation in 1..=2 {
+            let place = pipe.queue();
+            assert!(pipe.is_turn_of(place));
+            await_until(|| pipe.undrained(memory, 0, 0).is_none())?;
+            // What the other folds; it goes where the fold will be.
+            write(&memory.chunks[rank][0][other], value(rank, operation));
+            pipe.set_filled(memory, 1);
+            await_until(|| pipe.unfilled(memory, 0, 0).is_none())?;
+            let sum = read(&memory.chunks[other][0][rank]) + value(rank, operation);
+            write(&memory.chunks[other][0][rank], sum);
+            pipe.set_folded(memory, 1);
+            await_until(|| pipe.unfolded(memory, 0, 0).is_none())?;
+            let fetched = read(&memory.chunks[rank][0][other]);
+            assert_eq!([sum, fetched], [value(0, operation) + value(1, operation); 2]);
+            pipe.set_drained(memory, 1);
+            pipe.finish(memory, 1);
+        }
+        Some(())
+    });
+}
+
+#[test]
+fn a_root_runs_ahead_by_the_depth_of_the_pipe_and_no_further() {
+    explore(2, 2, |rank, memory| {
+        let mut pipe = Pipe::new(rank, 2, 2);
+        let place = pipe.queue();
+        assert!(pipe.is_turn_of(place));
+        for step in 0..4 {
+            let cell = &memory.chunks[0][pipe.chunk(step)][0];
+            if rank == 0 {
+                await_until(|| pipe.undrained(memory, step, 0).is_none())?;
+                write(cell, step);
+                pipe.set_filled(memory, step + 1);
+            } else {
+                await_until(|| pipe.has_filled(memory, step, 0))?;
+                assert_eq!(read(cell), step);
+            }
+            pipe.set_drained(memory, step + 1);
+        }
+        pipe.finish(memory, 4);
+        Some(())
+    });
+}
+
+/// The checker must be able to find what it is here for.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_rank_that_does_not_wait_to_post_is_caught() {
+    explore(2, 3, |rank, memory| {
+        let claim = Claim::new(Verb::AllReduce, 0, None, 8);
+        for number in 1..=2 {
+            let mut window = Window::new(rank, 2, CHANNELS);
+            let [first, second] = array::from_fn(|_| window.start());
+            let mine = if number == 1 { first } else { second };
+            write(&memory.slots[rank], value(rank, mine));
+            memory.posts[rank].publish(mine, 1, claim, &[]);
+            await_until(|| memory.posts[1 - rank].observe(mine).is_some_and(|(seen, _)| seen == claim))?;
+            let _ = read(&memory.slots[1 - rank]);
+        }
+        Some(())
+    });
+}

@@ -1,0 +1,151 @@
+//! A post: the cache line in which a rank says that it takes part in an operation, in which one, and with what.
+//!
+//! ```text
+//! word 0   number of the operation, 48 bits | root, 16 bits          published last, observed first
+//! word 1   lag, 8 bits | operator, 4 | element, 4 | verb, 8 | length in bytes, 40
+//! words 2 to 7   payload, if it fits
+//! ```
+//! The lag tells how many operations, this one included, the rank has not settled yet: posts carry what the
+//! [`super::window`] needs to know, so that it seldom has to look elsewhere.
+
+use reduce::{ElementType, Kind, Operator};
+
+use super::word::Word;
+
+/// Payload that travels in the post itself.
+pub(super) const INLINE_BYTES: usize = 48;
+/// Lengths have 40 bits.
+pub(super) const MAX_BYTES: u64 = (1 << 40) - 1;
+
+const LAG_SHIFT: u32 = 56;
+const OPERATOR_SHIFT: u32 = 52;
+const ELEMENT_SHIFT: u32 = 48;
+const VERB_SHIFT: u32 = 40;
+
+/// One cache line of shared memory, written by one rank.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub(super) struct Post<W> {
+    pub words: [W; 8],
+}
+
+/// What the ranks do together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Verb {
+    /// Nobody leaves before all have come.
+    Barrier = 1,
+    /// One rank's bytes go to all.
+    Broadcast = 2,
+    /// The fold of all goes to one rank.
+    Reduce = 3,
+    /// The fold of all goes to all.
+    AllReduce = 4,
+}
+
+/// What a rank said about an operation. All ranks must say the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Claim {
+    root: u16,
+    word: u64,
+}
+
+impl Claim {
+    pub(super) fn new(verb: Verb, root: u16, kind: Option<Kind>, length: u64) -> Self {
+        debug_assert!(length <= MAX_BYTES);
+        let (element, operator) = kind.map_or((0, 0), |kind| (kind.element().code(), kind.operator().code()));
+        let word = u64::from(operator) << OPERATOR_SHIFT
+            | u64::from(element) << ELEMENT_SHIFT
+            | (verb as u64) << VERB_SHIFT
+            | length;
+        Self { root, word }
+    }
+
+    /// What the rank wanted to do, if that is anything we know.
+    pub fn verb(&self) -> Option<Verb> {
+        let verbs = [Verb::Barrier, Verb::Broadcast, Verb::Reduce, Verb::AllReduce];
+        verbs.into_iter().find(|verb| *verb as u64 == (self.word >> VERB_SHIFT) & 0xff)
+    }
+
+    /// The root, for verbs that have one.
+    pub fn root(&self) -> u16 {
+        self.root
+    }
+
+    /// How many bytes the rank brought or expected.
+    pub fn length(&self) -> u64 {
+        self.word & MAX_BYTES
+    }
+
+    /// The type of the elements, for verbs that fold.
+    pub fn element(&self) -> Option<ElementType> {
+        ElementType::from_code((self.word >> ELEMENT_SHIFT) as u8 & 0xf)
+    }
+
+    /// How they are folded.
+    pub fn operator(&self) -> Option<Operator> {
+        Operator::from_code((self.word >> OPERATOR_SHIFT) as u8 & 0xf)
+    }
+
+    /// Some rank is through without having heard of every other.
+    pub(super) fn is_rooted(&self) -> bool {
+        !matches!(self.verb(), Some(Verb::Barrier | Verb::AllReduce))
+    }
+}
+
+impl<W: Word> Post<W> {
+    /// Tells the others. They may use whatever was written before.
+    #[inline]
+    pub(super) fn publish(&self, number: u64, lag: u64, claim: Claim, payload: &[u8]) {
+        debug_assert!(payload.len() <= INLINE_BYTES && lag <= 0xff && number < 1 << 48);
+        self.words[1].write(lag << LAG_SHIFT | claim.word);
+        for (word, bytes) in self.words[2..].iter().zip(payload.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            word.write(u64::from_le_bytes(whole));
+        }
+        self.words[0].publish(number << 16 | u64::from(claim.root));
+    }
+
+    /// What was said about this operation and how much of the past lags, once it has been said.
+    #[inline]
+    pub(super) fn observe(&self, number: u64) -> Option<(Claim, u64)> {
+        let first = self.words[0].observe();
+        if first >> 16 != number {
+            return None;
+        }
+        let second = self.words[1].read();
+        let claim = Claim { root: first as u16, word: second & !(0xff << LAG_SHIFT) };
+        Some((claim, second >> LAG_SHIFT))
+    }
+
+    /// The payload of a post that was observed.
+    #[inline]
+    pub(super) fn payload(&self) -> [u8; INLINE_BYTES] {
+        let mut payload = [0; INLINE_BYTES];
+        for (word, bytes) in self.words[2..].iter().zip(payload.chunks_exact_mut(8)) {
+            bytes.copy_from_slice(&word.read().to_le_bytes());
+        }
+        payload
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn a_claim_reads_as_it_was_made() {
+        let kind = Kind::new(ElementType::F64, Operator::MaxLoc).expect("they go together");
+        let claim = Claim::new(Verb::Reduce, 517, Some(kind), MAX_BYTES);
+        assert_eq!((claim.verb(), claim.root(), claim.length()), (Some(Verb::Reduce), 517, MAX_BYTES));
+        assert_eq!((claim.element(), claim.operator()), (Some(ElementType::F64), Some(Operator::MaxLoc)));
+        let post = Post::<AtomicU64>::default();
+        assert_eq!(post.observe(3), None);
+        post.publish(3, 0xff, claim, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(post.observe(3), Some((claim, 0xff)));
+        assert_eq!(post.observe(2), None);
+        assert_eq!(&post.payload()[..12], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0, 0]);
+    }
+}

@@ -1,0 +1,364 @@
+//! The memory that the ranks of one host share.
+//!
+//! A file in `/dev/shm` that only its owner may open. Rank 0 makes it under a name that nobody has, the others open it, and the
+//! last to come takes the name away again: whatever happens later, nothing stays behind. All of its pages are reserved
+//! when it is made, so that a full file system is an error then and no signal later. Each rank keeps a lock on one byte of
+//! the file. The kernel drops the lock when the rank ends, however it ends; that is how the others notice.
+//!
+//! ```text
+//! head      magic, version, size, ranks, how many have come
+//! block     one per rank: posts, tallies, bell
+//! payload   one per rank: a slot per channel, the chunks of the pipe
+//! ```
+//! Words of the head and the blocks are only touched as atomics. Payload is bytes, which anyone of the team can change at any
+//! time if it breaks the protocol: then results are wrong, and nothing worse, for payload never decides where to read or write.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FallocateFlags, FcntlArg, fallocate, fcntl};
+use nix::libc;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::error::JoinError;
+use super::futex::Bell;
+use super::post::Post;
+use super::word::{Board, Tally};
+
+/// Operations under way at once.
+pub(super) const CHANNELS: usize = 8;
+/// Payload that goes through a slot in one piece.
+pub(super) const SLOT_BYTES: usize = 16 << 10;
+/// Payload of one step of the pipe.
+pub(super) const CHUNK_BYTES: usize = 64 << 10;
+/// Steps that a rank may be ahead of another.
+pub(super) const DEPTH: usize = 4;
+/// Most ranks of one host.
+pub(super) const MAX_RANKS: u16 = 1024;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"pleach\xa7\x01");
+/// Changes whenever the layout or a protocol does.
+const VERSION: u64 = 1;
+const PAGE: usize = 4096;
+const PAYLOAD_BYTES: usize = CHANNELS * SLOT_BYTES + DEPTH * CHUNK_BYTES;
+const LONGEST_NAME: usize = 128;
+
+#[repr(C, align(4096))]
+struct Head {
+    /// Written last.
+    magic: AtomicU64,
+    version: AtomicU64,
+    size: AtomicU64,
+    ranks: AtomicU64,
+    come: AtomicU32,
+}
+
+#[repr(C, align(128))]
+struct Block {
+    posts: [Post<AtomicU64>; CHANNELS],
+    settled: Tally<AtomicU64>,
+    filled: Tally<AtomicU64>,
+    folded: Tally<AtomicU64>,
+    drained: Tally<AtomicU64>,
+    bell: Bell,
+}
+
+const _: () = assert!(size_of::<Head>() == PAGE && PAYLOAD_BYTES.is_multiple_of(PAGE));
+
+pub(super) struct Region {
+    start: NonNull<u8>,
+    size: usize,
+    ranks: usize,
+    payload: usize,
+    file: File,
+    /// Taken away if the region goes before all have come. Only rank 0 has it.
+    name: Option<PathBuf>,
+}
+
+// SAFETY: the mapping belongs to this value alone and is not tied to a thread; what is in it is shared between processes
+// anyway, under the protocols of `window` and `pipe`.
+unsafe impl Send for Region {}
+
+impl Region {
+    /// Makes the region; the caller is rank 0.
+    pub(super) fn create(name: &str, ranks: u16) -> Result<Self, JoinError> {
+        let (path, size, payload) = plan(name, ranks)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600).custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW);
+        let file = options.open(&path)?;
+        let made = Self::make(&file, size).and_then(|start| {
+            lock(&file, 0)?;
+            Ok(start)
+        });
+        let start = match made {
+            Ok(start) => start,
+            Err(error) => {
+                let _ = std::fs::remove_file(&path);
+                return Err(error);
+            }
+        };
+        let region = Self { start, size, ranks: ranks.into(), payload, file, name: Some(path) };
+        let head = region.head();
+        head.version.store(VERSION, Ordering::Relaxed);
+        head.size.store(size as u64, Ordering::Relaxed);
+        head.ranks.store(ranks.into(), Ordering::Relaxed);
+        region.come();
+        head.magic.store(MAGIC, Ordering::Release);
+        Ok(region)
+    }
+
+    fn make(file: &File, size: usize) -> Result<NonNull<u8>, JoinError> {
+        fallocate(file.as_fd(), FallocateFlags::empty(), 0, size as i64).map_err(io::Error::from)?;
+        map(file, size)
+    }
+
+    /// Maps the region that rank 0 makes, or will have made within `patience`.
+    pub(super) fn join(name: &str, rank: u16, ranks: u16, patience: Duration) -> Result<Self, JoinError> {
+        let (path, size, payload) = plan(name, ranks)?;
+        if rank == 0 || rank >= ranks {
+            return Err(JoinError::NoSuchRank { rank, ranks });
+        }
+        let deadline = Instant::now() + patience;
+        let file = loop {
+            match open_made(&path, size)? {
+                Some(file) => break file,
+                None if Instant::now() >= deadline => return Err(JoinError::NobodyMadeIt),
+                None => std::thread::sleep(Duration::from_micros(200)),
+            }
+        };
+        lock(&file, rank)?;
+        let start = map(&file, size)?;
+        let mut region = Self { start, size, ranks: ranks.into(), payload, file, name: None };
+        while region.head().magic.load(Ordering::Acquire) != MAGIC {
+            if Instant::now() >= deadline {
+                return Err(JoinError::NobodyMadeIt);
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        let head = region.head();
+        let found = [&head.version, &head.size, &head.ranks].map(|word| word.load(Ordering::Relaxed));
+        let expected = [VERSION, size as u64, ranks.into()];
+        if found != expected {
+            return Err(JoinError::OtherLayout { found, expected });
+        }
+        if region.come() == u32::from(ranks) {
+            region.name = Some(path);
+            region.take_name_away();
+        }
+        Ok(region)
+    }
+
+    /// One more has mapped the region. How many have.
+    fn come(&self) -> u32 {
+        self.head().come.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    fn take_name_away(&mut self) {
+        if let Some(path) = self.name.take() {
+            // Rank 0 and the last to come may both try.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    /// Whether the process of a rank is there. Asks the kernel.
+    pub(super) fn is_there(&self, rank: usize) -> io::Result<bool> {
+        let mut byte = flock(rank as u16);
+        fcntl(self.file.as_fd(), FcntlArg::F_OFD_GETLK(&mut byte))?;
+        Ok(i32::from(byte.l_type) != libc::F_UNLCK)
+    }
+
+    /// All ranks have mapped the region.
+    pub(super) fn is_complete(&self) -> bool {
+        self.head().come.load(Ordering::Acquire) as usize >= self.ranks
+    }
+
+    pub(super) fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    #[inline(always)]
+    pub(super) fn bell(&self, rank: usize) -> &Bell {
+        &self.blocks()[rank].bell
+    }
+
+    /// The first `length` bytes of a slot.
+    ///
+    /// # Safety
+    /// By the protocol of [`super::window`], the owner does not write the slot while the slice lives.
+    #[inline]
+    pub(super) unsafe fn slot(&self, rank: usize, channel: usize, length: usize) -> &[u8] {
+        let start = self.slot_start(rank, channel, length);
+        // SAFETY: within the mapping (checked just now), initialised by the kernel; not written, says the caller.
+        unsafe { std::slice::from_raw_parts(start, length) }
+    }
+
+    /// The first `length` bytes of a slot of this rank, to write.
+    ///
+    /// # Safety
+    /// By the protocol of [`super::window`], nobody reads the slot while the slice lives, and `rank` is the caller's own.
+    #[inline]
+    #[expect(clippy::mut_from_ref, reason = "the memory is not the region's but the team's")]
+    pub(super) unsafe fn slot_mut(&self, rank: usize, channel: usize, length: usize) -> &mut [u8] {
+        let start = self.slot_start(rank, channel, length);
+        // SAFETY: as in `slot`; nobody else touches it, says the caller.
+        unsafe { std::slice::from_raw_parts_mut(start, length) }
+    }
+
+    /// A part of a chunk of the pipe.
+    ///
+    /// # Safety
+    /// By the protocol of [`super::pipe`], nobody writes this part while the slice lives.
+    #[inline]
+    pub(super) unsafe fn chunk(&self, rank: usize, chunk: usize, part: std::ops::Range<usize>) -> &[u8] {
+        let start = self.chunk_start(rank, chunk, &part);
+        // SAFETY: within the mapping (checked just now), initialised by the kernel; not written, says the caller.
+        unsafe { std::slice::from_raw_parts(start, part.len()) }
+    }
+
+    /// A part of a chunk, to write.
+    ///
+    /// # Safety
+    /// By the protocol of [`super::pipe`], nobody else touches this part while the slice lives.
+    #[inline]
+    #[expect(clippy::mut_from_ref, reason = "the memory is not the region's but the team's")]
+    pub(super) unsafe fn chunk_mut(&self, rank: usize, chunk: usize, part: std::ops::Range<usize>) -> &mut [u8] {
+        let start = self.chunk_start(rank, chunk, &part);
+        // SAFETY: as in `chunk`; nobody else touches it, says the caller.
+        unsafe { std::slice::from_raw_parts_mut(start, part.len()) }
+    }
+
+    #[inline]
+    fn slot_start(&self, rank: usize, channel: usize, length: usize) -> *mut u8 {
+        assert!(rank < self.ranks && channel < CHANNELS && length <= SLOT_BYTES);
+        self.payload_at(rank * PAYLOAD_BYTES + channel * SLOT_BYTES)
+    }
+
+    #[inline]
+    fn chunk_start(&self, rank: usize, chunk: usize, part: &std::ops::Range<usize>) -> *mut u8 {
+        assert!(rank < self.ranks && chunk < DEPTH && part.start <= part.end && part.end <= CHUNK_BYTES);
+        self.payload_at(rank * PAYLOAD_BYTES + CHANNELS * SLOT_BYTES + chunk * CHUNK_BYTES + part.start)
+    }
+
+    #[inline]
+    fn payload_at(&self, offset: usize) -> *mut u8 {
+        // SAFETY: the callers have checked rank, slot and chunk; `plan` made room for all of them behind `payload`.
+        unsafe { self.start.as_ptr().add(self.payload + offset) }
+    }
+
+    fn head(&self) -> &Head {
+        // SAFETY: the mapping begins with a page for it; all of its fields are atomics, and any bits are a value.
+        unsafe { self.start.cast().as_ref() }
+    }
+
+    #[inline(always)]
+    fn blocks(&self) -> &[Block] {
+        // SAFETY: `plan` put `ranks` blocks behind the head; all of their fields are atomics, and any bits are a value.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(size_of::<Head>()).cast(), self.ranks) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        self.take_name_away();
+        // SAFETY: mapped by `map` with this size; slices and references into it borrow from `self`.
+        let _ = unsafe { munmap(self.start.cast(), self.size) };
+    }
+}
+
+impl Board for Region {
+    type Word = AtomicU64;
+
+    #[inline(always)]
+    fn post(&self, rank: usize, channel: usize) -> &Post<AtomicU64> {
+        &self.blocks()[rank].posts[channel]
+    }
+
+    #[inline(always)]
+    fn settled(&self, rank: usize) -> &AtomicU64 {
+        &self.blocks()[rank].settled.0
+    }
+
+    #[inline(always)]
+    fn filled(&self, rank: usize) -> &AtomicU64 {
+        &self.blocks()[rank].filled.0
+    }
+
+    #[inline(always)]
+    fn folded(&self, rank: usize) -> &AtomicU64 {
+        &self.blocks()[rank].folded.0
+    }
+
+    #[inline(always)]
+    fn drained(&self, rank: usize) -> &AtomicU64 {
+        &self.blocks()[rank].drained.0
+    }
+}
+
+/// Where the file is, how large, and where in it payload begins.
+fn plan(name: &str, ranks: u16) -> Result<(PathBuf, usize, usize), JoinError> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if name.is_empty() || name.len() > LONGEST_NAME || name.starts_with('.') || !name.bytes().all(is_plain) {
+        return Err(JoinError::BadName(name.into()));
+    }
+    if ranks == 0 || ranks > MAX_RANKS {
+        return Err(JoinError::TooManyRanks { ranks, most: MAX_RANKS });
+    }
+    let payload = (size_of::<Head>() + usize::from(ranks) * size_of::<Block>()).next_multiple_of(PAGE);
+    let size = payload + usize::from(ranks) * PAYLOAD_BYTES;
+    Ok((Path::new("/dev/shm").join(name), size, payload))
+}
+
+/// Opens the file if it has been made and has its size. It must be ours.
+fn open_made(path: &Path, size: usize) -> Result<Option<File>, JoinError> {
+    let flags = libc::O_CLOEXEC | libc::O_NOFOLLOW;
+    let file = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    let found = file.metadata()?;
+    // SAFETY: takes nothing, cannot fail.
+    let user = unsafe { libc::geteuid() };
+    if !found.is_file() || found.uid() != user || found.mode() & 0o077 != 0 {
+        return Err(JoinError::NotOurs);
+    }
+    match found.len() {
+        0 => Ok(None), // Still being made.
+        length if length == size as u64 => Ok(Some(file)),
+        length => Err(JoinError::OtherSize { found: length, expected: size as u64 }),
+    }
+}
+
+fn map(file: &File, size: usize) -> Result<NonNull<u8>, JoinError> {
+    let length = NonZeroUsize::new(size).expect("a region has a head");
+    let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: a new mapping at a place of the kernel's choice; `Region` unmaps it. The file keeps its size: nobody but its
+    // owner can open it, and no end of ours cuts it.
+    let start = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, file.as_fd(), 0) };
+    Ok(start.map_err(io::Error::from)?.cast())
+}
+
+/// Holds the byte of a rank until the file is closed.
+fn lock(file: &File, rank: u16) -> Result<(), JoinError> {
+    match fcntl(file.as_fd(), FcntlArg::F_OFD_SETLK(&flock(rank))) {
+        Ok(_) => Ok(()),
+        Err(nix::Error::EAGAIN | nix::Error::EACCES) => Err(JoinError::SeatTaken { rank }),
+        Err(error) => Err(io::Error::from(error).into()),
+    }
+}
+
+fn flock(rank: u16) -> libc::flock {
+    libc::flock {
+        l_type: libc::F_WRLCK as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: rank.into(),
+        l_len: 1,
+        l_pid: 0,
+    }
+}

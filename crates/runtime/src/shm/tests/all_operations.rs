@@ -1,0 +1,109 @@
+//! Every operation, on 1 to 9 ranks, at sizes around every border.
+
+use super::super::region::{CHUNK_BYTES, DEPTH, SLOT_BYTES};
+use super::*;
+
+/// Sizes around those at which something else begins, as whole elements.
+fn sizes(element_size: usize) -> Vec<usize> {
+    let borders = [0, 8, 48, 256, 1 << 10, SLOT_BYTES / 2, SLOT_BYTES, CHUNK_BYTES, CHUNK_BYTES * DEPTH, 300_000];
+    let around = |border: usize| {
+        let whole = border / element_size;
+        [whole.saturating_sub(1), whole, whole + 1].map(|elements| elements * element_size)
+    };
+    let mut sizes: Vec<usize> = borders.into_iter().flat_map(around).collect();
+    sizes.dedup();
+    sizes
+}
+
+fn try_all(team: &mut Team, call: Call, element_size: usize) {
+    for (round, length) in sizes(element_size).into_iter().enumerate() {
+        let passing = if round % 2 == 0 { Passing::InPlace } else { Passing::Apart };
+        let mut buffers = Buffers::new(call, round as u64, team, length, passing);
+        run(team, call, &mut buffers.data()).expect("all agree");
+        buffers.check(team.ranks());
+    }
+}
+
+#[test]
+fn allreduce_gives_the_fold_in_rank_order_at_every_size() {
+    for ranks in 1..=9 {
+        team_of(ranks, |mut team| {
+            for (element, operator) in [(ElementType::F64, Operator::Sum), (ElementType::U8, Operator::Xor)] {
+                let kind = kind(element, operator);
+                try_all(&mut team, Call::AllReduce { kind }, kind.element_size());
+            }
+        });
+    }
+}
+
+#[test]
+fn reduce_gives_the_fold_to_every_root_and_changes_nothing_elsewhere() {
+    for ranks in 1..=9 {
+        team_of(ranks, |mut team| {
+            let kind = kind(ElementType::F32, Operator::Sum);
+            for root in [0, ranks / 2, ranks - 1] {
+                try_all(&mut team, Call::Reduce { root, kind }, kind.element_size());
+            }
+        });
+    }
+}
+
+#[test]
+fn broadcast_gives_every_roots_bytes_to_all() {
+    for ranks in 1..=9 {
+        team_of(ranks, |mut team| {
+            for root in [0, ranks / 2, ranks - 1] {
+                try_all(&mut team, Call::Broadcast { root }, 1);
+            }
+        });
+    }
+}
+
+#[test]
+fn every_kind_is_folded_in_posts_slots_and_pipe() {
+    for ranks in [2, 3, 5] {
+        team_of(ranks, |mut team| {
+            for (seed, kind) in all_kinds().enumerate() {
+                for elements in [1, 3, 100, 5_000] {
+                    let (call, length) = (Call::AllReduce { kind }, elements * kind.element_size());
+                    let mut buffers = Buffers::new(call, seed as u64, &team, length, Passing::Apart);
+                    run(&mut team, call, &mut buffers.data()).expect("all agree");
+                    buffers.check(ranks);
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn nobody_leaves_a_barrier_before_all_have_come() {
+    for ranks in 1..=9 {
+        let come = AtomicU32::new(0);
+        team_of(ranks, |mut team| {
+            for round in 1..=200 {
+                come.fetch_add(1, Ordering::Relaxed);
+                run(&mut team, Call::Barrier, &mut Data::Nothing).expect("all agree");
+                assert!(come.load(Ordering::Relaxed) >= round * u32::from(ranks));
+                run(&mut team, Call::Barrier, &mut Data::Nothing).expect("all agree");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_leader_gets_the_fold_and_gives_out_something_else() {
+    // As when the leader speaks to the network in between.
+    team_of(4, |mut team| {
+        let kind = kind(ElementType::U64, Operator::Sum);
+        for round in 0..100u64 {
+            let mut number = (round + u64::from(team.rank())).to_le_bytes();
+            run(&mut team, Call::Reduce { root: 0, kind }, &mut Data::InPlace(&mut number)).expect("all agree");
+            if team.rank() == 0 {
+                assert_eq!(u64::from_le_bytes(number), 4 * round + 6);
+                number = (round * 1000).to_le_bytes();
+            }
+            run(&mut team, Call::Broadcast { root: 0 }, &mut Data::InPlace(&mut number)).expect("all agree");
+            assert_eq!(u64::from_le_bytes(number), round * 1000);
+        }
+    });
+}

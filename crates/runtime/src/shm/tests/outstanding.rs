@@ -1,0 +1,88 @@
+//! Several operations under way at once.
+
+use super::super::{Operation, Progress};
+use super::*;
+
+fn any_call(draw: &mut Draw, ranks: u16) -> (Call, usize) {
+    let kinds: Vec<Kind> = all_kinds().collect();
+    let kind = kinds[draw.below(kinds.len())];
+    let root = draw.below(ranks.into()) as u16;
+    let call = match draw.below(8) {
+        0 => Call::Barrier,
+        1 | 2 => Call::Broadcast { root },
+        3 | 4 => Call::Reduce { root, kind },
+        _ => Call::AllReduce { kind },
+    };
+    let most = [6, 40, 1_500, 20_000][draw.below(4)];
+    (call, draw.below(most) * kind.element_size())
+}
+
+/// All ranks start the same random operations; each polls its own in a random order, and up to `most` are under way.
+fn mixed(seed: u64, ranks: u16, operations: u64, most: usize) {
+    team_of(ranks, |mut team| {
+        let mut shared = Draw(seed);
+        let mut own = Draw(seed ^ 0xabcd ^ u64::from(team.rank()) << 32);
+        let mut under_way: Vec<(Operation, Buffers)> = Vec::new();
+        let mut started = 0;
+        while started < operations || !under_way.is_empty() {
+            let (starts, limit) = (own.below(3), 1 + own.below(most));
+            for _ in 0..starts {
+                if started < operations && under_way.len() < limit {
+                    let (call, length) = any_call(&mut shared, ranks);
+                    let passing = if own.below(2) == 0 { Passing::InPlace } else { Passing::Apart };
+                    let mut buffers = Buffers::new(call, seed + started, &team, length, passing);
+                    let operation = team.start(call, &mut buffers.data()).expect("all agree");
+                    under_way.push((operation, buffers));
+                    started += 1;
+                }
+            }
+            if !under_way.is_empty() {
+                let index = own.below(under_way.len());
+                let (operation, buffers) = &mut under_way[index];
+                if team.poll(operation, &mut buffers.data()).expect("all agree") == Progress::Done {
+                    buffers.check(ranks);
+                    under_way.swap_remove(index);
+                } else if own.below(4) == 0 {
+                    thread::yield_now();
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn random_operations_in_random_order_give_what_the_reference_gives() {
+    for seed in 0..12 {
+        mixed(seed, 2 + (seed % 4) as u16, 250, 20);
+    }
+    mixed(100, 9, 120, 12);
+}
+
+#[test]
+fn one_at_a_time_gives_the_same() {
+    mixed(7, 3, 300, 1);
+}
+
+#[test]
+fn more_operations_than_channels_wait_without_blocking_anyone() {
+    team_of(3, |mut team| {
+        let kind = kind(ElementType::I32, Operator::Max);
+        let lengths = [4, 4_000, 100_000];
+        let mut all: Vec<(Operation, Buffers)> = (0..60)
+            .map(|seed| {
+                let call = Call::AllReduce { kind };
+                let mut buffers = Buffers::new(call, seed, &team, lengths[seed as usize % 3], Passing::Apart);
+                (team.start(call, &mut buffers.data()).expect("all agree"), buffers)
+            })
+            .collect();
+        while all.iter().any(|(operation, _)| !operation.is_over()) {
+            for (operation, buffers) in &mut all {
+                let _ = team.poll(operation, &mut buffers.data()).expect("all agree");
+            }
+            thread::yield_now();
+        }
+        for (_, buffers) in &all {
+            buffers.check(3);
+        }
+    });
+}

@@ -1,0 +1,117 @@
+//! Joining a team, and what may be in the way.
+
+use std::fs;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::PathBuf;
+
+use super::super::JoinError;
+use super::*;
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from("/dev/shm").join(name)
+}
+
+const SOON: Duration = Duration::from_millis(20);
+
+#[test]
+fn the_name_is_gone_as_soon_as_all_have_come() {
+    let name = fresh_name();
+    let first = Team::create(&name, 3).expect("a new name");
+    assert_eq!(fs::metadata(path(&name)).expect("it is there").permissions().mode() & 0o777, 0o600);
+    let second = Team::join(&name, 1, 3, SOON).expect("it is there");
+    assert!(path(&name).exists() && !first.is_complete());
+    let third = Team::join(&name, 2, 3, SOON).expect("it is there");
+    assert!(!path(&name).exists() && first.is_complete() && second.is_complete() && third.is_complete());
+}
+
+#[test]
+fn a_team_that_never_met_leaves_no_name_behind() {
+    let name = fresh_name();
+    let first = Team::create(&name, 3).expect("a new name");
+    let second = Team::join(&name, 1, 3, SOON).expect("it is there");
+    drop(first);
+    assert!(!path(&name).exists());
+    drop(second);
+}
+
+#[test]
+fn what_is_not_a_teams_is_refused() {
+    for name in ["", "a/b", "../x", ".hidden", "with space", &"x".repeat(129)] {
+        assert!(matches!(Team::create(name, 2), Err(JoinError::BadName(_))), "{name:?}");
+        assert!(matches!(Team::join(name, 1, 2, SOON), Err(JoinError::BadName(_))), "{name:?}");
+    }
+    let name = fresh_name();
+    assert!(matches!(Team::create(&name, 0), Err(JoinError::TooManyRanks { .. })));
+    assert!(matches!(Team::create(&name, 1025), Err(JoinError::TooManyRanks { .. })));
+    assert!(matches!(Team::join(&name, 1, 2, SOON), Err(JoinError::NobodyMadeIt)));
+    assert!(matches!(Team::join(&name, 0, 2, SOON), Err(JoinError::NoSuchRank { .. })));
+    let _first = Team::create(&name, 3).expect("a new name");
+    assert!(matches!(Team::create(&name, 3), Err(JoinError::Io(_))));
+    assert!(matches!(Team::join(&name, 3, 3, SOON), Err(JoinError::NoSuchRank { .. })));
+    assert!(matches!(Team::join(&name, 1, 2, SOON), Err(JoinError::OtherSize { .. })));
+    let _second = Team::join(&name, 1, 3, SOON).expect("it is there");
+    assert!(matches!(Team::join(&name, 1, 3, SOON), Err(JoinError::SeatTaken { rank: 1 })));
+}
+
+#[test]
+fn files_that_others_could_have_made_are_refused() {
+    let size = {
+        let name = fresh_name();
+        let _first = Team::create(&name, 2).expect("a new name");
+        fs::metadata(path(&name)).expect("it is there").len()
+    };
+    let make = |mode: u32| {
+        let name = fresh_name();
+        let file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path(&name)).expect("a file");
+        file.set_permissions(fs::Permissions::from_mode(mode)).expect("a mode");
+        file.set_len(size).expect("a size");
+        name
+    };
+    let open = make(0o666);
+    assert!(matches!(Team::join(&open, 1, 2, SOON), Err(JoinError::NotOurs)));
+    let empty = make(0o600);
+    assert!(matches!(Team::join(&empty, 1, 2, SOON), Err(JoinError::NobodyMadeIt)));
+    let strange = make(0o600);
+    let mut head = b"pleach\xa7\x01".to_vec();
+    head.extend([99; 64]);
+    fs::write(path(&strange), head).expect("a head");
+    fs::OpenOptions::new().write(true).open(path(&strange)).and_then(|file| file.set_len(size)).expect("a size");
+    assert!(matches!(Team::join(&strange, 1, 2, SOON), Err(JoinError::OtherLayout { .. })));
+    let link = fresh_name();
+    std::os::unix::fs::symlink(path(&empty), path(&link)).expect("a link");
+    assert!(matches!(Team::join(&link, 1, 2, SOON), Err(JoinError::Io(_))));
+    for name in [open, empty, strange, link] {
+        fs::remove_file(path(&name)).expect("it was there");
+    }
+}
+
+#[test]
+fn garbage_in_shared_memory_is_an_error_or_a_wrong_result_and_nothing_worse() {
+    use std::io::Write as _;
+    use std::os::unix::fs::FileExt as _;
+    for seed in 0..40 {
+        let name = fresh_name();
+        let mut team = Team::create(&name, 2).expect("a new name");
+        let file = fs::OpenOptions::new().write(true).open(path(&name)).expect("the memory");
+        let mut draw = Draw(seed);
+        let kind = kind(ElementType::F64, Operator::Sum);
+        for round in 0..20u64 {
+            // A rank 1 that writes anything at all over head and blocks, but numbers that could be right.
+            for _ in 0..64 {
+                let at = 4096 + draw.below(2 * 2048 / 8) as u64 * 8;
+                let number = round + draw.below(3) as u64;
+                let word = if draw.below(2) == 0 { draw.next() } else { number << 16 };
+                file.write_all_at(&word.to_le_bytes(), at).expect("room");
+            }
+            let length = [8, 800, 80_000][draw.below(3)];
+            let calls = [Call::AllReduce { kind }, Call::Broadcast { root: 1 }, Call::Reduce { root: 0, kind }];
+            let mut bytes = vec![0; length];
+            let mut checks = 0;
+            let _ = team.run(calls[draw.below(3)], &mut Data::InPlace(&mut bytes), || {
+                checks += 1;
+                if checks > 2 { Err(()) } else { Ok(Attention::StayAwake) }
+            });
+        }
+        (&file).flush().expect("nothing to do");
+    }
+}

@@ -1,0 +1,62 @@
+//! A word that ranks share, and the two orderings that the protocols need.
+//!
+//! The protocols of [`super::window`] and [`super::pipe`] are written against this trait, so that the same code runs on the
+//! atomics of a mapped region and on those of a model checker.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One writer, any number of readers.
+pub(super) trait Word {
+    /// Reads; whoever wrote the value with [`Word::publish`] wrote everything before it as well.
+    fn observe(&self) -> u64;
+    /// Writes; whatever this rank wrote or read before is done before anyone observes the value.
+    fn publish(&self, value: u64);
+    /// Reads what an observed word has made safe to read.
+    fn read(&self) -> u64;
+    /// Writes what a word published later will make visible.
+    fn write(&self, value: u64);
+}
+
+impl Word for AtomicU64 {
+    #[inline(always)]
+    fn observe(&self) -> u64 {
+        self.load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    fn publish(&self, value: u64) {
+        self.store(value, Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn read(&self) -> u64 {
+        self.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn write(&self, value: u64) {
+        self.store(value, Ordering::Relaxed);
+    }
+}
+
+/// A count that one rank raises and the others watch. Alone in its pair of cache lines: processors fetch them in pairs.
+#[repr(C, align(128))]
+#[derive(Default)]
+pub(super) struct Tally<W>(pub W);
+
+/// What the protocols see of shared memory.
+pub(super) trait Board {
+    /// The words of this memory.
+    type Word: Word;
+
+    /// Where `rank` posts the operations of `channel`.
+    fn post(&self, rank: usize, channel: usize) -> &super::post::Post<Self::Word>;
+    /// How many operations `rank` has settled.
+    fn settled(&self, rank: usize) -> &Self::Word;
+    /// How many steps of the pipe `rank` has filled.
+    fn filled(&self, rank: usize) -> &Self::Word;
+    /// How many steps of the pipe `rank` has folded its slice of.
+    fn folded(&self, rank: usize) -> &Self::Word;
+    /// How many steps of the pipe `rank` reads no more.
+    fn drained(&self, rank: usize) -> &Self::Word;
+}

@@ -2,16 +2,19 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use protocol::collective::{Aggregation, Choice, Collective, NotOffered, Operands, Situation, Transport, choose};
 use reduce::{Kind, Operator, WideFloat};
-use runtime::shm::{Attention, Call, Data, Progress, Team, WaitError};
+use runtime::shm::{self, Attention, Call, Data, Progress, Team, WaitError};
 use units::{GroupId, Rank};
 
 use crate::process::Process;
 use crate::running::{Buffer, Duty, Places, Route, Running, Teams, Turn, data_of, nothing, place};
-use crate::{Element, Error, JoinError, Located, Request};
+use crate::{Element, Error, JoinError, Located, Packets, Request};
+
+/// The lifeline may take so long to say why a rank of this host is gone.
+const GONE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Ranks that do things together. Cheap to clone; all clones are the same communicator.
 ///
@@ -36,7 +39,7 @@ enum Memory {
     /// One rank of its host: nobody to share with.
     Alone,
     /// All ranks are on this host.
-    Whole(Team),
+    Whole(Box<Team>),
     /// Some are.
     Part(Box<Teams>),
 }
@@ -83,12 +86,12 @@ impl Comm {
         };
         let memory = match (hosts[host].len(), hosts.len()) {
             (1, _) => Memory::Alone,
-            (_, 1) => Memory::Whole(team("whole")?),
+            (_, 1) => Memory::Whole(Box::new(team("whole")?)),
             _ => Memory::Part(Box::new(Teams { up: team("up")?, down: team("down")? })),
         };
         if local == 0 && hosts.len() > 1 {
             let leaders = hosts.iter().map(|host| Rank(ranks[host[0] as usize])).collect();
-            process.shared.engine().network.enter(context, leaders, place(host));
+            process.shared.engine().enter(context, leaders, place(host));
         }
         let state = State {
             memory,
@@ -257,13 +260,31 @@ impl Comm {
     #[inline]
     fn within(&self, team: &mut Team, call: Call, data: &mut Data<'_>) -> Result<(), Error> {
         let mut operation = team.start(call, data)?;
-        match team.wait(&mut operation, data, || self.check()) {
+        let mut since = None;
+        match team.wait(&mut operation, data, || self.check(&mut since)) {
             Ok(()) => Ok(()),
+            Err(WaitError::Team(shm::Error::Lost { rank })) => Err(self.why_gone(rank)),
             Err(WaitError::Team(error)) => Err(error.into()),
             Err(WaitError::Check(error)) => match team.poll(&mut operation, data)? {
                 Progress::Done => Ok(()),
                 Progress::Pending => Err(error),
             },
+        }
+    }
+
+    /// A rank of this host is gone. If there is more to say about it, the lifeline says it soon.
+    #[cold]
+    fn why_gone(&self, local: u16) -> Error {
+        let began = Instant::now();
+        loop {
+            if let Err(error) = self.check(&mut None) {
+                return error;
+            }
+            if began.elapsed() > GONE_PATIENCE {
+                let rank = self.hosts[self.host][usize::from(local)];
+                return Error::RankLost { rank: self.ranks[rank as usize] };
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -279,9 +300,11 @@ impl Comm {
         if route.duty == Duty::Leads {
             let (collective, method) = route.between;
             let ticket = self.process.shared.engine().network.start(self.context, method, collective, bytes.to_vec());
+            let mut since = None;
             let result = self.process.shared.wait_for(|engine| {
                 let end = engine.network.take(ticket).map(|end| end.map_err(Error::from));
                 end.or_else(|| engine.verdict(self.context, &self.ranks).map(Err))
+                    .or_else(|| engine.desertion(&self.ranks, &mut since).map(Err))
             })?;
             if result.len() == bytes.len() {
                 bytes.copy_from_slice(&result);
@@ -402,7 +425,7 @@ impl Comm {
         mut lent: Option<(u64, &mut [u8])>,
         is_done: impl Fn(&State) -> bool,
     ) -> Result<(), Error> {
-        let mut rounds = 0_u32;
+        let (mut rounds, mut since) = (0_u32, None);
         loop {
             let lent = lent.as_mut().map(|(id, bytes)| (*id, &mut **bytes));
             self.advance(state, lent);
@@ -417,17 +440,19 @@ impl Comm {
                 _ => std::thread::sleep(Duration::from_micros(50)),
             }
             if rounds.is_multiple_of(64) {
-                self.check()?;
+                self.check(&mut since)?;
             }
         }
     }
 
-    /// Hears what happened to the others; an error if this communicator cannot be used any more.
-    fn check(&self) -> Result<Attention, Error> {
+    /// Hears what happened to the others; an error if this communicator cannot be used any more, or if what we have been
+    /// waiting for since `since` will not come.
+    fn check(&self, since: &mut Option<Instant>) -> Result<Attention, Error> {
         let Some(mut engine) = self.process.shared.try_engine() else { return Ok(Attention::MaySleep) };
         engine.turn();
         engine.listen();
-        engine.verdict(self.context, &self.ranks).map_or(Ok(Attention::MaySleep), Err)
+        let verdict = engine.verdict(self.context, &self.ranks).or_else(|| engine.desertion(&self.ranks, since));
+        verdict.map_or(Ok(Attention::MaySleep), Err)
     }
 
     /// This communicator cannot be used any more, and those who rely on us must hear why.
@@ -483,6 +508,11 @@ impl Communicator {
     /// What it has done so far.
     pub fn statistics(&self) -> Statistics {
         self.comm.state().statistics
+    }
+
+    /// What this process has seen of packets so far, by cause; of all its communicators.
+    pub fn packets(&self) -> Packets {
+        self.comm.process.shared.engine().network.counters()
     }
 
     /// Nobody leaves before all have come.

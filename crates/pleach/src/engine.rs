@@ -1,15 +1,16 @@
 //! What a process has one of: its network, its lifeline, its word with the manager. Turned by whoever waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use protocol::manager::message::GroupKey;
 use runtime::control::{ManagerClient, Notice};
 use runtime::job::{Lifeline, News, To};
-use runtime::network::Network;
+use runtime::network::{LINGER, Network};
 use serde::{Deserialize, Serialize};
 use units::{GroupId, Rank};
 
@@ -20,6 +21,12 @@ use crate::Error;
 enum Word {
     /// A communicator cannot be used any more, for those who share our memory.
     Verdict { context: u32, disagree: String },
+    /// A leader does not use a communicator any more; to its first rank.
+    Freed { context: u32 },
+    /// A rank has done its last operation; to rank 0.
+    Leaving,
+    /// All have; from rank 0.
+    AllLeave,
 }
 
 pub(crate) struct Engine {
@@ -29,17 +36,60 @@ pub(crate) struct Engine {
     pub manager: Option<ManagerClient>,
     /// The first rank that was lost.
     lost: Vec<u32>,
+    /// Who went in peace, and when.
+    left: Vec<(u32, Instant)>,
     verdicts: BTreeMap<GroupId, Error>,
+    /// The first rank of each communicator between hosts, in the communicator of all.
+    owners: BTreeMap<GroupId, u32>,
+    /// The trees that this process asked for, and how many leaders still use them.
+    trees: BTreeMap<GroupId, (GroupKey, usize)>,
+    /// Who has done its last operation, and whether all have.
+    leaving: BTreeSet<u32>,
+    all_leave: bool,
 }
 
 impl Engine {
     pub(crate) fn new(network: Network, lifeline: Lifeline) -> Self {
-        Self { network, lifeline: Some(lifeline), manager: None, lost: Vec::new(), verdicts: BTreeMap::new() }
+        Self {
+            network,
+            lifeline: Some(lifeline),
+            manager: None,
+            lost: Vec::new(),
+            left: Vec::new(),
+            verdicts: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            trees: BTreeMap::new(),
+            leaving: BTreeSet::new(),
+            all_leave: false,
+        }
     }
 
     /// Does everything that can be done now; true if something was.
     pub(crate) fn turn(&mut self) -> bool {
-        self.network.turn()
+        let busy = self.network.turn();
+        while let Some(context) = self.network.next_departed() {
+            if let Some(owner) = self.owners.remove(&context) {
+                self.say(To::Rank(owner), &Word::Freed { context: context.0 });
+            }
+        }
+        busy
+    }
+
+    /// The leaders of a communicator come together; its first rank looks after the tree, if it gets one.
+    pub(crate) fn enter(&mut self, context: GroupId, leaders: Vec<Rank>, me: Rank) {
+        self.owners.insert(context, leaders[0].0);
+        self.network.enter(context, leaders, me);
+    }
+
+    /// This process asked for a tree that so many leaders use.
+    pub(crate) fn own_tree(&mut self, context: GroupId, key: GroupKey, leaders: usize) {
+        self.trees.insert(context, (key, leaders));
+    }
+
+    fn say(&mut self, to: To, word: &Word) {
+        if let (Some(lifeline), Ok(bytes)) = (&mut self.lifeline, serde_json::to_vec(word)) {
+            let _ = lifeline.say(to, &bytes); // Whoever cannot hear it has left or is lost.
+        }
     }
 
     /// Hears what happened to the others.
@@ -51,14 +101,61 @@ impl Engine {
                     self.lost.push(rank);
                     self.network.rank_lost(Rank(rank));
                 }
-                News::Left { .. } => {}
-                News::Said { bytes, .. } => {
-                    if let Ok(Word::Verdict { context, disagree }) = serde_json::from_slice(&bytes) {
-                        self.verdicts.entry(GroupId(context)).or_insert(Error::Disagree { what: disagree });
+                News::Left { rank } => {
+                    self.left.push((rank, Instant::now()));
+                    self.network.rank_left(Rank(rank));
+                }
+                News::Said { from, bytes } => {
+                    if let Ok(word) = serde_json::from_slice(&bytes) {
+                        self.hear(from, word);
                     }
                 }
             }
         }
+    }
+
+    fn hear(&mut self, from: u32, word: Word) {
+        match word {
+            Word::Verdict { context, disagree } => {
+                self.verdicts.entry(GroupId(context)).or_insert(Error::Disagree { what: disagree });
+            }
+            Word::Freed { context } => {
+                let context = GroupId(context);
+                let Some((key, users)) = self.trees.get_mut(&context) else { return };
+                *users = users.saturating_sub(1);
+                if *users == 0 {
+                    if let Some(manager) = &mut self.manager {
+                        let _ = manager.close_group(*key); // It goes with the job at the latest.
+                    }
+                    self.trees.remove(&context);
+                }
+            }
+            Word::Leaving => {
+                self.leaving.insert(from);
+            }
+            Word::AllLeave => self.all_leave = true,
+        }
+    }
+
+    /// This process has done its last operation.
+    pub(crate) fn begin_to_leave(&mut self, me: u32) {
+        if me == 0 {
+            self.leaving.insert(0);
+        } else {
+            self.say(To::Rank(0), &Word::Leaving);
+        }
+    }
+
+    /// True if nobody needs this process any more. Only rank 0 hears of everyone; it tells the others.
+    pub(crate) fn may_leave(&mut self, me: u32, size: u32) -> bool {
+        if me == 0 && !self.all_leave {
+            let gone = self.lost.iter().filter(|rank| !self.leaving.contains(rank)).count();
+            self.all_leave = self.leaving.len() + gone >= size as usize;
+            if self.all_leave {
+                self.say(To::All, &Word::AllLeave);
+            }
+        }
+        self.all_leave
     }
 
     /// Hears what the manager has to say of our groups.
@@ -79,6 +176,18 @@ impl Engine {
         lost.or_else(|| self.verdicts.get(&context).cloned())
     }
 
+    /// One of these ranks has left, and what we have been waiting for since `since` has not come: it never will.
+    pub(crate) fn desertion(&self, ranks: &[u32], since: &mut Option<Instant>) -> Option<Error> {
+        if self.left.is_empty() {
+            return None;
+        }
+        let since = *since.get_or_insert_with(Instant::now);
+        let (rank, _) = self.left.iter().find(|(rank, left)| {
+            ranks.contains(rank) && left.elapsed() > DESERTED_AFTER && since.elapsed() > DESERTED_AFTER
+        })?;
+        Some(Error::RankLost { rank: *rank })
+    }
+
     /// Tells those who share our memory that a communicator cannot be used any more.
     pub(crate) fn condemn(&mut self, context: GroupId, error: &Error, beside: &[u32]) {
         if self.verdicts.insert(context, error.clone()).is_some() {
@@ -86,11 +195,8 @@ impl Engine {
         }
         let Error::Disagree { what } = error else { return }; // Losses they hear of by themselves.
         let word = Word::Verdict { context: context.0, disagree: what.clone() };
-        let Ok(bytes) = serde_json::to_vec(&word) else { return };
-        if let Some(lifeline) = &mut self.lifeline {
-            for rank in beside {
-                let _ = lifeline.say(To::Rank(*rank), &bytes);
-            }
+        for rank in beside {
+            self.say(To::Rank(*rank), &word);
         }
     }
 
@@ -114,6 +220,10 @@ const TRY_AGAIN: u32 = 64;
 const SPIN: Duration = Duration::from_micros(30);
 /// Another thread may take what woke us: nobody sleeps for longer.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
+/// What a rank said before it left has come by then.
+const DESERTED_AFTER: Duration = Duration::from_secs(2);
+/// By then a connection that is not drained has given up.
+const LONGEST_LINGER: Duration = Duration::from_secs(10);
 /// How often those who wait awake look at the lifeline.
 const LISTEN_EVERY: u32 = 256;
 
@@ -192,6 +302,27 @@ impl Shared {
             engine.listen();
         }
         result.or_else(|| done(&mut engine))
+    }
+
+    /// Answers until nobody can need it: until all leave, or for a while after the last word was acknowledged.
+    pub(crate) fn linger(&self, me: u32, size: u32) {
+        self.engine().begin_to_leave(me);
+        let began = Instant::now();
+        let mut drained = None;
+        loop {
+            let mut engine = self.engine();
+            engine.turn();
+            engine.listen();
+            if engine.may_leave(me, size) || began.elapsed() > LONGEST_LINGER {
+                return;
+            }
+            drained = if engine.network.is_drained() { drained.or_else(|| Some(Instant::now())) } else { None };
+            drop(engine);
+            if drained.is_some_and(|since| since.elapsed() > LINGER) {
+                return;
+            }
+            self.sleep();
+        }
     }
 
     /// Sleeps until something comes or is due.

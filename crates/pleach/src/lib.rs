@@ -30,6 +30,7 @@ pub use element::{Element, Located};
 pub use error::{Error, JoinError};
 pub use reduce::{ElementType, Kind, Operator};
 pub use request::Request;
+pub use runtime::aggregation::WireCounters as Packets;
 pub use settings::{Settings, SharedMemory};
 
 /// Joins the job that the environment describes; the communicator of all its ranks.

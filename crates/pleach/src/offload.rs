@@ -4,7 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use protocol::collective::{Aggregation, Collective, NotOffered, Offer};
-use protocol::manager::message::Quota;
+use protocol::manager::message::{GroupKey, Quota};
 use protocol::manager::{Distribution, FoldTree, GroupOpened, GroupRequest, JobTicket, Leader, Refusal};
 use runtime::control::{ClientError, ManagerClient, Secret};
 use serde::{Deserialize, Serialize};
@@ -38,17 +38,17 @@ struct Answer {
 /// Why there is no tree, in the selector's terms.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 enum Why {
-    NoManager,
-    NoNodes,
-    NoRoom,
+    Unmanaged,
+    Unserved,
+    Full,
 }
 
 impl From<Why> for NotOffered {
     fn from(why: Why) -> Self {
         match why {
-            Why::NoManager => Self::NoManager,
-            Why::NoNodes => Self::NoNodes,
-            Why::NoRoom => Self::NoRoom,
+            Why::Unmanaged => Self::NoManager,
+            Why::Unserved => Self::NoNodes,
+            Why::Full => Self::NoRoom,
         }
     }
 }
@@ -75,7 +75,12 @@ impl Comm {
         };
         let offer = Offer { most_bytes: u32::MAX, levels: levels(&group.fold), children: most_children(&group.fold) };
         if self.leads() {
-            self.process().shared.engine().network.plant(self.context(), group)?;
+            let mut engine = self.process().shared.engine();
+            if self.me() == 0 {
+                let key = GroupKey { group: group.group, epoch: group.epoch };
+                engine.own_tree(self.context(), key, self.hosts().len());
+            }
+            engine.network.plant(self.context(), group)?;
         }
         self.set_aggregation(Aggregation::Offered(offer), &answer.words)
     }
@@ -85,7 +90,7 @@ impl Comm {
         let admission = self.process().admission.get().cloned();
         if admission.is_none() && self.process().settings.manager.is_none() {
             let words = "no manager was named (PLEACH_MANAGER)".to_owned();
-            return Answer { admission: None, group: None, refusal: Why::NoManager, words };
+            return Answer { admission: None, group: None, refusal: Why::Unmanaged, words };
         }
         // Not under the engine's lock: the others may need it while the manager thinks.
         let client = self.process().shared.engine().manager.take();
@@ -98,13 +103,13 @@ impl Comm {
         match asked {
             Ok(group) => {
                 let words = format!("group {} with {} seats", group.group.0, group.seats.len());
-                Answer { admission: admitted, group: Some(group), refusal: Why::NoManager, words }
+                Answer { admission: admitted, group: Some(group), refusal: Why::Unmanaged, words }
             }
             Err(error) => {
                 let refusal = match &error {
-                    ClientError::Refused(Refusal::NodeFull { .. } | Refusal::QuotaFull { .. }) => Why::NoRoom,
-                    ClientError::Refused(_) => Why::NoNodes,
-                    _ => Why::NoManager,
+                    ClientError::Refused(Refusal::NodeFull { .. } | Refusal::QuotaFull { .. }) => Why::Full,
+                    ClientError::Refused(_) => Why::Unserved,
+                    _ => Why::Unmanaged,
                 };
                 Answer { admission: admitted, group: None, refusal, words: error.to_string() }
             }

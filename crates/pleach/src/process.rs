@@ -156,15 +156,19 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.attendant = None;
-        let mut engine = self.shared.engine();
-        if let Some(manager) = engine.manager.as_mut().filter(|_| self.me == 0) {
-            let _ = manager.close_job();
+        let is_well = !std::thread::panicking();
+        if is_well && self.table.size() > 1 {
+            self.shared.linger(self.me, self.table.size());
         }
-        let lifeline = engine.lifeline.take();
+        let mut engine = self.shared.engine();
+        let (lifeline, manager) = (engine.lifeline.take(), engine.manager.take());
         drop(engine);
         // Who panics is lost to the others, as it should be.
-        if let Some(lifeline) = lifeline.filter(|_| !std::thread::panicking()) {
+        if let Some(lifeline) = lifeline.filter(|_| is_well) {
             lifeline.leave(GOODBYE);
+        }
+        if let Some(mut manager) = manager.filter(|_| self.me == 0) {
+            let _ = manager.close_job(); // Without a word the manager finds out a little later.
         }
     }
 }

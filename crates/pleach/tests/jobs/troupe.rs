@@ -29,7 +29,7 @@ impl<'t> Troupe<'t> {
         if is_rank() {
             return part();
         }
-        for (rank, (ended, said)) in self.start().into_iter().map(|child| end_of(child)).enumerate() {
+        for (rank, (ended, said)) in self.start().into_iter().map(end_of).enumerate() {
             assert_eq!(ended, Some(0), "rank {rank} of {}: {said}", self.test);
         }
     }

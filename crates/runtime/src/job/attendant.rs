@@ -359,9 +359,16 @@ mod tests {
             let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t")).map(str::to_owned);
             name.zip(mask)
         };
-        let tasks = std::fs::read_dir("/proc/self/task").expect("there is a /proc").flatten();
-        let attendants: Vec<_> =
-            tasks.filter_map(|task| mask(&task.path())).filter(|(name, _)| name == "pleach").collect();
+        // A thread gives itself its name, a moment after it was started.
+        let began = Instant::now();
+        let attendants = loop {
+            let tasks = std::fs::read_dir("/proc/self/task").expect("there is a /proc").flatten();
+            let found: Vec<_> =
+                tasks.filter_map(|task| mask(&task.path())).filter(|(name, _)| name == "pleach").collect();
+            if !found.is_empty() || began.elapsed() > Duration::from_secs(10) {
+                break found;
+            }
+        };
         assert!(!attendants.is_empty());
         let wanted = [2, 10, 14, 15, 17].map(|signal| 1_u64 << (signal - 1)); // INT, USR1, ALRM, TERM, CHLD.
         for (_, mask) in attendants {

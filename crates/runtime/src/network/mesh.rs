@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use protocol::aggregation::{Damage, Message};
-use protocol::connection::{Ask, Connection, Frame, Outgoing};
+use protocol::connection::path::{PathPolicy, Role};
+use protocol::connection::{Ask, Connection, Frame, Outgoing, Paths};
 use protocol::manager::Key;
 use units::{QpNumber, Rank, Time};
 
@@ -76,7 +77,7 @@ impl Mesh {
     pub(super) fn write(&mut self, wires: &mut Wires, to: Rank, letter: &Letter) {
         let now = wires.clock().now();
         let most = self.plan.piece_bytes;
-        let peer = self.peers.entry(to).or_insert_with(Peer::new);
+        let peer = self.peers.entry(to).or_insert_with(|| Peer::new(&self.plan, wires, to));
         if peer.lost {
             return;
         }
@@ -89,7 +90,7 @@ impl Mesh {
     /// Takes what came from a rank.
     pub(super) fn handle(&mut self, wires: &mut Wires, from: Rank, input: Input, events: &mut Vec<MeshEvent>) {
         let now = wires.clock().now();
-        let peer = self.peers.entry(from).or_insert_with(Peer::new);
+        let peer = self.peers.entry(from).or_insert_with(|| Peer::new(&self.plan, wires, from));
         if peer.lost {
             return;
         }
@@ -133,9 +134,22 @@ impl Mesh {
         self.transmit(wires, rank);
     }
 
+    /// True if everyone who is there has acknowledged all that was written.
+    pub(super) fn is_drained(&self) -> bool {
+        self.peers.values().all(|peer| peer.lost || peer.connection.outstanding() == 0)
+    }
+
     /// Somebody knows that a rank is gone.
     pub(super) fn lose(&mut self, rank: Rank) {
-        self.peers.entry(rank).or_insert_with(Peer::new).lose();
+        self.peers.entry(rank).or_insert_with(Peer::silent).lose();
+    }
+
+    /// A rank has left: nothing need be repeated for it. What it said before may still come.
+    pub(super) fn let_go(&mut self, rank: Rank) {
+        if let Some(peer) = self.peers.get_mut(&rank) {
+            peer.connection.abandon();
+            self.touched.push(rank);
+        }
     }
 
     /// A rank that was dealt with since this was last asked, and when it wants to be called.
@@ -159,8 +173,20 @@ fn number(rank: Rank) -> QpNumber {
 }
 
 impl Peer {
-    fn new() -> Self {
+    fn silent() -> Self {
         Self { connection: Connection::new(edge_policy()), partial: None, lost: false }
+    }
+
+    /// One with whom we speak over every path there is.
+    fn new(plan: &MeshPlan, wires: &Wires, rank: Rank) -> Self {
+        let mut peer = Self::silent();
+        let paths = plan.addresses.get(rank.index()).map_or(0, |addresses| wires.routes_to(addresses).len());
+        if paths > 1 {
+            let role = if plan.me < rank { Role::Leader } else { Role::Follower };
+            let paths = Paths::new(PathPolicy::default(), role, paths, wires.clock().now());
+            peer.connection.set_paths(paths);
+        }
+        peer
     }
 
     fn lose(&mut self) {

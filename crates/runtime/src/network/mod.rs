@@ -10,7 +10,7 @@ mod operation;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use protocol::collective::{Collective, Method};
 use protocol::manager::GroupOpened;
 use protocol::manager::message::GroupKey;
-use units::{GroupId, QpNumber, Rank};
+use units::{GroupId, QpNumber, Rank, Span, Time};
 
 pub use mesh::MeshPlan;
 pub use operation::{NetworkError, Ticket};
@@ -33,6 +33,9 @@ use mesh::{Mesh, MeshEvent};
 
 /// Letters for groups that we have not yet entered.
 const MOST_UNCLAIMED: usize = 1 << 12;
+
+/// Who has all it wants still acknowledges for so long what others repeat: their last word may have been lost, or our answer.
+pub const LINGER: Duration = Duration::from_millis(200);
 
 /// Who wants to be called.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -55,6 +58,10 @@ pub struct Network {
     done: BTreeMap<Ticket, Result<Vec<u8>, NetworkError>>,
     /// Letters that came before we entered their group.
     unclaimed: Vec<(Rank, Letter)>,
+    /// Groups that nobody here needs any more, and until when they answer.
+    departing: VecDeque<(Time, GroupId)>,
+    /// Groups that are gone, until somebody asks.
+    departed: Vec<GroupId>,
     lost: Option<Rank>,
     next_ticket: u64,
 }
@@ -76,6 +83,8 @@ impl Network {
             ends: Vec::new(),
             done: BTreeMap::new(),
             unclaimed: Vec::new(),
+            departing: VecDeque::new(),
+            departed: Vec::new(),
             lost: None,
             next_ticket: 0,
         })
@@ -123,11 +132,33 @@ impl Network {
         }
     }
 
-    /// Leaves a group. What is under way in it is forgotten.
+    /// Leaves a group, after [`LINGER`]: nobody here wants anything of it, but the others may not have all yet.
     pub fn leave(&mut self, context: GroupId) {
-        if let Some(group) = self.groups.remove(&context) {
-            self.edges.retain(|_, owner| *owner != context);
-            group.close(&mut self.wires);
+        if self.groups.contains_key(&context) {
+            let until = self.wires.clock().now() + Span::from_picos(LINGER.as_nanos() as u64 * 1000);
+            self.departing.push_back((until, context));
+        }
+    }
+
+    /// A group that was left for good.
+    pub fn next_departed(&mut self) -> Option<GroupId> {
+        self.departed.pop()
+    }
+
+    /// True if every process has acknowledged what was said to it.
+    pub fn is_drained(&self) -> bool {
+        self.mesh.as_ref().is_none_or(Mesh::is_drained)
+    }
+
+    fn depart(&mut self, now: Time) {
+        while self.departing.front().is_some_and(|(until, _)| *until <= now) {
+            let Some((_, context)) = self.departing.pop_front() else { return };
+            if let Some(group) = self.groups.remove(&context) {
+                self.edges.retain(|_, owner| *owner != context);
+                self.alarms.forget(Sleeper::Group(context));
+                group.close(&mut self.wires);
+                self.departed.push(context);
+            }
         }
     }
 
@@ -173,6 +204,13 @@ impl Network {
             .collect();
         for context in contexts {
             self.with_group(context, |group, around| group.break_with(NetworkError::RankLost(rank), around));
+        }
+    }
+
+    /// Somebody knows that a rank has left: it has all it wants.
+    pub fn rank_left(&mut self, rank: Rank) {
+        if let Some(mesh) = &mut self.mesh {
+            mesh.let_go(rank);
         }
     }
 
@@ -228,6 +266,7 @@ impl Network {
                 Sleeper::Group(context) => self.with_group(context, Group::handle_timeout),
             }
         }
+        self.depart(now);
         self.wires.flush();
         busy
     }
@@ -239,7 +278,8 @@ impl Network {
 
     /// How long nothing is to be done if nothing comes.
     pub fn patience(&self) -> Option<Duration> {
-        let alarm = self.alarms.next().map(|at| self.wires.clock().until(at));
+        let departure = self.departing.front().map(|(until, _)| *until);
+        let alarm = self.alarms.next().into_iter().chain(departure).min().map(|at| self.wires.clock().until(at));
         alarm.into_iter().chain(self.wires.due()).min()
     }
 

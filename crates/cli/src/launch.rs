@@ -1,7 +1,7 @@
 //! `pleach launch`: starts the processes of a job on this machine, and leaves nothing behind.
 //!
 //! Every rank is started through `pleach launch-rank` (`rank.rs`), which moves to its host and dies with us. `supervisor.rs` waits
-//! for all of them; `lines.rs` puts ranks before lines.
+//! for all of them; `lines.rs` puts ranks before lines. Manager and nodes, if wanted, are a [`Fabric`].
 
 mod lines;
 pub(crate) mod rank;
@@ -9,18 +9,18 @@ mod supervisor;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use namespaces::Network;
 
-use supervisor::{Signals, Supervisor};
-
-/// The port of the rendezvous on hosts that nobody else uses.
-const PORT: u16 = 7411;
+use crate::fabric::ranks::{self, Ranks};
+use crate::fabric::service::Voice;
+use crate::fabric::{Fabric, FabricPlan, MOST_NODES, Site, faults, hosts_for};
+use supervisor::{Supervisor, take_over_signals};
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -31,9 +31,22 @@ pub(crate) struct Arguments {
     /// Where they run: beside each other, or on hosts of their own made of network namespaces (needs root).
     #[arg(long, value_enum, default_value_t = Hosts::Loopback)]
     hosts: Hosts,
-    /// How many share one host, with --hosts netns.
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    /// How many share one host, with --hosts netns or --nodes 1; on loopback as if they were on hosts of their own
+    /// [default: 1; without --nodes all of loopback]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     ranks_per_host: Option<u32>,
+    /// Starts a manager and so many aggregation nodes for the job: a root, and leaves that share the hosts.
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_NODES)))]
+    nodes: Option<u32>,
+    /// The manager of nodes that are there already (PLEACH_MANAGER; its secret in PLEACH_SECRET or PLEACH_SECRET_FILE).
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "nodes")]
+    manager: Option<String>,
+    /// Faults in what ranks and nodes send, as in scenarios: flip, lose, duplicate, delay, reorder, down (PLEACH_FAULTS).
+    #[arg(long, value_name = "FILE", alias = "fault")]
+    faults: Option<PathBuf>,
+    /// Shows what manager and nodes log.
+    #[arg(long, requires = "nodes")]
+    node_logs: bool,
     /// Puts the rank before every line, as is done anyway on a terminal.
     #[arg(long)]
     prefix: bool,
@@ -57,92 +70,99 @@ const EXAMPLES: &str = "\
 Examples:
   pleach launch -n 4 -- ./program --size 8
   pleach launch -n 2 --prefix -- sh -c 'echo rank $PLEACH_RANK of $PLEACH_SIZE'
+  pleach launch -n 8 --nodes 3 -- ./program                            through a root and two leaves, as 8 hosts
+  pleach launch -n 8 --nodes 3 --ranks-per-host 2 -- ./program         as 4 hosts with shared memory
   pleach launch -n 16 --hosts netns -- ./program                       16 hosts on one bridge
   pleach launch -n 16 --hosts netns --ranks-per-host 4 -- ./program    4 hosts
+  pleach launch -n 16 --hosts netns --nodes 5 -- ./program             and manager and nodes on hosts of their own
 
-Sets PLEACH_RANK, PLEACH_SIZE, PLEACH_JOB, PLEACH_TOKEN and, between hosts, PLEACH_RENDEZVOUS. Signals are passed on. When
-one process fails, the others have --grace seconds; then they are ended.
+Sets PLEACH_RANK, PLEACH_SIZE, PLEACH_JOB, PLEACH_TOKEN; between hosts PLEACH_RENDEZVOUS and PLEACH_HOST; with --nodes
+PLEACH_MANAGER and PLEACH_SECRET; on loopback with --nodes or --ranks-per-host PLEACH_HOST and PLEACH_SHARED_MEMORY. Signals
+are passed on. When one process fails, the others have --grace seconds; then they are ended. When a node fails, the job goes
+on without it.
 
 Exit status: the worst of the processes, 128 and the signal's number for one that was killed, 127 if there is no such
-program, 2 if the command is wrong or the hosts cannot be made.";
+program, 2 if the command is wrong or the hosts or nodes cannot be made.";
 
-pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(
-        arguments.ranks_per_host.is_none() || arguments.hosts == Hosts::Netns,
-        "--ranks-per-host needs --hosts netns: on loopback all share one host"
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    ensure!(
+        arguments.manager.is_none() || arguments.hosts == Hosts::Loopback,
+        "--manager with --hosts netns: hosts made of namespaces reach nothing outside; use --nodes"
     );
+    let faults = arguments.faults.as_deref().map(|path| -> Result<PathBuf> {
+        faults::read(path)?;
+        std::path::absolute(path).with_context(|| path.display().to_string())
+    });
+    let faults = faults.transpose()?;
     // From here on signals wait until the supervisor takes them, so that an early one leaves nothing behind either.
-    let signals = Signals::take_over().context("signals cannot be taken over")?;
+    let signals = take_over_signals().context("signals cannot be taken over")?;
     let per_host = arguments.ranks_per_host.unwrap_or(1);
+    let rank_hosts = arguments.ranks.div_ceil(per_host) as usize;
     let network = match arguments.hosts {
         Hosts::Loopback => None,
-        Hosts::Netns => Some(Network::new(arguments.ranks.div_ceil(per_host) as usize)?),
+        Hosts::Netns => Some(Network::new(rank_hosts + arguments.nodes.map_or(0, hosts_for))?),
     };
-    let started = Starter::new(arguments)?;
+    let site = network.as_ref().map_or(Site::Loopback, |network| Site::Hosts { network, first: rank_hosts });
+    let voice = if arguments.node_logs { Voice::Shown } else { Voice::Kept };
+    let fabric = arguments.nodes.map(|nodes| {
+        let plan = FabricPlan { nodes, site, faults: faults.as_deref(), voice };
+        Fabric::start(&plan).context("aggregation nodes cannot be had")
+    });
+    let mut fabric = fabric.transpose()?;
+    let hosts = match &network {
+        Some(network) => ranks::Hosts::Namespaces { network, per_host },
+        None if fabric.is_some() || arguments.ranks_per_host.is_some() => ranks::Hosts::Pretended { per_host },
+        None => ranks::Hosts::This,
+    };
+    let variables = variables(arguments, fabric.as_ref(), faults.as_ref());
+    let started = Ranks::new("launch", arguments.ranks, hosts)?.with(variables);
+    let output =
+        if arguments.prefix || std::io::stdout().is_terminal() { Output::Prefixed } else { Output::AsItIs };
     let mut supervisor = Supervisor::new(signals, Duration::from_secs_f64(arguments.grace));
     for rank in 0..arguments.ranks {
-        let host = network.as_ref().map(|network| (network, (rank / per_host) as usize));
-        let mut command = started.command(arguments, rank, host);
+        let mut command = started.command(rank, &arguments.program);
+        streams(&mut command, rank, output);
         supervisor.start(rank, &mut command).with_context(|| format!("rank {rank} cannot be started"))?;
     }
-    let worst = supervisor.run()?;
+    let worst = supervisor.run(|| {
+        for (name, how) in fabric.iter_mut().flat_map(Fabric::newly_ended) {
+            eprintln!("pleach launch: {name} {how}; the job goes on without it");
+        }
+    })?;
+    drop(fabric);
     drop(network);
     Ok(ExitCode::from(worst))
 }
 
-/// What all ranks have in common.
-struct Starter {
-    own: std::path::PathBuf,
-    job: String,
-    token: String,
-    is_prefixed: bool,
+fn variables(
+    arguments: &Arguments,
+    fabric: Option<&Fabric>,
+    faults: Option<&PathBuf>,
+) -> Vec<(&'static str, String)> {
+    let mut variables = fabric.map(Fabric::variables).unwrap_or_default();
+    variables.extend(arguments.manager.clone().map(|manager| ("PLEACH_MANAGER", manager)));
+    variables.extend(faults.map(|plan| (faults::VARIABLE, plan.display().to_string())));
+    variables
 }
 
-impl Starter {
-    fn new(arguments: &Arguments) -> anyhow::Result<Self> {
-        let own = std::env::current_exe().context("this program cannot find itself")?;
-        let token = random_hex()?;
-        let job = format!("launch-{}-{}", std::process::id(), &token[..8]);
-        let is_prefixed = arguments.prefix || std::io::stdout().is_terminal();
-        Ok(Self { own, job, token: random_hex()?, is_prefixed })
-    }
+/// What becomes of what ranks write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Output {
+    AsItIs,
+    /// Every line with its rank.
+    Prefixed,
+}
 
-    fn command(&self, arguments: &Arguments, rank: u32, host: Option<(&Network, usize)>) -> Command {
-        let mut command = Command::new(&self.own);
-        command.args(["launch-rank", "--parent", &std::process::id().to_string()]);
-        if let Some((network, host)) = host {
-            command.arg("--namespace").arg(network.host(host).entrance());
-            command.env("PLEACH_RENDEZVOUS", format!("{}:{PORT}", network.host(0).address()));
-        } else {
-            // One that is inherited, perhaps from a job around this one, is another job's.
-            command.env_remove("PLEACH_RENDEZVOUS");
-        }
-        command.arg("--").args(&arguments.program);
-        command.env("PLEACH_RANK", rank.to_string()).env("PLEACH_SIZE", arguments.ranks.to_string());
-        command.env("PLEACH_JOB", &self.job).env("PLEACH_TOKEN", &self.token);
-        // A group of its own: what it starts can be ended with it, and a terminal's signals come through us, once.
-        command.process_group(0);
-        if rank != 0 || std::io::stdin().is_terminal() {
-            command.stdin(Stdio::null());
-        }
-        if self.is_prefixed {
-            command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        }
-        command
+fn streams(command: &mut Command, rank: u32, output: Output) {
+    if rank != 0 || std::io::stdin().is_terminal() {
+        command.stdin(Stdio::null());
+    }
+    if output == Output::Prefixed {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
     }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.0..=86_400.0).contains(seconds));
     seconds.ok_or_else(|| "a number of seconds, at most a day".to_owned())
-}
-
-/// 128 random bits.
-fn random_hex() -> anyhow::Result<String> {
-    use std::io::Read;
-    let mut bytes = [0; 16];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut source| source.read_exact(&mut bytes))
-        .context("/dev/urandom")?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

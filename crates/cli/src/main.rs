@@ -1,17 +1,22 @@
 //! pleach: collectives inside the network, right while the network fails.
 
 mod bench;
+mod configuration;
 mod demo;
 mod distribution;
+mod doctor;
+mod fabric;
 mod judge;
 mod kernels;
 mod launch;
+mod logs;
 mod manager;
 mod node;
 mod pingpong;
 mod report;
 mod reproduce;
 mod simulate;
+mod top;
 mod words;
 
 use std::process::ExitCode;
@@ -28,7 +33,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// An allreduce over 1,728 simulated hosts while bits flip, packets vanish and a cable is cut; ten seconds.
+    /// Manager, nodes and 8 ranks as processes: barrier, broadcast and allreduce while bits flip, packets vanish and a node is
+    /// killed, every result checked; a quarter of a minute.
     Demo(demo::Arguments),
     /// Runs a scenario file and reports latencies, errors and the oracle's verdict.
     Simulate(simulate::Arguments),
@@ -42,16 +48,23 @@ enum Command {
     Manager(manager::Arguments),
     /// Runs an aggregation node on this machine.
     Node(node::Arguments),
+    /// Shows jobs, groups, trees and nodes of a manager, operations per second and errors by cause.
+    Top(top::Arguments),
+    /// Says what this machine can do, how the cluster is, and why a job used aggregation or did not.
+    Doctor(doctor::Arguments),
     /// Starts the processes of a job, on this machine or on hosts made of network namespaces.
     Launch(launch::Arguments),
     /// One process of `pleach launch`.
     #[command(hide = true)]
     LaunchRank(launch::rank::Arguments),
+    /// One rank of `pleach demo`.
+    #[command(hide = true)]
+    DemoRank(demo::rank::Arguments),
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  pleach demo
+  pleach demo                         or, with 1,728 simulated hosts: pleach demo --simulated
   pleach simulate scenarios/paper-failure-free.toml
   pleach simulate scenarios/temporal-random-errors.toml --seed 7 --operations 1000
   pleach simulate scenarios/spatial-cut-cable.toml --format html --output report.html
@@ -61,20 +74,25 @@ Examples:
   pleach pingpong --listen            and, on another host: pleach pingpong HOST
   pleach launch -n 4 -- ./program
   pleach manager                      and, on any machine: pleach node --manager HOST:4797
+  pleach top                          what the manager sees
+  pleach doctor                       what this machine can do
 
 Exit status: 0 if all was right, 1 if the oracle objects or a gated number does not hold, 2 if the command or a file is
 wrong.";
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
-        Command::Demo(arguments) => demo::run(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Pingpong(arguments) => pingpong::run(&arguments),
-        Command::Manager(arguments) => manager::run(&arguments),
-        Command::Node(arguments) => node::run(&arguments),
-        // Their exit status is that of other programs.
+        Command::Manager(arguments) => manager::run(arguments),
+        Command::Node(arguments) => node::run(arguments),
+        Command::Top(arguments) => top::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::DemoRank(arguments) => demo::rank::run(&arguments),
+        // Their exit status is also that of other programs, or of a signal.
+        Command::Demo(arguments) => return demo::run(&arguments).unwrap_or_else(|error| wrong(&error)),
         Command::Launch(arguments) => return launch::run(&arguments).unwrap_or_else(|error| wrong(&error)),
         Command::LaunchRank(arguments) => return launch::rank::run(&arguments).unwrap_or_else(|error| wrong(&error)),
     };

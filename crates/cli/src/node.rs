@@ -8,52 +8,68 @@ use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use protocol::manager::message::{Capacity, NodeCard};
 use runtime::aggregation::NodeSeats;
-use runtime::control::{NodeControl, Openness};
-use runtime::udp::Mischief;
+use runtime::control::NodeControl;
 use serde::Deserialize;
+use tracing::info;
 
 use crate::Outcome;
-use crate::manager::{DEFAULT_ADDRESS, configuration, or_environment, resolve, secret};
+use crate::configuration::{self, openness, resolve, secret_file, words};
+use crate::fabric::faults;
+use crate::logs;
 
 /// Runs an aggregation node: folds what its children contribute and passes on the result.
-#[derive(clap::Args)]
+#[derive(clap::Args, Deserialize, Default)]
 #[command(after_help = HELP)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct Arguments {
-    /// The manager (PLEACH_MANAGER) [default: 127.0.0.1:4797]
-    #[arg(long, value_name = "HOST:PORT")]
+    /// The manager [default: 127.0.0.1:4797]
+    #[arg(long, env = "PLEACH_MANAGER", value_name = "HOST:PORT")]
     manager: Option<String>,
-    /// The node's name, one of its own (PLEACH_NODE_NAME) [default: the host's name]
-    #[arg(long)]
+    /// The node's name, one of its own [default: the host's name]
+    #[arg(long, env = "PLEACH_NAME")]
     name: Option<String>,
     /// UDP addresses for packets, one per path [default: the one from which the manager is reached, any port]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: Vec<String>,
+    #[arg(long, env = "PLEACH_LISTEN", value_name = "ADDRESS:PORT", value_delimiter = ',')]
+    listen: Option<Vec<String>>,
     /// TCP address at which other nodes call it [default: the first of --listen, any port]
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, env = "PLEACH_CONTROL", value_name = "ADDRESS:PORT")]
     control: Option<String>,
     /// A node above it; several if it may be in several trees
-    #[arg(long, value_name = "NAME")]
-    parent: Vec<String>,
+    #[arg(long, env = "PLEACH_PARENT", value_name = "NAME", value_delimiter = ',')]
+    parent: Option<Vec<String>>,
     /// Hosts that it serves: names, patterns with *, addresses or networks [default: a share of all]
-    #[arg(long, value_name = "HOSTS")]
-    serves: Vec<String>,
+    #[arg(long, env = "PLEACH_SERVES", value_name = "HOSTS", value_delimiter = ',')]
+    serves: Option<Vec<String>>,
     /// Groups that it serves at a time [default: 1024]
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, env = "PLEACH_SEATS", value_name = "NUMBER")]
     seats: Option<u32>,
     /// Operations in flight, of all groups [default: 16384]
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, env = "PLEACH_OPERATIONS", value_name = "NUMBER")]
     operations: Option<u32>,
     /// Memory for payloads that may be reserved, in MiB [default: 1024]
-    #[arg(long, value_name = "MIB")]
+    #[arg(long, env = "PLEACH_MEMORY", value_name = "MIB")]
     memory: Option<u64>,
     /// A file with the secret of the cluster (PLEACH_SECRET_FILE); or the secret itself in PLEACH_SECRET
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
     /// Obey whoever can reach --control, although there is no secret
-    #[arg(long)]
-    open: bool,
-    /// All of this in TOML (PLEACH_CONFIG); flags and the environment count more
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, env = "PLEACH_OPEN", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    open: Option<bool>,
+    /// Show metrics to Prometheus at this address
+    #[arg(long, env = "PLEACH_METRICS", value_name = "ADDRESS:PORT")]
+    metrics: Option<String>,
+    /// Faults to inject into what it sends, for trials: a plan in TOML
+    #[arg(long, env = "PLEACH_FAULTS", value_name = "FILE")]
+    faults: Option<PathBuf>,
+    /// How much is logged [default: info]
+    #[arg(long, env = "PLEACH_LOG", value_name = "LEVEL")]
+    log: Option<logs::Level>,
+    /// How it is written [default: text]
+    #[arg(long, env = "PLEACH_LOG_FORMAT", value_name = "FORMAT")]
+    log_format: Option<logs::Format>,
+    /// A file in TOML with any of this; flags count more than the environment, and that more than the file
+    #[arg(long, env = "PLEACH_CONFIG", value_name = "FILE")]
+    #[serde(skip)]
     config: Option<PathBuf>,
 }
 
@@ -64,59 +80,110 @@ Examples:
   PLEACH_SECRET='correct horse' pleach node --manager 10.0.0.1:4797 --serves '10.1.0.0/24'
   pleach node --manager 10.0.0.1:4797 --listen 10.0.0.7:4791 --listen 10.9.0.7:4791 --open
 
-The first line printed are the addresses for packets; what happens is logged to standard error. If the manager is lost,
-groups that run go on, and the node calls it until it is back.";
+A configuration file (--config):
+  manager = \"10.0.0.1:4797\"
+  name = \"rack1\"
+  parent = [\"spine1\", \"spine2\"]
+  serves = [\"10.1.0.0/24\"]
+  secret_file = \"/etc/pleach/secret\"
 
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-struct File {
-    manager: Option<String>,
-    name: Option<String>,
-    listen: Vec<String>,
-    control: Option<String>,
-    parent: Vec<String>,
-    serves: Vec<String>,
-    seats: Option<u32>,
-    operations: Option<u32>,
-    memory: Option<u64>,
-    secret_file: Option<PathBuf>,
-    open: bool,
+The first line printed are the addresses for packets; what happens is logged to standard error. If the manager is lost,
+groups that run go on, and the node calls it until it is back. docs/operations.md has more.";
+
+impl Arguments {
+    /// With the file's word where nothing else was said.
+    fn with_file(self) -> Result<Self> {
+        let file: Self = configuration::from_file(self.config.as_deref())?;
+        Ok(Self {
+            manager: words(self.manager, file.manager),
+            name: words(self.name, file.name),
+            listen: self.listen.or(file.listen),
+            control: words(self.control, file.control),
+            parent: self.parent.or(file.parent),
+            serves: self.serves.or(file.serves),
+            seats: self.seats.or(file.seats),
+            operations: self.operations.or(file.operations),
+            memory: self.memory.or(file.memory),
+            secret_file: secret_file(self.secret_file, file.secret_file),
+            open: self.open.or(file.open),
+            metrics: words(self.metrics, file.metrics),
+            faults: self.faults.or(file.faults),
+            log: self.log.or(file.log),
+            log_format: self.log_format.or(file.log_format),
+            config: self.config,
+        })
+    }
+
+    fn card(&self, addresses: Vec<SocketAddr>, control: SocketAddr) -> Result<NodeCard> {
+        let name = match &self.name {
+            Some(name) => name.clone(),
+            None => host_name().context("this host has no name; give --name")?,
+        };
+        Ok(NodeCard {
+            name,
+            addresses,
+            control,
+            parents: self.parent.clone().unwrap_or_default(),
+            serves: self.serves.clone().unwrap_or_default(),
+            capacity: Capacity {
+                seats: self.seats.unwrap_or(1 << 10),
+                operations: self.operations.unwrap_or(1 << 14),
+                bytes: self.memory.unwrap_or(1 << 10).saturating_mul(1 << 20),
+            },
+        })
+    }
+
+    /// Where packets come in. Others must be told addresses that they can send to.
+    fn addresses(&self, manager: SocketAddr) -> Result<Vec<SocketAddr>> {
+        let asked = self.listen.iter().flatten().filter(|text| !text.is_empty());
+        let mut addresses = asked.map(|text| resolve(text)).collect::<Result<Vec<_>>>()?;
+        if addresses.is_empty() {
+            addresses.push(SocketAddr::new(own_address(manager)?, 0));
+        }
+        for address in addresses.iter_mut().filter(|address| address.ip().is_unspecified()) {
+            address.set_ip(own_address(manager)?);
+        }
+        Ok(addresses)
+    }
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
-    let file: File = configuration(arguments.config.as_deref())?;
-    let manager = or_environment(arguments.manager.clone(), "PLEACH_MANAGER").or(file.manager.clone());
-    let manager = resolve(manager.as_deref().unwrap_or(DEFAULT_ADDRESS))?;
-    let mut seats = data_plane(&listen(arguments, &file, manager)?)?;
+pub(crate) fn run(arguments: Arguments) -> Result<Outcome> {
+    let arguments = arguments.with_file()?;
+    let manager = configuration::manager(arguments.manager.as_deref())?;
+    let addresses = arguments.addresses(manager)?;
+    let mischief = arguments.faults.as_deref().map(faults::read).transpose()?.unwrap_or_default();
+    configuration::raise_descriptor_limit();
+    let mut seats = NodeSeats::open(&addresses, mischief)
+        .with_context(|| format!("cannot open UDP sockets at {addresses:?}; are they addresses of this machine?"))?;
     let addresses = seats.addresses();
-    let control = match arguments.control.as_ref().or(file.control.as_ref()) {
+    let control = match &arguments.control {
         Some(text) => resolve(text)?,
         None => SocketAddr::new(addresses[0].ip(), 0),
     };
-    let card = card(arguments, &file, addresses, control)?;
-    let secret = secret(arguments.secret_file.as_deref(), file.secret_file.as_deref())?;
-    let openness = if arguments.open || file.open { Openness::Open } else { Openness::Guarded };
+    let card = arguments.card(addresses, control)?;
+    let secret = configuration::secret(arguments.secret_file.as_deref())?;
     let name = card.name.clone();
     let listed: Vec<String> = card.addresses.iter().map(ToString::to_string).collect();
-    let mut control = NodeControl::bind(card, manager, control, secret, openness)
+    let mut control = NodeControl::bind(card, manager, control, secret, openness(arguments.open))
         .with_context(|| format!("node {name} cannot take orders at {control}"))?;
+    let metrics = arguments.metrics.as_deref().map(resolve).transpose()?;
+    let metrics =
+        metrics.map(|at| control.show_metrics(at).with_context(|| format!("no metrics at {at}"))).transpose()?;
+    logs::start(arguments.log.unwrap_or_default(), arguments.log_format.unwrap_or_default());
     println!("{}", listed.join(" "));
-    loop {
-        serve(&mut seats, &mut control, &name)?;
+    info!(target: "pleach::node", node = %name, control = %control.address(), version = env!("CARGO_PKG_VERSION"),
+        "node {name} takes packets at {} and orders at {}", listed.join(", "), control.address());
+    if let Some(address) = metrics {
+        info!(target: "pleach::node", metrics = %address, "metrics are at http://{address}/metrics");
     }
-}
-
-/// The data plane behind the control side.
-fn data_plane(addresses: &[SocketAddr]) -> Result<NodeSeats> {
-    NodeSeats::open(addresses, Mischief::default())
-        .with_context(|| format!("cannot open UDP sockets at {addresses:?}; are they addresses of this machine?"))
+    loop {
+        serve(&mut seats, &mut control)?;
+    }
 }
 
 /// One round: orders, then packets until there are orders again or something is due.
-fn serve(seats: &mut NodeSeats, control: &mut NodeControl, name: &str) -> Result<()> {
-    for note in control.turn(seats) {
-        eprintln!("node {name}: {note}");
-    }
+fn serve(seats: &mut NodeSeats, control: &mut NodeControl) -> Result<()> {
+    control.turn(seats);
     loop {
         // Packets are many and orders are few, and asking for orders takes several system calls.
         for _ in 0..PACKET_ROUNDS {
@@ -147,21 +214,6 @@ fn has_orders(seats: &NodeSeats, control: &NodeControl) -> Result<bool> {
     }
 }
 
-fn listen(arguments: &Arguments, file: &File, manager: SocketAddr) -> Result<Vec<SocketAddr>> {
-    let asked = if arguments.listen.is_empty() { &file.listen } else { &arguments.listen };
-    let mut addresses = asked.iter().map(|text| resolve(text)).collect::<Result<Vec<_>>>()?;
-    if addresses.is_empty() {
-        addresses.push(SocketAddr::new(own_address(manager)?, 0));
-    }
-    for address in &mut addresses {
-        if address.ip().is_unspecified() {
-            // Others must be told an address that they can send to.
-            address.set_ip(own_address(manager)?);
-        }
-    }
-    Ok(addresses)
-}
-
 /// The address of this machine from which another is reached. Nothing is sent.
 fn own_address(other: SocketAddr) -> Result<IpAddr> {
     let any: SocketAddr = if other.is_ipv4() { "0.0.0.0:0".parse()? } else { "[::]:0".parse()? };
@@ -170,30 +222,17 @@ fn own_address(other: SocketAddr) -> Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-fn card(arguments: &Arguments, file: &File, addresses: Vec<SocketAddr>, control: SocketAddr) -> Result<NodeCard> {
-    let name = or_environment(arguments.name.clone(), "PLEACH_NODE_NAME").or(file.name.clone());
-    let name = match name {
-        Some(name) => name,
-        None => host_name().context("this host has no name; give --name")?,
-    };
-    let or_file = |flag: &[String], file: &[String]| if flag.is_empty() { file.to_vec() } else { flag.to_vec() };
-    Ok(NodeCard {
-        name,
-        addresses,
-        control,
-        parents: or_file(&arguments.parent, &file.parent),
-        serves: or_file(&arguments.serves, &file.serves),
-        capacity: Capacity {
-            seats: arguments.seats.or(file.seats).unwrap_or(1 << 10),
-            operations: arguments.operations.or(file.operations).unwrap_or(1 << 14),
-            bytes: arguments.memory.or(file.memory).unwrap_or(1 << 10).saturating_mul(1 << 20),
-        },
-    })
-}
-
 fn host_name() -> Result<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
     let name = name.trim();
     anyhow::ensure!(!name.is_empty(), "an empty name");
     Ok(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_setting_has_one_name() {
+        crate::configuration::tests::names_agree::<super::Arguments>();
+    }
 }

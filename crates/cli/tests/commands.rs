@@ -1,4 +1,4 @@
-//! The commands as people run them: every shipped scenario, every kind of mistake, the demo without a terminal.
+//! The commands as people run them: every shipped scenario, every kind of mistake.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -166,14 +166,4 @@ fn the_fields_are_listed_with_values_and_defaults() {
     for part in ["[fabric]", "[link]", "[collective]", "[[fault]]", "nak-turnaround-ns", "(if absent: 100)"] {
         assert!(listed.contains(part), "{part}");
     }
-}
-
-#[test]
-fn the_demo_plays_without_a_terminal() {
-    let output = pleach(&["demo", "--operations", "6"]);
-    let shown = text(&output.stdout);
-    assert!(output.status.success(), "{shown}");
-    assert!(!shown.contains('\x1b'), "no control characters without a terminal");
-    let last = shown.lines().last().expect("some lines");
-    assert!(last.starts_with("0 wrong results, 62,208 deliveries checked bit by bit, 0 operations failed"), "{last}");
 }

@@ -101,10 +101,10 @@ impl Processors {
             end = end.max(over);
             self.draw(host, over);
         }
-        end = end + work;
+        end += work;
         while self.each[host].detour < end {
             let (at, lasts) = (self.each[host].detour, self.each[host].lasts);
-            end = end + lasts;
+            end += lasts;
             self.draw(host, at + lasts);
         }
         self.each[host].free_at = end;

@@ -1,190 +1,161 @@
-//! `pleach demo`: an allreduce over 1,728 simulated hosts while things go wrong, drawn in the terminal.
+//! `pleach demo`: the real thing on one machine. A manager, a two-level tree of node processes and 8 rank processes do barriers,
+//! broadcasts and allreduces, without nodes and through them, while bits flip, packets vanish and a node is killed.
 //!
-//! Each act is a scenario like those in `scenarios/`, run with real doubles; every result of every host is compared
-//! bit by bit with what the oracle computed by itself.
+//! In: seeds and times. Out: a live table, latencies of every act side by side, and how many results were wrong. Reading order:
+//! `act.rs` plays one act (`rank.rs` is what its ranks do, `piece.rs` what they do it with and what must come out), `tally.rs`
+//! adds up what they say (`word.rs`), `stage.rs` shows it, `summary.rs` ends the show. `simulated/` is another show.
 
+mod act;
+mod piece;
+pub(crate) mod rank;
+mod simulated;
 mod stage;
+mod summary;
+mod tally;
+mod word;
 
-use std::time::Instant;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use oracle::Verdict;
-use simulator::Counters;
-use simulator::collective::Timing;
-use simulator::scenario::Scenario;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::time::{ClockId, clock_gettime};
 
 use crate::Outcome;
-use crate::distribution::Distribution;
-use crate::judge::Judge;
-use crate::report::aligned;
-use crate::words::{counted, grouped};
+use crate::fabric::signals::{ENDING, Signals};
+use act::{Act, Ended, Through, Weather};
 use stage::Stage;
+
+/// Ranks, and how many share a host.
+const RANKS: u32 = 8;
+const PER_HOST: u32 = 2;
+/// A root and two leaves.
+const NODES: u32 = 3;
 
 /// Arguments of `pleach demo`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Another seed, other faults.
+    /// Another seed, other numbers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Operations of each act.
-    #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    /// Seconds of each of the five acts.
+    #[arg(long, default_value_t = 2.0, value_parser = seconds, conflicts_with = "simulated")]
+    seconds: f64,
+    /// Another show: an allreduce over 1,728 simulated hosts while bits flip, packets vanish and a cable is cut.
+    #[arg(long)]
+    simulated: bool,
+    /// Operations of each simulated act.
+    #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u32).range(1..=100_000), requires = "simulated")]
     operations: u32,
 }
 
-/// The fabric of SE-11, the same in all acts.
-const FABRIC: &str = "\
-[fabric]
-kind = \"xgft\"
-children = [24, 12, 6]
-parents = [1, 12, 6]
-";
-
-/// Random bit errors, and packets that vanish.
-const NOISE: &str = "
-[[fault]]
-kind = \"flip\"
-mean-us = 200
-[[fault]]
-kind = \"lose\"
-probability = 0.00002
-";
-
-/// A part of the show.
-struct Act {
-    title: &'static str,
-    collective: &'static str,
-    faults: &'static str,
-}
-
-/// A cable between a switch of level 1 and one of level 2 is pulled: for a while, and for good.
-const CUT: &str = "
-[[fault]]
-kind = \"down\"
-link = \"S0-S72\"
-at-us = 30
-for-us = 50
-";
-const CUT_FOR_GOOD: &str = "
-[[fault]]
-kind = \"down\"
-link = \"S0-S72\"
-at-us = 30
-";
-
-const PLAIN: &str = "repair-after-us = 10\n";
-const TEMPORAL: &str = "repair-after-us = 10\nreplication = \"temporal\"\ncopies = 2\n";
-const SPATIAL: &str = "repair-after-us = 10\nreplication = \"spatial\"\ncopies = 2\n";
-
-const ACTS: [Act; 6] = [
-    Act { title: "nothing goes wrong", collective: PLAIN, faults: "" },
-    Act { title: "bits flip, packets vanish", collective: PLAIN, faults: NOISE },
-    Act { title: "the same, each packet twice in a row", collective: TEMPORAL, faults: NOISE },
-    Act { title: "the same, each packet on two ports", collective: SPATIAL, faults: NOISE },
-    Act { title: "a cable is out for 50 us", collective: TEMPORAL, faults: CUT },
-    Act { title: "a cable is cut for good, two ports", collective: SPATIAL, faults: CUT_FOR_GOOD },
+const ACTS: [Act; 5] = [
+    Act { title: "the hosts alone", short: "hosts", through: Through::Hosts, weather: Weather::Fine },
+    Act { title: "through the nodes", short: "nodes", through: Through::Nodes, weather: Weather::Fine },
+    Act {
+        title: "the hosts alone; bits flip, packets vanish",
+        short: "hosts*",
+        through: Through::Hosts,
+        weather: Weather::Foul,
+    },
+    Act {
+        title: "through the nodes; bits flip, packets vanish",
+        short: "nodes*",
+        through: Through::Nodes,
+        weather: Weather::Foul,
+    },
+    Act {
+        title: "the same, and a node is killed",
+        short: "killed*",
+        through: Through::NodesUntilOneIsKilled,
+        weather: Weather::Foul,
+    },
 ];
 
-/// What came of an act.
-struct Ended {
-    title: &'static str,
-    complete: Option<Distribution>,
-    failed: usize,
-    counters: Counters,
-    verdict: Verdict,
+/// What the user chose, and what all acts share.
+struct Show {
+    seed: u64,
+    act: Duration,
+    faults: FaultsFile,
+    signals: Signals,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
-    let started = Instant::now();
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if arguments.simulated {
+        let show = simulated::Show { seed: arguments.seed, operations: arguments.operations };
+        return simulated::run(&show).map(exit_code);
+    }
+    let began = Instant::now();
+    let signals = Signals::take_over(ENDING).context("signals cannot be taken over")?;
+    let faults = FaultsFile::new()?;
+    let show = Show { seed: arguments.seed, act: Duration::from_secs_f64(arguments.seconds), faults, signals };
     let mut stage = Stage::new();
-    stage.say("Pleach: an allreduce of 32 doubles over 1,728 simulated hosts, folded inside the switches.");
-    stage.say("Every result of every host is compared, bit by bit, with what an independent oracle computed.");
-    stage.say("");
-    let mut ended = Vec::new();
+    for line in summary::opening() {
+        stage.say(&line);
+    }
+    let mut ended: Vec<Ended> = Vec::new();
     for (number, act) in ACTS.iter().enumerate() {
-        ended.push(perform(number, act, arguments, &mut stage)?);
+        match act.perform(number + 1, &show, &mut stage)? {
+            act::Outcome::Ended(act) => ended.push(*act),
+            act::Outcome::Interrupted(signal) => {
+                stage.say(&format!("{signal}: ended, and so is every process of the demo."));
+                return Ok(ExitCode::from(128 + signal as u8));
+            }
+        }
+        if ended.iter().any(|act| act.tally.failure.is_some()) {
+            break; // What comes after a hang or a lost rank would tell nothing.
+        }
     }
-    stage.say("");
-    for line in summary(&ended).lines() {
-        stage.say(line);
+    for line in summary::closing(&ended, began.elapsed()) {
+        stage.say(&line);
     }
-    let checked: u64 = ended.iter().map(|act| act.verdict.checked).sum();
-    let wrong: u64 = ended.iter().map(|act| act.verdict.violation_count()).sum();
-    let failed: usize = ended.iter().map(|act| act.failed).sum();
-    for violation in ended.iter().flat_map(|act| &act.verdict.violations) {
-        stage.say(&format!("OBJECTION  {violation}"));
-    }
-    stage.say("");
-    stage.say(&format!(
-        "{} wrong results, {} checked bit by bit, {} failed; {:.1} s.",
-        grouped(wrong),
-        counted(checked, "delivery"),
-        counted(failed as u64, "operation"),
-        started.elapsed().as_secs_f64(),
-    ));
-    // All acts can be survived, so an operation that failed is not right either.
-    Ok(if wrong == 0 && failed == 0 && checked > 0 { Outcome::Right } else { Outcome::Wrong })
+    Ok(exit_code(if ended.iter().all(Ended::is_right) { Outcome::Right } else { Outcome::Wrong }))
 }
 
-/// Runs one act, drawing as it goes.
-fn perform(number: usize, act: &Act, arguments: &Arguments, stage: &mut Stage) -> Result<Ended> {
-    let text = format!("{FABRIC}[collective]\n{}{}", act.collective, act.faults);
-    let scenario = Scenario::parse(&text, act.title).context("the demo's own scenario")?;
-    let mut collective = scenario.collective(arguments.seed)?;
-    let contents = scenario.collective.contents;
-    let mut judge =
-        Judge::new(arguments.seed, arguments.operations, &collective, contents, &scenario.plan, scenario.check);
-    stage.begin(number + 1, act.title, &scenario.fabric, arguments.operations);
-    let mut timings: Vec<Timing> = Vec::new();
-    while timings.len() < arguments.operations as usize {
-        let batch = BATCH.min(arguments.operations - timings.len() as u32);
-        timings.extend(collective.run(batch, &mut judge, |_| ()));
-        stage.show(timings.len() as u32, timings.last().and_then(|timing| timing.complete), collective.links());
+fn exit_code(outcome: Outcome) -> ExitCode {
+    match outcome {
+        Outcome::Right => ExitCode::SUCCESS,
+        Outcome::Wrong => ExitCode::from(1),
     }
-    let ended = Ended {
-        title: act.title,
-        complete: Distribution::of(timings.iter().filter_map(|timing| timing.complete)),
-        failed: timings.iter().filter(|timing| timing.complete.is_none()).count(),
-        counters: collective.counters().clone(),
-        verdict: judge.judge().verdict,
-    };
-    stage.end(&line(number + 1, &ended));
-    Ok(ended)
 }
 
-/// Operations between two drawings.
-const BATCH: u32 = 2;
-
-/// An act in one line, once it is over.
-fn line(number: usize, act: &Ended) -> String {
-    let sign = if act.verdict.is_clean() && act.failed == 0 { "ok" } else { "WRONG" };
-    let (damaged, lost) = harm(&act.counters);
-    format!(
-        "{number}. {:<38} {} wrong of {}; {} damaged, {} lost  {sign}",
-        act.title,
-        grouped(act.verdict.violation_count()),
-        grouped(act.verdict.checked),
-        grouped(damaged),
-        grouped(lost),
-    )
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "a number of seconds from 0.1 to 3600".to_owned())
 }
 
-/// Packets damaged and packets lost.
-fn harm(counters: &Counters) -> (u64, u64) {
-    let damaged = counters.physical + counters.malformed + counters.routing + counters.marked + counters.end_to_end;
-    (damaged, counters.lost_by_plan + counters.lost_on_down_links + counters.overrun)
+/// The machine's clock, the same in all its processes.
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock");
+    now.tv_sec().unsigned_abs() * 1_000_000_000 + now.tv_nsec().unsigned_abs()
 }
 
-fn summary(ended: &[Ended]) -> String {
-    let head = ["latency in us", "min", "median", "p90", "max", "damaged", "lost", "wrong"];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for act in ended {
-        let times = match &act.complete {
-            Some(d) => [d.min_ns, d.median_ns, d.p90_ns, d.max_ns].map(|nanos| format!("{:.3}", nanos / 1e3)),
-            None => ["-"; 4].map(str::to_owned),
-        };
-        let (damaged, lost) = harm(&act.counters);
-        let counts = [damaged, lost, act.verdict.violation_count()].map(grouped);
-        rows.push(std::iter::once(act.title.to_owned()).chain(times).chain(counts).collect());
+/// One packet in 250 is hurt, and one in 250 vanishes, of all that ranks and nodes send.
+const FAULTS: &str = "\
+[[fault]]
+kind = \"flip\"
+probability = 0.004
+[[fault]]
+kind = \"lose\"
+probability = 0.004
+";
+
+/// The plan of faults as a file that has no name but this process's, so that nothing is left however this one ends.
+struct FaultsFile {
+    path: PathBuf,
+    _content: File,
+}
+
+impl FaultsFile {
+    fn new() -> Result<Self> {
+        let descriptor = memfd_create("pleach-demo-faults", MFdFlags::MFD_CLOEXEC).context("a file in memory")?;
+        let path = format!("/proc/{}/fd/{}", std::process::id(), descriptor.as_raw_fd()).into();
+        let mut content = File::from(descriptor);
+        content.write_all(FAULTS.as_bytes()).context("a file in memory")?;
+        Ok(Self { path, _content: content })
     }
-    aligned(&rows)
 }

@@ -1,27 +1,25 @@
-//! The stage: the fabric's levels, drawn live on a terminal; plain lines elsewhere.
-//!
-//! Each row of cables is cut into a few dozen cells. A cell shows a cross when a packet was just damaged or lost on
-//! one of its cables, and stays red for the rest of the act.
+//! The stage: on a terminal the act as it goes, redrawn; elsewhere a line for each act.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use simulator::collective::LinkReport;
-use topology::{Fabric, NodeId};
-use units::Span;
+use protocol::manager::status::NodeStatus;
 
+use super::act::Ended;
+use super::piece::Piece;
+use super::tally::Tally;
+use crate::distribution::Distribution;
 use crate::words::{counted, grouped};
 
-/// Cells of a row.
-const CELLS: usize = 36;
 /// Between two drawings.
-const FRAME: Duration = Duration::from_millis(60);
+const FRAME: Duration = Duration::from_millis(100);
+/// Steps of the bar.
+const STEPS: u64 = 1000;
 
 /// Where the show is seen.
 pub(super) struct Stage {
-    live: bool,
-    colour: bool,
+    is_live: bool,
     act: Option<Live>,
 }
 
@@ -29,141 +27,118 @@ pub(super) struct Stage {
 struct Live {
     all: MultiProgress,
     bar: ProgressBar,
-    /// One line for each row of cables, from the top.
-    cables: Vec<ProgressBar>,
-    /// The lines between them; a line vanishes with its handle.
-    _nodes: Vec<ProgressBar>,
-    rows: Vec<CableRow>,
+    /// Nodes, then one line per kind of operation.
+    lines: Vec<ProgressBar>,
     drawn: Instant,
-}
-
-/// The cables between a level and the one above.
-struct CableRow {
-    level: u8,
-    first_node: u32,
-    nodes: u32,
-    cables: u64,
-    cells: [Cell; CELLS],
-}
-
-#[derive(Clone, Copy, Default)]
-struct Cell {
-    packets: u64,
-    harm: u64,
-    shown_harm: u64,
 }
 
 impl Stage {
     pub(super) fn new() -> Self {
-        let live = std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-        Self { live, colour: live && std::env::var_os("NO_COLOR").is_none(), act: None }
+        let is_live = std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        Self { is_live, act: None }
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        self.is_live
     }
 
     /// A line that stays.
-    pub(super) fn say(&self, line: &str) {
+    pub(super) fn say(&mut self, line: &str) {
+        self.clear();
         println!("{line}");
     }
 
+    /// A line that stays, in the middle of an act.
+    pub(super) fn note(&self, line: &str) {
+        match &self.act {
+            // A screen that cannot be drawn on shows nothing else either.
+            Some(live) => drop(live.all.println(line)),
+            None => println!("{line}"),
+        }
+    }
+
     /// An act begins.
-    pub(super) fn begin(&mut self, number: usize, title: &str, fabric: &Fabric, operations: u32) {
-        if !self.live {
+    pub(super) fn begin(&mut self, number: usize, title: &str) {
+        if !self.is_live {
             return;
         }
         let all = MultiProgress::with_draw_target(ProgressDrawTarget::stdout());
-        let bar = all.add(ProgressBar::new(u64::from(operations)));
-        let style = "{prefix} {bar:20.cyan/blue} {pos:>3}/{len}  {msg}";
+        let bar = all.add(ProgressBar::new(STEPS));
+        let style = "{prefix} {bar:20.cyan/blue}  {msg}";
         bar.set_style(ProgressStyle::with_template(style).expect("the template is right"));
-        bar.set_prefix(format!("{number}. {title:<38}"));
-        let text = |message: String| {
+        bar.set_prefix(format!("{number}. {title:<46}"));
+        let line = |_| {
             let line = all.add(ProgressBar::new_spinner());
             line.set_style(ProgressStyle::with_template("{msg}").expect("the template is right"));
-            line.set_message(message);
             line
         };
-        let rows = rows(fabric);
-        let top = rows.last().map_or(0, |row| row.level + 1);
-        let mut nodes = vec![text(nodes_line(fabric, top))];
-        let mut cables = Vec::new();
-        for row in rows.iter().rev() {
-            cables.push(text(String::new()));
-            nodes.push(text(nodes_line(fabric, row.level)));
-        }
-        self.act = Some(Live { all, bar, cables, _nodes: nodes, rows, drawn: Instant::now() - FRAME });
+        let lines = (0..=Piece::ALL.len()).map(line).collect();
+        self.act = Some(Live { all, bar, lines, drawn: Instant::now() - FRAME });
     }
 
-    /// So many operations are over; this is what the links carried.
-    pub(super) fn show(&mut self, done: u32, last: Option<Span>, links: impl Iterator<Item = LinkReport>) {
-        let Some(live) = &mut self.act else { return };
-        if live.drawn.elapsed() < FRAME {
-            return;
-        }
+    /// How things are.
+    pub(super) fn show(&mut self, tally: &Tally, nodes: &[NodeStatus]) {
+        let Some(live) = self.act.as_mut().filter(|live| live.drawn.elapsed() >= FRAME) else { return };
         live.drawn = Instant::now();
-        live.bar.set_position(u64::from(done));
-        live.bar.set_message(last.map_or_else(|| "failed".to_owned(), |span| span.to_string()));
-        for row in &mut live.rows {
-            row.cells = row.cells.map(|cell| Cell { shown_harm: cell.harm, ..Cell::default() });
-        }
-        for link in links {
-            let lower = if link.from < link.to { link.from } else { link.to };
-            let row =
-                live.rows.iter_mut().find(|row| (row.first_node..row.first_node + row.nodes).contains(&lower.0));
-            let Some(row) = row else { continue };
-            let cell = (lower.0 - row.first_node) as usize * CELLS / row.nodes as usize;
-            row.cells[cell].packets += u64::from(link.packets);
-            row.cells[cell].harm += link.tally.damaged + link.tally.lost;
-        }
-        for (line, row) in live.cables.iter().zip(live.rows.iter().rev()) {
-            line.set_message(row.draw(self.colour));
+        live.bar.set_position((tally.share * STEPS as f64) as u64);
+        live.bar.set_message(format!("{}, {} wrong", counted(tally.checked, "result"), grouped(tally.wrong)));
+        live.lines[0].set_message(nodes_line(nodes));
+        for (line, piece) in live.lines[1..].iter().zip(Piece::ALL) {
+            line.set_message(piece_line(piece, tally));
         }
     }
 
     /// The act is over: the drawing makes room for one line.
-    pub(super) fn end(&mut self, line: &str) {
+    pub(super) fn end(&mut self, number: usize, act: &Ended) {
+        let sign = if act.is_right() { "ok" } else { "WRONG" };
+        let (tally, account) = (&act.tally, act.tally.account);
+        let line = format!(
+            "{number}. {:<46} {} wrong of {}; {} hurt, {} lost, {} sent again  {sign}",
+            act.title,
+            grouped(tally.wrong),
+            grouped(tally.checked),
+            grouped(account.hurt),
+            grouped(account.lost),
+            grouped(account.repeated),
+        );
+        self.say(&line);
+    }
+
+    fn clear(&mut self) {
         if let Some(live) = self.act.take() {
-            // A screen that cannot be cleared still shows the line.
+            // A screen that cannot be cleared still shows what is said next.
             let _ = live.all.clear();
         }
-        self.say(line);
     }
 }
 
-impl CableRow {
-    fn draw(&self, colour: bool) -> String {
-        let paint = |code: &str, sign: &str| {
-            if colour { format!("\x1b[{code}m{sign}\x1b[0m") } else { sign.to_owned() }
-        };
-        let cell = |cell: &Cell| match cell {
-            Cell { harm, shown_harm, .. } if harm > shown_harm => paint("1;91", "╳"),
-            Cell { harm: 1.., .. } => paint("31", "┆"),
-            Cell { packets: 1.., .. } => paint("36", "│"),
-            _ => paint("90", "·"),
-        };
-        let cells: String = self.cells.iter().map(cell).collect();
-        let harm: u64 = self.cells.iter().map(|cell| cell.harm).sum();
-        let packets = self.cells.iter().map(|cell| cell.packets).sum();
-        let hurt = if harm > 0 { paint("31", &format!(", {} hurt", grouped(harm))) } else { String::new() };
-        format!("                {cells}  {}: {}{hurt}", counted(self.cables, "cable"), counted(packets, "packet"))
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.clear();
     }
 }
 
-/// The levels of the fabric, with the cables that lead up from each.
-fn rows(fabric: &Fabric) -> Vec<CableRow> {
-    let mut rows: Vec<CableRow> = Vec::new();
-    for node in 0..fabric.nodes() {
-        let level = fabric.level(NodeId(node));
-        if rows.last().is_none_or(|row| row.level != level) {
-            rows.push(CableRow { level, first_node: node, nodes: 0, cables: 0, cells: [Cell::default(); CELLS] });
+fn nodes_line(nodes: &[NodeStatus]) -> String {
+    let node = |node: &NodeStatus| {
+        if node.alive {
+            format!("{} {}", node.name, counted(node.report.operations, "fold"))
+        } else {
+            format!("{} is gone", node.name)
         }
-        let row = rows.last_mut().expect("just pushed");
-        row.nodes += 1;
-        row.cables += fabric.neighbours(NodeId(node)).filter(|(_, peer)| peer.node.0 > node).count() as u64;
+    };
+    if nodes.is_empty() {
+        return "   no nodes".to_owned();
     }
-    rows.retain(|row| row.cables > 0);
-    rows
+    format!("   {}", nodes.iter().map(node).collect::<Vec<_>>().join(" · "))
 }
 
-fn nodes_line(fabric: &Fabric, level: u8) -> String {
-    let nodes = (0..fabric.nodes()).filter(|node| fabric.level(NodeId(*node)) == level).count() as u64;
-    let (what, sign) = if level == 0 { ("host", "●") } else { ("switch", "■") };
-    format!("{:>14}  {}", counted(nodes, what), sign.repeat(CELLS))
+fn piece_line(piece: Piece, tally: &Tally) -> String {
+    // The last are enough for how it goes just now.
+    const LATEST: usize = 400;
+    let all = tally.latencies.get(&piece).map(Vec::as_slice).unwrap_or_default();
+    let latest = &all[all.len().saturating_sub(LATEST)..];
+    let times = Distribution::of(latest.iter().copied()).map_or_else(String::new, |times| {
+        format!("median {:>9.1} us   99 % {:>9.1} us", times.median_ns / 1e3, times.p99_ns / 1e3)
+    });
+    format!("   {:<42} {:>8}   {times}", piece.name(), grouped(all.len() as u64))
 }

@@ -10,12 +10,13 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal, kill, killpg};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
 use super::lines::Lines;
+use crate::fabric::how;
+use crate::fabric::signals::{ENDING, Signals};
 
 /// Between asking a process to end and ending it.
 const LAST_CALL: Duration = Duration::from_secs(2);
@@ -32,27 +33,10 @@ const PASSED_ON: [Signal; 7] = [
     Signal::SIGUSR2,
     Signal::SIGCONT,
 ];
-/// Of these, those that ask for an end.
-const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
-/// This process's signals, as something to wait for.
-pub(super) struct Signals {
-    descriptor: SignalFd,
-}
-
-impl Signals {
-    pub(super) fn take_over() -> nix::Result<Self> {
-        let mut taken = SigSet::empty();
-        PASSED_ON.into_iter().chain([Signal::SIGCHLD, Signal::SIGTSTP]).for_each(|signal| taken.add(signal));
-        taken.thread_block()?;
-        let descriptor = SignalFd::with_flags(&taken, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-        Ok(Self { descriptor })
-    }
-
-    fn next(&self) -> Option<Signal> {
-        let info = self.descriptor.read_signal().ok()??;
-        Signal::try_from(i32::try_from(info.ssi_signo).ok()?).ok()
-    }
+/// This process's signals, as a supervisor wants them.
+pub(super) fn take_over_signals() -> nix::Result<Signals> {
+    Signals::take_over(PASSED_ON.into_iter().chain([Signal::SIGCHLD, Signal::SIGTSTP]))
 }
 
 pub(super) struct Supervisor {
@@ -111,14 +95,15 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Returns when all have ended: the worst exit status.
-    pub(super) fn run(mut self) -> anyhow::Result<u8> {
+    /// Returns when all have ended: the worst exit status. Whenever something has happened, `look_around` is called too.
+    pub(super) fn run(mut self, mut look_around: impl FnMut()) -> anyhow::Result<u8> {
         while self.ranks.iter().any(|rank| rank.is_running) {
             self.wait(self.next_blow.map(|(when, _)| when))?;
             while let Some(signal) = self.signals.next() {
                 self.handle(signal);
             }
             self.reap()?;
+            look_around();
             if let Some((when, signal)) = self.next_blow
                 && Instant::now() >= when
             {
@@ -138,7 +123,7 @@ impl Supervisor {
 
     /// Waits for a signal, output or a time, and passes output on.
     fn wait(&mut self, until: Option<Instant>) -> anyhow::Result<()> {
-        let mut waiting = vec![PollFd::new(self.signals.descriptor.as_fd(), PollFlags::POLLIN)];
+        let mut waiting = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         waiting.extend(self.pipes.iter().map(|pipe| PollFd::new(pipe.source.as_fd(), PollFlags::POLLIN)));
         let timeout = until.map_or(PollTimeout::NONE, |until| {
             let left = until.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
@@ -264,13 +249,6 @@ fn pid(child: &Child) -> Pid {
 /// The exit status as a shell shows it, and in words.
 fn verdict(status: std::process::ExitStatus) -> (u8, String) {
     use std::os::unix::process::ExitStatusExt;
-    match (status.code(), status.signal()) {
-        (Some(code), _) => (u8::try_from(code & 0xff).unwrap_or(u8::MAX), format!("ended with status {code}")),
-        (None, Some(signal)) => {
-            let name =
-                Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |signal| signal.to_string());
-            (u8::try_from(128 + signal).unwrap_or(u8::MAX), format!("was ended by {name}"))
-        }
-        (None, None) => (u8::MAX, "ended in an unknown way".to_owned()),
-    }
+    let code = status.code().map(|code| code & 0xff).or(status.signal().map(|signal| 128 + signal));
+    (code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX), how(status))
 }

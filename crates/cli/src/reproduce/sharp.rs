@@ -36,6 +36,7 @@ Examples:
   pleach reproduce sharp --quick                        the tables, and 4 Ki hosts; seconds
   pleach reproduce sharp                                all of it; some minutes and 4 GiB
   pleach reproduce sharp --format html --output sharp.html
+  pleach reproduce sharp --hosts 0 --parameters mine.toml    the tables with other parameters
 
 Exit status: 0 if the gated numbers hold, 1 if one does not.")]
 pub(crate) struct Arguments {
@@ -54,6 +55,9 @@ pub(crate) struct Arguments {
     /// The seed of the noise.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Assume what this file says instead of what experiments/sharp/parameters.toml does.
+    #[arg(long, value_name = "FILE")]
+    parameters: Option<PathBuf>,
     /// How to write the report.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -85,6 +89,8 @@ struct Score {
     fitted: Tally,
     /// They were not fitted to these.
     predicted: Tally,
+    /// The model of the application was set by these, and no other parameter.
+    inputs: Tally,
 }
 
 #[derive(Default, Serialize)]
@@ -96,7 +102,7 @@ struct Tally {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
-    let parameters = Parameters::read()?;
+    let parameters = Parameters::read(arguments.parameters.as_deref())?;
     let published = published::read(PUBLISHED).context("experiments/sharp/published.csv")?;
     let calls = arguments.calls.unwrap_or(if arguments.quick { 1000 } else { 20_000 });
     let times = points::measure_all(&points(&published, &parameters)?, &parameters, calls, arguments.seed)?;
@@ -159,13 +165,35 @@ impl<'a> Id<'a> {
     }
 }
 
-/// Whether the parameters were fitted to a number: Table I on 32 and 64 hosts, the 1,024-byte row of Table VI, and for the
-/// application three times of Table VII.
-fn is_fitted(id: &str) -> bool {
-    id.starts_with("native-32-")
-        || id.starts_with("native-64-")
-        || ["vi-rc-1024", "vi-both-1024", "vi-ud-1024"].contains(&id)
-        || ["foam-hcoll-28", "foam-hcoll-896", "foam-sharp-896"].contains(&id)
+/// What a published number is to the parameters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// They were fitted to it: Table I on 32 and 64 hosts, and the 1,024-byte row of Table VI.
+    Fitted,
+    /// It sets the model of the application, which has no part in any other table.
+    Input,
+    /// They predict it.
+    Predicted,
+}
+
+impl Role {
+    fn of(id: &str) -> Self {
+        let is_fitted = ["native-32-", "native-64-"].iter().any(|head| id.starts_with(head))
+            || ["vi-rc-1024", "vi-both-1024", "vi-ud-1024"].contains(&id);
+        match id {
+            _ if is_fitted => Self::Fitted,
+            _ if application::INPUTS.contains(&id) => Self::Input,
+            _ => Self::Predicted,
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Fitted => "fitted",
+            Self::Input => "input",
+            Self::Predicted => "predicted",
+        }
+    }
 }
 
 /// Every point that is needed, once; the long ones first, so that no core is left with one at the end.
@@ -198,8 +226,9 @@ fn find(
         let row = published.iter().find(|row| row.id == id);
         row.map(|row| row.value).with_context(|| format!("{id} is not in published.csv"))
     };
-    let many = [value("foam-hcoll-896")?, value("foam-sharp-896")?];
-    let model = Model::new(times, &parameters.application, value("foam-hcoll-28")?, many);
+    let [few, hcoll, sharp] = application::INPUTS;
+    let many = [value(hcoll)?, value(sharp)?];
+    let model = Model::new(times, &parameters.application, value(few)?, many);
     let mut comparisons = Vec::new();
     for row in published {
         let id = Id::parse(&row.id).with_context(|| format!("no such number: {}", row.id))?;
@@ -209,7 +238,7 @@ fn find(
             (_, Some(library)) => model.seconds(times, &parameters.application, library, id.first),
             _ => anyhow::bail!("no such number: {}", row.id),
         };
-        let role = if is_fitted(&row.id) { "fitted" } else { "predicted" };
+        let role = Role::of(&row.id).words();
         comparisons.push(Comparison::new(row, ours, role, remark(&id, ours, row.value)));
     }
     let gates = gates(times, &scale);
@@ -232,16 +261,21 @@ fn scores(comparisons: &[Comparison]) -> Vec<Score> {
     comparisons
         .chunk_by(|a, b| a.figure == b.figure)
         .map(|rows| {
-            let tally = |role: &str| {
+            let tally = |role: Role| {
                 let mut tally = Tally::default();
-                for row in rows.iter().filter(|row| row.preset == role) {
+                for row in rows.iter().filter(|row| Role::of(&row.id) == role) {
                     tally.of += 1;
                     tally.matched += usize::from(row.verdict == Verdict::Match);
                     tally.worst_percent = tally.worst_percent.max(deviation(row).abs());
                 }
                 tally
             };
-            Score { table: rows[0].figure.clone(), fitted: tally("fitted"), predicted: tally("predicted") }
+            Score {
+                table: rows[0].figure.clone(),
+                fitted: tally(Role::Fitted),
+                predicted: tally(Role::Predicted),
+                inputs: tally(Role::Input),
+            }
         })
         .collect()
 }
@@ -315,13 +349,11 @@ fn remark(id: &Id<'_>, ours: f64, published: f64) -> Option<Remark> {
         "iv-hosts" | "v-hosts" | "vi-hosts" | "v-factor" if ours < published => {
             "the published host-based time grows in steps between 512 and 2048 bytes that a plain cost per byte does not have"
         }
-        "foam-openmpi" | "foam-hcoll" | "foam-sharp" if ours < published && id.first > 1000 => {
-            "the published time grows again with many processes, ours cannot: imbalance and small messages are not modelled"
-        }
-        "foam-openmpi" | "foam-hcoll" | "foam-sharp" if id.first < 896 => {
-            "the published run gains from the caches as it is spread out; ours divides its work evenly"
-        }
-        "foam-openmpi" | "foam-hcoll" | "foam-sharp" => "its exchanges between the processes of a host are a guess",
+        _ if id.library().is_some() => match id.first {
+            28 => "on one host the published run takes more than twice as long as on two; ours divides its work evenly",
+            ..1000 => "the exchanges between the processes of a host are a guess",
+            _ => "the published time grows again with many processes; imbalance and small messages are not modelled",
+        },
         _ => return None,
     }))
 }

@@ -17,7 +17,7 @@ mod tests;
 pub use abort::AbortCause;
 pub use member::{Contribution, Member, MemberPlan, StartError};
 pub use message::{Message, Voice};
-pub use node::{Node, NodeCounters};
+pub use node::{Node, NodeCounters, NodeLoad};
 pub use outbox::{Duty, EdgeIndex, Outbox};
 
 pub use crate::connection::Damage;

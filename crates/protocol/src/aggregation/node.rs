@@ -29,6 +29,19 @@ pub struct NodeCounters {
     pub from_the_lost: u64,
 }
 
+/// What a node has done, and what it holds now.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct NodeLoad {
+    /// Operations folded so far.
+    pub folded: u64,
+    /// Operations that are being collected, or that were folded and whose result has not come down.
+    pub in_flight: u32,
+    /// Bytes of payload kept for them.
+    pub bytes: u64,
+    /// How often connections moved to another path.
+    pub migrations: u64,
+}
+
 #[derive(Debug)]
 struct Edge {
     connection: Connection<Message>,
@@ -45,6 +58,7 @@ pub struct Node {
     seats: Vec<Seat>,
     wake_at: Time,
     counters: NodeCounters,
+    folded: u64,
     #[cfg(feature = "sabotage")]
     sabotage: Option<super::Sabotage>,
 }
@@ -68,6 +82,7 @@ impl Node {
             seats: Vec::new(),
             wake_at: Time::NEVER,
             counters: NodeCounters::default(),
+            folded: 0,
             #[cfg(feature = "sabotage")]
             sabotage: None,
         }
@@ -87,6 +102,28 @@ impl Node {
     /// What was dropped so far.
     pub fn counters(&self) -> &NodeCounters {
         &self.counters
+    }
+
+    /// Operations folded so far.
+    pub fn folded(&self) -> u64 {
+        self.folded
+    }
+
+    /// What was done so far, and what is held. Looks at every slot.
+    pub fn load(&self) -> NodeLoad {
+        let paths = self.edges.iter().filter_map(|edge| edge.connection.paths());
+        let migrations = paths.map(|paths| u64::from(paths.migrations())).sum();
+        let held = self.seats.iter().flat_map(Seat::held);
+        held.fold(NodeLoad { folded: self.folded, migrations, ..NodeLoad::default() }, |load, bytes| NodeLoad {
+            in_flight: load.in_flight + 1,
+            bytes: load.bytes + bytes,
+            ..load
+        })
+    }
+
+    /// A neighbour that was given up, if there is one.
+    pub fn lost_peer(&self) -> Option<u32> {
+        self.edges.iter().find(|edge| edge.lost).map(|edge| edge.peer)
     }
 
     /// When [`Self::handle_timeout`] wants to be called; [`Time::NEVER`] if it need not be.
@@ -246,6 +283,7 @@ impl Node {
                     slot.sabotage(sabotage);
                 }
                 let folded = slot.fold();
+                self.folded += 1;
                 self.pass_on(now, seat, folded, out);
             }
             Outcome::Duplicate => self.counters.duplicate += 1,

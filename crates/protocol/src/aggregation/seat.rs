@@ -134,6 +134,14 @@ impl Seat {
         })
     }
 
+    /// For each operation in flight, the bytes that are kept for it.
+    pub(super) fn held(&self) -> impl Iterator<Item = u64> + '_ {
+        self.slots.iter().filter_map(|place| match place {
+            Place::Free { .. } => None,
+            Place::Used(slot) => slot.held(),
+        })
+    }
+
     /// Frees the slot of an operation whose result is on reliable connections to everyone who needs it.
     pub(super) fn release(&mut self, op: OpId) {
         let index = op.0 % self.plan.window;

@@ -211,6 +211,15 @@ impl Slot {
         }
     }
 
+    /// The bytes that are kept for the operation, if it is in flight.
+    pub(super) fn held(&self) -> Option<u64> {
+        match &self.stage {
+            Stage::Collecting(collection) => Some(collection.bytes()),
+            Stage::Awaiting { sample } => Some(sample.payload.len().into()),
+            Stage::Vacant | Stage::Done { .. } | Stage::Delivered => None,
+        }
+    }
+
     /// The children that have not contributed to an operation: none once it has been folded, all if nobody has yet.
     pub(super) fn missing(&mut self, op: OpId, children: usize, window: u32) -> Vec<ChildIndex> {
         if self.admit(op, window) != Admission::Current {
@@ -274,6 +283,14 @@ impl Collection {
         });
         self.missing -= 1;
         if self.missing == 0 { Outcome::Fold } else { Outcome::Keep }
+    }
+
+    fn bytes(&self) -> u64 {
+        let given = |operand: &Option<Operand>| match operand {
+            Some(Operand::Given(payload)) => u64::from(payload.len()),
+            Some(Operand::Silent) | None => 0,
+        };
+        self.operands.iter().map(given).sum()
     }
 
     fn fold(self) -> Message {

@@ -2,6 +2,7 @@
 
 use units::{GroupId, Time};
 
+use super::account::What;
 use super::check;
 use super::duty::{Event, PeerId};
 use super::limits::*;
@@ -19,6 +20,8 @@ pub(super) struct GroupRecord {
     /// Zero if the group was learnt from nodes.
     pub leaders: u32,
     pub window: u32,
+    /// Operations that its nodes have reported.
+    pub operations: u64,
     pub opened_at: Time,
     pub phase: Phase,
 }
@@ -71,20 +74,27 @@ impl Manager {
         fresh: Key,
     ) -> Result<(), Refusal> {
         self.join(from, ticket)?;
+        let leaders = asked.leaders.len() as u32;
         if let Err(refusal) = self.try_open(now, from, request, ticket, asked, fresh) {
-            self.refuse_group(ticket.job, Some(from), request, refusal);
+            self.refuse_group(now, ticket.job, leaders, Some((from, request)), refusal);
         }
         Ok(())
     }
 
     /// On record, so that `pleach doctor` can say why a job does not use the network.
-    fn refuse_group(&mut self, job: JobId, to: Option<PeerId>, request: RequestId, refusal: Refusal) {
+    fn refuse_group(
+        &mut self,
+        now: Time,
+        job: JobId,
+        leaders: u32,
+        to: Option<(PeerId, RequestId)>,
+        refusal: Refusal,
+    ) {
         self.count("groups refused");
-        if let Some(record) = self.jobs.get_mut(&job) {
-            record.last_refusal = Some(refusal.clone());
-        }
+        *self.refused.entry(refusal.cause()).or_default() += 1;
+        self.note(now, job, What::GroupRefused { leaders, why: check::words(&refusal.to_string()) });
         self.log(Event::GroupRefused { job, refusal: refusal.clone() });
-        if let Some(peer) = to {
+        if let Some((peer, request)) = to {
             self.send(peer, FromManager::Refused { request, refusal });
         }
     }
@@ -129,11 +139,9 @@ impl Manager {
             self.send(peer, FromManager::Order(order));
         }
         let phase = Phase::Opening { from: Some(from), request, reply: Box::new(reply), deadline };
-        let leaders = asked.leaders.len() as u32;
-        self.groups.insert(
-            key,
-            GroupRecord { job: ticket.job, seats, leaders, window: asked.window, opened_at: now, phase },
-        );
+        let (job, leaders, window) = (ticket.job, asked.leaders.len() as u32, asked.window);
+        let record = GroupRecord { job, seats, leaders, window, operations: 0, opened_at: now, phase };
+        self.groups.insert(key, record);
         Ok(())
     }
 
@@ -194,7 +202,7 @@ impl Manager {
             }
             None => self.remove_directly(group),
         }
-        self.finish_if_free(group);
+        self.finish_if_free(now, group);
     }
 
     fn holders(&self, group: GroupKey) -> Vec<String> {
@@ -210,15 +218,18 @@ impl Manager {
     }
 
     /// Forgets a group that no node holds any more.
-    pub(super) fn finish_if_free(&mut self, group: GroupKey) {
+    pub(super) fn finish_if_free(&mut self, now: Time, group: GroupKey) {
         if !self.holders(group).is_empty() {
             return;
         }
-        let Some(GroupRecord { phase: Phase::Closing { closers, .. }, .. }) = self.groups.remove(&group) else {
+        let Some(GroupRecord { phase: Phase::Closing { closers, .. }, job, operations, .. }) =
+            self.groups.remove(&group)
+        else {
             return;
         };
         self.numbers.free(group);
         self.count("groups closed");
+        self.note(now, job, What::GroupClosed { group, operations });
         self.log(Event::GroupClosed { group });
         for (peer, request) in closers {
             self.send(peer, FromManager::Closed { request });
@@ -227,12 +238,13 @@ impl Manager {
 
     /// A group that was being opened cannot be: whoever asked is told, and what was taken is given up.
     pub(super) fn fail_opening(&mut self, now: Time, group: GroupKey, refusal: Refusal) {
-        let Some(GroupRecord { phase: Phase::Opening { from, request, .. }, job, .. }) = self.groups.get(&group)
+        let Some(GroupRecord { phase: Phase::Opening { from, request, .. }, job, leaders, .. }) =
+            self.groups.get(&group)
         else {
             return;
         };
-        let (job, from, request) = (*job, *from, *request);
-        self.refuse_group(job, from, request, refusal);
+        let (job, leaders, to) = (*job, *leaders, from.map(|from| (from, *request)));
+        self.refuse_group(now, job, leaders, to, refusal);
         self.begin_removal(now, group, Way::Direct, Vec::new());
     }
 
@@ -243,6 +255,8 @@ impl Manager {
         let why = why.to_owned();
         self.count("groups revoked");
         self.log(Event::GroupRevoked { group, why: why.clone() });
+        let words = node.map_or_else(|| why.clone(), |node| format!("node {node}: {why}"));
+        self.note(now, job, What::GroupRevoked { group, why: check::words(&words) });
         self.tell_job(job, FromManager::Revoked { group, node: node.map(str::to_owned), why });
         self.begin_removal(now, group, Way::Direct, Vec::new());
     }
@@ -271,11 +285,11 @@ impl Manager {
                     *way = Way::Direct;
                 }
                 self.remove_directly(group);
-                self.finish_if_free(group);
+                self.finish_if_free(now, group);
             }
             (Answer::Removed { .. }, Phase::Closing { .. }) => {
                 self.release(&name, group);
-                self.finish_if_free(group);
+                self.finish_if_free(now, group);
             }
             _ => {} // Crossed with an order of ours, whose answer will come.
         }
@@ -302,10 +316,12 @@ impl Manager {
             return;
         };
         record.opened_at = now;
-        let (job, nodes) = (record.job, record.seats.clone());
+        let (job, leaders, nodes) = (record.job, record.leaders, record.seats.clone());
         match from {
             Some(peer) => {
                 self.count("groups opened");
+                let (root, count) = (nodes[0].clone(), nodes.len() as u32);
+                self.note(now, job, What::GroupOpened { group, leaders, nodes: count, root });
                 self.log(Event::GroupOpened { group, job, nodes });
                 self.send(peer, FromManager::GroupOpened { request, group: *reply });
             }

@@ -4,9 +4,10 @@ use std::collections::{BTreeSet, VecDeque};
 
 use units::Time;
 
+use super::account::{Account, What};
 use super::check;
 use super::duty::{Event, PeerId};
-use super::groups::{Phase, Way};
+use super::groups::{GroupRecord, Phase, Way};
 use super::limits::*;
 use super::machine::{JobRecord, Manager};
 use super::message::{FromManager, GroupKey, Quota, RequestId};
@@ -14,25 +15,29 @@ use super::refusal::Refusal;
 use super::{JobId, JobTicket, Key};
 
 impl JobRecord {
-    pub(super) fn new(name: &str, key: Key, quota: Quota) -> Self {
-        let mut name = check::words(name);
-        name.truncate((0..=MAX_NAME_BYTES).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0));
+    pub(super) fn new(ticket: JobTicket, name: &str, quota: Quota) -> Self {
         Self {
-            name,
-            key,
+            account: Account::new(ticket.job, &short(name)),
+            key: ticket.key,
             quota,
             peers: BTreeSet::new(),
             groups: BTreeSet::new(),
             detached_at: None,
             missed: VecDeque::new(),
-            last_refusal: None,
         }
     }
+}
+
+fn short(name: &str) -> String {
+    let mut name = check::words(name);
+    name.truncate((0..=MAX_NAME_BYTES).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0));
+    name
 }
 
 impl Manager {
     pub(super) fn open_job(
         &mut self,
+        now: Time,
         from: PeerId,
         request: RequestId,
         name: &str,
@@ -47,16 +52,25 @@ impl Manager {
         }
         let ticket = JobTicket { job: JobId(self.next_job), key: fresh };
         self.next_job = self.next_job.wrapping_add(1);
-        self.admit(from, request, ticket, name, quota);
+        self.admit(now, from, request, ticket, name, quota);
         Ok(())
     }
 
-    fn admit(&mut self, from: PeerId, request: RequestId, ticket: JobTicket, name: &str, quota: Option<Quota>) {
+    fn admit(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        request: RequestId,
+        ticket: JobTicket,
+        name: &str,
+        quota: Option<Quota>,
+    ) {
         let quota = self.granted(quota);
-        let mut record = JobRecord::new(name, ticket.key, quota);
+        let mut record = JobRecord::new(ticket, name, quota);
         record.peers.insert(from);
+        record.account.note(now, What::Admitted);
         self.count("jobs admitted");
-        self.log(Event::JobOpened { job: ticket.job, name: record.name.clone() });
+        self.log(Event::JobOpened { job: ticket.job, name: record.account.name.clone() });
         self.jobs.insert(ticket.job, record);
         self.send(from, FromManager::JobOpened { request, ticket, quota });
     }
@@ -74,6 +88,7 @@ impl Manager {
     /// admitted under the number that it had.
     pub(super) fn attach_job(
         &mut self,
+        now: Time,
         from: PeerId,
         request: RequestId,
         ticket: JobTicket,
@@ -84,13 +99,16 @@ impl Manager {
             if self.jobs.len() >= MAX_JOBS {
                 return Err(Refusal::too_many("jobs", MAX_JOBS));
             }
-            self.admit(from, request, ticket, name, Some(quota));
+            self.admit(now, from, request, ticket, name, Some(quota));
             return Ok(());
         }
         let granted = self.granted(Some(quota));
         let record = self.known(ticket)?;
         record.quota = granted;
-        record.name = JobRecord::new(name, ticket.key, granted).name;
+        record.account.name = short(name);
+        if record.detached_at.is_some() {
+            record.account.note(now, What::Back);
+        }
         let missed = std::mem::take(&mut record.missed);
         self.join(from, ticket)?;
         self.log(Event::JobAttached { job: ticket.job });
@@ -148,7 +166,10 @@ impl Manager {
                 Some(Phase::Closing { .. }) | None => {}
             }
         }
-        self.jobs.remove(&job);
+        if let Some(mut record) = self.jobs.remove(&job) {
+            record.account.note(now, What::Ended { why: why.to_owned() });
+            self.bury(record.account);
+        }
         self.log(Event::JobClosed { job, why: why.to_owned() });
     }
 
@@ -157,6 +178,7 @@ impl Manager {
         for record in self.jobs.values_mut() {
             if record.peers.remove(&peer) && record.peers.is_empty() {
                 record.detached_at = Some(now);
+                record.account.note(now, What::Away);
                 detached = true;
             }
         }
@@ -182,14 +204,25 @@ impl Manager {
         }
     }
 
-    pub(super) fn job_trouble(&mut self, ticket: JobTicket, group: GroupKey, what: &str) -> Result<(), Refusal> {
+    /// A job found a group of its own useless (P-56): it is its own, so it is believed.
+    pub(super) fn job_trouble(
+        &mut self,
+        now: Time,
+        ticket: JobTicket,
+        group: GroupKey,
+        what: &str,
+    ) -> Result<(), Refusal> {
         let record = self.known(ticket)?;
         if !record.groups.contains(&group) {
             return Err(Refusal::UnknownGroup);
         }
-        let from = format!("{} ({})", ticket.job, record.name);
+        let what = check::words(what);
+        let from = format!("{} ({})", ticket.job, record.account.name);
         self.count("troubles told by jobs");
-        self.log(Event::Trouble { group, from, what: check::words(what) });
+        self.log(Event::Trouble { group, from, what: what.clone() });
+        if matches!(self.groups.get(&group), Some(GroupRecord { phase: Phase::Open, .. })) {
+            self.revoke_group(now, group, None, &format!("its job says: {what}"));
+        }
         Ok(())
     }
 }

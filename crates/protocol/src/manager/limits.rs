@@ -26,6 +26,12 @@ pub const MAX_PATTERNS: usize = 1 << 13;
 pub const MAX_SEGMENT_BYTES: u32 = 1 << 20;
 /// The highest number of an edge. Above it, a job's processes number the connections among themselves.
 pub const MAX_EDGE_NUMBER: u32 = 0x7f_ffff;
+/// Jobs that are remembered after they are gone.
+pub const MAX_PAST_JOBS: usize = 256;
+/// Happenings that are remembered of a job.
+pub const MAX_HAPPENINGS: usize = 32;
+/// Jobs of one name that are told of.
+pub const MAX_ACCOUNTS: usize = 16;
 /// Kinds of drops that a node reports.
 pub const MAX_COUNTERS: usize = 64;
 

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use units::{Epoch, Span, Time};
 
+use super::account::Account;
 use super::duty::{Duty, Event, PeerId};
 use super::limits::*;
 use super::message::{Capacity, FromManager, GroupKey, NodeCard, NodeReport, Quota, RequestId, ToManager};
@@ -96,6 +97,7 @@ pub(super) struct NodeRecord {
     /// The sums over `holds`.
     pub reserved: Capacity,
     pub report: NodeReport,
+    pub version: String,
 }
 
 impl NodeRecord {
@@ -123,7 +125,7 @@ impl NodeRecord {
 
 #[derive(Debug)]
 pub(super) struct JobRecord {
-    pub name: String,
+    pub account: Account,
     pub key: Key,
     pub quota: Quota,
     pub peers: BTreeSet<PeerId>,
@@ -132,7 +134,6 @@ pub(super) struct JobRecord {
     pub detached_at: Option<Time>,
     /// What it would have been told meanwhile; the newest only.
     pub missed: VecDeque<FromManager>,
-    pub last_refusal: Option<Refusal>,
 }
 
 /// The machine.
@@ -142,6 +143,8 @@ pub struct Manager {
     pub(super) nodes: BTreeMap<String, NodeRecord>,
     pub(super) node_of_peer: BTreeMap<PeerId, String>,
     pub(super) jobs: BTreeMap<JobId, JobRecord>,
+    /// Of jobs that are gone, oldest first.
+    pub(super) past: VecDeque<Account>,
     pub(super) groups: BTreeMap<GroupKey, super::groups::GroupRecord>,
     pub(super) numbers: EdgeNumbers,
     pub(super) epoch: Epoch,
@@ -149,6 +152,10 @@ pub struct Manager {
     pub(super) next_job: u64,
     pub(super) next_node: u32,
     pub(super) counters: BTreeMap<&'static str, u64>,
+    /// Groups that were refused, by cause.
+    pub(super) refused: BTreeMap<&'static str, u64>,
+    /// Operations that nodes have reported of groups.
+    pub(super) operations: u64,
     pub(super) wake_at: Time,
     duties: VecDeque<Duty>,
 }
@@ -163,6 +170,7 @@ impl Manager {
             nodes: BTreeMap::new(),
             node_of_peer: BTreeMap::new(),
             jobs: BTreeMap::new(),
+            past: VecDeque::new(),
             groups: BTreeMap::new(),
             numbers: EdgeNumbers::new(words(0)),
             epoch: Epoch(words(4)),
@@ -170,6 +178,8 @@ impl Manager {
             next_job: u64::from(words(12)) << 32,
             next_node: 0,
             counters: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            operations: 0,
             wake_at: Time::NEVER,
             duties: VecDeque::new(),
         }
@@ -189,10 +199,10 @@ impl Manager {
     pub fn handle_message(&mut self, now: Time, from: PeerId, message: ToManager, fresh: Key) {
         let (request, done) = match message {
             ToManager::OpenJob { request, name, quota } => {
-                (request, self.open_job(from, request, &name, quota, fresh))
+                (request, self.open_job(now, from, request, &name, quota, fresh))
             }
             ToManager::AttachJob { request, ticket, name, quota } => {
-                (request, self.attach_job(from, request, ticket, &name, quota))
+                (request, self.attach_job(now, from, request, ticket, &name, quota))
             }
             ToManager::OpenGroup { request, ticket, group } => {
                 (request, self.open_group(now, from, request, ticket, group, fresh))
@@ -201,8 +211,12 @@ impl Manager {
                 (request, self.close_group(now, from, request, ticket, group))
             }
             ToManager::CloseJob { request, ticket } => (request, self.close_job(now, from, request, ticket)),
-            ToManager::JobTrouble { ticket, group, what } => (RequestId(0), self.job_trouble(ticket, group, &what)),
-            ToManager::Register { request, card } => (request, self.register(now, from, request, card)),
+            ToManager::JobTrouble { ticket, group, what } => {
+                (RequestId(0), self.job_trouble(now, ticket, group, &what))
+            }
+            ToManager::Register { request, card, version } => {
+                (request, self.register(now, from, request, card, &version))
+            }
             ToManager::Holding { seats } => (RequestId(0), self.holding(now, from, seats)),
             ToManager::Beat { seats, report } => (RequestId(0), self.beat(now, from, seats, report)),
             ToManager::NodeTrouble { group, what } => (RequestId(0), self.node_trouble(now, from, group, &what)),
@@ -211,6 +225,7 @@ impl Manager {
                 self.send(from, FromManager::Status { request, status: self.status() });
                 (request, Ok(()))
             }
+            ToManager::Explain { request, job } => (request, self.explain(now, from, request, &job)),
             ToManager::RevokeJob { request, job, why } => (request, self.revoke_job(now, from, request, job, &why)),
         };
         if let Err(refusal) = done {
@@ -239,6 +254,11 @@ impl Manager {
         self.overdue_groups(now);
     }
 
+    /// True if a connection speaks for a node or a job.
+    pub fn knows(&self, peer: PeerId) -> bool {
+        self.node_of_peer.contains_key(&peer) || self.jobs.values().any(|record| record.peers.contains(&peer))
+    }
+
     pub(super) fn send(&mut self, to: PeerId, message: FromManager) {
         self.duties.push_back(Duty::Send { to, message: Box::new(message) });
     }
@@ -251,7 +271,8 @@ impl Manager {
         self.duties.push_back(Duty::Log(event));
     }
 
-    pub(super) fn count(&mut self, what: &'static str) {
+    /// Counts something that its driver saw, such as a connection that was closed.
+    pub fn count(&mut self, what: &'static str) {
         *self.counters.entry(what).or_default() += 1;
     }
 

@@ -1,7 +1,7 @@
 //! What manager, nodes and jobs say to each other. Plain values; how they travel is the driver's affair.
 //!
 //! A job asks with a number of its own choice and gets one answer under that number. A node registers, then takes
-//! [`Order`]s from the manager and from the nodes above it, and answers each with one [`Answer`]. Rules: P-50 to P-58.
+//! [`Order`]s from the manager and from the nodes above it, and answers each with one [`Answer`]. Rules: P-50 to P-59.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use units::{Epoch, GroupId};
 
+use super::account::JobAccount;
 use super::plain;
 use super::refusal::Refusal;
 use super::spec::{GroupOpened, GroupRequest, SeatSpec};
@@ -91,15 +92,47 @@ pub struct GroupKey {
     pub epoch: Epoch,
 }
 
-/// How a node fares, for people.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct NodeReport {
+/// A seat that a node holds, and what it has done there. Travels as three numbers: a node may hold many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(from = "(u32, u32, u64)", into = "(u32, u32, u64)")]
+pub struct SeatBeat {
+    /// Of this group.
+    pub group: GroupKey,
     /// Operations folded so far.
     pub operations: u64,
-    /// Operations in flight now.
+}
+
+impl From<(u32, u32, u64)> for SeatBeat {
+    fn from((group, epoch, operations): (u32, u32, u64)) -> Self {
+        Self { group: GroupKey { group: GroupId(group), epoch: Epoch(epoch) }, operations }
+    }
+}
+
+impl From<SeatBeat> for (u32, u32, u64) {
+    fn from(seat: SeatBeat) -> Self {
+        (seat.group.group.0, seat.group.epoch.0, seat.operations)
+    }
+}
+
+/// How a node fares, for people. Counts are since it began.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct NodeReport {
+    /// How long it has been there: the difference of two reports is over the difference of these.
+    pub uptime_ms: u64,
+    /// Operations folded.
+    pub operations: u64,
+    /// Operations in flight now: some children have contributed, or all have and the result has not come down.
     pub in_flight: u32,
-    /// Bytes of buffers in use now.
+    /// Bytes of payload that are kept for them now.
     pub bytes: u64,
+    /// Packets sent.
+    pub sent: u64,
+    /// Of them, packets sent again.
+    pub repeated: u64,
+    /// Sound packets received.
+    pub received: u64,
+    /// Connections that moved to another path.
+    pub migrations: u64,
     /// Packets dropped, by cause.
     pub dropped: BTreeMap<String, u64>,
 }
@@ -153,7 +186,7 @@ pub enum ToManager {
         /// Who asks.
         ticket: JobTicket,
     },
-    /// A job saw an error in a group. Not answered.
+    /// A job saw an error in a group that makes it useless (P-56). Not answered.
     JobTrouble {
         /// Who tells.
         ticket: JobTicket,
@@ -168,6 +201,8 @@ pub enum ToManager {
         request: RequestId,
         /// The node.
         card: NodeCard,
+        /// The version of Pleach that it runs.
+        version: String,
     },
     /// Seats that the node held when it registered, perhaps in several messages.
     Holding {
@@ -177,7 +212,7 @@ pub enum ToManager {
     /// The node lives, holds these seats and fares so. Answered with [`FromManager::Heard`].
     Beat {
         /// All seats.
-        seats: Vec<GroupKey>,
+        seats: Vec<SeatBeat>,
         /// How it fares.
         report: NodeReport,
     },
@@ -194,6 +229,13 @@ pub enum ToManager {
     Status {
         /// Answered with this number.
         request: RequestId,
+    },
+    /// An operator asks what became of a job.
+    Explain {
+        /// Answered with this number.
+        request: RequestId,
+        /// Its name, or its number as 16 hexadecimal digits.
+        job: String,
     },
     /// An operator ends a job.
     RevokeJob {
@@ -273,6 +315,13 @@ pub enum FromManager {
         request: RequestId,
         /// The report.
         status: Status,
+    },
+    /// What became of the jobs of that name; empty if none is remembered.
+    Explained {
+        /// The request's number.
+        request: RequestId,
+        /// The newest first.
+        accounts: Vec<JobAccount>,
     },
 }
 

@@ -2,8 +2,9 @@
 //!
 //! In: messages of nodes, jobs and operators, the loss of their connections, time and entropy. Out: messages and events.
 //! [`Manager`] is the manager's machine, [`Steward`] that of a node's control side; [`message`] is what they say.
-//! Rules: docs/protocol.md P-50 to P-58; claims SH-2, SH-5, SH-6, SH-16.
+//! Rules: docs/protocol.md P-50 to P-59; claims SH-2, SH-5, SH-6, SH-16.
 
+pub mod account;
 mod check;
 mod choice;
 mod duty;

@@ -1,18 +1,24 @@
-//! What the manager does about nodes: registration, beats, loss (P-50, P-56, P-57).
+//! What the manager does about nodes: registration, beats, loss (P-50, P-56, P-57, P-59).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use units::Time;
 
+use super::account::What;
 use super::check;
 use super::duty::{Event, PeerId};
 use super::groups::{GroupRecord, Phase};
 use super::limits::*;
 use super::machine::{Hold, JobRecord, Manager, NodeRecord, Presence};
-use super::message::{Capacity, FromManager, GroupKey, HeldSeat, NodeCard, NodeReport, Order, RequestId, Spread};
+use super::message::{
+    Capacity, FromManager, GroupKey, HeldSeat, NodeCard, NodeReport, Order, RequestId, SeatBeat, Spread,
+};
 use super::plan::circle;
 use super::refusal::Refusal;
 use super::{JobTicket, NodeNumber};
+
+/// More than any version has.
+const MAX_VERSION_LETTERS: usize = 32;
 
 impl Manager {
     pub(super) fn register(
@@ -21,6 +27,7 @@ impl Manager {
         from: PeerId,
         request: RequestId,
         card: NodeCard,
+        version: &str,
     ) -> Result<(), Refusal> {
         check::card(&card)?;
         let card = self.settings.topology.place(card);
@@ -41,8 +48,10 @@ impl Manager {
             holds: BTreeMap::new(),
             reserved: Capacity { seats: 0, operations: 0, bytes: 0 },
             report: NodeReport::default(),
+            version: String::new(),
         });
         (record.card, record.patterns, record.presence) = (card, patterns, presence);
+        record.version = check::words(version).chars().take(MAX_VERSION_LETTERS).collect();
         self.node_of_peer.insert(from, name.clone());
         self.wake_by(now + self.settings.node_silence);
         self.count("nodes registered");
@@ -143,6 +152,7 @@ impl Manager {
                 seats: vec![name.to_owned()],
                 leaders: 0,
                 window: seat.operations,
+                operations: 0,
                 opened_at: now,
                 phase: Phase::Open,
             },
@@ -158,10 +168,9 @@ impl Manager {
         if self.jobs.len() >= MAX_JOBS {
             return false;
         }
-        let record = JobRecord {
-            detached_at: Some(now),
-            ..JobRecord::new("relearnt", ticket.key, self.settings.default_quota)
-        };
+        let fresh = JobRecord::new(ticket, "relearnt", self.settings.default_quota);
+        let mut record = JobRecord { detached_at: Some(now), ..fresh };
+        record.account.note(now, What::Relearnt);
         self.jobs.insert(ticket.job, record);
         self.wake_by(now + self.settings.job_grace);
         true
@@ -171,7 +180,7 @@ impl Manager {
         &mut self,
         now: Time,
         from: PeerId,
-        seats: Vec<GroupKey>,
+        seats: Vec<SeatBeat>,
         report: NodeReport,
     ) -> Result<(), Refusal> {
         let name = self.node_at(from)?;
@@ -187,15 +196,24 @@ impl Manager {
             _ => now,
         };
         record.presence = Presence::Here { peer: from, heard_at: now, since };
-        let seats: BTreeSet<GroupKey> = seats.into_iter().collect();
-        let absent: Vec<GroupKey> = record.holds.keys().filter(|group| !seats.contains(group)).copied().collect();
+        let held: BTreeSet<GroupKey> = seats.iter().map(|seat| seat.group).collect();
+        let absent: Vec<GroupKey> = record.holds.keys().filter(|group| !held.contains(group)).copied().collect();
         self.send(from, FromManager::Heard);
         for group in absent {
             self.missing_seat(now, &name, group, since);
         }
-        for group in seats {
-            if !self.groups.get(&group).is_some_and(|record| record.seats.contains(&name)) {
-                self.remove_alone(&name, group);
+        for SeatBeat { group, operations } in seats {
+            match self.groups.get_mut(&group).filter(|record| record.seats.contains(&name)) {
+                Some(record) => {
+                    // Every seat of a group folds the same operations: the count of whoever is ahead holds.
+                    let more = operations.saturating_sub(record.operations);
+                    record.operations += more;
+                    self.operations += more;
+                    if let Some(job) = self.jobs.get_mut(&record.job) {
+                        job.account.totals.operations += more;
+                    }
+                }
+                None => self.remove_alone(&name, group),
             }
         }
         Ok(())
@@ -292,7 +310,7 @@ impl Manager {
                     let refusal = Refusal::NodeFailed { node: name.to_owned(), why: why.to_owned() };
                     self.fail_opening(now, group, refusal);
                 }
-                Some(Phase::Closing { .. }) => self.finish_if_free(group),
+                Some(Phase::Closing { .. }) => self.finish_if_free(now, group),
                 None => {}
             }
         }

@@ -100,6 +100,25 @@ impl Refusal {
         Self::Malformed { what: what.to_owned() }
     }
 
+    /// The cause in a few words that are always the same, for counting.
+    pub fn cause(&self) -> &'static str {
+        match self {
+            Self::NodeFull { .. } => "node full",
+            Self::QuotaFull { .. } => "quota full",
+            Self::NoNode => "no node",
+            Self::NotServed { .. } => "host not served",
+            Self::TooFewLeaders => "too few hosts",
+            Self::NodeFailed { .. } => "node failed",
+            Self::WrongTicket => "wrong ticket",
+            Self::UnknownGroup => "unknown group",
+            Self::UnknownJob => "unknown job",
+            Self::NameTaken { .. } => "name taken",
+            Self::TooMany { .. } => "too many",
+            Self::Malformed { .. } => "malformed",
+            Self::Withdrawn => "withdrawn",
+        }
+    }
+
     pub(super) fn too_many(what: &str, most: usize) -> Self {
         Self::TooMany { what: what.to_owned(), most: most as u64 }
     }

@@ -22,16 +22,20 @@ impl Manager {
     pub fn status(&self) -> Status {
         let mut room = Room(MAX_MESSAGE_BYTES - MAX_MESSAGE_BYTES / 8);
         let counters = self.counters.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
-        let mut status = Status { counters, ..Status::default() };
+        let refused = self.refused.iter().map(|(cause, count)| ((*cause).to_owned(), *count)).collect();
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let operations = self.operations;
+        let mut status = Status { version, operations, counters, refused, ..Status::default() };
         for (name, record) in &self.nodes {
             let words: usize = record.report.dropped.keys().map(|cause| 2 * cause.len() + 32).sum();
-            if !room.takes(512 + words) {
+            if !room.takes(1024 + words) {
                 status.left_out += 1;
                 continue;
             }
             status.nodes.push(NodeStatus {
                 name: name.clone(),
                 node: record.number,
+                version: record.version.clone(),
                 alive: matches!(record.presence, Presence::Here { .. }),
                 capacity: record.card.capacity,
                 reserved: record.reserved,
@@ -39,23 +43,24 @@ impl Manager {
             });
         }
         for (job, record) in &self.jobs {
-            let refusal = record.last_refusal.as_ref().map(ToString::to_string);
-            if !room.takes(512 + refusal.as_ref().map_or(0, |words| 2 * words.len())) {
+            let refusal = record.account.last_refusal().map(str::to_owned);
+            if !room.takes(640 + refusal.as_ref().map_or(0, |words| 2 * words.len())) {
                 status.left_out += 1;
                 continue;
             }
             status.jobs.push(JobStatus {
                 job: *job,
-                name: record.name.clone(),
+                name: record.account.name.clone(),
                 attached: !record.peers.is_empty(),
                 quota: record.quota,
                 groups: record.groups.len() as u32,
+                totals: record.account.totals,
                 last_refusal: refusal,
             });
         }
         self.trees(&mut status, &mut room);
         for (group, record) in &self.groups {
-            if !room.takes(256 + record.seats.iter().map(|name| name.len() + 8).sum::<usize>()) {
+            if !room.takes(320 + record.seats.iter().map(|name| name.len() + 8).sum::<usize>()) {
                 status.left_out += 1;
                 continue;
             }
@@ -64,13 +69,13 @@ impl Manager {
                 Phase::Open => GroupPhase::Open,
                 Phase::Closing { .. } => GroupPhase::Closing,
             };
-            let (job, leaders, window) = (record.job, record.leaders, record.window);
             status.groups.push(GroupStatus {
                 group: *group,
-                job,
+                job: record.job,
                 phase,
-                leaders,
-                window,
+                leaders: record.leaders,
+                window: record.window,
+                operations: record.operations,
                 nodes: record.seats.clone(),
             });
         }

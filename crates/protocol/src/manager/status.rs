@@ -3,12 +3,15 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+use super::account::JobTotals;
 use super::message::{Capacity, GroupKey, NodeReport, Quota};
 use super::{JobId, NodeNumber};
 
 /// Everything at once. Lists are cut to what a message can carry; the totals are not.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct Status {
+    /// The version of Pleach that the manager runs.
+    pub version: String,
     /// The nodes, by name.
     pub nodes: Vec<NodeStatus>,
     /// The jobs, by number.
@@ -17,8 +20,12 @@ pub struct Status {
     pub groups: Vec<GroupStatus>,
     /// Trees among which groups can be spread, by the name of the root.
     pub trees: Vec<TreeStatus>,
+    /// Operations folded in the network so far, as nodes reported them.
+    pub operations: u64,
     /// What happened so far, by name.
     pub counters: BTreeMap<String, u64>,
+    /// Groups that were refused so far, by cause.
+    pub refused: BTreeMap<String, u64>,
     /// Entries that did not fit.
     pub left_out: u64,
 }
@@ -30,6 +37,8 @@ pub struct NodeStatus {
     pub name: String,
     /// Its number.
     pub node: NodeNumber,
+    /// The version of Pleach that it runs.
+    pub version: String,
     /// Whether it is there.
     pub alive: bool,
     /// What it can hold.
@@ -53,7 +62,9 @@ pub struct JobStatus {
     pub quota: Quota,
     /// Groups it has.
     pub groups: u32,
-    /// Why its last group was refused, if one was.
+    /// What it had so far.
+    pub totals: JobTotals,
+    /// Why its last group was refused, if one was and it is remembered.
     pub last_refusal: Option<String>,
 }
 
@@ -70,6 +81,8 @@ pub struct GroupStatus {
     pub leaders: u32,
     /// Operations in flight at once.
     pub window: u32,
+    /// Operations folded so far, as its nodes reported them.
+    pub operations: u64,
     /// The nodes that serve it, root first.
     pub nodes: Vec<String>,
 }

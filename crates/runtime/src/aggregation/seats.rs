@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use protocol::aggregation::{
-    Distribution, Duty, EdgeIndex, Node, NodeCounters, Outbox, Plane, ResultProves, SeatPlan, Upward,
+    Distribution, Duty, EdgeIndex, Node, NodeCounters, NodeLoad, Outbox, Plane, ResultProves, SeatPlan, Upward,
 };
 use protocol::connection::Paths;
 use protocol::connection::path::{PathPolicy, Role};
@@ -21,7 +21,7 @@ use units::{Epoch, GroupId, QpNumber};
 use super::alarms::Alarms;
 use super::edge_policy;
 use super::wires::{Input, Wire, Wires};
-use crate::control::Seats;
+use crate::control::{SeatTrouble, Seats};
 use crate::udp::Mischief;
 
 /// One group's machine and its edges.
@@ -30,7 +30,10 @@ struct Seat {
     node: Node,
     /// The number of each edge, by index.
     edges: Vec<QpNumber>,
-    folded: u64,
+    /// The names of neighbours that are nodes, by their numbers.
+    names: Vec<(u32, String)>,
+    /// The loss of a neighbour has been told.
+    told: bool,
 }
 
 /// The seats of a node, and the sockets that they share.
@@ -41,13 +44,15 @@ pub struct NodeSeats {
     alarms: Alarms<GroupId>,
     inputs: Vec<Input>,
     outbox: Outbox,
+    /// Groups that lost a neighbour, until somebody asks.
+    troubles: Vec<SeatTrouble>,
     /// Of seats that are gone.
     past: Totals,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Totals {
-    folded: u64,
+    load: NodeLoad,
     dropped: NodeCounters,
 }
 
@@ -64,6 +69,7 @@ impl NodeSeats {
             alarms: Alarms::default(),
             inputs: Vec::new(),
             outbox: Outbox::default(),
+            troubles: Vec::new(),
             past: Totals::default(),
         })
     }
@@ -87,6 +93,7 @@ impl NodeSeats {
             busy = true;
             let Some(seat) = self.seats.get_mut(&group) else { continue };
             seat.node.handle_timeout(now, &mut self.outbox);
+            self.troubles.extend(seat.trouble(group));
             self.carry_out(group);
         }
         self.wires.flush();
@@ -127,7 +134,7 @@ impl NodeSeats {
         for duty in self.outbox.drain() {
             match duty {
                 Duty::Transmit { edge, outgoing } => self.wires.transmit(seat.edges[usize::from(edge.0)], &outgoing),
-                Duty::Reduced { .. } => seat.folded += 1,
+                Duty::Reduced { .. } => {}
                 Duty::Multicast { .. } | Duty::Complete { .. } | Duty::Failed { .. } => {
                     unreachable!("results go down the edges, and only members complete")
                 }
@@ -141,11 +148,29 @@ impl NodeSeats {
     }
 }
 
+impl Seat {
+    /// A neighbour that the machine has given up, once.
+    fn trouble(&mut self, group: GroupId) -> Option<SeatTrouble> {
+        let peer = self.node.lost_peer().filter(|_| !self.told)?;
+        self.told = true;
+        let name = self.names.iter().find(|(number, _)| *number == peer).map(|(_, name)| name);
+        let who = name.map_or_else(|| format!("rank {peer}"), |name| format!("node {name}"));
+        let group = GroupKey { group, epoch: self.epoch };
+        Some(SeatTrouble { group, what: format!("{who} does not answer") })
+    }
+}
+
 impl Totals {
     fn plus(self, seat: &Seat) -> Self {
         let (a, b) = (self.dropped, seat.node.counters());
+        let (was, is) = (self.load, seat.node.load());
         Self {
-            folded: self.folded + seat.folded,
+            load: NodeLoad {
+                folded: was.folded + is.folded,
+                in_flight: was.in_flight + is.in_flight,
+                bytes: was.bytes + is.bytes,
+                migrations: was.migrations + is.migrations,
+            },
             dropped: NodeCounters {
                 corrupt: a.corrupt + b.corrupt,
                 foreign: a.foreign + b.foreign,
@@ -209,8 +234,10 @@ impl Seats for NodeSeats {
             window: spec.window,
         });
         let edges = neighbours.iter().map(|(edge, ..)| *edge).collect();
+        let below = spec.seats_below().map(|(_, below)| (below.node.0, below.name.clone()));
+        let names = below.chain(spec.parent.iter().map(|parent| (parent.node.0, parent.name.clone()))).collect();
         self.alarms.set(spec.group, node.deadline());
-        self.seats.insert(spec.group, Seat { epoch: spec.epoch, node, edges, folded: 0 });
+        self.seats.insert(spec.group, Seat { epoch: spec.epoch, node, edges, names, told: false });
         Ok(())
     }
 
@@ -219,12 +246,24 @@ impl Seats for NodeSeats {
             return;
         }
         let Some(seat) = self.seats.remove(&group.group) else { return };
-        self.past = self.past.plus(&seat);
+        let with = self.past.plus(&seat);
+        // What it held is free.
+        self.past = Totals { load: NodeLoad { in_flight: 0, bytes: 0, ..with.load }, ..with };
+        self.troubles.retain(|trouble| trouble.group != group);
         self.alarms.forget(group.group);
         for edge in seat.edges {
             self.owners.remove(&edge);
             self.wires.cut(edge);
         }
+    }
+
+    fn operations(&self, group: GroupKey) -> u64 {
+        let seat = self.seats.get(&group.group).filter(|seat| seat.epoch == group.epoch);
+        seat.map_or(0, |seat| seat.node.folded())
+    }
+
+    fn next_trouble(&mut self) -> Option<SeatTrouble> {
+        self.troubles.pop()
     }
 
     fn report(&self) -> NodeReport {
@@ -240,11 +279,17 @@ impl Seats for NodeSeats {
             ("out of window", dropped.out_of_window),
             ("duplicate", dropped.duplicate),
             ("from the lost", dropped.from_the_lost),
+            ("not sent", wires.unsent),
         ];
         NodeReport {
-            operations: totals.folded,
-            in_flight: 0,
-            bytes: 0,
+            uptime_ms: self.wires.clock().now().as_picos() / 1_000_000_000,
+            operations: totals.load.folded,
+            in_flight: totals.load.in_flight,
+            bytes: totals.load.bytes,
+            sent: wires.sent,
+            repeated: wires.repeated,
+            received: wires.received,
+            migrations: totals.load.migrations,
             dropped: dropped.into_iter().map(|(cause, count)| (cause.to_owned(), count)).collect(),
         }
     }

@@ -15,7 +15,7 @@ use units::{ChildIndex, Epoch, GroupId, QpNumber, Rank, SegmentIndex};
 use wire::aggregation::{ElementCode, OperatorCode};
 
 use super::*;
-use crate::control::Seats;
+use crate::control::{SeatTrouble, Seats};
 use crate::udp::Mischief;
 
 const KEY: Key = Key([9; 16]);
@@ -235,6 +235,32 @@ fn a_lost_node_is_named_by_its_number() {
         let Duty::Failed { cause: AbortCause::LostPeer(peer), .. } = done[0] else { panic!("{done:?}") };
         assert_eq!(NodeNumber::from_peer(peer), Some(number(2)));
     }
+}
+
+#[test]
+fn a_node_tells_what_it_holds_and_whom_it_lost() {
+    let mut tree = Tree::new(&Mischief::default());
+    tree.start(0, 1);
+    tree.run(1, Duration::from_millis(20));
+    let report = tree.nodes[0].report();
+    assert_eq!((report.in_flight, report.bytes, report.operations), (1, 4, 0));
+    for leader in 1..4 {
+        tree.start(leader, 1);
+    }
+    tree.run(1, PATIENCE);
+    for node in &mut tree.nodes {
+        let report = node.report();
+        assert_eq!((report.in_flight, report.bytes, report.operations), (0, 0, 1));
+        assert_eq!((node.operations(GROUP), node.next_trouble()), (1, None));
+    }
+    tree.members.truncate(3);
+    for leader in 0..3 {
+        tree.start(leader, 1);
+    }
+    tree.run(1, PATIENCE);
+    let trouble = SeatTrouble { group: GROUP, what: "rank 3 does not answer".to_owned() };
+    assert_eq!(tree.nodes[1].next_trouble(), Some(trouble));
+    assert_eq!(tree.nodes[1].next_trouble(), None, "once");
 }
 
 #[test]

@@ -79,6 +79,10 @@ pub struct WireCounters {
     pub forged: u64,
     /// Calls that the kernel turned down.
     pub unsent: u64,
+    /// Packets that a plan of faults has flipped bits of, on their way out.
+    pub hurt_by_plan: u64,
+    /// Packets that it has lost.
+    pub lost_by_plan: u64,
 }
 
 /// One end of an edge.
@@ -197,6 +201,8 @@ impl Wires {
             let whole = Packet::new(headers, &self.scratch);
             let fate = self.mischief.judge(to.0, whole.size());
             if !fate.is_plain() {
+                self.counters.lost_by_plan += u64::from(fate.lost);
+                self.counters.hurt_by_plan += u64::from(!fate.lost && !fate.flips.is_empty());
                 let datagram = datagram(&whole, &self.ports[to.0.index()].outgoing(to.1, 0));
                 return self.delayed.mishandle(&self.ports, self.clock.now(), to, datagram, &fate);
             }

@@ -7,13 +7,15 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use protocol::manager::account::JobAccount;
 use protocol::manager::message::{FromManager, GroupKey, Quota, RequestId, ToManager};
 use protocol::manager::status::Status;
 use protocol::manager::{GroupOpened, GroupRequest, JobId, JobTicket, Refusal};
+use tracing::{debug, warn};
 
 use super::manager::wait_for;
 use super::secret::Secret;
-use super::session::Session;
+use super::session::{Cause, Ended, Session};
 
 /// Why a call came to nothing.
 #[derive(Debug)]
@@ -25,6 +27,13 @@ pub enum ClientError {
         /// Where the manager should be.
         manager: SocketAddr,
         /// What happened.
+        why: String,
+    },
+    /// We and the manager do not have the same secret.
+    WrongSecret {
+        /// Where the manager is.
+        manager: SocketAddr,
+        /// Who has which.
         why: String,
     },
     /// The manager did not answer in time.
@@ -43,6 +52,7 @@ impl fmt::Display for ClientError {
         match self {
             Self::Refused(refusal) => refusal.fmt(f),
             Self::Lost { manager, why } => write!(f, "no connection to the manager at {manager}: {why}"),
+            Self::WrongSecret { manager, why } => write!(f, "the manager at {manager} is not ours: {why}"),
             Self::Late { manager, waited } => write!(f, "the manager at {manager} did not answer in {waited:?}"),
             Self::NoJob => f.write_str("open a job first"),
         }
@@ -165,7 +175,7 @@ impl ManagerClient {
         Ok(())
     }
 
-    /// Tells of an error in a group. Nothing is waited for.
+    /// Tells of an error that makes a group useless: it is revoked. Nothing is waited for.
     ///
     /// # Errors
     /// If the manager cannot be reached.
@@ -182,6 +192,17 @@ impl ManagerClient {
     pub fn status(&mut self) -> Result<Status, ClientError> {
         match self.call(|request| ToManager::Status { request })? {
             FromManager::Status { status, .. } => Ok(status),
+            _ => Err(self.strange()),
+        }
+    }
+
+    /// What became of a job, by its name or number; the newest of that name first.
+    ///
+    /// # Errors
+    /// If nobody answers.
+    pub fn explain(&mut self, job: &str) -> Result<Vec<JobAccount>, ClientError> {
+        match self.call(|request| ToManager::Explain { request, job: job.to_owned() })? {
+            FromManager::Explained { accounts, .. } => Ok(accounts),
             _ => Err(self.strange()),
         }
     }
@@ -208,8 +229,18 @@ impl ManagerClient {
     }
 
     fn lost(&mut self, why: String) -> ClientError {
-        self.session = None;
+        if self.session.take().is_some() {
+            debug!(target: "pleach::client", manager = %self.manager, why, "the connection to the manager broke");
+        }
         ClientError::Lost { manager: self.manager, why }
+    }
+
+    fn ended(&mut self, ended: Ended) -> ClientError {
+        if ended.cause == Cause::WrongSecret {
+            self.session = None;
+            return ClientError::WrongSecret { manager: self.manager, why: ended.why };
+        }
+        self.lost(ended.why)
     }
 
     fn strange(&mut self) -> ClientError {
@@ -256,7 +287,7 @@ impl ManagerClient {
     fn say(&mut self, message: &ToManager) -> Result<(), ClientError> {
         let Some(session) = &mut self.session else { return Err(self.lost("it is closed".to_owned())) };
         let said = session.send(message).and_then(|()| session.flush());
-        said.map_err(|ended| self.lost(ended.0))
+        said.map_err(|ended| self.ended(ended))
     }
 
     fn answer(&mut self, request: RequestId) -> Result<FromManager, ClientError> {
@@ -295,16 +326,21 @@ impl ManagerClient {
         let outcome = session.turn(&mut messages);
         for message in messages {
             match message {
-                FromManager::Revoked { group, node, why } => self.note(Notice::Revoked { group, node, why }),
+                FromManager::Revoked { group, node, why } => {
+                    let (number, epoch) = (group.group.0, group.epoch.0);
+                    warn!(target: "pleach::client", group = number, epoch, node, why, "{group} is revoked: {why}");
+                    self.note(Notice::Revoked { group, node, why });
+                }
                 FromManager::JobRevoked { job, why } => {
                     if self.job.as_ref().is_some_and(|ours| ours.ticket.job == job) {
+                        warn!(target: "pleach::client", why, "the operator ended this job: {why}");
                         self.note(Notice::JobRevoked { why });
                     }
                 }
                 other => answers.push(other),
             }
         }
-        outcome.map_err(|ended| self.lost(ended.0))
+        outcome.map_err(|ended| self.ended(ended))
     }
 
     fn listen(&mut self, stray: &mut Vec<FromManager>) {
@@ -329,6 +365,7 @@ fn request_of(answer: &FromManager) -> Option<RequestId> {
         | FromManager::Closed { request }
         | FromManager::Refused { request, .. }
         | FromManager::Registered { request, .. }
+        | FromManager::Explained { request, .. }
         | FromManager::Status { request, .. } => Some(*request),
         FromManager::Revoked { .. } | FromManager::JobRevoked { .. } | FromManager::Heard | FromManager::Order(_) => {
             None

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 use std::os::fd::AsFd;
 
@@ -20,6 +21,14 @@ pub enum Openness {
 /// Connections that are taken in one turn.
 const ACCEPT_AT_ONCE: usize = 64;
 
+/// What came of looking for callers.
+pub(super) enum Accepted {
+    /// All that called, or as many as are taken at once.
+    All,
+    /// The process has no descriptor left for the next.
+    NoDescriptor,
+}
+
 pub(super) struct Listener {
     listener: TcpListener,
     local: SocketAddr,
@@ -34,6 +43,11 @@ impl Listener {
             );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
         }
+        Self::at(at)
+    }
+
+    /// For those who are told but never obeyed.
+    pub(super) fn at(at: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(at)?;
         listener.set_nonblocking(true)?;
         let local = listener.local_addr()?;
@@ -48,9 +62,19 @@ impl Listener {
         PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)
     }
 
-    /// Those who called since.
-    pub(super) fn accept(&self) -> Vec<TcpStream> {
-        // Running out of descriptors, or a caller that has gone again, is no reason to stop listening.
-        (0..ACCEPT_AT_ONCE).map_while(|_| self.listener.accept().ok()).map(|(stream, _)| stream).collect()
+    /// Takes those who called since.
+    pub(super) fn accept(&self, mut take: impl FnMut(TcpStream)) -> Accepted {
+        for _ in 0..ACCEPT_AT_ONCE {
+            match self.listener.accept() {
+                Ok((stream, _)) => take(stream),
+                Err(error) => match error.raw_os_error().map(Errno::from_raw) {
+                    Some(Errno::EMFILE | Errno::ENFILE) => return Accepted::NoDescriptor,
+                    // A caller that has gone again is no reason to stop listening.
+                    Some(Errno::ECONNABORTED | Errno::EINTR) => {}
+                    _ => return Accepted::All,
+                },
+            }
+        }
+        Accepted::All
     }
 }

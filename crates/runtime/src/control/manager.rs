@@ -1,55 +1,37 @@
 //! The manager's daemon: its machine, its listener and its connections, turned by one thread.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollTimeout, poll};
 use protocol::manager::message::ToManager;
-use protocol::manager::{Duty, Event, Key, Manager, PeerId, Settings};
+use protocol::manager::{Duty, Key, Manager, PeerId, Settings};
 use units::Time;
 
-use super::listener::{Listener, Openness};
+use super::callers::Callers;
+use super::listener::Openness;
+use super::log::{self, Partings};
+use super::metrics::{MetricsPort, pages};
 use super::secret::{self, Secret};
-use super::session::Session;
 use crate::Clock;
 
 /// Connections at a time: more are closed at once.
 const MOST_PEERS: usize = 4096;
-
-/// Something for the log.
-#[derive(Debug)]
-pub enum Note {
-    /// The machine says so.
-    Event(Event),
-    /// A connection ended.
-    Ended {
-        /// Which.
-        peer: PeerId,
-        /// Why, in words.
-        why: String,
-    },
-}
-
-impl std::fmt::Display for Note {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Event(event) => event.fmt(f),
-            Self::Ended { peer, why } => write!(f, "connection {} ended: {why}", peer.0),
-        }
-    }
-}
+/// A connection that speaks for no node and no job is closed when it has been silent for so long.
+const MOST_IDLE: Duration = Duration::from_secs(60);
+/// How often idle ones are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(5);
 
 /// A manager that listens.
 pub struct ManagerDaemon {
     machine: Manager,
-    listener: Listener,
-    secret: Option<Secret>,
-    sessions: BTreeMap<PeerId, Session>,
-    next_peer: u64,
+    callers: Callers,
+    metrics: Option<MetricsPort>,
     clock: Clock,
-    notes: Vec<Note>,
+    began: Instant,
+    swept_at: Instant,
+    partings: Partings,
 }
 
 impl ManagerDaemon {
@@ -60,18 +42,29 @@ impl ManagerDaemon {
     pub fn bind(at: SocketAddr, settings: Settings, secret: Option<Secret>, openness: Openness) -> io::Result<Self> {
         Ok(Self {
             machine: Manager::new(settings, Key(secret::fresh()?)),
-            listener: Listener::bind(at, secret.as_ref(), openness)?,
-            secret,
-            sessions: BTreeMap::new(),
-            next_peer: 1,
+            callers: Callers::bind(at, secret, openness, MOST_PEERS)?,
+            metrics: None,
             clock: Clock::new(),
-            notes: Vec::new(),
+            began: Instant::now(),
+            swept_at: Instant::now(),
+            partings: Partings::default(),
         })
+    }
+
+    /// Shows metrics to whoever asks at an address; where that is.
+    ///
+    /// # Errors
+    /// If the address cannot be had.
+    pub fn show_metrics(&mut self, at: SocketAddr) -> io::Result<SocketAddr> {
+        let port = MetricsPort::bind(at)?;
+        let local = port.local();
+        self.metrics = Some(port);
+        Ok(local)
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.listener.local()
+        self.callers.local()
     }
 
     /// The machine, to look at.
@@ -79,37 +72,35 @@ impl ManagerDaemon {
         &self.machine
     }
 
-    /// Does all that can be done, after waiting at most so long for something to do. What is worth a line in a log is
-    /// handed over.
+    /// Does all that can be done, after waiting at most so long for something to do.
     ///
     /// # Errors
     /// If the machine it runs on fails it: no random numbers, no polling.
-    pub fn turn(&mut self, wait: Duration) -> io::Result<Vec<Note>> {
+    pub fn turn(&mut self, wait: Duration) -> io::Result<()> {
         let ready = self.wait(wait)?;
-        for stream in self.listener.accept() {
-            if self.sessions.len() < MOST_PEERS
-                && let Ok(session) = Session::called(stream, self.secret.clone())
-            {
-                self.sessions.insert(PeerId(self.next_peer), session);
-                self.next_peer += 1;
-            }
-        }
+        self.callers.accept();
         let mut messages: Vec<ToManager> = Vec::new();
         for peer in ready {
-            let Some(session) = self.sessions.get_mut(&peer) else { continue };
-            let outcome = session.turn(&mut messages);
+            self.callers.turn(peer, &mut messages);
             for message in messages.drain(..) {
                 self.machine.handle_message(self.clock.now(), peer, message, Key(secret::fresh()?));
             }
-            if let Err(ended) = outcome {
-                self.end(peer, ended.0);
-            }
+            self.carry_out();
+        }
+        if self.swept_at.elapsed() >= SWEEP_EVERY {
+            self.swept_at = Instant::now();
+            let since = self.swept_at.checked_sub(MOST_IDLE).unwrap_or(self.began);
+            self.callers.drop_idle(since, |peer| self.machine.knows(peer));
         }
         if self.machine.deadline() <= self.clock.now() {
             self.machine.handle_timeout(self.clock.now());
         }
         self.carry_out();
-        Ok(std::mem::take(&mut self.notes))
+        if let Some(metrics) = &mut self.metrics {
+            let (machine, began, callers) = (&self.machine, self.began, &self.callers);
+            metrics.turn(|| pages::manager(&machine.status(), began.elapsed(), callers.len()));
+        }
+        Ok(())
     }
 
     /// Those whose connections have something to do.
@@ -118,40 +109,28 @@ impl ManagerDaemon {
         if self.machine.deadline() != Time::NEVER {
             wait = wait.min(self.clock.until(self.machine.deadline()));
         }
-        let due = self.sessions.values().filter_map(Session::deadline).min();
-        wait = due.map_or(wait, |time| wait.min(time.saturating_duration_since(Instant::now())));
-        let mut fds: Vec<PollFd<'_>> = self.sessions.values().map(Session::poll_fd).collect();
-        fds.push(self.listener.poll_fd());
+        let due = self.callers.deadline().into_iter().chain(self.metrics.as_ref().and_then(MetricsPort::deadline));
+        wait = due.min().map_or(wait, |time| wait.min(time.saturating_duration_since(Instant::now())));
+        let mut fds: Vec<PollFd<'_>> = self.callers.poll_fds().collect();
+        fds.extend(self.metrics.iter().flat_map(MetricsPort::poll_fds));
         wait_for(&mut fds, wait)?;
-        let now = Instant::now();
-        let is_due = |session: &Session| session.deadline().is_some_and(|time| time <= now);
-        let each = self.sessions.iter().zip(&fds);
-        let ready = each.filter(|((_, session), fd)| fd.any() != Some(false) || is_due(session));
-        Ok(ready.map(|((peer, _), _)| *peer).collect())
+        Ok(self.callers.ready(&fds))
     }
 
-    fn end(&mut self, peer: PeerId, why: String) {
-        if self.sessions.remove(&peer).is_some() {
-            self.machine.handle_lost(self.clock.now(), peer);
-            self.notes.push(Note::Ended { peer, why });
-        }
-    }
-
+    /// Does what the machine wants, and tells it who has gone, until neither is left.
     fn carry_out(&mut self) {
-        while let Some(duty) = self.machine.poll_duty() {
-            match duty {
-                Duty::Send { to, message } => {
-                    let Some(session) = self.sessions.get_mut(&to) else { continue };
-                    let sent = session.send(&*message).and_then(|()| session.flush());
-                    if let Err(ended) = sent {
-                        self.end(to, ended.0);
-                    }
+        loop {
+            while let Some(duty) = self.machine.poll_duty() {
+                match duty {
+                    Duty::Send { to, message } => self.callers.send(to, &*message),
+                    Duty::Close(peer) => self.callers.close(peer),
+                    Duty::Log(event) => log::event(&event),
                 }
-                Duty::Close(peer) => {
-                    self.sessions.remove(&peer);
-                }
-                Duty::Log(event) => self.notes.push(Note::Event(event)),
             }
+            let Some((peer, ended)) = self.callers.next_ended() else { return };
+            self.machine.count(ended.cause.words());
+            self.partings.tell(peer, &ended);
+            self.machine.handle_lost(self.clock.now(), peer);
         }
     }
 }

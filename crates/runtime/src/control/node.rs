@@ -2,18 +2,21 @@
 //! loop that also turns the node's data plane, and never waits.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use nix::poll::PollFd;
 use protocol::manager::limits::MAX_MESSAGE_BYTES;
-use protocol::manager::message::{Answer, FromManager, GroupKey, HeldSeat, NodeCard, Order, RequestId, ToManager};
-use protocol::manager::{NodeNumber, PeerId, Refusal, Source, Steward, StewardDuty};
+use protocol::manager::message::{Answer, FromManager, HeldSeat, NodeCard, Order, RequestId, SeatBeat, ToManager};
+use protocol::manager::{NodeNumber, Source, Steward, StewardDuty};
+use tracing::{info, warn};
 use units::Time;
 
-use super::listener::{Listener, Openness};
+use super::callers::Callers;
+use super::listener::Openness;
+use super::log::Partings;
+use super::metrics::{MetricsPort, pages};
 use super::seats::Seats;
 use super::secret::Secret;
 use super::session::Session;
@@ -26,80 +29,25 @@ const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_MOST: Duration = Duration::from_secs(2);
 /// A manager that has not answered a beat for so long is called anew.
 const MANAGER_SILENCE: Duration = Duration::from_secs(5);
-
-/// Something for the log.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum NodeNote {
-    /// The manager knows the node.
-    Registered {
-        /// Under this number.
-        node: NodeNumber,
-    },
-    /// The manager does not want the node; it is asked again in a while.
-    Unwelcome {
-        /// Why.
-        refusal: Refusal,
-    },
-    /// The manager cannot be reached; what runs goes on.
-    ManagerLost {
-        /// Why, in words.
-        why: String,
-    },
-    /// A seat was taken.
-    Seated {
-        /// Of this group.
-        group: GroupKey,
-    },
-    /// A seat could not be taken.
-    NotSeated {
-        /// Of this group.
-        group: GroupKey,
-        /// Why.
-        refusal: Refusal,
-    },
-    /// A seat was given up.
-    Left {
-        /// Of this group.
-        group: GroupKey,
-    },
-    /// A group ran into trouble here.
-    Trouble {
-        /// Which.
-        group: GroupKey,
-        /// What, in words.
-        what: String,
-    },
-}
-
-impl fmt::Display for NodeNote {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Registered { .. } => f.write_str("the manager knows this node"),
-            Self::Unwelcome { refusal } => write!(f, "the manager refuses this node: {refusal}"),
-            Self::ManagerLost { why } => write!(f, "no manager: {why}; groups that run go on"),
-            Self::Seated { group } => write!(f, "took a seat of {group}"),
-            Self::NotSeated { group, refusal } => write!(f, "took no seat of {group}: {refusal}"),
-            Self::Left { group } => write!(f, "gave up the seat of {group}"),
-            Self::Trouble { group, what } => write!(f, "trouble in {group}: {what}"),
-        }
-    }
-}
+/// Where a node's lines come from.
+const NODE: &str = "pleach::node";
 
 /// The control side of a node.
 pub struct NodeControl {
     card: NodeCard,
     manager: SocketAddr,
     secret: Option<Secret>,
-    listener: Listener,
     steward: Steward,
     clock: Clock,
     link: Link,
     /// Nodes above that called us.
-    callers: BTreeMap<PeerId, Session>,
-    next_caller: u64,
+    callers: Callers,
+    /// Why their connections ended, by cause.
+    partings: Partings,
+    ended: BTreeMap<&'static str, u64>,
     /// Nodes below that we called.
     below: BTreeMap<SocketAddr, Session>,
-    notes: Vec<NodeNote>,
+    metrics: Option<MetricsPort>,
 }
 
 /// The connection to the manager.
@@ -130,14 +78,13 @@ impl NodeControl {
             let what = format!("other nodes cannot call {control}: give --control an address of this machine");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        let listener = Listener::bind(control, secret.as_ref(), openness)?;
+        let callers = Callers::bind(control, secret.clone(), openness, MOST_CALLERS)?;
         let now = Instant::now();
         Ok(Self {
             steward: Steward::new(&card.name, card.capacity.seats),
-            card: NodeCard { control: listener.local(), ..card },
+            card: NodeCard { control: callers.local(), ..card },
             manager,
             secret,
-            listener,
             clock: Clock::new(),
             link: Link {
                 session: None,
@@ -148,16 +95,28 @@ impl NodeControl {
                 retry_at: now,
                 retry_after: RETRY_FIRST,
             },
-            callers: BTreeMap::new(),
-            next_caller: 1,
+            callers,
+            partings: Partings::default(),
+            ended: BTreeMap::new(),
             below: BTreeMap::new(),
-            notes: Vec::new(),
+            metrics: None,
         })
+    }
+
+    /// Shows metrics to whoever asks at an address; where that is.
+    ///
+    /// # Errors
+    /// If the address cannot be had.
+    pub fn show_metrics(&mut self, at: SocketAddr) -> io::Result<SocketAddr> {
+        let port = MetricsPort::bind(at)?;
+        let local = port.local();
+        self.metrics = Some(port);
+        Ok(local)
     }
 
     /// Where other nodes call it.
     pub fn address(&self) -> SocketAddr {
-        self.listener.local()
+        self.callers.local()
     }
 
     /// The number that the manager gave it, while it knows it.
@@ -167,16 +126,19 @@ impl NodeControl {
 
     /// What to wait on, beside the data plane's own.
     pub fn poll_fds(&self) -> Vec<PollFd<'_>> {
-        let sessions = self.link.session.iter().chain(self.callers.values()).chain(self.below.values());
-        sessions.map(Session::poll_fd).chain([self.listener.poll_fd()]).collect()
+        let sessions = self.link.session.iter().chain(self.below.values()).map(Session::poll_fd);
+        let metrics = self.metrics.iter().flat_map(MetricsPort::poll_fds);
+        sessions.chain(self.callers.poll_fds()).chain(metrics).collect()
     }
 
     /// How long nothing is to be done if nothing comes.
     pub fn patience(&self) -> Duration {
         let now = Instant::now();
-        let sessions = self.link.session.iter().chain(self.callers.values()).chain(self.below.values());
+        let sessions = self.link.session.iter().chain(self.below.values()).filter_map(Session::deadline);
         let link = if self.link.session.is_some() { self.link.beat_at } else { self.link.retry_at };
-        let soonest = sessions.filter_map(Session::deadline).chain([link]).min().unwrap_or(link);
+        let callers = self.callers.deadline().into_iter();
+        let metrics = self.metrics.as_ref().and_then(MetricsPort::deadline);
+        let soonest = sessions.chain(callers).chain(metrics).fold(link, Instant::min);
         let wait = soonest.saturating_duration_since(now);
         match self.steward.deadline() {
             Time::NEVER => wait,
@@ -184,40 +146,45 @@ impl NodeControl {
         }
     }
 
-    /// Does all that can be done now. What is worth a line in a log is handed over.
-    pub fn turn(&mut self, seats: &mut impl Seats) -> Vec<NodeNote> {
-        for stream in self.listener.accept() {
-            if self.callers.len() < MOST_CALLERS
-                && let Ok(session) = Session::called(stream, self.secret.clone())
-            {
-                self.callers.insert(PeerId(self.next_caller), session);
-                self.next_caller += 1;
-            }
-        }
+    /// Does all that can be done now.
+    pub fn turn(&mut self, seats: &mut impl Seats) {
+        self.callers.accept();
         self.turn_callers();
         self.turn_below();
         self.turn_link();
         self.turn_beat(seats);
         while let Some(trouble) = seats.next_trouble() {
             let (group, what) = (trouble.group, trouble.what);
-            self.tell(&ToManager::NodeTrouble { group, what: what.clone() });
-            self.notes.push(NodeNote::Trouble { group, what });
+            warn!(target: NODE, group = group.group.0, epoch = group.epoch.0, what = %what, "trouble in {group}: {what}");
+            self.tell(&ToManager::NodeTrouble { group, what });
         }
         if self.steward.deadline() <= self.clock.now() {
             self.steward.handle_timeout(self.clock.now());
         }
         self.carry_out(seats);
-        std::mem::take(&mut self.notes)
+        while let Some((peer, ended)) = self.callers.next_ended() {
+            *self.ended.entry(ended.cause.words()).or_default() += 1;
+            self.partings.tell(peer, &ended);
+        }
+        if let Some(metrics) = &mut self.metrics {
+            let side = pages::NodeSide {
+                name: &self.card.name,
+                capacity: self.card.capacity,
+                seats: self.steward.seats().len(),
+                has_manager: self.link.number.is_some(),
+                control_drops: &self.ended,
+            };
+            metrics.turn(|| pages::node(&side, &seats.report()));
+        }
     }
 
     fn turn_callers(&mut self) {
         let now = self.clock.now();
-        let (steward, mut orders) = (&mut self.steward, Vec::<Order>::new());
-        self.callers.retain(|peer, session| {
-            let outcome = session.turn(&mut orders);
-            orders.drain(..).for_each(|order| steward.handle_order(now, Source::Node(*peer), order));
-            outcome.is_ok()
-        });
+        let mut orders = Vec::<Order>::new();
+        for peer in self.callers.peers() {
+            self.callers.turn(peer, &mut orders);
+            orders.drain(..).for_each(|order| self.steward.handle_order(now, Source::Node(peer), order));
+        }
     }
 
     fn turn_below(&mut self) {
@@ -240,9 +207,10 @@ impl NodeControl {
                     self.link.session = Some(session);
                     self.link.heard_at = Instant::now();
                     self.link.beat_at = Instant::now() + MANAGER_SILENCE;
-                    self.tell(&ToManager::Register { request: REGISTRATION, card: self.card.clone() });
+                    let version = env!("CARGO_PKG_VERSION").to_owned();
+                    self.tell(&ToManager::Register { request: REGISTRATION, card: self.card.clone(), version });
                 }
-                Err(error) => self.lose_manager(error.to_string()),
+                Err(error) => self.lose_manager(&error.to_string()),
             }
         }
         let Some(session) = &mut self.link.session else { return };
@@ -253,7 +221,7 @@ impl NodeControl {
             match message {
                 FromManager::Registered { node, beat_ms, .. } => self.registered(node, beat_ms),
                 FromManager::Refused { request, refusal } if request == REGISTRATION => {
-                    self.notes.push(NodeNote::Unwelcome { refusal });
+                    warn!(target: NODE, cause = refusal.cause(), "the manager refuses this node: {refusal}");
                     self.link.retry_after = RETRY_MOST;
                     return self.hang_up();
                 }
@@ -262,7 +230,7 @@ impl NodeControl {
             }
         }
         if let Err(ended) = outcome {
-            self.lose_manager(ended.0);
+            self.lose_manager(&ended.why);
         }
     }
 
@@ -274,7 +242,7 @@ impl NodeControl {
         for seats in batches(self.steward.held()) {
             self.tell(&ToManager::Holding { seats });
         }
-        self.notes.push(NodeNote::Registered { node });
+        info!(target: NODE, manager = %self.manager, number = node.0, "the manager knows this node");
     }
 
     fn turn_beat(&mut self, seats: &impl Seats) {
@@ -283,18 +251,20 @@ impl NodeControl {
             return;
         }
         if now.duration_since(self.link.heard_at) >= MANAGER_SILENCE {
-            return self.lose_manager("it does not answer".to_owned());
+            return self.lose_manager("it does not answer");
         }
         self.link.beat_at = now + self.link.beat_every;
         if self.link.number.is_some() {
-            self.tell(&ToManager::Beat { seats: self.steward.seats(), report: seats.report() });
+            let beat = |group| SeatBeat { group, operations: seats.operations(group) };
+            let held = self.steward.seats().into_iter().map(beat).collect();
+            self.tell(&ToManager::Beat { seats: held, report: seats.report() });
         }
     }
 
-    fn lose_manager(&mut self, why: String) {
+    fn lose_manager(&mut self, why: &str) {
         // Said once, not with every attempt.
         if self.link.number.is_some() || self.link.retry_after == RETRY_FIRST {
-            self.notes.push(NodeNote::ManagerLost { why });
+            warn!(target: NODE, manager = %self.manager, why, "no manager: {why}; groups that run go on");
         }
         self.hang_up();
     }
@@ -310,7 +280,7 @@ impl NodeControl {
         let Some(session) = &mut self.link.session else { return };
         let said = session.send(message).and_then(|()| session.flush());
         if let Err(ended) = said {
-            self.lose_manager(ended.0);
+            self.lose_manager(&ended.why);
         }
     }
 
@@ -320,23 +290,22 @@ impl NodeControl {
                 StewardDuty::Install(spec) => {
                     let group = spec.key_of_group();
                     let outcome = seats.install(&spec);
-                    self.notes.push(match &outcome {
-                        Ok(()) => NodeNote::Seated { group },
-                        Err(refusal) => NodeNote::NotSeated { group, refusal: refusal.clone() },
-                    });
+                    let (number, epoch) = (group.group.0, group.epoch.0);
+                    match &outcome {
+                        Ok(()) => info!(target: NODE, group = number, epoch, "took a seat of {group}"),
+                        Err(refusal) => {
+                            let cause = refusal.cause();
+                            warn!(target: NODE, group = number, epoch, cause, "took no seat of {group}: {refusal}");
+                        }
+                    }
                     self.steward.handle_installed(self.clock.now(), group, outcome);
                 }
                 StewardDuty::Remove(group) => {
                     seats.remove(group);
-                    self.notes.push(NodeNote::Left { group });
+                    info!(target: NODE, group = group.group.0, epoch = group.epoch.0, "gave up the seat of {group}");
                 }
                 StewardDuty::Answer { to: Source::Manager, answer } => self.tell(&ToManager::Answer(answer)),
-                StewardDuty::Answer { to: Source::Node(peer), answer } => {
-                    let Some(session) = self.callers.get_mut(&peer) else { continue };
-                    if session.send(&answer).and_then(|()| session.flush()).is_err() {
-                        self.callers.remove(&peer);
-                    }
-                }
+                StewardDuty::Answer { to: Source::Node(peer), answer } => self.callers.send(peer, &answer),
                 StewardDuty::Order { to, order } => self.pass_on(to, &order),
             }
         }

@@ -23,6 +23,9 @@ pub trait Seats {
     /// Gives up a seat and all that it held. A seat that is not there is no error.
     fn remove(&mut self, group: GroupKey);
 
+    /// Operations that were folded at the seat of a group.
+    fn operations(&self, group: GroupKey) -> u64;
+
     /// How things are now.
     fn report(&self) -> NodeReport;
 

@@ -61,21 +61,69 @@ pub(super) struct Session {
     early: Vec<Vec<u8>>,
     /// When what is half here must be whole.
     whole_by: Option<Instant>,
+    heard_at: Instant,
     over: bool,
 }
 
-/// Why a connection ended, in words for a log.
-#[derive(Debug)]
-pub(super) struct Ended(pub String);
+/// Why a connection ended, for whoever counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Cause {
+    /// The other end closed it, or the network did.
+    Closed,
+    /// What was begun did not come whole in time.
+    Slow,
+    /// It announced more than a message may have.
+    TooLong,
+    /// It is no peer of ours, or speaks another version.
+    Stranger,
+    /// It does not know the secret, or we do not know its.
+    WrongSecret,
+    /// A message whose seal does not fit.
+    Forged,
+    /// A message that is none.
+    Malformed,
+    /// It does not read what it is told.
+    Unread,
+    /// It said nothing for long and nobody knows it.
+    Idle,
+    /// There were too many that had not yet greeted, and it was the oldest of them.
+    Crowded,
+}
 
-impl From<io::Error> for Ended {
-    fn from(error: io::Error) -> Self {
-        Self(error.to_string())
+impl Cause {
+    /// Always the same words, for counters.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Closed => "connections closed by peers",
+            Self::Slow => "connections dropped: slow",
+            Self::TooLong => "connections dropped: message too long",
+            Self::Stranger => "connections dropped: no greeting of ours",
+            Self::WrongSecret => "connections dropped: wrong secret",
+            Self::Forged => "connections dropped: broken seal",
+            Self::Malformed => "connections dropped: malformed message",
+            Self::Unread => "connections dropped: nothing read",
+            Self::Idle => "connections dropped: idle",
+            Self::Crowded => "connections dropped: too many",
+        }
     }
 }
 
-fn ended<T>(why: &str) -> Result<T, Ended> {
-    Err(Ended(why.to_owned()))
+/// How a connection ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub cause: Cause,
+    /// In words, for a log.
+    pub why: String,
+}
+
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Self {
+        Self { cause: Cause::Closed, why: error.to_string() }
+    }
+}
+
+fn ended<T>(cause: Cause, why: &str) -> Result<T, Ended> {
+    Err(Ended { cause, why: why.to_owned() })
 }
 
 impl Session {
@@ -115,6 +163,7 @@ impl Session {
             sent: 0,
             early: Vec::new(),
             whole_by: Some(Instant::now() + PATIENCE),
+            heard_at: Instant::now(),
             over: false,
             secret,
         };
@@ -137,6 +186,11 @@ impl Session {
         matches!(self.stage, Stage::Open)
     }
 
+    /// When the last whole message came.
+    pub(super) fn heard_at(&self) -> Instant {
+        self.heard_at
+    }
+
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.whole_by
     }
@@ -145,14 +199,14 @@ impl Session {
     pub(super) fn send(&mut self, message: &impl Serialize) -> Result<(), Ended> {
         let bytes = to_json(message)?;
         if self.outgoing.len() - self.sent + bytes.len() > MOST_QUEUED_BYTES {
-            return ended("it does not read what it is told");
+            return ended(Cause::Unread, "it does not read what it is told");
         }
         if self.is_open() {
             self.put_sealed(&bytes);
         } else if self.early.len() < 64 {
             self.early.push(bytes);
         } else {
-            return ended("too much was said before it greeted");
+            return ended(Cause::Slow, "too much was said before it greeted");
         }
         Ok(())
     }
@@ -181,7 +235,7 @@ impl Session {
             }
         }
         if self.over {
-            return ended("it closed the connection");
+            return ended(Cause::Closed, "it closed the connection");
         }
         if self.is_open() {
             let begun = (!self.incoming.is_empty()).then(|| Instant::now() + PATIENCE);
@@ -189,7 +243,7 @@ impl Session {
             self.whole_by = begun.map(|begun| self.whole_by.unwrap_or(begun));
         }
         if self.whole_by.is_some_and(|time| time <= Instant::now()) {
-            return ended("it began to say something and did not finish in time");
+            return ended(Cause::Slow, "it began to say something and did not finish in time");
         }
         self.flush()
     }
@@ -197,7 +251,7 @@ impl Session {
     pub(super) fn flush(&mut self) -> Result<(), Ended> {
         while self.sent < self.outgoing.len() {
             match self.stream.write(&self.outgoing[self.sent..]) {
-                Ok(0) => return ended("it closed the connection"),
+                Ok(0) => return ended(Cause::Closed, "it closed the connection"),
                 Ok(count) => self.sent += count,
                 Err(error) if is_not_now(&error) => return Ok(()),
                 Err(error) => return Err(error.into()),
@@ -237,7 +291,9 @@ impl Session {
         let Some(length) = self.incoming.first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length) as usize;
         if length > self.most_bytes() {
-            return ended("it announced a message that is too long");
+            // Nobody who greets as we do begins like that: a browser, a scanner.
+            let cause = if self.is_open() { Cause::TooLong } else { Cause::Stranger };
+            return ended(cause, "it announced a message that is too long");
         }
         if self.incoming.len() < 4 + length {
             return Ok(None); // Nothing is set aside for what was only announced.
@@ -247,6 +303,7 @@ impl Session {
         self.incoming.shrink_to(64 << 10);
         if self.is_open() {
             self.whole_by = None;
+            self.heard_at = Instant::now();
         }
         Ok(Some(frame))
     }
@@ -255,29 +312,31 @@ impl Session {
         let mut body = frame;
         if let Some(seal) = &mut self.seal_in {
             let Some((bytes, tag)) = frame.split_at_checked(frame.len().saturating_sub(TAG_BYTES)) else {
-                return ended("a message without a seal");
+                return ended(Cause::Forged, "a message without a seal");
             };
             if !secret::is_same(&seal.next_tag(bytes), tag) {
-                return ended("a message with a broken seal");
+                return ended(Cause::Forged, "a message with a broken seal");
             }
             body = bytes;
         }
-        serde_json::from_slice(body).map_err(|error| Ended(format!("it said something strange: {error}")))
+        serde_json::from_slice(body)
+            .map_err(|error| Ended { cause: Cause::Malformed, why: format!("it said something strange: {error}") })
     }
 
     fn greet(&mut self, frame: &[u8]) -> Result<(), Ended> {
         let greeting: Greeting = match serde_json::from_slice(frame) {
             Ok(greeting) => greeting,
-            Err(_) => return ended("it does not greet as pleach does"),
+            Err(_) => return ended(Cause::Stranger, "it does not greet as pleach does"),
         };
         match (greeting, &self.stage) {
             (Greeting::Hello { pleach, nonce, secret }, Stage::Greeting) => {
                 if pleach != VERSION {
-                    return Err(Ended(format!(
-                        "it speaks version {pleach} of the control protocol, we speak {VERSION}"
-                    )));
+                    let why = format!("it speaks version {pleach} of the control protocol, we speak {VERSION}");
+                    return Err(Ended { cause: Cause::Stranger, why });
                 }
-                let Some(theirs) = from_hex::<16>(&nonce) else { return ended("a greeting without a number") };
+                let Some(theirs) = from_hex::<16>(&nonce) else {
+                    return ended(Cause::Stranger, "a greeting without a number");
+                };
                 match (&self.secret, secret) {
                     (None, false) => self.open(),
                     (Some(ours), true) => {
@@ -287,23 +346,31 @@ impl Session {
                         self.stage = Stage::Proving { theirs };
                     }
                     (None, true) => {
-                        return ended("it wants the cluster's secret: give --secret-file or PLEACH_SECRET");
+                        let why = match self.side {
+                            Side::Caller => "it wants the cluster's secret: give --secret-file or PLEACH_SECRET",
+                            Side::Called => "it has a secret, and we have none",
+                        };
+                        return ended(Cause::WrongSecret, why);
                     }
-                    (Some(_), false) => return ended("it does not know that this cluster has a secret"),
+                    (Some(_), false) => {
+                        return ended(Cause::WrongSecret, "it does not know that this cluster has a secret");
+                    }
                 }
             }
             (Greeting::Proof { proof }, Stage::Proving { theirs }) => {
                 let (caller, called) = self.ordered(*theirs);
-                let Some(secret) = &self.secret else { return ended("a proof of nothing") };
+                let Some(secret) = &self.secret else {
+                    return ended(Cause::Stranger, "a proof of nothing");
+                };
                 let expected = secret.proof(self.side.other(), &caller, &called);
                 if !from_hex::<32>(&proof).is_some_and(|proof| secret::is_same(&proof, &expected)) {
-                    return ended("its secret is not ours");
+                    return ended(Cause::WrongSecret, "its secret is not ours");
                 }
                 self.seal_out = Some(secret.seal(self.side, &caller, &called));
                 self.seal_in = Some(secret.seal(self.side.other(), &caller, &called));
                 self.open();
             }
-            _ => return ended("a greeting out of turn"),
+            _ => return ended(Cause::Stranger, "a greeting out of turn"),
         }
         Ok(())
     }

@@ -4,10 +4,8 @@ use std::ops::Range;
 
 use reduce::Kind;
 
+use super::cut::{BLOCK_BYTES, Cut};
 use super::data::Data;
-
-/// Folded at a time, so that what goes through memory twice is still in the nearest cache the second time.
-const BLOCK_BYTES: usize = 8 << 10;
 
 /// Puts the fold of all ranks' bytes into the output of `part`. `theirs` gives what another rank brought, by position within
 /// the part.
@@ -23,8 +21,7 @@ pub(super) fn fold_whole<'s>(
     theirs: impl Fn(usize, Range<usize>) -> &'s [u8],
 ) {
     let mut block = [0; BLOCK_BYTES];
-    for start in part.clone().step_by(BLOCK_BYTES) {
-        let here = start..part.end.min(start + BLOCK_BYTES);
+    for here in Cut::new(Some(kind)).blocks(part.clone()) {
         let there = here.start - part.start..here.end - part.start;
         if me <= 1 {
             let output = data.seed(here);
@@ -46,6 +43,7 @@ pub(super) fn fold_whole<'s>(
 /// A slice of the vector, to be folded by one rank.
 pub(super) struct Slice<'s> {
     pub kind: Kind,
+    pub cut: Cut,
     pub me: usize,
     pub ranks: usize,
     /// Where in the vector the slice begins.
@@ -63,8 +61,7 @@ impl Slice<'_> {
         theirs: impl Fn(usize, Range<usize>) -> &'s [u8],
     ) {
         let first = usize::from(self.me == 0);
-        for start in (0..self.sum.len()).step_by(BLOCK_BYTES) {
-            let part = start..self.sum.len().min(start + BLOCK_BYTES);
+        for part in self.cut.blocks(0..self.sum.len()) {
             let place = self.start + part.start..self.start + part.end;
             let sum = &mut self.sum[part.clone()];
             for rank in (0..self.ranks).filter(|&rank| rank != first) {

@@ -9,7 +9,6 @@ use std::ops::Range;
 use super::data::Data;
 use super::fold::Slice;
 use super::operation::{Operation, Progress, Stage};
-use super::region::CHUNK_BYTES;
 use super::team::Team;
 
 /// How far a large operation is, in steps of its own.
@@ -32,8 +31,6 @@ impl Move {
 const FILL: usize = 0;
 const FOLD: usize = 1;
 const DRAIN: usize = 2;
-/// Slices begin at cache lines, so that no line has two writers.
-const LINE: usize = 64;
 
 impl Team {
     pub(super) fn advance_large(&mut self, operation: &mut Operation, data: &mut Data<'_>) -> Progress {
@@ -42,7 +39,7 @@ impl Team {
             operation.awaiting = self.rank; // An earlier one must be polled.
             return Progress::Pending;
         }
-        let steps = (operation.length as u64).div_ceil(CHUNK_BYTES as u64);
+        let steps = operation.cut.steps(operation.length);
         let is_done = loop {
             let mut moved = false;
             if at.filled < steps {
@@ -89,8 +86,11 @@ impl Team {
             return false;
         }
         at.ready[FILL] = 0;
-        let (part, chunk) = (part(operation.length, step), self.pipe.chunk(step));
-        let mine = if operation.kind.is_some() { slice(part.len(), self.rank, self.ranks) } else { 0..0 };
+        let (part, chunk) = (operation.cut.part(operation.length, step), self.pipe.chunk(step));
+        let mine = match operation.kind {
+            Some(_) => operation.cut.slice(part.len(), self.rank, self.ranks),
+            None => 0..0,
+        };
         for range in [0..mine.start, mine.end..part.len()] {
             // SAFETY: all have drained the chunk's last step, and nobody touches it before the count below.
             let room = unsafe { self.region.chunk_mut(self.rank, chunk, range.clone()) };
@@ -113,13 +113,14 @@ impl Team {
             return false;
         }
         at.ready[FOLD] = 0;
-        let (part, chunk) = (part(operation.length, step), self.pipe.chunk(step));
-        let mine = slice(part.len(), self.rank, self.ranks);
+        let (part, chunk) = (operation.cut.part(operation.length, step), self.pipe.chunk(step));
+        let mine = operation.cut.slice(part.len(), self.rank, self.ranks);
         let (region, home) = (&self.region, home(self.rank));
         // SAFETY: all have filled their chunks; of this slice of the home chunk, its owner has given up the right to write
         // and nobody but this rank touches it before the count below.
         let sum = unsafe { region.chunk_mut(home, chunk, mine.clone()) };
-        let slice = Slice { kind, me: self.rank, ranks: self.ranks, start: part.start + mine.start, sum };
+        let slice =
+            Slice { kind, cut: operation.cut, me: self.rank, ranks: self.ranks, start: part.start + mine.start, sum };
         slice.fold(data, operation.takes_result, |rank, within| {
             let range = mine.start + within.start..mine.start + within.end;
             // SAFETY: the rank has filled its chunk, and fills it again only when this rank has drained the step.
@@ -133,7 +134,7 @@ impl Team {
     /// Reads the slices that the others have folded, or what the root brought; then this rank reads no more of the step.
     fn drain(&mut self, operation: &mut Operation, at: &mut Move, data: &mut Data<'_>) -> bool {
         let step = at.drained;
-        let (part, chunk) = (part(operation.length, step), self.pipe.chunk(step));
+        let (part, chunk) = (operation.cut.part(operation.length, step), self.pipe.chunk(step));
         if operation.takes_result {
             let missing = if operation.kind.is_some() {
                 self.pipe.unfolded(&self.region, step, at.ready[DRAIN])
@@ -156,7 +157,7 @@ impl Team {
                 read(operation.root, 0..part.len());
             } else {
                 for rank in (0..self.ranks).filter(|&rank| rank != self.rank) {
-                    read(home(rank), slice(part.len(), rank, self.ranks));
+                    read(home(rank), operation.cut.slice(part.len(), rank, self.ranks));
                 }
             }
         }
@@ -170,17 +171,4 @@ impl Team {
 /// its own bytes at hand, begins with rank 1's.
 fn home(rank: usize) -> usize {
     usize::from(rank == 0)
-}
-
-/// The part of the vector that goes through the pipe in a step.
-fn part(length: usize, step: u64) -> Range<usize> {
-    let start = step as usize * CHUNK_BYTES;
-    start..length.min(start + CHUNK_BYTES)
-}
-
-/// The slice of a chunk that a rank folds.
-fn slice(length: usize, rank: usize, ranks: usize) -> Range<usize> {
-    let lines = length.div_ceil(LINE);
-    let edge = |rank: usize| (lines * rank / ranks * LINE).min(length);
-    edge(rank)..edge(rank + 1)
 }

@@ -2,6 +2,7 @@
 
 use reduce::Kind;
 
+use super::cut::Cut;
 use super::data::Data;
 use super::error::Error;
 use super::large::Move;
@@ -63,6 +64,7 @@ pub struct Operation {
     pub(super) root: usize,
     pub(super) kind: Option<Kind>,
     pub(super) length: usize,
+    pub(super) cut: Cut,
     /// This rank gets the result.
     pub(super) takes_result: bool,
     pub(super) route: Route,
@@ -137,6 +139,7 @@ impl Operation {
             root: root.into(),
             kind,
             length,
+            cut: Cut::new(kind),
             takes_result,
             route: Route::Post,
             stage: Stage::Unposted,

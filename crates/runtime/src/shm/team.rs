@@ -163,12 +163,12 @@ impl Team {
                 return Ok(Progress::Done);
             }
             operation.stage = Stage::Posted;
-            if let (Verb::Broadcast, Route::Pipe { place }) = (operation.verb, operation.route) {
+            if let (Verb::Broadcast, Route::Pipe { place }) = (operation.verb, operation.route)
+                && self.rank == operation.root
+            {
                 // The root does not wait for others to come; claims are compared meanwhile.
                 self.window.leave(operation.number, operation.claim);
-                if self.rank == operation.root {
-                    operation.stage = Stage::Moving(Move::new(place));
-                }
+                operation.stage = Stage::Moving(Move::new(place));
             }
         }
         let progress = match operation.stage {
@@ -215,9 +215,7 @@ impl Team {
         };
         if claim != operation.claim {
             operation.differs = true;
-            if !operation.route.is_pipe() {
-                self.window.leave(number, operation.claim);
-            }
+            self.window.leave(number, operation.claim);
             return Progress::Pending;
         }
         let channel = self.window.channel(number);
@@ -232,6 +230,8 @@ impl Team {
                 data.output().copy_from_slice(slot);
             }
             Route::Pipe { place } => {
+                // Not before: once settled, the root's post may make room for a later one.
+                self.window.leave(number, operation.claim);
                 operation.stage = Stage::Moving(Move::new(place));
                 return self.advance_large(operation, data);
             }

@@ -71,6 +71,8 @@ struct Progress {
     started: Time,
     /// Segments that are posted, or being posted.
     posted: u32,
+    /// The last of them is being posted.
+    is_posting: bool,
     taken: u32,
 }
 
@@ -124,7 +126,7 @@ impl Driver {
     fn begin_call(&mut self, network: &mut Network, rank: Rank, at: Time) {
         let Some(hosts) = &mut self.hosts else { return };
         let progress = &mut hosts.each[rank.index()];
-        *progress = Progress { calls: progress.calls, started: at, posted: 1, taken: 0 };
+        *progress = Progress { calls: progress.calls, started: at, posted: 1, is_posting: true, taken: 0 };
         let ready = hosts.processors.work(rank.index(), at, hosts.costs.call + hosts.costs.post);
         self.send_mail(network, ready, Mail::Host { rank, event: HostEvent::Posted });
     }
@@ -149,6 +151,7 @@ impl Driver {
                 self.send_mail(network, taken, Mail::Host { rank, event: HostEvent::Taken });
             }
             HostEvent::Posted => {
+                hosts.each[rank.index()].is_posting = false;
                 self.contribute(network, rank);
                 self.post_next(network, rank);
             }
@@ -167,8 +170,10 @@ impl Driver {
     fn post_next(&mut self, network: &mut Network, rank: Rank) {
         let Some(hosts) = &mut self.hosts else { return };
         let progress = &mut hosts.each[rank.index()];
-        if progress.posted < hosts.calls.segments && progress.posted - progress.taken < hosts.window {
+        let has_room = progress.posted < hosts.calls.segments && progress.posted - progress.taken < hosts.window;
+        if has_room && !progress.is_posting {
             progress.posted += 1;
+            progress.is_posting = true;
             let ready = hosts.processors.work(rank.index(), network.now(), hosts.costs.post);
             self.send_mail(network, ready, Mail::Host { rank, event: HostEvent::Posted });
         }

@@ -96,7 +96,7 @@ impl<I, O> Units<I, O> {
             return None;
         }
         let outs_turn = port.incoming.is_empty() || !port.sent_last;
-        if let Some((packet, bytes, passage)) = port.outgoing.pop_front_if(|_| outs_turn) {
+        if let Some((packet, bytes, passage)) = outs_turn.then(|| port.outgoing.pop_front()).flatten() {
             port.sent_last = true;
             let result = if let Passage::HandedDown(op) = passage { Some(op) } else { None };
             let is_copy = result.is_some() && port.copied == result;

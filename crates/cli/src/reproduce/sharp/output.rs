@@ -95,8 +95,10 @@ fn scores(scores: &[Score]) -> Rows {
         of => format!("{} of {of}, worst {:.1} %", tally.matched, tally.worst_percent),
     };
     with_head(
-        ["table", "fitted", "predicted"],
-        scores.iter().map(|score| [score.table.clone(), words(&score.fitted), words(&score.predicted)]),
+        ["table", "fitted", "predicted", "inputs of the application's model"],
+        scores.iter().map(|score| {
+            [score.table.clone(), words(&score.fitted), words(&score.predicted), words(&score.inputs)]
+        }),
     )
 }
 

@@ -1,4 +1,7 @@
-//! What the experiments assume: `experiments/sharp/parameters.toml`, as values.
+//! What the experiments assume: `experiments/sharp/parameters.toml` or a file like it, as values within reason.
+
+use std::ops::RangeInclusive;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -6,6 +9,7 @@ use simulator::collective::UnitParameters;
 use simulator::technology::{ByteTime, Rate, Width};
 use simulator::{Forwarding, HostCosts, LinkParameters, Noise};
 use units::Span;
+use units::limits::{MAX_MTU, MAX_WINDOW};
 
 const TEXT: &str = include_str!("../../../../../experiments/sharp/parameters.toml");
 
@@ -118,14 +122,56 @@ pub(super) enum System {
 }
 
 impl Parameters {
-    /// Those of the file.
-    pub(super) fn read() -> Result<Self> {
-        let parameters: Self = toml::from_str(TEXT).context("experiments/sharp/parameters.toml")?;
-        ensure!(parameters.fabric.leaves > 0 && parameters.unit.segment_bytes > 0, "leaves and segments: from 1 on");
-        for gigabits in [parameters.unit.port_gigabits, parameters.unit.copy_gigabits] {
-            ensure!((0.001..=8000.0).contains(&gigabits), "{gigabits} Gb/s is no rate");
+    /// Those of a file; of the one that is shipped, if none is named.
+    pub(super) fn read(file: Option<&Path>) -> Result<Self> {
+        match file {
+            None => Self::parse(TEXT).context("experiments/sharp/parameters.toml"),
+            Some(file) => {
+                let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+                Self::parse(&text).with_context(|| file.display().to_string())
+            }
         }
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let parameters: Self = toml::from_str(text)?;
+        parameters.check()?;
         Ok(parameters)
+    }
+
+    /// Whether every number is within reason: a run must end, and its times must fit their type.
+    fn check(&self) -> Result<()> {
+        let Self { fabric, link, unit, host, native, mpi, hosts, noise, application } = self;
+        let time = 0.0..=1e6;
+        within("link.wire-ns", link.wire_ns, &time)?;
+        within("link.switch-ns", link.switch_ns, &time)?;
+        within("link.adapter-ns", link.adapter_ns, &time)?;
+        within("unit.receive-ns", unit.receive_ns, &time)?;
+        within("unit.fold-ns", unit.fold_ns, &time)?;
+        within("unit.port-gigabits", unit.port_gigabits, &(0.001..=8000.0))?;
+        within("unit.copy-gigabits", unit.copy_gigabits, &(0.001..=8000.0))?;
+        within("host.post-ns", host.post_ns, &time)?;
+        within("host.poll-ns", host.poll_ns, &time)?;
+        within("host.send-byte-ns", host.send_byte_ns, &(0.0..=1e3))?;
+        within("host.datagram-byte-ns", host.datagram_byte_ns, &(0.0..=1e3))?;
+        within("host.datagram-ns", host.datagram_ns, &time)?;
+        within("host.step-ns", host.step_ns, &time)?;
+        within("native.call-ns", native.call_ns, &time)?;
+        within("mpi.call-ns", mpi.call_ns, &time)?;
+        within("mpi.over-native-ns", mpi.over_native_ns, &time)?;
+        within("noise.per-second", noise.per_second, &(0.0..=1e6))?;
+        within("noise.mean-ns", noise.mean_ns, &time)?;
+        // A system that is always elsewhere never comes back to the call.
+        within("the share of time that noise takes", noise.per_second * noise.mean_ns / 1e9, &(0.0..=0.5))?;
+        within("application.on-host-ns", application.on_host_ns, &time)?;
+        within("application.core-round-ns", application.core_round_ns, &time)?;
+        let most = f64::from(MAX_MTU);
+        within("link.mtu-bytes", f64::from(link.mtu_bytes), &(1.0..=most))?;
+        within("unit.segment-bytes", f64::from(unit.segment_bytes), &(1.0..=most))?;
+        within("unit.window", f64::from(unit.window), &(1.0..=f64::from(MAX_WINDOW)))?;
+        within("fabric.leaves", f64::from(fabric.leaves), &(1.0..=32.0))?;
+        within("hosts.radix", f64::from(hosts.radix), &(2.0..=128.0))?;
+        within("application.cores-per-host", f64::from(application.cores_per_host), &(1.0..=28.0))
     }
 
     pub(super) fn link(&self) -> LinkParameters {
@@ -177,10 +223,38 @@ impl Parameters {
     }
 }
 
+fn within(name: &str, value: f64, range: &RangeInclusive<f64>) -> Result<()> {
+    ensure!(range.contains(&value), "{name}: {value} is not between {} and {}", range.start(), range.end());
+    Ok(())
+}
+
 fn picos(nanos: f64) -> u64 {
     (nanos * 1e3).round() as u64
 }
 
 fn nanos(nanos: f64) -> Span {
     Span::from_picos(picos(nanos))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_beyond_reason_are_refused_by_name() {
+        assert!(Parameters::parse(TEXT).is_ok());
+        let swaps = [
+            ("leaves = 8", "leaves = 0", "fabric.leaves: 0 is not between 1 and 32"),
+            ("fold-ns = 240.0", "fold-ns = -1.0", "unit.fold-ns: -1 is not"),
+            ("fold-ns = 240.0", "fold-ns = nan", "unit.fold-ns: NaN is not"),
+            ("window = 64", "window = 4000000000", "unit.window: 4000000000 is not"),
+            ("mean-ns = 2000.0", "mean-ns = 600000.0", "the share of time that noise takes: 0.6 is not"),
+            ("window = 64", "windows = 64", "unknown field `windows`"),
+        ];
+        for (from, to, complaint) in swaps {
+            assert!(TEXT.contains(from), "{from}");
+            let error = Parameters::parse(&TEXT.replace(from, to)).unwrap_err();
+            assert!(error.to_string().contains(complaint), "{to}: {error}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use protocol::collective::{Algorithm, Collective as Operation};
 use reduce::{ElementType, Kind, Operator};
@@ -206,6 +206,7 @@ pub(super) fn measure_hosts(
 /// The testbed with so many hosts, spread evenly over the leaf switches (SH-7), with as many ways up as down.
 fn testbed(parameters: &Parameters, hosts: u32) -> Result<Arc<Fabric>> {
     let leaves = parameters.fabric.leaves.min(hosts);
+    ensure!(hosts % leaves == 0, "{hosts} hosts do not spread evenly over {leaves} leaf switches");
     let per_leaf = hosts / leaves;
     Ok(Arc::new(Fabric::xgft(&[per_leaf, leaves], &[1, per_leaf]).map_err(|error| anyhow!("{error}"))?))
 }

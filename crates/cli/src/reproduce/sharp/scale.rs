@@ -1,6 +1,7 @@
 //! Past the paper: allreduce of 8 bytes from 1 Ki to 1 Mi hosts, on full fat trees of switches with 36, 64 and 128 ports.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -41,6 +42,7 @@ pub(super) fn measure(parameters: &Parameters, most: u32, most_alone: u32, seed:
         ProgressStyle::with_template("{bar:40} {pos}/{len} sizes: {msg}, {elapsed} so far")
             .expect("a constant template"),
     );
+    bar.enable_steady_tick(Duration::from_secs(1)); // The largest take a minute and more.
     let mut found = Vec::new();
     // One after the other: the large ones take gigabytes.
     for (radix, hosts) in jobs {

@@ -46,7 +46,7 @@ fn only_nodes_may_speak_as_nodes() {
     let mut cluster = one_node();
     let group = GroupKey { group: units::GroupId(1), epoch: units::Epoch(1) };
     for message in [
-        ToManager::Beat { seats: vec![group], report: NodeReport::default() },
+        ToManager::Beat { seats: vec![SeatBeat { group, operations: 1 }], report: NodeReport::default() },
         ToManager::Holding { seats: Vec::new() },
         ToManager::NodeTrouble { group, what: String::new() },
         ToManager::Answer(Answer::Installed { group }),
@@ -75,10 +75,15 @@ fn cards_that_make_no_sense_are_refused() {
         NodeCard { serves: hosts, ..good.clone() },
     ];
     for (at, card) in strange.into_iter().enumerate() {
-        let heard = answer_to(&mut cluster, 10 + at, |request| ToManager::Register { request, card });
+        let heard =
+            answer_to(&mut cluster, 10 + at, |request| ToManager::Register { request, card, version: String::new() });
         assert!(is_refused(&heard), "{heard:?}");
     }
-    let heard = answer_to(&mut cluster, 50, |request| ToManager::Register { request, card: good });
+    let heard = answer_to(&mut cluster, 50, |request| ToManager::Register {
+        request,
+        card: good,
+        version: "x".repeat(1_000),
+    });
     assert!(matches!(heard[..], [FromManager::Registered { .. }]), "{heard:?}");
 }
 
@@ -143,7 +148,18 @@ fn a_status_of_a_full_manager_fits_into_a_message() {
     let mut cluster = Cluster::new(1, Settings::default(), cards);
     for node in 0..1_024 {
         let dropped = (0..64).map(|at| (format!("{at:\"<256}"), u64::MAX)).collect();
-        let report = NodeReport { dropped, ..NodeReport::default() };
+        let most = u64::MAX;
+        let report = NodeReport {
+            uptime_ms: most,
+            operations: most,
+            in_flight: u32::MAX,
+            bytes: most,
+            sent: most,
+            repeated: most,
+            received: most,
+            migrations: most,
+            dropped,
+        };
         cluster.say(End::Node(node), ToManager::Beat { seats: Vec::new(), report });
     }
     cluster.settle();

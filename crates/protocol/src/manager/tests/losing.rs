@@ -221,14 +221,30 @@ fn trouble_told_by_a_node_revokes_the_group() {
     let mut cluster = two_levels(12);
     let ticket = cluster.open_job(0, None);
     let group = cluster.open_group(0, ticket, all_hosts()).unwrap().key_of_group();
-    cluster.ask(0, |_| ToManager::JobTrouble { ticket, group, what: "slow".to_owned() });
-    cluster.settle();
-    assert!(cluster.heard[&0].is_empty(), "what a job says of itself is only noted");
     cluster.say(End::Node(2), ToManager::NodeTrouble { group, what: "rank 3 does not answer".to_owned() });
     cluster.settle();
     let heard = cluster.heard.get_mut(&0).map(std::mem::take).unwrap_or_default();
     assert!(matches!(&heard[..], [FromManager::Revoked { why, .. }] if why.contains("rank 3")), "{heard:?}");
     cluster.check_empty();
+}
+
+#[test]
+fn trouble_told_by_a_job_revokes_its_own_group_and_no_other() {
+    let mut cluster = two_levels(13);
+    let (ticket, other) = (cluster.open_job(0, None), cluster.open_job(1, None));
+    let group = cluster.open_group(0, ticket, all_hosts()).unwrap().key_of_group();
+    let theirs = cluster.open_group(1, other, all_hosts()).unwrap().key_of_group();
+    cluster.ask(0, |_| ToManager::JobTrouble { ticket, group: theirs, what: "it is in my way".to_owned() });
+    cluster.settle();
+    let unknown = FromManager::Refused { request: RequestId(0), refusal: Refusal::UnknownGroup };
+    assert_eq!(cluster.heard.get_mut(&0).map(std::mem::take), Some(vec![unknown]));
+    cluster.ask(0, |_| ToManager::JobTrouble { ticket, group, what: "node top does not answer".to_owned() });
+    cluster.settle();
+    let heard = cluster.heard.get_mut(&0).map(std::mem::take).unwrap_or_default();
+    let [FromManager::Revoked { group: revoked, node: None, why }] = heard.as_slice() else { panic!("{heard:?}") };
+    assert_eq!((*revoked, why.as_str()), (group, "its job says: node top does not answer"));
+    assert!(cluster.seat("leaf0", group).is_none() && cluster.seat("leaf0", theirs).is_some());
+    assert!(cluster.heard[&1].is_empty());
 }
 
 impl Cluster {

@@ -1,5 +1,6 @@
 //! Manager, stewards and jobs in memory: a driver that delivers messages in any order, from a seed.
 
+mod accounts;
 mod garbage;
 mod losing;
 mod placing;
@@ -59,6 +60,8 @@ pub(super) struct TestNode {
     refuses: bool,
     alive: bool,
     connection: u64,
+    /// Operations folded at each of its seats.
+    folded: BTreeMap<GroupKey, u64>,
 }
 
 pub(super) struct Cluster {
@@ -121,6 +124,7 @@ impl Cluster {
             refuses: false,
             alive: true,
             connection: 0,
+            folded: BTreeMap::new(),
         };
         let mut cluster = Self {
             manager: Manager::new(settings.clone(), dice.key()),
@@ -151,14 +155,18 @@ impl Cluster {
     pub(super) fn register(&mut self, index: usize) {
         self.nodes[index].connection += 1;
         let card = self.nodes[index].card.clone();
-        self.say(End::Node(index), ToManager::Register { request: RequestId(7), card });
+        let version = "0.1.0".to_owned();
+        self.say(End::Node(index), ToManager::Register { request: RequestId(7), card, version });
         let seats = self.nodes[index].steward.held();
         self.say(End::Node(index), ToManager::Holding { seats });
         self.beat(index);
     }
 
     pub(super) fn beat(&mut self, index: usize) {
-        let seats = self.nodes[index].steward.seats();
+        let node = &self.nodes[index];
+        let folded = |group: &GroupKey| node.folded.get(group).copied().unwrap_or(0);
+        let seats = node.steward.seats();
+        let seats = seats.into_iter().map(|group| SeatBeat { group, operations: folded(&group) }).collect();
         self.say(End::Node(index), ToManager::Beat { seats, report: NodeReport::default() });
     }
 

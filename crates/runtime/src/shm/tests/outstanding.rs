@@ -13,8 +13,8 @@ fn any_call(draw: &mut Draw, ranks: u16) -> (Call, usize) {
         3 | 4 => Call::Reduce { root, kind },
         _ => Call::AllReduce { kind },
     };
-    let most = [6, 40, 1_500, 20_000][draw.below(4)];
-    (call, draw.below(most) * kind.element_size())
+    let most = [48, 640, 24_000, 320_000][draw.below(4)];
+    (call, draw.below(most) / kind.element_size() * kind.element_size())
 }
 
 /// All ranks start the same random operations; each polls its own in a random order, and up to `most` are under way.
@@ -85,4 +85,27 @@ fn more_operations_than_channels_wait_without_blocking_anyone() {
             buffers.check(3);
         }
     });
+}
+
+/// All channels are used again while one rank does not look at a large broadcast that the root has long finished.
+#[test]
+fn a_large_broadcast_may_be_received_long_after_the_root_is_done() {
+    let name = fresh_name();
+    let mut first = Team::create(&name, 2).expect("a new name");
+    let mut second = Team::join(&name, 1, 2, PATIENCE).expect("it is there");
+    let (call, length) = (Call::Broadcast { root: 1 }, 100_000);
+    let mut late = Buffers::new(call, 3, &first, length, Passing::InPlace);
+    let mut early = Buffers::new(call, 3, &second, length, Passing::InPlace);
+    let mut pending = first.start(call, &mut late.data()).expect("all agree");
+    assert!(second.start(call, &mut early.data()).expect("all agree").is_over());
+    for _ in 0..20 {
+        let mut here = first.start(Call::Barrier, &mut Data::Nothing).expect("all agree");
+        let mut there = second.start(Call::Barrier, &mut Data::Nothing).expect("all agree");
+        let both = [first.poll(&mut here, &mut Data::Nothing), second.poll(&mut there, &mut Data::Nothing)];
+        if both != [Ok(Progress::Done); 2] {
+            break; // Until the broadcast is received, no channel is free.
+        }
+    }
+    assert_eq!(first.poll(&mut pending, &mut late.data()), Ok(Progress::Done));
+    late.check(2);
 }

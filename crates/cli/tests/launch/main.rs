@@ -1,14 +1,18 @@
 //! `pleach launch` as a user runs it: real processes, real signals.
 
-use std::io::{BufRead, BufReader, Read};
+mod between_hosts;
+mod nodes;
+mod processes;
+
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const SOON: Duration = Duration::from_secs(10);
+use processes::{SOON, assert_gone, end_of, signal, text};
 
 fn launch(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    let mut command = processes::pleach();
     command.arg("launch").args(arguments).stdin(Stdio::null());
     command
 }
@@ -17,49 +21,12 @@ fn output(arguments: &[&str]) -> Output {
     launch(arguments).output().expect("pleach starts")
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn is_alive(process: u32) -> bool {
-    // A zombie whose parent is gone or busy is as good as gone.
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
-}
-
-#[track_caller]
-fn assert_gone(processes: &[u32]) {
-    let began = Instant::now();
-    while processes.iter().any(|process| is_alive(*process)) {
-        assert!(began.elapsed() < SOON, "left behind: {processes:?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn signal(child: &Child, name: &str) {
-    let sent =
-        Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status().expect("there is a sh");
-    assert!(sent.success());
-}
-
 /// Starts ranks that print numbers, one a line, and returns so many of them.
 fn start(arguments: &[&str], lines: usize) -> (Child, Vec<u32>) {
     let mut child = launch(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pleach starts");
     let reader = BufReader::new(child.stdout.take().expect("piped"));
     let numbers = reader.lines().take(lines).map(|line| line.expect("text").parse().expect("a number")).collect();
     (child, numbers)
-}
-
-#[track_caller]
-fn end_of(mut child: Child) -> (Option<i32>, String) {
-    let began = Instant::now();
-    while child.try_wait().expect("ours").is_none() {
-        assert!(began.elapsed() < SOON, "it does not end");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let mut said = String::new();
-    child.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
-    (child.wait().expect("ours").code(), said)
 }
 
 #[test]
@@ -110,7 +77,7 @@ fn the_worst_exit_status_is_returned() {
 #[test]
 fn wrong_commands_are_told_so() {
     for arguments in
-        [&["-n", "0", "--", "true"][..], &["-n", "2"], &["-n", "2", "--ranks-per-host", "2", "--", "true"]]
+        [&["-n", "0", "--", "true"][..], &["-n", "2"], &["-n", "2", "--ranks-per-host", "0", "--", "true"]]
     {
         assert_eq!(output(arguments).status.code(), Some(2), "{arguments:?}");
     }
@@ -201,95 +168,16 @@ fn met(arguments: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn ranks_on_loopback_meet_on_one_host() {
-    assert_eq!(met(&["-n", "3"]), ["0 [[0, 1, 2]]", "1 [[0, 1, 2]]", "2 [[0, 1, 2]]"]);
+fn ranks_on_loopback_can_be_as_if_on_several_hosts() {
+    let script = "echo $PLEACH_RANK $PLEACH_HOST $PLEACH_SHARED_MEMORY";
+    let ended = output(&["-n", "3", "--ranks-per-host", "2", "--prefix", "--", "sh", "-c", script]);
+    let said = text(&ended.stdout);
+    let mut lines: Vec<&str> = said.lines().map(|line| &line[4..]).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0 host0 2", "1 host0 2", "2 host1 2"]);
 }
 
-mod between_hosts {
-    use super::*;
-
-    fn leftovers(process: u32) -> Vec<String> {
-        let names = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
-        let names = names.filter_map(|entry| entry.file_name().into_string().ok());
-        names.filter(|name| name.starts_with(&format!("pleach-net-{process}-"))).collect()
-    }
-
-    /// False where hosts cannot be made, after saying why; with `CI` set it panics, since nobody reads what passes.
-    fn can_have_hosts() -> bool {
-        let tried = output(&["-n", "1", "--hosts", "netns", "--", "true"]);
-        let said = text(&tried.stderr);
-        if tried.status.code() == Some(2) && said.contains("hosts in network namespaces need") {
-            let ci = std::env::var("CI").unwrap_or_default();
-            assert!(matches!(ci.as_str(), "" | "0" | "false"), "not tested, and CI is set: {said}");
-            println!("not tested: {said}");
-            return false;
-        }
-        assert!(tried.status.success(), "{said}");
-        true
-    }
-
-    #[test]
-    fn ranks_meet_across_hosts_and_find_those_beside_them() {
-        if can_have_hosts() {
-            let hosts = "[[0, 1], [2, 3], [4]]";
-            let expected: Vec<String> = (0..5).map(|rank| format!("{rank} {hosts}")).collect();
-            assert_eq!(met(&["-n", "5", "--hosts", "netns", "--ranks-per-host", "2"]), expected);
-        }
-    }
-
-    #[test]
-    fn no_namespace_is_left_behind_after_an_interrupt() {
-        if can_have_hosts() {
-            let script = "echo $$; exec sleep 60";
-            let (child, processes) = start(&["-n", "2", "--hosts", "netns", "--", "sh", "-c", script], 2);
-            let process = child.id();
-            assert_eq!(leftovers(process).len(), 3);
-            signal(&child, "INT");
-            assert_eq!(end_of(child).0, Some(128 + 2));
-            assert_gone(&processes);
-            assert_eq!(leftovers(process), [""; 0]);
-        }
-    }
-
-    /// Nobody says goodbye when the power fails: only the silence tells.
-    #[test]
-    fn a_host_that_vanishes_is_noticed_by_both_sides() {
-        use runtime::job::{self, News, Offer, Place, Terms, Variables};
-        let network = match namespaces::Network::new(2) {
-            Ok(network) => network,
-            Err(error) => {
-                assert!(!can_have_hosts(), "{error}");
-                return;
-            }
-        };
-        let terms = Terms { silence: Duration::from_secs(3), ..Terms::default() };
-        let join = |rank: usize| {
-            let rendezvous = format!("{}:7411", network.host(0).address());
-            let variables = [("RANK", rank.to_string()), ("SIZE", "2".to_owned()), ("RENDEZVOUS", rendezvous)];
-            let job = [("JOB", "vanish".to_owned())];
-            let variables: Variables =
-                variables.into_iter().chain(job).map(|(name, value)| (format!("PLEACH_{name}"), value)).collect();
-            let place = Place::of(&variables, |_| None).expect("all is said");
-            let joined = network.host(rank).inside(|| job::join(&place, Offer::default(), &terms)).expect("it moves");
-            joined.expect("both come")
-        };
-        let (mut zero, mut one) = std::thread::scope(|scope| {
-            let one = scope.spawn(|| join(1));
-            (join(0), one.join().expect("no panic"))
-        });
-        assert_eq!(zero.table.hosts(), [[0], [1]]);
-        let switch = network.names().pop().expect("the switch is last").to_owned();
-        let cut = Command::new("ip").args(["-n", &switch, "link", "set", "dev", "port1", "down"]).status();
-        assert!(cut.expect("ip is there").success());
-        let began = Instant::now();
-        let mut heard = [None, None];
-        while heard.iter().any(Option::is_none) {
-            assert!(began.elapsed() < SOON, "{heard:?}");
-            heard[0] = heard[0].take().or_else(|| zero.lifeline.turn());
-            heard[1] = heard[1].take().or_else(|| one.lifeline.turn());
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        assert_eq!(heard, [Some(News::Lost { rank: 1 }), Some(News::Lost { rank: 0 })]);
-        assert!(began.elapsed() > Duration::from_millis(500), "the cut itself is not seen by a socket");
-    }
+#[test]
+fn ranks_on_loopback_meet_on_one_host() {
+    assert_eq!(met(&["-n", "3"]), ["0 [[0, 1, 2]]", "1 [[0, 1, 2]]", "2 [[0, 1, 2]]"]);
 }

@@ -1,0 +1,95 @@
+//! The manager, as this machine reaches it, and what it knows of nodes.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use protocol::manager::status::Status;
+use runtime::control::{ClientError, ManagerClient};
+
+use super::finding::Finding;
+use super::finding::Verdict::{Broken, Limited, Missing};
+use crate::configuration::ManagerArguments;
+use crate::words::counted;
+
+/// How long the manager may take.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+pub(super) fn findings(arguments: &ManagerArguments) -> Result<Vec<Finding>> {
+    let (address, secret) = (arguments.address()?, arguments.secret()?);
+    let has_secret = secret.is_some();
+    let asked = ManagerClient::connect(address, secret, PATIENCE).and_then(|mut client| client.status());
+    Ok(match asked {
+        Ok(status) => {
+            let guard = if has_secret {
+                Finding::good("secret", "the manager's is ours")
+            } else {
+                let advice = "whoever reaches the manager is obeyed: give both PLEACH_SECRET or --secret-file, unless the network is trusted";
+                Finding::bad("secret", Limited, "none on either side", advice)
+            };
+            vec![Finding::good("manager", format!("answers at {address}")), guard, versions(&status), nodes(&status)]
+        }
+        Err(ClientError::WrongSecret { why, .. }) => vec![
+            Finding::good("manager", format!("is at {address}")),
+            Finding::bad("secret", Broken, why, "give this machine the secret with which the manager was started"),
+        ],
+        // One that does not like our proof hangs up without a word.
+        Err(ClientError::Lost { why, .. }) if has_secret && why.contains("closed the connection") => vec![
+            Finding::good("manager", format!("is at {address}")),
+            Finding::bad(
+                "secret",
+                Broken,
+                "the manager hung up",
+                "give this machine the secret with which the manager was started",
+            ),
+        ],
+        Err(error) => {
+            let advice = "start `pleach manager --listen ADDRESS:PORT`, or let TCP to it through the firewall";
+            vec![Finding::bad("manager", Broken, error.to_string(), advice)]
+        }
+    })
+}
+
+fn versions(status: &Status) -> Finding {
+    let what = "versions";
+    let ours = env!("CARGO_PKG_VERSION");
+    let others = status.nodes.iter().filter(|node| node.alive && node.version != ours);
+    let mut other: Vec<String> = others.map(|node| format!("node {} {}", node.name, node.version)).collect();
+    if status.version != ours {
+        other.insert(0, format!("manager {}", status.version));
+    }
+    if other.is_empty() {
+        return Finding::good(what, format!("all {ours}"));
+    }
+    let listed = if other.len() > 8 {
+        format!("{} and {} more", other[..8].join(", "), other.len() - 8)
+    } else {
+        other.join(", ")
+    };
+    Finding::bad(what, Limited, format!("here {ours}, {listed}"), "use the same version everywhere")
+}
+
+fn nodes(status: &Status) -> Finding {
+    let what = "nodes";
+    let lost: Vec<&str> = status.nodes.iter().filter(|node| !node.alive).map(|node| node.name.as_str()).collect();
+    let alive = status.nodes.len() - lost.len();
+    if alive == 0 {
+        return Finding::bad(
+            what,
+            Missing,
+            "none",
+            "start `pleach node`: until then hosts do everything among themselves",
+        );
+    }
+    let trees = counted(status.trees.len() as u64, "tree");
+    let found = format!("{} in {trees}", counted(alive as u64, "node"));
+    if lost.is_empty() {
+        return Finding::good(what, found);
+    }
+    let listed = lost.iter().take(8).copied().collect::<Vec<_>>().join(", ");
+    Finding::bad(
+        what,
+        Limited,
+        format!("{found}; lost: {listed}"),
+        "start them again; groups are placed on the others meanwhile",
+    )
+}

@@ -1,0 +1,91 @@
+//! A finding: what was looked at, what was found, whether that is well, and what to do. Field names are those of the JSON
+//! output and stay as they are.
+
+use serde::Serialize;
+
+use crate::report::aligned;
+
+/// Whether something is well, from best to worst.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Verdict {
+    /// As it should be.
+    Good,
+    /// Works, and could be better.
+    Limited,
+    /// Not there; what needs it cannot be done.
+    Missing,
+    /// Pleach cannot work like that.
+    Broken,
+}
+
+impl Verdict {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Limited => "limited",
+            Self::Missing => "missing",
+            Self::Broken => "BROKEN",
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Finding {
+    pub what: &'static str,
+    pub verdict: Verdict,
+    pub found: String,
+    /// What to do; nothing if it is well.
+    pub advice: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn good(what: &'static str, found: impl Into<String>) -> Self {
+        Self { what, verdict: Verdict::Good, found: found.into(), advice: None }
+    }
+
+    pub(super) fn bad(
+        what: &'static str,
+        verdict: Verdict,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Self {
+        Self { what, verdict, found: found.into(), advice: Some(advice.into()) }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct Diagnosis {
+    version: &'static str,
+    verdict: Verdict,
+    findings: Vec<Finding>,
+}
+
+impl Diagnosis {
+    pub(super) fn new(findings: Vec<Finding>) -> Self {
+        let verdict = findings.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Good);
+        Self { version: env!("CARGO_PKG_VERSION"), verdict, findings }
+    }
+
+    pub(super) fn worst(&self) -> Verdict {
+        self.verdict
+    }
+
+    pub(super) fn table(&self) -> String {
+        let row = |finding: &Finding| {
+            vec![finding.what.to_owned(), finding.verdict.word().to_owned(), finding.found.clone()]
+        };
+        let mut rows = vec![["", "", ""].map(str::to_owned).to_vec()];
+        rows.extend(self.findings.iter().map(row));
+        let mut text = aligned(&rows).trim_start().to_owned();
+        let advised: Vec<(&Finding, &String)> =
+            self.findings.iter().filter_map(|finding| Some((finding, finding.advice.as_ref()?))).collect();
+        if !advised.is_empty() {
+            text.push_str("\nwhat to do\n");
+            for (finding, advice) in advised {
+                text.push_str(&format!("  {}: {advice}\n", finding.what));
+            }
+        }
+        text
+    }
+}

@@ -1,0 +1,65 @@
+//! `pleach doctor`: what this machine can do, how the cluster is, and why a job used aggregation or did not.
+
+mod cluster;
+mod finding;
+mod job;
+mod machine;
+mod network;
+mod software;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use crate::Outcome;
+use crate::configuration::ManagerArguments;
+use crate::report::deliver;
+use finding::{Diagnosis, Verdict};
+
+/// Says what this machine can do, whether the manager can be reached, and why a job used aggregation or did not.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    manager: ManagerArguments,
+    /// Says why aggregation was used, or not, for the job of this name or number; asks the manager
+    #[arg(long, value_name = "NAME|NUMBER")]
+    job: Option<String>,
+    /// A table for people, or one object for machines
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+const HELP: &str = "\
+Examples:
+  pleach doctor
+  pleach doctor --manager 10.0.0.1:4797
+  pleach doctor --manager 10.0.0.1:4797 --job simulation-7
+  pleach doctor --format json | jq '.findings[] | select(.verdict != \"good\")'
+
+Verdicts: good; limited, which works but could be better; missing, which rules out what is named; broken, which must be
+mended before Pleach works. Exit status 1 if something is broken or the job got no aggregation, 2 if nothing could be found out.";
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+    if let Some(job) = &arguments.job {
+        return job::run(&arguments.manager, job, arguments.format);
+    }
+    let mut findings = machine::findings();
+    findings.extend(network::findings());
+    findings.extend(software::findings());
+    if arguments.manager.manager.as_ref().is_some_and(|manager| !manager.is_empty()) {
+        findings.extend(cluster::findings(&arguments.manager)?);
+    }
+    let diagnosis = Diagnosis::new(findings);
+    let text = match arguments.format {
+        Format::Table => diagnosis.table(),
+        Format::Json => serde_json::to_string_pretty(&diagnosis)? + "\n",
+    };
+    deliver(&text, None)?;
+    Ok(if diagnosis.worst() == Verdict::Broken { Outcome::Wrong } else { Outcome::Right })
+}

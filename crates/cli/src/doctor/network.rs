@@ -1,0 +1,137 @@
+//! Sockets: what the kernel does for many packets at once, how much it keeps, multicast, IPv6, raw sockets. Traffic stays on
+//! loopback.
+
+use std::fs::read_to_string;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, setsockopt, socket, sockopt};
+use protocol::datagram::MULTICAST;
+use runtime::udp::{Endpoint, Event, Options, PortIndex};
+use wire::QueueKey;
+
+use super::finding::Finding;
+use super::finding::Verdict::{Broken, Limited, Missing};
+use crate::words::rough;
+
+/// What every socket asks for.
+const WANTED_BUFFER: u64 = 4 << 20;
+/// A packet on loopback that has not come by then is lost.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+pub(super) fn findings() -> Vec<Finding> {
+    vec![datagrams(), segmentation(), buffers("rmem_max"), buffers("wmem_max"), multicast(), ipv6(), raw_sockets()]
+}
+
+/// A datagram to ourselves.
+fn echo(address: IpAddr) -> io::Result<()> {
+    let socket = UdpSocket::bind((address, 0))?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.send_to(b"pleach", socket.local_addr()?)?;
+    let mut buffer = [0; 16];
+    let (length, _) = socket.recv_from(&mut buffer)?;
+    if &buffer[..length] == b"pleach" { Ok(()) } else { Err(io::Error::other("something else came back")) }
+}
+
+fn datagrams() -> Finding {
+    let what = "UDP";
+    match echo(Ipv4Addr::LOCALHOST.into()) {
+        Ok(()) => Finding::good(what, "a datagram over loopback comes back"),
+        Err(error) => {
+            let advice = "bring up the loopback device (ip link set lo up) and let UDP through the firewall";
+            Finding::bad(what, Broken, format!("no datagram over loopback: {error}"), advice)
+        }
+    }
+}
+
+/// Whether one call can send, and receive, many packets (UDP GSO and GRO).
+fn segmentation() -> Finding {
+    let what = "packets per call";
+    let advice = "use Linux 5.0 or later: each packet costs a system call otherwise";
+    let socket = match UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)) {
+        Ok(socket) => socket,
+        Err(error) => return Finding::bad(what, Broken, error.to_string(), advice),
+    };
+    let sends = setsockopt(&socket, sockopt::UdpGsoSegment, &1_024).is_ok();
+    let receives = setsockopt(&socket, sockopt::UdpGroSegment, &true).is_ok();
+    match (sends, receives) {
+        (true, true) => Finding::good(what, "many, sent and received (GSO and GRO)"),
+        (true, false) => Finding::bad(what, Limited, "many sent (GSO), one received", advice),
+        (false, true) => Finding::bad(what, Limited, "one sent, many received (GRO)", advice),
+        (false, false) => Finding::bad(what, Limited, "one", advice),
+    }
+}
+
+fn buffers(name: &'static str) -> Finding {
+    let what = if name == "rmem_max" { "receive buffers" } else { "send buffers" };
+    let text = read_to_string(format!("/proc/sys/net/core/{name}")).unwrap_or_default();
+    let Ok(bytes) = text.trim().parse::<u64>() else {
+        return Finding::bad(what, Limited, "the kernel does not tell", "nothing: losses are repaired, only later");
+    };
+    let found = format!("at most {}B", rough(bytes as f64));
+    if bytes < WANTED_BUFFER {
+        let advice =
+            format!("sysctl -w net.core.{name}={WANTED_BUFFER}: bursts into a small buffer are lost and sent again");
+        return Finding::bad(what, Limited, found, advice);
+    }
+    Finding::good(what, found)
+}
+
+/// By the way that results may take.
+fn multicast() -> Finding {
+    let what = "multicast";
+    let advice = "ip link set lo multicast on, and a route for 239.0.0.0/8; results then also go over connections, as by default";
+    match heard_multicast() {
+        Ok(true) => Finding::good(what, "heard on loopback"),
+        Ok(false) => Finding::bad(what, Missing, "not heard on loopback", advice),
+        Err(error) => Finding::bad(what, Missing, format!("no group can be joined: {error}"), advice),
+    }
+}
+
+fn heard_multicast() -> io::Result<bool> {
+    let key = QueueKey(std::process::id());
+    // Of the range for use within one organisation; the port keeps doctors on one machine apart.
+    let port = 40_000 + (std::process::id() % 20_000) as u16;
+    let group = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 255, 47, 92)), port);
+    let local = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+    let mut ends = [Endpoint::open(&[local], Options::default())?, Endpoint::open(&[local], Options::default())?];
+    let pairs = ends.each_mut().map(|end| end.create_datagram(key));
+    ends[1].join(pairs[1], group, PortIndex(0))?;
+    ends[1].post_datagram_receive(pairs[1], vec![0; 64]).map_err(|error| io::Error::other(error.to_string()))?;
+    let to = (group, MULTICAST, key);
+    let sent = ends[0].send_datagram(pairs[0], PortIndex(0), to, b"pleach", None);
+    sent.map_err(|error| io::Error::other(error.to_string()))?;
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE {
+        ends[0].turn(Duration::ZERO)?;
+        ends[1].turn(Duration::from_millis(5))?;
+        if let Some(Event::Datagram { buffer, length, .. }) = ends[1].next_event() {
+            return Ok(&buffer[..length] == b"pleach");
+        }
+    }
+    Ok(false)
+}
+
+fn ipv6() -> Finding {
+    let what = "IPv6";
+    match echo(Ipv6Addr::LOCALHOST.into()) {
+        Ok(()) => Finding::good(what, "a datagram over loopback comes back"),
+        Err(error) => {
+            let advice = "only if your addresses are IPv6: sysctl -w net.ipv6.conf.all.disable_ipv6=0";
+            Finding::bad(what, Missing, format!("none over loopback: {error}"), advice)
+        }
+    }
+}
+
+/// Peers that speak verbs number their IPv4 packets, and only a raw socket shows the numbers.
+fn raw_sockets() -> Finding {
+    let what = "raw sockets";
+    match socket(AddressFamily::Inet, SockType::Raw, SockFlag::empty(), SockProtocol::Udp) {
+        Ok(_) => Finding::good(what, "allowed"),
+        Err(error) => {
+            let advice = "only to speak with verbs over IPv4: run as root, or setcap cap_net_raw+ep on the program";
+            Finding::bad(what, Missing, format!("not allowed: {error}"), advice)
+        }
+    }
+}

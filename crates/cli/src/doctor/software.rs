@@ -1,0 +1,107 @@
+//! What else is on this machine: network namespaces, the kernel's RDMA, MPIs.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, unshare};
+
+use super::finding::Finding;
+use super::finding::Verdict::{Limited, Missing};
+
+pub(super) fn findings() -> Vec<Finding> {
+    vec![namespaces(), rdma(), mpi()]
+}
+
+/// Hosts on one machine, for `pleach launch --hosts netns` and benchmarks.
+fn namespaces() -> Finding {
+    let what = "namespaces";
+    // Only the thread moves into the new namespace, and it ends with it.
+    let moved = std::thread::spawn(|| unshare(CloneFlags::CLONE_NEWNET)).join();
+    match moved {
+        Ok(Ok(())) if in_path("ip").is_some() => Finding::good(what, "network namespaces can be made"),
+        Ok(Ok(())) => Finding::bad(
+            what,
+            Missing,
+            "allowed, but there is no `ip`",
+            "install iproute2 for pleach launch --hosts netns",
+        ),
+        Ok(Err(error)) => {
+            let advice = "only for pleach launch --hosts netns: run it as root";
+            Finding::bad(what, Missing, format!("not allowed: {error}"), advice)
+        }
+        Err(_) => Finding::bad(what, Missing, "it cannot be tried", "nothing"),
+    }
+}
+
+fn rdma() -> Finding {
+    let what = "RDMA";
+    let listed = |folder: &Path| -> Vec<String> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    };
+    let devices = listed(Path::new("/sys/class/infiniband"));
+    if !devices.is_empty() {
+        return Finding::good(what, format!("adapters: {}", devices.join(" ")));
+    }
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let soft = Path::new("/lib/modules").join(release.trim()).join("kernel/drivers/infiniband/sw/rxe");
+    if soft.exists() {
+        let advice =
+            "only to speak with verbs programs: modprobe rdma_rxe; rdma link add rxe0 type rxe netdev DEVICE";
+        return Finding::bad(what, Limited, "no adapter; the kernel has soft-RoCE", advice);
+    }
+    Finding::bad(
+        what,
+        Missing,
+        "no adapter and no soft-RoCE",
+        "only to speak with verbs programs; Pleach needs neither",
+    )
+}
+
+/// MPIs that can start ranks, and that benchmarks are held against.
+fn mpi() -> Finding {
+    let what = "MPI";
+    let mut found: Vec<(PathBuf, String)> = Vec::new();
+    for name in ["mpirun", "mpiexec", "srun"] {
+        let Some(path) = in_path(name) else { continue };
+        let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+        if found.iter().all(|(other, _)| *other != real)
+            && let Some(version) = version_of(&path)
+            && found.iter().all(|(_, other)| *other != version)
+        {
+            found.push((real, version));
+        }
+    }
+    if found.is_empty() {
+        return Finding::bad(what, Missing, "none", "nothing: pleach launch starts ranks without one");
+    }
+    let listed: Vec<String> = found.iter().map(|(path, version)| format!("{version} ({})", path.display())).collect();
+    Finding::good(what, listed.join(", "))
+}
+
+fn in_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// The first line that a program says about itself, if it says one soon.
+fn version_of(program: &Path) -> Option<String> {
+    const PATIENCE: Duration = Duration::from_secs(3);
+    let mut command = Command::new(program);
+    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().ok()?;
+    let began = Instant::now();
+    while child.try_wait().ok()?.is_none() {
+        if began.elapsed() > PATIENCE {
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = child.wait_with_output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
+    Some(line.chars().filter(|letter| !letter.is_control()).take(60).collect())
+}

@@ -1,0 +1,140 @@
+//! `pleach top`: what the manager sees, refreshed every second.
+
+mod meter;
+mod table;
+mod view;
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use runtime::control::ManagerClient;
+
+use crate::Outcome;
+use crate::configuration::ManagerArguments;
+use meter::Meter;
+use view::View;
+
+/// Shows jobs, groups, trees and nodes, operations per second and errors by cause.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    manager: ManagerArguments,
+    /// Shows one view and ends; so it does as well if the output is no terminal
+    #[arg(long)]
+    once: bool,
+    /// Seconds between two views
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval)]
+    interval: f64,
+    /// Tables for people, or an object a line for machines
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+const HELP: &str = "\
+Examples:
+  pleach top
+  pleach top --manager 10.0.0.1:4797 --interval 5
+  pleach top --once --format json | jq '.nodes[] | select(.alive | not) | .name'
+
+Rates are over the time between two reports of a node, which come twice a second; so one view takes an interval as well.";
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
+    if (0.1..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("between 0.1 and 3600 seconds".to_owned()) }
+}
+
+/// How long the manager may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+    let address = arguments.manager.address()?;
+    let mut client = ManagerClient::connect(address, arguments.manager.secret()?, PATIENCE)
+        .context("start `pleach manager`, or say where it is with --manager")?;
+    let interval = Duration::from_secs_f64(arguments.interval);
+    let mut meter = Meter::default();
+    let once = arguments.once || !std::io::stdout().is_terminal();
+    if once {
+        View::new(address, client.status()?, &mut meter);
+        std::thread::sleep(interval);
+        let view = View::new(address, client.status()?, &mut meter);
+        return print(&text(arguments.format, &view)?).map(|_| Outcome::Right);
+    }
+    loop {
+        let text = match client.status() {
+            Ok(status) => text(arguments.format, &View::new(address, status, &mut meter))?,
+            // The next question calls it anew.
+            Err(error) if arguments.format == Format::Table => format!("{error}\n"),
+            Err(error) => return Err(error.into()),
+        };
+        let going = match arguments.format {
+            Format::Table => print(&on_screen(&text))?,
+            Format::Json => print(&text)?,
+        };
+        if !going {
+            return Ok(Outcome::Right);
+        }
+        std::thread::sleep(interval);
+    }
+}
+
+fn text(format: Format, view: &View) -> Result<String> {
+    Ok(match format {
+        Format::Table => table::write(view),
+        Format::Json => serde_json::to_string(view)? + "\n",
+    })
+}
+
+/// False if nobody reads any more.
+fn print(text: &str) -> Result<bool> {
+    let mut output = std::io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error).context("cannot write"),
+    }
+}
+
+/// The text over what was there before: from the upper left, each line to its end, then the rest of the screen. Lines that do
+/// not fit are left out, so that nothing scrolls.
+fn on_screen(text: &str) -> String {
+    let (width, height) = terminal_size::terminal_size().map_or((80, 24), |(width, height)| (width.0, height.0));
+    let mut screen = String::from("\x1b[H");
+    let lines: Vec<&str> = text.lines().collect();
+    let room = usize::from(height).saturating_sub(2).max(1);
+    for line in lines.iter().take(room) {
+        screen.extend(line.chars().filter(|letter| !letter.is_control()).take(width.into()));
+        screen.push_str("\x1b[K\n");
+    }
+    if lines.len() > room {
+        screen.push_str(&format!("{} more lines; pleach top --once shows all\x1b[K", lines.len() - room));
+    }
+    screen + "\x1b[J"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_screen_is_written_over_and_not_beyond() {
+        // No terminal here, or one of any size: what is written starts at the corner and clears what is left.
+        let screen = on_screen(&"a line\n".repeat(5_000));
+        assert!(screen.starts_with("\x1b[Ha line\x1b[K\n") && screen.ends_with("\x1b[J"));
+        assert!(screen.contains("more lines") && screen.matches("a line").count() < 5_000);
+    }
+
+    #[test]
+    fn intervals_are_neither_nothing_nor_for_ever() {
+        assert_eq!(interval("0.5"), Ok(0.5));
+        assert!(["0", "-1", "nan", "inf", "1e9", "soon"].iter().all(|text| interval(text).is_err()));
+    }
+}

@@ -1,0 +1,118 @@
+//! The view as tables.
+
+use super::view::{GroupLine, JobLine, NodeLine, View};
+use crate::report::aligned;
+use crate::words::{counted, grouped, rough};
+use protocol::manager::status::GroupPhase;
+
+/// Words of a refusal that are shown beside a job.
+const MOST_WORDS: usize = 60;
+
+pub(super) fn write(view: &View) -> String {
+    let alive = view.nodes.iter().filter(|node| node.alive).count();
+    let mut text = format!(
+        "pleach manager {} ({}): {alive} of {}, {}, {}, {} operations/s, {} in all\n",
+        view.manager,
+        view.version,
+        counted(view.nodes.len() as u64, "node"),
+        counted(view.jobs.len() as u64, "job"),
+        counted(view.groups.len() as u64, "group"),
+        rate(view.operations_per_second),
+        grouped(view.operations),
+    );
+    section(
+        &mut text,
+        &["JOB", "NAME", "STATE", "GROUPS", "OP/S", "OPERATIONS", "REFUSED", "REVOKED", "WHY"],
+        || view.jobs.iter().map(job).collect(),
+    );
+    // The busiest first: there may be more than anyone can read.
+    let mut groups: Vec<&GroupLine> = view.groups.iter().collect();
+    groups.sort_by(|a, b| b.operations_per_second.unwrap_or(0.0).total_cmp(&a.operations_per_second.unwrap_or(0.0)));
+    section(&mut text, &["GROUP", "JOB", "PHASE", "LEADERS", "WINDOW", "OP/S", "OPERATIONS", "NODES"], || {
+        groups.into_iter().map(group).collect()
+    });
+    section(&mut text, &["TREE", "NODES", "GROUPS"], || {
+        let row = |tree: &protocol::manager::status::TreeStatus| {
+            vec![format!("below {}", tree.root), tree.nodes.to_string(), tree.groups.to_string()]
+        };
+        view.trees.iter().map(row).collect()
+    });
+    let head = ["NODE", "STATE", "SEATS", "IN FLIGHT", "PAYLOAD", "OP/S", "PACKET/S", "REPEATED", "DROPPED", "MOVES"];
+    section(&mut text, &head, || view.nodes.iter().map(node).collect());
+    section(&mut text, &["ERRORS BY CAUSE", "COUNT"], || {
+        view.errors.iter().map(|(cause, count)| vec![cause.clone(), grouped(*count)]).collect()
+    });
+    if view.left_out > 0 {
+        text.push_str(&format!("\n{} did not fit\n", counted(view.left_out, "entry")));
+    }
+    text
+}
+
+fn section(text: &mut String, head: &[&str], rows: impl FnOnce() -> Vec<Vec<String>>) {
+    let rows = rows();
+    if !rows.is_empty() {
+        let head = head.iter().map(|name| (*name).to_owned()).collect();
+        text.push('\n');
+        text.push_str(&aligned(&[vec![head], rows].concat()));
+    }
+}
+
+/// A rate, or that it is not known yet. Begins with a digit, so that columns line up.
+fn rate(per_second: Option<f64>) -> String {
+    per_second.map_or_else(|| "0?".to_owned(), rough)
+}
+
+fn job(job: &JobLine) -> Vec<String> {
+    let state = if job.attached { "here" } else { "away" };
+    let why = job.last_refusal.as_deref().unwrap_or_default();
+    vec![
+        job.job.clone(),
+        job.name.clone(),
+        state.to_owned(),
+        job.groups.to_string(),
+        rate(job.operations_per_second),
+        grouped(job.operations),
+        grouped(job.refused),
+        grouped(job.revoked),
+        why.chars().take(MOST_WORDS).collect(),
+    ]
+}
+
+fn group(group: &GroupLine) -> Vec<String> {
+    let phase = match group.phase {
+        GroupPhase::Opening => "opening",
+        GroupPhase::Open => "open",
+        GroupPhase::Closing => "closing",
+    };
+    let nodes = match group.nodes.as_slice() {
+        [root] => root.clone(),
+        [root, others @ ..] => format!("{root} and {}", counted(others.len() as u64, "other")),
+        [] => String::new(),
+    };
+    vec![
+        format!("{} ({})", group.group, group.epoch),
+        group.job.clone(),
+        phase.to_owned(),
+        group.leaders.to_string(),
+        group.window.to_string(),
+        rate(group.operations_per_second),
+        grouped(group.operations),
+        nodes,
+    ]
+}
+
+fn node(node: &NodeLine) -> Vec<String> {
+    let state = if node.alive { "here" } else { "lost" };
+    vec![
+        node.name.clone(),
+        state.to_owned(),
+        format!("{}/{}", node.seats, node.most_seats),
+        grouped(node.in_flight.into()),
+        format!("{}B", rough(node.payload_bytes as f64)),
+        rate(node.operations_per_second),
+        rate(node.packets_per_second),
+        grouped(node.repeated),
+        grouped(node.dropped.values().sum()),
+        grouped(node.migrations),
+    ]
+}

@@ -1,0 +1,189 @@
+//! What is shown: the manager's status, with rates. Field names are those of the JSON output and stay as they are.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use protocol::manager::status::{GroupPhase, NodeStatus, Status, TreeStatus};
+use serde::Serialize;
+
+use super::meter::Meter;
+
+#[derive(Serialize)]
+pub(super) struct View {
+    pub manager: SocketAddr,
+    pub version: String,
+    /// Operations in the network, of all groups.
+    pub operations: u64,
+    pub operations_per_second: Option<f64>,
+    pub jobs: Vec<JobLine>,
+    pub groups: Vec<GroupLine>,
+    pub trees: Vec<TreeStatus>,
+    pub nodes: Vec<NodeLine>,
+    /// What went wrong so far, by cause.
+    pub errors: BTreeMap<String, u64>,
+    /// Nodes, jobs, groups and trees that did not fit into the manager's answer.
+    pub left_out: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct JobLine {
+    pub job: String,
+    pub name: String,
+    pub attached: bool,
+    pub groups: u32,
+    pub operations: u64,
+    pub operations_per_second: Option<f64>,
+    pub refused: u64,
+    pub revoked: u64,
+    pub last_refusal: Option<String>,
+}
+
+#[derive(Serialize)]
+pub(super) struct GroupLine {
+    pub group: u32,
+    pub epoch: u32,
+    pub job: String,
+    pub phase: GroupPhase,
+    pub leaders: u32,
+    pub window: u32,
+    /// The root first.
+    pub nodes: Vec<String>,
+    pub operations: u64,
+    pub operations_per_second: Option<f64>,
+}
+
+#[derive(Serialize)]
+pub(super) struct NodeLine {
+    pub name: String,
+    pub alive: bool,
+    pub version: String,
+    pub seats: u32,
+    pub most_seats: u32,
+    pub in_flight: u32,
+    pub payload_bytes: u64,
+    pub operations: u64,
+    pub operations_per_second: Option<f64>,
+    pub packets_per_second: Option<f64>,
+    pub sent: u64,
+    pub received: u64,
+    pub repeated: u64,
+    pub migrations: u64,
+    pub dropped: BTreeMap<String, u64>,
+}
+
+/// Counters of the manager that tell of nothing wrong.
+const RIGHT: [&str; 6] = [
+    "connections closed by peers",
+    "groups closed",
+    "groups opened",
+    "groups refused",
+    "jobs admitted",
+    "nodes registered",
+];
+
+impl View {
+    pub(super) fn new(manager: SocketAddr, status: Status, meter: &mut Meter) -> Self {
+        let uptime =
+            |name: &str| status.nodes.iter().find(|node| node.name == name).map(|node| node.report.uptime_ms);
+        let mut groups: Vec<GroupLine> = Vec::with_capacity(status.groups.len());
+        for group in &status.groups {
+            let (number, epoch) = (group.group.group.0, group.group.epoch.0);
+            // Whoever folds for all is the root, and counts by its own clock.
+            let at = group.nodes.first().and_then(|root| uptime(root));
+            let name = format!("group {number} {epoch}");
+            groups.push(GroupLine {
+                group: number,
+                epoch,
+                job: id(group.job.0),
+                phase: group.phase,
+                leaders: group.leaders,
+                window: group.window,
+                nodes: group.nodes.clone(),
+                operations: group.operations,
+                operations_per_second: at.and_then(|at| meter.rate(name, at, group.operations)),
+            });
+        }
+        let jobs = status.jobs.iter().map(|job| JobLine {
+            operations_per_second: sum(groups.iter().filter(|group| group.job == id(job.job.0))),
+            job: id(job.job.0),
+            name: job.name.clone(),
+            attached: job.attached,
+            groups: job.groups,
+            operations: job.totals.operations,
+            refused: job.totals.refused,
+            revoked: job.totals.revoked,
+            last_refusal: job.last_refusal.clone(),
+        });
+        let jobs = jobs.collect();
+        let nodes = status.nodes.iter().map(|node| node_line(node, meter)).collect();
+        meter.sweep();
+        Self {
+            manager,
+            operations: status.operations,
+            operations_per_second: sum(groups.iter()),
+            jobs,
+            groups,
+            nodes,
+            errors: errors(&status),
+            version: status.version,
+            trees: status.trees,
+            left_out: status.left_out,
+        }
+    }
+}
+
+fn id(job: u64) -> String {
+    format!("{job:016x}")
+}
+
+/// The rates of these together; unknown if all of them are. Of no groups it is nothing.
+fn sum<'a>(mut groups: impl Iterator<Item = &'a GroupLine>) -> Option<f64> {
+    let Some(first) = groups.next() else { return Some(0.0) };
+    groups.fold(first.operations_per_second, |sum, group| match (sum, group.operations_per_second) {
+        (Some(sum), Some(rate)) => Some(sum + rate),
+        (sum, rate) => sum.or(rate),
+    })
+}
+
+fn node_line(node: &NodeStatus, meter: &mut Meter) -> NodeLine {
+    let report = &node.report;
+    let mut rate = |what: &str, count| {
+        let rate = meter.rate(format!("{what} of {}", node.name), report.uptime_ms, count);
+        if node.alive { rate } else { None }
+    };
+    NodeLine {
+        name: node.name.clone(),
+        alive: node.alive,
+        version: node.version.clone(),
+        seats: node.reserved.seats,
+        most_seats: node.capacity.seats,
+        in_flight: report.in_flight,
+        payload_bytes: report.bytes,
+        operations: report.operations,
+        operations_per_second: rate("operations", report.operations),
+        packets_per_second: rate("packets", report.sent + report.received),
+        sent: report.sent,
+        received: report.received,
+        repeated: report.repeated,
+        migrations: report.migrations,
+        dropped: report.dropped.clone(),
+    }
+}
+
+fn errors(status: &Status) -> BTreeMap<String, u64> {
+    let mut errors: BTreeMap<String, u64> = BTreeMap::new();
+    let mut add = |cause: String, count: u64| {
+        if count > 0 {
+            *errors.entry(cause).or_default() += count;
+        }
+    };
+    for node in &status.nodes {
+        node.report.dropped.iter().for_each(|(cause, count)| add(format!("packets dropped: {cause}"), *count));
+        add("packets sent again".to_owned(), node.report.repeated);
+        add("moves to another path".to_owned(), node.report.migrations);
+    }
+    status.refused.iter().for_each(|(cause, count)| add(format!("groups refused: {cause}"), *count));
+    let wrong = status.counters.iter().filter(|(name, _)| !RIGHT.contains(&name.as_str()));
+    wrong.for_each(|(name, count)| add(name.clone(), *count));
+    errors
+}

@@ -1,0 +1,202 @@
+//! `pleach launch --nodes`: a manager and nodes for the job, which end with it.
+
+use super::between_hosts::{can_have_hosts, leftovers};
+use super::processes::{Descendant, children, find, signal_to, wait_for_children};
+use super::*;
+
+/// A rank of the tests below: sums for a while, checks every sum, and tells how it went.
+#[test]
+#[ignore = "other tests launch it"]
+fn as_a_rank() {
+    use pleach::Operator;
+    let world = pleach::join().expect("all come");
+    let (rank, size) = (f64::from(world.rank()), f64::from(world.size()));
+    let rounds = std::env::var("PLEACH_TEST_ROUNDS").map_or(100, |rounds| rounds.parse().expect("a number"));
+    for round in 0..rounds {
+        let mut sums = [rank + f64::from(round), 1.0];
+        world.all_reduce(&mut sums, Operator::Sum).expect("all add");
+        assert_eq!(sums, [size * (size - 1.0) / 2.0 + size * f64::from(round), size], "round {round}");
+        if rounds > 100 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let packets = world.packets();
+    println!("\nsummed aggregated {} damaged {}", world.statistics().aggregated, packets.damaged);
+    println!("why {}", world.explain(16, Operator::Sum));
+}
+
+fn as_ranks(arguments: &[&str]) -> Command {
+    let own = std::env::current_exe().expect("this test");
+    let mut command = launch(arguments);
+    command.args(["--prefix", "--"]).arg(own).args(["--exact", "nodes::as_a_rank", "--ignored", "--nocapture"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What ranks tell at their end: how many operations went through nodes, and how many packets came damaged.
+fn told(output: &Output) -> Vec<(u64, u64)> {
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    let line = |line: &str| {
+        let words: Vec<&str> = line.split_once("] summed ")?.1.split(' ').collect();
+        Some((words[1].parse().expect("a number"), words[3].parse().expect("a number")))
+    };
+    said.lines().filter_map(line).collect()
+}
+
+fn are_all_there(found: &[Descendant]) -> bool {
+    let has = |words: &[&str]| find(found, words).is_some();
+    has(&["manager"]) && ["root", "leaf1", "leaf2"].iter().all(|name| has(&["node", name])) && found.len() >= 6
+}
+
+#[test]
+fn ranks_find_the_nodes_and_their_operations_go_through_them() {
+    let output = as_ranks(&["-n", "4", "--nodes", "3"]).output().expect("pleach starts");
+    let told = told(&output);
+    assert_eq!(told.len(), 4);
+    assert!(told.iter().all(|(aggregated, _)| *aggregated >= 100), "{told:?}, {}", text(&output.stdout));
+}
+
+#[test]
+fn ranks_of_a_host_share_memory_and_one_of_them_speaks_with_the_node() {
+    let output = as_ranks(&["-n", "4", "--nodes", "1", "--ranks-per-host", "2"]).output().expect("pleach starts");
+    let mut aggregated: Vec<u64> = told(&output).into_iter().map(|(aggregated, _)| aggregated).collect();
+    aggregated.sort_unstable();
+    assert_eq!(aggregated[..2], [0, 0], "{}", text(&output.stdout));
+    assert!(aggregated[2] >= 100 && aggregated.len() == 4);
+}
+
+#[test]
+fn a_plan_of_faults_reaches_ranks_and_nodes_and_changes_no_result() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("launch-faults.toml");
+    let plan = "[[fault]]\nkind = \"flip\"\nprobability = 0.05\n[[fault]]\nkind = \"lose\"\nprobability = 0.02\n";
+    std::fs::write(&file, plan).expect("the target folder can be written to");
+    let plan = file.display().to_string();
+    let output = as_ranks(&["-n", "2", "--nodes", "1", "--faults", &plan]).output().expect("pleach starts");
+    let told = told(&output);
+    // Ranks hear only the node: what comes damaged to them was hurt there.
+    assert!(told.len() == 2 && told.iter().map(|(_, damaged)| damaged).sum::<u64>() > 0, "{told:?}");
+}
+
+#[test]
+fn when_a_node_is_killed_the_job_goes_on() {
+    let mut command = as_ranks(&["-n", "4", "--nodes", "3"]);
+    let child = command.env("PLEACH_TEST_ROUNDS", "600").spawn().expect("pleach starts");
+    let found = wait_for_children(&child, |found| are_all_there(found) && found.len() == 8);
+    let leaf = find(&found, &["node", "leaf1"]).expect("just seen").process;
+    std::thread::sleep(Duration::from_millis(300));
+    signal_to(leaf, "KILL");
+    let output = child.wait_with_output().expect("ours");
+    assert_eq!(told(&output).len(), 4);
+    let said = text(&output.stderr);
+    assert!(said.contains("leaf1 was ended by SIGKILL; the job goes on without it"), "{said}");
+    assert_gone(&found.iter().map(|child| child.process).collect::<Vec<_>>());
+}
+
+#[test]
+fn manager_and_nodes_end_with_the_job_however_it_ends() {
+    for (script, code) in [("exit 0", 0), ("exit $((PLEACH_RANK * 7))", 7)] {
+        let script = format!("sleep 0.3; {script}");
+        let mut command = launch(&["-n", "2", "--nodes", "3", "--", "sh", "-c", &script]);
+        let child = command.stderr(Stdio::piped()).spawn().expect("pleach starts");
+        let found = wait_for_children(&child, are_all_there);
+        assert_eq!(end_of(child).0, Some(code));
+        assert_gone(&found.iter().map(|child| child.process).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn nothing_is_left_after_an_interrupt_or_a_kill() {
+    for (name, code) in [("INT", Some(128 + 2)), ("TERM", Some(128 + 15)), ("KILL", None)] {
+        let mut command = launch(&["-n", "2", "--nodes", "3", "--", "sleep", "60"]);
+        let child = command.stderr(Stdio::piped()).spawn().expect("pleach starts");
+        let found = wait_for_children(&child, are_all_there);
+        signal(&child, name);
+        assert_eq!(end_of(child).0, code, "{name}");
+        assert_gone(&found.iter().map(|child| child.process).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn an_interrupt_while_the_nodes_come_leaves_nothing_either() {
+    let mut command = launch(&["-n", "2", "--nodes", "8", "--", "sleep", "60"]);
+    let child = command.stderr(Stdio::piped()).spawn().expect("pleach starts");
+    let found = wait_for_children(&child, |found| !found.is_empty());
+    signal(&child, "INT");
+    let process = child.id();
+    assert_eq!(end_of(child).0, Some(128 + 2));
+    assert_gone(&found.iter().map(|child| child.process).collect::<Vec<_>>());
+    assert_eq!(children(process).len(), 0);
+}
+
+#[test]
+fn wrong_commands_are_told_so() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let nonsense = folder.join("launch-nonsense.toml");
+    std::fs::write(&nonsense, "[[fault]]\nkind = \"kill\"\n").expect("the target folder can be written to");
+    let nonsense = nonsense.display().to_string();
+    let missing = folder.join("no-such-plan.toml").display().to_string();
+    for (arguments, words) in [
+        (&["--nodes", "0"][..], "1..=64"),
+        (&["--nodes", "65"], "1..=64"),
+        (&["--nodes", "2", "--manager", "127.0.0.1:4797"], "--manager"),
+        (&["--node-logs"], "--nodes"),
+        (&["--manager", "127.0.0.1:4797", "--hosts", "netns"], "reach nothing outside"),
+        (&["--faults", &missing], "No such file"),
+        (&["--faults", &nonsense], "means nothing to a socket"),
+    ] {
+        let ended = output(&[&["-n", "2"], arguments, &["--", "true"]].concat());
+        let said = text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(words), "{arguments:?} said: {said}");
+    }
+}
+
+#[test]
+fn a_manager_that_is_there_already_is_passed_on() {
+    let script = "echo $PLEACH_MANAGER $PLEACH_SECRET";
+    let ended = launch(&["-n", "1", "--manager", "127.0.0.1:9", "--", "sh", "-c", script])
+        .env("PLEACH_SECRET", "correct horse")
+        .output()
+        .expect("pleach starts");
+    assert_eq!(text(&ended.stdout), "127.0.0.1:9 correct horse\n");
+}
+
+#[test]
+fn what_manager_and_nodes_log_is_shown_on_request() {
+    let ended = output(&["-n", "1", "--nodes", "2", "--node-logs", "--", "true"]);
+    let said = text(&ended.stderr);
+    assert!(ended.status.success(), "{said}");
+    assert!(["[manager] ", "[root] ", "[leaf1] "].iter().all(|name| said.contains(name)), "{said}");
+    assert_eq!(text(&output(&["-n", "1", "--nodes", "2", "--", "true"]).stderr), "");
+}
+
+mod between_hosts {
+    use super::*;
+
+    #[test]
+    fn nodes_have_hosts_of_their_own() {
+        if can_have_hosts() {
+            let output = as_ranks(&["-n", "4", "--hosts", "netns", "--nodes", "3"]).output().expect("pleach starts");
+            let told = told(&output);
+            assert_eq!(told.len(), 4);
+            assert!(told.iter().all(|(aggregated, _)| *aggregated >= 100), "{told:?}, {}", text(&output.stdout));
+        }
+    }
+
+    #[test]
+    fn no_process_and_no_namespace_is_left_after_an_interrupt() {
+        if can_have_hosts() {
+            let mut command = launch(&["-n", "2", "--hosts", "netns", "--nodes", "3", "--", "sleep", "60"]);
+            let child = command.stderr(Stdio::piped()).spawn().expect("pleach starts");
+            let found = wait_for_children(&child, are_all_there);
+            let process = child.id();
+            // Two hosts for ranks, one for the manager, three for nodes, and the bridge.
+            assert_eq!(leftovers(process).len(), 7);
+            signal(&child, "INT");
+            assert_eq!(end_of(child).0, Some(128 + 2));
+            assert_gone(&found.iter().map(|child| child.process).collect::<Vec<_>>());
+            assert_eq!(leftovers(process), [""; 0]);
+        }
+    }
+}

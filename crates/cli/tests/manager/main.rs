@@ -1,0 +1,68 @@
+//! `pleach manager`, `pleach node`, `pleach top` and `pleach doctor` as processes.
+
+mod memory;
+mod process;
+mod settings;
+mod tools;
+
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use runtime::control::{ManagerClient, Notice};
+
+use process::*;
+
+#[test]
+fn nodes_find_the_manager_and_a_client_gets_a_group() {
+    let manager = Process::start(&["manager", "--listen", "127.0.0.1:0"]);
+    let node = |name: &str, parent: &[&str]| {
+        Process::start(&[&["node", "--manager", &manager.line, "--name", name], parent].concat())
+    };
+    let _top = node("top", &[]);
+    let left = node("left", &["--parent", "top"]);
+    let _right = node("right", &["--parent", "top", "--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
+    let mut client = client(&manager);
+    wait_for_nodes(&mut client, 3);
+    client.open_job("test", None).expect("admitted");
+    let group = client.open_group(request(4)).expect("opened");
+    assert_eq!(group.seats.len(), 3);
+    assert_eq!(group.seats[1].addresses, [left.line.parse().expect("a node prints its address")]);
+    assert_eq!(group.seats[2].addresses.len(), 2);
+    drop(left);
+    let mut notice = None;
+    until("the job hears of the lost node", || {
+        notice = client.poll_notice();
+        notice.is_some()
+    });
+    assert!(matches!(notice, Some(Notice::Revoked { node: Some(name), .. }) if name == "left"));
+    client.open_group(request(4)).expect("opened without it");
+}
+
+#[test]
+fn a_manager_without_descriptors_does_not_spin_and_lets_others_in_again() {
+    let mut command = Command::new("sh");
+    let program = env!("CARGO_BIN_EXE_pleach");
+    command.args(["-c", "ulimit -n 24; exec \"$0\" manager --listen 127.0.0.1:0 --log off", program]);
+    let manager = Process::run(command.env("PLEACH_SECRET", SECRET));
+    let crowd: Vec<TcpStream> =
+        (0..100).map(|_| TcpStream::connect(manager.address()).expect("it listens")).collect();
+    std::thread::sleep(Duration::from_millis(200));
+    let before = processor_time(manager.id());
+    let began = Instant::now();
+    std::thread::sleep(Duration::from_secs(1));
+    let busy = processor_time(manager.id()).saturating_sub(before);
+    assert!(busy < began.elapsed() / 4, "it worked for {busy:?} of {:?}", began.elapsed());
+    let connect = || ManagerClient::connect(manager.address(), runtime::control::Secret::new(SECRET).ok(), PATIENCE);
+    let mut client = connect().expect("it gets in although the crowd is still there");
+    client.status().expect("it answers");
+    drop(crowd);
+}
+
+/// How long a process has worked, to a hundredth of a second.
+fn processor_time(id: u32) -> Duration {
+    let text = std::fs::read_to_string(format!("/proc/{id}/stat")).expect("it lives");
+    let fields: Vec<&str> = text.rsplit_once(") ").expect("a name in brackets").1.split(' ').collect();
+    let ticks = |at: usize| fields[at].parse::<u64>().expect("a number");
+    Duration::from_millis((ticks(11) + ticks(12)) * 10)
+}

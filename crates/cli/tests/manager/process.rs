@@ -1,0 +1,114 @@
+//! `pleach` as a process that does not outlive the test.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use protocol::manager::{GroupRequest, Leader};
+use runtime::control::{ManagerClient, Secret};
+use units::Rank;
+
+pub(crate) const SECRET: &str = "correct horse battery staple";
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A process, and the first line that it printed.
+pub(crate) struct Process {
+    child: Child,
+    pub(crate) line: String,
+}
+
+impl Process {
+    /// With the secret of these tests.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::run(pleach(arguments).env("PLEACH_SECRET", SECRET))
+    }
+
+    pub(crate) fn run(command: &mut Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary is there");
+        let mut line = String::new();
+        let output = child.stdout.take().expect("it is piped");
+        BufReader::new(output).read_line(&mut line).expect("it prints where it is");
+        Self { child, line: line.trim().to_owned() }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.line.parse().unwrap_or_else(|_| panic!("{:?} is no address", self.line))
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it; all that it logged.
+    pub(crate) fn end(mut self) -> String {
+        let _ = self.child.kill();
+        let mut text = String::new();
+        self.child.stderr.take().expect("it is piped").read_to_string(&mut text).expect("text");
+        text
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Without any setting of whoever runs the tests.
+pub(crate) fn pleach(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    command.args(arguments);
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("PLEACH_")) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// What it says to standard error when it does not want to.
+pub(crate) fn fails(arguments: &[&str]) -> String {
+    let Output { status, stderr, .. } = pleach(arguments).output().expect("the binary is there");
+    assert_eq!(status.code(), Some(2), "{arguments:?}");
+    String::from_utf8(stderr).expect("text")
+}
+
+/// Exit status and standard output of a command that ends by itself, with the secret of these tests.
+pub(crate) fn says(arguments: &[&str]) -> (i32, String) {
+    let output = pleach(arguments).env("PLEACH_SECRET", SECRET).output().expect("the binary is there");
+    let text = String::from_utf8(output.stdout).expect("text");
+    (output.status.code().unwrap_or(-1), text + &String::from_utf8_lossy(&output.stderr))
+}
+
+pub(crate) fn client(manager: &Process) -> ManagerClient {
+    ManagerClient::connect(manager.address(), Secret::new(SECRET).ok(), PATIENCE).expect("it is there")
+}
+
+/// Waits until something holds, but not for ever.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+pub(crate) fn wait_for_nodes(client: &mut ManagerClient, count: usize) {
+    until("the nodes come", || {
+        client.status().expect("it answers").nodes.iter().filter(|node| node.alive).count() >= count
+    });
+}
+
+/// A group of leaders that nobody plays.
+pub(crate) fn request(leaders: u32) -> GroupRequest {
+    let leader = |rank: u32| Leader {
+        rank: Rank(rank),
+        host: format!("host{rank}"),
+        addresses: vec![SocketAddr::from(([127, 0, 0, 1], 9))],
+    };
+    let leaders = (0..leaders).map(leader).collect();
+    GroupRequest { leaders, window: 4, segment_bytes: 256, distribution: Default::default(), avoid: Vec::new() }
+}

@@ -1,0 +1,149 @@
+//! `pleach top`, `pleach doctor` and metrics, against a manager and a node that are processes.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use serde_json::Value;
+
+use super::process::*;
+
+/// A manager with one node, and where each shows metrics.
+fn pair() -> (Process, Process) {
+    let manager = Process::start(&["manager", "--listen", "127.0.0.1:0"]);
+    let node = Process::start(&["node", "--manager", &manager.line, "--name", "only"]);
+    wait_for_nodes(&mut client(&manager), 1);
+    (manager, node)
+}
+
+#[test]
+fn top_shows_one_view_if_nobody_watches() {
+    let (manager, _node) = pair();
+    let mut client = client(&manager);
+    client.open_job("weather", None).expect("admitted");
+    client.open_group(request(3)).expect("opened");
+    client.open_group(request(1)).expect_err("one host has nothing to fold");
+    let (status, table) = says(&["top", "--manager", &manager.line, "--interval", "0.2"]);
+    assert_eq!(status, 0, "{table}");
+    for words in ["1 of 1 node", "weather", "below only", "NODE", "only", "groups refused: too few hosts", "OP/S"] {
+        assert!(table.contains(words), "no {words:?} in\n{table}");
+    }
+    assert!(!table.contains('\x1b'), "nobody wants to see where a cursor would go");
+    let (_, text) = says(&["top", "--once", "--manager", &manager.line, "--format", "json", "--interval", "0.2"]);
+    let view: Value = serde_json::from_str(&text).expect("one object");
+    assert_eq!(view["nodes"][0]["name"], "only");
+    assert_eq!((&view["jobs"][0]["refused"], &view["jobs"][0]["groups"]), (&1.into(), &1.into()));
+    assert_eq!((&view["groups"][0]["leaders"], &view["groups"][0]["phase"]), (&3.into(), &"open".into()));
+    assert_eq!(view["errors"]["groups refused: too few hosts"], 1);
+    assert!(view["nodes"][0]["operations_per_second"].is_number(), "{view}");
+}
+
+#[test]
+fn doctor_says_what_this_machine_can_do() {
+    let output = pleach(&["doctor", "--format", "json"]).output().expect("the binary is there");
+    let diagnosis: Value = serde_json::from_slice(&output.stdout).expect("one object");
+    let findings = diagnosis["findings"].as_array().expect("a list");
+    for what in ["processors", "vector units", "shared memory", "huge pages", "locked memory", "open files", "clock"]
+        .into_iter()
+        .chain(["UDP", "packets per call", "receive buffers", "send buffers", "multicast", "IPv6", "raw sockets"])
+        .chain(["namespaces", "RDMA", "MPI"])
+    {
+        let finding = findings.iter().find(|finding| finding["what"] == what).unwrap_or_else(|| panic!("no {what}"));
+        assert!(finding["found"].as_str().is_some_and(|found| !found.is_empty()), "{finding}");
+        let advised = finding["advice"].as_str().is_some_and(|advice| !advice.is_empty());
+        assert_eq!(advised, finding["verdict"] != "good", "{finding}");
+    }
+    let broken = findings.iter().any(|finding| finding["verdict"] == "broken");
+    assert_eq!(output.status.code(), Some(i32::from(broken)));
+    let (_, table) = says(&["doctor"]);
+    assert!(table.contains("shared memory") && !table.contains("manager"), "{table}");
+}
+
+#[test]
+fn doctor_says_whether_the_manager_can_be_reached_and_the_secret_fits() {
+    let (manager, node) = pair();
+    let (status, table) = says(&["doctor", "--manager", &manager.line]);
+    assert_eq!(status, 0, "{table}");
+    for words in ["the manager's is ours", "all 0.1.0", "1 node in 1 tree"] {
+        assert!(table.contains(words), "no {words:?} in\n{table}");
+    }
+    drop(node);
+    until("the loss is known", || says(&["doctor", "--manager", &manager.line]).1.contains("pleach node"));
+    for secret in ["not the right one", ""] {
+        let mut command = pleach(&["doctor", "--format", "json", "--manager", &manager.line]);
+        let output = command.env("PLEACH_SECRET", secret).output().expect("the binary is there");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        let diagnosis: Value = serde_json::from_str(&text).expect("one object");
+        let findings = diagnosis["findings"].as_array().expect("a list");
+        assert!(
+            findings.iter().any(|finding| finding["what"] == "secret" && finding["verdict"] == "broken"),
+            "{text}"
+        );
+    }
+    let (status, table) = says(&["doctor", "--manager", "127.0.0.1:1"]);
+    assert!(status == 1 && table.contains("BROKEN") && table.contains("firewall"), "{table}");
+}
+
+#[test]
+fn doctor_says_why_a_job_was_not_in_the_network_and_why_it_was() {
+    let (manager, _node) = pair();
+    let mut client = client(&manager);
+    let ask = || says(&["doctor", "--manager", &manager.line, "--job", "weather"]);
+    let (status, text) = ask();
+    assert!(status == 1 && text.contains("PLEACH_MANAGER"), "{text}");
+    client.open_job("weather", None).expect("admitted");
+    let mut large = request(3);
+    (large.window, large.segment_bytes) = (1_024, 1 << 20);
+    client.open_group(large).expect_err("too large");
+    let (status, text) = ask();
+    assert!(status == 1 && text.contains("every group was refused") && text.contains("node only has"), "{text}");
+    client.open_group(request(3)).expect("opened");
+    let (status, text) = ask();
+    assert!(status == 0 && text.contains("it had 1 group") && text.contains("1 group refused"), "{text}");
+    let arguments = ["doctor", "--manager", &manager.line, "--job", "weather", "--format", "json"];
+    let explanation: Value = serde_json::from_str(&says(&arguments).1).expect("one object");
+    assert_eq!(explanation["aggregation"], true);
+    assert_eq!(explanation["accounts"][0]["totals"]["opened"], 1);
+}
+
+#[test]
+fn metrics_are_shown_on_request() {
+    let manager = Process::start(&["manager", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
+    let node = Process::start(&["node", "--manager", &manager.line, "--name", "only", "--metrics", "127.0.0.1:0"]);
+    wait_for_nodes(&mut client(&manager), 1);
+    // The addresses are in the logs, which end with their processes: so they are asked for while these live.
+    let at = |process: &Process| {
+        let listening = listening_ports(process.id());
+        listening.into_iter().find_map(|port| {
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+            stream.set_read_timeout(Some(PATIENCE)).ok()?;
+            stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
+            let mut text = Vec::new();
+            let _ = stream.read_to_end(&mut text);
+            String::from_utf8(text).ok().filter(|text| text.starts_with("HTTP/1.1 200"))
+        })
+    };
+    let page = at(&manager).expect("the manager shows metrics");
+    assert!(page.contains("pleach_manager_nodes{state=\"alive\"} 1"), "{page}");
+    let page = at(&node).expect("the node shows metrics");
+    assert!(
+        page.contains("pleach_node_manager_connected 1") && page.contains("pleach_node_resident_bytes "),
+        "{page}"
+    );
+}
+
+/// The TCP ports on which a process listens.
+fn listening_ports(id: u32) -> Vec<u16> {
+    let open = std::fs::read_dir(format!("/proc/{id}/fd")).expect("it lives").flatten();
+    let sockets: Vec<String> = open
+        .filter_map(|entry| std::fs::read_link(entry.path()).ok())
+        .filter_map(|link| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+        .collect();
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel tells");
+    let listens = |line: &str| -> Option<u16> {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let is_ours = *fields.get(3)? == "0A" && sockets.iter().any(|socket| Some(&socket.as_str()) == fields.get(9));
+        u16::from_str_radix(fields[1].split(':').nth(1)?, 16).ok().filter(|_| is_ours)
+    };
+    table.lines().filter_map(listens).collect()
+}

@@ -47,6 +47,9 @@ enum Command {
     /// One process of `pleach launch`.
     #[command(hide = true)]
     LaunchRank(launch::rank::Arguments),
+    /// One process of `pleach bench collectives`.
+    #[command(hide = true)]
+    BenchRank(bench::collectives::rank::Arguments),
 }
 
 const EXAMPLES: &str = "\
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::BenchRank(arguments) => bench::collectives::rank::run(&arguments),
         Command::Pingpong(arguments) => pingpong::run(&arguments),
         Command::Manager(arguments) => manager::run(&arguments),
         Command::Node(arguments) => node::run(&arguments),

@@ -60,6 +60,9 @@ enum Command {
     /// One rank of `pleach demo`.
     #[command(hide = true)]
     DemoRank(demo::rank::Arguments),
+    /// One process of `pleach bench collectives`.
+    #[command(hide = true)]
+    BenchRank(bench::collectives::rank::Arguments),
 }
 
 const EXAMPLES: &str = "\
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::BenchRank(arguments) => bench::collectives::rank::run(&arguments),
         Command::Pingpong(arguments) => pingpong::run(&arguments),
         Command::Manager(arguments) => manager::run(arguments),
         Command::Node(arguments) => node::run(arguments),

@@ -1,5 +1,6 @@
 //! `pleach bench`: how fast and how large, measured now, on this machine.
 
+pub(crate) mod collectives;
 pub(crate) mod migration;
 mod simulator;
 

@@ -1,0 +1,219 @@
+//! A stream of allreduces over real links that are really cut: three hosts as network namespaces with two links each, one rank
+//! on each and a node beside the first, while the second host's first link fails in every way a network can.
+//!
+//! Judged here: every result has the bits that the fixed order gives, at every rank, and the tree stands: its edges move to the
+//! second path, and nobody falls back to the hosts. The same without a tree, where the ranks' own connections move. The longest
+//! pause goes to the standard output (`--nocapture`).
+
+mod between_hosts {
+    use std::net::SocketAddr;
+    use std::time::{Duration, Instant};
+
+    use protocol::collective::{Algorithm, Collective, Method};
+    use protocol::manager::{
+        Child, ChildSpec, Distribution, FoldTree, GroupOpened, JobId, JobTicket, Key, LeaderPlace, NodeNumber,
+        SeatPlace, SeatSpec,
+    };
+    use reduce::{ElementType, Kind, Operator};
+    use runtime::aggregation::NodeSeats;
+    use runtime::control::Seats;
+    use runtime::network::{MeshPlan, Network};
+    use runtime::udp::Mischief;
+    use tests::hosts::{Corruption, Direction, Hosts};
+    use units::{ChildIndex, Epoch, GroupId, QpNumber, Rank};
+
+    const KEY: Key = Key([7; 16]);
+    const WORLD: GroupId = GroupId(0);
+    const RANKS: u32 = 3;
+    const ELEMENTS: usize = 100;
+    const BEFORE: u64 = 500;
+    const AFTER: u64 = 1_500;
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    enum Way {
+        Tree,
+        Hosts,
+    }
+
+    /// Everyone in one thread, turned by hand: their sockets are on their hosts all the same.
+    struct World {
+        networks: Vec<Network>,
+        node: NodeSeats,
+        way: Way,
+    }
+
+    fn sum() -> Collective {
+        Collective::AllReduce { kind: Kind::new(ElementType::F64, Operator::Sum).expect("they go together") }
+    }
+
+    /// A value whose sums depend on their order.
+    fn value(rank: u32, round: u64, element: usize) -> f64 {
+        let mixed = (round * 1_000 + element as u64 * 7 + u64::from(rank) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let scale = 10_f64.powi((mixed % 17) as i32 - 8);
+        (mixed >> 40) as f64 * scale * if mixed & 1 == 0 { 1.0 } else { -1.0 }
+    }
+
+    impl World {
+        fn new(hosts: &Hosts, way: Way) -> Self {
+            let addresses = |host: usize| -> Vec<SocketAddr> {
+                (0..2).map(|link| SocketAddr::from((hosts.link(host, link).address(), 0))).collect()
+            };
+            let open = |host: usize| {
+                let opened = hosts.host(host).inside(|| Network::open(&addresses(host), Mischief::default()));
+                opened.expect("a host to be on").expect("sockets")
+            };
+            let mut networks: Vec<Network> = (0..RANKS as usize).map(open).collect();
+            let node = hosts.host(0).inside(|| NodeSeats::open(&addresses(0), Mischief::default()));
+            let mut node = node.expect("a host to be on").expect("sockets");
+            let everyone: Vec<Vec<SocketAddr>> = networks.iter().map(Network::addresses).collect();
+            let opened = seat(&mut node, &everyone);
+            for (rank, network) in (0..).zip(&mut networks) {
+                network.meet(MeshPlan { me: Rank(rank), addresses: everyone.clone(), key: KEY, piece_bytes: 1000 });
+                network.enter(WORLD, (0..RANKS).map(Rank).collect(), Rank(rank));
+                if way == Way::Tree {
+                    network.plant(WORLD, opened.clone()).expect("a plan for this group");
+                }
+            }
+            Self { networks, node, way }
+        }
+
+        /// One allreduce; how long it took.
+        fn round(&mut self, round: u64) -> Duration {
+            let method = match self.way {
+                Way::Tree => Method::Aggregation,
+                Way::Hosts => Method::Hosts(Algorithm::RecursiveDoubling),
+            };
+            let began = Instant::now();
+            let tickets: Vec<_> = (0..)
+                .zip(&mut self.networks)
+                .map(|(rank, network)| {
+                    let bytes = (0..ELEMENTS).flat_map(|element| value(rank, round, element).to_le_bytes()).collect();
+                    network.start(WORLD, method, sum(), bytes)
+                })
+                .collect();
+            let mut results: Vec<Option<Vec<u8>>> = vec![None; tickets.len()];
+            while results.iter().any(Option::is_none) {
+                assert!(began.elapsed() < LIMIT, "round {round} does not end");
+                self.node.turn();
+                for ((network, ticket), result) in self.networks.iter_mut().zip(&tickets).zip(&mut results) {
+                    network.turn();
+                    if let Some(end) = network.take(*ticket) {
+                        *result = Some(end.expect("nobody is lost"));
+                    }
+                }
+            }
+            let took = began.elapsed();
+            // Three ranks: both ways fold the first two, then the third.
+            let expected: Vec<u8> = (0..ELEMENTS)
+                .flat_map(|element| {
+                    let [a, b, c] = [0, 1, 2].map(|rank| value(rank, round, element));
+                    (a + b + c).to_le_bytes()
+                })
+                .collect();
+            for (rank, result) in results.iter().enumerate() {
+                assert!(result.as_ref() == Some(&expected), "round {round}: rank {rank} has other bits");
+            }
+            took
+        }
+    }
+
+    /// The only seat of a tree, with everyone below it.
+    fn seat(node: &mut NodeSeats, everyone: &[Vec<SocketAddr>]) -> GroupOpened {
+        let edge = |leader: u32| QpNumber(0x200 + leader);
+        let children = (0..).zip(everyone).map(|(leader, addresses)| ChildSpec {
+            edge: edge(leader),
+            addresses: addresses.clone(),
+            who: Child::Member { leader, rank: Rank(leader) },
+        });
+        let number = NodeNumber(1 << 27);
+        let (window, segment_bytes, distribution) = (8, 1024, Distribution::Edges);
+        let spec = SeatSpec {
+            ticket: JobTicket { job: JobId(1), key: KEY },
+            group: GroupId(9),
+            epoch: Epoch(1),
+            key: KEY,
+            node: number,
+            name: "node".to_owned(),
+            window,
+            segment_bytes,
+            distribution,
+            parent: None,
+            children: children.collect(),
+        };
+        node.install(&spec).expect("a free seat");
+        let leaders =
+            (0..RANKS).map(|leader| LeaderPlace { seat: 0, edge: edge(leader), child: ChildIndex(leader as u16) });
+        GroupOpened {
+            group: spec.group,
+            epoch: spec.epoch,
+            key: KEY,
+            window,
+            segment_bytes,
+            distribution,
+            seats: vec![SeatPlace { node: number, name: "node".to_owned(), addresses: node.addresses() }],
+            leaders: leaders.collect(),
+            fold: FoldTree::Fold((0..RANKS).map(FoldTree::Leader).collect()),
+        }
+    }
+
+    fn survive(name: &str, way: Way, cut: impl Fn(&Hosts)) {
+        let hosts = match Hosts::new(RANKS as usize, 2) {
+            Ok(hosts) => hosts,
+            Err(error) if std::env::var_os("CI").is_none() => return println!("left out: {error}"),
+            Err(error) => panic!("{error}"),
+        };
+        let mut world = World::new(&hosts, way);
+        let longest = |times: Vec<Duration>| times.into_iter().max().unwrap_or_default();
+        let before = longest((0..BEFORE).map(|round| world.round(round)).collect());
+        cut(&hosts);
+        let since = longest((BEFORE..BEFORE + AFTER).map(|round| world.round(round)).collect());
+        println!("{name}, {way:?}: longest round {since:.1?}, before the cut {before:.1?}");
+        if way == Way::Tree {
+            for (rank, network) in world.networks.iter().enumerate() {
+                assert!(network.tree(WORLD).is_some_and(|(_, sound)| sound), "rank {rank} has given up its tree");
+            }
+        }
+        let folded = world.node.report().operations;
+        assert_eq!(folded, if way == Way::Tree { BEFORE + AFTER } else { 0 });
+    }
+
+    macro_rules! cuts {
+        ($($name:ident: $cut:expr;)*) => {
+            mod tree {
+                use super::*;
+                $(
+                    #[test]
+                    fn $name() {
+                        survive(stringify!($name), Way::Tree, $cut);
+                    }
+                )*
+            }
+            mod hosts_alone {
+                use super::*;
+                $(
+                    #[test]
+                    fn $name() {
+                        survive(stringify!($name), Way::Hosts, $cut);
+                    }
+                )*
+            }
+        };
+    }
+
+    cuts! {
+        a_link_goes_down: |hosts| hosts.link(1, 0).down().expect("a cut");
+        an_address_is_removed: |hosts| hosts.link(1, 0).remove_address().expect("a cut");
+        everything_is_dropped_silently: |hosts| hosts.link(1, 0).drop_silently(Direction::Both).expect("a cut");
+        only_what_it_sends_is_dropped: |hosts| hosts.link(1, 0).drop_silently(Direction::Out).expect("a cut");
+        only_what_it_gets_is_dropped: |hosts| hosts.link(1, 0).drop_silently(Direction::In).expect("a cut");
+        the_link_corrupts: |hosts| {
+            let corruption = Corruption { one_in: 4, bytes: vec![9, 13, 17, 33], flip: 0x10 };
+            hosts.link(1, 0).corrupt(Direction::Both, corruption).expect("a cut");
+        };
+        both_ends_lose_it_at_once: |hosts| {
+            hosts.link(1, 0).drop_silently(Direction::Both).expect("a cut");
+            hosts.link(0, 0).drop_silently(Direction::Both).expect("a cut");
+        };
+    }
+}

@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use protocol::connection::path::Role;
+use protocol::connection::path::{Loading, PathEvent, PathPolicy, Role};
 use protocol::datagram::MULTICAST;
 use protocol::queue_pair::Operation;
 use runtime::udp::{Cut, Endpoint, Event, Mischief, Options, PortIndex, Route, Setup};
-use units::{Psn, QpNumber};
+use units::{PathId, Psn, QpNumber, Span};
 use wire::QueueKey;
 
 const SEND: Operation = Operation::Send { immediate: None };
@@ -22,6 +22,12 @@ fn two(addresses: &[IpAddr], mischief: Mischief, change: impl Fn(&mut Setup)) ->
     let addresses: Vec<SocketAddr> = addresses.iter().map(|address| SocketAddr::new(*address, 0)).collect();
     let options = Options { mischief, ..Options::default() };
     let mut ends = [0, 1].map(|_| Endpoint::open(&addresses, options.clone()).expect("loopback can be bound"));
+    let pairs = join(&mut ends, change);
+    Two { ends, pairs }
+}
+
+/// One more connection over all ports.
+fn join(ends: &mut [Endpoint; 2], change: impl Fn(&mut Setup)) -> [QpNumber; 2] {
     let pairs = [ends[0].create(), ends[1].create()];
     for me in 0..2 {
         let remote = ends[1 - me].addresses();
@@ -32,7 +38,7 @@ fn two(addresses: &[IpAddr], mischief: Mischief, change: impl Fn(&mut Setup)) ->
         change(&mut setup);
         ends[me].connect(pairs[me], setup).expect("a sound set-up");
     }
-    Two { ends, pairs }
+    pairs
 }
 
 /// Bytes that can be told from any others.
@@ -139,8 +145,73 @@ fn two_paths_arm_by_themselves_and_traffic_moves_by_hand() {
     stream(&mut two, &LENGTHS);
     for end in 0..2 {
         let (_, current) = two.ends[end].path_state(two.pairs[end]).expect("two paths");
-        assert_eq!(current, units::PathId(1), "end {end}");
+        assert_eq!(current, PathId(1), "end {end}");
     }
+}
+
+/// PM-3: who hears that a path is armed may move there, and who hears of a move may load the next. All modules are called
+/// from the loop that takes events, for many connections, while messages stream over them.
+#[test]
+fn connections_go_round_and_round_by_hand_while_messages_stream() {
+    const CONNECTIONS: usize = 8;
+    const ROUNDS: usize = 20;
+    let second = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+    let by_hand = |setup: &mut Setup| {
+        // An end that loaded before the other did is armed by its next probe.
+        let probe_every = Span::from_micros(5_000);
+        setup.path_policy = PathPolicy { loading: Loading::ByHand, probe_every, ..PathPolicy::default() };
+    };
+    let Two { mut ends, pairs: first } = two(&[LOOPBACK, second], Mischief::default(), by_hand);
+    let mut pairs = vec![first];
+    pairs.extend((1..CONNECTIONS).map(|_| join(&mut ends, by_hand)));
+    for me in 0..2 {
+        let mine: Vec<QpNumber> = pairs.iter().map(|pair| pair[me]).collect();
+        assert!(ends[me].load_paths(&mine, PathId(1)).is_empty());
+        let refused = ends[me].load_paths(&[mine[0], QpNumber(1), mine[1]], PathId(0));
+        assert!(matches!(refused[..], [(one, _), (QpNumber(1), _), (other, _)] if [one, other] == mine[..2]));
+    }
+    let of = |me: usize, pair: QpNumber| pairs.iter().position(|known| known[me] == pair).expect("one of ours");
+    let (mut moves, mut received, mut sent) = ([[0; CONNECTIONS]; 2], [0u64; CONNECTIONS], [0u64; CONNECTIONS]);
+    for (connection, pair) in pairs.iter().enumerate() {
+        ends[1].post_receive(pair[1], vec![0; 5_000]).expect("room");
+        ends[0].post_send(pair[0], bytes(connection as u64, 5_000), SEND).expect("room");
+    }
+    let began = Instant::now();
+    while moves.iter().flatten().any(|moves| *moves < ROUNDS) || received != sent {
+        assert!(began.elapsed() < Duration::from_secs(20), "{moves:?} moves, {received:?} received, {sent:?} sent");
+        for me in 0..2 {
+            ends[me].turn(Duration::ZERO).expect("sockets can be waited on");
+            while let Some(event) = ends[me].next_event() {
+                match event {
+                    Event::Path { pair, event: PathEvent::Armed(_) } if me == 0 && moves[0][of(0, pair)] < ROUNDS => {
+                        ends[0].migrate(pair).expect("it is armed");
+                    }
+                    Event::Path { pair, event: PathEvent::Migrated { from, .. } } => {
+                        moves[me][of(me, pair)] += 1;
+                        assert!(ends[me].load_paths(&[pair], from).is_empty());
+                    }
+                    Event::Received { pair, buffer, .. } => {
+                        let connection = of(1, pair);
+                        let number = received[connection] * CONNECTIONS as u64 + connection as u64;
+                        assert!(buffer == bytes(number, 5_000), "message {number} is altered");
+                        received[connection] += 1;
+                        ends[1].post_receive(pair, buffer).expect("room");
+                    }
+                    Event::Sent { pair, .. } => {
+                        let connection = of(0, pair);
+                        sent[connection] += 1;
+                        if moves[0][connection] < ROUNDS {
+                            let number = sent[connection] * CONNECTIONS as u64 + connection as u64;
+                            ends[0].post_send(pair, bytes(number, 5_000), SEND).expect("room");
+                        }
+                    }
+                    Event::Failed { failure, .. } => panic!("{failure}"),
+                    Event::Path { .. } | Event::Datagram { .. } => {}
+                }
+            }
+        }
+    }
+    assert!(received.iter().all(|received| *received > ROUNDS as u64 / 2), "{received:?}");
 }
 
 #[test]
@@ -185,7 +256,7 @@ fn a_stream_outlives_a_cut_that_is_noticed_and_one_that_is_not() {
         stream(&mut two, &LENGTHS);
         for end in 0..2 {
             let (_, current) = two.ends[end].path_state(two.pairs[end]).expect("two paths");
-            assert_eq!(current, units::PathId(1), "{cut:?}, end {end}");
+            assert_eq!(current, PathId(1), "{cut:?}, end {end}");
         }
     }
 }

@@ -87,7 +87,8 @@ impl Act {
         let fabric = fabric.transpose().context("aggregation nodes cannot be had")?;
         let mut variables = fabric.as_ref().map(Fabric::variables).unwrap_or_default();
         variables.extend(faults.map(|path| (faults::VARIABLE, path.display().to_string())));
-        let ranks = Ranks::new("demo", RANKS, Hosts::Pretended { per_host: PER_HOST })?.without_settings().with(variables);
+        let ranks =
+            Ranks::new("demo", RANKS, Hosts::Pretended { per_host: PER_HOST })?.without_settings().with(variables);
         let (say, heard) = channel();
         let program = own_program()?;
         let start = |rank: u32| {
@@ -133,7 +134,11 @@ impl Playing<'_> {
                     silent_since = Instant::now();
                     self.take(rank, &line, stage)?;
                 }
-                Ok((_, None)) | Err(RecvTimeoutError::Disconnected) => quiet += 1,
+                Ok((rank, None)) => {
+                    quiet += 1;
+                    self.end_rank(rank as usize);
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) if silent_since.elapsed() > HANG => {
                     self.fail(format!("nothing was heard of any rank for {HANG:?}: they hang"));
                 }
@@ -191,6 +196,16 @@ impl Playing<'_> {
         self.tally.failure.get_or_insert(what);
     }
 
+    /// A rank has nothing more to say.
+    fn end_rank(&mut self, rank: usize) {
+        let service = &mut self.services[rank];
+        let status = service.kill_and_wait_after(FAILURE_GRACE);
+        if !status.success() {
+            let what = format!("rank {rank} {}{}", how(status), service.last_words());
+            self.fail(what);
+        }
+    }
+
     fn ask_nodes(&mut self) {
         if let Some(status) = self.fabric.as_mut().and_then(|fabric| fabric.status().ok()) {
             self.nodes = status.nodes;
@@ -200,12 +215,7 @@ impl Playing<'_> {
     /// All is over: who did not end well, and what the nodes have to say.
     fn end(mut self) -> Ended {
         for rank in 0..self.services.len() {
-            let service = &mut self.services[rank];
-            let status = service.kill_and_wait_after(FAILURE_GRACE);
-            if !status.success() {
-                let what = format!("rank {rank} {}{}", how(status), service.last_words());
-                self.fail(what);
-            }
+            self.end_rank(rank);
         }
         if self.fabric.is_some() {
             std::thread::sleep(LAST_REPORT);

@@ -60,7 +60,7 @@ impl Piece {
         match self {
             Self::Barrier | Self::Sum | Self::FixedOrder => 30,
             Self::Exact | Self::Largest | Self::Broadcast => 15,
-            Self::Long => 2,
+            Self::Long => 1,
         }
     }
 

@@ -12,7 +12,7 @@ use super::word::{Account, Done, Word};
 use crate::Outcome;
 
 /// However slow the machine is, an act has so many rounds.
-const LEAST_ROUNDS: u32 = 4;
+const LEAST_ROUNDS: u32 = 3;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -52,10 +52,7 @@ fn play(arguments: &Arguments) -> Result<()> {
             break;
         }
         for piece in Piece::ALL {
-            if world.rank() == 0 {
-                say(&Word::Begins { piece, share: share[0] });
-            }
-            say(&Word::Done(batch(&world, arguments, piece, next)?));
+            say(&Word::Done(batch(&world, arguments, piece, next, share[0])?));
             next += piece.batch();
         }
     }
@@ -64,10 +61,13 @@ fn play(arguments: &Arguments) -> Result<()> {
 }
 
 /// Some operations in a row: first all inputs, then all calls, then all checks, so that the calls are what is timed.
-fn batch(world: &Communicator, arguments: &Arguments, piece: Piece, first: u64) -> Result<Done> {
+fn batch(world: &Communicator, arguments: &Arguments, piece: Piece, first: u64, share: f64) -> Result<Done> {
     let ops = || (first..first + piece.batch()).map(|op| OpId(op as u32));
     let mut buffers: Vec<_> = ops().map(|op| piece.input(arguments.seed, op, Rank(world.rank()))).collect();
     world.barrier()?;
+    if world.rank() == 0 {
+        say(&Word::Begins { piece, share });
+    }
     let (mut entered_ns, mut left_ns) = (Vec::new(), Vec::new());
     for (op, buffer) in ops().zip(&mut buffers) {
         entered_ns.push(now_ns());

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use protocol::manager::status::NodeStatus;
 
 use super::act::Ended;
@@ -25,10 +25,7 @@ pub(super) struct Stage {
 
 /// An act that is being drawn.
 struct Live {
-    all: MultiProgress,
     bar: ProgressBar,
-    /// Nodes, then one line per kind of operation.
-    lines: Vec<ProgressBar>,
     drawn: Instant,
 }
 
@@ -51,41 +48,33 @@ impl Stage {
     /// A line that stays, in the middle of an act.
     pub(super) fn note(&self, line: &str) {
         match &self.act {
-            // A screen that cannot be drawn on shows nothing else either.
-            Some(live) => drop(live.all.println(line)),
+            Some(live) => live.bar.println(line),
             None => println!("{line}"),
         }
     }
 
     /// An act begins.
     pub(super) fn begin(&mut self, number: usize, title: &str) {
-        if !self.is_live {
-            return;
+        if self.is_live {
+            let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stdout());
+            let style = "{prefix} {bar:20.cyan/blue}  {msg}";
+            bar.set_style(ProgressStyle::with_template(style).expect("the template is right"));
+            bar.set_prefix(format!("{number}. {title:<46}"));
+            self.act = Some(Live { bar, drawn: Instant::now() - FRAME });
         }
-        let all = MultiProgress::with_draw_target(ProgressDrawTarget::stdout());
-        let bar = all.add(ProgressBar::new(STEPS));
-        let style = "{prefix} {bar:20.cyan/blue}  {msg}";
-        bar.set_style(ProgressStyle::with_template(style).expect("the template is right"));
-        bar.set_prefix(format!("{number}. {title:<46}"));
-        let line = |_| {
-            let line = all.add(ProgressBar::new_spinner());
-            line.set_style(ProgressStyle::with_template("{msg}").expect("the template is right"));
-            line
-        };
-        let lines = (0..=Piece::ALL.len()).map(line).collect();
-        self.act = Some(Live { all, bar, lines, drawn: Instant::now() - FRAME });
     }
 
     /// How things are.
     pub(super) fn show(&mut self, tally: &Tally, nodes: &[NodeStatus]) {
         let Some(live) = self.act.as_mut().filter(|live| live.drawn.elapsed() >= FRAME) else { return };
         live.drawn = Instant::now();
-        live.bar.set_position((tally.share * STEPS as f64) as u64);
-        live.bar.set_message(format!("{}, {} wrong", counted(tally.checked, "result"), grouped(tally.wrong)));
-        live.lines[0].set_message(nodes_line(nodes));
-        for (line, piece) in live.lines[1..].iter().zip(Piece::ALL) {
-            line.set_message(piece_line(piece, tally));
+        let mut message = format!("{}, {} wrong", counted(tally.checked, "result"), grouped(tally.wrong));
+        for line in std::iter::once(nodes_line(nodes)).chain(Piece::ALL.map(|piece| piece_line(piece, tally))) {
+            message.push('\n');
+            message.push_str(&line);
         }
+        live.bar.set_message(message);
+        live.bar.set_position((tally.share * STEPS as f64) as u64);
     }
 
     /// The act is over: the drawing makes room for one line.
@@ -106,8 +95,7 @@ impl Stage {
 
     fn clear(&mut self) {
         if let Some(live) = self.act.take() {
-            // A screen that cannot be cleared still shows what is said next.
-            let _ = live.all.clear();
+            live.bar.finish_and_clear();
         }
     }
 }

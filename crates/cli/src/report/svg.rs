@@ -69,8 +69,8 @@ impl Scale {
     }
 }
 
-fn open(title: &str) -> String {
-    format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n", escape(title))
+fn open(title: &str, height: f64) -> String {
+    format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">\n", escape(title))
 }
 
 /// Up to four digits, without trailing zeros.
@@ -120,7 +120,7 @@ pub(super) fn histogram(distribution: &Distribution, title: &str) -> String {
     let most = bins.iter().map(|bin| bin.count).max().unwrap_or(1).max(1);
     let y =
         Scale { from: 0.0, to: most as f64, start: HEIGHT - BOTTOM, end: TOP, logarithmic: false, least_step: 1.0 };
-    let mut svg = open(title);
+    let mut svg = open(title, HEIGHT);
     vertical_axis(&mut svg, &y);
     for bin in bins.iter().filter(|bin| bin.count > 0) {
         let (left, right) = if single {
@@ -167,7 +167,7 @@ pub(super) fn course(points: &[(u32, Option<Span>)], operations: u32) -> String 
         logarithmic: false,
         least_step: 0.0,
     };
-    let mut svg = open("latency by operation");
+    let mut svg = open("latency by operation", HEIGHT);
     vertical_axis(&mut svg, &y);
     for (operation, span) in points {
         let place = x.at(f64::from(*operation));
@@ -193,7 +193,8 @@ pub(super) fn course(points: &[(u32, Option<Span>)], operations: u32) -> String 
     svg
 }
 
-/// Several named series of points, both axes logarithmic.
+/// Several named series of points, both axes logarithmic. The key stands above, three to a row: series that stand below
+/// each other there have a colour in common.
 pub(crate) fn lines(series: &[(&str, Vec<(f64, f64)>)], across: &str, up: &str) -> String {
     let all = || series.iter().flat_map(|(_, points)| points.iter().copied());
     let bounds = |values: Vec<f64>| {
@@ -202,30 +203,55 @@ pub(crate) fn lines(series: &[(&str, Vec<(f64, f64)>)], across: &str, up: &str) 
     };
     let ((left, right), (low, high)) = (bounds(all().map(|p| p.0).collect()), bounds(all().map(|p| p.1).collect()));
     let x = Scale { from: left, to: right, start: LEFT, end: WIDTH - RIGHT, logarithmic: true, least_step: 0.0 };
-    let y = Scale { from: low, to: high, start: HEIGHT - BOTTOM, end: TOP, logarithmic: true, least_step: 0.0 };
-    let mut svg = open(&format!("{up} by {across}"));
-    vertical_axis(&mut svg, &y);
-    for (number, (name, points)) in series.iter().enumerate() {
-        let place = |(a, b): &(f64, f64)| format!("{:.1} {:.1}", x.at(a.max(left)), y.at(b.max(low)));
-        let way: Vec<String> = points.iter().map(place).collect();
-        // Told apart by dashes as well as by colour.
-        let dash = ["none", "6 3", "2 3"][(number + number / 3) % 3];
-        let colour = ["#2f7d4f", "#b3582c", "#3a6ea5"][number % 3];
-        let (name, height) = (escape(name), TOP + 14.0 * (number as f64 + 1.0));
+    let (from, to) = (round_down(low), round_up(high));
+    let y = Scale { from, to, start: HEIGHT - BOTTOM, end: TOP, logarithmic: true, least_step: 0.0 };
+    let key = 16.0 * series.len().div_ceil(IN_A_ROW) as f64;
+    let mut svg = open(&format!("{up} by {across}"), HEIGHT + key);
+    for (number, (name, _)) in series.iter().enumerate() {
+        let left = LEFT + (number % IN_A_ROW) as f64 * (WIDTH - LEFT - RIGHT) / IN_A_ROW as f64;
+        let height = 16.0 * (number / IN_A_ROW) as f64 + 12.0;
+        let (stroke, name) = (stroke(number), escape(name));
         let _ = writeln!(
             svg,
-            "<path d=\"M{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dash}\"/>\
-             <path d=\"M{} {}h22\" stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dash}\"/>\
-             <text x=\"{}\" y=\"{height}\">{name}</text>",
-            way.join("L"),
-            LEFT + 8.0,
+            "<path d=\"M{left:.1} {:.1}h22\" {stroke}/><text x=\"{:.1}\" y=\"{height:.1}\">{name}</text>",
             height - 4.0,
-            LEFT + 36.0,
+            left + 28.0,
         );
     }
-    horizontal_axis(&mut svg, &x, &format!("{across}; {up}"));
-    svg.push_str("</svg>\n");
+    let _ = writeln!(svg, "<g transform=\"translate(0 {key})\">");
+    vertical_axis(&mut svg, &y);
+    for (number, (_, points)) in series.iter().enumerate() {
+        let way: Vec<String> = points
+            .iter()
+            .map(|(a, b)| format!("{:.1} {:.1}", x.at(a.max(left)), y.at(b.max(low))))
+            .collect();
+        let _ = writeln!(svg, "<path d=\"M{}\" {}/>", way.join("L"), stroke(number));
+    }
+    horizontal_axis(&mut svg, &x, &escape(&format!("{across}; {up}")));
+    svg.push_str("</g>\n</svg>\n");
     svg
+}
+
+/// Entries in a row of the key.
+const IN_A_ROW: usize = 3;
+
+/// How a series is drawn: told apart by dashes as well as by colour.
+fn stroke(number: usize) -> String {
+    let colour = ["#2f7d4f", "#b3582c", "#3a6ea5"][number % 3];
+    let dash = ["none", "7 3", "3 2", "12 3", "2 3", "7 3 2 3"][number % 6];
+    format!("fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dash}\"")
+}
+
+/// The next 1, 2 or 5 times a power of ten that is not more.
+fn round_down(value: f64) -> f64 {
+    let decade = 10f64.powf(value.log10().floor());
+    [5.0, 2.0, 1.0].map(|step| step * decade).into_iter().find(|round| *round <= value).unwrap_or(decade)
+}
+
+/// The next 1, 2 or 5 times a power of ten that is not less.
+fn round_up(value: f64) -> f64 {
+    let decade = 10f64.powf(value.log10().floor());
+    [1.0, 2.0, 5.0].map(|step| step * decade).into_iter().find(|round| *round >= value).unwrap_or(10.0 * decade)
 }
 
 /// Named counts as bars; long and short ones are told apart by a logarithmic scale.
@@ -269,6 +295,12 @@ mod tests {
         assert_eq!(scale.ticks(), [2.5, 5.0, 7.5]);
         let scale = Scale { from: 1.5, to: 900.0, start: 0.0, end: 1.0, logarithmic: true, least_step: 0.0 };
         assert_eq!(scale.ticks(), [2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0]);
+    }
+
+    #[test]
+    fn a_scale_ends_on_round_numbers() {
+        assert_eq!([3.2, 5.0, 0.07].map(round_down), [2.0, 5.0, 0.05]);
+        assert_eq!([3.2, 5.0, 7.0].map(round_up), [5.0, 5.0, 10.0]);
     }
 
     #[test]

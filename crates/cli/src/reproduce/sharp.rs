@@ -179,7 +179,7 @@ enum Role {
 impl Role {
     fn of(id: &str) -> Self {
         let is_fitted = ["native-32-", "native-64-"].iter().any(|head| id.starts_with(head))
-            || ["vi-rc-1024", "vi-both-1024", "vi-ud-1024"].contains(&id);
+            || id.starts_with("vi-") && id.ends_with("-1024");
         match id {
             _ if is_fitted => Self::Fitted,
             _ if application::INPUTS.contains(&id) => Self::Input,

@@ -83,13 +83,13 @@ const RIGHT: [&str; 6] = [
 
 impl View {
     pub(super) fn new(manager: SocketAddr, status: Status, meter: &mut Meter) -> Self {
-        let uptime =
-            |name: &str| status.nodes.iter().find(|node| node.name == name).map(|node| node.report.uptime_ms);
+        let uptimes: BTreeMap<&str, u64> =
+            status.nodes.iter().map(|node| (node.name.as_str(), node.report.uptime_ms)).collect();
         let mut groups: Vec<GroupLine> = Vec::with_capacity(status.groups.len());
         for group in &status.groups {
             let (number, epoch) = (group.group.group.0, group.group.epoch.0);
             // Whoever folds for all is the root, and counts by its own clock.
-            let at = group.nodes.first().and_then(|root| uptime(root));
+            let at = group.nodes.first().and_then(|root| uptimes.get(root.as_str()).copied());
             let name = format!("group {number} {epoch}");
             groups.push(GroupLine {
                 group: number,
@@ -103,8 +103,13 @@ impl View {
                 operations_per_second: at.and_then(|at| meter.rate(name, at, group.operations)),
             });
         }
+        let mut of_job: BTreeMap<&str, Option<f64>> = BTreeMap::new();
+        for group in &groups {
+            let sum = of_job.entry(&group.job).or_default();
+            *sum = plus(*sum, group.operations_per_second);
+        }
         let jobs = status.jobs.iter().map(|job| JobLine {
-            operations_per_second: sum(groups.iter().filter(|group| group.job == id(job.job.0))),
+            operations_per_second: of_job.get(id(job.job.0).as_str()).copied().unwrap_or(Some(0.0)),
             job: id(job.job.0),
             name: job.name.clone(),
             attached: job.attached,
@@ -120,7 +125,11 @@ impl View {
         Self {
             manager,
             operations: status.operations,
-            operations_per_second: sum(groups.iter()),
+            operations_per_second: groups
+                .iter()
+                .map(|group| group.operations_per_second)
+                .reduce(plus)
+                .unwrap_or(Some(0.0)),
             jobs,
             groups,
             nodes,
@@ -136,13 +145,12 @@ fn id(job: u64) -> String {
     format!("{job:016x}")
 }
 
-/// The rates of these together; unknown if all of them are. Of no groups it is nothing.
-fn sum<'a>(mut groups: impl Iterator<Item = &'a GroupLine>) -> Option<f64> {
-    let Some(first) = groups.next() else { return Some(0.0) };
-    groups.fold(first.operations_per_second, |sum, group| match (sum, group.operations_per_second) {
-        (Some(sum), Some(rate)) => Some(sum + rate),
-        (sum, rate) => sum.or(rate),
-    })
+/// Two rates together; unknown if both are.
+fn plus(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a + b),
+        (a, b) => a.or(b),
+    }
 }
 
 fn node_line(node: &NodeStatus, meter: &mut Meter) -> NodeLine {

@@ -95,7 +95,8 @@ enum News {
 pub struct Endpoint {
     pub(super) clock: Clock,
     pub(super) ports: Vec<Port>,
-    pairs: BTreeMap<QpNumber, Pair>,
+    /// Boxed, since the map has room for about twice as many as it holds.
+    pairs: BTreeMap<QpNumber, Box<Pair>>,
     pub(super) datagrams: Datagrams,
     next_number: u32,
     next_key: u32,
@@ -171,7 +172,7 @@ impl Endpoint {
     /// Makes a queue pair in state INIT: receives may be posted.
     pub fn create(&mut self) -> QpNumber {
         let number = self.next_number();
-        self.pairs.insert(number, Pair::new(number));
+        self.pairs.insert(number, Box::new(Pair::new(number)));
         number
     }
 
@@ -278,6 +279,13 @@ impl Endpoint {
         pair.machine.load_path(now, path).map_err(PairError::Load)?;
         self.look_at_alarm(number);
         Ok(())
+    }
+
+    /// Loads an alternate path of each of several queue pairs (PM-2). Each tells by an event of its own when it is armed;
+    /// those that cannot load it come back with the reason, and the others are under way.
+    pub fn load_paths(&mut self, numbers: &[QpNumber], path: PathId) -> Vec<(QpNumber, PairError)> {
+        let refused = |number: &QpNumber| Some((*number, self.load_path(*number, path).err()?));
+        numbers.iter().filter_map(refused).collect()
     }
 
     /// Moves traffic to the armed alternate.
@@ -438,7 +446,7 @@ impl Endpoint {
         self.counters.received += 1;
         let now = self.clock.now();
         let mut outbox = std::mem::take(&mut self.outbox);
-        let Pair { machine, stores, .. } = pair;
+        let Pair { machine, stores, .. } = &mut **pair;
         machine.handle_packet(now, path, &packet.headers, packet.payload, stores, &mut |packet| outbox.push(packet));
         self.carry_out(number, outbox);
     }

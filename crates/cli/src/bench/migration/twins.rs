@@ -117,9 +117,10 @@ impl Twins {
     pub(crate) fn arm(&mut self, path: PathId) -> Result<Duration> {
         self.armed = 0;
         let began = Instant::now();
-        for pair in 0..self.pairs.len() {
-            for me in 0..2 {
-                self.ends[me].load_path(self.pairs[pair][me], path)?;
+        for me in 0..2 {
+            let pairs: Vec<QpNumber> = self.pairs.iter().map(|pair| pair[me]).collect();
+            if let Some((_, refused)) = self.ends[me].load_paths(&pairs, path).pop() {
+                bail!(refused);
             }
         }
         let ends = 2 * self.pairs.len();

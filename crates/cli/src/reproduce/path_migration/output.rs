@@ -295,19 +295,13 @@ fn notes(findings: &Findings) -> Vec<String> {
         arming.slope, arming.start, arming.r_squared, migrating.slope, migrating.start, migrating.r_squared
     ));
     notes.push(simulated_notes(&findings.simulated));
-    if findings.transitions.begun_again > 0 {
-        let count = findings.transitions.begun_again;
-        notes.push(format!(
-            "Measurements of transitions begun again, because not all connections got armed: {count}."
-        ));
-    }
     notes
 }
 
 /// For the terminal.
 pub(super) fn table(findings: &Findings) -> String {
     let mut text = format!(
-        "Automatic path migration: runs of {} s, each kind of cut at {} moments\n\n{}",
+        "Automatic path migration: runs of {} s, cut at {} moments\n\n{}",
         findings.seconds,
         findings.cuts,
         aligned(&comparisons(findings))

@@ -1,8 +1,9 @@
 //! Figures 9 to 12: kernels without alternates, with armed ones, and with a cable that is cut.
 //!
-//! Runs go in turn (armed, one cut, plain, the other cut, armed, ...), and each is held against the armed runs before and
+//! Runs go in turn (armed, two cuts, plain, two cuts, armed, ...), and each is held against the armed runs before and
 //! after it, nearer ones counting more. So a machine that grows slower or faster in the course of an hour does not matter,
-//! and one that is busy with other things for a while spoils few numbers; the median passes over them.
+//! and one that is busy with other things for a while spoils few numbers; the median passes over them. Every other cut is
+//! silent, the others are noticed.
 //!
 //! That is one measure. The other looks into the run that was cut: how much longer the iterations took in the half second
 //! after the cut (or an eighth of a short run) than those around. It sees little of what the machine does at other times.
@@ -11,11 +12,11 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressStyle};
 use runtime::udp::Cut;
 use serde::Serialize;
 
 use super::Effort;
+use super::progress::Progress;
 use super::spread::Spread;
 use crate::kernels::{Fault, Job, Kernel, PathCount, RANKS, Run, reference, run};
 
@@ -153,16 +154,35 @@ fn fair<'r>(runs: impl Iterator<Item = &'r Measured>, of: impl Fn(&Measured) -> 
     Spread::of(values.into_iter().filter(|(undisturbed, _)| take_all || *undisturbed).map(|(_, value)| value))
 }
 
-pub(super) fn measure_all(effort: Effort) -> Result<Vec<Pulled>> {
-    // In milliseconds, so that the estimate is right from the first run on.
-    let short = u64::from(effort.cuts * PAIRS_PER_CUT * 2) * effort.length.as_millis() as u64 / u64::from(SHORTER);
-    let long = (4 * u64::from(effort.cuts) + 2) * effort.length.as_millis() as u64;
-    let bar = ProgressBar::new(Kernel::ALL.len() as u64 * (long + short)).with_style(
-        ProgressStyle::with_template("{bar:40} {percent} %, {eta} left: {msg}").expect("a constant template"),
-    );
-    let all = Kernel::ALL.into_iter().map(|kernel| measure(kernel, effort, &bar)).collect();
-    bar.finish_and_clear();
-    all
+/// How many milliseconds it should take.
+pub(super) fn expected_ms(effort: Effort) -> u64 {
+    let length = effort.length.as_millis() as u64;
+    let short = u64::from(effort.cuts * PAIRS_PER_CUT * 2) * length / u64::from(SHORTER);
+    // The kernel in memory, too.
+    let long = (order(effort.cuts).len() as u64 + 1) * length;
+    Kernel::ALL.len() as u64 * (long + short)
+}
+
+pub(super) fn measure_all(effort: Effort, progress: &Progress) -> Result<Vec<Pulled>> {
+    Kernel::ALL.into_iter().map(|kernel| measure(kernel, effort, progress)).collect()
+}
+
+/// So many cuts are made between one armed run and the next.
+const CUTS_PER_BLOCK: u32 = 4;
+
+/// Which runs there are, each with the moment that it is about.
+fn order(cuts: u32) -> Vec<(Candidate, u32)> {
+    let kind = |moment: u32| if moment % 2 == 0 { Candidate::Silent } else { Candidate::Noticed };
+    let mut runs = vec![(Candidate::Armed, 0)];
+    for first in (0..cuts).step_by(CUTS_PER_BLOCK as usize) {
+        let after = cuts.min(first + CUTS_PER_BLOCK);
+        let middle = first + (after - first).div_ceil(2);
+        runs.extend((first..middle).map(|moment| (kind(moment), moment)));
+        runs.push((Candidate::Plain, first));
+        runs.extend((middle..after).map(|moment| (kind(moment), moment)));
+        runs.push((Candidate::Armed, after - 1));
+    }
+    runs
 }
 
 /// As many iterations as take the time that a run shall have.
@@ -182,38 +202,24 @@ fn calibrate(kernel: Kernel, length: Duration) -> Result<u32> {
     }
 }
 
-fn measure(kernel: Kernel, effort: Effort, bar: &ProgressBar) -> Result<Pulled> {
-    bar.set_message(format!("{}, how long it takes", kernel.name()));
+fn measure(kernel: Kernel, effort: Effort, progress: &Progress) -> Result<Pulled> {
+    progress.say(format!("{}, how long it takes", kernel.name()));
     let iterations = calibrate(kernel, effort.length)?;
     let truth = reference(kernel, iterations).context("in memory")?;
-    let step = effort.length.as_millis() as u64;
-    bar.inc(step);
-    let mut wrong = 0;
-    let mut one = |candidate: Candidate, moment: u32| -> Result<Measured> {
-        bar.set_message(format!("{}, {}", kernel.name(), candidate.words()));
+    let length = effort.length.as_millis() as u64;
+    progress.add(length);
+    let (mut runs, mut wrong) = (Vec::new(), 0);
+    for (candidate, moment) in order(effort.cuts) {
+        progress.say(format!("{}, {}", kernel.name(), candidate.words()));
         let (job, place) = plan(kernel, iterations, effort, candidate, moment);
         let ran = run(&job).with_context(|| format!("{}, moment {moment}", candidate.words()))?;
         wrong += usize::from(ran.digest != truth);
-        bar.inc(step);
+        progress.add(length);
         let place_in_time = (f64::from(moment) + 0.5) / f64::from(effort.cuts);
-        Ok(measured(candidate, place, place_in_time, &ran))
-    };
-    let mut runs = vec![one(Candidate::Armed, 0)?];
-    for moment in 0..effort.cuts {
-        // Each kind of cut is as often before the plain run as after it.
-        let (first, second) = if moment % 2 == 0 {
-            (Candidate::Silent, Candidate::Noticed)
-        } else {
-            (Candidate::Noticed, Candidate::Silent)
-        };
-        let block = [first, Candidate::Plain, second, Candidate::Armed].map(|candidate| one(candidate, moment));
-        for measured in block {
-            runs.push(measured?);
-        }
+        runs.push(measured(candidate, place, place_in_time, &ran));
     }
     compare(&mut runs);
-    bar.set_message(format!("{}, one path against armed alternates", kernel.name()));
-    let (wall, processor) = short_pairs(kernel, iterations, effort, bar)?;
+    let (wall, processor) = short_pairs(kernel, iterations, effort, progress)?;
     Ok(Pulled {
         kernel,
         iterations,
@@ -225,7 +231,7 @@ fn measure(kernel: Kernel, effort: Effort, bar: &ProgressBar) -> Result<Pulled> 
 }
 
 /// A run with one path is compared with one with armed alternates so often for each moment of a cut.
-const PAIRS_PER_CUT: u32 = 8;
+const PAIRS_PER_CUT: u32 = 4;
 /// Each a part of a whole run.
 const SHORTER: u32 = 20;
 
@@ -235,12 +241,13 @@ fn short_pairs(
     kernel: Kernel,
     iterations: u32,
     effort: Effort,
-    bar: &ProgressBar,
+    progress: &Progress,
 ) -> Result<(Option<Spread>, Option<Spread>)> {
     let iterations = iterations.div_ceil(SHORTER);
     let short = |paths| run(&Job { kernel, iterations, paths, fault: None });
     let (mut wall, mut processor) = (Vec::new(), Vec::new());
     for pair in 0..effort.cuts * PAIRS_PER_CUT {
+        progress.say(format!("{}, one path against armed alternates", kernel.name()));
         // Each is as often first as second.
         let [plain, armed] = if pair % 2 == 0 {
             [short(PathCount::One)?, short(PathCount::Two)?]
@@ -251,7 +258,7 @@ fn short_pairs(
         let more = |armed: Duration, plain: Duration| 100.0 * (armed.as_secs_f64() / plain.as_secs_f64() - 1.0);
         wall.push(more(armed.elapsed, plain.elapsed));
         processor.extend(armed.spent.zip(plain.spent).map(|(armed, plain)| more(armed, plain)));
-        bar.inc(2 * effort.length.as_millis() as u64 / u64::from(SHORTER));
+        progress.add(2 * effort.length.as_millis() as u64 / u64::from(SHORTER));
     }
     Ok((Spread::of(wall), Spread::of(processor)))
 }
@@ -328,26 +335,42 @@ fn lost_after(at: f64, starts: &[Duration], elapsed: Duration) -> Option<f64> {
 
 /// Holds each run against the armed ones before and after it.
 fn compare(runs: &mut [Measured]) {
-    const BLOCK: usize = 4;
-    for index in (0..runs.len()).filter(|index| index % BLOCK != 0) {
-        let (before, after) = (runs[index - index % BLOCK], runs[index - index % BLOCK + BLOCK]);
-        let share = (index % BLOCK) as f64 / BLOCK as f64;
-        let slower =
-            |own: f64, before: f64, after: f64| 100.0 * (own / (before * (1.0 - share) + after * share) - 1.0);
-        let own = &mut runs[index];
-        own.undisturbed &= before.undisturbed && after.undisturbed;
-        if own.cut.is_none() && matches!(own.candidate, Candidate::Silent | Candidate::Noticed) {
-            continue;
+    let armed: Vec<usize> = (0..runs.len()).filter(|index| runs[*index].candidate == Candidate::Armed).collect();
+    for block in armed.windows(2) {
+        let (before, after) = (runs[block[0]], runs[block[1]]);
+        for index in block[0] + 1..block[1] {
+            let share = (index - block[0]) as f64 / (block[1] - block[0]) as f64;
+            let slower =
+                |own: f64, before: f64, after: f64| 100.0 * (own / (before * (1.0 - share) + after * share) - 1.0);
+            let own = &mut runs[index];
+            own.undisturbed &= before.undisturbed && after.undisturbed;
+            if own.cut.is_none() && matches!(own.candidate, Candidate::Silent | Candidate::Noticed) {
+                continue;
+            }
+            own.slower_percent = Some(slower(own.seconds, before.seconds, after.seconds));
+            let processor = own.processor_seconds.zip(before.processor_seconds).zip(after.processor_seconds);
+            own.slower_processor_percent = processor.map(|((own, before), after)| slower(own, before, after));
         }
-        own.slower_percent = Some(slower(own.seconds, before.seconds, after.seconds));
-        let processor = own.processor_seconds.zip(before.processor_seconds).zip(after.processor_seconds);
-        own.slower_processor_percent = processor.map(|((own, before), after)| slower(own, before, after));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_moment_is_cut_once_and_armed_runs_stand_around() {
+        for cuts in 1..40 {
+            let runs = order(cuts);
+            let is_cut = |candidate| matches!(candidate, Candidate::Silent | Candidate::Noticed);
+            let moments: Vec<u32> = runs.iter().filter(|run| is_cut(run.0)).map(|run| run.1).collect();
+            assert_eq!(moments, (0..cuts).collect::<Vec<_>>());
+            let silent = runs.iter().filter(|run| run.0 == Candidate::Silent).count() as u32;
+            assert_eq!(silent, cuts.div_ceil(2));
+            assert!(runs.iter().any(|run| run.0 == Candidate::Plain));
+            assert!([runs[0], runs[runs.len() - 1]].iter().all(|run| run.0 == Candidate::Armed));
+        }
+    }
 
     #[test]
     fn a_pause_is_found_where_it_was() {

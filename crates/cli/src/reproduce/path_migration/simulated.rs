@@ -13,6 +13,7 @@ use std::thread::ScopedJoinHandle;
 use anyhow::{Result, anyhow};
 use serde::Serialize;
 
+use super::progress::Progress;
 use super::spread::Line;
 use crate::kernels::Kernel;
 use bounces::Bounced;
@@ -34,7 +35,11 @@ pub(super) struct Simulated {
     pub kernels: Vec<Slowed>,
 }
 
-pub(super) fn simulate(cuts: u32) -> Result<Simulated> {
+/// How many milliseconds it takes on two cores, more or less.
+pub(super) const EXPECTED_MS: u64 = 20_000;
+
+pub(super) fn simulate(cuts: u32, progress: &Progress) -> Result<Simulated> {
+    progress.say("simulated transitions and messages".to_owned());
     let transitions: Vec<Moved> =
         [1, 2, 4, 8, 16, 32, 64, 128, 256, 512].into_iter().map(bounces::transitions).collect::<Result<_>>()?;
     let points = |of: fn(&Moved) -> f64| -> Vec<(f64, f64)> {
@@ -44,17 +49,22 @@ pub(super) fn simulate(cuts: u32) -> Result<Simulated> {
     let by_size = |connections: usize, happening| -> Result<Vec<Bounced>> {
         sizes.into_iter().map(|bytes| bounces::bouncing(connections, bytes, happening)).collect()
     };
+    let by_count =
+        [16, 64, 256].map(|connections| bounces::bouncing(connections, 128, bounces::Happening::Migration));
+    let while_migrating = by_size(128, bounces::Happening::Migration)?;
+    let noticed_cut = by_size(128, bounces::Happening::Noticed)?;
+    let silent_cut = by_size(16, bounces::Happening::Silent)?;
+    progress.say("simulated kernels".to_owned());
+    let kernels = slow_down_all(cuts)?;
+    progress.add(EXPECTED_MS);
     Ok(Simulated {
         arming_fit: Line::through(&points(|row| row.arming_us)),
         migrating_fit: Line::through(&points(|row| row.migrating_us)),
-        by_count: [16, 64, 256]
-            .into_iter()
-            .map(|connections| bounces::bouncing(connections, 128, bounces::Happening::Migration))
-            .collect::<Result<_>>()?,
-        while_migrating: by_size(128, bounces::Happening::Migration)?,
-        noticed_cut: by_size(128, bounces::Happening::Noticed)?,
-        silent_cut: by_size(16, bounces::Happening::Silent)?,
-        kernels: slow_down_all(cuts)?,
+        by_count: by_count.into_iter().collect::<Result<_>>()?,
+        while_migrating,
+        noticed_cut,
+        silent_cut,
+        kernels,
         transitions,
     })
 }
@@ -123,7 +133,7 @@ mod tests {
 
     #[test]
     fn the_simulated_half_is_whole_and_the_same_every_time() {
-        let [one, other] = [(), ()].map(|()| simulate(2).expect("it runs"));
+        let [one, other] = [(), ()].map(|()| simulate(2, &Progress::new(EXPECTED_MS)).expect("it runs"));
         let text = |simulated: &Simulated| serde_json::to_string(simulated).expect("plain numbers");
         assert_eq!(text(&one), text(&other));
         for id in
@@ -133,15 +143,14 @@ mod tests {
             assert!(value.is_finite(), "{id}");
         }
         assert!(one.arming_fit.r_squared > 0.95 && one.migrating_fit.r_squared > 0.95);
+        assert_eq!(one.kernels.len(), Kernel::ALL.len());
+        one.kernels.iter().for_each(a_silent_cut_costs_about_the_timeouts_and_a_noticed_one_less);
     }
 
-    #[test]
-    fn a_silent_cut_costs_about_the_timeouts_and_a_noticed_one_less() {
-        for slowed in simulate(2).expect("it runs").kernels {
-            let (silent, noticed) = (slowed.silent_ms.expect("cut"), slowed.noticed_ms.expect("cut"));
-            // Two timeouts of 5 and 10 ms until a path is left.
-            assert!(silent.low > 10.0 && silent.high < 100.0, "{:?}: {silent:?}", slowed.kernel);
-            assert!(noticed.high < silent.low, "{:?}: {noticed:?}", slowed.kernel);
-        }
+    fn a_silent_cut_costs_about_the_timeouts_and_a_noticed_one_less(slowed: &Slowed) {
+        let (silent, noticed) = (slowed.silent_ms.expect("cut"), slowed.noticed_ms.expect("cut"));
+        // Two timeouts of 5 and 10 ms until a path is left.
+        assert!(silent.low > 10.0 && silent.high < 100.0, "{:?}: {silent:?}", slowed.kernel);
+        assert!(noticed.high < silent.low, "{:?}: {noticed:?}", slowed.kernel);
     }
 }

@@ -1,11 +1,10 @@
 //! Figures 5 to 8: how long many connections take to be armed and to move, and what those who talk pay for it.
 
-use std::cell::Cell;
-
 use anyhow::Result;
 use runtime::udp::Cut;
 use serde::Serialize;
 
+use super::progress::Progress;
 use super::spread::Line;
 use crate::bench::migration::{Bouncing, Figure, Happening, bouncing, transitions};
 
@@ -25,8 +24,6 @@ pub(super) struct Transitions {
     pub noticed_cut: Vec<Bouncing>,
     /// After one that is not; fewer connections, since each waits for its own timeouts.
     pub silent_cut: Vec<Bouncing>,
-    /// Measurements that were begun again, because connections did not get armed on a machine that was too busy.
-    pub begun_again: usize,
 }
 
 /// So many connections.
@@ -80,27 +77,31 @@ pub(super) fn by_size(rows: &[Bouncing]) -> (f64, String) {
     (added(large) / added(small), words)
 }
 
-pub(super) fn measure(quick: bool) -> Result<Transitions> {
+/// How many milliseconds it takes on two cores, more or less.
+pub(super) const EXPECTED_MS: u64 = 60_000;
+
+pub(super) fn measure(quick: bool, progress: &Progress) -> Result<Transitions> {
     let counts: &[usize] =
         if quick { &[1, 4, 16, 64, 128, 256] } else { &[1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 384, 512] };
     let (tries, pulled) = if quick { (3, 64) } else { (9, 512) };
-    let again = Cell::new(0);
     let mut rows = Vec::new();
     for connections in counts {
-        let (arming_us, migrating_us) = patiently(&again, || transitions(*connections, tries))?;
+        progress.say(format!("transitions of {connections} connections"));
+        let (arming_us, migrating_us) = transitions(*connections, tries)?;
         rows.push(Row { connections: *connections, arming_us, migrating_us });
     }
     let points = |of: fn(&Row) -> f64| rows.iter().map(|row| (row.connections as f64, of(row))).collect::<Vec<_>>();
     let counts: &[usize] = if quick { &[16, 64] } else { &[16, 64, 256, 512] };
     let sizes: &[usize] = if quick { &[8, 1024] } else { &[8, 128, 1024, 4096] };
     let bounce = |connections: usize, bytes: usize, happening: Happening| {
-        patiently(&again, || bouncing(connections, bytes, happening, tries.min(5)))
+        progress.say(format!("messages of {bytes} bytes over {connections} connections"));
+        bouncing(connections, bytes, happening, tries.min(5))
     };
     let by_size = |connections, happening| -> Result<Vec<Bouncing>> {
         sizes.iter().map(|bytes| bounce(connections, *bytes, happening)).collect()
     };
     let by_count = counts.iter().map(|connections| bounce(*connections, 128, Happening::Migration));
-    Ok(Transitions {
+    let measured = Transitions {
         arming_fit: Line::through(&points(|row| row.arming_us.median)),
         migrating_fit: Line::through(&points(|row| row.migrating_us.median)),
         few: Lead::of(&rows, 1, 16),
@@ -110,17 +111,7 @@ pub(super) fn measure(quick: bool) -> Result<Transitions> {
         noticed_cut: by_size(pulled, Happening::Cut(Cut::Noticed))?,
         silent_cut: by_size(if quick { 8 } else { 64 }, Happening::Cut(Cut::Silent))?,
         rows,
-        begun_again: again.get(),
-    })
-}
-
-/// Measures, if need be a second and a third time.
-fn patiently<T>(again: &Cell<usize>, measure: impl Fn() -> Result<T>) -> Result<T> {
-    for _ in 0..2 {
-        if let Ok(measured) = measure() {
-            return Ok(measured);
-        }
-        again.set(again.get() + 1);
-    }
-    measure()
+    };
+    progress.add(EXPECTED_MS);
+    Ok(measured)
 }

@@ -120,16 +120,19 @@ fn scale(sizes: &[Size]) -> Rows {
     )
 }
 
+/// How a time is picked from a size.
+type Micros = fn(&Size) -> Option<f64>;
+
 /// Latency by hosts: aggregation and hosts alone, for each kind of switch.
 fn plot(sizes: &[Size]) -> String {
     let mut radices: Vec<u32> = sizes.iter().map(|size| size.radix).collect();
     radices.sort_unstable();
     radices.dedup();
-    let of = |radix: u32, us: fn(&Size) -> Option<f64>| -> Vec<(f64, f64)> {
+    let of = |radix: u32, us: Micros| -> Vec<(f64, f64)> {
         let alike = sizes.iter().filter(|size| size.radix == radix);
         alike.filter_map(|size| Some((f64::from(size.hosts), us(size)?))).collect()
     };
-    let ways: [(&str, fn(&Size) -> Option<f64>); 2] =
+    let ways: [(&str, Micros); 2] =
         [("aggregation", |size| Some(size.connections_us)), ("hosts alone", |size| size.hosts_us)];
     let mut series = Vec::new();
     for (way, us) in ways {
@@ -168,7 +171,16 @@ fn course(rows: &[Comparison]) -> String {
         let published = numbers.iter().map(|(number, row)| (*number, row.published_value)).collect();
         let ours = numbers.iter().map(|(number, row)| (*number, row.ours_value)).collect();
         let across = if column.starts_with("foam") { "processes" } else { "bytes" };
-        plots += &lines(&[("published", published), ("ours", ours)], across, column);
+        plots += &lines(&[("published", published), ("ours", ours)], across, &title(numbers[0].1));
     }
-    plots
+    format!("<div class=\"charts\">{plots}</div>")
+}
+
+/// What a column has in common: the statement of one of its numbers without the bytes or processes, and the unit.
+fn title(row: &Comparison) -> String {
+    let what = row.statement.rsplit_once("; ").map_or(row.statement.as_str(), |(what, _)| what);
+    match row.published.rsplit_once(' ') {
+        Some((_, unit)) => format!("{what}, {unit}"),
+        None => what.to_owned(),
+    }
 }

@@ -206,7 +206,7 @@ pub(super) fn measure_hosts(
 /// The testbed with so many hosts, spread evenly over the leaf switches (SH-7), with as many ways up as down.
 fn testbed(parameters: &Parameters, hosts: u32) -> Result<Arc<Fabric>> {
     let leaves = parameters.fabric.leaves.min(hosts);
-    ensure!(hosts % leaves == 0, "{hosts} hosts do not spread evenly over {leaves} leaf switches");
+    ensure!(hosts.is_multiple_of(leaves), "{hosts} hosts do not spread evenly over {leaves} leaf switches");
     let per_leaf = hosts / leaves;
     Ok(Arc::new(Fabric::xgft(&[per_leaf, leaves], &[1, per_leaf]).map_err(|error| anyhow!("{error}"))?))
 }

@@ -133,6 +133,8 @@ pub struct Paths {
     /// A probe of the present path has been answered since traffic moved to it. Until then the migration bit stays set, or
     /// the other end might never hear that it should follow (P-36, P-44).
     answered: bool,
+    /// The path that the user asked for before that.
+    ordered: Option<PathId>,
     /// When a new request last came over the present path.
     served_at: Time,
     /// The driver doubts the present path, and nothing has come back on it since.
@@ -157,6 +159,7 @@ impl Paths {
             alternate: None,
             state: PathState::Migrated,
             answered: false,
+            ordered: None,
             served_at: Time::ZERO,
             doubted: false,
             tokens: 0,
@@ -231,6 +234,11 @@ impl Paths {
             return Err(LoadError::InUse(path));
         }
         let record = self.records.get_mut(path.index()).ok_or(LoadError::Unknown(path))?;
+        if self.migrations > 0 && !self.answered {
+            // P-36: an order has to wait until the other end has been told of the migration.
+            self.ordered = Some(path);
+            return Ok(());
+        }
         record.probe_now(now);
         self.alternate = Some(path);
         self.go(PathMove::Load).map_err(LoadError::State)
@@ -254,6 +262,7 @@ impl Paths {
         self.go(PathMove::Migrate).expect("every state allows it");
         self.alternate = None;
         self.answered = false;
+        self.ordered = None;
         self.doubted = false;
         self.migrations = self.migrations.saturating_add(1);
         // The probe tells the other end, should there be nothing else to send, and whether the new path carries.
@@ -334,6 +343,11 @@ impl Paths {
         self.doubted &= path != self.current;
         if self.records[path.index()].answered(now, &self.policy) {
             self.tell(PathEvent::Recovered(path));
+        }
+        if self.answered
+            && let Some(ordered) = self.ordered.take()
+        {
+            let _ = self.load(now, ordered);
         }
         self.load_best(now);
     }

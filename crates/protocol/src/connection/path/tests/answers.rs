@@ -130,3 +130,41 @@ fn two_ends_that_follow_each_other_at_once_meet() {
     assert_eq!(world.currents(), [2, 2]);
     assert!(world.paths(0).migrations() + world.paths(1).migrations() < 5);
 }
+
+/// PM-3: a user who hears of a migration loads the next path at once. The probe that was to tell of the migration then said
+/// that a path is loaded, and the other end stayed where it was.
+#[test]
+fn an_end_that_loads_right_after_it_moved_is_followed_and_both_get_armed() {
+    for (mover, talks) in [(0, false), (1, false), (0, true), (1, true)] {
+        let mut world = World::new(2, PathPolicy { loading: Loading::ByHand, ..path_policy() });
+        world.talks = [talks; 2];
+        world.run_until(50);
+        for end in 0..2 {
+            world.act(end, |connection, now, _| connection.load_path(now, PathId(1)).expect("it can be loaded"));
+        }
+        world.run_until(200);
+        assert_eq!(world.states(), [PathState::Armed; 2]);
+        world.act(mover, |connection, now, mut out| {
+            connection.migrate(now, &mut out).expect("it is armed");
+            connection.load_path(now, PathId(0)).expect("it can be loaded");
+        });
+        world.run_until(230);
+        assert_eq!(world.currents(), [1, 1], "end {mover} moved, talking: {talks}");
+        world.act(1 - mover, |connection, now, _| connection.load_path(now, PathId(0)).expect("it can be loaded"));
+        world.run_until(400);
+        assert_eq!(world.states(), [PathState::Armed; 2]);
+        world.assert_in_order();
+    }
+}
+
+#[test]
+fn what_is_loaded_right_after_a_move_is_forgotten_with_the_next() {
+    let mut world = World::new(3, PathPolicy { loading: Loading::ByHand, ..path_policy() });
+    world.talks = [false; 2];
+    world.run_until(50);
+    world.tell_down(0, 0);
+    world.act(0, |connection, now, _| connection.load_path(now, PathId(2)).expect("it can be loaded"));
+    world.tell_down(0, 1);
+    world.run_until(200);
+    assert_eq!((world.currents(), world.states()), ([2, 2], [PathState::Migrated; 2]));
+}

@@ -1,0 +1,69 @@
+//! `pleach reproduce sharp`, small: every published number beside ours, the gates hold, and nothing differs in silence.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn sharp(arguments: &[&str]) -> Output {
+    let all = [&["reproduce", "sharp", "--quick", "--calls", "200"], arguments].concat();
+    Command::new(env!("CARGO_BIN_EXE_pleach")).args(all).output().expect("pleach starts")
+}
+
+fn rows<'a>(report: &'a Value, list: &str) -> &'a Vec<Value> {
+    report[list].as_array().expect("a list")
+}
+
+#[test]
+fn gated_numbers_hold_and_whatever_differs_has_a_reason() {
+    let output = sharp(&["--hosts", "1024", "--format", "json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let comparisons = rows(&report, "comparisons");
+    assert_eq!(comparisons.len(), 171, "all numbers of Tables I to VII");
+    for row in comparisons {
+        let matched = row["verdict"] == "match";
+        assert!(matched || row["gated"] == false, "{row}");
+        assert_eq!(matched, row["remark"] == "", "{row}");
+    }
+    // The rule of the calibration: two columns of Table I, one row of Table VI; nothing else is counted as fitted.
+    let fitted: Vec<&str> =
+        comparisons.iter().filter(|row| row["preset"] == "fitted").filter_map(|row| row["id"].as_str()).collect();
+    assert_eq!(fitted.len(), 14 + 4);
+    assert!(fitted.iter().all(|id| {
+        id.starts_with("native-32-") || id.starts_with("native-64-") || id.starts_with("vi-") && id.ends_with("-1024")
+    }));
+    let inputs = comparisons.iter().filter(|row| row["preset"] == "input");
+    assert_eq!(inputs.map(|row| &row["figure"]).collect::<Vec<_>>(), ["VII"; 3]);
+    assert!(rows(&report, "gates").iter().all(|gate| gate["holds"] == true), "{}", report["gates"]);
+    let sizes = rows(&report, "scale");
+    assert_eq!(sizes.iter().map(|size| &size["radix"]).collect::<Vec<_>>(), [36, 64, 128]);
+    assert!(sizes.iter().all(|size| size["hosts"].as_u64() >= Some(1024) && size["hosts_us"].is_f64()), "{sizes:?}");
+}
+
+#[test]
+fn the_page_has_the_plot_past_the_paper_and_a_seed_repeats_every_number() {
+    let page = sharp(&["--hosts", "1024", "--hosts-alone", "0", "--format", "html"]);
+    assert!(page.status.success());
+    let text = String::from_utf8(page.stdout.clone()).expect("UTF-8");
+    assert!(text.contains("Past the paper") && text.contains("aggregation, 128 ports"));
+    assert!(!text.contains("hosts alone, 128 ports"), "left out on request");
+    assert_eq!(page.stdout, sharp(&["--hosts", "1024", "--hosts-alone", "0", "--format", "html"]).stdout);
+}
+
+#[test]
+fn other_parameters_are_taken_and_impossible_ones_named() {
+    let shipped = include_str!("../../../experiments/sharp/parameters.toml");
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let run = |name: &str, from: &str, to: &str| {
+        assert!(shipped.contains(from), "{from}");
+        let file = folder.join(name);
+        std::fs::write(&file, shipped.replace(from, to)).expect("a writable folder");
+        sharp(&["--hosts", "0", "--parameters", &file.display().to_string()])
+    };
+    let slow = run("slow.toml", "fold-ns = 240.0", "fold-ns = 2400.0");
+    assert_eq!(slow.status.code(), Some(1), "with slow units Table I does not come out");
+    assert!(String::from_utf8_lossy(&slow.stdout).contains("A gated number does not hold."));
+    let wrong = run("wrong.toml", "leaves = 8", "leaves = 0");
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("fabric.leaves: 0 is not between 1 and 32"));
+}

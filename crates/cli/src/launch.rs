@@ -116,8 +116,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     let variables = variables(arguments, fabric.as_ref(), faults.as_ref());
     let started = Ranks::new("launch", arguments.ranks, hosts)?.with(variables);
-    let output =
-        if arguments.prefix || std::io::stdout().is_terminal() { Output::Prefixed } else { Output::AsItIs };
+    let output = if arguments.prefix || std::io::stdout().is_terminal() { Output::Prefixed } else { Output::AsItIs };
     let mut supervisor = Supervisor::new(signals, Duration::from_secs_f64(arguments.grace));
     for rank in 0..arguments.ranks {
         let mut command = started.command(rank, &arguments.program);

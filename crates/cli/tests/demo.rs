@@ -68,9 +68,8 @@ fn a_lost_rank_is_a_failure_that_names_it() {
 #[test]
 fn a_wrong_input_is_noticed_in_every_result_that_depends_on_it() {
     let pleach = env!("CARGO_BIN_EXE_pleach");
-    let script = format!(
-        "exec {pleach} demo-rank --millis 1 --folding among-hosts --seed $((PLEACH_RANK == 5 ? 2 : 1))"
-    );
+    let script =
+        format!("exec {pleach} demo-rank --millis 1 --folding among-hosts --seed $((PLEACH_RANK == 5 ? 2 : 1))");
     let arguments = ["launch", "-n", "8", "--ranks-per-host", "2", "--prefix", "--", "sh", "-c", &script];
     let output = processes::pleach().args(arguments).output().expect("pleach starts");
     let shown = text(&output.stdout);

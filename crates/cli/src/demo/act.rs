@@ -87,7 +87,8 @@ impl Act {
         let fabric = fabric.transpose().context("aggregation nodes cannot be had")?;
         let mut variables = fabric.as_ref().map(Fabric::variables).unwrap_or_default();
         variables.extend(faults.map(|path| (faults::VARIABLE, path.display().to_string())));
-        let ranks = Ranks::new("demo", RANKS, Hosts::Pretended { per_host: PER_HOST })?.without_settings().with(variables);
+        let ranks =
+            Ranks::new("demo", RANKS, Hosts::Pretended { per_host: PER_HOST })?.without_settings().with(variables);
         let (say, heard) = channel();
         let program = own_program()?;
         let start = |rank: u32| {

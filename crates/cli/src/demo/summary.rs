@@ -12,7 +12,9 @@ use crate::words::{counted, grouped};
 
 pub(super) fn opening() -> Vec<String> {
     vec![
-        format!("Pleach: {RANKS} ranks, {PER_HOST} to a host; a manager; {NODES} aggregation nodes, one above the others."),
+        format!(
+            "Pleach: {RANKS} ranks, {PER_HOST} to a host; a manager; {NODES} aggregation nodes, one above the others."
+        ),
         "All are processes on this machine: shared memory within a host, UDP between hosts and nodes.".to_owned(),
         "Every result of every rank is compared, bit by bit, with what an independent oracle computed.".to_owned(),
         String::new(),

@@ -45,7 +45,15 @@ impl<'a> Ranks<'a> {
     /// A job of so many ranks. Its name begins with that of the command that starts it.
     pub(crate) fn new(command: &str, size: u32, hosts: Hosts<'a>) -> Result<Self> {
         let job = format!("{command}-{}-{}", std::process::id(), &random_hex()?[..8]);
-        Ok(Self { own: own_program()?, job, token: random_hex()?, size, hosts, variables: Vec::new(), settings: Settings::Inherited })
+        Ok(Self {
+            own: own_program()?,
+            job,
+            token: random_hex()?,
+            size,
+            hosts,
+            variables: Vec::new(),
+            settings: Settings::Inherited,
+        })
     }
 
     /// All ranks get these variables too.

@@ -41,9 +41,8 @@ pub(crate) struct Descendant {
 pub(crate) fn children(parent: u32) -> Vec<Descendant> {
     let names = std::fs::read_dir("/proc").expect("there is a /proc").flatten().map(|entry| entry.file_name());
     let processes = names.filter_map(|name| name.to_str()?.parse().ok());
-    let ours = processes.filter(|process| {
-        status_of(*process).is_some_and(|(state, found)| found == parent && state != 'Z')
-    });
+    let ours =
+        processes.filter(|process| status_of(*process).is_some_and(|(state, found)| found == parent && state != 'Z'));
     ours.map(|process| {
         let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
         Descendant { process, words: text(&line).split('\0').map(str::to_owned).collect() }

@@ -128,8 +128,7 @@ fn perform(number: usize, act: &Act, show: &Show, stage: &mut Stage) -> Result<E
     let scenario = Scenario::parse(&text, act.title).context("the demo's own scenario")?;
     let mut collective = scenario.collective(show.seed)?;
     let contents = scenario.collective.contents;
-    let mut judge =
-        Judge::new(show.seed, show.operations, &collective, contents, &scenario.plan, scenario.check);
+    let mut judge = Judge::new(show.seed, show.operations, &collective, contents, &scenario.plan, scenario.check);
     stage.begin(number + 1, act.title, &scenario.fabric, show.operations);
     let mut timings: Vec<Timing> = Vec::new();
     while timings.len() < show.operations as usize {

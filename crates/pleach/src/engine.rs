@@ -214,6 +214,10 @@ pub(crate) struct Shared {
     luck: std::sync::atomic::AtomicU32,
 }
 
+/// What there is to wait for.
+const PACKETS: u64 = 0;
+const NEWS: u64 = 1;
+
 const MOST_LUCK: u32 = 16;
 /// Whoever had no luck tries again now and then.
 const TRY_AGAIN: u32 = 64;
@@ -230,12 +234,11 @@ const LISTEN_EVERY: u32 = 256;
 impl Shared {
     pub(crate) fn new(engine: Engine) -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        let event = || EpollEvent::new(EpollFlags::EPOLLIN, 0);
         for socket in engine.network.sockets() {
-            epoll.add(socket, event())?;
+            epoll.add(socket, EpollEvent::new(EpollFlags::EPOLLIN, PACKETS))?;
         }
         if let Some(lifeline) = &engine.lifeline {
-            epoll.add(lifeline.as_fd(), event())?;
+            epoll.add(lifeline.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, NEWS))?;
         }
         Ok(Self { engine: Mutex::new(engine), epoll, luck: MOST_LUCK.into() })
     }
@@ -259,9 +262,12 @@ impl Shared {
     }
 
     /// Turns the engine until `done` has something: awake at first, if that has paid of late, then asleep.
+    ///
+    /// Whoever sleeps makes two system calls for each thing that comes: one to wait, one to take it. On a crowded machine that
+    /// is what an operation costs.
     pub(crate) fn wait_for<R>(&self, mut done: impl FnMut(&mut Engine) -> Option<R>) -> R {
         use std::sync::atomic::Ordering::Relaxed;
-        if let Some(result) = self.look(&mut done) {
+        if let Some(result) = done(&mut self.engine()) {
             return result;
         }
         let luck = self.luck.load(Relaxed);
@@ -287,21 +293,16 @@ impl Shared {
             self.luck.store(luck + (1 << 8), Relaxed);
         }
         loop {
-            self.sleep();
-            if let Some(result) = self.look(&mut done) {
+            let woken = self.sleep();
+            let mut engine = self.engine();
+            engine.turn();
+            if woken == Woken::ByMore {
+                engine.listen();
+            }
+            if let Some(result) = done(&mut engine) {
                 return result;
             }
         }
-    }
-
-    fn look<R>(&self, done: &mut impl FnMut(&mut Engine) -> Option<R>) -> Option<R> {
-        let mut engine = self.engine();
-        engine.turn();
-        let result = done(&mut engine);
-        if result.is_none() {
-            engine.listen();
-        }
-        result.or_else(|| done(&mut engine))
     }
 
     /// Answers until nobody can need it: until all leave, or for a while after the last word was acknowledged.
@@ -326,11 +327,22 @@ impl Shared {
     }
 
     /// Sleeps until something comes or is due.
-    pub(crate) fn sleep(&self) {
+    pub(crate) fn sleep(&self) -> Woken {
         let patience = self.engine().network.patience().unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP);
         let timeout =
             EpollTimeout::try_from(patience.as_nanos().div_ceil(1_000_000) as u32).unwrap_or(EpollTimeout::ZERO);
-        // Whatever it says: the next turn sees.
-        let _ = self.epoll.wait(&mut [EpollEvent::empty(); 4], timeout);
+        let mut events = [EpollEvent::empty(); 4];
+        match self.epoll.wait(&mut events, timeout) {
+            Ok(count) if count > 0 && events[..count].iter().all(|event| event.data() == PACKETS) => Woken::ByPackets,
+            // By news, by the time, or by a signal: the next turn sees.
+            _ => Woken::ByMore,
+        }
     }
+}
+
+/// Why a sleep ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Woken {
+    ByPackets,
+    ByMore,
 }

@@ -14,6 +14,7 @@
 //! Reading order: [`Communicator`] is what programs use; `running` is one operation on its way through shared memory and
 //! network; `engine` is what a process has one of; `process` sets it up.
 
+mod comm;
 mod communicator;
 mod element;
 mod engine;

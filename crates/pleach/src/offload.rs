@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use units::Rank;
 
 use crate::Error;
-use crate::communicator::Comm;
+use crate::comm::Comm;
 
 /// How long the manager may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);

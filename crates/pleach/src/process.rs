@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher24;
 use units::{GroupId, Rank};
 
-use crate::communicator::Comm;
+use crate::comm::Comm;
 use crate::engine::{Engine, Shared};
 use crate::offload::Admission;
 use crate::settings::SharedMemory;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use reduce::Operator;
 use units::GroupId;
 
-use crate::communicator::Comm;
+use crate::comm::Comm;
 use crate::{Communicator, Error, JoinError};
 
 impl Communicator {

@@ -22,6 +22,8 @@ enum What {
     Simulator(simulator::Arguments),
     /// Arming, moving and cutting of 1 to 1,024 connections, and what armed alternates cost.
     Migration(migration::Arguments),
+    /// Barriers, allreduces and broadcasts between processes, beside Open MPI where it is installed.
+    Collectives(collectives::Arguments),
 }
 
 /// Runs a benchmark.
@@ -29,6 +31,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     match &arguments.what {
         What::Simulator(arguments) => simulator::run(arguments),
         What::Migration(arguments) => migration::run(arguments),
+        What::Collectives(arguments) => collectives::run(arguments),
     }
 }
 

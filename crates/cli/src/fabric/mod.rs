@@ -123,6 +123,23 @@ impl Fabric {
         found.with_context(|| format!("there is no {name}"))?.kill()
     }
 
+    /// Processor time that nodes have taken so far.
+    pub(crate) fn processor_micros(&self) -> f64 {
+        self.services[1..].iter().map(Service::processor_micros).sum()
+    }
+
+    /// Memory of a node that is in use, in MiB.
+    pub(crate) fn resident_mib(&self, name: &str) -> Result<f64> {
+        let found = self.services.iter().find(|service| service.name() == name);
+        found.with_context(|| format!("there is no {name}"))?.resident_mib()
+    }
+
+    /// One more word with the manager, on loopback.
+    pub(crate) fn another_client(&self) -> Result<ManagerClient> {
+        let secret = Secret::new(&self.secret).context("a random secret")?;
+        ManagerClient::connect(self.address, Some(secret), ANSWER).context("the manager of the nodes")
+    }
+
     /// Manager and nodes that have ended since this was last asked, and how.
     pub(crate) fn newly_ended(&mut self) -> Vec<(String, String)> {
         let ended = |service: &mut Service| Some((service.name().to_owned(), how(service.newly_ended()?)));

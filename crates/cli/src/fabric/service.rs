@@ -18,6 +18,8 @@ const LAST_WORDS: usize = 12;
 /// A longer line is cut.
 const MOST_LINE_BYTES: u64 = 1 << 20;
 
+/// Of the kernel's accounts, which count in hundredths of a second (USER_HZ).
+const MICROS_OF_A_TICK: f64 = 10_000.0;
 /// Between two looks.
 const GLANCE: Duration = Duration::from_millis(5);
 
@@ -71,6 +73,23 @@ impl Service {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Processor time that it has taken so far; zero once it is gone.
+    pub(crate) fn processor_micros(&self) -> f64 {
+        // The name, in parentheses, may hold anything; user and kernel time are the 12th and 13th words after it.
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        let words = text.rsplit_once(')').map_or("", |(_, words)| words).split_whitespace();
+        let ticks: f64 = words.skip(11).take(2).filter_map(|word| word.parse::<f64>().ok()).sum();
+        ticks * MICROS_OF_A_TICK
+    }
+
+    /// Memory that is in use, in MiB.
+    pub(crate) fn resident_mib(&self) -> Result<f64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).context("its status")?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("its memory")?;
+        let kib: f64 = line.trim().split(' ').next().context("its memory")?.parse()?;
+        Ok(kib / 1024.0)
     }
 
     /// How it ended, if it has.

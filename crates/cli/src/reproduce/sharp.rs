@@ -350,7 +350,9 @@ fn remark(id: &Id<'_>, ours: f64, published: f64) -> Option<Remark> {
             "the published host-based time grows in steps between 512 and 2048 bytes that a plain cost per byte does not have"
         }
         _ if id.library().is_some() => match id.first {
-            28 => "on one host the published run takes more than twice as long as on two; ours divides its work evenly",
+            28 => {
+                "on one host the published run takes more than twice as long as on two; ours divides its work evenly"
+            }
             ..1000 => "the exchanges between the processes of a host are a guess",
             _ => "the published time grows again with many processes; imbalance and small messages are not modelled",
         },

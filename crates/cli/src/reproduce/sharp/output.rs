@@ -96,9 +96,9 @@ fn scores(scores: &[Score]) -> Rows {
     };
     with_head(
         ["table", "fitted", "predicted", "inputs of the application's model"],
-        scores.iter().map(|score| {
-            [score.table.clone(), words(&score.fitted), words(&score.predicted), words(&score.inputs)]
-        }),
+        scores
+            .iter()
+            .map(|score| [score.table.clone(), words(&score.fitted), words(&score.predicted), words(&score.inputs)]),
     )
 }
 

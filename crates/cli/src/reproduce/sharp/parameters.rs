@@ -127,7 +127,8 @@ impl Parameters {
         match file {
             None => Self::parse(TEXT).context("experiments/sharp/parameters.toml"),
             Some(file) => {
-                let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+                let text =
+                    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
                 Self::parse(&text).with_context(|| file.display().to_string())
             }
         }

@@ -1,0 +1,68 @@
+//! The report as text, and as a page.
+
+use std::fmt::Write;
+
+use super::{Report, SceneReport};
+use crate::bench::migration::Figure;
+use crate::report::{aligned, page};
+
+fn spread(figure: &Figure) -> String {
+    let digits = if figure.median < 10.0 { 2 } else { 1 };
+    format!("{:.digits$} ({:.digits$}..{:.digits$})", figure.median, figure.least, figure.most)
+}
+
+fn rows(scene: &SceneReport) -> Vec<Vec<String>> {
+    let head = ["measure", "contender", "us", "processor, us", "of Open MPI's time"].map(String::from).to_vec();
+    let rows = scene.rows.iter().map(|row| {
+        let ratio = row.ratio.as_ref().map_or_else(String::new, spread);
+        vec![row.measure.clone(), row.contender.to_string(), spread(&row.micros), spread(&row.cpu_micros), ratio]
+    });
+    std::iter::once(head).chain(rows).collect()
+}
+
+fn heading(report: &Report) -> String {
+    let against = report.open_mpi.as_deref().unwrap_or("without another contender");
+    format!(
+        "Collectives on {} processors, {against}; medians over {} rounds (least..most)",
+        report.processors, report.rounds
+    )
+}
+
+/// What there is to say beside the scenes.
+fn remarks(report: &Report) -> Vec<String> {
+    let memory = report.node_memory.as_ref().map(|memory| {
+        format!(
+            "A node with {} groups and {} operations in flight ({} contributions of {} bytes held): {:.1} MiB, {:.1} MiB \
+             before",
+            memory.groups,
+            memory.operations,
+            memory.contributions,
+            memory.bytes,
+            memory.resident_mib,
+            memory.resident_before_mib
+        )
+    });
+    memory.into_iter().chain(report.notes.iter().cloned()).collect()
+}
+
+pub(super) fn table(report: &Report) -> String {
+    let mut text = heading(report) + "\n";
+    for scene in &report.scenes {
+        let _ = write!(text, "\n{}\n{}", scene.title, aligned(&rows(scene)));
+    }
+    for remark in remarks(report) {
+        let _ = write!(text, "\n{remark}\n");
+    }
+    text
+}
+
+pub(super) fn html(report: &Report) -> String {
+    let mut sections = vec![("How".to_owned(), format!("<p>{}</p>", crate::report::escape(&heading(report))))];
+    for scene in &report.scenes {
+        sections.push((scene.title.clone(), page::rows(&rows(scene))));
+    }
+    for remark in remarks(report) {
+        sections.push(("Note".to_owned(), format!("<p>{}</p>", crate::report::escape(&remark))));
+    }
+    page::page("Collectives", &sections)
+}

@@ -1,0 +1,85 @@
+/* Calls everything in pleach.h; ends with status 0 if all is as it should be. */
+#include <pleach.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEMAND(what)                                                                                                   \
+    do {                                                                                                               \
+        if (!(what)) {                                                                                                 \
+            fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #what, pleach_message());                                  \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+int main(void)
+{
+    pleach_communicator *world, *twin, *part;
+    DEMAND(pleach_join(&world) == PLEACH_OK);
+    uint32_t rank = pleach_rank(world), size = pleach_size(world);
+    DEMAND(size == 3 && rank < size);
+
+    int32_t sum = (int32_t)rank + 1;
+    DEMAND(pleach_all_reduce(world, &sum, 1, PLEACH_I32, PLEACH_SUM) == PLEACH_OK && sum == 6);
+    uint64_t bits = 1u << rank;
+    DEMAND(pleach_reduce(world, &bits, 1, PLEACH_U64, PLEACH_OR, 2) == PLEACH_OK);
+    DEMAND(bits == (rank == 2 ? 7 : 1u << rank));
+    char word[6] = "";
+    if (rank == 1)
+        strcpy(word, "hello");
+    DEMAND(pleach_broadcast(world, word, sizeof word, 1) == PLEACH_OK && strcmp(word, "hello") == 0);
+    struct {
+        float value;
+        int32_t index;
+    } pair = {rank == 1 ? -1.0f : 1.0f, (int32_t)rank};
+    DEMAND(pleach_all_reduce(world, &pair, 1, PLEACH_F32, PLEACH_MINLOC) == PLEACH_OK);
+    DEMAND(pair.value == -1.0f && pair.index == 1);
+
+    /* In any order but exactly, the large ones would swallow the small one. */
+    double delicate = rank == 0 ? 1e300 : rank == 1 ? 1.0 : -1e300;
+    DEMAND(pleach_all_reduce_exact_f64(world, &delicate, 1) == PLEACH_OK && delicate == 1.0);
+    float small = rank == 0 ? 1e30f : rank == 1 ? 1.0f : -1e30f;
+    DEMAND(pleach_all_reduce_exact_f32(world, &small, 1) == PLEACH_OK && small == 1.0f);
+
+    pleach_request *requests[4];
+    double first = 1.0, second[1000], third = rank;
+    for (int i = 0; i < 1000; i++)
+        second[i] = rank == 0 ? i : 0;
+    DEMAND(pleach_start_all_reduce(world, &first, 1, PLEACH_F64, PLEACH_SUM, &requests[0]) == PLEACH_OK);
+    DEMAND(pleach_start_broadcast(world, second, sizeof second, 0, &requests[1]) == PLEACH_OK);
+    DEMAND(pleach_start_reduce(world, &third, 1, PLEACH_F64, PLEACH_MAX, 0, &requests[2]) == PLEACH_OK);
+    DEMAND(pleach_start_barrier(world, &requests[3]) == PLEACH_OK);
+    while (!pleach_test(requests[3])) {
+    }
+    for (int i = 3; i >= 0; i--)
+        DEMAND(pleach_wait(requests[i]) == PLEACH_OK);
+    DEMAND(first == 3.0 && second[999] == 999.0 && third == (rank == 0 ? 2.0 : rank));
+    DEMAND(pleach_wait(NULL) == PLEACH_OK && pleach_test(NULL) == 1);
+
+    DEMAND(pleach_dup(world, &twin) == PLEACH_OK && pleach_size(twin) == size);
+    DEMAND(pleach_barrier(twin) == PLEACH_OK);
+    DEMAND(pleach_split(world, rank == 0 ? -1 : 5, -(int32_t)rank, &part) == PLEACH_OK);
+    DEMAND((part == NULL) == (rank == 0));
+    if (part != NULL)
+        DEMAND(pleach_size(part) == 2 && pleach_rank(part) == 2 - rank);
+
+    /* Nonsense does no harm. */
+    DEMAND(pleach_all_reduce(world, &sum, 1, PLEACH_F64, PLEACH_XOR) == PLEACH_ARGUMENT);
+    DEMAND(pleach_all_reduce(world, &sum, 1, (pleach_type)77, PLEACH_SUM) == PLEACH_ARGUMENT);
+    DEMAND(pleach_all_reduce(world, NULL, 1, PLEACH_I32, PLEACH_SUM) == PLEACH_ARGUMENT);
+    DEMAND(pleach_all_reduce(world, &sum, SIZE_MAX, PLEACH_I32, PLEACH_SUM) == PLEACH_ARGUMENT);
+    DEMAND(pleach_broadcast(world, word, sizeof word, 9) == PLEACH_ARGUMENT && strlen(pleach_message()) > 0);
+    DEMAND(pleach_barrier(NULL) == PLEACH_ARGUMENT && pleach_join(NULL) != PLEACH_OK);
+    DEMAND(pleach_element_size(PLEACH_F64, PLEACH_MAXLOC) == 16 && pleach_element_size(PLEACH_BF16, PLEACH_SUM) == 2);
+    DEMAND(pleach_element_size((pleach_type)13, PLEACH_SUM) == 0);
+    DEMAND(pleach_barrier(world) == PLEACH_OK);
+
+    /* Ranks that disagree all hear so, and only this communicator is broken by it. */
+    DEMAND(pleach_all_reduce(twin, second, rank == 1 ? 2 : 3, PLEACH_F64, PLEACH_SUM) == PLEACH_DISAGREE);
+    DEMAND(pleach_barrier(world) == PLEACH_OK);
+    pleach_free(part);
+    pleach_free(twin);
+    pleach_free(world);
+    pleach_free(NULL);
+    return 0;
+}

@@ -1,0 +1,72 @@
+//! C programs against `pleach.h`: they compile without a warning, and do what they should as processes of a job.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Compiles a program of this crate against the library that was built with this test.
+fn compile(source: &str, name: &str) -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = std::env::current_exe().expect("this program").parent().expect("a folder").to_owned();
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let compiled = Command::new("cc")
+        .args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-o"])
+        .arg(&program)
+        .arg(here.join(source))
+        .arg("-I")
+        .arg(here.join("include"))
+        .arg("-L")
+        .arg(&folder)
+        .arg(format!("-Wl,-rpath,{}", folder.display()))
+        .arg("-lpleach_c")
+        .output()
+        .expect("a C compiler");
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    program
+}
+
+/// Runs a job of such a program; what its ranks wrote, if all ended well.
+fn run(program: &Path, ranks: u32) -> Vec<String> {
+    let meeting = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let start = |rank: u32| {
+        Command::new(program)
+            .env("PLEACH_RANK", rank.to_string())
+            .env("PLEACH_SIZE", ranks.to_string())
+            .env("PLEACH_RENDEZVOUS", meeting.to_string())
+            .env("PLEACH_TOKEN", format!("c-{}", std::process::id()))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("a process")
+    };
+    let children: Vec<Child> = (0..ranks).map(start).collect();
+    children.into_iter().enumerate().map(|(rank, child)| end_of(rank, child)).collect()
+}
+
+fn end_of(rank: usize, mut child: Child) -> String {
+    let began = Instant::now();
+    while child.try_wait().expect("our own child").is_none() {
+        if began.elapsed() > PATIENCE {
+            child.kill().expect("our own child");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = child.wait_with_output().expect("our own child");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "rank {rank}: {}: {errors}", output.status);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn everything_can_be_called_from_c() {
+    run(&compile("tests/everything.c", "everything"), 3);
+}
+
+#[test]
+fn the_example_sums() {
+    let said = run(&compile("examples/sums.c", "sums"), 4);
+    assert_eq!(said.concat(), "4 ranks: 6 in all; the largest is 3, of rank 1\n");
+}

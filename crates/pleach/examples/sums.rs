@@ -1,0 +1,23 @@
+//! Every rank brings a vector, and all get the sum; then the largest value and who had it.
+//!
+//! `cargo build --release --example sums -p pleach && cargo run --release -- launch -n 4 -- target/release/examples/sums`
+
+use pleach::{Located, Operator};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let world = pleach::join()?;
+    let (rank, size) = (world.rank(), world.size());
+
+    let mut sums = [f64::from(rank), 1.0];
+    world.all_reduce(&mut sums, Operator::Sum)?;
+
+    let mut largest = [Located { value: f64::from(rank * 7 % size), index: rank as i32 }];
+    world.all_reduce_located(&mut largest, Operator::MaxLoc)?;
+
+    if rank == 0 {
+        let [Located { value, index }] = largest;
+        println!("{size} ranks: {} in all; the largest is {value}, of rank {index}", sums[0]);
+    }
+    world.barrier()?;
+    Ok(())
+}

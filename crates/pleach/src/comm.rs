@@ -1,0 +1,473 @@
+//! What is behind a communicator: who takes part, what is under way, and how an operation is run.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use protocol::collective::{Aggregation, Choice, Collective, NotOffered, Operands, Situation, Transport, choose};
+use runtime::shm::{self, Attention, Call, Data, Progress, Team, WaitError};
+use units::{GroupId, Rank};
+
+use crate::process::Process;
+use crate::running::{Buffer, Duty, Places, Route, Running, Teams, Turn, data_of, nothing, place};
+use crate::{Error, JoinError, Statistics};
+
+/// The lifeline may take so long to say why a rank of this host is gone.
+const GONE_PATIENCE: Duration = Duration::from_secs(1);
+
+enum Memory {
+    /// One rank of its host: nobody to share with.
+    Alone,
+    /// All ranks are on this host.
+    Whole(Box<Team>),
+    /// Some are.
+    Part(Box<Teams>),
+}
+
+struct State {
+    memory: Memory,
+    running: VecDeque<Running>,
+    ended: BTreeMap<u64, Result<Vec<u8>, Error>>,
+    next: u64,
+    broken: Option<Error>,
+    statistics: Statistics,
+}
+
+pub(crate) struct Comm {
+    process: Arc<Process>,
+    context: GroupId,
+    /// In the communicator of all ranks.
+    ranks: Vec<u32>,
+    me: u32,
+    /// Our ranks, host by host.
+    hosts: Vec<Vec<u32>>,
+    host: usize,
+    local: u16,
+    aggregation: Mutex<(Aggregation, String)>,
+    state: Mutex<State>,
+}
+
+impl Comm {
+    /// Brings ranks together. All of them do so at once; `ranks` is the same list everywhere and has this process in it.
+    pub(crate) fn form(process: Arc<Process>, context: GroupId, ranks: Vec<u32>) -> Result<Self, JoinError> {
+        let hosts = process.hosts_of(&ranks);
+        let find = |rank: u32| ranks.iter().position(|found| *found == rank).expect("it is one of them") as u32;
+        let me = find(process.me);
+        let host = hosts.iter().position(|host| host.contains(&me)).expect("every rank has a host");
+        let local = hosts[host].iter().position(|rank| *rank == me).expect("just found") as u16;
+        let leader = ranks[hosts[host][0] as usize];
+        let team = |what: &str| {
+            let (name, size) = (process.secret_name(context, leader, what), hosts[host].len() as u16);
+            let team = match local {
+                0 => Team::create(&name, size),
+                _ => Team::join(&name, local, size, Duration::from_secs(60)),
+            };
+            team.map_err(JoinError::Memory)
+        };
+        let memory = match (hosts[host].len(), hosts.len()) {
+            (1, _) => Memory::Alone,
+            (_, 1) => Memory::Whole(Box::new(team("whole")?)),
+            _ => Memory::Part(Box::new(Teams { up: team("up")?, down: team("down")? })),
+        };
+        if local == 0 && hosts.len() > 1 {
+            let leaders = hosts.iter().map(|host| Rank(ranks[host[0] as usize])).collect();
+            process.shared.engine().enter(context, leaders, place(host));
+        }
+        let state = State {
+            memory,
+            running: VecDeque::new(),
+            ended: BTreeMap::new(),
+            next: 0,
+            broken: None,
+            statistics: Statistics::default(),
+        };
+        let none = (Aggregation::NotOffered(NotOffered::NoManager), "no manager was named".to_owned());
+        let comm = Self {
+            process,
+            context,
+            ranks,
+            me,
+            hosts,
+            host,
+            local,
+            aggregation: Mutex::new(none),
+            state: Mutex::new(state),
+        };
+        comm.equip()?;
+        Ok(comm)
+    }
+
+    pub(crate) fn process(&self) -> &Arc<Process> {
+        &self.process
+    }
+
+    pub(crate) fn world_ranks(&self) -> &[u32] {
+        &self.ranks
+    }
+
+    pub(crate) fn context(&self) -> GroupId {
+        self.context
+    }
+
+    pub(crate) fn me(&self) -> u32 {
+        self.me
+    }
+
+    pub(crate) fn hosts(&self) -> &[Vec<u32>] {
+        &self.hosts
+    }
+
+    /// True if this rank speaks for its host.
+    pub(crate) fn leads(&self) -> bool {
+        self.local == 0
+    }
+
+    /// From now on operations may go through a tree, or may not, for this reason.
+    pub(crate) fn set_aggregation(&self, aggregation: Aggregation, why: &str) -> Result<(), Error> {
+        *self.aggregation.lock().unwrap_or_else(PoisonError::into_inner) = (aggregation, why.to_owned());
+        Ok(())
+    }
+
+    pub(crate) fn statistics(&self) -> Statistics {
+        self.state().statistics
+    }
+
+    /// How something would be done between hosts, and why.
+    pub(crate) fn explain(&self, collective: Collective, bytes: usize) -> String {
+        let why = self.aggregation.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
+        let choice = self.choice(collective, bytes);
+        format!("{choice} Aggregation nodes: {why}.")
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a rank is: the place of its host, and its rank there.
+    fn whereabouts(&self, rank: u32) -> Result<(usize, u16), Error> {
+        let found = self.hosts.iter().enumerate().find_map(|(host, ranks)| {
+            ranks.iter().position(|found| *found == rank).map(|local| (host, local as u16))
+        });
+        found.ok_or_else(|| Error::argument(format!("there is no rank {rank} among {}", self.ranks.len())))
+    }
+
+    /// The same, as one host among all sees it.
+    fn between_hosts(&self, collective: Collective) -> Result<Collective, Error> {
+        Ok(match collective {
+            Collective::Broadcast { root } => Collective::Broadcast { root: place(self.whereabouts(root.0)?.0) },
+            Collective::Reduce { root, kind } => {
+                Collective::Reduce { root: place(self.whereabouts(root.0)?.0), kind }
+            }
+            other => other,
+        })
+    }
+
+    fn choice(&self, collective: Collective, bytes: usize) -> Choice {
+        let aggregation = self.aggregation.lock().unwrap_or_else(PoisonError::into_inner).0;
+        choose(&Situation {
+            collective,
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            size: self.hosts.len() as u32,
+            ranks_per_host: 1,
+            operands: Operands::Commute,
+            aggregation,
+            transport: Transport::Datagrams,
+        })
+    }
+
+    fn route(&self, collective: Collective, bytes: usize) -> Result<Route, Error> {
+        let shares = self.hosts[self.host].len() > 1;
+        let between = self.between_hosts(collective)?;
+        let within = |call: Call| shares.then_some(call);
+        let (up, down) = match collective {
+            Collective::Barrier => (within(Call::Reduce { root: 0, kind: nothing() }), shares),
+            Collective::AllReduce { kind } => (within(Call::Reduce { root: 0, kind }), shares),
+            Collective::Reduce { root, kind } => {
+                let (host, local) = self.whereabouts(root.0)?;
+                (within(Call::Reduce { root: 0, kind }), shares && host == self.host && local != 0)
+            }
+            Collective::Broadcast { root } => {
+                let (host, local) = self.whereabouts(root.0)?;
+                let here = host == self.host;
+                (within(Call::Broadcast { root: local }).filter(|_| here), shares && !here)
+            }
+        };
+        let duty = if self.local == 0 { Duty::Leads } else { Duty::Follows };
+        let method = self.choice(between, bytes).method;
+        Ok(Route { up, between: (between, method), down, duty, context: self.context, local: self.local })
+    }
+
+    /// The same where all ranks are on this host.
+    fn call_within(&self, collective: Collective) -> Result<Call, Error> {
+        let local = |root: Rank| self.whereabouts(root.0).map(|(_, local)| local);
+        Ok(match collective {
+            Collective::Barrier => Call::Barrier,
+            Collective::Broadcast { root } => Call::Broadcast { root: local(root)? },
+            Collective::Reduce { root, kind } => Call::Reduce { root: local(root)?, kind },
+            Collective::AllReduce { kind } => Call::AllReduce { kind },
+        })
+    }
+
+    /// Does an operation on the caller's bytes and waits for its end.
+    pub(crate) fn run(&self, collective: Collective, bytes: &mut [u8]) -> Result<(), Error> {
+        if self.ranks.len() == 1 {
+            return self.between_hosts(collective).map(|_| ());
+        }
+        let _inside = self.process.presence.enter();
+        let mut state = self.state();
+        if let Some(error) = &state.broken {
+            return Err(error.clone());
+        }
+        let within_host = self.hosts.len() == 1;
+        let result = if !state.running.is_empty() {
+            self.run_beside_others(&mut state, collective, bytes)
+        } else if within_host {
+            self.run_within_host(&mut state, collective, bytes)
+        } else {
+            self.run_between_hosts(&mut state, collective, bytes)
+        };
+        match &result {
+            Ok(()) => {
+                state.statistics.operations += 1;
+                state.statistics.within_host += u64::from(within_host);
+            }
+            Err(error) => self.fail(&mut state, error),
+        }
+        result
+    }
+
+    #[inline]
+    fn run_within_host(&self, state: &mut State, collective: Collective, bytes: &mut [u8]) -> Result<(), Error> {
+        let Memory::Whole(team) = &mut state.memory else { unreachable!("all ranks are on this host") };
+        let call = self.call_within(collective)?;
+        let mut data = match collective {
+            Collective::Barrier => Data::Nothing,
+            _ => Data::InPlace(bytes),
+        };
+        self.within(team, call, &mut data)
+    }
+
+    /// Does something within the host. What is done is done, even if we hear at the same time that all is over.
+    #[inline]
+    fn within(&self, team: &mut Team, call: Call, data: &mut Data<'_>) -> Result<(), Error> {
+        let mut operation = team.start(call, data)?;
+        let mut since = None;
+        match team.wait(&mut operation, data, || self.check(&mut since)) {
+            Ok(()) => Ok(()),
+            Err(WaitError::Team(shm::Error::Lost { rank })) => Err(self.why_gone(rank)),
+            Err(WaitError::Team(error)) => Err(error.into()),
+            Err(WaitError::Check(error)) => match team.poll(&mut operation, data)? {
+                Progress::Done => Ok(()),
+                Progress::Pending => Err(error),
+            },
+        }
+    }
+
+    /// A rank of this host is gone. If there is more to say about it, the lifeline says it soon.
+    #[cold]
+    fn why_gone(&self, local: u16) -> Error {
+        let began = Instant::now();
+        loop {
+            if let Err(error) = self.check(&mut None) {
+                return error;
+            }
+            if began.elapsed() > GONE_PATIENCE {
+                let rank = self.hosts[self.host][usize::from(local)];
+                return Error::RankLost { rank: self.ranks[rank as usize] };
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn run_between_hosts(&self, state: &mut State, collective: Collective, bytes: &mut [u8]) -> Result<(), Error> {
+        let route = self.route(collective, bytes.len())?;
+        let mut teams = match &mut state.memory {
+            Memory::Part(teams) => Some(teams),
+            _ => None,
+        };
+        if let (Some(call), Some(teams)) = (route.up, teams.as_mut()) {
+            self.within(&mut teams.up, call, &mut data_of(call, self.local, bytes))?;
+        }
+        if route.duty == Duty::Leads {
+            let (collective, method) = route.between;
+            let ticket = self.process.shared.engine().network.start(self.context, method, collective, bytes.to_vec());
+            let mut since = None;
+            let result = self.process.shared.wait_for(|engine| {
+                let end = engine.network.take(ticket).map(|end| end.map_err(Error::from));
+                end.or_else(|| engine.verdict(self.context, &self.ranks).map(Err))
+                    .or_else(|| engine.desertion(&self.ranks, &mut since).map(Err))
+            })?;
+            if result.len() == bytes.len() {
+                bytes.copy_from_slice(&result);
+            }
+            state.statistics.aggregated += u64::from(method == protocol::collective::Method::Aggregation);
+        }
+        if let (true, Some(teams)) = (route.down, teams) {
+            let call = Call::Broadcast { root: 0 };
+            self.within(&mut teams.down, call, &mut data_of(call, self.local, bytes))?;
+        }
+        Ok(())
+    }
+
+    fn run_beside_others(&self, state: &mut State, collective: Collective, bytes: &mut [u8]) -> Result<(), Error> {
+        let id = self.launch(state, collective, Buffer::Lent, bytes)?;
+        self.wait_until(state, Some((id, bytes)), |state| state.running.iter().all(|running| running.id != id))?;
+        state.ended.remove(&id).unwrap_or(Ok(Vec::new())).map(|_| ())
+    }
+
+    /// Starts an operation on bytes of its own.
+    pub(crate) fn start(&self, collective: Collective, mut bytes: Vec<u8>) -> Result<u64, Error> {
+        let _inside = self.process.presence.enter();
+        let mut state = self.state();
+        if let Some(error) = &state.broken {
+            return Err(error.clone());
+        }
+        if self.ranks.len() == 1 {
+            self.between_hosts(collective)?;
+            let id = state.next;
+            state.next += 1;
+            state.ended.insert(id, Ok(bytes));
+            return Ok(id);
+        }
+        let owned = Buffer::Own(std::mem::take(&mut bytes));
+        let id = self.launch(&mut state, collective, owned, &mut [])?;
+        self.advance(&mut state, None);
+        Ok(id)
+    }
+
+    fn launch(
+        &self,
+        state: &mut State,
+        collective: Collective,
+        buffer: Buffer,
+        lent: &mut [u8],
+    ) -> Result<u64, Error> {
+        let length = match &buffer {
+            Buffer::Own(bytes) => bytes.len(),
+            Buffer::Lent => lent.len(),
+        };
+        let mut route = self.route(collective, length)?;
+        if self.hosts.len() == 1 {
+            route.up = Some(self.call_within(collective)?);
+            (route.down, route.duty) = (false, Duty::Follows);
+        }
+        let id = state.next;
+        state.next += 1;
+        state.running.push_back(Running::new(id, route, buffer));
+        Ok(id)
+    }
+
+    /// True if an operation is over; moves everything on.
+    pub(crate) fn is_over(&self, id: u64) -> bool {
+        let _inside = self.process.presence.enter();
+        let mut state = self.state();
+        self.advance(&mut state, None);
+        state.running.iter().all(|running| running.id != id)
+    }
+
+    /// Waits for the end of an operation that was started; its bytes.
+    pub(crate) fn finish(&self, id: u64) -> Result<Vec<u8>, Error> {
+        let _inside = self.process.presence.enter();
+        let mut state = self.state();
+        self.wait_until(&mut state, None, |state| state.running.iter().all(|running| running.id != id))?;
+        state.ended.remove(&id).unwrap_or_else(|| Err(Error::broken("an operation has no end")))
+    }
+
+    /// Moves every operation on as far as it goes.
+    fn advance(&self, state: &mut State, mut lent: Option<(u64, &mut [u8])>) {
+        let mut engine = self.process.shared.engine();
+        engine.turn();
+        let mut turn = Turn::default();
+        let State { memory, running, .. } = state;
+        let mut failed = None;
+        for operation in running.iter_mut() {
+            let bytes = lent.as_mut().filter(|(id, _)| *id == operation.id).map(|(_, bytes)| &mut **bytes);
+            if matches!(operation.buffer, Buffer::Lent) && bytes.is_none() {
+                continue; // Of another thread, which moves it on itself.
+            }
+            let teams = match memory {
+                Memory::Alone => None,
+                Memory::Whole(team) => Some(Places::Whole(team)),
+                Memory::Part(teams) => Some(Places::Part(teams)),
+            };
+            if let Err(error) = operation.advance(bytes, teams, &mut engine, &mut turn) {
+                failed = Some(error);
+                break;
+            }
+        }
+        drop(engine);
+        if let Some(error) = failed {
+            return self.fail(state, &error);
+        }
+        while let Some(place) = state.running.iter().position(Running::is_over) {
+            let Some(over) = state.running.remove(place) else { break };
+            state.statistics.operations += 1;
+            let bytes = match over.buffer {
+                Buffer::Own(bytes) => bytes,
+                Buffer::Lent => Vec::new(),
+            };
+            state.ended.insert(over.id, Ok(bytes));
+        }
+    }
+
+    fn wait_until(
+        &self,
+        state: &mut State,
+        mut lent: Option<(u64, &mut [u8])>,
+        is_done: impl Fn(&State) -> bool,
+    ) -> Result<(), Error> {
+        let (mut rounds, mut since) = (0_u32, None);
+        loop {
+            let lent = lent.as_mut().map(|(id, bytes)| (*id, &mut **bytes));
+            self.advance(state, lent);
+            if is_done(state) {
+                return Ok(());
+            }
+            rounds = rounds.saturating_add(1);
+            match rounds {
+                0..100 => std::hint::spin_loop(),
+                100..2_000 => std::thread::yield_now(),
+                // Another rank's memory may be what is waited for, and that wakes nobody here.
+                _ => std::thread::sleep(Duration::from_micros(50)),
+            }
+            if rounds.is_multiple_of(64) {
+                self.check(&mut since)?;
+            }
+        }
+    }
+
+    /// Hears what happened to the others; an error if this communicator cannot be used any more, or if what we have been
+    /// waiting for since `since` will not come.
+    fn check(&self, since: &mut Option<Instant>) -> Result<Attention, Error> {
+        let Some(mut engine) = self.process.shared.try_engine() else { return Ok(Attention::MaySleep) };
+        engine.turn();
+        engine.listen();
+        let verdict = engine.verdict(self.context, &self.ranks).or_else(|| engine.desertion(&self.ranks, since));
+        verdict.map_or(Ok(Attention::MaySleep), Err)
+    }
+
+    /// This communicator cannot be used any more, and those who rely on us must hear why.
+    fn fail(&self, state: &mut State, error: &Error) {
+        if matches!(error, Error::Argument { .. }) {
+            return;
+        }
+        let error = state.broken.get_or_insert_with(|| error.clone()).clone();
+        for running in state.running.drain(..) {
+            state.ended.insert(running.id, Err(error.clone()));
+        }
+        if self.local == 0 {
+            let beside: Vec<u32> = self.hosts[self.host][1..].iter().map(|rank| self.ranks[*rank as usize]).collect();
+            let mut engine = self.process.shared.engine();
+            if matches!(error, Error::Disagree { .. }) {
+                engine.network.disagree(self.context);
+            }
+            engine.condemn(self.context, &error, &beside);
+        }
+    }
+}
+
+impl Drop for Comm {
+    fn drop(&mut self) {
+        self.process.shared.engine().forget(self.context);
+    }
+}

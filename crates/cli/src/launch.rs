@@ -128,8 +128,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             eprintln!("pleach launch: {name} {how}; the job goes on without it");
         }
     })?;
-    drop(fabric);
-    drop(network);
+    // Then nodes and manager end, and at last their hosts.
     Ok(ExitCode::from(worst))
 }
 

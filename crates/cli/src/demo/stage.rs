@@ -88,7 +88,7 @@ impl Stage {
             grouped(tally.checked),
             grouped(account.hurt),
             grouped(account.lost),
-            grouped(account.repeated),
+            grouped(account.repeated + act.nodes.iter().map(|node| node.report.repeated).sum::<u64>()),
         );
         self.say(&line);
     }

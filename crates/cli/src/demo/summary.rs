@@ -82,7 +82,7 @@ fn survived(ended: &[Ended]) -> Vec<String> {
     ];
     if let Some(act) = ended.iter().find(|act| act.through == Through::NodesUntilOneIsKilled) {
         lines.push(format!(
-            "           a node was killed: {} under way took up to {:.1} ms, {} came after; floats were added in its order",
+            "           a node was killed: {} under way took up to {:.1} ms, {} came after and added floats in its order",
             counted(act.tally.in_flight, "call"),
             act.tally.longest_in_flight.as_nanos_f64() / 1e6,
             grouped(act.tally.afterwards),

@@ -94,7 +94,8 @@ impl Fabric {
         let began = Instant::now();
         while self.status()?.nodes.iter().filter(|node| node.alive).count() < nodes {
             for service in &mut self.services {
-                if let Some(status) = service.ended() {
+                if service.ended().is_some() {
+                    let status = service.kill_and_wait();
                     bail!("{} {}{}", service.name(), how(status), service.last_words());
                 }
             }

@@ -63,8 +63,9 @@ impl<'a> Ranks<'a> {
     }
 
     /// Ranks see nothing of what the user has set for jobs of their own.
-    pub(crate) fn without_settings(self) -> Self {
-        Self { settings: Settings::Ours, ..self }
+    pub(crate) fn without_settings(mut self) -> Self {
+        self.settings = Settings::Ours;
+        self
     }
 
     /// The command that starts a rank with this program and its arguments.
@@ -98,6 +99,13 @@ impl<'a> Ranks<'a> {
         }
         command.envs(self.variables.iter().map(|(name, value)| (*name, value)));
         command
+    }
+}
+
+/// Ranks that were ended before they had met may have left a word for each other. To be dropped when all have ended.
+impl Drop for Ranks<'_> {
+    fn drop(&mut self) {
+        runtime::job::take_down_notice(&self.job);
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -43,6 +44,8 @@ pub(crate) struct Service {
     /// Whether somebody has asked for the end and been told.
     is_told: bool,
     words: Arc<Mutex<VecDeque<String>>>,
+    /// Hears its errors until there are no more.
+    listener: Option<JoinHandle<()>>,
 }
 
 impl Service {
@@ -57,10 +60,10 @@ impl Service {
         command.stdout(if listener.is_some() { Stdio::piped() } else { Stdio::null() });
         let mut child = command.spawn().with_context(|| format!("{name} cannot be started"))?;
         let words = Arc::new(Mutex::new(VecDeque::new()));
-        if let Some(errors) = child.stderr.take() {
+        let errors = child.stderr.take().map(|errors| {
             let (words, name) = (Arc::clone(&words), name.to_owned());
-            std::thread::spawn(move || keep_words(errors, &words, &name, voice));
-        }
+            std::thread::spawn(move || keep_words(errors, &words, &name, voice))
+        });
         if let (Some(output), Some((number, listener))) = (child.stdout.take(), listener) {
             std::thread::spawn(move || {
                 // Nobody may be listening any more; then it is read all the same, so that it does not wait for us.
@@ -68,7 +71,7 @@ impl Service {
                 let _ = listener.send((number, None));
             });
         }
-        Ok(Self { name: name.to_owned(), child, status: None, is_told: false, words })
+        Ok(Self { name: name.to_owned(), child, status: None, is_told: false, words, listener: errors })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -131,6 +134,10 @@ impl Service {
     pub(crate) fn kill_and_wait(&mut self) -> ExitStatus {
         let _ = self.child.kill();
         let status = self.child.wait().unwrap_or_default();
+        // It starts nobody who could keep its errors open.
+        if let Some(listener) = self.listener.take() {
+            let _ = listener.join();
+        }
         *self.status.get_or_insert(status)
     }
 

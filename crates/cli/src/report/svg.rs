@@ -221,10 +221,8 @@ pub(crate) fn lines(series: &[(&str, Vec<(f64, f64)>)], across: &str, up: &str) 
     let _ = writeln!(svg, "<g transform=\"translate(0 {key})\">");
     vertical_axis(&mut svg, &y);
     for (number, (_, points)) in series.iter().enumerate() {
-        let way: Vec<String> = points
-            .iter()
-            .map(|(a, b)| format!("{:.1} {:.1}", x.at(a.max(left)), y.at(b.max(low))))
-            .collect();
+        let way: Vec<String> =
+            points.iter().map(|(a, b)| format!("{:.1} {:.1}", x.at(a.max(left)), y.at(b.max(low)))).collect();
         let _ = writeln!(svg, "<path d=\"M{}\" {}/>", way.join("L"), stroke(number));
     }
     horizontal_axis(&mut svg, &x, &escape(&format!("{across}; {up}")));

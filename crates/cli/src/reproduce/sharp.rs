@@ -34,7 +34,7 @@ const PUBLISHED: &str = include_str!("../../../../experiments/sharp/published.cs
 #[command(after_help = "\
 Examples:
   pleach reproduce sharp --quick                        the tables, and 4 Ki hosts; seconds
-  pleach reproduce sharp                                all of it; some minutes and 4 GiB
+  pleach reproduce sharp                                all of it; about ten minutes and 8 GiB
   pleach reproduce sharp --format html --output sharp.html
   pleach reproduce sharp --hosts 0 --parameters mine.toml    the tables with other parameters
 

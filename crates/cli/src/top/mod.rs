@@ -5,7 +5,7 @@ mod table;
 mod view;
 
 use std::io::{IsTerminal, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
@@ -39,7 +39,7 @@ Examples:
   pleach top --manager 10.0.0.1:4797 --interval 5
   pleach top --once --format json | jq '.nodes[] | select(.alive | not) | .name'
 
-Rates are over the time between two reports of a node, which come twice a second; so one view takes an interval as well.";
+Rates are over the time between two reports of a node, which come twice a second; so even one view takes that long.";
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
@@ -54,6 +54,9 @@ fn interval(text: &str) -> Result<f64, String> {
 
 /// How long the manager may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// By then every node that is there has reported twice.
+const REPORTS: Duration = Duration::from_secs(2);
+const GLANCE: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let address = arguments.manager.address()?;
@@ -63,9 +66,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let mut meter = Meter::default();
     let once = arguments.once || !std::io::stdout().is_terminal();
     if once {
-        View::new(address, client.status()?, &mut meter);
-        std::thread::sleep(interval);
-        let view = View::new(address, client.status()?, &mut meter);
+        let mut view = View::new(address, client.status()?, &mut meter);
+        let began = Instant::now();
+        while began.elapsed() < interval || !view.has_rates() && began.elapsed() < interval + REPORTS {
+            std::thread::sleep(interval.saturating_sub(began.elapsed()).max(GLANCE));
+            view = View::new(address, client.status()?, &mut meter);
+        }
         return print(&text(arguments.format, &view)?).map(|_| Outcome::Right);
     }
     loop {

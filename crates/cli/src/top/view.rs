@@ -139,6 +139,11 @@ impl View {
             left_out: status.left_out,
         }
     }
+
+    /// True if every node that is there has been heard twice.
+    pub(super) fn has_rates(&self) -> bool {
+        self.nodes.iter().all(|node| !node.alive || node.operations_per_second.is_some())
+    }
 }
 
 fn id(job: u64) -> String {

@@ -142,6 +142,29 @@ fn when_the_launcher_is_killed_its_ranks_are_too() {
     assert_gone(&processes);
 }
 
+#[test]
+fn ranks_that_are_ended_before_they_meet_leave_no_word_for_each_other() {
+    let own = std::env::current_exe().expect("this test");
+    let waiting = format!("exec {} --exact as_a_rank --ignored --nocapture", own.display());
+    let script = format!("[ $PLEACH_RANK = 1 ] && exec sleep 60; {waiting}");
+    let mut command = launch(&["-n", "2", "--", "sh", "-c", &script]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("pleach starts");
+    let job = format!(" launch-{}-", child.id());
+    let words = || {
+        let files = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+        let texts = files.filter_map(|file| std::fs::read_to_string(file.path()).ok());
+        texts.filter(|text| text.contains(&job)).count()
+    };
+    let began = Instant::now();
+    while words() == 0 {
+        assert!(began.elapsed() < SOON, "rank 0 says where it is");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    signal(&child, "INT");
+    end_of(child);
+    assert_eq!(words(), 0);
+}
+
 /// A rank of the tests below.
 #[test]
 #[ignore = "other tests launch it"]

@@ -40,5 +40,5 @@ pub use card::{Card, MOST_ADDRESSES, MOST_EXTRA_BYTES, Table};
 pub use environment::{EnvironmentError, MOST_RANKS, Meeting, Place, Token, Variables};
 pub use identity::HostIdentity;
 pub use lifeline::{Lifeline, MOST_SAID_BYTES, News, SayError, To};
-pub use notice::NoticeError;
+pub use notice::{NoticeError, take_down_notice};
 pub use rendezvous::{JoinError, Joined, Offer, Terms, join};

@@ -94,6 +94,12 @@ impl Drop for Notice {
     }
 }
 
+/// Takes down the notice of a job whose rank 0 was killed before all had met. For whoever started the job, once it is over.
+pub fn take_down_notice(job: &str) {
+    // If it is there and cannot be removed, nobody is harmed: a job's name is not used again.
+    let _ = remove_stale(&path_of(Path::new(FOLDER), job));
+}
+
 /// What rank 0 has posted; `None` if there is nothing yet.
 pub(super) fn read(job: &str) -> Result<Option<Posting>, NoticeError> {
     let found = read_in(Path::new(FOLDER), job)?;

@@ -6,27 +6,12 @@
 
 use std::ops::Range;
 
+use super::cut::Cut;
 use super::data::Data;
 use super::fold::Slice;
 use super::operation::{Operation, Progress, Stage};
+use super::pipe::At;
 use super::team::Team;
-
-/// How far a large operation is, in steps of its own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Move {
-    place: u64,
-    filled: u64,
-    folded: u64,
-    drained: u64,
-    /// Ranks below are known to be ready for the next fill, fold and drain.
-    ready: [usize; 3],
-}
-
-impl Move {
-    pub(super) fn new(place: u64) -> Self {
-        Self { place, filled: 0, folded: 0, drained: 0, ready: [0; 3] }
-    }
-}
 
 const FILL: usize = 0;
 const FOLD: usize = 1;
@@ -34,12 +19,12 @@ const DRAIN: usize = 2;
 
 impl Team {
     pub(super) fn advance_large(&mut self, operation: &mut Operation, data: &mut Data<'_>) -> Progress {
-        let Stage::Moving(mut at) = operation.stage else { return Progress::Done };
-        if !self.pipe.is_turn_of(at.place) {
-            operation.awaiting = self.rank; // An earlier one must be polled.
+        if !self.pipe.is_turn_of(operation.place) {
+            operation.awaiting = self.rank as u16; // An earlier one must be polled.
             return Progress::Pending;
         }
-        let steps = operation.cut.steps(operation.length);
+        let mut at = self.pipe.at;
+        let steps = Cut::new(operation.kind).steps(operation.length());
         let is_done = loop {
             let mut moved = false;
             if at.filled < steps {
@@ -62,7 +47,7 @@ impl Team {
             }
         };
         if !is_done {
-            operation.stage = Stage::Moving(at);
+            self.pipe.at = at;
             return Progress::Pending;
         }
         self.pipe.finish(&self.region, steps);
@@ -75,20 +60,21 @@ impl Team {
     }
 
     /// Copies what others need of this rank's bytes into its chunk.
-    fn fill(&mut self, operation: &mut Operation, at: &mut Move, data: &Data<'_>) -> bool {
+    fn fill(&mut self, operation: &mut Operation, at: &mut At, data: &Data<'_>) -> bool {
         let step = at.filled;
-        if operation.kind.is_none() && self.rank != operation.root {
+        if operation.kind.is_none() && self.rank != operation.root() {
             at.filled += 1; // Nobody reads what this rank has.
             return true;
         }
         if let Some(rank) = self.pipe.undrained(&self.region, step, at.ready[FILL]) {
-            (at.ready[FILL], operation.awaiting) = (rank, rank);
+            (at.ready[FILL], operation.awaiting) = (rank, rank as u16);
             return false;
         }
         at.ready[FILL] = 0;
-        let (part, chunk) = (operation.cut.part(operation.length, step), self.pipe.chunk(step));
+        let cut = Cut::new(operation.kind);
+        let (part, chunk) = (cut.part(operation.length(), step), self.pipe.chunk(step));
         let mine = match operation.kind {
-            Some(_) => operation.cut.slice(part.len(), self.rank, self.ranks),
+            Some(_) => cut.slice(part.len(), self.rank, self.ranks),
             None => 0..0,
         };
         for range in [0..mine.start, mine.end..part.len()] {
@@ -102,25 +88,25 @@ impl Team {
     }
 
     /// Folds this rank's slice of what all have brought.
-    fn fold(&mut self, operation: &mut Operation, at: &mut Move, data: &mut Data<'_>) -> bool {
+    fn fold(&mut self, operation: &mut Operation, at: &mut At, data: &mut Data<'_>) -> bool {
         let step = at.folded;
         let Some(kind) = operation.kind else {
             at.folded += 1; // Nothing to fold in a broadcast.
             return true;
         };
         if let Some(rank) = self.pipe.unfilled(&self.region, step, at.ready[FOLD]) {
-            (at.ready[FOLD], operation.awaiting) = (rank, rank);
+            (at.ready[FOLD], operation.awaiting) = (rank, rank as u16);
             return false;
         }
         at.ready[FOLD] = 0;
-        let (part, chunk) = (operation.cut.part(operation.length, step), self.pipe.chunk(step));
-        let mine = operation.cut.slice(part.len(), self.rank, self.ranks);
+        let cut = Cut::new(operation.kind);
+        let (part, chunk) = (cut.part(operation.length(), step), self.pipe.chunk(step));
+        let mine = cut.slice(part.len(), self.rank, self.ranks);
         let (region, home) = (&self.region, home(self.rank));
         // SAFETY: all have filled their chunks; of this slice of the home chunk, its owner has given up the right to write
         // and nobody but this rank touches it before the count below.
         let sum = unsafe { region.chunk_mut(home, chunk, mine.clone()) };
-        let slice =
-            Slice { kind, cut: operation.cut, me: self.rank, ranks: self.ranks, start: part.start + mine.start, sum };
+        let slice = Slice { kind, cut, me: self.rank, ranks: self.ranks, start: part.start + mine.start, sum };
         slice.fold(data, operation.takes_result, |rank, within| {
             let range = mine.start + within.start..mine.start + within.end;
             // SAFETY: the rank has filled its chunk, and fills it again only when this rank has drained the step.
@@ -132,17 +118,18 @@ impl Team {
     }
 
     /// Reads the slices that the others have folded, or what the root brought; then this rank reads no more of the step.
-    fn drain(&mut self, operation: &mut Operation, at: &mut Move, data: &mut Data<'_>) -> bool {
+    fn drain(&mut self, operation: &mut Operation, at: &mut At, data: &mut Data<'_>) -> bool {
         let step = at.drained;
-        let (part, chunk) = (operation.cut.part(operation.length, step), self.pipe.chunk(step));
+        let cut = Cut::new(operation.kind);
+        let (part, chunk) = (cut.part(operation.length(), step), self.pipe.chunk(step));
         if operation.takes_result {
             let missing = if operation.kind.is_some() {
                 self.pipe.unfolded(&self.region, step, at.ready[DRAIN])
             } else {
-                (!self.pipe.has_filled(&self.region, step, operation.root)).then_some(operation.root)
+                (!self.pipe.has_filled(&self.region, step, operation.root())).then_some(operation.root())
             };
             if let Some(rank) = missing {
-                (at.ready[DRAIN], operation.awaiting) = (rank, rank);
+                (at.ready[DRAIN], operation.awaiting) = (rank, rank as u16);
                 return false;
             }
             at.ready[DRAIN] = 0;
@@ -154,10 +141,10 @@ impl Team {
                 data.output()[place].copy_from_slice(bytes);
             };
             if operation.kind.is_none() {
-                read(operation.root, 0..part.len());
+                read(operation.root(), 0..part.len());
             } else {
                 for rank in (0..self.ranks).filter(|&rank| rank != self.rank) {
-                    read(home(rank), operation.cut.slice(part.len(), rank, self.ranks));
+                    read(home(rank), cut.slice(part.len(), rank, self.ranks));
                 }
             }
         }

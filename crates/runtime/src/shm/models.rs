@@ -12,8 +12,8 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
 use super::pipe::Pipe;
-use super::post::{Claim, Post, Verb};
-use super::window::Window;
+use super::post::{Claim, Note, Post, Verb};
+use super::window::{Listen, Whose, Window};
 use super::word::{Board, Word};
 
 impl Word for AtomicU64 {
@@ -41,6 +41,7 @@ const PATIENCE: usize = 3;
 /// Two or three ranks with one channel each, and payload whose use the checker watches.
 #[derive(Default)]
 struct Memory {
+    notes: [Note<AtomicU64>; 3],
     posts: [Post<AtomicU64>; 3],
     settled: [AtomicU64; 3],
     filled: [AtomicU64; 3],
@@ -53,6 +54,10 @@ struct Memory {
 
 impl Board for Memory {
     type Word = AtomicU64;
+
+    fn note(&self, rank: usize, _channel: usize) -> &Note<AtomicU64> {
+        &self.notes[rank]
+    }
 
     fn post(&self, rank: usize, _channel: usize) -> &Post<AtomicU64> {
         &self.posts[rank]
@@ -131,7 +136,7 @@ fn exchange(rank: usize, ranks: usize, operations: u64, memory: &Memory) -> Opti
         let number = window.start();
         await_until(|| window.may_post(memory, number).is_ok())?;
         write(&memory.slots[rank], value(rank, number));
-        window.post(memory, number, claim, &value(rank, number).to_le_bytes());
+        window.post(memory, number, claim, Some(&value(rank, number).to_le_bytes()));
         for other in (0..ranks).filter(|&other| other != rank) {
             await_until(|| window.observe(memory, other, number) == Some(claim))?;
             assert_eq!(read(&memory.slots[other]), value(other, number));
@@ -147,50 +152,92 @@ fn two_ranks_read_what_was_posted_and_nobody_overwrites_it_before() {
     explore(2, 3, |rank, memory| exchange(rank, 2, 3, memory));
 }
 
+/// Broadcasts from rank 0, which does not wait for the others; they only note that they take part.
+fn broadcasts(rank: usize, ranks: usize, operations: u64, memory: &Memory) -> Option<()> {
+    let mut window = Window::new(rank, ranks, CHANNELS);
+    let claim = Claim::new(Verb::Broadcast, 0, None, 8);
+    for _ in 0..operations {
+        let number = window.start();
+        await_until(|| {
+            let _ = window.hear(memory, Listen::ToEach).expect("all claim the same");
+            window.may_post(memory, number).is_ok()
+        })?;
+        if rank == 0 {
+            write(&memory.slots[0], value(0, number));
+            window.post(memory, number, claim, Some(&[]));
+            window.leave(number, claim, Whose::Everyones);
+        } else {
+            window.post(memory, number, claim, None);
+            await_until(|| window.observe(memory, 0, number) == Some(claim))?;
+            assert_eq!(read(&memory.slots[0]), value(0, number));
+            window.settle(memory, number);
+        }
+    }
+    Some(())
+}
+
+#[test]
+fn a_root_that_does_not_wait_overwrites_nothing_that_is_still_read() {
+    explore(2, 3, |rank, memory| broadcasts(rank, 2, 3, memory));
+}
+
 #[test]
 fn a_root_waits_until_both_others_have_read() {
-    explore(3, 2, |rank, memory| {
-        let mut window = Window::new(rank, 3, CHANNELS);
-        let claim = Claim::new(Verb::Broadcast, 0, None, 8);
-        for _ in 0..2 {
+    explore(3, 1, |rank, memory| broadcasts(rank, 3, 2, memory));
+}
+
+/// Rank 1 gives to rank 0, and hears later that rank 0 claims the same.
+#[test]
+fn what_is_given_stays_until_the_root_has_read_it() {
+    explore(2, 3, |rank, memory| {
+        let mut window = Window::new(rank, 2, CHANNELS);
+        let claim = Claim::new(Verb::Reduce, 0, None, 8);
+        for _ in 0..3 {
             let number = window.start();
+            await_until(|| {
+                let _ = window.hear(memory, Listen::ToEach).expect("all claim the same");
+                window.may_post(memory, number).is_ok()
+            })?;
             if rank == 0 {
-                await_until(|| window.may_post(memory, number).is_ok())?;
-                write(&memory.slots[0], value(0, number));
-                window.post(memory, number, claim, &[]);
+                window.post(memory, number, claim, None);
+                await_until(|| window.observe(memory, 1, number) == Some(claim))?;
+                assert_eq!(read(&memory.slots[1]), value(1, number));
+                window.settle(memory, number);
             } else {
-                await_until(|| window.observe(memory, 0, number) == Some(claim))?;
-                assert_eq!(read(&memory.slots[0]), value(0, number));
+                write(&memory.slots[1], value(1, number));
+                window.post(memory, number, claim, Some(&[]));
+                window.leave(number, claim, Whose::Of(0));
             }
-            window.settle(memory, number);
         }
         Some(())
     });
 }
 
+/// Ranks 0 and 1 broadcast together, rank 2 takes itself for the root of another broadcast. Nobody's note is overwritten
+/// before all have heard, neither that of rank 1, which found that its root agrees with it and went on.
 #[test]
-fn a_root_that_does_not_wait_overwrites_nothing_that_is_still_read() {
-    explore(2, 3, |rank, memory| {
-        let mut window = Window::new(rank, 2, CHANNELS);
-        let claim = Claim::new(Verb::Broadcast, 0, None, 8);
-        for _ in 0..3 {
-            let number = window.start();
+fn a_rank_that_went_on_hears_of_the_disagreement_all_the_same() {
+    explore(3, 2, |rank, memory| {
+        let mut window = Window::new(rank, 3, CHANNELS);
+        let root = if rank == 2 { 2 } else { 0 };
+        let claim = Claim::new(Verb::Broadcast, root, None, 8);
+        let number = window.start();
+        if rank == 1 {
+            window.post(memory, number, claim, None);
+            await_until(|| window.observe(memory, 0, number) == Some(claim))?;
+            window.settle(memory, number);
             await_until(|| {
-                let _ = window.hear(memory).expect("all claim the same");
-                window.may_post(memory, number).is_ok()
-            })?;
-            if rank == 0 {
-                write(&memory.slots[0], value(0, number));
-                window.post(memory, number, claim, &[]);
-                window.leave(number, claim);
-            } else {
-                window.post(memory, number, claim, &[]);
-                await_until(|| window.observe(memory, 0, number) == Some(claim))?;
-                assert_eq!(read(&memory.slots[0]), value(0, number));
-                window.settle(memory, number);
-            }
+                assert_eq!(
+                    window.may_post(memory, number + 1),
+                    Err(if memory.settled[0].observe() == 0 { 0 } else { 2 })
+                );
+                window.audit(memory) == Err(number)
+            })
+        } else {
+            window.post(memory, number, claim, Some(&[]));
+            window.leave(number, claim, Whose::Everyones);
+            await_until(|| window.hear(memory, Listen::ToEach) == Err(number))
         }
-        Some(())
     });
 }
 
@@ -254,7 +301,7 @@ fn a_rank_that_does_not_wait_to_post_is_caught() {
             let [first, second] = array::from_fn(|_| window.start());
             let mine = if number == 1 { first } else { second };
             write(&memory.slots[rank], value(rank, mine));
-            memory.posts[rank].publish(mine, 1, claim, &[]);
+            memory.posts[rank].publish(mine, 1, claim, &[], 0);
             await_until(|| memory.posts[1 - rank].observe(mine).is_some_and(|(seen, _)| seen == claim))?;
             let _ = read(&memory.slots[1 - rank]);
         }

@@ -2,10 +2,8 @@
 
 use reduce::Kind;
 
-use super::cut::Cut;
 use super::data::Data;
 use super::error::Error;
-use super::large::Move;
 use super::post::{Claim, INLINE_BYTES, MAX_BYTES, Verb};
 use super::region::SLOT_BYTES;
 
@@ -56,24 +54,25 @@ pub enum Progress {
 
 /// An operation under way. Every one must be polled until it is done or has failed; until then it holds one of the team's
 /// few channels.
+///
+/// Small, since one is made for each of millions of operations and is handed over by value.
 #[derive(Debug)]
 pub struct Operation {
     pub(super) number: u64,
     pub(super) claim: Claim,
+    /// In the queue for the pipe, if that is the route.
+    pub(super) place: u64,
     pub(super) verb: Verb,
-    pub(super) root: usize,
     pub(super) kind: Option<Kind>,
-    pub(super) length: usize,
-    pub(super) cut: Cut,
     /// This rank gets the result.
     pub(super) takes_result: bool,
     pub(super) route: Route,
     pub(super) stage: Stage,
-    /// The claims of ranks below have been seen.
-    pub(super) seen: usize,
     pub(super) differs: bool,
+    /// The claims of ranks below have been seen.
+    pub(super) seen: u16,
     /// Whose doing the operation waits for.
-    pub(super) awaiting: usize,
+    pub(super) awaiting: u16,
 }
 
 /// How payload travels. A function of what all ranks know.
@@ -83,14 +82,22 @@ pub(super) enum Route {
     Post,
     /// In the channel's slot.
     Slot,
-    /// In steps, when the operation's turn comes. The place in the queue.
-    Pipe { place: u64 },
+    /// In steps, when the operation's turn comes.
+    Pipe,
 }
 
 impl Route {
-    /// Goes in steps.
-    pub(super) fn is_pipe(self) -> bool {
-        matches!(self, Self::Pipe { .. })
+    /// Folding whole vectors from slots takes `ranks` readings of each; folding slices takes about two and one more wait.
+    fn of(verb: Verb, length: usize, ranks: usize) -> Self {
+        let most = match verb {
+            Verb::Reduce | Verb::AllReduce if ranks > 2 => (4 * SLOT_BYTES / ranks).clamp(256, SLOT_BYTES),
+            _ => SLOT_BYTES,
+        };
+        match length {
+            0..=INLINE_BYTES => Self::Post,
+            _ if length <= most => Self::Slot,
+            _ => Self::Pipe,
+        }
     }
 }
 
@@ -101,16 +108,31 @@ pub(super) enum Stage {
     /// Waits for posts of others.
     Posted,
     /// Goes through the pipe.
-    Moving(Move),
+    Moving,
     Over,
 }
 
 impl Operation {
+    pub(super) const OVER: Self = Self {
+        number: 0,
+        claim: Claim::NONE,
+        place: 0,
+        verb: Verb::Barrier,
+        kind: None,
+        takes_result: false,
+        route: Route::Post,
+        stage: Stage::Over,
+        differs: false,
+        seen: 0,
+        awaiting: 0,
+    };
+
     /// It is over: polling does nothing any more.
     pub fn is_over(&self) -> bool {
         self.stage == Stage::Over
     }
 
+    #[inline]
     pub(super) fn new(call: Call, data: &Data<'_>, rank: usize, ranks: usize) -> Result<Self, Error> {
         let (verb, root, kind) = call.parts();
         let length = data.length();
@@ -135,46 +157,42 @@ impl Operation {
         Ok(Self {
             number: 0,
             claim: Claim::new(verb, root, kind, length as u64),
+            place: 0,
             verb,
-            root: root.into(),
             kind,
-            length,
-            cut: Cut::new(kind),
             takes_result,
-            route: Route::Post,
+            route: Route::of(verb, length, ranks),
             stage: Stage::Unposted,
-            seen: 0,
             differs: false,
-            awaiting: rank,
+            seen: 0,
+            awaiting: rank as u16,
         })
     }
 
-    /// The vector is for the pipe. Folding whole vectors from slots takes `ranks` readings of each; folding slices takes about
-    /// two and one more wait.
-    pub(super) fn is_large(&self, ranks: usize) -> bool {
-        let most = match self.verb {
-            Verb::Reduce | Verb::AllReduce if ranks > 2 => (4 * SLOT_BYTES / ranks).max(256),
-            _ => SLOT_BYTES,
-        };
-        self.length > most.min(SLOT_BYTES)
+    pub(super) fn length(&self) -> usize {
+        self.claim.length() as usize
     }
 
-    pub(super) fn is_inline(&self) -> bool {
-        self.length <= INLINE_BYTES
+    pub(super) fn root(&self) -> usize {
+        self.claim.root().into()
     }
 
     /// This rank's bytes are for others to read.
     pub(super) fn gives(&self, rank: usize) -> bool {
         match self.verb {
             Verb::Barrier => false,
-            Verb::Broadcast => rank == self.root,
-            Verb::Reduce => rank != self.root,
+            Verb::Broadcast => rank == self.root(),
+            Verb::Reduce => rank != self.root(),
             Verb::AllReduce => true,
         }
     }
 
-    /// Once posted, a small operation is over for a rank that gets no result: others come for it.
-    pub(super) fn is_over_once_posted(&self) -> bool {
-        !self.takes_result && !self.route.is_pipe()
+    /// Others wait for this rank's post. Otherwise its note is enough.
+    pub(super) fn shows(&self, rank: usize) -> bool {
+        match self.verb {
+            Verb::Barrier | Verb::AllReduce => true,
+            Verb::Broadcast => rank == self.root(),
+            Verb::Reduce => rank != self.root() || self.route == Route::Pipe,
+        }
     }
 }

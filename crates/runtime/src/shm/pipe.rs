@@ -22,13 +22,25 @@ pub(super) struct Pipe {
     over: u64,
     /// The first step of the operation whose turn it is.
     base: u64,
+    /// How far that operation is.
+    pub at: At,
     /// Places of operations that failed before their turn came.
     skipped: Vec<u64>,
 }
 
+/// How far a large operation is at this rank, in steps of its own.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct At {
+    pub filled: u64,
+    pub folded: u64,
+    pub drained: u64,
+    /// Ranks below are known to be ready for the next fill, fold and drain.
+    pub ready: [usize; 3],
+}
+
 impl Pipe {
     pub(super) fn new(rank: usize, ranks: usize, depth: usize) -> Self {
-        Self { rank, ranks, depth: depth as u64, queued: 0, over: 0, base: 0, skipped: Vec::new() }
+        Self { rank, ranks, depth: depth as u64, queued: 0, over: 0, base: 0, at: At::default(), skipped: Vec::new() }
     }
 
     /// A place in the queue.
@@ -44,6 +56,7 @@ impl Pipe {
     /// The operation whose turn it is has taken so many steps and this rank is done with them.
     pub(super) fn finish(&mut self, board: &impl Board, steps: u64) {
         self.base += steps;
+        self.at = At::default();
         board.filled(self.rank).publish(self.base);
         board.folded(self.rank).publish(self.base);
         board.drained(self.rank).publish(self.base);

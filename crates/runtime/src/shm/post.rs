@@ -1,11 +1,17 @@
-//! A post: the cache line in which a rank says that it takes part in an operation, in which one, and with what.
+//! How a rank says that it takes part in an operation, in which one, and with what.
 //!
 //! ```text
 //! word 0   number of the operation, 48 bits | root, 16 bits          published last, observed first
 //! word 1   lag, 8 bits | operator, 4 | element, 4 | verb, 8 | length in bytes, 40
 //! words 2 to 7   payload, if it fits
+//! word 7         history, if payload leaves room
 //! ```
-//! The lag tells how many operations, this one included, the rank has not settled yet: posts carry what the
+//! The first two words are a *note*. Every rank writes one for every operation, four to a cache line; as a rule nobody reads it
+//! soon, and so it costs next to nothing. A rank whose word others wait for shows them a *post* as well, a cache line that
+//! begins with the same note.
+//!
+//! The history is a digest of all broadcasts and reductions that the rank has posted: there, not every rank compares its claim
+//! with everyone's, and equal histories tell that all agreed. The lag tells how many operations, this one included, the rank has not settled yet: notes carry what the
 //! [`super::window`] needs to know, so that it seldom has to look elsewhere.
 
 use reduce::{ElementType, Kind, Operator};
@@ -22,11 +28,19 @@ const OPERATOR_SHIFT: u32 = 52;
 const ELEMENT_SHIFT: u32 = 48;
 const VERB_SHIFT: u32 = 40;
 
-/// One cache line of shared memory, written by one rank.
+/// What a rank claims.
+#[repr(C, align(16))]
+#[derive(Default)]
+pub(super) struct Note<W> {
+    words: [W; 2],
+}
+
+/// What a rank claims, and what it brings if that is little.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(super) struct Post<W> {
-    pub words: [W; 8],
+    note: Note<W>,
+    payload: [W; INLINE_BYTES / 8],
 }
 
 /// What the ranks do together.
@@ -51,6 +65,8 @@ pub struct Claim {
 }
 
 impl Claim {
+    pub(super) const NONE: Self = Self { root: 0, word: 0 };
+
     pub(super) fn new(verb: Verb, root: u16, kind: Option<Kind>, length: u64) -> Self {
         debug_assert!(length <= MAX_BYTES);
         let (element, operator) = kind.map_or((0, 0), |kind| (kind.element().code(), kind.operator().code()));
@@ -88,22 +104,26 @@ impl Claim {
     }
 
     /// Some rank is through without having heard of every other.
+    #[inline]
     pub(super) fn is_rooted(&self) -> bool {
-        !matches!(self.verb(), Some(Verb::Barrier | Verb::AllReduce))
+        let verb = (self.word >> VERB_SHIFT) as u8;
+        verb != Verb::Barrier as u8 && verb != Verb::AllReduce as u8
+    }
+
+    /// The history of a rank that has also claimed this.
+    #[inline]
+    pub(super) fn after(&self, history: u64, number: u64) -> u64 {
+        let mixed = (history ^ self.word).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number << 16 ^ u64::from(self.root);
+        mixed.rotate_left(32).wrapping_mul(0xbf58_476d_1ce4_e5b9)
     }
 }
 
-impl<W: Word> Post<W> {
+impl<W: Word> Note<W> {
     /// Tells the others. They may use whatever was written before.
     #[inline]
-    pub(super) fn publish(&self, number: u64, lag: u64, claim: Claim, payload: &[u8]) {
-        debug_assert!(payload.len() <= INLINE_BYTES && lag <= 0xff && number < 1 << 48);
+    pub(super) fn publish(&self, number: u64, lag: u64, claim: Claim) {
+        debug_assert!(lag <= 0xff && number < 1 << 48);
         self.words[1].write(lag << LAG_SHIFT | claim.word);
-        for (word, bytes) in self.words[2..].iter().zip(payload.chunks(8)) {
-            let mut whole = [0; 8];
-            whole[..bytes.len()].copy_from_slice(bytes);
-            word.write(u64::from_le_bytes(whole));
-        }
         self.words[0].publish(number << 16 | u64::from(claim.root));
     }
 
@@ -118,12 +138,45 @@ impl<W: Word> Post<W> {
         let claim = Claim { root: first as u16, word: second & !(0xff << LAG_SHIFT) };
         Some((claim, second >> LAG_SHIFT))
     }
+}
+
+impl<W: Word> Post<W> {
+    /// Tells the others. They may use whatever was written before.
+    #[inline]
+    pub(super) fn publish(&self, number: u64, lag: u64, claim: Claim, payload: &[u8], history: u64) {
+        debug_assert!(payload.len() <= INLINE_BYTES);
+        if payload.len() <= INLINE_BYTES - 8 {
+            self.payload[INLINE_BYTES / 8 - 1].write(history);
+        }
+        let (whole, rest) = payload.as_chunks();
+        for (word, bytes) in self.payload.iter().zip(whole) {
+            word.write(u64::from_le_bytes(*bytes));
+        }
+        if !rest.is_empty() {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            self.payload[whole.len()].write(u64::from_le_bytes(last));
+        }
+        self.note.publish(number, lag, claim);
+    }
+
+    /// As [`Note::observe`].
+    #[inline]
+    pub(super) fn observe(&self, number: u64) -> Option<(Claim, u64)> {
+        self.note.observe(number)
+    }
+
+    /// The history in a post that was observed, if it has no more payload than this.
+    #[inline]
+    pub(super) fn history(&self, payload: usize) -> Option<u64> {
+        (payload <= INLINE_BYTES - 8).then(|| self.payload[INLINE_BYTES / 8 - 1].read())
+    }
 
     /// The payload of a post that was observed.
     #[inline]
     pub(super) fn payload(&self) -> [u8; INLINE_BYTES] {
         let mut payload = [0; INLINE_BYTES];
-        for (word, bytes) in self.words[2..].iter().zip(payload.chunks_exact_mut(8)) {
+        for (word, bytes) in self.payload.iter().zip(payload.chunks_exact_mut(8)) {
             bytes.copy_from_slice(&word.read().to_le_bytes());
         }
         payload
@@ -143,9 +196,10 @@ mod tests {
         assert_eq!((claim.element(), claim.operator()), (Some(ElementType::F64), Some(Operator::MaxLoc)));
         let post = Post::<AtomicU64>::default();
         assert_eq!(post.observe(3), None);
-        post.publish(3, 0xff, claim, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        post.publish(3, 0xff, claim, &[1, 2, 3, 4, 5, 6, 7, 8, 9], 77);
         assert_eq!(post.observe(3), Some((claim, 0xff)));
         assert_eq!(post.observe(2), None);
+        assert_eq!((post.history(9), post.history(41)), (Some(77), None));
         assert_eq!(&post.payload()[..12], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0, 0]);
     }
 }

@@ -7,8 +7,8 @@
 //!
 //! ```text
 //! head      magic, version, size, ranks, how many have come
-//! block     one per rank: posts, tallies, bell
-//! payload   one per rank: a slot per channel, the chunks of the pipe
+//! block     one per rank: notes, posts, tallies, bell
+//! payload   one per rank: slots, the chunks of the pipe
 //! ```
 //! Words of the head and the blocks are only touched as atomics. Payload is bytes, which anyone of the team can change at any
 //! time if it breaks the protocol: then results are wrong, and nothing worse, for payload never decides where to read or write.
@@ -29,11 +29,13 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::error::JoinError;
 use super::futex::Bell;
-use super::post::Post;
+use super::post::{Note, Post};
 use super::word::{Board, Tally};
 
-/// Operations under way at once.
-pub(super) const CHANNELS: usize = 8;
+/// Operations that a rank may be ahead of another.
+pub(super) const CHANNELS: usize = 64;
+/// The same, of operations whose payload goes through a slot.
+pub(super) const SLOTS: usize = 8;
 /// Payload that goes through a slot in one piece.
 pub(super) const SLOT_BYTES: usize = 16 << 10;
 /// Payload of one step of the pipe.
@@ -45,9 +47,9 @@ pub(super) const MAX_RANKS: u16 = 1024;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"pleach\xa7\x01");
 /// Changes whenever the layout or a protocol does.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 const PAGE: usize = 4096;
-const PAYLOAD_BYTES: usize = CHANNELS * SLOT_BYTES + DEPTH * CHUNK_BYTES;
+const PAYLOAD_BYTES: usize = SLOTS * SLOT_BYTES + DEPTH * CHUNK_BYTES;
 const LONGEST_NAME: usize = 128;
 
 #[repr(C, align(4096))]
@@ -62,6 +64,7 @@ struct Head {
 
 #[repr(C, align(128))]
 struct Block {
+    notes: [Note<AtomicU64>; CHANNELS],
     posts: [Post<AtomicU64>; CHANNELS],
     settled: Tally<AtomicU64>,
     filled: Tally<AtomicU64>,
@@ -69,6 +72,9 @@ struct Block {
     drained: Tally<AtomicU64>,
     bell: Bell,
 }
+
+#[cfg(test)]
+pub(super) const BLOCK_BYTES: usize = size_of::<Block>();
 
 const _: () = assert!(size_of::<Head>() == PAGE && PAYLOAD_BYTES.is_multiple_of(PAGE));
 
@@ -193,8 +199,8 @@ impl Region {
     /// # Safety
     /// By the protocol of [`super::window`], the owner does not write the slot while the slice lives.
     #[inline]
-    pub(super) unsafe fn slot(&self, rank: usize, channel: usize, length: usize) -> &[u8] {
-        let start = self.slot_start(rank, channel, length);
+    pub(super) unsafe fn slot(&self, rank: usize, slot: usize, length: usize) -> &[u8] {
+        let start = self.slot_start(rank, slot, length);
         // SAFETY: within the mapping (checked just now), initialised by the kernel; not written, says the caller.
         unsafe { std::slice::from_raw_parts(start, length) }
     }
@@ -205,8 +211,8 @@ impl Region {
     /// By the protocol of [`super::window`], nobody reads the slot while the slice lives, and `rank` is the caller's own.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "the memory is not the region's but the team's")]
-    pub(super) unsafe fn slot_mut(&self, rank: usize, channel: usize, length: usize) -> &mut [u8] {
-        let start = self.slot_start(rank, channel, length);
+    pub(super) unsafe fn slot_mut(&self, rank: usize, slot: usize, length: usize) -> &mut [u8] {
+        let start = self.slot_start(rank, slot, length);
         // SAFETY: as in `slot`; nobody else touches it, says the caller.
         unsafe { std::slice::from_raw_parts_mut(start, length) }
     }
@@ -235,15 +241,15 @@ impl Region {
     }
 
     #[inline]
-    fn slot_start(&self, rank: usize, channel: usize, length: usize) -> *mut u8 {
-        assert!(rank < self.ranks && channel < CHANNELS && length <= SLOT_BYTES);
-        self.payload_at(rank * PAYLOAD_BYTES + channel * SLOT_BYTES)
+    fn slot_start(&self, rank: usize, slot: usize, length: usize) -> *mut u8 {
+        assert!(rank < self.ranks && slot < SLOTS && length <= SLOT_BYTES);
+        self.payload_at(rank * PAYLOAD_BYTES + slot * SLOT_BYTES)
     }
 
     #[inline]
     fn chunk_start(&self, rank: usize, chunk: usize, part: &std::ops::Range<usize>) -> *mut u8 {
         assert!(rank < self.ranks && chunk < DEPTH && part.start <= part.end && part.end <= CHUNK_BYTES);
-        self.payload_at(rank * PAYLOAD_BYTES + CHANNELS * SLOT_BYTES + chunk * CHUNK_BYTES + part.start)
+        self.payload_at(rank * PAYLOAD_BYTES + SLOTS * SLOT_BYTES + chunk * CHUNK_BYTES + part.start)
     }
 
     #[inline]
@@ -274,6 +280,11 @@ impl Drop for Region {
 
 impl Board for Region {
     type Word = AtomicU64;
+
+    #[inline(always)]
+    fn note(&self, rank: usize, channel: usize) -> &Note<AtomicU64> {
+        &self.blocks()[rank].notes[channel]
+    }
 
     #[inline(always)]
     fn post(&self, rank: usize, channel: usize) -> &Post<AtomicU64> {

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use super::data::Data;
 use super::error::{Error, WaitError};
-use super::operation::{Call, Operation, Progress};
+use super::operation::{Call, Operation, Progress, Stage};
+use super::pipe::At;
 use super::team::Team;
 
 /// What the caller's check says about sleeping.
@@ -25,12 +26,11 @@ pub enum Attention {
 /// Polls of a wait before it gives up the processor: at most about 50 us. Halved whenever the wait came to sleep all the same,
 /// for then the awaited rank probably needs this very processor; doubled whenever it did not.
 pub(super) const MOST_SPINS: u32 = 8192;
-const LEAST_SPINS: u32 = 32;
+const LEAST_SPINS: u32 = 4;
 /// Polls without a pause between them. A pause takes as long as a cache line takes to come.
 const EAGER_SPINS: u32 = 1024;
 /// How often the processor is given up before the wait sleeps: more often where there are more ranks than processors.
-const YIELDS: u32 = 4;
-const CROWDED_YIELDS: u32 = 64;
+const YIELDS: u32 = 64;
 /// Polls between two checks.
 const CHECK_EVERY: u32 = 128;
 const NAP: Duration = Duration::from_millis(1);
@@ -65,8 +65,11 @@ impl Team {
         data: &mut Data<'_>,
         check: impl FnMut() -> Result<Attention, E>,
     ) -> Result<(), WaitError<E>> {
-        let mut operation = self.start(call, data).map_err(WaitError::Team)?;
-        self.wait(&mut operation, data, check)
+        let mut operation = Operation::new(call, data, self.rank, self.ranks).map_err(WaitError::Team)?;
+        match self.begin(&mut operation, data).map_err(WaitError::Team)? {
+            Progress::Done => Ok(()),
+            Progress::Pending => self.wait_long(&mut operation, data, check),
+        }
     }
 
     fn wait_long<E>(
@@ -75,53 +78,56 @@ impl Team {
         data: &mut Data<'_>,
         mut check: impl FnMut() -> Result<Attention, E>,
     ) -> Result<(), WaitError<E>> {
-        let yields = if self.is_crowded { CROWDED_YIELDS } else { YIELDS };
-        let spins = self.spins;
         let mut attention = Attention::MaySleep;
         let mut polls = 0u32;
-        let mut at = (operation.seen, operation.stage);
+        let mut was_in_vain = false;
+        let mut at = self.headway(operation);
         loop {
             if self.poll(operation, data).map_err(WaitError::Team)? == Progress::Done {
-                self.spins = (spins * 2).min(MOST_SPINS);
+                if !was_in_vain {
+                    self.spins = (self.spins + self.spins / 8 + 1).min(MOST_SPINS);
+                }
                 return Ok(());
             }
             polls = polls.saturating_add(1);
             if polls.is_multiple_of(CHECK_EVERY) {
                 attention = check().map_err(WaitError::Check)?;
             }
-            if polls <= spins {
+            if polls <= self.spins {
                 if polls > EAGER_SPINS {
                     std::hint::spin_loop();
                 }
                 continue;
             }
-            if polls == spins + 1 {
-                // Whoever makes headway will soon make more.
-                let now = (operation.seen, operation.stage);
-                if at != now {
-                    (at, polls) = (now, 0);
-                    continue;
-                }
+            let now = self.headway(operation);
+            if at != now {
+                (at, polls) = (now, 0); // Whoever makes headway will soon make more.
+                continue;
             }
-            if polls <= spins + yields || attention == Attention::StayAwake {
+            if !was_in_vain {
+                was_in_vain = true;
+                self.spins = (self.spins / 2).max(LEAST_SPINS);
+            }
+            if polls <= self.spins + YIELDS || attention == Attention::StayAwake {
                 std::thread::yield_now();
                 continue;
             }
             attention = check().map_err(WaitError::Check)?;
-            self.spins = (spins / 2).max(LEAST_SPINS);
             if self.nap(operation, data).map_err(WaitError::Team)? == Progress::Done {
                 return Ok(());
-            }
-            let now = (operation.seen, operation.stage);
-            if at != now {
-                (at, polls) = (now, 0);
             }
         }
     }
 
+    /// How far an operation has come. Of a large one it is enough to know how far the pipe is.
+    fn headway(&self, operation: &Operation) -> (u16, Stage, At) {
+        (operation.seen, operation.stage, self.pipe.at)
+    }
+
     /// Sleeps at the bell of the awaited rank.
     fn nap(&mut self, operation: &mut Operation, data: &mut Data<'_>) -> Result<Progress, Error> {
-        let awaiting = operation.awaiting;
+        self.look_around(operation)?;
+        let awaiting = usize::from(operation.awaiting);
         let ticket = self.region.bell(awaiting).come();
         let polled = self.poll(operation, data);
         if polled == Ok(Progress::Pending) {
@@ -133,8 +139,11 @@ impl Team {
         }
         // First whether it is there, then what it left behind: one that has done its part may go.
         let is_there = awaiting == self.rank || !self.is_complete() || self.region.is_there(awaiting).unwrap_or(true);
+        if !is_there {
+            self.look_around(operation)?;
+        }
         let progress = self.poll(operation, data)?;
-        if progress == Progress::Pending && !is_there && operation.awaiting == awaiting {
+        if progress == Progress::Pending && !is_there && usize::from(operation.awaiting) == awaiting {
             return Err(Error::Lost { rank: awaiting as u16 });
         }
         Ok(progress)

@@ -1,17 +1,32 @@
 //! Which operations may be posted, which are under way, and which are settled.
 //!
 //! Operations are numbered from 1 on, alike by all ranks, since all start them in the same order. Operation `n` uses channel
-//! `n mod channels` of every rank: a post and a slot for payload. A rank *settles* an operation when it has read all that it
-//! wants of the others' posts and slots, and has compared every claim with its own. Settled operations are counted in order,
-//! without gaps; `n` may be posted when every rank has settled operation `n - channels`, the last user of the channel.
+//! `n mod channels` of every rank: a note and a post. A rank *settles* an operation when it has read all that it wants of the
+//! others' notes, posts and slots, and has compared its claim:
+//!
+//! - in a barrier and an allreduce, and as a root, with everyone's;
+//! - otherwise with its root's.
+//!
+//! So if all ranks have settled an operation, all claimed the same: each agrees with its root, that root therefore takes itself
+//! for the root, and has compared its claim with everyone's. Settled operations are counted in order, without gaps. `n` may be
+//! posted when every rank has settled operation `n - channels`, the last user of the channel; its slot may be used when the
+//! others have settled the last user of the slot.
 //!
 //! Why nobody reads what is being overwritten: a rank's reads of channel `n mod channels` come before it publishes a count
-//! of at least `n - channels` (its own tally, or the lag of a post; release), and the owner observes that count (acquire)
+//! of at least `n - channels` (its own tally, or the lag of a note; release), and the owner observes that count (acquire)
 //! before it writes. Why nobody reads what is half written: all of a post and its slot is written before its first word
 //! is published (release), and that word is observed (acquire) before anything else is read. `models.rs` tries all orders.
+//!
+//! Why everyone hears of a disagreement: someone does not settle the operation, so that nobody overwrites a note of it, and
+//! whoever has settled it comes to a standstill some operations later and looks back ([`Window::audit`]).
+
+use std::collections::VecDeque;
 
 use super::post::Claim;
 use super::word::{Board, Word};
+
+/// Notes that are read at a time. A note that is read as soon as it is written makes its cache line travel for each.
+const BATCH: usize = 16;
 
 /// One rank's view of the operations of a team. Private to the rank; only what goes through a [`Board`] is shared.
 pub(super) struct Window {
@@ -30,13 +45,32 @@ pub(super) struct Window {
     /// The least of `known`, or less.
     floor: u64,
     /// Operations that are over for this rank, except that not every claim has been compared.
-    unheard: Vec<Unheard>,
+    unheard: VecDeque<Unheard>,
+    /// Of the broadcasts and reductions that were posted.
+    history: u64,
 }
 
+/// Whose claims are to be compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Whose {
+    Everyones,
+    Of(usize),
+}
+
+/// How hard to listen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Listen {
+    /// Only if much has been said.
+    ToBatches,
+    ToEach,
+}
+
+#[derive(Clone, Copy)]
 struct Unheard {
     number: u64,
     claim: Claim,
-    /// The claims of ranks below have been seen.
+    whose: Whose,
+    /// If everyone's: the claims of ranks below have been seen, and one of them differs.
     seen: usize,
     differs: bool,
 }
@@ -44,8 +78,6 @@ struct Unheard {
 impl Window {
     pub(super) fn new(rank: usize, ranks: usize, channels: usize) -> Self {
         assert!(channels <= 64, "settled operations are kept in 64 bits");
-        let known = vec![0; ranks].into_boxed_slice();
-        let unheard = Vec::with_capacity(channels);
         Self {
             rank,
             channels: channels as u64,
@@ -53,9 +85,10 @@ impl Window {
             posted: 0,
             settled: 0,
             ahead: 0,
-            known,
+            known: vec![0; ranks].into_boxed_slice(),
             floor: 0,
-            unheard,
+            unheard: VecDeque::with_capacity(channels),
+            history: 0,
         }
     }
 
@@ -69,9 +102,11 @@ impl Window {
         (number % self.channels) as usize
     }
 
-    /// Half of the channels are taken by operations that only wait to be compared: time to do it.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.unheard.len() as u64 * 2 >= self.channels
+    /// Time to hear: half of the channels are taken by operations that only wait to be compared, or the oldest of them is in the
+    /// way of this one.
+    #[inline]
+    pub(super) fn must_hear(&self, number: u64) -> bool {
+        self.unheard.len() as u64 * 2 >= self.channels || self.settled + self.channels < number
     }
 
     pub(super) fn has_unheard(&self) -> bool {
@@ -87,24 +122,43 @@ impl Window {
         if self.floor.saturating_add(self.channels) >= number {
             return Ok(());
         }
-        self.known[self.rank] = self.settled;
-        for (rank, known) in self.known.iter_mut().enumerate() {
-            if known.saturating_add(self.channels) < number && rank != self.rank {
-                *known = (*known).max(board.settled(rank).observe());
-            }
-            if known.saturating_add(self.channels) < number {
-                return Err(rank);
-            }
+        if self.settled + self.channels < number {
+            return Err(self.rank);
         }
+        self.others_have_settled(board, number - self.channels)?;
         self.floor = self.known.iter().copied().min().unwrap_or(0);
         Ok(())
     }
 
-    /// Posts an operation that may be posted. Its slot, if it uses one, has been written.
+    /// Whether all others have settled all operations up to this one; if not, a rank that has not.
     #[inline]
-    pub(super) fn post(&mut self, board: &impl Board, number: u64, claim: Claim, payload: &[u8]) {
+    pub(super) fn others_have_settled(&mut self, board: &impl Board, number: u64) -> Result<(), usize> {
+        self.known[self.rank] = self.settled;
+        for (rank, known) in self.known.iter_mut().enumerate().filter(|(rank, _)| *rank != self.rank) {
+            if *known < number {
+                *known = (*known).max(board.settled(rank).observe());
+            }
+            if *known < number {
+                return Err(rank);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes an operation that may be posted, and shows a post if there is one: its payload. Its slot, if it uses one, has been
+    /// written.
+    #[inline]
+    pub(super) fn post(&mut self, board: &impl Board, number: u64, claim: Claim, payload: Option<&[u8]>) {
         debug_assert_eq!(number, self.posted + 1);
-        board.post(self.rank, self.channel(number)).publish(number, number - self.settled, claim, payload);
+        let (channel, lag) = (self.channel(number), number - self.settled);
+        // The note first: whoever sees the post may read it.
+        board.note(self.rank, channel).publish(number, lag, claim);
+        if let Some(payload) = payload {
+            board.post(self.rank, channel).publish(number, lag, claim, payload, self.history);
+        }
+        if claim.is_rooted() {
+            self.history = claim.after(self.history, number);
+        }
         self.posted = number;
     }
 
@@ -112,17 +166,30 @@ impl Window {
     #[inline]
     pub(super) fn observe(&mut self, board: &impl Board, rank: usize, number: u64) -> Option<Claim> {
         let (claim, lag) = board.post(rank, self.channel(number)).observe(number)?;
-        let known = &mut self.known[rank];
-        *known = (*known).max(number.saturating_sub(lag));
+        self.learn(rank, number.saturating_sub(lag));
         Some(claim)
     }
 
-    /// The operation is over for this rank, but some ranks have not been heard.
-    pub(super) fn leave(&mut self, number: u64, claim: Claim) {
-        self.unheard.push(Unheard { number, claim, seen: 0, differs: false });
+    /// What a rank claims about an operation, once it has noted it.
+    #[inline]
+    pub(super) fn read_note(&mut self, board: &impl Board, rank: usize, number: u64) -> Option<Claim> {
+        let (claim, lag) = board.note(rank, self.channel(number)).observe(number)?;
+        self.learn(rank, number.saturating_sub(lag));
+        Some(claim)
     }
 
-    /// The operation is over and all claims were compared.
+    #[inline]
+    fn learn(&mut self, rank: usize, settled: u64) {
+        let known = &mut self.known[rank];
+        *known = (*known).max(settled);
+    }
+
+    /// The operation is over for this rank, but some claims have not been compared.
+    pub(super) fn leave(&mut self, number: u64, claim: Claim, whose: Whose) {
+        self.unheard.push_back(Unheard { number, claim, whose, seen: 0, differs: false });
+    }
+
+    /// The operation is over and all claims were compared that this rank must compare.
     #[inline]
     pub(super) fn settle(&mut self, board: &impl Board, number: u64) {
         debug_assert!(number > self.settled && number - self.settled <= 64);
@@ -139,28 +206,91 @@ impl Window {
     ///
     /// # Errors
     /// The number of an operation about which all have spoken and not all said the same.
-    pub(super) fn hear(&mut self, board: &impl Board) -> Result<bool, u64> {
+    pub(super) fn hear(&mut self, board: &impl Board, listen: Listen) -> Result<bool, u64> {
+        if listen == Listen::ToBatches && !self.is_batch_there(board) {
+            return Ok(false);
+        }
         let mut settled_any = false;
-        while let Some(oldest) = self.unheard.first() {
-            let (number, claim, mut seen, mut differs) = (oldest.number, oldest.claim, oldest.seen, oldest.differs);
-            while seen < self.known.len() {
-                if seen != self.rank {
-                    let Some(other) = self.observe(board, seen, number) else { break };
-                    differs |= other != claim;
-                }
-                seen += 1;
+        while let Some(&oldest) = self.unheard.front() {
+            let number = oldest.number;
+            match self.compare(board, oldest) {
+                Some(false) => {}
+                Some(true) => return Err(number),
+                None => break,
             }
-            if seen < self.known.len() {
-                (self.unheard[0].seen, self.unheard[0].differs) = (seen, differs);
-                break;
-            }
-            if differs {
-                return Err(number);
-            }
-            self.unheard.remove(0);
+            self.unheard.pop_front();
             self.settle(board, number);
             settled_any = true;
         }
         Ok(settled_any)
+    }
+
+    /// Many of the operations can probably be compared: the rank that the oldest waits for has noted one that is much younger.
+    /// Or there are not many.
+    fn is_batch_there(&mut self, board: &impl Board) -> bool {
+        let Some((oldest, young)) = self.unheard.front().zip(self.unheard.get(BATCH - 1)) else { return true };
+        let rank = match oldest.whose {
+            Whose::Of(rank) => rank,
+            Whose::Everyones => oldest.seen + usize::from(oldest.seen == self.rank),
+        };
+        let number = young.number;
+        rank >= self.known.len() || self.read_note(board, rank, number).is_some()
+    }
+
+    /// Whether anyone claims something else than this rank did in the oldest operation, if that is known yet.
+    fn compare(&mut self, board: &impl Board, mut oldest: Unheard) -> Option<bool> {
+        if let Whose::Of(rank) = oldest.whose {
+            if self.read_note(board, rank, oldest.number)? == oldest.claim {
+                return Some(false);
+            }
+            oldest.whose = Whose::Everyones; // So that all ranks can name the same two claims.
+        }
+        while oldest.seen < self.known.len() {
+            if oldest.seen != self.rank {
+                let Some(claim) = self.read_note(board, oldest.seen, oldest.number) else {
+                    self.unheard[0] = oldest;
+                    return None;
+                };
+                oldest.differs |= claim != oldest.claim;
+            }
+            oldest.seen += 1;
+        }
+        Some(oldest.differs)
+    }
+
+    /// All have posted this operation, and with the same history. So all earlier ones need not be compared.
+    #[inline]
+    pub(super) fn trust_before(&mut self, board: &impl Board, number: u64) {
+        while let Some(oldest) = self.unheard.front().map(|oldest| oldest.number).filter(|&oldest| oldest < number) {
+            self.unheard.pop_front();
+            self.settle(board, oldest);
+        }
+    }
+
+    /// Looks back at operations that this rank has settled and another has not: perhaps it claims something else.
+    ///
+    /// # Errors
+    /// The number of an operation about which all have spoken and not all said the same.
+    pub(super) fn audit(&mut self, board: &impl Board) -> Result<(), u64> {
+        let _ = self.others_have_settled(board, self.posted);
+        let floor = self.known.iter().copied().min().unwrap_or(0);
+        for number in floor + 1..=self.posted.min(floor.saturating_add(self.channels)) {
+            let is_settled = number <= self.settled || self.ahead >> (number - self.settled - 1) & 1 == 1;
+            let Some((mine, _)) = board.note(self.rank, self.channel(number)).observe(number) else { continue };
+            // Other disagreements are heard by all when they occur.
+            if is_settled && mine.is_rooted() {
+                let mut differs = false;
+                let mut is_complete = true;
+                for rank in 0..self.known.len() {
+                    let claim = self.read_note(board, rank, number);
+                    is_complete &= claim.is_some();
+                    differs |= claim.is_some_and(|claim| claim != mine);
+                }
+                if is_complete && differs {
+                    return Err(number);
+                }
+            }
+        }
+        Ok(())
     }
 }

@@ -5,6 +5,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::post::{Note, Post};
+
 /// One writer, any number of readers.
 pub(super) trait Word {
     /// Reads; whoever wrote the value with [`Word::publish`] wrote everything before it as well.
@@ -49,8 +51,10 @@ pub(super) trait Board {
     /// The words of this memory.
     type Word: Word;
 
+    /// Where `rank` notes the operations of `channel`.
+    fn note(&self, rank: usize, channel: usize) -> &Note<Self::Word>;
     /// Where `rank` posts the operations of `channel`.
-    fn post(&self, rank: usize, channel: usize) -> &super::post::Post<Self::Word>;
+    fn post(&self, rank: usize, channel: usize) -> &Post<Self::Word>;
     /// How many operations `rank` has settled.
     fn settled(&self, rank: usize) -> &Self::Word;
     /// How many steps of the pipe `rank` has filled.

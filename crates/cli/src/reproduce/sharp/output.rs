@@ -137,7 +137,7 @@ fn plot(sizes: &[Size]) -> String {
     let mut series = Vec::new();
     for (way, us) in ways {
         for radix in &radices {
-            series.push((format!("{way}, {radix} ports"), of(*radix, us)));
+            series.push((format!("{way}, {radix}"), of(*radix, us)));
         }
     }
     let series: Vec<(&str, Vec<(f64, f64)>)> = series
@@ -145,7 +145,8 @@ fn plot(sizes: &[Size]) -> String {
         .filter(|(_, points)| !points.is_empty())
         .map(|(name, points)| (name.as_str(), points.clone()))
         .collect();
-    lines(&series, "hosts", "us")
+    let ports: Vec<String> = radices.iter().map(u32::to_string).collect();
+    lines(&series, &format!("hosts, by ports of a switch ({})", ports.join(", ")), "us")
 }
 
 /// Published and ours by bytes or processes, for each column of a table.

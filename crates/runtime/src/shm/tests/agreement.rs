@@ -1,6 +1,7 @@
 //! Ranks that do not agree, and ranks that are gone.
 
 use super::super::Progress;
+use super::outstanding::any_call;
 use super::*;
 use std::time::Instant;
 
@@ -79,7 +80,7 @@ fn a_mismatched_broadcast_ends_the_team_for_every_rank() {
     team_of(3, |mut team| {
         let mut bytes = vec![0; if team.rank() == 2 { 16 } else { 8 }];
         let mut error = None;
-        for _ in 0..50 {
+        for _ in 0..200 {
             let call = Call::Broadcast { root: 0 };
             error = error.or(run(&mut team, call, &mut Data::InPlace(&mut bytes)).err());
         }
@@ -178,4 +179,48 @@ fn the_check_ends_a_wait_and_the_operation_goes_on_later() {
             }
         }
     });
+}
+
+/// One rank does something else, somewhere in a run of operations. All get the same error: at once, or when they come to a
+/// barrier, or when they come to a standstill.
+#[test]
+fn whatever_a_rank_does_instead_all_hear_the_same_of_it() {
+    for seed in 0..40 {
+        let mut draw = Draw(seed);
+        let ranks = 2 + draw.below(3) as u16;
+        let (odd, place) = (draw.below(ranks.into()) as u16, draw.below(90));
+        let mut calls: Vec<(Call, usize)> = (0..100).map(|_| any_call(&mut draw, ranks)).collect();
+        calls.push((Call::Barrier, 0));
+        let usual = calls[place];
+        let other = loop {
+            let other = any_call(&mut draw, ranks);
+            let claims = [usual, other].map(|(call, length)| (call, if call == Call::Barrier { 0 } else { length }));
+            if claims[0] != claims[1] {
+                break other;
+            }
+        };
+        let outcomes = team_of(ranks, |mut team| {
+            let mut errors = Vec::new();
+            for (number, &planned) in calls.iter().enumerate() {
+                let is_odd = number == place && team.rank() == odd;
+                let (call, length) = if is_odd { other } else { planned };
+                let mut buffers = Buffers::new(call, seed, &team, length, Passing::Apart);
+                match run(&mut team, call, &mut buffers.data()) {
+                    Ok(()) if number != place => buffers.check(ranks),
+                    Ok(()) => {}
+                    Err(error) => errors.push(error),
+                }
+            }
+            errors
+        });
+        let rank = if odd == 0 { 1 } else { odd };
+        let expected = |error: &Error| {
+            matches!(error, Error::Mismatch { operation, rank: named, .. }
+            if *operation == place as u64 + 1 && *named == rank)
+        };
+        for errors in &outcomes {
+            assert!(!errors.is_empty() && errors.iter().all(expected), "seed {seed}: {errors:?}");
+            assert_eq!(errors[0], outcomes[0][0], "seed {seed}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use super::super::{Operation, Progress};
 use super::*;
 
-fn any_call(draw: &mut Draw, ranks: u16) -> (Call, usize) {
+pub(super) fn any_call(draw: &mut Draw, ranks: u16) -> (Call, usize) {
     let kinds: Vec<Kind> = all_kinds().collect();
     let kind = kinds[draw.below(kinds.len())];
     let root = draw.below(ranks.into()) as u16;

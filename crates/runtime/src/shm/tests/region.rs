@@ -5,6 +5,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 
 use super::super::JoinError;
+use super::super::region::BLOCK_BYTES;
 use super::*;
 
 fn path(name: &str) -> PathBuf {
@@ -98,7 +99,7 @@ fn garbage_in_shared_memory_is_an_error_or_a_wrong_result_and_nothing_worse() {
         for round in 0..20u64 {
             // A rank 1 that writes anything at all over head and blocks, but numbers that could be right.
             for _ in 0..64 {
-                let at = 4096 + draw.below(2 * 2048 / 8) as u64 * 8;
+                let at = 4096 + draw.below(BLOCK_BYTES / 4) as u64 * 8;
                 let number = round + draw.below(3) as u64;
                 let word = if draw.below(2) == 0 { draw.next() } else { number << 16 };
                 file.write_all_at(&word.to_le_bytes(), at).expect("room");

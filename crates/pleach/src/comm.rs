@@ -12,6 +12,8 @@ use crate::process::Process;
 use crate::running::{Buffer, Duty, Places, Route, Running, Teams, Turn, data_of, nothing, place};
 use crate::{Error, JoinError, Statistics};
 
+/// How often somebody who waits within a host looks at what happens around it: that takes system calls.
+const LOOK_AROUND: Duration = Duration::from_micros(50);
 /// The lifeline may take so long to say why a rank of this host is gone.
 const GONE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -251,8 +253,16 @@ impl Comm {
     #[inline]
     fn within(&self, team: &mut Team, call: Call, data: &mut Data<'_>) -> Result<(), Error> {
         let mut operation = team.start(call, data)?;
-        let mut since = None;
-        match team.wait(&mut operation, data, || self.check(&mut since)) {
+        let (mut since, mut looked) = (None, None::<Instant>);
+        let check = || {
+            let now = Instant::now();
+            if now - *looked.get_or_insert(now) < LOOK_AROUND {
+                return Ok(Attention::MaySleep);
+            }
+            looked = Some(now);
+            self.check(&mut since)
+        };
+        match team.wait(&mut operation, data, check) {
             Ok(()) => Ok(()),
             Err(WaitError::Team(shm::Error::Lost { rank })) => Err(self.why_gone(rank)),
             Err(WaitError::Team(error)) => Err(error.into()),

@@ -115,19 +115,29 @@ impl Stream {
         if self.inbox.is_empty() && self.inbox.capacity() > 4 * CHUNK_BYTES {
             self.inbox = Vec::new(); // The table was long; what follows is short.
         }
-        let mut chunk = [0; CHUNK_BYTES];
+        // Mostly there is nothing, and whoever waits asks often: no room is made before there is something.
+        let mut first = [0; 1];
         loop {
-            match self.tcp.read(&mut chunk) {
+            match self.tcp.read(&mut first) {
                 Ok(0) => return Ok(Ear::Ended),
-                Ok(count) => {
-                    self.inbox.extend(&chunk[..count]);
-                    return Ok(Ear::Heard);
-                }
+                Ok(_) => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Ear::Quiet),
                 Err(error) => return Err(error),
             }
         }
+        let old = self.inbox.len();
+        self.inbox.extend(first);
+        self.inbox.resize(old + CHUNK_BYTES, 0);
+        let more = loop {
+            match self.tcp.read(&mut self.inbox[old + 1..]) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // The end, or what is wrong, is heard the next time.
+                other => break other.unwrap_or(0),
+            }
+        };
+        self.inbox.truncate(old + 1 + more);
+        Ok(Ear::Heard)
     }
 
     /// The next whole message, left where it is; `most` bounds its body.

@@ -214,6 +214,40 @@ fn connections_go_round_and_round_by_hand_while_messages_stream() {
     assert!(received.iter().all(|received| *received > ROUNDS as u64 / 2), "{received:?}");
 }
 
+/// All probes went out at once, and alarms went off before their answers were read: every path was taken for dead, again and
+/// again, and thousands of connections on a busy machine were never armed.
+#[test]
+fn a_process_that_seldom_runs_does_not_take_its_own_lateness_for_a_dead_path() {
+    const CONNECTIONS: usize = 500;
+    let second = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+    let by_hand = |setup: &mut Setup| {
+        setup.path_policy = PathPolicy { loading: Loading::ByHand, ..PathPolicy::default() };
+    };
+    let Two { mut ends, pairs: first } = two(&[LOOPBACK, second], Mischief::default(), by_hand);
+    let mut pairs = vec![first];
+    pairs.extend((1..CONNECTIONS).map(|_| join(&mut ends, by_hand)));
+    for me in 0..2 {
+        let mine: Vec<QpNumber> = pairs.iter().map(|pair| pair[me]).collect();
+        assert!(ends[me].load_paths(&mine, PathId(1)).is_empty());
+    }
+    let began = Instant::now();
+    let mut armed = 0;
+    while armed < 2 * CONNECTIONS {
+        assert!(began.elapsed() < Duration::from_secs(20), "{armed} of {} are armed", 2 * CONNECTIONS);
+        for end in &mut ends {
+            end.turn(Duration::ZERO).expect("sockets can be waited on");
+            while let Some(event) = end.next_event() {
+                match event {
+                    Event::Path { event: PathEvent::Armed(_), .. } => armed += 1,
+                    other => panic!("{other:?} after {:?}, {armed} are armed", began.elapsed()),
+                }
+            }
+        }
+        // Longer than a probe is waited for.
+        std::thread::sleep(Duration::from_millis(25));
+    }
+}
+
 #[test]
 fn remote_writes_land_where_they_may_and_nowhere_else() {
     let mut two = two(&[LOOPBACK], Mischief::default(), |_| ());

@@ -74,8 +74,12 @@ pub struct Counters {
     pub unsent: u64,
 }
 
-/// Receive calls on one port in one turn, so that one busy port does not starve timers.
+/// Receive calls on one port in one turn, so that one busy port does not starve the others.
 const RECEIVES_PER_TURN: usize = 16;
+/// Alarms that go off in one turn, so that what they bring about is answered before thousands more go off.
+const ALARMS_PER_TURN: usize = 64;
+/// Turns for which alarms wait until everything that has come is read.
+const READING_TURNS: u8 = 8;
 /// A port that brought nothing in so many turns is asked only in every `IDLE_TURNS`-th, as is the kernel's news of links.
 const IDLE_AFTER: u16 = 256;
 const IDLE_TURNS: u32 = 128;
@@ -111,6 +115,8 @@ pub struct Endpoint {
     pub(super) options: Options,
     counters: Counters,
     turns: u32,
+    /// Turns in a row in which not everything was read that had come.
+    reading: u8,
     /// Paths that a connection has left because of silence, and when others were last told.
     suspects: Vec<(PortIndex, SocketAddr)>,
     suspected_at: Time,
@@ -148,6 +154,7 @@ impl Endpoint {
             options,
             counters: Counters::default(),
             turns: 0,
+            reading: 0,
             suspects: Vec::new(),
             suspected_at: Time::ZERO,
             held_back: Delayed::default(),
@@ -354,16 +361,24 @@ impl Endpoint {
             self.held_back.release(&self.ports, now);
         }
         let look_at_all = self.turns.is_multiple_of(IDLE_TURNS);
+        // Whatever has come is read before an alarm goes off: a late look at the answer makes no late answer.
+        let is_due = self.alarms.peek().is_some_and(|Reverse((at, _))| *at <= self.clock.now());
+        let mut all_read = true;
         for index in 0..self.ports.len() {
             // A call for nothing costs a tenth of a round trip: ports that were silent of late are asked now and then.
-            if look_at_all || self.ports[index].silence < IDLE_AFTER {
-                let came = self.receive(PortIndex(index as u8));
+            if look_at_all || is_due || self.ports[index].silence < IDLE_AFTER {
+                let (came, read) = self.receive(PortIndex(index as u8));
                 let silence = &mut self.ports[index].silence;
                 *silence = if came { 0 } else { silence.saturating_add(1) };
                 busy |= came;
+                all_read &= read;
             }
         }
-        busy |= self.ring_alarms();
+        self.reading = if all_read { 0 } else { self.reading.saturating_add(1) };
+        if is_due {
+            let waits = (1..READING_TURNS).contains(&self.reading);
+            busy |= waits || self.ring_alarms();
+        }
         self.spread_suspicion();
         if look_at_all && self.watch.as_ref().is_some_and(Watch::has_changed) {
             self.look_at_links();
@@ -398,8 +413,9 @@ impl Endpoint {
         }
     }
 
-    fn receive(&mut self, port: PortIndex) -> bool {
-        let mut any = false;
+    /// Whether anything came, and whether that was all.
+    fn receive(&mut self, port: PortIndex) -> (bool, bool) {
+        let (mut any, mut all) = (false, false);
         let mut buffers = self.buffers.take().expect("receiving does not nest");
         for _ in 0..RECEIVES_PER_TURN {
             // An error is that of an earlier datagram (a peer's port is closed): silence will tell.
@@ -411,12 +427,13 @@ impl Endpoint {
             }
             any |= filled > 0;
             if filled < buffers.bytes.len() {
+                all = true;
                 break;
             }
             self.flush();
         }
         self.buffers = Some(buffers);
-        any
+        (any, all)
     }
 
     /// Checks a datagram and gives it to its queue pair.
@@ -518,9 +535,9 @@ impl Endpoint {
 
     fn ring_alarms(&mut self) -> bool {
         let began = self.clock.now();
-        let mut any = false;
+        let mut rung = 0;
         while let Some(Reverse((at, number))) = self.alarms.peek().copied() {
-            if at > began {
+            if at > began || rung == ALARMS_PER_TURN {
                 break;
             }
             self.alarms.pop();
@@ -529,14 +546,14 @@ impl Endpoint {
                 continue; // An earlier one was set since, and has gone off.
             }
             pair.alarm = Time::NEVER;
-            any = true;
-            // Thousands take their time: what the last of them sends is not older than it is.
+            rung += 1;
+            // They take their time: what the last of them sends is not older than it is.
             let now = self.clock.now();
             let mut outbox = std::mem::take(&mut self.outbox);
             pair.machine.handle_timeout(now, &mut |packet| outbox.push(packet));
             self.carry_out(number, outbox);
         }
-        any
+        rung > 0
     }
 
     /// Sets the alarm of a queue pair if it wants one earlier than it has.

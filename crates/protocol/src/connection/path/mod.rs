@@ -422,6 +422,9 @@ impl Paths {
         let may_load = self.state == PathState::Migrated && self.policy.loading == Loading::Automatic;
         if wanted && lives && may_load && self.answered {
             let _ = self.load(now, path);
+        } else if wanted && self.state == PathState::Rearm && self.alternate == Some(path) {
+            // Perhaps it has loaded since it last answered.
+            self.records[path.index()].probe_again(now);
         }
     }
 

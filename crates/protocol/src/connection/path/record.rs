@@ -84,6 +84,13 @@ impl Record {
         self.misses = 0;
     }
 
+    /// Unless an answer is on its way.
+    pub(super) fn probe_again(&mut self, now: Time) {
+        if self.asked.is_none() {
+            self.next_probe = now;
+        }
+    }
+
     pub(super) fn set_down(&mut self, down: bool) {
         self.is_down = down;
     }

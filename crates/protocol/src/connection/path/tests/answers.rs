@@ -168,3 +168,19 @@ fn what_is_loaded_right_after_a_move_is_forgotten_with_the_next() {
     world.run_until(200);
     assert_eq!((world.currents(), world.states()), ([2, 2], [PathState::Migrated; 2]));
 }
+
+/// An end that had loaded first was told by its next probe, perhaps seconds later, that the other had too.
+#[test]
+fn two_ends_that_load_one_after_the_other_are_armed_as_soon_as_the_second_has() {
+    let by_hand = PathPolicy { loading: Loading::ByHand, probe_every: Span::from_micros(1_000_000), ..path_policy() };
+    for first in 0..2 {
+        let mut world = World::new(2, by_hand);
+        for (time, end) in [(50, first), (500, 1 - first)] {
+            world.run_until(time);
+            world.act(end, |connection, now, _| connection.load_path(now, PathId(1)).expect("it can be loaded"));
+        }
+        assert_eq!(world.states(), [PathState::Rearm; 2]);
+        world.run_until(540);
+        assert_eq!(world.states(), [PathState::Armed; 2]);
+    }
+}

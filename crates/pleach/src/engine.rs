@@ -234,13 +234,23 @@ const LISTEN_EVERY: u32 = 256;
 impl Shared {
     pub(crate) fn new(engine: Engine) -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        for socket in engine.network.sockets() {
-            epoll.add(socket, EpollEvent::new(EpollFlags::EPOLLIN, PACKETS))?;
-        }
         if let Some(lifeline) = &engine.lifeline {
             epoll.add(lifeline.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, NEWS))?;
         }
-        Ok(Self { engine: Mutex::new(engine), epoll, luck: MOST_LUCK.into() })
+        let shared = Self { engine: Mutex::new(engine), epoll, luck: MOST_LUCK.into() };
+        shared.watch_sockets()?;
+        Ok(shared)
+    }
+
+    /// Waits for packets on every socket that the network has by now.
+    pub(crate) fn watch_sockets(&self) -> io::Result<()> {
+        for socket in self.engine().network.sockets() {
+            match self.epoll.add(socket, EpollEvent::new(EpollFlags::EPOLLIN, PACKETS)) {
+                Ok(()) | Err(nix::errno::Errno::EEXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// The engine. A thread that panicked in it leaves it as it was: the machines keep their own order.

@@ -32,7 +32,7 @@ pub use error::{Error, JoinError};
 pub use reduce::{ElementType, Kind, Operator};
 pub use request::Request;
 pub use runtime::aggregation::WireCounters as Packets;
-pub use settings::{Settings, SharedMemory};
+pub use settings::{Results, Settings, SharedMemory};
 
 /// Joins the job that the environment describes; the communicator of all its ranks.
 ///

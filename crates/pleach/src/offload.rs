@@ -1,6 +1,6 @@
 //! How a communicator gets an aggregation tree: its first rank asks the manager and tells all others the answer.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use protocol::collective::{Aggregation, Collective, NotOffered, Offer};
@@ -10,8 +10,8 @@ use runtime::control::{ClientError, ManagerClient, Secret};
 use serde::{Deserialize, Serialize};
 use units::Rank;
 
-use crate::Error;
 use crate::comm::Comm;
+use crate::{Error, Results};
 
 /// How long the manager may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -81,6 +81,8 @@ impl Comm {
                 engine.own_tree(self.context(), key, self.hosts().len());
             }
             engine.network.plant(self.context(), group)?;
+            drop(engine);
+            self.process().shared.watch_sockets().map_err(Error::broken)?;
         }
         self.set_aggregation(Aggregation::Offered(offer), &answer.words)
     }
@@ -138,6 +140,19 @@ impl Comm {
         Ok(client)
     }
 
+    /// How results shall come. Groups that happen to share an address do not disturb each other.
+    fn distribution(&self) -> Distribution {
+        let process = self.process();
+        let all_are_v4 = process.table.cards().iter().all(|card| card.addresses.iter().all(SocketAddr::is_ipv4));
+        let spot = process.secret_number(self.context(), "multicast") as u32 & MULTICAST_HOSTS;
+        let to = SocketAddr::from((Ipv4Addr::from(MULTICAST_RANGE | spot), MULTICAST_PORT));
+        match process.settings.results {
+            Results::Multicast if all_are_v4 => Distribution::Multicast { to },
+            Results::Both if all_are_v4 => Distribution::Both { to },
+            _ => Distribution::Edges,
+        }
+    }
+
     fn request(&self) -> GroupRequest {
         let process = self.process();
         let leaders = self.hosts().iter().filter_map(|host| {
@@ -150,11 +165,16 @@ impl Comm {
             leaders: leaders.collect(),
             window: WINDOW,
             segment_bytes: process.segment_bytes,
-            distribution: Distribution::Edges,
+            distribution: self.distribution(),
             avoid: Vec::new(),
         }
     }
 }
+
+/// Where results of multicast are sent: the port of RoCEv2, in a range for use within an organisation (RFC 2365).
+const MULTICAST_PORT: u16 = 4791;
+const MULTICAST_RANGE: u32 = 0xefc0_0000;
+const MULTICAST_HOSTS: u32 = 0x0003_ffff;
 
 fn levels(fold: &FoldTree) -> u8 {
     match fold {

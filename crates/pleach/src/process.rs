@@ -135,12 +135,16 @@ impl Process {
 
     /// A name that only this job's processes can guess.
     pub(crate) fn secret_name(&self, context: GroupId, leader: u32, what: &str) -> String {
+        format!("pleach-{:016x}", self.secret_number(context, &format!("{leader}-{what}")))
+    }
+
+    /// A number that only this job's processes can guess.
+    pub(crate) fn secret_number(&self, context: GroupId, what: &str) -> u64 {
         use std::hash::Hasher;
         let mut hasher = SipHasher24::new_with_key(&self.key.0);
         hasher.write_u32(context.0);
-        hasher.write_u32(leader);
         hasher.write(what.as_bytes());
-        format!("pleach-{:016x}", hasher.finish())
+        hasher.finish()
     }
 
     pub(crate) fn next_context(&self) -> u32 {

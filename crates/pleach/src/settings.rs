@@ -24,6 +24,20 @@ pub struct Settings {
     pub patience: Option<Duration>,
     /// How many ranks of one host combine in shared memory (`PLEACH_SHARED_MEMORY`: on, off, or at most so many together).
     pub shared_memory: SharedMemory,
+    /// How results come down from aggregation nodes (`PLEACH_RESULTS`: connections, multicast or both).
+    pub results: Results,
+}
+
+/// How results come down from aggregation nodes (SH-13).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Results {
+    /// Over each member's reliable connection.
+    #[default]
+    Connections,
+    /// In one packet that the network copies; whoever misses it asks for it.
+    Multicast,
+    /// Both: the multicast for speed, the connections for certainty.
+    Both,
 }
 
 /// How many ranks of one host combine in shared memory, with one of them to speak for all.
@@ -61,6 +75,15 @@ impl Settings {
                 what: format!("{seconds:?} is no number of seconds"),
             })?);
         }
+        settings.results = match get("PLEACH_RESULTS").as_deref() {
+            None | Some("connections") => Results::Connections,
+            Some("multicast") => Results::Multicast,
+            Some("both") => Results::Both,
+            Some(other) => {
+                let what = format!("{other:?} is neither connections, multicast nor both");
+                return Err(JoinError::Setting { name: "PLEACH_RESULTS", what });
+            }
+        };
         settings.shared_memory = match get("PLEACH_SHARED_MEMORY").as_deref() {
             None | Some("on") => SharedMemory::All,
             Some("off") => SharedMemory::AtMost(1),

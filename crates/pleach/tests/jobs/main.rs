@@ -226,8 +226,13 @@ const TREE: [(&str, &[&str]); 3] = [("root", &[]), ("left", &["root"]), ("right"
 
 /// Ranks print their digest; all must agree, and so must runs with and without faults.
 fn digests(test: &str, fabric: &mut Fabric, shared_memory: &str, kill: Option<&str>) -> u64 {
+    digests_by(test, fabric, shared_memory, kill, "connections")
+}
+
+fn digests_by(test: &str, fabric: &mut Fabric, shared_memory: &str, kill: Option<&str>, results: &str) -> u64 {
     let troupe = Troupe::new(test, 6)
         .with("PLEACH_SHARED_MEMORY", shared_memory)
+        .with("PLEACH_RESULTS", results)
         .with("PLEACH_MANAGER", fabric.manager())
         .with("PLEACH_TEST_SLOWLY", if kill.is_some() { "yes" } else { "" });
     let children = troupe.start();
@@ -274,6 +279,11 @@ fn operations_go_through_the_nodes_of_a_tree() {
         // Flips, losses and the like change nothing.
         let mut bad = Fabric::new(&TREE, &Mischief::new(50, 50));
         assert_eq!(digests(test, &mut bad, shared_memory, None), plain);
+        // Nor does the way in which results come.
+        for results in ["multicast", "both"] {
+            let mut fabric = Fabric::new(&TREE, &Mischief::new(20, 20));
+            assert_eq!(digests_by(test, &mut fabric, shared_memory, None, results), plain, "{results}");
+        }
     }
 }
 

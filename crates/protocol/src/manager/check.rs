@@ -51,8 +51,8 @@ fn shape(window: u32, segment_bytes: u32, distribution: Distribution) -> Result<
     if !(1..=MAX_SEGMENT_BYTES).contains(&segment_bytes) {
         return Err(Refusal::malformed(&format!("a segment has 1 to {MAX_SEGMENT_BYTES} bytes")));
     }
-    match distribution {
-        Distribution::Multicast { to } if !to.ip().is_multicast() || to.port() == 0 => {
+    match distribution.address() {
+        Some(to) if !to.ip().is_multicast() || to.port() == 0 => {
             Err(Refusal::malformed("results go to a multicast address that is none"))
         }
         _ => Ok(()),

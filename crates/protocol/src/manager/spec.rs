@@ -32,6 +32,21 @@ pub enum Distribution {
         /// The address and port that all members join.
         to: SocketAddr,
     },
+    /// Both ways: the multicast for speed, the connections for certainty.
+    Both {
+        /// The address and port that all members join.
+        to: SocketAddr,
+    },
+}
+
+impl Distribution {
+    /// Where multicast packets go, if there are any.
+    pub fn address(self) -> Option<SocketAddr> {
+        match self {
+            Self::Edges => None,
+            Self::Multicast { to } | Self::Both { to } => Some(to),
+        }
+    }
 }
 
 /// A job asks for a group.

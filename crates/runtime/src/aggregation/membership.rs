@@ -8,8 +8,9 @@ use protocol::aggregation::{
 use protocol::connection::Paths;
 use protocol::connection::path::{PathPolicy, Role};
 use protocol::manager::GroupOpened;
-use units::{OpId, QpNumber, Time};
+use units::{GroupId, OpId, QpNumber, Time};
 
+use super::circle::Hearing;
 use super::wires::{Input, Wire, Wires};
 use super::{REPAIR_AFTER, edge_policy};
 
@@ -34,6 +35,7 @@ impl std::error::Error for NoPlace {}
 /// A place in a group.
 pub struct Membership {
     member: Member,
+    group: GroupId,
     edge: QpNumber,
     outbox: Outbox,
 }
@@ -42,7 +44,7 @@ impl Membership {
     /// Takes the place of a leader.
     ///
     /// # Errors
-    /// If the plan has none for it.
+    /// If the plan has none for it. If its results come by multicast and cannot be heard here, each is asked for.
     pub fn join(wires: &mut Wires, group: &GroupOpened, leader: usize) -> Result<Self, NoPlace> {
         let parent = group.parent_of(leader).ok_or(NoPlace { leader })?;
         let routes = wires.routes_to(&parent.addresses);
@@ -61,12 +63,16 @@ impl Membership {
             member.set_paths(UP, Paths::new(PathPolicy::default(), Role::Follower, routes.len(), now));
         }
         wires.string(parent.edge, Wire { remote: parent.edge, routes, key: group.key });
-        Ok(Self { member, edge: parent.edge, outbox: Outbox::default() })
+        if let Some(to) = group.distribution.address() {
+            let _ = wires.join_circle(group.group, to, group.key, Hearing::Open);
+        }
+        Ok(Self { member, group: group.group, edge: parent.edge, outbox: Outbox::default() })
     }
 
     /// Gives the place up.
     pub fn leave(self, wires: &mut Wires) {
         wires.cut(self.edge);
+        wires.leave_circle(self.group);
     }
 
     /// The number of its edge.
@@ -89,6 +95,7 @@ impl Membership {
         let (now, out) = (wires.clock().now(), &mut self.outbox);
         match input {
             Input::Frame { came, frame, .. } => self.member.handle_frame(now, UP, came, &frame, out),
+            Input::Multicast { message, .. } => self.member.handle_multicast(now, UP, &message, out),
             Input::Damage { .. } => self.member.handle_damage(now, UP, Damage::Here, out),
             Input::PathDown { path, .. } => self.member.handle_path_down(now, UP, path, out),
             Input::PathUp { path, .. } => self.member.handle_path_up(now, UP, path),

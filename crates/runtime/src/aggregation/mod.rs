@@ -1,9 +1,10 @@
 //! Aggregation in the real world: the machines of `protocol::aggregation` over UDP.
 //!
 //! [`Wires`] carries the frames of tree edges. [`NodeSeats`] is the data plane of a node: one machine per group.
-//! [`Membership`] is a process's place in one group.
+//! [`Membership`] is a process's place in one group. `circle.rs` is for results that come by multicast.
 
 pub(crate) mod alarms;
+mod circle;
 mod membership;
 mod seats;
 mod tag;
@@ -11,6 +12,7 @@ mod tag;
 mod tests;
 mod wires;
 
+pub use circle::Hearing;
 pub use membership::Membership;
 pub use seats::NodeSeats;
 pub use wires::{Input, Wire, WireCounters, Wires};

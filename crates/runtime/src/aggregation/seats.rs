@@ -15,10 +15,11 @@ use protocol::aggregation::{
 use protocol::connection::Paths;
 use protocol::connection::path::{PathPolicy, Role};
 use protocol::manager::message::{GroupKey, NodeReport};
-use protocol::manager::{Child, Refusal, SeatSpec};
+use protocol::manager::{Child, Distribution as Spread, Refusal, SeatSpec};
 use units::{Epoch, GroupId, QpNumber};
 
 use super::alarms::Alarms;
+use super::circle::Hearing;
 use super::edge_policy;
 use super::wires::{Input, Wire, Wires};
 use crate::control::{SeatTrouble, Seats};
@@ -113,14 +114,22 @@ impl NodeSeats {
 
     fn handle(&mut self, input: Input) {
         let now = self.wires.clock().now();
-        let (Input::Frame { edge, .. }
-        | Input::Damage { edge }
-        | Input::PathDown { edge, .. }
-        | Input::PathUp { edge, .. }) = &input;
-        let Some((group, index)) = self.owners.get(edge).copied() else { return };
+        let owner = match &input {
+            Input::Frame { edge, .. }
+            | Input::Damage { edge }
+            | Input::PathDown { edge, .. }
+            | Input::PathUp { edge, .. } => self.owners.get(edge).copied(),
+            // What comes to everyone comes from above, and the edge there is the last one.
+            Input::Multicast { group, .. } => {
+                let seat = self.seats.get(group);
+                seat.map(|seat| (*group, EdgeIndex(seat.edges.len() as u16 - 1)))
+            }
+        };
+        let Some((group, index)) = owner else { return };
         let Some(seat) = self.seats.get_mut(&group) else { return };
         let (node, out) = (&mut seat.node, &mut self.outbox);
         match input {
+            Input::Multicast { message, .. } => node.handle_multicast(now, index, &message, out),
             Input::Frame { came, frame, .. } => node.handle_frame(now, index, came, &frame, out),
             Input::Damage { .. } => node.handle_damage(now, index, protocol::aggregation::Damage::Here, out),
             Input::PathDown { path, .. } => node.handle_path_down(now, index, path, out),
@@ -135,9 +144,8 @@ impl NodeSeats {
             match duty {
                 Duty::Transmit { edge, outgoing } => self.wires.transmit(seat.edges[usize::from(edge.0)], &outgoing),
                 Duty::Reduced { .. } => {}
-                Duty::Multicast { .. } | Duty::Complete { .. } | Duty::Failed { .. } => {
-                    unreachable!("results go down the edges, and only members complete")
-                }
+                Duty::Multicast { message, copies } => self.wires.multicast(group, &message, copies),
+                Duty::Complete { .. } | Duty::Failed { .. } => unreachable!("only members complete"),
             }
         }
         self.alarms.set(group, seat.node.deadline());
@@ -230,9 +238,18 @@ impl Seats for NodeSeats {
             listeners: Vec::new(),
             parents: up.into_iter().collect(),
             result_proves: ResultProves::Arrival,
-            distribution: Distribution::Connections,
+            distribution: match spec.distribution {
+                Spread::Edges => Distribution::Connections,
+                Spread::Multicast { .. } => Distribution::Multicast,
+                Spread::Both { .. } => Distribution::Both,
+            },
             window: spec.window,
         });
+        if let Some(to) = spec.distribution.address() {
+            let hearing = if spec.parent.is_some() { Hearing::Open } else { Hearing::Closed };
+            // If it cannot be heard here, members below ask, and so does this seat.
+            let _ = self.wires.join_circle(spec.group, to, spec.key, hearing);
+        }
         let edges = neighbours.iter().map(|(edge, ..)| *edge).collect();
         let below = spec.seats_below().map(|(_, below)| (below.node.0, below.name.clone()));
         let names = below.chain(spec.parent.iter().map(|parent| (parent.node.0, parent.name.clone()))).collect();
@@ -255,6 +272,7 @@ impl Seats for NodeSeats {
             self.owners.remove(&edge);
             self.wires.cut(edge);
         }
+        self.wires.leave_circle(group.group);
     }
 
     fn operations(&self, group: GroupKey) -> u64 {

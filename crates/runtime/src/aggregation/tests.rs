@@ -38,11 +38,15 @@ fn number(count: u32) -> NodeNumber {
 
 impl Tree {
     fn new(mischief: &Mischief) -> Self {
-        Self::with_key(mischief, KEY)
+        Self::spread(mischief, Distribution::Edges)
+    }
+
+    fn spread(mischief: &Mischief, distribution: Distribution) -> Self {
+        Self::with_key(mischief, distribution, KEY)
     }
 
     /// The members believe in another key than the nodes.
-    fn with_key(mischief: &Mischief, members_key: Key) -> Self {
+    fn with_key(mischief: &Mischief, distribution: Distribution, members_key: Key) -> Self {
         let mut nodes: Vec<NodeSeats> =
             (0..3).map(|_| NodeSeats::open(&loopback(), mischief.clone()).expect("a socket")).collect();
         let mut wires: Vec<Wires> =
@@ -56,7 +60,7 @@ impl Tree {
             name: format!("node {node}"),
             window: 4,
             segment_bytes: 1024,
-            distribution: Distribution::Edges,
+            distribution,
             parent,
             children,
         };
@@ -103,7 +107,7 @@ impl Tree {
             key: members_key,
             window: 4,
             segment_bytes: 1024,
-            distribution: Distribution::Edges,
+            distribution,
             seats: (0..2).map(seat).collect(),
             leaders: (0..4).map(place).collect(),
             fold: FoldTree::Fold(vec![pair(0), pair(1)]),
@@ -177,12 +181,70 @@ fn members_of_a_tree_of_nodes_get_the_sum() {
     assert_eq!(tree.nodes[2].report().operations, 100);
 }
 
+fn circle(last: u8) -> SocketAddr {
+    SocketAddr::from(([239, 195, 77, last], 4791))
+}
+
+#[test]
+fn results_may_come_by_multicast() {
+    let mut tree = Tree::spread(&Mischief::default(), Distribution::Multicast { to: circle(1) });
+    let began = Instant::now();
+    for round in 0..100 {
+        for leader in 0..4 {
+            tree.start(leader, round * 100 + leader as i32);
+        }
+        for done in tree.run(1, PATIENCE) {
+            assert_eq!(results(&done), [round * 400 + 6], "round {round}");
+        }
+    }
+    // If nobody had heard it, every result would have been asked for, after 50 ms each.
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    let sent: u64 = tree.nodes.iter().map(|node| node.report().sent).sum();
+    // 100 results for everyone, 200 folds of the leaves, and some acknowledgements; edge by edge it would be 800.
+    assert!(sent < 600, "{sent} packets");
+}
+
+#[test]
+fn a_multicast_that_nobody_can_hear_or_prove_is_repaired() {
+    // The members know another address than the nodes: every result must be asked for.
+    let mut tree = Tree::spread(&Mischief::default(), Distribution::Multicast { to: circle(2) });
+    for (wires, _) in &mut tree.members {
+        wires.leave_circle(GROUP.group);
+        wires.join_circle(GROUP.group, circle(3), KEY, Hearing::Open).expect("an address");
+    }
+    for (leader, _) in [(); 4].iter().enumerate() {
+        tree.start(leader, leader as i32);
+    }
+    for done in tree.run(1, PATIENCE) {
+        assert_eq!(results(&done), [6]);
+    }
+    // And another key: what comes is forged, and asked for as well.
+    for (wires, _) in &mut tree.members {
+        wires.join_circle(GROUP.group, circle(2), Key([8; 16]), Hearing::Open).expect("an address");
+    }
+    for (leader, _) in [(); 4].iter().enumerate() {
+        tree.start(leader, leader as i32);
+    }
+    for done in tree.run(1, PATIENCE) {
+        assert_eq!(results(&done), [6]);
+    }
+    assert!(tree.members.iter().all(|(wires, _)| wires.counters().forged > 0));
+}
+
 #[test]
 fn loss_damage_and_doubling_change_no_result() {
+    for distribution in
+        [Distribution::Edges, Distribution::Multicast { to: circle(4) }, Distribution::Both { to: circle(5) }]
+    {
+        survive_a_bad_network(distribution);
+    }
+}
+
+fn survive_a_bad_network(distribution: Distribution) {
     let plan = "seed = 4\n[[fault]]\nkind = \"lose\"\nprobability = 0.05\n[[fault]]\nkind = \"flip\"\nprobability = 0.05\n\
                 [[fault]]\nkind = \"duplicate\"\nprobability = 0.05\n[[fault]]\nkind = \"reorder\"\nprobability = 0.05\n";
     let plan = faults::Plan::parse(plan).expect("a plan");
-    let mut tree = Tree::new(&Mischief::from_plan(&plan, 1).expect("for sockets"));
+    let mut tree = Tree::spread(&Mischief::from_plan(&plan, 1).expect("for sockets"), distribution);
     let rounds = 60;
     for round in 0..rounds / 4 {
         for op in 0..4 {
@@ -202,7 +264,7 @@ fn loss_damage_and_doubling_change_no_result() {
 
 #[test]
 fn whoever_does_not_know_the_key_is_not_heard() {
-    let mut tree = Tree::with_key(&Mischief::default(), Key([8; 16]));
+    let mut tree = Tree::with_key(&Mischief::default(), Distribution::Edges, Key([8; 16]));
     for leader in 0..4 {
         tree.start(leader, 1);
     }

@@ -15,10 +15,11 @@ use protocol::aggregation::Message;
 use protocol::connection::{Arrival, Frame, Outgoing, Purpose, control_frame, control_headers, migration_bit};
 use protocol::manager::Key;
 use units::limits::MAX_PATHS;
-use units::{PathId, QpNumber};
+use units::{GroupId, PathId, QpNumber};
 use wire::aggregation::AggregationHeader;
 use wire::{Bth, Opcode, Packet, PacketHeaders, rocev2};
 
+use super::circle::{Circles, EVERYONE, Hearing};
 use super::tag::{TAG_BYTES, tag};
 use crate::Clock;
 use crate::udp::batch::{Batch, Gathering, Unsent};
@@ -38,6 +39,13 @@ pub enum Input {
         came: Arrival,
         /// What it says.
         frame: Frame<Message>,
+    },
+    /// A sound message that came to everyone of a group.
+    Multicast {
+        /// The group.
+        group: GroupId,
+        /// What it says.
+        message: Message,
     },
     /// A packet that was beyond use, most likely for this edge.
     Damage {
@@ -101,6 +109,7 @@ pub struct Wires {
     clock: Clock,
     ports: Vec<Port>,
     edges: HashMap<QpNumber, Wire>,
+    circles: Circles,
     batch: Batch,
     /// Lent to whoever receives.
     buffers: Option<Box<Buffers>>,
@@ -128,6 +137,7 @@ impl Wires {
             clock: Clock::new(),
             ports: ports.collect::<io::Result<Vec<_>>>()?,
             edges: HashMap::new(),
+            circles: Circles::default(),
             batch: Batch::new(),
             buffers: Some(Box::default()),
             scratch: Vec::new(),
@@ -195,6 +205,28 @@ impl Wires {
         }
     }
 
+    /// From now on a group's results come or go by multicast to this address.
+    ///
+    /// # Errors
+    /// If the address cannot be heard on the link of the first port.
+    pub fn join_circle(&mut self, group: GroupId, to: SocketAddr, key: Key, hearing: Hearing) -> io::Result<()> {
+        self.circles.join(group, to, key, hearing, self.ports[0].local)
+    }
+
+    /// No more.
+    pub fn leave_circle(&mut self, group: GroupId) {
+        self.circles.leave(group);
+    }
+
+    /// Sends a message to everyone of a group, so many times. Forgotten if the group has no address.
+    pub fn multicast(&mut self, group: GroupId, message: &Message, copies: u8) {
+        let Some((to, headers, key)) = self.circles.next_packet(group) else { return };
+        write_message(&mut self.scratch, message, &headers.bth, &key);
+        for _ in 0..copies {
+            self.send((PortIndex(0), to), headers);
+        }
+    }
+
     fn send(&mut self, to: (PortIndex, SocketAddr), headers: PacketHeaders) {
         self.counters.sent += 1;
         if !self.mischief.is_idle() {
@@ -248,7 +280,37 @@ impl Wires {
                 }
             }
         }
+        if self.circles.has_ears() {
+            any |= self.hear(&mut buffers, inputs);
+        }
         self.buffers = Some(buffers);
+        any
+    }
+
+    /// Receives what came to everyone.
+    fn hear(&mut self, buffers: &mut Buffers, inputs: &mut Vec<Input>) -> bool {
+        let mut any = false;
+        for (at, port) in self.circles.ears() {
+            let filled = port.receive(buffers).unwrap_or(0);
+            any |= filled > 0;
+            for index in 0..if self.ports[0].is_cut { 0 } else { filled } {
+                for (from, datagram, number) in buffers.datagrams(index) {
+                    let message = if port.is_sound(from, datagram, number) {
+                        read_multicast(&self.circles, at, datagram)
+                    } else {
+                        // Whose it was cannot be known: its group asks when it misses the result.
+                        Err(Unfit::Damaged)
+                    };
+                    match message {
+                        Ok((group, message)) => {
+                            self.counters.received += 1;
+                            inputs.push(Input::Multicast { group, message });
+                        }
+                        Err(unfit) => self.counters.note(unfit),
+                    }
+                }
+            }
+        }
         any
     }
 
@@ -278,8 +340,7 @@ impl Wires {
                 let came = Arrival { path, migration: migration_bit(&packet.headers) };
                 inputs.push(Input::Frame { edge, came, frame });
             }
-            Err(Unfit::Malformed) => self.counters.malformed += 1,
-            Err(Unfit::Forged) => self.counters.forged += 1,
+            Err(unfit) => self.counters.note(unfit),
         }
     }
 
@@ -294,16 +355,8 @@ impl Wires {
         if headers.bth.opcode != Opcode::SendOnly {
             return control_frame(headers).ok_or(Unfit::Malformed);
         }
-        let (message, found) = packet.payload.split_last_chunk::<TAG_BYTES>().ok_or(Unfit::Malformed)?;
-        let head = message.get(..AggregationHeader::SIZE).ok_or(Unfit::Malformed)?;
         let key = &self.edges.get(&edge).ok_or(Unfit::Malformed)?.key;
-        if tag(key, edge, headers.bth.psn, head) != *found {
-            return Err(Unfit::Forged);
-        }
-        let (header, seal, payload) = AggregationHeader::parse_sealed(message).map_err(|_| Unfit::Malformed)?;
-        // Questions and aborts have no payload and no seal; an operand of no elements has one.
-        let payload = if payload.is_empty() && seal == 0 { Payload::EMPTY } else { Payload::Bytes(payload.into()) };
-        let message = Message { header, payload, seal };
+        let message = read_message(packet, |_| Some(key))?;
         Ok(Frame::Data { psn: headers.bth.psn, wants_ack: headers.bth.acknowledge, message })
     }
 
@@ -330,7 +383,7 @@ impl Wires {
 
     /// What to wait on.
     pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.ports.iter().map(Port::as_fd).chain(self.watch.iter().map(Watch::as_fd))
+        self.ports.iter().map(Port::as_fd).chain(self.watch.iter().map(Watch::as_fd)).chain(self.circles.sockets())
     }
 
     /// When something is to be done although nothing comes.
@@ -340,9 +393,48 @@ impl Wires {
 }
 
 /// Why a packet is no frame.
+#[derive(Clone, Copy)]
 enum Unfit {
+    Damaged,
     Malformed,
+    Foreign,
     Forged,
+}
+
+impl WireCounters {
+    fn note(&mut self, unfit: Unfit) {
+        let count = match unfit {
+            Unfit::Damaged => &mut self.damaged,
+            Unfit::Malformed => &mut self.malformed,
+            Unfit::Foreign => &mut self.foreign,
+            Unfit::Forged => &mut self.forged,
+        };
+        *count += 1;
+    }
+}
+
+/// The message of a packet, if its tag fits the key of its group.
+fn read_message<'k>(packet: &Packet<'_>, key: impl FnOnce(GroupId) -> Option<&'k Key>) -> Result<Message, Unfit> {
+    let (message, found) = packet.payload.split_last_chunk::<TAG_BYTES>().ok_or(Unfit::Malformed)?;
+    let head = message.get(..AggregationHeader::SIZE).ok_or(Unfit::Malformed)?;
+    let (header, seal, payload) = AggregationHeader::parse_sealed(message).map_err(|_| Unfit::Malformed)?;
+    let bth = &packet.headers.bth;
+    if tag(key(header.group).ok_or(Unfit::Foreign)?, bth.destination, bth.psn, head) != *found {
+        return Err(Unfit::Forged);
+    }
+    // Questions and aborts have no payload and no seal; an operand of no elements has one.
+    let payload = if payload.is_empty() && seal == 0 { Payload::EMPTY } else { Payload::Bytes(payload.into()) };
+    Ok(Message { header, payload, seal })
+}
+
+fn read_multicast(circles: &Circles, at: SocketAddr, datagram: &[u8]) -> Result<(GroupId, Message), Unfit> {
+    let packet = rocev2::parse(datagram).map_err(|_| Unfit::Malformed)?;
+    let bth = &packet.headers.bth;
+    if bth.opcode != Opcode::DatagramSendOnly || bth.destination != EVERYONE {
+        return Err(Unfit::Malformed);
+    }
+    let message = read_message(&packet, |group| circles.key(group, at))?;
+    Ok((message.header.group, message))
 }
 
 fn write_message(bytes: &mut Vec<u8>, message: &Message, bth: &Bth, key: &Key) {

@@ -111,6 +111,7 @@ impl Mesh {
             Input::Damage { .. } => {
                 peer.connection.handle_damage(Damage::Here, out);
             }
+            Input::Multicast { .. } => {} // Nobody of the mesh speaks to everyone.
             Input::PathDown { path, .. } => peer.connection.handle_path_down(now, path, out),
             Input::PathUp { path, .. } => peer.connection.handle_path_up(now, path),
         }

@@ -51,6 +51,8 @@ pub struct Network {
     groups: BTreeMap<GroupId, Group>,
     /// Which group's edge a number is.
     edges: BTreeMap<QpNumber, GroupId>,
+    /// Which group's tree has an identity at the manager.
+    trees: BTreeMap<GroupId, GroupId>,
     alarms: Alarms<Sleeper>,
     inputs: Vec<Input>,
     events: Vec<MeshEvent>,
@@ -77,6 +79,7 @@ impl Network {
             mesh: None,
             groups: BTreeMap::new(),
             edges: BTreeMap::new(),
+            trees: BTreeMap::new(),
             alarms: Alarms::default(),
             inputs: Vec::new(),
             events: Vec::new(),
@@ -155,6 +158,7 @@ impl Network {
             let Some((_, context)) = self.departing.pop_front() else { return };
             if let Some(group) = self.groups.remove(&context) {
                 self.edges.retain(|_, owner| *owner != context);
+                self.trees.retain(|_, owner| *owner != context);
                 self.alarms.forget(Sleeper::Group(context));
                 group.close(&mut self.wires);
                 self.departed.push(context);
@@ -168,6 +172,7 @@ impl Network {
     /// If the plan is none for this group.
     pub fn plant(&mut self, context: GroupId, opened: GroupOpened) -> Result<(), NetworkError> {
         let group = self.groups.get_mut(&context).ok_or(NetworkError::Confused)?;
+        self.trees.insert(opened.group, context);
         group.plant(&mut self.wires, opened)?;
         if let Some(membership) = group.membership() {
             self.edges.insert(membership.edge(), context);
@@ -287,7 +292,14 @@ impl Network {
         let (Input::Frame { edge, .. }
         | Input::Damage { edge }
         | Input::PathDown { edge, .. }
-        | Input::PathUp { edge, .. }) = input;
+        | Input::PathUp { edge, .. }) = input
+        else {
+            let Input::Multicast { group, .. } = input else { return };
+            if let Some(context) = self.trees.get(&group).copied() {
+                self.with_group(context, |group, around| group.handle_tree(input, around));
+            }
+            return;
+        };
         if let Some(context) = self.edges.get(&edge).copied() {
             return self.with_group(context, |group, around| group.handle_tree(input, around));
         }

@@ -115,10 +115,7 @@ fn settle(wires: &mut Wires, memberships: &mut [Membership], time: Duration) {
     while began.elapsed() < time {
         wires.receive(&mut inputs);
         for input in inputs.drain(..) {
-            let (Input::Frame { edge, .. }
-            | Input::Damage { edge }
-            | Input::PathDown { edge, .. }
-            | Input::PathUp { edge, .. }) = &input;
+            let (Input::Frame { edge, .. } | Input::Damage { edge }) = &input else { continue };
             // Edges are numbered in the order in which groups were opened, but not only those of members.
             if let Ok(place) = memberships.binary_search_by_key(&edge.0, |membership| membership.edge().0) {
                 memberships[place].handle(wires, input, &mut Vec::new());

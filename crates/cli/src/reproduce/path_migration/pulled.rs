@@ -172,7 +172,7 @@ const CUTS_PER_BLOCK: u32 = 4;
 
 /// Which runs there are, each with the moment that it is about.
 fn order(cuts: u32) -> Vec<(Candidate, u32)> {
-    let kind = |moment: u32| if moment % 2 == 0 { Candidate::Silent } else { Candidate::Noticed };
+    let kind = |moment: u32| if moment.is_multiple_of(2) { Candidate::Silent } else { Candidate::Noticed };
     let mut runs = vec![(Candidate::Armed, 0)];
     for first in (0..cuts).step_by(CUTS_PER_BLOCK as usize) {
         let after = cuts.min(first + CUTS_PER_BLOCK);
@@ -338,11 +338,10 @@ fn compare(runs: &mut [Measured]) {
     let armed: Vec<usize> = (0..runs.len()).filter(|index| runs[*index].candidate == Candidate::Armed).collect();
     for block in armed.windows(2) {
         let (before, after) = (runs[block[0]], runs[block[1]]);
-        for index in block[0] + 1..block[1] {
-            let share = (index - block[0]) as f64 / (block[1] - block[0]) as f64;
+        for (place, own) in runs[block[0] + 1..block[1]].iter_mut().enumerate() {
+            let share = (place + 1) as f64 / (block[1] - block[0]) as f64;
             let slower =
                 |own: f64, before: f64, after: f64| 100.0 * (own / (before * (1.0 - share) + after * share) - 1.0);
-            let own = &mut runs[index];
             own.undisturbed &= before.undisturbed && after.undisturbed;
             if own.cut.is_none() && matches!(own.candidate, Candidate::Silent | Candidate::Noticed) {
                 continue;

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use protocol::collective::{Aggregation, Choice, Collective, NotOffered, Operands, Situation, Transport, choose};
+use protocol::collective::{
+    Aggregation, Choice, Collective, Method, NotOffered, Operands, Situation, Transport, choose,
+};
 use runtime::shm::{self, Attention, Call, Data, Progress, Team, WaitError};
 use units::{GroupId, Rank};
 
@@ -302,15 +304,18 @@ impl Comm {
             let (collective, method) = route.between;
             let ticket = self.process.shared.engine().network.start(self.context, method, collective, bytes.to_vec());
             let mut since = None;
-            let result = self.process.shared.wait_for(|engine| {
-                let end = engine.network.take(ticket).map(|end| end.map_err(Error::from));
+            let (result, is_aggregated) = self.process.shared.wait_for(|engine| {
+                let end = engine.network.take(ticket).map(|end| {
+                    let stands = engine.network.tree(self.context).is_some_and(|(_, is_sound)| is_sound);
+                    end.map(|result| (result, stands && method == Method::Aggregation)).map_err(Error::from)
+                });
                 end.or_else(|| engine.verdict(self.context, &self.ranks).map(Err))
                     .or_else(|| engine.desertion(&self.ranks, &mut since).map(Err))
             })?;
             if result.len() == bytes.len() {
                 bytes.copy_from_slice(&result);
             }
-            state.statistics.aggregated += u64::from(method == protocol::collective::Method::Aggregation);
+            state.statistics.aggregated += u64::from(is_aggregated);
         }
         if let (true, Some(teams)) = (route.down, teams) {
             let call = Call::Broadcast { root: 0 };

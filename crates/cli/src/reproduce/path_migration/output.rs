@@ -312,6 +312,9 @@ pub(super) fn table(findings: &Findings) -> String {
     for row in findings.beside.iter().filter(|row| !row.remark.is_empty()) {
         let _ = writeln!(text, "  {}, simulated: {}", row.id, row.remark);
     }
+    for id in &findings.missing {
+        let _ = writeln!(text, "  {id}: not measured; every run with such a cut was over before it");
+    }
     for (title, rows) in tables(findings) {
         let _ = write!(text, "\n{title}\n{}", aligned(&rows));
     }

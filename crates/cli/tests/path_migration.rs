@@ -6,7 +6,7 @@ use serde_json::Value;
 
 #[test]
 fn every_kernel_is_right_with_and_without_a_cut() {
-    let arguments = ["reproduce", "path-migration", "--seconds", "0.3", "--cuts", "1", "--format", "json"];
+    let arguments = ["reproduce", "path-migration", "--seconds", "0.3", "--cuts", "2", "--format", "json"];
     let output = Command::new(env!("CARGO_BIN_EXE_pleach")).args(arguments).output().expect("pleach starts");
     // Its gates are about times, which say nothing while other tests run.
     let complaint = String::from_utf8_lossy(&output.stderr);

@@ -97,7 +97,7 @@ struct Findings {
     kernels: Vec<Pulled>,
     simulated: Simulated,
     comparisons: Vec<Comparison>,
-    /// Numbers that could not be measured: every run with such a cut was over before it, on a machine with much else to do.
+    /// Numbers that no run gave: a single cut is of one kind only, and on a busy machine a run may be over before its cut.
     missing: Vec<String>,
     /// The simulated number beside each comparison.
     beside: Vec<Beside>,

@@ -313,7 +313,7 @@ pub(super) fn table(findings: &Findings) -> String {
         let _ = writeln!(text, "  {}, simulated: {}", row.id, row.remark);
     }
     for id in &findings.missing {
-        let _ = writeln!(text, "  {id}: not measured; every run with such a cut was over before it");
+        let _ = writeln!(text, "  {id}: not measured: no run had such a cut before it was over");
     }
     for (title, rows) in tables(findings) {
         let _ = write!(text, "\n{title}\n{}", aligned(&rows));

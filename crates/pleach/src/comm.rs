@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use protocol::collective::{
     Aggregation, Choice, Collective, Method, NotOffered, Operands, Situation, Transport, choose,
 };
-use runtime::shm::{self, Attention, Call, Data, Progress, Team, WaitError};
+use runtime::shm::{self, Attention, Call, Data, Team, WaitError};
 use units::{GroupId, Rank};
 
 use crate::process::Process;
@@ -254,7 +254,6 @@ impl Comm {
     /// Does something within the host. What is done is done, even if we hear at the same time that all is over.
     #[inline]
     fn within(&self, team: &mut Team, call: Call, data: &mut Data<'_>) -> Result<(), Error> {
-        let mut operation = team.start(call, data)?;
         let (mut since, mut looked) = (None, None::<Instant>);
         let check = || {
             let now = Instant::now();
@@ -264,14 +263,11 @@ impl Comm {
             looked = Some(now);
             self.check(&mut since)
         };
-        match team.wait(&mut operation, data, check) {
+        match team.run(call, data, check) {
             Ok(()) => Ok(()),
             Err(WaitError::Team(shm::Error::Lost { rank })) => Err(self.why_gone(rank)),
             Err(WaitError::Team(error)) => Err(error.into()),
-            Err(WaitError::Check(error)) => match team.poll(&mut operation, data)? {
-                Progress::Done => Ok(()),
-                Progress::Pending => Err(error),
-            },
+            Err(WaitError::Check(error)) => Err(error),
         }
     }
 

@@ -99,6 +99,11 @@ pub enum Error {
         /// The rank, as counted on this host.
         rank: u16,
     },
+    /// This rank gave up in the middle of an operation, and is out of step with the others.
+    Abandoned {
+        /// Which operation of the team.
+        operation: u64,
+    },
     /// Shared memory holds what no rank of ours writes.
     Garbled {
         /// Which operation of the team.
@@ -144,6 +149,7 @@ impl fmt::Display for Error {
                 write!(f, "operation {operation} is {first} for local rank 0 but {other} for local rank {rank}")
             }
             Self::Lost { rank } => write!(f, "local rank {rank} is gone"),
+            Self::Abandoned { operation } => write!(f, "operation {operation} was given up here"),
             Self::Garbled { operation } => write!(f, "shared memory is garbled in operation {operation}"),
             Self::NoSuchRoot { root, ranks } => write!(f, "there is no local rank {root} among {ranks}"),
             Self::PartOfElement { length, element_size } => {

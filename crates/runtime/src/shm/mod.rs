@@ -3,9 +3,11 @@
 //! In: the same calls, in the same order, from every rank of a [`Team`]. Out: results that are folded in rank order, the same
 //! bits in every run. No locks: a rank that ends leaves nothing locked, and the others notice.
 //!
-//! Reading order: [`Team`] starts operations and moves them on; `post` is how a rank says what it does, `window` says when it
-//! may, and small operations need no more than that. `pipe` and `large` are for vectors that do not fit a slot. `region` is the
-//! memory, `wait` and `futex` are how to wait. `models` tries the protocols of `window` and `pipe` in every order.
+//! Reading order: [`Team`] starts operations and moves them on, `small` those that are over at once; `post` is how a rank says
+//! what it does, `window` says when it may, `ring` is where payload goes that does not fit a post, and `agree` finds out who
+//! does something else. `pipe` and `large` are for vectors that do not fit a slot, `door` and `direct` for broadcasts of such that
+//! need not go through shared memory. `region` is the memory, `wait` and `futex` are how to wait. `models` tries the protocols
+//! of `window`, `pipe` and `door` in every order.
 //!
 //! ```
 //! use runtime::shm::{Attention, Call, Data, Team};
@@ -26,8 +28,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod agree;
 mod cut;
 mod data;
+mod direct;
+mod door;
 mod error;
 mod fold;
 mod futex;
@@ -37,7 +42,10 @@ mod models;
 mod operation;
 mod pipe;
 mod post;
+mod reach;
 mod region;
+mod ring;
+mod small;
 mod team;
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
+use super::door::{Door, Side};
 use super::pipe::Pipe;
 use super::post::{Claim, Note, Post, Verb};
 use super::window::{Listen, Whose, Window};
@@ -32,6 +33,10 @@ impl Word for AtomicU64 {
     fn write(&self, value: u64) {
         self.store(value, Ordering::Relaxed);
     }
+
+    fn exchange(&self, expected: u64, value: u64) -> Result<(), u64> {
+        self.compare_exchange(expected, value, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
+    }
 }
 
 const CHANNELS: usize = 1;
@@ -47,6 +52,7 @@ struct Memory {
     filled: [AtomicU64; 3],
     folded: [AtomicU64; 3],
     drained: [AtomicU64; 3],
+    doors: [Door<AtomicU64>; 3],
     slots: [UnsafeCell<u64>; 3],
     /// By owner, chunk and slice.
     chunks: [[[UnsafeCell<u64>; 2]; 2]; 2],
@@ -77,6 +83,10 @@ impl Board for Memory {
 
     fn drained(&self, rank: usize) -> &AtomicU64 {
         &self.drained[rank]
+    }
+
+    fn door(&self, rank: usize) -> &Door<AtomicU64> {
+        &self.doors[rank]
     }
 }
 
@@ -136,7 +146,7 @@ fn exchange(rank: usize, ranks: usize, operations: u64, memory: &Memory) -> Opti
         let number = window.start();
         await_until(|| window.may_post(memory, number).is_ok())?;
         write(&memory.slots[rank], value(rank, number));
-        window.post(memory, number, claim, Some(&value(rank, number).to_le_bytes()));
+        let _ = window.post(memory, number, claim, Some(&value(rank, number).to_le_bytes()));
         for other in (0..ranks).filter(|&other| other != rank) {
             await_until(|| window.observe(memory, other, number) == Some(claim))?;
             assert_eq!(read(&memory.slots[other]), value(other, number));
@@ -164,10 +174,10 @@ fn broadcasts(rank: usize, ranks: usize, operations: u64, memory: &Memory) -> Op
         })?;
         if rank == 0 {
             write(&memory.slots[0], value(0, number));
-            window.post(memory, number, claim, Some(&[]));
+            let _ = window.post(memory, number, claim, Some(&[]));
             window.leave(number, claim, Whose::Everyones);
         } else {
-            window.post(memory, number, claim, None);
+            let _ = window.post(memory, number, claim, None);
             await_until(|| window.observe(memory, 0, number) == Some(claim))?;
             assert_eq!(read(&memory.slots[0]), value(0, number));
             window.settle(memory, number);
@@ -199,13 +209,13 @@ fn what_is_given_stays_until_the_root_has_read_it() {
                 window.may_post(memory, number).is_ok()
             })?;
             if rank == 0 {
-                window.post(memory, number, claim, None);
+                let _ = window.post(memory, number, claim, None);
                 await_until(|| window.observe(memory, 1, number) == Some(claim))?;
                 assert_eq!(read(&memory.slots[1]), value(1, number));
                 window.settle(memory, number);
             } else {
                 write(&memory.slots[1], value(1, number));
-                window.post(memory, number, claim, Some(&[]));
+                let _ = window.post(memory, number, claim, Some(&[]));
                 window.leave(number, claim, Whose::Of(0));
             }
         }
@@ -223,7 +233,7 @@ fn a_rank_that_went_on_hears_of_the_disagreement_all_the_same() {
         let claim = Claim::new(Verb::Broadcast, root, None, 8);
         let number = window.start();
         if rank == 1 {
-            window.post(memory, number, claim, None);
+            let _ = window.post(memory, number, claim, None);
             await_until(|| window.observe(memory, 0, number) == Some(claim))?;
             window.settle(memory, number);
             await_until(|| {
@@ -234,7 +244,7 @@ fn a_rank_that_went_on_hears_of_the_disagreement_all_the_same() {
                 window.audit(memory) == Err(number)
             })
         } else {
-            window.post(memory, number, claim, Some(&[]));
+            let _ = window.post(memory, number, claim, Some(&[]));
             window.leave(number, claim, Whose::Everyones);
             await_until(|| window.hear(memory, Listen::ToEach) == Err(number))
         }
@@ -286,6 +296,70 @@ fn a_root_runs_ahead_by_the_depth_of_the_pipe_and_no_further() {
             pipe.set_drained(memory, step + 1);
         }
         pipe.finish(memory, 4);
+        Some(())
+    });
+}
+
+/// Rank 0 is the root, with cells `chunks[0][0]`; rank 1 receives into `chunks[1][0]`.
+fn push_and_pull(rank: usize, memory: &Memory) -> Option<()> {
+    let (door, number) = (&memory.doors[1], 7);
+    let [source, target] = [&memory.chunks[0][0], &memory.chunks[1][0]];
+    if rank == 0 {
+        for (place, cell) in source.iter().enumerate() {
+            write(cell, value(0, place as u64));
+        }
+        memory.filled[0].publish(1); // As the post does.
+        await_until(|| memory.filled[1].observe() == 1)?;
+        let mut done = 0;
+        while let Some(place) = door.claim(number, 2, Side::Root) {
+            write(&target[place as usize], read(&source[place as usize]));
+            done += 1;
+            door.set_done(number, done);
+        }
+        await_until(|| door.has_taken(number))?;
+        source.iter().for_each(|cell| write(cell, 0));
+        return Some(());
+    }
+    door.open(number);
+    memory.filled[1].publish(1);
+    await_until(|| memory.filled[0].observe() == 1)?;
+    while let Some(place) = door.claim(number, 2, Side::Receiver) {
+        write(&target[place as usize], read(&source[place as usize]));
+    }
+    await_until(|| door.is_left_alone(number, 2))?;
+    for (place, cell) in target.iter().enumerate() {
+        assert_eq!(read(cell), value(0, place as u64));
+    }
+    door.take(number);
+    Some(())
+}
+
+#[test]
+fn blocks_are_pushed_or_pulled_and_never_both() {
+    explore(2, 3, push_and_pull);
+}
+
+#[test]
+fn a_receiver_that_gives_up_is_left_alone() {
+    explore(2, 3, |rank, memory| {
+        let (door, number) = (&memory.doors[1], 7);
+        let target = &memory.chunks[1][0];
+        if rank == 0 {
+            await_until(|| memory.filled[1].observe() == 1)?;
+            let mut done = 0;
+            while let Some(place) = door.claim(number, 2, Side::Root) {
+                write(&target[place as usize], 1);
+                done += 1;
+                door.set_done(number, done);
+            }
+            return Some(());
+        }
+        door.open(number);
+        memory.filled[1].publish(1);
+        thread::yield_now();
+        assert!(door.close(number));
+        await_until(|| door.is_left_alone(number, 2))?;
+        target.iter().for_each(|cell| write(cell, 2));
         Some(())
     });
 }

@@ -62,6 +62,8 @@ pub struct Operation {
     pub(super) claim: Claim,
     /// In the queue for the pipe, if that is the route.
     pub(super) place: u64,
+    /// Of this rank, when it posted the operation.
+    pub(super) history: u64,
     pub(super) verb: Verb,
     pub(super) kind: Option<Kind>,
     /// This rank gets the result.
@@ -69,6 +71,8 @@ pub struct Operation {
     pub(super) route: Route,
     pub(super) stage: Stage,
     pub(super) differs: bool,
+    /// The caller's buffers stay where they are until the operation is over: it has lent them to [`super::Team::run`].
+    pub(super) is_lent: bool,
     /// The claims of ranks below have been seen.
     pub(super) seen: u16,
     /// Whose doing the operation waits for.
@@ -80,9 +84,9 @@ pub struct Operation {
 pub(super) enum Route {
     /// In the post.
     Post,
-    /// In the channel's slot.
+    /// In a slot.
     Slot,
-    /// In steps, when the operation's turn comes.
+    /// In steps, when the operation's turn comes. A broadcast may go another way: see `direct`.
     Pipe,
 }
 
@@ -109,6 +113,8 @@ pub(super) enum Stage {
     Posted,
     /// Goes through the pipe.
     Moving,
+    /// Goes from memory to memory.
+    Direct,
     Over,
 }
 
@@ -117,12 +123,14 @@ impl Operation {
         number: 0,
         claim: Claim::NONE,
         place: 0,
+        history: 0,
         verb: Verb::Barrier,
         kind: None,
         takes_result: false,
         route: Route::Post,
         stage: Stage::Over,
         differs: false,
+        is_lent: false,
         seen: 0,
         awaiting: 0,
     };
@@ -158,12 +166,14 @@ impl Operation {
             number: 0,
             claim: Claim::new(verb, root, kind, length as u64),
             place: 0,
+            history: 0,
             verb,
             kind,
             takes_result,
             route: Route::of(verb, length, ranks),
             stage: Stage::Unposted,
             differs: false,
+            is_lent: false,
             seen: 0,
             awaiting: rank as u16,
         })
@@ -191,7 +201,7 @@ impl Operation {
     pub(super) fn shows(&self, rank: usize) -> bool {
         match self.verb {
             Verb::Barrier | Verb::AllReduce => true,
-            Verb::Broadcast => rank == self.root(),
+            Verb::Broadcast => rank == self.root() || self.route == Route::Pipe,
             Verb::Reduce => rank != self.root() || self.route == Route::Pipe,
         }
     }

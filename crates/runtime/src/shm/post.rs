@@ -3,7 +3,7 @@
 //! ```text
 //! word 0   number of the operation, 48 bits | root, 16 bits          published last, observed first
 //! word 1   lag, 8 bits | operator, 4 | element, 4 | verb, 8 | length in bytes, 40
-//! words 2 to 7   payload, if it fits
+//! words 2 to 7   payload if it fits, otherwise where it is
 //! word 7         history, if payload leaves room
 //! ```
 //! The first two words are a *note*. Every rank writes one for every operation, four to a cache line; as a rule nobody reads it
@@ -20,6 +20,8 @@ use super::word::Word;
 
 /// Payload that travels in the post itself.
 pub(super) const INLINE_BYTES: usize = 48;
+/// Payload that leaves room for the history.
+pub(super) const HISTORY_LEAVES: usize = INLINE_BYTES - 8;
 /// Lengths have 40 bits.
 pub(super) const MAX_BYTES: u64 = (1 << 40) - 1;
 
@@ -145,7 +147,7 @@ impl<W: Word> Post<W> {
     #[inline]
     pub(super) fn publish(&self, number: u64, lag: u64, claim: Claim, payload: &[u8], history: u64) {
         debug_assert!(payload.len() <= INLINE_BYTES);
-        if payload.len() <= INLINE_BYTES - 8 {
+        if payload.len() <= HISTORY_LEAVES {
             self.payload[INLINE_BYTES / 8 - 1].write(history);
         }
         let (whole, rest) = payload.as_chunks();
@@ -166,10 +168,16 @@ impl<W: Word> Post<W> {
         self.note.observe(number)
     }
 
-    /// The history in a post that was observed, if it has no more payload than this.
+    /// The first eight bytes of the payload.
     #[inline]
-    pub(super) fn history(&self, payload: usize) -> Option<u64> {
-        (payload <= INLINE_BYTES - 8).then(|| self.payload[INLINE_BYTES / 8 - 1].read())
+    pub(super) fn first_word(&self) -> u64 {
+        self.payload[0].read()
+    }
+
+    /// The history in a post that was observed, if its payload leaves room for one.
+    #[inline]
+    pub(super) fn history(&self) -> u64 {
+        self.payload[INLINE_BYTES / 8 - 1].read()
     }
 
     /// The payload of a post that was observed.
@@ -199,7 +207,7 @@ mod tests {
         post.publish(3, 0xff, claim, &[1, 2, 3, 4, 5, 6, 7, 8, 9], 77);
         assert_eq!(post.observe(3), Some((claim, 0xff)));
         assert_eq!(post.observe(2), None);
-        assert_eq!((post.history(9), post.history(41)), (Some(77), None));
+        assert_eq!(post.history(), 77);
         assert_eq!(&post.payload()[..12], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0, 0]);
     }
 }

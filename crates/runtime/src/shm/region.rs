@@ -7,11 +7,12 @@
 //!
 //! ```text
 //! head      magic, version, size, ranks, how many have come
-//! block     one per rank: notes, posts, tallies, bell
-//! payload   one per rank: slots, the chunks of the pipe
+//! block     one per rank: notes, posts, tallies, door, bell, contact
+//! payload   one per rank: a ring of slots, the chunks of the pipe
 //! ```
 //! Words of the head and the blocks are only touched as atomics. Payload is bytes, which anyone of the team can change at any
 //! time if it breaks the protocol: then results are wrong, and nothing worse, for payload never decides where to read or write.
+//! Only [`super::direct`] takes addresses from posts; they are sealed, lie in another process, and only the kernel follows them.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -27,17 +28,19 @@ use nix::fcntl::{FallocateFlags, FcntlArg, fallocate, fcntl};
 use nix::libc;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
+use super::door::Door;
 use super::error::JoinError;
 use super::futex::Bell;
 use super::post::{Note, Post};
+use super::reach::Contact;
 use super::word::{Board, Tally};
 
 /// Operations that a rank may be ahead of another.
 pub(super) const CHANNELS: usize = 64;
-/// The same, of operations whose payload goes through a slot.
-pub(super) const SLOTS: usize = 8;
 /// Payload that goes through a slot in one piece.
 pub(super) const SLOT_BYTES: usize = 16 << 10;
+/// Slots are cut from this.
+pub(super) const RING_BYTES: usize = 256 << 10;
 /// Payload of one step of the pipe.
 pub(super) const CHUNK_BYTES: usize = 64 << 10;
 /// Steps that a rank may be ahead of another.
@@ -47,9 +50,9 @@ pub(super) const MAX_RANKS: u16 = 1024;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"pleach\xa7\x01");
 /// Changes whenever the layout or a protocol does.
-const VERSION: u64 = 2;
+const VERSION: u64 = 4;
 const PAGE: usize = 4096;
-const PAYLOAD_BYTES: usize = SLOTS * SLOT_BYTES + DEPTH * CHUNK_BYTES;
+const PAYLOAD_BYTES: usize = RING_BYTES + DEPTH * CHUNK_BYTES;
 const LONGEST_NAME: usize = 128;
 
 #[repr(C, align(4096))]
@@ -70,7 +73,9 @@ struct Block {
     filled: Tally<AtomicU64>,
     folded: Tally<AtomicU64>,
     drained: Tally<AtomicU64>,
+    door: Door<AtomicU64>,
     bell: Bell,
+    contact: Contact,
 }
 
 #[cfg(test)]
@@ -115,7 +120,7 @@ impl Region {
         head.version.store(VERSION, Ordering::Relaxed);
         head.size.store(size as u64, Ordering::Relaxed);
         head.ranks.store(ranks.into(), Ordering::Relaxed);
-        region.come();
+        region.come(0);
         head.magic.store(MAGIC, Ordering::Release);
         Ok(region)
     }
@@ -154,7 +159,7 @@ impl Region {
         if found != expected {
             return Err(JoinError::OtherLayout { found, expected });
         }
-        if region.come() == u32::from(ranks) {
+        if region.come(rank) == u32::from(ranks) {
             region.name = Some(path);
             region.take_name_away();
         }
@@ -162,7 +167,8 @@ impl Region {
     }
 
     /// One more has mapped the region. How many have.
-    fn come(&self) -> u32 {
+    fn come(&self, rank: u16) -> u32 {
+        self.blocks()[usize::from(rank)].contact.introduce();
         self.head().come.fetch_add(1, Ordering::AcqRel) + 1
     }
 
@@ -194,25 +200,30 @@ impl Region {
         &self.blocks()[rank].bell
     }
 
-    /// The first `length` bytes of a slot.
+    /// How the ranks reach each other's memory, in their order.
+    pub(super) fn contacts(&self) -> impl Iterator<Item = &Contact> + Clone {
+        self.blocks().iter().map(|block| &block.contact)
+    }
+
+    /// A slot.
     ///
     /// # Safety
     /// By the protocol of [`super::window`], the owner does not write the slot while the slice lives.
     #[inline]
-    pub(super) unsafe fn slot(&self, rank: usize, slot: usize, length: usize) -> &[u8] {
-        let start = self.slot_start(rank, slot, length);
+    pub(super) unsafe fn slot(&self, rank: usize, offset: usize, length: usize) -> &[u8] {
+        let start = self.slot_start(rank, offset, length);
         // SAFETY: within the mapping (checked just now), initialised by the kernel; not written, says the caller.
         unsafe { std::slice::from_raw_parts(start, length) }
     }
 
-    /// The first `length` bytes of a slot of this rank, to write.
+    /// A slot of this rank, to write.
     ///
     /// # Safety
     /// By the protocol of [`super::window`], nobody reads the slot while the slice lives, and `rank` is the caller's own.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "the memory is not the region's but the team's")]
-    pub(super) unsafe fn slot_mut(&self, rank: usize, slot: usize, length: usize) -> &mut [u8] {
-        let start = self.slot_start(rank, slot, length);
+    pub(super) unsafe fn slot_mut(&self, rank: usize, offset: usize, length: usize) -> &mut [u8] {
+        let start = self.slot_start(rank, offset, length);
         // SAFETY: as in `slot`; nobody else touches it, says the caller.
         unsafe { std::slice::from_raw_parts_mut(start, length) }
     }
@@ -241,15 +252,16 @@ impl Region {
     }
 
     #[inline]
-    fn slot_start(&self, rank: usize, slot: usize, length: usize) -> *mut u8 {
-        assert!(rank < self.ranks && slot < SLOTS && length <= SLOT_BYTES);
-        self.payload_at(rank * PAYLOAD_BYTES + slot * SLOT_BYTES)
+    fn slot_start(&self, rank: usize, offset: usize, length: usize) -> *mut u8 {
+        assert!(rank < self.ranks && length <= SLOT_BYTES);
+        // Garbage instead of an offset leads to wrong bytes, but to bytes of the ring.
+        self.payload_at(rank * PAYLOAD_BYTES + offset.min(RING_BYTES - length))
     }
 
     #[inline]
     fn chunk_start(&self, rank: usize, chunk: usize, part: &std::ops::Range<usize>) -> *mut u8 {
         assert!(rank < self.ranks && chunk < DEPTH && part.start <= part.end && part.end <= CHUNK_BYTES);
-        self.payload_at(rank * PAYLOAD_BYTES + SLOTS * SLOT_BYTES + chunk * CHUNK_BYTES + part.start)
+        self.payload_at(rank * PAYLOAD_BYTES + RING_BYTES + chunk * CHUNK_BYTES + part.start)
     }
 
     #[inline]
@@ -309,6 +321,11 @@ impl Board for Region {
     #[inline(always)]
     fn drained(&self, rank: usize) -> &AtomicU64 {
         &self.blocks()[rank].drained.0
+    }
+
+    #[inline(always)]
+    fn door(&self, rank: usize) -> &Door<AtomicU64> {
+        &self.blocks()[rank].door
     }
 }
 

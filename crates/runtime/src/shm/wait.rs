@@ -1,12 +1,16 @@
 //! Waiting: spin, then let others have the processor, then sleep.
 //!
 //! Whoever is waited for may need the processor on which one spins, because there are more ranks than processors or because
-//! others want the processors too. So spinning that was in vain is shorter the next time. Giving up the processor costs
-//! little where all who want it are ranks, but on a busy machine it comes back late, and one who wakes from sleep is
-//! served first. Sleep ends when the awaited rank publishes something, and is short in any case, because the caller
-//! wants to look around, and because a rank that has ended rings no bell.
+//! others want the processors too. How long the processor is away when it is given up tells which:
+//!
+//! - It comes back at once: nobody wants it. Spin longer the next time, for nothing is quicker.
+//! - It was with other ranks, which give it up again soon: spin less, and go on giving it up.
+//! - It was with strangers: better sleep, since one who wakes is served first.
+//!
+//! Sleep ends when the awaited rank publishes something, and is short in any case, because the caller wants to look around, and
+//! because a rank that has ended rings no bell.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::data::Data;
 use super::error::{Error, WaitError};
@@ -23,17 +27,19 @@ pub enum Attention {
     StayAwake,
 }
 
-/// Polls of a wait before it gives up the processor: at most about 50 us. Halved whenever the wait came to sleep all the same,
-/// for then the awaited rank probably needs this very processor; doubled whenever it did not.
+/// Polls of a wait before it gives up the processor: at most about 50 us.
 pub(super) const MOST_SPINS: u32 = 8192;
 const LEAST_SPINS: u32 = 4;
 /// Polls without a pause between them. A pause takes as long as a cache line takes to come.
 const EAGER_SPINS: u32 = 1024;
-/// How often the processor is given up before the wait sleeps: more often where there are more ranks than processors.
+/// How often the processor is given up before the wait sleeps.
 const YIELDS: u32 = 64;
+/// The processor was away for less: nobody else had it. For more: someone who is no rank.
+const AT_ONCE: Duration = Duration::from_micros(1);
+const SOON: Duration = Duration::from_micros(100);
 /// Polls between two checks.
 const CHECK_EVERY: u32 = 128;
-const NAP: Duration = Duration::from_millis(1);
+pub(super) const NAP: Duration = Duration::from_millis(1);
 
 impl Team {
     /// Waits until an operation is over. `check` is called now and then and can end the wait.
@@ -54,10 +60,11 @@ impl Team {
         self.wait_long(operation, data, check)
     }
 
-    /// Starts an operation and waits until it is over.
+    /// Starts an operation and waits until it is over. If it does not end well, this rank is out of step and every later operation
+    /// of the team fails here.
     ///
     /// # Errors
-    /// As [`Team::start`] and [`Team::wait`].
+    /// As [`Team::start`] and [`Team::wait`]. What was done when the check wanted to end the wait is done.
     #[inline]
     pub fn run<E>(
         &mut self,
@@ -66,12 +73,22 @@ impl Team {
         check: impl FnMut() -> Result<Attention, E>,
     ) -> Result<(), WaitError<E>> {
         let mut operation = Operation::new(call, data, self.rank, self.ranks).map_err(WaitError::Team)?;
-        match self.begin(&mut operation, data).map_err(WaitError::Team)? {
-            Progress::Done => Ok(()),
-            Progress::Pending => self.wait_long(&mut operation, data, check),
+        operation.is_lent = true;
+        let mut lent = Lent { team: self, operation };
+        let Lent { team, operation } = &mut lent;
+        if team.begin(operation, data).map_err(WaitError::Team)? == Progress::Done {
+            return Ok(());
+        }
+        match team.wait_long(operation, data, check) {
+            Err(WaitError::Check(error)) => match team.poll(operation, data).map_err(WaitError::Team)? {
+                Progress::Done => Ok(()),
+                Progress::Pending => Err(WaitError::Check(error)),
+            },
+            result => result,
         }
     }
 
+    #[inline(never)]
     fn wait_long<E>(
         &mut self,
         operation: &mut Operation,
@@ -79,21 +96,18 @@ impl Team {
         mut check: impl FnMut() -> Result<Attention, E>,
     ) -> Result<(), WaitError<E>> {
         let mut attention = Attention::MaySleep;
-        let mut polls = 0u32;
-        let mut was_in_vain = false;
+        let (mut polls, mut yields) = (0u32, 0);
+        let mut spins = self.spins;
         let mut at = self.headway(operation);
         loop {
             if self.poll(operation, data).map_err(WaitError::Team)? == Progress::Done {
-                if !was_in_vain {
-                    self.spins = (self.spins + self.spins / 8 + 1).min(MOST_SPINS);
-                }
                 return Ok(());
             }
             polls = polls.saturating_add(1);
             if polls.is_multiple_of(CHECK_EVERY) {
                 attention = check().map_err(WaitError::Check)?;
             }
-            if polls <= self.spins {
+            if polls <= spins {
                 if polls > EAGER_SPINS {
                     std::hint::spin_loop();
                 }
@@ -101,15 +115,11 @@ impl Team {
             }
             let now = self.headway(operation);
             if at != now {
-                (at, polls) = (now, 0); // Whoever makes headway will soon make more.
+                (at, polls, yields, spins) = (now, 0, 0, self.spins); // Whoever makes headway will soon make more.
                 continue;
             }
-            if !was_in_vain {
-                was_in_vain = true;
-                self.spins = (self.spins / 2).max(LEAST_SPINS);
-            }
-            if polls <= self.spins + YIELDS || attention == Attention::StayAwake {
-                std::thread::yield_now();
+            if yields < YIELDS || attention == Attention::StayAwake {
+                yields = if self.give_up_processor() < SOON { yields + 1 } else { YIELDS };
                 continue;
             }
             attention = check().map_err(WaitError::Check)?;
@@ -117,6 +127,16 @@ impl Team {
                 return Ok(());
             }
         }
+    }
+
+    /// Lets others have the processor, and learns for how long to spin the next time. How long they had it.
+    fn give_up_processor(&mut self) -> Duration {
+        let began = Instant::now();
+        std::thread::yield_now();
+        let away = began.elapsed();
+        self.spins =
+            if away < AT_ONCE { (self.spins * 2).min(MOST_SPINS) } else { (self.spins / 2).max(LEAST_SPINS) };
+        away
     }
 
     /// How far an operation has come. Of a large one it is enough to know how far the pipe is.
@@ -147,5 +167,20 @@ impl Team {
             return Err(Error::Lost { rank: awaiting as u16 });
         }
         Ok(progress)
+    }
+}
+
+/// An operation whose buffers the caller has lent until it is over. If it will never be, for whatever reason, they are taken back.
+struct Lent<'t> {
+    team: &'t mut Team,
+    operation: Operation,
+}
+
+impl Drop for Lent<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.operation.is_over() {
+            self.team.abandon(&self.operation);
+        }
     }
 }

@@ -9,8 +9,8 @@
 //!
 //! So if all ranks have settled an operation, all claimed the same: each agrees with its root, that root therefore takes itself
 //! for the root, and has compared its claim with everyone's. Settled operations are counted in order, without gaps. `n` may be
-//! posted when every rank has settled operation `n - channels`, the last user of the channel; its slot may be used when the
-//! others have settled the last user of the slot.
+//! posted when every rank has settled operation `n - channels`, the last user of the channel; a slot may be used again when the
+//! others have settled its last user.
 //!
 //! Why nobody reads what is being overwritten: a rank's reads of channel `n mod channels` come before it publishes a count
 //! of at least `n - channels` (its own tally, or the lag of a note; release), and the owner observes that count (acquire)
@@ -123,7 +123,7 @@ impl Window {
             return Ok(());
         }
         if self.settled + self.channels < number {
-            return Err(self.rank);
+            return Err(self.unheard.front().map_or(self.rank, |oldest| self.awaited(oldest)));
         }
         self.others_have_settled(board, number - self.channels)?;
         self.floor = self.known.iter().copied().min().unwrap_or(0);
@@ -146,20 +146,22 @@ impl Window {
     }
 
     /// Notes an operation that may be posted, and shows a post if there is one: its payload. Its slot, if it uses one, has been
-    /// written.
+    /// written. The history of what was posted before.
     #[inline]
-    pub(super) fn post(&mut self, board: &impl Board, number: u64, claim: Claim, payload: Option<&[u8]>) {
+    pub(super) fn post(&mut self, board: &impl Board, number: u64, claim: Claim, payload: Option<&[u8]>) -> u64 {
+        let history = self.history;
         debug_assert_eq!(number, self.posted + 1);
         let (channel, lag) = (self.channel(number), number - self.settled);
         // The note first: whoever sees the post may read it.
         board.note(self.rank, channel).publish(number, lag, claim);
         if let Some(payload) = payload {
-            board.post(self.rank, channel).publish(number, lag, claim, payload, self.history);
+            board.post(self.rank, channel).publish(number, lag, claim, payload, history);
         }
         if claim.is_rooted() {
-            self.history = claim.after(self.history, number);
+            self.history = claim.after(history, number);
         }
         self.posted = number;
+        history
     }
 
     /// What a rank claims about an operation, once it has posted it.
@@ -229,12 +231,16 @@ impl Window {
     /// Or there are not many.
     fn is_batch_there(&mut self, board: &impl Board) -> bool {
         let Some((oldest, young)) = self.unheard.front().zip(self.unheard.get(BATCH - 1)) else { return true };
-        let rank = match oldest.whose {
+        let (rank, number) = (self.awaited(oldest), young.number);
+        rank == self.rank || self.read_note(board, rank, number).is_some()
+    }
+
+    /// Whose claim is to be compared next. Our own if there is none left.
+    fn awaited(&self, unheard: &Unheard) -> usize {
+        match unheard.whose {
             Whose::Of(rank) => rank,
-            Whose::Everyones => oldest.seen + usize::from(oldest.seen == self.rank),
-        };
-        let number = young.number;
-        rank >= self.known.len() || self.read_note(board, rank, number).is_some()
+            Whose::Everyones => (unheard.seen..self.known.len()).find(|&rank| rank != self.rank).unwrap_or(self.rank),
+        }
     }
 
     /// Whether anyone claims something else than this rank did in the oldest operation, if that is known yet.

@@ -5,9 +5,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::door::Door;
 use super::post::{Note, Post};
 
-/// One writer, any number of readers.
+/// As a rule, one writer and any number of readers.
 pub(super) trait Word {
     /// Reads; whoever wrote the value with [`Word::publish`] wrote everything before it as well.
     fn observe(&self) -> u64;
@@ -17,6 +18,11 @@ pub(super) trait Word {
     fn read(&self) -> u64;
     /// Writes what a word published later will make visible.
     fn write(&self, value: u64);
+    /// Observes, and publishes another value if this is the one expected. For the few words that have two writers.
+    ///
+    /// # Errors
+    /// What was observed instead.
+    fn exchange(&self, expected: u64, value: u64) -> Result<(), u64>;
 }
 
 impl Word for AtomicU64 {
@@ -38,6 +44,11 @@ impl Word for AtomicU64 {
     #[inline(always)]
     fn write(&self, value: u64) {
         self.store(value, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn exchange(&self, expected: u64, value: u64) -> Result<(), u64> {
+        self.compare_exchange(expected, value, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
     }
 }
 
@@ -63,4 +74,6 @@ pub(super) trait Board {
     fn folded(&self, rank: usize) -> &Self::Word;
     /// How many steps of the pipe `rank` reads no more.
     fn drained(&self, rank: usize) -> &Self::Word;
+    /// Where `rank` lets roots of large broadcasts in.
+    fn door(&self, rank: usize) -> &Door<Self::Word>;
 }

@@ -59,6 +59,14 @@ fn random_operations_in_random_order_give_what_the_reference_gives() {
 }
 
 #[test]
+#[ignore = "takes minutes"]
+fn random_operations_give_what_the_reference_gives_every_time() {
+    for seed in 1_000..1_150 {
+        mixed(seed, 2 + (seed % 7) as u16, 250, 1 + (seed % 90) as usize);
+    }
+}
+
+#[test]
 fn one_at_a_time_gives_the_same() {
     mixed(7, 3, 300, 1);
 }

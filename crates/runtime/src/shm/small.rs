@@ -1,0 +1,116 @@
+//! Operations whose payload fits a post or a slot: they are over as soon as the posts are there that they need.
+
+use super::data::Data;
+use super::error::Error;
+use super::fold::{combine, fold_whole};
+use super::operation::{Operation, Progress, Route, Stage};
+use super::post::INLINE_BYTES;
+use super::team::Team;
+use super::window::Whose;
+use super::word::Board;
+
+impl Team {
+    /// A broadcast: only the root's post counts. What the others claim is compared later.
+    pub(super) fn receive(&mut self, operation: &mut Operation, data: &mut Data<'_>) -> Result<Progress, Error> {
+        let (number, root) = (operation.number, operation.root());
+        if operation.differs {
+            return Ok(Progress::Pending); // Until all have been heard; then everyone says the same about it.
+        }
+        let Some(claim) = self.window.observe(&self.region, root, number) else {
+            operation.awaiting = root as u16;
+            return Ok(Progress::Pending);
+        };
+        if claim != operation.claim {
+            operation.differs = true;
+            self.window.leave(number, operation.claim, Whose::Everyones);
+            return Ok(Progress::Pending);
+        }
+        operation.stage = Stage::Over;
+        match operation.route {
+            Route::Post => {
+                let payload = self.region.post(root, self.window.channel(number)).payload();
+                data.output().copy_from_slice(&payload[..operation.length()]);
+            }
+            Route::Slot => {
+                // SAFETY: the post was observed, and the root does not write the slot again before this rank has settled.
+                let slot = unsafe { self.region.slot(root, self.slot_of(root, number), operation.length()) };
+                data.output().copy_from_slice(slot);
+            }
+            Route::Pipe => {
+                let offer = self.offer_of(root, operation)?;
+                self.take_way(operation, offer);
+                if operation.stage == Stage::Direct {
+                    return self.advance_direct(operation, data);
+                }
+            }
+        }
+        self.window.settle(&self.region, number);
+        self.region.bell(self.rank).ring();
+        if operation.stage == Stage::Over { Ok(Progress::Done) } else { Ok(self.advance_large(operation, data)) }
+    }
+
+    /// Everyone's post counts. Once all are there and agree, a small operation is folded at once.
+    #[inline]
+    pub(super) fn gather(&mut self, operation: &mut Operation, data: &mut Data<'_>) -> Result<Progress, Error> {
+        while usize::from(operation.seen) < self.ranks {
+            if usize::from(operation.seen) != self.rank {
+                let Some(claim) = self.window.observe(&self.region, operation.seen.into(), operation.number) else {
+                    operation.awaiting = operation.seen;
+                    return Ok(Progress::Pending);
+                };
+                operation.differs |= claim != operation.claim;
+            }
+            operation.seen += 1;
+        }
+        if operation.differs {
+            operation.stage = Stage::Over;
+            if operation.route == Route::Pipe {
+                self.pipe.skip(operation.place);
+            }
+            return Err(self.judge(operation.number));
+        }
+        self.look_back(operation)?;
+        match operation.route {
+            Route::Post => self.fold_posts(operation, data),
+            Route::Slot => self.fold_slots(operation, data),
+            Route::Pipe => {
+                operation.stage = Stage::Moving;
+                return Ok(self.advance_large(operation, data));
+            }
+        }
+        self.window.settle(&self.region, operation.number);
+        self.region.bell(self.rank).ring();
+        operation.stage = Stage::Over;
+        Ok(Progress::Done)
+    }
+
+    #[inline]
+    fn fold_posts(&mut self, operation: &Operation, data: &mut Data<'_>) {
+        let Some(kind) = operation.kind else { return };
+        let (channel, length) = (self.window.channel(operation.number), operation.length());
+        let mut mine = [0; INLINE_BYTES];
+        mine[..length].copy_from_slice(data.input());
+        let brought = |rank| if rank == self.rank { mine } else { self.region.post(rank, channel).payload() };
+        let mut sum = brought(0);
+        for rank in 1..self.ranks {
+            combine(kind, &mut sum[..length], &brought(rank)[..length]);
+        }
+        data.output().copy_from_slice(&sum[..length]);
+    }
+
+    fn fold_slots(&mut self, operation: &Operation, data: &mut Data<'_>) {
+        let Some(kind) = operation.kind else { return };
+        let (number, length) = (operation.number, operation.length());
+        fold_whole(kind, self.rank, self.ranks, data, 0..length, |rank, part| {
+            // SAFETY: the post was observed, and its owner does not write the slot again before this rank has settled.
+            let slot = unsafe { self.region.slot(rank, self.slot_of(rank, number), length) };
+            &slot[part]
+        });
+    }
+
+    /// Where the slot of an operation is, as its owner said in the post that was observed.
+    #[inline]
+    fn slot_of(&self, rank: usize, number: u64) -> usize {
+        self.region.post(rank, self.window.channel(number)).first_word() as usize
+    }
+}

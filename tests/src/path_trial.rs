@@ -22,6 +22,8 @@ use crate::trial::Dice;
 
 /// By then, in microseconds, everything that is to recover has recovered.
 const CALM_AT: u64 = 3_500;
+/// By then every end has found its way, and users give their last orders.
+const LAST_ORDERS_AT: u64 = 20_000;
 /// How long the longest outage may last.
 const OUTAGE: u64 = 800;
 /// How long everything may take, in virtual time.
@@ -52,7 +54,9 @@ pub struct PathTrial {
     /// A broken machine.
     pub sabotage: Option<(usize, Sabotage)>,
     ending: Ending,
-    /// Connections that have two healthy paths in the end.
+    /// The paths of each connection that are healthy in the end.
+    whole: Vec<Vec<PathId>>,
+    /// Connections that must be armed in the end.
     redundant: Vec<usize>,
 }
 
@@ -124,7 +128,6 @@ impl PathTrial {
         let mut dice = Dice(seed.wrapping_mul(0xd134_2543_de82_ef95) | 1);
         let mut trial = Self::calm(seed, &mut dice);
         trial.ending = Ending::Broken;
-        trial.redundant.clear();
         trial.add_outages(&mut dice);
         let dies_at = CALM_AT + dice.below(200);
         for plan in &mut trial.parameters.connections {
@@ -142,13 +145,21 @@ impl PathTrial {
     }
 
     /// The same, with users who load and migrate by hand at random moments: what cannot be done is refused, and nothing else
-    /// may come of it. Half of them also leave all loading to their users.
+    /// may come of it. Half of them also leave all loading to their users; where two paths are healthy in the end and nothing
+    /// else goes wrong, what these load then is armed.
     pub fn with_orders(mut self) -> Self {
         // Dice of their own, so that the rest of a trial is that of its seed.
         let mut dice = Dice(self.seed.wrapping_mul(0xa076_1d64_78bd_642f) | 1);
+        // Lost probes make connections move for ever, and an order is void if its connection moves.
+        let is_cut = |rule: &RulePlan| matches!(rule.kind.get_ref(), FaultKind::Down | FaultKind::Kill);
+        let only_cuts = self.plan.rules.iter().all(is_cut);
         for (connection, plan) in self.parameters.connections.iter_mut().enumerate() {
+            let mut last_orders = Vec::new();
             if dice.below(2) == 0 {
                 plan.path_policy.loading = Loading::ByHand;
+                if only_cuts && self.redundant.contains(&connection) {
+                    last_orders = last_orders_for(connection, &self.whole[connection]);
+                }
                 self.redundant.retain(|number| *number != connection);
             }
             // Both users often mean the same path, or nothing would ever be armed by hand.
@@ -164,7 +175,8 @@ impl PathTrial {
                     orders.push((moment + dice.below(300), Step::Migrate { connection }));
                 }
                 orders.sort_by_key(|(moment, _)| *moment);
-                let steps = orders.into_iter().flat_map(|(moment, order)| [Step::Until(at(moment)), order]).collect();
+                let steps = orders.into_iter().flat_map(|(moment, order)| [Step::Until(at(moment)), order]);
+                let steps = steps.chain(last_orders.iter().copied()).collect();
                 self.parameters.programs.push(Program { host: end.host, steps });
             }
         }
@@ -204,7 +216,8 @@ impl PathTrial {
             plan: Plan { seed: None, rules },
             sabotage: None,
             ending: Ending::Delivered,
-            redundant: (0..count).collect(),
+            whole: vec![Vec::new(); count],
+            redundant: Vec::new(),
         }
     }
 
@@ -262,10 +275,10 @@ impl PathTrial {
             let rule = RulePlan::new(FaultKind::Down).on(self.link(cable, dice));
             self.plan.rules.push(rule.lasting(dice.below(CALM_AT) as f64, None));
         }
-        let is_whole = |plan: &ConnectionPlan, path| self.cables_of(plan, PathId(path)).is_disjoint(&cut);
-        let whole = |plan: &ConnectionPlan| (0..plan.paths).filter(|path| is_whole(plan, *path)).count();
-        let connections = &self.parameters.connections;
-        self.redundant = (0..connections.len()).filter(|number| whole(&connections[*number]) > 1).collect();
+        let is_whole = |plan: &ConnectionPlan, path: &PathId| self.cables_of(plan, *path).is_disjoint(&cut);
+        let whole = |plan: &ConnectionPlan| (0..plan.paths).map(PathId).filter(|path| is_whole(plan, path)).collect();
+        self.whole = self.parameters.connections.iter().map(whole).collect();
+        self.redundant = (0..self.whole.len()).filter(|number| self.whole[*number].len() > 1).collect();
     }
 
     /// What a path needs, there and back.
@@ -338,14 +351,15 @@ impl PathTrial {
 impl std::fmt::Display for PathTrial {
     /// What a person needs to see when a seed fails.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { seed, fabric, link, parameters, plan, ending, sabotage, redundant } = self;
+        let Self { seed, fabric, link, parameters, plan, ending, sabotage, whole, redundant } = self;
         writeln!(f, "seed {seed}: {ending:?} over {fabric}, {sabotage:?}, {:?}\n{link:?}", parameters.notice)?;
         for (number, plan) in parameters.connections.iter().enumerate() {
-            let redundant = if redundant.contains(&number) { "redundant" } else { "single in the end" };
+            let whole = &whole[number];
+            let armed = if redundant.contains(&number) { ", armed" } else { "" };
             let ConnectionPlan { paths, policy, path_policy, mtu, .. } = plan;
             writeln!(
                 f,
-                "connection {number}: {paths} paths, {redundant}, mtu {mtu}\n  {policy:?}\n  {path_policy:?}"
+                "connection {number}: {paths} paths, in the end {whole:?}{armed}, mtu {mtu}\n  {policy:?}\n  {path_policy:?}"
             )?;
             for EndPlan { host, role, messages, sends_at_once, receives, repost_after, .. } in &plan.ends {
                 let bytes: u64 = messages.iter().map(|message| u64::from(message.length)).sum();
@@ -386,6 +400,12 @@ impl Witness for Judge {
     fn failed(&mut self, stream: StreamId, cause: &str) {
         self.streams[stream.index()].record_failure(cause.to_owned());
     }
+}
+
+/// Loads whatever is healthy and not in use, and waits until it is armed.
+fn last_orders_for(connection: usize, whole: &[PathId]) -> Vec<Step> {
+    let loads = whole.iter().map(|path| Step::Load { connection, path: *path });
+    [Step::Until(at(LAST_ORDERS_AT))].into_iter().chain(loads).chain([Step::Armed { connection }]).collect()
 }
 
 fn at(micros: u64) -> Time {

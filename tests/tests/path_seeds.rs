@@ -188,10 +188,31 @@ fn trees_with_second_paths_survive_whatever_others_do() {
     }
 }
 
-#[test]
-#[ignore = "long: tens of thousands of trials"]
-fn tens_of_thousands_of_path_trials_are_clean() {
-    survive(100_000..120_000);
-    die(100_000..104_000);
-    survive_orders(100_000..105_000);
+/// Tens of thousands of the same trials, in parts that run side by side.
+mod many {
+    use super::{die, survive, survive_orders};
+
+    #[test]
+    #[ignore = "long: ten thousand trials"]
+    fn ten_thousand_trials_with_a_path_left_are_clean() {
+        survive(100_000..110_000);
+    }
+
+    #[test]
+    #[ignore = "long: ten thousand trials"]
+    fn another_ten_thousand_trials_with_a_path_left_are_clean() {
+        survive(110_000..120_000);
+    }
+
+    #[test]
+    #[ignore = "long: thousands of trials"]
+    fn thousands_of_trials_with_no_path_left_are_clean() {
+        die(100_000..104_000);
+    }
+
+    #[test]
+    #[ignore = "long: thousands of trials"]
+    fn thousands_of_trials_with_orders_are_clean() {
+        survive_orders(100_000..105_000);
+    }
 }

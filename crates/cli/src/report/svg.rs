@@ -73,10 +73,15 @@ fn open(title: &str, height: f64) -> String {
     format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">\n", escape(title))
 }
 
-/// Up to four digits, without trailing zeros.
+/// A few digits, without trailing zeros; thousands and millions by their letter.
 fn short(value: f64) -> String {
+    let (value, letter) = match value {
+        1e6.. => (value / 1e6, "M"),
+        1e4.. => (value / 1e3, "k"),
+        _ => (value, ""),
+    };
     let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    format!("{}{letter}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
 fn horizontal_axis(svg: &mut String, scale: &Scale, what: &str) {
@@ -299,6 +304,11 @@ mod tests {
     fn a_scale_ends_on_round_numbers() {
         assert_eq!([3.2, 5.0, 0.07].map(round_down), [2.0, 5.0, 0.05]);
         assert_eq!([3.2, 5.0, 7.0].map(round_up), [5.0, 5.0, 10.0]);
+    }
+
+    #[test]
+    fn numbers_at_a_scale_are_short() {
+        assert_eq!([0.05, 12.5, 1000.0, 20_000.0, 1e6].map(short), ["0.05", "12.5", "1000", "20k", "1M"]);
     }
 
     #[test]

@@ -88,8 +88,8 @@ impl<I, O> Units<I, O> {
         self.ports[node].outgoing.push_back((packet, bytes, passage));
     }
 
-    /// Who may pass now. What the unit sends goes before what waits to come in, or a full queue would hold up every result
-    /// behind the contributions of later operations.
+    /// Who may pass now. Where both wait, what the unit sends and what comes in take turns: or a full queue would hold up every
+    /// result behind the contributions of later operations.
     pub(super) fn next(&mut self, node: usize, now: Time) -> Option<Turn<I, O>> {
         let (port, unit) = (&mut self.ports[node], &self.parameters);
         if port.free_at > now {
@@ -165,13 +165,16 @@ mod tests {
     }
 
     #[test]
-    fn what_the_unit_sends_goes_first() {
+    fn what_the_unit_sends_takes_turns_with_what_comes_in() {
         let mut units = units(EDR);
         units.wait_in(0, 1, "late contribution", 250);
-        units.wait_out(0, "result", 250, Passage::Packet);
-        assert_eq!(units.next(0, at(100)), Some(Turn::Out("result")));
+        for result in ["first", "second"] {
+            units.wait_out(0, result, 250, Passage::Packet);
+        }
+        assert_eq!(units.next(0, at(100)), Some(Turn::Out("first")));
         assert_eq!(units.next(0, at(100)), None);
         assert_eq!(units.next(0, at(120)), Some(Turn::In("late contribution", at(140))));
+        assert_eq!(units.next(0, at(140)), Some(Turn::Out("second")));
     }
 
     #[test]

@@ -5,7 +5,6 @@ use std::time::Duration;
 use anyhow::Result;
 use runtime::udp::Cut;
 use serde::Serialize;
-use units::PathId;
 
 use super::twins::{Alternates, Twins};
 
@@ -33,10 +32,12 @@ pub(crate) fn transitions(connections: usize, tries: usize) -> Result<(Figure, F
     let mut twins = Twins::new(connections, Alternates::Armed)?;
     let (mut arming, mut migrating) = (Vec::new(), Vec::new());
     for _ in 0..tries {
-        migrating.push(micros(twins.migrate()?));
-        arming.push(micros(twins.arm(PathId(0))?));
-        migrating.push(micros(twins.migrate()?));
-        arming.push(micros(twins.arm(PathId(1))?));
+        for _ in 0..2 {
+            migrating.push(micros(twins.migrate()?));
+            // An order to load waits until the migration before it has been answered (P-36), which is none of its cost.
+            twins.settle()?;
+            arming.push(micros(twins.arm()?));
+        }
     }
     Ok((Figure::of(arming), Figure::of(migrating)))
 }

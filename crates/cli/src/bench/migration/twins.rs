@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use protocol::connection::path::{Loading, PathEvent, PathPolicy, Role};
+use protocol::connection::path::{Loading, PathEvent, PathPolicy, PathState, Role};
 use protocol::queue_pair::Operation;
 use runtime::udp::{Cut, Endpoint, Event, Options, PortIndex, Route, Setup};
 use units::{PathId, Psn, QpNumber, Span};
@@ -27,6 +27,8 @@ pub(crate) enum Alternates {
 pub(crate) struct Twins {
     ends: [Endpoint; 2],
     pairs: Vec<[QpNumber; 2]>,
+    /// Whether a connection that moves by itself is to be armed again: on a busy machine a path may seem silent.
+    arming: bool,
     /// How often each end has heard each event since it was last asked.
     armed: usize,
     moved: [usize; 2],
@@ -59,11 +61,19 @@ impl Twins {
             }
             pairs.push(pair);
         }
-        let mut twins =
-            Self { ends, pairs, armed: 0, moved: [0; 2], received: [0; 2], spare: Vec::new(), posted_bytes: 0 };
+        let mut twins = Self {
+            ends,
+            pairs,
+            arming: false,
+            armed: 0,
+            moved: [0; 2],
+            received: [0; 2],
+            spare: Vec::new(),
+            posted_bytes: 0,
+        };
         twins.settle()?;
         if alternates == Alternates::Armed {
-            twins.arm(PathId(1))?;
+            twins.arm()?;
         }
         Ok(twins)
     }
@@ -79,7 +89,12 @@ impl Twins {
             while let Some(event) = self.ends[me].next_event() {
                 match event {
                     Event::Path { event: PathEvent::Armed(_), .. } => self.armed += 1,
-                    Event::Path { event: PathEvent::Migrated { .. }, .. } => self.moved[me] += 1,
+                    Event::Path { pair, event: PathEvent::Migrated { from, .. } } => {
+                        self.moved[me] += 1;
+                        if self.arming {
+                            self.ends[me].load_path(pair, from)?;
+                        }
+                    }
                     Event::Path { .. } | Event::Datagram { .. } => {}
                     Event::Sent { buffer, .. } => self.spare.push(buffer),
                     Event::Received { pair, buffer, .. } => {
@@ -104,8 +119,8 @@ impl Twins {
         Ok(began.elapsed())
     }
 
-    /// Lets the first probes pass.
-    fn settle(&mut self) -> Result<()> {
+    /// Lets probes and their answers pass.
+    pub(crate) fn settle(&mut self) -> Result<()> {
         let until = Instant::now() + Duration::from_millis(20 + self.pairs.len() as u64 / 10);
         while Instant::now() < until {
             self.turn()?;
@@ -113,19 +128,34 @@ impl Twins {
         Ok(())
     }
 
-    /// MIGRATED to ARMED: loads the path at both ends of all connections; how long until every end is armed.
-    pub(crate) fn arm(&mut self, path: PathId) -> Result<Duration> {
+    /// MIGRATED to ARMED: loads the other path at both ends of all connections; how long until every end is armed.
+    pub(crate) fn arm(&mut self) -> Result<Duration> {
         self.armed = 0;
+        self.arming = true;
         let began = Instant::now();
         for me in 0..2 {
-            let pairs: Vec<QpNumber> = self.pairs.iter().map(|pair| pair[me]).collect();
-            if let Some((_, refused)) = self.ends[me].load_paths(&pairs, path).pop() {
-                bail!(refused);
+            for other in [PathId(0), PathId(1)] {
+                let is_elsewhere =
+                    |pair: &QpNumber| self.ends[me].path_state(*pair).is_some_and(|(_, path)| path != other);
+                let mine = self.pairs.iter().map(|pair| pair[me]);
+                let elsewhere: Vec<QpNumber> = mine.filter(is_elsewhere).collect();
+                if let Some((_, refused)) = self.ends[me].load_paths(&elsewhere, other).pop() {
+                    bail!(refused);
+                }
             }
         }
         let ends = 2 * self.pairs.len();
-        self.turn_until("arming", |twins| twins.armed >= ends)?;
+        self.turn_until("arming", |twins| twins.armed >= ends && twins.are_all_armed())?;
+        self.arming = false;
         Ok(began.elapsed())
+    }
+
+    fn are_all_armed(&self) -> bool {
+        self.pairs.iter().all(|pair| self.is_armed(0, *pair) && self.is_armed(1, *pair))
+    }
+
+    fn is_armed(&self, me: usize, pair: [QpNumber; 2]) -> bool {
+        self.ends[me].path_state(pair[me]).is_some_and(|(state, _)| state == PathState::Armed)
     }
 
     /// ARMED to MIGRATED: moves all connections by hand at one end; how long until every other end has followed.
@@ -140,10 +170,12 @@ impl Twins {
         Ok(began.elapsed())
     }
 
-    /// Moves all connections and does not wait.
+    /// Moves all connections and does not wait. One that has moved by itself meanwhile stays there.
     pub(crate) fn begin_migration(&mut self) -> Result<()> {
         for pair in 0..self.pairs.len() {
-            self.ends[0].migrate(self.pairs[pair][0])?;
+            if self.is_armed(0, self.pairs[pair]) {
+                self.ends[0].migrate(self.pairs[pair][0])?;
+            }
         }
         Ok(())
     }

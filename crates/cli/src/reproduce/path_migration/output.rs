@@ -13,6 +13,9 @@ use crate::report::{aligned, lines, page};
 
 type Rows = Vec<Vec<String>>;
 
+/// Said of a number that no run gave.
+const NOT_MEASURED: &str = "not measured: no run had such a cut before it was over";
+
 fn with_head<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> Rows {
     std::iter::once(head.map(String::from).to_vec()).chain(rows.map(Vec::from)).collect()
 }
@@ -45,7 +48,9 @@ fn comparisons(findings: &Findings) -> Rows {
     ];
     with_head(
         head,
-        findings.comparisons.iter().zip(&findings.beside).map(|(row, beside)| {
+        findings.comparisons.iter().map(|row| {
+            let beside = findings.beside.iter().find(|beside| beside.id == row.id);
+            let simulated = |of: fn(&Beside) -> &str| beside.map_or("-", of).to_owned();
             let gate = if row.gated { "*" } else { "" };
             [
                 format!("{}{gate}", row.figure),
@@ -53,10 +58,10 @@ fn comparisons(findings: &Findings) -> Rows {
                 row.published.clone(),
                 row.ours.clone(),
                 row.verdict.words().into(),
-                beside.simulated.clone(),
-                beside.verdict.words().into(),
+                simulated(|beside| &beside.simulated),
+                simulated(|beside| beside.verdict.words()),
                 row.preset.clone(),
-                beside.of.clone(),
+                simulated(|beside| &beside.of),
             ]
         }),
     )
@@ -313,7 +318,7 @@ pub(super) fn table(findings: &Findings) -> String {
         let _ = writeln!(text, "  {}, simulated: {}", row.id, row.remark);
     }
     for id in &findings.missing {
-        let _ = writeln!(text, "  {id}: not measured: no run had such a cut before it was over");
+        let _ = writeln!(text, "  {id}: {NOT_MEASURED}");
     }
     for (title, rows) in tables(findings) {
         let _ = write!(text, "\n{title}\n{}", aligned(&rows));
@@ -372,7 +377,8 @@ pub(super) fn html(findings: &Findings) -> String {
 
 fn remarks(findings: &Findings) -> String {
     let rows = findings.comparisons.iter().filter(|row| !row.remark.is_empty());
-    rows.map(|row| format!("<p>{}: {}</p>", row.id, crate::report::escape(&row.remark))).collect()
+    let remarks = rows.map(|row| format!("<p>{}: {}</p>", row.id, crate::report::escape(&row.remark)));
+    remarks.chain(findings.missing.iter().map(|id| format!("<p>{id}: {NOT_MEASURED}</p>"))).collect()
 }
 
 fn statements(findings: &Findings) -> String {

@@ -22,7 +22,7 @@ const PLANES: usize = 32;
 /// By how many thousandths a compute time may be more or less.
 const VARIATION: u64 = 50;
 /// What armed alternates cost is looked for in runs that are so much longer: probes come every quarter of a second.
-const LONGER: u32 = 6;
+const LONGER: u32 = 4;
 
 /// What a kernel came to.
 #[derive(Clone, Copy, Serialize)]

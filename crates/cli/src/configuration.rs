@@ -3,6 +3,7 @@
 //! A setting has one name: `--job-grace`, `PLEACH_JOB_GRACE` and `job_grace` are the same. Flags count more than the
 //! environment, and that more than the file.
 
+use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -92,6 +93,11 @@ impl ManagerArguments {
     pub(crate) fn secret(&self) -> Result<Option<Secret>> {
         secret(secret_file(self.secret_file.clone(), None).as_deref())
     }
+}
+
+/// Tells whoever started a service where it is. After a renewal nobody may listen any more.
+pub(crate) fn announce(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 /// Connections are descriptors: takes as many as the system lets us have. With fewer, some callers wait.

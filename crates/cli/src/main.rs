@@ -13,6 +13,7 @@ mod logs;
 mod manager;
 mod node;
 mod pingpong;
+mod renewal;
 mod report;
 mod reproduce;
 mod simulate;

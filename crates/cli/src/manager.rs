@@ -13,6 +13,7 @@ use units::Span;
 use crate::Outcome;
 use crate::configuration::{self, DEFAULT_MANAGER, QuotaParts, openness, resolve, secret_file, words};
 use crate::logs;
+use crate::renewal::Renewal;
 
 /// Runs the manager: nodes register with it, jobs ask it for groups.
 #[derive(clap::Args, Deserialize, Default)]
@@ -46,6 +47,9 @@ pub(crate) struct Arguments {
     /// Show metrics to Prometheus at this address
     #[arg(long, env = "PLEACH_METRICS", value_name = "ADDRESS:PORT")]
     metrics: Option<String>,
+    /// Days after which it starts itself anew, as soon as nobody needs it [default: 30]
+    #[arg(long, env = "PLEACH_RENEW_AFTER", value_name = "DAYS")]
+    renew_after: Option<f64>,
     /// How much is logged [default: info]
     #[arg(long, env = "PLEACH_LOG", value_name = "LEVEL")]
     log: Option<logs::Level>,
@@ -95,6 +99,7 @@ impl Arguments {
             default_quota: self.default_quota.or(file.default_quota),
             most_quota: self.most_quota.or(file.most_quota),
             metrics: words(self.metrics, file.metrics),
+            renew_after: self.renew_after.or(file.renew_after),
             log: self.log.or(file.log),
             log_format: self.log_format.or(file.log_format),
             config: self.config,
@@ -132,6 +137,7 @@ const MOST_GRACE: u64 = 7 * 24 * 3600;
 
 pub(crate) fn run(arguments: Arguments) -> Result<Outcome> {
     let arguments = arguments.with_file()?;
+    let mut renewal = Renewal::after(arguments.renew_after)?;
     let settings = arguments.settings()?;
     let listen = resolve(arguments.listen.as_deref().unwrap_or(DEFAULT_MANAGER))?;
     let secret = configuration::secret(arguments.secret_file.as_deref())?;
@@ -143,13 +149,14 @@ pub(crate) fn run(arguments: Arguments) -> Result<Outcome> {
     let metrics =
         metrics.map(|at| daemon.show_metrics(at).with_context(|| format!("no metrics at {at}"))).transpose()?;
     logs::start(arguments.log.unwrap_or_default(), arguments.log_format.unwrap_or_default());
-    println!("{}", daemon.address());
+    configuration::announce(&daemon.address().to_string());
     info!(target: "pleach::manager", address = %daemon.address(), version = env!("CARGO_PKG_VERSION"),
         "the manager listens at {}, {guarded}", daemon.address());
     if let Some(address) = metrics {
         info!(target: "pleach::manager", metrics = %address, "metrics are at http://{address}/metrics");
     }
     loop {
+        renewal.renew_if_due(|| daemon.machine().has_jobs());
         daemon.turn(Duration::from_secs(1))?;
     }
 }

@@ -16,6 +16,7 @@ use crate::Outcome;
 use crate::configuration::{self, openness, resolve, secret_file, words};
 use crate::fabric::faults;
 use crate::logs;
+use crate::renewal::Renewal;
 
 /// Runs an aggregation node: folds what its children contribute and passes on the result.
 #[derive(clap::Args, Deserialize, Default)]
@@ -61,6 +62,9 @@ pub(crate) struct Arguments {
     /// Faults to inject into what it sends, for trials: a plan in TOML
     #[arg(long, env = "PLEACH_FAULTS", value_name = "FILE")]
     faults: Option<PathBuf>,
+    /// Days after which it starts itself anew, as soon as nobody needs it [default: 30]
+    #[arg(long, env = "PLEACH_RENEW_AFTER", value_name = "DAYS")]
+    renew_after: Option<f64>,
     /// How much is logged [default: info]
     #[arg(long, env = "PLEACH_LOG", value_name = "LEVEL")]
     log: Option<logs::Level>,
@@ -108,6 +112,7 @@ impl Arguments {
             open: self.open.or(file.open),
             metrics: words(self.metrics, file.metrics),
             faults: self.faults.or(file.faults),
+            renew_after: self.renew_after.or(file.renew_after),
             log: self.log.or(file.log),
             log_format: self.log_format.or(file.log_format),
             config: self.config,
@@ -149,6 +154,7 @@ impl Arguments {
 
 pub(crate) fn run(arguments: Arguments) -> Result<Outcome> {
     let arguments = arguments.with_file()?;
+    let mut renewal = Renewal::after(arguments.renew_after)?;
     let manager = configuration::manager(arguments.manager.as_deref())?;
     let addresses = arguments.addresses(manager)?;
     let mischief = arguments.faults.as_deref().map(faults::read).transpose()?.unwrap_or_default();
@@ -170,13 +176,14 @@ pub(crate) fn run(arguments: Arguments) -> Result<Outcome> {
     let metrics =
         metrics.map(|at| control.show_metrics(at).with_context(|| format!("no metrics at {at}"))).transpose()?;
     logs::start(arguments.log.unwrap_or_default(), arguments.log_format.unwrap_or_default());
-    println!("{}", listed.join(" "));
+    configuration::announce(&listed.join(" "));
     info!(target: "pleach::node", node = %name, control = %control.address(), version = env!("CARGO_PKG_VERSION"),
         "node {name} takes packets at {} and orders at {}", listed.join(", "), control.address());
     if let Some(address) = metrics {
         info!(target: "pleach::node", metrics = %address, "metrics are at http://{address}/metrics");
     }
     loop {
+        renewal.renew_if_due(|| !seats.is_empty());
         serve(&mut seats, &mut control)?;
     }
 }

@@ -22,7 +22,7 @@ impl Clock {
         Self { began: Instant::now() }
     }
 
-    /// The time since the beginning. 64 bits of picoseconds last for 213 days.
+    /// The time since the beginning. 64 bits of picoseconds last for 213 days; whoever lives longer starts anew before.
     pub fn now(&self) -> Time {
         Time::from_picos(self.began.elapsed().as_nanos() as u64 * 1_000)
     }

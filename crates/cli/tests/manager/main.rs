@@ -9,6 +9,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use protocol::manager::message::GroupKey;
 use runtime::control::{ManagerClient, Notice};
 
 use process::*;
@@ -57,6 +58,25 @@ fn a_manager_without_descriptors_does_not_spin_and_lets_others_in_again() {
     let mut client = connect().expect("it gets in although the crowd is still there");
     client.status().expect("it answers");
     drop(crowd);
+}
+
+#[test]
+fn services_start_anew_when_nobody_needs_them() {
+    let two_seconds = "0.000023";
+    let manager = Process::start(&["manager", "--listen", "127.0.0.1:0"]);
+    let node = Process::start(&["node", "--manager", &manager.line, "--name", "top", "--renew-after", two_seconds]);
+    let mut client = client(&manager);
+    wait_for_nodes(&mut client, 1);
+    client.open_job("test", None).expect("admitted");
+    let group = client.open_group(request(4)).expect("opened");
+    std::thread::sleep(Duration::from_secs(4));
+    let registrations = |client: &mut ManagerClient| {
+        client.status().expect("it answers").counters.get("nodes registered").copied().unwrap_or(0)
+    };
+    assert_eq!(registrations(&mut client), 1, "its group needs it");
+    client.close_group(GroupKey { group: group.group, epoch: group.epoch }).expect("closed");
+    until("it starts anew", || registrations(&mut client) >= 2);
+    assert!(node.end().contains("starting anew"));
 }
 
 /// How long a process has worked, to a hundredth of a second.

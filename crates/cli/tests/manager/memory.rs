@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollTimeout, poll};
-use protocol::aggregation::{Contribution, Voice};
+use protocol::aggregation::{Contribution, Voice, Wish};
 use protocol::manager::message::{Capacity, GroupKey, NodeCard, NodeReport, Quota};
 use protocol::manager::status::NodeStatus;
 use protocol::manager::{GroupOpened, GroupRequest, Leader, Refusal, SeatSpec};
@@ -117,6 +117,7 @@ impl Members {
                 operator: OperatorCode(Operator::Sum.code()),
                 element_count: (PAYLOAD / 4) as u16,
                 voice: Voice::Plain,
+                wish: Wish::Result,
                 segment: SegmentIndex(0),
                 payload,
             };

@@ -10,7 +10,7 @@ use units::{Epoch, GroupId, OpId, PathId, Psn, SegmentIndex, Span, Time};
 use wire::aggregation::{AggregationHeader, ElementCode, Kind, OperatorCode};
 
 use super::node::transmit;
-use super::{AbortCause, Damage, Duty, EdgeIndex, Message, Outbox, ResultProves, Upward, Voice};
+use super::{AbortCause, Damage, Duty, EdgeIndex, Message, Outbox, ResultProves, Upward, Voice, Wish};
 use crate::Payload;
 use crate::connection::{Arrival, Ask, Connection, DamageOutcome, Frame, Paths, Policy};
 
@@ -44,6 +44,8 @@ pub struct Contribution {
     pub element_count: u16,
     /// What it is among the others.
     pub voice: Voice,
+    /// What the member wants to hear of the result.
+    pub wish: Wish,
     /// Which piece of the user's vector they are; all members must agree on it.
     pub segment: SegmentIndex,
     /// Their bytes.
@@ -152,7 +154,7 @@ impl Member {
             segment: own.segment,
             child: units::ChildIndex(0),
             element_count: own.element_count,
-            detail: own.voice.code(),
+            detail: own.voice.code() | own.wish.code(),
         };
         let message = Message::new(header, own.payload);
         let mut sent = None;

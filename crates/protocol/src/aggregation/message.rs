@@ -29,11 +29,37 @@ impl Voice {
 
     /// From the wire; what is unknown is an operand, and the fold refuses what it cannot fold.
     pub const fn from_code(code: u32) -> Self {
-        match code {
+        match code & 0xff {
             1 => Self::Silent,
             2 => Self::Sole,
             _ => Self::Plain,
         }
+    }
+}
+
+/// What those behind a contribution want to hear, in the detail of its header (P-64).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wish {
+    /// The result.
+    Result,
+    /// That the operation is over, as whoever contributes to a reduce and is not its root.
+    End,
+}
+
+impl Wish {
+    const END: u32 = 1 << 8;
+
+    /// For the wire, beside the code of a voice.
+    pub const fn code(self) -> u32 {
+        match self {
+            Self::Result => 0,
+            Self::End => Self::END,
+        }
+    }
+
+    /// From the wire; what is unknown is heard in full.
+    pub const fn from_code(code: u32) -> Self {
+        if code & Self::END == 0 { Self::Result } else { Self::End }
     }
 }
 

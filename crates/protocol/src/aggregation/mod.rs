@@ -16,7 +16,7 @@ mod tests;
 
 pub use abort::AbortCause;
 pub use member::{Contribution, Member, MemberPlan, StartError};
-pub use message::{Message, Voice};
+pub use message::{Message, Voice, Wish};
 pub use node::{Node, NodeCounters, NodeLoad};
 pub use outbox::{Duty, EdgeIndex, Outbox};
 

@@ -2,7 +2,7 @@
 //!
 //! In: frames, multicasts and damage, each with the edge it came over. Out: duties. Rules: P-10 to P-26.
 
-use units::{PathId, Time};
+use units::{ChildIndex, PathId, Time};
 use wire::aggregation::Kind;
 
 use super::seat::Seat;
@@ -356,20 +356,27 @@ impl Node {
         seat.map_or(Distribution::Multicast, |seat| self.seats[seat].plan.distribution)
     }
 
-    /// Sends a result to every child over its connection, once (P-60).
+    /// Sends a result to every child over its connection, once (P-60); to those who want to hear no more than that it is there,
+    /// where nothing else brings it, no more than that (P-64).
     fn hand_down(&mut self, now: Time, message: &Message, out: &mut Outbox) {
         let op = message.op();
         for seat in 0..self.seats.len() {
             if !self.serves_group(seat, message) || !self.seats[seat].slot(op).take_turn_down(op) {
                 continue;
             }
-            let plan = &self.seats[seat].plan;
-            let children: Vec<EdgeIndex> =
-                plan.children.iter().filter_map(|edges| edges.first()).chain(&plan.listeners).copied().collect();
-            for edge in children {
-                self.send(now, edge, message.clone(), out);
+            let alone = self.seats[seat].plan.distribution == Distribution::Connections;
+            let content = self.seats[seat].slot(op).take_content();
+            let content: &[ChildIndex] = if alone && message.header.kind == Kind::Result { &content } else { &[] };
+            for position in 0..self.seats[seat].plan.children.len() {
+                let Some(edge) = self.seats[seat].plan.children[position].first().copied() else { continue };
+                let told = if content.contains(&ChildIndex::from_position(position)) {
+                    message.about(Kind::Result, message.header.child, message.plane())
+                } else {
+                    message.clone()
+                };
+                self.send(now, edge, told, out);
             }
-            if self.seats[seat].plan.distribution == Distribution::Connections {
+            if alone {
                 self.seats[seat].release(op);
             }
         }

@@ -61,8 +61,6 @@ pub struct SeatPlan {
     pub plane: Plane,
     /// For each child, in fold order, the edges over which it may speak (several if its adapter is split).
     pub children: Vec<Vec<EdgeIndex>>,
-    /// Edges that hear results without contributing: targets outside the group (SH-1).
-    pub listeners: Vec<EdgeIndex>,
     /// The parents, all of which get what is folded here; none for a root.
     pub parents: Vec<Upward>,
     /// What a result tells about the contribution sent up.

@@ -11,7 +11,7 @@ use reduce::{ElementType, Kind, Operator};
 use units::{ChildIndex, OpId, Span, Time};
 use wire::aggregation::{AggregationHeader, Kind as MessageKind};
 
-use super::{AbortCause, EdgeIndex, Message, Voice};
+use super::{AbortCause, EdgeIndex, Message, Voice, Wish};
 use crate::Payload;
 
 /// What the caller must do next. Every variant is a duty, never a hint.
@@ -69,6 +69,8 @@ struct Collection {
     sample: AggregationHeader,
     operands: Vec<Option<Operand>>,
     missing: u16,
+    /// Children below which nobody wants the result (P-64).
+    content: Vec<ChildIndex>,
     abort: Option<AbortCause>,
 }
 
@@ -93,6 +95,8 @@ pub(super) struct Slot {
     asked_until: Time,
     /// The result has gone down over the children's connections.
     handed_down: bool,
+    /// Children that need to hear no more of it than that it is there (P-64).
+    content: Vec<ChildIndex>,
 }
 
 /// A deliberately broken slot, which the oracle must catch.
@@ -113,7 +117,15 @@ impl Slot {
             Past::Unknown => Stage::Vacant,
             Past::Delivered => Stage::Delivered,
         };
-        Self { op, stage, earlier: None, wanted_by: Vec::new(), asked_until: Time::ZERO, handed_down: false }
+        Self {
+            op,
+            stage,
+            earlier: None,
+            wanted_by: Vec::new(),
+            asked_until: Time::ZERO,
+            handed_down: false,
+            content: Vec::new(),
+        }
     }
 
     /// Notes a contribution, or the abort that stands for one.
@@ -152,6 +164,7 @@ impl Slot {
                 self.wanted_by.clear();
                 self.asked_until = Time::ZERO;
                 self.handed_down = false;
+                self.content.clear();
                 Admission::Current
             }
             steps if steps == -(window as i32) => Admission::Past,
@@ -165,7 +178,8 @@ impl Slot {
             unreachable!("the caller was told to fold")
         };
         self.earlier = None; // P-19: everyone who contributed has it.
-        let folded = collection.fold();
+        let (folded, content) = collection.fold();
+        self.content = content;
         self.stage = Stage::Awaiting { sample: folded.clone() };
         folded
     }
@@ -189,6 +203,11 @@ impl Slot {
         let due = self.op == op && matches!(self.stage, Stage::Done { .. }) && !self.handed_down;
         self.handed_down |= due;
         due
+    }
+
+    /// The children that need to hear no more of the result than that it is there; asked once.
+    pub(super) fn take_content(&mut self) -> Vec<ChildIndex> {
+        std::mem::take(&mut self.content)
     }
 
     /// The result of an operation, if this slot still has it.
@@ -260,7 +279,7 @@ impl Slot {
 
 impl Collection {
     fn new(sample: AggregationHeader, children: usize) -> Self {
-        Self { sample, operands: vec![None; children], missing: children as u16, abort: None }
+        Self { sample, operands: vec![None; children], missing: children as u16, content: Vec::new(), abort: None }
     }
 
     fn add(&mut self, message: &Message, child: ChildIndex) -> Outcome {
@@ -281,6 +300,9 @@ impl Collection {
             Voice::Silent => Operand::Silent,
             Voice::Plain | Voice::Sole => Operand::Given(message.payload.clone()),
         });
+        if header.kind != MessageKind::Abort && Wish::from_code(header.detail) == Wish::End {
+            self.content.push(child);
+        }
         self.missing -= 1;
         if self.missing == 0 { Outcome::Fold } else { Outcome::Keep }
     }
@@ -293,17 +315,21 @@ impl Collection {
         self.operands.iter().map(given).sum()
     }
 
-    fn fold(self) -> Message {
-        let sample = self.sample;
+    /// The fold wants what any of those below wants.
+    fn fold(self) -> (Message, Vec<ChildIndex>) {
+        let everyone_is_content = self.content.len() == self.operands.len();
+        let wish = if everyone_is_content { Wish::End } else { Wish::Result };
+        let sample = AggregationHeader { detail: voice_of(&self.sample).code() | wish.code(), ..self.sample };
         let folded = match self.abort {
             Some(cause) => Err(cause),
             None => fold_payloads(&sample, &self.operands),
         };
-        match folded {
+        let folded = match folded {
             Ok(Operand::Given(payload)) => Message::new(sample, payload),
             Ok(Operand::Silent) => Message::new(sample, Payload::EMPTY),
             Err(cause) => Message::new(sample, Payload::EMPTY).aborted(cause),
-        }
+        };
+        (folded, self.content)
     }
 }
 

@@ -38,7 +38,6 @@ fn plan(parents: Vec<Upward>) -> SeatPlan {
         epoch: Epoch(0),
         plane: Plane(0),
         children: vec![vec![LEFT], vec![RIGHT]],
-        listeners: Vec::new(),
         parents,
         result_proves: ResultProves::Arrival,
         distribution: Distribution::Multicast,
@@ -256,6 +255,7 @@ fn a_member_completes_once_whatever_comes_how_often() {
         operator: OperatorCode(1),
         element_count: 1,
         voice: Voice::Plain,
+        wish: Wish::Result,
         segment: SegmentIndex(0),
         payload: vec![1, 0, 0, 0].into(),
     };
@@ -274,21 +274,21 @@ fn a_member_completes_once_whatever_comes_how_often() {
 }
 
 fn handing_down(distribution: Distribution) -> Node {
-    let mut node = Node::new(Policy::default(), &[10, 11, 20, 30]);
+    let mut node = Node::new(Policy::default(), &[10, 11, 20]);
     let parents = vec![Upward { edge: UP, child: ChildIndex(5), plane: Plane(0) }];
-    node.take_seat(SeatPlan { distribution, listeners: vec![EdgeIndex(3)], ..plan(parents) });
+    node.take_seat(SeatPlan { distribution, ..plan(parents) });
     node
 }
 
 #[test]
-fn results_go_down_the_connections_once_to_children_and_listeners() {
+fn results_go_down_the_connections_once() {
     let mut node = handing_down(Distribution::Connections);
     for op in 0..6 {
         feed(&mut node, LEFT, &data(op, message(Kind::Contribution, op, 0, &[1])));
         feed(&mut node, RIGHT, &data(op, message(Kind::Contribution, op, 1, &[2])));
         let result = message(Kind::Result, op, 5, &[3]);
         let duties = feed(&mut node, UP, &data(op, result.clone()));
-        for edge in [LEFT, RIGHT, EdgeIndex(3)] {
+        for edge in [LEFT, RIGHT] {
             assert_eq!(sent(&duties, edge), [&result], "operation {op}");
         }
         assert!(!duties.iter().any(|duty| matches!(duty, Duty::Multicast { .. })));
@@ -368,5 +368,57 @@ fn two_who_want_to_be_the_only_one_fail() {
         let duties = feed(&mut node, RIGHT, &voiced(other, 1, &[1]));
         let up = sent(&duties, UP)[0];
         assert_eq!((up.header.kind, AbortCause::from_code(up.header.detail)), (Kind::Abort, AbortCause::Mismatch));
+    }
+}
+
+fn wishing(wish: Wish, voice: Voice, op: u32, child: u16) -> Frame<Message> {
+    let plain = message(Kind::Contribution, op, child, if voice == Voice::Silent { &[] } else { &[4] });
+    let header = AggregationHeader { detail: voice.code() | wish.code(), ..plain.header };
+    data(op, Message::new(header, plain.payload))
+}
+
+#[test]
+fn who_wants_only_the_end_is_told_no_more() {
+    let mut node = handing_down(Distribution::Connections);
+    feed(&mut node, LEFT, &wishing(Wish::End, Voice::Plain, 0, 0));
+    // A target outside those who give: silent, and all ears (SH-1).
+    let duties = feed(&mut node, RIGHT, &wishing(Wish::Result, Voice::Silent, 0, 1));
+    assert_eq!(Wish::from_code(sent(&duties, UP)[0].header.detail), Wish::Result, "someone below wants it");
+    let result = message(Kind::Result, 0, 5, &[4]);
+    let duties = feed(&mut node, UP, &data(0, result.clone()));
+    assert_eq!(sent(&duties, RIGHT), [&result]);
+    let told = sent(&duties, LEFT)[0];
+    assert_eq!((told.header.kind, told.header.operation, told.payload.len()), (Kind::Result, OpId(0), 0));
+    assert!(told.is_intact());
+}
+
+#[test]
+fn a_node_whose_children_want_only_the_end_wants_no_more_itself() {
+    let mut node = handing_down(Distribution::Connections);
+    feed(&mut node, LEFT, &wishing(Wish::End, Voice::Plain, 0, 0));
+    let duties = feed(&mut node, RIGHT, &wishing(Wish::End, Voice::Plain, 0, 1));
+    assert_eq!(Wish::from_code(sent(&duties, UP)[0].header.detail), Wish::End);
+    // The next operation in the same slot is not taken for this one.
+    feed(&mut node, UP, &data(0, message(Kind::Result, 0, 5, &[])));
+    feed(&mut node, LEFT, &wishing(Wish::Result, Voice::Plain, 1, 0));
+    feed(&mut node, RIGHT, &wishing(Wish::Result, Voice::Plain, 1, 1));
+    let result = message(Kind::Result, 1, 5, &[8]);
+    let duties = feed(&mut node, UP, &data(1, result.clone()));
+    assert_eq!(sent(&duties, LEFT), [&result]);
+}
+
+#[test]
+fn what_a_multicast_brings_to_all_is_whole() {
+    for distribution in [Distribution::Multicast, Distribution::Both] {
+        let mut node = Node::new(Policy::default(), &[10, 11]);
+        node.take_seat(SeatPlan { distribution, ..plan(Vec::new()) });
+        feed(&mut node, LEFT, &wishing(Wish::End, Voice::Plain, 0, 0));
+        let duties = feed(&mut node, RIGHT, &wishing(Wish::End, Voice::Plain, 0, 1));
+        let multicast = duties.iter().find_map(|duty| match duty {
+            Duty::Multicast { message, .. } => Some(message.payload.clone()),
+            _ => None,
+        });
+        assert_eq!(multicast, Some(message(Kind::Result, 0, 0, &[8]).payload), "{distribution:?}");
+        assert!(sent(&duties, LEFT).iter().all(|message| message.payload.len() == 4), "{distribution:?}");
     }
 }

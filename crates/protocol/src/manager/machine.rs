@@ -254,6 +254,11 @@ impl Manager {
         self.overdue_groups(now);
     }
 
+    /// True if a job has been admitted and is not over.
+    pub fn has_jobs(&self) -> bool {
+        !self.jobs.is_empty()
+    }
+
     /// True if a connection speaks for a node or a job.
     pub fn knows(&self, peer: PeerId) -> bool {
         self.node_of_peer.contains_key(&peer) || self.jobs.values().any(|record| record.peers.contains(&peer))

@@ -80,6 +80,11 @@ impl NodeSeats {
         self.wires.addresses()
     }
 
+    /// True if no group needs it.
+    pub fn is_empty(&self) -> bool {
+        self.seats.is_empty()
+    }
+
     /// Does everything that can be done now; true if something was.
     pub fn turn(&mut self) -> bool {
         let mut inputs = std::mem::take(&mut self.inputs);
@@ -235,7 +240,6 @@ impl Seats for NodeSeats {
             epoch: spec.epoch,
             plane: Plane(0),
             children: (0..spec.children.len()).map(|index| vec![EdgeIndex(index as u16)]).collect(),
-            listeners: Vec::new(),
             parents: up.into_iter().collect(),
             result_proves: ResultProves::Arrival,
             distribution: match spec.distribution {

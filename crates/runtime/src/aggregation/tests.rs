@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use protocol::Payload;
-use protocol::aggregation::{AbortCause, Contribution, Duty, Voice};
+use protocol::aggregation::{AbortCause, Contribution, Duty, Voice, Wish};
 use protocol::manager::message::GroupKey;
 use protocol::manager::{
     Child, ChildSpec, Distribution, FoldTree, GroupOpened, JobId, JobTicket, Key, LeaderPlace, NodeNumber,
@@ -120,13 +120,19 @@ impl Tree {
     }
 
     fn start(&mut self, leader: usize, value: i32) {
+        self.start_as(leader, Some(value), Wish::Result);
+    }
+
+    /// Gives a value, or nothing.
+    fn start_as(&mut self, leader: usize, value: Option<i32>, wish: Wish) {
         let contribution = Contribution {
             element: ElementCode(ElementType::I32.code()),
             operator: OperatorCode(Operator::Sum.code()),
-            element_count: 1,
-            voice: Voice::Plain,
+            element_count: value.is_some().into(),
+            voice: if value.is_some() { Voice::Plain } else { Voice::Silent },
+            wish,
             segment: SegmentIndex(0),
-            payload: Payload::Bytes(value.to_le_bytes().into()),
+            payload: value.map_or(Payload::EMPTY, |value| Payload::Bytes(value.to_le_bytes().into())),
         };
         let (wires, membership) = &mut self.members[leader];
         membership.start(wires, contribution).expect("the window is not full");
@@ -179,6 +185,27 @@ fn members_of_a_tree_of_nodes_get_the_sum() {
         }
     }
     assert_eq!(tree.nodes[2].report().operations, 100);
+}
+
+#[test]
+fn a_result_may_go_to_one_or_to_a_target_outside() {
+    let mut tree = Tree::new(&Mischief::default());
+    for round in 0..40 {
+        let target = round as usize % 4;
+        let is_outside = round % 8 >= 4;
+        for leader in 0..4 {
+            let value = (leader != target || !is_outside).then_some(1 << leader);
+            tree.start_as(leader, value, if leader == target { Wish::Result } else { Wish::End });
+        }
+        let wanted = if is_outside { 15 - (1 << target) } else { 15 };
+        for (leader, done) in tree.run(1, PATIENCE).iter().enumerate() {
+            match (leader == target, &done[..]) {
+                (true, done) => assert_eq!(results(done), [wanted], "round {round}"),
+                (false, [Duty::Complete { result, .. }]) => assert_eq!(result.len(), 0, "round {round}"),
+                (false, other) => panic!("round {round}: {other:?}"),
+            }
+        }
+    }
 }
 
 fn circle(last: u8) -> SocketAddr {

@@ -266,7 +266,7 @@ impl Group {
         let Some(place) = found else { return };
         let operation = &mut tree.operations[place];
         let piece = operation.piece_of(op).expect("just found");
-        if !operation.finish(piece, result) {
+        if !operation.finish(self.me, piece, result) {
             return self.break_with(NetworkError::Confused, around);
         }
         if operation.finished == operation.pieces

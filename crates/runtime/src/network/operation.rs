@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use protocol::Payload;
-use protocol::aggregation::{Contribution, Voice};
+use protocol::aggregation::{Contribution, Voice, Wish};
 use protocol::collective::{Algorithm, Collective};
 use reduce::{ElementType, Kind, Operator};
 use units::{OpId, Rank, SegmentIndex};
@@ -100,6 +100,7 @@ impl Operation {
             operator: OperatorCode(kind.operator().code()),
             element_count: if voice == Voice::Silent { 0 } else { (bytes.len() / kind.element_size()) as u16 },
             voice,
+            wish: self.wish(me),
             segment: self.fingerprint(piece),
             payload: payload.clone(),
         };
@@ -110,7 +111,16 @@ impl Operation {
         (contribution, Kept { op: OpId(self.first.0.wrapping_add(piece)), collective: self.played(), payload: kept })
     }
 
-    /// A tree gives everyone the result: a reduce is an allreduce that the others forget (SH-4).
+    /// Only who needs the result gets its bytes: the root of a reduce, and everyone but the root of a broadcast.
+    fn wish(&self, me: Rank) -> Wish {
+        match self.collective {
+            Collective::Broadcast { root } if root == me => Wish::End,
+            Collective::Reduce { root, .. } if root != me => Wish::End,
+            _ => Wish::Result,
+        }
+    }
+
+    /// Hosts alone give everyone what a tree folds: there a reduce is an allreduce that the others forget (SH-4).
     fn played(&self) -> Collective {
         match self.collective {
             Collective::Reduce { kind, .. } => Collective::AllReduce { kind },
@@ -119,10 +129,13 @@ impl Operation {
     }
 
     /// Notes the result of a piece; false if it has not the length that was asked for.
-    pub(super) fn finish(&mut self, piece: u32, result: &Payload) -> bool {
+    pub(super) fn finish(&mut self, me: Rank, piece: u32, result: &Payload) -> bool {
         let range = self.range(piece);
         let result = result.bytes().unwrap_or_default();
         self.finished += 1;
+        if self.wish(me) == Wish::End {
+            return true; // It is over; what a broadcast's root has it knows.
+        }
         let fits = result.len() == range.len();
         if fits {
             self.data[range].copy_from_slice(result);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use protocol::Payload;
-use protocol::aggregation::{AbortCause, Contribution, Damage, Duty, EdgeIndex, Message, Outbox, Voice};
+use protocol::aggregation::{AbortCause, Contribution, Damage, Duty, EdgeIndex, Message, Outbox, Voice, Wish};
 use protocol::connection::{Arrival, Frame, Outgoing, Purpose};
 use topology::AggregationTree;
 use units::{OpId, PathId, Rank, SegmentIndex, Span, Time};
@@ -196,6 +196,7 @@ impl Driver {
             operator: OperatorCode(operator),
             element_count: count,
             voice: Voice::Plain,
+            wish: Wish::Result,
             segment: SegmentIndex(0),
             payload,
         };

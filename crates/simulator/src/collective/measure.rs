@@ -5,7 +5,7 @@
 //! the last result has been taken (SH-4, SH-12).
 
 use protocol::Payload;
-use protocol::aggregation::{Contribution, Duty, Voice};
+use protocol::aggregation::{Contribution, Duty, Voice, Wish};
 use serde::Serialize;
 use units::{Rank, SegmentIndex, Span, Time};
 use wire::aggregation::{ElementCode, OperatorCode};
@@ -186,6 +186,7 @@ impl Driver {
             operator: OperatorCode(0),
             element_count: 0,
             voice: Voice::Plain,
+            wish: Wish::Result,
             segment: SegmentIndex(segment),
             payload: Payload::Absent { bytes: self.parameters.contents.bytes() },
         };

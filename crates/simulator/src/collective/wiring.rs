@@ -334,7 +334,6 @@ impl<'a> Builder<'a> {
                 epoch: Epoch(0),
                 plane: Plane(plane),
                 children,
-                listeners: Vec::new(),
                 parents: parents.collect(),
                 result_proves: self.result_proves(),
                 distribution: self.parameters.distribution,

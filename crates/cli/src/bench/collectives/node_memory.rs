@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use protocol::Payload;
-use protocol::aggregation::{Contribution, Voice as Speaks};
+use protocol::aggregation::{Contribution, Voice as Speaks, Wish};
 use protocol::manager::{Distribution, GroupRequest, Leader};
 use reduce::{ElementType, Kind, Operator};
 use runtime::aggregation::{Input, Membership, Wires};
@@ -81,6 +81,7 @@ pub(super) fn measure() -> Result<NodeMemory> {
                 operator: OperatorCode(kind.operator().code()),
                 element_count: (BYTES / 8) as u16,
                 voice: Speaks::Plain,
+                wish: Wish::Result,
                 segment: SegmentIndex(0),
                 payload: Payload::Bytes(vec![0; BYTES].into()),
             };

@@ -18,6 +18,7 @@ mod report;
 mod reproduce;
 mod simulate;
 mod top;
+mod tune;
 mod words;
 
 use std::process::ExitCode;
@@ -43,6 +44,8 @@ enum Command {
     Reproduce(reproduce::Arguments),
     /// Measures speed and size on this machine.
     Bench(bench::Arguments),
+    /// Times checksums on this machine and keeps the fastest strong one for each size of message.
+    Tune(tune::Arguments),
     /// Two ends bounce a message over UDP as RoCEv2: with each other, or with ibv_rc_pingpong.
     Pingpong(pingpong::Arguments),
     /// Runs the manager: nodes register with it, jobs ask it for groups.
@@ -75,6 +78,7 @@ Examples:
   pleach simulate --fields            what a scenario file may say
   pleach reproduce soft-errors --format html --output soft-errors.html
   pleach bench simulator
+  pleach tune                         the fastest checksum for each size, on this machine
   pleach pingpong --listen            and, on another host: pleach pingpong HOST
   pleach launch -n 4 -- ./program
   pleach manager                      and, on any machine: pleach node --manager HOST:4797
@@ -89,6 +93,7 @@ fn main() -> ExitCode {
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Tune(arguments) => tune::run(&arguments),
         Command::BenchRank(arguments) => bench::collectives::rank::run(&arguments),
         Command::Pingpong(arguments) => pingpong::run(&arguments),
         Command::Manager(arguments) => manager::run(arguments),

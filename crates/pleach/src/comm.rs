@@ -1,7 +1,7 @@
 //! What is behind a communicator: who takes part, what is under way, and how an operation is run.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use protocol::collective::{
@@ -16,6 +16,12 @@ use crate::{Error, JoinError, Statistics};
 
 /// How often somebody who waits within a host looks at what happens around it: that takes system calls.
 const LOOK_AROUND: Duration = Duration::from_micros(50);
+/// So long a wait within a host does not sleep, where there is a companion.
+const COMPANIONS_TIME: Duration = Duration::from_millis(2);
+/// How often somebody who asks for an end without waiting looks around.
+const POLLS_PER_CHECK: u32 = 256;
+/// Kinds of operations whose way is remembered.
+const ROUTES_KNOWN: usize = 4;
 /// The lifeline may take so long to say why a rank of this host is gone.
 const GONE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -31,8 +37,12 @@ enum Memory {
 struct State {
     memory: Memory,
     running: VecDeque<Running>,
+    /// How the last few kinds of operations went: to choose takes a while, and most programs have few.
+    routes: VecDeque<(Collective, usize, Route)>,
     ended: BTreeMap<u64, Result<Vec<u8>, Error>>,
     next: u64,
+    /// How often ends were asked for.
+    polls: u32,
     broken: Option<Error>,
     statistics: Statistics,
 }
@@ -45,6 +55,8 @@ pub(crate) struct Comm {
     me: u32,
     /// Our ranks, host by host.
     hosts: Vec<Vec<u32>>,
+    /// Leaders that share a processor.
+    per_processor: u32,
     host: usize,
     local: u16,
     aggregation: Mutex<(Aggregation, String)>,
@@ -80,17 +92,21 @@ impl Comm {
         let state = State {
             memory,
             running: VecDeque::new(),
+            routes: VecDeque::new(),
             ended: BTreeMap::new(),
             next: 0,
+            polls: 0,
             broken: None,
             statistics: Statistics::default(),
         };
+        let per_processor = process.crowding(hosts.iter().map(|host| ranks[host[0] as usize]));
         let none = (Aggregation::NotOffered(NotOffered::NoManager), "no manager was named".to_owned());
         let comm = Self {
             process,
             context,
             ranks,
             me,
+            per_processor,
             hosts,
             host,
             local,
@@ -129,6 +145,7 @@ impl Comm {
     /// From now on operations may go through a tree, or may not, for this reason.
     pub(crate) fn set_aggregation(&self, aggregation: Aggregation, why: &str) -> Result<(), Error> {
         *self.aggregation.lock().unwrap_or_else(PoisonError::into_inner) = (aggregation, why.to_owned());
+        self.state().routes.clear();
         Ok(())
     }
 
@@ -173,6 +190,7 @@ impl Comm {
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             size: self.hosts.len() as u32,
             ranks_per_host: 1,
+            per_processor: self.per_processor,
             operands: Operands::Commute,
             aggregation,
             transport: Transport::Datagrams,
@@ -201,6 +219,20 @@ impl Comm {
         Ok(Route { up, between: (between, method), down, duty, context: self.context, local: self.local })
     }
 
+    /// The same, from memory if an operation like it was among the last.
+    fn known_route(&self, state: &mut State, collective: Collective, bytes: usize) -> Result<Route, Error> {
+        let known = state.routes.iter().find(|(what, length, _)| (*what, *length) == (collective, bytes));
+        if let Some((_, _, route)) = known {
+            return Ok(*route);
+        }
+        let route = self.route(collective, bytes)?;
+        if state.routes.len() == ROUTES_KNOWN {
+            state.routes.pop_front();
+        }
+        state.routes.push_back((collective, bytes, route));
+        Ok(route)
+    }
+
     /// The same where all ranks are on this host.
     fn call_within(&self, collective: Collective) -> Result<Call, Error> {
         let local = |root: Rank| self.whereabouts(root.0).map(|(_, local)| local);
@@ -214,7 +246,20 @@ impl Comm {
 
     /// Does an operation on the caller's bytes and waits for its end.
     pub(crate) fn run(&self, collective: Collective, bytes: &mut [u8]) -> Result<(), Error> {
+        let mut data = match collective {
+            Collective::Barrier => Data::Nothing,
+            _ => Data::InPlace(bytes),
+        };
+        self.run_on(collective, &mut data)
+    }
+
+    /// The same, on buffers that suit the caller's part in it.
+    #[inline]
+    pub(crate) fn run_on(&self, collective: Collective, data: &mut Data<'_>) -> Result<(), Error> {
         if self.ranks.len() == 1 {
+            if let Data::Apart { input, output } = data {
+                output.copy_from_slice(input);
+            }
             return self.between_hosts(collective).map(|_| ());
         }
         let _inside = self.process.presence.enter();
@@ -223,12 +268,13 @@ impl Comm {
             return Err(error.clone());
         }
         let within_host = self.hosts.len() == 1;
-        let result = if !state.running.is_empty() {
-            self.run_beside_others(&mut state, collective, bytes)
-        } else if within_host {
-            self.run_within_host(&mut state, collective, bytes)
+        let result = if within_host && state.running.is_empty() {
+            self.run_within_host(&mut state, collective, data)
         } else {
-            self.run_between_hosts(&mut state, collective, bytes)
+            on_one_buffer(data, |bytes| match state.running.is_empty() {
+                true => self.run_between_hosts(&mut state, collective, bytes),
+                false => self.run_beside_others(&mut state, collective, bytes),
+            })
         };
         match &result {
             Ok(()) => {
@@ -241,27 +287,29 @@ impl Comm {
     }
 
     #[inline]
-    fn run_within_host(&self, state: &mut State, collective: Collective, bytes: &mut [u8]) -> Result<(), Error> {
+    fn run_within_host(&self, state: &mut State, collective: Collective, data: &mut Data<'_>) -> Result<(), Error> {
         let Memory::Whole(team) = &mut state.memory else { unreachable!("all ranks are on this host") };
-        let call = self.call_within(collective)?;
-        let mut data = match collective {
-            Collective::Barrier => Data::Nothing,
-            _ => Data::InPlace(bytes),
-        };
-        self.within(team, call, &mut data)
+        self.within(team, self.call_within(collective)?, data)
     }
 
     /// Does something within the host. What is done is done, even if we hear at the same time that all is over.
     #[inline]
     fn within(&self, team: &mut Team, call: Call, data: &mut Data<'_>) -> Result<(), Error> {
         let (mut since, mut looked) = (None, None::<Instant>);
+        let mut began = None::<Instant>;
         let check = || {
             let now = Instant::now();
+            // A companion that has something under way is quicker while we are awake.
+            let attention = match self.process.settings.companion {
+                Some(_) if now - *began.get_or_insert(now) < COMPANIONS_TIME => Attention::StayAwake,
+                _ => Attention::MaySleep,
+            };
             if now - *looked.get_or_insert(now) < LOOK_AROUND {
-                return Ok(Attention::MaySleep);
+                return Ok(attention);
             }
             looked = Some(now);
-            self.check(&mut since)
+            self.process.shared.call_companion();
+            self.check(&mut since).map(|()| attention)
         };
         match team.run(call, data, check) {
             Ok(()) => Ok(()),
@@ -288,7 +336,7 @@ impl Comm {
     }
 
     fn run_between_hosts(&self, state: &mut State, collective: Collective, bytes: &mut [u8]) -> Result<(), Error> {
-        let route = self.route(collective, bytes.len())?;
+        let route = self.known_route(state, collective, bytes.len())?;
         let mut teams = match &mut state.memory {
             Memory::Part(teams) => Some(teams),
             _ => None,
@@ -376,6 +424,26 @@ impl Comm {
         state.running.iter().all(|running| running.id != id)
     }
 
+    /// The end of an operation that was started, if it is there; moves everything on, unless another thread is at it.
+    pub(crate) fn take_end(&self, id: u64) -> Option<Result<Vec<u8>, Error>> {
+        let _inside = self.process.presence.enter();
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        self.advance(&mut state, None);
+        let is_running = |state: &State| state.running.iter().any(|running| running.id == id);
+        state.polls = state.polls.wrapping_add(1);
+        if is_running(&state)
+            && state.polls.is_multiple_of(POLLS_PER_CHECK)
+            && let Err(error) = self.check(&mut None)
+        {
+            self.fail(&mut state, &error);
+        }
+        if is_running(&state) { None } else { state.ended.remove(&id) }
+    }
+
     /// Waits for the end of an operation that was started; its bytes.
     pub(crate) fn finish(&self, id: u64) -> Result<Vec<u8>, Error> {
         let _inside = self.process.presence.enter();
@@ -442,6 +510,7 @@ impl Comm {
                 _ => std::thread::sleep(Duration::from_micros(50)),
             }
             if rounds.is_multiple_of(64) {
+                self.process.shared.call_companion();
                 self.check(&mut since)?;
             }
         }
@@ -449,12 +518,12 @@ impl Comm {
 
     /// Hears what happened to the others; an error if this communicator cannot be used any more, or if what we have been
     /// waiting for since `since` will not come.
-    fn check(&self, since: &mut Option<Instant>) -> Result<Attention, Error> {
-        let Some(mut engine) = self.process.shared.try_engine() else { return Ok(Attention::MaySleep) };
+    fn check(&self, since: &mut Option<Instant>) -> Result<(), Error> {
+        let Some(mut engine) = self.process.shared.try_engine() else { return Ok(()) };
         engine.turn();
         engine.listen();
         let verdict = engine.verdict(self.context, &self.ranks).or_else(|| engine.desertion(&self.ranks, since));
-        verdict.map_or(Ok(Attention::MaySleep), Err)
+        verdict.map_or(Ok(()), Err)
     }
 
     /// This communicator cannot be used any more, and those who rely on us must hear why.
@@ -473,6 +542,19 @@ impl Comm {
                 engine.network.disagree(self.context);
             }
             engine.condemn(self.context, &error, &beside);
+        }
+    }
+}
+
+/// For those who want input and result in one buffer.
+fn on_one_buffer<R>(data: &mut Data<'_>, run: impl FnOnce(&mut [u8]) -> R) -> R {
+    match data {
+        Data::Nothing => run(&mut []),
+        Data::Give(input) => run(&mut input.to_vec()),
+        Data::InPlace(bytes) => run(bytes),
+        Data::Apart { input, output } => {
+            output.copy_from_slice(input);
+            run(output)
         }
     }
 }

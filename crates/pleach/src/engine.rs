@@ -86,6 +86,13 @@ impl Engine {
         self.trees.insert(context, (key, leaders));
     }
 
+    /// The tree that this process asked for is not used after all.
+    pub(crate) fn disown_tree(&mut self, context: GroupId) {
+        if let (Some((key, _)), Some(manager)) = (self.trees.remove(&context), &mut self.manager) {
+            let _ = manager.close_group(key); // It goes with the job at the latest.
+        }
+    }
+
     fn say(&mut self, to: To, word: &Word) {
         if let (Some(lifeline), Ok(bytes)) = (&mut self.lifeline, serde_json::to_vec(word)) {
             let _ = lifeline.say(to, &bytes); // Whoever cannot hear it has left or is lost.
@@ -210,6 +217,10 @@ impl Engine {
 pub(crate) struct Shared {
     engine: Mutex<Engine>,
     epoll: Epoll,
+    /// What whoever waits long calls now and then ([`crate::Settings::companion`]).
+    companion: Option<fn()>,
+    /// Ranks share processors: whoever waits awake keeps another from what it waits for.
+    crowded: bool,
     /// How often waiting awake has paid of late.
     luck: std::sync::atomic::AtomicU32,
 }
@@ -224,6 +235,8 @@ const TRY_AGAIN: u32 = 64;
 const SPIN: Duration = Duration::from_micros(30);
 /// Another thread may take what woke us: nobody sleeps for longer.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
+/// Nor for longer than this, where a companion wants to be called.
+const COMPANIONS_SLEEP: Duration = Duration::from_millis(1);
 /// What a rank said before it left has come by then.
 const DESERTED_AFTER: Duration = Duration::from_secs(2);
 /// By then a connection that is not drained has given up.
@@ -232,12 +245,12 @@ const LONGEST_LINGER: Duration = Duration::from_secs(10);
 const LISTEN_EVERY: u32 = 256;
 
 impl Shared {
-    pub(crate) fn new(engine: Engine) -> io::Result<Self> {
+    pub(crate) fn new(engine: Engine, companion: Option<fn()>, crowded: bool) -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         if let Some(lifeline) = &engine.lifeline {
             epoll.add(lifeline.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, NEWS))?;
         }
-        let shared = Self { engine: Mutex::new(engine), epoll, luck: MOST_LUCK.into() };
+        let shared = Self { engine: Mutex::new(engine), epoll, companion, crowded, luck: MOST_LUCK.into() };
         shared.watch_sockets()?;
         Ok(shared)
     }
@@ -281,7 +294,7 @@ impl Shared {
             return result;
         }
         let luck = self.luck.load(Relaxed);
-        if luck & 0xff > 0 || luck >> 8 >= TRY_AGAIN {
+        if !self.crowded && (luck & 0xff > 0 || luck >> 8 >= TRY_AGAIN) {
             let began = Instant::now();
             let mut turns = 0_u32;
             while began.elapsed() < SPIN {
@@ -303,6 +316,7 @@ impl Shared {
             self.luck.store(luck + (1 << 8), Relaxed);
         }
         loop {
+            self.call_companion();
             let woken = self.sleep();
             let mut engine = self.engine();
             engine.turn();
@@ -312,6 +326,13 @@ impl Shared {
             if let Some(result) = done(&mut engine) {
                 return result;
             }
+        }
+    }
+
+    /// Lets the companion have a turn, if there is one. Not under the engine's lock.
+    pub(crate) fn call_companion(&self) {
+        if let Some(companion) = self.companion {
+            companion();
         }
     }
 
@@ -338,7 +359,8 @@ impl Shared {
 
     /// Sleeps until something comes or is due.
     pub(crate) fn sleep(&self) -> Woken {
-        let patience = self.engine().network.patience().unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP);
+        let longest = if self.companion.is_some() { COMPANIONS_SLEEP } else { LONGEST_SLEEP };
+        let patience = self.engine().network.patience().unwrap_or(longest).min(longest);
         let timeout =
             EpollTimeout::try_from(patience.as_nanos().div_ceil(1_000_000) as u32).unwrap_or(EpollTimeout::ZERO);
         let mut events = [EpollEvent::empty(); 4];

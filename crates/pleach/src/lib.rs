@@ -17,6 +17,7 @@
 mod comm;
 mod communicator;
 mod element;
+mod embedded;
 mod engine;
 mod error;
 mod offload;
@@ -28,6 +29,7 @@ mod split;
 
 pub use communicator::{Communicator, Statistics};
 pub use element::{Element, Located};
+pub use embedded::{Standing, Started, join_as};
 pub use error::{Error, JoinError};
 pub use reduce::{ElementType, Kind, Operator};
 pub use request::Request;
@@ -47,5 +49,6 @@ pub fn join() -> Result<Communicator, JoinError> {
 /// # Errors
 /// As [`join`].
 pub fn join_with(settings: Settings) -> Result<Communicator, JoinError> {
-    process::join(settings)
+    let place = runtime::job::Place::here().map_err(JoinError::Environment)?;
+    process::join(place, settings)
 }

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use protocol::collective::{Aggregation, Collective, NotOffered, Offer};
+use protocol::collective::{Aggregation, Collective, Method, NotOffered, Offer};
 use protocol::manager::message::{GroupKey, Quota};
 use protocol::manager::{Distribution, FoldTree, GroupOpened, GroupRequest, JobTicket, Leader, Refusal};
 use runtime::control::{ClientError, ManagerClient, Secret};
@@ -11,12 +11,16 @@ use serde::{Deserialize, Serialize};
 use units::Rank;
 
 use crate::comm::Comm;
-use crate::{Error, Results};
+use crate::engine::Engine;
+use crate::{ElementType, Error, Kind, Operator, Results};
 
 /// How long the manager may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Segments in flight: enough to cover a round trip at several gigabytes a second.
 const WINDOW: u32 = 64;
+
+/// Barriers by which multicast is tried. On a network that loses much, one fails, and connections are better anyway.
+const TRIALS: u64 = 4;
 
 /// A job that the manager knows, for whichever rank speaks with it next.
 #[derive(Clone, Serialize, Deserialize)]
@@ -59,36 +63,84 @@ impl Comm {
         if self.hosts().len() < 2 {
             return self.set_aggregation(Aggregation::NotOffered(NotOffered::NoNodes), "all ranks are on one host");
         }
-        let mut bytes =
-            if self.me() == 0 { serde_json::to_vec(&self.ask()).map_err(Error::broken)? } else { Vec::new() };
+        let wanted = self.distribution();
+        let mut answer = self.ask_for_all(wanted)?;
+        let is_trial = self.process().settings.results == Results::Automatic && wanted != Distribution::Edges;
+        if is_trial && answer.group.is_some() && !self.hear_multicast()? {
+            self.do_without();
+            answer = self.ask_for_all(Distribution::Edges)?;
+            answer.words += ", multicast is not heard everywhere";
+        }
+        let Some(group) = answer.group else {
+            return self.set_aggregation(Aggregation::NotOffered(answer.refusal.into()), &answer.words);
+        };
+        let offer = Offer { most_bytes: u32::MAX, levels: levels(&group.fold), children: most_children(&group.fold) };
+        self.set_aggregation(Aggregation::Offered(offer), &answer.words)
+    }
+
+    /// The first rank asks the manager, all hear the answer, and leaders take their places in the tree if there is one.
+    fn ask_for_all(&self, distribution: Distribution) -> Result<Answer, Error> {
+        let mut bytes = match self.me() {
+            0 => serde_json::to_vec(&self.ask(distribution)).map_err(Error::broken)?,
+            _ => Vec::new(),
+        };
         let broadcast = Collective::Broadcast { root: Rank(0) };
         let mut length = (bytes.len() as u64).to_le_bytes();
         self.run(broadcast, &mut length)?;
         bytes.resize(usize::try_from(u64::from_le_bytes(length)).unwrap_or_default(), 0);
         self.run(broadcast, &mut bytes)?;
         let answer: Answer = serde_json::from_slice(&bytes).map_err(Error::broken)?;
-        if let Some(admission) = answer.admission {
-            let _ = self.process().admission.set(admission);
+        if let Some(admission) = &answer.admission {
+            let _ = self.process().admission.set(admission.clone());
         }
-        let Some(group) = answer.group else {
-            return self.set_aggregation(Aggregation::NotOffered(answer.refusal.into()), &answer.words);
-        };
-        let offer = Offer { most_bytes: u32::MAX, levels: levels(&group.fold), children: most_children(&group.fold) };
-        if self.leads() {
+        if let Some(group) = answer.group.as_ref().filter(|_| self.leads()) {
             let mut engine = self.process().shared.engine();
             if self.me() == 0 {
                 let key = GroupKey { group: group.group, epoch: group.epoch };
                 engine.own_tree(self.context(), key, self.hosts().len());
             }
-            engine.network.plant(self.context(), group)?;
+            engine.network.plant(self.context(), group.clone())?;
             drop(engine);
             self.process().shared.watch_sockets().map_err(Error::broken)?;
         }
-        self.set_aggregation(Aggregation::Offered(offer), &answer.words)
+        Ok(answer)
+    }
+
+    /// Whether all leaders hear what the nodes multicast: some barriers through the tree, and then a word among the hosts.
+    fn hear_multicast(&self) -> Result<bool, Error> {
+        let (shared, context) = (&self.process().shared, self.context());
+        let mut hears = [1_u8];
+        if self.leads() {
+            for _ in 0..TRIALS {
+                let start = |engine: &mut Engine| {
+                    engine.network.start(context, Method::Aggregation, Collective::Barrier, Vec::new())
+                };
+                let ticket = start(&mut shared.engine());
+                shared.wait_for(|engine| {
+                    let end = engine.network.take(ticket).map(|end| end.map(drop).map_err(Error::from));
+                    end.or_else(|| engine.verdict(context, self.world_ranks()).map(Err))
+                })?;
+            }
+            hears = [u8::from(shared.engine().network.heard(context) == TRIALS)];
+        }
+        let kind = Kind::new(ElementType::U8, Operator::Min).map_err(Error::broken)?;
+        self.run(Collective::AllReduce { kind }, &mut hears)?;
+        Ok(hears == [1])
+    }
+
+    /// Gives the tree back.
+    fn do_without(&self) {
+        if self.leads() {
+            let mut engine = self.process().shared.engine();
+            engine.network.uproot(self.context());
+            if self.me() == 0 {
+                engine.disown_tree(self.context());
+            }
+        }
     }
 
     /// Asks the manager. Whatever goes wrong is a reason to do without.
-    fn ask(&self) -> Answer {
+    fn ask(&self, distribution: Distribution) -> Answer {
         let admission = self.process().admission.get().cloned();
         if admission.is_none() && self.process().settings.manager.is_none() {
             let words = "no manager was named (PLEACH_MANAGER)".to_owned();
@@ -98,13 +150,18 @@ impl Comm {
         let client = self.process().shared.engine().manager.take();
         let mut admitted = None;
         let asked = client.map_or_else(|| self.reach(admission, &mut admitted), Ok).and_then(|mut client| {
-            let opened = client.open_group(self.request());
+            let opened = client.open_group(self.request(distribution));
             self.process().shared.engine().manager = Some(client);
             opened
         });
         match asked {
             Ok(group) => {
-                let words = format!("group {} with {} seats", group.group.0, group.seats.len());
+                let way = match group.distribution {
+                    Distribution::Edges => "over connections",
+                    Distribution::Multicast { .. } => "by multicast",
+                    Distribution::Both { .. } => "both ways",
+                };
+                let words = format!("group {} with {} seats, results {way}", group.group.0, group.seats.len());
                 Answer { admission: admitted, group: Some(group), refusal: Why::Unmanaged, words }
             }
             Err(error) => {
@@ -143,17 +200,21 @@ impl Comm {
     /// How results shall come. Groups that happen to share an address do not disturb each other.
     fn distribution(&self) -> Distribution {
         let process = self.process();
-        let all_are_v4 = process.table.cards().iter().all(|card| card.addresses.iter().all(SocketAddr::is_ipv4));
+        let cards = process.table.cards();
+        let all_are_v4 = cards.iter().all(|card| card.addresses.iter().all(SocketAddr::is_ipv4));
+        // A multicast has no second path to go to when the first one fails.
+        let one_path = cards.iter().all(|card| card.addresses.len() == 1);
         let spot = process.secret_number(self.context(), "multicast") as u32 & MULTICAST_HOSTS;
         let to = SocketAddr::from((Ipv4Addr::from(MULTICAST_RANGE | spot), MULTICAST_PORT));
         match process.settings.results {
+            Results::Automatic if all_are_v4 && one_path => Distribution::Multicast { to },
             Results::Multicast if all_are_v4 => Distribution::Multicast { to },
             Results::Both if all_are_v4 => Distribution::Both { to },
             _ => Distribution::Edges,
         }
     }
 
-    fn request(&self) -> GroupRequest {
+    fn request(&self, distribution: Distribution) -> GroupRequest {
         let process = self.process();
         let leaders = self.hosts().iter().filter_map(|host| {
             let rank = self.world_ranks()[host[0] as usize];
@@ -165,7 +226,7 @@ impl Comm {
             leaders: leaders.collect(),
             window: WINDOW,
             segment_bytes: process.segment_bytes,
-            distribution: self.distribution(),
+            distribution,
             avoid: Vec::new(),
         }
     }

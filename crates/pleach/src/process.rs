@@ -37,6 +37,8 @@ pub(crate) struct Process {
     key: Key,
     pub settings: Settings,
     pub job: String,
+    /// Where each rank runs, whatever hosts it is on: a machine, and how many processors that has.
+    machines: Vec<(String, u32)>,
     /// Payload that fits one packet on every rank's network.
     pub segment_bytes: u32,
     pub presence: Arc<Presence>,
@@ -53,18 +55,21 @@ struct Extra {
     mtu: u32,
     /// What the manager calls its host, if not by the host's own name.
     host: Option<String>,
+    /// The boot of the kernel under which it runs, and the processors there.
+    machine: String,
+    processors: u32,
     /// Rank 0's is the job's.
     key: Key,
 }
 
-pub(crate) fn join(settings: Settings) -> Result<Communicator, JoinError> {
-    let place = Place::here().map_err(JoinError::Environment)?;
+pub(crate) fn join(place: Place, settings: Settings) -> Result<Communicator, JoinError> {
     let network = Network::open(&settings.sockets(&place), settings.faults.clone())
         .map_err(JoinError::io("opening sockets for packets"))?;
     let addresses = network.addresses();
     let mtu = addresses.iter().map(|address| mtu_of(address.ip())).min().unwrap_or(1500);
     let host = settings.host.clone().map(|host| host.chars().take(MOST_NAME).collect());
-    let extra = Extra { mtu, host, key: fresh_key().map_err(JoinError::io("asking the system for randomness"))? };
+    let key = fresh_key().map_err(JoinError::io("asking the system for randomness"))?;
+    let extra = Extra { mtu, host, machine: machine(), processors: processors(), key };
     let extra = serde_json::to_vec(&extra).expect("plain values");
     let terms = settings.patience.map_or(Terms::default(), |patience| Terms { patience, ..Terms::default() });
     let joined = job::join(&place, Offer { addresses, extra }, &terms).map_err(JoinError::Meet)?;
@@ -84,6 +89,8 @@ impl Process {
         let key = extras.first().ok_or_else(strange)?.key;
         let mtu = extras.iter().map(|extra| extra.mtu).min().unwrap_or(1500);
         let segment_bytes = (mtu.saturating_sub(HEADERS) & !63).clamp(SMALLEST_PIECE, LARGEST_PIECE);
+        let machines: Vec<(String, u32)> =
+            extras.iter().map(|extra| (extra.machine.clone(), extra.processors.max(1))).collect();
         let names = extras.into_iter().zip(table.cards());
         let host_names = names.map(|(extra, card)| extra.host.unwrap_or_else(|| card.host_name.clone())).collect();
         network.meet(MeshPlan {
@@ -92,7 +99,9 @@ impl Process {
             key,
             piece_bytes: segment_bytes as usize,
         });
-        let shared = Shared::new(Engine::new(network, lifeline)).map_err(JoinError::io("waiting on sockets"))?;
+        let engine = Engine::new(network, lifeline);
+        let crowded = crowding(&machines, 0..table.size()) > 1;
+        let shared = Shared::new(engine, settings.companion, crowded).map_err(JoinError::io("waiting on sockets"))?;
         let shared = Arc::new(shared);
         let presence = Arc::new(Presence::new());
         let attendant = (table.size() > 1).then(|| attend(&shared, &presence)).transpose();
@@ -102,6 +111,7 @@ impl Process {
             key,
             settings,
             job: place.job,
+            machines,
             segment_bytes,
             presence,
             shared,
@@ -131,6 +141,11 @@ impl Process {
         let mut teams: Vec<Vec<u32>> = hosts.iter().flat_map(|host| host.chunks(most)).map(<[u32]>::to_vec).collect();
         teams.sort_by_key(|team| team[0]);
         teams
+    }
+
+    /// How many of these ranks share a processor, on the machine where most do.
+    pub(crate) fn crowding(&self, ranks: impl Iterator<Item = u32>) -> u32 {
+        crowding(&self.machines, ranks)
     }
 
     /// A name that only this job's processes can guess.
@@ -188,6 +203,27 @@ fn attend(shared: &Arc<Shared>, presence: &Arc<Presence>) -> std::io::Result<Att
     })?;
     attendant.watch(shared.descriptor())?;
     Ok(attendant)
+}
+
+fn crowding(machines: &[(String, u32)], ranks: impl Iterator<Item = u32>) -> u32 {
+    let mut counts: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+    for (machine, processors) in ranks.filter_map(|rank| machines.get(rank as usize)) {
+        let (count, most) = counts.entry(machine).or_default();
+        (*count, *most) = (*count + 1, (*most).max(*processors));
+    }
+    counts.values().map(|(count, processors)| count.div_ceil((*processors).max(1))).max().unwrap_or(1)
+}
+
+/// One boot of one kernel. Where it does not say, a process has a machine to itself.
+fn machine() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    if boot.trim().is_empty() { format!("process {}", std::process::id()) } else { boot.trim().to_owned() }
+}
+
+/// Those of the whole machine: a rank that is bound to some of them does not have them to itself.
+fn processors() -> u32 {
+    let online = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+    online.and_then(|count| u32::try_from(count).ok()).unwrap_or(1)
 }
 
 fn fresh_key() -> std::io::Result<Key> {

@@ -24,15 +24,20 @@ pub struct Settings {
     pub patience: Option<Duration>,
     /// How many ranks of one host combine in shared memory (`PLEACH_SHARED_MEMORY`: on, off, or at most so many together).
     pub shared_memory: SharedMemory,
-    /// How results come down from aggregation nodes (`PLEACH_RESULTS`: connections, multicast or both).
+    /// How results come down from aggregation nodes (`PLEACH_RESULTS`: automatic, connections, multicast or both).
     pub results: Results,
+    /// What a thread that waits long in an operation calls now and then. A library whose own progress is made by the threads
+    /// that call it gives this, so that it does not stand still meanwhile. It may not use the communicator that waits.
+    pub companion: Option<fn()>,
 }
 
 /// How results come down from aggregation nodes (SH-13).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Results {
-    /// Over each member's reliable connection.
+    /// By multicast if a trial shows that every host hears it, otherwise over connections.
     #[default]
+    Automatic,
+    /// Over each member's reliable connection.
     Connections,
     /// In one packet that the network copies; whoever misses it asks for it.
     Multicast,
@@ -76,11 +81,12 @@ impl Settings {
             })?);
         }
         settings.results = match get("PLEACH_RESULTS").as_deref() {
-            None | Some("connections") => Results::Connections,
+            None | Some("automatic") => Results::Automatic,
+            Some("connections") => Results::Connections,
             Some("multicast") => Results::Multicast,
             Some("both") => Results::Both,
             Some(other) => {
-                let what = format!("{other:?} is neither connections, multicast nor both");
+                let what = format!("{other:?} is neither automatic, connections, multicast nor both");
                 return Err(JoinError::Setting { name: "PLEACH_RESULTS", what });
             }
         };

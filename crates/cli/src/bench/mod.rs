@@ -1,5 +1,6 @@
 //! `pleach bench`: how fast and how large, measured now, on this machine.
 
+pub(crate) mod checksum;
 pub(crate) mod collectives;
 pub(crate) mod migration;
 mod simulator;
@@ -24,6 +25,8 @@ enum What {
     Migration(migration::Arguments),
     /// Barriers, allreduces and broadcasts between processes, beside Open MPI where it is installed.
     Collectives(collectives::Arguments),
+    /// GB/s of every checksum alone, after a copy and fused with it, beside memcpy; and which errors each finds.
+    Checksum(checksum::Arguments),
 }
 
 /// Runs a benchmark.
@@ -32,6 +35,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         What::Simulator(arguments) => simulator::run(arguments),
         What::Migration(arguments) => migration::run(arguments),
         What::Collectives(arguments) => collectives::run(arguments),
+        What::Checksum(arguments) => checksum::run(arguments),
     }
 }
 

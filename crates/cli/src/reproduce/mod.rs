@@ -1,5 +1,6 @@
 //! `pleach reproduce`: every published number beside ours, with an honest verdict.
 
+mod checksums;
 mod path_migration;
 mod published;
 mod sharp;
@@ -26,6 +27,8 @@ enum Paper {
     PathMigration(path_migration::Arguments),
     /// Aggregation in the network: Tables I to VII, then up to a million hosts (claims SH-8 to SH-15).
     Sharp(sharp::Arguments),
+    /// Checksums for messages: the models of their cost (claims CK-4, CK-6, CK-7).
+    Checksums(checksums::Arguments),
 }
 
 /// Runs the experiments of a paper.
@@ -34,5 +37,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         Paper::SoftErrors(arguments) => soft_errors::run(arguments),
         Paper::PathMigration(arguments) => path_migration::run(arguments),
         Paper::Sharp(arguments) => sharp::run(arguments),
+        Paper::Checksums(arguments) => checksums::run(arguments),
     }
 }

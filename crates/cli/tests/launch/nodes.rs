@@ -184,6 +184,29 @@ mod between_hosts {
         }
     }
 
+    /// What the first of three ranks says of its communicator, after a command of the first host's shell.
+    fn explained(at_the_last: &str) -> String {
+        let program = env!("CARGO_BIN_EXE_pleach");
+        let rank = format!("exec {program} bench-rank --batches 1 --seconds 0.01 allreduce:8");
+        let script = format!("if [ $PLEACH_RANK = 2 ]; then {at_the_last}; fi; {rank}");
+        let ended = output(&["-n", "3", "--hosts", "netns", "--nodes", "1", "--", "sh", "-c", &script]);
+        assert!(ended.status.success(), "{}", text(&ended.stderr));
+        let said = text(&ended.stdout);
+        said.lines().find_map(|line| line.strip_prefix("note ")).expect("it explains").to_owned()
+    }
+
+    #[test]
+    fn results_come_by_multicast_only_where_everyone_hears_it() {
+        if can_have_hosts() {
+            let said = explained("true");
+            assert!(said.contains("aggregation nodes, for 3") && said.contains("results by multicast"), "{said}");
+            let deafen = "nft 'add table ip deaf; add chain ip deaf in { type filter hook input priority 0; }; \
+                          add rule ip deaf in ip daddr 224.0.0.0/4 drop'";
+            let said = explained(deafen);
+            assert!(said.contains("aggregation nodes, for 3") && said.contains("not heard everywhere"), "{said}");
+        }
+    }
+
     #[test]
     fn no_process_and_no_namespace_is_left_after_an_interrupt() {
         if can_have_hosts() {

@@ -79,11 +79,13 @@ struct Flight {
     /// The number of the contribution, if there is only one way up.
     sent: Option<Psn>,
     ask_at: Time,
-    /// The result has been asked for, and the answer may be on its way.
-    asked: bool,
+    /// How often the result has been asked for; an answer may be on its way.
+    asked: u8,
     done: bool,
 }
 
+/// The pause between two questions for one result doubles so many times.
+const MOST_PATIENCE: u8 = 6;
 /// Most ways up that a member uses.
 const MAX_WAYS: usize = 64;
 
@@ -101,6 +103,8 @@ pub struct Member {
     next: OpId,
     wake_at: Time,
     corrupt: u64,
+    heard: u64,
+    unheard: u32,
 }
 
 impl Member {
@@ -117,6 +121,8 @@ impl Member {
             next: OpId(0),
             wake_at: Time::NEVER,
             corrupt: 0,
+            heard: 0,
+            unheard: 0,
         }
     }
 
@@ -128,6 +134,16 @@ impl Member {
     /// Messages whose end-to-end code did not fit.
     pub fn corrupt(&self) -> u64 {
         self.corrupt
+    }
+
+    /// Results that came first by multicast.
+    pub fn heard(&self) -> u64 {
+        self.heard
+    }
+
+    /// Results since the last of those that came first over an edge.
+    pub fn unheard(&self) -> u32 {
+        self.unheard
     }
 
     /// Contributes to the next operation.
@@ -156,18 +172,18 @@ impl Member {
             element_count: own.element_count,
             detail: own.voice.code() | own.wish.code(),
         };
-        let message = Message::new(header, own.payload);
         let mut sent = None;
         for (edge, parent) in self.plan.parents.iter().enumerate() {
             if self.is_lost(EdgeIndex(edge as u16)) {
                 continue;
             }
-            let message = message.addressed(Kind::Contribution, parent.child, parent.plane);
+            let header = AggregationHeader { child: parent.child, flags: parent.plane.0, ..header };
+            let message = Message::new(header, own.payload.clone());
             sent = self.edges[edge].send(now, message, Ask::InTurn, &mut transmit(EdgeIndex(edge as u16), out));
         }
         let ask_at = now + self.plan.repair_after;
         let sent = sent.filter(|_| self.edges.len() == 1 && self.plan.result_proves == ResultProves::Arrival);
-        self.flights.push_back(Flight { op, header, sent, ask_at, asked: false, done: false });
+        self.flights.push_back(Flight { op, header, sent, ask_at, asked: 0, done: false });
         let deadlines = self.edges.iter().filter_map(Connection::deadline);
         let deadline = deadlines.min().unwrap_or(Time::NEVER);
         self.note_deadline(deadline.min(ask_at));
@@ -199,8 +215,10 @@ impl Member {
         }
         // A parent that asks for our contribution (P-24) has its answer: the acknowledgement shows that we live, and
         // the contribution is under way if there is one.
-        if let Some(message) = delivered.filter(|message| message.header.kind != Kind::Repair) {
-            self.result(now, message, out);
+        if let Some(message) = delivered.filter(|message| message.header.kind != Kind::Repair)
+            && self.result(now, message, out)
+        {
+            self.unheard = self.unheard.saturating_add(1);
         }
     }
 
@@ -215,6 +233,8 @@ impl Member {
             return self.handle_damage(now, edge, Damage::Here, out);
         }
         if self.result(now, message, out) {
+            self.heard += 1;
+            self.unheard = 0;
             self.edges[edge.index()].expect_echoes(self.policy.copies - 1);
         } else {
             self.edges[edge.index()].note_echo();
@@ -228,7 +248,7 @@ impl Member {
         }
         if self.edges[edge.index()].handle_damage(damage, &mut transmit(edge, out)) == DamageOutcome::Reported {
             // P-20: once, until the timer says that no answer came; or every damaged answer would bring more.
-            if let Some(flight) = self.flights.front().filter(|flight| !flight.asked) {
+            if let Some(flight) = self.flights.front().filter(|flight| flight.asked == 0) {
                 let header = flight.header;
                 self.ask(now, edge, header, out);
             }
@@ -323,11 +343,11 @@ impl Member {
         if let Some(deadline) = self.edges[edge.index()].deadline() {
             self.note_deadline(deadline);
         }
-        let again = now + self.plan.repair_after.times(2);
         let flight = self.flights.iter_mut().find(|flight| flight.op == header.operation);
         if let Some(flight) = flight {
-            flight.ask_at = again;
-            flight.asked = true;
+            // Most likely someone is only late: the longer it takes, the less often anyone is asked.
+            flight.asked = (flight.asked + 1).min(MOST_PATIENCE);
+            flight.ask_at = now + self.plan.repair_after.times(1 << flight.asked);
         }
     }
 

@@ -7,13 +7,15 @@ use protocol::aggregation::{
 };
 use protocol::connection::Paths;
 use protocol::connection::path::{PathPolicy, Role};
-use protocol::manager::GroupOpened;
+use protocol::manager::{Distribution, GroupOpened};
 use units::{GroupId, OpId, QpNumber, Time};
 
 use super::circle::Hearing;
 use super::wires::{Input, Wire, Wires};
-use super::{REPAIR_AFTER, edge_policy};
+use super::{REPAIR_AFTER, REPAIR_MULTICAST_AFTER, edge_policy};
 
+/// So many results in a row had to be asked for: no loss of packets explains that.
+const DEAF_AFTER: u32 = 32;
 /// The only edge of a member.
 const UP: EdgeIndex = EdgeIndex(0);
 
@@ -38,6 +40,8 @@ pub struct Membership {
     group: GroupId,
     edge: QpNumber,
     outbox: Outbox,
+    /// Nothing else brings results unasked.
+    depends_on_multicast: bool,
 }
 
 impl Membership {
@@ -55,7 +59,11 @@ impl Membership {
             peers: vec![parent.node.0],
             result_proves: ResultProves::Arrival,
             window: group.window,
-            repair_after: REPAIR_AFTER,
+            // A connection brings every result; a multicast may get lost.
+            repair_after: match group.distribution {
+                Distribution::Multicast { .. } => REPAIR_MULTICAST_AFTER,
+                Distribution::Edges | Distribution::Both { .. } => REPAIR_AFTER,
+            },
         };
         let mut member = Member::new(edge_policy(), plan);
         if routes.len() > 1 {
@@ -66,7 +74,8 @@ impl Membership {
         if let Some(to) = group.distribution.address() {
             let _ = wires.join_circle(group.group, to, group.key, Hearing::Open);
         }
-        Ok(Self { member, group: group.group, edge: parent.edge, outbox: Outbox::default() })
+        let depends_on_multicast = matches!(group.distribution, Distribution::Multicast { .. });
+        Ok(Self { member, group: group.group, edge: parent.edge, outbox: Outbox::default(), depends_on_multicast })
     }
 
     /// Gives the place up.
@@ -78,6 +87,16 @@ impl Membership {
     /// The number of its edge.
     pub fn edge(&self) -> QpNumber {
         self.edge
+    }
+
+    /// Results that came first by multicast.
+    pub fn heard(&self) -> u64 {
+        self.member.heard()
+    }
+
+    /// True if multicasts are not heard any more, though results depend on them.
+    pub fn is_deaf(&self) -> bool {
+        self.depends_on_multicast && self.member.unheard() >= DEAF_AFTER
     }
 
     /// Contributes to the next operation.

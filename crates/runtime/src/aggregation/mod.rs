@@ -29,3 +29,5 @@ pub fn edge_policy() -> Policy {
 
 /// A result that has not come after so long is asked for: whoever is missing is then asked too, and found out if lost.
 pub(crate) const REPAIR_AFTER: Span = Span::from_micros(50_000);
+/// The same where it may have got lost.
+pub(crate) const REPAIR_MULTICAST_AFTER: Span = Span::from_micros(2_000);

@@ -52,7 +52,7 @@ struct TreeStream {
 }
 
 enum TreeState {
-    Sound(Membership),
+    Sound(Box<Membership>),
     /// The tree is broken; who stands where is being found out.
     Falling {
         stands: Vec<Option<OpId>>,
@@ -137,13 +137,20 @@ impl Group {
             opened,
             term: Epoch(self.trees),
             order: Arc::new(order),
-            state: TreeState::Sound(membership),
+            state: TreeState::Sound(Box::new(membership)),
             next: OpId(0),
             unfinished: VecDeque::new(),
             kept: VecDeque::new(),
             operations: VecDeque::new(),
         });
         Ok(())
+    }
+
+    /// Does without its tree again. All leaders do so between the same two operations, when none is under way.
+    pub(super) fn uproot(&mut self, wires: &mut Wires) {
+        if let Some(TreeStream { state: TreeState::Sound(membership), .. }) = self.tree.take() {
+            membership.leave(wires);
+        }
     }
 
     /// Starts an operation among the hosts.
@@ -253,6 +260,9 @@ impl Group {
                 Duty::Failed { cause, .. } => self.tree_failed(cause, around),
                 Duty::Transmit { .. } | Duty::Multicast { .. } | Duty::Reduced { .. } => {}
             }
+        }
+        if self.membership().is_some_and(Membership::is_deaf) {
+            self.fall(around);
         }
         self.pump(around);
     }

@@ -26,7 +26,7 @@ pub use operation::{NetworkError, Ticket};
 
 use crate::Clock;
 use crate::aggregation::alarms::Alarms;
-use crate::aggregation::{Input, WireCounters, Wires};
+use crate::aggregation::{Input, Membership, WireCounters, Wires};
 use group::{Around, Ends, Group};
 use letter::Letter;
 use mesh::{Mesh, MeshEvent};
@@ -178,6 +178,20 @@ impl Network {
             self.edges.insert(membership.edge(), context);
         }
         Ok(())
+    }
+
+    /// Takes a group's tree away again. All its leaders do so between the same two operations, when none is under way.
+    pub fn uproot(&mut self, context: GroupId) {
+        if let Some(group) = self.groups.get_mut(&context) {
+            group.uproot(&mut self.wires);
+            self.edges.retain(|_, owner| *owner != context);
+            self.trees.retain(|_, owner| *owner != context);
+        }
+    }
+
+    /// Results of a group that came by multicast before they came otherwise.
+    pub fn heard(&self, context: GroupId) -> u64 {
+        self.groups.get(&context).and_then(Group::membership).map_or(0, Membership::heard)
     }
 
     /// The tree of a group, and whether it is sound.

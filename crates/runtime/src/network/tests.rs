@@ -50,6 +50,10 @@ impl World {
 
     /// Two leaf seats below a root; the first leaf has all leaders but two.
     fn plant(&mut self, mischief: &Mischief) {
+        self.plant_with(mischief, Distribution::Edges);
+    }
+
+    fn plant_with(&mut self, mischief: &Mischief, distribution: Distribution) {
         let size = self.networks.len() as u32;
         let mut nodes: Vec<NodeSeats> =
             (0..3).map(|_| NodeSeats::open(&loopback(), mischief.clone()).expect("a socket")).collect();
@@ -63,7 +67,7 @@ impl World {
             name: format!("node {node}"),
             window: WINDOW,
             segment_bytes: SEGMENT,
-            distribution: Distribution::Edges,
+            distribution,
             parent,
             children,
         };
@@ -96,7 +100,7 @@ impl World {
             key: KEY,
             window: WINDOW,
             segment_bytes: SEGMENT,
-            distribution: Distribution::Edges,
+            distribution,
             seats: (0..2)
                 .map(|leaf| SeatPlace {
                     node: number(leaf),
@@ -126,6 +130,7 @@ impl World {
             bytes: data.len() as u32,
             size,
             ranks_per_host: 1,
+            per_processor: 1,
             operands: Operands::Commute,
             aggregation: Aggregation::NotOffered(NotOffered::NoManager),
             transport: Transport::Datagrams,
@@ -230,6 +235,43 @@ fn a_tree_gives_the_bits_of_its_order_for_many_operations_in_flight() {
         }
         assert_eq!(end[6], Ok(Vec::new()));
         assert_eq!(end[7], Ok(vector(4, 7, 50)));
+    }
+}
+
+#[test]
+fn a_tree_whose_multicasts_are_not_heard_any_more_is_left_with_the_same_bits() {
+    let circle = |last: u8| Distribution::Multicast { to: SocketAddr::from(([239, 195, 78, last], 4791)) };
+    let mut world = World::new(5, &Mischief::default());
+    world.plant_with(&Mischief::default(), circle(1));
+    let mut round = |world: &mut World, op: usize| {
+        (0..5).for_each(|rank| world.start(rank, sum(), vector(rank, op, 3)));
+        for end in world.finish() {
+            assert!(end[0] == Ok(in_tree_order(5, op, 3)), "operation {op}");
+        }
+    };
+    (0..20).for_each(|op| round(&mut world, op));
+    assert!(world.networks.iter().all(|network| network.heard(WORLD) == 20), "everyone hears");
+    // The second rank hears no more, as behind a switch that has forgotten it.
+    world.networks[1].wires.leave_circle(GroupId(9));
+    (20..120).for_each(|op| round(&mut world, op));
+    for network in &world.networks {
+        assert!(network.tree(WORLD).is_some_and(|(_, is_sound)| !is_sound), "it has left the tree");
+    }
+}
+
+#[test]
+fn a_tree_may_be_taken_away_and_another_one_given() {
+    let mut world = World::new(5, &Mischief::default());
+    for turn in 0..3 {
+        world.plant(&Mischief::default());
+        (0..5).for_each(|rank| world.start(rank, sum(), vector(rank, turn, 9)));
+        for end in world.finish() {
+            assert!(end[0] == Ok(in_tree_order(5, turn, 9)));
+        }
+        world.networks.iter_mut().for_each(|network| network.uproot(WORLD));
+        world.nodes.clear();
+        (0..5).for_each(|rank| world.start(rank, Collective::Barrier, Vec::new()));
+        world.finish();
     }
 }
 

@@ -134,6 +134,15 @@ impl Costs {
             + self.bytes_ns(children.saturating_mul(bytes.into()), Fold::Nothing)
     }
 
+    /// What becomes of an estimate where so many parties share a processor, each with so many messages to send and as many
+    /// to receive: they cannot be quicker than that processor.
+    pub(super) fn crowded_ns(&self, idle_ns: u64, messages: u64, per_processor: u32) -> u64 {
+        match per_processor {
+            0 | 1 => idle_ns,
+            _ => idle_ns.max(messages.saturating_mul(per_processor.into()).saturating_mul(self.message_ns)),
+        }
+    }
+
     /// A round in which a party sends as many messages as it receives, and folds them.
     fn exchange_ns(&self, messages: u64, bytes: u64) -> u64 {
         self.round_ns(messages, bytes, Fold::All) + messages.saturating_sub(1) * self.next_message_ns
@@ -178,6 +187,23 @@ enum Fold {
 impl Fold {
     fn of(collective: &Collective) -> Self {
         if collective.kind().is_some() { Self::All } else { Self::Nothing }
+    }
+}
+
+/// Messages that a party sends, on average.
+pub(super) fn messages(algorithm: Algorithm, collective: &Collective, parties: u32) -> u64 {
+    let (size, radix) = (u64::from(parties), u64::from(algorithm.radix()));
+    let levels = u64::from(levels(parties, algorithm.radix().into()));
+    let goes_both_ways = matches!(collective, Collective::AllReduce { .. } | Collective::Barrier);
+    match algorithm {
+        Algorithm::RecursiveDoubling | Algorithm::RecursiveKing { .. } => {
+            exchanges(parties, algorithm.radix().into()).map(u64::from).sum()
+        }
+        Algorithm::Rabenseifner => 2 * levels,
+        Algorithm::Ring | Algorithm::OrderedBlocks => 2 * (size - 1),
+        Algorithm::ScatterAllgather => size,
+        Algorithm::Dissemination { .. } => levels * (radix.min(size) - 1),
+        Algorithm::Tree { .. } | Algorithm::OrderedTree => 1 + u64::from(goes_both_ways),
     }
 }
 

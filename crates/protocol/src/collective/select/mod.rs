@@ -14,9 +14,8 @@ use super::{Algorithm, Collective};
 pub use cost::{Costs, Transport};
 
 /// For short vectors, aggregation is taken unless hosts alone are estimated to be this many times quicker. A host then
-/// handles one message each way instead of some in every round, and a late host or a busy processor is waited for once
-/// instead of in every round. Where ranks share processors that is most of the time, and the estimates, which are of hosts
-/// that have nothing else to do, know nothing of it.
+/// handles one message each way instead of some in every round, and a late host is waited for once instead of in every
+/// round. The estimates, which are of hosts that have nothing else to do, know nothing of it.
 const AGGREGATION_ADVANTAGE: u64 = 4;
 /// Longer vectors are dominated by their bytes, where the estimates stand for themselves.
 const SHORT_BYTES: u32 = 16 << 10;
@@ -33,6 +32,8 @@ pub struct Situation {
     /// Ranks on each host that share memory and can combine there first: the largest number if hosts differ, one if they
     /// cannot.
     pub ranks_per_host: u32,
+    /// Ranks that share a processor, where most do; one if each has its own.
+    pub per_processor: u32,
     /// What is asked of the order of operands.
     pub operands: Operands,
     /// Whether there are aggregation nodes for the group.
@@ -213,7 +214,11 @@ fn rank_algorithms(situation: &Situation, parties: u32) -> Vec<(Algorithm, u64)>
     let suiting = cost::CANDIDATES.into_iter().filter(|algorithm| algorithm.suits(&situation.collective));
     let mut ranking: Vec<_> = suiting
         .filter(may_use)
-        .map(|algorithm| (algorithm, costs.hosts_ns(algorithm, &situation.collective, parties, situation.bytes)))
+        .map(|algorithm| {
+            let idle_ns = costs.hosts_ns(algorithm, &situation.collective, parties, situation.bytes);
+            let messages = cost::messages(algorithm, &situation.collective, parties);
+            (algorithm, costs.crowded_ns(idle_ns, messages, situation.per_processor))
+        })
         .collect();
     ranking.sort_by_key(|(_, estimate_ns)| *estimate_ns);
     ranking
@@ -235,7 +240,9 @@ fn aggregation_is_better(situation: &Situation, hosts_ns: u64, reasons: &mut Vec
         reasons.push(Reason::TreeIsNotInRankOrder);
         return false;
     }
-    let estimate_ns = situation.transport.costs().aggregation_ns(&offer, situation.bytes);
+    let costs = situation.transport.costs();
+    let estimate_ns = costs.aggregation_ns(&offer, situation.bytes);
+    let estimate_ns = costs.crowded_ns(estimate_ns, 2, situation.per_processor); // One up, one down.
     let advantage = if situation.bytes <= SHORT_BYTES { AGGREGATION_ADVANTAGE } else { 1 };
     let is_better = estimate_ns <= hosts_ns.saturating_mul(advantage);
     reasons.push(if is_better {

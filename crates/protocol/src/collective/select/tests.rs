@@ -34,6 +34,7 @@ fn situation() -> Situation {
         bytes: 8,
         size: 64,
         ranks_per_host: 1,
+        per_processor: 1,
         operands: Operands::Commute,
         aggregation: Aggregation::NotOffered(NotOffered::NoManager),
         transport: Transport::Datagrams,
@@ -156,10 +157,10 @@ fn situations() -> impl Strategy<Value = Situation> {
     let transport = prop::sample::select(&TRANSPORTS[..]);
     let size = prop_oneof![0..300_u32, any::<u32>()];
     let bytes = prop_oneof![0..10_000_u32, any::<u32>()];
-    (collective, bytes, size, 0..70_u32, operands, aggregation, transport).prop_map(
-        |(collective, bytes, size, ranks_per_host, operands, aggregation, transport)| {
+    (collective, bytes, size, 0..70_u32, any::<u32>(), operands, aggregation, transport).prop_map(
+        |(collective, bytes, size, ranks_per_host, per_processor, operands, aggregation, transport)| {
             let bytes = if collective == Collective::Barrier { 0 } else { bytes / 4 * 4 };
-            Situation { collective, bytes, size, ranks_per_host, operands, aggregation, transport }
+            Situation { collective, bytes, size, ranks_per_host, per_processor, operands, aggregation, transport }
         },
     )
 }
@@ -179,4 +180,15 @@ proptest! {
             prop_assert!(plan.is_ok(), "{:?}", plan);
         }
     }
+}
+
+#[test]
+fn where_processors_are_shared_few_messages_count_more_than_few_rounds() {
+    let crowded = Situation { per_processor: 32, ..situation() };
+    assert_eq!(choose(&situation()).method, Method::Hosts(Algorithm::RecursiveDoubling));
+    assert!(matches!(choose(&crowded).method, Method::Hosts(Algorithm::Tree { .. })));
+    // One node for all would be the bottleneck of hosts with processors of their own.
+    let flat = Aggregation::Offered(Offer { most_bytes: 1 << 26, levels: 1, children: 64 });
+    assert!(matches!(choose(&Situation { aggregation: flat, ..situation() }).method, Method::Hosts(_)));
+    assert_eq!(choose(&Situation { aggregation: flat, ..crowded }).method, Method::Aggregation);
 }

@@ -1,0 +1,175 @@
+//! `pleach bench checksum`: how fast each code is on this machine in each way, and which errors it finds.
+
+mod detection;
+mod output;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use checksum::tuning::{Candidate, Sample, Timing, identity, time};
+use checksum::{Algorithm, Kernel};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+pub(crate) use output::size;
+
+use crate::Outcome;
+use crate::report::deliver;
+use crate::simulate::Format;
+
+/// GB/s of every checksum alone, after a copy and fused with it, beside memcpy; or, with --detection, which errors each finds.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  pleach bench checksum
+  pleach bench checksum --quick --algorithm crc-32c --algorithm crc-64-nvme
+  pleach bench checksum --format html --output checksums.html
+  pleach bench checksum --detection
+
+Rates are of one core and of messages that lie where the message before lay: up to a MiB in the caches. All candidates
+take turns at each size. Hold still everything else on the machine while it runs; it takes about a minute, --quick a few
+seconds.")]
+pub(crate) struct Arguments {
+    /// Only these; all if not said.
+    #[arg(long = "algorithm", value_name = "NAME")]
+    algorithms: Vec<Algorithm>,
+    /// Fewer sizes and rounds.
+    #[arg(long)]
+    quick: bool,
+    /// Tries errors of many kinds instead, and counts those that each checksum misses.
+    #[arg(long)]
+    detection: bool,
+    /// Errors of each kind, with --detection.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    trials: u64,
+    /// Where chance starts, with --detection.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How to report.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Where to write the report; the standard output if not said.
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    /// Of these field names.
+    version: u32,
+    processor: String,
+    kernel: &'static str,
+    rounds: usize,
+    sizes: Vec<SizeRow>,
+}
+
+#[derive(Serialize)]
+struct SizeRow {
+    bytes: usize,
+    rates: Vec<RateRow>,
+}
+
+#[derive(Serialize)]
+struct RateRow {
+    /// A code, `memcpy` or `reading`.
+    name: &'static str,
+    /// `alone`, `copy-then` or `fused`; none for the two that compute no code.
+    way: Option<&'static str>,
+    strength: Option<&'static str>,
+    median_gb_per_s: f64,
+    slowest_gb_per_s: f64,
+    fastest_gb_per_s: f64,
+    /// Median by median.
+    of_memcpy: f64,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+    let algorithms = if arguments.algorithms.is_empty() { &Algorithm::ALL[..] } else { &arguments.algorithms };
+    if arguments.detection {
+        return detection::run(arguments, algorithms);
+    }
+    let report = measure(arguments.quick, algorithms)?;
+    let text = match arguments.format {
+        Format::Table => output::table(&report),
+        Format::Json => serde_json::to_string_pretty(&report)? + "\n",
+        Format::Html => output::html(&report),
+    };
+    deliver(&text, arguments.output.as_deref())?;
+    Ok(Outcome::Right)
+}
+
+const SIZES: [usize; 12] =
+    [64, 256, 1 << 10, 4 << 10, 16 << 10, 32 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20];
+const FEW_SIZES: [usize; 4] = [64, 4 << 10, 32 << 10, 1 << 20];
+
+fn measure(quick: bool, algorithms: &[Algorithm]) -> Result<Report> {
+    let wanted =
+        |candidate: &Candidate| matches!(candidate, Candidate::Code(algorithm, _) if algorithms.contains(algorithm));
+    let codes = Candidate::codes().filter(wanted);
+    let candidates: Vec<Candidate> = [Candidate::Memcpy, Candidate::Reading].into_iter().chain(codes).collect();
+    let (sizes, rounds, sample) = if quick {
+        (&FEW_SIZES[..], 5, Duration::from_micros(200))
+    } else {
+        (&SIZES[..], 9, Duration::from_millis(1))
+    };
+    let bar = progress(sizes.len() as u64)?;
+    let sizes = sizes.iter().map(|bytes| {
+        bar.set_message(size(*bytes));
+        let timing = time(&candidates, *bytes, rounds, sample);
+        bar.inc(1);
+        SizeRow::new(&timing)
+    });
+    let sizes: Vec<SizeRow> = sizes.collect();
+    bar.finish_and_clear();
+    ensure!(
+        sizes.iter().all(|row| row.rates.iter().all(|rate| rate.median_gb_per_s.is_finite())),
+        "the clock stood still"
+    );
+    Ok(Report { version: 1, processor: identity(), kernel: Kernel::best().name(), rounds, sizes })
+}
+
+/// Shown where somebody looks.
+pub(crate) fn progress(steps: u64) -> Result<ProgressBar> {
+    let target =
+        if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg} {eta}")?;
+    Ok(ProgressBar::with_draw_target(Some(steps), target).with_style(style))
+}
+
+impl SizeRow {
+    fn new(timing: &Timing) -> Self {
+        let memcpy = timing
+            .samples
+            .iter()
+            .find(|sample| sample.candidate == Candidate::Memcpy)
+            .map_or(f64::NAN, Sample::median);
+        let rates = timing.samples.iter().map(|sample| RateRow::new(sample, memcpy)).collect();
+        Self { bytes: timing.bytes, rates }
+    }
+}
+
+impl RateRow {
+    fn new(sample: &Sample, memcpy: f64) -> Self {
+        let (name, way, strength) = match sample.candidate {
+            Candidate::Memcpy => ("memcpy", None, None),
+            Candidate::Reading => ("reading", None, None),
+            Candidate::Code(algorithm, way) => {
+                (algorithm.name(), Some(way.name()), Some(algorithm.strength().name()))
+            }
+        };
+        let (slowest, fastest) = sample.spread();
+        let median = sample.median();
+        Self {
+            name,
+            way,
+            strength,
+            median_gb_per_s: median,
+            slowest_gb_per_s: slowest,
+            fastest_gb_per_s: fastest,
+            of_memcpy: median / memcpy,
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The checksum paper: its three models, computed (claims CK-4, CK-6 and CK-7).
+//!
+//! In: the parameters of the cluster jack and the published numbers. Out: each number beside ours.
+
+mod models;
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+
+use self::models::{JACK, Pipelined};
+use super::published;
+use super::verdict::{Comparison, Gate, Verdict};
+use crate::Outcome;
+use crate::report::{aligned, deliver, page};
+use crate::simulate::Format;
+
+const PUBLISHED: &str = include_str!("../../../../experiments/checksums/published.csv");
+
+/// The three models beside the published numbers.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  pleach reproduce checksums
+  pleach reproduce checksums --format json
+
+What checksums cost on this machine: pleach bench checksum. Exit status: 0 if the gated numbers hold, 1 if one does not.")]
+pub(crate) struct Arguments {
+    /// How to write the report.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Where to write it; standard output if not said.
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+/// Everything that the command found.
+#[derive(Serialize)]
+struct Findings {
+    comparisons: Vec<Comparison>,
+    gates: Vec<Gate>,
+    /// The super-pipeline by the speed of the copy, which the paper does not print.
+    pipelines: Vec<Pipelined>,
+    holds: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+    let findings = find()?;
+    let text = match arguments.format {
+        Format::Table => table(&findings),
+        Format::Json => serde_json::to_string_pretty(&findings)? + "\n",
+        Format::Html => html(&findings),
+    };
+    deliver(&text, arguments.output.as_deref())?;
+    Ok(if findings.holds { Outcome::Right } else { Outcome::Wrong })
+}
+
+const MEGABYTE: f64 = 1_048_576.0;
+
+fn find() -> Result<Findings> {
+    let pipelines: Vec<Pipelined> =
+        (6..=24).map(|gigabytes| JACK.pipelined(MEGABYTE, f64::from(gigabytes))).collect();
+    let ours = |id: &str| match id {
+        "naive" => Some(100.0 * JACK.naive_share()),
+        "eager-4k" => Some(100.0 * JACK.eager_loss(4096.0)),
+        "pipelined-1m" => Some(100.0 * JACK.printed_overhead(MEGABYTE)),
+        _ => None,
+    };
+    let mut comparisons = Vec::new();
+    for published in published::read(PUBLISHED).context("experiments/checksums/published.csv")? {
+        let ours = ours(&published.id).with_context(|| format!("no such number: {}", published.id))?;
+        comparisons.push(Comparison::new(&published, ours, "jack", None));
+    }
+    let gates = vec![Gate {
+        statement: "CK-7: below 1 % at 1 MB for any copy from 6 to 24 GB/s".into(),
+        holds: pipelines.iter().all(|pipeline| (0.0..1.0).contains(&pipeline.overhead_percent)),
+    }];
+    let right = |row: &Comparison| !row.gated || row.verdict == Verdict::Match;
+    let holds = comparisons.iter().all(right) && gates.iter().all(|gate| gate.holds);
+    Ok(Findings { comparisons, gates, pipelines, holds })
+}
+
+fn comparison_rows(findings: &Findings) -> Vec<Vec<String>> {
+    let head = ["where", "claim", "statement", "published", "ours", "verdict"].map(str::to_owned).to_vec();
+    let rows = findings.comparisons.iter().map(|row| {
+        let verdict = format!("{}{}", row.verdict.words(), if row.gated { " (gated)" } else { "" });
+        [&row.figure, &row.claim, &row.statement, &row.published, &row.ours, &verdict].map(String::clone).to_vec()
+    });
+    std::iter::once(head).chain(rows).collect()
+}
+
+fn pipeline_rows(findings: &Findings) -> Vec<Vec<String>> {
+    let head = ["copy, GB/s", "gaps without", "gaps with", "added, us", "added, %"].map(str::to_owned).to_vec();
+    let rows = findings.pipelines.iter().map(|row| {
+        vec![
+            format!("{:.0}", row.copy_gb_per_s),
+            format!("{:.2}", row.gaps_without),
+            format!("{:.2}", row.gaps_with),
+            format!("{:.2}", row.added_us),
+            format!("{:.2}", row.overhead_percent),
+        ]
+    });
+    std::iter::once(head).chain(rows).collect()
+}
+
+fn sentences(findings: &Findings) -> Vec<String> {
+    let gate = |gate: &Gate| format!("{} {}", if gate.holds { "holds " } else { "BROKEN" }, gate.statement);
+    let verdict = if findings.holds { "All gated numbers hold." } else { "A gated number does not hold." };
+    findings.gates.iter().map(gate).chain([verdict.to_owned()]).collect()
+}
+
+const TITLE: &str =
+    "Checksums for fault-tolerant messaging: the paper's models with the parameters of its cluster jack";
+const PIPELINES: &str = "Super-pipeline at 1 MB, by the speed of the copy";
+
+fn table(findings: &Findings) -> String {
+    let mut text = format!("{TITLE}\n\n{}\n{PIPELINES}\n", aligned(&comparison_rows(findings)));
+    let _ = write!(text, "{}\n{}\n", aligned(&pipeline_rows(findings)), sentences(findings).join("\n"));
+    text
+}
+
+fn html(findings: &Findings) -> String {
+    let sentences: String =
+        sentences(findings).iter().map(|sentence| format!("<p>{}</p>", crate::report::escape(sentence))).collect();
+    let sections = [
+        ("Numbers".to_owned(), page::rows(&comparison_rows(findings))),
+        (PIPELINES.to_owned(), page::rows(&pipeline_rows(findings))),
+        ("Verdict".to_owned(), sentences),
+    ];
+    page::page(TITLE, &sections)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_published_number_is_computed_and_holds() {
+        let findings = find().expect("all numbers are known");
+        assert_eq!(findings.comparisons.len(), 3);
+        assert!(findings.holds, "{}", table(&findings));
+    }
+
+    #[test]
+    fn the_table_and_the_page_say_so() {
+        let findings = find().expect("all numbers are known");
+        assert!(table(&findings).ends_with("All gated numbers hold.\n"));
+        assert!(html(&findings).contains("All gated numbers hold."));
+    }
+}

@@ -1,0 +1,90 @@
+//! What a checksum costs, by the paper's formulas. Times in microseconds, bandwidths in bytes per microsecond.
+
+use serde::Serialize;
+
+/// A network and its hosts.
+pub(super) struct Cluster {
+    /// One way, without payload.
+    latency_us: f64,
+    network: f64,
+    /// A checksum, alone or with the copy: the paper uses one number for both.
+    checksum: f64,
+    /// Between two packets (the g of LogP).
+    gap_us: f64,
+    /// What the checksum adds to the first sub-block of the pipeline, as printed.
+    sub_block_us: f64,
+}
+
+/// Cluster jack (CK-4, CK-6, CK-7).
+pub(super) const JACK: Cluster =
+    Cluster { latency_us: 1.4, network: 3000.0, checksum: 6000.0, gap_us: 0.3, sub_block_us: 0.5 };
+
+/// The super-pipeline with and without a checksum, for one speed of the copy alone.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Pipelined {
+    pub(super) copy_gb_per_s: f64,
+    pub(super) gaps_without: f64,
+    pub(super) gaps_with: f64,
+    pub(super) added_us: f64,
+    pub(super) overhead_percent: f64,
+}
+
+impl Cluster {
+    /// The share of the network's bandwidth that is left for long messages if both ends compute the checksum apart (CK-4).
+    pub(super) fn naive_share(&self) -> f64 {
+        1.0 / (1.0 / self.network + 2.0 / self.checksum) / self.network
+    }
+
+    /// The share of the bandwidth that an eager message loses to copying with checksum at both ends (CK-6).
+    pub(super) fn eager_loss(&self, bytes: f64) -> f64 {
+        let plain = self.transfer_us(bytes);
+        1.0 - plain / (plain + 2.0 * bytes / self.checksum)
+    }
+
+    /// What half a microsecond and one gap add to a long message (CK-7, as printed).
+    pub(super) fn printed_overhead(&self, bytes: f64) -> f64 {
+        (self.sub_block_us + self.gap_us) / self.transfer_us(bytes)
+    }
+
+    /// The same with the gaps that the formula gives, if the copy alone has this many gigabytes a second.
+    pub(super) fn pipelined(&self, bytes: f64, copy_gb_per_s: f64) -> Pipelined {
+        let gaps_without = self.gaps(bytes, 1000.0 * copy_gb_per_s);
+        let gaps_with = self.gaps(bytes, self.checksum);
+        let added_us = self.sub_block_us + self.gap_us * (gaps_with - gaps_without);
+        let overhead_percent = 100.0 * added_us / self.transfer_us(bytes);
+        Pipelined { copy_gb_per_s, gaps_without, gaps_with, added_us, overhead_percent }
+    }
+
+    fn transfer_us(&self, bytes: f64) -> f64 {
+        self.latency_us + bytes / self.network
+    }
+
+    /// How many chunks follow each other: the first is copied during the handshake, each later one while the one before is
+    /// sent, so that they grow by the ratio of the bandwidths.
+    fn gaps(&self, bytes: f64, copy: f64) -> f64 {
+        let growth = copy / self.network;
+        let first = 2.0 * self.latency_us * copy;
+        (1.0 + bytes / first * (growth - 1.0)).ln() / growth.ln()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gaps_are_those_of_the_series() {
+        // Chunks of 16,800 bytes, doubled each time: six of them are 63 times the first.
+        let gaps = JACK.gaps(63.0 * 16_800.0, 6000.0);
+        assert!((gaps - 6.0).abs() < 1e-9, "{gaps}");
+    }
+
+    #[test]
+    fn one_gap_comes_out_for_a_copy_of_seven_gigabytes_a_second() {
+        let added = |copy| {
+            let pipelined = JACK.pipelined(1_048_576.0, copy);
+            pipelined.gaps_with - pipelined.gaps_without
+        };
+        assert!(added(7.0) < 1.0 && added(7.5) > 1.0, "{} and {}", added(7.0), added(7.5));
+    }
+}

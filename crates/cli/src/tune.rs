@@ -1,0 +1,185 @@
+//! `pleach tune`: which checksum and which way is fastest here, size by size, kept for all later runs.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use checksum::tuning::{CLASSES, Candidate, Choice, Folder, Plan, Sample, Timing, Way, identity, time};
+use clap::Args;
+use serde::Serialize;
+
+use crate::Outcome;
+use crate::bench::checksum::{progress, size};
+use crate::report::{aligned, deliver};
+use crate::simulate::Format;
+
+/// Times the strong checksums on this machine, and keeps the fastest for each size of message.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  pleach tune                         times, shows and keeps
+  pleach tune --show                  shows what is kept, or what is used without
+  pleach tune --show --format json
+
+What is kept counts for this kind of processor only. It lies in PLEACH_CACHE, in XDG_CACHE_HOME/pleach or in
+~/.cache/pleach; removing the file undoes it. A file that is damaged, or of another processor, counts as none. Only
+checksums labelled strong (pleach bench checksum --detection) are candidates. It takes a few seconds; hold still
+everything else on the machine.")]
+pub(crate) struct Arguments {
+    /// Times nothing and changes nothing.
+    #[arg(long)]
+    show: bool,
+    /// Fewer rounds: a second.
+    #[arg(long, conflicts_with = "show")]
+    quick: bool,
+    /// How to report: table or json.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Where to write the report; the standard output if not said.
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    /// Of these field names.
+    version: u32,
+    processor: String,
+    /// `timed now`, `kept` or `default`.
+    source: &'static str,
+    file: Option<PathBuf>,
+    classes: Vec<ClassRow>,
+}
+
+#[derive(Serialize)]
+struct ClassRow {
+    up_to_bytes: usize,
+    algorithm: &'static str,
+    way: &'static str,
+    /// Only what was timed now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memcpy_gb_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    candidates: Vec<CandidateRow>,
+}
+
+#[derive(Serialize)]
+struct CandidateRow {
+    algorithm: &'static str,
+    way: &'static str,
+    median_gb_per_s: f64,
+    slowest_gb_per_s: f64,
+    fastest_gb_per_s: f64,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+    ensure!(arguments.format != Format::Html, "tune writes table or json");
+    let folder = Folder::of_the_user();
+    if arguments.show {
+        let kept = folder.as_ref().and_then(Folder::load);
+        let source = if kept.is_some() { "kept" } else { "default" };
+        let file = kept.is_some().then(|| folder.as_ref().map(Folder::file)).flatten();
+        report(arguments, source, file, &kept.unwrap_or_default(), &[])?;
+        return Ok(Outcome::Right);
+    }
+    let timings = measure(arguments.quick)?;
+    let plan = Plan::from_timings(&timings);
+    let saved = folder
+        .context("neither PLEACH_CACHE nor XDG_CACHE_HOME nor HOME is set")
+        .and_then(|folder| folder.save(&plan).with_context(|| format!("cannot write {}", folder.file().display())));
+    report(arguments, "timed now", saved.as_ref().ok().cloned(), &plan, &timings)?;
+    saved.context("nothing is kept").map(|_| Outcome::Right)
+}
+
+fn measure(quick: bool) -> Result<Vec<Timing>> {
+    let candidates: Vec<Candidate> = std::iter::once(Candidate::Memcpy).chain(Candidate::strong()).collect();
+    let (rounds, sample) = if quick { (3, Duration::from_micros(50)) } else { (11, Duration::from_micros(500)) };
+    let bar = progress(CLASSES.len() as u64)?;
+    let timings = CLASSES.map(|bytes| {
+        bar.set_message(size(bytes));
+        let timing = time(&candidates, bytes, rounds, sample);
+        bar.inc(1);
+        timing
+    });
+    bar.finish_and_clear();
+    Ok(timings.into())
+}
+
+fn report(
+    arguments: &Arguments,
+    source: &'static str,
+    file: Option<PathBuf>,
+    plan: &Plan,
+    timings: &[Timing],
+) -> Result<()> {
+    let classes = plan
+        .classes()
+        .map(|(bytes, choice)| ClassRow::new(bytes, choice, timings.iter().find(|timing| timing.bytes == bytes)));
+    let report = Report { version: 1, processor: identity(), source, file, classes: classes.collect() };
+    let text = match arguments.format {
+        Format::Json => serde_json::to_string_pretty(&report)? + "\n",
+        _ => table(&report),
+    };
+    deliver(&text, arguments.output.as_deref())
+}
+
+impl ClassRow {
+    fn new(bytes: usize, choice: Choice, timing: Option<&Timing>) -> Self {
+        let samples = timing.map_or(&[][..], |timing| &timing.samples);
+        let memcpy = samples.iter().find(|sample| sample.candidate == Candidate::Memcpy).map(Sample::median);
+        let candidates = samples.iter().filter_map(|sample| match sample.candidate {
+            Candidate::Code(algorithm, way) => Some(CandidateRow {
+                algorithm: algorithm.name(),
+                way: way.name(),
+                median_gb_per_s: sample.median(),
+                slowest_gb_per_s: sample.spread().0,
+                fastest_gb_per_s: sample.spread().1,
+            }),
+            _ => None,
+        });
+        Self {
+            up_to_bytes: bytes,
+            algorithm: choice.algorithm.name(),
+            way: choice.way.name(),
+            memcpy_gb_per_s: memcpy,
+            candidates: candidates.collect(),
+        }
+    }
+
+    fn chosen(&self) -> Option<&CandidateRow> {
+        self.candidates.iter().find(|row| row.algorithm == self.algorithm && row.way == self.way)
+    }
+}
+
+fn table(report: &Report) -> String {
+    let mut text = format!("Checksums of copied messages on {}\n\n", report.processor);
+    let mut head: Vec<String> = ["up to", "checksum", "way"].map(str::to_owned).into();
+    if let Some(class) = report.classes.first().filter(|class| !class.candidates.is_empty()) {
+        head.extend(["GB/s", "of memcpy", "memcpy"].map(str::to_owned));
+        head.extend(class.candidates.iter().map(|row| format!("{} {}", row.algorithm, short(row.way))));
+    }
+    let rows = report.classes.iter().enumerate().map(|(number, class)| {
+        let up_to = if number + 1 < report.classes.len() { size(class.up_to_bytes) } else { "any".to_owned() };
+        let mut row = vec![up_to, class.algorithm.to_owned(), class.way.to_owned()];
+        if let (Some(chosen), Some(memcpy)) = (class.chosen(), class.memcpy_gb_per_s) {
+            let rate = chosen.median_gb_per_s;
+            row.extend([format!("{rate:.1}"), format!("{:.2}", rate / memcpy), format!("{memcpy:.1}")]);
+            row.extend(class.candidates.iter().map(|row| format!("{:.1}", row.median_gb_per_s)));
+        }
+        row
+    });
+    text += &aligned(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
+    text += &match (report.source, &report.file) {
+        ("default", _) => {
+            "\nNothing is kept for this processor: this is the default. `pleach tune` times it.\n".to_owned()
+        }
+        ("kept", Some(file)) => format!("\nKept in {}\n", file.display()),
+        (_, Some(file)) => format!("\nGB/s, medians. Kept in {}\n", file.display()),
+        (_, None) => "\nGB/s, medians.\n".to_owned(),
+    };
+    text
+}
+
+fn short(way: &str) -> &str {
+    if way == Way::CopyThen.name() { "then" } else { way }
+}

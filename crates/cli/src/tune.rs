@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use checksum::tuning::{CLASSES, Candidate, Choice, Folder, Plan, Sample, Timing, Way, identity, time};
+use checksum::tuning::{CLASSES, Candidate, Choice, Folder, Sample, Timing, Tuning, Way, identity, time};
 use clap::Args;
 use serde::Serialize;
 
@@ -83,11 +83,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         return Ok(Outcome::Right);
     }
     let timings = measure(arguments.quick)?;
-    let plan = Plan::from_timings(&timings);
+    let tuning = Tuning::from_timings(&timings);
     let saved = folder
         .context("neither PLEACH_CACHE nor XDG_CACHE_HOME nor HOME is set")
-        .and_then(|folder| folder.save(&plan).with_context(|| format!("cannot write {}", folder.file().display())));
-    report(arguments, "timed now", saved.as_ref().ok().cloned(), &plan, &timings)?;
+        .and_then(|folder| folder.save(&tuning).with_context(|| format!("cannot write {}", folder.file().display())));
+    report(arguments, "timed now", saved.as_ref().ok().cloned(), &tuning, &timings)?;
     saved.context("nothing is kept").map(|_| Outcome::Right)
 }
 
@@ -109,10 +109,10 @@ fn report(
     arguments: &Arguments,
     source: &'static str,
     file: Option<PathBuf>,
-    plan: &Plan,
+    tuning: &Tuning,
     timings: &[Timing],
 ) -> Result<()> {
-    let classes = plan
+    let classes = tuning
         .classes()
         .map(|(bytes, choice)| ClassRow::new(bytes, choice, timings.iter().find(|timing| timing.bytes == bytes)));
     let report = Report { version: 1, processor: identity(), source, file, classes: classes.collect() };

@@ -71,7 +71,7 @@ fn what_is_tuned_is_kept_and_shown_and_a_damaged_file_counts_as_none() {
 }
 
 #[test]
-fn a_plan_that_cannot_be_kept_is_shown_and_the_reason_said() {
+fn a_tuning_that_cannot_be_kept_is_shown_and_the_reason_said() {
     let cache = Cache::new("unwritable");
     std::fs::write(&cache.0, "a file where the folder should be").expect("writable");
     let output = pleach(&cache.0, &["tune", "--quick"]);

@@ -535,13 +535,15 @@ impl Comm {
         for running in state.running.drain(..) {
             state.ended.insert(running.id, Err(error.clone()));
         }
-        if self.local == 0 {
+        let leads = self.local == 0;
+        if leads || !matches!(error, Error::Disagree { .. }) {
             let beside: Vec<u32> = self.hosts[self.host][1..].iter().map(|rank| self.ranks[*rank as usize]).collect();
+            let others: Vec<u32> = self.ranks.iter().copied().filter(|rank| *rank != self.process.me).collect();
             let mut engine = self.process.shared.engine();
             if matches!(error, Error::Disagree { .. }) {
                 engine.network.disagree(self.context);
             }
-            engine.condemn(self.context, &error, &beside);
+            engine.condemn(self.context, &error, &beside, &others);
         }
     }
 }

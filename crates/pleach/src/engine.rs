@@ -21,6 +21,8 @@ use crate::Error;
 enum Word {
     /// A communicator cannot be used any more, for those who share our memory.
     Verdict { context: u32, disagree: String },
+    /// Nor for anybody else: something does not work, or a rank that lives cannot be reached.
+    Failed { context: u32, unreachable: Option<u32>, what: String },
     /// A leader does not use a communicator any more; to its first rank.
     Freed { context: u32 },
     /// A rank has done its last operation; to rank 0.
@@ -126,6 +128,10 @@ impl Engine {
             Word::Verdict { context, disagree } => {
                 self.verdicts.entry(GroupId(context)).or_insert(Error::Disagree { what: disagree });
             }
+            Word::Failed { context, unreachable, what } => {
+                let error = unreachable.map_or(Error::Broken { what }, |rank| Error::RankLost { rank });
+                self.verdicts.entry(GroupId(context)).or_insert(error);
+            }
             Word::Freed { context } => {
                 let context = GroupId(context);
                 let Some((key, users)) = self.trees.get_mut(&context) else { return };
@@ -195,14 +201,20 @@ impl Engine {
         Some(Error::RankLost { rank: *rank })
     }
 
-    /// Tells those who share our memory that a communicator cannot be used any more.
-    pub(crate) fn condemn(&mut self, context: GroupId, error: &Error, beside: &[u32]) {
+    /// Tells others that a communicator cannot be used any more: those who share our memory if the ranks disagree, which other hosts
+    /// find out by themselves; everyone if it is something else, unless it is a death, of which everyone hears.
+    pub(crate) fn condemn(&mut self, context: GroupId, error: &Error, beside: &[u32], everyone: &[u32]) {
         if self.verdicts.insert(context, error.clone()).is_some() {
             return;
         }
-        let Error::Disagree { what } = error else { return }; // Losses they hear of by themselves.
-        let word = Word::Verdict { context: context.0, disagree: what.clone() };
-        for rank in beside {
+        let failed = |unreachable| Word::Failed { context: context.0, unreachable, what: error.to_string() };
+        let (word, to) = match error {
+            Error::Disagree { what } => (Word::Verdict { context: context.0, disagree: what.clone() }, beside),
+            Error::RankLost { rank } if !self.lost.contains(rank) => (failed(Some(*rank)), everyone),
+            Error::Broken { .. } => (failed(None), everyone),
+            Error::RankLost { .. } | Error::Argument { .. } => return,
+        };
+        for rank in to {
             self.say(To::Rank(*rank), &word);
         }
     }

@@ -31,6 +31,17 @@ pub struct MemberPlan {
     pub window: u32,
     /// A result that has not come after so long is asked for.
     pub repair_after: Span,
+    /// Whether that time is longer where operations usually take longer.
+    pub patience: Patience,
+}
+
+/// How long a member waits for a result before it asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Patience {
+    /// As long as its plan says.
+    Fixed,
+    /// At least that long, and several times what operations took of late: whoever shares a processor is often late.
+    Measured,
 }
 
 /// What a member brings to an operation.
@@ -78,6 +89,7 @@ struct Flight {
     header: AggregationHeader,
     /// The number of the contribution, if there is only one way up.
     sent: Option<Psn>,
+    started: Time,
     ask_at: Time,
     /// How often the result has been asked for; an answer may be on its way.
     asked: u8,
@@ -105,6 +117,8 @@ pub struct Member {
     corrupt: u64,
     heard: u64,
     unheard: u32,
+    /// What an operation took of late.
+    usual: Span,
 }
 
 impl Member {
@@ -123,6 +137,7 @@ impl Member {
             corrupt: 0,
             heard: 0,
             unheard: 0,
+            usual: Span::ZERO,
         }
     }
 
@@ -136,12 +151,12 @@ impl Member {
         self.corrupt
     }
 
-    /// Results that came first by multicast.
+    /// Multicasts that came, also those whose result was known already.
     pub fn heard(&self) -> u64 {
         self.heard
     }
 
-    /// Results since the last of those that came first over an edge.
+    /// Results that came over an edge since the last multicast.
     pub fn unheard(&self) -> u32 {
         self.unheard
     }
@@ -181,9 +196,9 @@ impl Member {
             let message = Message::new(header, own.payload.clone());
             sent = self.edges[edge].send(now, message, Ask::InTurn, &mut transmit(EdgeIndex(edge as u16), out));
         }
-        let ask_at = now + self.plan.repair_after;
+        let ask_at = now + self.patience();
         let sent = sent.filter(|_| self.edges.len() == 1 && self.plan.result_proves == ResultProves::Arrival);
-        self.flights.push_back(Flight { op, header, sent, ask_at, asked: 0, done: false });
+        self.flights.push_back(Flight { op, header, sent, started: now, ask_at, asked: 0, done: false });
         let deadlines = self.edges.iter().filter_map(Connection::deadline);
         let deadline = deadlines.min().unwrap_or(Time::NEVER);
         self.note_deadline(deadline.min(ask_at));
@@ -224,6 +239,7 @@ impl Member {
 
     /// A sound multicast came down over an edge.
     pub fn handle_multicast(&mut self, now: Time, edge: EdgeIndex, message: &Message, out: &mut Outbox) {
+        (self.heard, self.unheard) = (self.heard + 1, 0);
         // Several roots multicast the same result: what comes after the first is dropped before anything is looked at.
         if self.flights.is_empty() && self.policy.copies == 1 {
             return;
@@ -233,8 +249,6 @@ impl Member {
             return self.handle_damage(now, edge, Damage::Here, out);
         }
         if self.result(now, message, out) {
-            self.heard += 1;
-            self.unheard = 0;
             self.edges[edge.index()].expect_echoes(self.policy.copies - 1);
         } else {
             self.edges[edge.index()].note_echo();
@@ -321,6 +335,14 @@ impl Member {
         }
     }
 
+    /// How long a result is waited for.
+    fn patience(&self) -> Span {
+        match self.plan.patience {
+            Patience::Fixed => self.plan.repair_after,
+            Patience::Measured => self.plan.repair_after.max(self.usual.times(4)),
+        }
+    }
+
     fn is_lost(&self, edge: EdgeIndex) -> bool {
         self.lost_edges >> edge.0 & 1 == 1
     }
@@ -343,11 +365,15 @@ impl Member {
         if let Some(deadline) = self.edges[edge.index()].deadline() {
             self.note_deadline(deadline);
         }
+        let (patience, most) = match self.plan.patience {
+            Patience::Fixed => (self.patience(), 1),
+            Patience::Measured => (self.patience(), MOST_PATIENCE),
+        };
         let flight = self.flights.iter_mut().find(|flight| flight.op == header.operation);
         if let Some(flight) = flight {
             // Most likely someone is only late: the longer it takes, the less often anyone is asked.
-            flight.asked = (flight.asked + 1).min(MOST_PATIENCE);
-            flight.ask_at = now + self.plan.repair_after.times(1 << flight.asked);
+            flight.asked = (flight.asked + 1).min(most);
+            flight.ask_at = now + patience.times(1 << flight.asked);
         }
     }
 
@@ -362,6 +388,11 @@ impl Member {
             return false; // P-18: known already, or never asked for.
         };
         flight.done = true;
+        // What was asked for took as long as we waited before we asked: waiting longer for that would have no end.
+        if flight.asked == 0 {
+            let took = now.since(flight.started);
+            self.usual = Span::from_picos(self.usual.as_picos() / 8 * 7 + took.as_picos() / 8);
+        }
         // P-5: a result proves that the contribution came; an abort proves nothing.
         if let Some(psn) = flight.sent.take().filter(|_| header.kind == Kind::Result) {
             self.edges[0].confirm(now, psn, &mut transmit(EdgeIndex(0), out));

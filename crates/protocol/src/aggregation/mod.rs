@@ -15,7 +15,7 @@ mod slot;
 mod tests;
 
 pub use abort::AbortCause;
-pub use member::{Contribution, Member, MemberPlan, StartError};
+pub use member::{Contribution, Member, MemberPlan, Patience, StartError};
 pub use message::{Message, Voice, Wish};
 pub use node::{Node, NodeCounters, NodeLoad};
 pub use outbox::{Duty, EdgeIndex, Outbox};

@@ -247,6 +247,7 @@ fn a_member_completes_once_whatever_comes_how_often() {
         result_proves: ResultProves::Arrival,
         window: 2,
         repair_after: Span::from_micros(50),
+        patience: Patience::Fixed,
     };
     let mut member = Member::new(Policy::default(), plan);
     let mut out = Outbox::default();

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use protocol::aggregation::{
-    Contribution, Damage, Duty, EdgeIndex, Member, MemberPlan, Outbox, Plane, ResultProves, StartError, Upward,
+    Contribution, Damage, Duty, EdgeIndex, Member, MemberPlan, Outbox, Patience, Plane, ResultProves, StartError,
+    Upward,
 };
 use protocol::connection::Paths;
 use protocol::connection::path::{PathPolicy, Role};
@@ -64,6 +65,7 @@ impl Membership {
                 Distribution::Multicast { .. } => REPAIR_MULTICAST_AFTER,
                 Distribution::Edges | Distribution::Both { .. } => REPAIR_AFTER,
             },
+            patience: Patience::Measured,
         };
         let mut member = Member::new(edge_policy(), plan);
         if routes.len() > 1 {
@@ -89,7 +91,7 @@ impl Membership {
         self.edge
     }
 
-    /// Results that came first by multicast.
+    /// Multicasts that came.
     pub fn heard(&self) -> u64 {
         self.member.heard()
     }

@@ -189,7 +189,7 @@ impl Network {
         }
     }
 
-    /// Results of a group that came by multicast before they came otherwise.
+    /// Multicasts of a group that came.
     pub fn heard(&self, context: GroupId) -> u64 {
         self.groups.get(&context).and_then(Group::membership).map_or(0, Membership::heard)
     }

@@ -243,7 +243,7 @@ fn a_tree_whose_multicasts_are_not_heard_any_more_is_left_with_the_same_bits() {
     let circle = |last: u8| Distribution::Multicast { to: SocketAddr::from(([239, 195, 78, last], 4791)) };
     let mut world = World::new(5, &Mischief::default());
     world.plant_with(&Mischief::default(), circle(1));
-    let mut round = |world: &mut World, op: usize| {
+    let round = |world: &mut World, op: usize| {
         (0..5).for_each(|rank| world.start(rank, sum(), vector(rank, op, 3)));
         for end in world.finish() {
             assert!(end[0] == Ok(in_tree_order(5, op, 3)), "operation {op}");

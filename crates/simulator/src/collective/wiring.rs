@@ -1,6 +1,6 @@
 //! From an aggregation tree to machines and channels: who speaks to whom, over which edge, on which channel.
 
-use protocol::aggregation::{EdgeIndex, Member, MemberPlan, Node, Plane, ResultProves, SeatPlan, Upward};
+use protocol::aggregation::{EdgeIndex, Member, MemberPlan, Node, Patience, Plane, ResultProves, SeatPlan, Upward};
 use protocol::connection::Policy;
 use topology::{AggregationTree, ChildNode, Endpoint, NodeId, TreeIndex};
 use units::{ChildIndex, Epoch, GroupId, Lane};
@@ -360,6 +360,7 @@ impl<'a> Builder<'a> {
             result_proves: self.result_proves(),
             window: self.parameters.window,
             repair_after: self.parameters.repair_after,
+            patience: Patience::Fixed,
         };
         Member::new(self.policy(), plan)
     }

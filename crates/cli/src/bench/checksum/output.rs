@@ -26,7 +26,7 @@ fn rate(value: f64) -> String {
 }
 
 /// The rows of one way, in order; for the copying ways memcpy comes first, for the other reading.
-fn of_way<'a>(rates: &'a [RateRow], way: Way) -> impl Iterator<Item = &'a RateRow> {
+fn of_way(rates: &[RateRow], way: Way) -> impl Iterator<Item = &RateRow> {
     let beside = if way == Way::Alone { "reading" } else { "memcpy" };
     rates.iter().filter(move |row| row.way.map_or(row.name == beside, |name| name == way.name()))
 }
@@ -71,10 +71,10 @@ fn tables(report: &Report) -> Vec<(String, Vec<Vec<String>>)> {
 }
 
 fn heading(report: &Report) -> String {
-    format!(
-        "{}; kernel of the cyclic codes {}; medians of {} rounds, one core",
-        report.processor, report.kernel, report.rounds
-    )
+    let rounds = report.sizes.iter().map(|row| row.rounds);
+    let (least, most) = (rounds.clone().min().unwrap_or(0), rounds.max().unwrap_or(0));
+    let Report { processor, kernel, .. } = report;
+    format!("{processor}; kernel of the cyclic codes {kernel}; medians of {least} to {most} rounds, one core")
 }
 
 pub(super) fn table(report: &Report) -> String {

@@ -535,6 +535,11 @@ impl Comm {
         for running in state.running.drain(..) {
             state.ended.insert(running.id, Err(error.clone()));
         }
+        self.condemn(&error);
+    }
+
+    /// Tells those who must hear it that this communicator cannot be used any more.
+    pub(crate) fn condemn(&self, error: &Error) {
         let leads = self.local == 0;
         if leads || !matches!(error, Error::Disagree { .. }) {
             let beside: Vec<u32> = self.hosts[self.host][1..].iter().map(|rank| self.ranks[*rank as usize]).collect();
@@ -543,7 +548,7 @@ impl Comm {
             if matches!(error, Error::Disagree { .. }) {
                 engine.network.disagree(self.context);
             }
-            engine.condemn(self.context, &error, &beside, &others);
+            engine.condemn(self.context, error, &beside, &others);
         }
     }
 }

@@ -156,6 +156,11 @@ impl Communicator {
         self.launch(Collective::Reduce { root: Rank(root), kind }, bytes)
     }
 
+    /// Gives this communicator up: whoever of its ranks waits in it, or will, gets an error.
+    pub fn abandon(&self, why: &str) {
+        self.comm().condemn(&Error::Broken { what: why.to_owned() });
+    }
+
     fn launch(&self, collective: Collective, bytes: Vec<u8>) -> Result<Started, Error> {
         let id = self.comm().start(collective, bytes)?;
         Ok(Started { communicator: self.clone(), id })

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use protocol::manager::message::GroupKey;
+use runtime::aggregation::Ready;
 use runtime::control::{ManagerClient, Notice};
 use runtime::job::{Lifeline, News, To};
 use runtime::network::{LINGER, Network};
@@ -68,7 +69,12 @@ impl Engine {
 
     /// Does everything that can be done now; true if something was.
     pub(crate) fn turn(&mut self) -> bool {
-        let busy = self.network.turn();
+        self.turn_at(Ready::Any)
+    }
+
+    /// The same, where something is known to have come.
+    fn turn_at(&mut self, ready: Ready<'_>) -> bool {
+        let busy = self.network.turn_at(ready);
         while let Some(context) = self.network.next_departed() {
             if let Some(owner) = self.owners.remove(&context) {
                 self.say(To::Rank(owner), &Word::Freed { context: context.0 });
@@ -237,9 +243,10 @@ pub(crate) struct Shared {
     luck: std::sync::atomic::AtomicU32,
 }
 
-/// What there is to wait for.
-const PACKETS: u64 = 0;
-const NEWS: u64 = 1;
+/// What there is to wait for: news, or packets at a socket, by its number.
+const NEWS: u64 = u64::MAX;
+/// Sockets of which one sleep tells; if there are more, the next tells of those.
+const MOST_READY: usize = 4;
 
 const MOST_LUCK: u32 = 16;
 /// Whoever had no luck tries again now and then.
@@ -270,7 +277,7 @@ impl Shared {
     /// Waits for packets on every socket that the network has by now.
     pub(crate) fn watch_sockets(&self) -> io::Result<()> {
         for socket in self.engine().network.sockets() {
-            match self.epoll.add(socket, EpollEvent::new(EpollFlags::EPOLLIN, PACKETS)) {
+            match self.epoll.add(socket, EpollEvent::new(EpollFlags::EPOLLIN, socket.as_raw_fd() as u64)) {
                 Ok(()) | Err(nix::errno::Errno::EEXIST) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -331,9 +338,14 @@ impl Shared {
             self.call_companion();
             let woken = self.sleep();
             let mut engine = self.engine();
-            engine.turn();
-            if woken == Woken::ByMore {
-                engine.listen();
+            match woken.sockets() {
+                Some(sockets) => {
+                    engine.turn_at(Ready::These(sockets));
+                }
+                None => {
+                    engine.turn();
+                    engine.listen();
+                }
             }
             if let Some(result) = done(&mut engine) {
                 return result;
@@ -375,18 +387,30 @@ impl Shared {
         let patience = self.engine().network.patience().unwrap_or(longest).min(longest);
         let timeout =
             EpollTimeout::try_from(patience.as_nanos().div_ceil(1_000_000) as u32).unwrap_or(EpollTimeout::ZERO);
-        let mut events = [EpollEvent::empty(); 4];
-        match self.epoll.wait(&mut events, timeout) {
-            Ok(count) if count > 0 && events[..count].iter().all(|event| event.data() == PACKETS) => Woken::ByPackets,
-            // By news, by the time, or by a signal: the next turn sees.
-            _ => Woken::ByMore,
+        let mut events = [EpollEvent::empty(); MOST_READY];
+        let mut woken = Woken { sockets: [0; MOST_READY], count: 0 };
+        // By news, by the time, or by a signal: then everything is looked at.
+        let Ok(count) = self.epoll.wait(&mut events, timeout) else { return woken };
+        if events[..count].iter().all(|event| event.data() != NEWS) {
+            events[..count]
+                .iter()
+                .zip(&mut woken.sockets)
+                .for_each(|(event, socket)| *socket = event.data() as RawFd);
+            woken.count = count;
         }
+        woken
     }
 }
 
 /// Why a sleep ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Woken {
-    ByPackets,
-    ByMore,
+pub(crate) struct Woken {
+    sockets: [RawFd; MOST_READY],
+    count: usize,
+}
+
+impl Woken {
+    /// The sockets that something has come to, if that is all.
+    fn sockets(&self) -> Option<&[RawFd]> {
+        (self.count > 0).then(|| &self.sockets[..self.count])
+    }
 }

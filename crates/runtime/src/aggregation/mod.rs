@@ -15,7 +15,7 @@ mod wires;
 pub use circle::Hearing;
 pub use membership::Membership;
 pub use seats::NodeSeats;
-pub use wires::{Input, Wire, WireCounters, Wires};
+pub use wires::{Input, Ready, Wire, WireCounters, Wires};
 
 use protocol::connection::{Policy, Repair};
 use units::Span;

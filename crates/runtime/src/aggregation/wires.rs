@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use protocol::Payload;
@@ -102,6 +102,24 @@ pub struct Wire {
     pub routes: Vec<Route>,
     /// Who may speak on it.
     pub key: Key,
+}
+
+/// Which sockets to look at: asking one for nothing costs as much as taking a packet.
+#[derive(Clone, Copy, Debug)]
+pub enum Ready<'a> {
+    /// All of them.
+    Any,
+    /// Those that the kernel named.
+    These(&'a [RawFd]),
+}
+
+impl Ready<'_> {
+    fn includes(self, socket: BorrowedFd<'_>) -> bool {
+        match self {
+            Self::Any => true,
+            Self::These(named) => named.contains(&socket.as_raw_fd()),
+        }
+    }
 }
 
 /// Sockets and the edges that use them.
@@ -258,6 +276,11 @@ impl Wires {
 
     /// Takes whatever has come by now; true if something has.
     pub fn receive(&mut self, inputs: &mut Vec<Input>) -> bool {
+        self.receive_at(Ready::Any, inputs)
+    }
+
+    /// The same, where something is known to have come.
+    pub fn receive_at(&mut self, ready: Ready<'_>, inputs: &mut Vec<Input>) -> bool {
         if !self.mischief.is_idle() {
             let now = self.clock.now();
             self.mischief.cut_and_mend(&mut self.ports, now);
@@ -266,6 +289,9 @@ impl Wires {
         let mut any = false;
         let mut buffers = self.buffers.take().expect("receiving does not nest");
         for port in 0..self.ports.len() {
+            if !ready.includes(self.ports[port].as_fd()) {
+                continue;
+            }
             for _ in 0..RECEIVES_IN_A_ROW {
                 // An error is that of an earlier datagram (a neighbour's port is closed): silence will tell.
                 let filled = self.ports[port].receive(&mut buffers).unwrap_or(0);
@@ -281,16 +307,19 @@ impl Wires {
             }
         }
         if self.circles.has_ears() {
-            any |= self.hear(&mut buffers, inputs);
+            any |= self.hear(ready, &mut buffers, inputs);
         }
         self.buffers = Some(buffers);
         any
     }
 
     /// Receives what came to everyone.
-    fn hear(&mut self, buffers: &mut Buffers, inputs: &mut Vec<Input>) -> bool {
+    fn hear(&mut self, ready: Ready<'_>, buffers: &mut Buffers, inputs: &mut Vec<Input>) -> bool {
         let mut any = false;
         for (at, port) in self.circles.ears() {
+            if !ready.includes(port.as_fd()) {
+                continue;
+            }
             let filled = port.receive(buffers).unwrap_or(0);
             any |= filled > 0;
             for index in 0..if self.ports[0].is_cut { 0 } else { filled } {

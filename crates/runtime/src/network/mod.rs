@@ -26,7 +26,7 @@ pub use operation::{NetworkError, Ticket};
 
 use crate::Clock;
 use crate::aggregation::alarms::Alarms;
-use crate::aggregation::{Input, Membership, WireCounters, Wires};
+use crate::aggregation::{Input, Membership, Ready, WireCounters, Wires};
 use group::{Around, Ends, Group};
 use letter::Letter;
 use mesh::{Mesh, MeshEvent};
@@ -265,8 +265,13 @@ impl Network {
 
     /// Does everything that can be done now; true if something was.
     pub fn turn(&mut self) -> bool {
+        self.turn_at(Ready::Any)
+    }
+
+    /// The same, where something is known to have come.
+    pub fn turn_at(&mut self, ready: Ready<'_>) -> bool {
         let mut inputs = std::mem::take(&mut self.inputs);
-        let mut busy = self.wires.receive(&mut inputs);
+        let mut busy = self.wires.receive_at(ready, &mut inputs);
         self.wires.look_at_links(&mut inputs);
         for input in inputs.drain(..) {
             self.handle(input);

@@ -32,6 +32,18 @@ pub(crate) const PACKAGES: &[Package] = &[
         tests: &["scapy_makes_the_same_packets", "scapy_does_not_repeat"],
         proof: &["/usr/bin/python3", "-c", "import scapy.contrib.roce"],
     },
+    Package { name: "openmpi-bin", tests: &["under_open_mpi"], proof: &["mpirun.openmpi", "--version"] },
+    Package {
+        name: "libopenmpi-dev",
+        tests: &["under_open_mpi"],
+        proof: &["sh", "-c", "echo '#include <mpi.h>' | mpicc.openmpi -E -"],
+    },
+    Package { name: "mpich", tests: &["under_mpich"], proof: &["mpirun.mpich", "--version"] },
+    Package {
+        name: "libmpich-dev",
+        tests: &["under_mpich"],
+        proof: &["sh", "-c", "echo '#include <mpi.h>' | mpicc.mpich -E -"],
+    },
 ];
 
 /// Whether this machine lets us install packages.

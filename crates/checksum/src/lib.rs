@@ -1,17 +1,36 @@
 //! Integrity codes over bytes.
 //!
-//! In: bytes, in one piece or in several that need not lie together. Out: a code to send along, or to
-//! compare with the one that came. Nothing is copied and nothing is allocated.
+//! In: bytes, in one piece or in several that need not lie together, and perhaps where to copy them. Out: a code to send
+//! along, or to compare with the one that came.
 //!
-//! Three codes, each for one stretch of a packet's way:
+//! Codes of packets, each for one stretch of the way:
 //! - [`crc32c`] goes from memory to memory, past what links cannot see: buffers, copies, adapters;
 //! - [`Icrc`] goes from end node to end node, over what no switch changes;
 //! - [`vcrc`] goes over one link, and every switch computes it anew (claim SE-6).
+//!
+//! Codes of messages (claim CK-2), any of [`Algorithm`], in three ways: [`value`] looks at bytes, [`copy_then`] copies them
+//! block by block and looks at each block while it is in the cache, [`copy`] copies and looks in one pass (claim CK-5).
+//! [`State`] does the same piece by piece. [`linear`] is for the sums of reductions. Which code finds what is measured by
+//! [`detection`]; which is fastest here, among those that find enough, by [`tuning`] (claim CK-3).
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod algorithm;
 mod castagnoli;
+mod crc;
+pub mod detection;
 mod infiniband;
+pub mod linear;
+mod pass;
+mod state;
+#[cfg(test)]
+mod tests;
+pub mod tuning;
+mod wide;
+mod words;
 
+pub use algorithm::{Algorithm, Strength, UnknownAlgorithm};
 pub use castagnoli::crc32c;
+pub use crc::Kernel;
 pub use infiniband::{Icrc, vcrc};
+pub use state::{State, copy, copy_then, value};

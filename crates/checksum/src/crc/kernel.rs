@@ -1,0 +1,119 @@
+//! Which kernel this processor can run, found out once.
+
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+use super::neon;
+#[cfg(target_arch = "x86_64")]
+use super::x86::{avx2, avx512, sse};
+use super::{Polynomial, scalar};
+
+/// How the cyclic codes are computed. All give the same values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kernel {
+    /// By tables.
+    Scalar,
+    /// Carry-less multiplication of 16 bytes at a time (PCLMULQDQ, SSE4.2).
+    Sse,
+    /// The same of 32 bytes (VPCLMULQDQ, AVX2).
+    Avx2,
+    /// The same of 64 bytes (VPCLMULQDQ, AVX-512 with byte permutations).
+    Avx512,
+    /// The same of 16 bytes on ARM (PMULL).
+    Neon,
+}
+
+/// The best kernel as a number from one; zero until it is known.
+static BEST: AtomicU8 = AtomicU8::new(0);
+
+impl Kernel {
+    /// From the plainest to the widest.
+    pub const ALL: [Self; 5] = [Self::Scalar, Self::Sse, Self::Avx2, Self::Avx512, Self::Neon];
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Sse => "sse4.2+pclmulqdq",
+            Self::Avx2 => "avx2+vpclmulqdq",
+            Self::Avx512 => "avx512+vpclmulqdq",
+            Self::Neon => "neon+pmull",
+        }
+    }
+
+    /// The widest that this processor has.
+    #[inline]
+    pub fn best() -> Self {
+        match BEST.load(Ordering::Relaxed) {
+            0 => Self::find_best(),
+            number => Self::ALL[usize::from(number - 1)],
+        }
+    }
+
+    #[cold]
+    fn find_best() -> Self {
+        let best = Self::ALL.iter().rposition(|kernel| kernel.is_available()).unwrap_or(0);
+        BEST.store(best as u8 + 1, Ordering::Relaxed);
+        Self::ALL[best]
+    }
+
+    /// Whether this processor can run it.
+    pub fn is_available(self) -> bool {
+        match self {
+            Self::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Sse => sse::is_available(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => avx2::is_available(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => avx512::is_available(),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Self::Neon => neon::is_available(),
+            _ => false,
+        }
+    }
+
+    /// The register after these bytes. Only for kernels that are available.
+    #[inline]
+    pub(super) fn update<P: Polynomial>(self, register: u64, bytes: &[u8]) -> u64 {
+        match self.wide::<P, false>() {
+            // SAFETY: without COPY a kernel only reads, and only the slice. `best` and the tests use only kernels that this
+            // processor has.
+            Some(run) => unsafe { run(register, bytes.as_ptr(), std::ptr::null_mut(), bytes.len()) },
+            None => scalar::update::<P>(register, bytes),
+        }
+    }
+
+    /// The register after these bytes, copied on the way. Only for kernels that are available.
+    #[inline]
+    pub(super) fn copy<P: Polynomial>(self, register: u64, from: &[u8], to: &mut [u8]) -> u64 {
+        assert_eq!(from.len(), to.len(), "a copy needs as much room as there are bytes");
+        match self.wide::<P, true>() {
+            // SAFETY: both slices are of the length given, and a shared and an exclusive one cannot overlap. `best` and the
+            // tests use only kernels that this processor has.
+            Some(run) => unsafe { run(register, from.as_ptr(), to.as_mut_ptr(), from.len()) },
+            None => scalar::copy::<P>(register, from, to),
+        }
+    }
+
+    /// The kernel's function, if it is not the tables'.
+    #[inline]
+    fn wide<P: Polynomial, const COPY: bool>(self) -> Option<Run> {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Sse => Some(sse::run::<P, COPY>),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => Some(avx2::run::<P, COPY>),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => Some(avx512::run::<P, COPY>),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Self::Neon => Some(neon::run::<P, COPY>),
+            _ => None,
+        }
+    }
+}
+
+/// Register, source, target and length in, register out.
+type Run = unsafe fn(u64, *const u8, *mut u8, usize) -> u64;

@@ -1,0 +1,227 @@
+//! 64 bytes in a vector register, eight of them at a time.
+//!
+//! Lengths that are no multiple of 64 cost one fold more: byte permutations move what is folded so that it ends where the
+//! bytes end.
+
+use std::arch::x86_64::*;
+
+use super::{WORTH_FETCHING, ending, fetch_target};
+use crate::crc::{Polynomial, keys};
+
+/// From this length on a copy first goes to a whole line of its target: stores over two lines cost twice.
+const WORTH_ALIGNING: usize = 1024;
+
+pub(in crate::crc) fn is_available() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512vbmi")
+        && is_x86_feature_detected!("vpclmulqdq")
+        && super::sse::is_available()
+}
+
+/// The register after `len` bytes at `from`; with `COPY` they lie at `to` as well.
+///
+/// # Safety
+/// [`is_available`]. `from` is readable for `len` bytes. With `COPY`, `to` is writable for `len` bytes and does not overlap
+/// them; without, it is not touched.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,vpclmulqdq,sse4.2,pclmulqdq")]
+pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
+    register: u64,
+    from: *const u8,
+    to: *mut u8,
+    len: usize,
+) -> u64 {
+    if len < 64 {
+        // SAFETY: handed on.
+        return unsafe { short::<P, COPY>(register, from, to, len) };
+    }
+    let head = if COPY && len >= WORTH_ALIGNING { to.align_offset(64).min(63) } else { 0 };
+    if head > 0 {
+        // SAFETY: the head is shorter than 64 bytes, and more than that are there.
+        unsafe {
+            let register = short::<P, COPY>(register, from, to, head);
+            return long::<P, COPY>(register, from.add(head), to.add(head), len - head);
+        }
+    }
+    // SAFETY: handed on.
+    unsafe { long::<P, COPY>(register, from, to, len) }
+}
+
+/// # Safety
+/// As [`run`]; `len` is at least 64.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,vpclmulqdq,sse4.2,pclmulqdq")]
+unsafe fn long<P: Polynomial, const COPY: bool>(register: u64, from: *const u8, to: *mut u8, len: usize) -> u64 {
+    let before = _mm512_zextsi128_si512(_mm_cvtsi64_si128(register as i64));
+    let by_4 = broadcast(const { keys::<P>(2048) });
+    let mut at;
+    let mut bits;
+    if len >= 256 {
+        let mut rows;
+        if len >= 512 {
+            // SAFETY: there are at least 512 bytes.
+            let mut wide = unsafe { rows_of::<COPY, 8>(from, to, 0) };
+            wide[0] = _mm512_xor_si512(wide[0], before);
+            at = 512;
+            let by_8 = broadcast(const { keys::<P>(4096) });
+            let fetches = COPY && len >= WORTH_FETCHING;
+            while len - at >= 512 {
+                if fetches {
+                    fetch_target::<8>(to, at);
+                }
+                for (number, row) in wide.iter_mut().enumerate() {
+                    // SAFETY: 512 more bytes are there.
+                    *row = fold(*row, by_8, unsafe { block::<COPY>(from, to, at + 64 * number) });
+                }
+                at += 512;
+            }
+            let [a, b, c, d, e, f, g, h] = wide;
+            rows = [fold(a, by_4, e), fold(b, by_4, f), fold(c, by_4, g), fold(d, by_4, h)];
+            if len - at >= 256 {
+                for (number, row) in rows.iter_mut().enumerate() {
+                    // SAFETY: 256 more bytes are there.
+                    *row = fold(*row, by_4, unsafe { block::<COPY>(from, to, at + 64 * number) });
+                }
+                at += 256;
+            }
+        } else {
+            // SAFETY: there are at least 256 bytes.
+            rows = unsafe { rows_of::<COPY, 4>(from, to, 0) };
+            rows[0] = _mm512_xor_si512(rows[0], before);
+            at = 256;
+        }
+        // Side by side, not one after the other: the folds do not wait for each other.
+        let third = fold(rows[2], broadcast(const { keys::<P>(512) }), rows[3]);
+        let second = fold(rows[1], broadcast(const { keys::<P>(1024) }), third);
+        bits = fold(rows[0], broadcast(const { keys::<P>(1536) }), second);
+    } else {
+        // SAFETY: there are at least 64 bytes.
+        bits = _mm512_xor_si512(unsafe { block::<COPY>(from, to, 0) }, before);
+        at = 64;
+    }
+    let by_1 = broadcast(const { keys::<P>(512) });
+    while len - at >= 64 {
+        // SAFETY: 64 more bytes are there.
+        bits = fold(bits, by_1, unsafe { block::<COPY>(from, to, at) });
+        at += 64;
+    }
+    let left = len - at;
+    if left > 0 {
+        // SAFETY: `left` bytes are there.
+        let end = unsafe { few::<COPY>(from.add(at), if COPY { to.add(at) } else { to }, left) };
+        let places = moved_by(left);
+        let next = _mm512_permutex2var_epi8(bits, places, end);
+        bits = fold(_mm512_maskz_permutexvar_epi8(u64::MAX << (64 - left), places, bits), by_1, next);
+    }
+    ending::register::<P>(narrow::<P>(bits))
+}
+
+/// # Safety
+/// As [`run`]; `len` is less than 64.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,vpclmulqdq,sse4.2,pclmulqdq")]
+unsafe fn short<P: Polynomial, const COPY: bool>(register: u64, from: *const u8, to: *mut u8, len: usize) -> u64 {
+    // SAFETY: `len` bytes are there.
+    let bytes = unsafe { few::<COPY>(from, to, len) };
+    if len < 8 {
+        return ending::after_few::<P>(register, _mm_cvtsi128_si64(_mm512_castsi512_si128(bytes)) as u64, len);
+    }
+    let before = _mm512_zextsi128_si512(_mm_cvtsi64_si128(register as i64));
+    let bits = _mm512_xor_si512(bytes, before);
+    // To the end of the vector, with zeros before: they change nothing.
+    let bits = _mm512_maskz_permutexvar_epi8(u64::MAX << (64 - len), moved_by(len), bits);
+    ending::register::<P>(narrow::<P>(bits))
+}
+
+/// Fewer than 64 bytes, then zeros.
+///
+/// # Safety
+/// `from` is readable for `count` bytes and, with `COPY`, `to` writable.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn few<const COPY: bool>(from: *const u8, to: *mut u8, count: usize) -> __m512i {
+    let mask = (1u64 << count) - 1;
+    // SAFETY: masked bytes are neither read nor written.
+    unsafe {
+        let bytes = _mm512_maskz_loadu_epi8(mask, from.cast());
+        if COPY {
+            _mm512_mask_storeu_epi8(to.cast(), mask, bytes);
+        }
+        bytes
+    }
+}
+
+/// Every place of a vector, `count` further on.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn moved_by(count: usize) -> __m512i {
+    const PLACES: [u8; 64] = {
+        let mut places = [0; 64];
+        let mut place = 0;
+        while place < 64 {
+            places[place] = place as u8;
+            place += 1;
+        }
+        places
+    };
+    // SAFETY: the array is as long as the vector.
+    let places = unsafe { _mm512_loadu_si512(PLACES.as_ptr().cast()) };
+    _mm512_add_epi8(places, _mm512_set1_epi8(count as i8))
+}
+
+/// Four times 128 bits to one.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,vpclmulqdq")]
+fn narrow<P: Polynomial>(bits: __m512i) -> __m128i {
+    let [a, b, c] = const { [keys::<P>(384), keys::<P>(256), keys::<P>(128)] };
+    let [a0, a1, b0, b1, c0, c1] = [a[0], a[1], b[0], b[1], c[0], c[1]].map(|key| key as i64);
+    // The last quarter stays where it is: its key is zero, and it is added as it was.
+    let further = _mm512_set_epi64(0, 0, c1, c0, b1, b0, a1, a0);
+    let moved = fold(bits, further, _mm512_maskz_mov_epi64(0b1100_0000, bits));
+    let halves = _mm256_xor_si256(_mm512_castsi512_si256(moved), _mm512_extracti64x4_epi64::<1>(moved));
+    _mm_xor_si128(_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves))
+}
+
+/// # Safety
+/// `from` is readable for `at + 64 * COUNT` bytes and, with `COPY`, `to` writable.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn rows_of<const COPY: bool, const COUNT: usize>(from: *const u8, to: *mut u8, at: usize) -> [__m512i; COUNT] {
+    let mut rows = [_mm512_setzero_si512(); COUNT];
+    for (number, row) in rows.iter_mut().enumerate() {
+        // SAFETY: promised by the caller.
+        *row = unsafe { block::<COPY>(from, to, at + 64 * number) };
+    }
+    rows
+}
+
+/// # Safety
+/// `from` is readable for `at + 64` bytes and, with `COPY`, `to` writable.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn block<const COPY: bool>(from: *const u8, to: *mut u8, at: usize) -> __m512i {
+    // SAFETY: promised by the caller; neither needs to be aligned.
+    unsafe {
+        let bits = _mm512_loadu_si512(from.add(at).cast());
+        if COPY {
+            _mm512_storeu_si512(to.add(at).cast(), bits);
+        }
+        bits
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn broadcast(keys: [u64; 2]) -> __m512i {
+    _mm512_broadcast_i32x4(_mm_set_epi64x(keys[1] as i64, keys[0] as i64))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,vpclmulqdq")]
+fn fold(bits: __m512i, further: __m512i, next: __m512i) -> __m512i {
+    let first = _mm512_clmulepi64_epi128::<0x00>(bits, further);
+    let second = _mm512_clmulepi64_epi128::<0x11>(bits, further);
+    // The sum of all three.
+    _mm512_ternarylogic_epi64::<0x96>(first, second, next)
+}

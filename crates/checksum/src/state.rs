@@ -1,0 +1,243 @@
+//! A value under way: pieces come one by one, of any length, and may be copied as they come.
+
+use twox_hash::XxHash3_64;
+
+use crate::crc::{self, Castagnoli, Nvme, Polynomial};
+use crate::pass::{Carry, Look, Pass};
+use crate::words::{self, TwoSums};
+use crate::{Algorithm, linear, wide};
+
+/// Bytes that are copied before they are looked at, where that is done block by block: with its copy well within the first
+/// cache of any processor.
+const BLOCK: usize = 8 << 10;
+
+/// A value under way.
+#[derive(Clone)]
+pub struct State {
+    progress: Progress,
+    /// Bytes so far.
+    length: u64,
+    /// Bytes that do not make a whole word yet.
+    pending: [u8; 8],
+    held: usize,
+}
+
+/// What each algorithm keeps between words.
+#[derive(Clone)]
+pub(crate) enum Progress {
+    Sum32(u32),
+    Xor32(u32),
+    Adler32(TwoSums),
+    Fletcher64(TwoSums),
+    Jenkins(u32),
+    Fnv1a(u64),
+    Fnv1aWords(u32),
+    Knuth(u32),
+    Murmur2a(u32),
+    SuperFast(u32),
+    Crc32c(u64),
+    Crc64Nvme(u64),
+    Xxh3(Box<XxHash3_64>),
+    Linear(linear::Running),
+}
+
+/// The value of these bytes. What has fewer than 64 bits stands in the low ones.
+#[inline]
+pub fn value(algorithm: Algorithm, bytes: &[u8]) -> u64 {
+    match algorithm {
+        // These three are used for small messages too and skip what only pieces need.
+        Algorithm::Crc32c => crc::update::<Castagnoli>(Castagnoli::ONES, bytes) ^ Castagnoli::ONES,
+        Algorithm::Crc64Nvme => crc::update::<Nvme>(Nvme::ONES, bytes) ^ Nvme::ONES,
+        Algorithm::Xxh3 => XxHash3_64::oneshot(bytes),
+        _ => whole(algorithm, Look(bytes)),
+    }
+}
+
+/// Copies bytes and gives their value, in one pass: each is fetched once. XXH3 does it block by block
+/// ([`Algorithm::has_fused_copy`]).
+///
+/// The value is that of the bytes as they were fetched, whatever happens to the copy.
+#[inline]
+pub fn copy(algorithm: Algorithm, from: &[u8], to: &mut [u8]) -> u64 {
+    match algorithm {
+        Algorithm::Crc32c => crc::copy::<Castagnoli>(Castagnoli::ONES, from, to) ^ Castagnoli::ONES,
+        Algorithm::Crc64Nvme => crc::copy::<Nvme>(Nvme::ONES, from, to) ^ Nvme::ONES,
+        Algorithm::Xxh3 => copy_then(algorithm, from, to),
+        _ => whole(algorithm, Carry::new(from, to)),
+    }
+}
+
+/// Copies bytes block by block, and looks at each block once it is copied, while it is in the cache.
+///
+/// The value is that of the bytes at `from`.
+pub fn copy_then(algorithm: Algorithm, from: &[u8], to: &mut [u8]) -> u64 {
+    assert_eq!(from.len(), to.len(), "a copy needs as much room as there are bytes");
+    if from.len() <= BLOCK {
+        to.copy_from_slice(from);
+        return value(algorithm, from);
+    }
+    let mut state = State::new(algorithm, from.len() as u64);
+    for (block, room) in from.chunks(BLOCK).zip(to.chunks_mut(BLOCK)) {
+        room.copy_from_slice(block);
+        state.update(block);
+    }
+    state.finish()
+}
+
+fn whole(algorithm: Algorithm, mut pass: impl Pass) -> u64 {
+    let length = pass.left() as u64;
+    let mut progress = Progress::new(algorithm, length);
+    let words = pass.left() / progress.unit() * progress.unit();
+    wide::absorb(&mut progress, pass.split(words));
+    let mut tail = [0; 8];
+    let left = pass.left();
+    pass.each(|[byte]: &[u8; 1]| {
+        tail.rotate_left(1);
+        tail[7] = *byte;
+    });
+    progress.finish(&tail[8 - left..], length)
+}
+
+impl State {
+    /// Starts a message of this many bytes. SuperFastHash begins with the length; the others do not ask for it.
+    pub fn new(algorithm: Algorithm, length: u64) -> Self {
+        Self { progress: Progress::new(algorithm, length), length: 0, pending: [0; 8], held: 0 }
+    }
+
+    /// Takes the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.take(Look(bytes));
+    }
+
+    /// Takes the next bytes and copies them.
+    pub fn copy(&mut self, from: &[u8], to: &mut [u8]) {
+        self.take(Carry::new(from, to));
+    }
+
+    /// The value of all bytes so far.
+    pub fn finish(self) -> u64 {
+        self.progress.finish(&self.pending[..self.held], self.length)
+    }
+
+    fn take(&mut self, mut pass: impl Pass) {
+        self.length += pass.left() as u64;
+        let unit = self.progress.unit();
+        if self.held > 0 {
+            let mut head = pass.split(unit - self.held);
+            self.hold(&mut head);
+            if self.held < unit {
+                return;
+            }
+            let word = self.pending;
+            self.held = 0;
+            self.progress.absorb(Look(&word[..unit]));
+        }
+        let words = pass.left() / unit * unit;
+        wide::absorb(&mut self.progress, pass.split(words));
+        self.hold(&mut pass);
+    }
+
+    fn hold(&mut self, pass: &mut impl Pass) {
+        pass.each(|[byte]: &[u8; 1]| {
+            self.pending[self.held] = *byte;
+            self.held += 1;
+        });
+    }
+}
+
+impl Progress {
+    fn new(algorithm: Algorithm, length: u64) -> Self {
+        match algorithm {
+            Algorithm::Sum32 => Self::Sum32(0),
+            Algorithm::Xor32 => Self::Xor32(0),
+            Algorithm::Adler32 => Self::Adler32(TwoSums { first: 1, second: 0 }),
+            Algorithm::Fletcher64 => Self::Fletcher64(TwoSums { first: 0, second: 0 }),
+            Algorithm::Jenkins => Self::Jenkins(0),
+            Algorithm::Fnv1a => Self::Fnv1a(0xcbf2_9ce4_8422_2325),
+            Algorithm::Fnv1aWords => Self::Fnv1aWords(0x811c_9dc5),
+            Algorithm::Knuth => Self::Knuth(0),
+            Algorithm::Murmur2a => Self::Murmur2a(words::MURMUR_SEED),
+            Algorithm::SuperFast => Self::SuperFast(length as u32),
+            Algorithm::Crc32c => Self::Crc32c(Castagnoli::ONES),
+            Algorithm::Crc64Nvme => Self::Crc64Nvme(Nvme::ONES),
+            Algorithm::Xxh3 => Self::Xxh3(Box::new(XxHash3_64::new())),
+            Algorithm::Linear => Self::Linear(linear::Running::default()),
+        }
+    }
+
+    /// How many bytes are taken at a time.
+    fn unit(&self) -> usize {
+        match self {
+            Self::Adler32(_)
+            | Self::Jenkins(_)
+            | Self::Fnv1a(_)
+            | Self::Crc32c(_)
+            | Self::Crc64Nvme(_)
+            | Self::Xxh3(_) => 1,
+            Self::Linear(_) => 8,
+            _ => 4,
+        }
+    }
+
+    /// Takes whole words.
+    #[inline(always)]
+    pub(crate) fn absorb(&mut self, mut pass: impl Pass) {
+        match self {
+            Self::Sum32(sum) => *sum = words::sum(*sum, &mut pass),
+            Self::Xor32(sum) => *sum = words::xor(*sum, &mut pass),
+            Self::Adler32(sums) => sums.adler(&mut pass),
+            Self::Fletcher64(sums) => sums.fletcher(&mut pass),
+            Self::Jenkins(hash) => *hash = words::jenkins(*hash, &mut pass),
+            Self::Fnv1a(hash) => *hash = words::fnv1a(*hash, &mut pass),
+            Self::Fnv1aWords(hash) => *hash = words::fnv1a_words(*hash, &mut pass),
+            Self::Knuth(hash) => *hash = words::knuth(*hash, &mut pass),
+            Self::Murmur2a(hash) => *hash = words::murmur2a(*hash, &mut pass),
+            Self::SuperFast(hash) => *hash = words::superfast(*hash, &mut pass),
+            Self::Linear(running) => running.absorb(&mut pass),
+            Self::Crc32c(register) => *register = cyclic::<Castagnoli>(*register, &mut pass),
+            Self::Crc64Nvme(register) => *register = cyclic::<Nvme>(*register, &mut pass),
+            Self::Xxh3(hasher) => {
+                while pass.left() > 0 {
+                    block_by_block(hasher, pass.split(BLOCK));
+                }
+            }
+        }
+    }
+
+    /// Takes the last bytes, which make no whole word.
+    fn finish(self, tail: &[u8], length: u64) -> u64 {
+        match self {
+            Self::Sum32(sum) => words::sum_end(sum, tail).into(),
+            Self::Xor32(sum) => words::xor_end(sum, tail).into(),
+            Self::Adler32(sums) => sums.adler_end(),
+            Self::Fletcher64(sums) => sums.fletcher_end(tail),
+            Self::Jenkins(hash) => words::jenkins_end(hash).into(),
+            Self::Fnv1a(hash) => hash,
+            Self::Fnv1aWords(hash) => words::fnv1a_words_end(hash, tail).into(),
+            Self::Knuth(hash) => words::knuth_end(hash, tail).into(),
+            Self::Murmur2a(hash) => words::murmur2a_end(hash, tail, length).into(),
+            Self::SuperFast(_) if length == 0 => 0,
+            Self::SuperFast(hash) => words::superfast_end(hash, tail).into(),
+            Self::Crc32c(register) => register ^ Castagnoli::ONES,
+            Self::Crc64Nvme(register) => register ^ Nvme::ONES,
+            Self::Xxh3(hasher) => std::hash::Hasher::finish(&*hasher),
+            Self::Linear(running) => running.end(tail),
+        }
+    }
+}
+
+#[inline(always)]
+fn cyclic<P: Polynomial>(register: u64, pass: &mut impl Pass) -> u64 {
+    match pass.ends() {
+        (bytes, None) => crc::update::<P>(register, bytes),
+        (from, Some(to)) => crc::copy::<P>(register, from, to),
+    }
+}
+
+fn block_by_block(hasher: &mut XxHash3_64, mut block: impl Pass) {
+    let (from, to) = block.ends();
+    if let Some(to) = to {
+        to.copy_from_slice(from);
+    }
+    std::hash::Hasher::write(hasher, from);
+}

@@ -1,0 +1,240 @@
+//! Where a tuning lies, one file per kind of processor.
+//!
+//! A file is text, ends with a code over itself, and names the processor. One that cannot be read, is damaged, comes from
+//! another processor or version, or chooses a code that is not strong, counts as none: tuning is never a reason to fail.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::{CLASSES, Choice, Tuning, Way};
+use crate::{Algorithm, Kernel, value};
+
+/// First line of a file; changes with its meaning.
+const HEAD: &str = "pleach checksum tuning 1";
+/// Ours are a tenth of this. More is not ours and is not read.
+const LONGEST: u64 = 16 << 10;
+
+/// The folder with the tunings of a user.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// PLEACH_CACHE, or the folder `pleach` in XDG_CACHE_HOME, or `.cache/pleach` at home; none if none of them is set.
+    pub fn of_the_user() -> Option<Self> {
+        Self::by_environment(|name| std::env::var_os(name).map(PathBuf::from))
+    }
+
+    fn by_environment(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<Self> {
+        // What is not absolute is to be ignored, says the XDG base directory specification.
+        let absolute = |name| variable(name).filter(|path| path.is_absolute());
+        let own = variable("PLEACH_CACHE").filter(|path| !path.as_os_str().is_empty());
+        let xdg = || absolute("XDG_CACHE_HOME").map(|path| path.join("pleach"));
+        let home = || absolute("HOME").map(|path| path.join(".cache/pleach"));
+        own.or_else(xdg).or_else(home).map(Self)
+    }
+
+    /// A folder by its path.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// The file for this processor.
+    pub fn file(&self) -> PathBuf {
+        self.file_of(&identity())
+    }
+
+    fn file_of(&self, identity: &str) -> PathBuf {
+        self.0.join(format!("checksum-{:016x}.tuning", value(Algorithm::Crc64Nvme, identity.as_bytes())))
+    }
+
+    /// The tuning for this processor, if there is one and nothing is wrong with it.
+    pub fn load(&self) -> Option<Tuning> {
+        let identity = identity();
+        read(&self.file_of(&identity), &identity)
+    }
+
+    /// Keeps a tuning for this processor. Whoever reads meanwhile sees the old file or the new one.
+    pub fn save(&self, tuning: &Tuning) -> io::Result<PathBuf> {
+        let identity = identity();
+        let file = self.file_of(&identity);
+        fs::create_dir_all(&self.0)?;
+        let unfinished = file.with_extension(format!("{}.new", std::process::id()));
+        let done = fs::write(&unfinished, write(tuning, &identity)).and_then(|()| fs::rename(&unfinished, &file));
+        if done.is_err() {
+            let _ = fs::remove_file(&unfinished);
+        }
+        done.map(|()| file)
+    }
+}
+
+fn read(file: &Path, identity: &str) -> Option<Tuning> {
+    // Opening a pipe would wait for whoever writes it.
+    if !fs::metadata(file).ok()?.is_file() {
+        return None;
+    }
+    let mut text = String::new();
+    fs::File::open(file).ok()?.take(LONGEST).read_to_string(&mut text).ok()?;
+    parse(&text, identity)
+}
+
+fn write(tuning: &Tuning, identity: &str) -> String {
+    let mut text = format!("{HEAD}\n{identity}\n");
+    for (bytes, choice) in tuning.classes() {
+        text += &format!("{bytes} {} {}\n", choice.algorithm, choice.way);
+    }
+    let code = value(Algorithm::Crc64Nvme, text.as_bytes());
+    text + &format!("code {code:016x}\n")
+}
+
+fn parse(text: &str, identity: &str) -> Option<Tuning> {
+    let (body, code) = text.strip_suffix('\n')?.rsplit_once("\ncode ")?;
+    let body = &text[..=body.len()];
+    if u64::from_str_radix(code, 16).ok()? != value(Algorithm::Crc64Nvme, body.as_bytes()) {
+        return None;
+    }
+    let lines = body.strip_prefix(HEAD)?.strip_prefix('\n')?.strip_prefix(identity)?.strip_prefix('\n')?;
+    let mut tuning = Tuning::default();
+    let mut lines = lines.lines();
+    for (choice, bytes) in tuning.choices.iter_mut().zip(CLASSES) {
+        *choice = parse_choice(lines.next()?, bytes)?;
+    }
+    lines.next().is_none().then_some(tuning)
+}
+
+fn parse_choice(line: &str, bytes: usize) -> Option<Choice> {
+    let mut words = line.split(' ');
+    let [size, algorithm, way] = [words.next()?, words.next()?, words.next()?];
+    let way = Way::ALL.into_iter().find(|known| known.name() == way)?;
+    let choice = Choice { algorithm: algorithm.parse().ok()?, way };
+    let fits = words.next().is_none() && size.parse() == Ok(bytes) && choice.is_sound();
+    fits.then_some(choice)
+}
+
+/// What makes a processor another one for the tuner: its make, the kernel used on it, and our version. One line.
+pub fn identity() -> String {
+    let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let make = make_of(&processors).unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+    format!("{make}; {}; {}", Kernel::best().name(), env!("CARGO_PKG_VERSION"))
+}
+
+/// The lines of the first processor that name its make, on x86 and on ARM.
+fn make_of(processors: &str) -> Option<String> {
+    let first = processors.split("\n\n").next()?;
+    let names =
+        ["model name", "vendor_id", "cpu family", "model", "stepping", "CPU implementer", "CPU part", "CPU variant"];
+    let field = |name: &&str| {
+        let mut fields = first.lines().filter_map(|line| line.split_once(':'));
+        fields.find(|(key, _)| key.trim() == *name).map(|(_, value)| value.trim().to_owned())
+    };
+    let found: Vec<String> = names.iter().filter_map(field).collect();
+    (!found.is_empty()).then(|| found.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: &str = "a processor";
+
+    fn tuned() -> Tuning {
+        let mut tuning = Tuning::default();
+        tuning.choices[0] = Choice { algorithm: Algorithm::Xxh3, way: Way::CopyThen };
+        tuning
+    }
+
+    /// The text with a code that fits, whatever it says.
+    fn sealed(body: &str) -> String {
+        format!("{body}code {:016x}\n", value(Algorithm::Crc64Nvme, body.as_bytes()))
+    }
+
+    #[test]
+    fn what_is_kept_is_what_is_read() {
+        assert_eq!(parse(&write(&tuned(), HERE), HERE), Some(tuned()));
+    }
+
+    #[test]
+    fn a_file_of_another_processor_counts_as_none() {
+        let text = write(&tuned(), HERE);
+        assert_eq!(parse(&text, "another"), None);
+        assert_eq!(parse(&text, "a"), None);
+    }
+
+    #[test]
+    fn no_damage_of_one_byte_passes_and_none_is_an_error() {
+        let text = write(&tuned(), HERE);
+        for place in 0..text.len() {
+            for change in [1u8, 0x20, 0x7f] {
+                let mut bytes = text.clone().into_bytes();
+                bytes[place] ^= change;
+                if let Ok(damaged) = String::from_utf8(bytes) {
+                    // The case of a hexadecimal digit is no damage.
+                    assert!(parse(&damaged, HERE).is_none_or(|tuning| tuning == tuned()), "byte {place}");
+                }
+            }
+            assert_eq!(parse(&text[..place], HERE), None, "cut at {place}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_well_sealed_but_says_nonsense_counts_as_none() {
+        let good = write(&tuned(), HERE);
+        let body = good.rsplit_once("code ").expect("it ends with the code").0;
+        assert_eq!(parse(&sealed(body), HERE), Some(tuned()));
+        for (from, to) in [
+            ("xxh3 copy-then", "sum32 fused"),
+            ("xxh3 copy-then", "xxh3 alone"),
+            ("xxh3 copy-then", "xxh3"),
+            ("xxh3 copy-then", "xxh3 copy-then now"),
+            ("256 xxh3", "255 xxh3"),
+            ("tuning 1", "tuning 2"),
+        ] {
+            assert_eq!(parse(&sealed(&body.replacen(from, to, 1)), HERE), None, "{to}");
+        }
+        assert_eq!(parse(&sealed(&format!("{body}one more\n")), HERE), None);
+        assert_eq!(parse("", HERE), None);
+    }
+
+    #[test]
+    fn the_folder_is_the_first_that_is_set() {
+        let with = |set: &'static [(&str, &str)]| {
+            let find =
+                move |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, path)| PathBuf::from(path));
+            Folder::by_environment(find)
+        };
+        let all = with(&[("PLEACH_CACHE", "/mine"), ("XDG_CACHE_HOME", "/xdg"), ("HOME", "/home/me")]);
+        assert_eq!(all, Some(Folder::at("/mine")));
+        assert_eq!(with(&[("PLEACH_CACHE", ""), ("XDG_CACHE_HOME", "/xdg")]), Some(Folder::at("/xdg/pleach")));
+        assert_eq!(
+            with(&[("XDG_CACHE_HOME", "odd"), ("HOME", "/home/me")]),
+            Some(Folder::at("/home/me/.cache/pleach"))
+        );
+        assert_eq!(with(&[]), None);
+    }
+
+    #[test]
+    fn a_plan_survives_the_disk_and_nothing_else_lies_about() {
+        let path = std::env::temp_dir().join(format!("pleach-tuning-{}", std::process::id()));
+        let folder = Folder::at(path.join("below"));
+        assert_eq!(folder.load(), None);
+        let file = folder.save(&tuned()).expect("a place to write");
+        assert_eq!(file, folder.file());
+        assert_eq!(folder.load(), Some(tuned()));
+        assert_eq!(fs::read_dir(path.join("below")).expect("the folder").count(), 1);
+        fs::write(&file, [0xff; 100]).expect("a place to write");
+        assert_eq!(folder.load(), None);
+        fs::remove_file(&file).expect("it is there");
+        fs::create_dir(&file).expect("a place");
+        assert_eq!(folder.load(), None);
+        fs::remove_dir_all(path).expect("ours to remove");
+    }
+
+    #[test]
+    fn the_make_is_that_of_the_first_processor() {
+        let text =
+            "processor\t: 0\nvendor_id\t: X\nmodel\t\t: 173\nmodel name\t: Y Z\n\nprocessor\t: 1\nmodel name\t: W\n";
+        assert_eq!(make_of(text), Some("Y Z, X, 173".to_owned()));
+        assert_eq!(make_of(""), None);
+        assert!(!identity().contains('\n'));
+    }
+}

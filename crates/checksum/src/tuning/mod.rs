@@ -1,0 +1,204 @@
+//! Which code to use and how, by size of message (claim CK-3).
+//!
+//! In: nothing, or what the tuner has found on this kind of processor. Out: an algorithm and a way for each size. Only strong
+//! codes are ever chosen. Without a tuning there is a default that needs no timing.
+
+mod cache;
+mod timing;
+
+use std::fmt;
+use std::sync::OnceLock;
+
+pub use cache::{Folder, identity};
+pub use timing::{Candidate, Sample, Timing, time};
+
+use crate::{Algorithm, Strength, copy, copy_then, value};
+
+/// How a code goes with a copy.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub enum Way {
+    /// No copy: bytes are only looked at.
+    Alone,
+    /// A block is copied, then looked at while it is in the cache.
+    CopyThen,
+    /// Copied and looked at in one pass.
+    Fused,
+}
+
+impl Way {
+    /// All three.
+    pub const ALL: [Self; 3] = [Self::Alone, Self::CopyThen, Self::Fused];
+
+    /// As the tables call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Alone => "alone",
+            Self::CopyThen => "copy-then",
+            Self::Fused => "fused",
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+/// What to do with a message that is copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Choice {
+    /// The code.
+    pub algorithm: Algorithm,
+    /// [`Way::CopyThen`] or [`Way::Fused`].
+    pub way: Way,
+}
+
+impl Choice {
+    /// Copies bytes in this way and gives their value.
+    #[inline]
+    pub fn copy(self, from: &[u8], to: &mut [u8]) -> u64 {
+        match self.way {
+            Way::Fused => copy(self.algorithm, from, to),
+            Way::CopyThen | Way::Alone => copy_then(self.algorithm, from, to),
+        }
+    }
+
+    /// The value of bytes that need no copy.
+    #[inline]
+    pub fn value(self, bytes: &[u8]) -> u64 {
+        value(self.algorithm, bytes)
+    }
+
+    fn is_sound(self) -> bool {
+        self.algorithm.strength() == Strength::Strong && self.way != Way::Alone
+    }
+}
+
+/// The largest message of each class; those beyond the last count as the last.
+pub const CLASSES: [usize; 9] = [256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
+
+/// A choice for every size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tuning {
+    choices: [Choice; CLASSES.len()],
+}
+
+impl Default for Tuning {
+    /// CRC-32C up to 4 KiB, where it finds any three bits, and is done soonest; beyond, CRC-64/NVME, which costs no more there
+    /// and passes a random error once in 2^64. Copies in one pass.
+    fn default() -> Self {
+        let algorithm = |bytes| if bytes <= 4 << 10 { Algorithm::Crc32c } else { Algorithm::Crc64Nvme };
+        Self { choices: CLASSES.map(|bytes| Choice { algorithm: algorithm(bytes), way: Way::Fused }) }
+    }
+}
+
+impl Tuning {
+    /// What was tuned for this kind of processor, or the default. Read once; whatever is wrong with the file, it is as if
+    /// there were none.
+    pub fn of_this_machine() -> &'static Self {
+        static TUNING: OnceLock<Tuning> = OnceLock::new();
+        TUNING.get_or_init(|| Folder::of_the_user().and_then(|folder| folder.load()).unwrap_or_default())
+    }
+
+    /// What to do with a message of this many bytes.
+    #[inline]
+    pub fn choose(&self, bytes: usize) -> Choice {
+        let class = CLASSES.iter().position(|largest| bytes <= *largest);
+        self.choices[class.unwrap_or(CLASSES.len() - 1)]
+    }
+
+    /// All choices, with the largest message of each.
+    pub fn classes(&self) -> impl Iterator<Item = (usize, Choice)> {
+        CLASSES.into_iter().zip(self.choices)
+    }
+
+    /// The fastest strong code and way of each class, as timed. Where nothing is clearly faster than the default, the default
+    /// stays: a choice that changes with every measurement helps nobody.
+    pub fn from_timings(timings: &[Timing]) -> Self {
+        let mut tuning = Self::default();
+        for (choice, bytes) in tuning.choices.iter_mut().zip(CLASSES) {
+            let rate = |wanted: Choice| {
+                let of_class = timings.iter().filter(|timing| timing.bytes == bytes);
+                let candidate = Candidate::Code(wanted.algorithm, wanted.way);
+                of_class
+                    .flat_map(|timing| &timing.samples)
+                    .find(|sample| sample.candidate == candidate)
+                    .map(Sample::upper_quartile)
+            };
+            let usual = rate(*choice).unwrap_or(0.0);
+            let fastest = Candidate::strong().filter_map(|candidate| match candidate {
+                Candidate::Code(algorithm, way) => Some(Choice { algorithm, way }).filter(|choice| choice.is_sound()),
+                _ => None,
+            });
+            let fastest = fastest.filter_map(|choice| Some((rate(choice)?, choice)));
+            if let Some((rate, faster)) = fastest.max_by(|(a, _), (b, _)| a.total_cmp(b))
+                && rate > usual * CLEARLY
+            {
+                *choice = faster;
+            }
+        }
+        tuning
+    }
+}
+
+/// A code must be this much faster than the default to take its place.
+const CLEARLY: f64 = 1.03;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timing(bytes: usize, rates: &[(Algorithm, Way, f64)]) -> Timing {
+        let samples = rates.iter().map(|(algorithm, way, rate)| Sample {
+            candidate: Candidate::Code(*algorithm, *way),
+            gigabytes_per_second: vec![*rate],
+        });
+        Timing { bytes, samples: samples.collect() }
+    }
+
+    #[test]
+    fn without_tuning_every_size_has_a_cyclic_code() {
+        let tuning = Tuning::default();
+        for bytes in [0, 1, 256, 257, 4096, 4097, 1 << 20, 16 << 20, 1 << 30, usize::MAX] {
+            let choice = tuning.choose(bytes);
+            assert!(choice.algorithm.is_cyclic() && choice.way == Way::Fused, "{bytes}: {choice:?}");
+        }
+    }
+
+    #[test]
+    fn the_fastest_strong_code_of_a_class_is_taken() {
+        let timings =
+            [timing(256, &[(Algorithm::Crc32c, Way::Fused, 10.0), (Algorithm::Crc64Nvme, Way::CopyThen, 11.0)])];
+        let tuning = Tuning::from_timings(&timings);
+        assert_eq!(tuning.choose(200), Choice { algorithm: Algorithm::Crc64Nvme, way: Way::CopyThen });
+        assert_eq!(tuning.choose(300), Tuning::default().choose(300), "other classes were not timed");
+    }
+
+    #[test]
+    fn a_weak_code_is_not_taken_however_fast_nor_one_that_does_not_copy() {
+        let fast = [
+            (Algorithm::Crc32c, Way::Fused, 10.0),
+            (Algorithm::Sum32, Way::Fused, 99.0),
+            (Algorithm::Xxh3, Way::Alone, 99.0),
+        ];
+        assert_eq!(Tuning::from_timings(&[timing(256, &fast)]), Tuning::default());
+    }
+
+    #[test]
+    fn the_default_stays_unless_another_is_clearly_faster() {
+        let close = [(Algorithm::Crc32c, Way::Fused, 10.0), (Algorithm::Crc64Nvme, Way::Fused, 10.2)];
+        assert_eq!(Tuning::from_timings(&[timing(256, &close)]), Tuning::default());
+    }
+
+    #[test]
+    fn a_choice_copies_and_gives_the_value() {
+        let bytes: Vec<u8> = (0..20_000u32).map(|number| (number * 7) as u8).collect();
+        for way in Way::ALL {
+            let choice = Choice { algorithm: Algorithm::Crc32c, way };
+            let mut room = vec![0; bytes.len()];
+            assert_eq!(choice.copy(&bytes, &mut room), choice.value(&bytes));
+            assert_eq!(room, bytes);
+        }
+    }
+}

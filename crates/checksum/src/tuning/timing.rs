@@ -1,0 +1,174 @@
+//! How fast codes and ways are on this machine, side by side.
+//!
+//! All candidates of one size take turns, so that whatever else the machine does hits them alike. A sample is as many calls
+//! as take a set time; what counts is the median over rounds, with the slowest and the fastest beside.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use super::Way;
+use crate::{Algorithm, Strength, copy, copy_then, value};
+
+/// What may be timed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Candidate {
+    /// The system's copy, without any code.
+    Memcpy,
+    /// Looking at every word, without any use: the exclusive or of all.
+    Reading,
+    /// A code in one of the three ways.
+    Code(Algorithm, Way),
+}
+
+impl Candidate {
+    /// Every code in every way.
+    pub fn codes() -> impl Iterator<Item = Self> {
+        let ways = |algorithm: Algorithm| Way::ALL.into_iter().map(move |way| Self::Code(algorithm, way));
+        Algorithm::ALL.into_iter().flat_map(ways).filter(|candidate| candidate.exists())
+    }
+
+    /// Every strong code in both ways that copy.
+    pub fn strong() -> impl Iterator<Item = Self> {
+        Self::codes().filter(|candidate| {
+            matches!(candidate, Self::Code(algorithm, way) if algorithm.strength() == Strength::Strong && *way != Way::Alone)
+        })
+    }
+
+    fn exists(self) -> bool {
+        !matches!(self, Self::Code(algorithm, Way::Fused) if !algorithm.has_fused_copy())
+    }
+
+    fn run(self, from: &[u8], to: &mut [u8]) {
+        let (from, to) = (black_box(from), black_box(to));
+        match self {
+            Self::Memcpy => to.copy_from_slice(from),
+            Self::Reading => _ = black_box(value(Algorithm::Xor32, from)),
+            Self::Code(algorithm, Way::Alone) => _ = black_box(value(algorithm, from)),
+            Self::Code(algorithm, Way::CopyThen) => _ = black_box(copy_then(algorithm, from, to)),
+            Self::Code(algorithm, Way::Fused) => _ = black_box(copy(algorithm, from, to)),
+        }
+    }
+}
+
+/// A candidate's rates at one size.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Who.
+    pub candidate: Candidate,
+    /// One for each round, sorted.
+    pub gigabytes_per_second: Vec<f64>,
+}
+
+impl Sample {
+    /// The rate in the middle.
+    pub fn median(&self) -> f64 {
+        self.gigabytes_per_second[self.gigabytes_per_second.len() / 2]
+    }
+
+    /// The rate that a quarter of the rounds exceed. What disturbs a measurement only slows it, so this is nearer to the truth
+    /// than the median on a machine that does other things as well.
+    pub fn upper_quartile(&self) -> f64 {
+        self.gigabytes_per_second[self.gigabytes_per_second.len() * 3 / 4]
+    }
+
+    /// The slowest and the fastest.
+    pub fn spread(&self) -> (f64, f64) {
+        (self.gigabytes_per_second[0], self.gigabytes_per_second[self.gigabytes_per_second.len() - 1])
+    }
+}
+
+/// All candidates at one size.
+#[derive(Clone, Debug)]
+pub struct Timing {
+    /// Bytes of a message.
+    pub bytes: usize,
+    /// In the order in which they were given.
+    pub samples: Vec<Sample>,
+}
+
+/// Times all candidates with messages of one size, in turn, round after round.
+pub fn time(candidates: &[Candidate], bytes: usize, rounds: usize, sample: Duration) -> Timing {
+    let (mut source, mut target) = (room(bytes), room(bytes));
+    let (from, to) = (aligned(&mut source, bytes), aligned(&mut target, bytes));
+    for (place, byte) in from.iter_mut().enumerate() {
+        *byte = (place.wrapping_mul(2_654_435_761) >> 13) as u8;
+    }
+    let calls: Vec<u32> = candidates.iter().map(|candidate| calls_for(*candidate, from, to, sample)).collect();
+    let mut rates = vec![Vec::with_capacity(rounds); candidates.len()];
+    for _ in 0..rounds.max(1) {
+        for ((candidate, calls), rates) in candidates.iter().zip(&calls).zip(&mut rates) {
+            // Whoever came before has left the caches as it liked.
+            candidate.run(from, to);
+            let took = run(*candidate, *calls, from, to);
+            rates.push(f64::from(*calls) * bytes as f64 / took.as_secs_f64().max(1e-9) / 1e9);
+        }
+    }
+    let samples = candidates.iter().zip(rates).map(|(candidate, mut rates)| {
+        rates.sort_by(f64::total_cmp);
+        Sample { candidate: *candidate, gigabytes_per_second: rates }
+    });
+    Timing { bytes, samples: samples.collect() }
+}
+
+fn run(candidate: Candidate, calls: u32, from: &[u8], to: &mut [u8]) -> Duration {
+    let began = Instant::now();
+    for _ in 0..calls {
+        candidate.run(from, to);
+    }
+    began.elapsed()
+}
+
+/// How many calls take about so long.
+fn calls_for(candidate: Candidate, from: &[u8], to: &mut [u8], sample: Duration) -> u32 {
+    let mut calls = 1;
+    loop {
+        let took = run(candidate, calls, from, to);
+        if took >= sample / 4 || calls >= 1 << 24 {
+            let wanted = f64::from(calls) * sample.as_secs_f64() / took.as_secs_f64().max(1e-9);
+            return (wanted as u32).clamp(1, 1 << 26);
+        }
+        calls *= 2;
+    }
+}
+
+const PAGE: usize = 4096;
+
+fn room(bytes: usize) -> Vec<u8> {
+    vec![0x5a; bytes + PAGE]
+}
+
+/// From the first whole page on, so that no run is luckier than the next.
+fn aligned(room: &mut [u8], bytes: usize) -> &mut [u8] {
+    let start = room.as_ptr().align_offset(PAGE).min(room.len() - bytes);
+    &mut room[start..start + bytes]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_candidate_is_timed_in_every_round() {
+        let candidates: Vec<Candidate> =
+            [Candidate::Memcpy, Candidate::Reading].into_iter().chain(Candidate::codes()).collect();
+        let timing = time(&candidates, 300, 3, Duration::from_micros(5));
+        assert_eq!(timing.samples.len(), 2 + 3 * Algorithm::ALL.len() - 1);
+        for sample in &timing.samples {
+            let (least, most) = sample.spread();
+            assert_eq!(sample.gigabytes_per_second.len(), 3);
+            assert!(
+                0.0 < least && least <= sample.median() && sample.median() <= sample.upper_quartile(),
+                "{sample:?}"
+            );
+            assert!(sample.upper_quartile() <= most, "{sample:?}");
+        }
+    }
+
+    #[test]
+    fn only_strong_codes_are_candidates_of_the_tuner() {
+        let strong: Vec<Candidate> = Candidate::strong().collect();
+        assert!(strong.contains(&Candidate::Code(Algorithm::Crc64Nvme, Way::Fused)));
+        assert!(!strong.iter().any(|candidate| matches!(candidate, Candidate::Code(Algorithm::Sum32, _))));
+        assert!(!strong.contains(&Candidate::Code(Algorithm::Xxh3, Way::Fused)), "there is no such loop");
+    }
+}

@@ -1,0 +1,48 @@
+//! Broadcasts of elements that do not lie one behind the other: the MPI packs and unpacks them.
+
+use crate::calls::Call;
+use crate::job::Job;
+use crate::real::invoke;
+
+/// The elements of the root's buffer, one behind the other.
+pub(crate) fn pack(job: &Job, call: &Call, bytes: usize) -> Result<Vec<u8>, pleach::Error> {
+    let mut packed = vec![0_u8; bytes];
+    let mut position = 0_i32;
+    let function = job.mpi.real.Pack.ok_or_else(|| broken("the MPI has no MPI_Pack"))?;
+    // SAFETY: the user's buffer, and a place for all its bytes.
+    let status = unsafe {
+        invoke!(function; call.receive, call.count, call.datatype, packed.as_mut_ptr(), bytes, &raw mut position, call.communicator)
+    };
+    if status == 0 && usize::try_from(position) == Ok(bytes) { Ok(packed) } else { Err(broken("MPI_Pack failed")) }
+}
+
+/// Puts them where they belong.
+pub(crate) fn unpack(job: &Job, call: &Call, packed: &[u8]) -> Result<(), pleach::Error> {
+    let mut position = 0_i32;
+    let function = job.mpi.real.Unpack.ok_or_else(|| broken("the MPI has no MPI_Unpack"))?;
+    // SAFETY: the user's buffer, and all its bytes.
+    let status = unsafe {
+        invoke!(function; packed.as_ptr(), packed.len(), &raw mut position, call.receive, call.count, call.datatype, call.communicator)
+    };
+    if status == 0 { Ok(()) } else { Err(broken("MPI_Unpack failed")) }
+}
+
+/// True if this MPI packs nothing but the elements themselves.
+pub(crate) fn is_plain(job: &Job) -> bool {
+    let value = 0x0102_0304_0506_0708_i64;
+    let call = Call {
+        verb: crate::calls::Verb::Broadcast,
+        send: 0,
+        receive: &raw const value as usize,
+        count: 1,
+        datatype: job.abi.int64,
+        operator: 0,
+        root: 0,
+        communicator: job.abi.world,
+    };
+    pack(job, &call, size_of::<i64>()).is_ok_and(|packed| packed == value.to_ne_bytes())
+}
+
+fn broken(what: &str) -> pleach::Error {
+    pleach::Error::Broken { what: what.to_owned() }
+}

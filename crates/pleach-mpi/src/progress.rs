@@ -1,0 +1,75 @@
+//! Whoever waits in Pleach lets the MPI go on meanwhile: a message that another rank needs first may be on its way from here.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::abi::Family;
+use crate::job::Job;
+use crate::real::{Function, invoke};
+use crate::requests;
+
+/// How this MPI is told to go on.
+enum Turn {
+    /// By a function of its own.
+    Function(Function),
+    /// By the question whether a request is complete that never is. To probe for a message is not enough: MPICH looks only where such
+    /// a message would come from.
+    Question { test: Function, request: Mutex<usize> },
+}
+
+static TURN: OnceLock<Turn> = OnceLock::new();
+
+/// Finds out how; false if there is no way.
+pub(crate) fn prepare(job: &Job) -> bool {
+    let own = match job.abi.family {
+        Family::OpenMpi => job.mpi.library.function("opal_progress").map(Turn::Function),
+        Family::Mpich | Family::Standard => None,
+    };
+    let turn = own.or_else(|| {
+        let (test, request) = (job.mpi.real.Test?, requests::endless(job)?);
+        Some(Turn::Question { test, request: Mutex::new(request) })
+    });
+    turn.is_some_and(|turn| TURN.set(turn).is_ok())
+}
+
+/// Lets the MPI do what it has to do. Called by threads that are in a call of the MPI's.
+pub(crate) fn of_mpi() {
+    match TURN.get() {
+        // SAFETY: it takes no arguments and may be called at any time.
+        Some(Turn::Function(function)) => drop(unsafe { invoke!(function;) }),
+        Some(Turn::Question { test, request }) => {
+            // If another thread asks, the MPI goes on.
+            if let Ok(mut request) = request.try_lock() {
+                let mut is_complete = 0_i32;
+                let mut status = [0_u64; 16];
+                // SAFETY: our own request; the status has room for any MPI's.
+                unsafe { invoke!(test; &raw mut *request, &raw mut is_complete, status.as_mut_ptr()) };
+            }
+        }
+        None => {}
+    }
+}
+
+/// There may be windows.
+static HAS_WINDOWS: AtomicBool = AtomicBool::new(false);
+/// What others did before a barrier is seen after so many turns, where it needs no more than to be looked at.
+const TURNS: u32 = 8;
+
+pub(crate) fn expect_windows() {
+    HAS_WINDOWS.store(true, Ordering::Relaxed);
+}
+
+/// A barrier is over.
+#[inline]
+pub(crate) fn after_barrier() {
+    if HAS_WINDOWS.load(Ordering::Relaxed) {
+        (0..TURNS).for_each(|_| of_mpi());
+    }
+}
+
+/// The job is over: nothing of ours is left in the MPI.
+pub(crate) fn close(job: &Job) {
+    if let Some(Turn::Question { request, .. }) = TURN.get() {
+        requests::end_endless(job, &mut request.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}

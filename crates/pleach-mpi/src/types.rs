@@ -1,0 +1,254 @@
+//! What a reduction folds: from the MPI's datatype and operator to Pleach's kinds.
+//!
+//! In: what the two handles mean. Out: a [`Fold`], or nothing where the standard does not let the two go together (the MPI's own
+//! error handler has the word then) or Pleach has no such arithmetic.
+
+use pleach::{ElementType, Kind, Operator};
+
+/// What elements of a datatype are. Sizes are bytes of data, without gaps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Class {
+    /// An integer of C.
+    Integer(ElementType),
+    /// An integer of Fortran, or of both languages: no truth value.
+    FortranInteger(ElementType),
+    Float(ElementType),
+    /// A truth value of one byte, zero or one.
+    Bool,
+    Byte,
+    /// A value and an `int` that says where it was found.
+    Pair(ElementType),
+    /// Nothing to calculate with.
+    Opaque(u8),
+}
+
+/// The operators of the standard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OperatorName {
+    Max,
+    Min,
+    Sum,
+    Prod,
+    LogicalAnd,
+    BitAnd,
+    LogicalOr,
+    BitOr,
+    LogicalXor,
+    BitXor,
+    MinLoc,
+    MaxLoc,
+}
+
+/// How elements lie in the user's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    /// As Pleach folds them.
+    Plain,
+    /// Numbers of so many bytes that stand for truth values: anything but zero is true.
+    Truth(usize),
+    /// Pairs with bytes between and behind that belong to the user: so many bytes of value.
+    Gaps(usize),
+}
+
+/// What is folded, and how it lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Fold {
+    pub(crate) kind: Kind,
+    pub(crate) form: Form,
+}
+
+impl Class {
+    /// Bytes of data in one element, without gaps.
+    pub(crate) fn size(self) -> usize {
+        match self {
+            Self::Integer(element) | Self::FortranInteger(element) | Self::Float(element) => element.size(),
+            Self::Bool | Self::Byte => 1,
+            Self::Pair(element) => element.size() + 4,
+            Self::Opaque(size) => size.into(),
+        }
+    }
+
+    /// True if elements lie one behind the other without gaps.
+    pub(crate) fn is_dense(self) -> bool {
+        !matches!(self, Self::Pair(element) if gaps(element))
+    }
+}
+
+/// C puts the index of a pair at a multiple of four, and the next pair at a multiple of the larger part.
+fn gaps(element: ElementType) -> bool {
+    element.size() != 4
+}
+
+impl Fold {
+    /// What a reduction with these two folds.
+    #[inline]
+    pub(crate) fn of(class: Class, operator: OperatorName) -> Option<Self> {
+        use OperatorName as Name;
+        let plain = |element, operator| Some(Self { kind: Kind::new(element, operator).ok()?, form: Form::Plain });
+        let truth = |element: ElementType, operator| {
+            Some(Self { kind: Kind::new(element, operator).ok()?, form: Form::Truth(element.size()) })
+        };
+        match (class, operator) {
+            (Class::Integer(element) | Class::FortranInteger(element) | Class::Float(element), Name::Max) => {
+                plain(element, Operator::Max)
+            }
+            (Class::Integer(element) | Class::FortranInteger(element) | Class::Float(element), Name::Min) => {
+                plain(element, Operator::Min)
+            }
+            (Class::Integer(element) | Class::FortranInteger(element) | Class::Float(element), Name::Sum) => {
+                plain(element, Operator::Sum)
+            }
+            (Class::Integer(element) | Class::FortranInteger(element) | Class::Float(element), Name::Prod) => {
+                plain(element, Operator::Prod)
+            }
+            (Class::Integer(element) | Class::FortranInteger(element), Name::BitAnd) => plain(element, Operator::And),
+            (Class::Integer(element) | Class::FortranInteger(element), Name::BitOr) => plain(element, Operator::Or),
+            (Class::Integer(element) | Class::FortranInteger(element), Name::BitXor) => plain(element, Operator::Xor),
+            (Class::Byte, Name::BitAnd) => plain(ElementType::U8, Operator::And),
+            (Class::Byte, Name::BitOr) => plain(ElementType::U8, Operator::Or),
+            (Class::Byte, Name::BitXor) => plain(ElementType::U8, Operator::Xor),
+            (Class::Integer(element), Name::LogicalAnd) => truth(element, Operator::And),
+            (Class::Integer(element), Name::LogicalOr) => truth(element, Operator::Or),
+            (Class::Integer(element), Name::LogicalXor) => truth(element, Operator::Xor),
+            (Class::Bool, Name::LogicalAnd) => truth(ElementType::U8, Operator::And),
+            (Class::Bool, Name::LogicalOr) => truth(ElementType::U8, Operator::Or),
+            (Class::Bool, Name::LogicalXor) => truth(ElementType::U8, Operator::Xor),
+            (Class::Pair(element), Name::MinLoc | Name::MaxLoc) => {
+                let operator = if operator == Name::MinLoc { Operator::MinLoc } else { Operator::MaxLoc };
+                let form = if gaps(element) { Form::Gaps(element.size()) } else { Form::Plain };
+                Some(Self { kind: Kind::new(element, operator).ok()?, form })
+            }
+            _ => None,
+        }
+    }
+
+    /// Bytes from one element to the next, in the user's memory as in ours.
+    #[inline]
+    pub(crate) fn stride(&self) -> usize {
+        self.kind.element_size()
+    }
+
+    /// The elements that lie there, as Pleach folds them.
+    ///
+    /// # Safety
+    /// `count` elements lie there.
+    pub(crate) unsafe fn load(&self, from: *const u8, count: usize) -> Vec<u8> {
+        if self.form == Form::Plain {
+            // SAFETY: so the caller says; without elements the place may be any.
+            return if count == 0 { Vec::new() } else { unsafe { slice(from, count * self.stride()) }.to_vec() };
+        }
+        let mut bytes = vec![0; count * self.stride()];
+        for (element, place) in bytes.chunks_exact_mut(self.stride()).enumerate() {
+            // SAFETY: this is one of the elements.
+            let from = unsafe { from.add(element * self.stride()) };
+            for (offset, length) in self.parts() {
+                // SAFETY: parts lie within the element, in both.
+                unsafe { from.add(offset).copy_to_nonoverlapping(place[offset..].as_mut_ptr(), length) };
+            }
+            if let Form::Truth(_) = self.form {
+                let is_true = place.iter().any(|byte| *byte != 0);
+                place.fill(0);
+                place[0] = is_true.into(); // Little-endian, as everything that is folded.
+            }
+        }
+        bytes
+    }
+
+    /// Puts elements where the user wants them, and leaves what is between them as it is.
+    ///
+    /// # Safety
+    /// There is room for them.
+    pub(crate) unsafe fn store(&self, bytes: &[u8], to: *mut u8) {
+        if self.form != Form::Plain {
+            // SAFETY: the same.
+            return unsafe { self.store_parts(bytes, to) };
+        }
+        // SAFETY: so the caller says.
+        unsafe { bytes.as_ptr().copy_to_nonoverlapping(to, bytes.len()) };
+    }
+
+    /// # Safety
+    /// As [`Self::store`].
+    unsafe fn store_parts(&self, bytes: &[u8], to: *mut u8) {
+        for (element, place) in bytes.chunks_exact(self.stride()).enumerate() {
+            for (offset, length) in self.parts() {
+                // SAFETY: parts lie within the element, in both.
+                unsafe {
+                    let to = to.add(element * self.stride() + offset);
+                    place[offset..].as_ptr().copy_to_nonoverlapping(to, length);
+                }
+            }
+        }
+    }
+
+    /// The parts of an element that are data: offset and length.
+    fn parts(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (value, index) = match self.form {
+            Form::Plain | Form::Truth(_) => ((0, self.stride()), None),
+            Form::Gaps(value) => ((0, value), Some((self.stride() / 2, 4))),
+        };
+        std::iter::once(value).chain(index)
+    }
+}
+
+/// The user's bytes.
+///
+/// # Safety
+/// So many are there, and nobody writes to them meanwhile.
+pub(crate) unsafe fn slice<'a>(from: *const u8, length: usize) -> &'a [u8] {
+    // SAFETY: so the caller says.
+    unsafe { std::slice::from_raw_parts(from, length) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fold(class: Class, operator: OperatorName) -> Fold {
+        Fold::of(class, operator).expect("they go together")
+    }
+
+    #[test]
+    fn what_the_standard_forbids_is_left_to_the_mpi() {
+        for (class, operator) in [
+            (Class::Byte, OperatorName::Sum),
+            (Class::Float(ElementType::F64), OperatorName::BitAnd),
+            (Class::Float(ElementType::F64), OperatorName::LogicalAnd),
+            (Class::FortranInteger(ElementType::I32), OperatorName::LogicalOr),
+            (Class::Pair(ElementType::F64), OperatorName::Sum),
+            (Class::Integer(ElementType::I32), OperatorName::MinLoc),
+            (Class::Opaque(1), OperatorName::Max),
+            (Class::Bool, OperatorName::Sum),
+        ] {
+            assert_eq!(Fold::of(class, operator), None, "{class:?} {operator:?}");
+        }
+    }
+
+    #[test]
+    fn truth_values_become_zero_or_one() {
+        let fold = fold(Class::Integer(ElementType::I32), OperatorName::LogicalAnd);
+        let values = [0_i32, 1, -1, 256];
+        // SAFETY: four elements lie there.
+        let bytes = unsafe { fold.load(values.as_ptr().cast(), 4) };
+        let loaded: Vec<i32> =
+            bytes.chunks_exact(4).map(|four| i32::from_le_bytes(four.try_into().unwrap())).collect();
+        assert_eq!(loaded, [0, 1, 1, 1]);
+    }
+
+    #[test]
+    fn bytes_between_the_parts_of_a_pair_stay_the_users() {
+        for (element, value) in [(ElementType::F64, 8), (ElementType::I16, 2), (ElementType::I64, 8)] {
+            let fold = fold(Class::Pair(element), OperatorName::MinLoc);
+            let stride = fold.stride();
+            let theirs = vec![7_u8; 2 * stride];
+            // SAFETY: two elements lie there.
+            let mut ours = unsafe { fold.load(theirs.as_ptr(), 2) };
+            assert_eq!(ours.iter().filter(|byte| **byte == 7).count(), 2 * (value + 4));
+            ours.fill(1);
+            let mut back = vec![7_u8; 2 * stride];
+            // SAFETY: there is room for two.
+            unsafe { fold.store(&ours, back.as_mut_ptr()) };
+            assert_eq!(back.iter().filter(|byte| **byte == 7).count(), 2 * (stride - value - 4));
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! MPI jobs with the library loaded.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A job that takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// An MPI with its compiler and its launcher.
+#[derive(Clone, Copy)]
+pub(crate) struct Mpi {
+    name: &'static str,
+    compiler: &'static str,
+    compiler_arguments: &'static [&'static str],
+    fortran: &'static str,
+    launcher: &'static [&'static str],
+}
+
+/// Debian's Open MPI. Its AVX operators take unsigned shorts for signed ones, so that it does without where it is the judge.
+pub(crate) const OPEN_MPI: Mpi = Mpi {
+    name: "open-mpi",
+    compiler: "mpicc.openmpi",
+    compiler_arguments: &[],
+    fortran: "mpifort.openmpi",
+    launcher: &["mpirun.openmpi", "--oversubscribe", "--bind-to", "none", "--mca", "op", "^avx"],
+};
+
+/// Debian's MPICH.
+pub(crate) const MPICH: Mpi = Mpi {
+    name: "mpich",
+    compiler: "mpicc.mpich",
+    compiler_arguments: &["-DLARGE_COUNTS"],
+    fortran: "mpifort.mpich",
+    launcher: &["mpirun.mpich"],
+};
+
+impl Mpi {
+    /// Compiles a program of `tests/programs`.
+    pub(crate) fn compile(&self, source: &str) -> PathBuf {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let stem = source.split('.').next().expect("a name");
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let program = scratch().join(format!("{stem}-{}-{}-{number}", self.name, std::process::id()));
+        let compiled = Command::new(self.compiler)
+            .args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-pthread"])
+            .args(self.compiler_arguments)
+            .arg("-o")
+            .arg(&program)
+            .arg(here.join("tests/programs").join(source))
+            .arg("-lm")
+            .output()
+            .expect("the MPI's compiler");
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        program
+    }
+}
+
+impl Mpi {
+    /// Compiles a program in Fortran against one of the MPI's bindings.
+    pub(crate) fn compile_fortran(&self, source: &str, binding: &str) -> PathBuf {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let program = scratch().join(format!("fortran-{binding}-{}-{}", self.name, std::process::id()));
+        let compiled = Command::new(self.fortran)
+            .args(["-ffree-line-length-none", "-fallow-argument-mismatch", &format!("-DBINDING={binding}"), "-o"])
+            .arg(&program)
+            .arg(here.join("tests/programs").join(source))
+            .output()
+            .expect("the MPI's compiler");
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        program
+    }
+}
+
+/// A file for the ranks to read.
+pub(crate) fn scratch_file(name: &str, text: &str) -> PathBuf {
+    let path = scratch().join(format!("{}-{}-{name}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed)));
+    std::fs::write(&path, text).expect("a file");
+    path
+}
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+fn scratch() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// The library that was built with this test.
+pub(crate) fn library() -> PathBuf {
+    let folder = std::env::current_exe().expect("this program").parent().expect("a folder").to_owned();
+    folder.join("libpleach_mpi.so")
+}
+
+/// A program to be run.
+pub(crate) struct Job {
+    mpi: Mpi,
+    program: PathBuf,
+    ranks: u32,
+    arguments: Vec<String>,
+    variables: Vec<(String, String)>,
+    /// Something for the shell to do first.
+    first: String,
+}
+
+/// How it ended.
+pub(crate) struct End {
+    pub(crate) said: String,
+    pub(crate) complained: String,
+    pub(crate) report: Value,
+}
+
+impl Job {
+    pub(crate) fn new(mpi: Mpi, program: &Path, ranks: u32) -> Self {
+        let program = program.to_owned();
+        Self { mpi, program, ranks, arguments: Vec::new(), variables: Vec::new(), first: String::new() }
+    }
+
+    pub(crate) fn argument(mut self, argument: &str) -> Self {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    /// Sets a variable for every rank.
+    pub(crate) fn set(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// From the n-th packet on, nothing that this rank sends comes through. `variable` tells a rank who it is.
+    pub(crate) fn mute(mut self, variable: &str, rank: u32, nth: u32) -> Self {
+        let plan =
+            scratch_file("mute.toml", &format!("[[fault]]\nkind = \"lose\"\nnth = {nth}\ncount = 1000000000\n"));
+        self.first = format!("[ \"${variable}\" = {rank} ] && export PLEACH_FAULTS={}; ", plan.display());
+        self
+    }
+
+    /// Runs it to its end, which must be a good one.
+    pub(crate) fn run(self) -> End {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let report = scratch().join(format!("report-{}-{number}.json", std::process::id()));
+        let mut command = Command::new(self.mpi.launcher[0]);
+        command.args(&self.mpi.launcher[1..]).args(["-n", &self.ranks.to_string()]);
+        // Not for the launcher itself: `env` loads the library into the ranks alone.
+        command.args(["sh", "-c", &format!("{}exec env \"$@\"", self.first), "sh"]);
+        command.arg(format!("LD_PRELOAD={}", library().display()));
+        command.arg(format!("PLEACH_MPI_REPORT={}", report.display()));
+        command.args(self.variables.iter().map(|(name, value)| format!("{name}={value}")));
+        command.arg(&self.program).args(&self.arguments);
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        let (said, complained) = (report.with_extension("out"), report.with_extension("err"));
+        let file = |path: &Path| Stdio::from(std::fs::File::create(path).expect("a file"));
+        command.stdin(Stdio::null()).stdout(file(&said)).stderr(file(&complained));
+        let mut child = command.spawn().expect("the MPI's launcher");
+        let began = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().expect("our own child") {
+                break status;
+            }
+            if began.elapsed() > PATIENCE {
+                child.kill().expect("our own child");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let read = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
+        let (said, complained) = (read(&said), read(&complained));
+        assert!(status.success(), "{status} after {:?}\n{said}\n{complained}", began.elapsed());
+        let report = serde_json::from_str(&read(&report)).unwrap_or_default();
+        End { said, complained, report }
+    }
+}
+
+impl End {
+    /// How many calls of the report's rows of this kind were.
+    pub(crate) fn calls(&self, kind: &str, of_interest: impl Fn(&Value) -> bool) -> u64 {
+        let rows = self.report[kind].as_array().map(Vec::as_slice).unwrap_or_default();
+        rows.iter().filter(|row| of_interest(row)).filter_map(|row| row["calls"].as_u64()).sum()
+    }
+
+    /// Pleach did every kind of operation, in both manners, and left to the MPI only what it must.
+    pub(crate) fn check_that_everything_was_taken(&self) {
+        for operation in ["barrier", "broadcast", "reduce", "allreduce", "reduce-scatter-block", "scan", "exscan"] {
+            for non_blocking in [false, true] {
+                let is_it = |row: &Value| row["operation"] == operation && row["non_blocking"] == non_blocking;
+                assert!(self.calls("taken", is_it) > 0, "{operation}, {non_blocking}: {}", self.report);
+            }
+        }
+        let must_be_left = [
+            "an argument for the MPI to complain about",
+            "a datatype that cannot be folded so",
+            "an operator of the user",
+            "an intercommunicator",
+            "one rank",
+        ];
+        let others = self.calls("left", |row| !must_be_left.iter().any(|why| row["why"] == *why));
+        assert_eq!(others, 0, "{}", self.report);
+        assert_eq!(self.report["failures"], 0);
+        assert!(self.complained.is_empty(), "{}", self.complained);
+    }
+}

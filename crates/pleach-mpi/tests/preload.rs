@@ -1,0 +1,167 @@
+//! MPI programs as they are, with the library loaded into them: the results are right, and it was Pleach that made them.
+//!
+//! Each test compiles a program of this folder with an MPI's own compiler and runs it with that MPI's own launcher.
+
+mod jobs;
+
+use jobs::{Job, MPICH, OPEN_MPI};
+
+#[test]
+fn conformance_under_open_mpi() {
+    let program = OPEN_MPI.compile("conformance.c");
+    for ranks in [1, 2, 4] {
+        let end = Job::new(OPEN_MPI, &program, ranks).argument("quick").run();
+        assert!(end.said.contains("conformance: "), "{ranks} ranks: {}", end.said);
+        if ranks > 1 {
+            end.check_that_everything_was_taken();
+        }
+    }
+}
+
+/// Ranks of MPICH do not give up the processor while they wait, so that a third one on two processors waits for time slices.
+#[test]
+fn conformance_under_mpich() {
+    let program = MPICH.compile("conformance.c");
+    for ranks in [1, 2] {
+        let end = Job::new(MPICH, &program, ranks).argument("quick").run();
+        assert!(end.said.contains("conformance: "), "{ranks} ranks: {}", end.said);
+        if ranks > 1 {
+            end.check_that_everything_was_taken();
+        }
+    }
+}
+
+/// Every rank a host of its own: everything goes over sockets.
+#[test]
+fn conformance_over_the_network_under_open_mpi() {
+    let program = OPEN_MPI.compile("conformance.c");
+    let end = Job::new(OPEN_MPI, &program, 3).set("PLEACH_SHARED_MEMORY", "off").argument("quick").run();
+    assert!(end.said.contains("conformance: "), "{}", end.said);
+    end.check_that_everything_was_taken();
+    assert_eq!(end.report["hosts"], 3);
+}
+
+/// Without the library in use nothing is different, and the report says why it was not.
+#[test]
+fn turned_off_under_open_mpi() {
+    let program = OPEN_MPI.compile("conformance.c");
+    let end = Job::new(OPEN_MPI, &program, 2).set("PLEACH_MPI", "off").argument("quick").run();
+    assert!(end.said.contains("conformance: "), "{}", end.said);
+    assert_eq!(end.report["off"], "PLEACH_MPI is off");
+    assert!(end.calls("taken", |_| true) == 0, "{}", end.report);
+}
+
+/// A wrong setting turns it off for everyone, with the reason on the standard error, and the program runs.
+#[test]
+fn a_wrong_setting_is_told_and_the_program_runs_under_open_mpi() {
+    let program = OPEN_MPI.compile("conformance.c");
+    let end = Job::new(OPEN_MPI, &program, 2).set("PLEACH_MPI_LARGEST", "much").argument("quick").run();
+    assert!(end.said.contains("conformance: "), "{}", end.said);
+    let complaints = end.complained.lines().filter(|line| line.contains("PLEACH_MPI_LARGEST is \"much\"")).count();
+    assert_eq!(complaints, 1, "{}", end.complained);
+}
+
+/// Vectors above the limit are the MPI's.
+#[test]
+fn the_limit_is_kept_under_open_mpi() {
+    let program = OPEN_MPI.compile("conformance.c");
+    let end = Job::new(OPEN_MPI, &program, 2).set("PLEACH_MPI_LARGEST", "64").argument("quick").run();
+    assert!(end.said.contains("conformance: "), "{}", end.said);
+    assert!(end.calls("taken", |row| row["most_bytes"].as_u64().is_none_or(|most| most > 64)) == 0, "{}", end.report);
+    assert!(end.calls("left", |row| row["why"] == "too many bytes") > 0, "{}", end.report);
+}
+
+#[test]
+fn threads_under_open_mpi() {
+    let program = OPEN_MPI.compile("threads.c");
+    let end = Job::new(OPEN_MPI, &program, 2).run();
+    assert!(end.said.contains("threads: "), "{}", end.said);
+    assert!(end.calls("taken", |row| row["operation"] == "allreduce") > 0, "{}", end.report);
+}
+
+#[test]
+fn threads_under_mpich() {
+    let program = MPICH.compile("threads.c");
+    let end = Job::new(MPICH, &program, 2).run();
+    assert!(end.said.contains("threads: "), "{}", end.said);
+    assert!(end.calls("taken", |row| row["operation"] == "allreduce") > 0, "{}", end.report);
+}
+
+/// From some packet on, nothing that one rank sends comes through: the MPI finishes the job, and no result is wrong.
+#[test]
+fn a_mute_rank_costs_no_result_under_open_mpi() {
+    let program = OPEN_MPI.compile("survival.c");
+    for (ranks, mute, nth) in [(2, 0, 1000), (3, 2, 2000)] {
+        let end = Job::new(OPEN_MPI, &program, ranks)
+            .set("PLEACH_SHARED_MEMORY", "off")
+            .mute("OMPI_COMM_WORLD_RANK", mute, nth)
+            .argument("1000")
+            .run();
+        assert!(end.said.contains("survival: 1000 rounds"), "{}", end.said);
+        assert_eq!(end.report["failures"], 2 * ranks, "{}", end.report);
+        assert!(end.calls("taken", |_| true) > 0, "{}", end.report);
+        assert!(end.calls("left", |row| row["why"] == "Pleach failed here before") > 0, "{}", end.report);
+        assert_eq!(end.complained.lines().filter(|line| line.contains("from here on the MPI")).count(), 1);
+    }
+}
+
+/// Packets are lost, hurt, doubled and shuffled: that is Pleach's own business.
+#[test]
+fn faults_change_nothing_under_open_mpi() {
+    let program = OPEN_MPI.compile("survival.c");
+    let rules = ["flip", "lose", "duplicate", "reorder"]
+        .map(|kind| format!("[[fault]]\nkind = \"{kind}\"\nprobability = 0.02\n"));
+    let plan = jobs::scratch_file("faults.toml", &rules.concat());
+    let end = Job::new(OPEN_MPI, &program, 3)
+        .set("PLEACH_SHARED_MEMORY", "off")
+        .set("PLEACH_FAULTS", plan.to_str().expect("a plain path"))
+        .argument("200")
+        .run();
+    assert!(end.said.contains("survival: 200 rounds"), "{}", end.said);
+    assert_eq!(end.report["failures"], 0, "{}", end.report);
+    assert!(end.complained.is_empty(), "{}", end.complained);
+}
+
+fn fortran(mpi: jobs::Mpi) {
+    for binding in ["77", "90", "8"] {
+        let program = mpi.compile_fortran("fortran.F90", binding);
+        let end = Job::new(mpi, &program, 2).run();
+        assert!(end.said.contains("fortran: 200 checks"), "{}", end.said);
+        assert!(end.calls("taken", |row| row["operation"] == "allreduce") > 100, "{}", end.report);
+    }
+}
+
+#[test]
+#[ignore = "long: needs a Fortran compiler"]
+fn fortran_under_open_mpi() {
+    fortran(OPEN_MPI);
+}
+
+#[test]
+#[ignore = "long: needs a Fortran compiler"]
+fn fortran_under_mpich() {
+    fortran(MPICH);
+}
+
+#[test]
+#[ignore = "long: every type and count; up to nine ranks"]
+fn conformance_at_length_under_open_mpi() {
+    let program = OPEN_MPI.compile("conformance.c");
+    for ranks in 1..=9 {
+        let extent = if ranks <= 3 { "full" } else { "quick" };
+        let end = Job::new(OPEN_MPI, &program, ranks).argument(extent).run();
+        assert!(end.said.contains("conformance: "), "{ranks} ranks: {}", end.said);
+    }
+}
+
+#[test]
+#[ignore = "long: every type and count"]
+fn conformance_at_length_under_mpich() {
+    let program = MPICH.compile("conformance.c");
+    let end = Job::new(MPICH, &program, 2).argument("full").run();
+    assert!(end.said.contains("conformance: "), "{}", end.said);
+    for ranks in 3..=5 {
+        let end = Job::new(MPICH, &program, ranks).argument("brief").run();
+        assert!(end.said.contains("conformance: "), "{ranks} ranks: {}", end.said);
+    }
+}

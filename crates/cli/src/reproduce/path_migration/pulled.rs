@@ -185,9 +185,12 @@ fn order(cuts: u32) -> Vec<(Candidate, u32)> {
     runs
 }
 
-/// As many iterations as take the time that a run shall have.
+/// A run shall not be shorter than asked for, and those by which its length is estimated are slower: their memory is cold.
+const MARGIN: f64 = 1.25;
+
+/// As many iterations as take at least the time that a run shall have.
 fn calibrate(kernel: Kernel, length: Duration) -> Result<u32> {
-    let enough = (length / 4).min(Duration::from_millis(500));
+    let enough = (length / 4).min(Duration::from_secs(2));
     let mut iterations = 2;
     loop {
         let job = Job { kernel, iterations, paths: PathCount::Two, fault: None };
@@ -195,7 +198,8 @@ fn calibrate(kernel: Kernel, length: Duration) -> Result<u32> {
         if elapsed >= enough {
             // Once more: the faster of the two was less disturbed.
             let elapsed = elapsed.min(run(&job)?.elapsed);
-            return Ok((f64::from(iterations) * length.as_secs_f64() / elapsed.as_secs_f64()).ceil() as u32);
+            let suffice = f64::from(iterations) * length.as_secs_f64() / elapsed.as_secs_f64();
+            return Ok((suffice * MARGIN).ceil() as u32);
         }
         let factor = (enough.as_secs_f64() * 1.2 / elapsed.as_secs_f64().max(1e-4)).clamp(1.5, 20.0);
         iterations = (f64::from(iterations) * factor).ceil() as u32;

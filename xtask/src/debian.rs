@@ -38,6 +38,13 @@ pub(crate) const PACKAGES: &[Package] = &[
         tests: &["under_open_mpi"],
         proof: &["sh", "-c", "echo '#include <mpi.h>' | mpicc.openmpi -E -"],
     },
+    Package { name: "gfortran", tests: &["fortran_under"], proof: &["gfortran", "--version"] },
+    Package { name: "hpcc", tests: &["hpcc_verifies"], proof: &["sh", "-c", "command -v hpcc"] },
+    Package {
+        name: "python3-mpi4py",
+        tests: &["python_under_open_mpi"],
+        proof: &["/usr/bin/python3", "-c", "import mpi4py"],
+    },
     Package { name: "mpich", tests: &["under_mpich"], proof: &["mpirun.mpich", "--version"] },
     Package {
         name: "libmpich-dev",

@@ -92,6 +92,7 @@ impl Drop for Member {
         if self.context != 0 {
             registry().contexts.remove(&self.context);
         }
+        AGGREGATED.fetch_add(self.communicator.statistics().aggregated as i64, Ordering::Relaxed);
         FORMED.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -112,6 +113,8 @@ static RECORDS: [[AtomicPtr<Record>; PLACES]; BUCKETS] =
 static OVERFLOWN: AtomicUsize = AtomicUsize::new(0);
 static FORMED: AtomicI64 = AtomicI64::new(0);
 static EVER_FORMED: AtomicI64 = AtomicI64::new(0);
+/// Operations that went through aggregation nodes, of twins that are no more.
+static AGGREGATED: AtomicI64 = AtomicI64::new(0);
 
 /// What only those who form communicators need, one at a time.
 struct Registry {
@@ -234,6 +237,12 @@ pub(crate) fn formed() -> i64 {
     EVER_FORMED.load(Ordering::Relaxed)
 }
 
+/// How many operations went through aggregation nodes, as this rank spoke for its host.
+pub(crate) fn aggregated() -> i64 {
+    let living = between_hosts().into_iter().map(|(_, member)| member.communicator.statistics().aggregated as i64);
+    AGGREGATED.load(Ordering::Relaxed) + living.sum::<i64>()
+}
+
 thread_local! {
     /// This thread is forming a twin: what the MPI calls meanwhile is its own affair.
     static IS_FORMING: Cell<bool> = const { Cell::new(false) };
@@ -263,12 +272,17 @@ pub(crate) fn member_if_formed(job: &Job, communicator: usize) -> Result<&'stati
 
 #[cold]
 fn form(job: &Job, handle: usize) -> Result<&'static Member, Why> {
-    if handle == job.abi.null_communicator || handle == 0 || IS_FORMING.get() {
+    if handle == job.abi.null_communicator || handle == 0 {
         return Err(Why::Argument);
     }
-    IS_FORMING.set(true);
+    if IS_FORMING.replace(true) {
+        return Err(Why::NotYetFormed);
+    }
     let standing = twin(job, handle);
     IS_FORMING.set(false);
+    if matches!(standing, Err(Why::Argument)) {
+        return Err(Why::Argument); // It is no communicator, and takes no attribute.
+    }
     let record = insert(handle, Record { standing });
     // Without the attribute nobody would tell that the communicator is freed. That does not happen short of lack of memory.
     // SAFETY: the communicator is the user's, the key is ours.
@@ -299,10 +313,10 @@ fn twin(job: &Job, handle: usize) -> Result<Member, Why> {
     if size == 1 {
         return Err(Why::Alone);
     }
-    let ranks = world_ranks(job, handle, size);
+    // Ranks of another world see that too, and do not wait for a word from us; they may not even have this library.
+    let ranks = world_ranks(job, handle, size).ok_or(Why::Foreign)?;
     let world = job.world();
-    let can =
-        !recovery::has_failed() && ranks.is_some() && world.is_some() && FORMED.load(Ordering::Relaxed) < MOST_FORMED;
+    let can = !recovery::has_failed() && world.is_some() && FORMED.load(Ordering::Relaxed) < MOST_FORMED;
     let context = loop {
         let mut registry = registry();
         let proposal = registry.next_context;
@@ -311,7 +325,7 @@ fn twin(job: &Job, handle: usize) -> Result<Member, Why> {
         let mut ballot = [i64::from(can), -i64::from(proposal)];
         words.least(&mut ballot).map_err(|Unheard| Why::NotFormed)?;
         if ballot[0] == 0 {
-            return Err(Why::Foreign);
+            return Err(Why::NotFormed);
         }
         // Two threads of a process may agree on the same number with different others: then all try again.
         let context = u32::try_from(-ballot[1]).map_err(|_| Why::NotFormed)?;
@@ -326,7 +340,7 @@ fn twin(job: &Job, handle: usize) -> Result<Member, Why> {
         }
     };
     FORMED.fetch_add(1, Ordering::Relaxed);
-    let (world, ranks) = (world.ok_or(Why::NotFormed)?, ranks.ok_or(Why::Foreign)?);
+    let world = world.ok_or(Why::NotFormed)?;
     let formed = world.bring_together(context, ranks).map(|communicator| Member::new(communicator, context));
     match words.all(rank, formed.is_ok()) {
         Ok(()) => {

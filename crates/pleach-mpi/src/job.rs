@@ -167,13 +167,14 @@ fn report(job: &Job, world: Option<&Communicator>) {
     let Some(place) = place else { return };
     let mut numbers = tally::numbers();
     let tail = numbers.len();
-    numbers.extend([communicators::formed(), FAILURES.load(Ordering::Relaxed)]);
+    numbers.extend([communicators::formed(), FAILURES.load(Ordering::Relaxed), communicators::aggregated()]);
     let words = job.words(job.abi.world);
     if words.sum(&mut numbers) == Err(Unheard) || RANK.load(Ordering::Relaxed) != 0 {
         return;
     }
     let mut report = Report::new(&numbers[..tail]);
     (report.communicators, report.failures) = (numbers[tail], numbers[tail + 1]);
+    report.aggregated = numbers[tail + 2];
     (report.ranks, report.hosts) = (job.size, world.map_or(0, Communicator::hosts));
     report.write(&place);
 }
@@ -236,7 +237,7 @@ fn meet(world: &Words<'_>, rank: u32, size: u32, settings: &Settings) -> Result<
         let length = written.len().min(INVITATION_BYTES);
         bytes[..length].copy_from_slice(&written[..length]);
     }
-    world.from_first(&mut bytes).map_err(unheard)?;
+    world.hear_first(&mut bytes).map_err(unheard)?;
     let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     let invitation: Result<Invitation, _> = serde_json::from_slice(text);
     let is_here = invitation.as_ref().is_ok_and(|invitation| invitation.host == Standing::host());
@@ -256,7 +257,7 @@ fn meet(world: &Words<'_>, rank: u32, size: u32, settings: &Settings) -> Result<
             let listener = TcpListener::bind((address, 0)).and_then(|listener| listener.local_addr());
             port = listener.map_or(0, |address| address.port()).to_be_bytes();
         }
-        world.from_first(&mut port).map_err(unheard)?;
+        world.hear_first(&mut port).map_err(unheard)?;
         let (address, _) = address.ok_or("rank 0 has no address for ranks of other hosts (PLEACH_ADDRESSES)")?;
         Some(SocketAddr::new(address, u16::from_be_bytes(port)))
     };

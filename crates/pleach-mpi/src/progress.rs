@@ -10,8 +10,9 @@ use crate::requests;
 
 /// How this MPI is told to go on.
 enum Turn {
-    /// By a function of its own.
-    Function(Function),
+    /// By a function of Open MPI's own, which must not give up the processor meanwhile, however Open MPI is set: Pleach learns from how long
+    /// the processor is away when it does so itself.
+    OpenMpi { turn: Function, set_yielding: Function, is_yielding: usize },
     /// By the question whether a request is complete that never is. To probe for a message is not enough: MPICH looks only where such
     /// a message would come from.
     Question { test: Function, request: Mutex<usize> },
@@ -22,7 +23,7 @@ static TURN: OnceLock<Turn> = OnceLock::new();
 /// Finds out how; false if there is no way.
 pub(crate) fn prepare(job: &Job) -> bool {
     let own = match job.abi.family {
-        Family::OpenMpi => job.mpi.library.function("opal_progress").map(Turn::Function),
+        Family::OpenMpi => open_mpi(job),
         Family::Mpich | Family::Standard => None,
     };
     let turn = own.or_else(|| {
@@ -32,11 +33,25 @@ pub(crate) fn prepare(job: &Job) -> bool {
     turn.is_some_and(|turn| TURN.set(turn).is_ok())
 }
 
+fn open_mpi(job: &Job) -> Option<Turn> {
+    let turn = job.mpi.library.function("opal_progress")?;
+    let set_yielding = job.mpi.library.function("opal_progress_set_yield_when_idle")?;
+    // SAFETY: it takes a truth value, and returns what was set before: in the lowest byte of its word.
+    let is_yielding = unsafe { invoke!(set_yielding; 0_usize) } as u8 as usize;
+    // SAFETY: as above.
+    unsafe { invoke!(set_yielding; is_yielding) };
+    Some(Turn::OpenMpi { turn, set_yielding, is_yielding })
+}
+
 /// Lets the MPI do what it has to do. Called by threads that are in a call of the MPI's.
 pub(crate) fn of_mpi() {
     match TURN.get() {
-        // SAFETY: it takes no arguments and may be called at any time.
-        Some(Turn::Function(function)) => drop(unsafe { invoke!(function;) }),
+        // SAFETY: they take a truth value and nothing, and may be called at any time.
+        Some(Turn::OpenMpi { turn, set_yielding, is_yielding }) => unsafe {
+            invoke!(set_yielding; 0_usize);
+            invoke!(turn;);
+            invoke!(set_yielding; *is_yielding);
+        },
         Some(Turn::Question { test, request }) => {
             // If another thread asks, the MPI goes on.
             if let Ok(mut request) = request.try_lock() {

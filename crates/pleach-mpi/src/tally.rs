@@ -142,6 +142,8 @@ pub(crate) struct Report {
     pub(crate) off: Option<String>,
     pub(crate) communicators: i64,
     pub(crate) failures: i64,
+    /// Operations through aggregation nodes, counted once for each host.
+    pub(crate) aggregated: i64,
     taken: Vec<Taken>,
     left: Vec<Left>,
 }
@@ -174,6 +176,7 @@ impl Report {
             off: None,
             communicators: 0,
             failures: 0,
+            aggregated: 0,
             taken: Vec::new(),
             left: Vec::new(),
         };
@@ -213,7 +216,13 @@ impl Report {
         let mut text = format!("pleach: {} ranks on {} hosts", self.ranks, self.hosts);
         match &self.off {
             Some(why) => drop(writeln!(text, "; not used: {why}")),
-            None => drop(writeln!(text, ", {} communicators, {} failed", self.communicators, self.failures)),
+            None => {
+                let (formed, failed, aggregated) = (self.communicators, self.failures, self.aggregated);
+                let _ = writeln!(
+                    text,
+                    ", {formed} communicators, {failed} failed, {aggregated} operations through nodes"
+                );
+            }
         }
         let manner = |non_blocking: bool| if non_blocking { "non-blocking " } else { "" };
         for row in &self.taken {

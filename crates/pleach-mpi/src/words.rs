@@ -75,7 +75,7 @@ impl Words<'_> {
     }
 
     /// What rank 0 says.
-    pub(crate) fn from_first(&self, bytes: &mut [u8]) -> Result<(), Unheard> {
+    pub(crate) fn hear_first(&self, bytes: &mut [u8]) -> Result<(), Unheard> {
         let function = self.mpi.real.Bcast.ok_or(Unheard)?;
         // SAFETY: so many bytes are there.
         let status =

@@ -122,6 +122,64 @@ fn faults_change_nothing_under_open_mpi() {
     assert!(end.complained.is_empty(), "{}", end.complained);
 }
 
+/// Two ranks on one host, one on each of two others: rank 0 finds an address that all of them see.
+#[test]
+fn conformance_between_hosts_under_open_mpi() {
+    let network = match namespaces::Network::new(4) {
+        Ok(network) => network,
+        Err(error) => {
+            println!("not tested: {error}");
+            return;
+        }
+    };
+    let program = OPEN_MPI.compile("conformance.c");
+    let hosts = [(network.host(1), 2), (network.host(2), 1), (network.host(3), 1)];
+    let list: Vec<String> = hosts.iter().map(|(host, ranks)| format!("{}:{ranks}", host.name())).collect();
+    let end = Job::new(OPEN_MPI, &program, 4).argument("brief").started_on(network.host(0), &list.join(",")).run();
+    assert!(end.said.contains("conformance: "), "{}", end.said);
+    assert_eq!((&end.report["ranks"], &end.report["hosts"]), (&4.into(), &3.into()), "{}", end.report);
+    end.check_that_everything_was_taken();
+}
+
+/// The second world does not even have the library, since the launcher does not give it.
+#[test]
+fn a_job_that_starts_another_under_open_mpi() {
+    let program = OPEN_MPI.compile("spawn.c");
+    let end = Job::new(OPEN_MPI, &program, 2).run();
+    assert!(end.said.contains("spawn: 4 ranks"), "{}", end.said);
+    assert!(end.calls("taken", |row| row["operation"] == "allreduce") >= 80, "{}", end.report);
+    assert_eq!(end.calls("left", |row| row["why"] == "ranks of another job"), 40, "{}", end.report);
+}
+
+/// And where it does have it, each world uses Pleach for itself.
+#[test]
+fn two_worlds_with_the_library_under_open_mpi() {
+    let program = OPEN_MPI.compile("spawn.c");
+    let end = Job::new(OPEN_MPI, &program, 2).exported().run();
+    assert!(end.said.contains("spawn: 4 ranks"), "{}", end.said);
+}
+
+#[test]
+#[ignore = "long: needs mpi4py"]
+fn python_under_open_mpi() {
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/python.py");
+    let python = std::path::Path::new("/usr/bin/python3"); // Debian's, which sees Debian's mpi4py.
+    let end = Job::new(OPEN_MPI, python, 3).argument(script.to_str().expect("a plain path")).run();
+    assert!(end.said.contains("python: 160 checks"), "{}", end.said);
+    assert!(end.calls("taken", |row| row["non_blocking"] == true) > 0, "{}", end.report);
+}
+
+/// A benchmark that verifies its own results: solving, transposing, updating at random, transforming.
+#[test]
+#[ignore = "long: needs hpcc"]
+fn hpcc_verifies_its_results_under_open_mpi() {
+    let end = Job::new(OPEN_MPI, std::path::Path::new("hpcc"), 2).in_folder_with("hpccinf.txt").run();
+    let output = std::fs::read_to_string(end.folder.join("hpccoutf.txt")).expect("what it wrote");
+    assert!(output.contains("Success=1") && output.contains("MPIRandomAccess_Errors=0"), "{output}");
+    assert!(!output.contains("FAILED") && output.matches("PASSED").count() >= 11, "{output}");
+    assert!(end.calls("taken", |row| row["operation"] == "allreduce") > 0, "{}", end.report);
+}
+
 fn fortran(mpi: jobs::Mpi) {
     for binding in ["77", "90", "8"] {
         let program = mpi.compile_fortran("fortran.F90", binding);
@@ -160,7 +218,7 @@ fn conformance_at_length_under_mpich() {
     let program = MPICH.compile("conformance.c");
     let end = Job::new(MPICH, &program, 2).argument("full").run();
     assert!(end.said.contains("conformance: "), "{}", end.said);
-    for ranks in 3..=5 {
+    for ranks in 3..=9 {
         let end = Job::new(MPICH, &program, ranks).argument("brief").run();
         assert!(end.said.contains("conformance: "), "{ranks} ranks: {}", end.said);
     }

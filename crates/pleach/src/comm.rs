@@ -17,7 +17,7 @@ use crate::{Error, JoinError, Statistics};
 /// How often somebody who waits within a host looks at what happens around it: that takes system calls.
 const LOOK_AROUND: Duration = Duration::from_micros(50);
 /// So long a wait within a host does not sleep, where there is a companion.
-const COMPANIONS_TIME: Duration = Duration::from_millis(2);
+const COMPANIONS_TIME: Duration = Duration::from_micros(200);
 /// How often somebody who asks for an end without waiting looks around.
 const POLLS_PER_CHECK: u32 = 256;
 /// Kinds of operations whose way is remembered.

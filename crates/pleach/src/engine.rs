@@ -334,8 +334,13 @@ impl Shared {
         } else {
             self.luck.store(luck + (1 << 8), Relaxed);
         }
+        let mut companion_called = Instant::now();
         loop {
-            self.call_companion();
+            // Not each time that something comes: that may be often, and the companion may take long.
+            if companion_called.elapsed() >= COMPANIONS_SLEEP {
+                self.call_companion();
+                companion_called = Instant::now();
+            }
             let woken = self.sleep();
             let mut engine = self.engine();
             match woken.sockets() {

@@ -26,7 +26,18 @@ pub(crate) const OPEN_MPI: Mpi = Mpi {
     compiler: "mpicc.openmpi",
     compiler_arguments: &[],
     fortran: "mpifort.openmpi",
-    launcher: &["mpirun.openmpi", "--oversubscribe", "--bind-to", "none", "--mca", "op", "^avx"],
+    launcher: &[
+        "mpirun.openmpi",
+        "--oversubscribe",
+        "--bind-to",
+        "none",
+        "--mca",
+        "op",
+        "^avx",
+        "--mca",
+        "mpi_yield_when_idle",
+        "1",
+    ],
 };
 
 /// Debian's MPICH.
@@ -103,6 +114,11 @@ pub(crate) struct Job {
     variables: Vec<(String, String)>,
     /// Something for the shell to do first.
     first: String,
+    folder: PathBuf,
+    /// The launcher itself gives the library to everyone whom it starts.
+    is_exported: bool,
+    /// What comes before the launcher, and what follows it.
+    around: [Vec<String>; 2],
 }
 
 /// How it ended.
@@ -110,12 +126,23 @@ pub(crate) struct End {
     pub(crate) said: String,
     pub(crate) complained: String,
     pub(crate) report: Value,
+    pub(crate) folder: PathBuf,
 }
 
 impl Job {
     pub(crate) fn new(mpi: Mpi, program: &Path, ranks: u32) -> Self {
         let program = program.to_owned();
-        Self { mpi, program, ranks, arguments: Vec::new(), variables: Vec::new(), first: String::new() }
+        Self {
+            mpi,
+            program,
+            ranks,
+            arguments: Vec::new(),
+            variables: Vec::new(),
+            first: String::new(),
+            folder: scratch().to_owned(),
+            is_exported: false,
+            around: Default::default(),
+        }
     }
 
     pub(crate) fn argument(mut self, argument: &str) -> Self {
@@ -137,18 +164,68 @@ impl Job {
         self
     }
 
+    /// Lets Open MPI's launcher set the variables, for ranks that are spawned later too.
+    pub(crate) fn exported(mut self) -> Self {
+        self.is_exported = true;
+        self
+    }
+
+    /// Runs it in a folder of its own, with a file of `tests/programs`.
+    pub(crate) fn in_folder_with(mut self, file: &str) -> Self {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        self.folder = scratch().join(format!("folder-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&self.folder).expect("a folder");
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(file);
+        std::fs::copy(from, self.folder.join(file)).expect("a file");
+        self
+    }
+
+    /// Starts Open MPI's launcher on one host and the ranks on others, which are namespaces: `name:ranks`, with commas.
+    pub(crate) fn started_on(mut self, host: namespaces::Host<'_>, others: &str) -> Self {
+        let agent = scratch_file(
+            "agent.sh",
+            "#!/bin/sh\nhost=$1; shift\nexec ip netns exec $host unshare --uts sh -c \"hostname $host; $*\"\n",
+        );
+        let own = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
+        std::fs::set_permissions(&agent, own).expect("our own file");
+        self.around[0] = ["ip", "netns", "exec", host.name()].map(str::to_owned).to_vec();
+        let network = format!("{}/16", host.address());
+        let options = [
+            ("plm_rsh_agent", agent.to_str().expect("a plain path")),
+            ("plm_rsh_no_tree_spawn", "1"),
+            ("orte_keep_fqdn_hostnames", "1"),
+            ("oob_tcp_if_include", &network),
+            ("btl_tcp_if_include", &network),
+            ("btl", "tcp,self"),
+            ("pml", "ob1"),
+        ];
+        self.around[1] = ["-H", others].map(str::to_owned).to_vec();
+        self.around[1].extend(options.iter().flat_map(|(name, value)| ["--mca", name, value].map(str::to_owned)));
+        self
+    }
+
     /// Runs it to its end, which must be a good one.
     pub(crate) fn run(self) -> End {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let report = scratch().join(format!("report-{}-{number}.json", std::process::id()));
-        let mut command = Command::new(self.mpi.launcher[0]);
-        command.args(&self.mpi.launcher[1..]).args(["-n", &self.ranks.to_string()]);
-        // Not for the launcher itself: `env` loads the library into the ranks alone.
-        command.args(["sh", "-c", &format!("{}exec env \"$@\"", self.first), "sh"]);
-        command.arg(format!("LD_PRELOAD={}", library().display()));
-        command.arg(format!("PLEACH_MPI_REPORT={}", report.display()));
-        command.args(self.variables.iter().map(|(name, value)| format!("{name}={value}")));
-        command.arg(&self.program).args(&self.arguments);
+        let [before, after] = &self.around;
+        let mut line: Vec<&str> = before.iter().map(String::as_str).collect();
+        line.extend(self.mpi.launcher);
+        let mut command = Command::new(line[0]);
+        command.args(&line[1..]).args(after).args(["-n", &self.ranks.to_string()]);
+        let mut variables = self.variables.clone();
+        variables.push(("LD_PRELOAD".to_owned(), library().display().to_string()));
+        variables.push(("PLEACH_MPI_REPORT".to_owned(), report.display().to_string()));
+        if self.is_exported {
+            for (name, value) in &variables {
+                command.args(["-x", &format!("{name}={value}")]);
+            }
+        } else {
+            // Not for the launcher itself: `env` loads the library into the ranks alone.
+            command.args(["sh", "-c", &format!("{}exec env \"$@\"", self.first), "sh"]);
+            command.args(variables.iter().map(|(name, value)| format!("{name}={value}")));
+        }
+        command.arg(&self.program).args(&self.arguments).current_dir(&self.folder);
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         let (said, complained) = (report.with_extension("out"), report.with_extension("err"));
         let file = |path: &Path| Stdio::from(std::fs::File::create(path).expect("a file"));
@@ -168,7 +245,7 @@ impl Job {
         let (said, complained) = (read(&said), read(&complained));
         assert!(status.success(), "{status} after {:?}\n{said}\n{complained}", began.elapsed());
         let report = serde_json::from_str(&read(&report)).unwrap_or_default();
-        End { said, complained, report }
+        End { said, complained, report, folder: self.folder }
     }
 }
 

@@ -80,9 +80,11 @@ const RECEIVES_PER_TURN: usize = 16;
 const ALARMS_PER_TURN: usize = 64;
 /// Turns for which alarms wait until everything that has come is read.
 const READING_TURNS: u8 = 8;
-/// A port that brought nothing in so many turns is asked only in every `IDLE_TURNS`-th, as is the kernel's news of links.
-const IDLE_AFTER: u16 = 256;
+/// A port that brought nothing in so many turns is asked only in every `IDLE_TURNS`-th, as is the kernel's news of links, and
+/// no oftener than every `IDLE_PAUSE`: turns are short where somebody waits awake.
+const IDLE_AFTER: u16 = 64;
 const IDLE_TURNS: u32 = 128;
+const IDLE_PAUSE: Duration = Duration::from_micros(500);
 /// Suspicions are spread no more often than this.
 const SUSPICION: Span = Span::from_micros(50_000);
 /// What is told of a path.
@@ -115,6 +117,8 @@ pub struct Endpoint {
     pub(super) options: Options,
     counters: Counters,
     turns: u32,
+    /// When all ports and the kernel's news were last looked at.
+    looked_at: Instant,
     /// Turns in a row in which not everything was read that had come.
     reading: u8,
     /// Paths that a connection has left because of silence, and when others were last told.
@@ -154,6 +158,7 @@ impl Endpoint {
             options,
             counters: Counters::default(),
             turns: 0,
+            looked_at: Instant::now(),
             reading: 0,
             suspects: Vec::new(),
             suspected_at: Time::ZERO,
@@ -360,7 +365,10 @@ impl Endpoint {
             self.options.mischief.cut_and_mend(&mut self.ports, now);
             self.held_back.release(&self.ports, now);
         }
-        let look_at_all = self.turns.is_multiple_of(IDLE_TURNS);
+        let look_at_all = self.turns.is_multiple_of(IDLE_TURNS) && self.looked_at.elapsed() >= IDLE_PAUSE;
+        if look_at_all {
+            self.looked_at = Instant::now();
+        }
         // Whatever has come is read before an alarm goes off: a late look at the answer makes no late answer.
         let is_due = self.alarms.peek().is_some_and(|Reverse((at, _))| *at <= self.clock.now());
         let mut all_read = true;

@@ -36,7 +36,7 @@ pub(crate) const PACKAGES: &[Package] = &[
     Package {
         name: "libopenmpi-dev",
         tests: &["under_open_mpi"],
-        proof: &["sh", "-c", "echo '#include <mpi.h>' | mpicc.openmpi -E -"],
+        proof: &["sh", "-c", "echo '#include <mpi.h>' | mpicc.openmpi -E -x c -"],
     },
     Package { name: "gfortran", tests: &["fortran_under"], proof: &["gfortran", "--version"] },
     Package { name: "hpcc", tests: &["hpcc_verifies"], proof: &["sh", "-c", "command -v hpcc"] },
@@ -49,7 +49,7 @@ pub(crate) const PACKAGES: &[Package] = &[
     Package {
         name: "libmpich-dev",
         tests: &["under_mpich"],
-        proof: &["sh", "-c", "echo '#include <mpi.h>' | mpicc.mpich -E -"],
+        proof: &["sh", "-c", "echo '#include <mpi.h>' | mpicc.mpich -E -x c -"],
     },
 ];
 

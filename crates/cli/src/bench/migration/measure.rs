@@ -142,16 +142,19 @@ pub(crate) fn bandwidth_cost(bytes: usize, count: u64, tries: usize) -> Result<C
 }
 
 fn compare(bytes: usize, tries: usize, mut measure: impl FnMut(&mut Twins) -> Result<f64>) -> Result<Cost> {
-    let mut candidates = [Twins::new(1, Alternates::None)?, Twins::new(1, Alternates::Armed)?];
     let mut values = [Vec::new(), Vec::new()];
-    for twins in &mut candidates {
-        twins.prepare(bytes)?;
-        measure(twins)?; // The first time is slower: windows open, memory is touched.
-    }
-    for turn in 0..tries {
-        // Alternately first, so that a drift of the machine hits both alike.
-        for index in if turn % 2 == 0 { [0, 1] } else { [1, 0] } {
-            values[index].push(measure(&mut candidates[index])?);
+    // Each time with fresh ones: where their memory and sockets happen to lie is worth a percent or two by itself.
+    for _ in 0..tries {
+        let mut candidates = [Twins::new(1, Alternates::None)?, Twins::new(1, Alternates::Armed)?];
+        for twins in &mut candidates {
+            twins.prepare(bytes)?;
+            measure(twins)?; // The first time is slower: windows open, memory is touched.
+        }
+        for turn in 0..tries {
+            // Alternately first, so that a drift of the machine hits both alike.
+            for index in if turn % 2 == 0 { [0, 1] } else { [1, 0] } {
+                values[index].push(measure(&mut candidates[index])?);
+            }
         }
     }
     let ratios = values[1].iter().zip(&values[0]).map(|(armed, plain)| armed / plain).collect();

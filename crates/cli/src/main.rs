@@ -21,6 +21,7 @@ mod top;
 mod tune;
 mod words;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -115,7 +116,8 @@ fn main() -> ExitCode {
 
 /// Tells why nothing could be done.
 fn wrong(error: &anyhow::Error) -> ExitCode {
-    eprintln!("error: {error:#}");
+    // In one piece: ranks of a job may say so at once. Where nobody listens there is nobody to tell.
+    let _ = std::io::stderr().write_all(format!("error: {error:#}\n").as_bytes());
     ExitCode::from(2)
 }
 

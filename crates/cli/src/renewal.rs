@@ -29,7 +29,7 @@ impl Renewal {
     pub(crate) fn after(days: Option<f64>) -> Result<Self> {
         let days = days.unwrap_or(USUAL_DAYS);
         let fits = days > 0.0 && days <= LATEST_DAYS;
-        ensure!(fits, "a service can be renewed after at most {LATEST_DAYS} days, not after {days}");
+        ensure!(fits, "--renew-after takes a number of days above 0, at most {LATEST_DAYS}; {days} is none");
         let span = |days: f64| Duration::from_secs_f64(days * DAY);
         Ok(Self { began: Instant::now(), after: span(days), latest: span(LATEST_DAYS) })
     }

@@ -231,14 +231,22 @@ impl Engine {
     }
 }
 
+/// Whom the processors of this machine belong to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Processors {
+    /// Each rank has one.
+    Own,
+    /// Ranks share them: whoever waits awake keeps another from what it waits for.
+    Shared,
+}
+
 /// The engine behind its lock, and what to sleep on without it.
 pub(crate) struct Shared {
     engine: Mutex<Engine>,
     epoll: Epoll,
     /// What whoever waits long calls now and then ([`crate::Settings::companion`]).
     companion: Option<fn()>,
-    /// Ranks share processors: whoever waits awake keeps another from what it waits for.
-    crowded: bool,
+    processors: Processors,
     /// How often waiting awake has paid of late.
     luck: std::sync::atomic::AtomicU32,
 }
@@ -264,12 +272,12 @@ const LONGEST_LINGER: Duration = Duration::from_secs(10);
 const LISTEN_EVERY: u32 = 256;
 
 impl Shared {
-    pub(crate) fn new(engine: Engine, companion: Option<fn()>, crowded: bool) -> io::Result<Self> {
+    pub(crate) fn new(engine: Engine, companion: Option<fn()>, processors: Processors) -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         if let Some(lifeline) = &engine.lifeline {
             epoll.add(lifeline.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, NEWS))?;
         }
-        let shared = Self { engine: Mutex::new(engine), epoll, companion, crowded, luck: MOST_LUCK.into() };
+        let shared = Self { engine: Mutex::new(engine), epoll, companion, processors, luck: MOST_LUCK.into() };
         shared.watch_sockets()?;
         Ok(shared)
     }
@@ -313,7 +321,7 @@ impl Shared {
             return result;
         }
         let luck = self.luck.load(Relaxed);
-        if !self.crowded && (luck & 0xff > 0 || luck >> 8 >= TRY_AGAIN) {
+        if self.processors == Processors::Own && (luck & 0xff > 0 || luck >> 8 >= TRY_AGAIN) {
             let began = Instant::now();
             let mut turns = 0_u32;
             while began.elapsed() < SPIN {

@@ -14,7 +14,7 @@ use siphasher::sip::SipHasher24;
 use units::{GroupId, Rank};
 
 use crate::comm::Comm;
-use crate::engine::{Engine, Shared};
+use crate::engine::{Engine, Processors, Shared};
 use crate::offload::Admission;
 use crate::settings::SharedMemory;
 use crate::{Communicator, JoinError, Settings};
@@ -100,8 +100,13 @@ impl Process {
             piece_bytes: segment_bytes as usize,
         });
         let engine = Engine::new(network, lifeline);
-        let crowded = crowding(&machines, 0..table.size()) > 1;
-        let shared = Shared::new(engine, settings.companion, crowded).map_err(JoinError::io("waiting on sockets"))?;
+        let here = machines.get(place.rank as usize).map(|(machine, _)| machine);
+        let beside =
+            (0..table.size()).filter(|rank| machines.get(*rank as usize).map(|(machine, _)| machine) == here);
+        let is_crowded = crowding(&machines, beside) > 1;
+        let processors = if is_crowded { Processors::Shared } else { Processors::Own };
+        let shared =
+            Shared::new(engine, settings.companion, processors).map_err(JoinError::io("waiting on sockets"))?;
         let shared = Arc::new(shared);
         let presence = Arc::new(Presence::new());
         let attendant = (table.size() > 1).then(|| attend(&shared, &presence)).transpose();
@@ -245,4 +250,19 @@ fn mtu_of(address: IpAddr) -> u32 {
     });
     let text = name.and_then(|name| std::fs::read_to_string(format!("/sys/class/net/{name}/mtu")).ok());
     text.and_then(|text| text.trim().parse().ok()).unwrap_or(if address.is_loopback() { 65_536 } else { 1_500 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_crowded_machine_counts() {
+        let on = |name: &str, processors: u32, ranks: usize| vec![(name.to_owned(), processors); ranks];
+        let machines = [on("a", 2, 5), on("b", 4, 4), on("c", 1, 1)].concat();
+        assert_eq!(crowding(&machines, 0..10), 3);
+        assert_eq!(crowding(&machines, 5..10), 1);
+        assert_eq!(crowding(&machines, [0, 5, 9].into_iter()), 1);
+        assert_eq!(crowding(&machines, [].into_iter()), 1);
+    }
 }

@@ -66,7 +66,6 @@ fn find() -> Result<Findings> {
     let ours = |id: &str| match id {
         "naive" => Some(100.0 * JACK.naive_share()),
         "eager-4k" => Some(100.0 * JACK.eager_loss(4096.0)),
-        "pipelined-1m" => Some(100.0 * JACK.printed_overhead(MEGABYTE)),
         _ => None,
     };
     let mut comparisons = Vec::new();
@@ -74,10 +73,20 @@ fn find() -> Result<Findings> {
         let ours = ours(&published.id).with_context(|| format!("no such number: {}", published.id))?;
         comparisons.push(Comparison::new(&published, ours, "jack", None));
     }
-    let gates = vec![Gate {
-        statement: "CK-7: below 1 % at 1 MB for any copy from 6 to 24 GB/s".into(),
-        holds: pipelines.iter().all(|pipeline| (0.0..1.0).contains(&pipeline.overhead_percent)),
-    }];
+    // The paper prints a bound and no number.
+    let printed = 100.0 * JACK.printed_overhead(MEGABYTE);
+    let gates = vec![
+        Gate {
+            statement: format!(
+                "CK-7: half a microsecond and one gap are {printed:.2} % of 1 MB, below the printed 1 %"
+            ),
+            holds: (0.0..1.0).contains(&printed),
+        },
+        Gate {
+            statement: "CK-7: below 1 % at 1 MB for any copy from 6 to 24 GB/s".into(),
+            holds: pipelines.iter().all(|pipeline| (0.0..1.0).contains(&pipeline.overhead_percent)),
+        },
+    ];
     let right = |row: &Comparison| !row.gated || row.verdict == Verdict::Match;
     let holds = comparisons.iter().all(right) && gates.iter().all(|gate| gate.holds);
     Ok(Findings { comparisons, gates, pipelines, holds })
@@ -141,7 +150,7 @@ mod tests {
     #[test]
     fn every_published_number_is_computed_and_holds() {
         let findings = find().expect("all numbers are known");
-        assert_eq!(findings.comparisons.len(), 3);
+        assert_eq!(findings.comparisons.len(), 2);
         assert!(findings.holds, "{}", table(&findings));
     }
 

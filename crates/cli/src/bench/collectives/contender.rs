@@ -71,6 +71,13 @@ pub(super) struct Took {
     pub cpu_micros: f64,
 }
 
+/// What one run brought.
+pub(super) struct Run {
+    pub took: Vec<Took>,
+    /// How an allreduce of eight bytes went, in the words of rank 0: only ours can say.
+    pub way: Option<String>,
+}
+
 impl Contender {
     /// Runs our own ranks.
     pub(super) fn run(
@@ -80,7 +87,7 @@ impl Contender {
         measures: &[&str],
         pace: Pace,
         nodes: Option<&mut Fabric>,
-    ) -> Result<Vec<Took>> {
+    ) -> Result<Run> {
         let hosts = match site {
             Site::OneHost => Hosts::This,
             Site::Loopback => Hosts::Pretended { per_host: 1 },
@@ -102,12 +109,12 @@ impl Contender {
             services.push(Service::start(&name, &mut job.command(rank, &program), Voice::Kept, listener)?);
         }
         drop(say);
-        let took = listen(&heard, measures, nodes.as_deref(), &mut services)?;
+        let run = listen(&heard, measures, nodes.as_deref(), &mut services)?;
         for service in &mut services {
             let status = service.kill_and_wait_after(Duration::from_secs(10));
             ensure!(status.success(), "{} {}{}", service.name(), crate::fabric::how(status), service.last_words());
         }
-        Ok(took)
+        Ok(run)
     }
 }
 
@@ -117,9 +124,10 @@ fn listen(
     measures: &[&str],
     nodes: Option<&Fabric>,
     services: &mut [Service],
-) -> Result<Vec<Took>> {
+) -> Result<Run> {
     let began = Instant::now();
     let mut took: Vec<Took> = Vec::new();
+    let mut way = None;
     let node_micros = || nodes.map_or(0.0, Fabric::processor_micros);
     let mut before = 0.0;
     while took.len() < measures.len() {
@@ -132,6 +140,8 @@ fn listen(
         };
         if line.starts_with("begin ") {
             before = node_micros();
+        } else if let Some(text) = line.strip_prefix("note ") {
+            way = Some(text.to_owned());
         } else if let Some(text) = line.strip_prefix("end ") {
             let spent = node_micros() - before;
             let times: Times = serde_json::from_str(text).with_context(|| format!("rank 0 said {line:?}"))?;
@@ -143,7 +153,7 @@ fn listen(
             took.push(Took { micros, cpu_micros: times.cpu_micros + spent / operations });
         }
     }
-    Ok(took)
+    Ok(Run { took, way })
 }
 
 /// Open MPI as it is installed here, and our peer program built for it.
@@ -173,7 +183,7 @@ impl OpenMpi {
         self.folder.join(name)
     }
 
-    pub(super) fn run(&self, ranks: u32, site: Site<'_>, measures: &[&str], pace: Pace) -> Result<Vec<Took>> {
+    pub(super) fn run(&self, ranks: u32, site: Site<'_>, measures: &[&str], pace: Pace) -> Result<Run> {
         let own = crate::fabric::own_program()?;
         let mut command = match site {
             Site::Namespaces(network) => through_launch_rank(&own, Some(&network.host(0).entrance())),
@@ -204,9 +214,9 @@ impl OpenMpi {
         command.arg(self.file("peer")).arg(pace.batches.to_string()).arg(pace.seconds.to_string()).args(measures);
         let (say, heard) = channel();
         let mut service = Service::start("mpirun", &mut command, Voice::Kept, Some((0, say)))?;
-        let took = listen(&heard, measures, None, std::slice::from_mut(&mut service))?;
+        let run = listen(&heard, measures, None, std::slice::from_mut(&mut service))?;
         service.kill_and_wait_after(Duration::from_secs(30));
-        Ok(took)
+        Ok(run)
     }
 
     /// A program that mpirun calls as it would call ssh: it runs what it is told on the host whose address it is given.

@@ -100,6 +100,8 @@ struct SceneReport {
     scene: SceneName,
     title: String,
     rows: Vec<Row>,
+    /// How ours went about it, in the last round.
+    ways: Vec<String>,
 }
 
 /// One measure of one contender.

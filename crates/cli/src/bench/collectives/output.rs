@@ -49,6 +49,9 @@ pub(super) fn table(report: &Report) -> String {
     let mut text = heading(report) + "\n";
     for scene in &report.scenes {
         let _ = write!(text, "\n{}\n{}", scene.title, aligned(&rows(scene)));
+        for way in &scene.ways {
+            let _ = writeln!(text, "{way}");
+        }
     }
     for remark in remarks(report) {
         let _ = write!(text, "\n{remark}\n");
@@ -59,7 +62,8 @@ pub(super) fn table(report: &Report) -> String {
 pub(super) fn html(report: &Report) -> String {
     let mut sections = vec![("How".to_owned(), format!("<p>{}</p>", crate::report::escape(&heading(report))))];
     for scene in &report.scenes {
-        sections.push((scene.title.clone(), page::rows(&rows(scene))));
+        let ways: String = scene.ways.iter().map(|way| format!("<p>{}</p>", crate::report::escape(way))).collect();
+        sections.push((scene.title.clone(), page::rows(&rows(scene)) + &ways));
     }
     for remark in remarks(report) {
         sections.push(("Note".to_owned(), format!("<p>{}</p>", crate::report::escape(&remark))));

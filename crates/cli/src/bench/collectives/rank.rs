@@ -1,6 +1,6 @@
 //! `pleach bench-rank`: one of the processes that `pleach bench collectives` measures.
 //!
-//! Every measure is a number of batches; rank 0 writes `begin` and, with the times, `end` to the standard output, so that the
+//! First rank 0 writes a `note` on the way of eight bytes. Every measure is a number of batches; rank 0 writes `begin` and, with the times, `end` to the standard output, so that the
 //! parent can look at the nodes at the same moments. `peer.c` does the same with MPI.
 
 use std::io::Write;
@@ -111,6 +111,7 @@ impl<'a> Measure<'a> {
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let world = pleach::join()?;
     let is_first = world.rank() == 0;
+    say(is_first, || format!("note {}", world.explain(8, Operator::Sum)))?;
     for name in &arguments.measures {
         let mut measure = Measure::parse(name)?;
         measure.check(&world)?;
@@ -134,7 +135,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         say(is_first, || format!("end {text}"))?;
         measure.check(&world)?;
     }
-    say(is_first, || format!("note {}", world.explain(8, Operator::Sum)))?;
     Ok(Outcome::Right)
 }
 

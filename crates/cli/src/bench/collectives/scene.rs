@@ -6,7 +6,7 @@ use anyhow::Result;
 use indicatif::ProgressBar;
 use namespaces::Network;
 
-use super::contender::{Contender, OpenMpi, Pace, Site, Took};
+use super::contender::{Contender, OpenMpi, Pace, Run, Site, Took};
 use super::{Row, SceneName, SceneReport};
 use crate::bench::migration::Figure;
 use crate::fabric::{self, Fabric, FabricPlan, service::Voice};
@@ -90,16 +90,18 @@ impl Scene {
         };
         let contenders = self.contenders(open_mpi);
         let mut took: BTreeMap<(usize, Contender), Vec<Took>> = BTreeMap::new();
+        let mut ways = BTreeMap::new();
         for round in 0..rounds {
             for contender in &contenders {
                 bar.set_message(format!("{:?}, round {}: {contender}", self.name, round + 1));
-                let times = match (contender, open_mpi) {
+                let Run { took: times, way } = match (contender, open_mpi) {
                     (Contender::OpenMpi, Some(mpi)) => mpi.run(self.ranks, site, self.measures, pace)?,
                     _ => contender.run(self.ranks, site, self.measures, pace, nodes.as_mut())?,
                 };
                 for (place, time) in times.into_iter().enumerate() {
                     took.entry((place, *contender)).or_default().push(time);
                 }
+                ways.extend(way.map(|way| (*contender, way)));
                 bar.inc(1);
             }
         }
@@ -116,6 +118,8 @@ impl Scene {
                 ratio,
             }
         };
-        Ok(SceneReport { scene: self.name, title: self.title.to_owned(), rows: took.iter().map(row).collect() })
+        let rows = took.iter().map(row).collect();
+        let ways = ways.into_iter().map(|(contender, way)| format!("{contender}, 8 bytes: {way}")).collect();
+        Ok(SceneReport { scene: self.name, title: self.title.to_owned(), rows, ways })
     }
 }

@@ -85,11 +85,11 @@ pub(crate) fn run(job: &Job) -> Result<Run> {
     ran.with_context(|| format!("{}, {} iterations", job.kernel.name(), job.iterations))
 }
 
-/// The digest of the same kernel in memory.
+/// The digests of the same kernel in memory, after one iteration, two and so on.
 ///
 /// # Errors
 /// If the result is wrong.
-pub(crate) fn reference(kernel: Kernel, iterations: u32) -> Result<u64> {
+pub(crate) fn reference(kernel: Kernel, iterations: u32) -> Result<Vec<u64>> {
     match kernel {
         Kernel::IntegerSort => reference_as::<IntegerSort>(iterations),
         Kernel::Fourier => reference_as::<Fourier>(iterations),
@@ -166,13 +166,14 @@ fn work<W: Work>(
     let finished = Instant::now();
     let spent = before.zip(spent::by_this_thread()).map(|(before, after)| after.saturating_sub(before));
     let everybody = spent::by_everybody();
+    let digest = net.received.digest();
     work.verify(net)?;
     net.part()?;
     Ok(Report {
         finished,
         spent,
         everybody,
-        digest: net.received.digest(),
+        digest,
         starts,
         moves: std::mem::take(&mut net.moves),
         cut_at: net.cut_at,
@@ -222,16 +223,18 @@ fn cut_outcome(fault: Fault, began: Instant, reports: &[Report]) -> Option<CutOu
     })
 }
 
-fn reference_as<W: Work>(iterations: u32) -> Result<u64> {
+fn reference_as<W: Work>(iterations: u32) -> Result<Vec<u64>> {
     let part = |rank, mut memory: Memory| {
         let mut work = W::new(rank);
+        let mut digests = Vec::with_capacity(iterations as usize);
         for iteration in 0..iterations {
             work.step(&mut memory, iteration)?;
+            digests.push(memory.received.digest());
         }
         work.verify(&mut memory)?;
-        Ok(memory.received.digest())
+        Ok(digests)
     };
-    let digests: Vec<u64> = std::thread::scope(|scope| {
+    let ranks: Vec<Vec<u64>> = std::thread::scope(|scope| {
         let threads: Vec<_> = Memory::all()
             .into_iter()
             .enumerate()
@@ -242,7 +245,10 @@ fn reference_as<W: Work>(iterations: u32) -> Result<u64> {
             .map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow!("a rank panicked"))))
             .collect::<Result<_>>()
     })?;
-    let mut digest = Digest::default();
-    digests.iter().for_each(|one| digest.word(*one));
-    Ok(digest.get())
+    let together = |iteration: usize| {
+        let mut digest = Digest::default();
+        ranks.iter().for_each(|rank| digest.word(rank[iteration]));
+        digest.get()
+    };
+    Ok((0..iterations as usize).map(together).collect())
 }

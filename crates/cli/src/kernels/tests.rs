@@ -20,7 +20,7 @@ fn every_kernel_receives_over_the_network_what_it_does_in_memory() {
         let truth = reference(kernel, iterations).expect("memory does not err");
         for paths in [PathCount::One, PathCount::Two] {
             let ran = run(&Job { kernel, iterations, paths, fault: None }).expect("the result is right");
-            assert_eq!(ran.digest, truth, "{kernel:?} with {paths:?}");
+            assert_eq!(Some(&ran.digest), truth.last(), "{kernel:?} with {paths:?}");
         }
     }
 }
@@ -34,7 +34,7 @@ fn no_kernel_notices_a_cut_cable() {
             let fault = Fault { rank, cut, iteration: iterations / 3, pause: Duration::from_millis(1) };
             let job = Job { kernel, iterations, paths: PathCount::Two, fault: Some(fault) };
             let ran = run(&job).expect("the result is right");
-            assert_eq!(ran.digest, truth, "{kernel:?}, {cut:?}");
+            assert_eq!(Some(&ran.digest), truth.last(), "{kernel:?}, {cut:?}");
             let outcome = ran.cut.expect("the cable was cut");
             assert!(outcome.moved > 0, "{kernel:?}, {cut:?}: {outcome:?}");
         }

@@ -5,6 +5,7 @@
 //! absolute times are only in its pictures, so shapes and ratios are compared. Measured times are a real machine's: each
 //! stands with its spread.
 
+mod length;
 mod output;
 mod progress;
 mod pulled;

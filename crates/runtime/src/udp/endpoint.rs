@@ -3,8 +3,7 @@
 //! In: orders from the user; datagrams, link changes and time from the kernel. Out: datagrams, and [`Event`]s for the
 //! user. There are no threads: [`Endpoint::turn`] does everything that can be done now, and waits if asked to.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -19,6 +18,7 @@ use units::{PathId, QpNumber, Span, Time};
 use wire::rocev2;
 use wire::{Packet, PacketHeaders, PartitionKey, RemoteKey};
 
+use super::alarms::Alarms;
 use super::batch::{Batch, Gathering, Unsent};
 use super::datagrams::{Datagrams, Lost};
 use super::mischief::{Delayed, Mischief, datagram};
@@ -106,7 +106,7 @@ pub struct Endpoint {
     pub(super) datagrams: Datagrams,
     next_number: u32,
     next_key: u32,
-    alarms: BinaryHeap<Reverse<(Time, QpNumber)>>,
+    alarms: Alarms,
     watch: Option<Watch>,
     batch: Batch,
     /// Lent to whoever receives.
@@ -148,7 +148,7 @@ impl Endpoint {
             datagrams: Datagrams::default(),
             next_number: 0x10,
             next_key: 1,
-            alarms: BinaryHeap::new(),
+            alarms: Alarms::default(),
             // Without it cuts are noticed by silence only.
             watch: Watch::new().ok(),
             batch: Batch::new(),
@@ -227,7 +227,9 @@ impl Endpoint {
 
     /// Removes a queue pair. Nothing that was posted comes back.
     pub fn destroy(&mut self, number: QpNumber) {
-        self.pairs.remove(&number);
+        if let Some(pair) = self.pairs.remove(&number) {
+            self.alarms.clear(number, pair.alarm);
+        }
     }
 
     /// Lets the other end of a queue pair write to a region; the key to give to it.
@@ -370,7 +372,7 @@ impl Endpoint {
             self.looked_at = Instant::now();
         }
         // Whatever has come is read before an alarm goes off: a late look at the answer makes no late answer.
-        let is_due = self.alarms.peek().is_some_and(|Reverse((at, _))| *at <= self.clock.now());
+        let is_due = self.alarms.earliest() <= self.clock.now();
         let mut all_read = true;
         for index in 0..self.ports.len() {
             // A call for nothing costs a tenth of a round trip: ports that were silent of late are asked now and then.
@@ -398,7 +400,7 @@ impl Endpoint {
 
     /// Sleeps until something comes, an alarm goes off or the time is up.
     fn sleep(&mut self, wait: Duration) -> io::Result<()> {
-        let alarm = self.alarms.peek().map_or(wait, |Reverse((at, _))| self.clock.until(*at));
+        let alarm = self.clock.until(self.alarms.earliest());
         let alarm = self.held_back.due().map_or(alarm, |at| alarm.min(self.clock.until(at)));
         // Milliseconds are what poll counts in: a part of one is waited for as a whole.
         let millis = alarm.min(wait).as_nanos().div_ceil(1_000_000).min(60_000) as u16;
@@ -544,15 +546,10 @@ impl Endpoint {
     fn ring_alarms(&mut self) -> bool {
         let began = self.clock.now();
         let mut rung = 0;
-        while let Some(Reverse((at, number))) = self.alarms.peek().copied() {
-            if at > began || rung == ALARMS_PER_TURN {
-                break;
-            }
-            self.alarms.pop();
+        while rung < ALARMS_PER_TURN
+            && let Some(number) = self.alarms.pop(began)
+        {
             let Some(pair) = self.pairs.get_mut(&number) else { continue };
-            if pair.alarm != at {
-                continue; // An earlier one was set since, and has gone off.
-            }
             pair.alarm = Time::NEVER;
             rung += 1;
             // They take their time: what the last of them sends is not older than it is.
@@ -570,8 +567,8 @@ impl Endpoint {
         if let Some(deadline) = pair.machine.deadline()
             && deadline < pair.alarm
         {
+            self.alarms.set(number, pair.alarm, deadline);
             pair.alarm = deadline;
-            self.alarms.push(Reverse((deadline, number)));
         }
     }
 

@@ -1,5 +1,6 @@
 //! Queue pairs over UDP, as RoCEv2 packets.
 
+mod alarms;
 pub(crate) mod batch;
 mod datagrams;
 mod endpoint;

@@ -248,7 +248,7 @@ pub(super) struct Pair {
     pub sends: Posted,
     pub stores: Stores,
     pub gathering: Gathering,
-    /// When its alarm is set; later ones in the heap are ignored.
+    /// When its alarm goes off.
     pub alarm: Time,
 }
 

@@ -283,11 +283,13 @@ fn notes(findings: &Findings) -> Vec<String> {
     )];
     for pulled in &findings.kernels {
         notes.push(format!(
-            "{}: {} iterations, {} runs; other programs had {} % of the processors, so {} of {} comparisons are \
+            "{}: {} runs of {} to {} iterations, {} of them shorter than asked for; other programs had {} % of the processors, so {} of {} comparisons are \
              undisturbed; {} ends moved without a cut of theirs.",
             pulled.kernel.name(),
-            pulled.iterations,
             pulled.runs.len(),
+            pulled.iterations().0,
+            pulled.iterations().1,
+            pulled.short(),
             spread(pulled.others_percent(), 0),
             pulled.undisturbed().0,
             pulled.undisturbed().1,

@@ -16,6 +16,7 @@ use runtime::udp::Cut;
 use serde::Serialize;
 
 use super::Effort;
+use super::length::Length;
 use super::progress::Progress;
 use super::spread::Spread;
 use crate::kernels::{Fault, Job, Kernel, PathCount, RANKS, Run, reference, run};
@@ -56,6 +57,7 @@ const DISTURBED: f64 = 5.0;
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Measured {
     pub candidate: Candidate,
+    pub iterations: u32,
     pub seconds: f64,
     /// Processor seconds of all ranks.
     pub processor_seconds: Option<f64>,
@@ -84,7 +86,8 @@ pub(super) struct Measured {
 #[derive(Debug, Serialize)]
 pub(super) struct Pulled {
     pub kernel: Kernel,
-    pub iterations: u32,
+    /// How long a run was to take.
+    pub asked_seconds: f64,
     pub runs: Vec<Measured>,
     /// Runs whose bytes were not those of the reference.
     pub wrong: usize,
@@ -129,6 +132,17 @@ impl Pulled {
     /// When the last connection had moved, in milliseconds after the cut.
     pub(super) fn moved_after_ms(&self, candidate: Candidate) -> Option<Spread> {
         Spread::of(self.each(candidate).filter(|measured| measured.moved > 0).map(|measured| measured.moved_after_ms))
+    }
+
+    /// Iterations of the run with the fewest, and of the one with the most.
+    pub(super) fn iterations(&self) -> (u32, u32) {
+        let counts = || self.runs.iter().map(|run| run.iterations);
+        (counts().min().unwrap_or(0), counts().max().unwrap_or(0))
+    }
+
+    /// Runs that took less time than asked for.
+    pub(super) fn short(&self) -> usize {
+        self.runs.iter().filter(|run| run.seconds < self.asked_seconds).count()
     }
 
     pub(super) fn stray_moves(&self) -> usize {
@@ -185,48 +199,28 @@ fn order(cuts: u32) -> Vec<(Candidate, u32)> {
     runs
 }
 
-/// A run shall not be shorter than asked for, and those by which its length is estimated are slower: their memory is cold.
-const MARGIN: f64 = 1.25;
-
-/// As many iterations as take at least the time that a run shall have.
-fn calibrate(kernel: Kernel, length: Duration) -> Result<u32> {
-    let enough = (length / 4).min(Duration::from_secs(2));
-    let mut iterations = 2;
-    loop {
-        let job = Job { kernel, iterations, paths: PathCount::Two, fault: None };
-        let elapsed = run(&job)?.elapsed;
-        if elapsed >= enough {
-            // Once more: the faster of the two was less disturbed.
-            let elapsed = elapsed.min(run(&job)?.elapsed);
-            let suffice = f64::from(iterations) * length.as_secs_f64() / elapsed.as_secs_f64();
-            return Ok((suffice * MARGIN).ceil() as u32);
-        }
-        let factor = (enough.as_secs_f64() * 1.2 / elapsed.as_secs_f64().max(1e-4)).clamp(1.5, 20.0);
-        iterations = (f64::from(iterations) * factor).ceil() as u32;
-    }
-}
-
 fn measure(kernel: Kernel, effort: Effort, progress: &Progress) -> Result<Pulled> {
     progress.say(format!("{}, how long it takes", kernel.name()));
-    let iterations = calibrate(kernel, effort.length)?;
-    let truth = reference(kernel, iterations).context("in memory")?;
-    let length = effort.length.as_millis() as u64;
-    progress.add(length);
+    let mut length = Length::new(kernel, effort.length)?;
+    let truth = reference(kernel, length.most()).context("in memory")?;
+    let expected_ms = effort.length.as_millis() as u64;
+    progress.add(expected_ms);
     let (mut runs, mut wrong) = (Vec::new(), 0);
     for (candidate, moment) in order(effort.cuts) {
         progress.say(format!("{}, {}", kernel.name(), candidate.words()));
-        let (job, place) = plan(kernel, iterations, effort, candidate, moment);
-        let ran = run(&job).with_context(|| format!("{}, moment {moment}", candidate.words()))?;
-        wrong += usize::from(ran.digest != truth);
-        progress.add(length);
+        let (ran, iterations, place) = length
+            .keep(|iterations| plan(kernel, iterations, effort, candidate, moment))
+            .with_context(|| format!("{}, moment {moment}", candidate.words()))?;
+        wrong += usize::from(ran.digest != truth[iterations as usize - 1]);
+        progress.add(expected_ms);
         let place_in_time = (f64::from(moment) + 0.5) / f64::from(effort.cuts);
-        runs.push(measured(candidate, place, place_in_time, &ran));
+        runs.push(measured(candidate, iterations, place, place_in_time, &ran));
     }
     compare(&mut runs);
-    let (wall, processor) = short_pairs(kernel, iterations, effort, progress)?;
+    let (wall, processor) = short_pairs(kernel, length.part(SHORTER), effort, progress)?;
     Ok(Pulled {
         kernel,
-        iterations,
+        asked_seconds: effort.length.as_secs_f64(),
         armed_over_plain: wall.context("there are pairs")?,
         armed_over_plain_processor: processor,
         runs,
@@ -247,7 +241,6 @@ fn short_pairs(
     effort: Effort,
     progress: &Progress,
 ) -> Result<(Option<Spread>, Option<Spread>)> {
-    let iterations = iterations.div_ceil(SHORTER);
     let short = |paths| run(&Job { kernel, iterations, paths, fault: None });
     let (mut wall, mut processor) = (Vec::new(), Vec::new());
     for pair in 0..effort.cuts * PAIRS_PER_CUT {
@@ -291,7 +284,7 @@ fn plan(
     (Job { kernel, iterations, paths, fault: Some(fault) }, Some((place, rank)))
 }
 
-fn measured(candidate: Candidate, place: Option<(f64, usize)>, moment: f64, ran: &Run) -> Measured {
+fn measured(candidate: Candidate, iterations: u32, place: Option<(f64, usize)>, moment: f64, ran: &Run) -> Measured {
     let at = match candidate {
         Candidate::Silent | Candidate::Noticed => ran.cut.map(|cut| cut.at),
         Candidate::Armed => Some(ran.elapsed.mul_f64(moment)),
@@ -300,6 +293,7 @@ fn measured(candidate: Candidate, place: Option<(f64, usize)>, moment: f64, ran:
     let lost = at.and_then(|at| lost_after(at.as_secs_f64(), &ran.starts, ran.elapsed));
     Measured {
         candidate,
+        iterations,
         seconds: ran.elapsed.as_secs_f64(),
         processor_seconds: ran.spent.map(|spent| spent.as_secs_f64()),
         others_percent: ran.others.map(|share| 100.0 * share),
@@ -350,8 +344,12 @@ fn compare(runs: &mut [Measured]) {
             if own.cut.is_none() && matches!(own.candidate, Candidate::Silent | Candidate::Noticed) {
                 continue;
             }
-            own.slower_percent = Some(slower(own.seconds, before.seconds, after.seconds));
-            let processor = own.processor_seconds.zip(before.processor_seconds).zip(after.processor_seconds);
+            // By iteration, since not every run has as many.
+            let each = |run: &Measured, seconds: f64| seconds / f64::from(run.iterations);
+            let pace = |run: &Measured| each(run, run.seconds);
+            let processor_pace = |run: &Measured| run.processor_seconds.map(|seconds| each(run, seconds));
+            own.slower_percent = Some(slower(pace(own), pace(&before), pace(&after)));
+            let processor = processor_pace(own).zip(processor_pace(&before)).zip(processor_pace(&after));
             own.slower_processor_percent = processor.map(|((own, before), after)| slower(own, before, after));
         }
     }

@@ -140,6 +140,9 @@ pub struct Paths {
     /// The driver doubts the present path, and nothing has come back on it since.
     doubted: bool,
     tokens: u64,
+    /// No probe is due or overdue before then. Answers put probes off, and that is not followed: every packet may bring one,
+    /// and an early look costs little.
+    due: Time,
     events: VecDeque<PathEvent>,
     migrations: u32,
 }
@@ -163,6 +166,7 @@ impl Paths {
             served_at: Time::ZERO,
             doubted: false,
             tokens: 0,
+            due: now,
             events: VecDeque::new(),
             migrations: 0,
         }
@@ -240,6 +244,7 @@ impl Paths {
             return Ok(());
         }
         record.probe_now(now);
+        self.look_at(path);
         self.alternate = Some(path);
         self.go(PathMove::Load).map_err(LoadError::State)
     }
@@ -267,6 +272,7 @@ impl Paths {
         self.migrations = self.migrations.saturating_add(1);
         // The probe tells the other end, should there be nothing else to send, and whether the new path carries.
         self.records[to.index()].take_over(now);
+        self.look_at(to);
         self.tell(PathEvent::Migrated { from, to, cause });
     }
 
@@ -274,6 +280,7 @@ impl Paths {
     pub(super) fn fail_over(&mut self, now: Time, cause: MigrationCause) -> bool {
         let failed = self.current;
         let news = self.records[failed.index()].fail(now, &self.policy);
+        self.look_at(failed);
         if news {
             self.tell(PathEvent::Lost(failed));
         }
@@ -302,11 +309,13 @@ impl Paths {
     pub(super) fn heard(&mut self, now: Time, path: PathId, bit: MigrationBit, leads: Leads) -> bool {
         let Some(record) = self.records.get_mut(path.index()) else { return false };
         record.note_sound();
-        let asks = bit == MigrationBit::Migrated && path != self.current && leads == Leads::Yes;
+        if path == self.current || bit == MigrationBit::Loaded {
+            return false;
+        }
         // It has just gone elsewhere, be it after the other end: two that follow each other would change places for ever.
         let stays = self.role == Role::Leader && self.migrations > 0 && !self.answered;
         // What is known to be down here was sent before it was.
-        if asks && !stays && record.may_carry() {
+        if leads == Leads::Yes && !stays && record.may_carry() {
             self.move_to(now, path, MigrationCause::Followed);
             return true;
         }
@@ -344,6 +353,7 @@ impl Paths {
         if self.records[path.index()].answered(now, &self.policy) {
             self.tell(PathEvent::Recovered(path));
         }
+        self.look_at(path);
         if self.answered
             && let Some(ordered) = self.ordered.take()
         {
@@ -382,6 +392,7 @@ impl Paths {
         if let Some(record) = self.records.get_mut(path.index()) {
             record.set_down(false);
             record.probe_now(now);
+            self.look_at(path);
         }
     }
 
@@ -390,6 +401,7 @@ impl Paths {
     pub(super) fn suspect(&mut self, now: Time, path: PathId) {
         if let Some(record) = self.records.get_mut(path.index()) {
             record.probe_now(now);
+            self.look_at(path);
             self.doubted |= path == self.current;
         }
     }
@@ -399,6 +411,7 @@ impl Paths {
         if self.records[path.index()].fail(now, &self.policy) {
             self.tell(PathEvent::Lost(path));
         }
+        self.look_at(path);
         if self.alternate != Some(path) {
             return;
         }
@@ -425,6 +438,7 @@ impl Paths {
         } else if wanted && self.state == PathState::Rearm && self.alternate == Some(path) {
             // Perhaps it has loaded since it last answered.
             self.records[path.index()].probe_again(now);
+            self.look_at(path);
         }
     }
 
@@ -440,16 +454,26 @@ impl Paths {
         }
     }
 
+    /// What is known of a path has changed: perhaps something is due earlier.
+    fn look_at(&mut self, path: PathId) {
+        self.due = self.due.min(self.records[path.index()].deadline(&self.policy));
+    }
+
+    fn look_at_all(&mut self) {
+        let deadlines = self.records.iter().map(|record| record.deadline(&self.policy));
+        self.due = deadlines.min().expect("there is a path");
+    }
+
+    /// When to look at the probes, at the latest.
     pub(super) fn deadline(&self) -> Option<Time> {
-        if self.records.len() < 2 {
-            return None;
-        }
-        self.records.iter().map(|record| record.deadline(&self.policy)).min()
+        debug_assert!(self.records.iter().all(|record| self.due <= record.deadline(&self.policy)), "one is overlooked");
+        (self.records.len() > 1).then_some(self.due)
     }
 
     /// Sends the probes that are due, counts those that were not answered, loads and goes back. True if traffic moved.
     pub(super) fn handle_timeout(&mut self, now: Time, traffic: Traffic, out: &mut impl FnMut(ProbeDuty)) -> bool {
-        if self.deadline().is_none_or(|deadline| deadline > now) {
+        self.look_at_all();
+        if self.records.len() < 2 || self.due > now {
             return false;
         }
         let mut moved = false;
@@ -479,6 +503,7 @@ impl Paths {
             self.records[index].ask(now, token, &self.policy);
             out(ProbeDuty { path, migration: self.probe_bit(path), token });
         }
+        self.look_at_all();
         moved
     }
 

@@ -1,0 +1,64 @@
+//! `pleach reproduce quadrics`, small: every published number beside ours, and nothing differs in silence.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn quadrics(arguments: &[&str]) -> Output {
+    let all = [&["reproduce", "quadrics", "--quick"], arguments].concat();
+    Command::new(env!("CARGO_BIN_EXE_pleach")).args(all).output().expect("pleach starts")
+}
+
+#[test]
+fn gated_numbers_hold_and_whatever_differs_has_a_reason() {
+    let output = quadrics(&["--nodes", "256", "--format", "json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let comparisons = report["comparisons"].as_array().expect("a list");
+    for row in comparisons {
+        let matched = row["verdict"] == "match";
+        assert!(matched || row["gated"] == false, "{row}");
+        assert_eq!(matched, row["remark"] == "", "{row}");
+    }
+    // The rule of the calibration: the ping, and idle barriers on 16 nodes; the noise has its own two inputs.
+    let with = |role: &str| {
+        let rows = comparisons.iter().filter(|row| row["preset"] == role);
+        rows.filter_map(|row| row["id"].as_str()).collect::<Vec<_>>()
+    };
+    assert!(with("fitted").iter().all(|id| id.starts_with("ping-") || id.ends_with("-idle-16")));
+    assert_eq!(with("input"), ["below-hgsync-idle-9", "above-hgsync-idle-20"]);
+    assert!(
+        report["gates"].as_array().expect("a list").iter().all(|gate| gate["holds"] == true),
+        "{}",
+        report["gates"]
+    );
+    let sizes = report["scale"].as_array().expect("a list");
+    assert_eq!(sizes.iter().map(|size| &size["nodes"]).collect::<Vec<_>>(), [64, 256]);
+}
+
+#[test]
+fn the_page_has_its_plots_and_a_seed_repeats_every_number() {
+    let page = || quadrics(&["--nodes", "64", "--calls", "40", "--format", "html"]).stdout;
+    let text = String::from_utf8(page()).expect("UTF-8");
+    for wanted in ["Barriers by nodes", "Distributions", "up to 65,536 nodes", "several roots", "Figure 15"] {
+        assert!(text.contains(wanted), "{wanted}");
+    }
+    assert_eq!(text.into_bytes(), page());
+}
+
+#[test]
+fn other_parameters_are_taken_and_impossible_ones_named() {
+    let shipped = include_str!("../../../experiments/quadrics/parameters.toml");
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let run = |name: &str, from: &str, to: &str| {
+        assert!(shipped.contains(from), "{from}");
+        let file = folder.join(name);
+        std::fs::write(&file, shipped.replace(from, to)).expect("a writable folder");
+        quadrics(&["--calls", "20", "--nodes", "0", "--parameters", &file.display().to_string()])
+    };
+    let slow = run("slow-switches.toml", "switch-ns = 35.0", "switch-ns = 350.0");
+    assert_eq!(slow.status.code(), Some(1), "with slow switches the ping does not come out");
+    let wrong = run("flat-tree.toml", "dimension = 3", "dimension = 0");
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("fabric.dimension: 0 is not between 3 and 8"));
+}

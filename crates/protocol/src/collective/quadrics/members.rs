@@ -1,0 +1,153 @@
+//! Who takes part: ranks on nodes, the tree among them, and whether one multicast reaches exactly them.
+
+use std::fmt;
+
+use units::Rank;
+
+use super::super::MAX_RANKS;
+
+/// The members of a group, the root first in the tree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Members {
+    /// Nodes by rank, ascending.
+    nodes: Nodes,
+    root: Rank,
+    arity: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Nodes {
+    /// Rank `n` is node `first + n`.
+    Range { first: u32, count: u32 },
+    /// Rank `n` is the `n`-th of these.
+    List(Vec<u32>),
+}
+
+/// Why nodes make no group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MembersError {
+    /// Nobody.
+    Empty,
+    /// Too many.
+    TooMany,
+    /// A node is there twice, or the nodes are not in ascending order.
+    NotAscending,
+    /// The root is no member.
+    NoSuchRoot,
+    /// Trees need at least one child a parent.
+    NoArity,
+}
+
+impl fmt::Display for MembersError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "a group without members",
+            Self::TooMany => "too many members",
+            Self::NotAscending => "nodes are not in ascending order",
+            Self::NoSuchRoot => "the root is no member",
+            Self::NoArity => "a tree of arity 0",
+        })
+    }
+}
+
+impl std::error::Error for MembersError {}
+
+impl Members {
+    /// The `count` nodes from `first` on.
+    ///
+    /// # Errors
+    /// If that is no group.
+    pub fn range(first: u32, count: u32, root: Rank, arity: u32) -> Result<Self, MembersError> {
+        if first.checked_add(count).is_none() {
+            return Err(MembersError::TooMany);
+        }
+        Self { nodes: Nodes::Range { first, count }, root, arity }.checked()
+    }
+
+    /// These nodes, in ascending order.
+    ///
+    /// # Errors
+    /// If that is no group.
+    pub fn list(nodes: Vec<u32>, root: Rank, arity: u32) -> Result<Self, MembersError> {
+        if !nodes.is_sorted_by(|a, b| a < b) {
+            return Err(MembersError::NotAscending);
+        }
+        Self { nodes: Nodes::List(nodes), root, arity }.checked()
+    }
+
+    fn checked(self) -> Result<Self, MembersError> {
+        match self.size() {
+            0 => Err(MembersError::Empty),
+            size if size > MAX_RANKS => Err(MembersError::TooMany),
+            size if self.root.0 >= size => Err(MembersError::NoSuchRoot),
+            _ if self.arity == 0 => Err(MembersError::NoArity),
+            _ => Ok(self),
+        }
+    }
+
+    /// How many.
+    pub fn size(&self) -> u32 {
+        match &self.nodes {
+            Nodes::Range { count, .. } => *count,
+            Nodes::List(nodes) => nodes.len() as u32,
+        }
+    }
+
+    /// The root of the tree, and of all multicasts.
+    pub const fn root(&self) -> Rank {
+        self.root
+    }
+
+    /// Where a rank is; none if there is no such rank.
+    pub fn node(&self, rank: Rank) -> Option<u32> {
+        match &self.nodes {
+            Nodes::Range { first, count } => (rank.0 < *count).then_some(first + rank.0),
+            Nodes::List(nodes) => nodes.get(rank.index()).copied(),
+        }
+    }
+
+    /// First and last node, if one multicast reaches exactly the members: it takes contiguous sets only (QN-6).
+    pub fn contiguous(&self) -> Option<(u32, u32)> {
+        match &self.nodes {
+            Nodes::Range { first, count } => Some((*first, first + count - 1)),
+            Nodes::List(nodes) => {
+                let (first, last) = (*nodes.first()?, *nodes.last()?);
+                (last - first + 1 == nodes.len() as u32).then_some((first, last))
+            }
+        }
+    }
+
+    /// A rank's place in the tree, counted from the root.
+    fn place(&self, rank: Rank) -> u32 {
+        (rank.0 + self.size() - self.root.0) % self.size()
+    }
+
+    fn rank(&self, place: u32) -> Rank {
+        Rank((place + self.root.0) % self.size())
+    }
+
+    /// The parent of a rank in the balanced tree; none of the root.
+    pub fn parent(&self, rank: Rank) -> Option<Rank> {
+        let place = self.place(rank);
+        (place > 0).then(|| self.rank((place - 1) / self.arity))
+    }
+
+    /// How many children a rank has.
+    pub fn children(&self, rank: Rank) -> u32 {
+        let first = u64::from(self.place(rank)) * u64::from(self.arity) + 1;
+        u64::from(self.size()).saturating_sub(first).min(u64::from(self.arity)) as u32
+    }
+
+    /// The `index`-th child of a rank.
+    pub fn child(&self, rank: Rank, index: u32) -> Option<Rank> {
+        (index < self.children(rank)).then(|| self.rank(self.place(rank) * self.arity + 1 + index))
+    }
+
+    /// Which child of a rank another is.
+    pub fn index_of_child(&self, parent: Rank, child: Rank) -> Option<u32> {
+        if child.0 >= self.size() || self.parent(child)? != parent {
+            return None;
+        }
+        Some((self.place(child) - 1) % self.arity)
+    }
+}

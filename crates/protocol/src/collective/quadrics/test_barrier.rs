@@ -1,0 +1,95 @@
+//! *hgsync*: everyone writes the number of its call into a word; the root's multicast tests all words at once, and the end
+//! token of a test that holds releases all (QN-9). If somebody is late the root asks again, ever more rarely.
+
+use units::{Rank, Span};
+
+use super::members::Members;
+use super::{Call, Duty, Verdict};
+
+/// How long the root waits before it asks again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BackOff {
+    /// After the first test that fails; twice as long after each further one.
+    pub first: Span,
+    /// At most.
+    pub most: Span,
+}
+
+/// One rank's part in the barriers of a group whose nodes are contiguous.
+#[derive(Clone, Debug)]
+pub struct TestBarrier {
+    rank: Rank,
+    root: Rank,
+    back_off: BackOff,
+    /// Calls that this rank has entered: the word that is tested.
+    entered: u32,
+    /// Calls that are over here.
+    over: u32,
+    failed: u32,
+    asking: bool,
+}
+
+impl TestBarrier {
+    /// A rank's part; none if it is no member or no multicast reaches exactly the members.
+    pub fn new(members: &Members, rank: Rank, back_off: BackOff) -> Option<Self> {
+        members.node(rank)?;
+        members.contiguous()?;
+        let root = members.root();
+        Some(Self { rank, root, back_off, entered: 0, over: 0, failed: 0, asking: false })
+    }
+
+    /// The call that this rank is in, or will enter next.
+    pub const fn call(&self) -> Call {
+        Call(self.over)
+    }
+
+    /// This rank enters; again before the call is over changes nothing.
+    pub fn enter(&mut self, out: &mut Vec<Duty>) {
+        if self.entered != self.over {
+            return;
+        }
+        self.entered = self.entered.wrapping_add(1);
+        if self.rank == self.root {
+            (self.failed, self.asking) = (0, true);
+            out.push(Duty::Test { call: self.call() });
+        }
+    }
+
+    /// Whether this rank has come to a call: what its node answers to a test.
+    pub const fn has_come_to(&self, call: Call) -> bool {
+        self.entered > call.0
+    }
+
+    /// The root hears what a test came to.
+    pub fn handle_verdict(&mut self, call: Call, verdict: Verdict, out: &mut Vec<Duty>) {
+        if !self.asking || call != self.call() {
+            return;
+        }
+        match verdict {
+            Verdict::All => self.asking = false, // The end token is on its way, to the root too.
+            Verdict::Damaged => out.push(Duty::Test { call }),
+            Verdict::NotAll => {
+                let doubled = self.back_off.first.times(1 << self.failed.min(32));
+                self.failed = self.failed.saturating_add(1);
+                out.push(Duty::Wait { span: doubled.min(self.back_off.most) });
+            }
+        }
+    }
+
+    /// The root has waited.
+    pub fn handle_alarm(&mut self, out: &mut Vec<Duty>) {
+        if self.asking {
+            out.push(Duty::Test { call: self.call() });
+        }
+    }
+
+    /// The end token of a test that holds comes by.
+    pub fn handle_release(&mut self, call: Call, out: &mut Vec<Duty>) {
+        if call != self.call() || !self.has_come_to(call) {
+            return;
+        }
+        self.over = self.entered;
+        self.asking = false;
+        out.push(Duty::Complete { call });
+    }
+}

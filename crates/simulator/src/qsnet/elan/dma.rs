@@ -1,0 +1,163 @@
+//! The DMA processor: descriptors in a queue, packets one after the other, and slices for large ones (QN-1, QN-8).
+//!
+//! A packet follows as soon as the one before has left. A DMA that has had its slice while others wait goes to the end of
+//! the queue. Packets that came damaged are sent again.
+
+use std::collections::VecDeque;
+
+use units::Time;
+
+use super::super::packet::{Answer, Closing, Combining, Destination, PACKET_BYTES, Packet, Priority, wire_bytes};
+use super::super::wormhole::Wormhole;
+use super::costs::Memory;
+use super::{Elans, Step};
+
+/// What happens when a DMA is done, at its source or at its destinations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Then {
+    Nothing,
+    /// The background sends the next message.
+    NextMessage,
+    /// A signal for the machine of the destination.
+    Signal(super::program::Signal),
+    /// A message for a tagged port.
+    Message,
+}
+
+/// A descriptor.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dma {
+    pub(super) from: u32,
+    pub(super) to: Destination,
+    pub(super) bytes: u32,
+    pub(super) memory: Memory,
+    /// When all is acknowledged.
+    pub(super) source_event: Then,
+    /// When all is there.
+    pub(super) destination_event: Then,
+}
+
+/// A DMA that is not over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Running {
+    pub(super) dma: Dma,
+    left: u32,
+    packets: u32,
+    acknowledged: u32,
+    begun: bool,
+}
+
+impl Running {
+    pub(super) fn new(dma: Dma) -> Self {
+        let packets = dma.bytes.div_ceil(PACKET_BYTES).max(1);
+        Self { dma, left: dma.bytes, packets, acknowledged: 0, begun: false }
+    }
+
+    /// Whether one more packet makes it whole.
+    pub(super) fn lacks_one(&self) -> bool {
+        self.acknowledged + 1 == self.packets
+    }
+}
+
+/// The processor of one node.
+#[derive(Debug, Default)]
+pub(super) struct Engine {
+    queue: VecDeque<u32>,
+    current: Option<u32>,
+    slice_ends: Time,
+}
+
+/// Whether a packet goes for the first time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Turn {
+    First { is_last: bool },
+    Again,
+}
+
+impl Elans {
+    /// A descriptor is in the queue.
+    pub(super) fn queue_dma(&mut self, network: &mut Wormhole, number: u32) {
+        let node = self.dmas.get(number).dma.from;
+        self.nodes[node as usize].engine.queue.push_back(number);
+        if self.nodes[node as usize].engine.current.is_none() {
+            self.next_dma(network, node);
+        }
+    }
+
+    fn next_dma(&mut self, network: &mut Wormhole, node: u32) {
+        let engine = &mut self.nodes[node as usize].engine;
+        engine.current = engine.queue.pop_front();
+        let Some(number) = engine.current else { return };
+        let running = self.dmas.get_mut(number);
+        let mut start = self.costs.dma_start;
+        if !running.begun && matches!(running.dma.to, Destination::Range { .. }) {
+            start = start + self.costs.broadcast_start;
+        }
+        running.begun = true;
+        self.schedule(network, network.now() + start, Step::DmaStarted(node));
+    }
+
+    /// The first packet of a slice can go.
+    pub(super) fn start_slice(&mut self, network: &mut Wormhole, node: u32) {
+        self.nodes[node as usize].engine.slice_ends = network.now() + self.costs.slice;
+        self.send_next(network, node);
+    }
+
+    fn send_next(&mut self, network: &mut Wormhole, node: u32) {
+        let Some(number) = self.nodes[node as usize].engine.current else { return };
+        let running = self.dmas.get_mut(number);
+        let data = running.left.min(PACKET_BYTES);
+        running.left -= data;
+        let is_last = running.left == 0;
+        self.transmit(network, number, data, Turn::First { is_last });
+    }
+
+    pub(super) fn transmit(&mut self, network: &mut Wormhole, number: u32, data: u32, turn: Turn) {
+        let Dma { from, to, memory, .. } = self.dmas.get(number).dma;
+        let tag = self.packets.insert(super::InFlight::Dma { number, data, turn });
+        network.send(Packet {
+            from,
+            to,
+            bytes: wire_bytes(data),
+            priority: Priority::Low,
+            closing: Closing::Acknowledgement,
+            combining: Combining::Worst,
+            slowest: self.costs.slowest(memory),
+            tag,
+        });
+    }
+
+    /// A packet has left: the next, or another DMA's turn.
+    pub(super) fn packet_left(&mut self, network: &mut Wormhole, number: u32, turn: Turn) {
+        let Turn::First { is_last } = turn else { return };
+        let node = self.dmas.get(number).dma.from;
+        let engine = &mut self.nodes[node as usize].engine;
+        let yields = network.now() >= engine.slice_ends && !engine.queue.is_empty();
+        if is_last || yields {
+            if !is_last {
+                engine.queue.push_back(number);
+            }
+            return self.next_dma(network, node);
+        }
+        self.send_next(network, node);
+    }
+
+    /// A packet's answer is known at `at`.
+    pub(super) fn packet_closed(&mut self, network: &mut Wormhole, number: u32, data: u32, answer: Answer, at: Time) {
+        if answer != Answer::Success {
+            return self.schedule(network, at, Step::SendAgain { number, data });
+        }
+        let running = self.dmas.get_mut(number);
+        running.acknowledged += 1;
+        if running.acknowledged < running.packets {
+            return;
+        }
+        let Dma { from, source_event, .. } = running.dma;
+        self.dmas.remove(number);
+        match source_event {
+            Then::Nothing | Then::Message => {}
+            Then::NextMessage => self.schedule(network, at, Step::Background(from)),
+            Then::Signal(signal) => self.schedule(network, at + self.costs.notify, Step::Seen { node: from, signal }),
+        }
+    }
+}

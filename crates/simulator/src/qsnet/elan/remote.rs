@@ -1,0 +1,109 @@
+//! Operations on words elsewhere, at one node or at a range of them: test-and-write, fetch-and-add, and the flood, which any
+//! of its destinations may take (QN-5, QN-6, QN-10). Answers come back with the acknowledgement.
+
+use std::ops::RangeInclusive;
+
+use units::{Span, Time};
+
+use super::super::packet::{Answer, Closing, Combining, Destination, Packet, Priority, wire_bytes};
+use super::super::wormhole::Wormhole;
+use super::{Cluster, Elans, InFlight, Step};
+
+/// What is done to a word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Atomic {
+    /// Adds, wrapping around.
+    FetchAdd(u64),
+    /// Writes the second if the word is the first: at all nodes or, if the test fails at one, at none.
+    TestAndWrite(u64, u64),
+    /// Writes the second wherever the word is the first, and succeeds if it is anywhere.
+    Flood(u64, u64),
+}
+
+/// What came back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fetched {
+    /// The word before, of the last node asked.
+    pub before: u64,
+    /// What the destinations said together.
+    pub answer: Answer,
+    /// From command to answer.
+    pub took: Span,
+}
+
+/// An operation under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Under {
+    from: u32,
+    to: Destination,
+    word: u32,
+    what: Atomic,
+    begun: Time,
+    before: u64,
+}
+
+impl Cluster {
+    /// Does something to a word of a node or of several, from another; none if there are no such nodes.
+    pub fn atomic(&mut self, from: u32, to: RangeInclusive<u32>, word: u32, what: Atomic) -> Option<Fetched> {
+        let (first, last) = (*to.start(), *to.end());
+        if first > last || from.max(last) >= self.network.nodes() {
+            return None;
+        }
+        let begun = self.network.now();
+        let to = if first == last { Destination::Node(first) } else { Destination::Range { first, last, root: 0 } };
+        // The command processor has it, and a thread makes the packet.
+        let ready = self.elans.think(from, begun + self.elans.costs.command, self.elans.costs.thread);
+        let number = self.elans.atomics.insert(Under { from, to, word, what, begun, before: 0 });
+        self.elans.fetched = None;
+        self.elans.schedule(&mut self.network, ready, Step::AtomicGoes(number));
+        self.network.run(&mut self.elans, |elans, _| elans.fetched.is_some());
+        self.elans.fetched
+    }
+
+    /// A word of a node.
+    pub fn word(&self, node: u32, word: u32) -> u64 {
+        self.elans.words.get(&(node, word)).copied().unwrap_or(0)
+    }
+}
+
+impl Elans {
+    pub(super) fn send_atomic(&mut self, network: &mut Wormhole, number: u32) {
+        let Under { from, to, what, .. } = *self.atomics.get(number);
+        let tag = self.packets.insert(InFlight::Atomic { number });
+        let combining = if matches!(what, Atomic::Flood(..)) { Combining::Best } else { Combining::Worst };
+        let (priority, closing) = (Priority::Low, Closing::EndToken);
+        network.send(Packet { from, to, bytes: wire_bytes(16), priority, closing, combining, slowest: None, tag });
+    }
+
+    /// A destination's inputter does it; whether the test held.
+    pub(super) fn perform(&mut self, node: u32, number: u32) -> bool {
+        let under = self.atomics.get_mut(number);
+        let word = self.words.entry((node, under.word)).or_default();
+        under.before = *word;
+        match under.what {
+            Atomic::FetchAdd(delta) => *word = word.wrapping_add(delta),
+            Atomic::Flood(expected, value) if *word == expected => *word = value,
+            // The end token says if it may be written.
+            Atomic::TestAndWrite(expected, _) => return *word == expected,
+            Atomic::Flood(..) => return false,
+        }
+        true
+    }
+
+    /// The end token tells a destination that the test held everywhere.
+    pub(super) fn commit(&mut self, node: u32, number: u32) {
+        let under = self.atomics.get(number);
+        if let Atomic::TestAndWrite(_, value) = under.what {
+            self.words.insert((node, under.word), value);
+        }
+    }
+
+    /// The source has the answer. Damaged packets have done nothing, so they go again.
+    pub(super) fn fetched(&mut self, network: &mut Wormhole, number: u32, answer: Answer, at: Time) {
+        if answer == Answer::NetworkError {
+            return self.schedule(network, at, Step::AtomicGoes(number));
+        }
+        let under = self.atomics.remove(number);
+        self.fetched = Some(Fetched { before: under.before, answer, took: at.since(under.begun) });
+    }
+}

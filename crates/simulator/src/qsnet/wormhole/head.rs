@@ -1,0 +1,309 @@
+//! Heads: a circuit is opened link by link.
+//!
+//! A head that finds no free channel waits in the line of its link or, where its tag names several ports, in that of its
+//! switch. Whoever waits is served by priority, then by age; after [`FabricParameters::ageing`] all are alike (QN-2).
+
+use units::{Span, Time};
+
+use super::super::packet::{Destination, FabricParameters, MulticastRule, Packet, Priority};
+use super::super::route::{Route, Tag};
+use super::super::tree::{ARITY, End, Link, Switch};
+use super::{Channel, Circuit, Event, Line, NONE, Phase, Waiter, Wormhole};
+
+impl Wormhole {
+    /// Sends a packet: now, or when its node's link has a channel for it.
+    pub(crate) fn send(&mut self, packet: Packet) {
+        let tree = self.tree;
+        let (route, links) = match packet.to {
+            Destination::Node(to) => {
+                let route = Route::new(tree, packet.from, to);
+                (route, route.links())
+            }
+            Destination::Range { .. } => (Route::new(tree, packet.from, packet.from), 2 * tree.dimension()),
+            Destination::Link(_) => (Route::new(tree, 0, 0), 1),
+        };
+        let number = self.free_circuits.pop().unwrap_or_else(|| {
+            self.circuits.push(Circuit {
+                phase: Phase::Unused,
+                packet,
+                route,
+                channels: Vec::new(),
+                heads: 0,
+                links,
+                remaining: 0,
+                since: Time::ZERO,
+                lag: Span::ZERO,
+                crowd: 1,
+                stretch: 0,
+                generation: 0,
+            });
+            self.circuits.len() as u32 - 1
+        });
+        let circuit = &mut self.circuits[number as usize];
+        circuit.phase = Phase::Opening;
+        (circuit.packet, circuit.route, circuit.links) = (packet, route, links);
+        (circuit.heads, circuit.crowd) = (1, 1);
+        let first = match packet.to {
+            Destination::Link(link) => link,
+            _ => tree.injection(packet.from),
+        };
+        self.advance(number, first, None);
+    }
+
+    /// A head has crossed a link.
+    pub(super) fn handle_head(&mut self, number: u32, link: Link) {
+        match (self.tree.end(link), self.circuits[number as usize].packet.to) {
+            (End::Node(_), _) | (_, Destination::Link(_)) => self.head_is_there(number),
+            (End::Switch(switch), Destination::Node(_)) => self.route(number, switch),
+            (End::Switch(switch), Destination::Range { root, .. }) if self.tree.leads_up(link) => {
+                self.climb(number, switch, root);
+            }
+            (End::Switch(switch), Destination::Range { .. }) => self.branch(number, switch, self.now),
+        }
+    }
+
+    fn head_is_there(&mut self, number: u32) {
+        let circuit = &mut self.circuits[number as usize];
+        circuit.heads -= 1;
+        if circuit.heads == 0 {
+            self.start_stream(number);
+        }
+    }
+
+    fn route(&mut self, number: u32, switch: Switch) {
+        let tag = self.circuits[number as usize].route.take().expect("a route ends at a node");
+        if tag.first == tag.last {
+            let link = self.tree.out(switch, u32::from(tag.first));
+            return self.advance(number, link, None);
+        }
+        match self.least_loaded(number, switch, tag) {
+            Some(link) => self.advance(number, link, None),
+            None => self.wait_in_group(number, switch, tag),
+        }
+    }
+
+    /// The link with the most free channels among those that a tag names; of equals, one that depends on the source, so
+    /// that sources spread. None if no channel is free, or others wait already.
+    fn least_loaded(&self, number: u32, switch: Switch, tag: Tag) -> Option<Link> {
+        if self.groups[self.tree.index(switch) as usize].first != NONE {
+            return None;
+        }
+        let ports = u32::from(tag.last - tag.first) + 1;
+        let start = (self.circuits[number as usize].packet.from >> (2 * switch.level)) % ports;
+        let mut best = (0, None);
+        for step in 0..ports {
+            let port = u32::from(tag.first) + (start + step) % ports;
+            let link = self.tree.out(switch, port);
+            let free = self.free_channels(link);
+            if free > best.0 && self.lines[link.0 as usize].first == NONE {
+                best = (free, Some(link));
+            }
+        }
+        best.1
+    }
+
+    fn free_channels(&self, link: Link) -> usize {
+        let first = (link.0 * self.parameters.channels) as usize;
+        let channels = &self.channels[first..first + self.parameters.channels as usize];
+        channels.iter().filter(|channel| channel.holder == NONE && channel.free_at <= self.now).count()
+    }
+
+    /// A multicast goes up by the ports that lead to its root (QN-6), and is alone there.
+    fn climb(&mut self, number: u32, switch: Switch, root: u32) {
+        if switch.level + 1 < self.tree.dimension() {
+            let port = ARITY + ((root >> (2 * switch.level)) & 3);
+            let link = self.tree.out(switch, port);
+            return self.advance(number, link, None);
+        }
+        if matches!(self.parameters.rule, MulticastRule::Unruled { .. }) {
+            return self.branch(number, switch, self.now);
+        }
+        let place = &mut self.roots[root as usize];
+        if place.holder == NONE && place.free_at <= self.now && place.waiting.is_empty() {
+            place.holder = number;
+            return self.branch(number, switch, self.now);
+        }
+        place.waiting.push_back((number, self.now));
+        if place.holder == NONE {
+            self.queue.push(place.free_at.max(self.now), Event::RootFree { root }.encode());
+        }
+    }
+
+    /// The root is free: the next multicast goes on.
+    pub(super) fn handle_root_free(&mut self, root: u32) {
+        let place = &mut self.roots[root as usize];
+        if place.holder != NONE || place.free_at > self.now {
+            return;
+        }
+        if let Some((number, since)) = place.waiting.pop_front() {
+            place.holder = number;
+            self.branch(number, Switch { word: root, level: self.tree.dimension() - 1 }, since);
+        }
+    }
+
+    /// A multicast that came to a switch at `since` leaves it by all ports that lead to one of its destinations.
+    fn branch(&mut self, number: u32, switch: Switch, since: Time) {
+        let Destination::Range { first, last, root } = self.circuits[number as usize].packet.to else { return };
+        let only = match self.parameters.rule {
+            MulticastRule::Serialised { roots } if roots > 1 => Some(root as u8),
+            _ => None,
+        };
+        let reached = |below: &std::ops::RangeInclusive<u32>| *below.start() <= last && *below.end() >= first;
+        let ports = (0..ARITY).filter(|port| reached(&self.tree.below(switch, *port)));
+        let branches: u32 = ports.clone().map(|port| 1 << port).sum();
+        self.circuits[number as usize].heads += branches.count_ones() - 1;
+        for port in (0..ARITY).filter(|port| branches >> port & 1 == 1) {
+            self.advance_from(number, self.tree.out(switch, port), only, since);
+        }
+    }
+
+    /// A head that has just come wants to cross a link.
+    fn advance(&mut self, number: u32, link: Link, only: Option<u8>) {
+        self.advance_from(number, link, only, self.now);
+    }
+
+    /// A head that came at `since` wants to cross a link.
+    fn advance_from(&mut self, number: u32, link: Link, only: Option<u8>, since: Time) {
+        let nobody_waits = self.lines[link.0 as usize].first == NONE;
+        if let Some(channel) = self.free_channel(link, only).filter(|_| nobody_waits) {
+            return self.take(number, channel, since);
+        }
+        let waiter = self.waiter(number, only);
+        push_back(&mut self.lines[link.0 as usize], &mut self.waiters, waiter);
+        self.expect_grant(link);
+    }
+
+    fn wait_in_group(&mut self, number: u32, switch: Switch, tag: Tag) {
+        let waiter = self.waiter(number, None);
+        let index = self.tree.index(switch) as usize;
+        push_back(&mut self.groups[index], &mut self.waiters, waiter);
+        for port in tag.first..=tag.last {
+            self.expect_grant(self.tree.out(switch, u32::from(port)));
+        }
+    }
+
+    fn waiter(&mut self, circuit: u32, only: Option<u8>) -> u32 {
+        self.counters.waits += 1;
+        let waiter = Waiter { circuit, next: NONE, since: self.now, only };
+        match self.free_waiters.pop() {
+            Some(place) => {
+                self.waiters[place as usize] = waiter;
+                place
+            }
+            None => {
+                self.waiters.push(waiter);
+                self.waiters.len() as u32 - 1
+            }
+        }
+    }
+
+    /// Channels that are known to become free do so without another word, so whoever waits must be told.
+    fn expect_grant(&mut self, link: Link) {
+        let first = (link.0 * self.parameters.channels) as usize;
+        for index in first..first + self.parameters.channels as usize {
+            let Channel { holder, free_at } = self.channels[index];
+            if holder == NONE {
+                self.queue.push(free_at.max(self.now), Event::Grant { link }.encode());
+            }
+        }
+    }
+
+    #[inline]
+    fn free_channel(&self, link: Link, only: Option<u8>) -> Option<u32> {
+        let first = link.0 * self.parameters.channels;
+        let mut channels = match only {
+            Some(channel) => first + u32::from(channel)..first + u32::from(channel) + 1,
+            None => first..first + self.parameters.channels,
+        };
+        channels.find(|channel| {
+            let channel = &self.channels[*channel as usize];
+            channel.holder == NONE && channel.free_at <= self.now
+        })
+    }
+
+    /// A head takes a channel; it came to the link at `since`.
+    #[inline]
+    fn take(&mut self, number: u32, channel: u32, since: Time) {
+        self.channels[channel as usize].holder = number;
+        let circuit = &mut self.circuits[number as usize];
+        let FabricParameters { switch_delay, wire, .. } = self.parameters;
+        // The switch looks at the tag while the head waits.
+        let ready = if circuit.channels.is_empty() { self.now } else { self.now.max(since + switch_delay) };
+        circuit.channels.push(channel);
+        self.counters.hops += 1;
+        let link = Link(channel / self.parameters.channels);
+        self.queue.push(ready + wire, Event::Head { circuit: number, link }.encode());
+    }
+
+    /// Free channels of a link go to those who wait for it.
+    pub(super) fn grant(&mut self, link: Link) {
+        loop {
+            let group = self.tree.group(link).map(|group| group as usize);
+            let own = self.best(self.lines[link.0 as usize], link);
+            let shared = group.and_then(|group| self.best(self.groups[group], link));
+            let (line, found) = match (own, shared) {
+                (None, None) => return,
+                (Some(own), Some(shared)) if shared.rank < own.rank => (group, shared),
+                (Some(own), _) => (None, own),
+                (None, Some(shared)) => (group, shared),
+            };
+            let line = match line {
+                Some(group) => &mut self.groups[group],
+                None => &mut self.lines[link.0 as usize],
+            };
+            unlink(line, &mut self.waiters, found.before, found.waiter);
+            self.free_waiters.push(found.waiter);
+            let Waiter { circuit, since, .. } = self.waiters[found.waiter as usize];
+            self.take(circuit, found.channel, since);
+        }
+    }
+
+    /// Who of a line goes next, if there is a channel for it.
+    fn best(&self, line: Line, link: Link) -> Option<Found> {
+        let mut best: Option<Found> = None;
+        let (mut before, mut at) = (NONE, line.first);
+        while at != NONE {
+            let Waiter { circuit, next, since, only } = self.waiters[at as usize];
+            if let Some(channel) = self.free_channel(link, only) {
+                let aged = self.now.since(since) >= self.parameters.ageing;
+                let urgent = aged || self.circuits[circuit as usize].packet.priority == Priority::High;
+                let rank = (!urgent, since);
+                if best.as_ref().is_none_or(|best| rank < best.rank) {
+                    best = Some(Found { before, waiter: at, channel, rank });
+                }
+            } else if only.is_none() {
+                return best; // No channel at all.
+            }
+            (before, at) = (at, next);
+        }
+        best
+    }
+}
+
+/// Somebody in a line, and who stands before.
+struct Found {
+    before: u32,
+    waiter: u32,
+    channel: u32,
+    /// The smallest goes first.
+    rank: (bool, Time),
+}
+
+fn push_back(line: &mut Line, waiters: &mut [Waiter], waiter: u32) {
+    match line.last {
+        NONE => line.first = waiter,
+        last => waiters[last as usize].next = waiter,
+    }
+    line.last = waiter;
+}
+
+fn unlink(line: &mut Line, waiters: &mut [Waiter], before: u32, waiter: u32) {
+    let next = waiters[waiter as usize].next;
+    match before {
+        NONE => line.first = next,
+        before => waiters[before as usize].next = next,
+    }
+    if line.last == waiter {
+        line.last = before;
+    }
+}

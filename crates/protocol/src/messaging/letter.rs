@@ -1,0 +1,175 @@
+//! Numbered letters: each is told exactly once and, where that matters, in order, whatever rails do to it (P-84, P-85).
+//!
+//! [`Log`] keeps what the peer has not confirmed. [`Mailbox`] knows what has come.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::matching::Contents;
+use super::rails::{At, RailIndex};
+use super::{MAX_TRIES, REPAIR_WINDOW};
+
+/// Letters that went out together.
+#[derive(Debug)]
+struct Batch {
+    first: u64,
+    count: u64,
+    at: At,
+    /// Here unless the driver has it.
+    bytes: Option<Vec<u8>>,
+    /// To be sent again, if possible not on this rail.
+    repeat: Option<RailIndex>,
+    tries: u8,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    batches: VecDeque<Batch>,
+    repeats: usize,
+}
+
+/// What became of a request to send something again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Asked {
+    /// It will be.
+    Noted,
+    /// Nothing of it is needed any more.
+    Needless,
+    /// It has been sent too often.
+    TooOften,
+}
+
+impl Log {
+    pub(super) fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    pub(super) fn add(&mut self, first: u64, count: u64, at: At) {
+        self.batches.push_back(Batch { first, count, at, bytes: None, repeat: None, tries: 0 });
+    }
+
+    /// The peer has every letter below `taken`.
+    pub(super) fn confirm(&mut self, taken: u64, mut recycle: impl FnMut(Vec<u8>)) {
+        while self.batches.front().is_some_and(|batch| batch.first + batch.count <= taken) {
+            let Some(batch) = self.batches.pop_front() else { break };
+            self.repeats -= usize::from(batch.repeat.is_some());
+            batch.bytes.into_iter().for_each(&mut recycle);
+        }
+    }
+
+    fn find(&mut self, first: u64, at: At) -> Option<&mut Batch> {
+        let index = self.batches.binary_search_by_key(&first, |batch| batch.first).ok()?;
+        self.batches.get_mut(index).filter(|batch| batch.at == at)
+    }
+
+    /// The driver gives a parcel back. It comes back from here if it is not needed.
+    pub(super) fn give_back(&mut self, first: u64, at: At, bytes: Vec<u8>) -> Option<Vec<u8>> {
+        match self.find(first, at) {
+            Some(batch) => {
+                batch.bytes = Some(bytes);
+                None
+            }
+            None => Some(bytes),
+        }
+    }
+
+    /// A parcel came spoiled.
+    pub(super) fn ask_again(&mut self, at: At) -> Asked {
+        let Some(batch) = self.batches.iter_mut().find(|batch| batch.at == at) else { return Asked::Needless };
+        batch.tries += 1;
+        if batch.tries > MAX_TRIES {
+            return Asked::TooOften;
+        }
+        self.repeats += usize::from(batch.repeat.is_none());
+        batch.repeat = Some(at.0);
+        Asked::Noted
+    }
+
+    /// A rail is lost, and perhaps everything on it.
+    pub(super) fn lose_rail(&mut self, rail: RailIndex) {
+        for batch in self.batches.iter_mut().filter(|batch| batch.at.0 == rail) {
+            self.repeats += usize::from(batch.repeat.is_none());
+            batch.repeat = Some(rail);
+        }
+    }
+
+    /// The rail to avoid for the next parcel that goes out again, if there is one.
+    pub(super) fn next_repeat(&self) -> Option<RailIndex> {
+        if self.repeats == 0 {
+            return None;
+        }
+        self.batches.iter().filter(|batch| batch.bytes.is_some()).find_map(|batch| batch.repeat)
+    }
+
+    /// Takes that parcel; the letter that it begins with.
+    pub(super) fn take_repeat(&mut self) -> Option<(u64, Vec<u8>)> {
+        let batch = self.batches.iter_mut().find(|batch| batch.bytes.is_some() && batch.repeat.is_some())?;
+        batch.repeat = None;
+        self.repeats -= 1;
+        Some((batch.first, batch.bytes.take()?))
+    }
+
+    /// It went out again, there.
+    pub(super) fn moved(&mut self, first: u64, to: At) {
+        let index = self.batches.binary_search_by_key(&first, |batch| batch.first).expect("just taken");
+        self.batches[index].at = to;
+    }
+}
+
+/// A letter that came before its turn.
+#[derive(Debug)]
+pub(super) enum Early {
+    /// A message or an announcement, with its tag.
+    Message(u64, Contents),
+    /// One whose turn does not matter: it has been dealt with.
+    DealtWith,
+}
+
+/// Where a letter stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Turn {
+    Now,
+    Later,
+    /// It came before.
+    Past,
+    /// Further ahead than a peer may go.
+    Beyond,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Mailbox {
+    expected: u64,
+    early: BTreeMap<u64, Early>,
+}
+
+impl Mailbox {
+    /// Letters that have come, in order.
+    pub(super) fn taken(&self) -> u64 {
+        self.expected
+    }
+
+    pub(super) fn turn(&self, number: u64) -> Turn {
+        match number.checked_sub(self.expected) {
+            None => Turn::Past,
+            Some(_) if self.early.contains_key(&number) => Turn::Past,
+            Some(0) => Turn::Now,
+            Some(ahead) if ahead < REPAIR_WINDOW => Turn::Later,
+            Some(_) => Turn::Beyond,
+        }
+    }
+
+    /// The letter whose turn it is has been dealt with.
+    pub(super) fn advance(&mut self) {
+        self.expected += 1;
+    }
+
+    pub(super) fn keep(&mut self, number: u64, early: Early) {
+        self.early.insert(number, early);
+    }
+
+    /// The next letter, if it came before its turn.
+    pub(super) fn next(&mut self) -> Option<Early> {
+        let early = self.early.remove(&self.expected)?;
+        self.expected += 1;
+        Some(early)
+    }
+}

@@ -1,0 +1,257 @@
+//! How a parcel is laid out: a header of 64 bytes, then a body.
+//!
+//! ```text
+//!  0  code of bytes 4 to 63 (CRC-32C)         32  letter: number of the first, or of the transfer
+//!  4  version   5  kind   6  code of the body  40  taken: letters that the writer has had, in order
+//!  7  1: an answer is wanted                   48  granted: bytes of messages that the reader may have sent in all
+//!  8  number of the parcel on its rail         56  of a message its tag, of a piece where it begins
+//! 16  seal: the body's value
+//! 24  bytes of the body    28  letters in it
+//! ```
+//! Numbers are little-endian. The header has a code of its own because it says where the body belongs, and a body is copied
+//! there while it is checked: a spoiled offset would spoil what had come intact (P-82).
+
+use checksum::Algorithm;
+
+use super::rails::RailIndex;
+use super::seal::Sealing;
+
+/// Bytes of a parcel's header.
+pub const HEADER_BYTES: usize = 64;
+const VERSION: u8 = 1;
+const WANTS_ANSWER: u8 = 1;
+/// Bytes before the data of a letter in a gathered body.
+pub(super) const LETTER_BYTES: usize = 24;
+
+/// What a body is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// Nothing: only the header counts.
+    Bare,
+    /// One message.
+    Message,
+    /// Several letters.
+    Letters,
+    /// A piece of a long message.
+    Piece,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Header {
+    pub(super) kind: Kind,
+    pub(super) algorithm: u8,
+    pub(super) wants_answer: bool,
+    pub(super) number: u64,
+    pub(super) seal: u64,
+    pub(super) length: u32,
+    pub(super) letters: u32,
+    pub(super) letter: u64,
+    pub(super) taken: u64,
+    pub(super) granted: u64,
+    pub(super) detail: u64,
+}
+
+/// Why a parcel is of no use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unreadable {
+    /// The code does not fit: nothing in it can be believed.
+    Spoiled,
+    /// The code fits, but nobody who keeps the rules writes this.
+    Senseless,
+}
+
+impl Header {
+    /// Writes it to the front of a parcel.
+    pub(super) fn write(&self, sealing: &Sealing, parcel: &mut [u8]) {
+        let head = &mut parcel[..HEADER_BYTES];
+        let kind = match self.kind {
+            Kind::Bare => 1,
+            Kind::Message => 2,
+            Kind::Letters => 3,
+            Kind::Piece => 4,
+        };
+        let flags = if self.wants_answer { WANTS_ANSWER } else { 0 };
+        head[4..8].copy_from_slice(&[VERSION, kind, self.algorithm, flags]);
+        head[24..28].copy_from_slice(&self.length.to_le_bytes());
+        head[28..32].copy_from_slice(&self.letters.to_le_bytes());
+        let words = [(8, self.number), (16, self.seal), (32, self.letter), (40, self.taken), (48, self.granted)];
+        for (at, word) in words.into_iter().chain([(56, self.detail)]) {
+            head[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        let code = if sealing.is_on() { header_code(head) } else { 0 };
+        head[..4].copy_from_slice(&code.to_le_bytes());
+    }
+
+    /// Reads the front of a parcel.
+    pub(super) fn read(sealing: &Sealing, parcel: &[u8]) -> Result<Self, Unreadable> {
+        let head = parcel.get(..HEADER_BYTES).ok_or(Unreadable::Spoiled)?;
+        let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"));
+        let half = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
+        if sealing.is_on() && header_code(head) != half(0) {
+            return Err(Unreadable::Spoiled);
+        }
+        let kind = match head[5] {
+            1 => Kind::Bare,
+            2 => Kind::Message,
+            3 => Kind::Letters,
+            4 => Kind::Piece,
+            _ => return Err(Unreadable::Senseless),
+        };
+        let length = half(24);
+        if head[4] != VERSION || head[7] > WANTS_ANSWER || length as usize != parcel.len() - HEADER_BYTES {
+            return Err(Unreadable::Senseless);
+        }
+        Ok(Self {
+            kind,
+            algorithm: head[6],
+            wants_answer: head[7] == WANTS_ANSWER,
+            number: word(8),
+            seal: word(16),
+            length,
+            letters: half(28),
+            letter: word(32),
+            taken: word(40),
+            granted: word(48),
+            detail: word(56),
+        })
+    }
+}
+
+fn header_code(head: &[u8]) -> u32 {
+    checksum::value(Algorithm::Crc32c, &head[4..]) as u32
+}
+
+/// Something that a peer is told exactly once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Letter<'a> {
+    /// A message.
+    Message { tag: u64, data: &'a [u8] },
+    /// A message of so many bytes is here; its transfer has the number of this letter.
+    Announce { tag: u64, length: u64 },
+    /// The buffer for a transfer is there.
+    Ready { transfer: u64 },
+    /// A transfer is complete, or need not be.
+    Done { transfer: u64 },
+    /// This parcel came spoiled.
+    Again { rail: RailIndex, number: u64 },
+    /// This rail is of no use any more.
+    Closed { rail: RailIndex },
+}
+
+impl Letter<'_> {
+    /// Bytes in a gathered body.
+    pub(super) fn size(&self) -> usize {
+        match self {
+            Self::Message { data, .. } => LETTER_BYTES + data.len().next_multiple_of(8),
+            _ => LETTER_BYTES,
+        }
+    }
+
+    /// Appends it to a gathered body.
+    pub(super) fn append_to(&self, body: &mut Vec<u8>) {
+        let (kind, rail, data, a, b): (u8, u8, &[u8], u64, u64) = match *self {
+            Self::Message { tag, data } => (1, 0, data, tag, 0),
+            Self::Announce { tag, length } => (2, 0, &[], tag, length),
+            Self::Ready { transfer } => (3, 0, &[], transfer, 0),
+            Self::Done { transfer } => (4, 0, &[], transfer, 0),
+            Self::Again { rail, number } => (5, rail.0, &[], number, 0),
+            Self::Closed { rail } => (6, rail.0, &[], 0, 0),
+        };
+        body.extend_from_slice(&[kind, rail, 0, 0]);
+        body.extend_from_slice(&(data.len() as u32).to_le_bytes());
+        body.extend_from_slice(&a.to_le_bytes());
+        body.extend_from_slice(&b.to_le_bytes());
+        body.extend_from_slice(data);
+        body.resize(body.len().next_multiple_of(8), 0);
+    }
+}
+
+/// Takes the first letter off a gathered body.
+pub(super) fn split_letter<'a>(body: &mut &'a [u8]) -> Result<Letter<'a>, Unreadable> {
+    let senseless = Unreadable::Senseless;
+    let (head, rest) = body.split_at_checked(LETTER_BYTES).ok_or(senseless)?;
+    let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"));
+    let length = u32::from_le_bytes(head[4..8].try_into().expect("four bytes")) as usize;
+    let data = rest.get(..length).ok_or(senseless)?;
+    *body = rest.get(length.next_multiple_of(8)..).ok_or(senseless)?;
+    let (rail, a, b) = (RailIndex(head[1]), word(8), word(16));
+    if length > 0 && head[0] != 1 {
+        return Err(senseless);
+    }
+    Ok(match head[0] {
+        1 => Letter::Message { tag: a, data },
+        2 => Letter::Announce { tag: a, length: b },
+        3 => Letter::Ready { transfer: a },
+        4 => Letter::Done { transfer: a },
+        5 => Letter::Again { rail, number: a },
+        6 => Letter::Closed { rail },
+        _ => return Err(senseless),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn header() -> Header {
+        Header {
+            kind: Kind::Piece,
+            algorithm: 11,
+            wants_answer: true,
+            number: 1,
+            seal: 2,
+            length: 8,
+            letters: 0,
+            letter: 4,
+            taken: 5,
+            granted: 6,
+            detail: 7,
+        }
+    }
+
+    #[test]
+    fn a_header_reads_back_and_no_bit_of_it_may_flip() {
+        let sealing = Sealing::default();
+        let mut parcel = vec![0; HEADER_BYTES + 8];
+        header().write(&sealing, &mut parcel);
+        assert_eq!(Header::read(&sealing, &parcel), Ok(header()));
+        for bit in 0..HEADER_BYTES * 8 {
+            parcel[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Header::read(&sealing, &parcel), Err(Unreadable::Spoiled), "bit {bit}");
+            parcel[bit / 8] ^= 1 << (bit % 8);
+        }
+        assert_eq!(Header::read(&sealing, &parcel[..HEADER_BYTES + 7]), Err(Unreadable::Senseless));
+        assert_eq!(Header::read(&sealing, &parcel[..10]), Err(Unreadable::Spoiled));
+    }
+
+    #[test]
+    fn letters_read_back_one_after_the_other() {
+        let letters = [
+            Letter::Message { tag: 9, data: b"hello" },
+            Letter::Announce { tag: u64::MAX, length: 1 << 33 },
+            Letter::Ready { transfer: 3 },
+            Letter::Again { rail: RailIndex(2), number: 77 },
+            Letter::Message { tag: 0, data: b"" },
+            Letter::Closed { rail: RailIndex(1) },
+            Letter::Done { transfer: 4 },
+        ];
+        let mut body = Vec::new();
+        letters.iter().for_each(|letter| letter.append_to(&mut body));
+        assert_eq!(body.len(), letters.iter().map(Letter::size).sum::<usize>());
+        let mut rest = body.as_slice();
+        for letter in letters {
+            assert_eq!(split_letter(&mut rest), Ok(letter));
+        }
+        assert!(rest.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Header::read(&Sealing::Off, &bytes);
+            let mut rest = bytes.as_slice();
+            while !rest.is_empty() && split_letter(&mut rest).is_ok() {}
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Long messages on their way out and in (P-87 to P-89).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use units::Rank;
+
+use super::MAX_TRIES;
+use super::letter::Asked;
+use super::matching::{ReceiveId, SendId};
+use super::pipeline::{Chunks, Stretch};
+use super::rails::{At, RailIndex};
+
+/// A piece that was copied before it could be sent.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) stretch: Stretch,
+    /// Room for the header, then the bytes.
+    pub(super) parcel: Vec<u8>,
+    pub(super) algorithm: u8,
+    pub(super) seal: u64,
+}
+
+/// A piece to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Repeat {
+    stretch: Stretch,
+    avoid: RailIndex,
+    tries: u8,
+}
+
+/// What goes out next.
+#[derive(Debug)]
+pub(super) enum Next {
+    Prepared(Prepared),
+    Fresh(Stretch),
+    Again(Stretch, u8),
+}
+
+#[derive(Debug)]
+struct Flying {
+    at: At,
+    stretch: Stretch,
+    tries: u8,
+}
+
+/// A message on its way out.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) id: SendId,
+    pub(super) data: Vec<u8>,
+    pub(super) is_ready: bool,
+    pub(super) chunks: Chunks,
+    pub(super) prepared: Option<Prepared>,
+    repeats: VecDeque<Repeat>,
+    flying: Vec<Flying>,
+}
+
+impl Outgoing {
+    pub(super) fn new(id: SendId, data: Vec<u8>, chunks: Chunks) -> Self {
+        let (repeats, flying) = (VecDeque::new(), Vec::new());
+        Self { id, data, is_ready: false, chunks, prepared: None, repeats, flying }
+    }
+
+    /// The rail to avoid with the next piece; none within if any will do, none at all if there is nothing to send.
+    pub(super) fn wants(&self) -> Option<Option<RailIndex>> {
+        if let Some(repeat) = self.repeats.front() {
+            return Some(Some(repeat.avoid));
+        }
+        (self.prepared.is_some() || !self.chunks.is_empty()).then_some(None)
+    }
+
+    /// The next piece, for a rail with such a share of the speed.
+    pub(super) fn next(&mut self, settings: &super::Settings, share: u64) -> Option<Next> {
+        if let Some(repeat) = self.repeats.pop_front() {
+            return Some(Next::Again(repeat.stretch, repeat.tries));
+        }
+        if let Some(prepared) = self.prepared.take() {
+            return Some(Next::Prepared(prepared));
+        }
+        self.chunks.next(settings, share).map(Next::Fresh)
+    }
+
+    pub(super) fn fly(&mut self, at: At, stretch: Stretch, tries: u8) {
+        self.flying.push(Flying { at, stretch, tries });
+    }
+
+    /// A parcel came spoiled. [`Asked::Needless`] if it was none of this message.
+    pub(super) fn ask_again(&mut self, at: At) -> Asked {
+        let Some(index) = self.flying.iter().position(|flying| flying.at == at) else { return Asked::Needless };
+        let Flying { stretch, tries, .. } = self.flying.swap_remove(index);
+        if tries >= MAX_TRIES {
+            return Asked::TooOften;
+        }
+        self.repeats.push_back(Repeat { stretch, avoid: at.0, tries: tries + 1 });
+        Asked::Noted
+    }
+
+    /// A rail is lost, and perhaps everything that went by it. True if there was anything.
+    pub(super) fn lose_rail(&mut self, rail: RailIndex) -> bool {
+        let (lost, left): (Vec<_>, Vec<_>) = self.flying.drain(..).partition(|flying| flying.at.0 == rail);
+        self.flying = left;
+        let repeats = lost.iter().map(|flying| Repeat { stretch: flying.stretch, avoid: rail, tries: flying.tries });
+        self.repeats.extend(repeats);
+        !lost.is_empty()
+    }
+}
+
+/// A message on its way in.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) id: ReceiveId,
+    pub(super) source: Rank,
+    pub(super) tag: u64,
+    pub(super) length: u64,
+    pub(super) buffer: Vec<u8>,
+    pub(super) here: Stretches,
+}
+
+/// Which bytes of a message are here.
+#[derive(Debug, Default)]
+pub(super) struct Stretches(BTreeMap<u64, u64>);
+
+/// How a stretch stands to those that are here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Standing {
+    Missing,
+    Here,
+    /// Some of it is here: nobody cuts a message in two ways.
+    Straddling,
+}
+
+impl Stretches {
+    pub(super) fn standing(&self, range: &Range<u64>) -> Standing {
+        match self.0.range(..range.end).next_back() {
+            Some((_, end)) if *end <= range.start => Standing::Missing,
+            Some((start, end)) if *start <= range.start && range.end <= *end => Standing::Here,
+            Some(_) => Standing::Straddling,
+            None => Standing::Missing,
+        }
+    }
+
+    /// Adds one that is missing, and joins it to its neighbours.
+    pub(super) fn add(&mut self, range: Range<u64>) {
+        let mut end = range.end;
+        if let Some(next) = self.0.remove(&end) {
+            end = next;
+        }
+        match self.0.range_mut(..range.start).next_back() {
+            Some((_, before)) if *before == range.start => *before = end,
+            _ => {
+                self.0.insert(range.start, end);
+            }
+        }
+    }
+
+    pub(super) fn is_all(&self, length: u64) -> bool {
+        self.0.get(&0) == Some(&length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn stretches_are_a_set_of_bytes(order in Just((0..32u64).collect::<Vec<_>>()).prop_shuffle(), cut in 1u64..9) {
+            let mut stretches = Stretches::default();
+            let mut bytes = std::collections::BTreeSet::new();
+            for start in order.into_iter().map(|number| number * cut) {
+                prop_assert_eq!(stretches.standing(&(start..start + cut)), Standing::Missing);
+                stretches.add(start..start + cut);
+                bytes.extend(start..start + cut);
+                prop_assert_eq!(stretches.standing(&(start..start + cut)), Standing::Here);
+                for from in 0..32 * cut {
+                    for to in [from + 1, from + cut, from + 2 * cut] {
+                        let have = (from..to).filter(|byte| bytes.contains(byte)).count() as u64;
+                        let expected = match have {
+                            0 => Standing::Missing,
+                            all if all == to - from => Standing::Here,
+                            _ => Standing::Straddling,
+                        };
+                        prop_assert_eq!(stretches.standing(&(from..to)), expected);
+                    }
+                }
+            }
+            prop_assert!(stretches.is_all(32 * cut));
+        }
+    }
+}

@@ -1,0 +1,458 @@
+//! A port: where one process sends and receives tagged messages.
+//!
+//! In: orders of the user; from the driver, parcels that came, parcels that have gone out, rails that are lost. Out: [`Duty`]s for
+//! the driver and [`Completion`]s for the user. It sets no alarms: rails repeat what is lost and tell when they give up.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+use units::{Rank, Time};
+
+use super::matching::{Contents, Found, Matching, Posted, ReceiveId, SendId, Wanted};
+use super::peer::{Peer, Queued};
+use super::rails::RailIndex;
+use super::settings::Settings;
+use super::{MAX_MESSAGE, MAX_WAITING};
+
+/// What the driver must do.
+#[derive(Debug)]
+pub enum Duty {
+    /// Send this over a rail, behind everything sent there before; then give the bytes back ([`Port::handle_sent`]).
+    Transmit {
+        /// To this rank.
+        to: Rank,
+        /// Over this rail.
+        rail: RailIndex,
+        /// The parcel.
+        bytes: Vec<u8>,
+        /// Bytes that were copied and sealed for it just now, for drivers that model what that takes.
+        copied: u32,
+    },
+    /// Take nothing more from this rank: it is of no use.
+    Drop {
+        /// The rank.
+        peer: Rank,
+        /// Why.
+        cause: Cause,
+    },
+}
+
+/// Why a peer is of no use any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// All rails to it are lost.
+    Unreachable,
+    /// It sent what nobody sends who keeps the rules.
+    Senseless,
+    /// It sent more than it was granted.
+    Overdrawn,
+    /// The same parcel came spoiled again and again.
+    SpoiledTooOften,
+    /// Nothing of what it sends can be read.
+    Garbage,
+    /// A parcel was spoiled where it waited to be confirmed, here: what it held cannot be had again.
+    SpoiledHere,
+    /// The user says so.
+    Dismissed,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unreachable => "all ways to it are lost",
+            Self::Senseless => "it sent what makes no sense",
+            Self::Overdrawn => "it sent more than it was granted",
+            Self::SpoiledTooOften => "the same parcel came spoiled too often",
+            Self::Garbage => "nothing of what it sends can be read",
+            Self::SpoiledHere => "a parcel was spoiled in this machine's memory before it was confirmed",
+            Self::Dismissed => "it was dismissed",
+        })
+    }
+}
+
+/// Why a send or a receive came to nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// The peer is lost.
+    Lost(Rank, Cause),
+    /// The message was longer than the buffer. It is gone.
+    Truncated {
+        /// From this rank.
+        source: Rank,
+        /// With this tag.
+        tag: u64,
+        /// Its bytes.
+        length: u64,
+    },
+    /// The message was spoiled in this machine's memory while it waited for a receive. It is gone.
+    Spoiled {
+        /// From this rank.
+        source: Rank,
+        /// With this tag.
+        tag: u64,
+    },
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost(rank, cause) => write!(f, "{rank} is lost: {cause}"),
+            Self::Truncated { source, tag, length } => {
+                write!(f, "a message of {length} bytes from {source} with tag {tag:#x} is longer than its buffer")
+            }
+            Self::Spoiled { source, tag } => {
+                write!(f, "a message from {source} with tag {tag:#x} was spoiled in memory while it waited")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Something has ended; its buffer comes back.
+#[derive(Debug)]
+pub enum Completion {
+    /// A send: the buffer may be used again. A short message is on its way then, a long one has come.
+    Sent {
+        /// As it was named.
+        id: SendId,
+        /// Its buffer.
+        buffer: Vec<u8>,
+    },
+    /// A receive: a message is in its buffer, every byte as it was sent.
+    Received {
+        /// As it was named.
+        id: ReceiveId,
+        /// From this rank.
+        source: Rank,
+        /// With this tag.
+        tag: u64,
+        /// So much of the buffer is the message.
+        length: usize,
+        /// Its buffer, as long as it was.
+        buffer: Vec<u8>,
+    },
+    /// A send that came to nothing.
+    SendFailed {
+        /// As it was named.
+        id: SendId,
+        /// Why.
+        failure: Failure,
+        /// Its buffer.
+        buffer: Vec<u8>,
+    },
+    /// A receive that came to nothing.
+    ReceiveFailed {
+        /// As it was named.
+        id: ReceiveId,
+        /// Why.
+        failure: Failure,
+        /// Its buffer, with anything in it.
+        buffer: Vec<u8>,
+    },
+}
+
+/// Why something cannot be posted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PostError {
+    /// There is no such peer.
+    Unknown(Rank),
+    /// The peer is lost.
+    Lost(Rank, Cause),
+    /// So many wait already.
+    Full,
+    /// Longer than a message may be.
+    TooLong,
+}
+
+impl fmt::Display for PostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(rank) => write!(f, "there is no {rank} here"),
+            Self::Lost(rank, cause) => write!(f, "{rank} is lost: {cause}"),
+            Self::Full => write!(f, "{MAX_WAITING} wait already: take completions first"),
+            Self::TooLong => write!(f, "a message has at most {MAX_MESSAGE} bytes"),
+        }
+    }
+}
+
+impl std::error::Error for PostError {}
+
+/// Something was not posted; here is its buffer.
+#[derive(Debug)]
+pub struct Refused {
+    /// Why.
+    pub error: PostError,
+    /// The buffer.
+    pub buffer: Vec<u8>,
+}
+
+/// What a port has seen.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counters {
+    /// Parcels handed to rails, and of them those sent again.
+    pub parcels: u64,
+    /// See [`Self::parcels`].
+    pub repeated: u64,
+    /// Bytes of pieces that were copied before they were asked for.
+    pub prepared_bytes: u64,
+    /// Messages that travelled in company.
+    pub gathered: u64,
+    /// Parcels that came spoiled.
+    pub spoiled: u64,
+    /// Letters and pieces that had come before.
+    pub repeats_seen: u64,
+    /// Parcels of peers that are unknown or lost.
+    pub strays: u64,
+}
+
+/// What peers share.
+#[derive(Debug)]
+pub(super) struct Common {
+    pub(super) settings: Settings,
+    pub(super) matching: Matching,
+    pub(super) completions: VecDeque<Completion>,
+    pub(super) duties: VecDeque<Duty>,
+    pub(super) counters: Counters,
+    pool: Pool,
+}
+
+/// Buffers to be used again: small ones, and those of pieces.
+#[derive(Debug, Default)]
+struct Pool {
+    small: Vec<Vec<u8>>,
+    large: Vec<Vec<u8>>,
+}
+
+const SMALL: usize = 8 << 10;
+const MOST_KEPT: usize = 64;
+
+impl Common {
+    /// A buffer of this length, with anything in it.
+    pub(super) fn buffer(&mut self, length: usize) -> Vec<u8> {
+        let shelf = if length <= SMALL { &mut self.pool.small } else { &mut self.pool.large };
+        let mut buffer = shelf.pop().unwrap_or_default();
+        buffer.resize(length, 0);
+        buffer
+    }
+
+    pub(super) fn recycle(&mut self, buffer: Vec<u8>) {
+        let shelf = if buffer.capacity() <= SMALL { &mut self.pool.small } else { &mut self.pool.large };
+        if shelf.len() < MOST_KEPT {
+            shelf.push(buffer);
+        }
+    }
+}
+
+/// Where one process sends and receives.
+#[derive(Debug)]
+pub struct Port {
+    pub(super) peers: BTreeMap<Rank, Peer>,
+    pub(super) common: Common,
+    next_send: u64,
+    next_receive: u64,
+}
+
+impl Port {
+    /// A port without peers.
+    ///
+    /// # Panics
+    /// If the settings contradict each other.
+    pub fn new(settings: Settings) -> Self {
+        settings.check();
+        let common = Common {
+            settings,
+            matching: Matching::default(),
+            completions: VecDeque::new(),
+            duties: VecDeque::new(),
+            counters: Counters::default(),
+            pool: Pool::default(),
+        };
+        Self { peers: BTreeMap::new(), common, next_send: 0, next_receive: 0 }
+    }
+
+    /// How it behaves.
+    pub fn settings(&self) -> &Settings {
+        &self.common.settings
+    }
+
+    /// What it has seen.
+    pub fn counters(&self) -> Counters {
+        self.common.counters
+    }
+
+    /// A peer that can be reached by so many rails, at least one.
+    pub fn add_peer(&mut self, rank: Rank, rails: u8) {
+        let credit = self.common.settings.credit_bytes;
+        self.peers.entry(rank).or_insert_with(|| Peer::new(rank, rails.max(1), credit));
+    }
+
+    /// Sends a message. It completes when its buffer may be used again.
+    ///
+    /// # Errors
+    /// If it cannot be sent now or ever; the buffer comes back.
+    pub fn send(&mut self, now: Time, to: Rank, tag: u64, buffer: Vec<u8>) -> Result<SendId, Refused> {
+        let refuse = |error, buffer| Err(Refused { error, buffer });
+        let Some(peer) = self.peers.get_mut(&to) else { return refuse(PostError::Unknown(to), buffer) };
+        if let Some(cause) = peer.lost {
+            return refuse(PostError::Lost(to, cause), buffer);
+        }
+        if buffer.len() as u64 > MAX_MESSAGE {
+            return refuse(PostError::TooLong, buffer);
+        }
+        if peer.queue.len() >= MAX_WAITING {
+            return refuse(PostError::Full, buffer);
+        }
+        let id = SendId(self.next_send);
+        self.next_send += 1;
+        peer.queue.push_back(Queued { id, tag, data: buffer });
+        self.pump(now, to);
+        Ok(id)
+    }
+
+    /// Waits for a message. It completes when the message is in the buffer, or is found to be longer.
+    ///
+    /// # Errors
+    /// If nothing can come, or too many wait; the buffer comes back.
+    pub fn receive(&mut self, now: Time, wanted: Wanted, buffer: Vec<u8>) -> Result<ReceiveId, Refused> {
+        let refuse = |error, buffer| Err(Refused { error, buffer });
+        if self.common.matching.waiting_receives() >= MAX_WAITING {
+            return refuse(PostError::Full, buffer);
+        }
+        let id = ReceiveId(self.next_receive);
+        let posted = Posted { id, wanted, buffer };
+        if let Some(message) = self.common.matching.take_unexpected(&wanted) {
+            self.next_receive += 1;
+            let Some(peer) = self.peers.get_mut(&message.source) else { return Ok(id) };
+            peer.give(&mut self.common, posted, message.tag, message.contents);
+            let source = message.source;
+            self.pump(now, source);
+            return Ok(id);
+        }
+        if let Some(source) = wanted.source {
+            match self.peers.get(&source).map(|peer| peer.lost) {
+                None => return refuse(PostError::Unknown(source), posted.buffer),
+                Some(Some(cause)) => return refuse(PostError::Lost(source, cause), posted.buffer),
+                Some(None) => {}
+            }
+        }
+        self.next_receive += 1;
+        self.common.matching.post(posted);
+        Ok(id)
+    }
+
+    /// The first message that has come, in whole or in name, that such a receive would get.
+    pub fn probe(&self, wanted: &Wanted) -> Option<Found> {
+        self.common.matching.probe(wanted)
+    }
+
+    /// Takes back a receive for which nothing has come. None if it is too late: it completes.
+    pub fn cancel_receive(&mut self, id: ReceiveId) -> Option<Vec<u8>> {
+        self.common.matching.cancel(id).map(|posted| posted.buffer)
+    }
+
+    /// Takes back a send of which nothing has gone out. None if it is too late: it completes.
+    pub fn cancel_send(&mut self, id: SendId) -> Option<Vec<u8>> {
+        for peer in self.peers.values_mut() {
+            if let Some(index) = peer.queue.iter().position(|queued| queued.id == id) {
+                return peer.queue.remove(index).map(|queued| queued.data);
+            }
+        }
+        None
+    }
+
+    /// What has ended, one at a time.
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        self.common.completions.pop_front()
+    }
+
+    /// What the driver must do, one at a time.
+    pub fn poll_duty(&mut self) -> Option<Duty> {
+        self.common.duties.pop_front()
+    }
+
+    /// A parcel came over a rail.
+    pub fn handle_parcel(&mut self, now: Time, from: Rank, rail: RailIndex, parcel: &[u8]) {
+        let Some(peer) = self.peers.get_mut(&from).filter(|peer| peer.lost.is_none()) else {
+            self.common.counters.strays += 1;
+            return;
+        };
+        let taken = peer.take(&mut self.common, rail, parcel);
+        self.settle(from, taken);
+        self.pump(now, from);
+    }
+
+    /// The oldest parcel that was sent over a rail is at the other end; here are its bytes.
+    pub fn handle_sent(&mut self, now: Time, to: Rank, rail: RailIndex, bytes: Vec<u8>) {
+        if let Some(peer) = self.peers.get_mut(&to) {
+            peer.landed(now, &mut self.common, rail, bytes);
+            self.pump(now, to);
+        }
+    }
+
+    /// A rail carries nothing any more. What was under way on it is given back with [`Self::handle_sent`], before or after.
+    pub fn handle_rail_lost(&mut self, now: Time, peer: Rank, rail: RailIndex) {
+        if let Some(found) = self.peers.get_mut(&peer).filter(|peer| peer.lost.is_none()) {
+            let lost = found.lose_rail(rail);
+            self.settle(peer, lost);
+            self.pump(now, peer);
+        }
+    }
+
+    /// Nothing more is wanted from a peer.
+    pub fn dismiss(&mut self, peer: Rank) {
+        self.settle(peer, Err(Cause::Dismissed));
+    }
+
+    /// Asks every peer to confirm what it has had; see [`Self::is_drained`].
+    pub fn drain(&mut self, now: Time) {
+        let ranks: Vec<Rank> = self.peers.keys().copied().collect();
+        for rank in ranks {
+            if let Some(peer) = self.peers.get_mut(&rank) {
+                peer.is_draining = true;
+            }
+            self.pump(now, rank);
+        }
+    }
+
+    /// Every message that was sent has come intact, as far as its peer still lives.
+    pub fn is_drained(&self) -> bool {
+        self.peers.values().all(|peer| peer.lost.is_some() || peer.is_drained())
+    }
+
+    /// Why a peer is lost, if it is.
+    pub fn lost(&self, peer: Rank) -> Option<Cause> {
+        self.peers.get(&peer)?.lost
+    }
+
+    /// Sends what can be sent.
+    fn pump(&mut self, now: Time, rank: Rank) {
+        let Some(peer) = self.peers.get_mut(&rank).filter(|peer| peer.lost.is_none()) else { return };
+        let pumped = peer.pump(now, &mut self.common);
+        self.settle(rank, pumped);
+    }
+
+    /// A peer that broke the rules, or cannot be reached, is given up, and everything that waits for it.
+    fn settle(&mut self, rank: Rank, outcome: Result<(), Cause>) {
+        let Err(cause) = outcome else { return };
+        let Some(peer) = self.peers.get_mut(&rank).filter(|peer| peer.lost.is_none()) else { return };
+        let failure = Failure::Lost(rank, cause);
+        let (sends, receives) = peer.give_up(cause);
+        let receives = receives.chain(self.common.matching.forget(rank).into_iter().map(|p| (p.id, p.buffer)));
+        let completions = &mut self.common.completions;
+        completions.extend(sends.map(|(id, buffer)| Completion::SendFailed { id, failure, buffer }));
+        completions.extend(receives.map(|(id, buffer)| Completion::ReceiveFailed { id, failure, buffer }));
+        self.common.duties.push_back(Duty::Drop { peer: rank, cause });
+    }
+}
+
+/// What a message that waited for its receive was worth.
+impl Contents {
+    /// Bytes of it that lie here.
+    pub(super) fn kept(&self) -> u64 {
+        match self {
+            Self::Whole { bytes, .. } => bytes.len() as u64,
+            Self::Announced { .. } => 0,
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! One behaviour at a time.
+
+use checksum::Algorithm;
+use units::Rank;
+
+use super::world::{Spoiling, World, bytes};
+use crate::messaging::{
+    Cause, Completion, Failure, Found, HEADER_BYTES, PostError, RailIndex, Sealing, Settings, Wanted,
+};
+
+const A: Rank = Rank(0);
+const B: Rank = Rank(1);
+
+fn world(rails: u8) -> World {
+    World::new(Settings::default(), 2, rails, 1)
+}
+
+#[test]
+fn a_message_of_any_length_arrives_in_every_sealing() {
+    let named = Algorithm::ALL.map(Sealing::Named);
+    for sealing in named.into_iter().chain([Sealing::Off, Sealing::default()]) {
+        let mut world = World::new(Settings { sealing, ..Settings::default() }, 2, 2, 1);
+        let lengths = [0, 1, 8, 1_000, 1_024, 1_025, 16_384, 16_385, 100_000, 1_048_577];
+        for (tag, length) in lengths.into_iter().enumerate() {
+            world.receive(B, Wanted::from(A, tag as u64), length);
+            world.send(A, B, tag as u64, bytes(tag as u64, length));
+        }
+        world.run();
+        let expected: Vec<_> =
+            lengths.into_iter().enumerate().map(|(tag, length)| (A, tag as u64, bytes(tag as u64, length))).collect();
+        assert!(world.received(B) == expected, "{sealing:?}");
+        world.drain();
+    }
+}
+
+#[test]
+fn messages_that_nobody_waits_for_are_found_by_probes_and_kept_in_order() {
+    let mut world = world(1);
+    for (tag, length) in [(5, 10), (6, 100_000), (5, 20)] {
+        world.send(A, B, tag, bytes(tag, length));
+    }
+    world.run();
+    let found = world.port(B).probe(&Wanted { source: None, tag: 6, mask: u64::MAX });
+    assert_eq!(found, Some(Found { source: A, tag: 6, length: 100_000 }));
+    assert_eq!(world.port(B).probe(&Wanted::from(A, 7)), None);
+    for _ in 0..2 {
+        world.receive(B, Wanted { source: Some(A), tag: 5, mask: 0xff }, 100);
+    }
+    world.receive(B, Wanted::ANY, 100_000);
+    world.run();
+    let lengths: Vec<_> = world.received(B).iter().map(|(_, tag, bytes)| (*tag, bytes.len())).collect();
+    assert_eq!(lengths, [(5, 10), (5, 20), (6, 100_000)]);
+}
+
+#[test]
+fn a_message_that_is_too_long_fails_its_receive_and_only_that() {
+    let mut world = world(1);
+    for length in [100, 100_000, 40] {
+        world.receive(B, Wanted::ANY, 50);
+        world.send(A, B, 9, bytes(1, length));
+    }
+    world.run();
+    let truncated: Vec<_> = world
+        .completions
+        .iter()
+        .filter_map(|(_, completion)| match completion {
+            Completion::ReceiveFailed { failure: Failure::Truncated { length, .. }, .. } => Some(*length),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(truncated, [100, 100_000]);
+    assert_eq!(world.received(B), [(A, 9, bytes(1, 40))]);
+    let sent = world.completions.iter().filter(|(_, completion)| matches!(completion, Completion::Sent { .. }));
+    assert_eq!(sent.count(), 3, "the sender need not know");
+    world.drain();
+}
+
+#[test]
+fn small_messages_travel_together_when_the_rail_is_busy() {
+    let mut world = world(1);
+    for number in 0..100 {
+        world.receive(B, Wanted::from(A, number), 64);
+        world.send(A, B, number, bytes(number, 16));
+    }
+    world.run();
+    assert_eq!(world.received(B).len(), 100);
+    let counters = world.port(A).counters();
+    assert!(counters.parcels < 20 && counters.gathered > 90, "{counters:?}");
+}
+
+#[test]
+fn nobody_sends_more_than_the_receiver_has_room_for() {
+    let settings = Settings { credit_bytes: 80_000, ..Settings::default() };
+    let mut world = World::new(settings, 2, 1, 1);
+    for number in 0..100 {
+        world.send(A, B, number, bytes(number, 10_000));
+    }
+    world.run();
+    let sent = |world: &World| {
+        world.completions.iter().filter(|(_, completion)| matches!(completion, Completion::Sent { .. })).count()
+    };
+    assert_eq!(sent(&world), 7, "of 10,064 bytes each");
+    for number in 0..100 {
+        world.receive(B, Wanted::from(A, number), 10_000);
+        world.run();
+    }
+    assert_eq!((sent(&world), world.received(B).len()), (100, 100));
+}
+
+#[test]
+fn what_has_not_begun_can_be_taken_back() {
+    let settings = Settings { credit_bytes: 80_000, ..Settings::default() };
+    let mut world = World::new(settings, 2, 1, 1);
+    let ids: Vec<_> = (0..9).map(|number| world.send(A, B, number, bytes(number, 10_000))).collect();
+    assert_eq!(world.port(A).cancel_send(ids[0]), None, "it is on its way");
+    assert_eq!(world.port(A).cancel_send(ids[8]), Some(bytes(8, 10_000)));
+    let id = world.receive(B, Wanted::from(A, 77), 5);
+    assert_eq!(world.port(B).cancel_receive(id), Some(vec![0xaa; 5]));
+    assert_eq!(world.port(B).cancel_receive(id), None);
+    let id = world.receive(B, Wanted::from(A, 0), 10_000);
+    world.run();
+    assert_eq!(world.port(B).cancel_receive(id), None, "it has completed");
+}
+
+/// Every single bit of every parcel of an exchange, once each.
+#[test]
+fn any_bit_that_flips_is_found_and_repaired() {
+    for length in [8, 600] {
+        for bit in 0..(HEADER_BYTES + length) * 8 {
+            let mut world = world(1);
+            world.receive(B, Wanted::from(A, 3), length);
+            world.send(A, B, 3, bytes(3, length));
+            let parcel = &mut world.lines.get_mut(&(A, B, RailIndex(0))).expect("sent")[0];
+            let intact = parcel.clone();
+            parcel[bit / 8] ^= 1 << (bit % 8);
+            let spoiled = parcel.clone();
+            let now = world.now;
+            world.port(B).handle_parcel(now, A, RailIndex(0), &spoiled);
+            world.attend(B);
+            world.lines.clear();
+            assert_eq!(world.port(B).counters().spoiled, 1, "bit {bit}");
+            // The sender's copy is intact; B has asked for it.
+            world.port(A).handle_sent(now, B, RailIndex(0), intact);
+            assert!(world.received(B).is_empty());
+        }
+    }
+}
+
+#[test]
+fn spoiled_parcels_come_again_by_another_rail() {
+    let mut world = world(3);
+    world.spoiling = Spoiling { one_in: 1, bits: 1, only: Some(RailIndex(0)) };
+    for number in 0..20 {
+        world.receive(B, Wanted::from(A, number), 300_000);
+        world.send(A, B, number, bytes(number, if number % 2 == 0 { 100 } else { 300_000 }));
+    }
+    world.run();
+    assert_eq!(world.received(B).len(), 20);
+    assert!((1..40).contains(&world.spoiled), "the rail is soon left alone: {}", world.spoiled);
+    assert!(world.dropped.is_empty(), "{:?}", world.dropped);
+    world.spoiling = Spoiling::default();
+    world.drain();
+}
+
+#[test]
+fn a_peer_is_dropped_when_nothing_of_it_can_be_read() {
+    let mut world = world(1);
+    world.spoiling = Spoiling { one_in: 1, bits: 3, only: None };
+    world.receive(B, Wanted::from(A, 1), 100);
+    world.send(A, B, 1, bytes(1, 100));
+    world.run();
+    assert!(!world.dropped.is_empty(), "it ends");
+    assert!(world.received(B).is_empty());
+    assert!(world.dropped.iter().all(|(_, _, cause)| matches!(cause, Cause::Garbage | Cause::SpoiledTooOften)));
+}
+
+#[test]
+fn a_long_message_uses_every_rail() {
+    let mut world = world(4);
+    world.receive(B, Wanted::from(A, 1), 10 << 20);
+    world.send(A, B, 1, bytes(1, 10 << 20));
+    let mut most = [0; 4];
+    while world.step() {
+        for (line, queue) in world.lines.iter().filter(|(line, _)| line.0 == A) {
+            most[line.2.index()] = most[line.2.index()].max(queue.len());
+        }
+    }
+    assert!(world.received(B) == [(A, 1, bytes(1, 10 << 20))]);
+    assert!(most.iter().all(|most| (1..=4).contains(most)), "{most:?}");
+}
+
+#[test]
+fn a_lost_rail_costs_nothing_but_time_and_the_last_one_the_peer() {
+    let mut world = world(2);
+    for number in 0..10 {
+        world.receive(B, Wanted::from(A, number), 200_000);
+        world.send(A, B, number, bytes(number, 20_000 * number as usize));
+    }
+    (0..40).for_each(|_| assert!(world.step()));
+    world.cut(A, B, RailIndex(0));
+    world.run();
+    assert_eq!(world.received(B).len(), 10);
+    world.drain();
+    world.receive(B, Wanted::from(A, 1), 10);
+    world.cut(B, A, RailIndex(1));
+    assert_eq!(world.port(B).lost(A), Some(Cause::Unreachable));
+    let (_, last) = world.completions.last().expect("the receive fails");
+    let lost = Failure::Lost(A, Cause::Unreachable);
+    assert!(matches!(last, Completion::ReceiveFailed { failure, .. } if *failure == lost), "{last:?}");
+    let now = world.now;
+    let refused = world.port(B).send(now, A, 1, vec![1]).expect_err("it is lost");
+    assert_eq!((refused.error, refused.buffer), (PostError::Lost(A, Cause::Unreachable), vec![1]));
+}
+
+#[test]
+fn a_parcel_spoiled_in_the_log_is_never_sealed_anew() {
+    let mut world = world(1);
+    world.receive(B, Wanted::from(A, 1), 100);
+    world.send(A, B, 1, bytes(1, 100));
+    let line = (A, B, RailIndex(0));
+    let mut parcel = world.lines.get_mut(&line).and_then(|queue| queue.pop_front()).expect("sent");
+    parcel[80] ^= 4;
+    let now = world.now;
+    world.port(B).handle_parcel(now, A, RailIndex(0), &parcel);
+    world.attend(B);
+    world.port(A).handle_sent(now, B, RailIndex(0), parcel);
+    world.run();
+    assert_eq!(world.dropped, [(A, B, Cause::SpoiledHere)]);
+    assert!(world.received(B).is_empty());
+}

@@ -1,0 +1,217 @@
+//! Ports and the rails between them, in memory.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use faults::Stream;
+use units::{Rank, Span, Time};
+
+use crate::messaging::{Completion, Duty, Port, RailIndex, Settings};
+
+/// From, to, rail.
+pub(super) type Line = (Rank, Rank, RailIndex);
+
+/// How parcels are spoiled.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Spoiling {
+    /// One parcel in so many has bits flipped; zero: none.
+    pub(super) one_in: u64,
+    /// So many bits.
+    pub(super) bits: u64,
+    /// Only parcels of this rail.
+    pub(super) only: Option<RailIndex>,
+}
+
+pub(super) struct World {
+    pub(super) ports: Vec<Port>,
+    pub(super) now: Time,
+    pub(super) lines: BTreeMap<Line, VecDeque<Vec<u8>>>,
+    /// Parcels that have come and whose sender has not heard so.
+    landed: BTreeMap<Line, VecDeque<Vec<u8>>>,
+    pub(super) dead: Vec<Line>,
+    pub(super) spoiling: Spoiling,
+    pub(super) spoiled: u64,
+    pub(super) completions: Vec<(Rank, Completion)>,
+    pub(super) dropped: Vec<(Rank, Rank, crate::messaging::Cause)>,
+    luck: Stream,
+    drawn: u64,
+}
+
+impl World {
+    pub(super) fn new(settings: Settings, ranks: u32, rails: u8, seed: u64) -> Self {
+        let port = |rank: u32| {
+            let mut port = Port::new(settings);
+            (0..ranks).filter(|peer| *peer != rank).for_each(|peer| port.add_peer(Rank(peer), rails));
+            port
+        };
+        Self {
+            ports: (0..ranks).map(port).collect(),
+            now: Time::ZERO,
+            lines: BTreeMap::new(),
+            landed: BTreeMap::new(),
+            dead: Vec::new(),
+            spoiling: Spoiling::default(),
+            spoiled: 0,
+            completions: Vec::new(),
+            dropped: Vec::new(),
+            luck: Stream::new(seed, 0x6d65_7373),
+            drawn: 0,
+        }
+    }
+
+    pub(super) fn draw(&mut self, bound: u64) -> u64 {
+        self.drawn += 1;
+        self.luck.below(self.drawn, bound)
+    }
+
+    pub(super) fn port(&mut self, rank: Rank) -> &mut Port {
+        &mut self.ports[rank.index()]
+    }
+
+    /// Carries out what a port wants.
+    pub(super) fn attend(&mut self, rank: Rank) {
+        while let Some(duty) = self.ports[rank.index()].poll_duty() {
+            match duty {
+                Duty::Transmit { to, rail, bytes, .. } => {
+                    self.lines.entry((rank, to, rail)).or_default().push_back(bytes);
+                }
+                Duty::Drop { peer, cause } => self.dropped.push((rank, peer, cause)),
+            }
+        }
+        while let Some(completion) = self.ports[rank.index()].poll_completion() {
+            self.completions.push((rank, completion));
+        }
+    }
+
+    pub(super) fn send(&mut self, from: Rank, to: Rank, tag: u64, data: Vec<u8>) -> crate::messaging::SendId {
+        let now = self.now;
+        let id = self.port(from).send(now, to, tag, data).expect("it may send");
+        self.attend(from);
+        id
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        at: Rank,
+        wanted: crate::messaging::Wanted,
+        bytes: usize,
+    ) -> crate::messaging::ReceiveId {
+        let now = self.now;
+        let id = self.port(at).receive(now, wanted, vec![0xaa; bytes]).expect("it may receive");
+        self.attend(at);
+        id
+    }
+
+    /// One parcel comes, or one sender hears that its parcel has come. False if there is nothing under way.
+    pub(super) fn step(&mut self) -> bool {
+        self.now += Span::from_nanos(100);
+        let moving = |lines: &BTreeMap<Line, VecDeque<Vec<u8>>>, dead: &[Line]| {
+            let lines = lines.iter().filter(|(line, queue)| !queue.is_empty() && !dead.contains(line));
+            lines.map(|(line, _)| *line).collect::<Vec<Line>>()
+        };
+        let (going, landed) = (moving(&self.lines, &self.dead), moving(&self.landed, &[]));
+        let choices = (going.len() + landed.len()) as u64;
+        if choices == 0 {
+            return false;
+        }
+        let choice = self.draw(choices) as usize;
+        match going.get(choice) {
+            Some(line) => self.bring(*line),
+            None => self.tell(landed[choice - going.len()]),
+        }
+        true
+    }
+
+    fn bring(&mut self, line: Line) {
+        let (from, to, rail) = line;
+        let bytes = self.lines.get_mut(&line).and_then(VecDeque::pop_front).expect("looked at");
+        let mut arrived = bytes.clone();
+        let Spoiling { one_in, bits, only } = self.spoiling;
+        if one_in > 0 && only.is_none_or(|only| only == rail) && self.draw(one_in) == 0 {
+            self.spoiled += 1;
+            for _ in 0..bits {
+                let bit = self.draw(arrived.len() as u64 * 8);
+                arrived[bit as usize / 8] ^= 1 << (bit % 8);
+            }
+        }
+        let now = self.now;
+        self.port(to).handle_parcel(now, from, rail, &arrived);
+        self.attend(to);
+        self.landed.entry(line).or_default().push_back(bytes);
+    }
+
+    fn tell(&mut self, line: Line) {
+        let (from, to, rail) = line;
+        let bytes = self.landed.get_mut(&line).and_then(VecDeque::pop_front).expect("looked at");
+        let now = self.now;
+        self.port(from).handle_sent(now, to, rail, bytes);
+        self.attend(from);
+    }
+
+    /// A rail between two ranks dies: nothing comes through any more, and one end hears of it.
+    pub(super) fn cut(&mut self, one: Rank, other: Rank, rail: RailIndex) {
+        for (from, to) in [(one, other), (other, one)] {
+            self.dead.push((from, to, rail));
+        }
+        self.give_back(one, other, rail);
+    }
+
+    /// An end hears that a rail is dead, and gets back what was on it.
+    pub(super) fn give_back(&mut self, at: Rank, peer: Rank, rail: RailIndex) {
+        let line = (at, peer, rail);
+        let landed = self.landed.remove(&line).unwrap_or_default();
+        let flying = self.lines.remove(&line).unwrap_or_default();
+        let now = self.now;
+        self.port(at).handle_rail_lost(now, peer, rail);
+        for bytes in landed.into_iter().chain(flying) {
+            self.port(at).handle_sent(now, peer, rail, bytes);
+        }
+        self.attend(at);
+    }
+
+    /// Runs until nothing moves. Ends that have not heard of a dead rail hear of it then.
+    pub(super) fn run(&mut self) {
+        loop {
+            while self.step() {}
+            let unheard = self.lines.iter().find(|(line, queue)| !queue.is_empty() && self.dead.contains(line));
+            let Some((&(at, peer, rail), _)) = unheard else { return };
+            self.give_back(at, peer, rail);
+        }
+    }
+
+    pub(super) fn drain(&mut self) {
+        for rank in (0..self.ports.len() as u32).map(Rank) {
+            let now = self.now;
+            self.port(rank).drain(now);
+            self.attend(rank);
+        }
+        self.run();
+        for (rank, port) in self.ports.iter().enumerate() {
+            assert!(port.is_drained(), "rank {rank} waits for confirmations");
+        }
+    }
+
+    /// Messages received at a rank, in the order in which their receives were posted.
+    pub(super) fn received(&self, at: Rank) -> Vec<(Rank, u64, Vec<u8>)> {
+        let mut found: Vec<_> = self
+            .completions
+            .iter()
+            .filter(|(rank, _)| *rank == at)
+            .filter_map(|(_, completion)| match completion {
+                Completion::Received { id, source, tag, length, buffer } => {
+                    Some((*id, *source, *tag, buffer[..*length].to_vec()))
+                }
+                _ => None,
+            })
+            .collect();
+        found.sort_by_key(|(id, ..)| *id);
+        found.into_iter().map(|(_, source, tag, bytes)| (source, tag, bytes)).collect()
+    }
+}
+
+/// Bytes that follow from a number.
+pub(super) fn bytes(number: u64, length: usize) -> Vec<u8> {
+    let stream = Stream::new(number, 7);
+    let mut bytes: Vec<u8> = (0..length.div_ceil(8) as u64).flat_map(|word| stream.at(word).to_le_bytes()).collect();
+    bytes.truncate(length);
+    bytes
+}

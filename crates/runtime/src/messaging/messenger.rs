@@ -1,0 +1,219 @@
+//! A port and what carries its parcels, turned by whoever waits.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::{Duration, Instant};
+
+use protocol::messaging::{
+    Cause, Completion, Counters, Duty, Found, HEADER_BYTES, Port, RailIndex, ReceiveId, Refused, SendId, Settings,
+    Wanted,
+};
+use units::{Rank, Time};
+
+/// What a carrier has to tell.
+#[derive(Debug)]
+pub enum News<'a> {
+    /// A parcel came. Its packets were sound; what happened to it since, its seal tells.
+    Parcel {
+        /// From this rank.
+        from: Rank,
+        /// Over this rail.
+        rail: RailIndex,
+        /// Its bytes.
+        bytes: &'a mut [u8],
+    },
+    /// The oldest parcel under way on a rail is at the other end, or never will be; its bytes come back.
+    Landed {
+        /// To this rank.
+        to: Rank,
+        /// Over this rail.
+        rail: RailIndex,
+        /// Its bytes.
+        bytes: Vec<u8>,
+    },
+    /// A rail carries nothing any more.
+    RailLost {
+        /// To this rank.
+        peer: Rank,
+        /// This one.
+        rail: RailIndex,
+    },
+}
+
+/// Carries parcels, reliably and in order on each rail.
+pub trait Carrier {
+    /// Sends a parcel. Its bytes come back as [`News::Landed`].
+    fn send(&mut self, to: Rank, rail: RailIndex, bytes: Vec<u8>);
+    /// Does what can be done, waits for at most `wait` if there is nothing to tell, and tells it.
+    ///
+    /// # Errors
+    /// If the system does not let it wait.
+    fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(News<'_>)) -> io::Result<()>;
+    /// Its time.
+    fn now(&self) -> Time;
+    /// Nothing is wanted from a rank any more.
+    fn forget(&mut self, peer: Rank);
+}
+
+/// Where a parcel is spoiled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// On its way to the wire: packets are made, and their checks, of what is spoiled.
+    Departure,
+    /// Behind the checks of its packets.
+    Arrival,
+}
+
+/// Changes parcels with a body as it likes, for tests.
+pub type Spoiler = Box<dyn FnMut(Side, &mut [u8])>;
+
+/// A port that is turned over a carrier.
+pub struct Messenger<C> {
+    port: Port,
+    carrier: C,
+    completions: VecDeque<Completion>,
+    spoiler: Option<Spoiler>,
+    /// What the port gave us, where something spoiled was sent in its place.
+    originals: VecDeque<(Rank, RailIndex, Vec<u8>)>,
+}
+
+impl<C: Carrier> Messenger<C> {
+    /// Without peers.
+    pub fn new(carrier: C, settings: Settings) -> Self {
+        let port = Port::new(settings);
+        Self { port, carrier, completions: VecDeque::new(), spoiler: None, originals: VecDeque::new() }
+    }
+
+    /// The carrier, to set up rails.
+    pub fn carrier(&mut self) -> &mut C {
+        &mut self.carrier
+    }
+
+    /// The rails to a peer are ready.
+    pub fn add_peer(&mut self, rank: Rank, rails: u8) {
+        self.port.add_peer(rank, rails);
+    }
+
+    /// Lets parcels be spoiled, for tests.
+    pub fn set_spoiler(&mut self, spoiler: Spoiler) {
+        self.spoiler = Some(spoiler);
+    }
+
+    /// What the port has seen.
+    pub fn counters(&self) -> Counters {
+        self.port.counters()
+    }
+
+    /// Why a peer is lost, if it is.
+    pub fn lost(&self, peer: Rank) -> Option<Cause> {
+        self.port.lost(peer)
+    }
+
+    /// Sends a message; see [`Port::send`].
+    ///
+    /// # Errors
+    /// If it cannot be sent; the buffer comes back.
+    pub fn send(&mut self, to: Rank, tag: u64, buffer: Vec<u8>) -> Result<SendId, Refused> {
+        let id = self.port.send(self.carrier.now(), to, tag, buffer)?;
+        self.carry_out();
+        Ok(id)
+    }
+
+    /// Waits for a message; see [`Port::receive`].
+    ///
+    /// # Errors
+    /// If nothing can come; the buffer comes back.
+    pub fn receive(&mut self, wanted: Wanted, buffer: Vec<u8>) -> Result<ReceiveId, Refused> {
+        let id = self.port.receive(self.carrier.now(), wanted, buffer)?;
+        self.carry_out();
+        Ok(id)
+    }
+
+    /// See [`Port::probe`].
+    pub fn probe(&self, wanted: &Wanted) -> Option<Found> {
+        self.port.probe(wanted)
+    }
+
+    /// See [`Port::cancel_receive`].
+    pub fn cancel_receive(&mut self, id: ReceiveId) -> Option<Vec<u8>> {
+        self.port.cancel_receive(id)
+    }
+
+    /// See [`Port::cancel_send`].
+    pub fn cancel_send(&mut self, id: SendId) -> Option<Vec<u8>> {
+        self.port.cancel_send(id)
+    }
+
+    /// What has ended, one at a time.
+    pub fn next_completion(&mut self) -> Option<Completion> {
+        self.completions.pop_front().or_else(|| self.port.poll_completion())
+    }
+
+    /// Does everything that can be done now. With nothing to tell, waits for at most `wait`.
+    ///
+    /// # Errors
+    /// If the system does not let it wait.
+    pub fn turn(&mut self, wait: Duration) -> io::Result<()> {
+        self.collect();
+        let wait = if self.completions.is_empty() { wait } else { Duration::ZERO };
+        let now = self.carrier.now();
+        let Self { port, carrier, spoiler, originals, .. } = self;
+        carrier.turn(wait, &mut |news| match news {
+            News::Parcel { from, rail, bytes } => {
+                if let Some(spoiler) = spoiler.as_mut().filter(|_| bytes.len() > HEADER_BYTES) {
+                    spoiler(Side::Arrival, bytes);
+                }
+                port.handle_parcel(now, from, rail, bytes);
+            }
+            News::Landed { to, rail, bytes } => {
+                let index = originals.iter().position(|(rank, on, _)| (*rank, *on) == (to, rail));
+                let original = index.and_then(|index| originals.remove(index)).map(|(.., bytes)| bytes);
+                port.handle_sent(now, to, rail, original.unwrap_or(bytes));
+            }
+            News::RailLost { peer, rail } => port.handle_rail_lost(now, peer, rail),
+        })?;
+        self.carry_out();
+        self.collect();
+        Ok(())
+    }
+
+    fn collect(&mut self) {
+        while let Some(completion) = self.port.poll_completion() {
+            self.completions.push_back(completion);
+        }
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(duty) = self.port.poll_duty() {
+            match duty {
+                Duty::Transmit { to, rail, mut bytes, .. } => {
+                    if let Some(spoiler) = &mut self.spoiler {
+                        self.originals.push_back((to, rail, bytes.clone()));
+                        if bytes.len() > HEADER_BYTES {
+                            spoiler(Side::Departure, &mut bytes);
+                        }
+                    }
+                    self.carrier.send(to, rail, bytes);
+                }
+                Duty::Drop { peer, .. } => self.carrier.forget(peer),
+            }
+        }
+    }
+
+    /// Waits until every message that was sent has come intact. False if that takes longer than it may.
+    ///
+    /// # Errors
+    /// If the system does not let it wait.
+    pub fn drain(&mut self, limit: Duration) -> io::Result<bool> {
+        let began = Instant::now();
+        self.port.drain(self.carrier.now());
+        self.carry_out();
+        while !self.port.is_drained() {
+            if began.elapsed() > limit {
+                return Ok(false);
+            }
+            self.turn(Duration::from_millis(1))?;
+        }
+        Ok(true)
+    }
+}

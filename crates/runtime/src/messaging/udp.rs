@@ -1,0 +1,154 @@
+//! Parcels over queue pairs: each rail is one, with paths of its own to fall back on.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::time::Duration;
+
+use protocol::messaging::RailIndex;
+use protocol::queue_pair::{Operation, QpState};
+use units::{QpNumber, Rank, Time};
+
+use super::messenger::{Carrier, News};
+use crate::Clock;
+use crate::udp::{Endpoint, Event, PairError, Setup};
+
+/// Receives that are posted on each rail.
+const RECEIVES: usize = 16;
+const SEND: Operation = Operation::Send { immediate: None };
+
+struct Rail {
+    peer: Rank,
+    index: RailIndex,
+    /// Parcels posted and not completed: of what fails, so many are sends, and come first.
+    under_way: usize,
+    is_lost: bool,
+}
+
+/// The rails of a process over UDP.
+pub struct UdpCarrier {
+    endpoint: Endpoint,
+    clock: Clock,
+    rails: BTreeMap<QpNumber, Rail>,
+    numbers: BTreeMap<(Rank, RailIndex), QpNumber>,
+    parcel_bytes: usize,
+    /// What could not be posted: the rail was lost a moment before.
+    unsent: VecDeque<(Rank, RailIndex, Vec<u8>)>,
+}
+
+impl UdpCarrier {
+    /// Over this endpoint; parcels have at most so many bytes ([`protocol::messaging::Settings::parcel_bytes`]).
+    pub fn new(endpoint: Endpoint, parcel_bytes: usize) -> Self {
+        let clock = endpoint.clock();
+        Self {
+            endpoint,
+            clock,
+            rails: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            parcel_bytes,
+            unsent: VecDeque::new(),
+        }
+    }
+
+    /// The endpoint beneath.
+    pub fn endpoint(&mut self) -> &mut Endpoint {
+        &mut self.endpoint
+    }
+
+    /// Makes the queue pair of a rail; the other end must be told its number.
+    ///
+    /// # Errors
+    /// If its receives cannot be posted.
+    pub fn create(&mut self, peer: Rank, index: RailIndex) -> Result<QpNumber, PairError> {
+        let number = self.endpoint.create();
+        for _ in 0..RECEIVES {
+            self.endpoint.post_receive(number, vec![0; self.parcel_bytes])?;
+        }
+        self.rails.insert(number, Rail { peer, index, under_way: 0, is_lost: false });
+        self.numbers.insert((peer, index), number);
+        Ok(number)
+    }
+
+    /// Connects the queue pair of a rail.
+    ///
+    /// # Errors
+    /// If the set-up cannot be.
+    pub fn connect(&mut self, number: QpNumber, setup: Setup) -> Result<(), PairError> {
+        self.endpoint.connect(number, setup)
+    }
+
+    fn take(&mut self, event: Event, tell: &mut dyn FnMut(News<'_>)) {
+        match event {
+            Event::Received { pair, mut buffer, length, .. } => {
+                if let Some(rail) = self.rails.get(&pair) {
+                    let bytes = &mut buffer[..length];
+                    tell(News::Parcel { from: rail.peer, rail: rail.index, bytes });
+                }
+                // On a rail that is lost it cannot be posted, and need not be.
+                let _ = self.endpoint.post_receive(pair, buffer);
+            }
+            Event::Sent { pair, buffer, .. } => {
+                if let Some(rail) = self.rails.get_mut(&pair) {
+                    rail.under_way -= 1;
+                    tell(News::Landed { to: rail.peer, rail: rail.index, bytes: buffer });
+                }
+            }
+            Event::Failed { pair, buffer, .. } => {
+                let Some(rail) = self.rails.get_mut(&pair) else { return };
+                if !std::mem::replace(&mut rail.is_lost, true) {
+                    tell(News::RailLost { peer: rail.peer, rail: rail.index });
+                }
+                if rail.under_way > 0 {
+                    rail.under_way -= 1;
+                    tell(News::Landed { to: rail.peer, rail: rail.index, bytes: buffer });
+                }
+            }
+            Event::Datagram { .. } | Event::Path { .. } => {}
+        }
+    }
+}
+
+impl Carrier for UdpCarrier {
+    fn send(&mut self, to: Rank, rail: RailIndex, bytes: Vec<u8>) {
+        let number = self.numbers.get(&(to, rail)).copied();
+        let is_ready = |number: QpNumber| {
+            self.endpoint.machine(number).is_some_and(|machine| machine.state() == QpState::ReadyToSend)
+        };
+        match number.filter(|number| is_ready(*number)) {
+            Some(number) => {
+                if let Some(rail) = self.rails.get_mut(&number) {
+                    rail.under_way += 1;
+                }
+                self.endpoint.post_send(number, bytes, SEND).expect("it is ready, and a port posts few parcels");
+            }
+            None => self.unsent.push_back((to, rail, bytes)),
+        }
+    }
+
+    fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(News<'_>)) -> io::Result<()> {
+        self.endpoint.turn(if self.unsent.is_empty() { wait } else { Duration::ZERO })?;
+        while let Some(event) = self.endpoint.next_event() {
+            self.take(event, tell);
+        }
+        // Behind the failures of its rail, which came first.
+        while let Some((to, rail, bytes)) = self.unsent.pop_front() {
+            tell(News::RailLost { peer: to, rail });
+            tell(News::Landed { to, rail, bytes });
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    fn forget(&mut self, peer: Rank) {
+        let Self { endpoint, rails, numbers, .. } = self;
+        numbers.retain(|(rank, _), number| {
+            if *rank == peer {
+                rails.remove(number);
+                endpoint.destroy(*number);
+            }
+            *rank != peer
+        });
+    }
+}

@@ -2,8 +2,10 @@
 
 pub mod guest;
 pub mod hosts;
+mod messaging_trial;
 mod path_trial;
 mod trial;
 
+pub use messaging_trial::{MessagingOutcome, MessagingTrial};
 pub use path_trial::{PathOutcome, PathTrial};
 pub use trial::{Trial, TrialOutcome};

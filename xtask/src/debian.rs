@@ -40,6 +40,12 @@ pub(crate) const PACKAGES: &[Package] = &[
     },
     Package { name: "gfortran", tests: &["fortran_under"], proof: &["gfortran", "--version"] },
     Package { name: "hpcc", tests: &["hpcc_verifies"], proof: &["sh", "-c", "command -v hpcc"] },
+    Package { name: "openfoam", tests: &["openfoam_has"], proof: &["sh", "-c", "command -v icoFoam"] },
+    Package {
+        name: "openfoam-examples",
+        tests: &["openfoam_has"],
+        proof: &["test", "-d", "/usr/share/doc/openfoam-examples/examples/incompressible/icoFoam/cavity/cavity"],
+    },
     Package {
         name: "python3-mpi4py",
         tests: &["python_under_open_mpi"],

@@ -5,7 +5,7 @@
 
 mod lines;
 pub(crate) mod rank;
-mod supervisor;
+pub(crate) mod supervisor;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -117,11 +117,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let variables = variables(arguments, fabric.as_ref(), faults.as_ref());
     let started = Ranks::new("launch", arguments.ranks, hosts)?.with(variables);
     let output = if arguments.prefix || std::io::stdout().is_terminal() { Output::Prefixed } else { Output::AsItIs };
-    let mut supervisor = Supervisor::new(signals, Duration::from_secs_f64(arguments.grace));
+    let mut supervisor = Supervisor::new("pleach launch", signals, Duration::from_secs_f64(arguments.grace));
     for rank in 0..arguments.ranks {
         let mut command = started.command(rank, &arguments.program);
         streams(&mut command, rank, output);
-        supervisor.start(rank, &mut command).with_context(|| format!("rank {rank} cannot be started"))?;
+        let name = format!("rank {rank}");
+        let started = supervisor.start(name, &rank.to_string(), &mut command);
+        started.with_context(|| format!("rank {rank} cannot be started"))?;
     }
     let worst = supervisor.run(|| {
         for (name, how) in fabric.iter_mut().flat_map(Fabric::newly_ended) {
@@ -160,7 +162,7 @@ fn streams(command: &mut Command, rank: u32, output: Output) {
     }
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.0..=86_400.0).contains(seconds));
     seconds.ok_or_else(|| "a number of seconds, at most a day".to_owned())
 }

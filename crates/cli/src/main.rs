@@ -5,6 +5,7 @@ mod configuration;
 mod demo;
 mod distribution;
 mod doctor;
+mod exec;
 mod fabric;
 mod judge;
 mod kernels;
@@ -59,6 +60,8 @@ enum Command {
     Doctor(doctor::Arguments),
     /// Starts the processes of a job, on this machine or on hosts made of network namespaces.
     Launch(launch::Arguments),
+    /// Runs an MPI program as it is, with its barriers, broadcasts and reductions taken over.
+    Exec(exec::Arguments),
     /// One process of `pleach launch`.
     #[command(hide = true)]
     LaunchRank(launch::rank::Arguments),
@@ -68,6 +71,9 @@ enum Command {
     /// One process of `pleach bench collectives`.
     #[command(hide = true)]
     BenchRank(bench::collectives::rank::Arguments),
+    /// One process of `pleach bench pingpong`.
+    #[command(hide = true)]
+    BenchPingpongRank(bench::pingpong::player::Arguments),
 }
 
 const EXAMPLES: &str = "\
@@ -82,6 +88,7 @@ Examples:
   pleach tune                         the fastest checksum for each size, on this machine
   pleach pingpong --listen            and, on another host: pleach pingpong HOST
   pleach launch -n 4 -- ./program
+  pleach exec -- mpirun -n 4 ./program
   pleach manager                      and, on any machine: pleach node --manager HOST:4797
   pleach top                          what the manager sees
   pleach doctor                       what this machine can do
@@ -96,6 +103,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Tune(arguments) => tune::run(&arguments),
         Command::BenchRank(arguments) => bench::collectives::rank::run(&arguments),
+        Command::BenchPingpongRank(arguments) => bench::pingpong::player::run(&arguments),
         Command::Pingpong(arguments) => pingpong::run(&arguments),
         Command::Manager(arguments) => manager::run(arguments),
         Command::Node(arguments) => node::run(arguments),
@@ -105,6 +113,7 @@ fn main() -> ExitCode {
         // Their exit status is also that of other programs, or of a signal.
         Command::Demo(arguments) => return demo::run(&arguments).unwrap_or_else(|error| wrong(&error)),
         Command::Launch(arguments) => return launch::run(&arguments).unwrap_or_else(|error| wrong(&error)),
+        Command::Exec(arguments) => return exec::run(&arguments).unwrap_or_else(|error| wrong(&error)),
         Command::LaunchRank(arguments) => return launch::rank::run(&arguments).unwrap_or_else(|error| wrong(&error)),
     };
     match done {

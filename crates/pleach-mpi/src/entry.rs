@@ -13,6 +13,7 @@ use crate::real::{Function, invoke, mpi};
 use crate::recovery;
 use crate::requests;
 use crate::tally::{self, Manner, Why};
+use crate::wish;
 
 /// What a function that is not there returns: `MPI_ERR_COUNT`, the same in every MPI. Only those for large counts may be missing.
 const NO_SUCH_FUNCTION: c_int = 2;
@@ -283,12 +284,25 @@ fn outermost(run: impl FnOnce() -> c_int) -> (c_int, bool) {
     (status, DEPTH.fetch_sub(1, Ordering::AcqRel) == 1)
 }
 
+/// The MPI has just been initialized.
+fn open(threads: i32) {
+    job::open(threads);
+    if wish::wants_explanation() {
+        job::close();
+        if let Some(finalize) = mpi().real.Finalize {
+            // SAFETY: initialized, and not finalized yet.
+            unsafe { invoke!(finalize;) };
+        }
+        std::process::exit(0);
+    }
+}
+
 export!("MPI_Init", "PMPI_Init", (count, arguments) {
     let Some(function) = mpi().real.Init else { return NO_SUCH_FUNCTION };
     // SAFETY: the user's own arguments.
     let (status, is_outermost) = outermost(|| unsafe { invoke!(function; count, arguments) });
     if status == 0 && is_outermost {
-        job::open(0);
+        open(0);
     }
     status
 });
@@ -299,7 +313,7 @@ export!("MPI_Init_thread", "PMPI_Init_thread", (count, arguments, required, prov
     let (status, is_outermost) = outermost(|| unsafe { invoke!(function; count, arguments, required, provided) });
     if status == 0 && is_outermost {
         // SAFETY: the MPI has just written there.
-        job::open(if provided == 0 { 0 } else { unsafe { *(provided as *const c_int) } });
+        open(if provided == 0 { 0 } else { unsafe { *(provided as *const c_int) } });
     }
     status
 });

@@ -6,23 +6,18 @@
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 
 use pleach::{Communicator, Settings, Standing};
 use serde::{Deserialize, Serialize};
 
 use crate::abi::Abi;
+use crate::explanation::{Explanation, Found};
 use crate::real::{Mpi, mpi};
-use crate::tally::{self, Report};
+use crate::tally::{self, PACKETS, Report};
+use crate::wish::{self, Wish};
 use crate::words::{Unheard, Words};
 use crate::{communicators, packing, progress, requests};
 
-/// Vectors up to this many bytes are taken over, if nothing else is said (`PLEACH_MPI_LARGEST`).
-const LARGEST: usize = 256 << 20;
-/// Longer ones Pleach cannot do.
-const MOST_LARGEST: usize = 1 << 30;
-/// How long ranks may take to meet, if nothing else is said: they are all there already.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// An invitation has so many bytes.
 const INVITATION_BYTES: usize = 4096;
 /// Rank 0 offers at most so many addresses.
@@ -100,7 +95,7 @@ pub(crate) fn open(threads: i32) {
     if size < 2 {
         return stay_off("there is one rank");
     }
-    let wish = Wish::of_environment();
+    let wish = Wish::of_environment(rank);
     // Everybody says this, also who wants nothing: or the others would wait.
     if let Err(who) = world.all(rank, wish.as_ref().is_ok_and(|wish| wish.use_it)) {
         let why = match &wish {
@@ -154,20 +149,23 @@ pub(crate) fn close() {
     let was_open = IS_OPEN.swap(false, Ordering::AcqRel);
     let Some(job) = JOB.get().filter(|_| was_open) else { return report_off() };
     communicators::settle_all(job);
+    let explanation = wish::wants_explanation().then(|| Explanation::of(job)).flatten();
     let world = job.world.lock().unwrap_or_else(PoisonError::into_inner).take();
-    report(job, world.as_ref());
+    report(job, world.as_ref(), explanation);
     requests::close();
     progress::close(job);
     communicators::forget_all();
     drop(world);
 }
 
-fn report(job: &Job, world: Option<&Communicator>) {
+fn report(job: &Job, world: Option<&Communicator>, explanation: Option<Explanation>) {
     let place = REPORT.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(place) = place else { return };
     let mut numbers = tally::numbers();
     let tail = numbers.len();
     numbers.extend([communicators::formed(), FAILURES.load(Ordering::Relaxed), communicators::aggregated()]);
+    let packets = world.map(Communicator::packets).unwrap_or_default();
+    numbers.extend(PACKETS.map(|(_, count)| count(&packets) as i64));
     let words = job.words(job.abi.world);
     if words.sum(&mut numbers) == Err(Unheard) || RANK.load(Ordering::Relaxed) != 0 {
         return;
@@ -175,6 +173,8 @@ fn report(job: &Job, world: Option<&Communicator>) {
     let mut report = Report::new(&numbers[..tail]);
     (report.communicators, report.failures) = (numbers[tail], numbers[tail + 1]);
     report.aggregated = numbers[tail + 2];
+    report.packets = PACKETS.iter().zip(&numbers[tail + 3..]).map(|((name, _), count)| (*name, *count)).collect();
+    (report.mpi, report.explanation) = (Found::of(job), explanation);
     (report.ranks, report.hosts) = (job.size, world.map_or(0, Communicator::hosts));
     report.write(&place);
 }
@@ -182,49 +182,10 @@ fn report(job: &Job, world: Option<&Communicator>) {
 /// Nothing was done; somebody may want to know why.
 fn report_off() {
     let why = OFF.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let place = std::env::var("PLEACH_MPI_REPORT").ok().filter(|place| !place.is_empty());
-    if let (Some(why), Some(place), 0) = (why, place, RANK.load(Ordering::Relaxed)) {
+    if let (Some(why), Some(place), 0) = (why, wish::report(), RANK.load(Ordering::Relaxed)) {
         let mut report = Report::new(&tally::numbers());
         report.off = Some(why);
         report.write(&place);
-    }
-}
-
-/// What the environment wants.
-struct Wish {
-    use_it: bool,
-    only_blocking: bool,
-    largest: usize,
-    report: Option<String>,
-    settings: Settings,
-}
-
-impl Wish {
-    fn of_environment() -> Result<Self, String> {
-        let get = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let (use_it, only_blocking) = match get("PLEACH_MPI").as_deref() {
-            None | Some("on") => (true, false),
-            Some("blocking") => (true, true),
-            Some("off") => (false, false),
-            Some(other) => return Err(format!("PLEACH_MPI is {other:?}, and should be on, blocking or off")),
-        };
-        let largest = match get("PLEACH_MPI_LARGEST") {
-            None => LARGEST,
-            Some(text) => {
-                let number: Option<usize> = text.parse().ok();
-                number.ok_or_else(|| format!("PLEACH_MPI_LARGEST is {text:?}, and should be a number of bytes"))?
-            }
-        };
-        let mut settings = Settings::from_environment().map_err(|error| error.to_string())?;
-        settings.patience = settings.patience.or(Some(PATIENCE));
-        settings.companion = Some(progress::of_mpi);
-        Ok(Self {
-            use_it,
-            only_blocking,
-            largest: largest.min(MOST_LARGEST),
-            report: get("PLEACH_MPI_REPORT"),
-            settings,
-        })
     }
 }
 

@@ -7,13 +7,15 @@
 //! docs/decisions/0009-mpi-preload.md why it is made so.
 //!
 //! Reading order: `entry` has the functions that programs call; `calls` is one call on its way; `communicators` says whom it concerns,
-//! `types` what it folds; `job` is the beginning and the end; `requests` are non-blocking calls; `recovery` and `kept` are what happens when
+//! `types` what it folds; `job` is the beginning and the end, `wish` the settings, `explanation` what
+//! is told instead of a run; `requests` are non-blocking calls; `recovery` and `kept` are what happens when
 //! Pleach fails. `real`, `abi` and `words` are the MPI as it is found.
 
 mod abi;
 mod calls;
 mod communicators;
 mod entry;
+mod explanation;
 mod job;
 mod kept;
 mod packing;
@@ -23,4 +25,5 @@ mod recovery;
 mod requests;
 mod tally;
 mod types;
+mod wish;
 mod words;

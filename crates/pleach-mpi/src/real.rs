@@ -56,7 +56,7 @@ macro_rules! functions {
 }
 
 functions! {
-    Init, Init_thread, Finalize, Abort,
+    Init, Init_thread, Finalize, Abort, Get_library_version,
     Barrier, Bcast, Reduce, Allreduce, Reduce_scatter_block, Scan, Exscan,
     Bcast_c, Reduce_c, Allreduce_c, Reduce_scatter_block_c, Scan_c, Exscan_c,
     Ibarrier, Ibcast, Ireduce, Iallreduce, Ireduce_scatter_block, Iscan, Iexscan,

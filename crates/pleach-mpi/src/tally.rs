@@ -3,14 +3,17 @@
 //! Kept only if somebody asks for a report (`PLEACH_MPI_REPORT`): two clocks a call are much where a barrier takes half a
 //! microsecond. At the end the ranks add up what they have, and rank 0 writes it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use pleach::Packets;
 use serde::Serialize;
 
 use crate::calls::Verb;
+use crate::explanation::{Explanation, Found};
 
 /// Why a call is left to the MPI. The same on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,6 +135,21 @@ pub(crate) fn numbers() -> Vec<i64> {
     TALLY.iter().map(|number| number.load(Relaxed) as i64).collect()
 }
 
+/// A name, and the number that goes by it.
+type Counter = (&'static str, fn(&Packets) -> u64);
+
+/// What is counted of packets.
+pub(crate) const PACKETS: [Counter; 8] = [
+    ("sent", |packets| packets.sent),
+    ("repeated", |packets| packets.repeated),
+    ("received", |packets| packets.received),
+    ("damaged", |packets| packets.damaged),
+    ("malformed", |packets| packets.malformed),
+    ("forged", |packets| packets.forged),
+    ("hurt_by_plan", |packets| packets.hurt_by_plan),
+    ("lost_by_plan", |packets| packets.lost_by_plan),
+];
+
 /// What is told at the end, of all ranks together.
 #[derive(Serialize)]
 pub(crate) struct Report {
@@ -144,6 +162,11 @@ pub(crate) struct Report {
     pub(crate) failures: i64,
     /// Operations through aggregation nodes, counted once for each host.
     pub(crate) aggregated: i64,
+    /// Packets of all ranks, by what became of them.
+    pub(crate) packets: BTreeMap<&'static str, i64>,
+    pub(crate) mpi: Found,
+    /// Only if the program did not run.
+    pub(crate) explanation: Option<Explanation>,
     taken: Vec<Taken>,
     left: Vec<Left>,
 }
@@ -177,6 +200,9 @@ impl Report {
             communicators: 0,
             failures: 0,
             aggregated: 0,
+            packets: BTreeMap::new(),
+            mpi: Found::default(),
+            explanation: None,
             taken: Vec::new(),
             left: Vec::new(),
         };

@@ -2,6 +2,7 @@
 //!
 //! Each test compiles a program of this folder with an MPI's own compiler and runs it with that MPI's own launcher.
 
+mod fetched;
 mod jobs;
 
 use jobs::{Job, MPICH, OPEN_MPI};

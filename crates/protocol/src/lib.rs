@@ -13,6 +13,7 @@ pub mod collective;
 pub mod connection;
 pub mod datagram;
 pub mod manager;
+pub mod messaging;
 mod payload;
 pub mod queue_pair;
 

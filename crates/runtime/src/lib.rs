@@ -10,6 +10,7 @@ pub mod bootstrap;
 mod clock;
 pub mod control;
 pub mod job;
+pub mod messaging;
 pub mod network;
 pub mod shm;
 pub mod udp;

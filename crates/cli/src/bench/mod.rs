@@ -3,6 +3,8 @@
 pub(crate) mod checksum;
 pub(crate) mod collectives;
 pub(crate) mod migration;
+pub(crate) mod mpi;
+pub(crate) mod pingpong;
 mod simulator;
 
 use anyhow::Result;
@@ -25,8 +27,12 @@ enum What {
     Migration(migration::Arguments),
     /// Barriers, allreduces and broadcasts between processes, beside Open MPI where it is installed.
     Collectives(collectives::Arguments),
+    /// MPI programs with and without the library, on every MPI that is found, against targets.
+    Mpi(mpi::Arguments),
     /// GB/s of every checksum alone, after a copy and fused with it, beside memcpy; and which errors each finds.
     Checksum(checksum::Arguments),
+    /// Latency and bandwidth of checked messages between two processes, beside Open MPI.
+    Pingpong(pingpong::Arguments),
 }
 
 /// Runs a benchmark.
@@ -35,7 +41,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         What::Simulator(arguments) => simulator::run(arguments),
         What::Migration(arguments) => migration::run(arguments),
         What::Collectives(arguments) => collectives::run(arguments),
+        What::Mpi(arguments) => mpi::run(arguments),
         What::Checksum(arguments) => checksum::run(arguments),
+        What::Pingpong(arguments) => pingpong::run(arguments),
     }
 }
 

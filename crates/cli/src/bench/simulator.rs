@@ -2,7 +2,8 @@
 //!
 //! Traffic: every host of a fat tree sends full packets to one partner (a random permutation), as other packet
 //! simulators are measured; a hop is one link traversal, on one core. Allreduce: one, over all hosts, with the
-//! protocol machines. Rates are medians of several stretches of one run, with the slowest and the fastest beside.
+//! protocol machines. Wormhole: every node of a 4-ary tree sends full packets to ever other nodes at random, or to its
+//! complement; a hop is one link that a packet's head takes. Rates are medians of several stretches of one run, with the slowest and the fastest beside.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use clap::Args;
 use serde::Serialize;
 use simulator::collective::{Collective, CollectiveParameters, Contents, Nobody};
 use simulator::fault::Plan;
+use simulator::qsnet::{FabricParameters, Flood, FloodPattern, MulticastRule};
 use simulator::technology::{ByteTime, Rate, Width};
 use simulator::{Forwarding, LinkParameters, Pattern, Traffic};
 use topology::Fabric;
@@ -58,6 +60,7 @@ struct Report {
     hops_per_stretch: u64,
     traffic: Vec<TrafficRow>,
     allreduce: Vec<AllreduceRow>,
+    wormhole: Vec<WormholeRow>,
 }
 
 #[derive(Serialize)]
@@ -85,6 +88,18 @@ struct AllreduceRow {
     peak_resident_gib: f64,
 }
 
+#[derive(Serialize)]
+struct WormholeRow {
+    pattern: &'static str,
+    nodes: u32,
+    median_mhops_per_s: f64,
+    slowest_mhops_per_s: f64,
+    fastest_mhops_per_s: f64,
+    events_per_hop: f64,
+    megabytes_per_second: f64,
+    trace: String,
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     ensure!(arguments.format != Format::Html, "bench simulator writes table or json");
     let shapes: Vec<Arc<Fabric>> = [(32, 2), (16, 4), (32, 4)]
@@ -99,8 +114,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     // Allreduces first: what they add to the resident memory can be told only while nothing freed lies about.
     let allreduce = shapes.iter().map(allreduce).collect::<Result<Vec<_>>>()?;
     let traffic = shapes.iter().map(|fabric| traffic(fabric, hops)).collect();
-    let report =
-        Report { packet_bytes: PACKET_BYTES, stretches: STRETCHES, hops_per_stretch: hops, traffic, allreduce };
+    let patterns = [("uniform", FloodPattern::Uniform), ("complement", FloodPattern::Complement)];
+    let wormhole = [3, 5]
+        .into_iter()
+        .flat_map(|dimension| patterns.map(|(name, pattern)| wormhole(dimension, name, pattern, hops)))
+        .collect::<Result<Vec<_>>>()?;
+    let report = Report {
+        packet_bytes: PACKET_BYTES,
+        stretches: STRETCHES,
+        hops_per_stretch: hops,
+        traffic,
+        allreduce,
+        wormhole,
+    };
     let text = match arguments.format {
         Format::Json => serde_json::to_string_pretty(&report)? + "\n",
         _ => table(&report),
@@ -137,14 +163,7 @@ fn traffic(fabric: &Arc<Fabric>, hops: u64) -> TrafficRow {
     let set_up_s = start.elapsed().as_secs_f64();
     // Every host's first packets must have arrived before the fabric is as full as it will be.
     traffic.run_hops(hops.max(u64::from(hosts) * 16));
-    let mut rates: Vec<f64> = (0..STRETCHES)
-        .map(|_| {
-            let start = Instant::now();
-            traffic.run_hops(hops);
-            hops as f64 / start.elapsed().as_secs_f64() / 1e6
-        })
-        .collect();
-    rates.sort_by(f64::total_cmp);
+    let rates = rates(hops, || traffic.run_hops(hops));
     let summary = traffic.summary();
     TrafficRow {
         fabric: fabric.to_string(),
@@ -157,6 +176,47 @@ fn traffic(fabric: &Arc<Fabric>, hops: u64) -> TrafficRow {
         busy_bytes_per_host: summary.memory as f64 / f64::from(hosts),
         trace: format!("{:016x}", summary.trace),
     }
+}
+
+/// The Quadrics network under nothing but background traffic.
+fn wormhole(dimension: u32, name: &'static str, pattern: FloodPattern, hops: u64) -> Result<WormholeRow> {
+    let parameters = FabricParameters {
+        dimension,
+        byte_time: ByteTime::of_megabits(3_200),
+        switch_delay: Span::from_nanos(35),
+        wire: Span::from_nanos(2),
+        channels: 2,
+        ageing: Span::from_micros(20),
+        rule: MulticastRule::Serialised { roots: 1 },
+        damage: 0.0,
+    };
+    let mut flood = Flood::new(parameters, pattern, 1).context("a network of this dimension")?;
+    flood.run_hops(hops / 10);
+    let rates = rates(hops, || flood.run_hops(hops));
+    let summary = flood.summary();
+    Ok(WormholeRow {
+        pattern: name,
+        nodes: 4u32.pow(dimension),
+        median_mhops_per_s: rates[STRETCHES / 2],
+        slowest_mhops_per_s: rates[0],
+        fastest_mhops_per_s: rates[STRETCHES - 1],
+        events_per_hop: summary.counters.events as f64 / summary.counters.hops as f64,
+        megabytes_per_second: summary.megabytes_per_second,
+        trace: format!("{:016x}", summary.trace),
+    })
+}
+
+/// Millions of hops a second of several stretches of so many hops, in ascending order.
+fn rates(hops: u64, mut stretch: impl FnMut()) -> Vec<f64> {
+    let mut rates: Vec<f64> = (0..STRETCHES)
+        .map(|_| {
+            let start = Instant::now();
+            stretch();
+            hops as f64 / start.elapsed().as_secs_f64() / 1e6
+        })
+        .collect();
+    rates.sort_by(f64::total_cmp);
+    rates
 }
 
 fn allreduce(fabric: &Arc<Fabric>) -> Result<AllreduceRow> {
@@ -229,6 +289,20 @@ fn table(report: &Report) -> String {
             row.hops,
             row.resident_bytes_per_host,
             row.peak_resident_gib
+        );
+    }
+    let _ = writeln!(text, "\nWormhole network, full packets, one core\n");
+    let _ = writeln!(
+        text,
+        "{:>9}  {:12} {:>8} {:>17} {:>10} {:>14}",
+        "nodes", "pattern", "M hops/s", "slowest..fastest", "events/hop", "MB/s of a node"
+    );
+    for row in &report.wormhole {
+        let spread = format!("{:.2}..{:.2}", row.slowest_mhops_per_s, row.fastest_mhops_per_s);
+        let _ = writeln!(
+            text,
+            "{:>9}  {:12} {:>8.2} {spread:>17} {:>10.2} {:>14.1}",
+            row.nodes, row.pattern, row.median_mhops_per_s, row.events_per_hop, row.megabytes_per_second
         );
     }
     text

@@ -1,21 +1,27 @@
-//! `pleach doctor`: what this machine can do, how the cluster is, and why a job used aggregation or did not.
+//! `pleach doctor`: what this machine can do, how the cluster is, why a job used aggregation or did not, and what Pleach would do
+//! for an MPI program.
 
 mod cluster;
 mod finding;
 mod job;
 mod machine;
+mod mpi;
 mod network;
 mod software;
+
+use std::ffi::OsString;
 
 use anyhow::Result;
 use clap::ValueEnum;
 
 use crate::Outcome;
 use crate::configuration::ManagerArguments;
+use crate::exec::Surroundings;
 use crate::report::deliver;
 use finding::{Diagnosis, Verdict};
 
-/// Says what this machine can do, whether the manager can be reached, and why a job used aggregation or did not.
+/// Says what this machine can do, whether the manager can be reached, why a job used aggregation or did not, and what would be
+/// offloaded of an MPI program.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Arguments {
@@ -27,6 +33,11 @@ pub(crate) struct Arguments {
     /// A table for people, or one object for machines
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
+    #[command(flatten)]
+    surroundings: Surroundings,
+    /// The command that starts an MPI program: says what would be offloaded of it. The program ends in MPI_Init
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "job")]
+    command: Vec<OsString>,
 }
 
 const HELP: &str = "\
@@ -34,6 +45,7 @@ Examples:
   pleach doctor
   pleach doctor --manager 10.0.0.1:4797
   pleach doctor --manager 10.0.0.1:4797 --job simulation-7
+  pleach doctor --nodes 1 -- mpirun -n 4 ./program
   pleach doctor --format json | jq '.findings[] | select(.verdict != \"good\")'
 
 Verdicts: good; limited, which works but could be better; missing, which rules out what is named; broken, which must be
@@ -49,9 +61,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     if let Some(job) = &arguments.job {
         return job::run(&arguments.manager, job, arguments.format);
     }
-    let mut findings = machine::findings();
-    findings.extend(network::findings());
-    findings.extend(software::findings());
+    let mut findings = if arguments.command.is_empty() {
+        let machine = machine::findings().into_iter();
+        machine.chain(network::findings()).chain(software::findings()).collect()
+    } else {
+        mpi::findings(&arguments.surroundings, arguments.manager.manager.as_deref(), &arguments.command)?
+    };
     if arguments.manager.manager.as_ref().is_some_and(|manager| !manager.is_empty()) {
         findings.extend(cluster::findings(&arguments.manager)?);
     }

@@ -1,13 +1,13 @@
 //! What else is on this machine: network namespaces, the kernel's RDMA, MPIs.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sched::{CloneFlags, unshare};
 
 use super::finding::Finding;
 use super::finding::Verdict::{Limited, Missing};
+use crate::exec::launcher::what_it_says;
 
 pub(super) fn findings() -> Vec<Finding> {
     vec![namespaces(), rdma(), mpi()]
@@ -87,21 +87,7 @@ fn in_path(name: &str) -> Option<PathBuf> {
 
 /// The first line that a program says about itself, if it says one soon.
 fn version_of(program: &Path) -> Option<String> {
-    const PATIENCE: Duration = Duration::from_secs(3);
-    let mut command = Command::new(program);
-    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().ok()?;
-    let began = Instant::now();
-    while child.try_wait().ok()?.is_none() {
-        if began.elapsed() > PATIENCE {
-            let _ = child.kill();
-            let _ = child.wait();
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let output = child.wait_with_output().ok()?;
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = what_it_says(program, "--version", Duration::from_secs(3))?;
     let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
     Some(line.chars().filter(|letter| !letter.is_control()).take(60).collect())
 }

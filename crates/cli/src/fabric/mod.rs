@@ -1,4 +1,4 @@
-//! A manager and aggregation nodes as children of a command, for `pleach demo` and `pleach launch --nodes`.
+//! A manager and aggregation nodes as children of a command, for `pleach demo`, and for `pleach launch` and `pleach exec` with --nodes.
 //!
 //! In: how many nodes, and where: on this machine, or on hosts made of network namespaces. Out: the variables by which ranks
 //! find them. They are this very program (`pleach manager`, `pleach node`) with a secret of their own. They end with the
@@ -11,7 +11,7 @@ pub(crate) mod ranks;
 pub(crate) mod service;
 pub(crate) mod signals;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::mpsc::{Receiver, channel};
@@ -54,6 +54,8 @@ pub(crate) struct FabricPlan<'a> {
 pub(crate) enum Site<'a> {
     /// Beside this process.
     Loopback,
+    /// The same, at an address that other hosts reach.
+    Here(IpAddr),
     /// On hosts of their own from this number on: the manager first, then the nodes.
     Hosts { network: &'a Network, first: usize },
 }
@@ -195,7 +197,7 @@ impl Starter<'_> {
 
     fn command(&self, service: u32) -> Command {
         let namespace = match self.plan.site {
-            Site::Loopback => None,
+            Site::Loopback | Site::Here(_) => None,
             Site::Hosts { network, first } => Some(network.host(first + service as usize).entrance()),
         };
         let mut command = service::through_launch_rank(&self.own, namespace.as_deref());
@@ -208,6 +210,8 @@ impl Starter<'_> {
     fn address(&self, service: u32) -> String {
         match self.plan.site {
             Site::Loopback => "127.0.0.1".to_owned(),
+            Site::Here(IpAddr::V6(address)) => format!("[{address}]"),
+            Site::Here(address) => address.to_string(),
             Site::Hosts { network, first } => network.host(first + service as usize).address().to_string(),
         }
     }
@@ -216,7 +220,7 @@ impl Starter<'_> {
         let secret = Secret::new(&self.secret).context("a random secret")?;
         let connect = move || ManagerClient::connect(manager, Some(secret), ANSWER);
         let client = match self.plan.site {
-            Site::Loopback => connect(),
+            Site::Loopback | Site::Here(_) => connect(),
             // A socket stays where it was made.
             Site::Hosts { network, first } => network.host(first).inside(connect)?,
         };

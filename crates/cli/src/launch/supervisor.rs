@@ -1,4 +1,5 @@
-//! Waits for all ranks: passes on signals and output, ends the rest when one fails, and finds the worst exit status.
+//! Waits for all ranks, or for another launcher of them: passes on signals and output, ends the rest when one fails, and finds the
+//! worst exit status.
 //!
 //! Ranks are ended by the number of their process group, which we made, and only while their own process has not been
 //! waited for: until then the number cannot be another's.
@@ -35,11 +36,13 @@ const PASSED_ON: [Signal; 7] = [
 ];
 
 /// This process's signals, as a supervisor wants them.
-pub(super) fn take_over_signals() -> nix::Result<Signals> {
+pub(crate) fn take_over_signals() -> nix::Result<Signals> {
     Signals::take_over(PASSED_ON.into_iter().chain([Signal::SIGCHLD, Signal::SIGTSTP]))
 }
 
-pub(super) struct Supervisor {
+pub(crate) struct Supervisor {
+    /// Whose it is, for messages.
+    command: &'static str,
     signals: Signals,
     grace: Duration,
     ranks: Vec<Rank>,
@@ -58,7 +61,7 @@ enum Blame {
 }
 
 struct Rank {
-    number: u32,
+    name: String,
     child: Child,
     is_running: bool,
 }
@@ -76,27 +79,28 @@ enum Target {
 }
 
 impl Supervisor {
-    pub(super) fn new(signals: Signals, grace: Duration) -> Self {
+    pub(crate) fn new(command: &'static str, signals: Signals, grace: Duration) -> Self {
         let (ranks, pipes) = (Vec::new(), Vec::new());
-        Self { signals, grace, ranks, pipes, worst: 0, next_blow: None, blame: Blame::Theirs }
+        Self { command, signals, grace, ranks, pipes, worst: 0, next_blow: None, blame: Blame::Theirs }
     }
 
-    pub(super) fn start(&mut self, number: u32, command: &mut Command) -> io::Result<()> {
+    /// Starts a process. If its output is piped, it is passed on with its label before every line.
+    pub(crate) fn start(&mut self, name: String, label: &str, command: &mut Command) -> io::Result<()> {
         let mut child = command.spawn()?;
         let outputs = [
             child.stdout.take().map(|pipe| (OwnedFd::from(pipe), Target::Output)),
             child.stderr.take().map(|pipe| (OwnedFd::from(pipe), Target::Errors)),
         ];
         for (pipe, target) in outputs.into_iter().flatten() {
-            let lines = Lines::new(format!("[{number}] "));
+            let lines = Lines::new(format!("[{label}] "));
             self.pipes.push(Pipe { source: File::from(pipe), lines, target });
         }
-        self.ranks.push(Rank { number, child, is_running: true });
+        self.ranks.push(Rank { name, child, is_running: true });
         Ok(())
     }
 
     /// Returns when all have ended: the worst exit status. Whenever something has happened, `look_around` is called too.
-    pub(super) fn run(mut self, mut look_around: impl FnMut()) -> anyhow::Result<u8> {
+    pub(crate) fn run(mut self, mut look_around: impl FnMut()) -> anyhow::Result<u8> {
         while self.ranks.iter().any(|rank| rank.is_running) {
             self.wait(self.next_blow.map(|(when, _)| when))?;
             while let Some(signal) = self.signals.next() {
@@ -170,7 +174,6 @@ impl Supervisor {
             let _ = killpg(id, Signal::SIGKILL);
             rank.is_running = false;
             let status = rank.child.wait()?;
-            let number = rank.number;
             let (code, how) = verdict(status);
             if code == 0 || self.blame == Blame::Ours {
                 continue;
@@ -178,10 +181,11 @@ impl Supervisor {
             self.worst = self.worst.max(code);
             if self.next_blow.is_none() {
                 self.next_blow = Some((Instant::now() + self.grace, Signal::SIGTERM));
+                let (command, name) = (self.command, &self.ranks[index].name);
                 if self.ranks.iter().any(|rank| rank.is_running) {
-                    eprintln!("pleach launch: rank {number} {how}; the others have {:?} to end", self.grace);
+                    eprintln!("{command}: {name} {how}; the others have {:?} to end", self.grace);
                 } else {
-                    eprintln!("pleach launch: rank {number} {how}");
+                    eprintln!("{command}: {name} {how}");
                 }
             }
         }
@@ -190,11 +194,11 @@ impl Supervisor {
 
     /// Ends those who still run: first politely, then not.
     fn strike(&mut self, signal: Signal) {
-        let running: Vec<String> =
-            self.ranks.iter().filter(|rank| rank.is_running).map(|rank| rank.number.to_string()).collect();
+        let running: Vec<&str> =
+            self.ranks.iter().filter(|rank| rank.is_running).map(|rank| rank.name.as_str()).collect();
         if !running.is_empty() {
             let shown = running[..running.len().min(16)].join(", ");
-            eprintln!("pleach launch: {signal} to {} that still run ({shown})", running.len());
+            eprintln!("{}: {signal} to {} that still run ({shown})", self.command, running.len());
         }
         self.blame = Blame::Ours;
         self.send(signal);

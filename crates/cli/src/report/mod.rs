@@ -24,7 +24,7 @@ use crate::judge::Judgement;
 use picture::Picture;
 
 pub(crate) use html::html;
-pub(crate) use svg::{escape, lines};
+pub(crate) use svg::{escape, histogram, lines};
 pub(crate) use table::{aligned, table};
 
 /// Writes a report to where the user wants it: a file, or the standard output.

@@ -111,7 +111,7 @@ fn vertical_axis(svg: &mut String, scale: &Scale) {
 }
 
 /// A histogram of latencies.
-pub(super) fn histogram(distribution: &Distribution, title: &str) -> String {
+pub(crate) fn histogram(distribution: &Distribution, title: &str) -> String {
     let (unit, size) = unit_for(Span::from_picos((distribution.median_ns * 1e3) as u64));
     let in_unit = |nanos: f64| nanos * 1e3 / size;
     let (mut from, mut to) = (in_unit(distribution.min_ns), in_unit(distribution.max_ns));

@@ -1,8 +1,10 @@
 //! `pleach reproduce`: every published number beside ours, with an honest verdict.
 
 mod checksums;
+mod cores;
 mod path_migration;
 mod published;
+mod quadrics;
 mod sharp;
 mod soft_errors;
 mod verdict;
@@ -27,6 +29,8 @@ enum Paper {
     PathMigration(path_migration::Arguments),
     /// Aggregation in the network: Tables I to VII, then up to a million hosts (claims SH-8 to SH-15).
     Sharp(sharp::Arguments),
+    /// Barriers and broadcasts on the Quadrics network, idle and under load, then up to 65,536 nodes (claims QN-12 to QN-16).
+    Quadrics(quadrics::Arguments),
     /// Checksums for messages: the models of their cost (claims CK-4, CK-6, CK-7).
     Checksums(checksums::Arguments),
 }
@@ -37,6 +41,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         Paper::SoftErrors(arguments) => soft_errors::run(arguments),
         Paper::PathMigration(arguments) => path_migration::run(arguments),
         Paper::Sharp(arguments) => sharp::run(arguments),
+        Paper::Quadrics(arguments) => quadrics::run(arguments),
         Paper::Checksums(arguments) => checksums::run(arguments),
     }
 }

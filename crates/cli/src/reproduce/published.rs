@@ -28,6 +28,8 @@ pub(crate) enum Unit {
     Micros,
     /// A time in seconds.
     Seconds,
+    /// A bandwidth in millions of bytes a second.
+    Megabytes,
 }
 
 impl Unit {
@@ -38,6 +40,7 @@ impl Unit {
             Self::Times => format!("{value:.2}x"),
             Self::Micros => format!("{value:.2} us"),
             Self::Seconds => format!("{value:.0} s"),
+            Self::Megabytes => format!("{value:.1} MB/s"),
         }
     }
 }
@@ -66,7 +69,8 @@ fn parse(line: &str) -> Result<Published> {
             "x" => Unit::Times,
             "us" => Unit::Micros,
             "s" => Unit::Seconds,
-            other => bail!("unit '{other}' is none of %, x, us and s"),
+            "MB/s" => Unit::Megabytes,
+            other => bail!("unit '{other}' is none of %, x, us, s and MB/s"),
         },
         tolerance: match tolerance.strip_suffix('%') {
             Some(percent) => value * percent.parse::<f64>().context("tolerance")? / 100.0,
@@ -96,6 +100,6 @@ mod tests {
     #[test]
     fn a_wrong_row_is_named() {
         let error = read("head\n3,a,22,%,2,yes,SE-13,fine\n3,b,22,km,2,yes,SE-13,not").unwrap_err();
-        assert_eq!(format!("{error:#}"), "row 3: unit 'km' is none of %, x, us and s");
+        assert_eq!(format!("{error:#}"), "row 3: unit 'km' is none of %, x, us, s and MB/s");
     }
 }

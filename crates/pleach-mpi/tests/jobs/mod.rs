@@ -1,7 +1,7 @@
 //! MPI jobs with the library loaded.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,11 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// An MPI with its compiler and its launcher.
 #[derive(Clone, Copy)]
 pub(crate) struct Mpi {
-    name: &'static str,
-    compiler: &'static str,
-    compiler_arguments: &'static [&'static str],
-    fortran: &'static str,
-    launcher: &'static [&'static str],
+    pub(crate) name: &'static str,
+    pub(crate) compiler: &'static str,
+    pub(crate) compiler_arguments: &'static [&'static str],
+    pub(crate) fortran: &'static str,
+    pub(crate) launcher: &'static [&'static str],
 }
 
 /// Debian's Open MPI. Its AVX operators take unsigned shorts for signed ones, so that it does without where it is the judge.
@@ -95,7 +95,7 @@ pub(crate) fn scratch_file(name: &str, text: &str) -> PathBuf {
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-fn scratch() -> &'static Path {
+pub(crate) fn scratch() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
@@ -119,6 +119,8 @@ pub(crate) struct Job {
     is_exported: bool,
     /// What comes before the launcher, and what follows it.
     around: [Vec<String>; 2],
+    /// Whether the library is loaded at all.
+    is_plain: bool,
 }
 
 /// How it ended.
@@ -142,6 +144,7 @@ impl Job {
             folder: scratch().to_owned(),
             is_exported: false,
             around: Default::default(),
+            is_plain: false,
         }
     }
 
@@ -204,8 +207,26 @@ impl Job {
         self
     }
 
+    /// What a rank writes to its standard error goes to a file of its own. `variable` tells a rank who it is.
+    pub(crate) fn complaining_apart(mut self, file: &Path, variable: &str) -> Self {
+        self.first = format!("exec 2> {}.${variable}; ", file.display());
+        self
+    }
+
+    /// Runs it as if there were no Pleach.
+    pub(crate) fn plainly(mut self) -> Self {
+        self.is_plain = true;
+        self
+    }
+
     /// Runs it to its end, which must be a good one.
     pub(crate) fn run(self) -> End {
+        let (status, end) = self.run_to_any_end();
+        assert!(status.success(), "{status}\n{}\n{}", end.said, end.complained);
+        end
+    }
+
+    pub(crate) fn run_to_any_end(self) -> (ExitStatus, End) {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let report = scratch().join(format!("report-{}-{number}.json", std::process::id()));
         let [before, after] = &self.around;
@@ -214,7 +235,9 @@ impl Job {
         let mut command = Command::new(line[0]);
         command.args(&line[1..]).args(after).args(["-n", &self.ranks.to_string()]);
         let mut variables = self.variables.clone();
-        variables.push(("LD_PRELOAD".to_owned(), library().display().to_string()));
+        if !self.is_plain {
+            variables.push(("LD_PRELOAD".to_owned(), library().display().to_string()));
+        }
         variables.push(("PLEACH_MPI_REPORT".to_owned(), report.display().to_string()));
         if self.is_exported {
             for (name, value) in &variables {
@@ -243,9 +266,9 @@ impl Job {
         };
         let read = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
         let (said, complained) = (read(&said), read(&complained));
-        assert!(status.success(), "{status} after {:?}\n{said}\n{complained}", began.elapsed());
+        assert!(began.elapsed() < PATIENCE, "it hangs\n{said}\n{complained}");
         let report = serde_json::from_str(&read(&report)).unwrap_or_default();
-        End { said, complained, report, folder: self.folder }
+        (status, End { said, complained, report, folder: self.folder })
     }
 }
 

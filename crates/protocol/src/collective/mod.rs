@@ -3,7 +3,8 @@
 //! In: one rank's contribution and the messages of its peers. Out: duties in a list that the driver lends. A [`Plan`]
 //! says what a rank does in which round, computed when asked and never stored; a [`Player`] plays it for one
 //! operation; a [`FoldOrder`] prescribes the order of operands where the bits of a broken aggregation tree are wanted;
-//! [`choose`] says which algorithm suits, and why. Rules: docs/protocol.md P-46 to P-49; claims SH-3 and SH-4.
+//! [`choose`] says which algorithm suits, and why. [`quadrics`] has barriers and broadcasts that rest on a multicast.
+//! Rules: docs/protocol.md P-46 to P-49; claims SH-3 and SH-4.
 //!
 //! Reading order: `step` says what a round is made of; `recursive`, `halving`, `ring`, `knomial`, `dissemination` and
 //! `ordered` describe rounds; `algorithm` strings them together; `plan` gives a rank its part; `player` plays it.
@@ -16,6 +17,7 @@ mod knomial;
 mod ordered;
 mod plan;
 mod player;
+pub mod quadrics;
 mod recursive;
 mod ring;
 mod select;

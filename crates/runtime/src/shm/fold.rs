@@ -20,23 +20,44 @@ pub(super) fn fold_whole<'s>(
     part: Range<usize>,
     theirs: impl Fn(usize, Range<usize>) -> &'s [u8],
 ) {
-    let mut block = [0; BLOCK_BYTES];
+    if me > 1 {
+        return match part.len() {
+            ..=FEW_BYTES => fold_aside::<FEW_BYTES>(kind, me, ranks, data, part, theirs),
+            _ => fold_aside::<BLOCK_BYTES>(kind, me, ranks, data, part, theirs),
+        };
+    }
     for here in Cut::new(Some(kind)).blocks(part.clone()) {
         let there = here.start - part.start..here.end - part.start;
-        if me <= 1 {
-            let output = data.seed(here);
-            for rank in std::iter::once(1 - me).chain(2..ranks) {
-                combine(kind, output, theirs(rank, there.clone()));
-            }
-        } else {
-            let sum = &mut block[..here.len()];
-            sum.copy_from_slice(theirs(0, there.clone()));
-            for rank in 1..ranks {
-                let operand = if rank == me { &data.input()[here.clone()] } else { theirs(rank, there.clone()) };
-                combine(kind, sum, operand);
-            }
-            data.output()[here].copy_from_slice(sum);
+        let output = data.seed(here);
+        for rank in std::iter::once(1 - me).chain(2..ranks) {
+            combine(kind, output, theirs(rank, there.clone()));
         }
+    }
+}
+
+/// A block aside must be cleared before it is used, which for a short vector takes longer than to fold it.
+const FEW_BYTES: usize = 512;
+
+/// The same for a rank whose own operand comes later, and may lie where the result goes.
+#[inline(never)]
+fn fold_aside<'s, const BYTES: usize>(
+    kind: Kind,
+    me: usize,
+    ranks: usize,
+    data: &mut Data<'_>,
+    part: Range<usize>,
+    theirs: impl Fn(usize, Range<usize>) -> &'s [u8],
+) {
+    let mut block = [0; BYTES];
+    for here in Cut::new(Some(kind)).blocks(part.clone()) {
+        let there = here.start - part.start..here.end - part.start;
+        let sum = &mut block[..here.len()];
+        sum.copy_from_slice(theirs(0, there.clone()));
+        for rank in 1..ranks {
+            let operand = if rank == me { &data.input()[here.clone()] } else { theirs(rank, there.clone()) };
+            combine(kind, sum, operand);
+        }
+        data.output()[here].copy_from_slice(sum);
     }
 }
 

@@ -13,7 +13,7 @@ use nix::libc;
 /// longer than a store takes to be seen; and it never sleeps for longer than it was told, so that being missed costs time
 /// and nothing else. A fence would cost every publication the time in which a cache line changes hands.
 #[repr(C, align(128))]
-pub(super) struct Bell {
+pub(crate) struct Bell {
     rung: AtomicU32,
     sleepers: AtomicU32,
 }
@@ -21,7 +21,7 @@ pub(super) struct Bell {
 impl Bell {
     /// Wakes those who sleep here.
     #[inline(always)]
-    pub(super) fn ring(&self) {
+    pub(crate) fn ring(&self) {
         if self.sleepers.load(Ordering::Relaxed) != 0 {
             self.wake();
         }
@@ -35,7 +35,7 @@ impl Bell {
     }
 
     /// Announces a sleeper. Look once more whether there is a reason to sleep, then [`Bell::sleep`], then [`Bell::leave`].
-    pub(super) fn come(&self) -> Ticket {
+    pub(crate) fn come(&self) -> Ticket {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let ticket = Ticket(self.rung.load(Ordering::SeqCst));
         std::thread::yield_now();
@@ -43,7 +43,7 @@ impl Bell {
     }
 
     /// Sleeps until the bell has rung since the ticket was given, and for `longest` at most.
-    pub(super) fn sleep(&self, ticket: Ticket, longest: Duration) {
+    pub(crate) fn sleep(&self, ticket: Ticket, longest: Duration) {
         let longest = libc::timespec { tv_sec: longest.as_secs() as i64, tv_nsec: i64::from(longest.subsec_nanos()) };
         let (none, rung) = (ptr::null::<u32>(), self.rung.as_ptr());
         // SAFETY: the word is in a live mapping, the time outlives the call, the last two arguments are not used.
@@ -51,10 +51,10 @@ impl Bell {
     }
 
     /// The sleeper is awake. One that dies instead leaves the rank with a few useless calls.
-    pub(super) fn leave(&self) {
+    pub(crate) fn leave(&self) {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 /// How often the bell had rung.
-pub(super) struct Ticket(u32);
+pub(crate) struct Ticket(u32);

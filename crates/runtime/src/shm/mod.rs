@@ -35,7 +35,7 @@ mod direct;
 mod door;
 mod error;
 mod fold;
-mod futex;
+pub(crate) mod futex;
 mod large;
 #[cfg(test)]
 mod models;

@@ -1,11 +1,6 @@
 //! Runs one contender once: starts its processes, hears what rank 0 has measured.
 
 use std::fmt;
-use std::io::Write;
-use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -16,12 +11,12 @@ use serde::Serialize;
 use super::rank::Times;
 use crate::fabric::Fabric;
 use crate::fabric::ranks::{Hosts, Ranks};
-use crate::fabric::service::{Heard, Service, Voice, through_launch_rank};
+use crate::fabric::service::{Heard, Service, Voice};
 
 /// A run that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The MPI twin of a rank.
-const PEER: &str = include_str!("peer.c");
+pub(crate) const PEER: &str = include_str!("peer.c");
 
 /// Who is measured.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -46,33 +41,33 @@ impl fmt::Display for Contender {
 
 /// How long to measure.
 #[derive(Clone, Copy)]
-pub(super) struct Pace {
-    batches: u32,
-    seconds: f64,
+pub(crate) struct Pace {
+    pub(crate) batches: u32,
+    pub(crate) seconds: f64,
 }
 
 impl Pace {
-    pub(super) const QUICK: Self = Self { batches: 3, seconds: 0.03 };
-    pub(super) const CALM: Self = Self { batches: 7, seconds: 0.1 };
+    pub(crate) const QUICK: Self = Self { batches: 3, seconds: 0.03 };
+    pub(crate) const CALM: Self = Self { batches: 7, seconds: 0.1 };
 }
 
 /// Where ranks are.
 #[derive(Clone, Copy)]
-pub(super) enum Site<'a> {
+pub(crate) enum Site<'a> {
     OneHost,
     Loopback,
     Namespaces(&'a Network),
 }
 
 /// What one measure took in one round.
-pub(super) struct Took {
+pub(crate) struct Took {
     /// The median over batches.
     pub micros: f64,
     pub cpu_micros: f64,
 }
 
 /// What one run brought.
-pub(super) struct Run {
+pub(crate) struct Run {
     pub took: Vec<Took>,
     /// How an allreduce of eight bytes went, in the words of rank 0: only ours can say.
     pub way: Option<String>,
@@ -118,8 +113,8 @@ impl Contender {
     }
 }
 
-/// Hears rank 0. What the nodes take in processor time meanwhile counts as well.
-fn listen(
+/// Hears rank 0, which measures in the given order. What the nodes take in processor time meanwhile counts as well.
+pub(crate) fn listen(
     heard: &Receiver<Heard>,
     measures: &[&str],
     nodes: Option<&Fabric>,
@@ -154,92 +149,4 @@ fn listen(
         }
     }
     Ok(Run { took, way })
-}
-
-/// Open MPI as it is installed here, and our peer program built for it.
-pub(super) struct OpenMpi {
-    pub version: String,
-    folder: PathBuf,
-}
-
-impl OpenMpi {
-    /// Looks for it, and builds the peer.
-    pub(super) fn find() -> Result<Self> {
-        let version = Command::new("mpirun").arg("--version").output().context("mpirun")?;
-        let version = String::from_utf8_lossy(&version.stdout).lines().next().unwrap_or_default().to_owned();
-        ensure!(version.contains("Open MPI"), "mpirun is not Open MPI's: {version:?}");
-        let folder = std::env::temp_dir().join(format!("pleach-bench-{}", std::process::id()));
-        std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
-        let this = Self { version, folder };
-        std::fs::write(this.file("peer.c"), PEER)?;
-        let built =
-            Command::new("mpicc").arg("-O2").arg("-o").arg(this.file("peer")).arg(this.file("peer.c")).output();
-        let built = built.context("mpicc")?;
-        ensure!(built.status.success(), "mpicc: {}", String::from_utf8_lossy(&built.stderr));
-        Ok(this)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
-    }
-
-    pub(super) fn run(&self, ranks: u32, site: Site<'_>, measures: &[&str], pace: Pace) -> Result<Run> {
-        let own = crate::fabric::own_program()?;
-        let mut command = match site {
-            Site::Namespaces(network) => through_launch_rank(&own, Some(&network.host(0).entrance())),
-            _ => through_launch_rank(&own, None),
-        };
-        command.args(["mpirun", "-n", &ranks.to_string(), "--oversubscribe"]);
-        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        let crowded = ranks as usize > std::thread::available_parallelism().map_or(1, usize::from);
-        let binding = if crowded { "none" } else { "core" };
-        command.args(["--bind-to", binding, "--mca", "mpi_yield_when_idle", if crowded { "1" } else { "0" }]);
-        match site {
-            Site::OneHost => {}
-            Site::Loopback => {
-                command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]);
-                command.args(["--mca", "btl_tcp_if_include", "lo"]);
-            }
-            Site::Namespaces(network) => {
-                let agent = self.agent(network, ranks)?;
-                let names: Vec<String> = (0..ranks as usize).map(|host| address(network, host).to_string()).collect();
-                command.arg("--host").arg(names.join(","));
-                command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]);
-                command.args(["--mca", "btl_tcp_if_include", "10.77.0.0/16"]);
-                command.args(["--mca", "oob_tcp_if_include", "10.77.0.0/16"]);
-                command.arg("--mca").arg("plm_rsh_agent").arg(agent);
-                command.args(["--mca", "plm_rsh_no_tree_spawn", "1"]);
-            }
-        }
-        command.arg(self.file("peer")).arg(pace.batches.to_string()).arg(pace.seconds.to_string()).args(measures);
-        let (say, heard) = channel();
-        let mut service = Service::start("mpirun", &mut command, Voice::Kept, Some((0, say)))?;
-        let run = listen(&heard, measures, None, std::slice::from_mut(&mut service))?;
-        service.kill_and_wait_after(Duration::from_secs(30));
-        Ok(run)
-    }
-
-    /// A program that mpirun calls as it would call ssh: it runs what it is told on the host whose address it is given.
-    fn agent(&self, network: &Network, ranks: u32) -> Result<PathBuf> {
-        let path = self.file("agent");
-        let mut text = "#!/bin/sh\nhost=$1; shift\ncase $host in\n".to_owned();
-        for host in 0..ranks as usize {
-            text += &format!("{}) space={} ;;\n", address(network, host), network.host(host).name());
-        }
-        // Each host has a name of its own: by equal names Open MPI would know that they are one machine.
-        text += "esac\nexec ip netns exec $space unshare -u sh -c \"hostname $space; $*\"\n";
-        let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o700).open(&path)?;
-        file.write_all(text.as_bytes())?;
-        Ok(path)
-    }
-}
-
-impl Drop for OpenMpi {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-fn address(network: &Network, host: usize) -> IpAddr {
-    network.host(host).address().into()
 }

@@ -7,9 +7,9 @@
 //! Reading order: `scene.rs` says what is measured where, `contender.rs` runs one contender once, `rank.rs` (and `peer.c` for
 //! MPI) is a process that is measured, `node_memory.rs` fills a node.
 
-mod contender;
+pub(crate) mod contender;
 mod node_memory;
-mod output;
+pub(crate) mod output;
 pub(crate) mod rank;
 mod scene;
 
@@ -23,9 +23,10 @@ use serde::Serialize;
 
 use crate::Outcome;
 use crate::bench::migration::Figure;
+use crate::bench::mpi::installation::Installation;
 use crate::report::deliver;
 use crate::simulate::Format;
-use contender::{Contender, OpenMpi};
+use contender::Contender;
 use node_memory::NodeMemory;
 use scene::Scene;
 
@@ -124,7 +125,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let mut notes = Vec::new();
     let open_mpi = match arguments.against {
         Against::None => None,
-        Against::OpenMpi => OpenMpi::find().map_err(|error| notes.push(format!("without Open MPI: {error:#}"))).ok(),
+        Against::OpenMpi => {
+            Installation::open_mpi().map_err(|error| notes.push(format!("without Open MPI: {error:#}"))).ok()
+        }
     };
     let scenes: Vec<Scene> = scene::all().into_iter().filter(|scene| wanted(scene.name)).collect();
     let steps: u64 = scenes.iter().map(|scene| scene.contenders(open_mpi.as_ref()).len() as u64).sum();
@@ -165,7 +168,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     Ok(Outcome::Right)
 }
 
-fn progress(steps: u64) -> ProgressBar {
+pub(crate) fn progress(steps: u64) -> ProgressBar {
     let bar = ProgressBar::new(steps);
     if !std::io::stderr().is_terminal() {
         bar.set_draw_target(ProgressDrawTarget::hidden());

@@ -6,7 +6,7 @@ use super::{Report, SceneReport};
 use crate::bench::migration::Figure;
 use crate::report::{aligned, page};
 
-fn spread(figure: &Figure) -> String {
+pub(crate) fn spread(figure: &Figure) -> String {
     let digits = if figure.median < 10.0 { 2 } else { 1 };
     format!("{:.digits$} ({:.digits$}..{:.digits$})", figure.median, figure.least, figure.most)
 }

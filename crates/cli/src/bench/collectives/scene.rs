@@ -6,9 +6,10 @@ use anyhow::Result;
 use indicatif::ProgressBar;
 use namespaces::Network;
 
-use super::contender::{Contender, OpenMpi, Pace, Run, Site, Took};
+use super::contender::{Contender, Pace, Run, Site, Took};
 use super::{Row, SceneName, SceneReport};
 use crate::bench::migration::Figure;
+use crate::bench::mpi::installation::Installation;
 use crate::fabric::{self, Fabric, FabricPlan, service::Voice};
 
 /// One place and what is measured there.
@@ -55,7 +56,7 @@ pub(super) fn all() -> Vec<Scene> {
 
 impl Scene {
     /// Who takes part here.
-    pub(super) fn contenders(&self, open_mpi: Option<&OpenMpi>) -> Vec<Contender> {
+    pub(super) fn contenders(&self, open_mpi: Option<&Installation>) -> Vec<Contender> {
         let ours: &[Contender] = match self.name {
             SceneName::SharedMemory => &[Contender::Pleach],
             _ => &[Contender::Pleach, Contender::HostsAlone],
@@ -66,7 +67,7 @@ impl Scene {
     /// Lets the contenders take turns.
     pub(super) fn measure(
         &self,
-        open_mpi: Option<&OpenMpi>,
+        open_mpi: Option<&Installation>,
         rounds: u32,
         pace: Pace,
         bar: &ProgressBar,
@@ -95,7 +96,7 @@ impl Scene {
             for contender in &contenders {
                 bar.set_message(format!("{:?}, round {}: {contender}", self.name, round + 1));
                 let Run { took: times, way } = match (contender, open_mpi) {
-                    (Contender::OpenMpi, Some(mpi)) => mpi.run(self.ranks, site, self.measures, pace)?,
+                    (Contender::OpenMpi, Some(mpi)) => mpi.run(self.ranks, site, self.measures, pace, None)?,
                     _ => contender.run(self.ranks, site, self.measures, pace, nodes.as_mut())?,
                 };
                 for (place, time) in times.into_iter().enumerate() {

@@ -1,8 +1,7 @@
 //! What is simulated: who calls what on how many hosts; and its measurement.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::{Result, anyhow, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -20,6 +19,7 @@ use topology::Fabric;
 use units::Span;
 
 use super::parameters::{Caller, Parameters, System};
+use crate::reproduce::cores::on_all_cores;
 
 /// How long nobody wonders where something is.
 const PATIENCE: Span = Span::from_micros(10_000);
@@ -92,28 +92,6 @@ pub(super) fn measure_all(points: &[Point], parameters: &Parameters, calls: u32,
     })?;
     bar.finish_and_clear();
     Ok(Times(points.iter().copied().zip(measured).collect()))
-}
-
-/// Does every job once, on as many cores as there are; the answers come in the order of the jobs.
-pub(super) fn on_all_cores<J: Sync, A: Send>(jobs: &[J], job: impl Fn(&J) -> Result<A> + Sync) -> Result<Vec<A>> {
-    let next = AtomicUsize::new(0);
-    let answers: Mutex<Vec<(usize, Result<A>)>> = Mutex::new(Vec::new());
-    let cores = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len().max(1));
-    std::thread::scope(|scope| {
-        for _ in 0..cores {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(one) = jobs.get(index) else { return };
-                    let answer = job(one);
-                    answers.lock().expect("no job panics while it reports").push((index, answer));
-                }
-            });
-        }
-    });
-    let mut answers = answers.into_inner().expect("all threads have ended");
-    answers.sort_by_key(|(index, _)| *index);
-    answers.into_iter().map(|(_, answer)| answer).collect()
 }
 
 fn measure(point: Point, parameters: &Parameters, calls: u32, seed: u64) -> Result<Measured> {

@@ -466,7 +466,10 @@ impl Paths {
 
     /// When to look at the probes, at the latest.
     pub(super) fn deadline(&self) -> Option<Time> {
-        debug_assert!(self.records.iter().all(|record| self.due <= record.deadline(&self.policy)), "one is overlooked");
+        debug_assert!(
+            self.records.iter().all(|record| self.due <= record.deadline(&self.policy)),
+            "one is overlooked"
+        );
         (self.records.len() > 1).then_some(self.due)
     }
 

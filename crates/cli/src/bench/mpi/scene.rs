@@ -1,0 +1,122 @@
+//! What is measured where, and what must come out.
+
+use std::path::Path;
+
+use anyhow::Result;
+use indicatif::ProgressBar;
+use namespaces::Network;
+
+use super::installation::{Installation, Kind, Loaded};
+use super::{Measured, Row, SceneName, Target};
+use crate::bench::collectives::contender::{Pace, Site, Took};
+use crate::bench::migration::Figure;
+use crate::fabric::service::Voice;
+use crate::fabric::{self, Fabric, FabricPlan};
+
+/// Barriers and allreduces at most so long between hosts and among many ranks.
+const FEW_BYTES: &[u32] = &[8, 64, 512, 1024, 4096];
+const ALL_BYTES: &[u32] = &[8, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304, 16_777_216];
+
+impl SceneName {
+    pub(super) const ALL: [Self; 3] = [Self::Pair, Self::Namespaces, Self::Oversubscribed];
+
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::Pair => "2 ranks of one host",
+            Self::Namespaces => {
+                "16 hosts (network namespaces on one bridge), one rank each, one node process; the MPI over TCP"
+            }
+            Self::Oversubscribed => "8 ranks of one host with yielding on",
+        }
+    }
+
+    fn ranks(self) -> u32 {
+        match self {
+            Self::Pair => 2,
+            Self::Namespaces => 16,
+            Self::Oversubscribed => 8,
+        }
+    }
+
+    /// True if this MPI takes part. MPICH gives up no processor while it waits, and knows no such hosts.
+    pub(super) fn admits(self, mpi: &Installation) -> bool {
+        self == Self::Pair || mpi.is_open_mpi()
+    }
+
+    /// A barrier first, then operations with a number of bytes; last what falls through.
+    fn measures(self) -> Vec<String> {
+        let of = |operation: &str, bytes: &[u32]| -> Vec<String> {
+            bytes.iter().map(|bytes| format!("{operation}:{bytes}")).collect()
+        };
+        let barrier = vec!["barrier".to_owned()];
+        match self {
+            Self::Pair => {
+                let left = vec!["left:8".to_owned()];
+                [barrier, of("allreduce", ALL_BYTES), of("bcast", ALL_BYTES), left].concat()
+            }
+            Self::Namespaces | Self::Oversubscribed => [barrier, of("allreduce", FEW_BYTES)].concat(),
+        }
+    }
+
+    /// What our time over the MPI's shall be at most.
+    fn target(self, kind: Kind, measure: &str) -> Option<Target> {
+        let (operation, bytes) = measure.split_once(':').unwrap_or((measure, "0"));
+        let bytes: u32 = bytes.parse().ok()?;
+        match (self, operation, bytes) {
+            (Self::Pair, "left", _) => Some(Target::AddedNanos(100.0)),
+            (Self::Namespaces, ..) => Some(Target::Ratio(1.0 / 3.0)),
+            (Self::Oversubscribed, ..) => Some(Target::Ratio(0.5)),
+            (Self::Pair, ..) if !matches!(kind, Kind::OpenMpi4 | Kind::OpenMpi5 | Kind::Mpich5) => None,
+            (Self::Pair, "barrier", _) | (Self::Pair, "allreduce", 8) => Some(Target::Ratio(0.7)),
+            (Self::Pair, "allreduce", 65_536..=1_048_576) => Some(Target::Ratio(0.6)),
+            (Self::Pair, ..) => Some(Target::Ratio(1.0)),
+        }
+    }
+
+    /// Runs the same program with and without the library, by turns.
+    pub(super) fn measure(
+        self,
+        mpi: &Installation,
+        library: &Path,
+        rounds: u32,
+        pace: Pace,
+        bar: &ProgressBar,
+    ) -> Result<Vec<Row>> {
+        let ranks = self.ranks();
+        let network = match self {
+            Self::Namespaces => Some(Network::new(ranks as usize + fabric::hosts_for(1))?),
+            _ => None,
+        };
+        let nodes = network.as_ref().map(|network| {
+            let site = fabric::Site::Hosts { network, first: ranks as usize };
+            Fabric::start(&FabricPlan { nodes: 1, site, faults: None, voice: Voice::Kept })
+        });
+        let nodes = nodes.transpose()?;
+        let site = network.as_ref().map_or(Site::OneHost, Site::Namespaces);
+        let loaded = Loaded { library, nodes: nodes.as_ref() };
+        let measures = self.measures();
+        let names: Vec<&str> = measures.iter().map(String::as_str).collect();
+        let mut took: [Vec<Vec<Took>>; 2] = Default::default();
+        for round in 0..rounds {
+            for (place, with) in [None, Some(&loaded)].into_iter().enumerate() {
+                let how = if with.is_some() { "with" } else { "without" };
+                bar.set_message(format!("{}, round {}, {how}", mpi.version, round + 1));
+                took[place].push(mpi.run(ranks, site, &names, pace, with)?.took);
+                bar.inc(1);
+            }
+        }
+        let row = |(place, measure): (usize, &String)| {
+            let [plain, with] = [0, 1]
+                .map(|side| -> Vec<f64> { took[side].iter().map(|round: &Vec<Took>| round[place].micros).collect() });
+            let pairs = || plain.iter().zip(&with);
+            let ratio = Figure::of(pairs().map(|(plain, with)| with / plain).collect());
+            let added_nanos = Figure::of(pairs().map(|(plain, with)| (with - plain) * 1e3).collect());
+            let target = self.target(mpi.kind, measure);
+            let measured =
+                Measured { plain: Figure::of(plain.clone()), with: Figure::of(with.clone()), ratio, added_nanos };
+            let verdict = target.map(|target| target.judge(&measured));
+            Row { mpi: mpi.version.clone(), measure: measure.clone(), measured, target, verdict }
+        };
+        Ok(measures.iter().enumerate().map(row).collect())
+    }
+}

@@ -1,0 +1,260 @@
+//! What became of a job: what its rank 0 reported, what the nodes did, and both as a table.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use protocol::manager::status::Status;
+use serde::{Deserialize, Serialize};
+
+use crate::report::aligned;
+use crate::words::{counted, grouped};
+
+/// All that is known of a job when it is over. Field names are those of the JSON report and stay as they are.
+#[derive(Serialize)]
+pub(crate) struct Account {
+    pub launcher: String,
+    pub seconds: f64,
+    /// Exit status of the command.
+    pub status: u8,
+    /// None if no rank reported.
+    pub report: Option<MpiReport>,
+    pub nodes: Vec<NodeLine>,
+    /// Manager and nodes that ended before the job.
+    pub lost: Vec<String>,
+}
+
+/// As the library writes it (`tally.rs` there).
+#[derive(Serialize, Deserialize, Default)]
+#[serde(default)]
+pub(crate) struct MpiReport {
+    pub ranks: u32,
+    pub hosts: u32,
+    pub off: Option<String>,
+    pub communicators: u64,
+    pub failures: u64,
+    pub aggregated: u64,
+    pub packets: BTreeMap<String, u64>,
+    pub mpi: Mpi,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub explanation: Option<Explanation>,
+    pub taken: Vec<Calls>,
+    pub left: Vec<Calls>,
+}
+
+#[derive(Serialize, Deserialize, Default)]
+#[serde(default)]
+pub(crate) struct Mpi {
+    pub version: String,
+    pub abi: String,
+    pub library: String,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Explanation {
+    pub trial: String,
+    pub non_blocking: String,
+    pub ways: Vec<Way>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Way {
+    pub bytes: u64,
+    pub way: String,
+}
+
+/// Calls of one kind, of all ranks.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Calls {
+    pub operation: String,
+    pub non_blocking: bool,
+    /// Of those that were offloaded: vectors were at most so long; longer than all of these if there is none.
+    #[serde(default)]
+    pub most_bytes: Option<u64>,
+    /// Of those that were not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    pub calls: u64,
+    pub microseconds: f64,
+}
+
+/// A node, as it last reported.
+#[derive(Serialize)]
+pub(crate) struct NodeLine {
+    name: String,
+    alive: bool,
+    operations: u64,
+    sent: u64,
+    repeated: u64,
+    dropped: BTreeMap<String, u64>,
+}
+
+impl NodeLine {
+    pub(crate) fn all(status: Status) -> Vec<Self> {
+        let line = |node: protocol::manager::status::NodeStatus| {
+            let report = node.report;
+            Self {
+                name: node.name,
+                alive: node.alive,
+                operations: report.operations,
+                sent: report.sent,
+                repeated: report.repeated,
+                dropped: report.dropped.into_iter().filter(|(_, count)| *count > 0).collect(),
+            }
+        };
+        status.nodes.into_iter().map(line).collect()
+    }
+}
+
+impl MpiReport {
+    /// None if nobody wrote one.
+    pub(crate) fn read(file: &Path) -> Option<Self> {
+        serde_json::from_slice(&std::fs::read(file).ok()?).ok()
+    }
+}
+
+impl Account {
+    pub(crate) fn table(&self) -> String {
+        let mut text = "\n".to_owned();
+        let mut line = |name: &str, value: &str| text.push_str(&format!("{name:<14}{value}\n"));
+        line("launcher", &self.launcher);
+        let Some(report) = &self.report else {
+            line("Pleach", NO_REPORT);
+            return text;
+        };
+        if !report.mpi.version.is_empty() {
+            line("MPI", &format!("{} (ABI of {})", report.mpi.version, report.mpi.abi));
+        }
+        if let Some(why) = &report.off {
+            line("Pleach", &format!("not used: {why}"));
+            return text;
+        }
+        let ranks = counted(report.ranks.into(), "rank");
+        line("job", &format!("{ranks} on {}, {:.2} s", counted(report.hosts.into(), "host"), self.seconds));
+        line("Pleach", &self.summary(report));
+        for (name, value) in self.network(report) {
+            line(name, &value);
+        }
+        if !report.taken.is_empty() {
+            let head = ["offloaded", "size", "calls", "us each", "s in all"];
+            let rows = report.taken.iter().map(|row| {
+                row.cells(row.most_bytes.map_or("more".to_owned(), |most| format!("up to {}", binary(most))))
+            });
+            text += &format!("\n{}", aligned(&with_head(head, rows)));
+        }
+        if !report.left.is_empty() {
+            let head = ["left to the MPI", "because of", "calls", "us each", "s in all"];
+            let rows = report.left.iter().map(|row| row.cells(row.why.clone().unwrap_or_default()));
+            text += &format!("\n{}", aligned(&with_head(head, rows)));
+        }
+        text
+    }
+
+    fn summary(&self, report: &MpiReport) -> String {
+        let number = |rows: &[Calls]| rows.iter().map(|row| row.calls).sum::<u64>();
+        let (taken, left) = (number(&report.taken), number(&report.left));
+        let share = taken as f64 * 100.0 / (taken + left).max(1) as f64;
+        let calls = counted(taken + left, "call");
+        let mut words = format!("{} of {calls} of all ranks offloaded ({share:.0} %)", grouped(taken));
+        if report.failures > 0 {
+            let failed = counted(report.failures, "communicator");
+            words += &format!("; {failed}, counted at each rank, failed, and the MPI went on");
+        }
+        words
+    }
+
+    /// What the network did, and what it did not do.
+    fn network(&self, report: &MpiReport) -> Vec<(&'static str, String)> {
+        let mut lines = Vec::new();
+        let count = |name: &str| report.packets.get(name).copied().unwrap_or(0);
+        if report.hosts > 1 {
+            let aggregated = counted(report.aggregated, "operation");
+            lines.push(("through nodes", format!("{aggregated}, counted once for each host")));
+            let sent = counted(count("sent"), "packet");
+            lines.push(("packets", format!("{sent} sent by ranks, {} of them again", grouped(count("repeated")))));
+            let names = [
+                ("damaged", "came damaged"),
+                ("malformed", "came malformed"),
+                ("forged", "came forged"),
+                ("hurt_by_plan", "hurt by the plan"),
+                ("lost_by_plan", "lost by the plan"),
+            ];
+            let seen = names.iter().filter(|(name, _)| count(name) > 0);
+            let seen: Vec<String> = seen.map(|(name, words)| format!("{} {words}", grouped(count(name)))).collect();
+            let seen = if seen.is_empty() { "none".to_owned() } else { seen.join(", ") };
+            lines.push(("survived", seen));
+        }
+        for node in &self.nodes {
+            let dropped: Vec<String> =
+                node.dropped.iter().map(|(cause, count)| format!("{} {cause}", grouped(*count))).collect();
+            let dropped =
+                if dropped.is_empty() { String::new() } else { format!("; dropped: {}", dropped.join(", ")) };
+            let state = if node.alive { "" } else { ", lost" };
+            let (operations, sent) = (counted(node.operations, "operation"), counted(node.sent, "packet"));
+            let words = format!("{}{state}: {operations}, {sent} sent{dropped}", node.name);
+            lines.push(("node", words));
+        }
+        lines.extend(self.lost.iter().map(|lost| ("lost", format!("{lost}; the job went on without it"))));
+        lines
+    }
+}
+
+const NO_REPORT: &str = "no rank reported: the program did not finalize the MPI, is linked statically, is no MPI program, or its \
+     rank 0 was on a host that does not see this one's temporary folder";
+
+impl Calls {
+    fn cells(&self, second: String) -> Vec<String> {
+        let manner = if self.non_blocking { "non-blocking " } else { "" };
+        let each = self.microseconds / self.calls.max(1) as f64;
+        let seconds = self.microseconds / 1e6;
+        let name = format!("{manner}{}", self.operation);
+        vec![name, second, grouped(self.calls), format!("{each:.2}"), format!("{seconds:.3}")]
+    }
+}
+
+/// `8` as `8 B`, `4096` as `4 KiB`.
+pub(crate) fn binary(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{} KiB", bytes >> 10),
+        _ => format!("{} MiB", bytes >> 20),
+    }
+}
+
+fn with_head(head: [&str; 5], rows: impl Iterator<Item = Vec<String>>) -> Vec<Vec<String>> {
+    std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_tells_what_was_done_what_was_left_and_what_was_survived() {
+        let text = r#"{"ranks": 4, "hosts": 2, "communicators": 8, "failures": 0, "aggregated": 20,
+            "packets": {"sent": 1000, "repeated": 7, "damaged": 3}, "mpi": {"version": "X 1", "abi": "X", "library": "x"},
+            "taken": [{"operation": "allreduce", "non_blocking": false, "most_bytes": 4096, "calls": 30, "microseconds": 60.0}],
+            "left": [{"operation": "scan", "non_blocking": true, "why": "one rank", "calls": 10, "microseconds": 5.0}]}"#;
+        let report: MpiReport = serde_json::from_str(text).expect("as the library writes it");
+        let (nodes, lost) = (Vec::new(), vec!["root was ended by SIGKILL".to_owned()]);
+        let account =
+            Account { launcher: "l".into(), seconds: 1.0, status: 0, report: Some(report), nodes, lost }.table();
+        for words in [
+            "30 of 40 calls of all ranks offloaded (75 %)",
+            "20 operations, counted once for each host",
+            "1,000 packets sent by ranks, 7 of them again",
+            "3 came damaged",
+            "root was ended by SIGKILL; the job went on without it",
+            "allreduce  up to 4 KiB     30     2.00     0.000",
+            "non-blocking scan  one rank       10     0.50     0.000",
+        ] {
+            assert!(account.contains(words), "{words}: {account}");
+        }
+    }
+
+    #[test]
+    fn a_job_without_a_report_is_told_of() {
+        let (nodes, lost) = (Vec::new(), Vec::new());
+        let account = Account { launcher: "l".into(), seconds: 1.0, status: 0, report: None, nodes, lost }.table();
+        assert!(account.contains("no rank reported"), "{account}");
+    }
+}

@@ -1,0 +1,184 @@
+//! One message on the simulated cluster jack, with our machines: without a checksum, and with one in four ways (CK-4, CK-9).
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use protocol::connection::Policy;
+use protocol::connection::path::PathPolicy;
+use protocol::messaging::{Settings, Wanted};
+use serde::Serialize;
+use simulator::exchange::Notice;
+use simulator::fault::Plan;
+use simulator::messaging::{Action, Conversation, ConversationParameters, Costs, Order, Spoil, Witness};
+use simulator::technology::ByteTime;
+use simulator::{Forwarding, LinkParameters};
+use topology::{Fabric, NodeId};
+use units::{Rank, Span, Time};
+
+/// Picoseconds of a byte: checksum, alone or with the copy, 6 GB/s; memory copy 4.53 GB/s (CK-4 to CK-6).
+const CHECKSUM: u64 = 167;
+const COPY: u64 = 221;
+/// Between two parcels (CK-7).
+const GAP: Span = Span::from_nanos(300);
+
+/// How a message is covered.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Manner {
+    /// Not at all; copies are not counted either.
+    Plain,
+    /// The whole message is looked at before it is sent and after it has come.
+    Naive,
+    /// Each chunk is copied, then looked at.
+    CopyThen,
+    /// Copied and looked at in one pass, but the message in one chunk.
+    Fused,
+    /// In one pass, chunk by chunk.
+    SuperPipelined,
+}
+
+impl Manner {
+    pub(super) const COVERED: [Self; 4] = [Self::Naive, Self::CopyThen, Self::Fused, Self::SuperPipelined];
+
+    fn costs(self) -> Costs {
+        let costs = Costs { copy_picos: 0, gap: GAP, apart_picos: 0 };
+        match self {
+            Self::Plain => costs,
+            Self::Naive => Costs { apart_picos: CHECKSUM, ..costs },
+            Self::CopyThen => Costs { copy_picos: COPY + CHECKSUM, ..costs },
+            Self::Fused | Self::SuperPipelined => Costs { copy_picos: CHECKSUM, ..costs },
+        }
+    }
+
+    fn settings(self, bytes: usize) -> Settings {
+        let base = Settings {
+            // Above the tables of our own codes nothing depends on which is used: only its time counts here.
+            copy_speed: 1_000_000 / if self == Self::CopyThen { COPY + CHECKSUM } else { CHECKSUM },
+            parcel_cost: GAP,
+            first_round_trip: Span::from_nanos(2_800),
+            eager_bytes: (16 << 10) - 1,
+            piece_bytes: 1 << 20,
+            depth: 2,
+            ..Settings::default()
+        };
+        match self {
+            Self::Fused => {
+                let whole = (bytes as u32).next_multiple_of(base.sub_block).max(base.eager_bytes);
+                // The first chunk is all there is.
+                let piece_bytes = whole.next_multiple_of(base.sub_block);
+                Settings { piece_bytes, sub_block: piece_bytes, ..base }
+            }
+            _ => base,
+        }
+    }
+}
+
+/// What a size costs.
+#[derive(Clone, Serialize)]
+pub(super) struct Point {
+    pub(super) bytes: usize,
+    /// One way without a checksum, in microseconds.
+    pub(super) plain_us: f64,
+    /// Per cent of the bandwidth lost, in the order of [`Manner::COVERED`].
+    pub(super) lost_percent: Vec<f64>,
+}
+
+impl Point {
+    pub(super) fn lost(&self, manner: Manner) -> f64 {
+        let place = Manner::COVERED.iter().position(|other| *other == manner);
+        place.map_or(0.0, |place| self.lost_percent[place])
+    }
+}
+
+pub(super) const SIZES: [usize; 9] =
+    [1 << 10, 4 << 10, 8 << 10, 32 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
+
+pub(super) fn points() -> Result<Vec<Point>> {
+    SIZES.into_iter().map(point).collect()
+}
+
+fn point(bytes: usize) -> Result<Point> {
+    let plain = one_way(Manner::Plain, bytes)?;
+    let lost = |manner: Manner| Ok(100.0 * (1.0 - plain / one_way(manner, bytes)?));
+    let lost_percent = Manner::COVERED.into_iter().map(lost).collect::<Result<_>>()?;
+    Ok(Point { bytes, plain_us: plain, lost_percent })
+}
+
+#[derive(Default)]
+struct Clock {
+    arrived: Option<Time>,
+    is_whole: bool,
+    sent: Vec<u8>,
+}
+
+impl Witness for Clock {
+    fn sent(&mut self, _: Rank, _: Rank, _: u64, message: &[u8]) {
+        self.sent = message.to_vec();
+    }
+
+    fn received(&mut self, now: Time, _: Rank, _: u64, _: Rank, _: u64, message: &[u8]) {
+        self.arrived = Some(now);
+        self.is_whole = message == self.sent;
+    }
+
+    fn failed(&mut self, _: Rank, _: &str) {}
+}
+
+/// Microseconds from the order to send until the receiver has the message.
+fn one_way(manner: Manner, bytes: usize) -> Result<f64> {
+    let fabric = Arc::new(Fabric::xgft(&[2], &[1]).map_err(|error| anyhow::anyhow!("{error:?}"))?);
+    // Together 1.4 us with two wires, and 3 GB/s (CK-6).
+    let link = LinkParameters {
+        byte_time: ByteTime::of_megabits(24_000),
+        wire: Span::from_nanos(100),
+        switch_delay: Span::from_nanos(200),
+        adapter_delay: Span::from_nanos(1_000),
+        forwarding: Forwarding::CutThrough,
+        virtual_lanes: 1,
+        buffer_bytes: 64 << 10,
+        adapter_lanes: 1,
+    };
+    let begins = Time::ZERO + Span::from_micros(1);
+    let receive = Action::Receive { wanted: Wanted::from(Rank(0), 1), room: bytes };
+    let send = Action::Send { to: Rank(1), tag: 1, length: bytes, spoil: Spoil::Nowhere };
+    let parameters = ConversationParameters {
+        hosts: vec![NodeId(0), NodeId(1)],
+        rails: 1,
+        paths: 1,
+        // InfiniBand loses nothing by itself: a long timeout, no congestion window.
+        policy: Policy { window: 256, timeout: Span::from_micros(100_000), ..Policy::default() },
+        path_policy: PathPolicy::default(),
+        mtu: 4_096,
+        settings: manner.settings(bytes),
+        notice: Notice::Silent,
+        costs: Some(manner.costs()),
+        orders: vec![
+            Order { at: Time::ZERO, rank: Rank(1), action: receive },
+            Order { at: begins, rank: Rank(0), action: send },
+        ],
+    };
+    let mut talk = Conversation::new(fabric, link, &parameters, &Plan::default(), 1, Clock::default())?;
+    ensure!(talk.run(Span::from_micros(10_000_000)), "a message of {bytes} bytes did not come");
+    let clock = talk.into_witness();
+    ensure!(clock.is_whole, "a message of {bytes} bytes came with other bytes");
+    Ok(clock.arrived.context("nothing came")?.since(begins).as_nanos_f64() / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_message_takes_what_the_network_takes() {
+        // 1.4 us, a gap, and 4,096 bytes at 3 GB/s with their headers.
+        let micros = one_way(Manner::Plain, 4_096).expect("it comes");
+        assert!((3.0..3.4).contains(&micros), "{micros}");
+    }
+
+    #[test]
+    fn the_manners_keep_their_order_for_long_messages() {
+        let point = point(1 << 20).expect("it comes");
+        let lost: Vec<f64> = Manner::COVERED.map(|manner| point.lost(manner)).to_vec();
+        assert!(lost[0] > 45.0 && lost[3] < 2.0 && lost[3] < lost[2], "{lost:?}");
+    }
+}

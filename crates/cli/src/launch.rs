@@ -41,6 +41,9 @@ pub(crate) struct Arguments {
     /// The manager of nodes that are there already (PLEACH_MANAGER; its secret in PLEACH_SECRET or PLEACH_SECRET_FILE).
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "nodes")]
     manager: Option<String>,
+    /// How the manager shall call the job; a dash and what makes it unique follow.
+    #[arg(long, value_name = "NAME", default_value = "launch", value_parser = job_name)]
+    job: String,
     /// Faults in what ranks and nodes send, as in scenarios: flip, lose, duplicate, delay, reorder, down (PLEACH_FAULTS).
     #[arg(long, value_name = "FILE", alias = "fault")]
     faults: Option<PathBuf>,
@@ -84,6 +87,14 @@ on without it.
 Exit status: the worst of the processes, 128 and the signal's number for one that was killed, 127 if there is no such
 program, 2 if the command is wrong or the hosts or nodes cannot be made.";
 
+fn job_name(text: &str) -> Result<String, String> {
+    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if !(1..=64).contains(&text.len()) || !text.bytes().all(is_fit) {
+        return Err("a name has 1 to 64 letters, digits, dashes, dots and underscores".into());
+    }
+    Ok(text.into())
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     ensure!(
         arguments.manager.is_none() || arguments.hosts == Hosts::Loopback,
@@ -115,7 +126,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         None => ranks::Hosts::This,
     };
     let variables = variables(arguments, fabric.as_ref(), faults.as_ref());
-    let started = Ranks::new("launch", arguments.ranks, hosts)?.with(variables);
+    let started = Ranks::new(&arguments.job, arguments.ranks, hosts)?.with(variables);
     let output = if arguments.prefix || std::io::stdout().is_terminal() { Output::Prefixed } else { Output::AsItIs };
     let mut supervisor = Supervisor::new("pleach launch", signals, Duration::from_secs_f64(arguments.grace));
     for rank in 0..arguments.ranks {

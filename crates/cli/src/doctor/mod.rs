@@ -27,7 +27,8 @@ use finding::{Diagnosis, Verdict};
 pub(crate) struct Arguments {
     #[command(flatten)]
     manager: ManagerArguments,
-    /// Says why aggregation was used, or not, for the job of this name or number; asks the manager
+    /// Says why aggregation was used, or not, for the jobs whose name is or begins so, or the one of this number; asks the
+    /// manager
     #[arg(long, value_name = "NAME|NUMBER")]
     job: Option<String>,
     /// A table for people, or one object for machines
@@ -44,7 +45,7 @@ const HELP: &str = "\
 Examples:
   pleach doctor
   pleach doctor --manager 10.0.0.1:4797
-  pleach doctor --manager 10.0.0.1:4797 --job simulation-7
+  pleach doctor --manager 10.0.0.1:4797 --job simulation
   pleach doctor --nodes 1 -- mpirun -n 4 ./program
   pleach doctor --format json | jq '.findings[] | select(.verdict != \"good\")'
 

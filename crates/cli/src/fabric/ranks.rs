@@ -42,9 +42,9 @@ enum Settings {
 }
 
 impl<'a> Ranks<'a> {
-    /// A job of so many ranks. Its name begins with that of the command that starts it.
-    pub(crate) fn new(command: &str, size: u32, hosts: Hosts<'a>) -> Result<Self> {
-        let job = format!("{command}-{}-{}", std::process::id(), &random_hex()?[..8]);
+    /// A job of so many ranks. Something that makes it unique is added to its name.
+    pub(crate) fn new(name: &str, size: u32, hosts: Hosts<'a>) -> Result<Self> {
+        let job = format!("{name}-{}-{}", std::process::id(), &random_hex()?[..8]);
         Ok(Self {
             own: own_program()?,
             job,

@@ -147,3 +147,42 @@ fn listening_ports(id: u32) -> Vec<u16> {
     };
     table.lines().filter_map(listens).collect()
 }
+
+/// A rank of the test below: sums until the file that it was told of is gone.
+#[test]
+#[ignore = "another test launches it"]
+fn as_a_rank() {
+    let world = pleach::join().expect("all come");
+    let go_on = std::env::var("PLEACH_TEST_FILE").expect("a file is named");
+    // All end after the same sum: the first rank says when.
+    for _ in 0..100_000 {
+        let is_wanted = world.rank() != 0 || std::path::Path::new(&go_on).exists();
+        let mut wanted = [i64::from(is_wanted)];
+        world.all_reduce(&mut wanted, pleach::Operator::Min).expect("all are there");
+        if wanted == [0] {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn top_and_doctor_know_a_job_of_the_library_while_it_runs_and_after() {
+    let (manager, _node) = pair();
+    let file = std::env::temp_dir().join(format!("pleach-test-job-{}", std::process::id()));
+    std::fs::write(&file, "").expect("a place for files");
+    let own = std::env::current_exe().expect("this test");
+    let mut ranks = pleach(&["launch", "-n", "3", "--ranks-per-host", "1", "--job", "weather", "--manager"]);
+    ranks.arg(&manager.line).arg("--").arg(own).args(["--exact", "tools::as_a_rank", "--ignored", "--nocapture"]);
+    ranks.env("PLEACH_SECRET", SECRET).env("PLEACH_TEST_FILE", &file).stdout(std::process::Stdio::null());
+    let mut ranks = ranks.spawn().expect("pleach is there");
+    let ask = || says(&["doctor", "--manager", &manager.line, "--job", "weather"]);
+    until("nodes have folded something", || ask().1.contains("in which nodes folded"));
+    let (_, table) = says(&["top", "--manager", &manager.line, "--interval", "0.2"]);
+    assert!(table.contains("1 job,") && table.contains("weather-"), "{table}");
+    std::fs::remove_file(&file).expect("it was there");
+    assert!(ranks.wait().expect("it ends").success());
+    until("the job has ended", || ask().1.contains(", gone"));
+    let (status, text) = ask();
+    assert!(status == 0 && text.contains("weather: aggregation was used"), "{text}");
+}

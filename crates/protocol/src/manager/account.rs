@@ -164,7 +164,9 @@ impl Account {
 
     fn is_called(&self, query: &str) -> bool {
         let number = query.strip_prefix("job ").unwrap_or(query);
-        self.name == query || number.len() == 16 && u64::from_str_radix(number, 16) == Ok(self.job.0)
+        // Who starts a job adds what makes its name unique.
+        let begins = self.name.strip_prefix(query).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+        begins || number.len() == 16 && u64::from_str_radix(number, 16) == Ok(self.job.0)
     }
 
     fn told(&self, now: Time, alive: bool) -> JobAccount {

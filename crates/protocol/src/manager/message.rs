@@ -234,7 +234,7 @@ pub enum ToManager {
     Explain {
         /// Answered with this number.
         request: RequestId,
-        /// Its name, or its number as 16 hexadecimal digits.
+        /// Its name, or the beginning of it up to a dash, or its number as 16 hexadecimal digits.
         job: String,
     },
     /// An operator ends a job.

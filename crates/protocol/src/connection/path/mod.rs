@@ -324,8 +324,14 @@ impl Paths {
 
     /// What was sent has come, and the answer came back on this path: it carries both ways (P-31).
     pub(super) fn proven(&mut self, now: Time, path: PathId) {
+        let Some(record) = self.records.get(path.index()) else { return };
         // What came over a path that is down was under way before it was.
-        if self.records.get(path.index()).is_none_or(|record| !record.may_carry()) {
+        if !record.may_carry() {
+            return;
+        }
+        // Nearly every acknowledgement: what it would change is as it should be.
+        if path == self.current && self.answered && record.is_fresh(now, &self.policy) {
+            self.doubted = false;
             return;
         }
         if path == self.current && !self.answered {

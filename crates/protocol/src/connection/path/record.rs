@@ -129,6 +129,13 @@ impl Record {
         self.health == Health::Alive && !self.is_down && now >= self.disfavoured_until
     }
 
+    /// It is known to live, and that was noted so lately that another answer tells nothing new.
+    pub(super) fn is_fresh(&self, now: Time, policy: &PathPolicy) -> bool {
+        self.health == Health::Alive
+            && self.asked.is_none()
+            && self.next_probe > now + Span::from_picos(policy.probe_every.as_picos() / 8 * 7)
+    }
+
     /// Something came back over it: it need not be probed for a while. True if it was dead.
     pub(super) fn answered(&mut self, now: Time, policy: &PathPolicy) -> bool {
         self.asked = None;

@@ -8,7 +8,9 @@ use protocol::messaging::{
     Cause, Completion, Counters, Duty, Found, HEADER_BYTES, Port, RailIndex, ReceiveId, Refused, SendId, Settings,
     Wanted,
 };
-use units::{Rank, Time};
+use units::Rank;
+
+use crate::Clock;
 
 /// What a carrier has to tell.
 #[derive(Debug)]
@@ -49,8 +51,8 @@ pub trait Carrier {
     /// # Errors
     /// If the system does not let it wait.
     fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(News<'_>)) -> io::Result<()>;
-    /// Its time.
-    fn now(&self) -> Time;
+    /// Whose time it goes by.
+    fn clock(&self) -> Clock;
     /// Nothing is wanted from a rank any more.
     fn forget(&mut self, peer: Rank);
 }
@@ -114,7 +116,7 @@ impl<C: Carrier> Messenger<C> {
     /// # Errors
     /// If it cannot be sent; the buffer comes back.
     pub fn send(&mut self, to: Rank, tag: u64, buffer: Vec<u8>) -> Result<SendId, Refused> {
-        let id = self.port.send(self.carrier.now(), to, tag, buffer)?;
+        let id = self.port.send(self.carrier.clock().now(), to, tag, buffer)?;
         self.carry_out();
         Ok(id)
     }
@@ -124,7 +126,7 @@ impl<C: Carrier> Messenger<C> {
     /// # Errors
     /// If nothing can come; the buffer comes back.
     pub fn receive(&mut self, wanted: Wanted, buffer: Vec<u8>) -> Result<ReceiveId, Refused> {
-        let id = self.port.receive(self.carrier.now(), wanted, buffer)?;
+        let id = self.port.receive(self.carrier.clock().now(), wanted, buffer)?;
         self.carry_out();
         Ok(id)
     }
@@ -156,21 +158,22 @@ impl<C: Carrier> Messenger<C> {
     pub fn turn(&mut self, wait: Duration) -> io::Result<()> {
         self.collect();
         let wait = if self.completions.is_empty() { wait } else { Duration::ZERO };
-        let now = self.carrier.now();
+        // Asked for each time: what comes after a wait came late.
+        let clock = self.carrier.clock();
         let Self { port, carrier, spoiler, originals, .. } = self;
         carrier.turn(wait, &mut |news| match news {
             News::Parcel { from, rail, bytes } => {
                 if let Some(spoiler) = spoiler.as_mut().filter(|_| bytes.len() > HEADER_BYTES) {
                     spoiler(Side::Arrival, bytes);
                 }
-                port.handle_parcel(now, from, rail, bytes);
+                port.handle_parcel(clock.now(), from, rail, bytes);
             }
             News::Landed { to, rail, bytes } => {
                 let index = originals.iter().position(|(rank, on, _)| (*rank, *on) == (to, rail));
                 let original = index.and_then(|index| originals.remove(index)).map(|(.., bytes)| bytes);
-                port.handle_sent(now, to, rail, original.unwrap_or(bytes));
+                port.handle_sent(clock.now(), to, rail, original.unwrap_or(bytes));
             }
-            News::RailLost { peer, rail } => port.handle_rail_lost(now, peer, rail),
+            News::RailLost { peer, rail } => port.handle_rail_lost(clock.now(), peer, rail),
         })?;
         self.carry_out();
         self.collect();
@@ -206,7 +209,7 @@ impl<C: Carrier> Messenger<C> {
     /// If the system does not let it wait.
     pub fn drain(&mut self, limit: Duration) -> io::Result<bool> {
         let began = Instant::now();
-        self.port.drain(self.carrier.now());
+        self.port.drain(self.carrier.clock().now());
         self.carry_out();
         while !self.port.is_drained() {
             if began.elapsed() > limit {

@@ -1,6 +1,7 @@
 //! Messages over loopback, whole and spoiled.
 
 use std::cell::Cell;
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -10,7 +11,8 @@ use protocol::connection::path::Role;
 use protocol::messaging::{Completion, RailIndex, Settings, Wanted};
 use units::{Psn, Rank};
 
-use super::{Carrier, Messenger, ShmCarrier, Side, UdpCarrier};
+use super::{Carrier, Messenger, News, ShmCarrier, Side, UdpCarrier};
+use crate::Clock;
 use crate::udp::{Cut, Endpoint, Options, PortIndex, Route, Setup};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -197,4 +199,43 @@ fn a_full_ring_stops_nobody_for_good() {
     }
     let expected: Vec<_> = (0..300).map(|number| bytes(number, 16_000)).collect();
     assert!(received(&mut ports, 0, 300) == expected);
+}
+
+/// Everything that is sent lands, but only while somebody waits for it.
+struct Slow {
+    clock: Clock,
+    under_way: Vec<(Rank, RailIndex, Vec<u8>)>,
+}
+
+impl Carrier for Slow {
+    fn send(&mut self, to: Rank, rail: RailIndex, bytes: Vec<u8>) {
+        self.under_way.push((to, rail, bytes));
+    }
+
+    fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(News<'_>)) -> io::Result<()> {
+        std::thread::sleep(wait);
+        self.under_way.drain(..).for_each(|(to, rail, bytes)| tell(News::Landed { to, rail, bytes }));
+        Ok(())
+    }
+
+    fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    fn forget(&mut self, _: Rank) {}
+}
+
+/// What is copied during the handshake is what the round trip allows (CK-7), and most of that is waiting.
+#[test]
+fn a_round_trip_has_the_time_in_it_that_was_waited() {
+    let settings = Settings::default();
+    let mut port = Messenger::new(Slow { clock: Clock::new(), under_way: Vec::new() }, settings);
+    port.add_peer(Rank(1), 1);
+    for _ in 0..4 {
+        port.send(Rank(1), 0, vec![0; 8]).expect("sent");
+        while port.next_completion().is_some() {}
+        port.turn(Duration::from_millis(2)).expect("turned");
+    }
+    port.send(Rank(1), 0, vec![0; 1 << 20]).expect("sent");
+    assert_eq!(port.counters().prepared_bytes, u64::from(settings.piece_bytes));
 }

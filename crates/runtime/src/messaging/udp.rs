@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use protocol::messaging::RailIndex;
 use protocol::queue_pair::{Operation, QpState};
-use units::{QpNumber, Rank, Time};
+use units::{QpNumber, Rank};
 
 use super::messenger::{Carrier, News};
 use crate::Clock;
@@ -137,8 +137,8 @@ impl Carrier for UdpCarrier {
         Ok(())
     }
 
-    fn now(&self) -> Time {
-        self.clock.now()
+    fn clock(&self) -> Clock {
+        self.clock
     }
 
     fn forget(&mut self, peer: Rank) {

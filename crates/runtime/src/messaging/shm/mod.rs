@@ -8,7 +8,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use protocol::messaging::{RailIndex, Settings};
-use units::{Rank, Time};
+use units::Rank;
 
 use super::messenger::{Carrier, News};
 use crate::Clock;
@@ -181,8 +181,8 @@ impl Carrier for ShmCarrier {
         Ok(())
     }
 
-    fn now(&self) -> Time {
-        self.clock.now()
+    fn clock(&self) -> Clock {
+        self.clock
     }
 
     fn forget(&mut self, peer: Rank) {

@@ -297,6 +297,8 @@ impl End {
         let others = self.calls("left", |row| !must_be_left.iter().any(|why| row["why"] == *why));
         assert_eq!(others, 0, "{}", self.report);
         assert_eq!(self.report["failures"], 0);
-        assert!(self.complained.is_empty(), "{}", self.complained);
+        // What Open MPI's launcher says of its own children, now and then: it was too late to put one into a process group.
+        let is_ours = |line: &&str| !line.is_empty() && !line.contains("plm:rsh: Warning: setpgid");
+        assert_eq!(self.complained.lines().find(is_ours), None, "{}", self.complained);
     }
 }

@@ -113,7 +113,9 @@ impl Endpoint {
             }
             None => {
                 let interface = self.ports[port.index()].local;
-                self.ports.push(Port::join(group, interface)?);
+                let port = Port::join(group, interface)?;
+                self.bed.add_port(self.ports.len(), port.as_fd())?;
+                self.ports.push(port);
                 self.ports.len() - 1
             }
         };

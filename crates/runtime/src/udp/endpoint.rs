@@ -8,7 +8,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use protocol::connection::Paths;
 use protocol::connection::path::{MigrationCause, PathEvent, PathState};
 use protocol::datagram::MULTICAST;
@@ -20,6 +19,7 @@ use wire::{Packet, PacketHeaders, PartitionKey, RemoteKey};
 
 use super::alarms::Alarms;
 use super::batch::{Batch, Gathering, Unsent};
+use super::bed::{Bed, Woken};
 use super::datagrams::{Datagrams, Lost};
 use super::mischief::{Delayed, Mischief, datagram};
 use super::pair::{Event, Pair, PairError, Setup};
@@ -108,6 +108,7 @@ pub struct Endpoint {
     next_key: u32,
     alarms: Alarms,
     watch: Option<Watch>,
+    pub(super) bed: Bed,
     batch: Batch,
     /// Lent to whoever receives.
     buffers: Option<Box<Buffers>>,
@@ -141,6 +142,15 @@ impl Endpoint {
             .iter()
             .map(|address| Port::open(*address, options.reception))
             .collect::<io::Result<Vec<_>>>()?;
+        // Without it cuts are noticed by silence only.
+        let watch = Watch::new().ok();
+        let bed = Bed::new()?;
+        for (index, port) in ports.iter().enumerate() {
+            bed.add_port(index, port.as_fd())?;
+        }
+        if let Some(watch) = &watch {
+            bed.add_links(watch.as_fd())?;
+        }
         Ok(Self {
             clock: Clock::new(),
             ports,
@@ -149,8 +159,8 @@ impl Endpoint {
             next_number: 0x10,
             next_key: 1,
             alarms: Alarms::default(),
-            // Without it cuts are noticed by silence only.
-            watch: Watch::new().ok(),
+            watch,
+            bed,
             batch: Batch::new(),
             buffers: Some(Box::default()),
             outbox: Vec::new(),
@@ -402,25 +412,12 @@ impl Endpoint {
     fn sleep(&mut self, wait: Duration) -> io::Result<()> {
         let alarm = self.clock.until(self.alarms.earliest());
         let alarm = self.held_back.due().map_or(alarm, |at| alarm.min(self.clock.until(at)));
-        // Milliseconds are what poll counts in: a part of one is waited for as a whole.
-        let millis = alarm.min(wait).as_nanos().div_ceil(1_000_000).min(60_000) as u16;
-        let sockets = self.ports.iter().map(Port::as_fd);
-        let watch = self.watch.iter().map(Watch::as_fd);
-        let mut waits: Vec<PollFd<'_>> =
-            sockets.chain(watch).map(|socket| PollFd::new(socket, PollFlags::POLLIN)).collect();
-        let woken = poll(&mut waits, PollTimeout::from(millis));
+        let Self { bed, ports, turns, .. } = self;
         // Whatever woke us is asked in the next turn; the others need not be.
-        let ready: Vec<bool> = waits.iter().map(|wait| wait.any().unwrap_or(true)).collect();
-        for (port, _) in self.ports.iter_mut().zip(&ready).filter(|(_, ready)| **ready) {
-            port.silence = 0;
-        }
-        if ready[self.ports.len()..].contains(&true) {
-            self.turns = u32::MAX;
-        }
-        match woken {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        bed.sleep(alarm.min(wait), |woken| match woken {
+            Woken::Port(index) => ports[index].silence = 0,
+            Woken::Links => *turns = u32::MAX,
+        })
     }
 
     /// Whether anything came, and whether that was all.

@@ -2,6 +2,7 @@
 
 mod alarms;
 pub(crate) mod batch;
+mod bed;
 mod datagrams;
 mod endpoint;
 pub(crate) mod mischief;

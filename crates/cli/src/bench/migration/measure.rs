@@ -127,7 +127,7 @@ pub(crate) struct Cost {
 
 /// Time there and back, in microseconds, without and with an armed alternate.
 pub(crate) fn latency_cost(bytes: usize, iterations: usize, tries: usize) -> Result<Cost> {
-    compare(bytes, tries, |twins| {
+    compare(bytes, tries, tries, |twins| {
         let mut times = Vec::with_capacity(iterations);
         for _ in 0..iterations {
             times.push(micros(twins.bounce(0, bytes)?));
@@ -136,21 +136,31 @@ pub(crate) fn latency_cost(bytes: usize, iterations: usize, tries: usize) -> Res
     })
 }
 
+/// A stream scatters more than a median of many messages does: so many times more of them, each so many times shorter.
+const SHORTER: usize = 8;
+
 /// Megabytes a second one way, without and with an armed alternate.
 pub(crate) fn bandwidth_cost(bytes: usize, count: u64, tries: usize) -> Result<Cost> {
-    compare(bytes, tries, |twins| Ok(twins.stream(count, bytes)? / 1e6))
+    let count = count.div_ceil(SHORTER as u64);
+    compare(bytes, tries, SHORTER * tries, |twins| Ok(twins.stream(count, bytes)? / 1e6))
 }
 
-fn compare(bytes: usize, tries: usize, mut measure: impl FnMut(&mut Twins) -> Result<f64>) -> Result<Cost> {
+/// `pairs` of fresh candidates, each measured `turns` times.
+fn compare(
+    bytes: usize,
+    pairs: usize,
+    turns: usize,
+    mut measure: impl FnMut(&mut Twins) -> Result<f64>,
+) -> Result<Cost> {
     let mut values = [Vec::new(), Vec::new()];
     // Each time with fresh ones: where their memory and sockets happen to lie is worth a percent or two by itself.
-    for _ in 0..tries {
+    for _ in 0..pairs {
         let mut candidates = [Twins::new(1, Alternates::None)?, Twins::new(1, Alternates::Armed)?];
         for twins in &mut candidates {
             twins.prepare(bytes)?;
             measure(twins)?; // The first time is slower: windows open, memory is touched.
         }
-        for turn in 0..tries {
+        for turn in 0..turns {
             // Alternately first, so that a drift of the machine hits both alike.
             for index in if turn % 2 == 0 { [0, 1] } else { [1, 0] } {
                 values[index].push(measure(&mut candidates[index])?);

@@ -6,7 +6,7 @@ use std::path::Path;
 use protocol::manager::status::Status;
 use serde::{Deserialize, Serialize};
 
-use crate::report::aligned;
+use crate::report::{aligned, with_head};
 use crate::words::{counted, grouped};
 
 /// All that is known of a job when it is over. Field names are those of the JSON report and stay as they are.
@@ -202,12 +202,12 @@ const NO_REPORT: &str = "no rank reported: the program did not finalize the MPI,
      rank 0 was on a host that does not see this one's temporary folder";
 
 impl Calls {
-    fn cells(&self, second: String) -> Vec<String> {
+    fn cells(&self, second: String) -> [String; 5] {
         let manner = if self.non_blocking { "non-blocking " } else { "" };
         let each = self.microseconds / self.calls.max(1) as f64;
         let seconds = self.microseconds / 1e6;
         let name = format!("{manner}{}", self.operation);
-        vec![name, second, grouped(self.calls), format!("{each:.2}"), format!("{seconds:.3}")]
+        [name, second, grouped(self.calls), format!("{each:.2}"), format!("{seconds:.3}")]
     }
 }
 
@@ -218,10 +218,6 @@ pub(crate) fn binary(bytes: u64) -> String {
         1024..1_048_576 => format!("{} KiB", bytes >> 10),
         _ => format!("{} MiB", bytes >> 20),
     }
-}
-
-fn with_head(head: [&str; 5], rows: impl Iterator<Item = Vec<String>>) -> Vec<Vec<String>> {
-    std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect()
 }
 
 #[cfg(test)]

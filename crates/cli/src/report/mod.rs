@@ -25,7 +25,7 @@ use picture::Picture;
 
 pub(crate) use html::html;
 pub(crate) use svg::{escape, histogram, lines};
-pub(crate) use table::{aligned, table};
+pub(crate) use table::{Rows, aligned, table, with_head};
 
 /// Writes a report to where the user wants it: a file, or the standard output.
 pub(crate) fn deliver(text: &str, output: Option<&Path>) -> Result<()> {

@@ -163,6 +163,14 @@ fn failures(text: &mut String, report: &Report) {
     }
 }
 
+/// Rows of cells, the first of them the head.
+pub(crate) type Rows = Vec<Vec<String>>;
+
+/// Puts a head on rows that are as wide.
+pub(crate) fn with_head<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> Rows {
+    std::iter::once(head.map(String::from).to_vec()).chain(rows.map(Vec::from)).collect()
+}
+
 /// Rows with their columns lined up: the first to the left, numbers to the right, words to the left.
 pub(crate) fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);

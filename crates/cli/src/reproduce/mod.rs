@@ -2,6 +2,7 @@
 
 mod checksums;
 mod cores;
+mod parameters;
 mod path_migration;
 mod published;
 mod quadrics;

@@ -1,5 +1,7 @@
 //! A published number beside ours, and what to say about it.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use super::published::Published;
@@ -89,4 +91,21 @@ pub(crate) enum Remark {
 pub(crate) struct Gate {
     pub statement: String,
     pub holds: bool,
+}
+
+impl fmt::Display for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", if self.holds { "holds " } else { "BROKEN" }, self.statement)
+    }
+}
+
+/// Why some of these numbers differ, each reason once.
+pub(crate) fn differences(rows: &[Comparison]) -> String {
+    let mut said: Vec<&str> = Vec::new();
+    for row in rows.iter().filter(|row| !row.remark.is_empty()) {
+        if !said.contains(&row.remark.as_str()) {
+            said.push(&row.remark);
+        }
+    }
+    said.iter().map(|remark| format!("  differs: {remark}\n")).collect()
 }

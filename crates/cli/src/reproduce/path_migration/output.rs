@@ -9,16 +9,10 @@ use super::transitions::Transitions;
 use super::{Beside, Findings};
 use crate::bench::migration::{Bouncing, Figure};
 use crate::kernels::RANKS;
-use crate::report::{aligned, lines, page};
-
-type Rows = Vec<Vec<String>>;
+use crate::report::{Rows, aligned, lines, page, with_head};
 
 /// Said of a number that no run gave.
 const NOT_MEASURED: &str = "not measured: no run had such a cut before it was over";
-
-fn with_head<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> Rows {
-    std::iter::once(head.map(String::from).to_vec()).chain(rows.map(Vec::from)).collect()
-}
 
 fn figure(figure: &Figure) -> String {
     format!("{:.1} ({:.1}..{:.1})", figure.median, figure.least, figure.most)
@@ -331,7 +325,7 @@ pub(super) fn table(findings: &Findings) -> String {
     }
     let _ = writeln!(text, "\nGated:");
     for gate in &findings.gates {
-        let _ = writeln!(text, "  {} {}", if gate.holds { "holds " } else { "BROKEN" }, gate.statement);
+        let _ = writeln!(text, "  {gate}");
     }
     let _ = writeln!(text, "Hoped for:");
     for gate in &findings.targets {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use protocol::collective::quadrics::BackOff;
 use serde::{Deserialize, Serialize};
 use simulator::Noise;
@@ -94,14 +94,7 @@ pub(super) enum Hosts {
 impl Parameters {
     /// Those of a file; of the one that is shipped, if none is named.
     pub(super) fn read(file: Option<&Path>) -> Result<Self> {
-        match file {
-            None => Self::parse(TEXT).context("experiments/quadrics/parameters.toml"),
-            Some(file) => {
-                let text =
-                    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-                Self::parse(&text).with_context(|| file.display().to_string())
-            }
-        }
+        crate::reproduce::parameters::read(file, ("experiments/quadrics/parameters.toml", TEXT), Self::parse)
     }
 
     fn parse(text: &str) -> Result<Self> {

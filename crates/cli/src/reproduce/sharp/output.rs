@@ -4,32 +4,20 @@ use std::fmt::Write;
 
 use super::scale::Size;
 use super::{Findings, Score, Tally, deviation};
-use crate::report::{aligned, lines, page};
-use crate::reproduce::verdict::Comparison;
+use crate::report::{Rows, aligned, lines, page, with_head};
+use crate::reproduce::verdict::{Comparison, differences};
 use crate::words::grouped;
-
-type Rows = Vec<Vec<String>>;
-
-fn with_head<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> Rows {
-    std::iter::once(head.map(String::from).to_vec()).chain(rows.map(Vec::from)).collect()
-}
 
 /// For the terminal.
 pub(super) fn table(findings: &Findings) -> String {
     let mut text = String::from("SHArP: aggregation in the network, 8 leaf switches with up to 128 hosts\n");
     for rows in findings.comparisons.chunk_by(|a, b| a.figure == b.figure) {
         let _ = writeln!(text, "\nTable {}\n{}", rows[0].figure, aligned(&comparisons(rows)));
-        let mut said: Vec<&str> = Vec::new();
-        for row in rows.iter().filter(|row| !row.remark.is_empty()) {
-            if !said.contains(&row.remark.as_str()) {
-                said.push(&row.remark);
-                let _ = writeln!(text, "  differs: {}", row.remark);
-            }
-        }
+        text += &differences(rows);
     }
     let _ = writeln!(text, "\n* gated: the exit status depends on it. So does each of these:");
     for gate in &findings.gates {
-        let _ = writeln!(text, "  {} {}", if gate.holds { "holds " } else { "BROKEN" }, gate.statement);
+        let _ = writeln!(text, "  {gate}");
     }
     let _ = writeln!(text, "\nScores: numbers within their tolerance\n{}", aligned(&scores(&findings.scores)));
     if !findings.scale.is_empty() {

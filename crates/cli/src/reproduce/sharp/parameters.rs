@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 use simulator::collective::UnitParameters;
 use simulator::technology::{ByteTime, Rate, Width};
@@ -124,14 +124,7 @@ pub(super) enum System {
 impl Parameters {
     /// Those of a file; of the one that is shipped, if none is named.
     pub(super) fn read(file: Option<&Path>) -> Result<Self> {
-        match file {
-            None => Self::parse(TEXT).context("experiments/sharp/parameters.toml"),
-            Some(file) => {
-                let text =
-                    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-                Self::parse(&text).with_context(|| file.display().to_string())
-            }
-        }
+        crate::reproduce::parameters::read(file, ("experiments/sharp/parameters.toml", TEXT), Self::parse)
     }
 
     fn parse(text: &str) -> Result<Self> {

@@ -38,7 +38,7 @@ pub(super) fn table(findings: &Findings) -> String {
     }
     let _ = writeln!(text, "\n* gated: the exit status depends on it. So does each of these:");
     for gate in &findings.gates {
-        let _ = writeln!(text, "  {} {}", if gate.holds { "holds " } else { "BROKEN" }, gate.statement);
+        let _ = writeln!(text, "  {gate}");
     }
     let _ = writeln!(
         text,

@@ -151,6 +151,36 @@ fn two_paths_arm_by_themselves_and_traffic_moves_by_hand() {
 
 /// PM-3: who hears that a path is armed may move there, and who hears of a move may load the next. All modules are called
 /// from the loop that takes events, for many connections, while messages stream over them.
+/// A port that has long been silent is asked now and then only; a probe sent by it had to wait for that.
+#[test]
+fn an_idle_port_is_asked_as_soon_as_something_was_sent_by_it() {
+    let addresses = [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(127, 0, 0, host)));
+    let mut two = two(&addresses, Mischief::default(), |setup| {
+        let probe_every = Span::from_micros(60_000_000);
+        setup.path_policy = PathPolicy { loading: Loading::ByHand, probe_every, ..PathPolicy::default() };
+    });
+    // The first probes pass; then nothing comes by the second port for far more turns than make it idle.
+    for _ in 0..1_000 {
+        for end in &mut two.ends {
+            end.turn(Duration::ZERO).expect("sockets can be waited on");
+        }
+    }
+    for me in 0..2 {
+        two.ends[me].load_path(two.pairs[me], PathId(1)).expect("it is not in use");
+    }
+    // A probe and its answer in each direction, and over loopback whatever is sent is there.
+    let mut armed = 0;
+    for _ in 0..8 {
+        for end in &mut two.ends {
+            end.turn(Duration::ZERO).expect("sockets can be waited on");
+            while let Some(event) = end.next_event() {
+                armed += usize::from(matches!(event, Event::Path { event: PathEvent::Armed(_), .. }));
+            }
+        }
+    }
+    assert_eq!(armed, 2, "the answers lay in a port that nobody asked");
+}
+
 #[test]
 fn connections_go_round_and_round_by_hand_while_messages_stream() {
     const CONNECTIONS: usize = 8;

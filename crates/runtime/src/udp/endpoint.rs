@@ -593,6 +593,8 @@ impl Endpoint {
         self.counters.sent += 1;
         self.counters.repeated += u64::from(packet.purpose == protocol::connection::Purpose::Repeat);
         let to = (route.port, route.to);
+        // Whoever speaks by a port expects an answer there.
+        self.ports[route.at.index()].silence = 0;
         if !self.options.mischief.is_idle() {
             let whole = Packet::new(packet.headers, payload);
             let fate = self.options.mischief.judge(to.0, whole.size());

@@ -235,7 +235,12 @@ impl Session {
             }
         }
         if self.over {
-            return ended(Cause::Closed, "it closed the connection");
+            return match self.stage {
+                Stage::Proving { .. } if self.side == Side::Caller => {
+                    ended(Cause::WrongSecret, "it hung up when we proved the secret: it has another one")
+                }
+                _ => ended(Cause::Closed, "it closed the connection"),
+            };
         }
         if self.is_open() {
             let begun = (!self.incoming.is_empty()).then(|| Instant::now() + PATIENCE);
@@ -340,10 +345,12 @@ impl Session {
                 match (&self.secret, secret) {
                     (None, false) => self.open(),
                     (Some(ours), true) => {
-                        let (caller, called) = self.ordered(theirs);
-                        let proof = Greeting::Proof { proof: hex(&ours.proof(self.side, &caller, &called)) };
-                        self.put(&to_json(&proof)?);
+                        // Whoever is called proves nothing to a stranger, who could guess at the secret with it at leisure.
+                        let proof = (self.side == Side::Caller).then(|| self.proof(ours, theirs)).transpose()?;
                         self.stage = Stage::Proving { theirs };
+                        if let Some(proof) = proof {
+                            self.put(&proof);
+                        }
                     }
                     (None, true) => {
                         let why = match self.side {
@@ -366,13 +373,23 @@ impl Session {
                 if !from_hex::<32>(&proof).is_some_and(|proof| secret::is_same(&proof, &expected)) {
                     return ended(Cause::WrongSecret, "its secret is not ours");
                 }
-                self.seal_out = Some(secret.seal(self.side, &caller, &called));
-                self.seal_in = Some(secret.seal(self.side.other(), &caller, &called));
+                let seals = [self.side, self.side.other()].map(|side| secret.seal(side, &caller, &called));
+                let proof = (self.side == Side::Called).then(|| self.proof(secret, *theirs)).transpose()?;
+                if let Some(proof) = proof {
+                    self.put(&proof);
+                }
+                let [out, into] = seals;
+                (self.seal_out, self.seal_in) = (Some(out), Some(into));
                 self.open();
             }
             _ => return ended(Cause::Stranger, "a greeting out of turn"),
         }
         Ok(())
+    }
+
+    fn proof(&self, secret: &Secret, theirs: Nonce) -> io::Result<Vec<u8>> {
+        let (caller, called) = self.ordered(theirs);
+        to_json(&Greeting::Proof { proof: hex(&secret.proof(self.side, &caller, &called)) })
     }
 
     fn ordered(&self, theirs: Nonce) -> (Nonce, Nonce) {

@@ -18,17 +18,30 @@ fn without_the_secret_nobody_is_heard() {
     assert!(error.to_string().contains("PLEACH_SECRET"), "{error}");
     let error =
         ManagerClient::connect(town.doors.control, Some(wrong.clone()), short).map(drop).expect_err("a wrong one");
-    // Whoever reads the other's proof first hangs up.
-    assert!(matches!(error, ClientError::Lost { .. } | ClientError::WrongSecret { .. }), "{error}");
+    assert!(matches!(error, ClientError::WrongSecret { .. }), "{error}");
     let seats = Remembered::default();
     let _stranger = node(town.doors.control, Some(wrong.clone()), "stranger", &[], &seats);
     let mut client = town.client;
-    // The manager counts only where it was first.
-    until("it is counted", || {
-        let _ = ManagerClient::connect(town.doors.control, Some(wrong.clone()), short);
-        counted(&mut client, "connections dropped: wrong secret") >= 2
-    });
+    // All three: the caller without one, the caller with a wrong one, and the node.
+    until("they are counted", || counted(&mut client, "connections dropped: wrong secret") >= 3);
     assert_eq!(client.status().expect("answered").nodes.len(), 3);
+}
+
+/// It proved the secret to whoever said hello: enough to guess at the secret for as long as one likes.
+#[test]
+fn a_stranger_gets_no_proof_to_guess_from() {
+    let town = town(Some(secret()));
+    for door in [town.doors.control, town.node_doors[0].control] {
+        let mut stream = TcpStream::connect(door).expect("it listens");
+        stream.write_all(&frame(&HELLO.replace("false", "true"))).expect("it is written");
+        stream.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
+        let (mut heard, mut buffer) = (Vec::new(), [0; 4096]);
+        while let Ok(count @ 1..) = stream.read(&mut buffer) {
+            heard.extend_from_slice(&buffer[..count]);
+        }
+        let heard = String::from_utf8_lossy(&heard);
+        assert!(heard.contains("hello") && !heard.contains("proof"), "{heard}");
+    }
 }
 
 fn counted(client: &mut ManagerClient, what: &str) -> u64 {

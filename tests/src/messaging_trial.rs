@@ -111,6 +111,9 @@ impl MessagingTrial {
         let (rails, paths) = (1 + dice.below(3) as u8, 1 + dice.below(2) as u8);
         let mut trial = Self::quiet(seed, fabric, ranks, rails, paths, settings);
         trial.add_faults(&mut dice);
+        if seed.is_multiple_of(2) {
+            trial.parameters.policy = Policy::conversation();
+        }
         let spoil_one_in = dice.pick(&[2, 5, 1_000_000]);
         let mut micros = 0;
         for _ in 0..10 + dice.below(30) {

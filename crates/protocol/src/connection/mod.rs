@@ -60,6 +60,8 @@ pub struct Connection<M> {
     policy: Policy,
     sender: Sender<M>,
     receiver: Receiver,
+    /// When what was not asked for is to be acknowledged; never, if nothing is.
+    acknowledge_at: Time,
     /// None if there is but one way, as for most edges of a simulated tree.
     paths: Option<Box<Paths>>,
 }
@@ -72,7 +74,8 @@ impl<M: Clone> Connection<M> {
 
     /// A connection with one path: what it sends is numbered from `send` on, what it receives from `receive` on.
     pub fn starting_at(policy: Policy, send: Psn, receive: Psn) -> Self {
-        Self { policy, sender: Sender::new(send), receiver: Receiver::new(receive), paths: None }
+        let (sender, receiver) = (Sender::new(send), Receiver::new(receive));
+        Self { policy, sender, receiver, acknowledge_at: Time::NEVER, paths: None }
     }
 
     /// Gives it several paths.
@@ -232,8 +235,16 @@ impl<M: Clone> Connection<M> {
         self.receiver.turn_away(&self.policy, place, wants_ack, &mut on(self.back(arrival), out));
     }
 
+    /// What has been delivered was not asked to be acknowledged: it is in a while, together with what comes until then.
+    pub fn acknowledge_later(&mut self, now: Time) {
+        if let Some(after) = self.policy.acknowledge_after {
+            self.acknowledge_at = self.acknowledge_at.min(now + after);
+        }
+    }
+
     /// Acknowledges everything that has been delivered.
     pub fn acknowledge(&mut self, arrival: Arrival, out: &mut impl FnMut(Outgoing<M>)) {
+        self.acknowledge_at = Time::NEVER;
         self.receiver.acknowledge(&mut on(self.back(arrival), out));
     }
 
@@ -324,12 +335,10 @@ impl<M: Clone> Connection<M> {
 
     /// When [`Self::handle_timeout`] is due, if ever.
     pub fn deadline(&self) -> Option<Time> {
-        let sender = self.sender.deadline(&self.policy);
-        let paths = self.paths.as_ref().and_then(|paths| paths.deadline());
-        match (sender, paths) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let sender = self.sender.deadline(&self.policy).unwrap_or(Time::NEVER);
+        let paths = self.paths.as_ref().and_then(|paths| paths.deadline()).unwrap_or(Time::NEVER);
+        let earliest = sender.min(paths).min(self.acknowledge_at);
+        (earliest < Time::NEVER).then_some(earliest)
     }
 
     /// Sends again what is overdue, moves to another path if this one stays silent, and watches over the others.
@@ -338,6 +347,9 @@ impl<M: Clone> Connection<M> {
     /// If the other end has given no sign of life for too long.
     pub fn handle_timeout(&mut self, now: Time, out: &mut impl FnMut(Outgoing<M>)) -> Result<(), Exhausted> {
         let way = self.way();
+        if self.acknowledge_at <= now {
+            self.acknowledge(way, out);
+        }
         let timeouts = self.sender.handle_timeout(&self.policy, now, &mut on(way, out))?;
         let Some(paths) = &mut self.paths else { return Ok(()) };
         let mut probes = Vec::new();

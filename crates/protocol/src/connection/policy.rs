@@ -15,6 +15,9 @@ pub struct Policy {
     pub pace: Pace,
     /// An acknowledgement is asked for with every so many unacknowledged frames.
     pub acknowledge_every: u16,
+    /// What was not asked for is acknowledged after so long, if nothing was before: then a message of one frame need not ask. None:
+    /// only what asks is acknowledged, and the end of every message asks.
+    pub acknowledge_after: Option<Span>,
     /// A frame unacknowledged for so long is sent again; with [`Timer::Measured`], never earlier than this.
     pub timeout: Span,
     /// Where the time to wait for an acknowledgement comes from.
@@ -67,6 +70,7 @@ impl Default for Policy {
             window: 64,
             pace: Pace::Fixed,
             acknowledge_every: 16,
+            acknowledge_after: None,
             timeout: Span::from_micros(20),
             timer: Timer::Fixed,
             retry_limit: 7,
@@ -91,6 +95,12 @@ impl Policy {
             repair: Repair::Selective,
             ..Self::default()
         }
+    }
+
+    /// For two ends of ours whose short messages are answered by messages: their acknowledgements can wait. They come well before
+    /// the other end is reminded (P-41).
+    pub fn conversation() -> Self {
+        Self { acknowledge_after: Some(Span::from_micros(100)), ..Self::datagram() }
     }
 
     /// For a verbs peer on such a network.

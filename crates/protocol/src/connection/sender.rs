@@ -45,6 +45,8 @@ struct Unacknowledged<M> {
     fate: Fate,
     /// Sent more than once: its round trip cannot be told.
     repeated: bool,
+    /// It asked for an acknowledgement: how long that took says how long the way is.
+    asked: bool,
     /// Known to have come by other means, though an earlier one is not (P-5).
     confirmed: bool,
 }
@@ -139,6 +141,7 @@ impl<M: Clone> Sender<M> {
             sent_at: now,
             fate: Fate::Flying,
             repeated: false,
+            asked: false,
             confirmed: false,
         });
         self.flying += 1;
@@ -146,6 +149,7 @@ impl<M: Clone> Sender<M> {
         let wants_ack = ask == Ask::Now
             || (position + 1).is_multiple_of(usize::from(policy.acknowledge_every.max(1)))
             || !self.has_room(policy);
+        self.unacknowledged[position].asked = wants_ack;
         let frame = Frame::Data { psn, wants_ack, message };
         out(Outgoing::new(frame, policy.copies, Purpose::First));
         psn
@@ -171,7 +175,7 @@ impl<M: Clone> Sender<M> {
     fn measure(&mut self, now: Time, count: usize) {
         let mut entries = self.unacknowledged.iter().take(count);
         if entries.all(|entry| !entry.repeated && entry.fate == Fate::Flying)
-            && let Some(last) = self.unacknowledged.get(count - 1).filter(|last| now >= last.sent_at)
+            && let Some(last) = self.unacknowledged.get(count - 1).filter(|last| last.asked && now >= last.sent_at)
         {
             self.trips.sample(now.since(last.sent_at));
         }

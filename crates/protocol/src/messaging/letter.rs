@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::matching::Contents;
+use super::parcel::Letter;
 use super::rails::{At, RailIndex};
 use super::{MAX_TRIES, REPAIR_WINDOW};
 
@@ -19,6 +20,9 @@ struct Batch {
     /// To be sent again, if possible not on this rail.
     repeat: Option<RailIndex>,
     tries: u8,
+    /// The letters, if there are no messages among them: they can be written again. A message's bytes are here only once, in the
+    /// parcel.
+    letters: Vec<Letter<'static>>,
 }
 
 #[derive(Debug, Default)]
@@ -43,8 +47,14 @@ impl Log {
         self.batches.is_empty()
     }
 
-    pub(super) fn add(&mut self, first: u64, count: u64, at: At) {
-        self.batches.push_back(Batch { first, count, at, bytes: None, repeat: None, tries: 0 });
+    pub(super) fn add(&mut self, first: u64, count: u64, at: At, letters: Vec<Letter<'static>>) {
+        self.batches.push_back(Batch { first, count, at, bytes: None, repeat: None, tries: 0, letters });
+    }
+
+    /// The letters of a parcel from this number on, if they can be written again.
+    pub(super) fn letters(&self, first: u64) -> &[Letter<'static>] {
+        let index = self.batches.binary_search_by_key(&first, |batch| batch.first);
+        index.map_or(&[], |index| &self.batches[index].letters)
     }
 
     /// The peer has every letter below `taken`.

@@ -8,9 +8,10 @@
 //! then the parcel is asked for again, by another rail if there is one.
 //!
 //! Reading order: `parcel` says how bytes are laid out and `seal` how they are covered; `letter` makes numbered letters
-//! exactly-once; `pieces` and `pipeline` move long messages over `rails`; `matching` finds who wants what; `peer` sends and `taking`
+//! exactly-once; `brief` is the short way for short messages; `pieces` and `pipeline` move long messages over `rails`; `matching` finds who wants what; `peer` sends and `taking`
 //! takes; [`Port`] holds them together.
 
+mod brief;
 mod letter;
 mod matching;
 mod parcel;
@@ -26,8 +27,8 @@ mod taking;
 mod tests;
 
 pub use matching::{Found, ReceiveId, SendId, Wanted};
-pub use parcel::HEADER_BYTES;
-pub use port::{Cause, Completion, Counters, Duty, Failure, Port, PostError, Refused};
+pub use parcel::{HEADER_BYTES, has_body};
+pub use port::{Cause, Completion, Counters, Duty, Failure, Port, PostError, Refused, Rooms};
 pub use rails::RailIndex;
 pub use seal::Sealing;
 pub use settings::Settings;

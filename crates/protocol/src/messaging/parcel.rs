@@ -8,6 +8,14 @@
 //! 16  seal: the body's value
 //! 24  bytes of the body    28  letters in it
 //! ```
+//! A message of at most 64 bytes goes in a *brief* parcel, which with the word before it fits a cache line if the message has up to 24:
+//!
+//! ```text
+//!  0  code of all the rest (CRC-32C)           8  number of the parcel   12  letter   16  taken   20  granted
+//!  4  version   5  kind   6  0   7  length    24  tag                    32  the message
+//! ```
+//! Of the four counts it has the lowest 32 bits: the reader knows about where they stand.
+//!
 //! Numbers are little-endian. The header has a code of its own because it says where the body belongs, and a body is copied
 //! there while it is checked: a spoiled offset would spoil what had come intact (P-82).
 
@@ -19,6 +27,11 @@ use super::seal::Sealing;
 /// Bytes of a parcel's header.
 pub const HEADER_BYTES: usize = 64;
 const VERSION: u8 = 1;
+/// Bytes before the message in a brief parcel, and the most bytes of such a message.
+pub(super) const BRIEF_HEADER: usize = 32;
+pub(super) const BRIEF_BYTES: usize = 64;
+const BARE: u8 = 1;
+const BRIEF: u8 = 5;
 const WANTS_ANSWER: u8 = 1;
 /// Bytes before the data of a letter in a gathered body.
 pub(super) const LETTER_BYTES: usize = 24;
@@ -51,6 +64,66 @@ pub(super) struct Header {
     pub(super) detail: u64,
 }
 
+/// The header of a brief parcel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Brief {
+    pub(super) number: u32,
+    pub(super) letter: u32,
+    pub(super) taken: u32,
+    pub(super) granted: u32,
+    pub(super) tag: u64,
+}
+
+/// Whether a parcel says that it is a brief one; that must still be checked.
+#[inline]
+pub(super) fn is_brief(parcel: &[u8]) -> bool {
+    parcel.get(5) == Some(&BRIEF)
+}
+
+/// Whether a sound parcel carries anything but news of what has come.
+pub fn has_body(parcel: &[u8]) -> bool {
+    parcel.get(5) != Some(&BARE)
+}
+
+/// The count whose lowest bits these are, given one that is not far from it.
+#[inline]
+pub(super) fn expand(low: u32, near: u64) -> u64 {
+    let ahead = low.wrapping_sub(near as u32) as i32;
+    near.wrapping_add_signed(i64::from(ahead))
+}
+
+impl Brief {
+    /// Writes it to the front of a parcel whose message is there.
+    #[inline]
+    pub(super) fn write(&self, sealing: &Sealing, parcel: &mut [u8]) {
+        let length = parcel.len() - BRIEF_HEADER;
+        let head: &mut [u8; BRIEF_HEADER] = parcel.first_chunk_mut().expect("it has a header");
+        head[4..8].copy_from_slice(&[VERSION, BRIEF, 0, length as u8]);
+        for (at, half) in [(8, self.number), (12, self.letter), (16, self.taken), (20, self.granted)] {
+            head[at..at + 4].copy_from_slice(&half.to_le_bytes());
+        }
+        head[24..].copy_from_slice(&self.tag.to_le_bytes());
+        let code = if sealing.is_on() { header_code(parcel) } else { 0 };
+        parcel[..4].copy_from_slice(&code.to_le_bytes());
+    }
+
+    /// Reads a brief parcel.
+    #[inline]
+    pub(super) fn read(sealing: &Sealing, parcel: &[u8]) -> Result<Self, Unreadable> {
+        let head: &[u8; BRIEF_HEADER] = parcel.first_chunk().ok_or(Unreadable::Spoiled)?;
+        let half = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
+        if sealing.is_on() && header_code(parcel) != half(0) {
+            return Err(Unreadable::Spoiled);
+        }
+        let length = parcel.len() - BRIEF_HEADER;
+        if head[4] != VERSION || head[6] != 0 || length != usize::from(head[7]) || length > BRIEF_BYTES {
+            return Err(Unreadable::Senseless);
+        }
+        let tag = u64::from_le_bytes(head[24..].try_into().expect("eight bytes"));
+        Ok(Self { number: half(8), letter: half(12), taken: half(16), granted: half(20), tag })
+    }
+}
+
 /// Why a parcel is of no use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Unreadable {
@@ -65,7 +138,7 @@ impl Header {
     pub(super) fn write(&self, sealing: &Sealing, parcel: &mut [u8]) {
         let head = &mut parcel[..HEADER_BYTES];
         let kind = match self.kind {
-            Kind::Bare => 1,
+            Kind::Bare => BARE,
             Kind::Message => 2,
             Kind::Letters => 3,
             Kind::Piece => 4,
@@ -91,7 +164,7 @@ impl Header {
             return Err(Unreadable::Spoiled);
         }
         let kind = match head[5] {
-            1 => Kind::Bare,
+            BARE => Kind::Bare,
             2 => Kind::Message,
             3 => Kind::Letters,
             4 => Kind::Piece,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use units::Rank;
+use units::{Rank, Time};
 
 use super::MAX_TRIES;
 use super::letter::Asked;
@@ -47,6 +47,7 @@ struct Flying {
 /// A message on its way out.
 #[derive(Debug)]
 pub(super) struct Outgoing {
+    pub(super) announced: Time,
     pub(super) id: SendId,
     pub(super) data: Vec<u8>,
     pub(super) is_ready: bool,
@@ -57,9 +58,9 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    pub(super) fn new(id: SendId, data: Vec<u8>, chunks: Chunks) -> Self {
+    pub(super) fn new(announced: Time, id: SendId, data: Vec<u8>, chunks: Chunks) -> Self {
         let (repeats, flying) = (VecDeque::new(), Vec::new());
-        Self { id, data, is_ready: false, chunks, prepared: None, repeats, flying }
+        Self { announced, id, data, is_ready: false, chunks, prepared: None, repeats, flying }
     }
 
     /// The rail to avoid with the next piece; none within if any will do, none at all if there is nothing to send.

@@ -47,9 +47,11 @@ impl Chunks {
         let ratio = speeds.network.map_or(16, |network| speeds.copy.saturating_mul(8) / network.max(1));
         let during_parcel = speeds.copy.saturating_mul(settings.parcel_cost.as_picos()) / 1_000_000;
         let in_bounds = |bytes: u64| bytes.clamp(settings.sub_block.into(), settings.piece_bytes.into());
+        let block = u64::from(settings.sub_block);
         Self {
             least: in_bounds(during_parcel),
-            next: in_bounds(during_handshake),
+            // Whole sub-blocks, and not one more than there is time for: the answer would wait for it.
+            next: in_bounds(during_handshake / block * block),
             growth_eighths: ratio.clamp(LEAST_GROWTH, MOST_GROWTH),
             left: length,
             offset: 0,
@@ -98,7 +100,7 @@ mod tests {
         let settings = Settings { piece_bytes: 1 << 20, ..Settings::default() };
         let speeds = Speeds { copy: 6_000, network: Some(3_000), round_trip: Span::from_nanos(2_800) };
         let sizes = cut(&settings, &speeds, 1 << 20);
-        assert_eq!(sizes[0], 20_480, "16.8 KB, in whole sub-blocks");
+        assert_eq!(sizes[0], 16_384, "16.8 KB, in whole sub-blocks");
         assert!(sizes[1] >= 32_768 && sizes[2] >= 65_536, "{sizes:?}");
         assert!(sizes.len() < 14, "{sizes:?}");
         assert!(*sizes.last().expect("several") <= 16_384, "the end shrinks: {sizes:?}");

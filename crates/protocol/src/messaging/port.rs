@@ -28,6 +28,15 @@ pub enum Duty {
         /// Bytes that were copied and sealed for it just now, for drivers that model what that takes.
         copied: u32,
     },
+    /// Send what lies in the room that was lent for it ([`Rooms`]), as above; an empty buffer is given back for it.
+    Written {
+        /// To this rank.
+        to: Rank,
+        /// Over this rail.
+        rail: RailIndex,
+        /// Bytes of the parcel.
+        length: usize,
+    },
     /// Take nothing more from this rank: it is of no use.
     Drop {
         /// The rank.
@@ -35,6 +44,22 @@ pub enum Duty {
         /// Why.
         cause: Cause,
     },
+}
+
+/// Where pieces of long messages can be written without a buffer in between: memory that the other end reads.
+pub trait Rooms {
+    /// Room for the next parcel of a rail, if there is any now. What is written there is sent by [`Duty::Written`], which
+    /// is the next duty.
+    fn room(&mut self, to: Rank, rail: RailIndex, bytes: usize) -> Option<&mut [u8]>;
+}
+
+/// Nowhere.
+struct NoRooms;
+
+impl Rooms for NoRooms {
+    fn room(&mut self, _: Rank, _: RailIndex, _: usize) -> Option<&mut [u8]> {
+        None
+    }
 }
 
 /// Why a peer is of no use any more.
@@ -214,6 +239,10 @@ pub(super) struct Common {
     pub(super) completions: VecDeque<Completion>,
     pub(super) duties: VecDeque<Duty>,
     pub(super) counters: Counters,
+    /// When the port was last told something.
+    pub(super) now: Time,
+    /// Ranks that have pieces to send.
+    pumping: VecDeque<Rank>,
     pool: Pool,
 }
 
@@ -231,14 +260,20 @@ impl Common {
     /// A buffer of this length, with anything in it.
     pub(super) fn buffer(&mut self, length: usize) -> Vec<u8> {
         let shelf = if length <= SMALL { &mut self.pool.small } else { &mut self.pool.large };
-        let mut buffer = shelf.pop().unwrap_or_default();
+        // What a buffer grows by is cleared first, for nothing: one that is long enough is better.
+        let fits = |buffer: &Vec<u8>| buffer.len() >= length;
+        let found = if length <= SMALL { None } else { shelf.iter().rposition(fits) };
+        let mut buffer = match found {
+            Some(index) => shelf.swap_remove(index),
+            None => shelf.pop().unwrap_or_default(),
+        };
         buffer.resize(length, 0);
         buffer
     }
 
     pub(super) fn recycle(&mut self, buffer: Vec<u8>) {
         let shelf = if buffer.capacity() <= SMALL { &mut self.pool.small } else { &mut self.pool.large };
-        if shelf.len() < MOST_KEPT {
+        if buffer.capacity() > 0 && shelf.len() < MOST_KEPT {
             shelf.push(buffer);
         }
     }
@@ -266,6 +301,8 @@ impl Port {
             completions: VecDeque::new(),
             duties: VecDeque::new(),
             counters: Counters::default(),
+            now: Time::ZERO,
+            pumping: VecDeque::new(),
             pool: Pool::default(),
         };
         Self { peers: BTreeMap::new(), common, next_send: 0, next_receive: 0 }
@@ -361,14 +398,34 @@ impl Port {
         None
     }
 
+    /// Whether anything has ended.
+    pub fn has_completions(&self) -> bool {
+        !self.common.completions.is_empty()
+    }
+
     /// What has ended, one at a time.
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.common.completions.pop_front()
     }
 
-    /// What the driver must do, one at a time.
+    /// What the driver must do, one at a time. Pieces of long messages are copied only when they are asked for here, so that one
+    /// is on its way while the next is copied (CK-7).
     pub fn poll_duty(&mut self) -> Option<Duty> {
-        self.common.duties.pop_front()
+        self.poll_duty_into(&mut NoRooms)
+    }
+
+    /// The same for a driver that has rooms to write to.
+    pub fn poll_duty_into(&mut self, rooms: &mut impl Rooms) -> Option<Duty> {
+        loop {
+            if let Some(duty) = self.common.duties.pop_front() {
+                return Some(duty);
+            }
+            let rank = *self.common.pumping.front()?;
+            let peer = self.peers.get_mut(&rank).filter(|peer| peer.lost.is_none());
+            if !peer.is_some_and(|peer| peer.send_next(&mut self.common, rooms)) {
+                self.common.pumping.pop_front();
+            }
+        }
     }
 
     /// A parcel came over a rail.
@@ -377,6 +434,7 @@ impl Port {
             self.common.counters.strays += 1;
             return;
         };
+        self.common.now = now;
         let taken = peer.take(&mut self.common, rail, parcel);
         self.settle(from, taken);
         self.pump(now, from);
@@ -385,7 +443,8 @@ impl Port {
     /// The oldest parcel that was sent over a rail is at the other end; here are its bytes.
     pub fn handle_sent(&mut self, now: Time, to: Rank, rail: RailIndex, bytes: Vec<u8>) {
         if let Some(peer) = self.peers.get_mut(&to) {
-            peer.landed(now, &mut self.common, rail, bytes);
+            self.common.now = now;
+            peer.landed(&mut self.common, rail, bytes);
             self.pump(now, to);
         }
     }
@@ -427,8 +486,12 @@ impl Port {
 
     /// Sends what can be sent.
     fn pump(&mut self, now: Time, rank: Rank) {
+        self.common.now = now;
         let Some(peer) = self.peers.get_mut(&rank).filter(|peer| peer.lost.is_none()) else { return };
-        let pumped = peer.pump(now, &mut self.common);
+        let pumped = peer.pump(&mut self.common);
+        if peer.has_pieces() && !self.common.pumping.contains(&rank) {
+            self.common.pumping.push_back(rank);
+        }
         self.settle(rank, pumped);
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use units::{Span, Time};
+use units::Time;
 
 /// A way to a peer, by its number there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -48,7 +48,6 @@ struct Rail {
     landed: Time,
     /// Bytes per microsecond; zero if not measured.
     speed: u64,
-    round_trip: Option<Span>,
     /// Grows with every parcel that it spoils, in either direction, and shrinks with every parcel that comes well.
     distrust: u32,
 }
@@ -72,7 +71,6 @@ impl Rails {
             flights: VecDeque::new(),
             landed: Time::ZERO,
             speed: 0,
-            round_trip: None,
             distrust: 0,
         };
         Self { rails: (0..count).map(|_| rail()).collect() }
@@ -145,10 +143,6 @@ impl Rails {
             .filter(|sum| *sum > 0)
     }
 
-    pub(super) fn round_trip(&self) -> Option<Span> {
-        self.rails.iter().filter(|rail| rail.is_live).find_map(|rail| rail.round_trip)
-    }
-
     /// A parcel goes out; its number.
     pub(super) fn launch(&mut self, now: Time, rail: RailIndex, load: Load, bytes: usize) -> u64 {
         let rail = &mut self.rails[rail.index()];
@@ -164,17 +158,9 @@ impl Rails {
         let Flight { number, load, bytes, since } = rail.flights.pop_front()?;
         if rail.is_live {
             let picos = now.since(since.max(rail.landed)).as_picos();
-            match load {
-                Load::Piece if picos > 0 => {
-                    let sample = (u128::from(bytes) * 1_000_000 / u128::from(picos)).clamp(1, 1 << 40) as u64;
-                    rail.speed = if rail.speed == 0 { sample } else { (rail.speed * 7 + sample) / 8 };
-                }
-                Load::Letters(_) | Load::Bare => {
-                    let sample = now.since(since);
-                    let smooth = |old: Span| old.times(7).divided_by(8) + sample.divided_by(8);
-                    rail.round_trip = Some(rail.round_trip.map_or(sample, smooth));
-                }
-                Load::Piece => {}
+            if load == Load::Piece && picos > 0 {
+                let sample = (u128::from(bytes) * 1_000_000 / u128::from(picos)).clamp(1, 1 << 40) as u64;
+                rail.speed = if rail.speed == 0 { sample } else { (rail.speed * 7 + sample) / 8 };
             }
             rail.landed = now;
         }
@@ -188,8 +174,9 @@ impl Rails {
         Some(rail.came - 1)
     }
 
-    /// Nothing is under way on a rail that lives.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.rails.iter().all(|rail| !rail.is_live || rail.flights.is_empty())
+    /// A parcel is under way on a rail that lives.
+    pub(super) fn flies(&self, (rail, number): At) -> bool {
+        let oldest = |rail: &Rail| rail.flights.front().map(|flight| flight.number);
+        self.rails.get(rail.index()).is_some_and(|rail| rail.is_live && oldest(rail).is_some_and(|old| old <= number))
     }
 }

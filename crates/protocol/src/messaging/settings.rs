@@ -23,6 +23,8 @@ pub struct Settings {
     pub sub_block: u32,
     /// Parcels of a long message that are handed to a rail at once.
     pub depth: usize,
+    /// Long messages to one peer whose first chunk is copied before it is asked for; none where copying ahead saves nothing.
+    pub prepared: usize,
     /// Parcels of letters that are handed to a rail at once; what more there is, is gathered.
     pub letter_depth: usize,
     /// How fast this machine copies and checks, in bytes per microsecond.
@@ -42,10 +44,11 @@ impl Default for Settings {
             gather_bytes: 1 << 10,
             gathered_bytes: 4032,
             credit_bytes: 1 << 20,
-            piece_bytes: 128 << 10,
+            piece_bytes: 60 << 10,
             sub_block: 4 << 10,
             depth: 4,
-            letter_depth: 4,
+            prepared: 4,
+            letter_depth: 8,
             copy_speed: 20_000,
             parcel_cost: Span::from_micros(2),
             first_round_trip: Span::from_micros(20),
@@ -69,6 +72,7 @@ impl Settings {
         assert!(self.gathered_bytes <= self.piece_bytes, "what is gathered is one parcel");
         let least = 4 * (u64::from(self.eager_bytes) + super::LETTER_COST);
         assert!(self.credit_bytes >= least, "the credit is that of four messages at least");
+        assert!(self.credit_bytes < 1 << 31, "of a count of granted bytes, 32 bits say which it is");
         assert!(self.depth > 0 && self.letter_depth > 0 && self.copy_speed > 0, "nothing would ever be sent");
         let aligned = self.sub_block > 0 && self.piece_bytes.is_multiple_of(self.sub_block);
         assert!(aligned, "pieces are whole sub-blocks");

@@ -4,7 +4,7 @@ use checksum::tuning::Choice;
 
 use super::letter::{Early, Turn};
 use super::matching::{Contents, Posted, Unexpected};
-use super::parcel::{HEADER_BYTES, Header, Kind, Letter, Unreadable, split_letter};
+use super::parcel::{HEADER_BYTES, Header, Kind, Letter, Unreadable, is_brief, split_letter};
 use super::peer::{Peer, cost_of};
 use super::pieces::{Incoming, Standing, Stretches};
 use super::port::{Cause, Common, Completion, Failure};
@@ -31,7 +31,7 @@ impl Body<'_> {
 }
 
 /// What became of a parcel.
-enum Taken {
+pub(super) enum Taken {
     Well,
     Spoiled,
 }
@@ -41,11 +41,10 @@ impl Peer {
     pub(super) fn take(&mut self, common: &mut Common, rail: RailIndex, parcel: &[u8]) -> Result<(), Cause> {
         // A rail that was given up here may still bring what was sent before: it counts, and is as good as any.
         let number = self.rails.came(rail).ok_or(Cause::Senseless)?;
-        let taken = match Header::read(&common.settings.sealing, parcel) {
-            Err(Unreadable::Spoiled) => Taken::Spoiled,
-            Err(Unreadable::Senseless) => return Err(Cause::Senseless),
-            Ok(header) if header.number != number => return Err(Cause::Senseless),
-            Ok(header) => self.take_body(common, &header, &parcel[HEADER_BYTES..])?,
+        let taken = if is_brief(parcel) {
+            self.take_brief(common, number, parcel)?
+        } else {
+            self.take_full(common, number, parcel)?
         };
         match taken {
             Taken::Well => {
@@ -65,6 +64,14 @@ impl Peer {
         Ok(())
     }
 
+    fn take_full(&mut self, common: &mut Common, number: u64, parcel: &[u8]) -> Result<Taken, Cause> {
+        match Header::read(&common.settings.sealing, parcel) {
+            Err(Unreadable::Spoiled) => Ok(Taken::Spoiled),
+            Ok(header) if header.number == number => self.take_body(common, &header, &parcel[HEADER_BYTES..]),
+            Ok(_) | Err(Unreadable::Senseless) => Err(Cause::Senseless),
+        }
+    }
+
     fn take_body(&mut self, common: &mut Common, header: &Header, bytes: &[u8]) -> Result<Taken, Cause> {
         self.hear(common, header)?;
         let choice = common.settings.sealing.check(header.algorithm).map_err(|_| Cause::Senseless)?;
@@ -79,7 +86,7 @@ impl Peer {
     }
 
     /// What every header tells: what the peer has had, and what it grants.
-    fn hear(&mut self, common: &mut Common, header: &Header) -> Result<(), Cause> {
+    pub(super) fn hear(&mut self, common: &mut Common, header: &Header) -> Result<(), Cause> {
         if header.taken > self.next_letter || header.granted > self.spent + common.settings.credit_bytes {
             return Err(Cause::Senseless);
         }
@@ -93,7 +100,7 @@ impl Peer {
     }
 
     /// P-81: a peer that sends more than it was granted is dropped.
-    fn charge(&mut self, cost: u64) -> Result<(), Cause> {
+    pub(super) fn charge(&mut self, cost: u64) -> Result<(), Cause> {
         self.used += cost;
         if self.used > self.allowed { Err(Cause::Overdrawn) } else { Ok(()) }
     }
@@ -178,11 +185,7 @@ impl Peer {
                 self.take_contents(common, number, tag, Contents::Announced { transfer: number, length });
                 return Ok(());
             }
-            Letter::Ready { transfer } => {
-                let outgoing = self.outgoing.get_mut(&transfer).ok_or(Cause::Senseless)?;
-                outgoing.is_ready = true;
-                self.active.push_back(transfer);
-            }
+            Letter::Ready { transfer } => self.make_ready(common, transfer)?,
             Letter::Done { transfer } => {
                 let outgoing = self.outgoing.remove(&transfer).ok_or(Cause::Senseless)?;
                 self.forget_prepared(common, outgoing.prepared);
@@ -205,7 +208,7 @@ impl Peer {
     }
 
     /// A message or an announcement, now or when its turn comes.
-    fn take_contents(&mut self, common: &mut Common, number: u64, tag: u64, contents: Contents) {
+    pub(super) fn take_contents(&mut self, common: &mut Common, number: u64, tag: u64, contents: Contents) {
         if self.mailbox.turn(number) == Turn::Now {
             self.mailbox.advance();
             self.deliver(common, tag, contents);
@@ -215,7 +218,7 @@ impl Peer {
     }
 
     /// Deals with letters that came before their turn.
-    fn catch_up(&mut self, common: &mut Common) {
+    pub(super) fn catch_up(&mut self, common: &mut Common) {
         while let Some(early) = self.mailbox.next() {
             if let Early::Message(tag, contents) = early {
                 self.deliver(common, tag, contents);

@@ -34,6 +34,8 @@ use responder::{Declined, Responder, is_request};
 
 /// Requests of each kind that may be posted at once.
 pub const MAX_POSTED: usize = 1 << 14;
+/// Packets under way beyond which the end of every message asks for an acknowledgement.
+const MOST_UNASKED: usize = 7;
 /// The longest message (IB specification, 9.7.1).
 pub const MAX_MESSAGE: u32 = 1 << 31;
 
@@ -88,6 +90,8 @@ pub struct Dropped {
     pub senseless: u64,
     /// Came before.
     pub repeated: u64,
+    /// Came when no receive was posted; the sender was asked to wait.
+    pub unready: u64,
 }
 
 /// A packet that came early.
@@ -292,8 +296,12 @@ impl QueuePair {
         let window = usize::from(self.contract.policy.window);
         while self.connection.outstanding() < window {
             let Some(segment) = self.requester.cut(self.contract.mtu) else { break };
-            // The end of a message is waited for by its sender, and nothing may follow that would ask (P-5).
-            let ask = if segment.opcode.ends_message() { Ask::Now } else { Ask::InTurn };
+            // The end of a message is waited for by its sender, and nothing may follow that would ask (P-5). A few short ones may be
+            // acknowledged later, if that is agreed.
+            let (begins, ends) = (segment.opcode.begins_message(), segment.opcode.ends_message());
+            let is_one_of_few = begins && self.connection.outstanding() < MOST_UNASKED;
+            let may_wait = is_one_of_few && self.contract.policy.acknowledge_after.is_some();
+            let ask = if ends && !may_wait { Ask::Now } else { Ask::InTurn };
             let mut out = framed(self.contract, self.responder.messages(), out);
             self.connection.send(now, segment, ask, &mut out);
         }
@@ -381,6 +389,8 @@ impl QueuePair {
                     if (wants_ack || more) && self.state != QpState::Error {
                         let mut out = framed(self.contract, self.responder.messages(), out);
                         self.connection.acknowledge(arrival, &mut out);
+                    } else {
+                        self.connection.acknowledge_later(now);
                     }
                 }
             }
@@ -432,6 +442,7 @@ impl QueuePair {
                 true
             }
             Err(Declined::NotReady(wait)) => {
+                self.dropped.unready += 1;
                 let mut out = framed(self.contract, self.responder.messages(), out);
                 self.connection.not_ready(arrival, wait, &mut out);
                 false

@@ -5,12 +5,10 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use protocol::messaging::{
-    Cause, Completion, Counters, Duty, Found, HEADER_BYTES, Port, RailIndex, ReceiveId, Refused, SendId, Settings,
-    Wanted,
+    Cause, Completion, Counters, Duty, Found, Port, RailIndex, ReceiveId, Refused, Rooms, SendId, Settings, Wanted,
+    has_body,
 };
-use units::Rank;
-
-use crate::Clock;
+use units::{Rank, Time};
 
 /// What a carrier has to tell.
 #[derive(Debug)]
@@ -46,16 +44,53 @@ pub enum News<'a> {
 pub trait Carrier {
     /// Sends a parcel. Its bytes come back as [`News::Landed`].
     fn send(&mut self, to: Rank, rail: RailIndex, bytes: Vec<u8>);
-    /// Does what can be done, waits for at most `wait` if there is nothing to tell, and tells it.
+    /// Lends room for the next parcel of a rail, if it has any that the other end can read; see [`Rooms`].
+    fn room(&mut self, _to: Rank, _rail: RailIndex, _bytes: usize) -> Option<&mut [u8]> {
+        None
+    }
+    /// Sends what was written to the room lent last. An empty buffer comes back for it.
+    fn send_room(&mut self, _to: Rank, _rail: RailIndex) {
+        unreachable!("no room was lent")
+    }
+    /// Does what can be done, waits for at most `wait` if there is nothing to tell, and tells it with the time.
     ///
     /// # Errors
     /// If the system does not let it wait.
-    fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(News<'_>)) -> io::Result<()>;
-    /// Whose time it goes by.
-    fn clock(&self) -> Clock;
+    fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(Time, News<'_>)) -> io::Result<()>;
+    /// About what time it is.
+    fn now(&self) -> Time;
     /// Nothing is wanted from a rank any more.
     fn forget(&mut self, peer: Rank);
 }
+
+impl<C: Carrier + ?Sized> Carrier for Box<C> {
+    fn send(&mut self, to: Rank, rail: RailIndex, bytes: Vec<u8>) {
+        (**self).send(to, rail, bytes);
+    }
+
+    fn room(&mut self, to: Rank, rail: RailIndex, bytes: usize) -> Option<&mut [u8]> {
+        (**self).room(to, rail, bytes)
+    }
+
+    fn send_room(&mut self, to: Rank, rail: RailIndex) {
+        (**self).send_room(to, rail);
+    }
+
+    fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(Time, News<'_>)) -> io::Result<()> {
+        (**self).turn(wait, tell)
+    }
+
+    fn now(&self) -> Time {
+        (**self).now()
+    }
+
+    fn forget(&mut self, peer: Rank) {
+        (**self).forget(peer);
+    }
+}
+
+/// How long one that has drained stays to acknowledge: longer than acknowledgements wait (`Policy::acknowledge_after`).
+const LINGER: Duration = Duration::from_millis(1);
 
 /// Where a parcel is spoiled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,13 +102,12 @@ pub enum Side {
 }
 
 /// Changes parcels with a body as it likes, for tests.
-pub type Spoiler = Box<dyn FnMut(Side, &mut [u8])>;
+pub type Spoiler = Box<dyn FnMut(Side, &mut [u8]) + Send>;
 
 /// A port that is turned over a carrier.
 pub struct Messenger<C> {
     port: Port,
     carrier: C,
-    completions: VecDeque<Completion>,
     spoiler: Option<Spoiler>,
     /// What the port gave us, where something spoiled was sent in its place.
     originals: VecDeque<(Rank, RailIndex, Vec<u8>)>,
@@ -83,7 +117,7 @@ impl<C: Carrier> Messenger<C> {
     /// Without peers.
     pub fn new(carrier: C, settings: Settings) -> Self {
         let port = Port::new(settings);
-        Self { port, carrier, completions: VecDeque::new(), spoiler: None, originals: VecDeque::new() }
+        Self { port, carrier, spoiler: None, originals: VecDeque::new() }
     }
 
     /// The carrier, to set up rails.
@@ -116,7 +150,7 @@ impl<C: Carrier> Messenger<C> {
     /// # Errors
     /// If it cannot be sent; the buffer comes back.
     pub fn send(&mut self, to: Rank, tag: u64, buffer: Vec<u8>) -> Result<SendId, Refused> {
-        let id = self.port.send(self.carrier.clock().now(), to, tag, buffer)?;
+        let id = self.port.send(self.carrier.now(), to, tag, buffer)?;
         self.carry_out();
         Ok(id)
     }
@@ -126,7 +160,7 @@ impl<C: Carrier> Messenger<C> {
     /// # Errors
     /// If nothing can come; the buffer comes back.
     pub fn receive(&mut self, wanted: Wanted, buffer: Vec<u8>) -> Result<ReceiveId, Refused> {
-        let id = self.port.receive(self.carrier.clock().now(), wanted, buffer)?;
+        let id = self.port.receive(self.carrier.now(), wanted, buffer)?;
         self.carry_out();
         Ok(id)
     }
@@ -146,9 +180,14 @@ impl<C: Carrier> Messenger<C> {
         self.port.cancel_send(id)
     }
 
+    /// Whether anything has ended.
+    pub fn has_completions(&self) -> bool {
+        self.port.has_completions()
+    }
+
     /// What has ended, one at a time.
     pub fn next_completion(&mut self) -> Option<Completion> {
-        self.completions.pop_front().or_else(|| self.port.poll_completion())
+        self.port.poll_completion()
     }
 
     /// Does everything that can be done now. With nothing to tell, waits for at most `wait`.
@@ -156,43 +195,34 @@ impl<C: Carrier> Messenger<C> {
     /// # Errors
     /// If the system does not let it wait.
     pub fn turn(&mut self, wait: Duration) -> io::Result<()> {
-        self.collect();
-        let wait = if self.completions.is_empty() { wait } else { Duration::ZERO };
-        // Asked for each time: what comes after a wait came late.
-        let clock = self.carrier.clock();
+        let wait = if self.port.has_completions() { Duration::ZERO } else { wait };
         let Self { port, carrier, spoiler, originals, .. } = self;
-        carrier.turn(wait, &mut |news| match news {
+        carrier.turn(wait, &mut |now, news| match news {
             News::Parcel { from, rail, bytes } => {
-                if let Some(spoiler) = spoiler.as_mut().filter(|_| bytes.len() > HEADER_BYTES) {
+                if let Some(spoiler) = spoiler.as_mut().filter(|_| has_body(bytes)) {
                     spoiler(Side::Arrival, bytes);
                 }
-                port.handle_parcel(clock.now(), from, rail, bytes);
+                port.handle_parcel(now, from, rail, bytes);
             }
             News::Landed { to, rail, bytes } => {
                 let index = originals.iter().position(|(rank, on, _)| (*rank, *on) == (to, rail));
                 let original = index.and_then(|index| originals.remove(index)).map(|(.., bytes)| bytes);
-                port.handle_sent(clock.now(), to, rail, original.unwrap_or(bytes));
+                port.handle_sent(now, to, rail, original.unwrap_or(bytes));
             }
-            News::RailLost { peer, rail } => port.handle_rail_lost(clock.now(), peer, rail),
+            News::RailLost { peer, rail } => port.handle_rail_lost(now, peer, rail),
         })?;
         self.carry_out();
-        self.collect();
         Ok(())
     }
 
-    fn collect(&mut self) {
-        while let Some(completion) = self.port.poll_completion() {
-            self.completions.push_back(completion);
-        }
-    }
-
     fn carry_out(&mut self) {
-        while let Some(duty) = self.port.poll_duty() {
+        while let Some(duty) = self.port.poll_duty_into(&mut Lent(&mut self.carrier, self.spoiler.is_none())) {
             match duty {
+                Duty::Written { to, rail, .. } => self.carrier.send_room(to, rail),
                 Duty::Transmit { to, rail, mut bytes, .. } => {
                     if let Some(spoiler) = &mut self.spoiler {
                         self.originals.push_back((to, rail, bytes.clone()));
-                        if bytes.len() > HEADER_BYTES {
+                        if has_body(&bytes) {
                             spoiler(Side::Departure, &mut bytes);
                         }
                     }
@@ -203,13 +233,13 @@ impl<C: Carrier> Messenger<C> {
         }
     }
 
-    /// Waits until every message that was sent has come intact. False if that takes longer than it may.
+    /// Waits until every message that was sent has come intact, and its peers know the same of theirs. False if that takes longer than it may.
     ///
     /// # Errors
     /// If the system does not let it wait.
     pub fn drain(&mut self, limit: Duration) -> io::Result<bool> {
         let began = Instant::now();
-        self.port.drain(self.carrier.clock().now());
+        self.port.drain(self.carrier.now());
         self.carry_out();
         while !self.port.is_drained() {
             if began.elapsed() > limit {
@@ -217,6 +247,20 @@ impl<C: Carrier> Messenger<C> {
             }
             self.turn(Duration::from_millis(1))?;
         }
+        // What came last is acknowledged after a while, and whoever sent it may be waiting for that alone.
+        let drained = Instant::now();
+        while drained.elapsed() < LINGER {
+            self.turn(LINGER.saturating_sub(drained.elapsed()))?;
+        }
         Ok(true)
+    }
+}
+
+/// The rooms of a carrier; none while parcels are spoiled, which needs the original.
+struct Lent<'a, C>(&'a mut C, bool);
+
+impl<C: Carrier> Rooms for Lent<'_, C> {
+    fn room(&mut self, to: Rank, rail: RailIndex, bytes: usize) -> Option<&mut [u8]> {
+        if self.1 { self.0.room(to, rail, bytes) } else { None }
     }
 }

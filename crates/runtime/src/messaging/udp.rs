@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use protocol::messaging::RailIndex;
 use protocol::queue_pair::{Operation, QpState};
-use units::{QpNumber, Rank};
+use units::{QpNumber, Rank, Time};
 
 use super::messenger::{Carrier, News};
 use crate::Clock;
 use crate::udp::{Endpoint, Event, PairError, Setup};
 
-/// Receives that are posted on each rail.
+/// Receives that are posted on each rail: more than a port has parcels under way there, and they are posted anew before more is
+/// read.
 const RECEIVES: usize = 16;
 const SEND: Operation = Operation::Send { immediate: None };
 
@@ -76,12 +77,19 @@ impl UdpCarrier {
         self.endpoint.connect(number, setup)
     }
 
-    fn take(&mut self, event: Event, tell: &mut dyn FnMut(News<'_>)) {
+    /// Packets that came when no receive was posted: each cost its sender a pause.
+    pub fn unready(&self) -> u64 {
+        let machines = self.rails.keys().filter_map(|number| self.endpoint.machine(*number));
+        machines.map(|machine| machine.dropped().unready).sum()
+    }
+
+    fn take(&mut self, event: Event, tell: &mut dyn FnMut(Time, News<'_>)) {
+        let now = self.clock.now();
         match event {
             Event::Received { pair, mut buffer, length, .. } => {
                 if let Some(rail) = self.rails.get(&pair) {
                     let bytes = &mut buffer[..length];
-                    tell(News::Parcel { from: rail.peer, rail: rail.index, bytes });
+                    tell(now, News::Parcel { from: rail.peer, rail: rail.index, bytes });
                 }
                 // On a rail that is lost it cannot be posted, and need not be.
                 let _ = self.endpoint.post_receive(pair, buffer);
@@ -89,17 +97,17 @@ impl UdpCarrier {
             Event::Sent { pair, buffer, .. } => {
                 if let Some(rail) = self.rails.get_mut(&pair) {
                     rail.under_way -= 1;
-                    tell(News::Landed { to: rail.peer, rail: rail.index, bytes: buffer });
+                    tell(now, News::Landed { to: rail.peer, rail: rail.index, bytes: buffer });
                 }
             }
             Event::Failed { pair, buffer, .. } => {
                 let Some(rail) = self.rails.get_mut(&pair) else { return };
                 if !std::mem::replace(&mut rail.is_lost, true) {
-                    tell(News::RailLost { peer: rail.peer, rail: rail.index });
+                    tell(now, News::RailLost { peer: rail.peer, rail: rail.index });
                 }
                 if rail.under_way > 0 {
                     rail.under_way -= 1;
-                    tell(News::Landed { to: rail.peer, rail: rail.index, bytes: buffer });
+                    tell(now, News::Landed { to: rail.peer, rail: rail.index, bytes: buffer });
                 }
             }
             Event::Datagram { .. } | Event::Path { .. } => {}
@@ -124,21 +132,22 @@ impl Carrier for UdpCarrier {
         }
     }
 
-    fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(News<'_>)) -> io::Result<()> {
+    fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(Time, News<'_>)) -> io::Result<()> {
         self.endpoint.turn(if self.unsent.is_empty() { wait } else { Duration::ZERO })?;
         while let Some(event) = self.endpoint.next_event() {
             self.take(event, tell);
         }
         // Behind the failures of its rail, which came first.
+        let now = self.clock.now();
         while let Some((to, rail, bytes)) = self.unsent.pop_front() {
-            tell(News::RailLost { peer: to, rail });
-            tell(News::Landed { to, rail, bytes });
+            tell(now, News::RailLost { peer: to, rail });
+            tell(now, News::Landed { to, rail, bytes });
         }
         Ok(())
     }
 
-    fn clock(&self) -> Clock {
-        self.clock
+    fn now(&self) -> Time {
+        self.clock.now()
     }
 
     fn forget(&mut self, peer: Rank) {

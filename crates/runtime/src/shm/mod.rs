@@ -51,7 +51,7 @@ mod team;
 mod tests;
 mod wait;
 mod window;
-mod word;
+pub(crate) mod word;
 
 pub use data::Data;
 pub use error::{Error, JoinError, WaitError};

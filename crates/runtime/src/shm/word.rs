@@ -9,7 +9,7 @@ use super::door::Door;
 use super::post::{Note, Post};
 
 /// As a rule, one writer and any number of readers.
-pub(super) trait Word {
+pub(crate) trait Word {
     /// Reads; whoever wrote the value with [`Word::publish`] wrote everything before it as well.
     fn observe(&self) -> u64;
     /// Writes; whatever this rank wrote or read before is done before anyone observes the value.

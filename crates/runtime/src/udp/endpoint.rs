@@ -23,7 +23,7 @@ use super::bed::{Bed, Woken};
 use super::datagrams::{Datagrams, Lost};
 use super::mischief::{Delayed, Mischief, datagram};
 use super::pair::{Event, Pair, PairError, Setup};
-use super::port::{Buffers, Number, Port, PortIndex, Reception};
+use super::port::{Buffers, More, Number, Port, PortIndex, Reception};
 use super::watch::{Watch, live_addresses};
 use crate::Clock;
 
@@ -358,6 +358,7 @@ impl Endpoint {
         }
         let began = Instant::now();
         while began.elapsed() < self.options.spin.min(wait) {
+            self.listen_to_silent_ports()?;
             if self.turn_once() {
                 return Ok(());
             }
@@ -408,13 +409,31 @@ impl Endpoint {
         busy
     }
 
+    /// One who waits awake for a long answer must not take silence for idleness: if all ports are silent, none of them is idle.
+    fn listen_to_silent_ports(&mut self) -> io::Result<()> {
+        if self.ports.iter().any(|port| port.silence < IDLE_AFTER) {
+            return Ok(());
+        }
+        match &mut self.ports[..] {
+            [only] => {
+                only.silence = 0;
+                Ok(())
+            }
+            _ => self.lie_down(Duration::ZERO),
+        }
+    }
+
     /// Sleeps until something comes, an alarm goes off or the time is up.
     fn sleep(&mut self, wait: Duration) -> io::Result<()> {
         let alarm = self.clock.until(self.alarms.earliest());
         let alarm = self.held_back.due().map_or(alarm, |at| alarm.min(self.clock.until(at)));
+        self.lie_down(alarm.min(wait))
+    }
+
+    fn lie_down(&mut self, longest: Duration) -> io::Result<()> {
         let Self { bed, ports, turns, .. } = self;
         // Whatever woke us is asked in the next turn; the others need not be.
-        bed.sleep(alarm.min(wait), |woken| match woken {
+        bed.sleep(longest, |woken| match woken {
             Woken::Port(index) => ports[index].silence = 0,
             Woken::Links => *turns = u32::MAX,
         })
@@ -425,16 +444,16 @@ impl Endpoint {
         let (mut any, mut all) = (false, false);
         let mut buffers = self.buffers.take().expect("receiving does not nest");
         for _ in 0..RECEIVES_PER_TURN {
-            // An error is that of an earlier datagram (a peer's port is closed): silence will tell.
-            let filled = self.ports[port.index()].receive(&mut buffers).unwrap_or(0);
+            let (filled, more) = self.ports[port.index()].receive_likely(&mut buffers);
             for index in 0..if self.ports[port.index()].is_cut { 0 } else { filled } {
                 for (from, datagram, number) in buffers.datagrams(index) {
                     self.take(port, from, datagram, number);
                 }
             }
             any |= filled > 0;
-            if filled < buffers.bytes.len() {
-                all = true;
+            // Who has something to hear may have receives to post: nobody should be told that there are none.
+            if more != More::Likely || !self.events.is_empty() {
+                all = more == More::No;
                 break;
             }
             self.flush();

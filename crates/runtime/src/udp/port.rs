@@ -49,6 +49,8 @@ pub(crate) struct Port {
     pub is_cut: bool,
     /// Turns in a row in which nothing came.
     pub silence: u16,
+    /// Datagrams that the next receive asks for: one that comes alone need not wait until the kernel has found no other.
+    appetite: usize,
 }
 
 impl Port {
@@ -74,7 +76,7 @@ impl Port {
             Reception::WithHeader if local.is_ipv4() => Some(open_raw(local)?),
             _ => None,
         };
-        Ok(Self { socket, raw, state, local, is_up: true, is_cut: false, silence: 0 })
+        Ok(Self { socket, raw, state, local, is_up: true, is_cut: false, silence: 0, appetite: 1 })
     }
 
     /// A port that hears what is sent to a group on the link of `interface`.
@@ -94,7 +96,7 @@ impl Port {
         let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
         let socket = UdpSocket::from(socket);
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
-        Ok(Self { socket, raw: None, state, local: group, is_up: true, is_cut: false, silence: 0 })
+        Ok(Self { socket, raw: None, state, local: group, is_up: true, is_cut: false, silence: 0, appetite: 1 })
     }
 
     /// What to wait on.
@@ -119,20 +121,38 @@ impl Port {
 
     /// Receives into the buffers; how many were filled.
     pub(crate) fn receive(&self, buffers: &mut Buffers) -> io::Result<usize> {
+        self.receive_up_to(RECEIVE_BATCH, buffers)
+    }
+
+    /// Receives as much as is likely to be there; how many buffers were filled, and whether there may be more.
+    pub(crate) fn receive_likely(&mut self, buffers: &mut Buffers) -> (usize, More) {
+        let asked = self.appetite;
+        // An error is that of an earlier datagram (a peer's port is closed): silence will tell.
+        let filled = self.receive_up_to(asked, buffers).unwrap_or(0);
+        self.appetite = if filled < asked { 1 } else { (2 * asked).min(RECEIVE_BATCH) };
+        let more = match filled {
+            RECEIVE_BATCH => More::Likely,
+            _ if filled == asked => More::Perhaps,
+            _ => More::No,
+        };
+        (filled, more)
+    }
+
+    fn receive_up_to(&self, most: usize, buffers: &mut Buffers) -> io::Result<usize> {
         if let Some(raw) = &self.raw {
-            return self.receive_with_header(raw, buffers);
+            return self.receive_with_header(raw, most, buffers);
         }
         buffers.starts = [0; RECEIVE_BATCH];
         buffers.identifications = [None; RECEIVE_BATCH];
         let mut slices = buffers.bytes.each_mut().map(|bytes| io::IoSliceMut::new(bytes));
-        match self.state.recv(UdpSockRef::from(&self.socket), &mut slices, &mut buffers.meta) {
+        match self.state.recv(UdpSockRef::from(&self.socket), &mut slices[..most], &mut buffers.meta) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
             other => other,
         }
     }
 
-    fn receive_with_header(&self, raw: &Socket, buffers: &mut Buffers) -> io::Result<usize> {
-        for index in 0..RECEIVE_BATCH {
+    fn receive_with_header(&self, raw: &Socket, most: usize, buffers: &mut Buffers) -> io::Result<usize> {
+        for index in 0..most {
             // Not ours: datagrams for other ports of this address come by here too.
             let found = loop {
                 let length = match (&mut &*raw).read(&mut buffers.bytes[index]) {
@@ -149,7 +169,7 @@ impl Port {
             buffers.meta[index].len = found.length;
             buffers.meta[index].stride = found.length;
         }
-        Ok(RECEIVE_BATCH)
+        Ok(most)
     }
 
     /// The headers around a packet from here, the `identification`-th of those that one call sends.
@@ -183,6 +203,15 @@ pub(crate) enum Number {
 
 /// Identifications that a joined packet may have had, see [`Port::incoming`].
 const MOST_JOINED: u16 = 64;
+
+/// Whether there is more to receive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum More {
+    No,
+    /// As many came as were asked for, which were not many: it can wait until these are dealt with.
+    Perhaps,
+    Likely,
+}
 
 /// Room for what one receive brings.
 pub(crate) struct Buffers {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use faults::Stream;
-use protocol::messaging::{Completion, Counters as PortCounters, Duty, HEADER_BYTES, Port};
+use protocol::messaging::{Completion, Counters as PortCounters, Duty, HEADER_BYTES, Port, has_body};
 use protocol::queue_pair::{Completion as Ended, QpState, Transmit};
 use units::{PathId, Rank, Time};
 
@@ -227,7 +227,7 @@ impl<W: Witness> Driver<W> {
     fn post(&mut self, network: &mut Network, end: usize, bytes: Vec<u8>) {
         let line = (self.ends[end].here, self.ends[end].peer);
         let mut read = bytes.clone();
-        if bytes.len() > HEADER_BYTES && self.next_spoil(line) == Some(Spoil::BeforeTheCheck) {
+        if has_body(&bytes) && self.next_spoil(line) == Some(Spoil::BeforeTheCheck) {
             self.spoil(line, &mut read);
         }
         self.ends[end].post(network.now(), bytes, read.into(), &mut self.outbox);
@@ -263,7 +263,7 @@ impl<W: Witness> Driver<W> {
                 Ended::Received { id, length, .. } => {
                     let mut bytes = self.ends[end].take_received(id, length);
                     let line = (peer, here);
-                    if bytes.len() > HEADER_BYTES && self.next_spoil(line) == Some(Spoil::AfterTheCheck) {
+                    if has_body(&bytes) && self.next_spoil(line) == Some(Spoil::AfterTheCheck) {
                         self.spoil(line, &mut bytes);
                     }
                     match self.work.take_over(now, here, bytes.len() - HEADER_BYTES.min(bytes.len())) {

@@ -58,6 +58,8 @@ pub struct Costs {
     pub copy_picos: u64,
     /// Handing over a parcel.
     pub gap: Span,
+    /// Of a parcel that has come, at most so many bytes are still to be copied: the others were copied while they came.
+    pub left_bytes: usize,
     /// Looking at a byte of a whole message before anything is sent, and after all has come; in picoseconds.
     pub apart_picos: u64,
 }

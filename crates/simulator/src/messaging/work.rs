@@ -50,8 +50,8 @@ impl Work {
 
     /// Copies what came.
     pub(super) fn take_over(&mut self, now: Time, rank: Rank, bytes: usize) -> Option<Time> {
-        let Costs { copy_picos, .. } = self.costs?;
-        Some(self.charge(now, rank, Span::from_picos(copy_picos * bytes as u64)))
+        let Costs { copy_picos, left_bytes, .. } = self.costs?;
+        Some(self.charge(now, rank, Span::from_picos(copy_picos * bytes.min(left_bytes) as u64)))
     }
 
     /// Looks at a whole message, before it is sent or after it has come.

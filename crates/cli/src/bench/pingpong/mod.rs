@@ -107,6 +107,24 @@ struct Row {
     of_open_mpi: Option<Figure>,
 }
 
+/// Our time with checksums over that without, at each size, round by round.
+pub(crate) fn cost_of_checks(transport: Transport, sizes: &[usize], rounds: u32) -> Result<Vec<(usize, Figure)>> {
+    let covers = [player::Cover::Auto, player::Cover::Off];
+    let mut ratios = vec![Vec::new(); sizes.len()];
+    for _ in 0..rounds {
+        let times = contest::play(transport, &covers, 1, sizes, 0.02)?;
+        let median = |bytes: usize, cover: &player::Cover| {
+            let cover = cover.to_string();
+            let found = times.iter().find(|times| times.bytes == bytes && times.cover == cover);
+            found.map_or(f64::NAN, Times::median)
+        };
+        for (bytes, ratios) in sizes.iter().zip(&mut ratios) {
+            ratios.push(median(*bytes, &covers[0]) / median(*bytes, &covers[1]));
+        }
+    }
+    Ok(sizes.iter().copied().zip(ratios.into_iter().map(Figure::of)).collect())
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let rounds = arguments.rounds.unwrap_or(if arguments.quick { 1 } else { 5 });
     let sizes: &[usize] = if arguments.quick { &QUICK_SIZES } else { &SIZES };

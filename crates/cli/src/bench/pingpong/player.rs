@@ -15,6 +15,7 @@ use checksum::tuning::Tuning;
 use clap::Args;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
+use protocol::connection::Policy;
 use protocol::connection::path::Role;
 use protocol::messaging::{Completion, RailIndex, Sealing, Settings, Wanted};
 use runtime::bootstrap::{self, Card, fresh_psn};
@@ -165,7 +166,8 @@ fn meet_over_udp(arguments: &Arguments) -> Result<Vec<Messenger<UdpCarrier>>> {
             let routes = (0..numbers.len()).map(|path| route((rail + path) % numbers.len())).collect();
             let role = if arguments.rank == 0 { Role::Leader } else { Role::Follower };
             let remote = QpNumber(other.first_pair.0 + rail as u32);
-            carrier.connect(*number, Setup::new(remote, card.psn, other.psn, routes, role))?;
+            let setup = Setup::new(remote, card.psn, other.psn, routes, role);
+            carrier.connect(*number, Setup { policy: Policy::conversation(), ..setup })?;
         }
         // Nobody sends before both are connected.
         Card { task: "ready".to_owned(), ..card }.exchange(&mut stream)?;
@@ -183,8 +185,7 @@ fn say(line: &str) -> Result<()> {
 }
 
 fn play<C: Carrier>(arguments: &Arguments, ports: Vec<Messenger<C>>) -> Result<Outcome> {
-    let mut ends: Vec<End<C>> =
-        ports.into_iter().map(|port| End { port, sent: Vec::new(), came: Vec::new() }).collect();
+    let mut ends: Vec<End<C>> = ports.into_iter().map(|port| End { port, buffer: Vec::new() }).collect();
     for bytes in &arguments.sizes {
         let mut micros = vec![Vec::new(); ends.len()];
         let mut times = vec![WARM_UP; ends.len()];
@@ -214,91 +215,79 @@ fn play<C: Carrier>(arguments: &Arguments, ports: Vec<Messenger<C>>) -> Result<O
     Ok(Outcome::Right)
 }
 
+/// As in the program for MPI, there is one buffer, for what is sent and for what comes.
 struct End<C> {
     port: Messenger<C>,
-    /// The buffer for what is sent, and the one for what comes; empty while the port has it.
-    sent: Vec<u8>,
-    came: Vec<u8>,
+    /// Empty while the port has it.
+    buffer: Vec<u8>,
 }
 
 impl<C: Carrier> End<C> {
     fn prepare(&mut self, bytes: usize) {
-        self.sent.clear();
-        self.sent.extend((0..bytes).map(|position| (position * 31 + bytes) as u8));
-        self.came = vec![0; bytes];
+        self.buffer.clear();
+        self.buffer.extend((0..bytes).map(|position| (position * 31 + bytes) as u8));
     }
 
+    /// Sends the buffer, and waits until it may be used again.
     fn send(&mut self, to: Rank, tag: u64) -> Result<()> {
-        let buffer = std::mem::take(&mut self.sent);
+        let buffer = std::mem::take(&mut self.buffer);
         self.port.send(to, tag, buffer).map_err(|refused| anyhow!("{}", refused.error))?;
-        Ok(())
+        self.wait().map(|_| ())
     }
 
-    fn receive(&mut self, from: Rank) -> Result<()> {
+    /// Receives into the buffer; the tag of what came.
+    fn receive(&mut self, from: Rank) -> Result<u64> {
         let wanted = Wanted { source: Some(from), tag: 0, mask: 0 };
-        let buffer = std::mem::take(&mut self.came);
+        let buffer = std::mem::take(&mut self.buffer);
         self.port.receive(wanted, buffer).map_err(|refused| anyhow!("{}", refused.error))?;
-        Ok(())
+        self.wait()
     }
 
-    /// Waits until the receive that was posted is done, and the buffer of what was sent is back; the tag of what came.
+    /// Waits until the buffer is back; the tag of what came in it.
     fn wait(&mut self) -> Result<u64> {
-        let mut found = None;
         let mut began = None;
         loop {
-            while let Some(completion) = self.port.next_completion() {
-                match completion {
-                    Completion::Sent { buffer, .. } => self.sent = buffer,
-                    Completion::Received { tag, buffer, .. } => {
-                        self.came = buffer;
-                        found = Some(tag);
-                    }
-                    Completion::SendFailed { failure, .. } | Completion::ReceiveFailed { failure, .. } => {
-                        bail!(failure)
-                    }
+            match self.port.next_completion() {
+                Some(Completion::Sent { buffer, .. }) => {
+                    self.buffer = buffer;
+                    return Ok(GO_ON);
                 }
+                Some(Completion::Received { tag, buffer, .. }) => {
+                    self.buffer = buffer;
+                    return Ok(tag);
+                }
+                Some(Completion::SendFailed { failure, .. } | Completion::ReceiveFailed { failure, .. }) => {
+                    bail!(failure)
+                }
+                None => {}
             }
-            if let Some(tag) = found.filter(|_| !self.sent.is_empty()) {
-                return Ok(tag);
-            }
-            ensure!(began.get_or_insert_with(Instant::now).elapsed() < PATIENCE, "the other end does not answer");
             self.port.turn(Duration::from_millis(100))?;
+            if !self.port.has_completions() {
+                let waited = began.get_or_insert_with(Instant::now).elapsed();
+                ensure!(waited < PATIENCE, "the other end does not answer");
+            }
         }
     }
 
     /// Sends and waits for the answer, so many times; the seconds that it took.
     fn bounce(&mut self, times: u32) -> Result<f64> {
-        let (peer, expected) = (Rank(1), self.sent.clone());
+        let (peer, expected) = (Rank(1), self.buffer.clone());
         let began = Instant::now();
         for _ in 0..times {
-            self.receive(peer)?;
             self.send(peer, GO_ON)?;
-            self.wait()?;
+            self.receive(peer)?;
         }
         let seconds = began.elapsed().as_secs_f64();
-        ensure!(self.came == expected, "a message came back with other bytes than it had");
+        ensure!(self.buffer == expected, "a message came back with other bytes than it had");
         self.send(peer, OVER)?;
-        while self.sent.is_empty() {
-            self.port.turn(Duration::from_millis(100))?;
-            while let Some(completion) = self.port.next_completion() {
-                if let Completion::Sent { buffer, .. } = completion {
-                    self.sent = buffer;
-                }
-            }
-        }
         Ok(seconds)
     }
 
     fn echo(&mut self) -> Result<()> {
         let peer = Rank(0);
-        loop {
-            self.receive(peer)?;
-            if self.wait()? == OVER {
-                return Ok(());
-            }
-            // What came is what goes back; the next is received where the last was sent from.
-            std::mem::swap(&mut self.sent, &mut self.came);
+        while self.receive(peer)? != OVER {
             self.send(peer, GO_ON)?;
         }
+        Ok(())
     }
 }

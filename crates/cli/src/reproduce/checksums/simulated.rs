@@ -1,4 +1,4 @@
-//! One message on the simulated cluster jack, with our machines: without a checksum, and with one in four ways (CK-4, CK-9).
+//! One message on the simulated clusters of CK-8, with our machines: without a checksum, and with one in five ways (CK-4, CK-9).
 
 use std::sync::Arc;
 
@@ -15,9 +15,23 @@ use simulator::{Forwarding, LinkParameters};
 use topology::{Fabric, NodeId};
 use units::{Rank, Span, Time};
 
-/// Picoseconds of a byte: checksum, alone or with the copy, 6 GB/s; memory copy 4.53 GB/s (CK-4 to CK-6).
-const CHECKSUM: u64 = 167;
-const COPY: u64 = 221;
+/// A cluster of the paper.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Cluster {
+    /// The network's speed.
+    megabits: u64,
+    /// Picoseconds of a byte: a checksum, alone or with the copy; and a copy of memory.
+    checksum: u64,
+    copy: u64,
+}
+
+/// 3 GB/s, 6 GB/s, 4.53 GB/s (CK-4 to CK-6).
+pub(super) const JACK: Cluster = Cluster { megabits: 24_000, checksum: 167, copy: 221 };
+/// The paper names its parts and prints no speeds (CK-8). Assumed: the data rate of InfiniBand DDR, and jack's processor at a clock of
+/// 2.53 instead of 2.67 GHz.
+pub(super) const GRAPHENE: Cluster = Cluster { megabits: 16_000, checksum: 176, copy: 233 };
+/// What a receiver of the paper has left to look at when the last byte of a chunk has come (CK-7).
+const SUB_BLOCK: usize = 4 << 10;
 /// Between two parcels (CK-7).
 const GAP: Span = Span::from_nanos(300);
 
@@ -35,25 +49,31 @@ pub(super) enum Manner {
     Fused,
     /// In one pass, chunk by chunk.
     SuperPipelined,
+    /// The same, with a receiver that looks at each sub-block when it comes, as the paper's does. Ours looks at chunks.
+    SubBlocks,
 }
 
 impl Manner {
-    pub(super) const COVERED: [Self; 4] = [Self::Naive, Self::CopyThen, Self::Fused, Self::SuperPipelined];
+    pub(super) const COVERED: [Self; 5] =
+        [Self::Naive, Self::CopyThen, Self::Fused, Self::SuperPipelined, Self::SubBlocks];
 
-    fn costs(self) -> Costs {
-        let costs = Costs { copy_picos: 0, gap: GAP, apart_picos: 0 };
+    fn costs(self, cluster: &Cluster) -> Costs {
+        let Cluster { checksum, copy, .. } = *cluster;
+        let costs = Costs { copy_picos: 0, gap: GAP, apart_picos: 0, left_bytes: usize::MAX };
         match self {
             Self::Plain => costs,
-            Self::Naive => Costs { apart_picos: CHECKSUM, ..costs },
-            Self::CopyThen => Costs { copy_picos: COPY + CHECKSUM, ..costs },
-            Self::Fused | Self::SuperPipelined => Costs { copy_picos: CHECKSUM, ..costs },
+            Self::Naive => Costs { apart_picos: checksum, ..costs },
+            Self::CopyThen => Costs { copy_picos: copy + checksum, ..costs },
+            Self::Fused | Self::SuperPipelined => Costs { copy_picos: checksum, ..costs },
+            Self::SubBlocks => Costs { copy_picos: checksum, left_bytes: SUB_BLOCK, ..costs },
         }
     }
 
-    fn settings(self, bytes: usize) -> Settings {
+    fn settings(self, cluster: &Cluster, bytes: usize) -> Settings {
+        let Cluster { checksum, copy, .. } = *cluster;
         let base = Settings {
             // Above the tables of our own codes nothing depends on which is used: only its time counts here.
-            copy_speed: 1_000_000 / if self == Self::CopyThen { COPY + CHECKSUM } else { CHECKSUM },
+            copy_speed: 1_000_000 / if self == Self::CopyThen { copy + checksum } else { checksum },
             parcel_cost: GAP,
             first_round_trip: Span::from_nanos(2_800),
             eager_bytes: (16 << 10) - 1,
@@ -93,13 +113,13 @@ impl Point {
 pub(super) const SIZES: [usize; 9] =
     [1 << 10, 4 << 10, 8 << 10, 32 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
 
-pub(super) fn points() -> Result<Vec<Point>> {
-    SIZES.into_iter().map(point).collect()
+pub(super) fn points(cluster: &Cluster) -> Result<Vec<Point>> {
+    SIZES.into_iter().map(|bytes| point(cluster, bytes)).collect()
 }
 
-fn point(bytes: usize) -> Result<Point> {
-    let plain = one_way(Manner::Plain, bytes)?;
-    let lost = |manner: Manner| Ok(100.0 * (1.0 - plain / one_way(manner, bytes)?));
+fn point(cluster: &Cluster, bytes: usize) -> Result<Point> {
+    let plain = one_way(cluster, Manner::Plain, bytes)?;
+    let lost = |manner: Manner| Ok(100.0 * (1.0 - plain / one_way(cluster, manner, bytes)?));
     let lost_percent = Manner::COVERED.into_iter().map(lost).collect::<Result<_>>()?;
     Ok(Point { bytes, plain_us: plain, lost_percent })
 }
@@ -125,11 +145,11 @@ impl Witness for Clock {
 }
 
 /// Microseconds from the order to send until the receiver has the message.
-fn one_way(manner: Manner, bytes: usize) -> Result<f64> {
+fn one_way(cluster: &Cluster, manner: Manner, bytes: usize) -> Result<f64> {
     let fabric = Arc::new(Fabric::xgft(&[2], &[1]).map_err(|error| anyhow::anyhow!("{error:?}"))?);
-    // Together 1.4 us with two wires, and 3 GB/s (CK-6).
+    // Together 1.4 us with two wires (CK-6).
     let link = LinkParameters {
-        byte_time: ByteTime::of_megabits(24_000),
+        byte_time: ByteTime::of_megabits(cluster.megabits),
         wire: Span::from_nanos(100),
         switch_delay: Span::from_nanos(200),
         adapter_delay: Span::from_nanos(1_000),
@@ -149,9 +169,9 @@ fn one_way(manner: Manner, bytes: usize) -> Result<f64> {
         policy: Policy { window: 256, timeout: Span::from_micros(100_000), ..Policy::default() },
         path_policy: PathPolicy::default(),
         mtu: 4_096,
-        settings: manner.settings(bytes),
+        settings: manner.settings(cluster, bytes),
         notice: Notice::Silent,
-        costs: Some(manner.costs()),
+        costs: Some(manner.costs(cluster)),
         orders: vec![
             Order { at: Time::ZERO, rank: Rank(1), action: receive },
             Order { at: begins, rank: Rank(0), action: send },
@@ -171,13 +191,13 @@ mod tests {
     #[test]
     fn a_plain_message_takes_what_the_network_takes() {
         // 1.4 us, a gap, and 4,096 bytes at 3 GB/s with their headers.
-        let micros = one_way(Manner::Plain, 4_096).expect("it comes");
+        let micros = one_way(&JACK, Manner::Plain, 4_096).expect("it comes");
         assert!((3.0..3.4).contains(&micros), "{micros}");
     }
 
     #[test]
     fn the_manners_keep_their_order_for_long_messages() {
-        let point = point(1 << 20).expect("it comes");
+        let point = point(&JACK, 1 << 20).expect("it comes");
         let lost: Vec<f64> = Manner::COVERED.map(|manner| point.lost(manner)).to_vec();
         assert!(lost[0] > 45.0 && lost[3] < 2.0 && lost[3] < lost[2], "{lost:?}");
     }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use units::{Rank, Time};
 
 use super::world::bytes;
-use crate::messaging::parcel::{HEADER_BYTES, Header, Kind, Letter};
+use crate::messaging::parcel::{BRIEF_HEADER, Brief, HEADER_BYTES, Header, Kind, Letter};
 use crate::messaging::{Cause, Duty, Port, RailIndex, Sealing, Settings, Wanted, seal};
 
 const PEER: Rank = Rank(1);
@@ -25,6 +25,13 @@ fn parcel(header: Header, body: &[u8]) -> Vec<u8> {
     let length = body.len() as u32;
     let (algorithm, seal) = (seal::number(choice), seal::value(choice, body));
     Header { algorithm, seal, length, ..header }.write(&sealing, &mut bytes);
+    bytes
+}
+
+fn brief(header: Brief, message: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; BRIEF_HEADER];
+    bytes.extend_from_slice(message);
+    header.write(&Sealing::default(), &mut bytes);
     bytes
 }
 
@@ -76,6 +83,20 @@ fn what_nobody_sends_who_keeps_the_rules_ends_a_peer() {
         assert_eq!(cause_of(bytes), Some(Cause::Senseless), "number {index}");
     }
     assert_eq!(cause_of(&parcel(message, b"good")), None);
+    let good = Brief { number: 0, letter: 0, taken: 0, granted: 1 << 20, tag: 5 };
+    let senseless = [
+        brief(Brief { number: 1, ..good }, b"not the number"),
+        brief(Brief { letter: 1 << 20, ..good }, b"far beyond the window"),
+        brief(Brief { letter: u32::MAX, ..good }, b"before the first"),
+        brief(Brief { taken: 1, ..good }, b"never sent"),
+        brief(Brief { granted: (1 << 20) + 1, ..good }, b"more than anyone can grant"),
+        brief(good, &[0; 65]),
+    ];
+    for (index, bytes) in senseless[..5].iter().enumerate() {
+        assert_eq!(cause_of(bytes), Some(Cause::Senseless), "brief parcel {index}");
+    }
+    assert_eq!(cause_of(&senseless[5]), None, "one that is too long is asked for again: its code was not looked at");
+    assert_eq!(cause_of(&brief(good, b"good")), None);
     // A rail that there is not.
     let mut port = port();
     port.handle_parcel(Time::ZERO, PEER, RailIndex(9), &parcel(message, b"good"));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use faults::Stream;
 use units::{Rank, Span, Time};
 
-use crate::messaging::{Completion, Duty, Port, RailIndex, Settings};
+use crate::messaging::{Completion, Duty, Port, RailIndex, Rooms, Settings};
 
 /// From, to, rail.
 pub(super) type Line = (Rank, Rank, RailIndex);
@@ -21,6 +21,21 @@ pub(super) struct Spoiling {
     pub(super) only: Option<RailIndex>,
 }
 
+/// Lends its room for every other piece.
+#[derive(Default)]
+struct Room {
+    asked: u64,
+    bytes: Vec<u8>,
+}
+
+impl Rooms for Room {
+    fn room(&mut self, _: Rank, _: RailIndex, bytes: usize) -> Option<&mut [u8]> {
+        self.asked += 1;
+        self.bytes.resize(bytes, 0);
+        self.asked.is_multiple_of(2).then_some(&mut self.bytes)
+    }
+}
+
 pub(super) struct World {
     pub(super) ports: Vec<Port>,
     pub(super) now: Time,
@@ -32,6 +47,7 @@ pub(super) struct World {
     pub(super) spoiled: u64,
     pub(super) completions: Vec<(Rank, Completion)>,
     pub(super) dropped: Vec<(Rank, Rank, crate::messaging::Cause)>,
+    room: Room,
     luck: Stream,
     drawn: u64,
 }
@@ -53,6 +69,7 @@ impl World {
             spoiled: 0,
             completions: Vec::new(),
             dropped: Vec::new(),
+            room: Room::default(),
             luck: Stream::new(seed, 0x6d65_7373),
             drawn: 0,
         }
@@ -69,10 +86,14 @@ impl World {
 
     /// Carries out what a port wants.
     pub(super) fn attend(&mut self, rank: Rank) {
-        while let Some(duty) = self.ports[rank.index()].poll_duty() {
+        while let Some(duty) = self.ports[rank.index()].poll_duty_into(&mut self.room) {
             match duty {
                 Duty::Transmit { to, rail, bytes, .. } => {
                     self.lines.entry((rank, to, rail)).or_default().push_back(bytes);
+                }
+                Duty::Written { to, rail, length } => {
+                    assert_eq!(self.room.bytes.len(), length, "what was lent is what was written");
+                    self.lines.entry((rank, to, rail)).or_default().push_back(self.room.bytes.clone());
                 }
                 Duty::Drop { peer, cause } => self.dropped.push((rank, peer, cause)),
             }

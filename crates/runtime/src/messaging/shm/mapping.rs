@@ -6,7 +6,7 @@
 //! ```text
 //! head    magic, ranks, bytes of a ring, how many have come
 //! bells   one per rank
-//! rings   one from each rank to each: a word of bytes written, a word of bytes read, the bytes
+//! rings   one from each rank to each: a count of bytes read, the bytes
 //! ```
 
 use std::fs::{File, OpenOptions};
@@ -23,6 +23,7 @@ use nix::fcntl::{FallocateFlags, FcntlArg, fallocate, fcntl};
 use nix::libc;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
+use super::ring::{Entry, LINE, Lines};
 use crate::shm::futex::Bell;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"pleach\xa7\x81");
@@ -39,14 +40,10 @@ struct Head {
     come: AtomicU64,
 }
 
-/// The two counts of a ring, each alone in its pair of cache lines.
-#[repr(C, align(128))]
-pub(super) struct Count(pub(super) AtomicU64);
-
-#[repr(C)]
-pub(super) struct Counts {
-    pub(super) written: Count,
-    pub(super) read: Count,
+/// A ring as it is mapped.
+pub(super) struct Ring<'a> {
+    read: &'a AtomicU64,
+    bytes: NonNull<u8>,
 }
 
 const RING_SIZE: usize = PAGE + RING_BYTES;
@@ -146,13 +143,45 @@ impl Mapping {
         unsafe { &*self.start.as_ptr().add(PAGE + rank * size_of::<Bell>()).cast::<Bell>() }
     }
 
-    /// The counts of the ring from one rank to another, and its bytes.
-    pub(super) fn ring(&self, from: usize, to: usize) -> (&Counts, *mut u8) {
+    /// The ring from one rank to another.
+    #[inline]
+    pub(super) fn ring(&self, from: usize, to: usize) -> Ring<'_> {
         assert!(from < self.ranks && to < self.ranks);
         // SAFETY: `open` made room for a ring from each to each.
-        let start = unsafe { self.start.as_ptr().add(rings_at(self.ranks) + (from * self.ranks + to) * RING_SIZE) };
-        // SAFETY: a ring begins with a page that holds its counts, which are atomics; its bytes follow.
-        unsafe { (&*start.cast::<Counts>(), start.add(PAGE)) }
+        let start = unsafe { self.start.add(rings_at(self.ranks) + (from * self.ranks + to) * RING_SIZE) };
+        // SAFETY: a ring begins with a page that holds its count, which is an atomic; its bytes follow.
+        unsafe { Ring { read: start.cast().as_ref(), bytes: start.add(PAGE) } }
+    }
+}
+
+impl Lines for Ring<'_> {
+    type Word = AtomicU64;
+    const BYTES: u64 = RING_BYTES as u64;
+
+    #[inline(always)]
+    fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at < RING_BYTES && at.is_multiple_of(LINE as usize));
+        // SAFETY: within the ring, and aligned; both ends use words at the beginning of lines as atomics.
+        unsafe { self.bytes.add(at).cast().as_ref() }
+    }
+
+    #[inline(always)]
+    fn read(&self) -> &AtomicU64 {
+        self.read
+    }
+}
+
+impl<'a> Ring<'a> {
+    /// The bytes of an entry. Only between `claim` and `publish`, or between `next` and `finish`.
+    ///
+    /// # Safety
+    /// The entry is one that the protocol gave out and that is not given back yet. One who breaks the rules at the other end can change
+    /// bytes that are looked at; then they are wrong, and where they go was decided by a copy.
+    #[inline(always)]
+    pub(super) unsafe fn bytes(&self, entry: Entry) -> &'a mut [u8] {
+        assert!(entry.at + entry.length <= RING_BYTES);
+        // SAFETY: within the ring; by the protocol, the other end leaves it alone.
+        unsafe { std::slice::from_raw_parts_mut(self.bytes.add(entry.at).as_ptr(), entry.length) }
     }
 }
 

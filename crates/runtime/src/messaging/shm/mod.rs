@@ -1,6 +1,8 @@
 //! Parcels between ranks of one host: one rail to each, a ring in shared memory. Whoever waits spins, then sleeps at its bell.
 
 mod mapping;
+#[cfg(test)]
+mod models;
 mod ring;
 
 use std::collections::VecDeque;
@@ -8,18 +10,20 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use protocol::messaging::{RailIndex, Settings};
-use units::Rank;
+use units::{Rank, Time};
 
 use super::messenger::{Carrier, News};
 use crate::Clock;
 use mapping::Mapping;
-use ring::{Reader, Writer};
+use ring::{Entry, Reader, Writer};
 
 const RAIL: RailIndex = RailIndex(0);
 /// How long one who waits looks again and again, and after how many looks it begins to give up the processor in between: the
 /// one it waits for may need it.
 const SPIN: Duration = Duration::from_micros(200);
 const EAGER_LOOKS: u32 = 4096;
+/// Looks before it looks at the clock.
+const FIRST_LOOKS: u32 = 256;
 const LOOKS_PER_YIELD: u32 = 64;
 /// How long it sleeps at most: a bell may be missed.
 const NAP: Duration = Duration::from_millis(1);
@@ -42,9 +46,14 @@ pub struct ShmCarrier {
     mapping: Mapping,
     me: usize,
     clock: Clock,
+    /// About what time it is: a look at the clock takes as long as a tenth of a short message.
+    now: Time,
+    turns: u32,
     peers: Vec<Peer>,
     /// Parcels that are in a ring or will never be; their bytes go back.
     landed: Vec<(usize, Vec<u8>)>,
+    /// The room that was lent last.
+    lent: Option<Entry>,
     looked_around: Instant,
 }
 
@@ -59,33 +68,53 @@ impl ShmCarrier {
         mapping.take_name_away();
         let peer = |rank| Peer {
             rank,
-            writer: Writer::new(me, rank),
-            reader: Reader::new(rank, me),
+            writer: Writer::default(),
+            reader: Reader::default(),
             waiting: VecDeque::new(),
             is_lost: false,
         };
         let peers = (0..ranks).filter(|rank| *rank != me).map(peer).collect();
         let looked_around = Instant::now();
-        Ok(Self { mapping, me, clock: Clock::new(), peers, landed: Vec::new(), looked_around })
+        Ok(Self {
+            mapping,
+            me,
+            clock: Clock::new(),
+            now: Time::ZERO,
+            turns: 0,
+            peers,
+            landed: Vec::new(),
+            lent: None,
+            looked_around,
+        })
     }
 
     /// Settings that suit shared memory.
     pub fn settings(base: Settings) -> Settings {
-        Settings { piece_bytes: 64 << 10, letter_depth: 64, depth: 8, ..base }
+        Settings { piece_bytes: 64 << 10, letter_depth: 64, depth: 8, prepared: 0, ..base }
     }
 
     fn is_idle(&self) -> bool {
-        self.landed.is_empty() && !self.peers.iter().any(|peer| !peer.is_lost && peer.reader.has_more(&self.mapping))
+        self.landed.is_empty() && !self.peers.iter().any(|peer| !peer.is_lost && self.has_more(peer))
     }
 
-    fn move_parcels(&mut self, tell: &mut dyn FnMut(News<'_>)) {
+    fn has_more(&self, peer: &Peer) -> bool {
+        peer.reader.has_more(&self.mapping.ring(peer.rank, self.me))
+    }
+
+    fn move_parcels(&mut self, tell: &mut dyn FnMut(Time, News<'_>)) {
         for peer in self.peers.iter_mut().filter(|peer| !peer.is_lost) {
             let from = Rank(peer.rank as u32);
             let mut any = false;
+            let ring = self.mapping.ring(peer.rank, self.me);
             for _ in 0..PARCELS_PER_TURN {
-                match peer.reader.read(&self.mapping, |bytes| tell(News::Parcel { from, rail: RAIL, bytes })) {
-                    Ok(true) => any = true,
-                    Ok(false) => break,
+                match peer.reader.next(&ring) {
+                    Ok(Some(entry)) => {
+                        // SAFETY: given out just now, given back behind this.
+                        tell(self.now, News::Parcel { from, rail: RAIL, bytes: unsafe { ring.bytes(entry) } });
+                        peer.reader.finish(&ring, entry);
+                        any = true;
+                    }
+                    Ok(None) => break,
                     Err(ring::Broken) => {
                         peer.is_lost = true;
                         break;
@@ -93,7 +122,7 @@ impl ShmCarrier {
                 }
             }
             while let Some(bytes) = peer.waiting.pop_front() {
-                if !peer.writer.write(&self.mapping, &bytes) {
+                if !write(&self.mapping, self.me, peer, &bytes) {
                     peer.waiting.push_front(bytes);
                     break;
                 }
@@ -104,26 +133,60 @@ impl ShmCarrier {
                 self.mapping.bell(peer.rank).ring(); // It may wait for room, or for what was just written.
             }
             if peer.is_lost {
-                lose(peer, &mut self.landed, tell);
+                lose(self.now, peer, &mut self.landed, tell);
             }
         }
         for (rank, bytes) in self.landed.drain(..) {
-            tell(News::Landed { to: Rank(rank as u32), rail: RAIL, bytes });
+            tell(self.now, News::Landed { to: Rank(rank as u32), rail: RAIL, bytes });
         }
     }
 
     /// Whoever has ended, and whose last words have been read, is lost.
-    fn look_around(&mut self, tell: &mut dyn FnMut(News<'_>)) {
+    fn look_around(&mut self, tell: &mut dyn FnMut(Time, News<'_>)) {
         if self.looked_around.elapsed() < LOOK_AROUND {
             return;
         }
         self.looked_around = Instant::now();
         for peer in self.peers.iter_mut().filter(|peer| !peer.is_lost) {
-            if !self.mapping.is_there(peer.rank) && !peer.reader.has_more(&self.mapping) {
+            let has_more = peer.reader.has_more(&self.mapping.ring(peer.rank, self.me));
+            if !has_more && !self.mapping.is_there(peer.rank) {
                 peer.is_lost = true;
-                lose(peer, &mut self.landed, tell);
+                lose(self.now, peer, &mut self.landed, tell);
             }
         }
+    }
+
+    /// Waits for something to tell: awake for a while, then asleep.
+    fn wait(&mut self, wait: Duration, tell: &mut dyn FnMut(Time, News<'_>)) {
+        // Without a pause: most often the answer is there in a moment.
+        for _ in 0..FIRST_LOOKS {
+            if !self.is_idle() {
+                return;
+            }
+        }
+        let began = Instant::now();
+        let spin = SPIN.min(wait);
+        let mut looks = 0u32;
+        while self.is_idle() {
+            looks += 1;
+            std::hint::spin_loop();
+            if looks.is_multiple_of(LOOKS_PER_YIELD) {
+                if looks > EAGER_LOOKS {
+                    std::thread::yield_now();
+                }
+                if began.elapsed() >= spin {
+                    break;
+                }
+            }
+        }
+        while self.is_idle() && began.elapsed() < wait {
+            self.nap(wait.saturating_sub(began.elapsed()));
+            self.look_around(tell);
+            if self.peers.iter().any(|peer| !peer.waiting.is_empty()) {
+                break; // There may be room now.
+            }
+        }
+        self.now = self.clock.now();
     }
 
     fn nap(&self, wait: Duration) {
@@ -136,15 +199,25 @@ impl ShmCarrier {
     }
 }
 
-fn lose(peer: &mut Peer, landed: &mut Vec<(usize, Vec<u8>)>, tell: &mut dyn FnMut(News<'_>)) {
+/// Puts a parcel into a ring. False if there is no room.
+fn write(mapping: &Mapping, me: usize, peer: &mut Peer, bytes: &[u8]) -> bool {
+    let ring = mapping.ring(me, peer.rank);
+    let Some(entry) = peer.writer.claim(&ring, bytes.len()) else { return false };
+    // SAFETY: claimed just now, published behind this.
+    unsafe { ring.bytes(entry) }.copy_from_slice(bytes);
+    peer.writer.publish(&ring, entry);
+    true
+}
+
+fn lose(now: Time, peer: &mut Peer, landed: &mut Vec<(usize, Vec<u8>)>, tell: &mut dyn FnMut(Time, News<'_>)) {
     landed.extend(peer.waiting.drain(..).map(|bytes| (peer.rank, bytes)));
-    tell(News::RailLost { peer: Rank(peer.rank as u32), rail: RAIL });
+    tell(now, News::RailLost { peer: Rank(peer.rank as u32), rail: RAIL });
 }
 
 impl Carrier for ShmCarrier {
     fn send(&mut self, to: Rank, _: RailIndex, bytes: Vec<u8>) {
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.rank == to.index()) else { return };
-        if !peer.is_lost && (!peer.waiting.is_empty() || !peer.writer.write(&self.mapping, &bytes)) {
+        if !peer.is_lost && (!peer.waiting.is_empty() || !write(&self.mapping, self.me, peer, &bytes)) {
             peer.waiting.push_back(bytes);
             return;
         }
@@ -152,37 +225,39 @@ impl Carrier for ShmCarrier {
         self.landed.push((peer.rank, bytes));
     }
 
-    fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(News<'_>)) -> io::Result<()> {
+    fn room(&mut self, to: Rank, _: RailIndex, bytes: usize) -> Option<&mut [u8]> {
+        let peer = self.peers.iter_mut().find(|peer| peer.rank == to.index())?;
+        if peer.is_lost || !peer.waiting.is_empty() {
+            return None;
+        }
+        let ring = self.mapping.ring(self.me, peer.rank);
+        let entry = peer.writer.claim(&ring, bytes)?;
+        self.lent = Some(entry);
+        // SAFETY: claimed just now; it is published by `send_room`, before anything else is claimed.
+        Some(unsafe { ring.bytes(entry) })
+    }
+
+    fn send_room(&mut self, to: Rank, _: RailIndex) {
+        let entry = self.lent.take().expect("room was lent");
+        let Some(peer) = self.peers.iter_mut().find(|peer| peer.rank == to.index()) else { return };
+        peer.writer.publish(&self.mapping.ring(self.me, peer.rank), entry);
+        self.mapping.bell(peer.rank).ring();
+        self.landed.push((peer.rank, Vec::new()));
+    }
+
+    fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(Time, News<'_>)) -> io::Result<()> {
+        self.turns = self.turns.wrapping_add(1);
         if self.is_idle() && !wait.is_zero() {
-            let began = Instant::now();
-            let spin = SPIN.min(wait);
-            let mut looks = 0u32;
-            while self.is_idle() {
-                looks += 1;
-                std::hint::spin_loop();
-                if looks.is_multiple_of(LOOKS_PER_YIELD) {
-                    if looks > EAGER_LOOKS {
-                        std::thread::yield_now();
-                    }
-                    if began.elapsed() >= spin {
-                        break;
-                    }
-                }
-            }
-            while self.is_idle() && began.elapsed() < wait {
-                self.nap(wait.saturating_sub(began.elapsed()));
-                self.look_around(tell);
-                if self.peers.iter().any(|peer| !peer.waiting.is_empty()) {
-                    break; // There may be room now.
-                }
-            }
+            self.wait(wait, tell);
+        } else if self.turns.is_multiple_of(LOOKS_PER_YIELD) {
+            self.now = self.clock.now();
         }
         self.move_parcels(tell);
         Ok(())
     }
 
-    fn clock(&self) -> Clock {
-        self.clock
+    fn now(&self) -> Time {
+        self.now
     }
 
     fn forget(&mut self, peer: Rank) {

@@ -1,119 +1,127 @@
-//! One writer, one reader, a ring of bytes between them.
+//! One writer, one reader, a ring of lines between them.
 //!
-//! An entry is a word with its length, then a parcel, and begins at a cache line. One that would go over the end of the ring begins at
-//! its front; the word `SKIP` says so. The writer's bytes come before its count (release), which the reader observes before it
-//! looks at them (acquire); the reader's looks come before its count, which the writer observes before it writes there again.
+//! An entry begins at a cache line with a word that says how long it is; the parcel follows at once, so that a short one is all in
+//! that line. The reader waits at the word where the next entry will begin, and takes it when it is no longer zero. So the writer
+//! clears the word behind an entry before it publishes the entry. An entry that would go over the end of the ring begins at its front;
+//! the word `SKIP` says so.
+//!
+//! What the writer wrote comes before the word that it publishes, which the reader observes before it looks. What the reader looked
+//! at comes before the count that it publishes, which the writer observes before it writes there again. The protocol is written
+//! against [`Lines`], so that the same code runs on mapped memory and under a model checker (`models.rs`).
 
-use std::sync::atomic::Ordering;
+use crate::shm::word::Word;
 
-use super::mapping::{Mapping, RING_BYTES};
-
-const SIZE: u64 = RING_BYTES as u64;
-const WORD: usize = 8;
-const LINE: u64 = 64;
+pub(super) const WORD: usize = 8;
+pub(super) const LINE: u64 = 64;
 const SKIP: u64 = u64::MAX;
-/// The longest parcel: two must fit.
-pub(super) const MOST_BYTES: usize = RING_BYTES / 2 - LINE as usize;
+
+/// The memory of a ring, as both ends see it.
+pub(super) trait Lines {
+    /// The words of this memory.
+    type Word: Word;
+    /// Bytes of the ring, in whole lines.
+    const BYTES: u64;
+    /// The longest parcel: two must fit, or a writer could wait for room that there never is.
+    const MOST_BYTES: usize = (Self::BYTES / 2 - 2 * LINE) as usize;
+
+    /// The first word of the line that begins at this byte.
+    fn word(&self, at: usize) -> &Self::Word;
+    /// How many bytes the reader has done with.
+    fn read(&self) -> &Self::Word;
+}
 
 /// The writer's side.
+#[derive(Default)]
 pub(super) struct Writer {
-    from: usize,
-    to: usize,
     written: u64,
     /// What the reader had read when it was last asked: its word is fetched only when there seems to be no room.
     read: u64,
 }
 
 /// The reader's side.
+#[derive(Default)]
 pub(super) struct Reader {
-    from: usize,
-    to: usize,
     read: u64,
 }
 
+/// A parcel in the ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Entry {
+    /// Its first byte.
+    pub(super) at: usize,
+    /// How many there are.
+    pub(super) length: usize,
+}
+
 /// The writer does not keep the rules: what its ring says cannot be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Broken;
 
-impl Writer {
-    pub(super) fn new(from: usize, to: usize) -> Self {
-        Self { from, to, written: 0, read: 0 }
-    }
+/// Bytes that an entry takes.
+fn room_of(length: usize) -> u64 {
+    ((WORD + length) as u64).next_multiple_of(LINE)
+}
 
-    /// Puts a parcel into the ring. False if there is no room.
-    pub(super) fn write(&mut self, mapping: &Mapping, parcel: &[u8]) -> bool {
-        assert!(parcel.len() <= MOST_BYTES, "a parcel of {} bytes", parcel.len());
-        let (counts, bytes) = mapping.ring(self.from, self.to);
-        let needed = (WORD + parcel.len()) as u64;
-        let left = SIZE - self.written % SIZE;
-        let start = if left < needed { self.written + left } else { self.written };
-        let end = (start + needed).next_multiple_of(LINE);
-        if end - self.read > SIZE {
-            self.read = counts.read.0.load(Ordering::Acquire);
+impl Writer {
+    /// Room for a parcel, if there is any: the reader does not look there until it is published.
+    pub(super) fn claim<L: Lines>(&mut self, lines: &L, length: usize) -> Option<Entry> {
+        assert!(length <= L::MOST_BYTES, "a parcel of {length} bytes");
+        let left = L::BYTES - self.written % L::BYTES;
+        let start = if left < room_of(length) { self.written + left } else { self.written };
+        // And the line behind it, whose word is cleared.
+        let end = start + room_of(length) + LINE;
+        if end - self.read > L::BYTES {
             // A count that cannot be leaves no room: the reader is at fault, and hears nothing more.
-            if self.read > self.written || end - self.read > SIZE {
-                self.read = self.read.min(self.written);
-                return false;
+            self.read = lines.read().observe().clamp(self.read, self.written);
+            if end - self.read > L::BYTES {
+                return None;
             }
         }
         if start != self.written {
-            // SAFETY: a word at a line's beginning, within the ring and, by the counts, not looked at by the reader.
-            unsafe { bytes.add((self.written % SIZE) as usize).cast::<u64>().write(SKIP) };
+            lines.word(0).write(0);
+            lines.word((self.written % L::BYTES) as usize).publish(SKIP);
+            self.written = start;
         }
-        let at = (start % SIZE) as usize;
-        // SAFETY: `needed` bytes from `at` are within the ring and, by the counts, not looked at by the reader; the parcel is ours.
-        unsafe {
-            bytes.add(at).cast::<u64>().write(parcel.len() as u64);
-            std::ptr::copy_nonoverlapping(parcel.as_ptr(), bytes.add(at + WORD), parcel.len());
-        }
-        self.written = end;
-        counts.written.0.store(end, Ordering::Release);
-        true
+        Some(Entry { at: (start % L::BYTES) as usize + WORD, length })
+    }
+
+    /// What was claimed last is written.
+    pub(super) fn publish<L: Lines>(&mut self, lines: &L, entry: Entry) {
+        let start = self.written;
+        self.written += room_of(entry.length);
+        lines.word((self.written % L::BYTES) as usize).write(0);
+        lines.word((start % L::BYTES) as usize).publish((entry.length as u64) << 1 | 1);
     }
 }
 
 impl Reader {
-    pub(super) fn new(from: usize, to: usize) -> Self {
-        Self { from, to, read: 0 }
-    }
-
     /// Whether there is anything.
-    pub(super) fn has_more(&self, mapping: &Mapping) -> bool {
-        mapping.ring(self.from, self.to).0.written.0.load(Ordering::Acquire) != self.read
+    #[inline]
+    pub(super) fn has_more<L: Lines>(&self, lines: &L) -> bool {
+        lines.word((self.read % L::BYTES) as usize).observe() != 0
     }
 
-    /// Lets `look` see the next parcel, where it lies. False if there is none.
-    pub(super) fn read(&mut self, mapping: &Mapping, look: impl FnOnce(&mut [u8])) -> Result<bool, Broken> {
-        let (counts, bytes) = mapping.ring(self.from, self.to);
-        let written = counts.written.0.load(Ordering::Acquire);
-        if written == self.read {
-            return Ok(false);
+    /// The next parcel, if there is one: the writer leaves it alone until it is done with.
+    pub(super) fn next<L: Lines>(&mut self, lines: &L) -> Result<Option<Entry>, Broken> {
+        let mut word = lines.word((self.read % L::BYTES) as usize).observe();
+        if word == SKIP && !self.read.is_multiple_of(L::BYTES) {
+            self.read = self.read.next_multiple_of(L::BYTES);
+            word = lines.word(0).observe();
         }
-        if written < self.read || written - self.read > SIZE || !self.read.is_multiple_of(LINE) {
+        if word == 0 {
+            return Ok(None);
+        }
+        let at = (self.read % L::BYTES) as usize + WORD;
+        let length = (word >> 1) as usize;
+        if word & 1 == 0 || length > L::MOST_BYTES || (at + length) as u64 > L::BYTES {
             return Err(Broken);
         }
-        // SAFETY: a word at a line's beginning within the ring; by the counts, the writer leaves it alone.
-        let mut length = unsafe { bytes.add((self.read % SIZE) as usize).cast::<u64>().read() };
-        if length == SKIP {
-            self.read = (self.read + 1).next_multiple_of(SIZE);
-            if self.read >= written {
-                return Err(Broken);
-            }
-            // SAFETY: as above.
-            length = unsafe { bytes.cast::<u64>().read() };
-        }
-        let at = (self.read % SIZE) as usize;
-        let end = (self.read + WORD as u64).checked_add(length).map(|end| end.next_multiple_of(LINE));
-        if length > MOST_BYTES as u64
-            || at + WORD + length as usize > RING_BYTES
-            || end.is_none_or(|end| end > written)
-        {
-            return Err(Broken);
-        }
-        // SAFETY: within the ring, as just checked, and by the counts left alone by the writer until `read` is published. One that
-        // breaks the rules can change bytes that are looked at; then they are wrong, and where they go was decided by a copy.
-        look(unsafe { std::slice::from_raw_parts_mut(bytes.add(at + WORD), length as usize) });
-        self.read = end.unwrap_or(written);
-        counts.read.0.store(self.read, Ordering::Release);
-        Ok(true)
+        Ok(Some(Entry { at, length }))
+    }
+
+    /// The parcel that came next has been looked at.
+    pub(super) fn finish<L: Lines>(&mut self, lines: &L, entry: Entry) {
+        self.read += room_of(entry.length);
+        lines.read().publish(self.read);
     }
 }

@@ -1,0 +1,59 @@
+//! What checksums take from the bandwidth of messages on this machine, beside what the paper measured on its clusters (CK-9).
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::bench::migration::Figure;
+use crate::bench::pingpong::{Transport, cost_of_checks};
+
+/// A size, and what the paper says of it: per cent of the bandwidth lost.
+const SIZES: [(usize, f64); 4] = [(4 << 10, 30.0), (64 << 10, 3.0), (1 << 20, 1.0), (4 << 20, 0.5)];
+const ROUNDS: u32 = 3;
+
+#[derive(Serialize)]
+pub(super) struct Measured {
+    pub(super) transport: Transport,
+    pub(super) bytes: usize,
+    /// Per cent of the bandwidth lost: median, least and most of the rounds.
+    pub(super) lost_percent: Figure,
+    pub(super) published_percent: f64,
+    pub(super) verdict: &'static str,
+}
+
+/// Two processes bounce messages with and without checksums, in turn.
+pub(super) fn measure() -> Result<Vec<Measured>> {
+    let mut found = Vec::new();
+    for transport in [Transport::Udp, Transport::Shm] {
+        let costs = cost_of_checks(transport, &SIZES.map(|(bytes, _)| bytes), ROUNDS)?;
+        for ((bytes, published), (_, cost)) in SIZES.into_iter().zip(costs) {
+            found.push(Measured::new(transport, bytes, published, &cost));
+        }
+    }
+    Ok(found)
+}
+
+impl Measured {
+    fn new(transport: Transport, bytes: usize, published: f64, cost: &Figure) -> Self {
+        let lost = |ratio: f64| 100.0 * (1.0 - 1.0 / ratio);
+        let lost_percent = Figure { median: lost(cost.median), least: lost(cost.least), most: lost(cost.most) };
+        let verdict = match &lost_percent {
+            found if found.median <= published => "no more than published",
+            found if found.least <= published => "no more than published in one round, more in most",
+            _ => "more than published",
+        };
+        Self { transport, bytes, lost_percent, published_percent: published, verdict }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_verdict_is_that_of_the_median() {
+        let of = |median, least, most| Measured::new(Transport::Shm, 1, 3.0, &Figure { median, least, most }).verdict;
+        assert_eq!(of(1.02, 0.9, 1.5), "no more than published");
+        assert_eq!(of(1.10, 1.0, 1.5), "no more than published in one round, more in most");
+        assert_eq!(of(1.10, 1.05, 1.5), "more than published");
+    }
+}

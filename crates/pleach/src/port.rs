@@ -1,0 +1,281 @@
+//! Tagged messages between the ranks of a communicator, every byte checked from the sender's memory to the receiver's.
+//!
+//! In: sends and receives, which return at once. Out: completions, with the buffers. Ranks of one host exchange messages in shared
+//! memory, others over UDP. There is no thread behind it: messages move while somebody waits ([`Port::wait`], [`Port::turn`]).
+//! What is promised is in docs/messaging.md.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use checksum::tuning::Tuning;
+use protocol::connection::Policy;
+use protocol::connection::path::Role;
+pub use protocol::messaging::{Completion, Failure, Found, PostError, ReceiveId, Refused, SendId, Wanted};
+use protocol::messaging::{RailIndex, Sealing, Settings};
+use reduce::Operator;
+use runtime::bootstrap::fresh_psn;
+use runtime::messaging::{Carrier, Messenger, ShmCarrier, UdpCarrier};
+use runtime::udp::{Endpoint, Options, PairError, PortIndex, Route, Setup};
+pub use units::Rank;
+use units::{Psn, QpNumber};
+
+use crate::{Communicator, Error, JoinError};
+
+/// Rails to each peer, and the addresses of a process that may serve as such.
+const MOST_RAILS: usize = 4;
+/// Ranks of one host that exchange messages in shared memory.
+const MOST_IN_MEMORY: u32 = 64;
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Words that each rank tells of itself: its first queue pair and number, its rails, and three for each address.
+const WORDS: usize = 2 + 3 * MOST_RAILS;
+
+/// Where a rank sends and receives tagged messages.
+pub struct Port {
+    messenger: Messenger<Box<dyn Carrier + Send>>,
+    /// What has ended while something else was waited for.
+    ended: BTreeMap<Ticket, Completion>,
+}
+
+/// A send or a receive that has been posted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Ticket {
+    Send(SendId),
+    Receive(ReceiveId),
+}
+
+impl Communicator {
+    /// Opens a port to every other rank. All ranks do so at once, as with any other operation.
+    ///
+    /// # Errors
+    /// If a rank is lost, or the system has no sockets or memory to give.
+    pub fn open_port(&self) -> Result<Port, JoinError> {
+        let settings = Settings { sealing: Sealing::Tuned(*Tuning::of_this_machine()), ..Settings::default() };
+        let (carrier, settings, rails): (Box<dyn Carrier + Send>, _, _) =
+            if self.hosts() == 1 && self.size() <= MOST_IN_MEMORY {
+                (Box::new(self.meet_in_memory()?), ShmCarrier::settings(settings), 1)
+            } else {
+                let (carrier, rails) = self.meet_over_udp(&settings)?;
+                (Box::new(carrier), settings, rails)
+            };
+        let mut messenger = Messenger::new(carrier, settings);
+        (0..self.size()).filter(|peer| *peer != self.rank()).for_each(|peer| messenger.add_peer(Rank(peer), rails));
+        // Nobody sends before all are ready to hear.
+        self.barrier()?;
+        Ok(Port { messenger, ended: BTreeMap::new() })
+    }
+
+    fn meet_in_memory(&self) -> Result<ShmCarrier, JoinError> {
+        // Rank 0 draws a name that no other port has or had.
+        let mut name = [u64::from(fresh_psn().get()) << 40 | u64::from(fresh_psn().get()) << 16, 0];
+        name[1] = u64::from(fresh_psn().get()) << 32 | u64::from(std::process::id());
+        self.broadcast(&mut name, 0)?;
+        let name = format!("pleach-port-{:016x}{:016x}", name[0], name[1]);
+        ShmCarrier::meet(&name, Rank(self.rank()), self.size(), PATIENCE)
+            .map_err(JoinError::io("meeting in shared memory"))
+    }
+
+    /// A rail over each address, with the others to fall back on.
+    fn meet_over_udp(&self, settings: &Settings) -> Result<(UdpCarrier, u8), JoinError> {
+        let process = self.comm().process();
+        let own = process.table.card(process.me).map(|card| card.addresses.clone()).unwrap_or_default();
+        let mut hosts: Vec<SocketAddr> = own.iter().map(|address| SocketAddr::new(address.ip(), 0)).collect();
+        hosts.truncate(MOST_RAILS);
+        let mut rails = [hosts.len().max(1) as u64];
+        self.all_reduce(&mut rails, Operator::Min)?;
+        let rails = rails[0] as usize;
+        hosts.truncate(rails);
+        let opening = JoinError::io("opening sockets for messages");
+        let endpoint = Endpoint::open(&hosts, Options::default()).map_err(opening)?;
+        let mut carrier = UdpCarrier::new(endpoint, settings.parcel_bytes());
+        let (me, psn) = (self.rank(), fresh_psn());
+        let mut numbers = Vec::new();
+        for peer in (0..self.size()).filter(|peer| *peer != me) {
+            for rail in 0..rails {
+                numbers.push(carrier.create(Rank(peer), RailIndex(rail as u8)).map_err(refused)?);
+            }
+        }
+        let mut words = vec![0u64; self.size() as usize * WORDS];
+        let mine = &mut words[me as usize * WORDS..][..WORDS];
+        mine[0] = numbers.first().map_or(0, |number| u64::from(number.0));
+        mine[1] = u64::from(psn.get());
+        for (place, address) in mine[2..].chunks_mut(3).zip(carrier.endpoint().addresses()) {
+            place.copy_from_slice(&words_of(address));
+        }
+        self.all_reduce(&mut words, Operator::Or)?;
+        let others = (0..self.size()).filter(|peer| *peer != me);
+        for ((peer, rail), number) in others.flat_map(|peer| (0..rails).map(move |rail| (peer, rail))).zip(numbers) {
+            let card = &words[peer as usize * WORDS..][..WORDS];
+            // It has made its queue pairs in the order of its own peers.
+            let place = if me < peer { me } else { me - 1 } as usize * rails + rail;
+            let remote = QpNumber(card[0] as u32 + place as u32);
+            let path = |path: usize| Route::new(PortIndex(path as u8), address_of(&card[2 + 3 * path..][..3]));
+            let routes = (0..rails).map(|path_number| path((rail + path_number) % rails)).collect();
+            let role = if me < peer { Role::Leader } else { Role::Follower };
+            let setup = Setup::new(remote, psn, Psn::new(card[1] as u32), routes, role);
+            // The largest that there is and that fits every rank's packets.
+            let mtu = (1 << process.segment_bytes.max(256).ilog2()).min(setup.mtu);
+            let policy = Policy::conversation();
+            carrier.connect(number, Setup { mtu, policy, ..setup }).map_err(refused)?;
+        }
+        Ok((carrier, rails as u8))
+    }
+}
+
+fn refused(error: PairError) -> JoinError {
+    JoinError::First(Error::argument(error.to_string()))
+}
+
+/// An address in three words: its bytes as those of IPv6, then the port.
+fn words_of(address: SocketAddr) -> [u64; 3] {
+    let bytes = match address.ip() {
+        IpAddr::V4(four) => four.to_ipv6_mapped(),
+        IpAddr::V6(six) => six,
+    };
+    let bits = bytes.to_bits();
+    [(bits >> 64) as u64, bits as u64, u64::from(address.port())]
+}
+
+fn address_of(words: &[u64]) -> SocketAddr {
+    let bits = u128::from(words[0]) << 64 | u128::from(words[1]);
+    SocketAddr::new(Ipv6Addr::from_bits(bits).to_canonical(), words[2] as u16)
+}
+
+impl Port {
+    /// Sends a message; its buffer comes back with [`Completion::Sent`].
+    ///
+    /// # Errors
+    /// If it cannot be sent; the buffer comes back.
+    pub fn send(&mut self, to: u32, tag: u64, message: Vec<u8>) -> Result<SendId, Refused> {
+        self.messenger.send(Rank(to), tag, message)
+    }
+
+    /// Waits for a message with room for as much as the buffer holds.
+    ///
+    /// # Errors
+    /// If nothing can come; the buffer comes back.
+    pub fn receive(&mut self, wanted: Wanted, buffer: Vec<u8>) -> Result<ReceiveId, Refused> {
+        self.messenger.receive(wanted, buffer)
+    }
+
+    /// The first message that has come and that such a receive would get.
+    pub fn probe(&self, wanted: &Wanted) -> Option<Found> {
+        self.messenger.probe(wanted)
+    }
+
+    /// Takes back a send of which nothing has gone out.
+    pub fn cancel_send(&mut self, id: SendId) -> Option<Vec<u8>> {
+        self.messenger.cancel_send(id)
+    }
+
+    /// Takes back a receive for which nothing has come.
+    pub fn cancel_receive(&mut self, id: ReceiveId) -> Option<Vec<u8>> {
+        self.messenger.cancel_receive(id)
+    }
+
+    /// Moves messages; with nothing to tell, waits for at most so long.
+    ///
+    /// # Errors
+    /// If the system does not let it wait.
+    pub fn turn(&mut self, wait: Duration) -> std::io::Result<()> {
+        self.messenger.turn(wait)
+    }
+
+    /// What has ended, one at a time.
+    pub fn next_completion(&mut self) -> Option<Completion> {
+        self.ended.pop_first().map(|(_, completion)| completion).or_else(|| self.messenger.next_completion())
+    }
+
+    /// Waits for a receive; the message, as long as it is, its source and its tag.
+    ///
+    /// # Errors
+    /// If the message does not come.
+    pub fn wait_received(&mut self, id: ReceiveId) -> Result<(Vec<u8>, Rank, u64), PortError> {
+        match self.wait(Ticket::Receive(id))? {
+            Completion::Received { source, tag, length, mut buffer, .. } => {
+                buffer.truncate(length);
+                Ok((buffer, source, tag))
+            }
+            Completion::ReceiveFailed { failure, .. } | Completion::SendFailed { failure, .. } => {
+                Err(PortError::Failed(failure))
+            }
+            Completion::Sent { .. } => unreachable!("a receive was waited for"),
+        }
+    }
+
+    /// Waits for a send; its buffer.
+    ///
+    /// # Errors
+    /// If the message cannot be delivered.
+    pub fn wait_sent(&mut self, id: SendId) -> Result<Vec<u8>, PortError> {
+        match self.wait(Ticket::Send(id))? {
+            Completion::Sent { buffer, .. } => Ok(buffer),
+            Completion::ReceiveFailed { failure, .. } | Completion::SendFailed { failure, .. } => {
+                Err(PortError::Failed(failure))
+            }
+            Completion::Received { .. } => unreachable!("a send was waited for"),
+        }
+    }
+
+    fn wait(&mut self, ticket: Ticket) -> Result<Completion, PortError> {
+        loop {
+            if let Some(completion) = self.ended.remove(&ticket) {
+                return Ok(completion);
+            }
+            while let Some(completion) = self.messenger.next_completion() {
+                self.ended.insert(ticket_of(&completion), completion);
+            }
+            if !self.ended.contains_key(&ticket) {
+                self.messenger.turn(Duration::from_millis(100)).map_err(PortError::Io)?;
+            }
+        }
+    }
+
+    /// Waits until everything that was sent has come: before a rank ends. False if that takes longer than it may.
+    ///
+    /// # Errors
+    /// If the system does not let it wait.
+    pub fn drain(&mut self, limit: Duration) -> std::io::Result<bool> {
+        self.messenger.drain(limit)
+    }
+}
+
+fn ticket_of(completion: &Completion) -> Ticket {
+    match completion {
+        Completion::Sent { id, .. } | Completion::SendFailed { id, .. } => Ticket::Send(*id),
+        Completion::Received { id, .. } | Completion::ReceiveFailed { id, .. } => Ticket::Receive(*id),
+    }
+}
+
+/// Why a message was not delivered.
+#[derive(Debug)]
+pub enum PortError {
+    /// The message's own fate.
+    Failed(Failure),
+    /// The system does not let us wait.
+    Io(std::io::Error),
+}
+
+impl std::fmt::Display for PortError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Failed(failure) => failure.fmt(f),
+            Self::Io(error) => write!(f, "waiting for messages: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for PortError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_read_back() {
+        for text in ["127.0.0.1:80", "10.1.2.3:65535", "[::1]:4791", "[2001:db8::7]:1"] {
+            let address: SocketAddr = text.parse().expect("an address");
+            assert_eq!(address_of(&words_of(address)), address);
+        }
+    }
+}

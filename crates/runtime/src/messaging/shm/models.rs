@@ -1,0 +1,108 @@
+//! The protocol of `ring` in every order in which its two ends may run and see each other's words (loom), as in `shm::models`.
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicU64;
+use loom::thread;
+
+use super::ring::{LINE, Lines, Reader, Writer};
+
+const LINES: usize = 8;
+/// How often an end looks before it gives up: else there would be no end of orders.
+const PATIENCE: usize = 3;
+
+/// A ring of eight lines, each with a word and a cell for the rest.
+struct Ring {
+    words: [AtomicU64; LINES],
+    cells: [UnsafeCell<u64>; LINES],
+    read: AtomicU64,
+}
+
+impl Lines for Ring {
+    type Word = AtomicU64;
+    const BYTES: u64 = LINES as u64 * LINE;
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at.is_multiple_of(LINE as usize));
+        &self.words[at / LINE as usize]
+    }
+
+    fn read(&self) -> &AtomicU64 {
+        &self.read
+    }
+}
+
+impl Ring {
+    /// The cells of an entry.
+    fn cells(&self, at: usize, length: usize) -> impl Iterator<Item = &UnsafeCell<u64>> {
+        let lines = at / LINE as usize..=(at + length - 1) / LINE as usize;
+        lines.map(|line| &self.cells[line])
+    }
+}
+
+/// Bytes of the parcels: the fourth would go over the end of the ring, and the last waits for room.
+const LENGTHS: [usize; 5] = [120, 120, 120, 120, 120];
+
+fn write_all(ring: &Ring) -> usize {
+    let mut writer = Writer::default();
+    for (number, length) in LENGTHS.into_iter().enumerate() {
+        let claimed = (0..PATIENCE).find_map(|_| {
+            let claimed = writer.claim(ring, length);
+            if claimed.is_none() {
+                thread::yield_now();
+            }
+            claimed
+        });
+        let Some(entry) = claimed else { return number };
+        // SAFETY: the checker knows who else has the cell, and ends the test if anyone does.
+        ring.cells(entry.at, length).for_each(|cell| cell.with_mut(|place| unsafe { *place = number as u64 + 1 }));
+        writer.publish(ring, entry);
+    }
+    LENGTHS.len()
+}
+
+fn read_all(ring: &Ring) -> usize {
+    let mut reader = Reader::default();
+    let mut looks = 0;
+    let mut taken = 0;
+    while taken < LENGTHS.len() && looks < PATIENCE * LENGTHS.len() {
+        looks += 1;
+        match reader.next(ring).expect("the writer keeps the rules") {
+            None => thread::yield_now(),
+            Some(entry) => {
+                assert_eq!(entry.length, LENGTHS[taken]);
+                for cell in ring.cells(entry.at, entry.length) {
+                    // SAFETY: as above.
+                    assert_eq!(cell.with(|value| unsafe { *value }), taken as u64 + 1, "another parcel's bytes");
+                }
+                reader.finish(ring, entry);
+                taken += 1;
+            }
+        }
+    }
+    taken
+}
+
+/// Every parcel is taken once, whole and in order; none is overwritten while it is looked at, whatever the order of events.
+#[test]
+fn parcels_come_whole_and_in_order_through_a_ring() {
+    let most = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let seen = most.clone();
+    let mut model = loom::model::Builder::new();
+    model.max_branches = 10_000;
+    model.preemption_bound = model.preemption_bound.or(Some(3));
+    model.check(move || {
+        let ring = Arc::new(Ring {
+            words: std::array::from_fn(|_| AtomicU64::new(0)),
+            cells: std::array::from_fn(|_| UnsafeCell::new(0)),
+            read: AtomicU64::new(0),
+        });
+        let other = ring.clone();
+        let writer = thread::spawn(move || write_all(&other));
+        let taken = read_all(&ring);
+        let written = writer.join().expect("the writer did not panic");
+        assert!(taken <= written);
+        seen.fetch_max(taken, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert_eq!(most.load(std::sync::atomic::Ordering::Relaxed), LENGTHS.len(), "no order came to the end");
+}

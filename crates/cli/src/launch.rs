@@ -47,6 +47,9 @@ pub(crate) struct Arguments {
     /// Faults in what ranks and nodes send, as in scenarios: flip, lose, duplicate, delay, reorder, down (PLEACH_FAULTS).
     #[arg(long, value_name = "FILE", alias = "fault")]
     faults: Option<PathBuf>,
+    /// How operations go between hosts, such as hbcast or barrier=hgsync,allreduce=ring (PLEACH_ALGORITHM).
+    #[arg(long, value_name = "NAMES")]
+    algorithm: Option<pleach::Preferences>,
     /// Shows what manager and nodes log.
     #[arg(long, requires = "nodes")]
     node_logs: bool,
@@ -152,6 +155,7 @@ fn variables(
 ) -> Vec<(&'static str, String)> {
     let mut variables = fabric.map(Fabric::variables).unwrap_or_default();
     variables.extend(arguments.manager.clone().map(|manager| ("PLEACH_MANAGER", manager)));
+    variables.extend(arguments.algorithm.map(|wanted| ("PLEACH_ALGORITHM", wanted.to_string())));
     variables.extend(faults.map(|plan| (faults::VARIABLE, plan.display().to_string())));
     variables
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use protocol::collective::{
-    Aggregation, Choice, Collective, Method, NotOffered, Operands, Situation, Transport, choose,
+    Aggregation, Choice, Collective, Method, NotOffered, Operands, Preferences, Situation, Transport, choose,
 };
 use runtime::shm::{self, Attention, Call, Data, Team, WaitError};
 use units::{GroupId, Rank};
@@ -24,6 +24,14 @@ const POLLS_PER_CHECK: u32 = 256;
 const ROUTES_KNOWN: usize = 4;
 /// The lifeline may take so long to say why a rank of this host is gone.
 const GONE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How operations may go between hosts.
+struct Way {
+    aggregation: Aggregation,
+    wanted: Preferences,
+    /// Why there are aggregation nodes, or none.
+    why: String,
+}
 
 enum Memory {
     /// One rank of its host: nobody to share with.
@@ -59,7 +67,7 @@ pub(crate) struct Comm {
     per_processor: u32,
     host: usize,
     local: u16,
-    aggregation: Mutex<(Aggregation, String)>,
+    way: Mutex<Way>,
     state: Mutex<State>,
 }
 
@@ -100,7 +108,11 @@ impl Comm {
             statistics: Statistics::default(),
         };
         let per_processor = process.crowding(hosts.iter().map(|host| ranks[host[0] as usize]));
-        let none = (Aggregation::NotOffered(NotOffered::NoManager), "no manager was named".to_owned());
+        let way = Way {
+            aggregation: Aggregation::NotOffered(NotOffered::NoManager),
+            wanted: Preferences::default(),
+            why: "no manager was named".to_owned(),
+        };
         let comm = Self {
             process,
             context,
@@ -110,7 +122,7 @@ impl Comm {
             hosts,
             host,
             local,
-            aggregation: Mutex::new(none),
+            way: Mutex::new(way),
             state: Mutex::new(state),
         };
         comm.equip()?;
@@ -143,8 +155,13 @@ impl Comm {
     }
 
     /// From now on operations may go through a tree, or may not, for this reason.
-    pub(crate) fn set_aggregation(&self, aggregation: Aggregation, why: &str) -> Result<(), Error> {
-        *self.aggregation.lock().unwrap_or_else(PoisonError::into_inner) = (aggregation, why.to_owned());
+    pub(crate) fn set_aggregation(
+        &self,
+        aggregation: Aggregation,
+        wanted: Preferences,
+        why: &str,
+    ) -> Result<(), Error> {
+        *self.way.lock().unwrap_or_else(PoisonError::into_inner) = Way { aggregation, wanted, why: why.to_owned() };
         self.state().routes.clear();
         Ok(())
     }
@@ -155,7 +172,7 @@ impl Comm {
 
     /// How something would be done between hosts, and why.
     pub(crate) fn explain(&self, collective: Collective, bytes: usize) -> String {
-        let why = self.aggregation.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
+        let why = self.way.lock().unwrap_or_else(PoisonError::into_inner).why.clone();
         let choice = self.choice(collective, bytes);
         format!("{choice} Aggregation nodes: {why}.")
     }
@@ -184,7 +201,10 @@ impl Comm {
     }
 
     fn choice(&self, collective: Collective, bytes: usize) -> Choice {
-        let aggregation = self.aggregation.lock().unwrap_or_else(PoisonError::into_inner).0;
+        let (aggregation, wanted) = {
+            let way = self.way.lock().unwrap_or_else(PoisonError::into_inner);
+            (way.aggregation, way.wanted)
+        };
         choose(&Situation {
             collective,
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
@@ -194,6 +214,7 @@ impl Comm {
             operands: Operands::Commute,
             aggregation,
             transport: Transport::Datagrams,
+            preferred: wanted.of(&collective),
         })
     }
 
@@ -348,10 +369,10 @@ impl Comm {
             let (collective, method) = route.between;
             let ticket = self.process.shared.engine().network.start(self.context, method, collective, bytes.to_vec());
             let mut since = None;
-            let (result, is_aggregated) = self.process.shared.wait_for(|engine| {
+            let (result, stands) = self.process.shared.wait_for(|engine| {
                 let end = engine.network.take(ticket).map(|end| {
                     let stands = engine.network.tree(self.context).is_some_and(|(_, is_sound)| is_sound);
-                    end.map(|result| (result, stands && method == Method::Aggregation)).map_err(Error::from)
+                    end.map(|result| (result, stands)).map_err(Error::from)
                 });
                 end.or_else(|| engine.verdict(self.context, &self.ranks).map(Err))
                     .or_else(|| engine.desertion(&self.ranks, &mut since).map(Err))
@@ -359,7 +380,8 @@ impl Comm {
             if result.len() == bytes.len() {
                 bytes.copy_from_slice(&result);
             }
-            state.statistics.aggregated += u64::from(is_aggregated);
+            state.statistics.aggregated += u64::from(stands && method == Method::Aggregation);
+            state.statistics.multicast += u64::from(stands && method == Method::Multicast);
         }
         if let (true, Some(teams)) = (route.down, teams) {
             let call = Call::Broadcast { root: 0 };

@@ -27,6 +27,8 @@ pub struct Statistics {
     pub within_host: u64,
     /// Of them through aggregation nodes.
     pub aggregated: u64,
+    /// Of them by one who spoke to all at once, with nodes that combined the answers.
+    pub multicast: u64,
 }
 
 impl Communicator {
@@ -236,6 +238,16 @@ impl Communicator {
 
     pub(crate) fn finish(&self, id: u64) -> Result<Vec<u8>, Error> {
         self.comm.finish(id)
+    }
+
+    /// How a broadcast of so many bytes would be done between hosts, and why.
+    pub fn explain_broadcast(&self, bytes: usize) -> String {
+        self.comm.explain(Collective::Broadcast { root: Rank(0) }, bytes)
+    }
+
+    /// How a barrier would be done between hosts, and why.
+    pub fn explain_barrier(&self) -> String {
+        self.comm.explain(Collective::Barrier, 0)
     }
 
     /// How an allreduce of so many bytes would be done between hosts, and why.

@@ -11,7 +11,7 @@ use protocol::manager::message::GroupKey;
 use runtime::aggregation::Ready;
 use runtime::control::{ManagerClient, Notice};
 use runtime::job::{Lifeline, News, To};
-use runtime::network::{LINGER, Network};
+use runtime::network::{LINGER, LONGEST_LINGER, Network};
 use serde::{Deserialize, Serialize};
 use units::{GroupId, Rank};
 
@@ -266,8 +266,6 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 const COMPANIONS_SLEEP: Duration = Duration::from_millis(1);
 /// What a rank said before it left has come by then.
 const DESERTED_AFTER: Duration = Duration::from_secs(2);
-/// By then a connection that is not drained has given up.
-const LONGEST_LINGER: Duration = Duration::from_secs(10);
 /// How often those who wait awake look at the lifeline.
 const LISTEN_EVERY: u32 = 256;
 

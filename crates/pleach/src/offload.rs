@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use protocol::collective::{Aggregation, Collective, Method, NotOffered, Offer};
+use protocol::collective::{Aggregation, Collective, Method, Multicast, NotOffered, Offer, Preferences};
 use protocol::manager::message::{GroupKey, Quota};
 use protocol::manager::{Distribution, FoldTree, GroupOpened, GroupRequest, JobTicket, Leader, Refusal};
 use runtime::control::{ClientError, ManagerClient, Secret};
@@ -37,6 +37,8 @@ struct Answer {
     group: Option<GroupOpened>,
     refusal: Why,
     words: String,
+    /// What the first rank wants of algorithms: all must do the same.
+    algorithms: String,
 }
 
 /// Why there is no tree, in the selector's terms.
@@ -61,7 +63,8 @@ impl Comm {
     /// Gives the communicator a tree if it can be had. All ranks do this together.
     pub(crate) fn equip(&self) -> Result<(), Error> {
         if self.hosts().len() < 2 {
-            return self.set_aggregation(Aggregation::NotOffered(NotOffered::NoNodes), "all ranks are on one host");
+            let none = Aggregation::NotOffered(NotOffered::NoNodes);
+            return self.set_aggregation(none, Preferences::default(), "all ranks are on one host");
         }
         let wanted = self.distribution();
         let mut answer = self.ask_for_all(wanted)?;
@@ -71,11 +74,20 @@ impl Comm {
             answer = self.ask_for_all(Distribution::Edges)?;
             answer.words += ", multicast is not heard everywhere";
         }
+        let algorithms = answer.algorithms.parse().map_err(Error::broken)?;
         let Some(group) = answer.group else {
-            return self.set_aggregation(Aggregation::NotOffered(answer.refusal.into()), &answer.words);
+            return self.set_aggregation(Aggregation::NotOffered(answer.refusal.into()), algorithms, &answer.words);
         };
-        let offer = Offer { most_bytes: u32::MAX, levels: levels(&group.fold), children: most_children(&group.fold) };
-        self.set_aggregation(Aggregation::Offered(offer), &answer.words)
+        let offer = Offer {
+            most_bytes: u32::MAX,
+            levels: levels(&group.fold),
+            children: most_children(&group.fold),
+            multicast: match group.distribution {
+                Distribution::Multicast { .. } => Multicast::Heard,
+                Distribution::Edges | Distribution::Both { .. } => Multicast::Unused,
+            },
+        };
+        self.set_aggregation(Aggregation::Offered(offer), algorithms, &answer.words)
     }
 
     /// The first rank asks the manager, all hear the answer, and leaders take their places in the tree if there is one.
@@ -142,9 +154,10 @@ impl Comm {
     /// Asks the manager. Whatever goes wrong is a reason to do without.
     fn ask(&self, distribution: Distribution) -> Answer {
         let admission = self.process().admission.get().cloned();
+        let algorithms = self.process().settings.algorithms.to_string();
         if admission.is_none() && self.process().settings.manager.is_none() {
             let words = "no manager was named (PLEACH_MANAGER)".to_owned();
-            return Answer { admission: None, group: None, refusal: Why::Unmanaged, words };
+            return Answer { admission: None, group: None, refusal: Why::Unmanaged, words, algorithms };
         }
         // Not under the engine's lock: the others may need it while the manager thinks.
         let client = self.process().shared.engine().manager.take();
@@ -162,7 +175,7 @@ impl Comm {
                     Distribution::Both { .. } => "both ways",
                 };
                 let words = format!("group {} with {} seats, results {way}", group.group.0, group.seats.len());
-                Answer { admission: admitted, group: Some(group), refusal: Why::Unmanaged, words }
+                Answer { admission: admitted, group: Some(group), refusal: Why::Unmanaged, words, algorithms }
             }
             Err(error) => {
                 let refusal = match &error {
@@ -170,7 +183,7 @@ impl Comm {
                     ClientError::Refused(_) => Why::Unserved,
                     _ => Why::Unmanaged,
                 };
-                Answer { admission: admitted, group: None, refusal, words: error.to_string() }
+                Answer { admission: admitted, group: None, refusal, words: error.to_string(), algorithms }
             }
         }
     }

@@ -3,10 +3,14 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 
+use protocol::collective::{Preferences, PreferencesError};
 use runtime::job::{Meeting, Place};
 use runtime::udp::Mischief;
 
 use crate::JoinError;
+
+/// Names what the user wants of algorithms.
+const ALGORITHM: &str = "PLEACH_ALGORITHM";
 
 /// How this process takes part.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +30,9 @@ pub struct Settings {
     pub shared_memory: SharedMemory,
     /// How results come down from aggregation nodes (`PLEACH_RESULTS`: automatic, connections, multicast or both).
     pub results: Results,
+    /// How operations go between hosts where not as suits them best (`PLEACH_ALGORITHM`, such as `hbcast` or
+    /// `barrier=hgsync,allreduce=ring`). What the first rank says counts for all.
+    pub algorithms: Preferences,
     /// What a thread that waits long in an operation calls now and then. A library whose own progress is made by the threads
     /// that call it gives this, so that it does not stand still meanwhile. It may not use the communicator that waits.
     pub companion: Option<fn()>,
@@ -79,6 +86,10 @@ impl Settings {
                 name: "PLEACH_PATIENCE",
                 what: format!("{seconds:?} is no number of seconds"),
             })?);
+        }
+        if let Some(text) = get(ALGORITHM) {
+            let wrong = |error: PreferencesError| JoinError::Setting { name: ALGORITHM, what: error.to_string() };
+            settings.algorithms = text.parse().map_err(wrong)?;
         }
         settings.results = match get("PLEACH_RESULTS").as_deref() {
             None | Some("automatic") => Results::Automatic,

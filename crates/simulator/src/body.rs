@@ -65,7 +65,7 @@ impl Body {
             Self::Edge { frame: Frame::Data { message, .. }, .. } => match message.header.kind {
                 Kind::Contribution => Phase::Reduce,
                 Kind::Result => Phase::Broadcast,
-                Kind::Repair | Kind::Abort => Phase::Control,
+                Kind::Repair | Kind::Abort | Kind::Test | Kind::Late => Phase::Control,
             },
             Self::Edge { .. } | Self::Transport { .. } => Phase::Control,
         }

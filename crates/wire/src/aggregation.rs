@@ -36,6 +36,10 @@ pub enum Kind {
     Repair = 3,
     /// Either way: the operation cannot complete. The detail says why.
     Abort = 4,
+    /// To everyone: whoever has come to this operation shall contribute, the others say that they have not.
+    Test = 5,
+    /// Up the tree, then to everyone: somebody has not come yet.
+    Late = 6,
 }
 
 /// The type of the elements, as a code.
@@ -98,6 +102,8 @@ impl TryFrom<u8> for Kind {
             2 => Ok(Self::Result),
             3 => Ok(Self::Repair),
             4 => Ok(Self::Abort),
+            5 => Ok(Self::Test),
+            6 => Ok(Self::Late),
             _ => Err(AggregationError::UnknownKind(code)),
         }
     }

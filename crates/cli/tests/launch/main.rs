@@ -1,6 +1,7 @@
 //! `pleach launch` as a user runs it: real processes, real signals.
 
 mod between_hosts;
+mod casting;
 mod nodes;
 mod processes;
 

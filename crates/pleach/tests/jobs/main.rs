@@ -301,3 +301,32 @@ fn a_killed_node_or_manager_changes_no_result() {
     digests.sort_unstable();
     assert!(digests[0] == digests[2], "{digests:?}");
 }
+
+/// Short and long messages from each to each, over UDP and in shared memory, with tags that do not mix.
+#[test]
+fn ports_exchange_messages() {
+    use pleach::port::{Rank, Wanted};
+    in_every_way("ports_exchange_messages", 3, || {
+        let world = world();
+        let (me, size) = (world.rank(), world.size());
+        let mut port = world.open_port().expect("all open one");
+        let message = |from: u32, to: u32, tag: u64, length: usize| -> Vec<u8> {
+            (0..length).map(|place| (place * 7 + from as usize * 31 + to as usize * 3 + tag as usize) as u8).collect()
+        };
+        let lengths = [0, 1, 24, 64, 65, 5_000, 20_000, 700_000];
+        let peers: Vec<u32> = (0..size).filter(|peer| *peer != me).collect();
+        let mut receives = Vec::new();
+        for (peer, (tag, length)) in peers.iter().flat_map(|peer| (0..).zip(lengths).map(move |one| (*peer, one))) {
+            let wanted = Wanted::from(Rank(peer), tag);
+            receives.push((peer, tag, length, port.receive(wanted, vec![0; length]).expect("posted")));
+            port.send(peer, tag, message(me, peer, tag, length)).expect("sent");
+        }
+        for (peer, tag, length, receive) in receives.into_iter().rev() {
+            let (came, source, found) = port.wait_received(receive).expect("it comes");
+            assert!(came == message(peer, me, tag, length), "{length} bytes from {peer}");
+            assert_eq!((source, found), (Rank(peer), tag));
+        }
+        assert!(port.drain(std::time::Duration::from_secs(30)).expect("turned"));
+        world.barrier().expect("all come");
+    });
+}

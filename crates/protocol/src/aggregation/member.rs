@@ -1,7 +1,10 @@
 //! A member: contributes to a group's operations and takes the results, from a host at the edge of the tree.
 //!
 //! In: operations to start; frames, multicasts, damage and time. Out: duties, among them [`Duty::Complete`] exactly
-//! once for each operation, or [`Duty::Failed`]. Rules: P-10 to P-26.
+//! once for each operation, or [`Duty::Failed`]. Rules: P-10 to P-26; for operations that are cast or tested
+//! (`member/tested.rs`) P-94 to P-97.
+
+mod tested;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,10 +12,13 @@ use std::fmt;
 use units::{Epoch, GroupId, OpId, PathId, Psn, SegmentIndex, Span, Time};
 use wire::aggregation::{AggregationHeader, ElementCode, Kind, OperatorCode};
 
+use super::casts::{Casts, Origin};
+use super::manner::{CAST, is_cast};
 use super::node::transmit;
-use super::{AbortCause, Damage, Duty, EdgeIndex, Message, Outbox, ResultProves, Upward, Voice, Wish};
+use super::{AbortCause, Damage, Duty, EdgeIndex, Manner, Message, Outbox, ResultProves, Role, Upward, Voice, Wish};
 use crate::Payload;
 use crate::connection::{Arrival, Ask, Connection, DamageOutcome, Frame, Paths, Policy};
+use tested::Testing;
 
 /// What a member must know to take part.
 #[derive(Clone, Debug)]
@@ -68,6 +74,8 @@ pub struct Contribution {
 pub enum StartError {
     /// As many operations are in flight as the window allows: take a result first.
     WindowFull,
+    /// Casts before it have not come, or one that is tested is not over: what all contribute to waits for them.
+    Behind,
     /// Every way up is lost.
     NoWayUp(AbortCause),
 }
@@ -76,6 +84,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::WindowFull => f.write_str("all operations of the window are in flight; wait for one to complete"),
+            Self::Behind => f.write_str("operations before it are not over; wait for them"),
             Self::NoWayUp(cause) => write!(f, "no way up is left: {cause}"),
         }
     }
@@ -87,6 +96,9 @@ impl std::error::Error for StartError {}
 struct Flight {
     op: OpId,
     header: AggregationHeader,
+    manner: Manner,
+    /// What is contributed when somebody asks.
+    held: Option<Payload>,
     /// The number of the contribution, if there is only one way up.
     sent: Option<Psn>,
     started: Time,
@@ -98,6 +110,10 @@ struct Flight {
 
 /// The pause between two questions for one result doubles so many times.
 const MOST_PATIENCE: u8 = 6;
+/// How much longer a cast is waited for than a result.
+const CAST_PATIENCE: u64 = 4;
+/// A cast that another one overtook is asked for after so small a part of the usual time.
+const OVERTAKEN: u64 = 8;
 /// Most ways up that a member uses.
 const MAX_WAYS: usize = 64;
 
@@ -119,6 +135,8 @@ pub struct Member {
     unheard: u32,
     /// What an operation took of late.
     usual: Span,
+    casts: Casts,
+    testing: Option<Box<Testing>>,
 }
 
 impl Member {
@@ -138,6 +156,8 @@ impl Member {
             heard: 0,
             unheard: 0,
             usual: Span::ZERO,
+            casts: Casts::new(window),
+            testing: None,
         }
     }
 
@@ -161,19 +181,40 @@ impl Member {
         self.unheard
     }
 
+    /// Casts that are kept: told and not known to be everywhere, or come before their operation has begun.
+    pub fn casts_kept(&self) -> usize {
+        self.casts.kept()
+    }
+
+    /// True if nobody above or beside can still need anything of this member.
+    pub fn is_settled(&self) -> bool {
+        let has_spoken = |connection: &Connection<Message>| connection.outstanding() == 0;
+        self.lost.is_some() || self.casts.is_settled() && self.edges.iter().all(has_spoken)
+    }
+
     /// Contributes to the next operation.
     ///
     /// # Errors
     /// If the window is full or no way up is left; nothing has happened then.
     pub fn start(&mut self, now: Time, own: Contribution, out: &mut Outbox) -> Result<OpId, StartError> {
-        if self.flights.len() >= self.plan.window as usize {
-            return Err(StartError::WindowFull);
-        }
-        if let Some(cause) = self.lost {
-            return Err(StartError::NoWayUp(cause));
-        }
+        self.start_as(now, own, Manner::Folded, out)
+    }
+
+    /// Begins the next operation in some manner. Whoever casts, or whose cast has come early, is done at once.
+    ///
+    /// # Errors
+    /// If it must wait, or no way up is left; nothing has happened then.
+    pub fn start_as(
+        &mut self,
+        now: Time,
+        own: Contribution,
+        manner: Manner,
+        out: &mut Outbox,
+    ) -> Result<OpId, StartError> {
+        self.may_start(manner)?;
         let op = self.next;
         self.next = op.next();
+        let mark = if manner == Manner::Cast { CAST } else { 0 };
         let header = AggregationHeader {
             kind: Kind::Contribution,
             element: own.element,
@@ -185,24 +226,84 @@ impl Member {
             segment: own.segment,
             child: units::ChildIndex(0),
             element_count: own.element_count,
-            detail: own.voice.code() | own.wish.code(),
+            detail: own.voice.code() | own.wish.code() | mark,
         };
+        // Who waits for a cast is told by the next one that it is lost: without that, most likely nobody has told it yet.
+        let ask_at =
+            now + if manner == Manner::Cast { self.patience().times(CAST_PATIENCE) } else { self.patience() };
+        self.flights.push_back(Flight {
+            op,
+            header,
+            manner,
+            held: Some(own.payload),
+            sent: None,
+            started: now,
+            ask_at,
+            asked: 0,
+            done: false,
+        });
+        self.note_deadline(ask_at);
+        match manner {
+            Manner::Folded | Manner::Tested(Role::Asks) => self.contribute(now, op, out),
+            Manner::Tested(Role::Answers) => {}
+            Manner::Cast if own.voice == Voice::Sole => self.cast(now, op, out),
+            Manner::Cast => {
+                if let Some(early) = self.casts.take_early(op) {
+                    self.result(now, &early, out);
+                }
+            }
+        }
+        if manner == Manner::Tested(Role::Asks) {
+            self.begin_to_test(now, out);
+        }
+        Ok(op)
+    }
+
+    fn may_start(&self, manner: Manner) -> Result<(), StartError> {
+        if self.flights.len() >= self.plan.window as usize || !self.casts.has_room_for(self.next) {
+            return Err(StartError::WindowFull);
+        }
+        if let Some(cause) = self.lost {
+            return Err(StartError::NoWayUp(cause));
+        }
+        let blocks = |flight: &Flight| match (flight.manner, manner) {
+            // P-95: whoever contributes says with it that it has every cast before.
+            (Manner::Cast, Manner::Folded | Manner::Tested(_)) | (Manner::Tested(_), Manner::Tested(_)) => {
+                !flight.done
+            }
+            _ => false,
+        };
+        if self.flights.iter().any(blocks) { Err(StartError::Behind) } else { Ok(()) }
+    }
+
+    /// Sends what a flight holds up every way, once.
+    fn contribute(&mut self, now: Time, op: OpId, out: &mut Outbox) {
+        let Some(place) = self.flights.iter().rposition(|flight| flight.op == op) else { return };
+        let Some(payload) = self.flights[place].held.take() else { return };
+        let header = self.flights[place].header;
         let mut sent = None;
         for (edge, parent) in self.plan.parents.iter().enumerate() {
             if self.is_lost(EdgeIndex(edge as u16)) {
                 continue;
             }
             let header = AggregationHeader { child: parent.child, flags: parent.plane.0, ..header };
-            let message = Message::new(header, own.payload.clone());
+            let message = Message::new(header, payload.clone());
             sent = self.edges[edge].send(now, message, Ask::InTurn, &mut transmit(EdgeIndex(edge as u16), out));
         }
-        let ask_at = now + self.patience();
-        let sent = sent.filter(|_| self.edges.len() == 1 && self.plan.result_proves == ResultProves::Arrival);
-        self.flights.push_back(Flight { op, header, sent, started: now, ask_at, asked: 0, done: false });
+        self.flights[place].sent =
+            sent.filter(|_| self.edges.len() == 1 && self.plan.result_proves == ResultProves::Arrival);
         let deadlines = self.edges.iter().filter_map(Connection::deadline);
-        let deadline = deadlines.min().unwrap_or(Time::NEVER);
-        self.note_deadline(deadline.min(ask_at));
-        Ok(op)
+        self.note_deadline(deadlines.min().unwrap_or(Time::NEVER));
+    }
+
+    /// Tells all what a flight holds, by multicast, and keeps it for those who miss it (P-94).
+    fn cast(&mut self, now: Time, op: OpId, out: &mut Outbox) {
+        let Some(flight) = self.flights.iter_mut().find(|flight| flight.op == op) else { return };
+        let Some(payload) = flight.held.take() else { return };
+        let told = Message::new(AggregationHeader { kind: Kind::Result, ..flight.header }, payload);
+        out.push(Duty::Multicast { message: told.clone(), copies: self.policy.copies });
+        self.result(now, &told, out);
+        self.casts.keep_own(told);
     }
 
     /// A sound frame came over an edge.
@@ -228,20 +329,48 @@ impl Member {
         if let Some(deadline) = connection.deadline() {
             self.note_deadline(deadline);
         }
-        // A parent that asks for our contribution (P-24) has its answer: the acknowledgement shows that we live, and
-        // the contribution is under way if there is one.
-        if let Some(message) = delivered.filter(|message| message.header.kind != Kind::Repair)
-            && self.result(now, message, out)
-        {
-            self.unheard = self.unheard.saturating_add(1);
+        match delivered.map(|message| (message.header.kind, message)) {
+            Some((Kind::Repair, message)) => self.asked(now, edge, message, out),
+            Some((Kind::Result | Kind::Abort, message)) => {
+                if self.result(now, message, out) {
+                    self.unheard = self.unheard.saturating_add(1);
+                }
+            }
+            Some((Kind::Contribution | Kind::Test | Kind::Late, _)) | None => {}
         }
+    }
+
+    /// A parent asks (P-24). That we live the acknowledgement has shown, and a contribution is under way if there is one; but
+    /// what we cast we may be asked for (P-94), and whoever is tested takes this for the test (P-97).
+    fn asked(&mut self, now: Time, edge: EdgeIndex, question: &Message, out: &mut Outbox) {
+        let op = question.op();
+        if let Some(own) = self.casts.own(op) {
+            let told = own.clone();
+            self.edges[edge.index()].send(now, told, Ask::InTurn, &mut transmit(edge, out));
+            if let Some(deadline) = self.edges[edge.index()].deadline() {
+                self.note_deadline(deadline);
+            }
+            return;
+        }
+        self.answer(now, question, out);
     }
 
     /// A sound multicast came down over an edge.
     pub fn handle_multicast(&mut self, now: Time, edge: EdgeIndex, message: &Message, out: &mut Outbox) {
+        match message.header.kind {
+            Kind::Test | Kind::Late => return self.handle_test(now, message, out),
+            Kind::Result if is_cast(&message.header) && self.is_of_ours(message) => {
+                match self.casts.origin(message) {
+                    Origin::Own => return,
+                    Origin::Rival => return self.fail(message.op(), AbortCause::Mismatch, out),
+                    Origin::Other => {}
+                }
+            }
+            _ => {}
+        }
         (self.heard, self.unheard) = (self.heard + 1, 0);
         // Several roots multicast the same result: what comes after the first is dropped before anything is looked at.
-        if self.flights.is_empty() && self.policy.copies == 1 {
+        if self.flights.is_empty() && self.policy.copies == 1 && !is_cast(&message.header) {
             return;
         }
         if !message.is_intact() {
@@ -293,6 +422,7 @@ impl Member {
             }
         }
         self.wake_at = Time::NEVER;
+        self.test_again(now, out);
         let edges = self.edges.iter().filter_map(Connection::deadline);
         let flights = self.flights.iter().filter(|flight| !flight.done).map(|flight| flight.ask_at);
         if let Some(deadline) = edges.chain(flights).min() {
@@ -357,7 +487,8 @@ impl Member {
             return;
         }
         let parent = self.plan.parents[edge.index()];
-        let request = Message::new(header, Payload::EMPTY).about(Kind::Repair, parent.child, parent.plane);
+        let request =
+            Message { header, payload: Payload::EMPTY, seal: 0 }.about(Kind::Repair, parent.child, parent.plane);
         let connection = &mut self.edges[edge.index()];
         if !connection.is_carrying(|carried| carried.asks_the_same(&request)) {
             connection.send(now, request, Ask::InTurn, &mut transmit(edge, out));
@@ -380,13 +511,22 @@ impl Member {
     /// Takes a result; true if it was due.
     fn result(&mut self, now: Time, message: &Message, out: &mut Outbox) -> bool {
         let header = &message.header;
-        if (header.group, header.epoch) != (self.plan.group, self.plan.epoch) {
+        if !self.is_of_ours(message) {
             return false;
         }
         let op = header.operation;
+        if is_cast(header) {
+            self.miss_before(now, op);
+        }
         let Some(flight) = self.flights.iter_mut().find(|flight| flight.op == op && !flight.done) else {
-            return false; // P-18: known already, or never asked for.
+            // P-18: known already, or never asked for; unless it is what we shall want to hear (P-94).
+            return is_cast(header) && self.casts.keep_early(self.next, message);
         };
+        let is_alike = is_cast(header) == (flight.manner == Manner::Cast) && header.segment == flight.header.segment;
+        if header.kind == Kind::Result && !is_alike {
+            self.fail(op, AbortCause::Mismatch, out);
+            return true;
+        }
         flight.done = true;
         // What was asked for took as long as we waited before we asked: waiting longer for that would have no end.
         if flight.asked == 0 {
@@ -397,14 +537,62 @@ impl Member {
         if let Some(psn) = flight.sent.take().filter(|_| header.kind == Kind::Result) {
             self.edges[0].confirm(now, psn, &mut transmit(EdgeIndex(0), out));
         }
+        match flight.manner {
+            Manner::Cast => {}
+            Manner::Folded => self.note_contributions(header.kind, op),
+            Manner::Tested(_) => {
+                self.note_contributions(header.kind, op);
+                self.end_test();
+            }
+        }
         out.push(match header.kind {
             Kind::Abort => Duty::Failed { op, cause: AbortCause::from_code(header.detail) },
             _ => Duty::Complete { op, result: message.payload.clone() },
         });
+        self.forget_done();
+        true
+    }
+
+    /// An operation to which members contribute is over. Only a result shows that all have.
+    fn note_contributions(&mut self, end: Kind, op: OpId) {
+        if end == Kind::Result {
+            self.casts.reach(op);
+        }
+    }
+
+    /// A cast is here: those before it that have not come are lost, or will come at any moment.
+    fn miss_before(&mut self, now: Time, op: OpId) {
+        let soon = now + self.plan.repair_after.divided_by(OVERTAKEN);
+        let is_missed = |flight: &&mut Flight| {
+            flight.manner == Manner::Cast && !flight.done && flight.asked == 0 && op.steps_from(flight.op) > 0
+        };
+        let mut is_any = false;
+        for flight in self.flights.iter_mut().filter(is_missed) {
+            flight.ask_at = flight.ask_at.min(soon);
+            is_any = true;
+        }
+        if is_any {
+            self.note_deadline(soon);
+        }
+    }
+
+    fn forget_done(&mut self) {
         while self.flights.front().is_some_and(|flight| flight.done) {
             self.flights.pop_front();
         }
-        true
+    }
+
+    fn is_of_ours(&self, message: &Message) -> bool {
+        (message.header.group, message.header.epoch) == (self.plan.group, self.plan.epoch)
+    }
+
+    /// An operation cannot be what the others take it for.
+    fn fail(&mut self, op: OpId, cause: AbortCause, out: &mut Outbox) {
+        if let Some(flight) = self.flights.iter_mut().find(|flight| flight.op == op) {
+            flight.done = true;
+        }
+        self.forget_done();
+        out.push(Duty::Failed { op, cause });
     }
 
     fn give_up(&mut self, cause: AbortCause, out: &mut Outbox) {

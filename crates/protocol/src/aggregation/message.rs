@@ -3,6 +3,7 @@
 use units::{ChildIndex, OpId};
 use wire::aggregation::{AggregationHeader, Kind};
 
+use super::manner::CAST;
 use super::{AbortCause, Plane};
 use crate::Payload;
 
@@ -94,8 +95,18 @@ impl Message {
 
     /// A message without payload about the same operation.
     pub(super) fn about(&self, kind: Kind, child: ChildIndex, plane: Plane) -> Self {
-        let header = AggregationHeader { kind, child, flags: plane.0, element_count: 0, detail: 0, ..self.header };
+        // A question for a cast says so wherever it goes.
+        let asks = kind == Kind::Repair && self.header.kind != Kind::Abort;
+        let detail = if asks { self.header.detail & CAST } else { 0 };
+        let header = AggregationHeader { kind, child, flags: plane.0, element_count: 0, detail, ..self.header };
         Self { header, payload: Payload::EMPTY, seal: 0 }
+    }
+
+    /// What is said to a test, or about the answers to it: that somebody has not come.
+    pub(super) fn late(&self, test: u32, child: ChildIndex, plane: Plane) -> Self {
+        let mut late = self.about(Kind::Late, child, plane);
+        late.header.detail = test;
+        late
     }
 
     /// The abort that stands in for this message's contribution or result.

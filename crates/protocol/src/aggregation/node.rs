@@ -1,10 +1,11 @@
 //! An aggregation node: folds its children's contributions, passes the fold to its parents, the result to those below.
 //!
-//! In: frames, multicasts and damage, each with the edge it came over. Out: duties. Rules: P-10 to P-26.
+//! In: frames, multicasts and damage, each with the edge it came over. Out: duties. Rules: P-10 to P-26, P-94 to P-97.
 
 use units::{ChildIndex, PathId, Time};
 use wire::aggregation::Kind;
 
+use super::manner::is_cast;
 use super::seat::Seat;
 use super::slot::Outcome;
 use super::{AbortCause, Damage, Distribution, Duty, EdgeIndex, Message, Outbox, ResultProves, SeatPlan};
@@ -167,9 +168,11 @@ impl Node {
             (Kind::Result, _) | (Kind::Abort, true) => {
                 self.result(now, message, Came::OverEdge, out);
             }
+            (Kind::Repair, _) if is_cast(&message.header) => self.seek(now, seat, edge, message, out),
             (Kind::Repair, true) => self.nudge(now, seat, message, out),
             (Kind::Repair, false) => self.repair(now, seat, edge, message, out),
-            (Kind::Contribution, true) => self.counters.impostor += 1,
+            (Kind::Late, false) => self.late(now, seat, edge, message, out),
+            (Kind::Contribution | Kind::Late, true) | (Kind::Test, _) => self.counters.impostor += 1,
         }
     }
 
@@ -183,6 +186,9 @@ impl Node {
 
     /// A sound multicast came down over a parent's edge.
     pub fn handle_multicast(&mut self, now: Time, edge: EdgeIndex, message: &Message, out: &mut Outbox) {
+        if matches!(message.header.kind, Kind::Test | Kind::Late) {
+            return; // Members ask members.
+        }
         if !message.is_intact() {
             self.counters.corrupt += 1;
             return self.handle_damage(now, edge, Damage::Here, out);
@@ -274,8 +280,9 @@ impl Node {
             Outcome::Keep => {
                 // P-25: with a child lost for good, waiting for the others is no use.
                 if let Some(abort) = childless.and_then(|cause| slot.abort(cause, None)) {
-                    self.pass_on(now, seat, abort, out);
+                    return self.pass_on(now, seat, abort, out);
                 }
+                self.tell_who_is_late(now, seat, message, out);
             }
             Outcome::Fold => {
                 #[cfg(feature = "sabotage")]
@@ -426,6 +433,71 @@ impl Node {
             self.nudge(now, seat, request, out);
         } else if slot.may_ask(now, self.policy.timeout) {
             self.ask_parents(now, seat, request, out);
+        }
+    }
+
+    /// Somebody misses a cast. Whoever told it may be anywhere, and so may those who heard it: it is asked for on all other
+    /// edges, and what comes goes to all who asked (P-94).
+    fn seek(&mut self, now: Time, seat: usize, from: EdgeIndex, request: &Message, out: &mut Outbox) {
+        let (op, patience) = (request.op(), self.policy.timeout);
+        let place = &mut self.seats[seat];
+        let (window, plane) = (place.plan.window, place.plan.plane);
+        let broken = place.childless.or(place.orphaned);
+        let slot = place.slot(op);
+        if let Some(result) = slot.result_of(op).cloned() {
+            self.send(now, from, result, out);
+            return;
+        }
+        let may_ask = slot.seek(op, from, window, now, patience);
+        if let Some(cause) = broken {
+            // Whoever told it may be who is lost. Those above hear of the loss by other ways.
+            if !self.seats[seat].is_parent(from) {
+                self.send(now, from, request.aborted(cause), out);
+            }
+            return;
+        }
+        if !may_ask {
+            return;
+        }
+        for position in 0..self.seats[seat].plan.children.len() {
+            let child = ChildIndex::from_position(position);
+            for edge in self.seats[seat].plan.children[position].clone() {
+                if edge != from {
+                    self.send(now, edge, request.about(Kind::Repair, child, plane), out);
+                }
+            }
+        }
+        for parent in self.seats[seat].plan.parents.clone() {
+            if parent.edge != from {
+                self.send(now, parent.edge, request.about(Kind::Repair, parent.child, parent.plane), out);
+            }
+        }
+    }
+
+    /// A child, or somebody below it, has not come to what is tested (P-97).
+    fn late(&mut self, now: Time, seat: usize, edge: EdgeIndex, message: &Message, out: &mut Outbox) {
+        let place = &mut self.seats[seat];
+        let (op, child) = (message.op(), message.header.child);
+        if !place.may_speak(child, edge) {
+            self.counters.impostor += 1;
+            return;
+        }
+        let window = place.plan.window;
+        place.slot(op).note_late(op, child, message.header.detail, window);
+        self.tell_who_is_late(now, seat, message, out);
+    }
+
+    /// When all children have answered a test, the worst of their answers goes on: up, and from the root to everyone.
+    fn tell_who_is_late(&mut self, now: Time, seat: usize, about: &Message, out: &mut Outbox) {
+        let place = &mut self.seats[seat];
+        let (children, window, plane) = (place.plan.children.len(), place.plan.window, place.plan.plane);
+        let Some(test) = place.slot(about.op()).take_verdict(children, window) else { return };
+        if place.plan.parents.is_empty() {
+            let message = about.late(test, ChildIndex(0), plane);
+            out.push(Duty::Multicast { message, copies: self.policy.copies });
+        }
+        for parent in self.seats[seat].plan.parents.clone() {
+            self.send(now, parent.edge, about.late(test, parent.child, parent.plane), out);
         }
     }
 

@@ -90,6 +90,8 @@ pub(super) struct Seat {
     pub childless: Option<AbortCause>,
     /// All parents are lost: nothing that is folded here can go on.
     pub orphaned: Option<AbortCause>,
+    /// The furthest operation that anyone spoke of.
+    latest: OpId,
     /// The number under which each slot's fold went to the only parent, to confirm it by the result (P-5).
     sent: Vec<Option<Psn>>,
 }
@@ -104,6 +106,7 @@ impl Seat {
             slots,
             childless: None,
             orphaned: None,
+            latest: OpId(0),
             sent: vec![None; window as usize],
         }
     }
@@ -115,8 +118,21 @@ impl Seat {
 
     /// The slot of an operation, made if it is not there.
     pub(super) fn slot(&mut self, op: OpId) -> &mut Slot {
-        let index = op.0 % self.plan.window;
-        let place = &mut self.slots[index as usize];
+        let window = self.plan.window;
+        // Further ahead than members can be, it is nobody's (P-11).
+        let is_near = op.steps_from(self.latest) <= 2 * window as i32;
+        if is_near && op.steps_from(self.latest) > 0 {
+            self.latest = op;
+        }
+        let place = &mut self.slots[(op.0 % window) as usize];
+        let at = match place {
+            Place::Free { op, .. } => *op,
+            Place::Used(slot) => slot.op(),
+        };
+        // Casts go by without a word to the nodes: what the slot missed is over for everyone (P-96).
+        if is_near && op.steps_from(at) > window as i32 {
+            *place = Place::Free { op: OpId(op.0.wrapping_sub(window)), past: Past::Delivered };
+        }
         if let Place::Free { op, past } = *place {
             *place = Place::Used(Box::new(Slot::new(op, past)));
         }

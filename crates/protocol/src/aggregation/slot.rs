@@ -97,6 +97,16 @@ pub(super) struct Slot {
     handed_down: bool,
     /// Children that need to hear no more of it than that it is there (P-64).
     content: Vec<ChildIndex>,
+    /// Who was late for the last test.
+    late: Option<Late>,
+}
+
+/// Answers to a test of those who have not come (P-97).
+#[derive(Debug)]
+struct Late {
+    test: u32,
+    children: Vec<ChildIndex>,
+    told: bool,
 }
 
 /// A deliberately broken slot, which the oracle must catch.
@@ -125,6 +135,7 @@ impl Slot {
             asked_until: Time::ZERO,
             handed_down: false,
             content: Vec::new(),
+            late: None,
         }
     }
 
@@ -165,6 +176,7 @@ impl Slot {
                 self.asked_until = Time::ZERO;
                 self.handed_down = false;
                 self.content.clear();
+                self.late = None;
                 Admission::Current
             }
             steps if steps == -(window as i32) => Admission::Past,
@@ -228,6 +240,42 @@ impl Slot {
             Stage::Awaiting { sample } => Some(sample),
             _ => None,
         }
+    }
+
+    /// Notes who wants what somebody casts, and gives it if it is here. False if that cannot be wanted now, or if it was
+    /// asked for too short a time ago.
+    pub(super) fn seek(&mut self, op: OpId, from: EdgeIndex, window: u32, now: Time, patience: Span) -> bool {
+        if self.admit(op, window) != Admission::Current || self.is_over() {
+            return false;
+        }
+        if !self.wanted_by.contains(&from) {
+            self.wanted_by.push(from);
+        }
+        self.may_ask(now, patience)
+    }
+
+    /// Notes that a child has not come to what is tested.
+    pub(super) fn note_late(&mut self, op: OpId, child: ChildIndex, test: u32, window: u32) {
+        if self.admit(op, window) != Admission::Current {
+            return;
+        }
+        let late = match &mut self.late {
+            // Tests are counted, so that a late answer to an earlier one says nothing.
+            Some(late) if (late.test.wrapping_sub(test) as i32) > 0 => return,
+            Some(late) if late.test == test => late,
+            place => place.insert(Late { test, children: Vec::new(), told: false }),
+        };
+        if !late.children.contains(&child) {
+            late.children.push(child);
+        }
+    }
+
+    /// The last test, once all children have answered it and somebody has not come; told once.
+    pub(super) fn take_verdict(&mut self, children: usize, window: u32) -> Option<u32> {
+        let missing = self.missing(self.op, children, window);
+        let late = self.late.as_mut().filter(|late| !late.told)?;
+        late.told = !missing.is_empty() && missing.iter().all(|child| late.children.contains(child));
+        late.told.then_some(late.test)
     }
 
     /// The bytes that are kept for the operation, if it is in flight.

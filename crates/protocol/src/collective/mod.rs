@@ -31,6 +31,7 @@ pub use fold_order::{Branch, FoldOrder, FoldOrderError};
 pub use plan::{MAX_RADIX, MAX_RANKS, Plan, PlanError};
 pub use player::{Duty, Failure, Player, PlayerCounters};
 pub use select::{
-    Aggregation, Choice, Costs, Method, NotOffered, Offer, Operands, Party, Reason, Situation, Transport, choose,
+    Aggregation, Choice, Costs, Method, Multicast, NotOffered, Offer, Operands, Party, Preferences, PreferencesError,
+    Preferred, Reason, Situation, Transport, choose,
 };
 pub use step::{Apply, Part, ReceiveStep, SendStep};

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use protocol::aggregation::{
-    Contribution, Damage, Duty, EdgeIndex, Member, MemberPlan, Outbox, Patience, Plane, ResultProves, StartError,
-    Upward,
+    Contribution, Damage, Duty, EdgeIndex, Manner, Member, MemberPlan, Outbox, Patience, Plane, ResultProves,
+    StartError, Upward,
 };
 use protocol::connection::Paths;
 use protocol::connection::path::{PathPolicy, Role};
@@ -106,9 +106,28 @@ impl Membership {
     /// # Errors
     /// If the window is full or the seat above is lost; nothing has happened then.
     pub fn start(&mut self, wires: &mut Wires, contribution: Contribution) -> Result<OpId, StartError> {
-        let started = self.member.start(wires.clock().now(), contribution, &mut self.outbox);
-        self.carry_out(wires, &mut Vec::new());
+        self.start_as(wires, contribution, Manner::Folded, &mut Vec::new())
+    }
+
+    /// Begins the next operation in some manner; what is over at once is added to `done`.
+    ///
+    /// # Errors
+    /// If it must wait or the seat above is lost; nothing has happened then.
+    pub fn start_as(
+        &mut self,
+        wires: &mut Wires,
+        contribution: Contribution,
+        manner: Manner,
+        done: &mut Vec<Duty>,
+    ) -> Result<OpId, StartError> {
+        let started = self.member.start_as(wires.clock().now(), contribution, manner, &mut self.outbox);
+        self.carry_out(wires, done);
         started
+    }
+
+    /// True if nobody can still need anything of this place.
+    pub fn is_settled(&self) -> bool {
+        self.member.is_settled()
     }
 
     /// Takes what came over its edge; completions and failures are added to `done`.
@@ -139,6 +158,7 @@ impl Membership {
         for duty in self.outbox.drain() {
             match duty {
                 Duty::Transmit { outgoing, .. } => wires.transmit(self.edge, &outgoing),
+                Duty::Multicast { message, copies } => wires.multicast(self.group, &message, copies),
                 duty => done.push(duty),
             }
         }

@@ -3,20 +3,21 @@
 //! In: operations, letters, what the membership tells. Out: letters and contributions, and each operation's end, once.
 //! Two streams of operations, each in the same order at every leader: one among the hosts (term 0), one through the tree
 //! (term of the tree). When the tree breaks, its stream goes on among the hosts from the first piece that anyone lacks, with
-//! the fold order of the tree: the same bits. Rules: P-62, P-63.
+//! the fold order of the tree: the same bits. In a tree whose results come by multicast, broadcasts may be cast and barriers
+//! tested. Rules: P-62, P-63, P-94 to P-97.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use protocol::Payload;
-use protocol::aggregation::{AbortCause, Duty, StartError};
+use protocol::aggregation::{AbortCause, Census, Duty, Manner, StartError};
 use protocol::collective::{Algorithm, Branch, Collective, Duty as Play, FoldOrder, Plan, Player};
-use protocol::manager::{FoldTree, GroupOpened, NodeNumber};
+use protocol::manager::{Distribution, FoldTree, GroupOpened, NodeNumber};
 use units::{Epoch, GroupId, OpId, Rank};
 
 use super::letter::{Letter, Subject};
 use super::mesh::Mesh;
-use super::operation::{Kept, NetworkError, Operation, Ticket};
+use super::operation::{Kept, NetworkError, Operation, Ticket, Way};
 use crate::aggregation::{Input, Membership, Wires};
 
 /// Letters for operations that have not begun here. More than this from peers of our own job is a mistake.
@@ -49,6 +50,8 @@ struct TreeStream {
     /// The last pieces, done or not: a leader that has the result of `m` may be asked for `m - window + 1` (P-62).
     kept: VecDeque<Kept>,
     operations: VecDeque<Operation>,
+    /// When all must be heard; none if leaders cannot cast.
+    census: Option<Census>,
 }
 
 enum TreeState {
@@ -133,7 +136,9 @@ impl Group {
         let membership = Membership::join(wires, &opened, self.me.index()).ok().filter(|_| place);
         let membership = membership.ok_or(NetworkError::Confused)?;
         self.trees += 1;
+        let may_cast = matches!(opened.distribution, Distribution::Multicast { .. });
         self.tree = Some(TreeStream {
+            census: Census::new(opened.window).filter(|_| may_cast),
             opened,
             term: Epoch(self.trees),
             order: Arc::new(order),
@@ -186,6 +191,7 @@ impl Group {
     pub(super) fn start_in_tree(
         &mut self,
         ticket: Ticket,
+        way: Way,
         collective: Collective,
         data: Vec<u8>,
         around: &mut Around<'_>,
@@ -194,35 +200,72 @@ impl Group {
             return around.ends.push((ticket, Err(error)));
         }
         let tree = self.tree.as_mut().expect("the caller has seen it");
-        tree.operations.push_back(Operation::new(ticket, collective, data, tree.opened.segment_bytes));
+        let way = if tree.census.is_some() { way } else { Way::Folded };
+        let segment_bytes = tree.opened.segment_bytes;
+        tree.operations.push_back(Operation::new(Some(ticket), way, collective, data, segment_bytes));
         self.pump(around);
+    }
+
+    /// Nobody here starts anything any more: if there were casts of late, a last census shows that everyone has them.
+    pub(super) fn conclude(&mut self, around: &mut Around<'_>) {
+        let is_open = |tree: &&mut TreeStream| tree.census.is_some_and(|census| census.is_open());
+        let is_sound = |tree: &&mut TreeStream| matches!(tree.state, TreeState::Sound(_));
+        if let Some(tree) = self.tree.as_mut().filter(is_open).filter(is_sound) {
+            tree.operations.push_back(Operation::census());
+            self.pump(around);
+        }
+    }
+
+    /// True if nobody can still need anything of this leader, as far as the tree goes.
+    pub(super) fn is_settled(&self) -> bool {
+        let has_all =
+            |tree: &TreeStream| tree.operations.iter().all(|operation| operation.issued == operation.pieces);
+        self.broken.is_some()
+            || self.membership().is_none_or(|membership| membership.is_settled())
+                && self.tree.as_ref().is_none_or(has_all)
     }
 
     /// Gives the tree as many pieces as it takes, in order.
     fn pump(&mut self, around: &mut Around<'_>) {
         while self.broken.is_none() {
             let Some(tree) = &mut self.tree else { return };
-            let Some(operation) = tree.operations.iter_mut().find(|operation| operation.issued < operation.pieces)
-            else {
-                return;
-            };
+            let mut operations = tree.operations.iter();
+            let Some(place) = operations.position(|operation| operation.issued < operation.pieces) else { return };
+            let operation = &mut tree.operations[place];
+            let mut manner = operation.manner(self.me);
+            if manner == Manner::Cast && tree.census.is_some_and(|census| census.is_due()) {
+                // P-95: between operations as one of its own, for which nobody waits; within one as a piece that is folded.
+                if operation.issued == 0 {
+                    tree.operations.insert(place, Operation::census());
+                    continue;
+                }
+                manner = Manner::Folded;
+            }
             if operation.issued == 0 {
                 operation.first = tree.next;
             }
             let (contribution, kept) = operation.contribution(self.me);
-            let op = kept.op;
+            let (op, mut done) = (kept.op, Vec::new());
             match &mut tree.state {
-                TreeState::Sound(membership) => match membership.start(around.wires, contribution) {
-                    Ok(started) => debug_assert_eq!(started, op),
-                    Err(StartError::WindowFull) => return,
-                    Err(StartError::NoWayUp(cause)) => return self.tree_failed(cause, around),
-                },
+                TreeState::Sound(membership) => {
+                    match membership.start_as(around.wires, contribution, manner, &mut done) {
+                        Ok(started) => debug_assert_eq!(started, op),
+                        Err(StartError::WindowFull | StartError::Behind) => return,
+                        Err(StartError::NoWayUp(cause)) => return self.tree_failed(op, cause, around),
+                    }
+                }
                 TreeState::Falling { .. } => return,
                 // No more at a time than a tree would take: results come in order, and memory is bounded.
                 TreeState::Fallen if tree.unfinished.len() >= tree.opened.window as usize => return,
                 TreeState::Fallen => {}
             }
             operation.issued += 1;
+            if let Some(census) = &mut tree.census {
+                match manner {
+                    Manner::Cast => census.note_cast(),
+                    Manner::Folded | Manner::Tested(_) => census.note_contributions(),
+                }
+            }
             tree.next = op.next();
             tree.unfinished.push_back(op);
             tree.kept.push_back(kept.clone());
@@ -232,6 +275,7 @@ impl Group {
             if matches!(tree.state, TreeState::Fallen) {
                 self.play_kept(kept, around);
             }
+            self.hear(done, around);
         }
     }
 
@@ -253,14 +297,18 @@ impl Group {
         self.tree_told(done, around);
     }
 
-    fn tree_told(&mut self, done: Vec<Duty>, around: &mut Around<'_>) {
+    fn hear(&mut self, done: Vec<Duty>, around: &mut Around<'_>) {
         for duty in done {
             match duty {
                 Duty::Complete { op, result } => self.finish_piece(op, &result, around),
-                Duty::Failed { cause, .. } => self.tree_failed(cause, around),
+                Duty::Failed { op, cause } => self.tree_failed(op, cause, around),
                 Duty::Transmit { .. } | Duty::Multicast { .. } | Duty::Reduced { .. } => {}
             }
         }
+    }
+
+    fn tree_told(&mut self, done: Vec<Duty>, around: &mut Around<'_>) {
+        self.hear(done, around);
         if self.membership().is_some_and(Membership::is_deaf) {
             self.fall(around);
         }
@@ -282,12 +330,21 @@ impl Group {
         if operation.finished == operation.pieces
             && let Some(operation) = tree.operations.remove(place)
         {
-            around.ends.push((operation.ticket, Ok(operation.data)));
+            around.ends.extend(operation.ticket.map(|ticket| (ticket, Ok(operation.data))));
         }
     }
 
-    fn tree_failed(&mut self, cause: AbortCause, around: &mut Around<'_>) {
+    fn tree_failed(&mut self, op: OpId, cause: AbortCause, around: &mut Around<'_>) {
+        let tree = self.tree.as_ref();
+        let operation =
+            tree.and_then(|tree| tree.operations.iter().find(|operation| operation.piece_of(op).is_some()));
+        // Of what is cast or tested no node hears: whoever finds out tells the others.
+        let is_news = operation.is_none_or(|operation| operation.way == Way::Multicast);
         match cause {
+            AbortCause::Mismatch if is_news && self.broken.is_none() => {
+                let term = tree.map_or(HOSTS, |tree| tree.term);
+                self.disagree(term, op, around);
+            }
             AbortCause::LostPeer(peer) if NodeNumber::from_peer(peer).is_some() => self.fall(around),
             AbortCause::LostPeer(rank) => self.break_with(NetworkError::RankLost(Rank(rank)), around),
             AbortCause::Mismatch | AbortCause::Unfoldable => self.break_with(NetworkError::Disagree, around),
@@ -482,7 +539,8 @@ impl Group {
             around.ends.extend(playing.ticket.map(|ticket| (ticket, Err(error))));
         }
         if let Some(tree) = &mut self.tree {
-            around.ends.extend(tree.operations.drain(..).map(|operation| (operation.ticket, Err(error))));
+            let tickets = tree.operations.drain(..).filter_map(|operation| operation.ticket);
+            around.ends.extend(tickets.map(|ticket| (ticket, Err(error))));
             tree.unfinished.clear();
             tree.kept.clear();
         }

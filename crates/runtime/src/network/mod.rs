@@ -30,12 +30,29 @@ use crate::aggregation::{Input, Membership, Ready, WireCounters, Wires};
 use group::{Around, Ends, Group};
 use letter::Letter;
 use mesh::{Mesh, MeshEvent};
+use operation::Way;
 
 /// Letters for groups that we have not yet entered.
 const MOST_UNCLAIMED: usize = 1 << 12;
 
 /// Who has all it wants still acknowledges for so long what others repeat: their last word may have been lost, or our answer.
 pub const LINGER: Duration = Duration::from_millis(200);
+
+/// What somebody cast and was not yet heard of is kept for so long after it left.
+pub const LONGEST_LINGER: Duration = Duration::from_secs(10);
+
+fn span(duration: Duration) -> Span {
+    Span::from_picos(duration.as_nanos() as u64 * 1000)
+}
+
+/// A group that nobody here needs any more.
+#[derive(Clone, Copy, Debug)]
+struct Departure {
+    since: Time,
+    /// It answers until then, and longer if something of ours may be missing somewhere.
+    until: Time,
+    context: GroupId,
+}
 
 /// Who wants to be called.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -61,7 +78,7 @@ pub struct Network {
     /// Letters that came before we entered their group.
     unclaimed: Vec<(Rank, Letter)>,
     /// Groups that nobody here needs any more, and until when they answer.
-    departing: VecDeque<(Time, GroupId)>,
+    departing: VecDeque<Departure>,
     /// Groups that are gone, until somebody asks.
     departed: Vec<GroupId>,
     lost: Option<Rank>,
@@ -138,8 +155,10 @@ impl Network {
     /// Leaves a group, after [`LINGER`]: nobody here wants anything of it, but the others may not have all yet.
     pub fn leave(&mut self, context: GroupId) {
         if self.groups.contains_key(&context) {
-            let until = self.wires.clock().now() + Span::from_picos(LINGER.as_nanos() as u64 * 1000);
-            self.departing.push_back((until, context));
+            self.with_group(context, Group::conclude);
+            self.wires.flush();
+            let now = self.wires.clock().now();
+            self.departing.push_back(Departure { since: now, until: now + span(LINGER), context });
         }
     }
 
@@ -150,12 +169,18 @@ impl Network {
 
     /// True if every process has acknowledged what was said to it.
     pub fn is_drained(&self) -> bool {
-        self.mesh.as_ref().is_none_or(Mesh::is_drained)
+        self.mesh.as_ref().is_none_or(Mesh::is_drained) && self.groups.values().all(Group::is_settled)
     }
 
     fn depart(&mut self, now: Time) {
-        while self.departing.front().is_some_and(|(until, _)| *until <= now) {
-            let Some((_, context)) = self.departing.pop_front() else { return };
+        while self.departing.front().is_some_and(|departure| departure.until <= now) {
+            let Some(departure) = self.departing.pop_front() else { return };
+            let context = departure.context;
+            let is_settled = self.groups.get(&context).is_none_or(Group::is_settled);
+            if !is_settled && now.since(departure.since) < span(LONGEST_LINGER) {
+                self.departing.push_back(Departure { until: now + span(LINGER), ..departure });
+                continue;
+            }
             if let Some(group) = self.groups.remove(&context) {
                 self.edges.retain(|_, owner| *owner != context);
                 self.trees.retain(|_, owner| *owner != context);
@@ -250,8 +275,11 @@ impl Network {
         }
         self.with_group(context, |group, around| match method {
             Method::OneParty => around.ends.push((ticket, Ok(data))),
-            Method::Aggregation if group.tree().is_some() => group.start_in_tree(ticket, collective, data, around),
-            Method::Aggregation => group.break_with(NetworkError::Confused, around),
+            Method::Aggregation | Method::Multicast if group.tree().is_none() => {
+                group.break_with(NetworkError::Confused, around);
+            }
+            Method::Aggregation => group.start_in_tree(ticket, Way::Folded, collective, data, around),
+            Method::Multicast => group.start_in_tree(ticket, Way::Multicast, collective, data, around),
             Method::Hosts(algorithm) => group.start_among_hosts(ticket, algorithm, collective, data, around),
         });
         self.wires.flush();
@@ -302,7 +330,7 @@ impl Network {
 
     /// How long nothing is to be done if nothing comes.
     pub fn patience(&self) -> Option<Duration> {
-        let departure = self.departing.front().map(|(until, _)| *until);
+        let departure = self.departing.front().map(|departure| departure.until);
         let alarm = self.alarms.next().into_iter().chain(departure).min().map(|at| self.wires.clock().until(at));
         alarm.into_iter().chain(self.wires.due()).min()
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use protocol::Payload;
-use protocol::aggregation::{Contribution, Voice, Wish};
+use protocol::aggregation::{Contribution, Manner, Role, Voice, Wish};
 use protocol::collective::{Algorithm, Collective};
 use reduce::{ElementType, Kind, Operator};
 use units::{OpId, Rank, SegmentIndex};
@@ -43,8 +43,10 @@ impl std::error::Error for NetworkError {}
 /// An operation that goes through the tree, or that went there until the tree broke.
 #[derive(Debug)]
 pub(super) struct Operation {
-    pub ticket: Ticket,
+    /// None for a census, which nobody asked for.
+    pub ticket: Option<Ticket>,
     pub collective: Collective,
+    pub way: Way,
     pub data: Vec<u8>,
     /// Bytes of all pieces but the last: whole elements.
     piece_bytes: usize,
@@ -54,6 +56,15 @@ pub(super) struct Operation {
     pub finished: u32,
     /// The number of the first piece, once it has one.
     pub first: OpId,
+}
+
+/// How an operation goes through a tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    /// Everyone contributes, the nodes fold.
+    Folded,
+    /// Broadcasts are cast and barriers tested (P-94, P-97).
+    Multicast,
 }
 
 /// What a piece was, for whoever must play it without the tree.
@@ -66,11 +77,32 @@ pub(super) struct Kept {
 }
 
 impl Operation {
-    pub(super) fn new(ticket: Ticket, collective: Collective, data: Vec<u8>, segment_bytes: u32) -> Self {
+    pub(super) fn new(
+        ticket: Option<Ticket>,
+        way: Way,
+        collective: Collective,
+        data: Vec<u8>,
+        segment_bytes: u32,
+    ) -> Self {
         let element = collective.kind().map_or(1, |kind| kind.element_size());
         let piece_bytes = (segment_bytes as usize / element).max(1) * element;
         let pieces = data.len().div_ceil(piece_bytes).max(1) as u32;
-        Self { ticket, collective, data, piece_bytes, pieces, issued: 0, finished: 0, first: OpId(0) }
+        Self { ticket, collective, way, data, piece_bytes, pieces, issued: 0, finished: 0, first: OpId(0) }
+    }
+
+    /// A barrier that no user asked for: when it is over, everyone has every cast before it (P-95).
+    pub(super) fn census() -> Self {
+        Self::new(None, Way::Folded, Collective::Barrier, Vec::new(), 1)
+    }
+
+    /// How its next piece goes, if members can cast.
+    pub(super) fn manner(&self, me: Rank) -> Manner {
+        match (self.way, self.collective) {
+            (Way::Multicast, Collective::Broadcast { .. }) => Manner::Cast,
+            (Way::Multicast, Collective::Barrier) if me == Rank(0) => Manner::Tested(Role::Asks),
+            (Way::Multicast, Collective::Barrier) => Manner::Tested(Role::Answers),
+            _ => Manner::Folded,
+        }
     }
 
     fn range(&self, piece: u32) -> Range<usize> {
@@ -146,11 +178,13 @@ impl Operation {
     /// What all members must agree on beside what a node sees of a piece: two operations of which a piece is alike are not
     /// the same.
     fn fingerprint(&self, piece: u32) -> SegmentIndex {
-        let (code, root) = match self.collective {
-            Collective::Barrier => (0_u8, 0),
-            Collective::Broadcast { root } => (1, root.0),
-            Collective::Reduce { root, .. } => (2, root.0),
-            Collective::AllReduce { .. } => (3, 0),
+        let (code, root) = match (self.collective, self.way) {
+            (Collective::Barrier, Way::Folded) if self.ticket.is_none() => (4_u8, 0),
+            (Collective::Barrier, Way::Folded) => (0, 0),
+            (Collective::Barrier, Way::Multicast) => (5, 0),
+            (Collective::Broadcast { root }, _) => (1, root.0),
+            (Collective::Reduce { root, .. }, _) => (2, root.0),
+            (Collective::AllReduce { .. }, _) => (3, 0),
         };
         let length = self.data.len() as u64;
         SegmentIndex(checksum::crc32c(&[&[code], &root.to_le_bytes(), &length.to_le_bytes(), &piece.to_le_bytes()]))

@@ -1,5 +1,7 @@
 //! Several processes' networks and the nodes between them, in one thread over loopback, turned by hand.
 
+mod casts;
+
 use std::time::{Duration, Instant};
 
 use protocol::collective::{Aggregation, NotOffered, Operands, Situation, Transport, choose};
@@ -26,6 +28,9 @@ fn loopback() -> Vec<SocketAddr> {
 }
 
 struct World {
+    window: u32,
+    /// Through the tree, if there is one.
+    method: Method,
     networks: Vec<Network>,
     nodes: Vec<NodeSeats>,
     tickets: Vec<Vec<Ticket>>,
@@ -45,7 +50,8 @@ impl World {
             network.meet(MeshPlan { me, addresses: addresses.clone(), key: KEY, piece_bytes: 1000 });
             network.enter(WORLD, (0..size).map(Rank).collect(), me);
         }
-        Self { tickets: vec![Vec::new(); size as usize], networks, nodes: Vec::new() }
+        let tickets = vec![Vec::new(); size as usize];
+        Self { window: WINDOW, method: Method::Aggregation, tickets, networks, nodes: Vec::new() }
     }
 
     /// Two leaf seats below a root; the first leaf has all leaders but two.
@@ -54,7 +60,7 @@ impl World {
     }
 
     fn plant_with(&mut self, mischief: &Mischief, distribution: Distribution) {
-        let size = self.networks.len() as u32;
+        let (size, window) = (self.networks.len() as u32, self.window);
         let mut nodes: Vec<NodeSeats> =
             (0..3).map(|_| NodeSeats::open(&loopback(), mischief.clone()).expect("a socket")).collect();
         let number = |node: u32| NodeNumber(1 << 27 | node);
@@ -65,7 +71,7 @@ impl World {
             key: KEY,
             node: number(node),
             name: format!("node {node}"),
-            window: WINDOW,
+            window,
             segment_bytes: SEGMENT,
             distribution,
             parent,
@@ -98,7 +104,7 @@ impl World {
             group: GroupId(9),
             epoch: Epoch(1),
             key: KEY,
-            window: WINDOW,
+            window,
             segment_bytes: SEGMENT,
             distribution,
             seats: (0..2)
@@ -134,8 +140,9 @@ impl World {
             operands: Operands::Commute,
             aggregation: Aggregation::NotOffered(NotOffered::NoManager),
             transport: Transport::Datagrams,
+            preferred: None,
         };
-        let method = if self.nodes.is_empty() { choose(&situation).method } else { Method::Aggregation };
+        let method = if self.nodes.is_empty() { choose(&situation).method } else { self.method };
         let ticket = self.networks[rank].start(WORLD, method, collective, data);
         self.tickets[rank].push(ticket);
     }

@@ -143,7 +143,7 @@ pub(crate) fn flow() -> impl Strategy<Value = Flow> {
 
 prop_compose! {
     pub(crate) fn aggregation()(
-        kind in select(&[Kind::Contribution, Kind::Result, Kind::Repair, Kind::Abort]),
+        kind in select(&[Kind::Contribution, Kind::Result, Kind::Repair, Kind::Abort, Kind::Test, Kind::Late]),
         small: [u8; 3],
         names: [u32; 4],
         child: u16,

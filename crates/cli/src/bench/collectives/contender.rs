@@ -22,8 +22,12 @@ pub(crate) const PEER: &str = include_str!("peer.c");
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Contender {
-    /// Through aggregation nodes where there are any.
+    /// As is estimated to be best.
     Pleach,
+    /// Everything through aggregation nodes.
+    Nodes,
+    /// Barriers and broadcasts by one who speaks to all, as in the Quadrics library.
+    Multicast,
     /// Ours without nodes.
     HostsAlone,
     OpenMpi,
@@ -33,6 +37,8 @@ impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Pleach => "Pleach",
+            Self::Nodes => "through nodes",
+            Self::Multicast => "by multicast",
             Self::HostsAlone => "hosts alone",
             Self::OpenMpi => "Open MPI",
         })
@@ -74,6 +80,15 @@ pub(crate) struct Run {
 }
 
 impl Contender {
+    /// What its ranks are told to use.
+    const fn algorithm(self) -> Option<&'static str> {
+        match self {
+            Self::Nodes => Some("aggregation"),
+            Self::Multicast => Some("multicast"),
+            Self::Pleach | Self::HostsAlone | Self::OpenMpi => None,
+        }
+    }
+
     /// Runs our own ranks.
     pub(super) fn run(
         self,
@@ -88,8 +103,9 @@ impl Contender {
             Site::Loopback => Hosts::Pretended { per_host: 1 },
             Site::Namespaces(network) => Hosts::Namespaces { network, per_host: 1 },
         };
-        let nodes = nodes.filter(|_| self == Self::Pleach);
-        let variables = nodes.as_ref().map_or_else(Vec::new, |nodes| nodes.variables());
+        let nodes = nodes.filter(|_| self != Self::HostsAlone);
+        let mut variables = nodes.as_ref().map_or_else(Vec::new, |nodes| nodes.variables());
+        variables.extend(self.algorithm().map(|name| ("PLEACH_ALGORITHM", name.to_owned())));
         let job = Ranks::new("bench", ranks, hosts)?.without_settings().with(variables);
         let own = crate::fabric::own_program()?;
         let mut program = vec![own.into_os_string(), "bench-rank".into()];

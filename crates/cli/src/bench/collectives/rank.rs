@@ -1,6 +1,6 @@
 //! `pleach bench-rank`: one of the processes that `pleach bench collectives` measures.
 //!
-//! First rank 0 writes a `note` on the way of eight bytes. Every measure is a number of batches; rank 0 writes `begin` and, with the times, `end` to the standard output, so that the
+//! First rank 0 writes a `note` on the ways of eight bytes. Every measure is a number of batches; rank 0 writes `begin` and, with the times, `end` to the standard output, so that the
 //! parent can look at the nodes at the same moments. `peer.c` does the same with MPI.
 
 use std::io::Write;
@@ -88,6 +88,10 @@ impl<'a> Measure<'a> {
         for _ in 0..iterations {
             self.once(world)?;
         }
+        // A root may be through long before the others: all count.
+        if matches!(self.operation, Operation::Broadcast | Operation::Reduce) {
+            world.barrier()?;
+        }
         Ok(began.elapsed().as_secs_f64() * 1e6 / f64::from(iterations))
     }
 
@@ -111,7 +115,10 @@ impl<'a> Measure<'a> {
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let world = pleach::join()?;
     let is_first = world.rank() == 0;
-    say(is_first, || format!("note {}", world.explain(8, Operator::Sum)))?;
+    say(is_first, || {
+        let (sum, broadcast) = (world.explain(8, Operator::Sum), world.explain_broadcast(8));
+        format!("note allreduce of 8 bytes: {sum} Broadcast of 8 bytes: {broadcast}")
+    })?;
     for name in &arguments.measures {
         let mut measure = Measure::parse(name)?;
         measure.check(&world)?;

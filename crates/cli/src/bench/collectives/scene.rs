@@ -43,7 +43,16 @@ pub(super) fn all() -> Vec<Scene> {
             name: SceneName::Namespaces,
             title: "16 hosts (network namespaces on one bridge), one rank each; Open MPI over TCP",
             ranks: 16,
-            measures: &["barrier", "allreduce:8", "allreduce:1024", "allreduce:4096", "broadcast:8"],
+            measures: &[
+                "barrier",
+                "allreduce:8",
+                "allreduce:1024",
+                "allreduce:4096",
+                "broadcast:8",
+                "broadcast:4096",
+                "broadcast:65536",
+                "broadcast:1048576",
+            ],
         },
         Scene {
             name: SceneName::Loopback,
@@ -59,7 +68,10 @@ impl Scene {
     pub(super) fn contenders(&self, open_mpi: Option<&Installation>) -> Vec<Contender> {
         let ours: &[Contender] = match self.name {
             SceneName::SharedMemory => &[Contender::Pleach],
-            _ => &[Contender::Pleach, Contender::HostsAlone],
+            SceneName::Namespaces => {
+                &[Contender::Pleach, Contender::Nodes, Contender::Multicast, Contender::HostsAlone]
+            }
+            SceneName::Loopback | SceneName::NodeMemory => &[Contender::Pleach, Contender::HostsAlone],
         };
         ours.iter().copied().chain(open_mpi.map(|_| Contender::OpenMpi)).collect()
     }
@@ -120,7 +132,7 @@ impl Scene {
             }
         };
         let rows = took.iter().map(row).collect();
-        let ways = ways.into_iter().map(|(contender, way)| format!("{contender}, 8 bytes: {way}")).collect();
+        let ways = ways.into_iter().map(|(contender, way)| format!("{contender}: {way}")).collect();
         Ok(SceneReport { scene: self.name, title: self.title.to_owned(), rows, ways })
     }
 }

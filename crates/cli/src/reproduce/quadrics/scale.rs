@@ -15,8 +15,6 @@ use units::Rank;
 
 /// The most nodes.
 pub(super) const MOST: u32 = 1 << 16;
-/// The most nodes under load: the background of more takes minutes.
-const MOST_LOADED: u32 = 1 << 12;
 /// Dimensions from which on to measure: the testbed's.
 const LEAST_DIMENSION: u32 = 3;
 
@@ -59,13 +57,8 @@ pub(super) fn measure(parameters: &Parameters, most: u32, seed: u64) -> Result<V
     let mut jobs = Vec::new();
     for dimension in dimensions.iter().rev().copied() {
         jobs.extend(operations.map(|operation| Job { dimension, operation, load: Load::Idle }));
-        if 4u32.pow(dimension) <= MOST_LOADED {
-            jobs.extend(operations[..2].iter().map(|operation| Job {
-                dimension,
-                operation: *operation,
-                load: Load::Uniform,
-            }));
-        }
+        let loaded = operations[..2].iter();
+        jobs.extend(loaded.map(|operation| Job { dimension, operation: *operation, load: Load::Uniform }));
     }
     let times = on_all_cores(&jobs, |job| one(parameters, *job, seed))?;
     let of = |dimension: u32, operation: Operation, load: Load| {
@@ -96,7 +89,8 @@ fn one(parameters: &Parameters, job: Job, seed: u64) -> Result<f64> {
     let mut cluster = cluster(parameters, Some(dimension), load, Hosts::Quiet, seed)?;
     let (warm_up, calls) = match load {
         Load::Idle => (Span::ZERO, 2),
-        _ => (Span::from_micros(60), 20_480u32.div_ceil(nodes).clamp(5, 200)),
+        // The background of many nodes takes long: a few barriers must do.
+        _ => (Span::from_micros(60), 20_480u32.div_ceil(nodes).clamp(2, 200)),
     };
     cluster.pass(warm_up);
     let members = Members::range(0, nodes, Rank(0), parameters.arity())?;

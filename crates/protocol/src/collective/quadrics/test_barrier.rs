@@ -35,7 +35,16 @@ impl TestBarrier {
         members.node(rank)?;
         members.contiguous()?;
         let root = members.root();
-        Some(Self { rank, root, back_off, entered: 0, over: 0, failed: 0, asking: false })
+        Some(Self::of(rank, root, back_off))
+    }
+
+    /// The part of whoever tests, where the driver knows the members: all who hear its multicast.
+    pub fn tester(back_off: BackOff) -> Self {
+        Self::of(Rank(0), Rank(0), back_off)
+    }
+
+    const fn of(rank: Rank, root: Rank, back_off: BackOff) -> Self {
+        Self { rank, root, back_off, entered: 0, over: 0, failed: 0, asking: false }
     }
 
     /// The call that this rank is in, or will enter next.

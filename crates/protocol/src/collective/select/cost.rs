@@ -134,6 +134,12 @@ impl Costs {
             + self.bytes_ns(children.saturating_mul(bytes.into()), Fold::Nothing)
     }
 
+    /// An estimate for a multicast: one message that all hear at once. What it costs now and then to learn that all have it is
+    /// no part of it, because nobody waits for that.
+    pub(super) fn multicast_ns(&self, bytes: u32) -> u64 {
+        self.round_ns(1, bytes.into(), Fold::Nothing)
+    }
+
     /// What becomes of an estimate where so many parties share a processor, each with so many messages to send and as many
     /// to receive: they cannot be quicker than that processor.
     pub(super) fn crowded_ns(&self, idle_ns: u64, messages: u64, per_processor: u32) -> u64 {

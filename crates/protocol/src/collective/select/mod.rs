@@ -5,6 +5,7 @@
 //! transport (`cost`): good enough to find where one algorithm overtakes another, no forecast.
 
 mod cost;
+mod preference;
 #[cfg(test)]
 mod tests;
 
@@ -12,11 +13,16 @@ use std::fmt;
 
 use super::{Algorithm, Collective};
 pub use cost::{Costs, Transport};
+pub use preference::{Preferences, PreferencesError, Preferred};
 
 /// For short vectors, aggregation is taken unless hosts alone are estimated to be this many times quicker. A host then
 /// handles one message each way instead of some in every round, and a late host is waited for once instead of in every
-/// round. The estimates, which are of hosts that have nothing else to do, know nothing of it.
+/// round. The estimates, which are of hosts that have nothing else to do, know nothing of it. In a broadcast most hosts only
+/// receive, and nobody waits for those who are late: there it does not count.
 const AGGREGATION_ADVANTAGE: u64 = 4;
+/// Where hosts share processors, shorter broadcasts are quicker among them: a root that runs ahead lets the others take many
+/// letters in one wake-up, while one that multicasts may be no more than a window ahead (docs/decisions/0012).
+const CROWDED_BYTES: u32 = 1 << 10;
 /// Longer vectors are dominated by their bytes, where the estimates stand for themselves.
 const SHORT_BYTES: u32 = 16 << 10;
 
@@ -40,6 +46,8 @@ pub struct Situation {
     pub aggregation: Aggregation,
     /// What a message between hosts costs.
     pub transport: Transport,
+    /// What the user wants for such an operation.
+    pub preferred: Option<Preferred>,
 }
 
 /// What is asked of the order of operands. The bits are the same at every rank and in every run in any case (P-47).
@@ -71,6 +79,17 @@ pub struct Offer {
     pub levels: u8,
     /// Most children of a node.
     pub children: u16,
+    /// Whether the hosts hear each other's multicasts.
+    pub multicast: Multicast,
+}
+
+/// Whether all hosts of a group hear what is multicast to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Multicast {
+    /// A trial has shown it, or the user says so.
+    Heard,
+    /// Nobody relies on it.
+    Unused,
 }
 
 /// Why a group has no aggregation tree.
@@ -104,6 +123,9 @@ pub enum Method {
     OneParty,
     /// Through the group's aggregation nodes.
     Aggregation,
+    /// One host speaks to all others at once, and the group's nodes combine what they answer: *hbcast* and *hgsync* of the
+    /// Quadrics library (QN-9, QN-10). Broadcast and barrier.
+    Multicast,
     /// The hosts alone.
     Hosts(Algorithm),
 }
@@ -148,6 +170,15 @@ pub enum Reason {
         /// Estimate for aggregation.
         aggregation_ns: u64,
     },
+    /// One packet reaches everyone.
+    MulticastQuicker {
+        /// Estimate for it.
+        estimate_ns: u64,
+    },
+    /// The user wants it so.
+    Preferred(Preferred),
+    /// The user wants it so, and it cannot be.
+    CannotBeHad(Preferred),
     /// The bits must be those of the tree.
     BitsOfTree,
     /// Of the algorithms that may be used, this one has the lowest estimate.
@@ -174,9 +205,20 @@ pub fn choose(situation: &Situation) -> Choice {
         reasons.push(Reason::NobodyElse);
         return Choice { method: Method::OneParty, party, parties, reasons };
     }
+    if let Some(preferred) = situation.preferred {
+        let method = preferred.method(situation);
+        let can_be = method.is_some() || preferred == Preferred::Hosts;
+        reasons.push(if can_be { Reason::Preferred(preferred) } else { Reason::CannotBeHad(preferred) });
+        if let Some(method) = method {
+            return Choice { method, party, parties, reasons };
+        }
+    }
     let ranking = rank_algorithms(situation, parties);
     let (best, best_ns) = ranking[0];
-    let method = if aggregation_is_better(situation, best_ns, &mut reasons) {
+    let wants_hosts = situation.preferred == Some(Preferred::Hosts);
+    let method = if !wants_hosts && multicast_is_better(situation, best_ns, &mut reasons) {
+        Method::Multicast
+    } else if !wants_hosts && aggregation_is_better(situation, best_ns, &mut reasons) {
         Method::Aggregation
     } else {
         if situation.operands == Operands::AsInTree && best.is_ordered() {
@@ -224,6 +266,25 @@ fn rank_algorithms(situation: &Situation, parties: u32) -> Vec<(Algorithm, u64)>
     ranking
 }
 
+/// Whether one host should speak to all at once. A barrier that is tested asks all before they answer, where one through the
+/// nodes lets them speak when they come: so it is never quicker, and is there for whoever wants it.
+fn multicast_is_better(situation: &Situation, hosts_ns: u64, reasons: &mut Vec<Reason>) -> bool {
+    let Aggregation::Offered(offer) = situation.aggregation else { return false };
+    let is_broadcast = matches!(situation.collective, Collective::Broadcast { .. });
+    if !is_broadcast || offer.multicast != Multicast::Heard || situation.bytes > offer.most_bytes {
+        return false;
+    }
+    if situation.per_processor > 1 && situation.bytes <= CROWDED_BYTES {
+        return false;
+    }
+    let estimate_ns = situation.transport.costs().multicast_ns(situation.bytes);
+    let is_better = estimate_ns < hosts_ns;
+    if is_better {
+        reasons.push(Reason::MulticastQuicker { estimate_ns });
+    }
+    is_better
+}
+
 fn aggregation_is_better(situation: &Situation, hosts_ns: u64, reasons: &mut Vec<Reason>) -> bool {
     let offer = match situation.aggregation {
         Aggregation::NotOffered(why) => {
@@ -243,7 +304,8 @@ fn aggregation_is_better(situation: &Situation, hosts_ns: u64, reasons: &mut Vec
     let costs = situation.transport.costs();
     let estimate_ns = costs.aggregation_ns(&offer, situation.bytes);
     let estimate_ns = costs.crowded_ns(estimate_ns, 2, situation.per_processor); // One up, one down.
-    let advantage = if situation.bytes <= SHORT_BYTES { AGGREGATION_ADVANTAGE } else { 1 };
+    let gathers = !matches!(situation.collective, Collective::Broadcast { .. });
+    let advantage = if gathers && situation.bytes <= SHORT_BYTES { AGGREGATION_ADVANTAGE } else { 1 };
     let is_better = estimate_ns <= hosts_ns.saturating_mul(advantage);
     reasons.push(if is_better {
         Reason::AggregationSuits { estimate_ns, hosts_ns }
@@ -258,6 +320,7 @@ impl fmt::Display for Choice {
         match self.method {
             Method::OneParty => f.write_str("nothing between hosts")?,
             Method::Aggregation => write!(f, "aggregation nodes, for {} {}", self.parties, self.party)?,
+            Method::Multicast => write!(f, "multicast, among {} {}", self.parties, self.party)?,
             Method::Hosts(algorithm) => write!(f, "{algorithm}, among {} {}", self.parties, self.party)?,
         }
         for (position, reason) in self.reasons.iter().enumerate() {
@@ -308,6 +371,11 @@ impl fmt::Display for Reason {
             Self::HostsQuicker { aggregation_ns } => {
                 write!(f, "aggregation nodes would be the bottleneck, at {:.1} us", micros(aggregation_ns))
             }
+            Self::MulticastQuicker { estimate_ns } => {
+                write!(f, "one packet reaches everyone, estimated at {:.1} us", micros(estimate_ns))
+            }
+            Self::Preferred(preferred) => write!(f, "the user wants {preferred}"),
+            Self::CannotBeHad(preferred) => write!(f, "the user wants {preferred}, which cannot be had here"),
             Self::BitsOfTree => f.write_str("the bits must be those of the aggregation tree"),
             Self::Cheapest { estimate_ns, next: None } => write!(f, "estimated at {:.1} us", micros(estimate_ns)),
             Self::Cheapest { estimate_ns, next: Some((other, other_ns)) } => {

@@ -20,7 +20,7 @@ const COLLECTIVES: [Collective; 4] = [
     Collective::AllReduce { kind: SUM },
 ];
 const TRANSPORTS: [Transport; 3] = [Transport::SharedMemory, Transport::Fabric, Transport::Datagrams];
-const TWO_LEVELS: Offer = Offer { most_bytes: 1 << 26, levels: 2, children: 16 };
+const TWO_LEVELS: Offer = Offer { most_bytes: 1 << 26, levels: 2, children: 16, multicast: Multicast::Unused };
 
 /// A tree of nodes with up to 16 children.
 fn offer_for(size: u32) -> Offer {
@@ -38,6 +38,7 @@ fn situation() -> Situation {
         operands: Operands::Commute,
         aggregation: Aggregation::NotOffered(NotOffered::NoManager),
         transport: Transport::Datagrams,
+        preferred: None,
     }
 }
 
@@ -52,7 +53,9 @@ fn table(base: Situation, collectives: &[Collective]) -> String {
                 write!(table, "{size:>8}").expect("strings do not fail");
                 for bytes in lengths {
                     let aggregation = match base.aggregation {
-                        Aggregation::Offered(_) => Aggregation::Offered(offer_for(size)),
+                        Aggregation::Offered(Offer { multicast, .. }) => {
+                            Aggregation::Offered(Offer { multicast, ..offer_for(size) })
+                        }
                         not_offered => not_offered,
                     };
                     let (collective, bytes) = (*collective, *bytes);
@@ -60,6 +63,7 @@ fn table(base: Situation, collectives: &[Collective]) -> String {
                     let method = match choice.method {
                         Method::Hosts(algorithm) => short(algorithm),
                         Method::Aggregation => "nodes".to_owned(),
+                        Method::Multicast => "all".to_owned(),
                         Method::OneParty => "-".to_owned(),
                     };
                     write!(table, " {method:>8}").expect("strings do not fail");
@@ -94,6 +98,41 @@ fn choices_of_hosts_alone() {
 fn choices_with_aggregation() {
     let base = Situation { aggregation: Aggregation::Offered(TWO_LEVELS), ..situation() };
     insta::assert_snapshot!(table(base, &COLLECTIVES));
+}
+
+#[test]
+fn choices_where_multicast_is_heard() {
+    let heard = Offer { multicast: Multicast::Heard, ..TWO_LEVELS };
+    let base = Situation { aggregation: Aggregation::Offered(heard), ..situation() };
+    insta::assert_snapshot!(table(base, &COLLECTIVES[..2]));
+}
+
+#[test]
+fn what_the_user_wants_is_done_where_it_can_be() {
+    let heard = Aggregation::Offered(Offer { multicast: Multicast::Heard, ..TWO_LEVELS });
+    let barrier = Situation { collective: Collective::Barrier, bytes: 0, aggregation: heard, ..situation() };
+    let wants = |preferred, situation: Situation| choose(&Situation { preferred: Some(preferred), ..situation });
+    assert_eq!(choose(&barrier).method, Method::Aggregation);
+    let short =
+        |per_processor: u32| choose(&Situation { collective: COLLECTIVES[1], bytes: 8, per_processor, ..barrier });
+    assert_eq!(short(1).method, Method::Multicast);
+    assert!(matches!(short(8).method, Method::Hosts(_)));
+    assert_eq!(wants(Preferred::Multicast, barrier).method, Method::Multicast);
+    assert!(matches!(wants(Preferred::Hosts, barrier).method, Method::Hosts(_)));
+    let spread = Algorithm::Dissemination { radix: 4 };
+    assert_eq!(wants(Preferred::Algorithm(spread), barrier).method, Method::Hosts(spread));
+    // What cannot be is said, and something else done.
+    let unheard = Situation { aggregation: Aggregation::Offered(TWO_LEVELS), ..barrier };
+    for (situation, preferred) in [
+        (unheard, Preferred::Multicast),
+        (Situation { aggregation: situation().aggregation, ..barrier }, Preferred::Aggregation),
+        (barrier, Preferred::Algorithm(Algorithm::Ring)),
+        (Situation { collective: COLLECTIVES[3], bytes: 8, ..barrier }, Preferred::Multicast),
+    ] {
+        let (without, with) = (choose(&situation), wants(preferred, situation));
+        assert_eq!(with.method, without.method, "{with}");
+        assert_eq!(with.reasons()[0], Reason::CannotBeHad(preferred), "{with}");
+    }
 }
 
 #[test]
@@ -150,8 +189,9 @@ fn what_was_reserved_is_not_exceeded() {
 
 fn situations() -> impl Strategy<Value = Situation> {
     let operands = prop::sample::select(vec![Operands::Commute, Operands::InRankOrder, Operands::AsInTree]);
-    let offer = (any::<u32>(), any::<u8>(), any::<u16>())
-        .prop_map(|(most_bytes, levels, children)| Aggregation::Offered(Offer { most_bytes, levels, children }));
+    let offer = (any::<u32>(), any::<u8>(), any::<u16>()).prop_map(|(most_bytes, levels, children)| {
+        Aggregation::Offered(Offer { most_bytes, levels, children, ..TWO_LEVELS })
+    });
     let aggregation = prop_oneof![Just(Aggregation::NotOffered(NotOffered::NoRoom)), offer];
     let collective = prop::sample::select(&COLLECTIVES[..]);
     let transport = prop::sample::select(&TRANSPORTS[..]);
@@ -160,7 +200,18 @@ fn situations() -> impl Strategy<Value = Situation> {
     (collective, bytes, size, 0..70_u32, any::<u32>(), operands, aggregation, transport).prop_map(
         |(collective, bytes, size, ranks_per_host, per_processor, operands, aggregation, transport)| {
             let bytes = if collective == Collective::Barrier { 0 } else { bytes / 4 * 4 };
-            Situation { collective, bytes, size, ranks_per_host, per_processor, operands, aggregation, transport }
+            let preferred = None;
+            Situation {
+                collective,
+                bytes,
+                size,
+                ranks_per_host,
+                per_processor,
+                operands,
+                aggregation,
+                transport,
+                preferred,
+            }
         },
     )
 }
@@ -188,7 +239,7 @@ fn where_processors_are_shared_few_messages_count_more_than_few_rounds() {
     assert_eq!(choose(&situation()).method, Method::Hosts(Algorithm::RecursiveDoubling));
     assert!(matches!(choose(&crowded).method, Method::Hosts(Algorithm::Tree { .. })));
     // One node for all would be the bottleneck of hosts with processors of their own.
-    let flat = Aggregation::Offered(Offer { most_bytes: 1 << 26, levels: 1, children: 64 });
+    let flat = Aggregation::Offered(Offer { levels: 1, children: 64, ..TWO_LEVELS });
     assert!(matches!(choose(&Situation { aggregation: flat, ..situation() }).method, Method::Hosts(_)));
     assert_eq!(choose(&Situation { aggregation: flat, ..crowded }).method, Method::Aggregation);
 }

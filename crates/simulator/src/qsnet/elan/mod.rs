@@ -3,11 +3,13 @@
 //! In: what the network says ([`Adapters`]) and alarms. Out: packets. Each adapter has a command, a DMA, an inputter and a
 //! thread processor (QN-1), each with its costs; a host's word goes over the PCI bus, and so does data to and from main
 //! memory. A node receives multicasts for one process (QN-6). Reading order: `costs`, `dma`, `program` (collectives),
-//! `remote` (operations on words elsewhere), `fold` (a barrier in the switches), `tports`; `slab` keeps numbered things.
+//! `remote` (operations on words elsewhere), `fold` (a barrier in the switches), `tports`, `library` (processes, addresses,
+//! groups); `slab` keeps numbered things.
 
 mod costs;
 mod dma;
 mod fold;
+mod library;
 mod program;
 mod remote;
 mod slab;
@@ -34,6 +36,7 @@ use faults::Stream;
 
 pub use costs::{ElanCosts, Memory};
 pub use fold::FoldCosts;
+pub use library::{Address, Group, Library, LibraryError, Vpid};
 pub use program::{Buffers, Wake};
 pub use remote::{Atomic, Fetched};
 pub use tports::{Envelope, Match, Receive, TaggedPort};

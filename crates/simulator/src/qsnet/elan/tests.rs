@@ -8,7 +8,7 @@ use crate::technology::ByteTime;
 
 const BACK_OFF: BackOff = BackOff { first: Span::from_micros(1), most: Span::from_micros(64) };
 
-fn fabric() -> FabricParameters {
+pub(super) fn fabric() -> FabricParameters {
     FabricParameters {
         dimension: 3,
         byte_time: ByteTime::of_megabits(3_168),
@@ -21,7 +21,7 @@ fn fabric() -> FabricParameters {
     }
 }
 
-fn costs() -> ElanCosts {
+pub(super) fn costs() -> ElanCosts {
     ElanCosts {
         command: Span::from_nanos(450),
         dma_start: Span::from_nanos(600),

@@ -3,7 +3,7 @@
 use units::Time;
 
 use super::super::packet::{Answer, Closing, Destination, Packet};
-use super::{Adapters, Event, NONE, Phase, Wormhole};
+use super::{Adapters, Channel, Event, NONE, Phase, Wormhole};
 
 impl Wormhole {
     /// The last byte has left the source, unless the event has been overtaken.
@@ -84,10 +84,9 @@ impl Wormhole {
         for channel in &channels {
             let link = self.link_of(*channel);
             let free_at = at(self, self.depth(link, links));
-            let place = &mut self.channels[*channel as usize];
-            (place.holder, place.free_at) = (NONE, free_at);
             let waited_for = self.lines[link.0 as usize].first != NONE
                 || self.tree.group(link).is_some_and(|group| self.groups[group as usize].first != NONE);
+            self.channels[*channel as usize] = Channel { holder: NONE, free_at, told: waited_for };
             if waited_for {
                 self.queue.push(free_at, Event::Grant { link }.encode());
             }

@@ -1,7 +1,7 @@
 //! Who waits in vain: circuits that only wait for each other.
 
 use super::super::tree::{ARITY, Switch};
-use super::{Link, NONE, Phase, Wormhole};
+use super::{Link, MAX_CHANNELS, NONE, Phase, Wormhole};
 
 /// What one head waits for: any of these holders will do.
 struct Want {
@@ -42,7 +42,7 @@ impl Wormhole {
 
     /// The holders of a link's channels.
     fn holders(&self, link: Link) -> impl Iterator<Item = u32> + use<'_> {
-        let first = (link.0 * self.parameters.channels) as usize;
+        let first = (link.0 * MAX_CHANNELS) as usize;
         self.channels[first..first + self.parameters.channels as usize].iter().map(|channel| channel.holder)
     }
 

@@ -8,7 +8,7 @@ use units::{Span, Time};
 use super::super::packet::{Destination, FabricParameters, MulticastRule, Packet, Priority};
 use super::super::route::{Route, Tag};
 use super::super::tree::{ARITY, End, Link, Switch};
-use super::{Channel, Circuit, Event, Line, NONE, Phase, Waiter, Wormhole};
+use super::{Channel, Circuit, Event, Line, MAX_CHANNELS, NONE, Phase, Waiter, Wormhole};
 
 impl Wormhole {
     /// Sends a packet: now, or when its node's link has a channel for it.
@@ -103,7 +103,7 @@ impl Wormhole {
     }
 
     fn free_channels(&self, link: Link) -> usize {
-        let first = (link.0 * self.parameters.channels) as usize;
+        let first = (link.0 * MAX_CHANNELS) as usize;
         let channels = &self.channels[first..first + self.parameters.channels as usize];
         channels.iter().filter(|channel| channel.holder == NONE && channel.free_at <= self.now).count()
     }
@@ -199,10 +199,11 @@ impl Wormhole {
 
     /// Channels that are known to become free do so without another word, so whoever waits must be told.
     fn expect_grant(&mut self, link: Link) {
-        let first = (link.0 * self.parameters.channels) as usize;
+        let first = (link.0 * MAX_CHANNELS) as usize;
         for index in first..first + self.parameters.channels as usize {
-            let Channel { holder, free_at } = self.channels[index];
-            if holder == NONE {
+            let Channel { holder, free_at, told } = self.channels[index];
+            if holder == NONE && !(told && free_at > self.now) {
+                self.channels[index].told = true;
                 self.queue.push(free_at.max(self.now), Event::Grant { link }.encode());
             }
         }
@@ -210,7 +211,7 @@ impl Wormhole {
 
     #[inline]
     fn free_channel(&self, link: Link, only: Option<u8>) -> Option<u32> {
-        let first = link.0 * self.parameters.channels;
+        let first = link.0 * MAX_CHANNELS;
         let mut channels = match only {
             Some(channel) => first + u32::from(channel)..first + u32::from(channel) + 1,
             None => first..first + self.parameters.channels,
@@ -231,7 +232,7 @@ impl Wormhole {
         let ready = if circuit.channels.is_empty() { self.now } else { self.now.max(since + switch_delay) };
         circuit.channels.push(channel);
         self.counters.hops += 1;
-        let link = Link(channel / self.parameters.channels);
+        let link = self.link_of(channel);
         self.queue.push(ready + wire, Event::Head { circuit: number, link }.encode());
     }
 

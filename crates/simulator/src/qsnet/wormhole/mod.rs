@@ -29,7 +29,7 @@ use crate::queue::Queue;
 
 /// Nobody.
 const NONE: u32 = u32::MAX;
-/// The most virtual channels of a link.
+/// The most virtual channels of a link. Every link has room for as many, so that a channel's number tells its link by a shift.
 pub(crate) const MAX_CHANNELS: u32 = 4;
 
 /// Who uses the network: the adapters of all nodes.
@@ -54,6 +54,8 @@ struct Channel {
     holder: u32,
     /// When the last holder lets go, if nobody holds it.
     free_at: Time,
+    /// Those who wait will be looked at when that is so.
+    told: bool,
 }
 
 /// Heads that wait, first come first.
@@ -212,14 +214,14 @@ impl Wormhole {
             return None;
         }
         let links = tree.links() as usize;
-        let idle = Channel { holder: NONE, free_at: Time::ZERO };
+        let idle = Channel { holder: NONE, free_at: Time::ZERO, told: false };
         let root = || Root { holder: NONE, free_at: Time::ZERO, waiting: VecDeque::new() };
         Some(Self {
             parameters,
             tree,
             now: Time::ZERO,
             queue: Queue::new(12),
-            channels: vec![idle; links * parameters.channels as usize],
+            channels: vec![idle; links * MAX_CHANNELS as usize],
             streaming: vec![0; links],
             lines: vec![Line::EMPTY; links],
             groups: vec![Line::EMPTY; tree.switches() as usize],
@@ -287,7 +289,7 @@ impl Wormhole {
 
     #[inline]
     fn link_of(&self, channel: u32) -> Link {
-        Link(channel / self.parameters.channels)
+        Link(channel / MAX_CHANNELS)
     }
 
     /// How many links lie between source and this one, on a way of so many.

@@ -3,7 +3,7 @@
 use units::Span;
 
 use super::super::tree::Link;
-use super::{Event, Phase, Wormhole};
+use super::{Event, MAX_CHANNELS, Phase, Wormhole};
 
 /// One, in the unit of `stretch`.
 const ONE: u64 = 1024;
@@ -42,7 +42,7 @@ impl Wormhole {
 
     /// Another circuit streams on a link: those on it may have to slow down.
     fn crowd_others(&mut self, newcomer: u32, link: Link, crowd: u8) {
-        let first = (link.0 * self.parameters.channels) as usize;
+        let first = (link.0 * MAX_CHANNELS) as usize;
         for index in first..first + self.parameters.channels as usize {
             let other = self.channels[index].holder;
             if other != newcomer && self.is_streaming(other) && self.circuits[other as usize].crowd < crowd {
@@ -66,7 +66,7 @@ impl Wormhole {
             if before == 1 {
                 continue;
             }
-            let first = (link.0 * self.parameters.channels) as usize;
+            let first = (link.0 * MAX_CHANNELS) as usize;
             for index in first..first + self.parameters.channels as usize {
                 let other = self.channels[index].holder;
                 if self.is_streaming(other) && self.circuits[other as usize].crowd == before {

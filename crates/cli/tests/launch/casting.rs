@@ -1,0 +1,116 @@
+//! Broadcasts and barriers by one who speaks to all, between real processes: several groups at once, of ranks that are not
+//! neighbours, on a network that loses packets, with a node that is killed.
+
+use super::between_hosts::can_have_hosts;
+use super::processes::{find, signal_to, wait_for_children};
+use super::*;
+
+/// A rank of the tests below: all ranks, every second and every third of them speak to each other in turn, some of them late.
+#[test]
+#[ignore = "other tests launch it"]
+fn as_a_rank() {
+    let world = pleach::join().expect("all come");
+    let rounds: u32 = std::env::var("PLEACH_TEST_ROUNDS").map_or(40, |rounds| rounds.parse().expect("a number"));
+    let part = |of: u32| world.split(Some(world.rank() % of), 0).expect("all split").expect("with a colour");
+    let groups = [world.clone(), part(2), part(3)];
+    for round in 0..rounds {
+        for (place, group) in groups.iter().enumerate() {
+            if (world.rank() * 7 + round) % 11 == 3 {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let root = round % group.size();
+            let words = [1, 5, 700][(round as usize + place) % 3];
+            let told = |word: usize| u64::from(round) << 32 | u64::from(root) << 24 | word as u64;
+            let mut vector: Vec<u64> =
+                (0..words).map(|word| if group.rank() == root { told(word) } else { 0 }).collect();
+            group.broadcast(&mut vector, root).expect("it is told");
+            let is_right = vector.iter().enumerate().all(|(word, value)| *value == told(word));
+            assert!(is_right, "rank {} round {round} group {place}", world.rank());
+        }
+        // What one casts for several groups does not meet, nor what is under way beside it.
+        let mut first = [u64::from(round); 3];
+        let mut second = [if groups[1].rank() == 0 { u64::from(round) + 5 } else { 0 }];
+        let sum = groups[0].start_all_reduce(&mut first, pleach::Operator::Sum).expect("it starts");
+        let cast = groups[1].start_broadcast(&mut second, 0).expect("it starts");
+        groups[2].barrier().expect("all come");
+        sum.wait().expect("all add");
+        cast.wait().expect("it is told");
+        assert_eq!(first, [u64::from(round) * u64::from(world.size()); 3]);
+        assert_eq!(second, [u64::from(round) + 5]);
+    }
+    let packets = world.packets();
+    println!("\ncast {} lost {}", world.statistics().multicast, packets.lost_by_plan);
+    println!("why {} {}", world.explain_broadcast(8), world.explain_barrier());
+}
+
+fn as_ranks(arguments: &[&str]) -> Command {
+    let own = std::env::current_exe().expect("this test");
+    let mut command = launch(arguments);
+    command.args(["--prefix", "--"]).arg(own).args(["--exact", "casting::as_a_rank", "--ignored", "--nocapture"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What ranks tell at their end: how many operations of all of them were cast or tested, and how many packets they lost.
+fn told(output: &Output) -> Vec<(u64, u64)> {
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    let line = |line: &str| {
+        let words: Vec<&str> = line.split_once("] cast ")?.1.split(' ').collect();
+        Some((words[0].parse().expect("a number"), words[2].parse().expect("a number")))
+    };
+    said.lines().filter_map(line).collect()
+}
+
+#[test]
+fn broadcasts_are_cast_where_multicast_is_heard() {
+    let output = as_ranks(&["-n", "5", "--nodes", "3"]).output().expect("pleach starts");
+    let told = told(&output);
+    // Where ranks share processors, only those of several packets are.
+    let is_one_of = |cast: u64| cast == 13 || cast == 40;
+    assert!(told.len() == 5 && told.iter().all(|(cast, _)| is_one_of(*cast)), "{told:?}, {}", text(&output.stdout));
+    let wanted = as_ranks(&["-n", "5", "--nodes", "3", "--algorithm", "hbcast"]).output().expect("pleach starts");
+    assert_eq!(self::told(&wanted).into_iter().map(|(cast, _)| cast).collect::<Vec<_>>(), [40; 5]);
+}
+
+#[test]
+fn a_name_is_a_wish_of_the_first_rank_for_all() {
+    let output = as_ranks(&["-n", "4", "--nodes", "1", "--algorithm", "hosts,barrier=hgsync"]).output();
+    let output = output.expect("pleach starts");
+    let said = text(&output.stdout);
+    assert!(told(&output).iter().all(|(cast, _)| *cast == 0), "{said}");
+    assert!(said.contains("the user wants hosts alone") && said.contains("the user wants multicast"), "{said}");
+    let wrong = super::output(&["-n", "1", "--algorithm", "hbkast", "--", "true"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text(&wrong.stderr).contains("hbkast"), "{}", text(&wrong.stderr));
+}
+
+#[test]
+fn lost_casts_and_tests_are_repaired_between_hosts() {
+    if can_have_hosts() {
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("casting-faults.toml");
+        let plan =
+            "[[fault]]\nkind = \"lose\"\nprobability = 0.05\n[[fault]]\nkind = \"duplicate\"\nprobability = 0.05\n";
+        std::fs::write(&file, plan).expect("the target folder can be written to");
+        let plan = file.display().to_string();
+        let mut command =
+            as_ranks(&["-n", "6", "--hosts", "netns", "--nodes", "3", "--algorithm", "multicast", "--faults", &plan]);
+        let output = command.output().expect("pleach starts");
+        let told = told(&output);
+        assert!(told.len() == 6 && told.iter().all(|(cast, _)| *cast >= 30), "{told:?}, {}", text(&output.stdout));
+        assert!(told.iter().map(|(_, lost)| lost).sum::<u64>() > 50, "{told:?}");
+    }
+}
+
+#[test]
+fn a_node_that_is_killed_changes_no_broadcast() {
+    let mut command = as_ranks(&["-n", "4", "--nodes", "3", "--algorithm", "multicast"]);
+    let child = command.env("PLEACH_TEST_ROUNDS", "300").spawn().expect("pleach starts");
+    let found = wait_for_children(&child, |found| find(found, &["node", "leaf1"]).is_some() && found.len() == 8);
+    let leaf = find(&found, &["node", "leaf1"]).expect("just seen").process;
+    std::thread::sleep(Duration::from_millis(400));
+    signal_to(leaf, "KILL");
+    let output = child.wait_with_output().expect("ours");
+    let told = told(&output);
+    assert!(told.len() == 4 && told.iter().all(|(cast, _)| *cast < 300), "{told:?}");
+}

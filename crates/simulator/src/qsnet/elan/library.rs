@@ -1,0 +1,361 @@
+//! Elan3lib and Elanlib as programs on the simulated hosts see them: virtual process ids, memory that the adapters translate,
+//! allocation at the same virtual address everywhere, and groups (QN-1, QN-6, QN-8, QN-10).
+//!
+//! In: processes, what they allocate, what groups do. Out: where an address lies, and what a transfer or a broadcast takes
+//! on a [`Cluster`]. Which buffers a broadcast uses follows from the address: data that has the same address everywhere is
+//! put in place, everything else goes through the system's buffers.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use protocol::collective::quadrics::{Members, MembersError, Synchronisation};
+use units::{Rank, Span};
+
+use super::costs::Memory;
+use super::{Buffers, Cluster, Operation, Task, Via};
+
+/// A process, by its number in the job: what descriptors name instead of a node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Vpid(pub u32);
+
+/// An address as a process sees it; the adapter's memory management unit knows where it lies.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Address(pub u64);
+
+/// Pages that the unit translates.
+const PAGE: u64 = 8 << 10;
+/// Where each kind of memory begins in every process's address space.
+const MAIN_BASE: u64 = 0x1000_0000;
+const ELAN_BASE: u64 = 0x4000_0000_0000;
+/// What an adapter has.
+const ELAN_BYTES: u64 = 64 << 20;
+/// What a host has (QN-11).
+const MAIN_BYTES: u64 = 8 << 30;
+
+/// Why something cannot be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LibraryError {
+    /// There is no such process.
+    NoProcess(Vpid),
+    /// The memory is used up.
+    NoMemory,
+    /// No page of this process is there.
+    Unmapped(Vpid, Address),
+    /// A multicast reaches one context of a node, and another group has it (QN-6).
+    ContextTaken {
+        /// The node.
+        node: u32,
+    },
+    /// These processes make no group.
+    NoGroup(MembersError),
+    /// It did not end in time, or the network has no such nodes.
+    NotDone,
+}
+
+impl fmt::Display for LibraryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoProcess(vpid) => write!(f, "there is no process {}", vpid.0),
+            Self::NoMemory => f.write_str("the memory is used up"),
+            Self::Unmapped(vpid, address) => write!(f, "process {} has nothing at {:#x}", vpid.0, address.0),
+            Self::ContextTaken { node } => write!(f, "node {node} receives multicasts for another group"),
+            Self::NoGroup(error) => error.fmt(f),
+            Self::NotDone => f.write_str("it does not end"),
+        }
+    }
+}
+
+impl std::error::Error for LibraryError {}
+
+/// One process's memory: what it has allocated, in pages that its adapter can translate.
+#[derive(Debug, Default)]
+struct Heap {
+    /// Bytes of each mapping, by where it begins.
+    mappings: BTreeMap<u64, u64>,
+}
+
+impl Heap {
+    /// The first address of a kind of memory beyond everything that is mapped there.
+    fn top(&self, memory: Memory) -> u64 {
+        let (base, size) = extent(memory);
+        let last = self.mappings.range(base..base + size).next_back();
+        last.map_or(base, |(start, bytes)| start + bytes)
+    }
+
+    fn covers(&self, address: Address, bytes: u64) -> Option<Memory> {
+        let (start, mapped) = self.mappings.range(..=address.0).next_back()?;
+        let is_inside = address.0.checked_add(bytes)? <= start + mapped;
+        is_inside.then_some(if *start >= ELAN_BASE { Memory::Elan } else { Memory::Main })
+    }
+}
+
+const fn extent(memory: Memory) -> (u64, u64) {
+    match memory {
+        Memory::Main => (MAIN_BASE, MAIN_BYTES),
+        Memory::Elan => (ELAN_BASE, ELAN_BYTES),
+    }
+}
+
+/// Processes that do something together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Group {
+    /// Ascending.
+    processes: Vec<Vpid>,
+    /// On each of the group's nodes.
+    per_node: u32,
+    members: Members,
+}
+
+impl Group {
+    /// Who is in it.
+    pub fn processes(&self) -> &[Vpid] {
+        &self.processes
+    }
+
+    /// Whether one multicast reaches exactly its nodes.
+    pub fn is_contiguous(&self) -> bool {
+        self.members.contiguous().is_some()
+    }
+}
+
+/// A job's processes and their memory.
+#[derive(Debug)]
+pub struct Library {
+    per_node: u32,
+    heaps: Vec<Heap>,
+    /// Which context of a node receives multicasts.
+    receivers: BTreeMap<u32, u32>,
+}
+
+impl Library {
+    /// A job with so many processes on each of so many nodes; process `n` is on node `n / per_node`.
+    pub fn new(nodes: u32, per_node: u32) -> Self {
+        let per_node = per_node.max(1);
+        let processes = nodes.saturating_mul(per_node) as usize;
+        Self {
+            per_node,
+            heaps: std::iter::repeat_with(Heap::default).take(processes).collect(),
+            receivers: BTreeMap::new(),
+        }
+    }
+
+    /// Where a process is: its node, and its context there.
+    ///
+    /// # Errors
+    /// If there is no such process.
+    pub fn place(&self, vpid: Vpid) -> Result<(u32, u32), LibraryError> {
+        let exists = (vpid.0 as usize) < self.heaps.len();
+        exists.then_some((vpid.0 / self.per_node, vpid.0 % self.per_node)).ok_or(LibraryError::NoProcess(vpid))
+    }
+
+    /// Allocates for one process, wherever it has room.
+    ///
+    /// # Errors
+    /// If there is no such process, or no room.
+    pub fn allocate(&mut self, vpid: Vpid, bytes: u64, memory: Memory) -> Result<Address, LibraryError> {
+        self.place(vpid)?;
+        self.map(&[vpid], bytes, memory)
+    }
+
+    /// Allocates at the same virtual address for all of a group: beyond what any of them has.
+    ///
+    /// # Errors
+    /// If one has no room there.
+    pub fn allocate_global(&mut self, group: &Group, bytes: u64, memory: Memory) -> Result<Address, LibraryError> {
+        self.map(&group.processes, bytes, memory)
+    }
+
+    fn map(&mut self, processes: &[Vpid], bytes: u64, memory: Memory) -> Result<Address, LibraryError> {
+        let (base, size) = extent(memory);
+        let tops = processes.iter().map(|vpid| self.heaps[vpid.0 as usize].top(memory));
+        let start = tops.max().unwrap_or(base);
+        let length = bytes.max(1).checked_next_multiple_of(PAGE).ok_or(LibraryError::NoMemory)?;
+        if length > size || start > base + size - length {
+            return Err(LibraryError::NoMemory);
+        }
+        for vpid in processes {
+            self.heaps[vpid.0 as usize].mappings.insert(start, length);
+        }
+        Ok(Address(start))
+    }
+
+    /// Gives up what was allocated at an address; true if something was.
+    pub fn free(&mut self, vpid: Vpid, address: Address) -> bool {
+        self.heaps.get_mut(vpid.0 as usize).is_some_and(|heap| heap.mappings.remove(&address.0).is_some())
+    }
+
+    /// What the memory management unit of a process's adapter makes of an address.
+    ///
+    /// # Errors
+    /// If nothing, or not all of it, is mapped there.
+    pub fn translate(&self, vpid: Vpid, address: Address, bytes: u64) -> Result<Memory, LibraryError> {
+        self.place(vpid)?;
+        self.heaps[vpid.0 as usize].covers(address, bytes).ok_or(LibraryError::Unmapped(vpid, address))
+    }
+
+    /// A group of processes, all of one context for each node or all of every node; the first is the root.
+    ///
+    /// # Errors
+    /// If they make no group, or another group's context receives on one of their nodes.
+    pub fn group(&mut self, processes: &[Vpid], arity: u32) -> Result<Group, LibraryError> {
+        let places = processes.iter().map(|vpid| self.place(*vpid)).collect::<Result<Vec<_>, _>>()?;
+        let mut contexts: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        places.iter().for_each(|(node, context)| contexts.entry(*node).or_default().push(*context));
+        let per_node = contexts.values().map(Vec::len).max().unwrap_or(0);
+        if contexts.values().any(|contexts| contexts.len() != per_node) {
+            return Err(LibraryError::NoGroup(MembersError::NotAscending));
+        }
+        let receiver = |contexts: &[u32]| contexts.iter().copied().min().unwrap_or(0);
+        let taken = contexts
+            .iter()
+            .find(|(node, contexts)| self.receivers.get(node).is_some_and(|context| *context != receiver(contexts)));
+        if let Some((node, _)) = taken {
+            return Err(LibraryError::ContextTaken { node: *node });
+        }
+        let nodes: Vec<u32> = contexts.keys().copied().collect();
+        let members = Members::list(nodes, Rank(0), arity).map_err(LibraryError::NoGroup)?;
+        self.receivers.extend(contexts.iter().map(|(node, contexts)| (*node, receiver(contexts))));
+        let mut processes = processes.to_vec();
+        processes.sort_unstable();
+        Ok(Group { processes, per_node: per_node as u32, members })
+    }
+
+    /// Its nodes may receive for others again.
+    pub fn disband(&mut self, group: &Group) {
+        for vpid in &group.processes {
+            self.receivers.remove(&(vpid.0 / self.per_node));
+        }
+    }
+
+    /// A remote DMA from one process's memory to another's: from the command until the other's host knows.
+    ///
+    /// # Errors
+    /// If an address is not mapped at its end, or the network has no such nodes.
+    pub fn put(
+        &self,
+        cluster: &mut Cluster,
+        (from, source): (Vpid, Address),
+        (to, destination): (Vpid, Address),
+        bytes: u32,
+    ) -> Result<Span, LibraryError> {
+        let memories = [self.translate(from, source, bytes.into())?, self.translate(to, destination, bytes.into())?];
+        // The slower end decides.
+        let memory = if memories.contains(&Memory::Main) { Memory::Main } else { Memory::Elan };
+        let (from, to) = (self.place(from)?.0, self.place(to)?.0);
+        cluster.ping(from, to, bytes, memory, Via::Rdma).ok_or(LibraryError::NotDone)
+    }
+
+    /// Broadcasts from the group's root, so often: in place if all have the address, else through the system's buffers.
+    ///
+    /// # Errors
+    /// If the root has nothing there, or it does not end within a second of virtual time.
+    pub fn broadcast(
+        &self,
+        cluster: &mut Cluster,
+        group: &Group,
+        address: Address,
+        bytes: u32,
+        (synchronisation, calls): (Synchronisation, u32),
+    ) -> Result<(Buffers, Vec<Span>), LibraryError> {
+        let root = *group.processes.first().ok_or(LibraryError::NoGroup(MembersError::Empty))?;
+        let memory = self.translate(root, address, bytes.into())?;
+        let has_it = |vpid: &Vpid| self.translate(*vpid, address, bytes.into()) == Ok(memory);
+        let buffers = if group.processes.iter().all(has_it) { Buffers::Global } else { Buffers::System };
+        let task = Task {
+            operation: Operation::Broadcast { synchronisation, bytes, memory, buffers },
+            members: group.members.clone(),
+            processes: group.per_node,
+            multicast_root: 0,
+            calls,
+            patience: Span::from_micros(1_000_000),
+        };
+        Ok((buffers, cluster.run(&task).ok_or(LibraryError::NotDone)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{costs, fabric};
+    use super::*;
+
+    fn all(nodes: u32, per_node: u32) -> Vec<Vpid> {
+        (0..nodes * per_node).map(Vpid).collect()
+    }
+
+    #[test]
+    fn global_memory_has_the_same_address_whatever_each_had_before() {
+        let mut library = Library::new(4, 2);
+        let group = library.group(&all(4, 2), 4).expect("a group");
+        for (vpid, bytes) in [(0, 100), (3, 50_000), (3, 8_192), (7, 1)] {
+            library.allocate(Vpid(vpid), bytes, Memory::Main).expect("room");
+        }
+        let address = library.allocate_global(&group, 10_000, Memory::Main).expect("room");
+        let elan = library.allocate_global(&group, 64, Memory::Elan).expect("room");
+        for vpid in all(4, 2) {
+            assert_eq!(library.translate(vpid, address, 10_000), Ok(Memory::Main));
+            assert_eq!(library.translate(vpid, elan, 64), Ok(Memory::Elan));
+            let beyond = Address(address.0 + (64 << 10));
+            assert_eq!(library.translate(vpid, beyond, 1), Err(LibraryError::Unmapped(vpid, beyond)));
+        }
+        assert!(library.free(Vpid(5), address) && !library.free(Vpid(5), address));
+        assert_eq!(library.translate(Vpid(5), address, 1), Err(LibraryError::Unmapped(Vpid(5), address)));
+    }
+
+    #[test]
+    fn memory_ends() {
+        let mut library = Library::new(2, 1);
+        assert_eq!(library.allocate(Vpid(0), ELAN_BYTES + 1, Memory::Elan), Err(LibraryError::NoMemory));
+        assert_eq!(library.allocate(Vpid(0), u64::MAX, Memory::Main), Err(LibraryError::NoMemory));
+        library.allocate(Vpid(0), ELAN_BYTES, Memory::Elan).expect("all of it");
+        assert_eq!(library.allocate(Vpid(0), 1, Memory::Elan), Err(LibraryError::NoMemory));
+        assert_eq!(library.allocate(Vpid(2), 1, Memory::Elan), Err(LibraryError::NoProcess(Vpid(2))));
+        let group = library.group(&all(2, 1), 4).expect("a group");
+        assert_eq!(library.allocate_global(&group, 1, Memory::Elan), Err(LibraryError::NoMemory));
+    }
+
+    #[test]
+    fn a_node_receives_multicasts_for_one_context() {
+        let mut library = Library::new(4, 2);
+        let even = [Vpid(0), Vpid(2), Vpid(4)];
+        let first = library.group(&even, 4).expect("context 0 of three nodes");
+        assert!(first.is_contiguous());
+        let odd = [Vpid(3), Vpid(5)];
+        assert_eq!(library.group(&odd, 4), Err(LibraryError::ContextTaken { node: 1 }));
+        library.disband(&first);
+        library.group(&odd, 4).expect("context 1 has the nodes now");
+        assert_eq!(
+            library.group(&[Vpid(0), Vpid(2), Vpid(3)], 4),
+            Err(LibraryError::NoGroup(MembersError::NotAscending))
+        );
+        assert_eq!(library.group(&[], 4), Err(LibraryError::NoGroup(MembersError::Empty)));
+    }
+
+    #[test]
+    fn a_broadcast_copies_only_where_addresses_differ() {
+        let mut cluster = Cluster::new(fabric(), costs(), None, 1).expect("a network");
+        let mut library = Library::new(16, 1);
+        let group = library.group(&all(16, 1), 4).expect("a group");
+        let global = library.allocate_global(&group, 64 << 10, Memory::Main).expect("room");
+        let own = library.allocate(Vpid(0), 64 << 10, Memory::Main).expect("room");
+        let mut took = |address| {
+            let how = (Synchronisation::Tree, 3);
+            library.broadcast(&mut cluster, &group, address, 64 << 10, how).expect("it ends")
+        };
+        let (in_place, copied) = (took(global), took(own));
+        assert_eq!((in_place.0, copied.0), (Buffers::Global, Buffers::System));
+        assert!(copied.1[2] > in_place.1[2] + Span::from_micros(100), "{in_place:?} {copied:?}");
+    }
+
+    #[test]
+    fn a_remote_dma_needs_memory_at_both_ends() {
+        let mut cluster = Cluster::new(fabric(), costs(), None, 1).expect("a network");
+        let mut library = Library::new(16, 1);
+        let here = library.allocate(Vpid(1), 4_096, Memory::Elan).expect("room");
+        let there = library.allocate(Vpid(9), 4_096, Memory::Elan).expect("room");
+        let took = library.put(&mut cluster, (Vpid(1), here), (Vpid(9), there), 4_096).expect("it comes");
+        assert!(took > Span::from_micros(10));
+        let nowhere = Address(there.0 + PAGE);
+        let failed = library.put(&mut cluster, (Vpid(1), here), (Vpid(9), nowhere), 8);
+        assert_eq!(failed, Err(LibraryError::Unmapped(Vpid(9), nowhere)));
+    }
+}

@@ -198,7 +198,7 @@ impl MessagingTrial {
         let kill = RulePlan::new(FaultKind::Kill).at_node(self.fabric.name(switch));
         let at = dice.below(500) as f64;
         match dice.below(4) {
-            0 => self.plan.rules.push(kill.lasting(at, Some(dice.below(800) as f64))),
+            0 => self.plan.rules.push(kill.lasting(at, Some(1.0 + dice.below(800) as f64))),
             // For good, where another rail is left.
             1 if self.parameters.rails > 1 => self.plan.rules.push(kill.lasting(at, None)),
             _ => {}

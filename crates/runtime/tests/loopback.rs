@@ -159,18 +159,19 @@ fn an_idle_port_is_asked_as_soon_as_something_was_sent_by_it() {
         let probe_every = Span::from_micros(60_000_000);
         setup.path_policy = PathPolicy { loading: Loading::ByHand, probe_every, ..PathPolicy::default() };
     });
-    // The first probes pass; then nothing comes by the second port for far more turns than make it idle.
-    for _ in 0..1_000 {
-        for end in &mut two.ends {
-            end.turn(Duration::ZERO).expect("sockets can be waited on");
-        }
-    }
-    for me in 0..2 {
-        two.ends[me].load_path(two.pairs[me], PathId(1)).expect("it is not in use");
-    }
-    // A probe and its answer in each direction, and over loopback whatever is sent is there.
+    // Both talk by the first port all the time, so that the second is the idle one.
     let mut armed = 0;
-    for _ in 0..8 {
+    for turn in 0..1_008 {
+        if turn == 1_000 {
+            for me in 0..2 {
+                two.ends[me].load_path(two.pairs[me], PathId(1)).expect("it is not in use");
+            }
+        }
+        for me in 0..2 {
+            two.ends[me].post_receive(two.pairs[me], vec![0; 8]).expect("room");
+            two.ends[1 - me].post_send(two.pairs[1 - me], vec![7; 8], SEND).expect("room");
+        }
+        // A probe and its answer in each direction take a few turns: over loopback whatever is sent is there.
         for end in &mut two.ends {
             end.turn(Duration::ZERO).expect("sockets can be waited on");
             while let Some(event) = end.next_event() {
@@ -179,6 +180,27 @@ fn an_idle_port_is_asked_as_soon_as_something_was_sent_by_it() {
         }
     }
     assert_eq!(armed, 2, "the answers lay in a port that nobody asked");
+}
+
+/// Somebody who looked again and again for a message that was long in coming heard of it half a millisecond late.
+#[test]
+fn no_port_is_idle_where_all_are_silent() {
+    for paths in [1, 2] {
+        let addresses = [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(127, 0, 0, host)));
+        let mut two = two(&addresses[..paths], Mischief::default(), |setup| {
+            setup.path_policy.probe_every = Span::from_micros(60_000_000);
+        });
+        two.ends[1].post_receive(two.pairs[1], vec![0; 8]).expect("room");
+        for _ in 0..1_000 {
+            for end in &mut two.ends {
+                end.turn(Duration::ZERO).expect("sockets can be waited on");
+                while end.next_event().is_some() {}
+            }
+        }
+        two.ends[0].post_send(two.pairs[0], vec![7; 8], SEND).expect("room");
+        two.ends[1].turn(Duration::ZERO).expect("sockets can be waited on");
+        assert!(matches!(two.ends[1].next_event(), Some(Event::Received { .. })), "it lay there, with {paths} paths");
+    }
 }
 
 #[test]

@@ -152,8 +152,8 @@ fn listening_ports(id: u32) -> Vec<u16> {
 #[test]
 #[ignore = "another test launches it"]
 fn as_a_rank() {
+    let Ok(go_on) = std::env::var("PLEACH_TEST_FILE") else { return }; // Nobody launched it.
     let world = pleach::join().expect("all come");
-    let go_on = std::env::var("PLEACH_TEST_FILE").expect("a file is named");
     // All end after the same sum: the first rank says when.
     for _ in 0..100_000 {
         let is_wanted = world.rank() != 0 || std::path::Path::new(&go_on).exists();

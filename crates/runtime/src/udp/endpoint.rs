@@ -80,8 +80,8 @@ const RECEIVES_PER_TURN: usize = 16;
 const ALARMS_PER_TURN: usize = 64;
 /// Turns for which alarms wait until everything that has come is read.
 const READING_TURNS: u8 = 8;
-/// A port that brought nothing in so many turns is asked only in every `IDLE_TURNS`-th, as is the kernel's news of links, and
-/// no oftener than every `IDLE_PAUSE`: turns are short where somebody waits awake.
+/// A port that brought nothing in so many turns, while another did, is asked only in every `IDLE_TURNS`-th, as is the kernel's news of
+/// links, and no oftener than every `IDLE_PAUSE`: turns are short where somebody waits awake.
 const IDLE_AFTER: u16 = 64;
 const IDLE_TURNS: u32 = 128;
 const IDLE_PAUSE: Duration = Duration::from_micros(500);
@@ -385,9 +385,10 @@ impl Endpoint {
         // Whatever has come is read before an alarm goes off: a late look at the answer makes no late answer.
         let is_due = self.alarms.earliest() <= self.clock.now();
         let mut all_read = true;
+        // A call for nothing costs a tenth of a round trip: ports that were silent of late are asked now and then, unless all were.
+        let ask_all = look_at_all || is_due || self.ports.iter().all(|port| port.silence >= IDLE_AFTER);
         for index in 0..self.ports.len() {
-            // A call for nothing costs a tenth of a round trip: ports that were silent of late are asked now and then.
-            if look_at_all || is_due || self.ports[index].silence < IDLE_AFTER {
+            if ask_all || self.ports[index].silence < IDLE_AFTER {
                 let (came, read) = self.receive(PortIndex(index as u8));
                 let silence = &mut self.ports[index].silence;
                 *silence = if came { 0 } else { silence.saturating_add(1) };

@@ -47,7 +47,7 @@ pub struct PathPolicy {
 pub enum Loading {
     /// The connection: after set-up and after every migration, the best path that answers.
     Automatic,
-    /// The user, through [`Paths::load`]. An order stands until the next one or a migration: an alternate that dies is
+    /// The user, through the connection. An order stands until the next one or a migration: an alternate that dies is
     /// armed again when it answers.
     ByHand,
 }

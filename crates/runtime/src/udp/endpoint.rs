@@ -358,7 +358,6 @@ impl Endpoint {
         }
         let began = Instant::now();
         while began.elapsed() < self.options.spin.min(wait) {
-            self.listen_to_silent_ports()?;
             if self.turn_once() {
                 return Ok(());
             }
@@ -410,31 +409,13 @@ impl Endpoint {
         busy
     }
 
-    /// One who waits awake for a long answer must not take silence for idleness: if all ports are silent, none of them is idle.
-    fn listen_to_silent_ports(&mut self) -> io::Result<()> {
-        if self.ports.iter().any(|port| port.silence < IDLE_AFTER) {
-            return Ok(());
-        }
-        match &mut self.ports[..] {
-            [only] => {
-                only.silence = 0;
-                Ok(())
-            }
-            _ => self.lie_down(Duration::ZERO),
-        }
-    }
-
     /// Sleeps until something comes, an alarm goes off or the time is up.
     fn sleep(&mut self, wait: Duration) -> io::Result<()> {
         let alarm = self.clock.until(self.alarms.earliest());
         let alarm = self.held_back.due().map_or(alarm, |at| alarm.min(self.clock.until(at)));
-        self.lie_down(alarm.min(wait))
-    }
-
-    fn lie_down(&mut self, longest: Duration) -> io::Result<()> {
         let Self { bed, ports, turns, .. } = self;
         // Whatever woke us is asked in the next turn; the others need not be.
-        bed.sleep(longest, |woken| match woken {
+        bed.sleep(alarm.min(wait), |woken| match woken {
             Woken::Port(index) => ports[index].silence = 0,
             Woken::Links => *turns = u32::MAX,
         })

@@ -536,6 +536,15 @@ fn a_node_that_dies_leaves_nobody_waiting() {
     assert!(ended > 5_000 && failed > 500, "{ended} ended, {failed} failed");
 }
 
+/// A leaf had gone on to the next operation of a slot without having heard the result of this one. Its parent died, and a
+/// member that asked for the result was not answered.
+#[test]
+fn seeds_that_found_defects_stay_clean() {
+    for seed in [27_150] {
+        World::new(Plan::new(seed, true)).run();
+    }
+}
+
 #[test]
 #[ignore = "long: tens of thousands of trials"]
 fn tens_of_thousands_of_casts_trials_are_clean() {

@@ -416,7 +416,7 @@ impl Node {
 
     /// A child misses a result: it gets it, or whoever may have it is asked (P-20, P-21).
     fn repair(&mut self, now: Time, seat: usize, edge: EdgeIndex, request: &Message, out: &mut Outbox) {
-        let op = request.op();
+        let (op, orphaned) = (request.op(), self.seats[seat].orphaned);
         let slot = self.seats[seat].slot(op);
         if let Some(result) = slot.result_of(op) {
             let result = result.clone();
@@ -431,6 +431,9 @@ impl Node {
         }
         if slot.op() == op && slot.awaiting().is_none() {
             self.nudge(now, seat, request, out);
+        } else if let Some(cause) = orphaned {
+            // P-25: it is past here and its result never came by; those who may have it are gone.
+            self.send(now, edge, request.aborted(cause), out);
         } else if slot.may_ask(now, self.policy.timeout) {
             self.ask_parents(now, seat, request, out);
         }

@@ -13,6 +13,8 @@ pub(super) struct Casts {
     window: u32,
     /// Everyone has every cast before this operation.
     horizon: OpId,
+    /// Casts that have begun here since then.
+    begun: VecDeque<OpId>,
     own: VecDeque<Message>,
     early: Vec<Message>,
 }
@@ -29,12 +31,17 @@ pub(super) enum Origin {
 
 impl Casts {
     pub(super) fn new(window: u32) -> Self {
-        Self { window, horizon: OpId(0), own: VecDeque::new(), early: Vec::new() }
+        Self { window, horizon: OpId(0), begun: VecDeque::new(), own: VecDeque::new(), early: Vec::new() }
     }
 
     /// True if nobody can still need what an operation a window before this one told (P-96).
     pub(super) fn has_room_for(&self, op: OpId) -> bool {
-        op.steps_from(self.horizon) < self.window as i32
+        self.begun.front().is_none_or(|oldest| op.steps_from(*oldest) < self.window as i32)
+    }
+
+    /// A cast begins, whoever tells it.
+    pub(super) fn begin(&mut self, op: OpId) {
+        self.begun.push_back(op);
     }
 
     /// Keeps what this member tells, for whoever misses it.
@@ -86,6 +93,7 @@ impl Casts {
         let beyond = op.next();
         if beyond.steps_from(self.horizon) > 0 {
             self.horizon = beyond;
+            self.begun.retain(|op| op.steps_from(beyond) >= 0);
             self.own.retain(|message| message.op().steps_from(beyond) >= 0);
         }
     }

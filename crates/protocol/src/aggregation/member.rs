@@ -243,6 +243,9 @@ impl Member {
             done: false,
         });
         self.note_deadline(ask_at);
+        if manner == Manner::Cast {
+            self.casts.begin(op);
+        }
         match manner {
             Manner::Folded | Manner::Tested(Role::Asks) => self.contribute(now, op, out),
             Manner::Tested(Role::Answers) => {}

@@ -44,22 +44,12 @@ fn as_a_rank() {
 }
 
 fn as_ranks(arguments: &[&str]) -> Command {
-    let own = std::env::current_exe().expect("this test");
-    let mut command = launch(arguments);
-    command.args(["--prefix", "--"]).arg(own).args(["--exact", "casting::as_a_rank", "--ignored", "--nocapture"]);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
+    super::as_ranks("casting::as_a_rank", arguments)
 }
 
 /// What ranks tell at their end: how many operations of all of them were cast or tested, and how many packets they lost.
 fn told(output: &Output) -> Vec<(u64, u64)> {
-    let said = text(&output.stdout);
-    assert!(output.status.success(), "{said}{}", text(&output.stderr));
-    let line = |line: &str| {
-        let words: Vec<&str> = line.split_once("] cast ")?.1.split(' ').collect();
-        Some((words[0].parse().expect("a number"), words[2].parse().expect("a number")))
-    };
-    said.lines().filter_map(line).collect()
+    super::told(output, ["cast", "lost"])
 }
 
 #[test]

@@ -18,6 +18,27 @@ fn launch(arguments: &[&str]) -> Command {
     command
 }
 
+/// Ranks that are this program itself, as one of its tests.
+fn as_ranks(test: &str, arguments: &[&str]) -> Command {
+    let own = std::env::current_exe().expect("this test");
+    let mut command = launch(arguments);
+    command.args(["--prefix", "--"]).arg(own).args(["--exact", test, "--ignored", "--nocapture"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// The two numbers that each rank tells at its end, between `words`: the first opens the line.
+fn told(output: &Output, words: [&str; 2]) -> Vec<(u64, u64)> {
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    let number = |text: &str| -> u64 { text.trim().parse().expect("a number") };
+    let told = |line: &str| {
+        let (first, second) = line.split_once(&format!("] {} ", words[0]))?.1.split_once(words[1])?;
+        Some((number(first), number(second)))
+    };
+    said.lines().filter_map(told).collect()
+}
+
 fn output(arguments: &[&str]) -> Output {
     launch(arguments).output().expect("pleach starts")
 }

@@ -93,15 +93,7 @@ impl Peer {
         };
         self.hear(common, &header)?;
         let (letter, tag, data) = (expand(brief.letter, self.mailbox.taken()), brief.tag, &copy[BRIEF_HEADER..]);
-        let turn = self.mailbox.turn(letter);
-        match turn {
-            Turn::Past => {
-                common.counters.repeats_seen += 1;
-                return Ok(Taken::Well);
-            }
-            Turn::Beyond => return Err(Cause::Senseless),
-            Turn::Now | Turn::Later => {}
-        }
+        let Some(turn) = self.turn_of(common, letter)? else { return Ok(Taken::Well) };
         let cost = LETTER_COST + data.len() as u64;
         self.charge(cost)?;
         if turn == Turn::Now

@@ -105,21 +105,25 @@ impl Peer {
         if self.used > self.allowed { Err(Cause::Overdrawn) } else { Ok(()) }
     }
 
+    /// When a letter is due; none if it has been here.
+    pub(super) fn turn_of(&self, common: &mut Common, number: u64) -> Result<Option<Turn>, Cause> {
+        match self.mailbox.turn(number) {
+            Turn::Past => {
+                common.counters.repeats_seen += 1;
+                Ok(None)
+            }
+            Turn::Beyond => Err(Cause::Senseless),
+            turn @ (Turn::Now | Turn::Later) => Ok(Some(turn)),
+        }
+    }
+
     fn take_message(&mut self, common: &mut Common, header: &Header, body: Body<'_>) -> Result<Taken, Cause> {
         if header.letters != 1 || body.bytes.len() > common.settings.eager_bytes as usize {
             return Err(Cause::Senseless);
         }
         let (tag, number) = (header.detail, header.letter);
         let cost = super::LETTER_COST + body.bytes.len() as u64;
-        let turn = self.mailbox.turn(number);
-        match turn {
-            Turn::Past => {
-                common.counters.repeats_seen += 1;
-                return Ok(Taken::Well);
-            }
-            Turn::Beyond => return Err(Cause::Senseless),
-            Turn::Now | Turn::Later => {}
-        }
+        let Some(turn) = self.turn_of(common, number)? else { return Ok(Taken::Well) };
         // Straight into the buffer of whoever waits for it. If it is spoiled, the receive goes on waiting.
         if turn == Turn::Now
             && let Some(index) = common.matching.find(self.rank, tag)
@@ -154,10 +158,8 @@ impl Peer {
         for index in 0..u64::from(header.letters) {
             let letter = split_letter(&mut rest).map_err(|_| Cause::Senseless)?;
             let number = header.letter.checked_add(index).ok_or(Cause::Senseless)?;
-            match self.mailbox.turn(number) {
-                Turn::Past => common.counters.repeats_seen += 1,
-                Turn::Beyond => return Err(Cause::Senseless),
-                Turn::Now | Turn::Later => self.take_letter(common, number, letter)?,
+            if self.turn_of(common, number)?.is_some() {
+                self.take_letter(common, number, letter)?;
             }
             self.catch_up(common);
         }

@@ -215,8 +215,16 @@ impl<C: Carrier> Messenger<C> {
         Ok(())
     }
 
+    fn next_duty(&mut self) -> Option<Duty> {
+        // To spoil a parcel one needs the original.
+        match self.spoiler {
+            None => self.port.poll_duty_into(&mut Lent(&mut self.carrier)),
+            Some(_) => self.port.poll_duty(),
+        }
+    }
+
     fn carry_out(&mut self) {
-        while let Some(duty) = self.port.poll_duty_into(&mut Lent(&mut self.carrier, self.spoiler.is_none())) {
+        while let Some(duty) = self.next_duty() {
             match duty {
                 Duty::Written { to, rail, .. } => self.carrier.send_room(to, rail),
                 Duty::Transmit { to, rail, mut bytes, .. } => {
@@ -256,11 +264,11 @@ impl<C: Carrier> Messenger<C> {
     }
 }
 
-/// The rooms of a carrier; none while parcels are spoiled, which needs the original.
-struct Lent<'a, C>(&'a mut C, bool);
+/// The rooms of a carrier.
+struct Lent<'a, C>(&'a mut C);
 
 impl<C: Carrier> Rooms for Lent<'_, C> {
     fn room(&mut self, to: Rank, rail: RailIndex, bytes: usize) -> Option<&mut [u8]> {
-        if self.1 { self.0.room(to, rail, bytes) } else { None }
+        self.0.room(to, rail, bytes)
     }
 }

@@ -6,8 +6,9 @@ use serde::Serialize;
 use crate::bench::migration::Figure;
 use crate::bench::pingpong::{Transport, cost_of_checks};
 
-/// A size, and what the paper says of it: per cent of the bandwidth lost.
-const SIZES: [(usize, f64); 4] = [(4 << 10, 30.0), (64 << 10, 3.0), (1 << 20, 1.0), (4 << 20, 0.5)];
+/// A size, and what the paper says of it: per cent of the bandwidth lost. Of 1 MB it says only that no long message loses more than
+/// 3 %, and that the loss falls below 0.5 % in the end.
+const SIZES: [(usize, f64); 4] = [(4 << 10, 30.0), (64 << 10, 3.0), (1 << 20, 3.0), (4 << 20, 0.5)];
 const ROUNDS: u32 = 3;
 
 #[derive(Serialize)]

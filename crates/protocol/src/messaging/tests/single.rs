@@ -213,11 +213,8 @@ fn a_lost_rail_costs_nothing_but_time_and_the_last_one_the_peer() {
     assert_eq!((refused.error, refused.buffer), (PostError::Lost(A, Cause::Unreachable), vec![1]));
 }
 
-#[test]
-fn a_parcel_spoiled_in_the_log_is_never_sealed_anew() {
-    let mut world = world(1);
-    world.receive(B, Wanted::from(A, 1), 100);
-    world.send(A, B, 1, bytes(1, 100));
+/// What A sent last comes spoiled, and is spoiled where A keeps it too.
+fn spoil_in_log(world: &mut World) {
     let line = (A, B, RailIndex(0));
     let mut parcel = world.lines.get_mut(&line).and_then(|queue| queue.pop_front()).expect("sent");
     parcel[80] ^= 4;
@@ -226,6 +223,14 @@ fn a_parcel_spoiled_in_the_log_is_never_sealed_anew() {
     world.attend(B);
     world.port(A).handle_sent(now, B, RailIndex(0), parcel);
     world.run();
+}
+
+#[test]
+fn a_parcel_spoiled_in_the_log_is_never_sealed_anew() {
+    let mut world = world(1);
+    world.receive(B, Wanted::from(A, 1), 100);
+    world.send(A, B, 1, bytes(1, 100));
+    spoil_in_log(&mut world);
     assert_eq!(world.dropped, [(A, B, Cause::SpoiledHere)]);
     assert!(world.received(B).is_empty());
 }
@@ -236,14 +241,7 @@ fn an_announcement_spoiled_in_the_log_is_written_again() {
     let mut world = world(1);
     world.receive(B, Wanted::from(A, 1), 100_000);
     world.send(A, B, 1, bytes(1, 100_000));
-    let line = (A, B, RailIndex(0));
-    let mut parcel = world.lines.get_mut(&line).and_then(|queue| queue.pop_front()).expect("sent");
-    parcel[80] ^= 4;
-    let now = world.now;
-    world.port(B).handle_parcel(now, A, RailIndex(0), &parcel);
-    world.attend(B);
-    world.port(A).handle_sent(now, B, RailIndex(0), parcel);
-    world.run();
+    spoil_in_log(&mut world);
     assert!(world.dropped.is_empty());
     assert_eq!(world.received(B), [(A, 1, bytes(1, 100_000))]);
     world.drain();

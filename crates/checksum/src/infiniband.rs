@@ -32,6 +32,16 @@ impl Icrc {
         self.register = crc::update::<Invariant>(self.register, bytes);
     }
 
+    /// Takes the next bytes of the packet and copies them to where it is put together.
+    ///
+    /// # Panics
+    /// If `to` is of another length.
+    #[inline]
+    pub fn copy(&mut self, from: &[u8], to: &mut [u8]) {
+        assert_eq!(from.len(), to.len(), "a copy is as long as what is copied");
+        self.register = crc::copy::<Invariant>(self.register, from, to);
+    }
+
     /// The code; it goes on the wire low byte first.
     #[inline]
     pub fn finish(self) -> u32 {
@@ -98,7 +108,9 @@ mod tests {
             let (head, tail) = bytes.split_at(cut.index(bytes.len() + 1));
             let mut pieces = Icrc::new();
             pieces.update(head);
-            pieces.update(tail);
+            let mut copied = vec![0; tail.len()];
+            pieces.copy(tail, &mut copied);
+            prop_assert_eq!(copied, tail);
             prop_assert_eq!(pieces.finish(), icrc(&bytes));
         }
     }

@@ -113,10 +113,8 @@ impl Communicator {
             let routes = (0..rails).map(|path_number| path((rail + path_number) % rails)).collect();
             let role = if me < peer { Role::Leader } else { Role::Follower };
             let setup = Setup::new(remote, psn, Psn::new(card[1] as u32), routes, role);
-            // The largest that there is and that fits every rank's packets.
-            let mtu = (1 << process.segment_bytes.max(256).ilog2()).min(setup.mtu);
-            let policy = Policy::conversation();
-            carrier.connect(number, Setup { mtu, policy, ..setup }).map_err(refused)?;
+            let setup = Setup { policy: Policy::conversation(), ..setup }.with_long_packets(process.link_bytes);
+            carrier.connect(number, setup).map_err(refused)?;
         }
         Ok((carrier, rails as u8))
     }

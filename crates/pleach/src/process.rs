@@ -1,7 +1,6 @@
 //! A process of a job: how it meets the others, and what it has one of.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -9,6 +8,7 @@ use std::time::Duration;
 use protocol::manager::Key;
 use runtime::job::{self, Attendant, Next, Offer, Place, Presence, Table, Terms};
 use runtime::network::{MeshPlan, Network};
+use runtime::udp::link_bytes;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher24;
 use units::{GroupId, Rank};
@@ -41,6 +41,8 @@ pub(crate) struct Process {
     machines: Vec<(String, u32)>,
     /// Payload that fits one packet on every rank's network.
     pub segment_bytes: u32,
+    /// Bytes of the largest packet that every rank's link carries.
+    pub link_bytes: u32,
     pub presence: Arc<Presence>,
     pub shared: Arc<Shared>,
     next_context: AtomicU32,
@@ -66,7 +68,7 @@ pub(crate) fn join(place: Place, settings: Settings) -> Result<Communicator, Joi
     let network = Network::open(&settings.sockets(&place), settings.faults.clone())
         .map_err(JoinError::io("opening sockets for packets"))?;
     let addresses = network.addresses();
-    let mtu = addresses.iter().map(|address| mtu_of(address.ip())).min().unwrap_or(1500);
+    let mtu = addresses.iter().map(|address| link_bytes(address.ip())).min().unwrap_or(1500);
     let host = settings.host.clone().map(|host| host.chars().take(MOST_NAME).collect());
     let key = fresh_key().map_err(JoinError::io("asking the system for randomness"))?;
     let extra = Extra { mtu, host, machine: machine(), processors: processors(), key };
@@ -118,6 +120,7 @@ impl Process {
             job: place.job,
             machines,
             segment_bytes,
+            link_bytes: mtu,
             presence,
             shared,
             next_context: AtomicU32::new(1),
@@ -236,20 +239,6 @@ fn fresh_key() -> std::io::Result<Key> {
     let mut bytes = [0; 16];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(Key(bytes))
-}
-
-/// What a link's packets may hold, by the address on it; that of Ethernet if it cannot be found out.
-fn mtu_of(address: IpAddr) -> u32 {
-    let name = nix::ifaddrs::getifaddrs().ok().and_then(|mut interfaces| {
-        interfaces.find_map(|interface| {
-            let found = interface.address?;
-            let four = found.as_sockaddr_in().map(|found| IpAddr::V4(found.ip()));
-            let found = four.or_else(|| found.as_sockaddr_in6().map(|found| IpAddr::V6(found.ip())))?;
-            (found == address).then_some(interface.interface_name)
-        })
-    });
-    let text = name.and_then(|name| std::fs::read_to_string(format!("/sys/class/net/{name}/mtu")).ok());
-    text.and_then(|text| text.trim().parse().ok()).unwrap_or(if address.is_loopback() { 65_536 } else { 1_500 })
 }
 
 #[cfg(test)]

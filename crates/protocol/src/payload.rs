@@ -1,5 +1,6 @@
-//! What a message carries: bytes, or only their number.
+//! What a message carries: bytes, or only their number; and bytes that are sent from where they lie.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A message's payload. Size-only payloads let a simulated fabric grow to a million hosts; machines treat both
@@ -44,5 +45,29 @@ impl Payload {
 impl From<Vec<u8>> for Payload {
     fn from(bytes: Vec<u8>) -> Self {
         Self::Bytes(bytes.into())
+    }
+}
+
+/// Part of somebody's buffer, which stays as it is while this exists: to be sent without a copy in between.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lent {
+    buffer: Arc<Vec<u8>>,
+    range: Range<usize>,
+}
+
+impl Lent {
+    /// This part of a buffer.
+    ///
+    /// # Panics
+    /// If the buffer is shorter.
+    pub fn new(buffer: &Arc<Vec<u8>>, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= buffer.len(), "it is part of the buffer");
+        Self { buffer: Arc::clone(buffer), range }
+    }
+
+    /// The bytes.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer[self.range.clone()]
     }
 }

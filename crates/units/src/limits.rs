@@ -10,6 +10,8 @@ pub const MAX_WINDOW: u32 = 1 << 10;
 pub const MIN_MTU: u32 = 256;
 /// See [`MIN_MTU`].
 pub const MAX_MTU: u32 = 4096;
+/// Between two ends of ours packets may be longer than InfiniBand knows, where the links between them carry such.
+pub const MAX_LONG_MTU: u32 = 1 << 15;
 
 /// Ways that one connection may have.
 pub const MAX_PATHS: usize = 16;

@@ -133,13 +133,27 @@ impl PacketHeaders {
         }
         at
     }
+
+    /// Bytes that a packet with so much payload takes, from the base header to the end of the ICRC: whole words.
+    pub fn size_with(&self, payload: usize) -> usize {
+        self.size() + payload + padding_of(payload) + ICRC_SIZE
+    }
+
+    /// Writes what stands before a payload of so many bytes; returns how many bytes it took.
+    pub(crate) fn emit_before(&self, payload: usize, buffer: &mut [u8]) -> usize {
+        let opcode = self.bth.opcode;
+        assert!(payload == 0 || opcode.carries_payload(), "{opcode:?} carries no payload");
+        let mut headers = *self;
+        headers.bth.pad_count = padding_of(payload) as u8;
+        headers.emit(buffer)
+    }
 }
 
 impl<'a> Packet<'a> {
     /// A packet whose pad count fits its payload.
     pub fn new(headers: impl Into<PacketHeaders>, payload: &'a [u8]) -> Self {
         let mut headers = headers.into();
-        headers.bth.pad_count = padding_of(payload);
+        headers.bth.pad_count = padding_of(payload.len()) as u8;
         Self { headers, payload }
     }
 
@@ -150,7 +164,7 @@ impl<'a> Packet<'a> {
 
     /// Bytes it takes from the base header to the end of the ICRC: whole words.
     pub fn size(&self) -> usize {
-        self.headers.size() + self.payload.len() + usize::from(padding_of(self.payload)) + ICRC_SIZE
+        self.headers.size_with(self.payload.len())
     }
 
     /// Reads a packet that ends with its ICRC, which is not looked at.
@@ -175,20 +189,16 @@ impl<'a> Packet<'a> {
 
     /// Writes the packet up to the end of its padding; returns how many bytes it took.
     pub(crate) fn emit(&self, buffer: &mut [u8]) -> usize {
-        let opcode = self.opcode();
-        assert!(self.payload.is_empty() || opcode.carries_payload(), "{opcode:?} carries no payload");
-        let mut headers = self.headers;
-        headers.bth.pad_count = padding_of(self.payload);
-        let start = headers.emit(buffer);
+        let start = self.headers.emit_before(self.payload.len(), buffer);
         let end = start + self.payload.len();
         buffer[start..end].copy_from_slice(self.payload);
-        let padded_end = end + usize::from(headers.bth.pad_count);
+        let padded_end = end + padding_of(self.payload.len());
         buffer[end..padded_end].fill(0);
         padded_end
     }
 }
 
-/// Bytes that bring the payload to a whole word.
-fn padding_of(payload: &[u8]) -> u8 {
-    (payload.len().wrapping_neg() % 4) as u8
+/// Bytes of zeros that bring a payload of so many bytes to a whole word.
+pub(crate) fn padding_of(payload: usize) -> usize {
+    payload.wrapping_neg() % 4
 }

@@ -15,7 +15,7 @@ use checksum::Icrc;
 use crate::bytes::split_tail;
 use crate::local::mask_ipv6;
 use crate::packet::ICRC_SIZE;
-use crate::{Bth, Check, FrameError, Packet, ParseError};
+use crate::{Bth, Check, FrameError, Packet, PacketHeaders, ParseError};
 
 /// The UDP port that RoCEv2 is received at.
 pub const UDP_PORT: u16 = 4791;
@@ -79,11 +79,27 @@ pub enum Fragmentation {
 /// If the buffer is smaller than [`Packet::size`], the datagram longer than [`MAX_SIZE`], or a value does not fit
 /// its field.
 pub fn emit(packet: &Packet<'_>, flow: &Flow, buffer: &mut [u8]) -> usize {
-    assert!(packet.size() <= MAX_SIZE, "a datagram of {} bytes is past {MAX_SIZE}", packet.size());
-    let end = packet.emit(buffer);
-    let (covered, code) = buffer.split_at_mut(end);
-    code[..ICRC_SIZE].copy_from_slice(&icrc(covered, flow).to_le_bytes());
-    end + ICRC_SIZE
+    emit_joined(&packet.headers, [packet.payload, &[]], flow, buffer)
+}
+
+/// The same for a packet whose payload lies in two places.
+///
+/// # Panics
+/// As [`emit`].
+pub fn emit_joined(headers: &PacketHeaders, payload: [&[u8]; 2], flow: &Flow, buffer: &mut [u8]) -> usize {
+    let (first, end) = (payload[0].len(), payload[0].len() + payload[1].len());
+    let size = headers.size_with(end);
+    assert!(size <= MAX_SIZE, "a datagram of {size} bytes is past {MAX_SIZE}");
+    let start = headers.emit_before(end, buffer);
+    let (before, rest) = buffer[..size].split_at_mut(start);
+    let mut icrc = icrc_of(before, size - ICRC_SIZE, flow);
+    icrc.copy(payload[0], &mut rest[..first]);
+    icrc.copy(payload[1], &mut rest[first..end]);
+    let (padding, code) = rest[end..].split_at_mut(size - ICRC_SIZE - start - end);
+    padding.fill(0);
+    icrc.update(padding);
+    code.copy_from_slice(&icrc.finish().to_le_bytes());
+    size
 }
 
 /// Reads a datagram's payload without looking at its ICRC.
@@ -111,10 +127,15 @@ pub fn verify<'a>(datagram: &'a [u8], flow: &Flow) -> Result<Packet<'a>, FrameEr
 
 /// The ICRC of a packet up to its padding, which is at least as long as a BTH.
 fn icrc(covered: &[u8], flow: &Flow) -> u32 {
+    icrc_of(covered, covered.len(), flow).finish()
+}
+
+/// The ICRC of the beginning of a packet, of which so many bytes are covered in all; it has its BTH at least.
+fn icrc_of(beginning: &[u8], covered: usize, flow: &Flow) -> Icrc {
     const LEADING_ONES: usize = 8;
     let mut masked = [0xff; LEADING_ONES + IPV6_SIZE + UDP_SIZE + Bth::SIZE];
     // Lengths of what UDP and IP carry; larger datagrams than they can tell do not come from a socket.
-    let udp_length = (UDP_SIZE + covered.len() + ICRC_SIZE) as u16;
+    let udp_length = (UDP_SIZE + covered + ICRC_SIZE) as u16;
     let after_ones = &mut masked[LEADING_ONES..];
     let ip_size = match flow.ip {
         IpHeader::V4 { .. } => IPV4_SIZE,
@@ -125,14 +146,14 @@ fn icrc(covered: &[u8], flow: &Flow) -> u32 {
     udp[0..2].copy_from_slice(&flow.source_port.to_be_bytes());
     udp[2..4].copy_from_slice(&flow.destination_port.to_be_bytes());
     udp[4..6].copy_from_slice(&udp_length.to_be_bytes());
-    let (bth, rest) = covered.split_at(Bth::SIZE);
+    let (bth, rest) = beginning.split_at(Bth::SIZE);
     udp[UDP_SIZE..][..Bth::SIZE].copy_from_slice(bth);
     udp[UDP_SIZE + Bth::VARIANT_BYTE] = 0xff;
 
     let mut icrc = Icrc::new();
     icrc.update(&masked[..LEADING_ONES + ip_size + UDP_SIZE + Bth::SIZE]);
     icrc.update(rest);
-    icrc.finish()
+    icrc
 }
 
 impl IpHeader {

@@ -1,17 +1,19 @@
 //! What a port has with one peer, and how it sends: letters, then pieces, then bare answers.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use units::{Rank, Span};
 
 use super::letter::{Asked, Log, Mailbox};
 use super::matching::{Contents, ReceiveId, SendId};
 use super::parcel::{HEADER_BYTES, Header, Kind, Letter, is_brief};
-use super::pieces::{Incoming, Next, Outgoing, Prepared};
+use super::pieces::{Incoming, Next, Outgoing, Prepared, Sealed};
 use super::pipeline::{Chunks, Speeds, Stretch};
 use super::port::{Cause, Common, Completion, Duty, Rooms};
 use super::rails::{At, Load, RailIndex, Rails};
 use super::{ANSWER_WINDOW, LETTER_COST, REPAIR_WINDOW, WINDOW, seal};
+use crate::Lent;
 
 /// A send of which nothing has gone out.
 #[derive(Debug)]
@@ -46,6 +48,8 @@ pub(super) struct Peer {
     pub(super) outgoing: BTreeMap<u64, Outgoing>,
     /// Transfers that have something to send.
     pub(super) active: VecDeque<u64>,
+    /// Transfers whose first chunk may be prepared, and how many are.
+    unprepared: VecDeque<u64>,
     prepared: usize,
     /// From an announcement to its answer; none if not measured yet.
     round_trip: Option<Span>,
@@ -80,6 +84,7 @@ impl Peer {
             spent: 0,
             outgoing: BTreeMap::new(),
             active: VecDeque::new(),
+            unprepared: VecDeque::new(),
             prepared: 0,
             round_trip: None,
             mailbox: Mailbox::default(),
@@ -119,8 +124,13 @@ impl Peer {
         !self.active.is_empty()
     }
 
+    /// Whether there is anything that is done when the driver asks for it.
+    pub(super) fn has_more(&self) -> bool {
+        self.has_pieces() || !self.unprepared.is_empty()
+    }
+
     /// Sends one piece, or what comes after the last. False if nothing went out.
-    pub(super) fn send_next(&mut self, common: &mut Common, rooms: &mut impl Rooms) -> bool {
+    pub(super) fn send_next(&mut self, common: &mut Common, rooms: &mut impl Rooms) -> Result<bool, Cause> {
         while let Some(transfer) = self.active.front().copied() {
             let wanted = self.outgoing.get(&transfer).filter(|outgoing| outgoing.is_ready).and_then(Outgoing::wants);
             let Some(avoid) = wanted else {
@@ -128,17 +138,30 @@ impl Peer {
                 continue;
             };
             let Some(rail) = self.rails.for_piece(common.settings.depth, avoid) else { break };
-            self.send_piece(common, transfer, rail, rooms);
-            return true;
+            self.send_piece(common, transfer, rail, rooms)?;
+            return Ok(true);
         }
-        self.answer(common)
+        if self.answer(common) {
+            return Ok(true);
+        }
+        while let Some(transfer) = self.unprepared.pop_front() {
+            self.prepare(common, transfer, rooms);
+        }
+        Ok(false)
     }
 
-    /// Numbers a parcel, and writes its header to the front.
-    fn stamp(&mut self, common: &mut Common, rail: RailIndex, load: Load, header: Header, bytes: &mut [u8]) -> u64 {
-        let number = self.number(common, rail, load, bytes.len());
+    /// Numbers a parcel with a body of so many bytes, and writes its header to the front.
+    fn stamp(
+        &mut self,
+        common: &mut Common,
+        rail: RailIndex,
+        (load, body): (Load, usize),
+        header: Header,
+        bytes: &mut [u8],
+    ) -> u64 {
+        let number = self.number(common, rail, load, HEADER_BYTES + body);
         let (taken, granted) = self.told();
-        let header = Header { number, length: (bytes.len() - HEADER_BYTES) as u32, taken, granted, ..header };
+        let header = Header { number, length: body as u32, taken, granted, ..header };
         header.write(&common.settings.sealing, bytes);
         number
     }
@@ -169,7 +192,8 @@ impl Peer {
         header: Header,
         mut bytes: Vec<u8>,
     ) -> u64 {
-        let number = self.stamp(common, rail, load, header, &mut bytes);
+        let body = bytes.len() - HEADER_BYTES;
+        let number = self.stamp(common, rail, (load, body), header, &mut bytes);
         common.duties.push_back(Duty::Transmit { to: self.rank, rail, bytes, copied: copied as u32 });
         number
     }
@@ -338,7 +362,7 @@ impl Peer {
         self.log.add(first, count, (rail, number), letters);
     }
 
-    /// A long message has been announced. While its peer looks for a buffer, the first chunk is copied (CK-7).
+    /// A long message has been announced.
     fn begin(&mut self, common: &mut Common, transfer: u64, id: SendId, data: Vec<u8>) {
         let settings = common.settings;
         let speeds = Speeds {
@@ -347,15 +371,24 @@ impl Peer {
             round_trip: self.round_trip.unwrap_or(settings.first_round_trip),
         };
         let chunks = Chunks::new(&settings, &speeds, data.len() as u64);
-        let mut outgoing = Outgoing::new(common.now, id, data, chunks);
+        self.outgoing.insert(transfer, Outgoing::new(common.now, id, data, chunks));
+        if settings.prepared > 0 {
+            self.unprepared.push_back(transfer);
+        }
+    }
+
+    /// While the peer looks for a buffer, the first chunk is copied (CK-7), or looked at.
+    fn prepare(&mut self, common: &mut Common, transfer: u64, rooms: &impl Rooms) {
+        let settings = common.settings;
+        let Some(outgoing) = self.outgoing.get_mut(&transfer) else { return };
         if self.prepared < settings.prepared
+            && !outgoing.is_ready
             && let Some(stretch) = outgoing.chunks.next(&settings, 8)
         {
             self.prepared += 1;
             common.counters.prepared_bytes += u64::from(stretch.length);
-            outgoing.prepared = Some(prepare(common, &outgoing.data, stretch));
+            outgoing.prepared = Some(prepare(common, &outgoing.data, stretch, rooms.borrows()));
         }
-        self.outgoing.insert(transfer, outgoing);
     }
 
     /// The peer has a buffer for a message. Its answer is as late as its user was, so a long round trip is believed slowly.
@@ -377,44 +410,69 @@ impl Peer {
         }
     }
 
-    fn send_piece(&mut self, common: &mut Common, transfer: u64, rail: RailIndex, rooms: &mut impl Rooms) {
+    fn send_piece(
+        &mut self,
+        common: &mut Common,
+        transfer: u64,
+        rail: RailIndex,
+        rooms: &mut impl Rooms,
+    ) -> Result<(), Cause> {
         let share = self.rails.share(rail);
-        let Some(outgoing) = self.outgoing.get_mut(&transfer) else { return };
-        let Some(next) = outgoing.next(&common.settings, share) else { return };
+        let Some(outgoing) = self.outgoing.get_mut(&transfer) else { return Ok(()) };
+        let Some(next) = outgoing.next(&common.settings, share) else { return Ok(()) };
         let (stretch, tries) = match &next {
             Next::Prepared(prepared) => (prepared.stretch, 0),
             Next::Fresh(stretch) => (*stretch, 0),
-            Next::Again(stretch, tries) => (*stretch, *tries),
+            Next::Again(stretch, tries, _) => (*stretch, *tries),
         };
-        common.counters.repeated += u64::from(matches!(next, Next::Again(..)));
-        let header = |algorithm, seal| Header {
+        let data = Arc::clone(&outgoing.data);
+        let (from, length) = (stretch.offset as usize, stretch.length as usize);
+        let bytes = &data[from..from + length];
+        if let Next::Again(.., sealed) = &next {
+            // It would be sealed anew: if the buffer itself was spoiled meanwhile, wrong data would look right.
+            if value_of(common, bytes) != *sealed {
+                return Err(Cause::SpoiledHere);
+            }
+            common.counters.repeated += 1;
+        }
+        let header = |sealed: Sealed| Header {
             letter: transfer,
             detail: stretch.offset,
-            algorithm,
-            ..blank(Kind::Piece, None, seal)
+            algorithm: sealed.algorithm,
+            ..blank(Kind::Piece, None, sealed.value)
         };
-        let length = stretch.length as usize;
-        let number = if let Next::Prepared(Prepared { parcel, algorithm, seal, .. }) = next {
-            self.prepared -= 1;
-            self.transmit(common, rail, (Load::Piece, 0), header(algorithm, seal), parcel)
-        } else if let Some(room) = rooms.room(self.rank, rail, HEADER_BYTES + length) {
+        let (number, sealed) = if !matches!(next, Next::Prepared(_))
+            && let Some(room) = rooms.room(self.rank, rail, HEADER_BYTES + length)
+        {
             // Measured to be quicker than one pass, presumably because the room's lines are in the other end's cache and a plain copy
             // need not fetch them. The bytes are looked at where they come from.
-            let from = stretch.offset as usize;
-            let data = &outgoing.data[from..from + length];
-            room[HEADER_BYTES..].copy_from_slice(data);
-            let choice = common.settings.sealing.choice(length);
-            let (algorithm, seal) = (seal::number(choice), seal::value(choice, data));
-            let number = self.stamp(common, rail, Load::Piece, header(algorithm, seal), room);
+            room[HEADER_BYTES..].copy_from_slice(bytes);
+            let sealed = value_of(common, bytes);
+            let number = self.stamp(common, rail, (Load::Piece, length), header(sealed), room);
             common.duties.push_back(Duty::Written { to: self.rank, rail, length: HEADER_BYTES + length });
-            number
+            (number, sealed)
         } else {
-            let Prepared { parcel, algorithm, seal, .. } = prepare(common, &outgoing.data, stretch);
-            self.transmit(common, rail, (Load::Piece, length), header(algorithm, seal), parcel)
+            let (prepared, copied) = match next {
+                Next::Prepared(prepared) => {
+                    self.prepared -= 1;
+                    (prepared, 0)
+                }
+                Next::Fresh(_) | Next::Again(..) => (prepare(common, &data, stretch, rooms.borrows()), length),
+            };
+            let Prepared { parcel: mut head, sealed, .. } = prepared;
+            if head.len() > HEADER_BYTES {
+                (self.transmit(common, rail, (Load::Piece, copied), header(sealed), head), sealed)
+            } else {
+                let number = self.stamp(common, rail, (Load::Piece, length), header(sealed), &mut head);
+                let body = Lent::new(&data, from..from + length);
+                common.duties.push_back(Duty::Lend { to: self.rank, rail, head, body });
+                (number, sealed)
+            }
         };
         if let Some(outgoing) = self.outgoing.get_mut(&transfer) {
-            outgoing.fly((rail, number), stretch, tries);
+            outgoing.fly((rail, number), stretch, tries, sealed);
         }
+        Ok(())
     }
 
     /// Tells what has been taken if the peer should know, and nothing else has told it. False if there was no need.
@@ -500,7 +558,8 @@ impl Peer {
         self.lost = Some(cause);
         self.rails = rails;
         let queued = std::mem::take(&mut peer.queue).into_iter().map(|queued| (queued.id, queued.data));
-        let outgoing = std::mem::take(&mut peer.outgoing).into_values().map(|outgoing| (outgoing.id, outgoing.data));
+        let outgoing = std::mem::take(&mut peer.outgoing).into_values();
+        let outgoing = outgoing.map(|outgoing| (outgoing.id, Arc::unwrap_or_clone(outgoing.data)));
         let incoming =
             std::mem::take(&mut peer.incoming).into_values().map(|incoming| (incoming.id, incoming.buffer));
         (outgoing.chain(queued), incoming)
@@ -526,12 +585,23 @@ fn intact(common: &Common, parcel: &[u8]) -> Option<Header> {
     (seal::value(choice, &parcel[HEADER_BYTES..]) == header.seal).then_some(header)
 }
 
-fn prepare(common: &mut Common, data: &[u8], stretch: Stretch) -> Prepared {
-    let choice = common.settings.sealing.choice(stretch.length as usize);
-    let mut parcel = common.buffer(HEADER_BYTES + stretch.length as usize);
-    let from = stretch.offset as usize;
-    let seal = seal::copy(choice, &data[from..from + stretch.length as usize], &mut parcel[HEADER_BYTES..]);
-    Prepared { stretch, parcel, algorithm: seal::number(choice), seal }
+/// What bytes of this machine's memory are sealed with.
+fn value_of(common: &Common, bytes: &[u8]) -> Sealed {
+    let choice = common.settings.sealing.choice(bytes.len());
+    Sealed { algorithm: seal::number(choice), value: seal::value(choice, bytes) }
+}
+
+/// Copies and seals a piece; where the driver borrows, only seals it.
+fn prepare(common: &mut Common, data: &[u8], stretch: Stretch, borrows: bool) -> Prepared {
+    let (from, length) = (stretch.offset as usize, stretch.length as usize);
+    let bytes = &data[from..from + length];
+    if borrows {
+        return Prepared { stretch, sealed: value_of(common, bytes), parcel: common.buffer(HEADER_BYTES) };
+    }
+    let choice = common.settings.sealing.choice(length);
+    let mut parcel = common.buffer(HEADER_BYTES + length);
+    let value = seal::copy(choice, bytes, &mut parcel[HEADER_BYTES..]);
+    Prepared { stretch, parcel, sealed: Sealed { algorithm: seal::number(choice), value } }
 }
 
 pub(super) fn blank(kind: Kind, choice: Option<checksum::tuning::Choice>, seal: u64) -> Header {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::sync::Arc;
 
 use units::{Rank, Time};
 
@@ -11,14 +12,20 @@ use super::matching::{ReceiveId, SendId};
 use super::pipeline::{Chunks, Stretch};
 use super::rails::{At, RailIndex};
 
-/// A piece that was copied before it could be sent.
+/// The code of a piece's bytes, and what it gave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Sealed {
+    pub(super) algorithm: u8,
+    pub(super) value: u64,
+}
+
+/// A piece that was copied, or looked at, before it could be sent.
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) stretch: Stretch,
-    /// Room for the header, then the bytes.
+    /// Room for the header, then the bytes; without them if they are sent from where they lie.
     pub(super) parcel: Vec<u8>,
-    pub(super) algorithm: u8,
-    pub(super) seal: u64,
+    pub(super) sealed: Sealed,
 }
 
 /// A piece to be sent.
@@ -27,6 +34,7 @@ pub(super) struct Repeat {
     stretch: Stretch,
     avoid: RailIndex,
     tries: u8,
+    sealed: Sealed,
 }
 
 /// What goes out next.
@@ -34,7 +42,8 @@ pub(super) struct Repeat {
 pub(super) enum Next {
     Prepared(Prepared),
     Fresh(Stretch),
-    Again(Stretch, u8),
+    /// The tries so far, and what its bytes were sealed with.
+    Again(Stretch, u8, Sealed),
 }
 
 #[derive(Debug)]
@@ -42,6 +51,7 @@ struct Flying {
     at: At,
     stretch: Stretch,
     tries: u8,
+    sealed: Sealed,
 }
 
 /// A message on its way out.
@@ -49,7 +59,7 @@ struct Flying {
 pub(super) struct Outgoing {
     pub(super) announced: Time,
     pub(super) id: SendId,
-    pub(super) data: Vec<u8>,
+    pub(super) data: Arc<Vec<u8>>,
     pub(super) is_ready: bool,
     pub(super) chunks: Chunks,
     pub(super) prepared: Option<Prepared>,
@@ -60,7 +70,7 @@ pub(super) struct Outgoing {
 impl Outgoing {
     pub(super) fn new(announced: Time, id: SendId, data: Vec<u8>, chunks: Chunks) -> Self {
         let (repeats, flying) = (VecDeque::new(), Vec::new());
-        Self { announced, id, data, is_ready: false, chunks, prepared: None, repeats, flying }
+        Self { announced, id, data: Arc::new(data), is_ready: false, chunks, prepared: None, repeats, flying }
     }
 
     /// The rail to avoid with the next piece; none within if any will do, none at all if there is nothing to send.
@@ -74,7 +84,7 @@ impl Outgoing {
     /// The next piece, for a rail with such a share of the speed.
     pub(super) fn next(&mut self, settings: &super::Settings, share: u64) -> Option<Next> {
         if let Some(repeat) = self.repeats.pop_front() {
-            return Some(Next::Again(repeat.stretch, repeat.tries));
+            return Some(Next::Again(repeat.stretch, repeat.tries, repeat.sealed));
         }
         if let Some(prepared) = self.prepared.take() {
             return Some(Next::Prepared(prepared));
@@ -82,18 +92,18 @@ impl Outgoing {
         self.chunks.next(settings, share).map(Next::Fresh)
     }
 
-    pub(super) fn fly(&mut self, at: At, stretch: Stretch, tries: u8) {
-        self.flying.push(Flying { at, stretch, tries });
+    pub(super) fn fly(&mut self, at: At, stretch: Stretch, tries: u8, sealed: Sealed) {
+        self.flying.push(Flying { at, stretch, tries, sealed });
     }
 
     /// A parcel came spoiled. [`Asked::Needless`] if it was none of this message.
     pub(super) fn ask_again(&mut self, at: At) -> Asked {
         let Some(index) = self.flying.iter().position(|flying| flying.at == at) else { return Asked::Needless };
-        let Flying { stretch, tries, .. } = self.flying.swap_remove(index);
+        let Flying { stretch, tries, sealed, .. } = self.flying.swap_remove(index);
         if tries >= MAX_TRIES {
             return Asked::TooOften;
         }
-        self.repeats.push_back(Repeat { stretch, avoid: at.0, tries: tries + 1 });
+        self.repeats.push_back(Repeat { stretch, avoid: at.0, tries: tries + 1, sealed });
         Asked::Noted
     }
 
@@ -101,8 +111,11 @@ impl Outgoing {
     pub(super) fn lose_rail(&mut self, rail: RailIndex) -> bool {
         let (lost, left): (Vec<_>, Vec<_>) = self.flying.drain(..).partition(|flying| flying.at.0 == rail);
         self.flying = left;
-        let repeats = lost.iter().map(|flying| Repeat { stretch: flying.stretch, avoid: rail, tries: flying.tries });
-        self.repeats.extend(repeats);
+        let repeat = |Flying { stretch, tries, sealed, .. }: &Flying| {
+            let (stretch, tries, sealed) = (*stretch, *tries, *sealed);
+            Repeat { stretch, avoid: rail, tries, sealed }
+        };
+        self.repeats.extend(lost.iter().map(repeat));
         !lost.is_empty()
     }
 }

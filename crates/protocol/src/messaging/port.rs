@@ -13,6 +13,7 @@ use super::peer::{Peer, Queued};
 use super::rails::RailIndex;
 use super::settings::Settings;
 use super::{MAX_MESSAGE, MAX_WAITING};
+use crate::Lent;
 
 /// What the driver must do.
 #[derive(Debug)]
@@ -27,6 +28,18 @@ pub enum Duty {
         bytes: Vec<u8>,
         /// Bytes that were copied and sealed for it just now, for drivers that model what that takes.
         copied: u32,
+    },
+    /// Send these bytes and then those that are lent, as one parcel, as above; the first are given back when the others are not
+    /// needed any more.
+    Lend {
+        /// To this rank.
+        to: Rank,
+        /// Over this rail.
+        rail: RailIndex,
+        /// The parcel's header.
+        head: Vec<u8>,
+        /// Its body.
+        body: Lent,
     },
     /// Send what lies in the room that was lent for it ([`Rooms`]), as above; an empty buffer is given back for it.
     Written {
@@ -46,11 +59,16 @@ pub enum Duty {
     },
 }
 
-/// Where pieces of long messages can be written without a buffer in between: memory that the other end reads.
+/// How pieces of long messages can go out without a buffer in between: by memory that the other end reads, or from where they lie.
 pub trait Rooms {
     /// Room for the next parcel of a rail, if there is any now. What is written there is sent by [`Duty::Written`], which
     /// is the next duty.
     fn room(&mut self, to: Rank, rail: RailIndex, bytes: usize) -> Option<&mut [u8]>;
+
+    /// Whether pieces may be sent from where they lie ([`Duty::Lend`]), where there is no room.
+    fn borrows(&self) -> bool {
+        false
+    }
 }
 
 /// Nowhere.
@@ -422,9 +440,11 @@ impl Port {
             }
             let rank = *self.common.pumping.front()?;
             let peer = self.peers.get_mut(&rank).filter(|peer| peer.lost.is_none());
-            if !peer.is_some_and(|peer| peer.send_next(&mut self.common, rooms)) {
+            let sent = peer.map_or(Ok(false), |peer| peer.send_next(&mut self.common, rooms));
+            if !sent.unwrap_or(false) {
                 self.common.pumping.pop_front();
             }
+            self.settle(rank, sent.map(|_| ()));
         }
     }
 
@@ -489,7 +509,7 @@ impl Port {
         self.common.now = now;
         let Some(peer) = self.peers.get_mut(&rank).filter(|peer| peer.lost.is_none()) else { return };
         let pumped = peer.pump(&mut self.common);
-        if peer.has_pieces() && !self.common.pumping.contains(&rank) {
+        if peer.has_more() && !self.common.pumping.contains(&rank) {
             self.common.pumping.push_back(rank);
         }
         self.settle(rank, pumped);

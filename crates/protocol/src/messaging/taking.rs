@@ -1,5 +1,7 @@
 //! How a peer's parcels are taken: checked, put where they belong, asked for again if spoiled.
 
+use std::sync::Arc;
+
 use checksum::tuning::Choice;
 
 use super::letter::{Early, Turn};
@@ -191,7 +193,9 @@ impl Peer {
             Letter::Done { transfer } => {
                 let outgoing = self.outgoing.remove(&transfer).ok_or(Cause::Senseless)?;
                 self.forget_prepared(common, outgoing.prepared);
-                common.completions.push_back(Completion::Sent { id: outgoing.id, buffer: outgoing.data });
+                // The driver holds none of it any more, unless the acknowledgement of what came was lost.
+                let buffer = Arc::unwrap_or_clone(outgoing.data);
+                common.completions.push_back(Completion::Sent { id: outgoing.id, buffer });
             }
             Letter::Again { rail, number } => self.ask_again(rail, number)?,
             Letter::Closed { rail } => {

@@ -15,7 +15,7 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use units::limits::{MAX_MTU, MIN_MTU};
+use units::limits::{MAX_HELD, MAX_LONG_MTU, MAX_MTU, MIN_MTU};
 use units::{PathId, Psn, QpNumber, Time};
 use wire::{Bth, PacketHeaders, PartitionKey};
 
@@ -48,7 +48,7 @@ pub struct Contract {
     pub send_psn: Psn,
     /// The number of the first packet sent from there.
     pub receive_psn: Psn,
-    /// Most payload of a packet: a power of two, 256 to 4096 bytes.
+    /// Most payload of a packet: a power of two, 256 to 4096 bytes; to an end of ours up to 32 KiB.
     pub mtu: u32,
     /// The partition of both.
     pub partition: PartitionKey,
@@ -198,7 +198,7 @@ impl QueuePair {
     /// If the MTU is not one of those that there are: the caller bounds it.
     pub fn connect(&mut self, contract: Contract, paths: Option<Paths>) -> Result<(), WrongMove> {
         let mtu = contract.mtu;
-        assert!(mtu.is_power_of_two() && (MIN_MTU..=MAX_MTU).contains(&mtu), "{mtu} is no path MTU");
+        assert!(mtu.is_power_of_two() && (MIN_MTU..=MAX_LONG_MTU).contains(&mtu), "{mtu} is no path MTU");
         self.go(QpMove::Connect)?;
         self.contract = contract;
         self.requester = Requester::new(contract.send_psn);
@@ -255,6 +255,29 @@ impl QueuePair {
         operation: Operation,
         out: &mut impl FnMut(Transmit),
     ) -> Result<(), PostError> {
+        self.post(now, (id, length, operation), false, out)
+    }
+
+    /// The same for one whose completion somebody waits for: its end is acknowledged at once, whatever the policy says of short
+    /// messages.
+    pub fn post_awaited_send(
+        &mut self,
+        now: Time,
+        id: u64,
+        length: u32,
+        operation: Operation,
+        out: &mut impl FnMut(Transmit),
+    ) -> Result<(), PostError> {
+        self.post(now, (id, length, operation), true, out)
+    }
+
+    fn post(
+        &mut self,
+        now: Time,
+        (id, length, operation): (u64, u32, Operation),
+        is_awaited: bool,
+        out: &mut impl FnMut(Transmit),
+    ) -> Result<(), PostError> {
         if self.state != QpState::ReadyToSend {
             return Err(PostError::State(self.state));
         }
@@ -264,7 +287,7 @@ impl QueuePair {
         if length > MAX_MESSAGE {
             return Err(PostError::TooLong { length });
         }
-        self.requester.post(id, length, operation);
+        self.requester.post(id, length, operation, is_awaited);
         self.pump(now, out);
         Ok(())
     }
@@ -300,7 +323,7 @@ impl QueuePair {
             // acknowledged later, if that is agreed.
             let (begins, ends) = (segment.opcode.begins_message(), segment.opcode.ends_message());
             let is_one_of_few = begins && self.connection.outstanding() < MOST_UNASKED;
-            let may_wait = is_one_of_few && self.contract.policy.acknowledge_after.is_some();
+            let may_wait = is_one_of_few && !segment.is_awaited && self.contract.policy.acknowledge_after.is_some();
             let ask = if ends && !may_wait { Ask::Now } else { Ask::InTurn };
             let mut out = framed(self.contract, self.responder.messages(), out);
             self.connection.send(now, segment, ask, &mut out);
@@ -395,8 +418,9 @@ impl QueuePair {
                 }
             }
             Place::Ahead(distance) => {
-                // Nothing that is longer than agreed is kept, whoever sent it.
-                if payload.len() as u32 <= self.contract.mtu {
+                // Nothing that is longer than agreed is kept, whoever sent it, and of long packets fewer.
+                let mtu = self.contract.mtu;
+                if payload.len() as u32 <= mtu && distance <= MAX_HELD * MAX_MTU / mtu.max(MAX_MTU) {
                     self.held.insert(psn.get(), Held { headers: *headers, payload: payload.into() });
                     let mut out = framed(self.contract, self.responder.messages(), out);
                     self.connection.keep(arrival, distance, wants_ack, &mut out);

@@ -16,6 +16,8 @@ pub struct Segment {
     pub offset: u32,
     /// How many they are.
     pub length: u16,
+    /// The end of its message is to be acknowledged at once.
+    pub(super) is_awaited: bool,
     pub(super) opcode: Opcode,
     pub(super) reth: Option<Reth>,
     pub(super) immediate: Option<Immediate>,
@@ -26,6 +28,7 @@ struct Posted {
     id: u64,
     length: u32,
     operation: Operation,
+    is_awaited: bool,
     /// The number of its last packet, once that has been handed to the connection.
     last: Option<Psn>,
 }
@@ -48,8 +51,8 @@ impl Requester {
         self.posted.len()
     }
 
-    pub(super) fn post(&mut self, id: u64, length: u32, operation: Operation) {
-        self.posted.push_back(Posted { id, length, operation, last: None });
+    pub(super) fn post(&mut self, id: u64, length: u32, operation: Operation, is_awaited: bool) {
+        self.posted.push_back(Posted { id, length, operation, is_awaited, last: None });
     }
 
     /// The next packet, and whether a message ends with it.
@@ -70,6 +73,7 @@ impl Requester {
             id: posted.id,
             offset: self.offset,
             length: length as u16,
+            is_awaited: posted.is_awaited,
             opcode: opcode(posted.operation, begins, ends, immediate.is_some()),
             reth,
             immediate: immediate.map(Immediate),

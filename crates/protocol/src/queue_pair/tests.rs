@@ -560,3 +560,39 @@ fn packets_of_another_partition_are_dropped_and_counted() {
     pair.handle_packet(at(1), PathId(0), &headers, &[], &mut store, &mut |_| ());
     assert_eq!((pair.dropped().foreign, pair.poll_completion()), (1, None));
 }
+
+/// Longer packets than InfiniBand's, of which a receiver keeps no more bytes than of the others.
+#[test]
+fn of_long_packets_few_are_kept() {
+    let mut pair = QueuePair::new(QpNumber(1));
+    pair.initialise(PartitionKey::DEFAULT).expect("from RESET");
+    let long = Contract { mtu: MAX_LONG_MTU, ..contract(Policy::datagram(), 1) };
+    pair.connect(long, None).expect("from INIT");
+    let mut store = Store { received: BTreeMap::new(), region: Vec::new() };
+    let payload = vec![7; MAX_LONG_MTU as usize];
+    for ahead in 1..MAX_HELD {
+        let psn = Psn::new(long.receive_psn.get().wrapping_add(ahead) & 0xff_ffff);
+        let headers = PacketHeaders::from(Bth::new(wire::Opcode::SendMiddle, QpNumber(1), psn));
+        pair.handle_packet(at(1), PathId(0), &headers, &payload, &mut store, &mut |_| ());
+    }
+    let kept: usize = pair.held.values().map(|held| held.payload.len()).sum();
+    assert_eq!(kept, (MAX_HELD * MAX_MTU) as usize);
+}
+
+/// Short messages may be acknowledged later, unless somebody waits for that.
+#[test]
+fn an_awaited_send_asks_at_once() {
+    let asks = |is_awaited: bool| {
+        let mut pair = pair(Policy::conversation(), 0);
+        let mut asked = Vec::new();
+        let mut out = |transmit: Transmit| asked.push(transmit.headers.bth.acknowledge);
+        let posted = if is_awaited {
+            pair.post_awaited_send(at(1), 0, 100, SEND, &mut out)
+        } else {
+            pair.post_send(at(1), 0, 100, SEND, &mut out)
+        };
+        posted.expect("it may send");
+        asked
+    };
+    assert_eq!((asks(false), asks(true)), (vec![false], vec![true]));
+}

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
+use protocol::Lent;
 use protocol::messaging::{
     Cause, Completion, Counters, Duty, Found, Port, RailIndex, ReceiveId, Refused, Rooms, SendId, Settings, Wanted,
     has_body,
@@ -44,6 +45,15 @@ pub enum News<'a> {
 pub trait Carrier {
     /// Sends a parcel. Its bytes come back as [`News::Landed`].
     fn send(&mut self, to: Rank, rail: RailIndex, bytes: Vec<u8>);
+    /// Whether it sends bytes from where they lie.
+    fn borrows(&self) -> bool {
+        false
+    }
+    /// Sends a parcel of two parts, the second from where it lies. The first comes back as [`News::Landed`] when both are done with.
+    fn send_lent(&mut self, to: Rank, rail: RailIndex, mut head: Vec<u8>, body: Lent) {
+        head.extend_from_slice(body.bytes());
+        self.send(to, rail, head);
+    }
     /// Lends room for the next parcel of a rail, if it has any that the other end can read; see [`Rooms`].
     fn room(&mut self, _to: Rank, _rail: RailIndex, _bytes: usize) -> Option<&mut [u8]> {
         None
@@ -66,6 +76,14 @@ pub trait Carrier {
 impl<C: Carrier + ?Sized> Carrier for Box<C> {
     fn send(&mut self, to: Rank, rail: RailIndex, bytes: Vec<u8>) {
         (**self).send(to, rail, bytes);
+    }
+
+    fn borrows(&self) -> bool {
+        (**self).borrows()
+    }
+
+    fn send_lent(&mut self, to: Rank, rail: RailIndex, head: Vec<u8>, body: Lent) {
+        (**self).send_lent(to, rail, head, body);
     }
 
     fn room(&mut self, to: Rank, rail: RailIndex, bytes: usize) -> Option<&mut [u8]> {
@@ -218,7 +236,7 @@ impl<C: Carrier> Messenger<C> {
     fn next_duty(&mut self) -> Option<Duty> {
         // To spoil a parcel one needs the original.
         match self.spoiler {
-            None => self.port.poll_duty_into(&mut Lent(&mut self.carrier)),
+            None => self.port.poll_duty_into(&mut RoomsOf(&mut self.carrier)),
             Some(_) => self.port.poll_duty(),
         }
     }
@@ -227,6 +245,7 @@ impl<C: Carrier> Messenger<C> {
         while let Some(duty) = self.next_duty() {
             match duty {
                 Duty::Written { to, rail, .. } => self.carrier.send_room(to, rail),
+                Duty::Lend { to, rail, head, body } => self.carrier.send_lent(to, rail, head, body),
                 Duty::Transmit { to, rail, mut bytes, .. } => {
                     if let Some(spoiler) = &mut self.spoiler {
                         self.originals.push_back((to, rail, bytes.clone()));
@@ -265,10 +284,14 @@ impl<C: Carrier> Messenger<C> {
 }
 
 /// The rooms of a carrier.
-struct Lent<'a, C>(&'a mut C);
+struct RoomsOf<'a, C>(&'a mut C);
 
-impl<C: Carrier> Rooms for Lent<'_, C> {
+impl<C: Carrier> Rooms for RoomsOf<'_, C> {
     fn room(&mut self, to: Rank, rail: RailIndex, bytes: usize) -> Option<&mut [u8]> {
         self.0.room(to, rail, bytes)
+    }
+
+    fn borrows(&self) -> bool {
+        self.0.borrows()
     }
 }

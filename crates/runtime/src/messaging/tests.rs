@@ -34,7 +34,7 @@ fn pair_with(rails: u8, settings: Settings, options: &Options) -> [Messenger<Udp
             let route = Route::new(PortIndex(rail.0), bound[1 - me][rail.index()]);
             let mut setup = Setup::new(numbers[1 - me], Psn::new(0), Psn::new(0), vec![route], role);
             setup.policy = Policy { retry_limit: 6, ..Policy::conversation() }; // A cut is noticed within a second.
-            ports[me].carrier().connect(numbers[me], setup).expect("a sound set-up");
+            ports[me].carrier().connect(numbers[me], setup.with_long_packets(1 << 16)).expect("a sound set-up");
         }
     }
     for (me, port) in ports.iter_mut().enumerate() {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::Duration;
 
+use protocol::Lent;
 use protocol::messaging::RailIndex;
 use protocol::queue_pair::{Operation, QpState};
 use units::{QpNumber, Rank, Time};
@@ -15,6 +16,7 @@ use crate::udp::{Endpoint, Event, PairError, Setup};
 /// Receives that are posted on each rail: more than a port has parcels under way there, and they are posted anew before more is
 /// read.
 const RECEIVES: usize = 16;
+const POSTED: &str = "it is ready, and a port posts few parcels";
 const SEND: Operation = Operation::Send { immediate: None };
 
 struct Rail {
@@ -83,6 +85,15 @@ impl UdpCarrier {
         machines.map(|machine| machine.dropped().unready).sum()
     }
 
+    /// The queue pair of a rail that can send; one parcel more is under way there.
+    fn ready(&mut self, to: Rank, rail: RailIndex) -> Option<QpNumber> {
+        let number = *self.numbers.get(&(to, rail))?;
+        let is_ready = self.endpoint.machine(number).is_some_and(|machine| machine.state() == QpState::ReadyToSend);
+        let rail = self.rails.get_mut(&number).filter(|_| is_ready)?;
+        rail.under_way += 1;
+        Some(number)
+    }
+
     fn take(&mut self, event: Event, tell: &mut dyn FnMut(Time, News<'_>)) {
         let now = self.clock.now();
         match event {
@@ -117,18 +128,24 @@ impl UdpCarrier {
 
 impl Carrier for UdpCarrier {
     fn send(&mut self, to: Rank, rail: RailIndex, bytes: Vec<u8>) {
-        let number = self.numbers.get(&(to, rail)).copied();
-        let is_ready = |number: QpNumber| {
-            self.endpoint.machine(number).is_some_and(|machine| machine.state() == QpState::ReadyToSend)
-        };
-        match number.filter(|number| is_ready(*number)) {
+        match self.ready(to, rail) {
             Some(number) => {
-                if let Some(rail) = self.rails.get_mut(&number) {
-                    rail.under_way += 1;
-                }
-                self.endpoint.post_send(number, bytes, SEND).expect("it is ready, and a port posts few parcels");
+                self.endpoint.post_send(number, bytes, SEND).expect(POSTED);
             }
             None => self.unsent.push_back((to, rail, bytes)),
+        }
+    }
+
+    fn borrows(&self) -> bool {
+        true
+    }
+
+    fn send_lent(&mut self, to: Rank, rail: RailIndex, head: Vec<u8>, body: Lent) {
+        match self.ready(to, rail) {
+            Some(number) => {
+                self.endpoint.post_send_lent(number, (head, body), SEND).expect(POSTED);
+            }
+            None => self.unsent.push_back((to, rail, head)),
         }
     }
 

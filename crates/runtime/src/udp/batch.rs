@@ -7,8 +7,8 @@
 use std::io;
 use std::net::SocketAddr;
 
+use wire::PacketHeaders;
 use wire::rocev2;
-use wire::{Packet, PacketHeaders};
 
 use super::port::{Port, PortIndex};
 
@@ -56,19 +56,18 @@ impl Batch {
         &mut self,
         ports: &[Port],
         to: (PortIndex, SocketAddr),
-        headers: PacketHeaders,
-        payload: &[u8],
+        headers: &PacketHeaders,
+        payload: [&[u8]; 2],
         gathering: Gathering,
     ) -> Result<(), Unsent> {
-        let packet = Packet::new(headers, payload);
-        let size = packet.size();
+        let size = headers.size_with(payload[0].len() + payload[1].len());
         let port = &ports[to.0.index()];
         let sent = if self.takes(port, to, size, gathering) { Ok(()) } else { self.flush(ports) };
         if self.to.is_none() {
             (self.to, self.size, self.count, self.closed) = (Some(to), size, 0, false);
         }
         let flow = port.outgoing(to.1, self.count);
-        let written = rocev2::emit(&packet, &flow, &mut self.bytes[self.length..]);
+        let written = rocev2::emit_joined(headers, payload, &flow, &mut self.bytes[self.length..]);
         self.closed = written < self.size;
         self.length += written;
         self.count += 1;

@@ -8,6 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use protocol::Lent;
 use protocol::connection::Paths;
 use protocol::connection::path::{MigrationCause, PathEvent, PathState};
 use protocol::datagram::MULTICAST;
@@ -22,7 +23,7 @@ use super::batch::{Batch, Gathering, Unsent};
 use super::bed::{Bed, Woken};
 use super::datagrams::{Datagrams, Lost};
 use super::mischief::{Delayed, Mischief, datagram};
-use super::pair::{Event, Pair, PairError, Setup};
+use super::pair::{Event, Pair, PairError, Sending, Setup};
 use super::port::{Buffers, More, Number, Port, PortIndex, Reception};
 use super::watch::{Watch, live_addresses};
 use crate::Clock;
@@ -279,13 +280,33 @@ impl Endpoint {
 
     /// Posts a send or a write; its number comes back with the event, and the buffer with it.
     pub fn post_send(&mut self, number: QpNumber, buffer: Vec<u8>, operation: Operation) -> Result<u64, PairError> {
+        self.post(number, Sending { head: buffer, body: None }, operation)
+    }
+
+    /// The same with bytes that are lent behind those of the buffer; they are held until the event.
+    pub fn post_send_lent(
+        &mut self,
+        number: QpNumber,
+        (buffer, body): (Vec<u8>, Lent),
+        operation: Operation,
+    ) -> Result<u64, PairError> {
+        self.post(number, Sending { head: buffer, body: Some(body) }, operation)
+    }
+
+    fn post(&mut self, number: QpNumber, sending: Sending, operation: Operation) -> Result<u64, PairError> {
         let now = self.clock.now();
         let pair = self.pairs.get_mut(&number).ok_or(PairError::Unknown(number))?;
         let id = pair.sends.next_id();
-        let length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
-        pair.sends.push(buffer);
+        let (length, is_lent) = (u32::try_from(sending.len()).unwrap_or(u32::MAX), sending.body.is_some());
+        pair.sends.push(sending);
         let mut outbox = std::mem::take(&mut self.outbox);
-        let posted = pair.machine.post_send(now, id, length, operation, &mut |packet| outbox.push(packet));
+        let out = &mut |packet| outbox.push(packet);
+        // What is lent is wanted back soon.
+        let posted = if is_lent {
+            pair.machine.post_awaited_send(now, id, length, operation, out)
+        } else {
+            pair.machine.post_send(now, id, length, operation, out)
+        };
         if let Err(error) = posted {
             pair.sends.pop_back();
             self.outbox = outbox;
@@ -584,11 +605,10 @@ impl Endpoint {
         let Some(pair) = self.pairs.get(&number) else { return };
         let Some(route) = pair.routes.get(packet.path.index()) else { return };
         let payload = match &packet.segment {
-            None => &[][..],
+            None => [&[][..]; 2],
             Some(segment) => {
-                let Some(buffer) = pair.sends.get(segment.id) else { return };
-                let start = segment.offset as usize;
-                &buffer[start..start + usize::from(segment.length)]
+                let Some(sending) = pair.sends.get(segment.id) else { return };
+                sending.part(segment.offset as usize, usize::from(segment.length))
             }
         };
         self.counters.sent += 1;
@@ -597,14 +617,15 @@ impl Endpoint {
         // Whoever speaks by a port expects an answer there.
         self.ports[route.at.index()].silence = 0;
         if !self.options.mischief.is_idle() {
-            let whole = Packet::new(packet.headers, payload);
+            let payload = payload.concat();
+            let whole = Packet::new(packet.headers, &payload);
             let fate = self.options.mischief.judge(to.0, whole.size());
             if !fate.is_plain() {
                 let datagram = datagram(&whole, &self.ports[to.0.index()].outgoing(to.1, 0));
                 return self.held_back.mishandle(&self.ports, self.clock.now(), to, datagram, &fate);
             }
         }
-        if let Err(unsent) = self.batch.add(&self.ports, to, packet.headers, payload, pair.gathering) {
+        if let Err(unsent) = self.batch.add(&self.ports, to, &packet.headers, payload, pair.gathering) {
             self.note_unsent(&unsent);
         }
     }
@@ -618,7 +639,7 @@ impl Endpoint {
         gathering: Gathering,
     ) {
         self.counters.sent += 1;
-        if let Err(unsent) = self.batch.add(&self.ports, to, headers, payload, gathering) {
+        if let Err(unsent) = self.batch.add(&self.ports, to, &headers, [payload, &[]], gathering) {
             self.note_unsent(&unsent);
         }
         self.flush();
@@ -650,9 +671,9 @@ impl Endpoint {
         let Some(pair) = self.pairs.get_mut(&number) else { return };
         while let Some(completion) = pair.machine.poll_completion() {
             self.events.push_back(match completion {
-                Completion::Sent { id } => Event::Sent { pair: number, id, buffer: pair.sends.pop() },
+                Completion::Sent { id } => Event::Sent { pair: number, id, buffer: pair.sends.pop().head },
                 Completion::SendFailed { id, failure } => {
-                    Event::Failed { pair: number, id, buffer: pair.sends.pop(), failure }
+                    Event::Failed { pair: number, id, buffer: pair.sends.pop().head, failure }
                 }
                 Completion::Received { id, length, immediate } => Event::Received {
                     pair: number,

@@ -14,3 +14,4 @@ pub use endpoint::{Counters, Cut, Endpoint, Options};
 pub use mischief::Mischief;
 pub use pair::{Event, PairError, Route, Setup};
 pub use port::{PortIndex, Reception};
+pub use watch::link_bytes;

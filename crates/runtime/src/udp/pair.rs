@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
 
+use protocol::Lent;
 use protocol::connection::Policy;
 use protocol::connection::path::{LoadError, PathEvent, PathPolicy, Role, WrongPathMove};
 use protocol::queue_pair::{Failure, Memory, PostError, QueuePair, WrongMove};
-use units::limits::MAX_PATHS;
+use units::limits::{MAX_LONG_MTU, MAX_MTU, MAX_PATHS, MIN_MTU};
 use units::{PathId, Psn, QpNumber, Time};
 use wire::{PartitionKey, RemoteKey};
 
@@ -34,6 +35,11 @@ impl Route {
         Self { port, to: remote, from: remote, at: port }
     }
 }
+
+/// What stands around the payload of a packet at most: IP and UDP (48), BTH, RETH and immediate data (32), ICRC (4), padding.
+const HEADERS: u32 = 88;
+/// Bytes under way on one connection with long packets.
+const MOST_UNDER_WAY: u32 = 1 << 20;
 
 /// What a queue pair must know of its connection.
 #[derive(Clone, Debug)]
@@ -65,13 +71,23 @@ impl Setup {
             remote,
             send_psn,
             receive_psn,
-            mtu: units::limits::MAX_MTU,
+            mtu: MAX_MTU,
             policy: Policy::datagram(),
             routes,
             path_policy: PathPolicy::default(),
             role,
             verbs_peer: false,
         }
+    }
+
+    /// With packets as long as links that carry so many bytes allow ([`super::link_bytes`]). No more bytes are under way then: packets
+    /// that are longer are fewer.
+    pub fn with_long_packets(mut self, link: u32) -> Self {
+        let most = link.saturating_sub(HEADERS).clamp(MIN_MTU, MAX_LONG_MTU);
+        self.mtu = 1 << most.ilog2();
+        let window = u32::from(self.policy.window);
+        self.policy.window = window.min((MOST_UNDER_WAY / self.mtu).max(1)) as u16;
+        self
     }
 }
 
@@ -169,12 +185,14 @@ impl std::error::Error for PairError {}
 
 impl Setup {
     pub(super) fn check(&self, ports: usize) -> Result<(), PairError> {
-        let mtus = units::limits::MIN_MTU..=units::limits::MAX_MTU;
+        let most = if self.verbs_peer { MAX_MTU } else { MAX_LONG_MTU };
         if self.routes.is_empty() || self.routes.len() > MAX_PATHS {
             return Err(PairError::Setup("a queue pair has 1 to 16 paths"));
         }
-        if !self.mtu.is_power_of_two() || !mtus.contains(&self.mtu) {
-            return Err(PairError::Setup("a path MTU is 256, 512, 1024, 2048 or 4096 bytes"));
+        if !self.mtu.is_power_of_two() || !(MIN_MTU..=most).contains(&self.mtu) {
+            return Err(PairError::Setup(
+                "a path MTU is a power of two, 256 to 4096 bytes, to an end of ours up to 32 KiB",
+            ));
         }
         let known = |port: PortIndex| port.index() < ports;
         if !self.routes.iter().all(|route| known(route.port) && known(route.at)) {
@@ -184,35 +202,62 @@ impl Setup {
     }
 }
 
-/// Buffers posted in order and completed in order; their ids count up.
-#[derive(Debug, Default)]
-pub(super) struct Posted {
-    first: u64,
-    buffers: VecDeque<Vec<u8>>,
+/// What is sent by one request: a buffer, and perhaps bytes that lie elsewhere.
+#[derive(Debug)]
+pub(super) struct Sending {
+    pub head: Vec<u8>,
+    pub body: Option<Lent>,
 }
 
-impl Posted {
+impl Sending {
+    pub(super) fn len(&self) -> usize {
+        self.head.len() + self.body.as_ref().map_or(0, |body| body.bytes().len())
+    }
+
+    /// Some of its bytes, in two places.
+    pub(super) fn part(&self, start: usize, length: usize) -> [&[u8]; 2] {
+        let body = self.body.as_ref().map_or(&[][..], Lent::bytes);
+        let (end, border) = (start + length, self.head.len());
+        let within = |at: usize| at.saturating_sub(border);
+        [&self.head[start.min(border)..end.min(border)], &body[within(start)..within(end)]]
+    }
+}
+
+/// Posted in order and completed in order; their ids count up.
+#[derive(Debug)]
+pub(super) struct Posted<T> {
+    first: u64,
+    buffers: VecDeque<T>,
+}
+
+impl<T> Default for Posted<T> {
+    fn default() -> Self {
+        Self { first: 0, buffers: VecDeque::new() }
+    }
+}
+
+impl<T> Posted<T> {
     pub(super) fn next_id(&self) -> u64 {
         self.first + self.buffers.len() as u64
     }
 
-    pub(super) fn push(&mut self, buffer: Vec<u8>) {
+    pub(super) fn push(&mut self, buffer: T) {
         self.buffers.push_back(buffer);
     }
 
-    pub(super) fn pop_back(&mut self) -> Option<Vec<u8>> {
+    pub(super) fn pop_back(&mut self) -> Option<T> {
         self.buffers.pop_back()
     }
 
-    pub(super) fn get(&self, id: u64) -> Option<&Vec<u8>> {
+    pub(super) fn get(&self, id: u64) -> Option<&T> {
         self.buffers.get(usize::try_from(id.checked_sub(self.first)?).ok()?)
     }
 
-    fn get_mut(&mut self, id: u64) -> Option<&mut Vec<u8>> {
+    fn get_mut(&mut self, id: u64) -> Option<&mut T> {
         self.buffers.get_mut(usize::try_from(id.checked_sub(self.first)?).ok()?)
     }
 
-    pub(super) fn pop(&mut self) -> Vec<u8> {
+    pub(super) fn pop(&mut self) -> T {
         self.first += 1;
         self.buffers.pop_front().expect("the machine completes what was posted, in order")
     }
@@ -221,7 +266,7 @@ impl Posted {
 /// Where packets may put bytes: the posted receives of one queue pair, and the regions that it may write to.
 #[derive(Debug, Default)]
 pub(super) struct Stores {
-    pub receives: Posted,
+    pub receives: Posted<Vec<u8>>,
     pub regions: BTreeMap<u32, Vec<u8>>,
 }
 
@@ -245,7 +290,7 @@ impl Memory for Stores {
 pub(super) struct Pair {
     pub machine: QueuePair,
     pub routes: Vec<Route>,
-    pub sends: Posted,
+    pub sends: Posted<Sending>,
     pub stores: Stores,
     pub gathering: Gathering,
     /// When its alarm goes off.

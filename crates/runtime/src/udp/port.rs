@@ -22,6 +22,8 @@ impl PortIndex {
 const SOCKET_BUFFER: usize = 4 << 20;
 /// Datagrams that one receive may bring, each perhaps several that the kernel joined.
 pub(crate) const RECEIVE_BATCH: usize = 8;
+/// So many bytes that the kernel joined are much.
+const LONG: usize = 1 << 14;
 /// Room for each.
 const RECEIVE_BYTES: usize = 1 << 16;
 
@@ -129,7 +131,9 @@ impl Port {
         let asked = self.appetite;
         // An error is that of an earlier datagram (a peer's port is closed): silence will tell.
         let filled = self.receive_up_to(asked, buffers).unwrap_or(0);
-        self.appetite = if filled < asked { 1 } else { (2 * asked).min(RECEIVE_BATCH) };
+        // Long ones are dealt with one by one: what is read stays in the cache, and its sender hears of it earlier.
+        let is_long = buffers.meta[..filled].iter().any(|meta| meta.len > LONG);
+        self.appetite = if filled < asked || is_long { 1 } else { (2 * asked).min(RECEIVE_BATCH) };
         let more = match filled {
             RECEIVE_BATCH => More::Likely,
             _ if filled == asked => More::Perhaps,

@@ -7,7 +7,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use nix::ifaddrs::getifaddrs;
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket};
 
@@ -53,11 +53,19 @@ pub(crate) fn live_addresses() -> io::Result<Vec<IpAddr>> {
     // LOWER_UP is the signal itself; RUNNING follows it by up to a second.
     let live = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_LOWER_UP;
     let found = getifaddrs()?.filter(|interface| interface.flags.contains(live));
-    Ok(found
-        .filter_map(|interface| {
-            let address = interface.address?;
-            let four = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
-            four.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
-        })
-        .collect())
+    Ok(found.filter_map(|interface| address_of(&interface)).collect())
+}
+
+/// Bytes of the largest packet that a link carries, by the address on it; those of Ethernet if it cannot be found out.
+pub fn link_bytes(address: IpAddr) -> u32 {
+    let found = getifaddrs().ok().and_then(|mut links| links.find(|link| address_of(link) == Some(address)));
+    let told =
+        found.and_then(|link| std::fs::read_to_string(format!("/sys/class/net/{}/mtu", link.interface_name)).ok());
+    told.and_then(|told| told.trim().parse().ok()).unwrap_or(if address.is_loopback() { 65_536 } else { 1_500 })
+}
+
+fn address_of(link: &InterfaceAddress) -> Option<IpAddr> {
+    let address = link.address?;
+    let four = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+    four.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
 }

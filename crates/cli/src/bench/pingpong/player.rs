@@ -20,7 +20,7 @@ use protocol::connection::path::Role;
 use protocol::messaging::{Completion, RailIndex, Sealing, Settings, Wanted};
 use runtime::bootstrap::{self, Card, fresh_psn};
 use runtime::messaging::{Carrier, Messenger, ShmCarrier, UdpCarrier};
-use runtime::udp::{Endpoint, Options, PortIndex, Route, Setup};
+use runtime::udp::{Endpoint, Options, PortIndex, Route, Setup, link_bytes};
 use units::{QpNumber, Rank};
 
 use super::Transport;
@@ -167,7 +167,8 @@ fn meet_over_udp(arguments: &Arguments) -> Result<Vec<Messenger<UdpCarrier>>> {
             let role = if arguments.rank == 0 { Role::Leader } else { Role::Follower };
             let remote = QpNumber(other.first_pair.0 + rail as u32);
             let setup = Setup::new(remote, card.psn, other.psn, routes, role);
-            carrier.connect(*number, Setup { policy: Policy::conversation(), ..setup })?;
+            let link = addresses.iter().map(|address| link_bytes(address.ip())).min().unwrap_or(0);
+            carrier.connect(*number, Setup { policy: Policy::conversation(), ..setup }.with_long_packets(link))?;
         }
         // Nobody sends before both are connected.
         Card { task: "ready".to_owned(), ..card }.exchange(&mut stream)?;

@@ -1,5 +1,7 @@
 //! One behaviour at a time.
 
+use std::sync::Arc;
+
 use checksum::Algorithm;
 use units::{Rank, Span};
 
@@ -245,6 +247,28 @@ fn an_announcement_spoiled_in_the_log_is_written_again() {
     assert!(world.dropped.is_empty());
     assert_eq!(world.received(B), [(A, 1, bytes(1, 100_000))]);
     world.drain();
+}
+
+/// A piece is sealed anew when it goes again, so its bytes must be those that were sealed first.
+#[test]
+fn a_buffer_spoiled_while_its_message_is_under_way_is_never_delivered() {
+    let mut world = world(1);
+    world.receive(B, Wanted::from(A, 1), 100_000);
+    world.send(A, B, 1, bytes(1, 100_000));
+    let line = (A, B, RailIndex(0));
+    let is_piece = |parcel: &Vec<u8>| parcel.len() > 4_096;
+    while !world.lines.get(&line).is_some_and(|queue| queue.iter().any(is_piece)) {
+        assert!(world.step(), "pieces are on their way sooner or later");
+    }
+    let piece = world.lines.get_mut(&line).and_then(|queue| queue.iter_mut().find(|piece| is_piece(piece)));
+    piece.expect("just seen")[4_000] ^= 1;
+    let peer = world.port(A).peers.get_mut(&B).expect("a peer");
+    for outgoing in peer.outgoing.values_mut() {
+        Arc::make_mut(&mut outgoing.data).iter_mut().step_by(1_024).for_each(|byte| *byte ^= 1);
+    }
+    world.run();
+    assert_eq!(world.dropped, [(A, B, Cause::SpoiledHere)]);
+    assert!(world.received(B).is_empty());
 }
 
 /// Whoever has drained may end; the other must not wait for it any more.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use faults::Stream;
 use units::{Rank, Span, Time};
 
+use crate::Lent;
 use crate::messaging::{Completion, Duty, Port, RailIndex, Rooms, Settings};
 
 /// From, to, rail.
@@ -21,7 +22,7 @@ pub(super) struct Spoiling {
     pub(super) only: Option<RailIndex>,
 }
 
-/// Lends its room for every other piece.
+/// Lends its room for every other piece; of the others, sends every other from where it lies.
 #[derive(Default)]
 struct Room {
     asked: u64,
@@ -34,7 +35,13 @@ impl Rooms for Room {
         self.bytes.resize(bytes, 0);
         self.asked.is_multiple_of(2).then_some(&mut self.bytes)
     }
+
+    fn borrows(&self) -> bool {
+        self.asked % 4 < 2
+    }
 }
+
+const MOST_LENT: usize = 2;
 
 pub(super) struct World {
     pub(super) ports: Vec<Port>,
@@ -48,6 +55,8 @@ pub(super) struct World {
     pub(super) completions: Vec<(Rank, Completion)>,
     pub(super) dropped: Vec<(Rank, Rank, crate::messaging::Cause)>,
     room: Room,
+    /// What was lent of late: a driver holds it for a while.
+    lent: VecDeque<Lent>,
     luck: Stream,
     drawn: u64,
 }
@@ -70,6 +79,7 @@ impl World {
             completions: Vec::new(),
             dropped: Vec::new(),
             room: Room::default(),
+            lent: VecDeque::new(),
             luck: Stream::new(seed, 0x6d65_7373),
             drawn: 0,
         }
@@ -90,6 +100,14 @@ impl World {
             match duty {
                 Duty::Transmit { to, rail, bytes, .. } => {
                     self.lines.entry((rank, to, rail)).or_default().push_back(bytes);
+                }
+                Duty::Lend { to, rail, mut head, body } => {
+                    head.extend_from_slice(body.bytes());
+                    self.lines.entry((rank, to, rail)).or_default().push_back(head);
+                    self.lent.push_back(body);
+                    if self.lent.len() > MOST_LENT {
+                        self.lent.pop_front();
+                    }
                 }
                 Duty::Written { to, rail, length } => {
                     assert_eq!(self.room.bytes.len(), length, "what was lent is what was written");

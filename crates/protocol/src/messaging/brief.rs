@@ -9,7 +9,7 @@ use super::port::{Cause, Common, Completion, Duty};
 use super::rails::{Load, RailIndex};
 use super::seal::{self, Sealing};
 use super::taking::Taken;
-use super::{LETTER_COST, letter::Turn};
+use super::{LETTER_COST, WINDOW, letter::Turn};
 
 impl Sealing {
     /// Whether CRC-32C, which brief parcels have, is a code that was agreed on.
@@ -26,6 +26,24 @@ impl Peer {
     #[inline]
     pub(super) fn is_brief(common: &Common, length: usize) -> bool {
         length <= BRIEF_BYTES && common.settings.sealing.allows_brief()
+    }
+
+    /// Sends a short message if nothing is before it and there is room; else it comes back.
+    #[inline]
+    pub(super) fn send_at_once(&mut self, common: &mut Common, queued: Queued) -> Option<Queued> {
+        let cost = LETTER_COST + queued.data.len() as u64;
+        let may = Self::is_brief(common, queued.data.len())
+            && self.is_calm(common)
+            && self.unconfirmed() < WINDOW
+            && self.spent + cost <= self.granted;
+        let rail = if may { self.rails.for_letters(common.settings.letter_depth, None) } else { None };
+        match rail {
+            Some(rail) => {
+                self.send_brief(common, rail, queued);
+                None
+            }
+            None => Some(queued),
+        }
     }
 
     /// One message by itself.

@@ -47,6 +47,11 @@ impl Log {
         self.batches.is_empty()
     }
 
+    #[inline]
+    pub(super) fn has_repeats(&self) -> bool {
+        self.repeats > 0
+    }
+
     pub(super) fn add(&mut self, first: u64, count: u64, at: At, letters: Vec<Letter<'static>>) {
         self.batches.push_back(Batch { first, count, at, bytes: None, repeat: None, tries: 0, letters });
     }

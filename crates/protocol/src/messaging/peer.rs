@@ -109,6 +109,17 @@ impl Peer {
         quiet && has_told
     }
 
+    /// Nothing waits to be sent, and nothing must be told.
+    #[inline]
+    pub(super) fn is_calm(&self, common: &Common) -> bool {
+        self.queue.is_empty()
+            && self.urgent.is_empty()
+            && !self.log.has_repeats()
+            && !self.has_more()
+            && !self.is_draining
+            && !self.must_answer(common)
+    }
+
     /// Sends everything that can be sent now, except pieces.
     pub(super) fn pump(&mut self, common: &mut Common) -> Result<(), Cause> {
         self.repeat_letters(common)?;
@@ -256,7 +267,7 @@ impl Peer {
         Ok(())
     }
 
-    fn unconfirmed(&self) -> u64 {
+    pub(super) fn unconfirmed(&self) -> u64 {
         self.next_letter - self.confirmed
     }
 
@@ -475,12 +486,17 @@ impl Peer {
         Ok(())
     }
 
+    /// Whether the peer should soon know what has been taken.
+    #[inline]
+    fn must_answer(&self, common: &Common) -> bool {
+        self.owes_answer
+            || self.allowed - self.told_allowed >= common.settings.credit_bytes / 4
+            || self.mailbox.taken() - self.told_taken >= WINDOW / 4
+    }
+
     /// Tells what has been taken if the peer should know, and nothing else has told it. False if there was no need.
     fn answer(&mut self, common: &mut Common) -> bool {
-        let is_due = self.owes_answer
-            || (self.is_draining && self.told_taken != self.mailbox.taken())
-            || self.allowed - self.told_allowed >= common.settings.credit_bytes / 4
-            || self.mailbox.taken() - self.told_taken >= WINDOW / 4;
+        let is_due = self.must_answer(common) || (self.is_draining && self.told_taken != self.mailbox.taken());
         let asks = self.is_draining && self.asked < self.next_letter && !self.log.is_empty();
         if !is_due && !asks {
             return false;

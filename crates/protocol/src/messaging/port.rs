@@ -360,8 +360,12 @@ impl Port {
         }
         let id = SendId(self.next_send);
         self.next_send += 1;
-        peer.queue.push_back(Queued { id, tag, data: buffer });
-        self.pump(now, to);
+        let queued = Queued { id, tag, data: buffer };
+        self.common.now = now;
+        if let Some(queued) = peer.send_at_once(&mut self.common, queued) {
+            peer.queue.push_back(queued);
+            self.pump(now, to);
+        }
         Ok(id)
     }
 
@@ -426,6 +430,12 @@ impl Port {
         self.common.completions.pop_front()
     }
 
+    /// Whether there is anything for the driver to do.
+    #[inline]
+    pub fn has_duties(&self) -> bool {
+        !self.common.duties.is_empty() || !self.common.pumping.is_empty()
+    }
+
     /// What the driver must do, one at a time. Pieces of long messages are copied only when they are asked for here, so that one
     /// is on its way while the next is copied (CK-7).
     pub fn poll_duty(&mut self) -> Option<Duty> {
@@ -455,9 +465,13 @@ impl Port {
             return;
         };
         self.common.now = now;
-        let taken = peer.take(&mut self.common, rail, parcel);
-        self.settle(from, taken);
-        self.pump(now, from);
+        match peer.take(&mut self.common, rail, parcel) {
+            Ok(()) if peer.is_calm(&self.common) => {}
+            taken => {
+                self.settle(from, taken);
+                self.pump(now, from);
+            }
+        }
     }
 
     /// The oldest parcel that was sent over a rail is at the other end; here are its bytes.
@@ -465,7 +479,9 @@ impl Port {
         if let Some(peer) = self.peers.get_mut(&to) {
             self.common.now = now;
             peer.landed(&mut self.common, rail, bytes);
-            self.pump(now, to);
+            if !peer.is_calm(&self.common) {
+                self.pump(now, to);
+            }
         }
     }
 

@@ -241,7 +241,14 @@ impl<C: Carrier> Messenger<C> {
         }
     }
 
+    #[inline]
     fn carry_out(&mut self) {
+        if self.port.has_duties() {
+            self.carry_out_all();
+        }
+    }
+
+    fn carry_out_all(&mut self) {
         while let Some(duty) = self.next_duty() {
             match duty {
                 Duty::Written { to, rail, .. } => self.carrier.send_room(to, rail),

@@ -23,7 +23,7 @@ const RAIL: RailIndex = RailIndex(0);
 const SPIN: Duration = Duration::from_micros(200);
 const EAGER_LOOKS: u32 = 4096;
 /// Looks before it looks at the clock.
-const FIRST_LOOKS: u32 = 256;
+const FIRST_LOOKS: u32 = 1024;
 const LOOKS_PER_YIELD: u32 = 64;
 /// How long it sleeps at most: a bell may be missed.
 const NAP: Duration = Duration::from_millis(1);
@@ -165,6 +165,8 @@ impl ShmCarrier {
             }
         }
         let began = Instant::now();
+        // Before anything comes: then nothing should wait for a look at the clock.
+        self.now = self.clock.now();
         let spin = SPIN.min(wait);
         let mut looks = 0u32;
         while self.is_idle() {
@@ -178,6 +180,9 @@ impl ShmCarrier {
                     break;
                 }
             }
+        }
+        if !self.is_idle() {
+            return;
         }
         while self.is_idle() && began.elapsed() < wait {
             self.nap(wait.saturating_sub(began.elapsed()));

@@ -19,6 +19,7 @@ mod algorithm;
 mod castagnoli;
 mod crc;
 pub mod detection;
+mod fetch;
 mod infiniband;
 pub mod linear;
 mod pass;
@@ -28,6 +29,7 @@ mod tests;
 pub mod tuning;
 mod wide;
 mod words;
+mod xxh3;
 
 pub use algorithm::{Algorithm, Strength, UnknownAlgorithm};
 pub use castagnoli::crc32c;

@@ -2,8 +2,9 @@
 
 use std::arch::x86_64::*;
 
-use super::{WORTH_FETCHING, fetch_target, sse};
+use super::sse;
 use crate::crc::{Polynomial, keys};
+use crate::fetch::{WORTH_FETCHING, fetch_target};
 
 pub(in crate::crc) fn is_available() -> bool {
     sse::is_available() && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("vpclmulqdq")

@@ -5,8 +5,9 @@
 
 use std::arch::x86_64::*;
 
-use super::{WORTH_FETCHING, ending, fetch_target};
+use super::ending;
 use crate::crc::{Polynomial, keys};
+use crate::fetch::{WORTH_FETCHING, fetch_target};
 
 /// From this length on a copy first goes to a whole line of its target: stores over two lines cost twice.
 const WORTH_ALIGNING: usize = 1024;

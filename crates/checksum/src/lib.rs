@@ -9,8 +9,8 @@
 //! - [`vcrc`] goes over one link, and every switch computes it anew (claim SE-6).
 //!
 //! Codes of messages (claim CK-2), any of [`Algorithm`], in three ways: [`value`] looks at bytes, [`copy_then`] copies them
-//! block by block and looks at each block while it is in the cache, [`copy`] copies and looks in one pass (claim CK-5).
-//! [`State`] does the same piece by piece. [`linear`] is for the sums of reductions. Which code finds what is measured by
+//! block by block and looks at each block while it is in the cache, [`copy`] copies and looks in one pass (claim CK-5);
+//! [`copy_to`] is told whose cache the target is in. [`State`] does the same piece by piece. [`linear`] is for the sums of reductions. Which code finds what is measured by
 //! [`detection`]; which is fastest here, among those that find enough, by [`tuning`] (claim CK-3).
 
 #![deny(unsafe_code)]
@@ -34,5 +34,6 @@ mod xxh3;
 pub use algorithm::{Algorithm, Strength, UnknownAlgorithm};
 pub use castagnoli::crc32c;
 pub use crc::Kernel;
+pub use fetch::Target;
 pub use infiniband::{Icrc, vcrc};
-pub use state::{State, copy, copy_then, value};
+pub use state::{State, copy, copy_then, copy_to, value};

@@ -1,6 +1,7 @@
 //! A value under way: pieces come one by one, of any length, and may be copied as they come.
 
 use crate::crc::{self, Castagnoli, Nvme, Polynomial};
+use crate::fetch::Target;
 use crate::pass::{Carry, Look, Pass};
 use crate::wide::Width;
 use crate::words::{self, TwoSums};
@@ -57,11 +58,17 @@ pub fn value(algorithm: Algorithm, bytes: &[u8]) -> u64 {
 /// The value is that of the bytes as they were fetched, whatever happens to the copy.
 #[inline]
 pub fn copy(algorithm: Algorithm, from: &[u8], to: &mut [u8]) -> u64 {
+    copy_to(algorithm, from, to, Target::Own)
+}
+
+/// As [`copy`], where it is known whose cache has the lines of the target. It is no matter of the value, only of the time.
+#[inline]
+pub fn copy_to(algorithm: Algorithm, from: &[u8], to: &mut [u8], target: Target) -> u64 {
     match algorithm {
-        Algorithm::Crc32c => crc::copy::<Castagnoli>(Castagnoli::ONES, from, to) ^ Castagnoli::ONES,
-        Algorithm::Crc64Nvme => crc::copy::<Nvme>(Nvme::ONES, from, to) ^ Nvme::ONES,
-        Algorithm::Xxh3 => xxh3::whole(Carry::new(from, to)),
-        _ => whole(algorithm, Width::best(), Carry::new(from, to)),
+        Algorithm::Crc32c => crc::copy::<Castagnoli>(Castagnoli::ONES, from, to, target) ^ Castagnoli::ONES,
+        Algorithm::Crc64Nvme => crc::copy::<Nvme>(Nvme::ONES, from, to, target) ^ Nvme::ONES,
+        Algorithm::Xxh3 => xxh3::whole(Carry::new(from, to, target)),
+        _ => whole(algorithm, Width::best(), Carry::new(from, to, target)),
     }
 }
 
@@ -110,7 +117,7 @@ impl State {
 
     /// Takes the next bytes and copies them.
     pub fn copy(&mut self, from: &[u8], to: &mut [u8]) {
-        self.take(Carry::new(from, to));
+        self.take(Carry::new(from, to, Target::Own));
     }
 
     /// The value of all bytes so far.
@@ -223,8 +230,9 @@ impl Progress {
 
 #[inline(always)]
 fn cyclic<P: Polynomial>(register: u64, pass: &mut impl Pass) -> u64 {
+    let target = pass.target();
     match pass.ends() {
         (bytes, None) => crc::update::<P>(register, bytes),
-        (from, Some(to)) => crc::copy::<P>(register, from, to),
+        (from, Some(to)) => crc::copy::<P>(register, from, to, target),
     }
 }

@@ -2,10 +2,11 @@
 
 use proptest::prelude::*;
 
+use crate::fetch::Target;
 use crate::pass::{Carry, Look, Pass};
 use crate::state::whole;
 use crate::wide::Width;
-use crate::{Algorithm, State, copy, copy_then, value, words};
+use crate::{Algorithm, State, copy, copy_then, copy_to, value, words};
 
 fn assert_vectors(algorithm: Algorithm, vectors: &[(&[u8], u64)]) {
     for (bytes, wanted) in vectors {
@@ -206,7 +207,8 @@ fn every_way_gives_the_same_value_of_many_blocks() {
     let bytes = spread_bytes(200_003);
     for algorithm in Algorithm::ALL {
         let wanted = value(algorithm, &bytes);
-        for way in [copy, copy_then] {
+        let to_others = |algorithm, from: &_, to: &mut _| copy_to(algorithm, from, to, Target::Others);
+        for way in [copy, copy_then, to_others] {
             let mut room = vec![0; bytes.len()];
             assert_eq!(way(algorithm, &bytes, &mut room), wanted, "{algorithm}");
             assert!(room == bytes, "{algorithm}");
@@ -227,7 +229,12 @@ fn check_widths(algorithm: Algorithm, bytes: &[u8], target: &mut [u8], to: usize
         assert_eq!(whole(algorithm, width, Look(bytes)), wanted, "{}", case());
         let (begin, end) = (64 + to, 64 + to + bytes.len());
         target[to..end + 64].fill(0xa5);
-        assert_eq!(whole(algorithm, width, Carry::new(bytes, &mut target[begin..end])), wanted, "{}", case());
+        assert_eq!(
+            whole(algorithm, width, Carry::new(bytes, &mut target[begin..end], Target::Own)),
+            wanted,
+            "{}",
+            case()
+        );
         assert!(target[begin..end] == *bytes, "{}", case());
         let clean = target[to..begin] == [0xa5; 64] && target[end..end + 64] == [0xa5; 64];
         assert!(clean, "beside the copy: {}", case());

@@ -19,6 +19,8 @@ mod x86;
 
 pub use kernel::Kernel;
 
+use crate::fetch::Target;
+
 /// A code's polynomial.
 pub(crate) trait Polynomial {
     /// Bits of the register.
@@ -67,8 +69,8 @@ pub(crate) fn update<P: Polynomial>(register: u64, bytes: &[u8]) -> u64 {
 
 /// The register after these bytes, which lie at `to` as well afterwards.
 #[inline]
-pub(crate) fn copy<P: Polynomial>(register: u64, from: &[u8], to: &mut [u8]) -> u64 {
-    Kernel::best().copy::<P>(register, from, to)
+pub(crate) fn copy<P: Polynomial>(register: u64, from: &[u8], to: &mut [u8], target: Target) -> u64 {
+    Kernel::best().copy::<P>(register, from, to, target)
 }
 
 /// x to the power of `exponent`, modulo the polynomial; bit 63 of the result is the coefficient of 1.

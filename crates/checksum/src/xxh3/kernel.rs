@@ -7,6 +7,7 @@ use std::arch::x86_64::{__m128i, __m256i, __m512i};
 
 use super::scalar::Pair;
 use super::stripes::{Lanes, Piece, STRIPE, take};
+use crate::fetch::Target;
 use crate::pass::Pass;
 
 /// How wide the vectors are.
@@ -65,17 +66,18 @@ impl Kernel {
     pub(super) fn take(self, lanes: &mut Lanes, pass: &mut impl Pass, piece: Piece) {
         let fits = if piece == Piece::Last { pass.left() >= STRIPE } else { pass.left().is_multiple_of(STRIPE) };
         assert!(fits, "{piece:?} of {} bytes", pass.left());
+        let target = pass.target();
         let (from, to) = pass.ends();
         match to {
             // SAFETY: without COPY a kernel only reads, and only the slice, whose length was tested. `best` and the tests use
             // only kernels that this processor has.
             None => unsafe {
-                self.run::<false>()(lanes, from.as_ptr(), std::ptr::null_mut(), from.len(), piece);
+                self.run::<false>()(lanes, from.as_ptr(), std::ptr::null_mut(), from.len(), piece, target);
             },
             Some(to) => {
                 assert_eq!(from.len(), to.len(), "a copy needs as much room as there are bytes");
                 // SAFETY: as above; both slices are of one length, and a shared and an exclusive one cannot overlap.
-                unsafe { self.run::<true>()(lanes, from.as_ptr(), to.as_mut_ptr(), from.len(), piece) }
+                unsafe { self.run::<true>()(lanes, from.as_ptr(), to.as_mut_ptr(), from.len(), piece, target) }
             }
         }
     }
@@ -96,23 +98,37 @@ impl Kernel {
     }
 }
 
-/// Lanes, source, target and length.
-type Run = unsafe fn(&mut Lanes, *const u8, *mut u8, usize, Piece);
+/// Lanes, source, target, length, where in the message, and whose the target is.
+type Run = unsafe fn(&mut Lanes, *const u8, *mut u8, usize, Piece, Target);
 
 /// # Safety
 /// As [`take`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn with_avx2<const COPY: bool>(lanes: &mut Lanes, from: *const u8, to: *mut u8, len: usize, piece: Piece) {
+unsafe fn with_avx2<const COPY: bool>(
+    lanes: &mut Lanes,
+    from: *const u8,
+    to: *mut u8,
+    len: usize,
+    piece: Piece,
+    target: Target,
+) {
     // SAFETY: handed on.
-    unsafe { take::<__m256i, 2, 2, COPY>(lanes, from, to, len, piece) }
+    unsafe { take::<__m256i, 2, 2, COPY>(lanes, from, to, len, piece, target) }
 }
 
 /// # Safety
 /// As [`take`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-unsafe fn with_avx512<const COPY: bool>(lanes: &mut Lanes, from: *const u8, to: *mut u8, len: usize, piece: Piece) {
+unsafe fn with_avx512<const COPY: bool>(
+    lanes: &mut Lanes,
+    from: *const u8,
+    to: *mut u8,
+    len: usize,
+    piece: Piece,
+    target: Target,
+) {
     // SAFETY: handed on.
-    unsafe { take::<__m512i, 1, 4, COPY>(lanes, from, to, len, piece) }
+    unsafe { take::<__m512i, 1, 4, COPY>(lanes, from, to, len, piece, target) }
 }

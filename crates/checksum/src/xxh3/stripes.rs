@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::START;
-use crate::fetch::{WORTH_FETCHING, fetch_target};
+use crate::fetch::{Target, fetch_target};
 
 /// Bytes of a stripe.
 pub(super) const STRIPE: usize = 64;
@@ -128,10 +128,11 @@ pub(super) unsafe fn take<V: Vector, const PER_STRIPE: usize, const GROUP: usize
     to: *mut u8,
     len: usize,
     piece: Piece,
+    target: Target,
 ) {
     const { assert!(size_of::<V>() * PER_STRIPE == STRIPE) };
     let stripes = if piece == Piece::Last { (len - 1) / STRIPE } else { len / STRIPE };
-    let fetches = COPY && len >= WORTH_FETCHING;
+    let fetches = COPY && target.is_worth_fetching(len);
     let end = stripes * STRIPE;
     let mut at = 0;
     // SAFETY: `at` stays below `end`, which is at most `len`; the keys of a block are as many as its stripes.

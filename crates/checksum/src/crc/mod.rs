@@ -97,6 +97,7 @@ const fn keys<P: Polynomial>(bits: u32) -> [u64; 2] {
 ///
 /// A polynomial of fewer than 64 bits is taken times the power of x that makes it one of 64. The remainder then is that of
 /// the short one times the same power, which puts it where a short register stands: into the low bits.
+#[cfg(target_arch = "x86_64")]
 const fn ending<P: Polynomial>() -> [u64; 3] {
     let polynomial = P::REVERSED.reverse_bits();
     // x^128 less x^64 times the polynomial; the quotient's highest coefficient is that x^64.

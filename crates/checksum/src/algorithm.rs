@@ -109,11 +109,6 @@ impl Algorithm {
         matches!(self, Self::Crc32c | Self::Crc64Nvme)
     }
 
-    /// Whether copy and code are one loop. The crate that computes XXH3 has no such loop; it copies block by block instead.
-    pub const fn has_fused_copy(self) -> bool {
-        !matches!(self, Self::Xxh3)
-    }
-
     /// How far it can be trusted. A test holds this against the measurement.
     pub const fn strength(self) -> Strength {
         match self {

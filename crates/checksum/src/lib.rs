@@ -9,8 +9,8 @@
 //! - [`vcrc`] goes over one link, and every switch computes it anew (claim SE-6).
 //!
 //! Codes of messages (claim CK-2), any of [`Algorithm`], in three ways: [`value`] looks at bytes, [`copy_then`] copies them
-//! block by block and looks at each block while it is in the cache, [`copy`] copies and looks in one pass (claim CK-5).
-//! [`State`] does the same piece by piece. [`linear`] is for the sums of reductions. Which code finds what is measured by
+//! block by block and looks at each block while it is in the cache, [`copy`] copies and looks in one pass (claim CK-5);
+//! [`copy_to`] is told whose cache the target is in. [`State`] does the same piece by piece. [`linear`] is for the sums of reductions. Which code finds what is measured by
 //! [`detection`]; which is fastest here, among those that find enough, by [`tuning`] (claim CK-3).
 
 #![deny(unsafe_code)]
@@ -19,6 +19,7 @@ mod algorithm;
 mod castagnoli;
 mod crc;
 pub mod detection;
+mod fetch;
 mod infiniband;
 pub mod linear;
 mod pass;
@@ -28,9 +29,11 @@ mod tests;
 pub mod tuning;
 mod wide;
 mod words;
+mod xxh3;
 
 pub use algorithm::{Algorithm, Strength, UnknownAlgorithm};
 pub use castagnoli::crc32c;
 pub use crc::Kernel;
+pub use fetch::Target;
 pub use infiniband::{Icrc, vcrc};
-pub use state::{State, copy, copy_then, value};
+pub use state::{State, copy, copy_then, copy_to, value};

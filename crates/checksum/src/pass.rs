@@ -3,6 +3,8 @@
 //! An algorithm is written once over a pass; whether it also copies is the pass' business. That is how a checksum and a
 //! copy become one loop without a second text.
 
+use crate::fetch::Target;
+
 /// Bytes from first to last, each seen once.
 pub(crate) trait Pass: Sized {
     /// How many bytes are left.
@@ -16,6 +18,9 @@ pub(crate) trait Pass: Sized {
 
     /// All that is left, for those who go their own way: where it lies, and where it shall lie as well.
     fn ends(&mut self) -> (&[u8], Option<&mut [u8]>);
+
+    /// Whose cache has the lines of the copy.
+    fn target(&self) -> Target;
 }
 
 /// Only looks.
@@ -25,12 +30,13 @@ pub(crate) struct Look<'a>(pub(crate) &'a [u8]);
 pub(crate) struct Carry<'a> {
     from: &'a [u8],
     to: &'a mut [u8],
+    target: Target,
 }
 
 impl<'a> Carry<'a> {
-    pub(crate) fn new(from: &'a [u8], to: &'a mut [u8]) -> Self {
+    pub(crate) fn new(from: &'a [u8], to: &'a mut [u8], target: Target) -> Self {
         assert_eq!(from.len(), to.len(), "a copy needs as much room as there are bytes");
-        Self { from, to }
+        Self { from, to, target }
     }
 }
 
@@ -60,6 +66,11 @@ impl Pass for Look<'_> {
     fn ends(&mut self) -> (&[u8], Option<&mut [u8]>) {
         (self.0, None)
     }
+
+    #[inline(always)]
+    fn target(&self) -> Target {
+        Target::Own
+    }
 }
 
 impl Pass for Carry<'_> {
@@ -74,7 +85,7 @@ impl Pass for Carry<'_> {
         let (now, later) = self.from.split_at(count);
         let (room, room_later) = std::mem::take(&mut self.to).split_at_mut(count);
         (self.from, self.to) = (later, room_later);
-        Self { from: now, to: room }
+        Self { from: now, to: room, target: self.target }
     }
 
     #[inline(always)]
@@ -92,5 +103,10 @@ impl Pass for Carry<'_> {
     #[inline(always)]
     fn ends(&mut self) -> (&[u8], Option<&mut [u8]>) {
         (self.from, Some(self.to))
+    }
+
+    #[inline(always)]
+    fn target(&self) -> Target {
+        self.target
     }
 }

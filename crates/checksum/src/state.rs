@@ -1,11 +1,11 @@
 //! A value under way: pieces come one by one, of any length, and may be copied as they come.
 
-use twox_hash::XxHash3_64;
-
 use crate::crc::{self, Castagnoli, Nvme, Polynomial};
+use crate::fetch::Target;
 use crate::pass::{Carry, Look, Pass};
+use crate::wide::Width;
 use crate::words::{self, TwoSums};
-use crate::{Algorithm, linear, wide};
+use crate::{Algorithm, linear, xxh3};
 
 /// Bytes that are copied before they are looked at, where that is done block by block: with its copy well within the first
 /// cache of any processor.
@@ -37,7 +37,7 @@ pub(crate) enum Progress {
     SuperFast(u32),
     Crc32c(u64),
     Crc64Nvme(u64),
-    Xxh3(Box<XxHash3_64>),
+    Xxh3(Box<xxh3::Running>),
     Linear(linear::Running),
 }
 
@@ -48,22 +48,27 @@ pub fn value(algorithm: Algorithm, bytes: &[u8]) -> u64 {
         // These three are used for small messages too and skip what only pieces need.
         Algorithm::Crc32c => crc::update::<Castagnoli>(Castagnoli::ONES, bytes) ^ Castagnoli::ONES,
         Algorithm::Crc64Nvme => crc::update::<Nvme>(Nvme::ONES, bytes) ^ Nvme::ONES,
-        Algorithm::Xxh3 => XxHash3_64::oneshot(bytes),
-        _ => whole(algorithm, Look(bytes)),
+        Algorithm::Xxh3 => xxh3::whole(Look(bytes)),
+        _ => whole(algorithm, Width::best(), Look(bytes)),
     }
 }
 
-/// Copies bytes and gives their value, in one pass: each is fetched once. XXH3 does it block by block
-/// ([`Algorithm::has_fused_copy`]).
+/// Copies bytes and gives their value, in one pass: each is fetched once.
 ///
 /// The value is that of the bytes as they were fetched, whatever happens to the copy.
 #[inline]
 pub fn copy(algorithm: Algorithm, from: &[u8], to: &mut [u8]) -> u64 {
+    copy_to(algorithm, from, to, Target::Own)
+}
+
+/// As [`copy`], where it is known whose cache has the lines of the target. It is no matter of the value, only of the time.
+#[inline]
+pub fn copy_to(algorithm: Algorithm, from: &[u8], to: &mut [u8], target: Target) -> u64 {
     match algorithm {
-        Algorithm::Crc32c => crc::copy::<Castagnoli>(Castagnoli::ONES, from, to) ^ Castagnoli::ONES,
-        Algorithm::Crc64Nvme => crc::copy::<Nvme>(Nvme::ONES, from, to) ^ Nvme::ONES,
-        Algorithm::Xxh3 => copy_then(algorithm, from, to),
-        _ => whole(algorithm, Carry::new(from, to)),
+        Algorithm::Crc32c => crc::copy::<Castagnoli>(Castagnoli::ONES, from, to, target) ^ Castagnoli::ONES,
+        Algorithm::Crc64Nvme => crc::copy::<Nvme>(Nvme::ONES, from, to, target) ^ Nvme::ONES,
+        Algorithm::Xxh3 => xxh3::whole(Carry::new(from, to, target)),
+        _ => whole(algorithm, Width::best(), Carry::new(from, to, target)),
     }
 }
 
@@ -84,11 +89,12 @@ pub fn copy_then(algorithm: Algorithm, from: &[u8], to: &mut [u8]) -> u64 {
     state.finish()
 }
 
-fn whole(algorithm: Algorithm, mut pass: impl Pass) -> u64 {
+/// The value of all bytes of a pass, with vectors of this width where the code is a plain loop.
+pub(crate) fn whole(algorithm: Algorithm, width: Width, mut pass: impl Pass) -> u64 {
     let length = pass.left() as u64;
     let mut progress = Progress::new(algorithm, length);
     let words = pass.left() / progress.unit() * progress.unit();
-    wide::absorb(&mut progress, pass.split(words));
+    width.absorb(&mut progress, pass.split(words));
     let mut tail = [0; 8];
     let left = pass.left();
     pass.each(|[byte]: &[u8; 1]| {
@@ -111,7 +117,7 @@ impl State {
 
     /// Takes the next bytes and copies them.
     pub fn copy(&mut self, from: &[u8], to: &mut [u8]) {
-        self.take(Carry::new(from, to));
+        self.take(Carry::new(from, to, Target::Own));
     }
 
     /// The value of all bytes so far.
@@ -133,7 +139,7 @@ impl State {
             self.progress.absorb(Look(&word[..unit]));
         }
         let words = pass.left() / unit * unit;
-        wide::absorb(&mut self.progress, pass.split(words));
+        Width::best().absorb(&mut self.progress, pass.split(words));
         self.hold(&mut pass);
     }
 
@@ -160,7 +166,7 @@ impl Progress {
             Algorithm::SuperFast => Self::SuperFast(length as u32),
             Algorithm::Crc32c => Self::Crc32c(Castagnoli::ONES),
             Algorithm::Crc64Nvme => Self::Crc64Nvme(Nvme::ONES),
-            Algorithm::Xxh3 => Self::Xxh3(Box::new(XxHash3_64::new())),
+            Algorithm::Xxh3 => Self::Xxh3(Box::new(xxh3::Running::new())),
             Algorithm::Linear => Self::Linear(linear::Running::default()),
         }
     }
@@ -196,11 +202,7 @@ impl Progress {
             Self::Linear(running) => running.absorb(&mut pass),
             Self::Crc32c(register) => *register = cyclic::<Castagnoli>(*register, &mut pass),
             Self::Crc64Nvme(register) => *register = cyclic::<Nvme>(*register, &mut pass),
-            Self::Xxh3(hasher) => {
-                while pass.left() > 0 {
-                    block_by_block(hasher, pass.split(BLOCK));
-                }
-            }
+            Self::Xxh3(running) => running.absorb(&mut pass),
         }
     }
 
@@ -220,7 +222,7 @@ impl Progress {
             Self::SuperFast(hash) => words::superfast_end(hash, tail).into(),
             Self::Crc32c(register) => register ^ Castagnoli::ONES,
             Self::Crc64Nvme(register) => register ^ Nvme::ONES,
-            Self::Xxh3(hasher) => std::hash::Hasher::finish(&*hasher),
+            Self::Xxh3(running) => running.end(length),
             Self::Linear(running) => running.end(tail),
         }
     }
@@ -228,16 +230,9 @@ impl Progress {
 
 #[inline(always)]
 fn cyclic<P: Polynomial>(register: u64, pass: &mut impl Pass) -> u64 {
+    let target = pass.target();
     match pass.ends() {
         (bytes, None) => crc::update::<P>(register, bytes),
-        (from, Some(to)) => crc::copy::<P>(register, from, to),
+        (from, Some(to)) => crc::copy::<P>(register, from, to, target),
     }
-}
-
-fn block_by_block(hasher: &mut XxHash3_64, mut block: impl Pass) {
-    let (from, to) = block.ends();
-    if let Some(to) = to {
-        to.copy_from_slice(from);
-    }
-    std::hash::Hasher::write(hasher, from);
 }

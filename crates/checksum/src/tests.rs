@@ -2,8 +2,11 @@
 
 use proptest::prelude::*;
 
-use crate::pass::{Look, Pass};
-use crate::{Algorithm, State, copy, copy_then, value, words};
+use crate::fetch::Target;
+use crate::pass::{Carry, Look, Pass};
+use crate::state::whole;
+use crate::wide::Width;
+use crate::{Algorithm, State, copy, copy_then, copy_to, value, words};
 
 fn assert_vectors(algorithm: Algorithm, vectors: &[(&[u8], u64)]) {
     for (bytes, wanted) in vectors {
@@ -178,7 +181,7 @@ fn values_fit_their_bits() {
 
 #[test]
 fn every_way_gives_the_same_value_at_every_length() {
-    let bytes: Vec<u8> = (0..4096u32 + 64).map(|place| (place.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let bytes = spread_bytes(4096 + 64);
     for algorithm in Algorithm::ALL {
         for length in 0..=4096 {
             let (start, room_start) = (length % 61, length % 37);
@@ -201,13 +204,68 @@ fn every_way_gives_the_same_value_at_every_length() {
 
 #[test]
 fn every_way_gives_the_same_value_of_many_blocks() {
-    let bytes: Vec<u8> = (0..200_003u32).map(|place| (place.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let bytes = spread_bytes(200_003);
     for algorithm in Algorithm::ALL {
         let wanted = value(algorithm, &bytes);
-        for way in [copy, copy_then] {
+        let to_others = |algorithm, from: &_, to: &mut _| copy_to(algorithm, from, to, Target::Others);
+        for way in [copy, copy_then, to_others] {
             let mut room = vec![0; bytes.len()];
             assert_eq!(way(algorithm, &bytes, &mut room), wanted, "{algorithm}");
             assert!(room == bytes, "{algorithm}");
+        }
+    }
+}
+
+/// Those that are plain loops; the others have kernels, and tests, of their own.
+fn plain_codes() -> impl Iterator<Item = Algorithm> {
+    Algorithm::ALL.into_iter().filter(|algorithm| !algorithm.is_cyclic() && *algorithm != Algorithm::Xxh3)
+}
+
+/// Wide vectors against the usual ones, with and without a copy, and nothing written beside it.
+fn check_widths(algorithm: Algorithm, bytes: &[u8], target: &mut [u8], to: usize) {
+    let wanted = whole(algorithm, Width::Usual, Look(bytes));
+    for width in Width::ALL.iter().copied().filter(|width| width.is_available()) {
+        let case = || format!("{algorithm}, {width:?}, {} bytes to {to}", bytes.len());
+        assert_eq!(whole(algorithm, width, Look(bytes)), wanted, "{}", case());
+        let (begin, end) = (64 + to, 64 + to + bytes.len());
+        target[to..end + 64].fill(0xa5);
+        assert_eq!(
+            whole(algorithm, width, Carry::new(bytes, &mut target[begin..end], Target::Own)),
+            wanted,
+            "{}",
+            case()
+        );
+        assert!(target[begin..end] == *bytes, "{}", case());
+        let clean = target[to..begin] == [0xa5; 64] && target[end..end + 64] == [0xa5; 64];
+        assert!(clean, "beside the copy: {}", case());
+    }
+}
+
+fn spread_bytes(length: u32) -> Vec<u8> {
+    (0..length).map(|place| (place.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+#[test]
+fn every_width_gives_the_same_value_at_every_length() {
+    let source = spread_bytes(4096 + 64);
+    let mut target = vec![0; 4096 + 64 + 128];
+    for algorithm in plain_codes() {
+        for length in 0..=4096 {
+            let from = length * 7 % 64;
+            check_widths(algorithm, &source[from..from + length], &mut target, length * 13 / 64 % 64);
+        }
+    }
+}
+
+#[test]
+fn every_width_gives_the_same_value_at_every_alignment() {
+    let source = spread_bytes(600 + 64);
+    let mut target = vec![0; 600 + 64 + 128];
+    for algorithm in plain_codes() {
+        for from in 0..64 {
+            for to in 0..64 {
+                check_widths(algorithm, &source[from..from + 500 + to], &mut target, to);
+            }
         }
     }
 }

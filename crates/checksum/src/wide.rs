@@ -7,25 +7,65 @@
 use crate::pass::Pass;
 use crate::state::Progress;
 
-/// Takes whole words, with the widest vectors that this processor has.
-#[inline]
-pub(crate) fn absorb(progress: &mut Progress, pass: impl Pass) {
+/// How wide vectors may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Width {
+    /// What every processor of the family has.
+    Usual,
+    /// 32 bytes.
     #[cfg(target_arch = "x86_64")]
-    {
-        // The test is a load and a branch; std remembers what the processor said.
-        if is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512vl")
-        {
-            // SAFETY: the processor has what the function needs.
-            return unsafe { with_avx512(progress, pass) };
-        }
-        if is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has what the function needs.
-            return unsafe { with_avx2(progress, pass) };
+    Avx2,
+    /// 64 bytes.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Width {
+    /// From the narrowest on.
+    pub(crate) const ALL: &[Self] = &[
+        Self::Usual,
+        #[cfg(target_arch = "x86_64")]
+        Self::Avx2,
+        #[cfg(target_arch = "x86_64")]
+        Self::Avx512,
+    ];
+
+    /// The widest that this processor has.
+    #[inline]
+    pub(crate) fn best() -> Self {
+        Self::ALL.iter().copied().rfind(|width| width.is_available()).unwrap_or(Self::Usual)
+    }
+
+    /// Whether this processor has them. The test is a few loads and branches; std remembers what the processor said.
+    #[inline]
+    pub(crate) fn is_available(self) -> bool {
+        match self {
+            Self::Usual => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => {
+                Self::Avx2.is_available()
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vl")
+            }
         }
     }
-    progress.absorb(pass);
+
+    /// Takes whole words. Only for widths that are available.
+    #[inline]
+    pub(crate) fn absorb(self, progress: &mut Progress, pass: impl Pass) {
+        match self {
+            Self::Usual => progress.absorb(pass),
+            // SAFETY: `best` and the tests use only widths that this processor has.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => unsafe { with_avx2(progress, pass) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => unsafe { with_avx512(progress, pass) },
+        }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -9,6 +9,7 @@ use super::neon;
 #[cfg(target_arch = "x86_64")]
 use super::x86::{avx2, avx512, sse};
 use super::{Polynomial, scalar};
+use crate::fetch::Target;
 
 /// How the cyclic codes are computed. All give the same values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,19 +82,19 @@ impl Kernel {
         match self.wide::<P, false>() {
             // SAFETY: without COPY a kernel only reads, and only the slice. `best` and the tests use only kernels that this
             // processor has.
-            Some(run) => unsafe { run(register, bytes.as_ptr(), std::ptr::null_mut(), bytes.len()) },
+            Some(run) => unsafe { run(register, bytes.as_ptr(), std::ptr::null_mut(), bytes.len(), Target::Own) },
             None => scalar::update::<P>(register, bytes),
         }
     }
 
     /// The register after these bytes, copied on the way. Only for kernels that are available.
     #[inline]
-    pub(super) fn copy<P: Polynomial>(self, register: u64, from: &[u8], to: &mut [u8]) -> u64 {
+    pub(super) fn copy<P: Polynomial>(self, register: u64, from: &[u8], to: &mut [u8], target: Target) -> u64 {
         assert_eq!(from.len(), to.len(), "a copy needs as much room as there are bytes");
         match self.wide::<P, true>() {
             // SAFETY: both slices are of the length given, and a shared and an exclusive one cannot overlap. `best` and the
             // tests use only kernels that this processor has.
-            Some(run) => unsafe { run(register, from.as_ptr(), to.as_mut_ptr(), from.len()) },
+            Some(run) => unsafe { run(register, from.as_ptr(), to.as_mut_ptr(), from.len(), target) },
             None => scalar::copy::<P>(register, from, to),
         }
     }
@@ -115,5 +116,5 @@ impl Kernel {
     }
 }
 
-/// Register, source, target and length in, register out.
-type Run = unsafe fn(u64, *const u8, *mut u8, usize) -> u64;
+/// Register, source, target, length, and whose the target is in; register out.
+type Run = unsafe fn(u64, *const u8, *mut u8, usize, Target) -> u64;

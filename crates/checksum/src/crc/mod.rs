@@ -19,6 +19,8 @@ mod x86;
 
 pub use kernel::Kernel;
 
+use crate::fetch::Target;
+
 /// A code's polynomial.
 pub(crate) trait Polynomial {
     /// Bits of the register.
@@ -67,8 +69,8 @@ pub(crate) fn update<P: Polynomial>(register: u64, bytes: &[u8]) -> u64 {
 
 /// The register after these bytes, which lie at `to` as well afterwards.
 #[inline]
-pub(crate) fn copy<P: Polynomial>(register: u64, from: &[u8], to: &mut [u8]) -> u64 {
-    Kernel::best().copy::<P>(register, from, to)
+pub(crate) fn copy<P: Polynomial>(register: u64, from: &[u8], to: &mut [u8], target: Target) -> u64 {
+    Kernel::best().copy::<P>(register, from, to, target)
 }
 
 /// x to the power of `exponent`, modulo the polynomial; bit 63 of the result is the coefficient of 1.
@@ -95,6 +97,7 @@ const fn keys<P: Polynomial>(bits: u32) -> [u64; 2] {
 ///
 /// A polynomial of fewer than 64 bits is taken times the power of x that makes it one of 64. The remainder then is that of
 /// the short one times the same power, which puts it where a short register stands: into the low bits.
+#[cfg(target_arch = "x86_64")]
 const fn ending<P: Polynomial>() -> [u64; 3] {
     let polynomial = P::REVERSED.reverse_bits();
     // x^128 less x^64 times the polynomial; the quotient's highest coefficient is that x^64.

@@ -6,6 +6,7 @@ use std::arch::aarch64::*;
 use std::arch::is_aarch64_feature_detected;
 
 use super::{Polynomial, keys, scalar};
+use crate::fetch::Target;
 
 pub(super) fn is_available() -> bool {
     is_aarch64_feature_detected!("neon") && is_aarch64_feature_detected!("aes")
@@ -22,6 +23,7 @@ pub(super) unsafe fn run<P: Polynomial, const COPY: bool>(
     from: *const u8,
     to: *mut u8,
     len: usize,
+    _: Target,
 ) -> u64 {
     let mut at = 0;
     if len >= 64 {

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 pub use cache::{Folder, identity};
 pub use timing::{Candidate, Sample, Timing, time};
 
-use crate::{Algorithm, Strength, copy, copy_then, value};
+use crate::{Algorithm, Strength, Target, copy_then, copy_to, value};
 
 /// How a code goes with a copy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -58,8 +58,14 @@ impl Choice {
     /// Copies bytes in this way and gives their value.
     #[inline]
     pub fn copy(self, from: &[u8], to: &mut [u8]) -> u64 {
+        self.copy_to(from, to, Target::Own)
+    }
+
+    /// As [`Choice::copy`], where it is known whose cache has the lines of the target.
+    #[inline]
+    pub fn copy_to(self, from: &[u8], to: &mut [u8], target: Target) -> u64 {
         match self.way {
-            Way::Fused => copy(self.algorithm, from, to),
+            Way::Fused => copy_to(self.algorithm, from, to, target),
             Way::CopyThen | Way::Alone => copy_then(self.algorithm, from, to),
         }
     }

@@ -56,7 +56,7 @@ impl Sealing {
 }
 
 fn of(algorithm: Algorithm) -> Choice {
-    Choice { algorithm, way: if algorithm.has_fused_copy() { Way::Fused } else { Way::CopyThen } }
+    Choice { algorithm, way: Way::Fused }
 }
 
 /// Copies bytes and gives their value, or zero where there is no code.

@@ -2,8 +2,9 @@
 
 use std::arch::x86_64::*;
 
-use super::{WORTH_FETCHING, fetch_target, sse};
+use super::sse;
 use crate::crc::{Polynomial, keys};
+use crate::fetch::{Target, fetch_target};
 
 pub(in crate::crc) fn is_available() -> bool {
     sse::is_available() && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("vpclmulqdq")
@@ -20,10 +21,11 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
     from: *const u8,
     to: *mut u8,
     len: usize,
+    target: Target,
 ) -> u64 {
     if len < 128 {
         // SAFETY: handed on.
-        return unsafe { sse::run::<P, COPY>(register, from, to, len) };
+        return unsafe { sse::run::<P, COPY>(register, from, to, len, target) };
     }
     // SAFETY: there are at least 128 bytes.
     let mut rows = unsafe {
@@ -37,7 +39,7 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
     rows[0] = _mm256_xor_si256(rows[0], _mm256_zextsi128_si256(_mm_cvtsi64_si128(register as i64)));
     let mut at = 128;
     let further = load_keys(const { keys::<P>(1024) });
-    let fetches = COPY && len >= WORTH_FETCHING;
+    let fetches = COPY && target.is_worth_fetching(len);
     while len - at >= 128 {
         if fetches {
             fetch_target::<2>(to, at);

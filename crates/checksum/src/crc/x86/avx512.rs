@@ -5,8 +5,9 @@
 
 use std::arch::x86_64::*;
 
-use super::{WORTH_FETCHING, ending, fetch_target};
+use super::ending;
 use crate::crc::{Polynomial, keys};
+use crate::fetch::{Target, fetch_target};
 
 /// From this length on a copy first goes to a whole line of its target: stores over two lines cost twice.
 const WORTH_ALIGNING: usize = 1024;
@@ -31,6 +32,7 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
     from: *const u8,
     to: *mut u8,
     len: usize,
+    target: Target,
 ) -> u64 {
     if len < 64 {
         // SAFETY: handed on.
@@ -41,18 +43,24 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
         // SAFETY: the head is shorter than 64 bytes, and more than that are there.
         unsafe {
             let register = short::<P, COPY>(register, from, to, head);
-            return long::<P, COPY>(register, from.add(head), to.add(head), len - head);
+            return long::<P, COPY>(register, from.add(head), to.add(head), len - head, target);
         }
     }
     // SAFETY: handed on.
-    unsafe { long::<P, COPY>(register, from, to, len) }
+    unsafe { long::<P, COPY>(register, from, to, len, target) }
 }
 
 /// # Safety
 /// As [`run`]; `len` is at least 64.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,vpclmulqdq,sse4.2,pclmulqdq")]
-unsafe fn long<P: Polynomial, const COPY: bool>(register: u64, from: *const u8, to: *mut u8, len: usize) -> u64 {
+unsafe fn long<P: Polynomial, const COPY: bool>(
+    register: u64,
+    from: *const u8,
+    to: *mut u8,
+    len: usize,
+    target: Target,
+) -> u64 {
     let before = _mm512_zextsi128_si512(_mm_cvtsi64_si128(register as i64));
     let by_4 = broadcast(const { keys::<P>(2048) });
     let mut at;
@@ -65,7 +73,7 @@ unsafe fn long<P: Polynomial, const COPY: bool>(register: u64, from: *const u8, 
             wide[0] = _mm512_xor_si512(wide[0], before);
             at = 512;
             let by_8 = broadcast(const { keys::<P>(4096) });
-            let fetches = COPY && len >= WORTH_FETCHING;
+            let fetches = COPY && target.is_worth_fetching(len);
             while len - at >= 512 {
                 if fetches {
                     fetch_target::<8>(to, at);

@@ -4,6 +4,7 @@ use std::arch::x86_64::*;
 
 use super::ending;
 use crate::crc::{Polynomial, keys};
+use crate::fetch::Target;
 
 pub(in crate::crc) fn is_available() -> bool {
     is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("pclmulqdq")
@@ -20,6 +21,7 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
     from: *const u8,
     to: *mut u8,
     len: usize,
+    _: Target,
 ) -> u64 {
     if len < 16 {
         // SAFETY: handed on.

@@ -1,0 +1,158 @@
+//! Every kernel against another's implementation, with and without a copy, at once and in pieces.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::fetch::Target;
+use crate::pass::Carry;
+
+fn kernels() -> impl Iterator<Item = Kernel> {
+    Kernel::ALL.iter().copied().filter(|kernel| kernel.is_available())
+}
+
+/// Bytes without a pattern (xorshift).
+fn noise(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    })
+    .take(length)
+    .collect()
+}
+
+const GUARD: usize = 64;
+
+/// One copy: the value, the bytes, and nothing written beside them.
+fn check_copy(kernel: Kernel, bytes: &[u8], target: &mut [u8], to: usize, wanted: u64) {
+    let (begin, end) = (GUARD + to, GUARD + to + bytes.len());
+    let case = || format!("{} bytes to {to}, {kernel:?}", bytes.len());
+    target[to..end + GUARD].fill(0xa5);
+    // What is asked for in advance is no matter of the value, so the two take turns.
+    let whose = if bytes.len().is_multiple_of(2) { Target::Own } else { Target::Others };
+    assert_eq!(whole_by(kernel, Carry::new(bytes, &mut target[begin..end], whose)), wanted, "{}", case());
+    assert!(target[begin..end] == *bytes, "{}", case());
+    let clean = target[to..begin] == [0xa5; GUARD] && target[end..end + GUARD] == [0xa5; GUARD];
+    assert!(clean, "beside the copy: {}", case());
+}
+
+fn check(kernel: Kernel, bytes: &[u8], target: &mut [u8], to: usize) {
+    let wanted = XxHash3_64::oneshot(bytes);
+    assert_eq!(whole_by(kernel, Look(bytes)), wanted, "{} bytes, {kernel:?}", bytes.len());
+    check_copy(kernel, bytes, target, to, wanted);
+}
+
+#[test]
+fn the_best_kernel_is_the_widest_there_is() {
+    assert_eq!(kernels().next(), Some(Kernel::Scalar));
+    assert_eq!(kernels().last(), Some(Kernel::best()));
+    assert!(kernels().count() > 1 || cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))));
+}
+
+/// Every length with an alignment of its own, so that all alignments of each end come up many times.
+#[test]
+fn kernels_agree_with_another_implementation_at_every_length() {
+    let source = noise(4096 + 64, 2);
+    let mut target = vec![0; 4096 + 64 + 2 * GUARD];
+    for kernel in kernels() {
+        for length in 0..=4096 {
+            let from = length * 7 % 64;
+            check(kernel, &source[from..from + length], &mut target, length * 13 / 64 % 64);
+        }
+    }
+}
+
+#[test]
+fn kernels_agree_with_another_implementation_at_every_alignment() {
+    let source = noise(2200 + 64, 3);
+    let mut target = vec![0; 2200 + 64 + 2 * GUARD];
+    for kernel in kernels() {
+        for from in 0..64 {
+            for to in 0..64 {
+                for length in [9, 241 + to, 700 + from, 2100 + to] {
+                    check(kernel, &source[from..from + length], &mut target, to);
+                }
+            }
+        }
+    }
+}
+
+/// All lengths times all alignments of both ends: minutes.
+#[test]
+#[ignore = "takes minutes"]
+fn kernels_agree_with_another_implementation_at_every_length_and_alignment() {
+    let source = noise(4096 + 64, 4);
+    let mut target = vec![0; 4096 + 64 + 2 * GUARD];
+    for length in 0..=4096 {
+        for from in 0..64 {
+            let bytes = &source[from..from + length];
+            let wanted = XxHash3_64::oneshot(bytes);
+            for kernel in kernels() {
+                assert_eq!(whole_by(kernel, Look(bytes)), wanted, "{length} bytes at {from}, {kernel:?}");
+                for to in 0..64 {
+                    check_copy(kernel, bytes, &mut target, to, wanted);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn large_copies_agree_too() {
+    for length in [20_480, 65_536, 300_001, 1 << 20, (3 << 20) + 17] {
+        let source = noise(length + 64, 5);
+        let mut target = vec![0; length + 64 + 2 * GUARD];
+        for kernel in kernels() {
+            check(kernel, &source[3..3 + length], &mut target, 5);
+        }
+    }
+}
+
+/// Two pieces, cut wherever something may begin or end: the short formulas, what waits, stripes, blocks.
+#[test]
+fn two_pieces_count_as_the_whole_at_every_cut() {
+    let bytes = noise(2500, 6);
+    for length in [239, 240, 241, 255, 256, 257, 319, 320, 321, 512, 1024, 1025, 1088, 2048, 2049, 2500] {
+        let wanted = XxHash3_64::oneshot(&bytes[..length]);
+        for cut in 0..=length {
+            let mut running = Running::new();
+            running.absorb(&mut Look(&bytes[..cut]));
+            running.absorb(&mut Look(&bytes[cut..length]));
+            assert_eq!(running.end(length as u64), wanted, "{length} bytes cut at {cut}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn pieces_count_as_the_whole(pieces in proptest::collection::vec((0usize..700, any::<bool>()), 0..12), seed in any::<u64>()) {
+        let bytes = noise(pieces.iter().map(|(length, _)| length).sum(), seed);
+        for kernel in kernels() {
+            let mut running = Running::by(kernel);
+            let mut rest = &bytes[..];
+            for (length, copies) in &pieces {
+                let (piece, later) = rest.split_at(*length);
+                rest = later;
+                let mut room = vec![0; *length];
+                if *copies {
+                    running.absorb(&mut Carry::new(piece, &mut room, Target::Own));
+                    prop_assert!(room == piece);
+                } else {
+                    running.absorb(&mut Look(piece));
+                }
+            }
+            prop_assert_eq!(running.end(bytes.len() as u64), XxHash3_64::oneshot(&bytes), "{:?}", kernel);
+        }
+    }
+
+    #[test]
+    fn long_messages_agree_at_any_length(length in 4097usize..200_000, from in 0usize..64, to in 0usize..64, seed in any::<u64>()) {
+        let source = noise(from + length, seed);
+        let mut target = vec![0; length + 64 + 2 * GUARD];
+        for kernel in kernels() {
+            check(kernel, &source[from..], &mut target, to);
+        }
+    }
+}

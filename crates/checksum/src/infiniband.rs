@@ -6,6 +6,7 @@
 //! packet generator of Mellanox (OpenIB, 2004) and the capture library of Endace; the ICRC agrees with the
 //! sample packet in the former and with scapy.
 
+use crate::Target;
 use crate::crc::{self, Invariant, Polynomial, Variant};
 
 /// The invariant CRC, fed in pieces: the caller masks what switches may change and feeds the rest as it lies.
@@ -39,7 +40,7 @@ impl Icrc {
     #[inline]
     pub fn copy(&mut self, from: &[u8], to: &mut [u8]) {
         assert_eq!(from.len(), to.len(), "a copy is as long as what is copied");
-        self.register = crc::copy::<Invariant>(self.register, from, to);
+        self.register = crc::copy::<Invariant>(self.register, from, to, Target::Own);
     }
 
     /// The code; it goes on the wire low byte first.

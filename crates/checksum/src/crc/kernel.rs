@@ -4,10 +4,12 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
+#[cfg(target_arch = "x86_64")]
+use super::Castagnoli;
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 use super::neon;
 #[cfg(target_arch = "x86_64")]
-use super::x86::{avx2, avx512, sse};
+use super::x86::{avx2, avx512, instruction, sse};
 use super::{Polynomial, scalar};
 use crate::fetch::Target;
 
@@ -79,6 +81,14 @@ impl Kernel {
     /// The register after these bytes. Only for kernels that are available.
     #[inline]
     pub(super) fn update<P: Polynomial>(self, register: u64, bytes: &[u8]) -> u64 {
+        #[cfg(target_arch = "x86_64")]
+        if const { P::REVERSED == Castagnoli::REVERSED }
+            && bytes.len() <= instruction::MOST_BYTES
+            && self != Self::Scalar
+        {
+            // SAFETY: all kernels but the tables need SSE4.2, and only those are used that this processor has.
+            return unsafe { instruction::update(register, bytes) };
+        }
         match self.wide::<P, false>() {
             // SAFETY: without COPY a kernel only reads, and only the slice. `best` and the tests use only kernels that this
             // processor has.

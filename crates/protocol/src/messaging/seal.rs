@@ -1,7 +1,7 @@
 //! Which code covers a parcel, and which codes are believed (P-82).
 
 use checksum::tuning::{Choice, Tuning, Way};
-use checksum::{Algorithm, Strength};
+use checksum::{Algorithm, Strength, Target};
 
 /// How parcels are covered. Both ends use the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,8 +62,14 @@ fn of(algorithm: Algorithm) -> Choice {
 /// Copies bytes and gives their value, or zero where there is no code.
 #[inline]
 pub(super) fn copy(choice: Option<Choice>, from: &[u8], to: &mut [u8]) -> u64 {
+    copy_to(choice, from, to, Target::Own)
+}
+
+/// The same, where it is known whose cache has the lines of the target.
+#[inline]
+pub(super) fn copy_to(choice: Option<Choice>, from: &[u8], to: &mut [u8], target: Target) -> u64 {
     match choice {
-        Some(choice) => choice.copy(from, to),
+        Some(choice) => choice.copy_to(from, to, target),
         None => {
             to.copy_from_slice(from);
             0

@@ -15,7 +15,7 @@ pub use protocol::messaging::{Completion, Failure, Found, PostError, ReceiveId, 
 use protocol::messaging::{RailIndex, Sealing, Settings};
 use reduce::Operator;
 use runtime::bootstrap::fresh_psn;
-use runtime::messaging::{Carrier, Messenger, ShmCarrier, UdpCarrier};
+use runtime::messaging::{Carrier, Messenger, NearAndFar, ShmCarrier, UdpCarrier};
 use runtime::udp::{Endpoint, Options, PairError, PortIndex, Route, Setup};
 pub use units::Rank;
 use units::{Psn, QpNumber};
@@ -25,7 +25,7 @@ use crate::{Communicator, Error, JoinError};
 /// Rails to each peer, and the addresses of a process that may serve as such.
 const MOST_RAILS: usize = 4;
 /// Ranks of one host that exchange messages in shared memory.
-const MOST_IN_MEMORY: u32 = 64;
+const MOST_IN_MEMORY: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Words that each rank tells of itself: its first queue pair and number, its rails, and three for each address.
 const WORDS: usize = 2 + 3 * MOST_RAILS;
@@ -51,28 +51,47 @@ impl Communicator {
     /// If a rank is lost, or the system has no sockets or memory to give.
     pub fn open_port(&self) -> Result<Port, JoinError> {
         let settings = Settings { sealing: Sealing::Tuned(*Tuning::of_this_machine()), ..Settings::default() };
-        let (carrier, settings, rails): (Box<dyn Carrier + Send>, _, _) =
-            if self.hosts() == 1 && self.size() <= MOST_IN_MEMORY {
-                (Box::new(self.meet_in_memory()?), ShmCarrier::settings(settings), 1)
+        let (me, team) = (self.rank(), self.team_of(self.rank()));
+        let name = self.draw_name()?;
+        let (carrier, settings, rails): (Box<dyn Carrier + Send>, _, _) = if team.len() == self.size() as usize {
+            (Box::new(meet_in_memory(&name, &team, me)?), ShmCarrier::settings(settings), 1)
+        } else {
+            let (far, rails) = self.meet_over_udp(&settings)?;
+            if team.len() > 1 {
+                let near = meet_in_memory(&name, &team, me)?;
+                let team = team.iter().copied().map(Rank).collect();
+                (Box::new(NearAndFar::new(near, team, far)), settings, rails)
             } else {
-                let (carrier, rails) = self.meet_over_udp(&settings)?;
-                (Box::new(carrier), settings, rails)
-            };
+                (Box::new(far), settings, rails)
+            }
+        };
         let mut messenger = Messenger::new(carrier, settings);
-        (0..self.size()).filter(|peer| *peer != self.rank()).for_each(|peer| messenger.add_peer(Rank(peer), rails));
+        for peer in (0..self.size()).filter(|peer| *peer != me) {
+            messenger.add_peer(Rank(peer), if team.contains(&peer) { 1 } else { rails });
+        }
         // Nobody sends before all are ready to hear.
         self.barrier()?;
         Ok(Port { messenger, ended: BTreeMap::new() })
     }
 
-    fn meet_in_memory(&self) -> Result<ShmCarrier, JoinError> {
-        // Rank 0 draws a name that no other port has or had.
+    /// The ranks that exchange messages with this one in memory, and itself.
+    fn team_of(&self, rank: u32) -> Vec<u32> {
+        let found = self.comm().hosts().iter().find(|team| team.contains(&rank) && team.len() <= MOST_IN_MEMORY);
+        found.cloned().unwrap_or_else(|| vec![rank])
+    }
+
+    /// The ranks that a rank reaches over UDP, in order.
+    fn far_from(&self, rank: u32) -> Vec<u32> {
+        let team = self.team_of(rank);
+        (0..self.size()).filter(|peer| !team.contains(peer)).collect()
+    }
+
+    /// A name that no other port has or had; rank 0 draws it.
+    fn draw_name(&self) -> Result<String, JoinError> {
         let mut name = [u64::from(fresh_psn().get()) << 40 | u64::from(fresh_psn().get()) << 16, 0];
         name[1] = u64::from(fresh_psn().get()) << 32 | u64::from(std::process::id());
         self.broadcast(&mut name, 0)?;
-        let name = format!("pleach-port-{:016x}{:016x}", name[0], name[1]);
-        ShmCarrier::meet(&name, Rank(self.rank()), self.size(), PATIENCE)
-            .map_err(JoinError::io("meeting in shared memory"))
+        Ok(format!("pleach-port-{:016x}{:016x}", name[0], name[1]))
     }
 
     /// A rail over each address, with the others to fall back on.
@@ -90,7 +109,8 @@ impl Communicator {
         let mut carrier = UdpCarrier::new(endpoint, settings.parcel_bytes());
         let (me, psn) = (self.rank(), fresh_psn());
         let mut numbers = Vec::new();
-        for peer in (0..self.size()).filter(|peer| *peer != me) {
+        let others = self.far_from(me);
+        for peer in others.iter().copied() {
             for rail in 0..rails {
                 numbers.push(carrier.create(Rank(peer), RailIndex(rail as u8)).map_err(refused)?);
             }
@@ -103,11 +123,12 @@ impl Communicator {
             place.copy_from_slice(&words_of(address));
         }
         self.all_reduce(&mut words, Operator::Or)?;
-        let others = (0..self.size()).filter(|peer| *peer != me);
-        for ((peer, rail), number) in others.flat_map(|peer| (0..rails).map(move |rail| (peer, rail))).zip(numbers) {
+        let each = others.into_iter().flat_map(|peer| (0..rails).map(move |rail| (peer, rail)));
+        for ((peer, rail), number) in each.zip(numbers) {
             let card = &words[peer as usize * WORDS..][..WORDS];
-            // It has made its queue pairs in the order of its own peers.
-            let place = if me < peer { me } else { me - 1 } as usize * rails + rail;
+            // It has made its queue pairs in the order of its own peers, of which this is one.
+            let position = self.far_from(peer).iter().position(|other| *other == me).unwrap_or(0);
+            let place = position * rails + rail;
             let remote = QpNumber(card[0] as u32 + place as u32);
             let path = |path: usize| Route::new(PortIndex(path as u8), address_of(&card[2 + 3 * path..][..3]));
             let routes = (0..rails).map(|path_number| path((rail + path_number) % rails)).collect();
@@ -118,6 +139,13 @@ impl Communicator {
         }
         Ok((carrier, rails as u8))
     }
+}
+
+/// Meets the ranks of a team in memory.
+fn meet_in_memory(name: &str, team: &[u32], me: u32) -> Result<ShmCarrier, JoinError> {
+    let seat = team.iter().position(|member| *member == me).unwrap_or(0);
+    ShmCarrier::meet(&format!("{name}-{}", team[0]), Rank(seat as u32), team.len() as u32, PATIENCE)
+        .map_err(JoinError::io("meeting in shared memory"))
 }
 
 fn refused(error: PairError) -> JoinError {

@@ -142,7 +142,7 @@ impl ShmCarrier {
     }
 
     /// Whoever has ended, and whose last words have been read, is lost.
-    fn look_around(&mut self, tell: &mut dyn FnMut(Time, News<'_>)) {
+    pub(super) fn look_around(&mut self, tell: &mut dyn FnMut(Time, News<'_>)) {
         if self.looked_around.elapsed() < LOOK_AROUND {
             return;
         }

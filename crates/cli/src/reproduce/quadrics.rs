@@ -32,10 +32,12 @@ const NODES: [u32; 5] = [4, 8, 16, 32, 64];
 const SIZES: [u32; 6] = [64, 256, 2_048, 16_384, 131_072, 1 << 20];
 /// A megabyte, as the paper's messages have it.
 const MEGABYTE: u32 = 1 << 20;
+/// Bytes of the broadcasts whose nodes vary.
+const QUARTER: u32 = MEGABYTE / 4;
 /// How many times more software must suffer from load than hardware does.
 const SUFFERS: f64 = 10.0;
 
-/// Figures 8 to 15 beside ours, then up to 65,536 nodes.
+/// Figures 8 to 16 beside ours, then up to 65,536 nodes.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -125,13 +127,10 @@ fn all_points() -> Vec<Point> {
         for barrier in Barrier::ALL {
             points.extend(NODES.map(|nodes| Point::Barrier { barrier, nodes, load }));
         }
-        points.extend(SIZES.map(|bytes| cast(Cast::Hbcast, Place::Main, 64, bytes, load)));
-    }
-    for place in [Place::Elan, Place::Main] {
-        points.extend(NODES.map(|nodes| cast(Cast::Hbcast, place, nodes, MEGABYTE / 4, Load::Idle)));
-    }
-    for way in [Cast::Bcast, Cast::Hbcast] {
-        points.extend(SIZES.map(|bytes| cast(way, Place::Elan, 64, bytes, Load::Idle)));
+        for (way, place) in Cast::WAYS {
+            points.extend(SIZES.map(|bytes| cast(way, place, 64, bytes, load)));
+            points.extend(NODES.map(|nodes| cast(way, place, nodes, QUARTER, load)));
+        }
     }
     points
 }
@@ -167,7 +166,7 @@ fn number(times: &Times, id: &str) -> Result<f64> {
         ["drop", place, few, many] => {
             let place = place_of(place)?;
             let of = |nodes: &str| -> Result<f64> {
-                rate(cast(Cast::Hbcast, place, nodes.parse()?, MEGABYTE / 4, Load::Idle), MEGABYTE / 4)
+                rate(cast(Cast::Hbcast, place, nodes.parse()?, QUARTER, Load::Idle), QUARTER)
             };
             Ok(100.0 * (1.0 - of(many)? / of(few)?))
         }

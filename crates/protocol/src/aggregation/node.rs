@@ -164,6 +164,10 @@ impl Node {
             return;
         };
         match (message.header.kind, below.is_some()) {
+            // P-94: to a cast nobody contributes, so this is the answer to a question, and goes to everyone who asked.
+            (Kind::Abort, false) if self.seats[seat].slot(message.op()).is_sought(message.op()) => {
+                self.result(now, message, Came::OverEdge, out);
+            }
             (Kind::Contribution | Kind::Abort, false) => self.contribution(now, seat, edge, message, out),
             (Kind::Result, _) | (Kind::Abort, true) => {
                 self.result(now, message, Came::OverEdge, out);
@@ -453,10 +457,8 @@ impl Node {
         }
         let may_ask = slot.seek(op, from, window, now, patience);
         if let Some(cause) = broken {
-            // Whoever told it may be who is lost. Those above hear of the loss by other ways.
-            if !self.seats[seat].is_parent(from) {
-                self.send(now, from, request.aborted(cause), out);
-            }
+            // Whoever told it may be who is lost.
+            self.send(now, from, request.aborted(cause), out);
             return;
         }
         if !may_ask {

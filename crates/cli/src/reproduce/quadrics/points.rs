@@ -9,6 +9,7 @@ use serde::Serialize;
 use simulator::qsnet::{Buffers, Cluster, FloodPattern, Memory, Operation, Task, Via, Wake};
 use units::{Rank, Span};
 
+use super::MEGABYTE;
 use super::parameters::{Hosts, Parameters};
 use crate::distribution::Distribution;
 use crate::reproduce::cores::on_all_cores;
@@ -76,6 +77,25 @@ pub(super) enum Cast {
     Hbcast,
 }
 
+impl Cast {
+    /// The four that the paper compares.
+    pub(super) const WAYS: [(Self, Place); 4] = [
+        (Self::Bcast, Place::Elan),
+        (Self::Hbcast, Place::Elan),
+        (Self::Bcast, Place::Main),
+        (Self::Hbcast, Place::Main),
+    ];
+
+    pub(super) fn words(self, place: Place) -> &'static str {
+        match (self, place) {
+            (Self::Bcast, Place::Elan) => "bcast, adapter memory",
+            (Self::Bcast, Place::Main) => "bcast, main memory",
+            (Self::Hbcast, Place::Elan) => "hbcast, adapter memory",
+            (Self::Hbcast, Place::Main) => "hbcast, main memory",
+        }
+    }
+}
+
 /// Where buffers are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -125,7 +145,9 @@ impl Point {
             Self::Barrier { .. } => calls / 10,
             Self::Broadcast { bytes: ..=4096, load: Load::Idle, .. } => calls / 10,
             Self::Broadcast { bytes: ..=4096, .. } => calls / 50,
-            Self::Broadcast { .. } => return (calls / 3_000).max(1),
+            // Thousands of packets average by themselves.
+            Self::Broadcast { bytes: MEGABYTE.., .. } => return (calls / 10_000).max(1),
+            Self::Broadcast { .. } => return (calls / 5_000).max(1),
         };
         of.max(3)
     }

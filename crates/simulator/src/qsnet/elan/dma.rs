@@ -12,6 +12,9 @@ use super::super::wormhole::Wormhole;
 use super::costs::Memory;
 use super::{Elans, Step};
 
+/// What the DMA processor has read ahead from the adapter's memory, at most: one full packet.
+const AHEAD_BYTES: u32 = PACKET_BYTES;
+
 /// What happens when a DMA is done, at its source or at its destinations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Then {
@@ -109,7 +112,27 @@ impl Elans {
         let data = running.left.min(PACKET_BYTES);
         running.left -= data;
         let is_last = running.left == 0;
+        let given = match running.dma.memory {
+            Memory::Main => network.now(),
+            Memory::Elan => self.fetch(node, network.now(), data),
+        };
+        if given > network.now() {
+            return self.schedule(network, given, Step::Given { number, data, is_last });
+        }
         self.transmit(network, number, data, Turn::First { is_last });
+    }
+
+    /// When the adapter's memory lets a packet begin to leave: it is read while it leaves, and a little ahead.
+    fn fetch(&mut self, node: u32, now: Time, data: u32) -> Time {
+        let through = self.move_data(node, now, data);
+        let ahead = self.costs.moving(AHEAD_BYTES + data);
+        Time::from_picos(through.as_picos().saturating_sub(ahead.as_picos())).max(now)
+    }
+
+    /// When the adapter's memory has a packet whose last byte comes at `at`: it is written while it comes.
+    pub(super) fn store(&mut self, node: u32, at: Time, data: u32) -> Time {
+        let begun = Time::from_picos(at.as_picos().saturating_sub(self.costs.moving(data).as_picos()));
+        self.move_data(node, begun, data).max(at)
     }
 
     pub(super) fn transmit(&mut self, network: &mut Wormhole, number: u32, data: u32, turn: Turn) {

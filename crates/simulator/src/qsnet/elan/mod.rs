@@ -1,8 +1,8 @@
 //! Elan adapters and their hosts: processors that do one thing after the other, and what the nodes run on them.
 //!
 //! In: what the network says ([`Adapters`]) and alarms. Out: packets. Each adapter has a command, a DMA, an inputter and a
-//! thread processor (QN-1), each with its costs; a host's word goes over the PCI bus, and so does data to and from main
-//! memory. A node receives multicasts for one process (QN-6). Reading order: `costs`, `dma`, `program` (collectives),
+//! thread processor (QN-1), each with its costs, and a memory that all data to and from it shares; a host's word goes over
+//! the PCI bus, and so does data to and from main memory. A node receives multicasts for one process (QN-6). Reading order: `costs`, `dma`, `program` (collectives),
 //! `remote` (operations on words elsewhere), `fold` (a barrier in the switches), `tports`, `library` (processes, addresses,
 //! groups); `slab` keeps numbered things.
 
@@ -117,8 +117,10 @@ pub struct Cluster {
 #[derive(Debug, Default)]
 struct Node {
     engine: Engine,
+    command_free: Time,
     input_free: Time,
     thread_free: Time,
+    memory_free: Time,
 }
 
 /// What an adapter waits for.
@@ -128,6 +130,7 @@ enum Step {
     DmaQueued(u32),
     DmaStarted(u32),
     SendAgain { number: u32, data: u32 },
+    Given { number: u32, data: u32, is_last: bool },
     Background(u32),
     ThreadSees { node: u32, signal: Signal },
     Seen { node: u32, signal: Signal },
@@ -240,7 +243,7 @@ impl Cluster {
         let to = Destination::Node(to);
         let (source_event, destination_event) = (Then::Nothing, Then::Message);
         let dma = Dma { from, to, bytes, memory, source_event, destination_event };
-        let ready = begun + self.elans.costs.command;
+        let ready = self.elans.command(from, begun);
         self.elans.start_dma(&mut self.network, dma, ready);
         self.network.run(&mut self.elans, |elans, _| elans.pinged.is_some());
         Some(self.elans.pinged?.since(begun))
@@ -361,6 +364,20 @@ impl Elans {
         *free
     }
 
+    /// The command processor has a host's word, once it is through with those before.
+    fn command(&mut self, node: u32, at: Time) -> Time {
+        let free = &mut self.nodes[node as usize].command_free;
+        *free = at.max(*free) + self.costs.command;
+        *free
+    }
+
+    /// The adapter's memory gives or takes data from `from` on, after all that was there before.
+    fn move_data(&mut self, node: u32, from: Time, bytes: u32) -> Time {
+        let free = &mut self.nodes[node as usize].memory_free;
+        *free = from.max(*free) + self.costs.moving(bytes);
+        *free
+    }
+
     /// The inputter takes a packet that is there at `at`.
     fn input(&mut self, node: u32, at: Time) -> Time {
         let free = &mut self.nodes[node as usize].input_free;
@@ -376,7 +393,8 @@ impl Elans {
         let to = Destination::Node(to);
         let (source_event, destination_event) = (Then::NextMessage, Then::Nothing);
         let dma = Dma { from, to, bytes, memory: Memory::Elan, source_event, destination_event };
-        self.start_dma(network, dma, network.now() + self.costs.command);
+        let ready = self.command(from, network.now());
+        self.start_dma(network, dma, ready);
     }
 
     fn message_arrived(&mut self, network: &mut Wormhole, node: u32, envelope: Envelope, at: Time) {
@@ -403,12 +421,16 @@ impl Adapters for Elans {
     }
 
     fn arrived(&mut self, network: &mut Wormhole, node: u32, tag: u32, at: Time) {
-        let number = match *self.packets.get(tag) {
-            InFlight::Dma { number, .. } => number,
+        let (number, data) = match *self.packets.get(tag) {
+            InFlight::Dma { number, data, .. } => (number, data),
             InFlight::Word(link) => return self.word_arrived(network, link, at),
             InFlight::Test { .. } | InFlight::Atomic { .. } => return,
         };
-        let taken = self.input(node, at);
+        let stored = match self.dmas.get(number).dma.memory {
+            Memory::Main => at,
+            Memory::Elan => self.store(node, at, data),
+        };
+        let taken = self.input(node, stored);
         let running = self.dmas.get(number);
         if !running.lacks_one() {
             return;
@@ -465,6 +487,9 @@ impl Adapters for Elans {
             Step::Entered(rank) => self.enter(network, rank),
             Step::DmaQueued(number) => self.queue_dma(network, number),
             Step::DmaStarted(node) => self.start_slice(network, node),
+            Step::Given { number, data, is_last } => {
+                self.transmit(network, number, data, Turn::First { is_last });
+            }
             Step::SendAgain { number, data } => self.transmit(network, number, data, Turn::Again),
             Step::Background(node) => {
                 self.messages += 1;

@@ -52,7 +52,8 @@ impl Cluster {
         let begun = self.network.now();
         let to = if first == last { Destination::Node(first) } else { Destination::Range { first, last, root: 0 } };
         // The command processor has it, and a thread makes the packet.
-        let ready = self.elans.think(from, begun + self.elans.costs.command, self.elans.costs.thread);
+        let told = self.elans.command(from, begun);
+        let ready = self.elans.think(from, told, self.elans.costs.thread);
         let number = self.elans.atomics.insert(Under { from, to, word, what, begun, before: 0 });
         self.elans.fetched = None;
         self.elans.schedule(&mut self.network, ready, Step::AtomicGoes(number));

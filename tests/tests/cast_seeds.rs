@@ -1,0 +1,45 @@
+//! Broadcasts and barriers in the simulated fabric, through the nodes and by one who speaks to all (P-94 to P-98): seeded trials
+//! with random fault plans and late members, judged by the oracle. `casts.rs` has the same machines on a bare network, where
+//! operations of all kinds follow each other and overlap.
+
+use tests::Trial;
+
+#[test]
+fn soft_faults_and_late_members_never_change_nor_lose_what_one_tells_all() {
+    let mut checked = 0;
+    for seed in 0..1_500 {
+        let outcome = Trial::speaking(seed).run();
+        assert!(outcome.verdict.is_clean(), "seed {seed}: {}\n{}", outcome.verdict, Trial::speaking(seed));
+        checked += outcome.verdict.checked;
+    }
+    assert!(checked > 150_000, "only {checked} results were checked");
+}
+
+#[test]
+fn cuts_and_deaths_leave_nobody_waiting_for_one_who_tells_all() {
+    let (mut checked, mut failed) = (0, 0);
+    for seed in 10_000..11_000 {
+        let outcome = Trial::speaking_hard(seed).run();
+        assert!(outcome.verdict.is_clean(), "seed {seed}: {}\n{}", outcome.verdict, Trial::speaking_hard(seed));
+        checked += outcome.verdict.checked;
+        failed += outcome.verdict.failed;
+    }
+    assert!(checked > 50_000 && failed > 1_000, "{checked} results were checked, {failed} operations failed");
+}
+
+#[test]
+fn a_seed_gives_the_same_events_every_time() {
+    for seed in 0..40 {
+        assert_eq!(Trial::speaking_hard(seed).run().trace, Trial::speaking_hard(seed).run().trace, "seed {seed}");
+    }
+}
+
+#[test]
+#[ignore = "long: tens of thousands of trials"]
+fn tens_of_thousands_of_trials_are_clean() {
+    for seed in 100_000..120_000 {
+        let (soft, hard) = (Trial::speaking(seed).run().verdict, Trial::speaking_hard(seed).run().verdict);
+        assert!(soft.is_clean(), "soft seed {seed}: {soft}\n{}", Trial::speaking(seed));
+        assert!(hard.is_clean(), "hard seed {seed}: {hard}\n{}", Trial::speaking_hard(seed));
+    }
+}

@@ -27,6 +27,16 @@ fn cuts_and_deaths_leave_nobody_waiting_for_one_who_tells_all() {
     assert!(checked > 50_000 && failed > 1_000, "{checked} results were checked, {failed} operations failed");
 }
 
+/// Seed 10,004 kills the switch above the one whose turn it is to tell, 10,058 its host. Only the node beside the dead one
+/// knew; members below other nodes asked for ever, because an abort went down and never up to whoever had asked.
+#[test]
+fn members_elsewhere_hear_that_whoever_should_tell_is_lost() {
+    for seed in [10_004, 10_058] {
+        let verdict = Trial::speaking_hard(seed).run().verdict;
+        assert!(verdict.is_clean() && verdict.failed > 100, "seed {seed}: {verdict}");
+    }
+}
+
 #[test]
 fn a_seed_gives_the_same_events_every_time() {
     for seed in 0..40 {

@@ -23,8 +23,15 @@ pub(super) enum Then {
     NextMessage,
     /// A signal for the machine of the destination.
     Signal(super::program::Signal),
-    /// A message for a tagged port.
-    Message,
+    /// An event is set.
+    Count(u32),
+    /// A message for the tagged port of a process.
+    Message {
+        owner: u32,
+        envelope: super::Envelope,
+    },
+    /// A host that polls is told.
+    Ping,
 }
 
 /// A descriptor.
@@ -178,7 +185,8 @@ impl Elans {
         let Dma { from, source_event, .. } = running.dma;
         self.dmas.remove(number);
         match source_event {
-            Then::Nothing | Then::Message => {}
+            Then::Nothing | Then::Message { .. } | Then::Ping => {}
+            Then::Count(word) => self.set_event(network, from, word, at),
             Then::NextMessage => self.schedule(network, at, Step::Background(from)),
             Then::Signal(signal) => self.schedule(network, at + self.costs.notify, Step::Seen { node: from, signal }),
         }

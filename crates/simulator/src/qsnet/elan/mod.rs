@@ -3,11 +3,12 @@
 //! In: what the network says ([`Adapters`]) and alarms. Out: packets. Each adapter has a command, a DMA, an inputter and a
 //! thread processor (QN-1), each with its costs, and a memory that all data to and from it shares; a host's word goes over
 //! the PCI bus, and so does data to and from main memory. A node receives multicasts for one process (QN-6). Reading order: `costs`, `dma`, `program` (collectives),
-//! `remote` (operations on words elsewhere), `fold` (a barrier in the switches), `tports`, `library` (processes, addresses,
-//! groups); `slab` keeps numbered things.
+//! `remote` (operations on words elsewhere), `fold` (a barrier in the switches), `library` (processes, addresses, groups),
+//! `events` and `tports`; `slab` keeps numbered things.
 
 mod costs;
 mod dma;
+mod events;
 mod fold;
 mod library;
 mod program;
@@ -35,6 +36,7 @@ use crate::processor::Processors;
 use faults::Stream;
 
 pub use costs::{ElanCosts, Memory};
+pub use events::{Event, Events};
 pub use fold::FoldCosts;
 pub use library::{Address, Group, Library, LibraryError, Vpid};
 pub use program::{Buffers, Wake};
@@ -43,7 +45,8 @@ pub use tports::{Envelope, Match, Receive, TaggedPort};
 
 /// Nobody.
 const NONE: u32 = u32::MAX;
-/// The tag of a ping through tagged ports.
+/// The port of a ping that is matched, and its tag.
+const PING_PORT: u32 = u32::MAX;
 const PING_TAG: u32 = 0;
 
 /// Traffic besides: one sender and one receiver on every node, always busy (QN-11).
@@ -142,7 +145,9 @@ enum Step {
     WordGoes(Link),
     WordCounts(Switch),
     PassDown(Switch),
-    Matched(Envelope),
+    Matched { owner: u32, envelope: Envelope },
+    Received { owner: u32, matched: Match },
+    Count { node: u32, word: u32 },
     Pinged,
     Nothing,
 }
@@ -176,7 +181,10 @@ struct Elans {
     ranks: Vec<u32>,
     duties: Vec<Duty>,
     fold: Option<fold::Fold>,
-    port: Option<TaggedPort>,
+    /// Ports by process.
+    ports: BTreeMap<u32, TaggedPort>,
+    /// What processes have got and not yet looked at.
+    received: Vec<(u32, Match)>,
     pinged: Option<Time>,
 }
 
@@ -208,7 +216,8 @@ impl Cluster {
             ranks: vec![NONE; nodes as usize],
             duties: Vec::new(),
             fold: None,
-            port: None,
+            ports: BTreeMap::new(),
+            received: Vec::new(),
             pinged: None,
         };
         let mut cluster = Self { network, elans };
@@ -235,14 +244,17 @@ impl Cluster {
         }
         let begun = self.network.now();
         self.elans.pinged = None;
-        self.elans.port = (via == Via::Tports).then(|| {
-            let mut port = TaggedPort::new(1);
-            let _ = port.post(Receive { from: Some(from), tag: Some(PING_TAG), number: 0 });
-            port
-        });
+        let destination_event = match via {
+            Via::Rdma => Then::Ping,
+            Via::Tports => {
+                let mut port = TaggedPort::new(1);
+                let _ = port.post(Receive { from: Some(from), tag: Some(PING_TAG), number: 0 });
+                self.elans.ports.insert(PING_PORT, port);
+                Then::Message { owner: PING_PORT, envelope: Envelope { from, tag: PING_TAG, bytes } }
+            }
+        };
         let to = Destination::Node(to);
-        let (source_event, destination_event) = (Then::Nothing, Then::Message);
-        let dma = Dma { from, to, bytes, memory, source_event, destination_event };
+        let dma = Dma { from, to, bytes, memory, source_event: Then::Nothing, destination_event };
         let ready = self.elans.command(from, begun);
         self.elans.start_dma(&mut self.network, dma, ready);
         self.network.run(&mut self.elans, |elans, _| elans.pinged.is_some());
@@ -396,21 +408,6 @@ impl Elans {
         let ready = self.command(from, network.now());
         self.start_dma(network, dma, ready);
     }
-
-    fn message_arrived(&mut self, network: &mut Wormhole, node: u32, envelope: Envelope, at: Time) {
-        if self.port.is_some() {
-            let matched = self.think(node, at, self.costs.matching);
-            return self.schedule(network, matched, Step::Matched(envelope));
-        }
-        self.schedule(network, at + self.costs.notify, Step::Pinged);
-    }
-
-    fn match_message(&mut self, network: &mut Wormhole, envelope: Envelope) {
-        let Some(port) = &mut self.port else { return };
-        if let Ok(Some(_)) = port.arrive(envelope) {
-            self.schedule(network, network.now() + self.costs.notify, Step::Pinged);
-        }
-    }
 }
 
 impl Adapters for Elans {
@@ -438,10 +435,9 @@ impl Adapters for Elans {
         match running.dma.destination_event {
             Then::Nothing | Then::NextMessage => {}
             Then::Signal(signal) => self.input_signal(network, node, signal, taken),
-            Then::Message => {
-                let envelope = Envelope { from: running.dma.from, tag: PING_TAG, bytes: running.dma.bytes };
-                self.message_arrived(network, node, envelope, taken);
-            }
+            Then::Count(word) => self.set_event(network, node, word, taken),
+            Then::Ping => self.schedule(network, taken + self.costs.notify, Step::Pinged),
+            Then::Message { owner, envelope } => self.message_arrived(network, node, (owner, envelope), taken),
         }
     }
 
@@ -505,7 +501,10 @@ impl Adapters for Elans {
             Step::WordGoes(link) => self.send_word(network, link),
             Step::WordCounts(switch) => self.count_word(network, switch),
             Step::PassDown(switch) => self.pass_down(network, switch),
-            Step::Matched(envelope) => self.match_message(network, envelope),
+            Step::Matched { owner, envelope } => self.match_message(network, owner, envelope),
+            Step::Received { owner: PING_PORT, .. } => self.pinged = Some(network.now()),
+            Step::Received { owner, matched } => self.received.push((owner, matched)),
+            Step::Count { node, word } => self.count_event(node, word),
             Step::Pinged => self.pinged = Some(network.now()),
             Step::Nothing => {}
         }

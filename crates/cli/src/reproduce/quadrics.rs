@@ -10,9 +10,9 @@ mod parameters;
 mod points;
 mod scale;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 
@@ -41,7 +41,7 @@ const SUFFERS: f64 = 10.0;
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  pleach reproduce quadrics --quick                     a tenth of the barriers, and 4 Ki nodes; seconds
+  pleach reproduce quadrics --quick                     a tenth of the barriers, and 4 Ki nodes
   pleach reproduce quadrics                             all of it; a minute or two
   pleach reproduce quadrics --format html --output quadrics.html
   pleach reproduce quadrics --nodes 0 --parameters mine.toml    the figures with other parameters
@@ -87,6 +87,10 @@ struct Findings {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let parameters = Parameters::read(arguments.parameters.as_deref())?;
+    if let Some(folder) = arguments.output.as_deref().and_then(Path::parent) {
+        // Said before the work, not after it.
+        ensure!(folder == Path::new("") || folder.is_dir(), "there is no folder {}", folder.display());
+    }
     let rows = published::read(PUBLISHED).context("experiments/quadrics/published.csv")?;
     let calls = arguments.calls.unwrap_or(if arguments.quick { 1_000 } else { 10_000 });
     let times = points::measure_all(all_points(), &parameters, calls, arguments.seed)?;
@@ -290,7 +294,7 @@ fn remark(id: &str) -> Option<Remark> {
             "most of it is the wait for one slice of the background's DMA, whose length the paper does not give"
         }
         "hbcast-main-rate-complement-64-1048576" => {
-            "the adapters' memory is no bottleneck here; in the paper the background's buffers compete for it"
+            "not the adapters' memory, which data of main memory does not touch; what else slows it the paper does not say"
         }
         "drop-elan-16-64" | "drop-elan-4-16" => {
             "every multicast climbs to the top here, whatever its set (QN-6), so sets of all sizes take the same way"

@@ -281,5 +281,16 @@ pub(super) fn run(
     let members = Members::range(0, nodes, Rank(0), parameters.arity()).map_err(|error| anyhow!("{error}"))?;
     let patience = PATIENCE.times(u64::from(calls));
     let task = Task { operation, members, processes: 1, multicast_root: 0, calls, patience };
-    cluster.run(&task).with_context(|| format!("{operation:?} on {nodes} nodes never ended"))
+    cluster.run(&task).with_context(|| never_ended(operation, nodes))
+}
+
+/// Why there is nothing to report.
+pub(super) fn never_ended(operation: Operation, nodes: u32) -> String {
+    let what = match operation {
+        Operation::TreeBarrier => "a software barrier".to_owned(),
+        Operation::TestBarrier { .. } => "a hardware barrier".to_owned(),
+        Operation::FoldedBarrier(_) => "a folded barrier".to_owned(),
+        Operation::Broadcast { bytes, .. } => format!("a broadcast of {bytes} bytes"),
+    };
+    format!("with these parameters {what} on {nodes} nodes takes more than a second of virtual time")
 }

@@ -25,6 +25,10 @@ pub(super) enum Then {
     Signal(super::program::Signal),
     /// An event is set.
     Count(u32),
+    /// Whoever floods hears if anybody took it: those with a buffer, which this word of theirs says.
+    Flooded {
+        buffer: u32,
+    },
     /// A message for the tagged port of a process.
     Message {
         owner: u32,
@@ -55,12 +59,14 @@ pub(super) struct Running {
     packets: u32,
     acknowledged: u32,
     begun: bool,
+    /// Nobody took a packet of a flood.
+    refused: bool,
 }
 
 impl Running {
     pub(super) fn new(dma: Dma) -> Self {
         let packets = dma.bytes.div_ceil(PACKET_BYTES).max(1);
-        Self { dma, left: dma.bytes, packets, acknowledged: 0, begun: false }
+        Self { dma, left: dma.bytes, packets, acknowledged: 0, begun: false, refused: false }
     }
 
     /// Whether one more packet makes it whole.
@@ -143,15 +149,20 @@ impl Elans {
     }
 
     pub(super) fn transmit(&mut self, network: &mut Wormhole, number: u32, data: u32, turn: Turn) {
-        let Dma { from, to, memory, .. } = self.dmas.get(number).dma;
+        let Dma { from, to, memory, source_event, .. } = self.dmas.get(number).dma;
+        // Nobody knows who takes a flood before the answers are there.
+        let (closing, combining) = match source_event {
+            Then::Flooded { .. } => (Closing::EndToken, Combining::Best),
+            _ => (Closing::Acknowledgement, Combining::Worst),
+        };
         let tag = self.packets.insert(super::InFlight::Dma { number, data, turn });
         network.send(Packet {
             from,
             to,
             bytes: wire_bytes(data),
             priority: Priority::Low,
-            closing: Closing::Acknowledgement,
-            combining: Combining::Worst,
+            closing,
+            combining,
             slowest: self.costs.slowest(memory),
             tag,
         });
@@ -174,19 +185,24 @@ impl Elans {
 
     /// A packet's answer is known at `at`.
     pub(super) fn packet_closed(&mut self, network: &mut Wormhole, number: u32, data: u32, answer: Answer, at: Time) {
-        if answer != Answer::Success {
+        if answer == Answer::NetworkError {
             return self.schedule(network, at, Step::SendAgain { number, data });
         }
         let running = self.dmas.get_mut(number);
+        running.refused |= answer == Answer::Failed;
         running.acknowledged += 1;
         if running.acknowledged < running.packets {
             return;
         }
         let Dma { from, source_event, .. } = running.dma;
-        self.dmas.remove(number);
+        let refused = self.dmas.remove(number).refused;
         match source_event {
             Then::Nothing | Then::Message { .. } | Then::Ping => {}
             Then::Count(word) => self.set_event(network, from, word, at),
+            Then::Flooded { .. } => {
+                let answer = if refused { Answer::Failed } else { Answer::Success };
+                self.schedule(network, at, Step::Flooded(answer));
+            }
             Then::NextMessage => self.schedule(network, at, Step::Background(from)),
             Then::Signal(signal) => self.schedule(network, at + self.costs.notify, Step::Seen { node: from, signal }),
         }

@@ -40,7 +40,7 @@ pub use events::{Event, Events};
 pub use fold::FoldCosts;
 pub use library::{Address, Group, Library, LibraryError, Vpid};
 pub use program::{Buffers, Wake};
-pub use remote::{Atomic, Fetched};
+pub use remote::{Atomic, Fetched, Flooded};
 pub use tports::{Envelope, Match, Receive, TaggedPort};
 
 /// Nobody.
@@ -148,6 +148,7 @@ enum Step {
     Matched { owner: u32, envelope: Envelope },
     Received { owner: u32, matched: Match },
     Count { node: u32, word: u32 },
+    Flooded(Answer),
     Pinged,
     Nothing,
 }
@@ -172,6 +173,7 @@ struct Elans {
     /// Words that have been written, by node and address.
     words: BTreeMap<(u32, u32), u64>,
     fetched: Option<Fetched>,
+    flooded: Option<(Answer, Time)>,
     background: Option<Background>,
     stream: Stream,
     messages: u64,
@@ -208,6 +210,7 @@ impl Cluster {
             atomics: Slab::default(),
             words: BTreeMap::new(),
             fetched: None,
+            flooded: None,
             background,
             stream: Stream::new(seed, 0xbac4),
             messages: 0,
@@ -433,7 +436,7 @@ impl Adapters for Elans {
             return;
         }
         match running.dma.destination_event {
-            Then::Nothing | Then::NextMessage => {}
+            Then::Nothing | Then::NextMessage | Then::Flooded { .. } => {}
             Then::Signal(signal) => self.input_signal(network, node, signal, taken),
             Then::Count(word) => self.set_event(network, node, word, taken),
             Then::Ping => self.schedule(network, taken + self.costs.notify, Step::Pinged),
@@ -444,7 +447,8 @@ impl Adapters for Elans {
     fn test(&mut self, network: &mut Wormhole, node: u32, tag: u32) -> (Answer, Time) {
         let said = self.input(node, network.now());
         let holds = match *self.packets.get(tag) {
-            InFlight::Dma { .. } | InFlight::Word(_) => true,
+            InFlight::Dma { number, data, .. } => self.takes_flood(node, number, data, network.now()),
+            InFlight::Word(_) => true,
             InFlight::Test { call, .. } => {
                 let job = self.job.as_ref();
                 self.rank_of(node)
@@ -504,6 +508,7 @@ impl Adapters for Elans {
             Step::Matched { owner, envelope } => self.match_message(network, owner, envelope),
             Step::Received { owner: PING_PORT, .. } => self.pinged = Some(network.now()),
             Step::Received { owner, matched } => self.received.push((owner, matched)),
+            Step::Flooded(answer) => self.flooded = Some((answer, network.now())),
             Step::Count { node, word } => self.count_event(node, word),
             Step::Pinged => self.pinged = Some(network.now()),
             Step::Nothing => {}

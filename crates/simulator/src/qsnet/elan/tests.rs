@@ -168,6 +168,19 @@ fn a_test_and_write_on_many_writes_everywhere_or_nowhere_and_a_flood_where_it_is
 }
 
 #[test]
+fn a_flood_of_data_is_over_when_one_has_a_buffer_for_it() {
+    let fabric = FabricParameters { damage: 0.002, ..fabric() };
+    let mut cluster = Cluster::new(fabric, costs(), None, 3).expect("a cluster");
+    let buffer = 5;
+    assert_eq!(cluster.flood(0, 16..=31, 10_000, buffer).map(|flooded| flooded.answer), Some(Answer::Failed));
+    cluster.atomic(0, 20..=20, buffer, Atomic::FetchAdd(1)).expect("a buffer");
+    let taken = cluster.flood(0, 16..=31, 10_000, buffer).expect("a flood");
+    assert_eq!(taken.answer, Answer::Success);
+    assert!(taken.took > Span::from_micros(30), "{taken:?}");
+    assert_eq!(cluster.flood(0, 60..=64, 1, buffer), None);
+}
+
+#[test]
 fn damaged_packets_are_sent_again_until_all_is_there() {
     let fabric = FabricParameters { damage: 0.002, ..fabric() };
     let mut cluster = Cluster::new(fabric, costs(), None, 7).expect("a cluster");

@@ -37,6 +37,14 @@ fn members_elsewhere_hear_that_whoever_should_tell_is_lost() {
     }
 }
 
+/// The one who asks dies once every slot of the nodes has been used. The others asked for the result of a barrier that no node had
+/// heard of, and were not answered.
+#[test]
+fn members_hear_that_whoever_should_test_them_is_lost() {
+    let verdict = Trial::speaking_hard(104_806).run().verdict;
+    assert!(verdict.is_clean() && verdict.failed > 100, "{verdict}");
+}
+
 #[test]
 fn a_seed_gives_the_same_events_every_time() {
     for seed in 0..40 {

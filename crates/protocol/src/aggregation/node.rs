@@ -420,8 +420,10 @@ impl Node {
 
     /// A child misses a result: it gets it, or whoever may have it is asked (P-20, P-21).
     fn repair(&mut self, now: Time, seat: usize, edge: EdgeIndex, request: &Message, out: &mut Outbox) {
-        let (op, orphaned) = (request.op(), self.seats[seat].orphaned);
+        let (op, orphaned, window) = (request.op(), self.seats[seat].orphaned, self.seats[seat].plan.window);
         let slot = self.seats[seat].slot(op);
+        // P-97: whoever is to be tested asks before it contributes, so this may be the first that is heard of the operation.
+        slot.come_to(op, window);
         if let Some(result) = slot.result_of(op) {
             let result = result.clone();
             self.send(now, edge, result, out);

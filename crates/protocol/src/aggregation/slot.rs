@@ -188,6 +188,11 @@ impl Slot {
         }
     }
 
+    /// Somebody speaks of an operation without contributing: if it is the next of this slot, it is the present one now.
+    pub(super) fn come_to(&mut self, op: OpId, window: u32) {
+        self.admit(op, window);
+    }
+
     /// Folds all contributions in child order (P-16). The slot then awaits the result.
     pub(super) fn fold(&mut self) -> Message {
         let Stage::Collecting(collection) = std::mem::replace(&mut self.stage, Stage::Vacant) else {

@@ -4,8 +4,8 @@
 //! no user sees; and a member that has failed has left the group: it says nothing more, as its driver in the runtime does.
 
 use protocol::Payload;
-use protocol::aggregation::{AbortCause, Census, Manner, StartError};
-use units::{OpId, Rank, Time};
+use protocol::aggregation::{AbortCause, Census, Contribution, Manner, StartError};
+use units::{OpId, Rank, Span, Time};
 
 use super::drive::Driver;
 use super::parameters::{Contents, Pace};
@@ -81,7 +81,7 @@ impl Driver {
         for rank in (0..ranks).map(Rank) {
             let own = self.own(rank, op, witness);
             match self.lateness(rank, op) {
-                late if late == units::Span::ZERO => self.begin(network, rank, own),
+                late if late == Span::ZERO => self.begin(network, rank, own),
                 late => self.send_mail(network, network.now() + late, Mail::Comes { rank, own }),
             }
         }
@@ -153,10 +153,10 @@ impl Driver {
     }
 
     /// How much later than the first a rank comes.
-    fn lateness(&self, rank: Rank, op: OpId) -> units::Span {
+    fn lateness(&self, rank: Rank, op: OpId) -> Span {
         let most = self.parameters.late.as_picos();
         let draw = u64::from(op.0) * u64::from(self.ranks()) + u64::from(rank.0);
-        units::Span::from_picos(if most == 0 { 0 } else { self.course.lateness.below(draw, most + 1) })
+        Span::from_picos(if most == 0 { 0 } else { self.course.lateness.below(draw, most + 1) })
     }
 
     /// A rank comes to the operation that is running.
@@ -170,13 +170,7 @@ impl Driver {
         self.start(network, rank, contribution, manner);
     }
 
-    fn start(
-        &mut self,
-        network: &mut Network,
-        rank: Rank,
-        contribution: protocol::aggregation::Contribution,
-        manner: Manner,
-    ) {
+    fn start(&mut self, network: &mut Network, rank: Rank, contribution: Contribution, manner: Manner) {
         let op = self.course.round.op;
         if let Some(cause) = self.course.left.get(rank.index()).copied().flatten() {
             return self.note_failure(rank, op, cause);

@@ -50,7 +50,7 @@ pub(super) fn html(findings: &Findings) -> String {
     sections.push(("Statements that must hold".to_owned(), page::rows(&with_head(["", "statement"], gates))));
     if !findings.scale.is_empty() {
         let contents = format!("{}{}", scale_plot(&findings.scale), page::rows(&scale(&findings.scale)));
-        sections.push(("Past the paper: barriers on up to 65,536 nodes".to_owned(), contents));
+        sections.push(("Past the paper: barriers by nodes, in us".to_owned(), contents));
         sections.push(("Past the paper: several roots".to_owned(), page::rows(&roots(&findings.roots))));
     }
     let with_rows = |plots: [String; 3], rows: &Rows| charts(plots) + &page::rows(rows);
@@ -187,7 +187,7 @@ fn cast_plot(findings: &Findings, load: Load) -> String {
         };
         (cast.words(place), SIZES.into_iter().filter_map(at).collect::<Vec<_>>())
     });
-    lines(&series, &format!("bytes, {}", load.words()), "us")
+    lines(&measured(series), &format!("bytes, {}", load.words()), "us")
 }
 
 fn rate_plot(findings: &Findings, load: Load) -> String {
@@ -198,20 +198,25 @@ fn rate_plot(findings: &Findings, load: Load) -> String {
         };
         (cast.words(place), NODES.into_iter().filter_map(at).collect::<Vec<_>>())
     });
-    lines(&series, &format!("nodes, {}", load.words()), "MB/s")
+    lines(&measured(series), &format!("nodes, {}", load.words()), "MB/s")
 }
 
-/// A row of numbers behind what they are of; a dash where nothing was measured.
-fn row<const N: usize>(name: String, points: [Option<f64>; N]) -> Vec<String> {
-    let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1}"));
-    std::iter::once(name).chain(points.map(number)).collect()
+/// Those of which there is something to draw.
+fn measured<const N: usize>(series: [(&str, Vec<(f64, f64)>); N]) -> Vec<(&str, Vec<(f64, f64)>)> {
+    series.into_iter().filter(|(_, points)| !points.is_empty()).collect()
+}
+
+/// A row of numbers behind what they are of; none if one was not measured.
+fn row<const N: usize>(name: String, points: [Option<f64>; N]) -> Option<Vec<String>> {
+    let numbers = points.into_iter().map(|value| value.map(|value| format!("{value:.1}")));
+    std::iter::once(Some(name)).chain(numbers).collect()
 }
 
 fn barriers(findings: &Findings) -> Rows {
     let mut rows = vec![head("", NODES)];
     for (load, barrier) in Load::ALL.into_iter().flat_map(|load| Barrier::ALL.map(|barrier| (load, barrier))) {
         let at = |nodes| micros(&findings.points, Point::Barrier { barrier, nodes, load });
-        rows.push(row(format!("{}, {}", barrier.words(), load.words()), NODES.map(at)));
+        rows.extend(row(format!("{}, {}", barrier.words(), load.words()), NODES.map(at)));
     }
     rows
 }
@@ -221,7 +226,7 @@ fn rates(findings: &Findings) -> Rows {
     for (load, (cast, place)) in Load::ALL.into_iter().flat_map(|load| Cast::WAYS.map(|way| (load, way))) {
         let of = |nodes| micros(&findings.points, Point::Broadcast { cast, bytes: QUARTER, place, nodes, load });
         let rate = |nodes| of(nodes).map(|us| f64::from(QUARTER) / us);
-        rows.push(row(format!("{}, {}", cast.words(place), load.words()), NODES.map(rate)));
+        rows.extend(row(format!("{}, {}", cast.words(place), load.words()), NODES.map(rate)));
     }
     rows
 }
@@ -230,7 +235,7 @@ fn sizes(findings: &Findings) -> Rows {
     let mut rows = vec![head("", SIZES)];
     for (load, (cast, place)) in Load::ALL.into_iter().flat_map(|load| Cast::WAYS.map(|way| (load, way))) {
         let at = |bytes| micros(&findings.points, Point::Broadcast { cast, bytes, place, nodes: 64, load });
-        rows.push(row(format!("{}, {}", cast.words(place), load.words()), SIZES.map(at)));
+        rows.extend(row(format!("{}, {}", cast.words(place), load.words()), SIZES.map(at)));
     }
     rows
 }

@@ -78,7 +78,7 @@ pub(super) enum Cast {
 }
 
 impl Cast {
-    /// The four that the paper compares.
+    /// The four that the paper compares; the last is the one whose numbers it prints for a loaded network.
     pub(super) const WAYS: [(Self, Place); 4] = [
         (Self::Bcast, Place::Elan),
         (Self::Hbcast, Place::Elan),

@@ -7,7 +7,8 @@ use protocol::Payload;
 use protocol::aggregation::{AbortCause, Sabotage};
 use reduce::{ElementType, Kind, Operator};
 use simulator::collective::{
-    Collective, CollectiveParameters, Contents, Framing, LaneFeeds, Pace, ReplicaSharing, Replication, Witness,
+    Collective, CollectiveParameters, Contents, Framing, LaneFeeds, Means, Pace, ReplicaSharing, Replication, Task,
+    Witness,
 };
 use simulator::fault::{FaultKind, PhaseFilter, Plan, RulePlan};
 use simulator::technology::{ByteTime, Rate, Width};
@@ -110,10 +111,41 @@ impl Trial {
         Self { seed, fabric, link, parameters, plan, operations, sabotage: None }
     }
 
+    /// Broadcasts and barriers instead, through the nodes or by one who speaks to all (P-94 to P-98), members late or not; all
+    /// that goes wrong can be repaired.
+    pub fn speaking(seed: u64) -> Self {
+        let mut trial = Self::soft(seed);
+        let mut dice = Dice(seed.wrapping_mul(0xbf58_476d_1ce4_e5b9) | 1);
+        let means = dice.pick(&[Means::Multicast, Means::Multicast, Means::Aggregation]);
+        let parameters = &mut trial.parameters;
+        parameters.task = dice.pick(&[Task::Broadcast(means), Task::Broadcast(means), Task::Barrier(means)]);
+        if matches!(parameters.replication, Replication::Spatial { .. }) {
+            parameters.replication = Replication::None;
+        }
+        if matches!(parameters.task, Task::Barrier(_)) {
+            parameters.contents = Contents::SizeOnly { bytes: 0 };
+        }
+        parameters.window = dice.pick(&[8, 16, 32]);
+        parameters.late = Span::from_nanos(dice.pick(&[0, 300, 5_000, 80_000]));
+        // A lost cast is waited for longer than a result, and asked for from afar.
+        parameters.patience = Span::from_micros(2_000_000);
+        trial.operations = 10 + dice.below(40) as u32;
+        trial
+    }
+
+    /// The same with cuts and deaths.
+    pub fn speaking_hard(seed: u64) -> Self {
+        Self::speaking(seed).harden()
+    }
+
     /// A trial with cuts and deaths as well: operations may fail, but never be wrong, and everyone hears of it.
     pub fn hard(seed: u64) -> Self {
-        let mut trial = Self::soft(seed);
-        let mut dice = Dice(seed.wrapping_mul(0xd134_2543_de82_ef95) | 1);
+        Self::soft(seed).harden()
+    }
+
+    fn harden(mut self) -> Self {
+        let trial = &mut self;
+        let mut dice = Dice(trial.seed.wrapping_mul(0xd134_2543_de82_ef95) | 1);
         trial.parameters.policy.retry_limit = 5;
         let at = dice.below(20) as f64;
         let mut rule = if dice.below(2) == 0 {
@@ -129,7 +161,7 @@ impl Trial {
         let length = [None, Some(15.0), Some(200.0)][dice.below(3) as usize];
         rule = rule.lasting(at, length);
         trial.plan.rules.push(rule);
-        trial
+        self
     }
 
     /// Runs it and asks the oracle.
@@ -151,6 +183,8 @@ impl Trial {
             if self.plan.rules.iter().any(hard) { Expectation::MayFail } else { Expectation::MustComplete };
         let mut judge = Judge {
             seed: self.seed,
+            task: self.parameters.task,
+            ranks: collective.ranks(),
             operation: operation(&self.parameters.contents),
             order: order(collective.tree()),
             ledger: Ledger::new(collective.ranks(), self.operations, expectation),
@@ -184,20 +218,40 @@ impl std::fmt::Display for Trial {
 
 struct Judge {
     seed: u64,
-    operation: Operation,
+    task: Task,
+    ranks: u32,
+    /// None if there are no contents.
+    operation: Option<Operation>,
     order: Order,
     ledger: Ledger,
 }
 
 impl Witness for Judge {
     fn contribution(&mut self, rank: Rank, op: OpId) -> Vec<u8> {
-        oracle::contribution(self.seed, rank, op, &self.operation)
+        let operation = self.operation.as_ref().expect("only what has contents is asked for");
+        oracle::contribution(self.seed, rank, op, operation)
+    }
+
+    fn begun(&mut self, rank: Rank, op: OpId) {
+        self.ledger.record_arrival(rank, op);
     }
 
     fn delivered(&mut self, rank: Rank, op: OpId, result: &Payload) {
+        if matches!(self.task, Task::Barrier(_)) {
+            self.ledger.record_departure(rank, op);
+        }
         if self.ledger.wants_reference(op) {
-            let reference = oracle::reference(self.seed, op, &self.operation, &self.order);
-            self.ledger.expect(op, reference, self.operation.element_bytes());
+            let (reference, element_bytes) = match (&self.operation, self.task) {
+                (None, _) => (Vec::new(), 1),
+                (Some(operation), Task::AllReduce) => {
+                    (oracle::reference(self.seed, op, operation, &self.order), operation.element_bytes())
+                }
+                (Some(operation), _) => {
+                    let teller = Task::teller(op, self.ranks);
+                    (oracle::contribution(self.seed, teller, op, operation), operation.element_bytes())
+                }
+            };
+            self.ledger.expect(op, reference, element_bytes);
         }
         self.ledger.record_delivery(rank, op, result.bytes().unwrap_or_default());
     }
@@ -219,13 +273,13 @@ fn order(tree: &AggregationTree) -> Order {
     })
 }
 
-fn operation(contents: &Contents) -> Operation {
-    let Contents::Real { kind, count } = contents else { unreachable!("trials carry real contents") };
-    Operation {
+fn operation(contents: &Contents) -> Option<Operation> {
+    let Contents::Real { kind, count } = contents else { return None };
+    Some(Operation {
         element: kind.element().name().parse().expect("the oracle knows all types"),
         operator: kind.operator().name().parse().expect("the oracle knows all operators"),
         count: usize::from(*count),
-    }
+    })
 }
 
 fn contents(dice: &mut Dice) -> Contents {

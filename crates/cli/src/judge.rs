@@ -3,7 +3,7 @@
 use oracle::{Branch, Expectation, Ledger, Operation, Order, Verdict};
 use protocol::Payload;
 use protocol::aggregation::AbortCause;
-use simulator::collective::{Collective, Contents, Witness};
+use simulator::collective::{Collective, CollectiveParameters, Contents, Task, Witness};
 use simulator::fault::{FaultKind, Plan};
 use simulator::scenario::Check;
 use topology::{AggregationTree, ChildNode, TreeIndex};
@@ -23,11 +23,12 @@ pub(crate) struct Failure {
 /// Sees everything, judges at the end.
 pub(crate) struct Judge {
     seed: u64,
+    task: Task,
+    ranks: u32,
     /// The operation and the order in which it is folded, if contents are real.
     sum: Option<(Operation, Order)>,
     check: Check,
     ledger: Ledger,
-    referenced: Option<OpId>,
     failures: Vec<Failure>,
 }
 
@@ -44,11 +45,11 @@ impl Judge {
         seed: u64,
         operations: u32,
         collective: &Collective,
-        contents: Contents,
+        parameters: &CollectiveParameters,
         plan: &Plan,
         check: Check,
     ) -> Self {
-        let sum = match contents {
+        let sum = match parameters.contents {
             Contents::SizeOnly { .. } => None,
             Contents::Real { kind, count } => {
                 let same_name = "the oracle knows every element and operator by the same name";
@@ -62,10 +63,11 @@ impl Judge {
         };
         Self {
             seed,
+            task: parameters.task,
+            ranks: collective.ranks(),
             sum,
             check,
             ledger: Ledger::new(collective.ranks(), operations, expectation(plan)),
-            referenced: None,
             failures: Vec::new(),
         }
     }
@@ -82,22 +84,34 @@ impl Judge {
 
 impl Witness for Judge {
     fn contribution(&mut self, rank: Rank, op: OpId) -> Vec<u8> {
-        let Some((operation, order)) = &self.sum else {
-            return Vec::new();
-        };
-        if self.check == Check::Bits && self.referenced != Some(op) {
-            self.referenced = Some(op);
-            let reference = oracle::reference(self.seed, op, operation, order);
-            self.ledger.expect(op, reference, operation.element_bytes());
+        self.sum.as_ref().map_or_else(Vec::new, |(operation, _)| oracle::contribution(self.seed, rank, op, operation))
+    }
+
+    fn begun(&mut self, rank: Rank, op: OpId) {
+        if self.check != Check::Nothing && matches!(self.task, Task::Barrier(_)) {
+            self.ledger.record_arrival(rank, op);
         }
-        oracle::contribution(self.seed, rank, op, operation)
     }
 
     fn delivered(&mut self, rank: Rank, op: OpId, result: &Payload) {
-        match self.check {
-            Check::Bits => self.ledger.record_delivery(rank, op, result.bytes().unwrap_or_default()),
-            Check::Delivery => self.ledger.record_delivery(rank, op, &[]),
-            Check::Nothing => {}
+        if self.check == Check::Nothing {
+            return;
+        }
+        if matches!(self.task, Task::Barrier(_)) {
+            self.ledger.record_departure(rank, op);
+        }
+        match (&self.sum, self.check) {
+            (Some((operation, order)), Check::Bits) => {
+                if self.ledger.wants_reference(op) {
+                    let reference = match self.task {
+                        Task::AllReduce => oracle::reference(self.seed, op, operation, order),
+                        _ => oracle::contribution(self.seed, Task::teller(op, self.ranks), op, operation),
+                    };
+                    self.ledger.expect(op, reference, operation.element_bytes());
+                }
+                self.ledger.record_delivery(rank, op, result.bytes().unwrap_or_default());
+            }
+            _ => self.ledger.record_delivery(rank, op, &[]),
         }
     }
 

@@ -79,9 +79,8 @@ fn simulate(scenario: &Scenario, file: &str) -> Result<Report> {
     let bar = progress(scenario);
     let started = Instant::now();
     let mut collective = scenario.collective(scenario.seed)?;
-    let contents = scenario.collective.contents;
-    let mut judge =
-        Judge::new(scenario.seed, scenario.operations, &collective, contents, &scenario.plan, scenario.check);
+    let (parameters, plan) = (&scenario.collective, &scenario.plan);
+    let mut judge = Judge::new(scenario.seed, scenario.operations, &collective, parameters, plan, scenario.check);
     let timings = collective.run(scenario.operations, &mut judge, |done| bar.set_position(u64::from(done)));
     let elapsed = started.elapsed();
     bar.finish_and_clear();

@@ -40,7 +40,14 @@ fn gated_numbers_hold_and_whatever_differs_has_a_reason() {
 fn the_page_has_its_plots_and_a_seed_repeats_every_number() {
     let page = || quadrics(&["--nodes", "64", "--calls", "40", "--format", "html"]).stdout;
     let text = String::from_utf8(page()).expect("UTF-8");
-    for wanted in ["Barriers by nodes", "Distributions", "up to 65,536 nodes", "several roots", "Figure 15"] {
+    for wanted in [
+        "Barriers by nodes",
+        "Distributions",
+        "barriers by nodes, in us",
+        "256 KB by nodes",
+        "several roots",
+        "Figure 15",
+    ] {
         assert!(text.contains(wanted), "{wanted}");
     }
     assert_eq!(text.into_bytes(), page());
@@ -61,4 +68,9 @@ fn other_parameters_are_taken_and_impossible_ones_named() {
     let wrong = run("flat-tree.toml", "dimension = 3", "dimension = 0");
     assert_eq!(wrong.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("fabric.dimension: 0 is not between 3 and 8"));
+    let stuck = run("slow-links.toml", "link-megabytes = 396.0", "link-megabytes = 1.0");
+    assert_eq!(stuck.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&stuck.stderr).contains("takes more than a second of virtual time"));
+    let nowhere = quadrics(&["--output", "/no/such/folder/report.html"]);
+    assert!(String::from_utf8_lossy(&nowhere.stderr).contains("there is no folder /no/such/folder"));
 }

@@ -7,6 +7,7 @@
 //! Rules:
 //! - A rank delivers an operation at most once, with the reference's bits.
 //! - Without a reference, the first delivery is the measure: ranks that deliver must agree.
+//! - Nobody goes on from an operation that waits for all before all have come.
 //! - A rank either delivers or fails, never both, never neither: a hang is a violation even where failing
 //!   is allowed.
 
@@ -37,6 +38,7 @@ pub struct Ledger {
 #[derive(Clone, Debug, Default)]
 struct OpRecord {
     measure: Measure,
+    come: u32,
     delivered: u32,
     failed: u32,
     cause: Option<String>,
@@ -120,6 +122,24 @@ impl Ledger {
         }
         if let Some(violation) = violation {
             self.verdict.add(violation);
+        }
+    }
+
+    /// `rank` has come to `op`.
+    pub fn record_arrival(&mut self, rank: Rank, op: OpId) {
+        if self.pair(rank, op).is_some() {
+            self.ops[op.index()].come += 1;
+        }
+    }
+
+    /// `rank` goes on from `op`, which waits for all: everyone must have come.
+    pub fn record_departure(&mut self, rank: Rank, op: OpId) {
+        if self.pair(rank, op).is_none() {
+            return;
+        }
+        let absent = self.ranks.saturating_sub(self.ops[op.index()].come);
+        if absent > 0 {
+            self.verdict.add(Violation::LeftTooSoon { rank, op, absent });
         }
     }
 

@@ -163,6 +163,15 @@ pub enum Violation {
         /// The operation.
         op: OpId,
     },
+    /// A rank went on from an operation that waits for all before all had come.
+    LeftTooSoon {
+        /// Who went on.
+        rank: Rank,
+        /// The operation.
+        op: OpId,
+        /// Ranks that had not come.
+        absent: u32,
+    },
     /// A rank failed an operation though the faults of this run were soft.
     FailedThoughSoft {
         /// Who failed.
@@ -199,6 +208,7 @@ impl fmt::Display for Violation {
                 write!(f, "{op}, {rank}: delivered, and failed too ({cause})")
             }
             Self::NeverDelivered { rank, op } => write!(f, "{op}, {rank}: neither delivered nor failed"),
+            Self::LeftTooSoon { rank, op, absent } => write!(f, "{op}, {rank}: went on before {absent} had come"),
             Self::FailedThoughSoft { rank, op, cause } => {
                 write!(f, "{op}, {rank}: failed though every fault was soft ({cause})")
             }

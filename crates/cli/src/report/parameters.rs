@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use simulator::collective::{Contents, ControlPath, Replication};
 use simulator::fault::{FaultKind, PhaseFilter, Plan, RulePlan};
 use simulator::scenario::Scenario;
-use simulator::scenario::names::{CHECKS, FORWARDINGS, FRAMINGS, LANE_FEEDS, PACES, RESEND_WIDTHS, SHARINGS, word};
+use simulator::scenario::names::{
+    CHECKS, FORWARDINGS, FRAMINGS, LANE_FEEDS, PACES, RESEND_WIDTHS, SHARINGS, task_words, word,
+};
 use simulator::technology::{Rate, Width};
 
 /// By table and field.
@@ -32,7 +34,9 @@ fn collective(scenario: &Scenario) -> BTreeMap<&'static str, String> {
     let policy = &parameters.policy;
     let micros = |span: units::Span| (span.as_nanos_f64() / 1e3).to_string();
     let mut fields = BTreeMap::from([
-        ("operation", "allreduce".to_owned()),
+        ("operation", task_words(parameters.task).0.to_owned()),
+        ("algorithm", task_words(parameters.task).1.to_owned()),
+        ("late-us", micros(parameters.late)),
         ("operations", scenario.operations.to_string()),
         ("members", scenario.members().to_string()),
         ("check", word(&CHECKS, scenario.check).to_owned()),
@@ -87,6 +91,8 @@ fn collective(scenario: &Scenario) -> BTreeMap<&'static str, String> {
 pub(super) fn operation(parameters: &BTreeMap<&'static str, BTreeMap<&'static str, String>>) -> String {
     let field = |name: &str| parameters["collective"].get(name).map_or("", String::as_str);
     let contents = match field("size-only-bytes") {
+        _ if field("operation") == "barrier" => "nothing in it".to_owned(),
+        "" if field("operation") == "broadcast" => format!("{} of {}", field("count"), field("element")),
         "" => format!("{} {} of {}", field("element"), field("operator"), field("count")),
         bytes => format!("{bytes} B without contents"),
     };
@@ -94,7 +100,16 @@ pub(super) fn operation(parameters: &BTreeMap<&'static str, BTreeMap<&'static st
         "none" => "each packet once".to_owned(),
         kind => format!("{kind} replication, {} copies", field("copies")),
     };
-    format!("allreduce, {contents}; {replication}; framing {}, control {}", field("framing"), field("control"))
+    let (operation, algorithm) = (field("operation"), field("algorithm"));
+    let late = match field("late-us") {
+        "0" => String::new(),
+        late => format!(", members up to {late} us late"),
+    };
+    format!(
+        "{operation} by {algorithm}, {contents}{late}; {replication}; framing {}, control {}",
+        field("framing"),
+        field("control")
+    )
 }
 
 /// The links in a few words.

@@ -164,6 +164,10 @@ impl Node {
             return;
         };
         match (message.header.kind, below.is_some()) {
+            // P-94: to a cast nobody contributes, so this is the answer to a question, and goes to everyone who asked.
+            (Kind::Abort, false) if self.seats[seat].slot(message.op()).is_sought(message.op()) => {
+                self.result(now, message, Came::OverEdge, out);
+            }
             (Kind::Contribution | Kind::Abort, false) => self.contribution(now, seat, edge, message, out),
             (Kind::Result, _) | (Kind::Abort, true) => {
                 self.result(now, message, Came::OverEdge, out);
@@ -416,8 +420,10 @@ impl Node {
 
     /// A child misses a result: it gets it, or whoever may have it is asked (P-20, P-21).
     fn repair(&mut self, now: Time, seat: usize, edge: EdgeIndex, request: &Message, out: &mut Outbox) {
-        let (op, orphaned) = (request.op(), self.seats[seat].orphaned);
+        let (op, orphaned, window) = (request.op(), self.seats[seat].orphaned, self.seats[seat].plan.window);
         let slot = self.seats[seat].slot(op);
+        // P-97: whoever is to be tested asks before it contributes, so this may be the first that is heard of the operation.
+        slot.come_to(op, window);
         if let Some(result) = slot.result_of(op) {
             let result = result.clone();
             self.send(now, edge, result, out);
@@ -453,10 +459,8 @@ impl Node {
         }
         let may_ask = slot.seek(op, from, window, now, patience);
         if let Some(cause) = broken {
-            // Whoever told it may be who is lost. Those above hear of the loss by other ways.
-            if !self.seats[seat].is_parent(from) {
-                self.send(now, from, request.aborted(cause), out);
-            }
+            // Whoever told it may be who is lost.
+            self.send(now, from, request.aborted(cause), out);
             return;
         }
         if !may_ask {

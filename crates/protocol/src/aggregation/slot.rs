@@ -99,6 +99,8 @@ pub(super) struct Slot {
     content: Vec<ChildIndex>,
     /// Who was late for the last test.
     late: Option<Late>,
+    /// Somebody has asked for what was cast.
+    sought: bool,
 }
 
 /// Answers to a test of those who have not come (P-97).
@@ -136,6 +138,7 @@ impl Slot {
             handed_down: false,
             content: Vec::new(),
             late: None,
+            sought: false,
         }
     }
 
@@ -177,11 +180,17 @@ impl Slot {
                 self.handed_down = false;
                 self.content.clear();
                 self.late = None;
+                self.sought = false;
                 Admission::Current
             }
             steps if steps == -(window as i32) => Admission::Past,
             _ => Admission::Foreign,
         }
+    }
+
+    /// Somebody speaks of an operation without contributing: if it is the next of this slot, it is the present one now.
+    pub(super) fn come_to(&mut self, op: OpId, window: u32) {
+        self.admit(op, window);
     }
 
     /// Folds all contributions in child order (P-16). The slot then awaits the result.
@@ -251,7 +260,13 @@ impl Slot {
         if !self.wanted_by.contains(&from) {
             self.wanted_by.push(from);
         }
+        self.sought = true;
         self.may_ask(now, patience)
+    }
+
+    /// Whether somebody has asked for what was cast as this operation.
+    pub(super) fn is_sought(&self, op: OpId) -> bool {
+        self.op == op && self.sought
     }
 
     /// Notes that a child has not come to what is tested.

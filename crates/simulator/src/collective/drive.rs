@@ -3,20 +3,19 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use protocol::Payload;
-use protocol::aggregation::{AbortCause, Contribution, Damage, Duty, EdgeIndex, Message, Outbox, Voice, Wish};
+use protocol::aggregation::{Census, Damage, Duty, EdgeIndex, Message, Outbox};
 use protocol::connection::{Arrival, Frame, Outgoing, Purpose};
 use topology::AggregationTree;
-use units::{OpId, PathId, Rank, SegmentIndex, Span, Time};
-use wire::aggregation::{ElementCode, Kind, OperatorCode};
+use units::{PathId, Rank, Span, Time};
+use wire::aggregation::Kind;
 
 use super::detours::{Detour, find_detours};
 use super::measure::Hosts;
-use super::parameters::{CollectiveParameters, Contents, ControlPath, Framing, Pace, ReplicaSharing, ResendWidth};
+use super::parameters::{CollectiveParameters, ControlPath, Framing, ReplicaSharing, ResendWidth};
 use super::passage::{Departure, Mail, Ports};
+use super::rounds::Course;
 use super::unit::Units;
 use super::wiring::{End, PartyIndex, Wire, Wiring, wire_up};
-use super::{Timing, Witness};
 use crate::body::Body;
 use crate::exchange::Notice;
 use crate::network::{
@@ -39,6 +38,8 @@ pub(super) struct Driver {
     detours: BTreeMap<End, Detour>,
     /// The planted tree of each root's multicasts.
     planted: Vec<u32>,
+    /// The planted tree of the members' own multicasts, if they speak to all.
+    casts: Option<u32>,
     /// When each machine's alarm is set; later ones are ignored.
     alarms: Vec<Time>,
     mail: Vec<Option<Mail>>,
@@ -53,37 +54,25 @@ pub(super) struct Driver {
     pub(super) outbox: Outbox,
     /// For each node above level 1, those that share what reaches it (ideal sharing).
     sharers: Vec<Vec<PartyIndex>>,
-    round: Round,
-    /// An operation neither completed nor failed: a defect of the protocol, or of the plan's making.
-    hung: bool,
-}
-
-/// The collective that is running.
-#[derive(Default)]
-struct Round {
-    op: OpId,
-    started: Time,
-    reduced: Option<Time>,
-    completed: u32,
-    failed: u32,
-    last: Time,
-    /// What members said during the last event, for the witness.
-    news: Vec<News>,
-}
-
-enum News {
-    Delivered(Rank, OpId, Payload),
-    Failed(Rank, OpId, AbortCause),
+    pub(super) course: Course,
 }
 
 impl Driver {
-    pub(super) fn new(tree: &AggregationTree, network: &mut Network, parameters: CollectiveParameters) -> Self {
+    pub(super) fn new(
+        tree: &AggregationTree,
+        network: &mut Network,
+        parameters: CollectiveParameters,
+        seed: u64,
+    ) -> Self {
         let mut wiring = wire_up(tree, network, &parameters);
         let detours = match &parameters.alternates {
             Some(alternates) => find_detours(&mut wiring, network, alternates),
             None => BTreeMap::new(),
         };
         let planted = wiring.branches.drain(..).map(|branches| network.plant(branches)).collect();
+        let casts = wiring.casts.take().map(|branches| network.plant(branches));
+        let census = parameters.task.is_cast().then(|| Census::new(parameters.window)).flatten();
+        let leavers = if parameters.task.is_by_multicast() { wiring.members.len() } else { 0 };
         let parties = wiring.nodes.len() + wiring.members.len();
         let sharers = match parameters.sharing {
             ReplicaSharing::AboveLevelOne if parameters.spatial_copies() > 1 => sharers(tree),
@@ -98,14 +87,14 @@ impl Driver {
             wiring,
             detours,
             planted,
+            casts,
             alarms: vec![Time::NEVER; parties],
             mail: Vec::new(),
             free_mail: Vec::new(),
             in_mail: 0,
             outbox: Outbox::default(),
             sharers,
-            round: Round::default(),
-            hung: false,
+            course: Course::new(census, leavers, seed),
         };
         for end in driver.detours.keys().copied().collect::<Vec<_>>() {
             driver.watch(network, end.party); // Paths are probed from the start.
@@ -115,10 +104,6 @@ impl Driver {
 
     pub(super) fn migrations(&self) -> u32 {
         self.wiring.migrations()
-    }
-
-    pub(super) fn is_hung(&self) -> bool {
-        self.hung
     }
 
     pub(super) fn ranks(&self) -> u32 {
@@ -135,84 +120,16 @@ impl Driver {
         self.wiring.nodes[node].set_sabotage(sabotage);
     }
 
-    /// Runs one allreduce of all members.
-    pub(super) fn run_one(&mut self, network: &mut Network, witness: &mut dyn Witness) -> Timing {
-        let started = network.now();
-        let op = self.round.op;
-        self.round = Round { op: op.next(), started, ..Round::default() };
-        for rank in 0..self.ranks() {
-            self.start(network, Rank(rank), op, witness);
-        }
-        let ranks = self.ranks();
-        let hung_at = started + self.parameters.patience;
-        let mut settled = false;
-        while !settled {
-            network.run(self, |driver, network| {
-                !driver.round.news.is_empty() || driver.is_settled(network, ranks) || network.now() > hung_at
-            });
-            let quiet = self.round.news.is_empty();
-            for news in self.round.news.drain(..) {
-                match news {
-                    News::Delivered(rank, op, result) => witness.delivered(rank, op, &result),
-                    News::Failed(rank, op, cause) => witness.failed(rank, op, cause),
-                }
-            }
-            // With nothing left to happen, what has not completed never will: the witness misses it.
-            settled = self.is_settled(network, ranks) || quiet || network.now() > hung_at;
-        }
-        let round = &self.round;
-        self.hung |= round.completed + round.failed < ranks;
-        Timing {
-            reduce: round.reduced.map(|at| at.since(round.started)),
-            complete: (round.completed == ranks).then(|| round.last.since(round.started)),
-        }
-    }
-
-    fn is_settled(&self, network: &Network, ranks: u32) -> bool {
-        let over = self.round.completed + self.round.failed >= ranks;
-        match self.parameters.pace {
-            Pace::BackToBack => over,
-            Pace::Drained => over && self.is_at_rest(network),
-        }
-    }
-
     /// Whether nothing is under way.
     pub(super) fn is_at_rest(&self, network: &Network) -> bool {
         network.packets_in_flight() == 0 && self.in_mail == 0
     }
 
-    fn start(&mut self, network: &mut Network, rank: Rank, op: OpId, witness: &mut dyn Witness) {
-        let (element, operator, count, payload) = match self.parameters.contents {
-            Contents::SizeOnly { bytes } => (0, 0, 0, Payload::Absent { bytes }),
-            Contents::Real { kind, count } => {
-                let bytes = witness.contribution(rank, op);
-                (kind.element().code(), kind.operator().code(), count, bytes.into())
-            }
-        };
-        let mut outbox = std::mem::take(&mut self.outbox);
-        let member = &mut self.wiring.members[rank.index()];
-        let contribution = Contribution {
-            element: ElementCode(element),
-            operator: OperatorCode(operator),
-            element_count: count,
-            voice: Voice::Plain,
-            wish: Wish::Result,
-            segment: SegmentIndex(0),
-            payload,
-        };
-        if let Err(error) = member.start(network.now(), contribution, &mut outbox) {
-            let protocol::aggregation::StartError::NoWayUp(cause) = error else {
-                unreachable!("a collective starts when the last one is over")
-            };
-            self.round.failed += 1;
-            self.round.news.push(News::Failed(rank, op, cause));
-        }
-        let party = self.wiring.nodes.len() as u32 + rank.0;
-        self.carry_out(network, party, outbox);
-    }
-
     /// Gives a machine a frame, a multicast or a report of damage, and does what it asks.
     pub(super) fn feed(&mut self, network: &mut Network, end: End, input: Input<'_>) {
+        if self.rank_of(end.party).is_some_and(|rank| self.course.has_left(rank)) {
+            return;
+        }
         let now = network.now();
         let mut outbox = std::mem::take(&mut self.outbox);
         let (party, edge) = (end.party as usize, end.edge);
@@ -257,18 +174,10 @@ impl Driver {
                 }
                 Duty::Reduced { .. } => {
                     let at = network.now() + network.parameters().switch_delay;
-                    self.round.reduced.get_or_insert(at);
+                    self.course.round.reduced.get_or_insert(at);
                 }
-                Duty::Complete { op, result } => {
-                    let at = network.now() + network.parameters().adapter_delay;
-                    self.round.completed += 1;
-                    self.round.last = self.round.last.max(at);
-                    self.round.news.push(News::Delivered(self.rank(party), op, result));
-                }
-                Duty::Failed { op, cause } => {
-                    self.round.failed += 1;
-                    self.round.news.push(News::Failed(self.rank(party), op, cause));
-                }
+                Duty::Complete { op, result } => self.note_completion(network, self.rank(party), op, result),
+                Duty::Failed { op, cause } => self.note_failure_of(self.rank(party), op, cause),
             }
         }
         self.outbox = outbox;
@@ -358,13 +267,28 @@ impl Driver {
         }
     }
 
-    /// Starts a multicast at a node: to all below it, cable by cable.
+    /// Starts a multicast: at a node to all below it, cable by cable; at a member up to the root and from there to all.
     fn multicast(&mut self, network: &mut Network, party: PartyIndex, message: Message, copies: u8) {
+        if self.rank_of(party).is_some() {
+            return self.inject_cast(network, party, message, copies);
+        }
         if self.is_behind_port(party) {
             return self.leave(network, party, Departure::Down { message, copies });
         }
         let ready = network.now() + network.parameters().switch_delay;
         self.inject_multicast(network, party, message, copies, ready);
+    }
+
+    fn inject_cast(&mut self, network: &mut Network, party: PartyIndex, message: Message, copies: u8) {
+        let (Some(tree), Some(channel)) = (self.casts, self.wiring.wire(party, EdgeIndex(0)).channel) else {
+            unreachable!("members speak to all only where that is planned, and hosts are cabled")
+        };
+        let ready = network.now() + network.parameters().adapter_delay;
+        let body = Rc::new(Body::Multicast { root: 0, message });
+        let bytes = self.size(&body);
+        for _ in 0..copies {
+            network.inject(channel, Packet::new(Target::Tree, tree, bytes, ready, Some(body.clone())));
+        }
     }
 
     pub(super) fn inject_multicast(

@@ -1,6 +1,6 @@
 //! Collectives in the simulated fabric: the protocol machines, driven in virtual time.
 //!
-//! In: a fabric, its constants, a fault plan, what members contribute. Out: how long each allreduce took, phase by
+//! In: a fabric, its constants, a fault plan, what members do and contribute. Out: how long each operation took, phase by
 //! phase, and every delivery, handed to a [`Witness`] that may judge it.
 
 mod detours;
@@ -8,6 +8,8 @@ mod drive;
 mod measure;
 mod parameters;
 mod passage;
+mod rounds;
+mod task;
 mod unit;
 mod wiring;
 
@@ -16,7 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use protocol::Payload;
-use protocol::aggregation::AbortCause;
+use protocol::aggregation::{AbortCause, Census};
 use topology::{AggregationTree, ChildNode, Fabric, NodeId, PlaceError, TreeRequest};
 use units::{Lane, OpId, Rank, Span};
 
@@ -27,6 +29,7 @@ pub use parameters::{
 
 pub use measure::{Calls, Measured};
 pub use protocol::aggregation::Distribution;
+pub use task::{Means, Task};
 pub use unit::UnitParameters;
 
 use crate::counters::{Counters, LinkTally};
@@ -38,8 +41,10 @@ pub(crate) use wiring::{End, RootIndex};
 
 /// Sees what goes in and what comes out.
 pub trait Witness {
-    /// What a rank contributes; asked only for real contents.
+    /// What a rank contributes; asked only for real contents, and only of those that have something to say.
     fn contribution(&mut self, rank: Rank, op: OpId) -> Vec<u8>;
+    /// A rank has come to an operation.
+    fn begun(&mut self, _rank: Rank, _op: OpId) {}
     /// A rank has a result.
     fn delivered(&mut self, rank: Rank, op: OpId, result: &Payload);
     /// A rank's operation has failed.
@@ -113,7 +118,7 @@ pub struct LinkReport {
     pub tally: LinkTally,
 }
 
-/// How one allreduce went.
+/// How one operation went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timing {
     /// From the start to the first root that had the result.
@@ -156,7 +161,7 @@ impl Collective {
         }
         let mut network = Network::new(fabric, link);
         network.set_faults(plan, seed).map_err(SetupError::Plan)?;
-        let driver = Driver::new(&tree, &mut network, parameters);
+        let driver = Driver::new(&tree, &mut network, parameters, seed);
         Ok(Self { network, driver, tree })
     }
 
@@ -267,6 +272,12 @@ fn check(parameters: &CollectiveParameters) -> Result<(), SetupError> {
     }
     if parameters.members == Some(0) {
         return Err(SetupError::OutOfRange("members: from 1 on"));
+    }
+    if parameters.task.is_by_multicast() && copies > 1 {
+        return Err(SetupError::OutOfRange("members that speak to all have one tree: no spatial copies"));
+    }
+    if parameters.task.is_cast() && parameters.window < Census::LEAST_WINDOW {
+        return Err(SetupError::OutOfRange("window: from 8 on where members cast"));
     }
     Ok(())
 }

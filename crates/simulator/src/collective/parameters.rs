@@ -6,6 +6,7 @@ use protocol::connection::Policy;
 use protocol::connection::path::PathPolicy;
 use units::Span;
 
+use super::task::Task;
 use super::unit::UnitParameters;
 use crate::exchange::Notice;
 use crate::processor::HostCosts;
@@ -124,6 +125,10 @@ pub struct Alternates {
 /// What a collective assumes.
 #[derive(Clone, Debug)]
 pub struct CollectiveParameters {
+    /// See [`Task`].
+    pub task: Task,
+    /// Members come to an operation at random up to so much later than the first.
+    pub late: Span,
     /// See [`Replication`].
     pub replication: Replication,
     /// See [`Contents`].
@@ -168,6 +173,8 @@ impl CollectiveParameters {
     /// A collective over all hosts without replication, everything else as documented.
     pub fn new(contents: Contents) -> Self {
         Self {
+            task: Task::AllReduce,
+            late: Span::ZERO,
             replication: Replication::None,
             contents,
             framing: Framing::Full,

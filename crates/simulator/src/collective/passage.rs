@@ -5,6 +5,7 @@
 
 use std::rc::Rc;
 
+use protocol::Payload;
 use protocol::aggregation::{EdgeIndex, Message};
 use protocol::connection::{Arrival, Frame, Outgoing};
 use units::{Rank, Span};
@@ -29,6 +30,8 @@ pub(super) enum Mail {
     Leaving { node: PartyIndex, departure: Departure },
     /// A node's port is free, and something waits there.
     PortFree { node: PartyIndex },
+    /// A member comes late to the operation that is running.
+    Comes { rank: Rank, own: Option<Payload> },
     /// A host's software comes to this.
     Host { rank: Rank, event: HostEvent },
 }
@@ -118,6 +121,7 @@ impl Driver {
             Mail::Passed { coming: Coming { channel, body, .. } } => self.hand_in(network, channel, &body),
             Mail::Leaving { node, departure } => self.queue_up(network, node, departure),
             Mail::PortFree { node } => self.at_port(network, node, |units| units.is_asked(node as usize)),
+            Mail::Comes { rank, own } => self.begin(network, rank, own),
             Mail::Host { rank, event } => self.host_event(network, rank, event),
         }
     }

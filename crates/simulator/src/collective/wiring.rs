@@ -36,6 +36,8 @@ pub(super) struct Wiring {
     ends: Ends,
     /// For each root, in the order of [`Self::roots`], where its multicasts go.
     pub branches: Vec<Branches>,
+    /// Where the multicasts of members go, if they speak to all themselves: up to the root, and from there to everyone.
+    pub casts: Option<Branches>,
     /// For each node, its first root (a root is its own): multicasts that start at the node follow that root's tree.
     pub root_of: Vec<RootIndex>,
     is_root: Vec<bool>,
@@ -64,9 +66,19 @@ impl Wiring {
         self.ends.of(channel).iter().map(|(end, _)| *end)
     }
 
-    /// The edge over which a root's multicast is heard on a channel.
+    /// The edge over which a root's multicast is heard on a channel. On its way up nobody hears it.
     #[inline]
     pub(super) fn hearer(&self, channel: ChannelId, root: RootIndex) -> Option<End> {
+        self.end_of_multicast(channel, root).filter(|end| !self.is_from_below(*end))
+    }
+
+    /// Whether an edge leads to a child.
+    fn is_from_below(&self, end: End) -> bool {
+        self.down.get(end.party as usize).is_some_and(|children| usize::from(end.edge.0) < children.len())
+    }
+
+    #[inline]
+    fn end_of_multicast(&self, channel: ChannelId, root: RootIndex) -> Option<End> {
         if let Some(end) = self.ends.only[channel as usize] {
             return Some(end);
         }
@@ -369,8 +381,10 @@ impl<'a> Builder<'a> {
         let nodes = (0..self.tree.nodes.len() as u32).map(|index| self.node(TreeIndex(index))).collect();
         let members = self.ways.chunk_by(|a, b| a.host == b.host).map(|ways| self.member(ways)).collect();
         let branches = (0..self.tree.roots().count() as RootIndex).map(|root| self.branches(root)).collect();
+        let casts = self.parameters.task.is_by_multicast().then(|| self.casts());
         let inside = self.inside();
         Wiring {
+            casts,
             nodes,
             members,
             ends: Ends::new(self.network.channel_count(), std::mem::take(&mut self.ends)),
@@ -387,6 +401,40 @@ impl<'a> Builder<'a> {
     /// For every channel on which a node hears a root: the channels on which it goes on, to hosts on the lane that
     /// has the parent's position.
     fn branches(&self, root: RootIndex) -> Branches {
+        Branches::new(self.network.channel_count(), self.pairs_down(root))
+    }
+
+    /// For every channel on which something comes up: the channel on which it goes on, and at the root all channels down.
+    fn casts(&self) -> Branches {
+        let mut pairs = self.pairs_down(0);
+        for (index, node) in self.tree.nodes.iter().enumerate() {
+            let onward = self.onward(TreeIndex(index as u32));
+            for port in node.children.iter().filter_map(|child| child.port) {
+                let far = self.network.topology().peer(node.switch, port).expect("tree edges follow cables");
+                let arrival = self.network.channel(far, Lane(0));
+                pairs.extend(onward.iter().map(|channel| (arrival, *channel)));
+            }
+        }
+        Branches::new(self.network.channel_count(), pairs)
+    }
+
+    /// Where a node passes on what came from below: up, or down if nobody is above.
+    fn onward(&self, mut index: TreeIndex) -> Vec<ChannelId> {
+        loop {
+            let node = self.tree.node(index);
+            let Some(uplink) = node.parents.first() else {
+                let mut all = Vec::new();
+                self.below(index.0, Plane(0), &mut |channel| all.push(channel));
+                return all;
+            };
+            if let Some(port) = uplink.port {
+                return vec![self.network.channel(Endpoint { node: node.switch, port }, Lane(0))];
+            }
+            index = uplink.parent; // On the same switch.
+        }
+    }
+
+    fn pairs_down(&self, root: RootIndex) -> Vec<(ChannelId, ChannelId)> {
         let mut pairs = Vec::new();
         for (index, node) in self.tree.nodes.iter().enumerate() {
             for (position, uplink) in node.parents.iter().enumerate() {
@@ -399,7 +447,7 @@ impl<'a> Builder<'a> {
                 self.below(index as u32, Plane(position as u8), &mut |channel| pairs.push((arrival, channel)));
             }
         }
-        Branches::new(self.network.channel_count(), pairs)
+        pairs
     }
 
     /// For each node, the nodes below it on the same switch; children come first, so theirs are known.

@@ -12,8 +12,8 @@ mod tree;
 mod wormhole;
 
 pub use elan::{
-    Address, Atomic, Background, Buffers, Cluster, ElanCosts, Envelope, Fetched, FoldCosts, Group, Library,
-    LibraryError, Match, Memory, Operation, Receive, TaggedPort, Task, Via, Vpid, Wake,
+    Address, Atomic, Background, Buffers, Cluster, ElanCosts, Envelope, Event, Events, Fetched, Flooded, FoldCosts,
+    Group, Library, LibraryError, Match, Memory, Operation, Receive, TaggedPort, Task, Via, Vpid, Wake,
 };
 pub use flood::{Flood, FloodPattern, FloodSummary, GroupedMulticasts};
 pub use packet::{Answer, Combining, FabricParameters, MulticastRule, PACKET_BYTES, Priority, wire_bytes};

@@ -82,7 +82,9 @@ fields! {
         "buffer-bytes": "a whole number from 1 to 2^26, at least a whole packet", "16384", "Input buffer of each virtual lane.";
     }
     "collective" {
-        "operation": "\"allreduce\"", "allreduce", "What the members do.";
+        "operation": "\"allreduce\", \"broadcast\", \"barrier\"", "allreduce", "What the members do; broadcasts come from each member in turn.";
+        "algorithm": "\"aggregation\"; for a broadcast also \"hbcast\", for a barrier \"hgsync\", for both \"multicast\", which is the same", "aggregation", "Through the nodes, or by one who speaks to all (P-94, P-97).";
+        "late-us": "a number from 0 to 1e5", "0", "Members come at random up to so much later than the first.";
         "operations": "a whole number from 1 to 1000000; times the members at most 2^33", "100", "How many, one after the other; --operations overrides it.";
         "members": "a whole number from 1 to the number of hosts", "all hosts", "Hosts that take part, from H0 on.";
         "element": "\"i8\", \"u8\", \"i16\", \"u16\", \"i32\", \"u32\", \"i64\", \"u64\", \"f16\", \"bf16\", \"f32\", \"f64\"", "f64", "Type of an element of the real payload.";
@@ -107,7 +109,7 @@ fields! {
         "connection-window": "a whole number from 1 to 65535", "64", "Packets of a connection that may be unacknowledged.";
         "acknowledge-every": "a whole number from 1 to 65535", "16", "An acknowledgement is asked for with every so many.";
         "repair-after-us": "a number from 0.1 to 1e5", "100", "A member asks for a result that is late by so much.";
-        "window": "a whole number from 1 to 1024", "2", "Operations in flight at once.";
+        "window": "a whole number from 1 to 1024; from 8 on with hbcast", "2; 16 with hbcast or hgsync", "Operations in flight at once.";
         "radix-limit": "a whole number from 2 to 4096", "as many as there are", "Most children of an aggregation node; more are split on one switch.";
     }
     "fault" {

@@ -1,6 +1,6 @@
 //! The words that scenarios and reports use for choices, each with what it means.
 
-use crate::collective::{Framing, LaneFeeds, Pace, ReplicaSharing, ResendWidth};
+use crate::collective::{Framing, LaneFeeds, Means, Pace, ReplicaSharing, ResendWidth, Task};
 use crate::network::Forwarding;
 
 use super::Check;
@@ -31,3 +31,36 @@ pub const PACES: [(&str, Pace); 2] = [("drained", Pace::Drained), ("back-to-back
 /// See [`Check`].
 pub const CHECKS: [(&str, Check); 3] =
     [("bits", Check::Bits), ("delivery", Check::Delivery), ("nothing", Check::Nothing)];
+
+/// The operations, each with its algorithms; the first is the one if none is named.
+pub const TASKS: [(&str, &[(&str, Task)]); 3] = [
+    ("allreduce", &[("aggregation", Task::AllReduce)]),
+    (
+        "broadcast",
+        &[
+            ("aggregation", Task::Broadcast(Means::Aggregation)),
+            ("hbcast", Task::Broadcast(Means::Multicast)),
+            ("multicast", Task::Broadcast(Means::Multicast)),
+        ],
+    ),
+    (
+        "barrier",
+        &[
+            ("aggregation", Task::Barrier(Means::Aggregation)),
+            ("hgsync", Task::Barrier(Means::Multicast)),
+            ("multicast", Task::Barrier(Means::Multicast)),
+        ],
+    ),
+];
+
+/// The words for an operation and its algorithm.
+///
+/// # Panics
+/// If the list leaves the task out: it is complete.
+pub fn task_words(task: Task) -> (&'static str, &'static str) {
+    let words = TASKS.iter().find_map(|(operation, algorithms)| {
+        let algorithm = algorithms.iter().find(|(_, meaning)| *meaning == task)?;
+        Some((*operation, algorithm.0))
+    });
+    words.expect("every task has a word")
+}

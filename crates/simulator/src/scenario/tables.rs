@@ -63,6 +63,8 @@ pub(super) struct LinkTable {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct CollectiveTable {
     pub operation: Field<String>,
+    pub algorithm: Field<String>,
+    pub late_us: Field<f64>,
     pub operations: Field<i64>,
     pub members: Field<i64>,
     pub element: Field<String>,

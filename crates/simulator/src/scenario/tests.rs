@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::collective::{
-    Contents, ControlPath, Framing, LaneFeeds, Nobody, Pace, ReplicaSharing, Replication, ResendWidth,
+    Contents, ControlPath, Framing, LaneFeeds, Nobody, Pace, ReplicaSharing, Replication, ResendWidth, Task,
 };
 use crate::network::Forwarding;
 use units::Span;
@@ -120,6 +120,32 @@ fn every_kind_of_mistake_names_its_field_and_what_is_allowed() {
         ("[collective]\nmembers = 33\n", "collective.members", "33 is out of range", "from 1 to 32"),
         ("[collective]\nsize-only-bytes = 8\ncheck = \"bits\"\n", "collective.check", "no bits to check", "delivery"),
         ("[collective]\nsize-only-bytes = 8\ncount = 1\n", "collective.count", "keep one", "from 1 on"),
+        ("[collective]\nalgorithm = \"hbcast\"\n", "collective.algorithm", "is not one of its values", "aggregation"),
+        (
+            "[collective]\noperation = \"barrier\"\ncount = 4\n",
+            "collective.count",
+            "a barrier carries nothing",
+            "leave it out",
+        ),
+        (
+            "[collective]\noperation = \"broadcast\"\noperator = \"sum\"\n",
+            "collective.operator",
+            "a broadcast folds nothing",
+            "leave it out",
+        ),
+        (
+            "[collective]\noperation = \"broadcast\"\nalgorithm = \"hbcast\"\nwindow = 4\n",
+            "collective.window",
+            "4 is out of range",
+            "from 8 to 1024",
+        ),
+        (
+            "[collective]\noperation = \"barrier\"\nalgorithm = \"hgsync\"\nreplication = \"spatial\"\n",
+            "collective.replication",
+            "have one tree",
+            "temporal",
+        ),
+        ("[collective]\nlate-us = -1\n", "collective.late-us", "-1 is out of range", "from 0 to 1e5"),
         ("[collective]\noperations = 0\n", "collective.operations", "0 is out of range", "1000000"),
         ("[collective]\nwhat-if-lanes = 1\n", "collective.what-if-lanes", "expected a boolean", "true, false"),
         ("[[fault]]\nkind = \"flop\"\n", "fault.kind", "unknown variant `flop`", "misroute"),
@@ -231,6 +257,8 @@ virtual-lanes = 2
 buffer-bytes = 8192
 [collective]
 operation = "allreduce"
+algorithm = "aggregation"
+late-us = 1.5
 operations = 3
 members = 20
 element = "i32"
@@ -314,6 +342,7 @@ fn every_field_reaches_its_parameter() {
     assert_eq!((parameters.policy.window, parameters.policy.acknowledge_every), (32, 8));
     assert_eq!(parameters.repair_after, Span::from_micros(50));
     assert_eq!((parameters.window, parameters.radix_limit), (4, Some(3)));
+    assert_eq!((parameters.task, parameters.late), (Task::AllReduce, Span::from_nanos(1_500)));
     assert_eq!(scenario.plan.rules.len(), 6);
 }
 

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use protocol::aggregation::Census;
 use protocol::connection::Policy;
 use reduce::{ElementType, Kind, Operator};
 use toml::Spanned;
@@ -10,14 +11,17 @@ use units::limits::{MAX_CHILDREN, MAX_COPIES, MAX_MTU, MAX_WINDOW};
 
 use super::Check;
 use super::error::Complaint;
-use super::names::{CHECKS, FORWARDINGS, FRAMINGS, LANE_FEEDS, PACES, RESEND_WIDTHS, SHARINGS};
+use super::names::{CHECKS, FORWARDINGS, FRAMINGS, LANE_FEEDS, PACES, RESEND_WIDTHS, SHARINGS, TASKS};
 use super::tables::{CollectiveTable, Field, LinkTable};
-use crate::collective::{CollectiveParameters, Contents, ControlPath, Framing, Replication};
+use crate::collective::{CollectiveParameters, Contents, ControlPath, Framing, Means, Replication, Task};
 use crate::network::{Forwarding, LinkParameters};
 use crate::technology::{ByteTime, Rate, Width};
 
 /// Headers and codes of the largest packet that a collective sends, rounded up.
 const HEADERS: u32 = 128;
+
+/// Operations in flight at once where members speak to all, if nothing is said.
+const CAST_WINDOW: u32 = 16;
 
 /// What `[link]` says.
 pub(super) struct Link {
@@ -48,8 +52,10 @@ pub(super) fn collective(
     link: &Link,
     hosts: u32,
 ) -> Result<CollectiveParameters, Complaint> {
-    choice(&table.operation, &[("allreduce", ())], ())?;
-    let mut parameters = CollectiveParameters::new(contents(table)?);
+    let task = task(table)?;
+    let mut parameters = CollectiveParameters::new(contents(table, task)?);
+    parameters.task = task;
+    parameters.late = span_of(&table.late_us, 0.0..=1e5, 1e6, parameters.late)?;
     let most_members = i64::from(hosts);
     parameters.members = optional(&table.members, 1..=most_members)?.map(|members| members as u32);
     parameters.what_if_lanes = table.what_if_lanes.unwrap_or(parameters.what_if_lanes);
@@ -63,7 +69,12 @@ pub(super) fn collective(
     parameters.pace = choice(&table.pace, &PACES, parameters.pace)?;
     parameters.policy = policy(table, parameters.policy)?;
     parameters.repair_after = span_of(&table.repair_after_us, 0.1..=1e5, 1e6, parameters.repair_after)?;
-    parameters.window = whole(&table.window, 1..=i64::from(MAX_WINDOW), parameters.window)? as u32;
+    let (least, usual) = match task {
+        Task::Broadcast(Means::Multicast) => (Census::LEAST_WINDOW, CAST_WINDOW),
+        Task::Barrier(Means::Multicast) => (1, CAST_WINDOW),
+        _ => (1, parameters.window),
+    };
+    parameters.window = whole(&table.window, i64::from(least)..=i64::from(MAX_WINDOW), usual)? as u32;
     parameters.radix_limit = optional(&table.radix_limit, 2..=MAX_CHILDREN as i64)?.map(|limit| limit as u16);
     Ok(parameters)
 }
@@ -92,7 +103,43 @@ pub(super) fn buffer_fits(table: &LinkTable, link: &Link, contents: Contents) ->
     }
 }
 
-fn contents(table: &CollectiveTable) -> Result<Contents, Complaint> {
+/// What the members do, and by which algorithm.
+fn task(table: &CollectiveTable) -> Result<Task, Complaint> {
+    let algorithms = choice(&table.operation, &TASKS, TASKS[0].1)?;
+    let task = choice(&table.algorithm, algorithms, algorithms[0].1)?;
+    match &table.replication {
+        Some(field)
+            if field.get_ref() == "spatial"
+                && matches!(task, Task::Broadcast(Means::Multicast) | Task::Barrier(Means::Multicast)) =>
+        {
+            Err(Complaint::new(field.span(), "members that speak to all have one tree")
+                .allowing("\"none\", \"temporal\""))
+        }
+        _ => Ok(task),
+    }
+}
+
+/// A barrier carries nothing, and a broadcast folds nothing: what says otherwise is a mistake.
+fn carries(table: &CollectiveTable, task: Task) -> Result<(), Complaint> {
+    let (fields, message) = match task {
+        Task::AllReduce => return Ok(()),
+        Task::Broadcast(_) => (vec![at(&table.operator)], "a broadcast folds nothing"),
+        Task::Barrier(_) => (
+            vec![at(&table.element), at(&table.operator), at(&table.count), at(&table.size_only_bytes)],
+            "a barrier carries nothing",
+        ),
+    };
+    match fields.into_iter().flatten().next() {
+        Some(span) => Err(Complaint::new(span, message).allowing("leave it out")),
+        None => Ok(()),
+    }
+}
+
+fn contents(table: &CollectiveTable, task: Task) -> Result<Contents, Complaint> {
+    carries(table, task)?;
+    if matches!(task, Task::Barrier(_)) {
+        return Ok(Contents::SizeOnly { bytes: 0 });
+    }
     let real = [at(&table.element), at(&table.operator), at(&table.count)];
     if let Some(bytes) = optional(&table.size_only_bytes, 0..=i64::from(MAX_MTU))? {
         return match real.into_iter().flatten().next() {
@@ -103,7 +150,8 @@ fn contents(table: &CollectiveTable) -> Result<Contents, Complaint> {
     let elements = ElementType::ALL.map(|element| (element.name(), element));
     let operators = Operator::ALL.map(|operator| (operator.name(), operator));
     let element = choice(&table.element, &elements, ElementType::F64)?;
-    let operator = choice(&table.operator, &operators, Operator::Sum)?;
+    let usual = if task == Task::AllReduce { Operator::Sum } else { Operator::Max };
+    let operator = choice(&table.operator, &operators, usual)?;
     let kind = Kind::new(element, operator).map_err(|error| {
         let span = at(&table.operator).or(at(&table.element)).unwrap_or(0..0);
         Complaint::new(span, error.to_string())

@@ -127,8 +127,8 @@ fn perform(number: usize, act: &Act, show: &Show, stage: &mut Stage) -> Result<E
     let text = format!("{FABRIC}[collective]\n{}{}", act.collective, act.faults);
     let scenario = Scenario::parse(&text, act.title).context("the demo's own scenario")?;
     let mut collective = scenario.collective(show.seed)?;
-    let contents = scenario.collective.contents;
-    let mut judge = Judge::new(show.seed, show.operations, &collective, contents, &scenario.plan, scenario.check);
+    let (parameters, plan) = (&scenario.collective, &scenario.plan);
+    let mut judge = Judge::new(show.seed, show.operations, &collective, parameters, plan, scenario.check);
     stage.begin(number + 1, act.title, &scenario.fabric, show.operations);
     let mut timings: Vec<Timing> = Vec::new();
     while timings.len() < show.operations as usize {

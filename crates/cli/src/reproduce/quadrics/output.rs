@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::points::{Barrier, Cast, Load, Place, Point, Taken};
+use super::points::{Barrier, Cast, Load, Point, Taken};
 use super::scale::{Roots, Size};
-use super::{Findings, NODES, SIZES};
+use super::{Findings, NODES, QUARTER, SIZES};
 use crate::report::{Rows, aligned, histogram, lines, page, with_head};
 use crate::reproduce::verdict::{Comparison, differences};
 use crate::words::grouped;
@@ -20,7 +20,10 @@ pub(super) fn table(findings: &Findings) -> String {
         let _ = writeln!(text, "\nFigure {}\n{}", rows[0].figure, aligned(&comparisons(rows)));
         text += &differences(rows);
     }
-    let _ = writeln!(text, "\n* gated: the exit status depends on it. So does each of these:");
+    let _ = writeln!(text, "\nBarriers by nodes, mean in us\n{}", aligned(&barriers(findings)));
+    let _ = writeln!(text, "Broadcasts of 256 KB by nodes, in MB/s\n{}", aligned(&rates(findings)));
+    let _ = writeln!(text, "Broadcasts to 64 nodes by bytes, mean in us\n{}", aligned(&sizes(findings)));
+    let _ = writeln!(text, "* gated: the exit status depends on it. So does each of these:");
     for gate in &findings.gates {
         let _ = writeln!(text, "  {gate}");
     }
@@ -47,12 +50,16 @@ pub(super) fn html(findings: &Findings) -> String {
     sections.push(("Statements that must hold".to_owned(), page::rows(&with_head(["", "statement"], gates))));
     if !findings.scale.is_empty() {
         let contents = format!("{}{}", scale_plot(&findings.scale), page::rows(&scale(&findings.scale)));
-        sections.push(("Past the paper: barriers on up to 65,536 nodes".to_owned(), contents));
+        sections.push(("Past the paper: barriers by nodes, in us".to_owned(), contents));
         sections.push(("Past the paper: several roots".to_owned(), page::rows(&roots(&findings.roots))));
     }
-    sections.push(("Barriers by nodes".to_owned(), charts(Load::ALL.map(|load| barrier_plot(findings, load)))));
-    sections
-        .push(("Broadcasts by bytes, 64 nodes".to_owned(), charts(Load::ALL.map(|load| cast_plot(findings, load)))));
+    let with_rows = |plots: [String; 3], rows: &Rows| charts(plots) + &page::rows(rows);
+    let plots = Load::ALL.map(|load| barrier_plot(findings, load));
+    sections.push(("Barriers by nodes, mean in us".to_owned(), with_rows(plots, &barriers(findings))));
+    let plots = Load::ALL.map(|load| rate_plot(findings, load));
+    sections.push(("Broadcasts of 256 KB by nodes, in MB/s".to_owned(), with_rows(plots, &rates(findings))));
+    let plots = Load::ALL.map(|load| cast_plot(findings, load));
+    sections.push(("Broadcasts to 64 nodes by bytes, mean in us".to_owned(), with_rows(plots, &sizes(findings))));
     let drawn = [
         (Barrier::Hgsync, Load::Idle, "Hardware barrier on 64 nodes, idle"),
         (Barrier::Hgsync, Load::Uniform, "Hardware barrier on 64 nodes, uniform load"),
@@ -173,20 +180,66 @@ fn barrier_plot(findings: &Findings, load: Load) -> String {
 }
 
 fn cast_plot(findings: &Findings, load: Load) -> String {
-    let of = |cast: Cast, place: Place| {
+    let series = Cast::WAYS.map(|(cast, place)| {
         let at = |bytes: u32| {
             let point = Point::Broadcast { cast, bytes, place, nodes: 64, load };
             Some((f64::from(bytes), micros(&findings.points, point)?))
         };
-        SIZES.into_iter().filter_map(at).collect::<Vec<_>>()
-    };
-    let series: Vec<(&str, Vec<(f64, f64)>)> = [
-        ("bcast, adapter memory", of(Cast::Bcast, Place::Elan)),
-        ("hbcast, adapter memory", of(Cast::Hbcast, Place::Elan)),
-        ("hbcast, main memory", of(Cast::Hbcast, Place::Main)),
-    ]
-    .into_iter()
-    .filter(|(_, points)| !points.is_empty())
-    .collect();
-    lines(&series, &format!("bytes, {}", load.words()), "us")
+        (cast.words(place), SIZES.into_iter().filter_map(at).collect::<Vec<_>>())
+    });
+    lines(&measured(series), &format!("bytes, {}", load.words()), "us")
+}
+
+fn rate_plot(findings: &Findings, load: Load) -> String {
+    let series = Cast::WAYS.map(|(cast, place)| {
+        let at = |nodes: u32| {
+            let point = Point::Broadcast { cast, bytes: QUARTER, place, nodes, load };
+            Some((f64::from(nodes), f64::from(QUARTER) / micros(&findings.points, point)?))
+        };
+        (cast.words(place), NODES.into_iter().filter_map(at).collect::<Vec<_>>())
+    });
+    lines(&measured(series), &format!("nodes, {}", load.words()), "MB/s")
+}
+
+/// Those of which there is something to draw.
+fn measured<const N: usize>(series: [(&str, Vec<(f64, f64)>); N]) -> Vec<(&str, Vec<(f64, f64)>)> {
+    series.into_iter().filter(|(_, points)| !points.is_empty()).collect()
+}
+
+/// A row of numbers behind what they are of; none if one was not measured.
+fn row<const N: usize>(name: String, points: [Option<f64>; N]) -> Option<Vec<String>> {
+    let numbers = points.into_iter().map(|value| value.map(|value| format!("{value:.1}")));
+    std::iter::once(Some(name)).chain(numbers).collect()
+}
+
+fn barriers(findings: &Findings) -> Rows {
+    let mut rows = vec![head("", NODES)];
+    for (load, barrier) in Load::ALL.into_iter().flat_map(|load| Barrier::ALL.map(|barrier| (load, barrier))) {
+        let at = |nodes| micros(&findings.points, Point::Barrier { barrier, nodes, load });
+        rows.extend(row(format!("{}, {}", barrier.words(), load.words()), NODES.map(at)));
+    }
+    rows
+}
+
+fn rates(findings: &Findings) -> Rows {
+    let mut rows = vec![head("", NODES)];
+    for (load, (cast, place)) in Load::ALL.into_iter().flat_map(|load| Cast::WAYS.map(|way| (load, way))) {
+        let of = |nodes| micros(&findings.points, Point::Broadcast { cast, bytes: QUARTER, place, nodes, load });
+        let rate = |nodes| of(nodes).map(|us| f64::from(QUARTER) / us);
+        rows.extend(row(format!("{}, {}", cast.words(place), load.words()), NODES.map(rate)));
+    }
+    rows
+}
+
+fn sizes(findings: &Findings) -> Rows {
+    let mut rows = vec![head("", SIZES)];
+    for (load, (cast, place)) in Load::ALL.into_iter().flat_map(|load| Cast::WAYS.map(|way| (load, way))) {
+        let at = |bytes| micros(&findings.points, Point::Broadcast { cast, bytes, place, nodes: 64, load });
+        rows.extend(row(format!("{}, {}", cast.words(place), load.words()), SIZES.map(at)));
+    }
+    rows
+}
+
+fn head<const N: usize>(first: &str, numbers: [u32; N]) -> Vec<String> {
+    std::iter::once(first.to_owned()).chain(numbers.map(|number| grouped(u64::from(number)))).collect()
 }

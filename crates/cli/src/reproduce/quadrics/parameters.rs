@@ -50,6 +50,7 @@ struct ElanTable {
     broadcast_start_ns: f64,
     slice_us: f64,
     pci_megabytes: u32,
+    memory_megabytes: u32,
     fifo_bytes: u32,
 }
 
@@ -131,6 +132,7 @@ impl Parameters {
         within("fabric.ageing-us", fabric.ageing_us, 0.0, 1e6)?;
         within("elan.slice-us", elan.slice_us, 1.0, 1e6)?;
         within("elan.pci-megabytes", f64::from(elan.pci_megabytes), 1.0, 1e5)?;
+        within("elan.memory-megabytes", f64::from(elan.memory_megabytes), 1.0, 1e6)?;
         within("elan.fifo-bytes", f64::from(elan.fifo_bytes), 1.0, 1e9)?;
         within("host.copy-megabytes", f64::from(host.copy_megabytes), 1.0, 1e6)?;
         within("host.noise-per-second", host.noise_per_second, 0.0, 1e5)?;
@@ -172,6 +174,7 @@ impl Parameters {
             call: nanos(host.call_ns),
             slice: nanos(elan.slice_us * 1e3),
             pci_megabytes: elan.pci_megabytes,
+            memory_megabytes: elan.memory_megabytes,
             copy_megabytes: host.copy_megabytes,
             flag: nanos(host.flag_ns),
             fifo_bytes: elan.fifo_bytes,

@@ -7,7 +7,7 @@ use simulator::qsnet::{FabricParameters, GroupedMulticasts, MulticastRule, Opera
 use units::Span;
 
 use super::parameters::{Hosts, Parameters};
-use super::points::{Load, cluster, tested};
+use super::points::{Load, cluster, never_ended, tested};
 use crate::reproduce::cores::on_all_cores;
 use protocol::collective::quadrics::Members;
 use simulator::qsnet::Task;
@@ -96,7 +96,7 @@ fn one(parameters: &Parameters, job: Job, seed: u64) -> Result<f64> {
     let members = Members::range(0, nodes, Rank(0), parameters.arity())?;
     let patience = Span::from_micros(1_000_000).times(u64::from(calls));
     let task = Task { operation, members, processes: 1, multicast_root: 0, calls, patience };
-    let took = cluster.run(&task).with_context(|| format!("{operation:?} on {nodes} nodes never ended"))?;
+    let took = cluster.run(&task).with_context(|| never_ended(operation, nodes))?;
     Ok(took.iter().map(|span| span.as_nanos_f64()).sum::<f64>() / took.len() as f64 / 1e3)
 }
 

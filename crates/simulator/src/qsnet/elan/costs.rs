@@ -40,6 +40,8 @@ pub struct ElanCosts {
     pub slice: Span,
     /// Megabytes a second between main memory and adapter.
     pub pci_megabytes: u32,
+    /// Megabytes a second of the adapter's own memory: all data that leaves it or comes into it shares them.
+    pub memory_megabytes: u32,
     /// Megabytes a second that a host copies.
     pub copy_megabytes: u32,
     /// A flag in memory that processes of one node share.
@@ -57,6 +59,11 @@ impl ElanCosts {
         let megabits =
             u64::from(self.pci_megabytes) * 8 * u64::from(wire_bytes(PACKET_BYTES)) / u64::from(PACKET_BYTES);
         (memory == Memory::Main).then(|| ByteTime::of_megabits(megabits.clamp(1, 8_000_000)))
+    }
+
+    /// The adapter's memory is busy with so much.
+    pub(super) fn moving(&self, bytes: u32) -> Span {
+        Span::from_picos(u64::from(bytes) * 1_000_000 / u64::from(self.memory_megabytes.max(1)))
     }
 
     /// A host copies so much.

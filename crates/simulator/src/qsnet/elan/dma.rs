@@ -12,6 +12,9 @@ use super::super::wormhole::Wormhole;
 use super::costs::Memory;
 use super::{Elans, Step};
 
+/// What the DMA processor has read ahead from the adapter's memory, at most: one full packet.
+const AHEAD_BYTES: u32 = PACKET_BYTES;
+
 /// What happens when a DMA is done, at its source or at its destinations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Then {
@@ -20,8 +23,19 @@ pub(super) enum Then {
     NextMessage,
     /// A signal for the machine of the destination.
     Signal(super::program::Signal),
-    /// A message for a tagged port.
-    Message,
+    /// An event is set.
+    Count(u32),
+    /// Whoever floods hears if anybody took it: those with a buffer, which this word of theirs says.
+    Flooded {
+        buffer: u32,
+    },
+    /// A message for the tagged port of a process.
+    Message {
+        owner: u32,
+        envelope: super::Envelope,
+    },
+    /// A host that polls is told.
+    Ping,
 }
 
 /// A descriptor.
@@ -45,12 +59,14 @@ pub(super) struct Running {
     packets: u32,
     acknowledged: u32,
     begun: bool,
+    /// Nobody took a packet of a flood.
+    refused: bool,
 }
 
 impl Running {
     pub(super) fn new(dma: Dma) -> Self {
         let packets = dma.bytes.div_ceil(PACKET_BYTES).max(1);
-        Self { dma, left: dma.bytes, packets, acknowledged: 0, begun: false }
+        Self { dma, left: dma.bytes, packets, acknowledged: 0, begun: false, refused: false }
     }
 
     /// Whether one more packet makes it whole.
@@ -109,19 +125,44 @@ impl Elans {
         let data = running.left.min(PACKET_BYTES);
         running.left -= data;
         let is_last = running.left == 0;
+        let given = match running.dma.memory {
+            Memory::Main => network.now(),
+            Memory::Elan => self.fetch(node, network.now(), data),
+        };
+        if given > network.now() {
+            return self.schedule(network, given, Step::Given { number, data, is_last });
+        }
         self.transmit(network, number, data, Turn::First { is_last });
     }
 
+    /// When the adapter's memory lets a packet begin to leave: it is read while it leaves, and a little ahead.
+    fn fetch(&mut self, node: u32, now: Time, data: u32) -> Time {
+        let through = self.move_data(node, now, data);
+        let ahead = self.costs.moving(AHEAD_BYTES + data);
+        Time::from_picos(through.as_picos().saturating_sub(ahead.as_picos())).max(now)
+    }
+
+    /// When the adapter's memory has a packet whose last byte comes at `at`: it is written while it comes.
+    pub(super) fn store(&mut self, node: u32, at: Time, data: u32) -> Time {
+        let begun = Time::from_picos(at.as_picos().saturating_sub(self.costs.moving(data).as_picos()));
+        self.move_data(node, begun, data).max(at)
+    }
+
     pub(super) fn transmit(&mut self, network: &mut Wormhole, number: u32, data: u32, turn: Turn) {
-        let Dma { from, to, memory, .. } = self.dmas.get(number).dma;
+        let Dma { from, to, memory, source_event, .. } = self.dmas.get(number).dma;
+        // Nobody knows who takes a flood before the answers are there.
+        let (closing, combining) = match source_event {
+            Then::Flooded { .. } => (Closing::EndToken, Combining::Best),
+            _ => (Closing::Acknowledgement, Combining::Worst),
+        };
         let tag = self.packets.insert(super::InFlight::Dma { number, data, turn });
         network.send(Packet {
             from,
             to,
             bytes: wire_bytes(data),
             priority: Priority::Low,
-            closing: Closing::Acknowledgement,
-            combining: Combining::Worst,
+            closing,
+            combining,
             slowest: self.costs.slowest(memory),
             tag,
         });
@@ -144,18 +185,24 @@ impl Elans {
 
     /// A packet's answer is known at `at`.
     pub(super) fn packet_closed(&mut self, network: &mut Wormhole, number: u32, data: u32, answer: Answer, at: Time) {
-        if answer != Answer::Success {
+        if answer == Answer::NetworkError {
             return self.schedule(network, at, Step::SendAgain { number, data });
         }
         let running = self.dmas.get_mut(number);
+        running.refused |= answer == Answer::Failed;
         running.acknowledged += 1;
         if running.acknowledged < running.packets {
             return;
         }
         let Dma { from, source_event, .. } = running.dma;
-        self.dmas.remove(number);
+        let refused = self.dmas.remove(number).refused;
         match source_event {
-            Then::Nothing | Then::Message => {}
+            Then::Nothing | Then::Message { .. } | Then::Ping => {}
+            Then::Count(word) => self.set_event(network, from, word, at),
+            Then::Flooded { .. } => {
+                let answer = if refused { Answer::Failed } else { Answer::Success };
+                self.schedule(network, at, Step::Flooded(answer));
+            }
             Then::NextMessage => self.schedule(network, at, Step::Background(from)),
             Then::Signal(signal) => self.schedule(network, at + self.costs.notify, Step::Seen { node: from, signal }),
         }

@@ -42,7 +42,8 @@ impl Elans {
     pub(super) fn contribute(&mut self, network: &mut Wormhole, rank: Rank) {
         let Some(node) = self.job.as_ref().and_then(|job| job.members.node(rank)) else { return };
         let link = network.tree().injection(node);
-        let at = self.think(node, network.now() + self.costs.command, self.costs.thread);
+        let told = self.command(node, network.now());
+        let at = self.think(node, told, self.costs.thread);
         self.schedule(network, at, Step::WordGoes(link));
     }
 

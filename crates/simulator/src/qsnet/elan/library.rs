@@ -12,7 +12,7 @@ use protocol::collective::quadrics::{Members, MembersError, Synchronisation};
 use units::{Rank, Span};
 
 use super::costs::Memory;
-use super::{Buffers, Cluster, Operation, Task, Via};
+use super::{Buffers, Cluster, Operation, Task, Via, Wake};
 
 /// A process, by its number in the job: what descriptors name instead of a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -26,11 +26,14 @@ pub struct Address(pub u64);
 const PAGE: u64 = 8 << 10;
 /// Where each kind of memory begins in every process's address space.
 const MAIN_BASE: u64 = 0x1000_0000;
-const ELAN_BASE: u64 = 0x4000_0000_0000;
+pub(super) const ELAN_BASE: u64 = 0x4000_0000_0000;
 /// What an adapter has.
-const ELAN_BYTES: u64 = 64 << 20;
+pub(super) const ELAN_BYTES: u64 = 64 << 20;
 /// What a host has (QN-11).
 const MAIN_BYTES: u64 = 8 << 30;
+
+/// Whatever takes longer never ends.
+pub(super) const PATIENCE: Span = Span::from_micros(1_000_000);
 
 /// Why something cannot be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -238,17 +241,52 @@ impl Library {
         (to, destination): (Vpid, Address),
         bytes: u32,
     ) -> Result<Span, LibraryError> {
-        let memories = [self.translate(from, source, bytes.into())?, self.translate(to, destination, bytes.into())?];
-        // The slower end decides.
-        let memory = if memories.contains(&Memory::Main) { Memory::Main } else { Memory::Elan };
+        let memory = self.slower(&[(from, source), (to, destination)], bytes)?;
         let (from, to) = (self.place(from)?.0, self.place(to)?.0);
         cluster.ping(from, to, bytes, memory, Via::Rdma).ok_or(LibraryError::NotDone)
+    }
+
+    /// Of several places with so many bytes, the memory that decides how quick a transfer is.
+    pub(super) fn slower(&self, places: &[(Vpid, Address)], bytes: u32) -> Result<Memory, LibraryError> {
+        let mut slower = Memory::Elan;
+        for (vpid, address) in places {
+            slower = slower.max(self.translate(*vpid, *address, bytes.into())?);
+        }
+        Ok(slower)
+    }
+
+    /// Synchronises a group so often, each call right after the other: *gsync*, or by a test where one multicast reaches
+    /// exactly its nodes (*hgsync*). Which it was, and what each call took at the root.
+    ///
+    /// # Errors
+    /// If it does not end within a second of virtual time for each call.
+    pub fn barrier(
+        &self,
+        cluster: &mut Cluster,
+        group: &Group,
+        (synchronisation, wake, calls): (Synchronisation, Wake, u32),
+    ) -> Result<(Synchronisation, Vec<Span>), LibraryError> {
+        let (operation, how) = match synchronisation {
+            Synchronisation::Test(back_off) if group.is_contiguous() => {
+                (Operation::TestBarrier { wake, back_off }, synchronisation)
+            }
+            _ => (Operation::TreeBarrier, Synchronisation::Tree),
+        };
+        let task = Task {
+            operation,
+            members: group.members.clone(),
+            processes: group.per_node,
+            multicast_root: 0,
+            calls,
+            patience: PATIENCE.times(u64::from(calls)),
+        };
+        Ok((how, cluster.run(&task).ok_or(LibraryError::NotDone)?))
     }
 
     /// Broadcasts from the group's root, so often: in place if all have the address, else through the system's buffers.
     ///
     /// # Errors
-    /// If the root has nothing there, or it does not end within a second of virtual time.
+    /// If the root has nothing there, or it does not end within a second of virtual time for each call.
     pub fn broadcast(
         &self,
         cluster: &mut Cluster,
@@ -267,7 +305,7 @@ impl Library {
             processes: group.per_node,
             multicast_root: 0,
             calls,
-            patience: Span::from_micros(1_000_000),
+            patience: PATIENCE.times(u64::from(calls)),
         };
         Ok((buffers, cluster.run(&task).ok_or(LibraryError::NotDone)?))
     }
@@ -277,6 +315,7 @@ impl Library {
 mod tests {
     use super::super::tests::{costs, fabric};
     use super::*;
+    use protocol::collective::quadrics::BackOff;
 
     fn all(nodes: u32, per_node: u32) -> Vec<Vpid> {
         (0..nodes * per_node).map(Vpid).collect()
@@ -344,6 +383,21 @@ mod tests {
         let (in_place, copied) = (took(global), took(own));
         assert_eq!((in_place.0, copied.0), (Buffers::Global, Buffers::System));
         assert!(copied.1[2] > in_place.1[2] + Span::from_micros(100), "{in_place:?} {copied:?}");
+    }
+
+    #[test]
+    fn a_barrier_tests_only_groups_that_one_multicast_reaches() {
+        let mut cluster = Cluster::new(fabric(), costs(), None, 1).expect("a network");
+        let mut library = Library::new(64, 1);
+        let back_off = BackOff { first: Span::from_micros(1), most: Span::from_micros(64) };
+        let how = (Synchronisation::Test(back_off), Wake::Polling, 4);
+        let together = library.group(&all(16, 1), 4).expect("a group");
+        let (way, tested) = library.barrier(&mut cluster, &together, how).expect("it ends");
+        assert_eq!((way, tested.len()), (Synchronisation::Test(back_off), 4));
+        let apart: Vec<Vpid> = (0..16).map(|node| Vpid(node * 4)).collect();
+        let apart = library.group(&apart, 4).expect("a group");
+        let (way, climbed) = library.barrier(&mut cluster, &apart, how).expect("it ends");
+        assert!(way == Synchronisation::Tree && climbed[3] > tested[3], "{climbed:?} {tested:?}");
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! Elan adapters and their hosts: processors that do one thing after the other, and what the nodes run on them.
 //!
 //! In: what the network says ([`Adapters`]) and alarms. Out: packets. Each adapter has a command, a DMA, an inputter and a
-//! thread processor (QN-1), each with its costs; a host's word goes over the PCI bus, and so does data to and from main
-//! memory. A node receives multicasts for one process (QN-6). Reading order: `costs`, `dma`, `program` (collectives),
-//! `remote` (operations on words elsewhere), `fold` (a barrier in the switches), `tports`, `library` (processes, addresses,
-//! groups); `slab` keeps numbered things.
+//! thread processor (QN-1), each with its costs, and a memory that all data to and from it shares; a host's word goes over
+//! the PCI bus, and so does data to and from main memory. A node receives multicasts for one process (QN-6). Reading order: `costs`, `dma`, `program` (collectives),
+//! `remote` (operations on words elsewhere), `fold` (a barrier in the switches), `library` (processes, addresses, groups),
+//! `events` and `tports`; `slab` keeps numbered things.
 
 mod costs;
 mod dma;
+mod events;
 mod fold;
 mod library;
 mod program;
@@ -35,15 +36,17 @@ use crate::processor::Processors;
 use faults::Stream;
 
 pub use costs::{ElanCosts, Memory};
+pub use events::{Event, Events};
 pub use fold::FoldCosts;
 pub use library::{Address, Group, Library, LibraryError, Vpid};
 pub use program::{Buffers, Wake};
-pub use remote::{Atomic, Fetched};
+pub use remote::{Atomic, Fetched, Flooded};
 pub use tports::{Envelope, Match, Receive, TaggedPort};
 
 /// Nobody.
 const NONE: u32 = u32::MAX;
-/// The tag of a ping through tagged ports.
+/// The port of a ping that is matched, and its tag.
+const PING_PORT: u32 = u32::MAX;
 const PING_TAG: u32 = 0;
 
 /// Traffic besides: one sender and one receiver on every node, always busy (QN-11).
@@ -117,8 +120,10 @@ pub struct Cluster {
 #[derive(Debug, Default)]
 struct Node {
     engine: Engine,
+    command_free: Time,
     input_free: Time,
     thread_free: Time,
+    memory_free: Time,
 }
 
 /// What an adapter waits for.
@@ -128,6 +133,7 @@ enum Step {
     DmaQueued(u32),
     DmaStarted(u32),
     SendAgain { number: u32, data: u32 },
+    Given { number: u32, data: u32, is_last: bool },
     Background(u32),
     ThreadSees { node: u32, signal: Signal },
     Seen { node: u32, signal: Signal },
@@ -139,7 +145,10 @@ enum Step {
     WordGoes(Link),
     WordCounts(Switch),
     PassDown(Switch),
-    Matched(Envelope),
+    Matched { owner: u32, envelope: Envelope },
+    Received { owner: u32, matched: Match },
+    Count { node: u32, word: u32 },
+    Flooded(Answer),
     Pinged,
     Nothing,
 }
@@ -164,6 +173,7 @@ struct Elans {
     /// Words that have been written, by node and address.
     words: BTreeMap<(u32, u32), u64>,
     fetched: Option<Fetched>,
+    flooded: Option<(Answer, Time)>,
     background: Option<Background>,
     stream: Stream,
     messages: u64,
@@ -173,7 +183,10 @@ struct Elans {
     ranks: Vec<u32>,
     duties: Vec<Duty>,
     fold: Option<fold::Fold>,
-    port: Option<TaggedPort>,
+    /// Ports by process.
+    ports: BTreeMap<u32, TaggedPort>,
+    /// What processes have got and not yet looked at.
+    received: Vec<(u32, Match)>,
     pinged: Option<Time>,
 }
 
@@ -197,6 +210,7 @@ impl Cluster {
             atomics: Slab::default(),
             words: BTreeMap::new(),
             fetched: None,
+            flooded: None,
             background,
             stream: Stream::new(seed, 0xbac4),
             messages: 0,
@@ -205,7 +219,8 @@ impl Cluster {
             ranks: vec![NONE; nodes as usize],
             duties: Vec::new(),
             fold: None,
-            port: None,
+            ports: BTreeMap::new(),
+            received: Vec::new(),
             pinged: None,
         };
         let mut cluster = Self { network, elans };
@@ -232,15 +247,18 @@ impl Cluster {
         }
         let begun = self.network.now();
         self.elans.pinged = None;
-        self.elans.port = (via == Via::Tports).then(|| {
-            let mut port = TaggedPort::new(1);
-            let _ = port.post(Receive { from: Some(from), tag: Some(PING_TAG), number: 0 });
-            port
-        });
+        let destination_event = match via {
+            Via::Rdma => Then::Ping,
+            Via::Tports => {
+                let mut port = TaggedPort::new(1);
+                let _ = port.post(Receive { from: Some(from), tag: Some(PING_TAG), number: 0 });
+                self.elans.ports.insert(PING_PORT, port);
+                Then::Message { owner: PING_PORT, envelope: Envelope { from, tag: PING_TAG, bytes } }
+            }
+        };
         let to = Destination::Node(to);
-        let (source_event, destination_event) = (Then::Nothing, Then::Message);
-        let dma = Dma { from, to, bytes, memory, source_event, destination_event };
-        let ready = begun + self.elans.costs.command;
+        let dma = Dma { from, to, bytes, memory, source_event: Then::Nothing, destination_event };
+        let ready = self.elans.command(from, begun);
         self.elans.start_dma(&mut self.network, dma, ready);
         self.network.run(&mut self.elans, |elans, _| elans.pinged.is_some());
         Some(self.elans.pinged?.since(begun))
@@ -361,6 +379,20 @@ impl Elans {
         *free
     }
 
+    /// The command processor has a host's word, once it is through with those before.
+    fn command(&mut self, node: u32, at: Time) -> Time {
+        let free = &mut self.nodes[node as usize].command_free;
+        *free = at.max(*free) + self.costs.command;
+        *free
+    }
+
+    /// The adapter's memory gives or takes data from `from` on, after all that was there before.
+    fn move_data(&mut self, node: u32, from: Time, bytes: u32) -> Time {
+        let free = &mut self.nodes[node as usize].memory_free;
+        *free = from.max(*free) + self.costs.moving(bytes);
+        *free
+    }
+
     /// The inputter takes a packet that is there at `at`.
     fn input(&mut self, node: u32, at: Time) -> Time {
         let free = &mut self.nodes[node as usize].input_free;
@@ -376,22 +408,8 @@ impl Elans {
         let to = Destination::Node(to);
         let (source_event, destination_event) = (Then::NextMessage, Then::Nothing);
         let dma = Dma { from, to, bytes, memory: Memory::Elan, source_event, destination_event };
-        self.start_dma(network, dma, network.now() + self.costs.command);
-    }
-
-    fn message_arrived(&mut self, network: &mut Wormhole, node: u32, envelope: Envelope, at: Time) {
-        if self.port.is_some() {
-            let matched = self.think(node, at, self.costs.matching);
-            return self.schedule(network, matched, Step::Matched(envelope));
-        }
-        self.schedule(network, at + self.costs.notify, Step::Pinged);
-    }
-
-    fn match_message(&mut self, network: &mut Wormhole, envelope: Envelope) {
-        let Some(port) = &mut self.port else { return };
-        if let Ok(Some(_)) = port.arrive(envelope) {
-            self.schedule(network, network.now() + self.costs.notify, Step::Pinged);
-        }
+        let ready = self.command(from, network.now());
+        self.start_dma(network, dma, ready);
     }
 }
 
@@ -403,30 +421,34 @@ impl Adapters for Elans {
     }
 
     fn arrived(&mut self, network: &mut Wormhole, node: u32, tag: u32, at: Time) {
-        let number = match *self.packets.get(tag) {
-            InFlight::Dma { number, .. } => number,
+        let (number, data) = match *self.packets.get(tag) {
+            InFlight::Dma { number, data, .. } => (number, data),
             InFlight::Word(link) => return self.word_arrived(network, link, at),
             InFlight::Test { .. } | InFlight::Atomic { .. } => return,
         };
-        let taken = self.input(node, at);
+        let stored = match self.dmas.get(number).dma.memory {
+            Memory::Main => at,
+            Memory::Elan => self.store(node, at, data),
+        };
+        let taken = self.input(node, stored);
         let running = self.dmas.get(number);
         if !running.lacks_one() {
             return;
         }
         match running.dma.destination_event {
-            Then::Nothing | Then::NextMessage => {}
+            Then::Nothing | Then::NextMessage | Then::Flooded { .. } => {}
             Then::Signal(signal) => self.input_signal(network, node, signal, taken),
-            Then::Message => {
-                let envelope = Envelope { from: running.dma.from, tag: PING_TAG, bytes: running.dma.bytes };
-                self.message_arrived(network, node, envelope, taken);
-            }
+            Then::Count(word) => self.set_event(network, node, word, taken),
+            Then::Ping => self.schedule(network, taken + self.costs.notify, Step::Pinged),
+            Then::Message { owner, envelope } => self.message_arrived(network, node, (owner, envelope), taken),
         }
     }
 
     fn test(&mut self, network: &mut Wormhole, node: u32, tag: u32) -> (Answer, Time) {
         let said = self.input(node, network.now());
         let holds = match *self.packets.get(tag) {
-            InFlight::Dma { .. } | InFlight::Word(_) => true,
+            InFlight::Dma { number, data, .. } => self.takes_flood(node, number, data, network.now()),
+            InFlight::Word(_) => true,
             InFlight::Test { call, .. } => {
                 let job = self.job.as_ref();
                 self.rank_of(node)
@@ -465,6 +487,9 @@ impl Adapters for Elans {
             Step::Entered(rank) => self.enter(network, rank),
             Step::DmaQueued(number) => self.queue_dma(network, number),
             Step::DmaStarted(node) => self.start_slice(network, node),
+            Step::Given { number, data, is_last } => {
+                self.transmit(network, number, data, Turn::First { is_last });
+            }
             Step::SendAgain { number, data } => self.transmit(network, number, data, Turn::Again),
             Step::Background(node) => {
                 self.messages += 1;
@@ -480,7 +505,11 @@ impl Adapters for Elans {
             Step::WordGoes(link) => self.send_word(network, link),
             Step::WordCounts(switch) => self.count_word(network, switch),
             Step::PassDown(switch) => self.pass_down(network, switch),
-            Step::Matched(envelope) => self.match_message(network, envelope),
+            Step::Matched { owner, envelope } => self.match_message(network, owner, envelope),
+            Step::Received { owner: PING_PORT, .. } => self.pinged = Some(network.now()),
+            Step::Received { owner, matched } => self.received.push((owner, matched)),
+            Step::Flooded(answer) => self.flooded = Some((answer, network.now())),
+            Step::Count { node, word } => self.count_event(node, word),
             Step::Pinged => self.pinged = Some(network.now()),
             Step::Nothing => {}
         }

@@ -257,7 +257,7 @@ impl Elans {
     /// processor acts on it.
     fn ready_to_act(&mut self, network: &Wormhole, node: u32, actor: Actor, directly: bool) -> Time {
         let from = match actor {
-            Actor::Host => network.now() + self.costs.command,
+            Actor::Host => self.command(node, network.now()),
             Actor::Thread => network.now(),
         };
         if directly && actor == Actor::Host { from } else { self.think(node, from, self.costs.thread) }

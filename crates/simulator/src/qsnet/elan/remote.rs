@@ -1,5 +1,5 @@
 //! Operations on words elsewhere, at one node or at a range of them: test-and-write, fetch-and-add, and the flood, which any
-//! of its destinations may take (QN-5, QN-6, QN-10). Answers come back with the acknowledgement.
+//! of its destinations may take, of a word or of data (QN-5, QN-6, QN-10). Answers come back with the acknowledgement.
 
 use std::ops::RangeInclusive;
 
@@ -7,6 +7,8 @@ use units::{Span, Time};
 
 use super::super::packet::{Answer, Closing, Combining, Destination, Packet, Priority, wire_bytes};
 use super::super::wormhole::Wormhole;
+use super::costs::Memory;
+use super::dma::{Dma, Then};
 use super::{Cluster, Elans, InFlight, Step};
 
 /// What is done to a word.
@@ -52,7 +54,8 @@ impl Cluster {
         let begun = self.network.now();
         let to = if first == last { Destination::Node(first) } else { Destination::Range { first, last, root: 0 } };
         // The command processor has it, and a thread makes the packet.
-        let ready = self.elans.think(from, begun + self.elans.costs.command, self.elans.costs.thread);
+        let told = self.elans.command(from, begun);
+        let ready = self.elans.think(from, told, self.elans.costs.thread);
         let number = self.elans.atomics.insert(Under { from, to, word, what, begun, before: 0 });
         self.elans.fetched = None;
         self.elans.schedule(&mut self.network, ready, Step::AtomicGoes(number));
@@ -66,7 +69,47 @@ impl Cluster {
     }
 }
 
+/// What came of a flood.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flooded {
+    /// Success if one of the destinations took it all.
+    pub answer: Answer,
+    /// From command to answer.
+    pub took: Span,
+}
+
+impl Cluster {
+    /// Sends data to a range of nodes and is content if one takes it: whoever has a buffer there, which a word that is not 0
+    /// says. None if there are no such nodes.
+    pub fn flood(&mut self, from: u32, to: RangeInclusive<u32>, bytes: u32, buffer: u32) -> Option<Flooded> {
+        let (first, last) = (*to.start(), *to.end());
+        if first > last || from.max(last) >= self.network.nodes() {
+            return None;
+        }
+        let begun = self.network.now();
+        let to = Destination::Range { first, last, root: 0 };
+        let (source_event, destination_event) = (Then::Flooded { buffer }, Then::Nothing);
+        let dma = Dma { from, to, bytes, memory: Memory::Elan, source_event, destination_event };
+        let ready = self.elans.command(from, begun);
+        self.elans.flooded = None;
+        self.elans.start_dma(&mut self.network, dma, ready);
+        self.network.run(&mut self.elans, |elans, _| elans.flooded.is_some());
+        let (answer, at) = self.elans.flooded?;
+        Some(Flooded { answer, took: at.since(begun) })
+    }
+}
+
 impl Elans {
+    /// What a destination says to a packet of a DMA that asks: a flood is taken by whoever has a buffer.
+    pub(super) fn takes_flood(&mut self, node: u32, number: u32, data: u32, now: Time) -> bool {
+        let Then::Flooded { buffer } = self.dmas.get(number).dma.source_event else { return true };
+        let takes = self.words.get(&(node, buffer)).is_some_and(|word| *word != 0);
+        if takes {
+            self.store(node, now, data);
+        }
+        takes
+    }
+
     pub(super) fn send_atomic(&mut self, network: &mut Wormhole, number: u32) {
         let Under { from, to, what, .. } = *self.atomics.get(number);
         let tag = self.packets.insert(InFlight::Atomic { number });

@@ -34,6 +34,7 @@ pub(super) fn costs() -> ElanCosts {
         call: Span::from_nanos(1_450),
         slice: Span::from_micros(100),
         pci_megabytes: 200,
+        memory_megabytes: 800,
         copy_megabytes: 500,
         flag: Span::from_nanos(200),
         fifo_bytes: 8_192,
@@ -167,6 +168,19 @@ fn a_test_and_write_on_many_writes_everywhere_or_nowhere_and_a_flood_where_it_is
 }
 
 #[test]
+fn a_flood_of_data_is_over_when_one_has_a_buffer_for_it() {
+    let fabric = FabricParameters { damage: 0.002, ..fabric() };
+    let mut cluster = Cluster::new(fabric, costs(), None, 3).expect("a cluster");
+    let buffer = 5;
+    assert_eq!(cluster.flood(0, 16..=31, 10_000, buffer).map(|flooded| flooded.answer), Some(Answer::Failed));
+    cluster.atomic(0, 20..=20, buffer, Atomic::FetchAdd(1)).expect("a buffer");
+    let taken = cluster.flood(0, 16..=31, 10_000, buffer).expect("a flood");
+    assert_eq!(taken.answer, Answer::Success);
+    assert!(taken.took > Span::from_micros(30), "{taken:?}");
+    assert_eq!(cluster.flood(0, 60..=64, 1, buffer), None);
+}
+
+#[test]
 fn damaged_packets_are_sent_again_until_all_is_there() {
     let fabric = FabricParameters { damage: 0.002, ..fabric() };
     let mut cluster = Cluster::new(fabric, costs(), None, 7).expect("a cluster");
@@ -210,4 +224,32 @@ fn a_folded_barrier_takes_what_pencil_and_paper_say_and_stands_load() {
     let loaded = mean(&cluster.run(&task(folded, 64, 50)).expect("it ends"));
     assert!(loaded > took && loaded < 10.0 * took, "{took} {loaded}");
     assert!(cluster.run(&task(folded, 16, 1)).is_none(), "all nodes or none");
+}
+
+#[test]
+fn all_that_an_adapter_sends_and_receives_shares_its_memory() {
+    let rates = |memory_megabytes| {
+        let costs = ElanCosts { memory_megabytes, ..costs() };
+        let load = Background { pattern: FloodPattern::Complement, message_bytes: 65_536 };
+        let mut cluster = Cluster::new(fabric(), costs, Some(load), 1).expect("a cluster");
+        cluster.pass(Span::from_micros(5_000));
+        let sent = cluster.background_messages() as f64 * 65_536.0 / 64.0 / 5_000.0;
+        let bytes = 1_000_000;
+        let mut alone = Cluster::new(fabric(), costs, None, 1).expect("a cluster");
+        let took = alone.ping(0, 63, bytes, Memory::Elan, Via::Rdma).expect("a ping").as_nanos_f64() / 1e3;
+        (sent, f64::from(bytes) / took)
+    };
+    let ((sent, alone), (sent_by_half, alone_by_half)) = (rates(800), rates(400));
+    assert!((alone - 335.0).abs() < 1.0 && (alone_by_half - 335.0).abs() < 1.0, "one way fits: {alone_by_half}");
+    assert!(sent_by_half < 201.0 && sent_by_half > 150.0, "both ways share: {sent_by_half}");
+    assert!(sent > 1.3 * sent_by_half, "{sent} {sent_by_half}");
+}
+
+#[test]
+fn the_command_processor_takes_one_word_after_the_other() {
+    let mut cluster = cluster(None);
+    let now = units::Time::ZERO;
+    let [first, second] = [cluster.elans.command(5, now), cluster.elans.command(5, now)];
+    assert_eq!(second.since(first), costs().command);
+    assert_eq!(cluster.elans.command(6, now), first);
 }

@@ -1,6 +1,15 @@
-//! Tagged message ports: receives and messages meet by sender and tag, in the order in which they came (QN-8).
+//! Tagged message ports: receives and messages meet by sender and tag, in the order in which they came (QN-8). Between nodes a
+//! message is a remote DMA, and the thread processor matches it; within a node it goes through shared memory.
 
 use std::collections::VecDeque;
+
+use units::{Span, Time};
+
+use super::super::packet::Destination;
+use super::super::wormhole::Wormhole;
+use super::dma::{Dma, Then};
+use super::library::PATIENCE;
+use super::{Address, Cluster, Elans, Library, LibraryError, Step, Vpid};
 
 /// What a sender writes on a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,12 +84,130 @@ impl TaggedPort {
     }
 }
 
+/// Messages that a port keeps for receives to come.
+const ROOM: usize = 64;
+
+impl Library {
+    /// A process wants a message.
+    ///
+    /// # Errors
+    /// If there is no such process.
+    pub fn receive(&self, cluster: &mut Cluster, owner: Vpid, wanted: Receive) -> Result<(), LibraryError> {
+        self.place(owner)?;
+        let Cluster { network, elans } = cluster;
+        if let Some(matched) = elans.ports.entry(owner.0).or_insert_with(|| TaggedPort::new(ROOM)).post(wanted) {
+            elans.schedule(network, network.now(), Step::Received { owner: owner.0, matched });
+        }
+        Ok(())
+    }
+
+    /// Sends a message with a tag; within a node through shared memory.
+    ///
+    /// # Errors
+    /// If the sender has nothing there, there is no such process, or the network has no such nodes.
+    pub fn send(
+        &self,
+        cluster: &mut Cluster,
+        (from, address): (Vpid, Address),
+        to: Vpid,
+        tag: u32,
+        bytes: u32,
+    ) -> Result<(), LibraryError> {
+        let memory = self.translate(from, address, bytes.into())?;
+        let ((here, _), (there, _)) = (self.place(from)?, self.place(to)?);
+        let envelope = Envelope { from: from.0, tag, bytes };
+        if here == there {
+            let Cluster { network, elans } = cluster;
+            let at = network.now() + elans.costs.flag + elans.costs.copy(bytes).times(2);
+            elans.schedule(network, at, Step::Matched { owner: to.0, envelope });
+            return Ok(());
+        }
+        let destination_event = Then::Message { owner: to.0, envelope };
+        let to = Destination::Node(there);
+        let dma = Dma { from: here, to, bytes, memory, source_event: Then::Nothing, destination_event };
+        cluster.post(dma).ok_or(LibraryError::NotDone)
+    }
+
+    /// Waits until a process has what it wanted under this number; what it got, and how long that was.
+    ///
+    /// # Errors
+    /// If it does not come within a second of virtual time.
+    pub fn received(
+        &self,
+        cluster: &mut Cluster,
+        owner: Vpid,
+        number: u32,
+    ) -> Result<(Envelope, Span), LibraryError> {
+        self.place(owner)?;
+        let begun = cluster.network.now();
+        let place = |elans: &Elans| {
+            elans.received.iter().position(|(who, (receive, _))| *who == owner.0 && receive.number == number)
+        };
+        let end = begun + PATIENCE;
+        cluster.network.run(&mut cluster.elans, |elans, network| place(elans).is_some() || network.now() >= end);
+        let place = place(&cluster.elans).ok_or(LibraryError::NotDone)?;
+        let (_, (_, envelope)) = cluster.elans.received.swap_remove(place);
+        Ok((envelope, cluster.network.now().since(begun)))
+    }
+}
+
+impl Elans {
+    /// A message has come whole: the thread processor looks for a receive.
+    pub(super) fn message_arrived(
+        &mut self,
+        network: &mut Wormhole,
+        node: u32,
+        (owner, envelope): (u32, Envelope),
+        at: Time,
+    ) {
+        let matched = self.think(node, at, self.costs.matching);
+        self.schedule(network, matched, Step::Matched { owner, envelope });
+    }
+
+    pub(super) fn match_message(&mut self, network: &mut Wormhole, owner: u32, envelope: Envelope) {
+        let port = self.ports.entry(owner).or_insert_with(|| TaggedPort::new(ROOM));
+        match port.arrive(envelope) {
+            Ok(Some(matched)) => {
+                self.schedule(network, network.now() + self.costs.notify, Step::Received { owner, matched });
+            }
+            Ok(None) => {}
+            // No room: it is offered again.
+            Err(envelope) => {
+                let at = network.now() + self.costs.matching.max(Span::from_micros(1));
+                self.schedule(network, at, Step::Matched { owner, envelope });
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const fn message(from: u32, tag: u32) -> Envelope {
         Envelope { from, tag, bytes: 8 }
+    }
+
+    #[test]
+    fn processes_send_by_tag_between_nodes_and_within_one() {
+        use super::super::costs::Memory;
+        use super::super::tests::{costs, fabric};
+        let mut cluster = Cluster::new(fabric(), costs(), None, 1).expect("a network");
+        let mut library = Library::new(16, 2);
+        let near = library.allocate(Vpid(8), 64, Memory::Main).expect("room");
+        let far = library.allocate(Vpid(30), 64, Memory::Main).expect("room");
+        let to = Vpid(9);
+        library.receive(&mut cluster, to, Receive { from: Some(30), tag: None, number: 1 }).expect("posted");
+        library.send(&mut cluster, (Vpid(30), far), to, 5, 64).expect("sent");
+        library.send(&mut cluster, (Vpid(8), near), to, 6, 64).expect("sent");
+        let (got, took) = library.received(&mut cluster, to, 1).expect("it comes");
+        assert_eq!((got, took > Span::from_micros(5)), (Envelope { from: 30, tag: 5, bytes: 64 }, true), "{took:?}");
+        // The other came early, and waits for whoever wants it.
+        library.receive(&mut cluster, to, Receive { from: None, tag: Some(6), number: 2 }).expect("posted");
+        let (got, took) = library.received(&mut cluster, to, 2).expect("it is there");
+        assert_eq!((got.from, took < Span::from_micros(1)), (8, true), "{took:?}");
+        library.receive(&mut cluster, to, Receive { from: None, tag: Some(7), number: 3 }).expect("posted");
+        assert_eq!(library.received(&mut cluster, to, 3), Err(LibraryError::NotDone), "nobody sends that");
     }
 
     #[test]

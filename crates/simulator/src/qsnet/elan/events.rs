@@ -1,0 +1,173 @@
+//! Events: words in an adapter's memory that count what has happened. A remote DMA sets one at each end, a process sets one
+//! anywhere, and a host waits until one has been set so often (QN-8).
+
+use units::Span;
+
+use super::super::packet::{Answer, Destination};
+use super::super::wormhole::Wormhole;
+use super::costs::Memory;
+use super::dma::{Dma, Then};
+use super::library::{ELAN_BASE, ELAN_BYTES, PATIENCE};
+use super::{Address, Atomic, Cluster, Elans, Library, LibraryError, Step, Vpid};
+
+/// Bytes of a word.
+const WORD: u64 = 8;
+
+/// An event of a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Event {
+    owner: Vpid,
+    address: Address,
+}
+
+/// What a remote DMA sets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Events {
+    /// When all is acknowledged; an event of the sender.
+    pub source: Option<Event>,
+    /// When all is there; an event of the receiver.
+    pub destination: Option<Event>,
+}
+
+impl Library {
+    /// A new event of a process, never set.
+    ///
+    /// # Errors
+    /// If there is no such process, or its adapter's memory is used up.
+    pub fn event(&mut self, owner: Vpid) -> Result<Event, LibraryError> {
+        let address = self.allocate(owner, WORD, Memory::Elan)?;
+        Ok(Event { owner, address })
+    }
+
+    /// Hands a remote DMA to the adapter and goes on.
+    ///
+    /// # Errors
+    /// If an address is not mapped at its end, an event is not of that end, or the network has no such nodes.
+    pub fn start_put(
+        &self,
+        cluster: &mut Cluster,
+        (from, source): (Vpid, Address),
+        (to, destination): (Vpid, Address),
+        bytes: u32,
+        events: Events,
+    ) -> Result<(), LibraryError> {
+        let memory = self.slower(&[(from, source), (to, destination)], bytes)?;
+        let then = |event: Option<Event>, end: Vpid| match event {
+            None => Ok(Then::Nothing),
+            Some(event) if event.owner == end => Ok(Then::Count(self.word(event)?.1)),
+            Some(event) => Err(LibraryError::Unmapped(end, event.address)),
+        };
+        let (source_event, destination_event) = (then(events.source, from)?, then(events.destination, to)?);
+        let (from, to) = (self.place(from)?.0, self.place(to)?.0);
+        let dma = Dma { from, to: Destination::Node(to), bytes, memory, source_event, destination_event };
+        cluster.post(dma).ok_or(LibraryError::NotDone)
+    }
+
+    /// Sets an event of another process, or of one's own; how long until that is known.
+    ///
+    /// # Errors
+    /// If there is no such event, or the network has no such nodes.
+    pub fn set(&self, cluster: &mut Cluster, from: Vpid, event: Event) -> Result<Span, LibraryError> {
+        let ((node, word), from) = (self.word(event)?, self.place(from)?.0);
+        let fetched = cluster.atomic(from, node..=node, word, Atomic::FetchAdd(1)).ok_or(LibraryError::NotDone)?;
+        if fetched.answer == Answer::Success { Ok(fetched.took) } else { Err(LibraryError::NotDone) }
+    }
+
+    /// How often an event has been set.
+    ///
+    /// # Errors
+    /// If there is no such event.
+    pub fn count(&self, cluster: &Cluster, event: Event) -> Result<u64, LibraryError> {
+        let (node, word) = self.word(event)?;
+        Ok(cluster.word(node, word))
+    }
+
+    /// A host waits until an event has been set so often; how long that was.
+    ///
+    /// # Errors
+    /// If there is no such event, or it is not set within a second of virtual time.
+    pub fn wait(&self, cluster: &mut Cluster, event: Event, count: u64) -> Result<Span, LibraryError> {
+        let (node, word) = self.word(event)?;
+        let begun = cluster.network.now();
+        let is_set = |elans: &Elans| elans.words.get(&(node, word)).copied().unwrap_or(0) >= count;
+        let end = begun + PATIENCE;
+        cluster.network.run(&mut cluster.elans, |elans, network| is_set(elans) || network.now() >= end);
+        if !is_set(&cluster.elans) {
+            return Err(LibraryError::NotDone);
+        }
+        cluster.pass(cluster.elans.costs.notify + cluster.elans.costs.event);
+        Ok(cluster.network.now().since(begun))
+    }
+
+    /// Where an event is: its node, and its word there. Every process has the adapter's memory to itself.
+    fn word(&self, event: Event) -> Result<(u32, u32), LibraryError> {
+        self.translate(event.owner, event.address, WORD)?;
+        let (node, context) = self.place(event.owner)?;
+        let word = u64::from(context) * (ELAN_BYTES / WORD) + (event.address.0 - ELAN_BASE) / WORD;
+        Ok((node, word as u32))
+    }
+}
+
+impl Cluster {
+    /// A host's command: the adapter has the descriptor. None if there are no such nodes.
+    pub(super) fn post(&mut self, dma: Dma) -> Option<()> {
+        let Destination::Node(to) = dma.to else { return None };
+        if dma.from.max(to) >= self.network.nodes() {
+            return None;
+        }
+        let ready = self.elans.command(dma.from, self.network.now());
+        self.elans.start_dma(&mut self.network, dma, ready);
+        Some(())
+    }
+}
+
+impl Elans {
+    /// A DMA sets an event when the adapter comes to it.
+    pub(super) fn set_event(&mut self, network: &mut Wormhole, node: u32, word: u32, at: units::Time) {
+        self.schedule(network, at, Step::Count { node, word });
+    }
+
+    pub(super) fn count_event(&mut self, node: u32, word: u32) {
+        let count = self.words.entry((node, word)).or_default();
+        *count = count.wrapping_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{costs, fabric};
+    use super::*;
+
+    #[test]
+    fn a_remote_dma_sets_an_event_at_each_end_and_several_may_be_under_way() {
+        let mut cluster = Cluster::new(fabric(), costs(), None, 1).expect("a network");
+        let mut library = Library::new(16, 2);
+        let (from, to) = (Vpid(1), Vpid(18));
+        let here = library.allocate(from, 4_096, Memory::Elan).expect("room");
+        let there = library.allocate(to, 4_096, Memory::Elan).expect("room");
+        let [sent, came, other] = [from, to, Vpid(19)].map(|owner| library.event(owner).expect("room"));
+        let events = Events { source: Some(sent), destination: Some(came) };
+        for _ in 0..3 {
+            library.start_put(&mut cluster, (from, here), (to, there), 4_096, events).expect("posted");
+        }
+        assert_eq!(library.count(&cluster, came), Ok(0));
+        let one = library.wait(&mut cluster, came, 1).expect("it comes");
+        let all = one + library.wait(&mut cluster, came, 3).expect("they come");
+        assert!(all > one + Span::from_micros(12), "{one:?} {all:?}: a link carries one after the other");
+        library.wait(&mut cluster, sent, 3).expect("all are acknowledged");
+        assert_eq!([sent, came, other].map(|event| library.count(&cluster, event)), [Ok(3), Ok(3), Ok(0)]);
+        let foreign = Events { source: Some(came), destination: None };
+        assert!(library.start_put(&mut cluster, (from, here), (to, there), 8, foreign).is_err());
+    }
+
+    #[test]
+    fn a_process_sets_an_event_elsewhere_and_one_that_is_never_set_is_not_waited_for_for_ever() {
+        let mut cluster = Cluster::new(fabric(), costs(), None, 1).expect("a network");
+        let mut library = Library::new(16, 1);
+        let event = library.event(Vpid(9)).expect("room");
+        assert_eq!(library.wait(&mut cluster, event, 1), Err(LibraryError::NotDone));
+        library.set(&mut cluster, Vpid(2), event).expect("it is set");
+        assert_eq!(library.count(&cluster, event), Ok(1));
+        library.wait(&mut cluster, event, 1).expect("it has been set");
+    }
+}

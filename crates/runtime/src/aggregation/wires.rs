@@ -140,6 +140,8 @@ pub struct Wires {
 
 /// Receive calls on one port in a row, so that one busy port does not starve timers.
 const RECEIVES_IN_A_ROW: usize = 16;
+/// A result of so many bytes is part of a long one.
+const LONG_RESULT: usize = 1024;
 
 impl Wires {
     /// Opens a socket at each address.
@@ -320,24 +322,32 @@ impl Wires {
             if !ready.includes(port.as_fd()) {
                 continue;
             }
-            let filled = port.receive(buffers).unwrap_or(0);
-            any |= filled > 0;
-            for index in 0..if self.ports[0].is_cut { 0 } else { filled } {
-                for (from, datagram, number) in buffers.datagrams(index) {
-                    let message = if port.is_sound(from, datagram, number) {
-                        read_multicast(&self.circles, at, datagram)
-                    } else {
-                        // Whose it was cannot be known: its group asks when it misses the result.
-                        Err(Unfit::Damaged)
-                    };
-                    match message {
-                        Ok((group, message)) => {
-                            self.counters.received += 1;
-                            inputs.push(Input::Multicast { group, message });
+            // Short results come one at a time, and whoever waits for one has nothing else to hear; of long ones there are more.
+            let mut filled = port.receive_one(buffers).unwrap_or(0);
+            for _ in 0..RECEIVES_IN_A_ROW {
+                any |= filled > 0;
+                for index in 0..if self.ports[0].is_cut { 0 } else { filled } {
+                    for (from, datagram, number) in buffers.datagrams(index) {
+                        let message = if port.is_sound(from, datagram, number) {
+                            read_multicast(&self.circles, at, datagram)
+                        } else {
+                            // Whose it was cannot be known: its group asks when it misses the result.
+                            Err(Unfit::Damaged)
+                        };
+                        match message {
+                            Ok((group, message)) => {
+                                self.counters.received += 1;
+                                inputs.push(Input::Multicast { group, message });
+                            }
+                            Err(unfit) => self.counters.note(unfit),
                         }
-                        Err(unfit) => self.counters.note(unfit),
                     }
                 }
+                let is_last = buffers.meta[..filled].iter().all(|meta| meta.len < LONG_RESULT);
+                if is_last {
+                    break;
+                }
+                filled = port.receive(buffers).unwrap_or(0);
             }
         }
         any

@@ -10,7 +10,6 @@ use protocol::queue_pair::{Operation, QpState};
 use units::{QpNumber, Rank, Time};
 
 use super::messenger::{Carrier, News};
-use crate::Clock;
 use crate::udp::{Endpoint, Event, PairError, Setup};
 
 /// Receives that are posted on each rail: more than a port has parcels under way there, and they are posted anew before more is
@@ -30,7 +29,6 @@ struct Rail {
 /// The rails of a process over UDP.
 pub struct UdpCarrier {
     endpoint: Endpoint,
-    clock: Clock,
     rails: BTreeMap<QpNumber, Rail>,
     numbers: BTreeMap<(Rank, RailIndex), QpNumber>,
     parcel_bytes: usize,
@@ -41,15 +39,7 @@ pub struct UdpCarrier {
 impl UdpCarrier {
     /// Over this endpoint; parcels have at most so many bytes ([`protocol::messaging::Settings::parcel_bytes`]).
     pub fn new(endpoint: Endpoint, parcel_bytes: usize) -> Self {
-        let clock = endpoint.clock();
-        Self {
-            endpoint,
-            clock,
-            rails: BTreeMap::new(),
-            numbers: BTreeMap::new(),
-            parcel_bytes,
-            unsent: VecDeque::new(),
-        }
+        Self { endpoint, rails: BTreeMap::new(), numbers: BTreeMap::new(), parcel_bytes, unsent: VecDeque::new() }
     }
 
     /// The endpoint beneath.
@@ -95,7 +85,7 @@ impl UdpCarrier {
     }
 
     fn take(&mut self, event: Event, tell: &mut dyn FnMut(Time, News<'_>)) {
-        let now = self.clock.now();
+        let now = self.endpoint.now();
         match event {
             Event::Received { pair, mut buffer, length, .. } => {
                 if let Some(rail) = self.rails.get(&pair) {
@@ -155,7 +145,7 @@ impl Carrier for UdpCarrier {
             self.take(event, tell);
         }
         // Behind the failures of its rail, which came first.
-        let now = self.clock.now();
+        let now = self.endpoint.now();
         while let Some((to, rail, bytes)) = self.unsent.pop_front() {
             tell(now, News::RailLost { peer: to, rail });
             tell(now, News::Landed { to, rail, bytes });
@@ -164,7 +154,7 @@ impl Carrier for UdpCarrier {
     }
 
     fn now(&self) -> Time {
-        self.clock.now()
+        self.endpoint.clock().now()
     }
 
     fn forget(&mut self, peer: Rank) {

@@ -22,58 +22,12 @@ use super::alarms::Alarms;
 use super::batch::{Batch, Gathering, Unsent};
 use super::bed::{Bed, Woken};
 use super::datagrams::{Datagrams, Lost};
-use super::mischief::{Delayed, Mischief, datagram};
+use super::mischief::{Delayed, datagram};
 use super::pair::{Event, Pair, PairError, Sending, Setup};
-use super::port::{Buffers, More, Number, Port, PortIndex, Reception};
+use super::port::{Buffers, More, Number, Port, PortIndex};
+use super::terms::{Counters, Cut, Options};
 use super::watch::{Watch, live_addresses};
 use crate::Clock;
-
-/// How an endpoint behaves.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// How long a waiting endpoint looks again and again before it sleeps.
-    pub spin: Duration,
-    /// How its ports receive.
-    pub reception: Reception,
-    /// Faults to inject, for tests.
-    pub mischief: Mischief,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { spin: Duration::from_micros(20), reception: Reception::Plain, mischief: Mischief::default() }
-    }
-}
-
-/// How a port is cut, see [`Endpoint::cut`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cut {
-    /// As by a dead switch further on: nobody is told.
-    Silent,
-    /// As by a cable pulled at this host: the connections are told at once.
-    Noticed,
-}
-
-/// What an endpoint has seen, by cause.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Counters {
-    /// Packets given to the kernel, and of them repeats.
-    pub sent: u64,
-    /// See [`Self::sent`].
-    pub repeated: u64,
-    /// Sound packets for a queue pair that exists.
-    pub received: u64,
-    /// Packets whose ICRC was wrong.
-    pub damaged: u64,
-    /// Packets that are no packets.
-    pub malformed: u64,
-    /// Packets for a queue pair that does not exist, or from an address that it does not know.
-    pub foreign: u64,
-    /// Datagrams that nobody had a buffer for.
-    pub unbuffered: u64,
-    /// Calls that the kernel turned down, because it had no room or no way.
-    pub unsent: u64,
-}
 
 /// Receive calls on one port in one turn, so that one busy port does not starve the others.
 const RECEIVES_PER_TURN: usize = 16;
@@ -119,6 +73,8 @@ pub struct Endpoint {
     pub(super) options: Options,
     counters: Counters,
     turns: u32,
+    /// When the last turn began.
+    now: Time,
     /// When all ports and the kernel's news were last looked at.
     looked_at: Instant,
     /// Turns in a row in which not everything was read that had come.
@@ -169,6 +125,7 @@ impl Endpoint {
             options,
             counters: Counters::default(),
             turns: 0,
+            now: Time::ZERO,
             looked_at: Instant::now(),
             reading: 0,
             suspects: Vec::new(),
@@ -185,6 +142,11 @@ impl Endpoint {
     /// What it has seen so far.
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// About what time it is: when the last turn began.
+    pub fn now(&self) -> Time {
+        self.now
     }
 
     /// Its clock.
@@ -377,14 +339,15 @@ impl Endpoint {
         if busy || !self.events.is_empty() || wait.is_zero() {
             return Ok(());
         }
-        let began = Instant::now();
-        while began.elapsed() < self.options.spin.min(wait) {
+        let began = self.now;
+        let waited = |now: Time| Duration::from_nanos(now.since(began).as_picos() / 1_000);
+        while waited(self.now) < self.options.spin.min(wait) {
             if self.turn_once() {
                 return Ok(());
             }
             std::hint::spin_loop();
         }
-        self.sleep(wait.saturating_sub(began.elapsed()))?;
+        self.sleep(wait.saturating_sub(waited(self.now)))?;
         self.turn_once();
         Ok(())
     }
@@ -403,7 +366,8 @@ impl Endpoint {
             self.looked_at = Instant::now();
         }
         // Whatever has come is read before an alarm goes off: a late look at the answer makes no late answer.
-        let is_due = self.alarms.earliest() <= self.clock.now();
+        self.now = self.clock.now();
+        let is_due = self.alarms.earliest() <= self.now;
         let mut all_read = true;
         // A call for nothing costs a tenth of a round trip: ports that were silent of late are asked now and then, unless all were.
         let ask_all = look_at_all || is_due || self.ports.iter().all(|port| port.silence >= IDLE_AFTER);

@@ -8,10 +8,12 @@ mod endpoint;
 pub(crate) mod mischief;
 mod pair;
 pub(crate) mod port;
+mod terms;
 pub(crate) mod watch;
 
-pub use endpoint::{Counters, Cut, Endpoint, Options};
+pub use endpoint::Endpoint;
 pub use mischief::Mischief;
 pub use pair::{Event, PairError, Route, Setup};
 pub use port::{PortIndex, Reception};
+pub use terms::{Counters, Cut, Options};
 pub use watch::link_bytes;

@@ -2,8 +2,10 @@
 
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg};
 use quinn_udp::{RecvMeta, Transmit as Datagrams, UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 use wire::rocev2::{self, Flow, Fragmentation, IpHeader};
@@ -26,6 +28,9 @@ pub(crate) const RECEIVE_BATCH: usize = 8;
 const LONG: usize = 1 << 14;
 /// Room for each.
 const RECEIVE_BYTES: usize = 1 << 16;
+
+/// Room for what the kernel tells beside a datagram: how many it joined, and three things that nobody asks here.
+const CONTROL_BYTES: usize = 128;
 
 /// How a port receives.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -146,6 +151,9 @@ impl Port {
         if let Some(raw) = &self.raw {
             return self.receive_with_header(raw, most, buffers);
         }
+        if most == 1 {
+            return self.receive_one(buffers);
+        }
         buffers.starts = [0; RECEIVE_BATCH];
         buffers.identifications = [None; RECEIVE_BATCH];
         let mut slices = buffers.bytes.each_mut().map(|bytes| io::IoSliceMut::new(bytes));
@@ -153,6 +161,29 @@ impl Port {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
             other => other,
         }
+    }
+
+    /// Receives one, by the call that is made for it: that of several takes a tenth of a round trip more.
+    pub(crate) fn receive_one(&self, buffers: &mut Buffers) -> io::Result<usize> {
+        (buffers.starts[0], buffers.identifications[0]) = (0, None);
+        let fd = self.socket.as_raw_fd();
+        let mut slices = [io::IoSliceMut::new(&mut buffers.bytes[0])];
+        let received =
+            recvmsg::<SockaddrStorage>(fd, &mut slices, Some(&mut buffers.control), MsgFlags::MSG_DONTWAIT);
+        let received = match received {
+            Err(Errno::EAGAIN) => return Ok(0),
+            other => other?,
+        };
+        let joined = received.cmsgs()?.find_map(|message| match message {
+            ControlMessageOwned::UdpGroSegments(size) => usize::try_from(size).ok(),
+            _ => None,
+        });
+        let from = received.address.as_ref().and_then(address_of);
+        let (length, meta) = (received.bytes, &mut buffers.meta[0]);
+        // Whoever sends without an address is nobody that is known.
+        let Some(from) = from else { return Ok(0) };
+        (meta.addr, meta.len, meta.stride) = (from, length, joined.unwrap_or(length));
+        Ok(1)
     }
 
     fn receive_with_header(&self, raw: &Socket, most: usize, buffers: &mut Buffers) -> io::Result<usize> {
@@ -225,6 +256,8 @@ pub(crate) struct Buffers {
     pub starts: [usize; RECEIVE_BATCH],
     /// The IPv4 identification, where it is seen.
     pub identifications: [Option<u16>; RECEIVE_BATCH],
+    /// What the kernel tells of a datagram beside it.
+    control: [u8; CONTROL_BYTES],
 }
 
 impl Buffers {
@@ -247,8 +280,14 @@ impl Default for Buffers {
             meta: [RecvMeta::default(); RECEIVE_BATCH],
             starts: [0; RECEIVE_BATCH],
             identifications: [None; RECEIVE_BATCH],
+            control: [0; CONTROL_BYTES],
         }
     }
+}
+
+fn address_of(storage: &SockaddrStorage) -> Option<SocketAddr> {
+    let four = storage.as_sockaddr_in().map(|four| SocketAddr::V4((*four).into()));
+    four.or_else(|| storage.as_sockaddr_in6().map(|six| SocketAddr::V6((*six).into())))
 }
 
 fn open_raw(local: SocketAddr) -> io::Result<Socket> {

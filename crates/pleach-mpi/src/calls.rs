@@ -71,6 +71,7 @@ const LARGEST_SCAN: usize = 64 << 10;
 const LARGEST_SCATTER: usize = 1 << 20;
 
 /// What a call means to Pleach.
+#[derive(Clone, Copy)]
 pub(crate) struct Plan {
     /// Elements of this rank's own vector.
     count: usize,
@@ -90,7 +91,7 @@ enum What {
 }
 
 impl Plan {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of(job: &Job, call: &Call) -> Result<Self, Why> {
         if call.verb == Verb::Barrier {
             return Ok(Self { count: 0, bytes: 0, what: What::Nothing });
@@ -171,24 +172,26 @@ pub(crate) fn run(call: &Call) -> Result<Done, Why> {
     let member = communicators::member_or_form(job, call.communicator)?;
     plan.check(job, call, member.position)?;
     let bytes = plan.bytes;
+    // What seldom happens gets copies, so that the plan itself can stay in registers.
+    let copy = || plan;
     if bytes == 0 && call.verb != Verb::Barrier {
         return Ok(Done { status: 0, bytes, by: By::Pleach }); // Nobody has anything to say, and nobody must wait.
     }
     if member.has_failed() {
         return Ok(Done { status: recovery::pass(job, call, member), bytes, by: By::Mpi });
     }
-    member.keep(call, bytes, || input_of(job, call, &plan, member.position));
-    match run_on(job, call, &plan, member) {
+    member.keep(call, bytes, || input_of(job, call, &copy(), member.position));
+    match run_on(job, call, plan, member) {
         Ok(()) => {
             member.complete();
             Ok(Done { status: 0, bytes, by: By::Pleach })
         }
-        Err(error) => Ok(Done { status: recovery::recover(job, call, &plan, member, &error), bytes, by: By::Mpi }),
+        Err(error) => Ok(Done { status: recovery::recover(job, call, &copy(), member, &error), bytes, by: By::Mpi }),
     }
 }
 
-#[inline]
-fn run_on(job: &Job, call: &Call, plan: &Plan, member: &Member) -> Result<(), pleach::Error> {
+#[inline(always)]
+fn run_on(job: &Job, call: &Call, plan: Plan, member: &Member) -> Result<(), pleach::Error> {
     let Member { communicator, position, .. } = member;
     let (send, receive) = (call.send as *const u8, call.receive as *mut u8);
     let in_place = call.send == job.abi.in_place;
@@ -215,18 +218,23 @@ fn run_on(job: &Job, call: &Call, plan: &Plan, member: &Member) -> Result<(), pl
                 communicator.reduce_apart(input(), output(), kind)
             }
         }
-        _ => {
-            let mut bytes = prepare(job, call, plan, *position)?;
-            match Part::of(call, plan) {
-                Part::Barrier => communicator.barrier()?,
-                Part::Broadcast => communicator.broadcast(&mut bytes, call.root as u32)?,
-                Part::Reduce(fold) => communicator.reduce_bytes(&mut bytes, fold.kind, call.root as u32)?,
-                Part::AllReduce(fold) => communicator.all_reduce_bytes(&mut bytes, fold.kind)?,
-                Part::Gather => communicator.all_reduce(&mut bytes, pleach::Operator::Or)?,
-            }
-            finish(job, call, plan, *position, &bytes)
-        }
+        _ => run_prepared(job, call, plan, member),
     }
+}
+
+/// A call whose bytes do not lie as Pleach wants them.
+#[inline(never)]
+fn run_prepared(job: &Job, call: &Call, plan: Plan, member: &Member) -> Result<(), pleach::Error> {
+    let Member { communicator, position, .. } = member;
+    let mut bytes = prepare(job, call, &plan, *position)?;
+    match Part::of(call, &plan) {
+        Part::Barrier => communicator.barrier()?,
+        Part::Broadcast => communicator.broadcast(&mut bytes, call.root as u32)?,
+        Part::Reduce(fold) => communicator.reduce_bytes(&mut bytes, fold.kind, call.root as u32)?,
+        Part::AllReduce(fold) => communicator.all_reduce_bytes(&mut bytes, fold.kind)?,
+        Part::Gather => communicator.all_reduce(&mut bytes, pleach::Operator::Or)?,
+    }
+    finish(job, call, &plan, *position, &bytes)
 }
 
 /// What Pleach does for a call.

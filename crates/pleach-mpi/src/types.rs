@@ -44,10 +44,10 @@ pub(crate) enum OperatorName {
 pub(crate) enum Form {
     /// As Pleach folds them.
     Plain,
-    /// Numbers of so many bytes that stand for truth values: anything but zero is true.
-    Truth(usize),
-    /// Pairs with bytes between and behind that belong to the user: so many bytes of value.
-    Gaps(usize),
+    /// Numbers that stand for truth values: anything but zero is true.
+    Truth,
+    /// Pairs with bytes between and behind that belong to the user.
+    Gaps,
 }
 
 /// What is folded, and how it lies.
@@ -81,12 +81,12 @@ fn gaps(element: ElementType) -> bool {
 
 impl Fold {
     /// What a reduction with these two folds.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of(class: Class, operator: OperatorName) -> Option<Self> {
         use OperatorName as Name;
         let plain = |element, operator| Some(Self { kind: Kind::new(element, operator).ok()?, form: Form::Plain });
         let truth = |element: ElementType, operator| {
-            Some(Self { kind: Kind::new(element, operator).ok()?, form: Form::Truth(element.size()) })
+            Some(Self { kind: Kind::new(element, operator).ok()?, form: Form::Truth })
         };
         match (class, operator) {
             (Class::Integer(element) | Class::FortranInteger(element) | Class::Float(element), Name::Max) => {
@@ -115,7 +115,7 @@ impl Fold {
             (Class::Bool, Name::LogicalXor) => truth(ElementType::U8, Operator::Xor),
             (Class::Pair(element), Name::MinLoc | Name::MaxLoc) => {
                 let operator = if operator == Name::MinLoc { Operator::MinLoc } else { Operator::MaxLoc };
-                let form = if gaps(element) { Form::Gaps(element.size()) } else { Form::Plain };
+                let form = if gaps(element) { Form::Gaps } else { Form::Plain };
                 Some(Self { kind: Kind::new(element, operator).ok()?, form })
             }
             _ => None,
@@ -145,7 +145,7 @@ impl Fold {
                 // SAFETY: parts lie within the element, in both.
                 unsafe { from.add(offset).copy_to_nonoverlapping(place[offset..].as_mut_ptr(), length) };
             }
-            if let Form::Truth(_) = self.form {
+            if self.form == Form::Truth {
                 let is_true = place.iter().any(|byte| *byte != 0);
                 place.fill(0);
                 place[0] = is_true.into(); // Little-endian, as everything that is folded.
@@ -184,8 +184,8 @@ impl Fold {
     /// The parts of an element that are data: offset and length.
     fn parts(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let (value, index) = match self.form {
-            Form::Plain | Form::Truth(_) => ((0, self.stride()), None),
-            Form::Gaps(value) => ((0, value), Some((self.stride() / 2, 4))),
+            Form::Plain | Form::Truth => ((0, self.stride()), None),
+            Form::Gaps => ((0, self.kind.element().size()), Some((self.stride() / 2, 4))),
         };
         std::iter::once(value).chain(index)
     }

@@ -283,15 +283,16 @@ impl Comm {
             }
             return self.between_hosts(collective).map(|_| ());
         }
-        let _inside = self.process.presence.enter();
         let mut state = self.state();
         if let Some(error) = &state.broken {
             return Err(error.clone());
         }
         let within_host = self.hosts.len() == 1;
         let result = if within_host && state.running.is_empty() {
+            self.process.presence.touch();
             self.run_within_host(&mut state, collective, data)
         } else {
+            let _inside = self.process.presence.enter();
             on_one_buffer(data, |bytes| match state.running.is_empty() {
                 true => self.run_between_hosts(&mut state, collective, bytes),
                 false => self.run_beside_others(&mut state, collective, bytes),
@@ -318,7 +319,9 @@ impl Comm {
     fn within(&self, team: &mut Team, call: Call, data: &mut Data<'_>) -> Result<(), Error> {
         let (mut since, mut looked) = (None, None::<Instant>);
         let mut began = None::<Instant>;
+        let mut inside = None;
         let check = || {
+            inside.get_or_insert_with(|| self.process.presence.enter());
             let now = Instant::now();
             // A companion that has something under way is quicker while we are awake.
             let attention = match self.process.settings.companion {

@@ -265,7 +265,7 @@ fn plain_kind<T: Element>(operator: Operator) -> Result<Kind, Error> {
 }
 
 fn check_whole(bytes: &[u8], kind: Kind) -> Result<(), Error> {
-    if bytes.len().is_multiple_of(kind.element_size()) {
+    if kind.is_whole(bytes.len()) {
         return Ok(());
     }
     let size = kind.element_size();

@@ -168,7 +168,7 @@ impl Communicator {
 }
 
 fn check(input: &[u8], output: &[u8], kind: Kind) -> Result<(), Error> {
-    if input.len() == output.len() && input.len().is_multiple_of(kind.element_size()) {
+    if input.len() == output.len() && kind.is_whole(input.len()) {
         return Ok(());
     }
     Err(Error::argument("input and result are not equally long, or no whole number of elements"))

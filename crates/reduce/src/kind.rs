@@ -97,8 +97,16 @@ impl Kind {
         Ok(accumulator)
     }
 
+    /// So many bytes are a whole number of elements.
+    #[inline]
+    pub const fn is_whole(&self, bytes: usize) -> bool {
+        let size = self.element_size();
+        // Nearly always a power of two; a division takes longer than to fold a few numbers.
+        if size.is_power_of_two() { bytes & (size - 1) == 0 } else { bytes.is_multiple_of(size) }
+    }
+
     fn check_whole(&self, operand: &[u8]) -> Result<(), FoldError> {
-        if operand.len().is_multiple_of(self.element_size()) {
+        if self.is_whole(operand.len()) {
             Ok(())
         } else {
             Err(FoldError::PartOfElement { length: operand.len(), element_size: self.element_size() })

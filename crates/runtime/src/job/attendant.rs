@@ -1,8 +1,8 @@
 //! A thread that looks after the network while the user's threads are elsewhere.
 //!
 //! As long as the user calls the library often enough, the thread only sleeps. When the user is away it runs turns of
-//! the engine, and between them waits for something to come. The user's calls pay two additions to one number for
-//! it, and never wait for the thread unless they come back in the middle of a turn.
+//! the engine, and between them waits for something to come. The user's calls pay a few additions for it, and never wait for
+//! the thread unless they come back in the middle of a turn.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -29,11 +29,9 @@ const STOP: u64 = u64::MAX;
 /// Where the user's threads are: inside the library, or elsewhere.
 #[derive(Debug, Default)]
 pub struct Presence {
-    /// How many are inside in the low bits, how often one came in above.
-    marks: AtomicU64,
+    calls: AtomicU64,
+    inside: AtomicU64,
 }
-
-const INSIDE_BITS: u32 = 16;
 
 /// A thread of the user is inside the library as long as this lives.
 #[derive(Debug)]
@@ -47,23 +45,30 @@ impl Presence {
         Self::default()
     }
 
-    /// To be held during each call of the user.
+    /// To be held during each call of the user that may take long.
     #[inline]
     pub fn enter(&self) -> Inside<'_> {
-        self.marks.fetch_add((1 << INSIDE_BITS) + 1, Ordering::Relaxed);
+        self.inside.fetch_add(1, Ordering::Relaxed);
+        self.touch();
         Inside { presence: self }
     }
 
+    /// The user calls, and will be gone again in a moment.
+    #[inline]
+    pub fn touch(&self) {
+        // Two threads at once may count as one call, which is still a call. To add in one step would take longer than all else.
+        self.calls.store(self.calls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
     fn look(&self) -> Look {
-        let marks = self.marks.load(Ordering::Relaxed);
-        Look { calls: marks >> INSIDE_BITS, inside: marks & ((1 << INSIDE_BITS) - 1) }
+        Look { calls: self.calls.load(Ordering::Relaxed), inside: self.inside.load(Ordering::Relaxed) }
     }
 }
 
 impl Drop for Inside<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.presence.marks.fetch_sub(1, Ordering::Relaxed);
+        self.presence.inside.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -305,7 +310,7 @@ mod tests {
         drop(inside);
         let began = Instant::now();
         while began.elapsed() < Duration::from_millis(100) {
-            drop(presence.enter());
+            presence.touch();
         }
         let turns = engine.lock().expect("sound").turns;
         assert!(until(Duration::from_secs(5), || engine.lock().expect("sound").heard == 1), "away at last");

@@ -4,10 +4,10 @@
 //! bits in every run. No locks: a rank that ends leaves nothing locked, and the others notice.
 //!
 //! Reading order: [`Team`] starts operations and moves them on, `small` those that are over at once; `post` is how a rank says
-//! what it does, `window` says when it may, `ring` is where payload goes that does not fit a post, and `agree` finds out who
+//! what it does, `window` says when it may, `ring` is where payload goes that fits neither a post nor a leaf, and `agree` finds out who
 //! does something else. `pipe` and `large` are for vectors that do not fit a slot, `door` and `direct` for broadcasts of such that
-//! need not go through shared memory. `region` is the memory, `wait` and `futex` are how to wait. `models` tries the protocols
-//! of `window`, `pipe` and `door` in every order.
+//! need not go through shared memory. `region` is the memory, `lines` what its caches are told, `wait` and `futex` are how to
+//! wait. `models` tries the protocols of `window`, `pipe` and `door` in every order.
 //!
 //! ```
 //! use runtime::shm::{Attention, Call, Data, Team};
@@ -37,6 +37,7 @@ mod error;
 mod fold;
 pub(crate) mod futex;
 mod large;
+mod lines;
 #[cfg(test)]
 mod models;
 mod operation;

@@ -53,7 +53,7 @@ struct Memory {
     folded: [AtomicU64; 3],
     drained: [AtomicU64; 3],
     doors: [Door<AtomicU64>; 3],
-    slots: [UnsafeCell<u64>; 3],
+    leaves: [UnsafeCell<u64>; 3],
     /// By owner, chunk and slice.
     chunks: [[[UnsafeCell<u64>; 2]; 2]; 2],
 }
@@ -145,11 +145,11 @@ fn exchange(rank: usize, ranks: usize, operations: u64, memory: &Memory) -> Opti
     for _ in 0..operations {
         let number = window.start();
         await_until(|| window.may_post(memory, number).is_ok())?;
-        write(&memory.slots[rank], value(rank, number));
+        write(&memory.leaves[rank], value(rank, number));
         let _ = window.post(memory, number, claim, Some(&value(rank, number).to_le_bytes()));
         for other in (0..ranks).filter(|&other| other != rank) {
             await_until(|| window.observe(memory, other, number) == Some(claim))?;
-            assert_eq!(read(&memory.slots[other]), value(other, number));
+            assert_eq!(read(&memory.leaves[other]), value(other, number));
             assert_eq!(memory.posts[other].payload()[..8], value(other, number).to_le_bytes());
         }
         window.settle(memory, number);
@@ -173,13 +173,13 @@ fn broadcasts(rank: usize, ranks: usize, operations: u64, memory: &Memory) -> Op
             window.may_post(memory, number).is_ok()
         })?;
         if rank == 0 {
-            write(&memory.slots[0], value(0, number));
+            write(&memory.leaves[0], value(0, number));
             let _ = window.post(memory, number, claim, Some(&[]));
             window.leave(number, claim, Whose::Everyones);
         } else {
             let _ = window.post(memory, number, claim, None);
             await_until(|| window.observe(memory, 0, number) == Some(claim))?;
-            assert_eq!(read(&memory.slots[0]), value(0, number));
+            assert_eq!(read(&memory.leaves[0]), value(0, number));
             window.settle(memory, number);
         }
     }
@@ -211,10 +211,10 @@ fn what_is_given_stays_until_the_root_has_read_it() {
             if rank == 0 {
                 let _ = window.post(memory, number, claim, None);
                 await_until(|| window.observe(memory, 1, number) == Some(claim))?;
-                assert_eq!(read(&memory.slots[1]), value(1, number));
+                assert_eq!(read(&memory.leaves[1]), value(1, number));
                 window.settle(memory, number);
             } else {
-                write(&memory.slots[1], value(1, number));
+                write(&memory.leaves[1], value(1, number));
                 let _ = window.post(memory, number, claim, Some(&[]));
                 window.leave(number, claim, Whose::Of(0));
             }
@@ -374,10 +374,10 @@ fn a_rank_that_does_not_wait_to_post_is_caught() {
             let mut window = Window::new(rank, 2, CHANNELS);
             let [first, second] = array::from_fn(|_| window.start());
             let mine = if number == 1 { first } else { second };
-            write(&memory.slots[rank], value(rank, mine));
+            write(&memory.leaves[rank], value(rank, mine));
             memory.posts[rank].publish(mine, 1, claim, &[], 0);
             await_until(|| memory.posts[1 - rank].observe(mine).is_some_and(|(seen, _)| seen == claim))?;
-            let _ = read(&memory.slots[1 - rank]);
+            let _ = read(&memory.leaves[1 - rank]);
         }
         Some(())
     });

@@ -5,7 +5,7 @@ use reduce::Kind;
 use super::data::Data;
 use super::error::Error;
 use super::post::{Claim, INLINE_BYTES, MAX_BYTES, Verb};
-use super::region::SLOT_BYTES;
+use super::region::{LEAF_BYTES, SLOT_BYTES};
 
 /// What to do. All ranks of a team say the same, in the same order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,7 +84,9 @@ pub struct Operation {
 pub(super) enum Route {
     /// In the post.
     Post,
-    /// In a slot.
+    /// In the channel's leaf.
+    Leaf,
+    /// In a slot of the ring.
     Slot,
     /// In steps, when the operation's turn comes. A broadcast may go another way: see `direct`.
     Pipe,
@@ -99,6 +101,7 @@ impl Route {
         };
         match length {
             0..=INLINE_BYTES => Self::Post,
+            _ if length <= most.min(LEAF_BYTES) => Self::Leaf,
             _ if length <= most => Self::Slot,
             _ => Self::Pipe,
         }
@@ -140,17 +143,18 @@ impl Operation {
         self.stage == Stage::Over
     }
 
+    /// Makes this an operation that has not started. In place: what was just written piece by piece is slow to be moved.
     #[inline]
-    pub(super) fn new(call: Call, data: &Data<'_>, rank: usize, ranks: usize) -> Result<Self, Error> {
+    pub(super) fn prepare(&mut self, call: Call, data: &Data<'_>, rank: usize, ranks: usize) -> Result<(), Error> {
         let (verb, root, kind) = call.parts();
         let length = data.length();
         if usize::from(root) >= ranks {
             return Err(Error::NoSuchRoot { root, ranks: ranks as u16 });
         }
-        if let Some(element_size) = kind.map(|kind| kind.element_size())
-            && !length.is_multiple_of(element_size)
+        if let Some(kind) = kind
+            && !kind.is_whole(length)
         {
-            return Err(Error::PartOfElement { length, element_size });
+            return Err(Error::PartOfElement { length, element_size: kind.element_size() });
         }
         if length as u64 > MAX_BYTES {
             return Err(Error::TooLong { length });
@@ -162,25 +166,21 @@ impl Operation {
             Verb::Reduce => is_root,
         };
         data.check(verb, takes_result, if verb == Verb::Barrier { 0 } else { length })?;
-        Ok(Self {
-            number: 0,
-            claim: Claim::new(verb, root, kind, length as u64),
-            place: 0,
-            history: 0,
-            verb,
-            kind,
-            takes_result,
-            route: Route::of(verb, length, ranks),
-            stage: Stage::Unposted,
-            differs: false,
-            is_lent: false,
-            seen: 0,
-            awaiting: rank as u16,
-        })
+        self.claim = Claim::new(verb, root, kind, length as u64);
+        (self.verb, self.kind, self.takes_result) = (verb, kind, takes_result);
+        self.route = Route::of(verb, length, ranks);
+        self.stage = Stage::Unposted;
+        self.awaiting = rank as u16;
+        Ok(())
     }
 
     pub(super) fn length(&self) -> usize {
         self.claim.length() as usize
+    }
+
+    /// It is over as soon as the posts are there that it needs, and those who wait for it are at it at the same time.
+    pub(super) fn is_brief(&self) -> bool {
+        matches!(self.route, Route::Post | Route::Leaf)
     }
 
     pub(super) fn root(&self) -> usize {

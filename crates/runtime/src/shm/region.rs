@@ -8,7 +8,7 @@
 //! ```text
 //! head      magic, version, size, ranks, how many have come
 //! block     one per rank: notes, posts, tallies, door, bell, contact
-//! payload   one per rank: a ring of slots, the chunks of the pipe
+//! payload   one per rank: a ring of slots, the chunks of the pipe, a leaf for each channel
 //! ```
 //! Words of the head and the blocks are only touched as atomics. Payload is bytes, which anyone of the team can change at any
 //! time if it breaks the protocol: then results are wrong, and nothing worse, for payload never decides where to read or write.
@@ -37,6 +37,8 @@ use super::word::{Board, Tally};
 
 /// Operations that a rank may be ahead of another.
 pub(super) const CHANNELS: usize = 64;
+/// Payload that has a place of its own in each channel.
+pub(super) const LEAF_BYTES: usize = 1 << 10;
 /// Payload that goes through a slot in one piece.
 pub(super) const SLOT_BYTES: usize = 16 << 10;
 /// Slots are cut from this.
@@ -50,9 +52,9 @@ pub(super) const MAX_RANKS: u16 = 1024;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"pleach\xa7\x01");
 /// Changes whenever the layout or a protocol does.
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 const PAGE: usize = 4096;
-const PAYLOAD_BYTES: usize = RING_BYTES + DEPTH * CHUNK_BYTES;
+const PAYLOAD_BYTES: usize = RING_BYTES + DEPTH * CHUNK_BYTES + CHANNELS * LEAF_BYTES;
 const LONGEST_NAME: usize = 128;
 
 #[repr(C, align(4096))]
@@ -228,6 +230,29 @@ impl Region {
         unsafe { std::slice::from_raw_parts_mut(start, length) }
     }
 
+    /// A leaf.
+    ///
+    /// # Safety
+    /// As [`Region::slot`].
+    #[inline]
+    pub(super) unsafe fn leaf(&self, rank: usize, channel: usize, length: usize) -> &[u8] {
+        let start = self.leaf_start(rank, channel, length);
+        // SAFETY: as in `slot`.
+        unsafe { std::slice::from_raw_parts(start, length) }
+    }
+
+    /// A leaf of this rank, to write.
+    ///
+    /// # Safety
+    /// As [`Region::slot_mut`].
+    #[inline]
+    #[expect(clippy::mut_from_ref, reason = "the memory is not the region's but the team's")]
+    pub(super) unsafe fn leaf_mut(&self, rank: usize, channel: usize, length: usize) -> &mut [u8] {
+        let start = self.leaf_start(rank, channel, length);
+        // SAFETY: as in `slot_mut`.
+        unsafe { std::slice::from_raw_parts_mut(start, length) }
+    }
+
     /// A part of a chunk of the pipe.
     ///
     /// # Safety
@@ -259,6 +284,12 @@ impl Region {
     }
 
     #[inline]
+    pub(super) fn leaf_start(&self, rank: usize, channel: usize, length: usize) -> *mut u8 {
+        assert!(rank < self.ranks && channel < CHANNELS && length <= LEAF_BYTES);
+        self.payload_at(rank * PAYLOAD_BYTES + RING_BYTES + DEPTH * CHUNK_BYTES + channel * LEAF_BYTES)
+    }
+
+    #[inline]
     fn chunk_start(&self, rank: usize, chunk: usize, part: &std::ops::Range<usize>) -> *mut u8 {
         assert!(rank < self.ranks && chunk < DEPTH && part.start <= part.end && part.end <= CHUNK_BYTES);
         self.payload_at(rank * PAYLOAD_BYTES + RING_BYTES + chunk * CHUNK_BYTES + part.start)
@@ -266,7 +297,7 @@ impl Region {
 
     #[inline]
     fn payload_at(&self, offset: usize) -> *mut u8 {
-        // SAFETY: the callers have checked rank, slot and chunk; `plan` made room for all of them behind `payload`.
+        // SAFETY: the callers have checked rank, slot, leaf and chunk; `plan` made room for all of them behind `payload`.
         unsafe { self.start.as_ptr().add(self.payload + offset) }
     }
 

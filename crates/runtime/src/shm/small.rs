@@ -4,7 +4,6 @@ use super::data::Data;
 use super::error::Error;
 use super::fold::{combine, fold_whole};
 use super::operation::{Operation, Progress, Route, Stage};
-use super::post::INLINE_BYTES;
 use super::team::Team;
 use super::window::Whose;
 use super::word::Board;
@@ -30,6 +29,11 @@ impl Team {
             Route::Post => {
                 let payload = self.region.post(root, self.window.channel(number)).payload();
                 data.output().copy_from_slice(&payload[..operation.length()]);
+            }
+            Route::Leaf => {
+                // SAFETY: the post was observed, and the root does not write the leaf again before this rank has settled.
+                let leaf = unsafe { self.region.leaf(root, self.window.channel(number), operation.length()) };
+                data.output().copy_from_slice(leaf);
             }
             Route::Slot => {
                 // SAFETY: the post was observed, and the root does not write the slot again before this rank has settled.
@@ -72,6 +76,7 @@ impl Team {
         self.look_back(operation)?;
         match operation.route {
             Route::Post => self.fold_posts(operation, data),
+            Route::Leaf => self.fold_leaves(operation, data),
             Route::Slot => self.fold_slots(operation, data),
             Route::Pipe => {
                 operation.stage = Stage::Moving;
@@ -88,14 +93,34 @@ impl Team {
     fn fold_posts(&mut self, operation: &Operation, data: &mut Data<'_>) {
         let Some(kind) = operation.kind else { return };
         let (channel, length) = (self.window.channel(operation.number), operation.length());
-        let mut mine = [0; INLINE_BYTES];
-        mine[..length].copy_from_slice(data.input());
-        let brought = |rank| if rank == self.rank { mine } else { self.region.post(rank, channel).payload() };
+        let brought = |rank| self.region.post(rank, channel).payload();
+        if self.rank < 2 {
+            // As in `fold_whole`: the first two ranks fold into what they brought themselves.
+            let output = data.seed(0..length);
+            for rank in std::iter::once(1 - self.rank).chain(2..self.ranks) {
+                combine(kind, output, &brought(rank)[..length]);
+            }
+            return;
+        }
         let mut sum = brought(0);
         for rank in 1..self.ranks {
-            combine(kind, &mut sum[..length], &brought(rank)[..length]);
+            if rank == self.rank {
+                combine(kind, &mut sum[..length], data.input());
+            } else {
+                combine(kind, &mut sum[..length], &brought(rank)[..length]);
+            }
         }
         data.output().copy_from_slice(&sum[..length]);
+    }
+
+    fn fold_leaves(&mut self, operation: &Operation, data: &mut Data<'_>) {
+        let Some(kind) = operation.kind else { return };
+        let (channel, length) = (self.window.channel(operation.number), operation.length());
+        fold_whole(kind, self.rank, self.ranks, data, 0..length, |rank, part| {
+            // SAFETY: the post was observed, and its owner does not write the leaf again before this rank has settled.
+            let leaf = unsafe { self.region.leaf(rank, channel, length) };
+            &leaf[part]
+        });
     }
 
     fn fold_slots(&mut self, operation: &Operation, data: &mut Data<'_>) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::data::Data;
 use super::direct::Offer;
 use super::error::{Error, JoinError};
+use super::lines;
 use super::operation::{Call, Operation, Progress, Route, Stage};
 use super::pipe::Pipe;
 use super::post::Verb;
@@ -14,6 +15,7 @@ use super::region::{CHANNELS, DEPTH, Region};
 use super::ring::Ring;
 use super::wait::MOST_SPINS;
 use super::window::{Listen, Whose, Window};
+use super::word::Board;
 
 /// The ranks of one host that combine in shared memory. Each rank has one, in its own process (or thread).
 pub struct Team {
@@ -109,7 +111,8 @@ impl Team {
     /// got the same error. Or as [`Team::poll`].
     #[inline]
     pub fn start(&mut self, call: Call, data: &mut Data<'_>) -> Result<Operation, Error> {
-        let mut operation = Operation::new(call, data, self.rank, self.ranks)?;
+        let mut operation = Operation::OVER;
+        operation.prepare(call, data, self.rank, self.ranks)?;
         match self.begin(&mut operation, data)? {
             // To move the operation would mean to wait until what was just written of it has left the store buffer, where
             // it stands behind the post.
@@ -164,6 +167,9 @@ impl Team {
             }
             self.post(operation, data);
             self.after_posting(operation);
+            if operation.stage == Stage::Posted {
+                self.await_posts(operation);
+            }
         }
         let progress = match operation.stage {
             Stage::Unposted | Stage::Over => Progress::Done,
@@ -200,6 +206,15 @@ impl Team {
         let payload = match operation.route {
             _ if !operation.shows(self.rank) => None,
             Route::Post if operation.gives(self.rank) => Some(data.input()),
+            Route::Leaf if operation.gives(self.rank) => {
+                let channel = self.window.channel(operation.number);
+                // SAFETY: `may_post` said that every rank has settled the last operation of this channel, so that nobody reads
+                // the leaf; it is read again only after the post below.
+                let leaf = unsafe { self.region.leaf_mut(self.rank, channel, operation.length()) };
+                leaf.copy_from_slice(data.input());
+                lines::hand_over(leaf);
+                Some(&[][..])
+            }
             Route::Slot if operation.gives(self.rank) => {
                 let room = self.ring.room(operation.length());
                 self.ring.cut(operation.number, room);
@@ -213,6 +228,9 @@ impl Team {
             _ => Some(&[][..]),
         };
         operation.history = self.window.post(&self.region, operation.number, operation.claim, payload);
+        if payload.is_some() {
+            lines::hand_over(self.region.post(self.rank, self.window.channel(operation.number)));
+        }
         self.region.bell(self.rank).ring();
     }
 
@@ -245,7 +263,7 @@ impl Team {
         operation.stage = match (operation.verb, operation.route) {
             (Verb::Broadcast, Route::Pipe) if is_root => operation.stage,
             (Verb::Broadcast, _) if is_root => Stage::Over,
-            (Verb::Reduce, Route::Post | Route::Slot) if !is_root => {
+            (Verb::Reduce, Route::Post | Route::Leaf | Route::Slot) if !is_root => {
                 self.window.leave(operation.number, operation.claim, Whose::Of(operation.root()));
                 Stage::Over
             }

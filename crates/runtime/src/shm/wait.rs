@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use super::data::Data;
 use super::error::{Error, WaitError};
-use super::operation::{Call, Operation, Progress, Stage};
+use super::lines;
+use super::operation::{Call, Operation, Progress, Route, Stage};
 use super::pipe::At;
 use super::team::Team;
 
@@ -32,6 +33,8 @@ pub(super) const MOST_SPINS: u32 = 8192;
 const LEAST_SPINS: u32 = 4;
 /// Polls without a pause between them. A pause takes as long as a cache line takes to come.
 const EAGER_SPINS: u32 = 1024;
+/// Pauses between those of a brief operation, unless processors are short. See [`Team::await_posts`].
+const BRIEF_PAUSES: u32 = 2;
 /// How often the processor is given up before the wait sleeps.
 const YIELDS: u32 = 64;
 /// The processor was away for less: nobody else had it. For more: someone who is no rank.
@@ -72,10 +75,10 @@ impl Team {
         data: &mut Data<'_>,
         check: impl FnMut() -> Result<Attention, E>,
     ) -> Result<(), WaitError<E>> {
-        let mut operation = Operation::new(call, data, self.rank, self.ranks).map_err(WaitError::Team)?;
-        operation.is_lent = true;
-        let mut lent = Lent { team: self, operation };
+        let mut lent = Lent { team: self, operation: Operation::OVER };
         let Lent { team, operation } = &mut lent;
+        operation.prepare(call, data, team.rank, team.ranks).map_err(WaitError::Team)?;
+        operation.is_lent = true;
         if team.begin(operation, data).map_err(WaitError::Team)? == Progress::Done {
             return Ok(());
         }
@@ -85,6 +88,24 @@ impl Team {
                 Progress::Pending => Err(WaitError::Check(error)),
             },
             result => result,
+        }
+    }
+
+    /// This rank has posted an operation and is about to look for the others' posts.
+    ///
+    /// Ranks that come at the same time do best not to look at once: whoever looks before the other has written takes a copy
+    /// of the line, which must be taken back before it can be written, and then comes late for the next operation, so that
+    /// the next time it is the other who looks too early.
+    #[inline]
+    pub(super) fn await_posts(&self, operation: &Operation) {
+        if !operation.is_brief() || self.spins <= EAGER_SPINS {
+            return;
+        }
+        std::hint::spin_loop();
+        if operation.route == Route::Leaf && self.ranks == 2 {
+            let channel = self.window.channel(operation.number);
+            let length = operation.length();
+            lines::fetch(self.region.leaf_start(1 - self.rank, channel, length), length);
         }
     }
 
@@ -100,6 +121,12 @@ impl Team {
         let mut spins = self.spins;
         let mut at = self.headway(operation);
         loop {
+            let pauses = match polls {
+                0..=EAGER_SPINS if operation.is_brief() && spins > EAGER_SPINS => BRIEF_PAUSES,
+                0..=EAGER_SPINS => 0,
+                _ => 1,
+            };
+            (0..pauses).for_each(|_| std::hint::spin_loop());
             if self.poll(operation, data).map_err(WaitError::Team)? == Progress::Done {
                 return Ok(());
             }
@@ -108,9 +135,6 @@ impl Team {
                 attention = check().map_err(WaitError::Check)?;
             }
             if polls <= spins {
-                if polls > EAGER_SPINS {
-                    std::hint::spin_loop();
-                }
                 continue;
             }
             let now = self.headway(operation);

@@ -1,8 +1,8 @@
 //! Which operations may be posted, which are under way, and which are settled.
 //!
 //! Operations are numbered from 1 on, alike by all ranks, since all start them in the same order. Operation `n` uses channel
-//! `n mod channels` of every rank: a note and a post. A rank *settles* an operation when it has read all that it wants of the
-//! others' notes, posts and slots, and has compared its claim:
+//! `n mod channels` of every rank: a note, a post and a leaf. A rank *settles* an operation when it has read all that it wants of the
+//! others' notes, posts, leaves and slots, and has compared its claim:
 //!
 //! - in a barrier and an allreduce, and as a root, with everyone's;
 //! - otherwise with its root's.
@@ -14,7 +14,7 @@
 //!
 //! Why nobody reads what is being overwritten: a rank's reads of channel `n mod channels` come before it publishes a count
 //! of at least `n - channels` (its own tally, or the lag of a note; release), and the owner observes that count (acquire)
-//! before it writes. Why nobody reads what is half written: all of a post and its slot is written before its first word
+//! before it writes. Why nobody reads what is half written: all of a post, its leaf and its slot is written before its first word
 //! is published (release), and that word is observed (acquire) before anything else is read. `models.rs` tries all orders.
 //!
 //! Why everyone hears of a disagreement: someone does not settle the operation, so that nobody overwrites a note of it, and

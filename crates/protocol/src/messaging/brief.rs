@@ -2,10 +2,12 @@
 //!
 //! A message that is so short can be looked at before it is put where it belongs; so header and body need no codes of their own.
 
+use units::Rank;
+
 use super::matching::{Contents, Posted};
 use super::parcel::{BRIEF_BYTES, BRIEF_HEADER, Brief, Header, Kind, Unreadable, expand};
 use super::peer::{Peer, Queued, blank};
-use super::port::{Cause, Common, Completion, Duty};
+use super::port::{Cause, Common, Completion, Duty, Rooms};
 use super::rails::{Load, RailIndex};
 use super::seal::{self, Sealing};
 use super::taking::Taken;
@@ -30,7 +32,12 @@ impl Peer {
 
     /// Sends a short message if nothing is before it and there is room; else it comes back.
     #[inline]
-    pub(super) fn send_at_once(&mut self, common: &mut Common, queued: Queued) -> Option<Queued> {
+    pub(super) fn send_at_once(
+        &mut self,
+        common: &mut Common,
+        queued: Queued,
+        rooms: &mut impl Rooms,
+    ) -> Option<Queued> {
         let cost = LETTER_COST + queued.data.len() as u64;
         let may = Self::is_brief(common, queued.data.len())
             && self.is_calm(common)
@@ -39,7 +46,20 @@ impl Peer {
         let rail = if may { self.rails.for_letters(common.settings.letter_depth, None) } else { None };
         match rail {
             Some(rail) => {
-                self.send_brief(common, rail, queued);
+                // What is in a room goes at once, so nothing may be on its way there.
+                let bytes = BRIEF_HEADER + queued.data.len();
+                let room = if common.duties.is_empty() { rooms.room(self.rank, rail, bytes) } else { None };
+                match room {
+                    Some(room) => {
+                        // Nothing comes back that the log would wait for: it has the parcel.
+                        let (first, number, bytes) = self.write_brief(common, (rail, Load::Bare), &queued);
+                        room.copy_from_slice(&bytes);
+                        rooms.send_room(self.rank, rail);
+                        self.log.add_kept(first, (rail, number), bytes);
+                        common.completions.push_back(Completion::Sent { id: queued.id, buffer: queued.data });
+                    }
+                    None => self.send_brief(common, rail, queued),
+                }
                 None
             }
             None => Some(queued),
@@ -48,32 +68,37 @@ impl Peer {
 
     /// One message by itself.
     pub(super) fn send_brief(&mut self, common: &mut Common, rail: RailIndex, queued: Queued) {
-        let Queued { id, tag, data } = queued;
-        let mut bytes = common.buffer(BRIEF_HEADER + data.len());
-        bytes[BRIEF_HEADER..].copy_from_slice(&data);
-        self.spent += LETTER_COST + data.len() as u64;
-        common.completions.push_back(Completion::Sent { id, buffer: data });
-        let first = self.next_letter;
-        self.next_letter += 1;
-        let number = self.transmit_brief(common, rail, first, tag, bytes);
+        let load = Load::Letters(self.next_letter);
+        let (first, number, bytes) = self.write_brief(common, (rail, load), &queued);
+        common.duties.push_back(transmission(self.rank, rail, bytes));
+        common.completions.push_back(Completion::Sent { id: queued.id, buffer: queued.data });
         self.log.add(first, 1, (rail, number), Vec::new());
     }
 
-    fn transmit_brief(
+    /// Puts a message into a parcel; its letter, the parcel's number, and the parcel.
+    fn write_brief(&mut self, common: &mut Common, way: (RailIndex, Load), queued: &Queued) -> (u64, u64, Vec<u8>) {
+        let mut bytes = common.buffer(BRIEF_HEADER + queued.data.len());
+        bytes[BRIEF_HEADER..].copy_from_slice(&queued.data);
+        self.spent += LETTER_COST + queued.data.len() as u64;
+        let first = self.next_letter;
+        self.next_letter += 1;
+        let number = self.stamp_brief(common, way, first, queued.tag, &mut bytes);
+        (first, number, bytes)
+    }
+
+    /// Numbers a parcel, and writes its header to the front.
+    fn stamp_brief(
         &mut self,
         common: &mut Common,
-        rail: RailIndex,
+        (rail, load): (RailIndex, Load),
         letter: u64,
         tag: u64,
-        mut bytes: Vec<u8>,
+        bytes: &mut [u8],
     ) -> u64 {
-        let number = self.number(common, rail, Load::Letters(letter), bytes.len());
+        let number = self.number(common, rail, load, bytes.len());
         let (taken, granted) = self.told();
-        let brief =
-            Brief { number: number as u32, letter: letter as u32, taken: taken as u32, granted: granted as u32, tag };
-        brief.write(&common.settings.sealing, &mut bytes);
-        let copied = (bytes.len() - BRIEF_HEADER) as u32;
-        common.duties.push_back(Duty::Transmit { to: self.rank, rail, bytes, copied });
+        let [low, letter, taken, granted] = [number, letter, taken, granted].map(|count| count as u32);
+        Brief { number: low, letter, taken, granted, tag }.write(&common.settings.sealing, bytes);
         number
     }
 
@@ -83,10 +108,12 @@ impl Peer {
         common: &mut Common,
         rail: RailIndex,
         first: u64,
-        bytes: Vec<u8>,
+        mut bytes: Vec<u8>,
     ) -> Result<u64, Unreadable> {
         let brief = Brief::read(&common.settings.sealing, &bytes)?;
-        Ok(self.transmit_brief(common, rail, first, brief.tag, bytes))
+        let number = self.stamp_brief(common, (rail, Load::Letters(first)), first, brief.tag, &mut bytes);
+        common.duties.push_back(transmission(self.rank, rail, bytes));
+        Ok(number)
     }
 
     /// Takes a parcel that says it is brief, the `number`-th of its rail.
@@ -133,6 +160,11 @@ impl Peer {
         self.catch_up(common);
         Ok(Taken::Well)
     }
+}
+
+fn transmission(to: Rank, rail: RailIndex, bytes: Vec<u8>) -> Duty {
+    let copied = (bytes.len() - BRIEF_HEADER) as u32;
+    Duty::Transmit { to, rail, bytes, copied }
 }
 
 #[cfg(test)]

@@ -56,6 +56,12 @@ impl Log {
         self.batches.push_back(Batch { first, count, at, bytes: None, repeat: None, tries: 0, letters });
     }
 
+    /// A letter that went out, with the parcel it was in: the driver has a copy.
+    pub(super) fn add_kept(&mut self, first: u64, at: At, bytes: Vec<u8>) {
+        let (bytes, letters) = (Some(bytes), Vec::new());
+        self.batches.push_back(Batch { first, count: 1, at, bytes, repeat: None, tries: 0, letters });
+    }
+
     /// The letters of a parcel from this number on, if they can be written again.
     pub(super) fn letters(&self, first: u64) -> &[Letter<'static>] {
         let index = self.batches.binary_search_by_key(&first, |batch| batch.first);

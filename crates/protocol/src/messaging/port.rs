@@ -65,6 +65,9 @@ pub trait Rooms {
     /// is the next duty.
     fn room(&mut self, to: Rank, rail: RailIndex, bytes: usize) -> Option<&mut [u8]>;
 
+    /// Sends what was written to the room lent last, at once, as [`Duty::Written`] would. Short messages go so.
+    fn send_room(&mut self, to: Rank, rail: RailIndex);
+
     /// Whether pieces may be sent from where they lie ([`Duty::Lend`]), where there is no room.
     fn borrows(&self) -> bool {
         false
@@ -78,6 +81,8 @@ impl Rooms for NoRooms {
     fn room(&mut self, _: Rank, _: RailIndex, _: usize) -> Option<&mut [u8]> {
         None
     }
+
+    fn send_room(&mut self, _: Rank, _: RailIndex) {}
 }
 
 /// Why a peer is of no use any more.
@@ -347,6 +352,21 @@ impl Port {
     /// # Errors
     /// If it cannot be sent now or ever; the buffer comes back.
     pub fn send(&mut self, now: Time, to: Rank, tag: u64, buffer: Vec<u8>) -> Result<SendId, Refused> {
+        self.send_into(now, to, tag, buffer, &mut NoRooms)
+    }
+
+    /// The same for a driver that has rooms to write to.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn send_into(
+        &mut self,
+        now: Time,
+        to: Rank,
+        tag: u64,
+        buffer: Vec<u8>,
+        rooms: &mut impl Rooms,
+    ) -> Result<SendId, Refused> {
         let refuse = |error, buffer| Err(Refused { error, buffer });
         let Some(peer) = self.peers.get_mut(&to) else { return refuse(PostError::Unknown(to), buffer) };
         if let Some(cause) = peer.lost {
@@ -362,7 +382,7 @@ impl Port {
         self.next_send += 1;
         let queued = Queued { id, tag, data: buffer };
         self.common.now = now;
-        if let Some(queued) = peer.send_at_once(&mut self.common, queued) {
+        if let Some(queued) = peer.send_at_once(&mut self.common, queued, rooms) {
             peer.queue.push_back(queued);
             self.pump(now, to);
         }

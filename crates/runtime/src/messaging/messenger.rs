@@ -168,7 +168,12 @@ impl<C: Carrier> Messenger<C> {
     /// # Errors
     /// If it cannot be sent; the buffer comes back.
     pub fn send(&mut self, to: Rank, tag: u64, buffer: Vec<u8>) -> Result<SendId, Refused> {
-        let id = self.port.send(self.carrier.now(), to, tag, buffer)?;
+        let now = self.carrier.now();
+        // To spoil a parcel one needs the original.
+        let id = match self.spoiler {
+            None => self.port.send_into(now, to, tag, buffer, &mut RoomsOf(&mut self.carrier))?,
+            Some(_) => self.port.send(now, to, tag, buffer)?,
+        };
         self.carry_out();
         Ok(id)
     }
@@ -234,7 +239,6 @@ impl<C: Carrier> Messenger<C> {
     }
 
     fn next_duty(&mut self) -> Option<Duty> {
-        // To spoil a parcel one needs the original.
         match self.spoiler {
             None => self.port.poll_duty_into(&mut RoomsOf(&mut self.carrier)),
             Some(_) => self.port.poll_duty(),
@@ -296,6 +300,10 @@ struct RoomsOf<'a, C>(&'a mut C);
 impl<C: Carrier> Rooms for RoomsOf<'_, C> {
     fn room(&mut self, to: Rank, rail: RailIndex, bytes: usize) -> Option<&mut [u8]> {
         self.0.room(to, rail, bytes)
+    }
+
+    fn send_room(&mut self, to: Rank, rail: RailIndex) {
+        self.0.send_room(to, rail);
     }
 
     fn borrows(&self) -> bool {

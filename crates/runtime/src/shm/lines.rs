@@ -13,7 +13,7 @@ pub(super) fn fetch(start: *const u8, length: usize) {
 /// Others will soon read these bytes, which the caller has written: they go to the cache that all share, where
 /// others find them sooner than in the caller's own. Not for long vectors, which take longer to be sent there than to be fetched.
 #[inline]
-pub(super) fn hand_over<T: ?Sized>(written: &T) {
+pub(crate) fn hand_over<T: ?Sized>(written: &T) {
     let start = std::ptr::from_ref(written).cast::<u8>();
     for offset in (0..size_of_val(written)).step_by(LINE) {
         hand_over_line(start.wrapping_add(offset));

@@ -37,7 +37,7 @@ mod error;
 mod fold;
 pub(crate) mod futex;
 mod large;
-mod lines;
+pub(crate) mod lines;
 #[cfg(test)]
 mod models;
 mod operation;

@@ -27,6 +27,8 @@ pub(super) struct Spoiling {
 struct Room {
     asked: u64,
     bytes: Vec<u8>,
+    /// What went from it at once.
+    sent: Vec<(Rank, RailIndex, Vec<u8>)>,
 }
 
 impl Rooms for Room {
@@ -34,6 +36,10 @@ impl Rooms for Room {
         self.asked += 1;
         self.bytes.resize(bytes, 0);
         self.asked.is_multiple_of(2).then_some(&mut self.bytes)
+    }
+
+    fn send_room(&mut self, to: Rank, rail: RailIndex) {
+        self.sent.push((to, rail, self.bytes.clone()));
     }
 
     fn borrows(&self) -> bool {
@@ -96,6 +102,9 @@ impl World {
 
     /// Carries out what a port wants.
     pub(super) fn attend(&mut self, rank: Rank) {
+        for (to, rail, bytes) in self.room.sent.drain(..) {
+            self.lines.entry((rank, to, rail)).or_default().push_back(bytes);
+        }
         while let Some(duty) = self.ports[rank.index()].poll_duty_into(&mut self.room) {
             match duty {
                 Duty::Transmit { to, rail, bytes, .. } => {
@@ -123,7 +132,7 @@ impl World {
 
     pub(super) fn send(&mut self, from: Rank, to: Rank, tag: u64, data: Vec<u8>) -> crate::messaging::SendId {
         let now = self.now;
-        let id = self.port(from).send(now, to, tag, data).expect("it may send");
+        let id = self.ports[from.index()].send_into(now, to, tag, data, &mut self.room).expect("it may send");
         self.attend(from);
         id
     }

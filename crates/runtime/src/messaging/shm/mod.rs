@@ -14,7 +14,8 @@ use units::{Rank, Time};
 
 use super::messenger::{Carrier, News};
 use crate::Clock;
-use mapping::Mapping;
+use crate::shm::lines::hand_over;
+use mapping::{Mapping, Ring};
 use ring::{Entry, Reader, Writer};
 
 const RAIL: RailIndex = RailIndex(0);
@@ -22,8 +23,11 @@ const RAIL: RailIndex = RailIndex(0);
 /// one it waits for may need it.
 const SPIN: Duration = Duration::from_micros(200);
 const EAGER_LOOKS: u32 = 4096;
-/// Looks before it looks at the clock.
-const FIRST_LOOKS: u32 = 1024;
+/// Looks before it looks at the clock, and pauses between them.
+const FIRST_LOOKS: u32 = 128;
+const PAUSES: u32 = 2;
+/// Bytes of the longest parcel that is handed over to the reader's side ([`hand_over`]).
+const BRIEF: usize = 120;
 const LOOKS_PER_YIELD: u32 = 64;
 /// How long it sleeps at most: a bell may be missed.
 const NAP: Duration = Duration::from_millis(1);
@@ -163,6 +167,8 @@ impl ShmCarrier {
             if !self.is_idle() {
                 return;
             }
+            // Whoever looks at a line takes it from the one who is about to write it.
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
         }
         let began = Instant::now();
         // Before anything comes: then nothing should wait for a look at the clock.
@@ -210,8 +216,17 @@ fn write(mapping: &Mapping, me: usize, peer: &mut Peer, bytes: &[u8]) -> bool {
     let Some(entry) = peer.writer.claim(&ring, bytes.len()) else { return false };
     // SAFETY: claimed just now, published behind this.
     unsafe { ring.bytes(entry) }.copy_from_slice(bytes);
-    peer.writer.publish(&ring, entry);
+    publish(&ring, peer, entry);
     true
+}
+
+/// Lets the reader have an entry. A short one is sent to where the reader finds it sooner.
+fn publish(ring: &Ring<'_>, peer: &mut Peer, entry: Entry) {
+    peer.writer.publish(ring, entry);
+    if entry.length <= BRIEF {
+        // SAFETY: of a published entry nothing is read or written here; the lines are named, no more.
+        hand_over(unsafe { ring.bytes(entry) });
+    }
 }
 
 fn lose(now: Time, peer: &mut Peer, landed: &mut Vec<(usize, Vec<u8>)>, tell: &mut dyn FnMut(Time, News<'_>)) {
@@ -245,7 +260,7 @@ impl Carrier for ShmCarrier {
     fn send_room(&mut self, to: Rank, _: RailIndex) {
         let entry = self.lent.take().expect("room was lent");
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.rank == to.index()) else { return };
-        peer.writer.publish(&self.mapping.ring(self.me, peer.rank), entry);
+        publish(&self.mapping.ring(self.me, peer.rank), peer, entry);
         self.mapping.bell(peer.rank).ring();
         self.landed.push((peer.rank, Vec::new()));
     }

@@ -22,14 +22,12 @@ pub struct NearAndFar {
     far: UdpCarrier,
     /// The ranks of this host, in the order in which they met.
     team: Vec<Rank>,
-    /// The room that was lent last was in a ring.
-    lent: Option<Rank>,
 }
 
 impl NearAndFar {
     /// Joins two carriers: `near` has met these ranks, this one among them.
     pub fn new(near: ShmCarrier, team: Vec<Rank>, far: UdpCarrier) -> Self {
-        Self { near, far, team, lent: None }
+        Self { near, far, team }
     }
 
     /// What a rank of this host is called among its team.
@@ -86,12 +84,11 @@ impl Carrier for NearAndFar {
 
     fn room(&mut self, to: Rank, rail: RailIndex, bytes: usize) -> Option<&mut [u8]> {
         let seat = self.seat(to)?;
-        self.lent = Some(seat);
         self.near.room(seat, rail, bytes)
     }
 
-    fn send_room(&mut self, _: Rank, rail: RailIndex) {
-        let seat = self.lent.take().expect("room was lent");
+    fn send_room(&mut self, to: Rank, rail: RailIndex) {
+        let seat = self.seat(to).expect("only rings lend room");
         self.near.send_room(seat, rail);
     }
 

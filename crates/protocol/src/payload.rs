@@ -70,4 +70,13 @@ impl Lent {
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[self.range.clone()]
     }
+
+    /// Some of them.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn part(&self, range: Range<usize>) -> Self {
+        assert!(range.end <= self.range.len(), "it is part of what is lent");
+        Self::new(&self.buffer, self.range.start + range.start..self.range.start + range.end)
+    }
 }

@@ -33,4 +33,4 @@ pub use opcode::{ExtendedHeaders, Opcode};
 pub use own::{Arrived, Token};
 pub use packet::{Packet, PacketHeaders};
 pub use route::{Gid, Grh, LinkNext, Lrh, ServiceLevel, VirtualLane};
-pub use transport::{Bth, PartitionKey};
+pub use transport::{Bth, Coverage, PartitionKey};

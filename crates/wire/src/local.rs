@@ -13,7 +13,7 @@ use checksum::{Icrc, vcrc};
 
 use crate::bytes::split_tail;
 use crate::packet::ICRC_SIZE;
-use crate::{Bth, Check, FrameError, Grh, HeaderName, LinkNext, Lrh, Packet, ParseError, VirtualLane};
+use crate::{Bth, Check, Coverage, FrameError, Grh, HeaderName, LinkNext, Lrh, Packet, ParseError, VirtualLane};
 
 /// Bytes of the VCRC.
 const VCRC_SIZE: usize = 2;
@@ -108,7 +108,11 @@ impl<'a> Frame<'a> {
             }
             grh = Some(global);
         }
-        Ok(Self { lrh, grh, packet: Packet::parse(rest)? })
+        let packet = Packet::parse(rest)?;
+        match packet.headers.bth.coverage {
+            Coverage::Whole => Ok(Self { lrh, grh, packet }),
+            Coverage::Beginning => Err(ParseError::UnknownVersion { header: HeaderName::Bth, version: 1 }),
+        }
     }
 
     /// What an end node does: checks both codes, then reads the frame.

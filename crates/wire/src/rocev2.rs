@@ -15,7 +15,7 @@ use checksum::Icrc;
 use crate::bytes::split_tail;
 use crate::local::mask_ipv6;
 use crate::packet::ICRC_SIZE;
-use crate::{Bth, Check, FrameError, Packet, PacketHeaders, ParseError};
+use crate::{Bth, Check, Coverage, FrameError, Packet, PacketHeaders, ParseError};
 
 /// The UDP port that RoCEv2 is received at.
 pub const UDP_PORT: u16 = 4791;
@@ -29,6 +29,9 @@ pub const IPV4_OVERHEAD: usize = IPV4_SIZE + UDP_SIZE + ICRC_SIZE;
 pub const IPV6_OVERHEAD: usize = IPV6_SIZE + UDP_SIZE + ICRC_SIZE;
 /// The longest payload of a UDP datagram that both IP headers can tell.
 pub const MAX_SIZE: usize = u16::MAX as usize - IPV4_SIZE - UDP_SIZE;
+
+/// Bytes of a packet, from its BTH on, that the ICRC covers where it covers the beginning alone: all headers, and at least 64 of the payload.
+const BEGINNING: usize = 128;
 
 /// Where a datagram comes from and goes to: what the ICRC covers outside of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,18 +91,63 @@ pub fn emit(packet: &Packet<'_>, flow: &Flow, buffer: &mut [u8]) -> usize {
 /// As [`emit`].
 pub fn emit_joined(headers: &PacketHeaders, payload: [&[u8]; 2], flow: &Flow, buffer: &mut [u8]) -> usize {
     let (first, end) = (payload[0].len(), payload[0].len() + payload[1].len());
-    let size = headers.size_with(end);
-    assert!(size <= MAX_SIZE, "a datagram of {size} bytes is past {MAX_SIZE}");
+    let size = size_of(headers, end);
     let start = headers.emit_before(end, buffer);
     let (before, rest) = buffer[..size].split_at_mut(start);
     let mut icrc = icrc_of(before, size - ICRC_SIZE, flow);
-    icrc.copy(payload[0], &mut rest[..first]);
-    icrc.copy(payload[1], &mut rest[first..end]);
-    let (padding, code) = rest[end..].split_at_mut(size - ICRC_SIZE - start - end);
-    padding.fill(0);
-    icrc.update(padding);
-    code.copy_from_slice(&icrc.finish().to_le_bytes());
+    let covered = covered_payload(headers, start, end);
+    for (from, to) in [(payload[0], 0..first), (payload[1], first..end)] {
+        let (with, without) = from.split_at(covered.saturating_sub(to.start).min(from.len()));
+        let (to_with, to_without) = rest[to].split_at_mut(with.len());
+        icrc.copy(with, to_with);
+        to_without.copy_from_slice(without);
+    }
+    close(icrc, headers, &mut rest[end..]);
     size
+}
+
+/// The same for a packet the second part of whose payload stays where it is: only what stands before it, and right behind that
+/// what stands after it, is written; returns how many bytes each took.
+///
+/// # Panics
+/// As [`emit`].
+pub fn emit_around(headers: &PacketHeaders, payload: [&[u8]; 2], flow: &Flow, buffer: &mut [u8]) -> (usize, usize) {
+    let (first, end) = (payload[0].len(), payload[0].len() + payload[1].len());
+    let size = size_of(headers, end);
+    let start = headers.emit_before(end, buffer);
+    let after = size - start - end;
+    let (before, rest) = buffer[..start + first + after].split_at_mut(start);
+    let mut icrc = icrc_of(before, size - ICRC_SIZE, flow);
+    let covered = covered_payload(headers, start, end);
+    rest[..first].copy_from_slice(payload[0]);
+    icrc.update(&payload[0][..covered.min(first)]);
+    icrc.update(&payload[1][..covered.saturating_sub(first)]);
+    close(icrc, headers, &mut rest[first..]);
+    (start + first, after)
+}
+
+fn size_of(headers: &PacketHeaders, payload: usize) -> usize {
+    let size = headers.size_with(payload);
+    assert!(size <= MAX_SIZE, "a datagram of {size} bytes is past {MAX_SIZE}");
+    size
+}
+
+/// Bytes of a payload that the ICRC covers, where so many stand before it.
+fn covered_payload(headers: &PacketHeaders, before: usize, payload: usize) -> usize {
+    match headers.bth.coverage {
+        Coverage::Whole => payload,
+        Coverage::Beginning => payload.min(BEGINNING - before),
+    }
+}
+
+/// Writes padding and ICRC.
+fn close(mut icrc: Icrc, headers: &PacketHeaders, after: &mut [u8]) {
+    let (padding, code) = after.split_at_mut(after.len() - ICRC_SIZE);
+    padding.fill(0);
+    if headers.bth.coverage == Coverage::Whole {
+        icrc.update(padding);
+    }
+    code.copy_from_slice(&icrc.finish().to_le_bytes());
 }
 
 /// Reads a datagram's payload without looking at its ICRC.
@@ -126,16 +174,18 @@ pub fn verify<'a>(datagram: &'a [u8], flow: &Flow) -> Result<Packet<'a>, FrameEr
 }
 
 /// The ICRC of a packet up to its padding, which is at least as long as a BTH.
-fn icrc(covered: &[u8], flow: &Flow) -> u32 {
-    icrc_of(covered, covered.len(), flow).finish()
+fn icrc(packet: &[u8], flow: &Flow) -> u32 {
+    let is_partial = packet[Bth::VERSION_BYTE] & 0x0f == Coverage::Beginning as u8;
+    let covered = if is_partial { packet.len().min(BEGINNING) } else { packet.len() };
+    icrc_of(&packet[..covered], packet.len(), flow).finish()
 }
 
-/// The ICRC of the beginning of a packet, of which so many bytes are covered in all; it has its BTH at least.
-fn icrc_of(beginning: &[u8], covered: usize, flow: &Flow) -> Icrc {
+/// The ICRC of the beginning of a packet, which has so many bytes before it; it has its BTH at least.
+fn icrc_of(beginning: &[u8], length: usize, flow: &Flow) -> Icrc {
     const LEADING_ONES: usize = 8;
     let mut masked = [0xff; LEADING_ONES + IPV6_SIZE + UDP_SIZE + Bth::SIZE];
     // Lengths of what UDP and IP carry; larger datagrams than they can tell do not come from a socket.
-    let udp_length = (UDP_SIZE + covered + ICRC_SIZE) as u16;
+    let udp_length = (UDP_SIZE + length + ICRC_SIZE) as u16;
     let after_ones = &mut masked[LEADING_ONES..];
     let ip_size = match flow.ip {
         IpHeader::V4 { .. } => IPV4_SIZE,

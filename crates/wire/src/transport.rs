@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0        opcode
-//! 1        solicited event | migration | pad count, 2 bits | version, 4 bits
+//! 1        solicited event | migration | pad count, 2 bits | version, 4 bits: zero, or one between ends of ours (P-99)
 //! 2..4     partition key
 //! 4        FECN | BECN | reserved, 6 bits: the byte that switches may change
 //! 5..8     destination queue pair
@@ -30,6 +30,16 @@ impl Default for PartitionKey {
     }
 }
 
+/// What the ICRC of a packet covers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Coverage {
+    /// All of it, as InfiniBand has it.
+    Whole = 0,
+    /// The headers and what comes first of the payload; the user of the connection covers the rest from memory to memory (P-99).
+    /// Only two ends of ours over UDP know that.
+    Beginning = 1,
+}
+
 /// The base transport header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bth {
@@ -41,6 +51,8 @@ pub struct Bth {
     pub migrated: bool,
     /// Bytes of padding after the payload, 0 to 3. Framings set it by the payload when they emit.
     pub pad_count: u8,
+    /// What the packet's check covers; told by the version.
+    pub coverage: Coverage,
     /// The sender's partition.
     pub partition: PartitionKey,
     /// The packet met congestion on its way (FECN).
@@ -58,6 +70,8 @@ pub struct Bth {
 impl Bth {
     /// Bytes it takes.
     pub const SIZE: usize = 12;
+    /// Where the version is, in the low half.
+    pub(crate) const VERSION_BYTE: usize = 1;
     /// Where the byte is that switches may change, and the ICRC therefore does not cover.
     pub(crate) const VARIANT_BYTE: usize = 4;
 
@@ -68,6 +82,7 @@ impl Bth {
             solicited_event: false,
             migrated: false,
             pad_count: 0,
+            coverage: Coverage::Whole,
             partition: PartitionKey::DEFAULT,
             met_congestion: false,
             reports_congestion: false,
@@ -80,15 +95,17 @@ impl Bth {
     /// Reads the header at the beginning of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let bytes: &[u8; Self::SIZE] = head(bytes)?;
-        let version = bytes[1] & 0x0f;
-        if version != 0 {
-            return Err(ParseError::UnknownVersion { header: HeaderName::Bth, version });
-        }
+        let coverage = match bytes[1] & 0x0f {
+            0 => Coverage::Whole,
+            1 => Coverage::Beginning,
+            version => return Err(ParseError::UnknownVersion { header: HeaderName::Bth, version }),
+        };
         Ok(Self {
             opcode: Opcode::try_from(bytes[0])?,
             solicited_event: bytes[1] & 0x80 != 0,
             migrated: bytes[1] & 0x40 != 0,
             pad_count: bytes[1] >> 4 & 0b11,
+            coverage,
             partition: PartitionKey(u16::from_be_bytes(piece(bytes, 2))),
             met_congestion: bytes[4] & 0x80 != 0,
             reports_congestion: bytes[4] & 0x40 != 0,
@@ -106,7 +123,10 @@ impl Bth {
         assert!(self.pad_count < 4, "{} bytes of padding do not fit 2 bits", self.pad_count);
         let bytes: &mut [u8; Self::SIZE] = room(buffer);
         bytes[0] = self.opcode.code();
-        bytes[1] = u8::from(self.solicited_event) << 7 | u8::from(self.migrated) << 6 | self.pad_count << 4;
+        bytes[1] = u8::from(self.solicited_event) << 7
+            | u8::from(self.migrated) << 6
+            | self.pad_count << 4
+            | self.coverage as u8;
         bytes[2..4].copy_from_slice(&self.partition.0.to_be_bytes());
         bytes[4] = u8::from(self.met_congestion) << 7 | u8::from(self.reports_congestion) << 6;
         write_24(bytes, 5, self.destination.0);

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -52,8 +53,8 @@ pub(super) struct Networked<'m> {
     /// By rank; none to itself.
     pairs: Vec<Option<QpNumber>>,
     peers: BTreeMap<QpNumber, usize>,
-    /// Messages that came, with their lengths, by rank.
-    inbox: Vec<VecDeque<(Vec<u8>, usize)>>,
+    /// Messages that came, each with where it lies in its buffer, by rank.
+    inbox: Vec<VecDeque<(Vec<u8>, Range<usize>)>>,
     /// Buffers that were sent.
     spare: Vec<Vec<u8>>,
     unsent: usize,
@@ -186,7 +187,9 @@ impl<'m> Networked<'m> {
                 self.unsent -= 1;
                 self.spare.push(buffer);
             }
-            Event::Received { pair, buffer, length, .. } => self.inbox[self.peers[&pair]].push_back((buffer, length)),
+            Event::Received { pair, buffer, message, .. } => {
+                self.inbox[self.peers[&pair]].push_back((buffer, message))
+            }
             Event::Failed { pair, failure, .. } => {
                 bail!("rank {} lost rank {}: {failure}", self.rank, self.peers[&pair]);
             }
@@ -221,9 +224,9 @@ impl Exchange for Networked<'_> {
         if self.inbox[from].is_empty() {
             self.wait_for("a message", LOOK, |rank| !rank.inbox[from].is_empty())?;
         }
-        let (buffer, length) = self.inbox[from].pop_front().expect("just waited for");
-        self.received.note(from, &buffer[..length]);
-        let taken = take(&buffer[..length]);
+        let (buffer, message) = self.inbox[from].pop_front().expect("just waited for");
+        self.received.note(from, &buffer[message.clone()]);
+        let taken = take(&buffer[message]);
         self.endpoint.post_receive(self.pair(from), buffer)?;
         Ok(taken)
     }

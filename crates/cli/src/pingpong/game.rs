@@ -176,14 +176,14 @@ impl Game {
                 course.spare.push(buffer);
                 Ok(self.play == Play::Stream)
             }
-            Event::Received { buffer, length, .. } => {
+            Event::Received { buffer, message, .. } => {
                 let compare = match self.echo {
                     Echo::Same => true,
                     Echo::AfterFirst => course.received > 0,
                     Echo::Unknown => false,
                 };
                 course.compared += u32::from(compare);
-                course.altered += u32::from(compare && buffer[..length] != *truth);
+                course.altered += u32::from(compare && buffer[message] != *truth);
                 course.received += 1;
                 if course.received + self.depth() <= self.iterations {
                     endpoint.post_receive(self.pair, buffer)?;

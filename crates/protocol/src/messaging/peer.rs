@@ -15,6 +15,7 @@ use super::port::{Cause, Common, Completion, Duty, Rooms};
 use super::rails::{At, Load, RailIndex, Rails};
 use super::{ANSWER_WINDOW, LETTER_COST, REPAIR_WINDOW, WINDOW, seal};
 use crate::Lent;
+use crate::connection::Ask;
 
 /// A send of which nothing has gone out.
 #[derive(Debug)]
@@ -476,7 +477,11 @@ impl Peer {
             } else {
                 let number = self.stamp(common, rail, (Load::Piece, length), header(sealed), &mut head);
                 let body = Lent::new(&data, from..from + length);
-                common.duties.push_back(Duty::Lend { to: self.rank, rail, head, body });
+                // Before it must stop for that; and at the end, when the user wants the bytes back.
+                let is_last = self.outgoing.get(&transfer).is_none_or(|outgoing| outgoing.wants().is_none());
+                let is_half_full = self.rails.pieces(rail).is_multiple_of(common.settings.depth.div_ceil(2));
+                let ask = if is_last || is_half_full { Ask::Now } else { Ask::InTurn };
+                common.duties.push_back(Duty::Lend { to: self.rank, rail, head, body, ask });
                 (number, sealed)
             }
         };

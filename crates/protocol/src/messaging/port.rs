@@ -14,6 +14,7 @@ use super::rails::RailIndex;
 use super::settings::Settings;
 use super::{MAX_MESSAGE, MAX_WAITING};
 use crate::Lent;
+use crate::connection::Ask;
 
 /// What the driver must do.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub enum Duty {
         head: Vec<u8>,
         /// Its body.
         body: Lent,
+        /// Whether the port waits for them to be given back.
+        ask: Ask,
     },
     /// Send what lies in the room that was lent for it ([`Rooms`]), as above; an empty buffer is given back for it.
     Written {
@@ -478,13 +481,14 @@ impl Port {
         }
     }
 
-    /// A parcel came over a rail.
-    pub fn handle_parcel(&mut self, now: Time, from: Rank, rail: RailIndex, parcel: &[u8]) {
+    /// A parcel came over a rail. False if it came spoiled.
+    pub fn handle_parcel(&mut self, now: Time, from: Rank, rail: RailIndex, parcel: &[u8]) -> bool {
         let Some(peer) = self.peers.get_mut(&from).filter(|peer| peer.lost.is_none()) else {
             self.common.counters.strays += 1;
-            return;
+            return true;
         };
         self.common.now = now;
+        let spoiled = self.common.counters.spoiled;
         match peer.take(&mut self.common, rail, parcel) {
             Ok(()) if peer.is_calm(&self.common) => {}
             taken => {
@@ -492,6 +496,7 @@ impl Port {
                 self.pump(now, from);
             }
         }
+        self.common.counters.spoiled == spoiled
     }
 
     /// The oldest parcel that was sent over a rail is at the other end; here are its bytes.

@@ -57,6 +57,12 @@ const SPOILED: u32 = 8;
 const BAD: u32 = 32;
 const WORST: u32 = 64;
 
+impl Rail {
+    fn pieces(&self) -> usize {
+        self.flights.iter().filter(|flight| flight.load == Load::Piece).count()
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Rails {
     rails: Vec<Rail>,
@@ -99,20 +105,25 @@ impl Rails {
         (rail.flights.len() < depth).then_some(RailIndex(index as u8))
     }
 
-    /// The rail that has the least under way, for its speed, of those that have fewer than so many parcels under way. One that is
+    /// The rail that has the least under way, for its speed, of those that have fewer than so many pieces under way. One that is
     /// to be avoided, or spoils much, serves only if there is no other, busy or not.
     pub(super) fn for_piece(&self, depth: usize, avoid: Option<RailIndex>) -> Option<RailIndex> {
         let live = || self.rails.iter().enumerate().filter(|(_, rail)| rail.is_live);
         let is_good = |index: usize, rail: &Rail| avoid != Some(RailIndex(index as u8)) && rail.distrust < BAD;
         let any_good = live().any(|(index, rail)| is_good(index, rail));
         let allowed = live().filter(|(index, rail)| !any_good || is_good(*index, rail));
-        let free = allowed.filter(|(_, rail)| rail.flights.len() < depth);
+        let free = allowed.filter(|(_, rail)| rail.pieces() < depth);
         // Those that nobody has measured come first.
         let burden = |rail: &Rail| match rail.speed {
             0 => 0,
             speed => (rail.flights.iter().map(|flight| flight.bytes).sum::<u64>() + 1) * 1024 / speed,
         };
         free.min_by_key(|(index, rail)| (burden(rail), *index)).map(|(index, _)| RailIndex(index as u8))
+    }
+
+    /// So many pieces are under way on a rail.
+    pub(super) fn pieces(&self, rail: RailIndex) -> usize {
+        self.rails.get(rail.index()).map_or(0, Rail::pieces)
     }
 
     /// A parcel came spoiled, here or there.

@@ -48,6 +48,15 @@ impl Sealing {
         }
     }
 
+    /// Whether what is sent so needs no other cover on its way (P-99).
+    pub fn is_strong(&self) -> bool {
+        match self {
+            Self::Off => false,
+            Self::Tuned(_) => true,
+            Self::Named(algorithm) => algorithm.strength() == Strength::Strong,
+        }
+    }
+
     /// Whether headers carry a code.
     #[inline]
     pub(super) fn is_on(&self) -> bool {

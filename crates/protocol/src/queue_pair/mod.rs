@@ -15,9 +15,9 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use units::limits::{MAX_HELD, MAX_LONG_MTU, MAX_MTU, MIN_MTU};
+use units::limits::{MAX_HELD, MAX_MTU, is_mtu};
 use units::{PathId, Psn, QpNumber, Time};
-use wire::{Bth, PacketHeaders, PartitionKey};
+use wire::{Bth, Coverage, PacketHeaders, PartitionKey};
 
 pub use request::{Completion, Failure, Operation, PostError};
 pub use requester::Segment;
@@ -48,8 +48,10 @@ pub struct Contract {
     pub send_psn: Psn,
     /// The number of the first packet sent from there.
     pub receive_psn: Psn,
-    /// Most payload of a packet: a power of two, 256 to 4096 bytes; to an end of ours up to 32 KiB.
+    /// Most payload of a packet: a power of two, 256 to 4096 bytes; to an end of ours up to 62 KiB.
     pub mtu: u32,
+    /// What the checks of packets cover that are longer than InfiniBand's (P-99).
+    pub coverage: Coverage,
     /// The partition of both.
     pub partition: PartitionKey,
     /// How the connection behaves.
@@ -126,6 +128,7 @@ impl QueuePair {
             send_psn: Psn::new(0),
             receive_psn: Psn::new(0),
             mtu: MAX_MTU,
+            coverage: Coverage::Whole,
             partition: PartitionKey::DEFAULT,
             policy: Policy::datagram(),
         };
@@ -198,7 +201,7 @@ impl QueuePair {
     /// If the MTU is not one of those that there are: the caller bounds it.
     pub fn connect(&mut self, contract: Contract, paths: Option<Paths>) -> Result<(), WrongMove> {
         let mtu = contract.mtu;
-        assert!(mtu.is_power_of_two() && (MIN_MTU..=MAX_LONG_MTU).contains(&mtu), "{mtu} is no path MTU");
+        assert!(is_mtu(mtu), "{mtu} is no path MTU");
         self.go(QpMove::Connect)?;
         self.contract = contract;
         self.requester = Requester::new(contract.send_psn);
@@ -304,6 +307,11 @@ impl QueuePair {
         Ok(())
     }
 
+    /// Whether a message is half received.
+    pub fn is_receiving(&self) -> bool {
+        self.responder.is_receiving()
+    }
+
     /// What has ended, one at a time.
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.completions.pop_front()
@@ -346,6 +354,11 @@ impl QueuePair {
         }
         if headers.bth.partition != self.contract.partition {
             self.dropped.foreign += 1;
+            return;
+        }
+        // Nobody here would look at what the packet's check does not cover.
+        if headers.bth.coverage == Coverage::Beginning && self.contract.coverage == Coverage::Whole {
+            self.dropped.senseless += 1;
             return;
         }
         #[cfg(feature = "sabotage")]
@@ -539,6 +552,9 @@ fn framed(contract: Contract, messages: u32, out: &mut impl FnMut(Transmit)) -> 
             Frame::Data { psn, wants_ack, message } => {
                 let mut headers = PacketHeaders::from(Bth::new(message.opcode, contract.remote, psn));
                 headers.bth.acknowledge = wants_ack;
+                if u32::from(message.length) > MAX_MTU {
+                    headers.bth.coverage = contract.coverage;
+                }
                 headers.bth.migrated = migration == crate::connection::MigrationBit::Migrated;
                 headers.reth = message.reth;
                 headers.immediate = message.immediate;

@@ -64,6 +64,10 @@ impl Responder {
         self.receives.len()
     }
 
+    pub(super) fn is_receiving(&self) -> bool {
+        self.incoming.is_some()
+    }
+
     pub(super) fn messages(&self) -> u32 {
         self.messages
     }

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
+use units::limits::MAX_LONG_MTU;
 use units::{PathId, Psn, QpNumber, Span, Time};
 use wire::{
-    Aeth, Arrived, Bth, Immediate, NakCause, Opcode, PacketHeaders, PartitionKey, RemoteKey, Reth, RnrTimer,
-    Syndrome, Token,
+    Aeth, Arrived, Bth, Coverage, Immediate, NakCause, Opcode, PacketHeaders, PartitionKey, RemoteKey, Reth,
+    RnrTimer, Syndrome, Token,
 };
 
 use super::*;
@@ -73,6 +74,7 @@ fn contract(policy: Policy, end: usize) -> Contract {
         send_psn: psns[end],
         receive_psn: psns[1 - end],
         mtu: MTU,
+        coverage: Coverage::Whole,
         partition: PartitionKey::DEFAULT,
         policy,
     }
@@ -576,7 +578,8 @@ fn of_long_packets_few_are_kept() {
         pair.handle_packet(at(1), PathId(0), &headers, &payload, &mut store, &mut |_| ());
     }
     let kept: usize = pair.held.values().map(|held| held.payload.len()).sum();
-    assert_eq!(kept, (MAX_HELD * MAX_MTU) as usize);
+    let most = (MAX_HELD * MAX_MTU) as usize;
+    assert!(kept <= most && kept + payload.len() > most, "{kept} of {most}");
 }
 
 /// Short messages may be acknowledged later, unless somebody waits for that.

@@ -259,7 +259,9 @@ impl Wires {
                 return self.delayed.mishandle(&self.ports, self.clock.now(), to, datagram, &fate);
             }
         }
-        if let Err(unsent) = self.batch.add(&self.ports, to, &headers, [&self.scratch, &[]], Gathering::Allowed) {
+        if let Err(unsent) =
+            self.batch.add(&self.ports, to, &headers, self.scratch.as_slice().into(), Gathering::Allowed)
+        {
             self.note_unsent(&unsent);
         }
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use protocol::Lent;
+use protocol::connection::Ask;
 use protocol::messaging::{
     Cause, Completion, Counters, Duty, Found, Port, RailIndex, ReceiveId, Refused, Rooms, SendId, Settings, Wanted,
     has_body,
@@ -49,8 +50,9 @@ pub trait Carrier {
     fn borrows(&self) -> bool {
         false
     }
-    /// Sends a parcel of two parts, the second from where it lies. The first comes back as [`News::Landed`] when both are done with.
-    fn send_lent(&mut self, to: Rank, rail: RailIndex, mut head: Vec<u8>, body: Lent) {
+    /// Sends a parcel of two parts, the second from where it lies. The first comes back as [`News::Landed`] when both are done with,
+    /// soon if that is asked for.
+    fn send_lent(&mut self, to: Rank, rail: RailIndex, mut head: Vec<u8>, body: Lent, _ask: Ask) {
         head.extend_from_slice(body.bytes());
         self.send(to, rail, head);
     }
@@ -62,6 +64,8 @@ pub trait Carrier {
     fn send_room(&mut self, _to: Rank, _rail: RailIndex) {
         unreachable!("no room was lent")
     }
+    /// A parcel that came over a rail was spoiled.
+    fn note_spoiled(&mut self, _from: Rank, _rail: RailIndex) {}
     /// Does what can be done, waits for at most `wait` if there is nothing to tell, and tells it with the time.
     ///
     /// # Errors
@@ -82,8 +86,8 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
         (**self).borrows()
     }
 
-    fn send_lent(&mut self, to: Rank, rail: RailIndex, head: Vec<u8>, body: Lent) {
-        (**self).send_lent(to, rail, head, body);
+    fn send_lent(&mut self, to: Rank, rail: RailIndex, head: Vec<u8>, body: Lent, ask: Ask) {
+        (**self).send_lent(to, rail, head, body, ask);
     }
 
     fn room(&mut self, to: Rank, rail: RailIndex, bytes: usize) -> Option<&mut [u8]> {
@@ -92,6 +96,10 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
 
     fn send_room(&mut self, to: Rank, rail: RailIndex) {
         (**self).send_room(to, rail);
+    }
+
+    fn note_spoiled(&mut self, from: Rank, rail: RailIndex) {
+        (**self).note_spoiled(from, rail);
     }
 
     fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(Time, News<'_>)) -> io::Result<()> {
@@ -129,13 +137,15 @@ pub struct Messenger<C> {
     spoiler: Option<Spoiler>,
     /// What the port gave us, where something spoiled was sent in its place.
     originals: VecDeque<(Rank, RailIndex, Vec<u8>)>,
+    /// What came spoiled in this turn.
+    spoiled: Vec<(Rank, RailIndex)>,
 }
 
 impl<C: Carrier> Messenger<C> {
     /// Without peers.
     pub fn new(carrier: C, settings: Settings) -> Self {
         let port = Port::new(settings);
-        Self { port, carrier, spoiler: None, originals: VecDeque::new() }
+        Self { port, carrier, spoiler: None, originals: VecDeque::new(), spoiled: Vec::new() }
     }
 
     /// The carrier, to set up rails.
@@ -219,13 +229,15 @@ impl<C: Carrier> Messenger<C> {
     /// If the system does not let it wait.
     pub fn turn(&mut self, wait: Duration) -> io::Result<()> {
         let wait = if self.port.has_completions() { Duration::ZERO } else { wait };
-        let Self { port, carrier, spoiler, originals, .. } = self;
+        let Self { port, carrier, spoiler, originals, spoiled } = self;
         carrier.turn(wait, &mut |now, news| match news {
             News::Parcel { from, rail, bytes } => {
                 if let Some(spoiler) = spoiler.as_mut().filter(|_| has_body(bytes)) {
                     spoiler(Side::Arrival, bytes);
                 }
-                port.handle_parcel(now, from, rail, bytes);
+                if !port.handle_parcel(now, from, rail, bytes) {
+                    spoiled.push((from, rail));
+                }
             }
             News::Landed { to, rail, bytes } => {
                 let index = originals.iter().position(|(rank, on, _)| (*rank, *on) == (to, rail));
@@ -234,6 +246,7 @@ impl<C: Carrier> Messenger<C> {
             }
             News::RailLost { peer, rail } => port.handle_rail_lost(now, peer, rail),
         })?;
+        spoiled.drain(..).for_each(|(from, rail)| carrier.note_spoiled(from, rail));
         self.carry_out();
         Ok(())
     }
@@ -256,7 +269,7 @@ impl<C: Carrier> Messenger<C> {
         while let Some(duty) = self.next_duty() {
             match duty {
                 Duty::Written { to, rail, .. } => self.carrier.send_room(to, rail),
-                Duty::Lend { to, rail, head, body } => self.carrier.send_lent(to, rail, head, body),
+                Duty::Lend { to, rail, head, body, ask } => self.carrier.send_lent(to, rail, head, body, ask),
                 Duty::Transmit { to, rail, mut bytes, .. } => {
                     if let Some(spoiler) = &mut self.spoiler {
                         self.originals.push_back((to, rail, bytes.clone()));

@@ -7,6 +7,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use protocol::Lent;
+use protocol::connection::Ask;
 use protocol::messaging::RailIndex;
 use units::{Rank, Time};
 
@@ -75,10 +76,10 @@ impl Carrier for NearAndFar {
         self.far.borrows()
     }
 
-    fn send_lent(&mut self, to: Rank, rail: RailIndex, head: Vec<u8>, body: Lent) {
+    fn send_lent(&mut self, to: Rank, rail: RailIndex, head: Vec<u8>, body: Lent, ask: Ask) {
         match self.seat(to) {
-            Some(seat) => self.near.send_lent(seat, rail, head, body),
-            None => self.far.send_lent(to, rail, head, body),
+            Some(seat) => self.near.send_lent(seat, rail, head, body, ask),
+            None => self.far.send_lent(to, rail, head, body, ask),
         }
     }
 
@@ -90,6 +91,13 @@ impl Carrier for NearAndFar {
     fn send_room(&mut self, to: Rank, rail: RailIndex) {
         let seat = self.seat(to).expect("only rings lend room");
         self.near.send_room(seat, rail);
+    }
+
+    fn note_spoiled(&mut self, from: Rank, rail: RailIndex) {
+        match self.seat(from) {
+            Some(seat) => self.near.note_spoiled(seat, rail),
+            None => self.far.note_spoiled(from, rail),
+        }
     }
 
     fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(Time, News<'_>)) -> io::Result<()> {

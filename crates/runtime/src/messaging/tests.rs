@@ -22,8 +22,7 @@ fn pair(rails: u8, settings: Settings) -> [Messenger<UdpCarrier>; 2] {
 
 fn pair_with(rails: u8, settings: Settings, options: &Options) -> [Messenger<UdpCarrier>; 2] {
     let addresses: Vec<SocketAddr> = (1..=rails).map(|host| SocketAddr::from(([127, 0, 0, host], 0))).collect();
-    let open =
-        || UdpCarrier::new(Endpoint::open(&addresses, options.clone()).expect("free"), settings.parcel_bytes());
+    let open = || UdpCarrier::new(Endpoint::open(&addresses, options.clone()).expect("free"), &settings);
     let mut ports = [open(), open()].map(|carrier| Messenger::new(carrier, settings));
     let bound = [0, 1].map(|me: usize| ports[me].carrier().endpoint().addresses());
     for rail in (0..rails).map(RailIndex) {

@@ -5,12 +5,14 @@ use std::io;
 use std::time::Duration;
 
 use protocol::Lent;
-use protocol::messaging::RailIndex;
+use protocol::connection::Ask;
+use protocol::messaging::{RailIndex, Settings};
 use protocol::queue_pair::{Operation, QpState};
 use units::{QpNumber, Rank, Time};
+use wire::Coverage;
 
 use super::messenger::{Carrier, News};
-use crate::udp::{Endpoint, Event, PairError, Setup};
+use crate::udp::{Endpoint, Event, PairError, RECEIVE_BYTES, Setup};
 
 /// Receives that are posted on each rail: more than a port has parcels under way there, and they are posted anew before more is
 /// read.
@@ -32,14 +34,22 @@ pub struct UdpCarrier {
     rails: BTreeMap<QpNumber, Rail>,
     numbers: BTreeMap<(Rank, RailIndex), QpNumber>,
     parcel_bytes: usize,
+    coverage: Coverage,
     /// What could not be posted: the rail was lost a moment before.
     unsent: VecDeque<(Rank, RailIndex, Vec<u8>)>,
 }
 
 impl UdpCarrier {
-    /// Over this endpoint; parcels have at most so many bytes ([`protocol::messaging::Settings::parcel_bytes`]).
-    pub fn new(endpoint: Endpoint, parcel_bytes: usize) -> Self {
-        Self { endpoint, rails: BTreeMap::new(), numbers: BTreeMap::new(), parcel_bytes, unsent: VecDeque::new() }
+    /// Over this endpoint, for ports with these settings.
+    pub fn new(endpoint: Endpoint, settings: &Settings) -> Self {
+        Self {
+            endpoint,
+            rails: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            parcel_bytes: settings.parcel_bytes().max(RECEIVE_BYTES),
+            coverage: if settings.sealing.is_strong() { Coverage::Beginning } else { Coverage::Whole },
+            unsent: VecDeque::new(),
+        }
     }
 
     /// The endpoint beneath.
@@ -66,7 +76,7 @@ impl UdpCarrier {
     /// # Errors
     /// If the set-up cannot be.
     pub fn connect(&mut self, number: QpNumber, setup: Setup) -> Result<(), PairError> {
-        self.endpoint.connect(number, setup)
+        self.endpoint.connect(number, Setup { coverage: self.coverage, ..setup })
     }
 
     /// Packets that came when no receive was posted: each cost its sender a pause.
@@ -87,9 +97,9 @@ impl UdpCarrier {
     fn take(&mut self, event: Event, tell: &mut dyn FnMut(Time, News<'_>)) {
         let now = self.endpoint.now();
         match event {
-            Event::Received { pair, mut buffer, length, .. } => {
+            Event::Received { pair, mut buffer, message, .. } => {
                 if let Some(rail) = self.rails.get(&pair) {
-                    let bytes = &mut buffer[..length];
+                    let bytes = &mut buffer[message];
                     tell(now, News::Parcel { from: rail.peer, rail: rail.index, bytes });
                 }
                 // On a rail that is lost it cannot be posted, and need not be.
@@ -130,12 +140,18 @@ impl Carrier for UdpCarrier {
         true
     }
 
-    fn send_lent(&mut self, to: Rank, rail: RailIndex, head: Vec<u8>, body: Lent) {
+    fn send_lent(&mut self, to: Rank, rail: RailIndex, head: Vec<u8>, body: Lent, ask: Ask) {
         match self.ready(to, rail) {
             Some(number) => {
-                self.endpoint.post_send_lent(number, (head, body), SEND).expect(POSTED);
+                self.endpoint.post_send_lent(number, (head, body), SEND, ask).expect(POSTED);
             }
             None => self.unsent.push_back((to, rail, head)),
+        }
+    }
+
+    fn note_spoiled(&mut self, from: Rank, rail: RailIndex) {
+        if let Some(number) = self.numbers.get(&(from, rail)) {
+            self.endpoint.note_spoiled(*number);
         }
     }
 

@@ -4,16 +4,20 @@
 //! does not even cut. Verbs peers get every packet in a call of its own, because the kernel numbers the datagrams of
 //! one call and their ICRC covers the number.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 
+use protocol::Lent;
 use wire::PacketHeaders;
 use wire::rocev2;
 
+use super::pair::Part;
 use super::port::{Port, PortIndex};
 
 /// Bytes of one call: what the length field of IP can say, less its headers.
 const MOST_BYTES: usize = 65_000;
+/// Of what is lent, so many bytes or more are sent from where they lie. Fewer are copied: to tell the kernel of them costs as much.
+const LEND_FROM: usize = 2048;
 
 /// Whether packets of one destination may share a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,7 +28,11 @@ pub(crate) enum Gathering {
 
 #[derive(Default)]
 pub(crate) struct Batch {
+    /// Everything but what is sent from where it lies.
     bytes: Vec<u8>,
+    written: usize,
+    /// What is, and behind how many of the bytes it belongs.
+    lent: Vec<(usize, Lent)>,
     length: usize,
     /// Where it goes, and the size of all but the last.
     to: Option<(PortIndex, SocketAddr)>,
@@ -57,19 +65,27 @@ impl Batch {
         ports: &[Port],
         to: (PortIndex, SocketAddr),
         headers: &PacketHeaders,
-        payload: [&[u8]; 2],
+        payload: Part<'_>,
         gathering: Gathering,
     ) -> Result<(), Unsent> {
-        let size = headers.size_with(payload[0].len() + payload[1].len());
+        let size = headers.size_with(payload.len());
         let port = &ports[to.0.index()];
         let sent = if self.takes(port, to, size, gathering) { Ok(()) } else { self.flush(ports) };
         if self.to.is_none() {
             (self.to, self.size, self.count, self.closed) = (Some(to), size, 0, false);
         }
         let flow = port.outgoing(to.1, self.count);
-        let written = rocev2::emit_joined(headers, payload, &flow, &mut self.bytes[self.length..]);
-        self.closed = written < self.size;
-        self.length += written;
+        let room = &mut self.bytes[self.written..];
+        match payload.body {
+            Some(body) if body.bytes().len() >= LEND_FROM => {
+                let (before, after) = rocev2::emit_around(headers, [payload.head, body.bytes()], &flow, room);
+                self.lent.push((self.written + before, body));
+                self.written += before + after;
+            }
+            _ => self.written += rocev2::emit_joined(headers, payload.slices(), &flow, room),
+        }
+        self.closed = size < self.size;
+        self.length += size;
         self.count += 1;
         sent
     }
@@ -77,8 +93,22 @@ impl Batch {
     /// Sends what is there.
     pub(crate) fn flush(&mut self, ports: &[Port]) -> Result<(), Unsent> {
         let Some((port, to)) = self.to.take() else { return Ok(()) };
-        let length = std::mem::take(&mut self.length);
-        ports[port.index()].send(to, &self.bytes[..length], self.size).map_err(|error| Unsent { port, to, error })
+        let bytes = &self.bytes[..std::mem::take(&mut self.written)];
+        let sent = if self.lent.is_empty() {
+            ports[port.index()].send(to, bytes, self.size)
+        } else {
+            let mut parts = Vec::with_capacity(2 * self.lent.len() + 1);
+            let mut start = 0;
+            for (end, lent) in &self.lent {
+                parts.extend([IoSlice::new(&bytes[start..*end]), IoSlice::new(lent.bytes())]);
+                start = *end;
+            }
+            parts.push(IoSlice::new(&bytes[start..]));
+            ports[port.index()].send_parts(to, &parts, self.length, self.size)
+        };
+        self.length = 0;
+        self.lent.clear();
+        sent.map_err(|error| Unsent { port, to, error })
     }
 }
 

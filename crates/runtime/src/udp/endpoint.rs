@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use protocol::Lent;
-use protocol::connection::Paths;
 use protocol::connection::path::{MigrationCause, PathEvent, PathState};
+use protocol::connection::{Ask, Paths};
 use protocol::datagram::MULTICAST;
 use protocol::queue_pair::{Completion, Contract, Operation, QueuePair, Transmit};
 use units::limits::MAX_PATHS;
@@ -23,7 +24,7 @@ use super::batch::{Batch, Gathering, Unsent};
 use super::bed::{Bed, Woken};
 use super::datagrams::{Datagrams, Lost};
 use super::mischief::{Delayed, datagram};
-use super::pair::{Event, Pair, PairError, Sending, Setup};
+use super::pair::{Event, Pair, PairError, Part, Room, Sending, Setup};
 use super::port::{Buffers, More, Number, Port, PortIndex};
 use super::terms::{Counters, Cut, Options};
 use super::watch::{Watch, live_addresses};
@@ -187,6 +188,7 @@ impl Endpoint {
             send_psn: setup.send_psn,
             receive_psn: setup.receive_psn,
             mtu: setup.mtu,
+            coverage: setup.coverage,
             partition: PartitionKey::DEFAULT,
             policy: setup.policy,
         };
@@ -230,44 +232,46 @@ impl Endpoint {
         Some((paths.state(), paths.current()))
     }
 
-    /// Posts a buffer for the next message; its number comes back with the event.
+    /// Posts a buffer for the next message; its number comes back with the event. Those of [`RECEIVE_BYTES`] cost no copy where a
+    /// message comes in one packet: a buffer like it comes back.
+    ///
+    /// [`RECEIVE_BYTES`]: super::RECEIVE_BYTES
     pub fn post_receive(&mut self, number: QpNumber, buffer: Vec<u8>) -> Result<u64, PairError> {
         let pair = self.pairs.get_mut(&number).ok_or(PairError::Unknown(number))?;
         let id = pair.stores.receives.next_id();
         let length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
         pair.machine.post_receive(id, length).map_err(PairError::Post)?;
-        pair.stores.receives.push(buffer);
+        pair.stores.post(buffer, pair.machine.is_receiving());
         Ok(id)
     }
 
     /// Posts a send or a write; its number comes back with the event, and the buffer with it.
     pub fn post_send(&mut self, number: QpNumber, buffer: Vec<u8>, operation: Operation) -> Result<u64, PairError> {
-        self.post(number, Sending { head: buffer, body: None }, operation)
+        self.post(number, Sending { head: buffer, body: None }, operation, Ask::InTurn)
     }
 
-    /// The same with bytes that are lent behind those of the buffer; they are held until the event.
+    /// The same with bytes that are lent behind those of the buffer; they are held until the event. Whoever wants that soon, asks now.
     pub fn post_send_lent(
         &mut self,
         number: QpNumber,
         (buffer, body): (Vec<u8>, Lent),
         operation: Operation,
+        ask: Ask,
     ) -> Result<u64, PairError> {
-        self.post(number, Sending { head: buffer, body: Some(body) }, operation)
+        self.post(number, Sending { head: buffer, body: Some(body) }, operation, ask)
     }
 
-    fn post(&mut self, number: QpNumber, sending: Sending, operation: Operation) -> Result<u64, PairError> {
+    fn post(&mut self, number: QpNumber, sending: Sending, operation: Operation, ask: Ask) -> Result<u64, PairError> {
         let now = self.clock.now();
         let pair = self.pairs.get_mut(&number).ok_or(PairError::Unknown(number))?;
         let id = pair.sends.next_id();
-        let (length, is_lent) = (u32::try_from(sending.len()).unwrap_or(u32::MAX), sending.body.is_some());
+        let length = u32::try_from(sending.len()).unwrap_or(u32::MAX);
         pair.sends.push(sending);
         let mut outbox = std::mem::take(&mut self.outbox);
         let out = &mut |packet| outbox.push(packet);
-        // What is lent is wanted back soon.
-        let posted = if is_lent {
-            pair.machine.post_awaited_send(now, id, length, operation, out)
-        } else {
-            pair.machine.post_send(now, id, length, operation, out)
+        let posted = match ask {
+            Ask::Now => pair.machine.post_awaited_send(now, id, length, operation, out),
+            Ask::InTurn => pair.machine.post_send(now, id, length, operation, out),
         };
         if let Err(error) = posted {
             pair.sends.pop_back();
@@ -413,8 +417,9 @@ impl Endpoint {
         for _ in 0..RECEIVES_PER_TURN {
             let (filled, more) = self.ports[port.index()].receive_likely(&mut buffers);
             for index in 0..if self.ports[port.index()].is_cut { 0 } else { filled } {
-                for (from, datagram, number) in buffers.datagrams(index) {
-                    self.take(port, from, datagram, number);
+                let from = buffers.meta[index].addr;
+                for (place, number) in buffers.places(index) {
+                    self.take((port, from), &mut buffers.bytes[index], place, number);
                 }
             }
             any |= filled > 0;
@@ -430,7 +435,14 @@ impl Endpoint {
     }
 
     /// Checks a datagram and gives it to its queue pair.
-    fn take(&mut self, at: PortIndex, from: SocketAddr, datagram: &[u8], number: Number) {
+    fn take(
+        &mut self,
+        (at, from): (PortIndex, SocketAddr),
+        bytes: &mut Vec<u8>,
+        place: Range<usize>,
+        number: Number,
+    ) {
+        let datagram = &bytes[place.clone()];
         if !self.ports[at.index()].is_sound(from, datagram, number) {
             self.counters.damaged += 1;
             return self.report_damage(at, from);
@@ -457,13 +469,31 @@ impl Endpoint {
         let now = self.clock.now();
         let mut outbox = std::mem::take(&mut self.outbox);
         let Pair { machine, stores, .. } = &mut **pair;
+        // A long one that fills the buffer alone is not copied.
+        let opcode = packet.headers.bth.opcode;
+        if place.len() > bytes.len() / 2 && opcode.begins_message() && opcode.ends_message() {
+            stores.offer(packet.payload);
+        }
+        let start = place.start + packet.headers.size();
         machine.handle_packet(now, path, &packet.headers, packet.payload, stores, &mut |packet| outbox.push(packet));
+        stores.exchange(bytes, start);
         self.carry_out(number, outbox);
     }
 
     /// Nothing in a damaged packet can be believed but where it came from.
     fn report_damage(&mut self, at: PortIndex, from: SocketAddr) {
         self.tell_paths(News::Damaged, |pair| pair.path(at, from));
+    }
+
+    /// What came over a queue pair was beyond use, as its user has found out (P-99). It counts as damage of the path in use.
+    pub fn note_spoiled(&mut self, number: QpNumber) {
+        let now = self.clock.now();
+        let Some(pair) = self.pairs.get_mut(&number) else { return };
+        let Some(path) = pair.machine.connection().paths().map(Paths::current) else { return };
+        let mut outbox = std::mem::take(&mut self.outbox);
+        pair.machine.handle_damage(now, path, &mut |packet| outbox.push(packet));
+        self.carry_out(number, outbox);
+        self.flush();
     }
 
     /// Tells every queue pair that has such a path something about it.
@@ -569,7 +599,7 @@ impl Endpoint {
         let Some(pair) = self.pairs.get(&number) else { return };
         let Some(route) = pair.routes.get(packet.path.index()) else { return };
         let payload = match &packet.segment {
-            None => [&[][..]; 2],
+            None => Part::default(),
             Some(segment) => {
                 let Some(sending) = pair.sends.get(segment.id) else { return };
                 sending.part(segment.offset as usize, usize::from(segment.length))
@@ -581,7 +611,7 @@ impl Endpoint {
         // Whoever speaks by a port expects an answer there.
         self.ports[route.at.index()].silence = 0;
         if !self.options.mischief.is_idle() {
-            let payload = payload.concat();
+            let payload = payload.slices().concat();
             let whole = Packet::new(packet.headers, &payload);
             let fate = self.options.mischief.judge(to.0, whole.size());
             if !fate.is_plain() {
@@ -603,7 +633,7 @@ impl Endpoint {
         gathering: Gathering,
     ) {
         self.counters.sent += 1;
-        if let Err(unsent) = self.batch.add(&self.ports, to, &headers, [payload, &[]], gathering) {
+        if let Err(unsent) = self.batch.add(&self.ports, to, &headers, payload.into(), gathering) {
             self.note_unsent(&unsent);
         }
         self.flush();
@@ -639,15 +669,14 @@ impl Endpoint {
                 Completion::SendFailed { id, failure } => {
                     Event::Failed { pair: number, id, buffer: pair.sends.pop().head, failure }
                 }
-                Completion::Received { id, length, immediate } => Event::Received {
-                    pair: number,
-                    id,
-                    buffer: pair.stores.receives.pop(),
-                    length: length as usize,
-                    immediate,
-                },
+                Completion::Received { id, length, immediate } => {
+                    let Room { buffer, start } = pair.stores.receives.pop();
+                    // Of a write with immediate data, the length is that of what was written elsewhere.
+                    let message = start..buffer.len().min(start + length as usize);
+                    Event::Received { pair: number, id, buffer, message, immediate }
+                }
                 Completion::ReceiveFailed { id, failure } => {
-                    Event::Failed { pair: number, id, buffer: pair.stores.receives.pop(), failure }
+                    Event::Failed { pair: number, id, buffer: pair.stores.receives.pop().buffer, failure }
                 }
             });
         }

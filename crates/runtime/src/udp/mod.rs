@@ -14,6 +14,6 @@ pub(crate) mod watch;
 pub use endpoint::Endpoint;
 pub use mischief::Mischief;
 pub use pair::{Event, PairError, Route, Setup};
-pub use port::{PortIndex, Reception};
+pub use port::{PortIndex, RECEIVE_BYTES, Reception};
 pub use terms::{Counters, Cut, Options};
 pub use watch::link_bytes;

@@ -3,17 +3,18 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
+use std::ops::Range;
 
 use protocol::Lent;
 use protocol::connection::Policy;
 use protocol::connection::path::{LoadError, PathEvent, PathPolicy, Role, WrongPathMove};
 use protocol::queue_pair::{Failure, Memory, PostError, QueuePair, WrongMove};
-use units::limits::{MAX_LONG_MTU, MAX_MTU, MAX_PATHS, MIN_MTU};
+use units::limits::{LONG_MTU_STEP, MAX_LONG_MTU, MAX_MTU, MAX_PATHS, MIN_MTU, is_mtu};
 use units::{PathId, Psn, QpNumber, Time};
-use wire::{PartitionKey, RemoteKey};
+use wire::{Coverage, PartitionKey, RemoteKey};
 
 use super::batch::Gathering;
-use super::port::PortIndex;
+use super::port::{PortIndex, RECEIVE_BYTES};
 
 /// A path of a queue pair, in terms of sockets: the counterparts of InfiniBand's port, DLID and path bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +53,8 @@ pub struct Setup {
     pub receive_psn: Psn,
     /// Most payload of a packet.
     pub mtu: u32,
+    /// What the checks of packets cover that are longer than InfiniBand's (P-99).
+    pub coverage: Coverage,
     /// How the connection behaves.
     pub policy: Policy,
     /// The paths, best first, numbered alike at both ends.
@@ -72,6 +75,7 @@ impl Setup {
             send_psn,
             receive_psn,
             mtu: MAX_MTU,
+            coverage: Coverage::Whole,
             policy: Policy::datagram(),
             routes,
             path_policy: PathPolicy::default(),
@@ -84,7 +88,7 @@ impl Setup {
     /// that are longer are fewer.
     pub fn with_long_packets(mut self, link: u32) -> Self {
         let most = link.saturating_sub(HEADERS).clamp(MIN_MTU, MAX_LONG_MTU);
-        self.mtu = 1 << most.ilog2();
+        self.mtu = if most > MAX_MTU { most - most % LONG_MTU_STEP } else { 1 << most.ilog2() };
         let window = u32::from(self.policy.window);
         self.policy.window = window.min((MOST_UNDER_WAY / self.mtu).max(1)) as u16;
         self
@@ -109,10 +113,10 @@ pub enum Event {
         pair: QpNumber,
         /// As posted.
         id: u64,
-        /// The buffer that was posted.
+        /// A buffer as long as the one that was posted.
         buffer: Vec<u8>,
-        /// How much of it is the message.
-        length: usize,
+        /// Where in it the message lies.
+        message: Range<usize>,
         /// What came with it.
         immediate: Option<u32>,
     },
@@ -189,9 +193,9 @@ impl Setup {
         if self.routes.is_empty() || self.routes.len() > MAX_PATHS {
             return Err(PairError::Setup("a queue pair has 1 to 16 paths"));
         }
-        if !self.mtu.is_power_of_two() || !(MIN_MTU..=most).contains(&self.mtu) {
+        if !is_mtu(self.mtu) || self.mtu > most {
             return Err(PairError::Setup(
-                "a path MTU is a power of two, 256 to 4096 bytes, to an end of ours up to 32 KiB",
+                "a path MTU is a power of two, 256 to 4096 bytes, to an end of ours up to 62 KiB in steps of 64",
             ));
         }
         let known = |port: PortIndex| port.index() < ports;
@@ -214,12 +218,35 @@ impl Sending {
         self.head.len() + self.body.as_ref().map_or(0, |body| body.bytes().len())
     }
 
-    /// Some of its bytes, in two places.
-    pub(super) fn part(&self, start: usize, length: usize) -> [&[u8]; 2] {
-        let body = self.body.as_ref().map_or(&[][..], Lent::bytes);
+    /// Some of its bytes.
+    pub(super) fn part(&self, start: usize, length: usize) -> Part<'_> {
         let (end, border) = (start + length, self.head.len());
-        let within = |at: usize| at.saturating_sub(border);
-        [&self.head[start.min(border)..end.min(border)], &body[within(start)..within(end)]]
+        let head = &self.head[start.min(border)..end.min(border)];
+        let body = self.body.as_ref().filter(|_| end > border);
+        Part { head, body: body.map(|body| body.part(start.saturating_sub(border)..end - border)) }
+    }
+}
+
+/// Some bytes of a request: of its buffer, and behind them of what lies elsewhere.
+#[derive(Default)]
+pub(crate) struct Part<'a> {
+    pub head: &'a [u8],
+    pub body: Option<Lent>,
+}
+
+impl<'a> From<&'a [u8]> for Part<'a> {
+    fn from(head: &'a [u8]) -> Self {
+        Self { head, body: None }
+    }
+}
+
+impl Part<'_> {
+    pub(super) fn slices(&self) -> [&[u8]; 2] {
+        [self.head, self.body.as_ref().map_or(&[][..], Lent::bytes)]
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slices().iter().map(|bytes| bytes.len()).sum()
     }
 }
 
@@ -263,17 +290,64 @@ impl<T> Posted<T> {
     }
 }
 
+/// A posted receive.
+#[derive(Debug)]
+pub(super) struct Room {
+    pub buffer: Vec<u8>,
+    /// Where the message begins, or will.
+    pub start: usize,
+}
+
 /// Where packets may put bytes: the posted receives of one queue pair, and the regions that it may write to.
 #[derive(Debug, Default)]
 pub(super) struct Stores {
-    pub receives: Posted<Vec<u8>>,
+    pub receives: Posted<Room>,
     pub regions: BTreeMap<u32, Vec<u8>>,
+    /// Where the bytes of a packet lie that is a whole message, in a buffer that can be had for one that was posted.
+    offered: Option<usize>,
+    /// The receive for which it is.
+    accepted: Option<u64>,
+}
+
+impl Stores {
+    /// Posts a buffer. The one that was used last is used first: the processor's cache has it.
+    pub(super) fn post(&mut self, buffer: Vec<u8>, is_receiving: bool) {
+        self.receives.push(Room { buffer, start: 0 });
+        let rooms = self.receives.buffers.make_contiguous();
+        if let [first, .., last] = rooms
+            && !is_receiving
+            && first.buffer.len() == last.buffer.len()
+        {
+            std::mem::swap(first, last);
+        }
+    }
+
+    /// Offers the buffer in which a packet's bytes lie.
+    pub(super) fn offer(&mut self, payload: &[u8]) {
+        self.offered = Some(payload.as_ptr().addr());
+    }
+
+    /// Puts a buffer with a whole message in the place of the one that was posted for it, if that was agreed.
+    pub(super) fn exchange(&mut self, buffer: &mut Vec<u8>, start: usize) {
+        self.offered = None;
+        if let Some(id) = self.accepted.take()
+            && let Some(room) = self.receives.get_mut(id)
+        {
+            std::mem::swap(&mut room.buffer, buffer);
+            room.start = start;
+        }
+    }
 }
 
 impl Memory for Stores {
     fn receive(&mut self, id: u64, offset: u32, bytes: &[u8]) {
-        let buffer = self.receives.get_mut(id).expect("the machine names what was posted");
-        buffer[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
+        let room = self.receives.get_mut(id).expect("the machine names what was posted");
+        if self.offered == Some(bytes.as_ptr().addr()) && room.buffer.len() == RECEIVE_BYTES {
+            (self.offered, self.accepted) = (None, Some(id));
+            return;
+        }
+        let start = room.start + offset as usize;
+        room.buffer[start..start + bytes.len()].copy_from_slice(bytes);
     }
 
     fn may_write(&self, key: RemoteKey, address: u64, length: u32) -> bool {

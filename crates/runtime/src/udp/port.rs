@@ -1,11 +1,12 @@
 //! A port: one socket at one local address, in and out.
 
-use std::io::{self, Read};
+use std::io::{self, IoSlice, Read};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg};
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg};
 use quinn_udp::{RecvMeta, Transmit as Datagrams, UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 use wire::rocev2::{self, Flow, Fragmentation, IpHeader};
@@ -26,8 +27,8 @@ const SOCKET_BUFFER: usize = 4 << 20;
 pub(crate) const RECEIVE_BATCH: usize = 8;
 /// So many bytes that the kernel joined are much.
 const LONG: usize = 1 << 14;
-/// Room for each.
-const RECEIVE_BYTES: usize = 1 << 16;
+/// Room for each: as much as a datagram, or several that the kernel joined, may have.
+pub const RECEIVE_BYTES: usize = 1 << 16;
 
 /// Room for what the kernel tells beside a datagram: how many it joined, and three things that nobody asks here.
 const CONTROL_BYTES: usize = 128;
@@ -124,6 +125,32 @@ impl Port {
         let segment_size = (contents.len() > size).then_some(size);
         let datagrams = Datagrams { destination: to, ecn: None, contents, segment_size, src_ip: None };
         self.state.try_send(UdpSockRef::from(&self.socket), &datagrams)
+    }
+
+    /// The same for datagrams that lie in pieces, `length` bytes in all.
+    pub(crate) fn send_parts(
+        &self,
+        to: SocketAddr,
+        parts: &[IoSlice<'_>],
+        length: usize,
+        size: usize,
+    ) -> io::Result<()> {
+        if self.is_cut {
+            return Ok(());
+        }
+        let segment = size as u16;
+        let joined = [ControlMessage::UdpGsoSegments(&segment)];
+        let control = if length > size { &joined[..] } else { &[] };
+        let address = SockaddrStorage::from(to);
+        match sendmsg(self.socket.as_raw_fd(), parts, control, MsgFlags::MSG_DONTWAIT, Some(&address)) {
+            Ok(_) => Ok(()),
+            Err(Errno::EAGAIN) => Err(io::ErrorKind::WouldBlock.into()),
+            // A link that does not cut what it is given, say: the other way to send knows what to do then.
+            Err(_) => {
+                let contents: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+                self.send(to, &contents, size)
+            }
+        }
     }
 
     /// Receives into the buffers; how many were filled.
@@ -250,7 +277,7 @@ pub(crate) enum More {
 
 /// Room for what one receive brings.
 pub(crate) struct Buffers {
-    pub bytes: [Box<[u8]>; RECEIVE_BATCH],
+    pub bytes: [Vec<u8>; RECEIVE_BATCH],
     pub meta: [RecvMeta; RECEIVE_BATCH],
     /// Where in the bytes the datagram begins.
     pub starts: [usize; RECEIVE_BATCH],
@@ -263,18 +290,24 @@ pub(crate) struct Buffers {
 impl Buffers {
     /// The datagrams of one filled buffer, each with its sender and what is known of its number.
     pub(crate) fn datagrams(&self, index: usize) -> impl Iterator<Item = (SocketAddr, &[u8], Number)> {
-        let (meta, start) = (self.meta[index], self.starts[index]);
-        let joined = &self.bytes[index][start..start + meta.len];
-        joined.chunks(meta.stride.max(1)).enumerate().map(move |(position, datagram)| {
-            let number = self.identifications[index].map_or(Number::Guess(position as u16), Number::Seen);
-            (meta.addr, datagram, number)
+        let (from, bytes) = (self.meta[index].addr, &self.bytes[index]);
+        self.places(index).map(move |(place, number)| (from, &bytes[place], number))
+    }
+
+    /// Where they lie.
+    pub(crate) fn places(&self, index: usize) -> impl Iterator<Item = (Range<usize>, Number)> + use<> {
+        let (start, end) = (self.starts[index], self.starts[index] + self.meta[index].len);
+        let (stride, seen) = (self.meta[index].stride.max(1), self.identifications[index]);
+        (start..end).step_by(stride).enumerate().map(move |(position, from)| {
+            let number = seen.map_or(Number::Guess(position as u16), Number::Seen);
+            (from..end.min(from + stride), number)
         })
     }
 }
 
 impl Default for Buffers {
     fn default() -> Self {
-        let bytes = std::array::from_fn(|_| vec![0; RECEIVE_BYTES].into_boxed_slice());
+        let bytes = std::array::from_fn(|_| vec![0; RECEIVE_BYTES]);
         Self {
             bytes,
             meta: [RecvMeta::default(); RECEIVE_BATCH],

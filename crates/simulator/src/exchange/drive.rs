@@ -7,7 +7,7 @@ use protocol::connection::path::PathState;
 use protocol::queue_pair::{Contract, Failure, QpState, QueuePair, Transmit};
 use topology::{Fabric, NodeId};
 use units::{Lane, PathId, QpNumber, Time};
-use wire::{PartitionKey, RemoteKey};
+use wire::{Coverage, PartitionKey, RemoteKey};
 
 use super::application::{Application, Seen, Store};
 use super::parameters::{ConnectionPlan, ExchangeParameters, Notice};
@@ -335,6 +335,7 @@ impl End {
             send_psn: here.first_psn,
             receive_psn: there.first_psn,
             mtu: plan.mtu,
+            coverage: Coverage::Whole,
             partition: PartitionKey::DEFAULT,
             policy: plan.policy,
         };

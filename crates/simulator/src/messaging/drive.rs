@@ -268,7 +268,9 @@ impl<W: Witness> Driver<W> {
                     }
                     match self.work.take_over(now, here, bytes.len() - HEADER_BYTES.min(bytes.len())) {
                         Some(at) => self.put_off(network, at, Later::Take(end, bytes)),
-                        None => self.ports[here.index()].handle_parcel(now, peer, rail, &bytes),
+                        None => {
+                            self.ports[here.index()].handle_parcel(now, peer, rail, &bytes);
+                        }
                     }
                 }
                 Ended::SendFailed { .. } | Ended::ReceiveFailed { .. } => {}

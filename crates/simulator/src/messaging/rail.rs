@@ -9,7 +9,7 @@ use protocol::messaging::RailIndex;
 use protocol::queue_pair::{Contract, Memory, Operation, QpState, QueuePair, Segment, Transmit};
 use topology::NodeId;
 use units::{Lane, PathId, Psn, QpNumber, Rank, Time};
-use wire::{PartitionKey, RemoteKey};
+use wire::{Coverage, PartitionKey, RemoteKey};
 
 use super::{ConversationParameters, SetupError};
 use crate::body::Body;
@@ -85,6 +85,7 @@ impl RailEnd {
             send_psn: Psn::new(0),
             receive_psn: Psn::new(0),
             mtu: parameters.mtu,
+            coverage: Coverage::Whole,
             partition: PartitionKey::DEFAULT,
             policy: parameters.policy,
         };

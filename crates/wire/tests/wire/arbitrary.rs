@@ -10,8 +10,8 @@ use units::{ChildIndex, Epoch, GroupId, Lid, OpId, Psn, QpNumber, SegmentIndex};
 use wire::aggregation::{AggregationHeader, ElementCode, Kind, OperatorCode};
 use wire::rocev2::{Flow, Fragmentation, IpHeader};
 use wire::{
-    Aeth, Arrived, Bth, Deth, Gid, Grh, Immediate, LinkNext, Lrh, Opcode, Packet, PacketHeaders, PartitionKey,
-    QueueKey, RemoteKey, Reth, ServiceLevel, Syndrome, Token, VirtualLane,
+    Aeth, Arrived, Bth, Coverage, Deth, Gid, Grh, Immediate, LinkNext, Lrh, Opcode, Packet, PacketHeaders,
+    PartitionKey, QueueKey, RemoteKey, Reth, ServiceLevel, Syndrome, Token, VirtualLane,
 };
 
 prop_compose! {
@@ -63,6 +63,7 @@ prop_compose! {
             solicited_event,
             migrated,
             pad_count,
+            coverage: Coverage::Whole,
             partition: PartitionKey(partition),
             met_congestion,
             reports_congestion,

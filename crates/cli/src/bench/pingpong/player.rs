@@ -147,7 +147,7 @@ fn meet_over_udp(arguments: &Arguments) -> Result<Vec<Messenger<UdpCarrier>>> {
         let settings = cover.settings();
         // Open MPI looks without end too.
         let endpoint = Endpoint::open(&addresses, Options { spin: Duration::from_millis(1), ..Options::default() })?;
-        let mut carrier = UdpCarrier::new(endpoint, settings.parcel_bytes());
+        let mut carrier = UdpCarrier::new(endpoint, &settings);
         let rails: Vec<RailIndex> = (0..arguments.paths).map(RailIndex).collect();
         let numbers: Vec<QpNumber> =
             rails.iter().map(|rail| carrier.create(peer, *rail)).collect::<Result<_, _>>()?;

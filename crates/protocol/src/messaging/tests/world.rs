@@ -110,7 +110,7 @@ impl World {
                 Duty::Transmit { to, rail, bytes, .. } => {
                     self.lines.entry((rank, to, rail)).or_default().push_back(bytes);
                 }
-                Duty::Lend { to, rail, mut head, body } => {
+                Duty::Lend { to, rail, mut head, body, .. } => {
                     head.extend_from_slice(body.bytes());
                     self.lines.entry((rank, to, rail)).or_default().push_back(head);
                     self.lent.push_back(body);

@@ -563,6 +563,32 @@ fn packets_of_another_partition_are_dropped_and_counted() {
     assert_eq!((pair.dropped().foreign, pair.poll_completion()), (1, None));
 }
 
+/// What a packet's check leaves out, the user covers, or nobody does: then such packets are not taken.
+#[test]
+fn packets_whose_check_is_partial_must_be_agreed_on() {
+    let taken = |coverage: Coverage| {
+        let mut pair = QueuePair::new(QpNumber(1));
+        pair.initialise(PartitionKey::DEFAULT).expect("from RESET");
+        pair.connect(Contract { mtu: MAX_LONG_MTU, coverage, ..contract(Policy::datagram(), 1) }, None)
+            .expect("from INIT");
+        pair.open().expect("from RTR");
+        pair.post_receive(1, 10_000).expect("it may receive");
+        let mut headers = PacketHeaders::from(Bth::new(Opcode::SendOnly, QpNumber(1), pair.connection.expected()));
+        headers.bth.coverage = Coverage::Beginning;
+        let mut store = Store { received: BTreeMap::from([(1, vec![0; 10_000])]), region: Vec::new() };
+        pair.handle_packet(at(1), PathId(0), &headers, &[7; 5_000], &mut store, &mut |_| ());
+        let mut sent = Vec::new();
+        for length in [4_096, 4_097] {
+            pair.post_send(at(1), 0, length, SEND, &mut |transmit| sent.push(transmit.headers.bth.coverage))
+                .expect("room");
+        }
+        (pair.poll_completion().is_some(), pair.dropped().senseless, sent)
+    };
+    let (whole, beginning) = (Coverage::Whole, Coverage::Beginning);
+    assert_eq!(taken(whole), (false, 1, vec![whole, whole]));
+    assert_eq!(taken(beginning), (true, 0, vec![whole, beginning]), "only packets that InfiniBand does not know");
+}
+
 /// Longer packets than InfiniBand's, of which a receiver keeps no more bytes than of the others.
 #[test]
 fn of_long_packets_few_are_kept() {

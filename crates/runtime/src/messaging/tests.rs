@@ -4,15 +4,17 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use faults::Stream;
+use faults::{Plan, Stream};
 use protocol::connection::Policy;
 use protocol::connection::path::Role;
 use protocol::messaging::{Completion, RailIndex, Settings, Wanted};
-use units::{Psn, Rank};
+use units::{PathId, Psn, QpNumber, Rank};
 
 use super::{Carrier, Messenger, ShmCarrier, Side, UdpCarrier};
-use crate::udp::{Cut, Endpoint, Options, PortIndex, Route, Setup};
+use crate::udp::{Cut, Endpoint, Mischief, Options, PortIndex, Route, Setup};
 
+/// The first queue pair that an endpoint makes.
+const FIRST_PAIR: QpNumber = QpNumber(0x11);
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Two ports, each with so many rails, each rail with an address of its own.
@@ -21,7 +23,15 @@ fn pair(rails: u8, settings: Settings) -> [Messenger<UdpCarrier>; 2] {
 }
 
 fn pair_with(rails: u8, settings: Settings, options: &Options) -> [Messenger<UdpCarrier>; 2] {
-    let addresses: Vec<SocketAddr> = (1..=rails).map(|host| SocketAddr::from(([127, 0, 0, host], 0))).collect();
+    let routes: Vec<_> = (0..rails).map(|rail| vec![rail]).collect();
+    pair_over(&routes, settings, options)
+}
+
+/// The same, with the ports that the paths of each rail use.
+fn pair_over(routes: &[Vec<u8>], settings: Settings, options: &Options) -> [Messenger<UdpCarrier>; 2] {
+    let rails = routes.len() as u8;
+    let hosts = routes.iter().flatten().max().expect("some") + 1;
+    let addresses: Vec<SocketAddr> = (1..=hosts).map(|host| SocketAddr::from(([127, 0, 0, host], 0))).collect();
     let open = || UdpCarrier::new(Endpoint::open(&addresses, options.clone()).expect("free"), &settings);
     let mut ports = [open(), open()].map(|carrier| Messenger::new(carrier, settings));
     let bound = [0, 1].map(|me: usize| ports[me].carrier().endpoint().addresses());
@@ -30,8 +40,9 @@ fn pair_with(rails: u8, settings: Settings, options: &Options) -> [Messenger<Udp
             [0, 1].map(|me: usize| ports[me].carrier().create(Rank(1 - me as u32), rail).expect("a new rail"));
         for me in 0..2 {
             let role = if me == 0 { Role::Leader } else { Role::Follower };
-            let route = Route::new(PortIndex(rail.0), bound[1 - me][rail.index()]);
-            let mut setup = Setup::new(numbers[1 - me], Psn::new(0), Psn::new(0), vec![route], role);
+            let route = |port: &u8| Route::new(PortIndex(*port), bound[1 - me][usize::from(*port)]);
+            let paths = routes[rail.index()].iter().map(route).collect();
+            let mut setup = Setup::new(numbers[1 - me], Psn::new(0), Psn::new(0), paths, role);
             setup.policy = Policy { retry_limit: 6, ..Policy::conversation() }; // A cut is noticed within a second.
             ports[me].carrier().connect(numbers[me], setup.with_long_packets(1 << 16)).expect("a sound set-up");
         }
@@ -149,6 +160,43 @@ fn spoil_ten_thousand<C: Carrier>(mut ports: [Messenger<C>; 2]) {
     }
     let found: u64 = ports.iter().map(|port| port.counters().spoiled).sum();
     assert_eq!(found, 10_000);
+}
+
+/// The checks of long packets cover their beginning alone. What flips beyond it, on the way, the seals find.
+#[test]
+fn bits_that_flip_on_the_way_harm_no_long_message() {
+    let mischief = Mischief::new(29, 5);
+    let mut ports = pair_with(1, Settings::default(), &Options { mischief, ..Options::default() });
+    for number in 0..30u64 {
+        let (from, length) = ((number % 2) as usize, 16_000 + 17_001 * number as usize);
+        ports[1 - from].receive(Wanted::from(Rank(from as u32), 7), vec![0; length]).expect("posted");
+        ports[from].send(Rank(1 - from as u32), 7, bytes(number, length)).expect("sent");
+        assert!(received(&mut ports, 1 - from, 1) == [bytes(number, length)], "message {number}");
+    }
+    let found: u64 = ports.iter().map(|port| port.counters().spoiled).sum();
+    assert!(found > 0, "nothing flipped beyond the beginning of a packet");
+}
+
+/// And a path that flips bits is left, although its packets pass for sound.
+#[test]
+fn a_path_that_spoils_is_left() {
+    let plan = Plan::parse("[[fault]]\nkind = \"flip\"\nlink = \"port 0\"\nbit-error-rate = 2e-6\n").expect("a plan");
+    let mischief = Mischief::from_plan(&plan, 1).expect("for sockets");
+    let mut ports = pair_over(&[vec![0, 1]], Settings::default(), &Options { mischief, ..Options::default() });
+    let length = 1 << 20;
+    let mut number = 0;
+    let began = Instant::now();
+    let has_left = |port: &mut Messenger<UdpCarrier>| {
+        port.carrier().endpoint().path_state(FIRST_PAIR).is_some_and(|(_, path)| path == PathId(1))
+    };
+    while !has_left(&mut ports[1]) {
+        assert!(began.elapsed() < LIMIT, "the path is still in use");
+        ports[1].receive(Wanted::from(Rank(0), 7), vec![0; length]).expect("posted");
+        ports[0].send(Rank(1), 7, bytes(number, length)).expect("sent");
+        assert!(received(&mut ports, 1, 1) == [bytes(number, length)], "message {number}");
+        number += 1;
+    }
+    assert!(ports[1].counters().spoiled > 0);
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Every single flipped bit is found by the code that is there to find it, and by no other.
 
 use proptest::prelude::*;
+use units::Lid;
 use wire::aggregation::{AggregationError, AggregationHeader};
 use wire::local::{self, Frame, mark_congestion, move_to_lane, rewrite_link_check, verify_end_to_end, verify_link};
-use wire::{Check, FrameError, Packet, ParseError, VirtualLane, rocev2};
+use wire::{Check, Coverage, FrameError, Lrh, Packet, ParseError, ServiceLevel, VirtualLane, rocev2};
 
 use crate::arbitrary;
 
@@ -80,6 +81,28 @@ proptest! {
             prop_assert_eq!(rocev2::verify_end_to_end(&bytes, &flow), expected, "bit {}", bit);
             flip(&mut bytes, bit);
         }
+    }
+
+    #[test]
+    fn a_check_of_the_beginning_finds_each_flip_there_and_none_beyond(
+        (mut headers, payload) in arbitrary::content(), flow in arbitrary::flow(),
+    ) {
+        headers.bth.coverage = Coverage::Beginning;
+        let packet = Packet::new(headers, &payload);
+        let mut bytes = vec![0; packet.size()];
+        rocev2::emit(&packet, &flow, &mut bytes);
+        prop_assert_eq!(rocev2::verify(&bytes, &flow), Ok(packet));
+        let code = bytes.len() - 4;
+        for bit in 0..bytes.len() * 8 {
+            flip(&mut bytes, bit);
+            let is_covered = bit / 8 < 128 || bit / 8 >= code;
+            let expected = if bit / 8 == 4 || !is_covered { Ok(()) } else { Err(FrameError::Physical(Check::Icrc)) };
+            prop_assert_eq!(rocev2::verify_end_to_end(&bytes, &flow), expected, "bit {}", bit);
+            flip(&mut bytes, bit);
+        }
+        let mut frame = Vec::new();
+        Frame { lrh: Lrh::new(Lid(1), Lid(2), ServiceLevel(0), VirtualLane(0)), grh: None, packet }.append_to(&mut frame);
+        prop_assert!(Frame::verify(&frame).is_err(), "an InfiniBand link knows no such packets");
     }
 
     #[test]

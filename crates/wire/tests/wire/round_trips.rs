@@ -4,7 +4,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use wire::aggregation::AggregationHeader;
 use wire::local::{self, Frame};
-use wire::{Aeth, Arrived, Bth, Deth, Grh, Immediate, LinkNext, Lrh, Packet, PacketHeaders, Reth, Token, rocev2};
+use wire::{
+    Aeth, Arrived, Bth, Coverage, Deth, Grh, Immediate, LinkNext, Lrh, Packet, PacketHeaders, Reth, Token, rocev2,
+};
 
 use crate::arbitrary;
 
@@ -126,6 +128,26 @@ proptest! {
         prop_assert_eq!(Frame::verify(bytes), Ok(frame));
         prop_assert_eq!(Frame::parse(bytes), Ok(frame));
         prop_assert_eq!(local::verify_link(bytes), Ok(frame.lrh));
+    }
+
+    #[test]
+    fn a_datagram_may_lie_in_three_places(
+        (mut headers, payload) in arbitrary::content(),
+        flow in arbitrary::flow(),
+        cut in any::<prop::sample::Index>(),
+        coverage in prop::sample::select(&[Coverage::Whole, Coverage::Beginning][..]),
+    ) {
+        headers.bth.coverage = coverage;
+        let packet = Packet::new(headers, &payload);
+        let mut whole = vec![0xa5; packet.size()];
+        rocev2::emit(&packet, &flow, &mut whole);
+        let parts = payload.split_at(cut.index(payload.len() + 1));
+        let mut joined = vec![0x5a; packet.size()];
+        rocev2::emit_joined(&packet.headers, parts.into(), &flow, &mut joined);
+        prop_assert_eq!(&joined, &whole);
+        let mut around = vec![0x5a; packet.size()];
+        let (before, after) = rocev2::emit_around(&packet.headers, parts.into(), &flow, &mut around);
+        prop_assert_eq!([&around[..before], parts.1, &around[before..before + after]].concat(), whole);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::messenger::{Carrier, News};
 use crate::Clock;
 use crate::shm::lines::hand_over;
 use mapping::{Mapping, Ring};
-use ring::{Entry, Reader, Writer};
+use ring::{Entry, Reader, SHORT, Writer};
 
 const RAIL: RailIndex = RailIndex(0);
 /// How long one who waits looks again and again, and after how many looks it begins to give up the processor in between: the
@@ -26,8 +26,6 @@ const EAGER_LOOKS: u32 = 4096;
 /// Looks before it looks at the clock, and pauses between them.
 const FIRST_LOOKS: u32 = 128;
 const PAUSES: u32 = 2;
-/// Bytes of the longest parcel that is handed over to the reader's side ([`hand_over`]).
-const BRIEF: usize = 120;
 const LOOKS_PER_YIELD: u32 = 64;
 /// How long it sleeps at most: a bell may be missed.
 const NAP: Duration = Duration::from_millis(1);
@@ -223,7 +221,7 @@ fn write(mapping: &Mapping, me: usize, peer: &mut Peer, bytes: &[u8]) -> bool {
 /// Lets the reader have an entry. A short one is sent to where the reader finds it sooner.
 fn publish(ring: &Ring<'_>, peer: &mut Peer, entry: Entry) {
     peer.writer.publish(ring, entry);
-    if entry.length <= BRIEF {
+    if entry.length <= SHORT {
         // SAFETY: of a published entry nothing is read or written here; the lines are named, no more.
         hand_over(unsafe { ring.bytes(entry) });
     }

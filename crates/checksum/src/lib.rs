@@ -32,7 +32,7 @@ mod words;
 mod xxh3;
 
 pub use algorithm::{Algorithm, Strength, UnknownAlgorithm};
-pub use castagnoli::crc32c;
+pub use castagnoli::{crc32c, crc32c_behind};
 pub use crc::Kernel;
 pub use fetch::Target;
 pub use infiniband::{Icrc, vcrc};

@@ -35,6 +35,7 @@ impl Wanted {
     /// Any message.
     pub const ANY: Self = Self { source: None, tag: 0, mask: 0 };
 
+    #[inline]
     fn fits(&self, source: Rank, tag: u64) -> bool {
         self.source.is_none_or(|wanted| wanted == source) && (self.tag ^ tag) & self.mask == 0
     }
@@ -97,6 +98,7 @@ impl Matching {
     }
 
     /// The first receive that wants such a message.
+    #[inline]
     pub(super) fn find(&mut self, source: Rank, tag: u64) -> Option<usize> {
         self.posted.iter().position(|posted| posted.wanted.fits(source, tag))
     }
@@ -106,8 +108,11 @@ impl Matching {
         &mut self.posted[index].buffer
     }
 
+    #[inline]
     pub(super) fn take(&mut self, index: usize) -> Posted {
-        self.posted.remove(index).expect("it was found")
+        // Most often it is the one that has waited longest.
+        let posted = if index == 0 { self.posted.pop_front() } else { self.posted.remove(index) };
+        posted.expect("it was found")
     }
 
     pub(super) fn post(&mut self, posted: Posted) {
@@ -125,6 +130,7 @@ impl Matching {
     }
 
     /// The first message that is wanted.
+    #[inline]
     pub(super) fn take_unexpected(&mut self, wanted: &Wanted) -> Option<Unexpected> {
         let index = self.unexpected.iter().position(|message| wanted.fits(message.source, message.tag))?;
         self.unexpected.remove(index)

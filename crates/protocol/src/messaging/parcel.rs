@@ -11,7 +11,7 @@
 //! A message of at most 64 bytes goes in a *brief* parcel, which with the word before it fits a cache line if the message has up to 24:
 //!
 //! ```text
-//!  0  code of all the rest (CRC-32C)           8  number of the parcel   12  letter   16  taken   20  granted
+//!  0  code of all, itself zero (CRC-32C)       8  number of the parcel   12  letter   16  taken   20  granted
 //!  4  version   5  kind   6  0   7  length    24  tag                    32  the message
 //! ```
 //! Of the four counts it has the lowest 32 bits: the reader knows about where they stand.
@@ -93,34 +93,35 @@ pub(super) fn expand(low: u32, near: u64) -> u64 {
 }
 
 impl Brief {
-    /// Writes it to the front of a parcel whose message is there.
+    /// The header's words before this message.
     #[inline]
-    pub(super) fn write(&self, sealing: &Sealing, parcel: &mut [u8]) {
-        let length = parcel.len() - BRIEF_HEADER;
-        let head: &mut [u8; BRIEF_HEADER] = parcel.first_chunk_mut().expect("it has a header");
-        head[4..8].copy_from_slice(&[VERSION, BRIEF, 0, length as u8]);
-        for (at, half) in [(8, self.number), (12, self.letter), (16, self.taken), (20, self.granted)] {
-            head[at..at + 4].copy_from_slice(&half.to_le_bytes());
-        }
-        head[24..].copy_from_slice(&self.tag.to_le_bytes());
-        let code = if sealing.is_on() { header_code(parcel) } else { 0 };
-        parcel[..4].copy_from_slice(&code.to_le_bytes());
+    pub(super) fn words(&self, sealing: &Sealing, message: &[u8]) -> [u64; BRIEF_HEADER / 8] {
+        let pair = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+        let kind = u32::from_le_bytes([VERSION, BRIEF, 0, message.len() as u8]);
+        let words = [pair(0, kind), pair(self.number, self.letter), pair(self.taken, self.granted), self.tag];
+        let code = if sealing.is_on() { checksum::crc32c_behind(words, message) } else { 0 };
+        [pair(code, kind), words[1], words[2], words[3]]
     }
 
-    /// Reads a brief parcel.
+    /// Reads a header before this message.
     #[inline]
-    pub(super) fn read(sealing: &Sealing, parcel: &[u8]) -> Result<Self, Unreadable> {
-        let head: &[u8; BRIEF_HEADER] = parcel.first_chunk().ok_or(Unreadable::Spoiled)?;
-        let half = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
-        if sealing.is_on() && header_code(parcel) != half(0) {
+    pub(super) fn read(
+        sealing: &Sealing,
+        words: [u64; BRIEF_HEADER / 8],
+        message: &[u8],
+    ) -> Result<Self, Unreadable> {
+        let halves = |word: u64| (word as u32, (word >> 32) as u32);
+        let (code, kind) = halves(words[0]);
+        let covered = [words[0] ^ u64::from(code), words[1], words[2], words[3]];
+        if sealing.is_on() && checksum::crc32c_behind(covered, message) != code {
             return Err(Unreadable::Spoiled);
         }
-        let length = parcel.len() - BRIEF_HEADER;
-        if head[4] != VERSION || head[6] != 0 || length != usize::from(head[7]) || length > BRIEF_BYTES {
+        let [version, _, zero, length] = kind.to_le_bytes();
+        if version != VERSION || zero != 0 || usize::from(length) != message.len() || message.len() > BRIEF_BYTES {
             return Err(Unreadable::Senseless);
         }
-        let tag = u64::from_le_bytes(head[24..].try_into().expect("eight bytes"));
-        Ok(Self { number: half(8), letter: half(12), taken: half(16), granted: half(20), tag })
+        let ((number, letter), (taken, granted)) = (halves(words[1]), halves(words[2]));
+        Ok(Self { number, letter, taken, granted, tag: words[3] })
     }
 }
 

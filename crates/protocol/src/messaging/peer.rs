@@ -163,11 +163,11 @@ impl Peer {
     }
 
     /// Numbers a parcel with a body of so many bytes, and writes its header to the front.
-    fn stamp(
+    pub(super) fn stamp(
         &mut self,
         common: &mut Common,
         rail: RailIndex,
-        (load, body): (Load, usize),
+        (load, body): (Option<Load>, usize),
         header: Header,
         bytes: &mut [u8],
     ) -> u64 {
@@ -178,9 +178,14 @@ impl Peer {
         number
     }
 
-    /// A parcel of so many bytes goes out, and tells what has been taken; its number.
-    pub(super) fn number(&mut self, common: &mut Common, rail: RailIndex, load: Load, bytes: usize) -> u64 {
-        let number = self.rails.launch(common.now, rail, load, bytes);
+    /// A parcel of so many bytes goes out, and tells what has been taken; its number. Without a load it is there at once, and the
+    /// driver gives nothing back.
+    #[inline]
+    pub(super) fn number(&mut self, common: &mut Common, rail: RailIndex, load: Option<Load>, bytes: usize) -> u64 {
+        let number = match load {
+            Some(load) => self.rails.launch(common.now, rail, load, bytes),
+            None => self.rails.pass(rail),
+        };
         if self.told_taken != self.mailbox.taken() {
             (self.told_taken, self.told_by) = (self.mailbox.taken(), Some((rail, number)));
         }
@@ -205,7 +210,7 @@ impl Peer {
         mut bytes: Vec<u8>,
     ) -> u64 {
         let body = bytes.len() - HEADER_BYTES;
-        let number = self.stamp(common, rail, (load, body), header, &mut bytes);
+        let number = self.stamp(common, rail, (Some(load), body), header, &mut bytes);
         common.duties.push_back(Duty::Transmit { to: self.rank, rail, bytes, copied: copied as u32 });
         number
     }
@@ -371,6 +376,7 @@ impl Peer {
         let header = Header { letter: first, ..header };
         let copied = bytes.len() - HEADER_BYTES;
         let number = self.transmit(common, rail, (Load::Letters(first), copied), header, bytes);
+        self.log.sweep(|bytes| common.recycle(bytes));
         self.log.add(first, count, (rail, number), letters);
     }
 
@@ -459,7 +465,7 @@ impl Peer {
             let choice = common.settings.sealing.choice(length);
             let value = seal::copy_to(choice, bytes, &mut room[HEADER_BYTES..], Target::Others);
             let sealed = Sealed { algorithm: seal::number(choice), value };
-            let number = self.stamp(common, rail, (Load::Piece, length), header(sealed), room);
+            let number = self.stamp(common, rail, (Some(Load::Piece), length), header(sealed), room);
             common.duties.push_back(Duty::Written { to: self.rank, rail, length: HEADER_BYTES + length });
             (number, sealed)
         } else {
@@ -474,7 +480,7 @@ impl Peer {
             if head.len() > HEADER_BYTES {
                 (self.transmit(common, rail, (Load::Piece, copied), header(sealed), head), sealed)
             } else {
-                let number = self.stamp(common, rail, (Load::Piece, length), header(sealed), &mut head);
+                let number = self.stamp(common, rail, (Some(Load::Piece), length), header(sealed), &mut head);
                 let body = Lent::new(&data, from..from + length);
                 common.duties.push_back(Duty::Lend { to: self.rank, rail, head, body });
                 (number, sealed)

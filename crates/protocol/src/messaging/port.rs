@@ -59,13 +59,14 @@ pub enum Duty {
     },
 }
 
-/// How pieces of long messages can go out without a buffer in between: by memory that the other end reads, or from where they lie.
+/// How messages can go out without a buffer in between: by memory that the other end reads, or, pieces of long ones, from where they lie.
 pub trait Rooms {
     /// Room for the next parcel of a rail, if there is any now. What is written there is sent by [`Duty::Written`], which
-    /// is the next duty.
+    /// is the next duty, or by [`Self::send_room`], which is called next.
     fn room(&mut self, to: Rank, rail: RailIndex, bytes: usize) -> Option<&mut [u8]>;
 
-    /// Sends what was written to the room lent last, at once, as [`Duty::Written`] would. Short messages go so.
+    /// Sends what was written to the room lent last, at once. Unlike for [`Duty::Written`], nothing is given back for it. Messages that
+    /// are not long go so.
     fn send_room(&mut self, to: Rank, rail: RailIndex);
 
     /// Whether pieces may be sent from where they lie ([`Duty::Lend`]), where there is no room.

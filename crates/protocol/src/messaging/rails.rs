@@ -143,6 +143,14 @@ impl Rails {
             .filter(|sum| *sum > 0)
     }
 
+    /// A parcel goes out and is there at once; its number.
+    #[inline]
+    pub(super) fn pass(&mut self, rail: RailIndex) -> u64 {
+        let rail = &mut self.rails[rail.index()];
+        rail.next_number += 1;
+        rail.next_number - 1
+    }
+
     /// A parcel goes out; its number.
     pub(super) fn launch(&mut self, now: Time, rail: RailIndex, load: Load, bytes: usize) -> u64 {
         let rail = &mut self.rails[rail.index()];

@@ -88,16 +88,21 @@ impl Peer {
     }
 
     /// What every header tells: what the peer has had, and what it grants.
-    pub(super) fn hear(&mut self, common: &mut Common, header: &Header) -> Result<(), Cause> {
-        if header.taken > self.next_letter || header.granted > self.spent + common.settings.credit_bytes {
+    fn hear(&mut self, common: &mut Common, header: &Header) -> Result<(), Cause> {
+        self.owes_answer |= header.wants_answer;
+        self.hear_counts(common, header.taken, header.granted)
+    }
+
+    #[inline]
+    pub(super) fn hear_counts(&mut self, common: &Common, taken: u64, granted: u64) -> Result<(), Cause> {
+        if taken > self.next_letter || granted > self.spent + common.settings.credit_bytes {
             return Err(Cause::Senseless);
         }
-        if header.taken > self.confirmed {
-            self.confirmed = header.taken;
-            self.log.confirm(header.taken, |bytes| common.recycle(bytes));
+        if taken > self.confirmed {
+            self.confirmed = taken;
+            self.log.confirm(taken);
         }
-        self.granted = self.granted.max(header.granted);
-        self.owes_answer |= header.wants_answer;
+        self.granted = self.granted.max(granted);
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use checksum::Algorithm;
 use units::{Rank, Span};
 
-use super::world::{Spoiling, World, bytes};
+use super::world::{Flying, Spoiling, World, bytes};
 use crate::messaging::{Cause, Completion, Failure, Found, PostError, RailIndex, Sealing, Settings, Wanted};
 
 const A: Rank = Rank(0);
@@ -85,7 +85,8 @@ fn small_messages_travel_together_when_the_rail_is_busy() {
     world.run();
     assert_eq!(world.received(B).len(), 100);
     let counters = world.port(A).counters();
-    assert!(counters.parcels < 20 && counters.gathered > 90, "{counters:?}");
+    // Eight at most are under way; as many found room to go at once.
+    assert!(counters.parcels < 20 && counters.gathered > 80, "{counters:?}");
 }
 
 #[test]
@@ -130,7 +131,7 @@ fn any_bit_that_flips_is_found_and_repaired() {
             let mut world = world(1);
             world.receive(B, Wanted::from(A, 3), length);
             world.send(A, B, 3, bytes(3, length));
-            let parcel = &mut world.lines.get_mut(&(A, B, RailIndex(0))).expect("sent")[0];
+            let parcel = &mut world.lines.get_mut(&(A, B, RailIndex(0))).expect("sent")[0].bytes;
             if bit == parcel.len() * 8 {
                 break;
             }
@@ -218,7 +219,7 @@ fn a_lost_rail_costs_nothing_but_time_and_the_last_one_the_peer() {
 /// What A sent last comes spoiled, and is spoiled where A keeps it too.
 fn spoil_in_log(world: &mut World) {
     let line = (A, B, RailIndex(0));
-    let mut parcel = world.lines.get_mut(&line).and_then(|queue| queue.pop_front()).expect("sent");
+    let mut parcel = world.lines.get_mut(&line).and_then(|queue| queue.pop_front()).expect("sent").bytes;
     parcel[80] ^= 4;
     let now = world.now;
     world.port(B).handle_parcel(now, A, RailIndex(0), &parcel);
@@ -256,12 +257,12 @@ fn a_buffer_spoiled_while_its_message_is_under_way_is_never_delivered() {
     world.receive(B, Wanted::from(A, 1), 100_000);
     world.send(A, B, 1, bytes(1, 100_000));
     let line = (A, B, RailIndex(0));
-    let is_piece = |parcel: &Vec<u8>| parcel.len() > 4_096;
+    let is_piece = |parcel: &Flying| parcel.bytes.len() > 4_096;
     while !world.lines.get(&line).is_some_and(|queue| queue.iter().any(is_piece)) {
         assert!(world.step(), "pieces are on their way sooner or later");
     }
     let piece = world.lines.get_mut(&line).and_then(|queue| queue.iter_mut().find(|piece| is_piece(piece)));
-    piece.expect("just seen")[4_000] ^= 1;
+    piece.expect("just seen").bytes[4_000] ^= 1;
     let peer = world.port(A).peers.get_mut(&B).expect("a peer");
     for outgoing in peer.outgoing.values_mut() {
         Arc::make_mut(&mut outgoing.data).iter_mut().step_by(1_024).for_each(|byte| *byte ^= 1);

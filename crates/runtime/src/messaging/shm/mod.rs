@@ -243,6 +243,7 @@ impl Carrier for ShmCarrier {
         self.landed.push((peer.rank, bytes));
     }
 
+    #[inline]
     fn room(&mut self, to: Rank, _: RailIndex, bytes: usize) -> Option<&mut [u8]> {
         let peer = self.peers.iter_mut().find(|peer| peer.rank == to.index())?;
         if peer.is_lost || !peer.waiting.is_empty() {
@@ -255,12 +256,15 @@ impl Carrier for ShmCarrier {
         Some(unsafe { ring.bytes(entry) })
     }
 
-    fn send_room(&mut self, to: Rank, _: RailIndex) {
+    #[inline]
+    fn send_room(&mut self, to: Rank, _: RailIndex, is_told: bool) {
         let entry = self.lent.take().expect("room was lent");
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.rank == to.index()) else { return };
         publish(&self.mapping.ring(self.me, peer.rank), peer, entry);
         self.mapping.bell(peer.rank).ring();
-        self.landed.push((peer.rank, Vec::new()));
+        if is_told {
+            self.landed.push((peer.rank, Vec::new()));
+        }
     }
 
     fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(Time, News<'_>)) -> io::Result<()> {

@@ -95,13 +95,7 @@ impl Peer {
     }
 
     /// One message by itself, copied and sealed in one pass; its letter and the parcel's number.
-    fn put_message(
-        &mut self,
-        common: &mut Common,
-        rail: RailIndex,
-        queued: &Queued,
-        room: &mut [u8],
-    ) -> (u64, u64) {
+    fn put_message(&mut self, common: &mut Common, rail: RailIndex, queued: &Queued, room: &mut [u8]) -> (u64, u64) {
         let length = queued.data.len();
         let choice = common.settings.sealing.choice(length);
         let seal = seal::copy_to(choice, &queued.data, &mut room[HEADER_BYTES..], Target::Others);

@@ -252,6 +252,7 @@ impl<C: Carrier> Messenger<C> {
         }
     }
 
+    #[inline(never)]
     fn carry_out_all(&mut self) {
         while let Some(duty) = self.next_duty() {
             match duty {

@@ -49,11 +49,13 @@ struct Counts {
     read: AtomicU64,
 }
 
-/// A ring as it is mapped.
-pub(super) struct Ring<'a> {
-    counts: &'a Counts,
-    slots: NonNull<u8>,
+/// A ring as it is mapped. It knows nothing of how long it is: see [`Mapping::ring`].
+pub(super) struct Ring {
+    start: NonNull<u8>,
 }
+
+// SAFETY: both ends of a ring are made to be used at once, and none is tied to a thread.
+unsafe impl Send for Ring {}
 
 const SLOT_BYTES: usize = SLOTS * SLOT;
 const RING_SIZE: usize = PAGE + SLOT_BYTES + RING_BYTES;
@@ -154,17 +156,17 @@ impl Mapping {
     }
 
     /// The ring from one rank to another.
-    #[inline]
-    pub(super) fn ring(&self, from: usize, to: usize) -> Ring<'_> {
+    ///
+    /// # Safety
+    /// It is not used when the mapping is gone.
+    pub(super) unsafe fn ring(&self, from: usize, to: usize) -> Ring {
         assert!(from < self.ranks && to < self.ranks);
         // SAFETY: `open` made room for a ring from each to each.
-        let start = unsafe { self.start.add(rings_at(self.ranks) + (from * self.ranks + to) * RING_SIZE) };
-        // SAFETY: a ring begins with a page that holds its counts, which are atomics; its slots and bytes follow.
-        unsafe { Ring { counts: start.cast().as_ref(), slots: start.add(PAGE) } }
+        Ring { start: unsafe { self.start.add(rings_at(self.ranks) + (from * self.ranks + to) * RING_SIZE) } }
     }
 }
 
-impl Lines for Ring<'_> {
+impl Lines for Ring {
     type Word = AtomicU64;
     const SLOTS: u64 = SLOTS as u64;
     const BYTES: u64 = RING_BYTES as u64;
@@ -173,31 +175,39 @@ impl Lines for Ring<'_> {
     fn slot(&self, index: usize) -> &AtomicU64 {
         assert!(index < SLOTS);
         // SAFETY: within the slots, and aligned; both ends use words at the beginning of slots as atomics.
-        unsafe { self.slots.add(index * SLOT).cast().as_ref() }
+        unsafe { self.start.add(PAGE + index * SLOT).cast().as_ref() }
     }
 
     #[inline(always)]
     fn taken(&self) -> &AtomicU64 {
-        &self.counts.taken
+        &self.counts().taken
     }
 
     #[inline(always)]
     fn read(&self) -> &AtomicU64 {
-        &self.counts.read
+        &self.counts().read
     }
 }
 
-impl<'a> Ring<'a> {
+impl Ring {
+    /// A ring begins with a page for its counts; its slots and bytes follow.
+    #[inline(always)]
+    fn counts(&self) -> &Counts {
+        // SAFETY: they are atomics, and any bits are a value.
+        unsafe { self.start.cast().as_ref() }
+    }
+
     /// The bytes of an entry. Only between `claim` and `publish`, or between `next` and `finish`.
     ///
     /// # Safety
     /// The entry is one that the protocol gave out and that is not given back yet. One who breaks the rules at the other end can change
     /// bytes that are looked at; then they are wrong, and where they go was decided by a copy.
     #[inline(always)]
-    pub(super) unsafe fn bytes(&self, entry: Entry) -> &'a mut [u8] {
+    #[allow(clippy::mut_from_ref)] // Entries do not overlap, and the protocol gives each out once.
+    pub(super) unsafe fn bytes(&self, entry: Entry) -> &mut [u8] {
         assert!(entry.at + entry.length <= SLOT_BYTES + RING_BYTES);
         // SAFETY: within the ring; by the protocol, the other end leaves it alone.
-        unsafe { std::slice::from_raw_parts_mut(self.slots.add(entry.at).as_ptr(), entry.length) }
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(PAGE + entry.at).as_ptr(), entry.length) }
     }
 }
 

@@ -36,6 +36,9 @@ const PARCELS_PER_TURN: usize = 16;
 
 struct Peer {
     rank: usize,
+    /// The ring to it, and the one from it.
+    outward: Ring,
+    inward: Ring,
     writer: Writer,
     reader: Reader,
     /// Parcels that do not fit now.
@@ -68,8 +71,12 @@ impl ShmCarrier {
         let (me, ranks) = (me.index(), ranks as usize);
         let mut mapping = Mapping::open(name, me, ranks, patience)?;
         mapping.take_name_away();
+        // SAFETY: the carrier keeps the mapping as long as its peers.
+        let ring = |from, to| unsafe { mapping.ring(from, to) };
         let peer = |rank| Peer {
             rank,
+            outward: ring(me, rank),
+            inward: ring(rank, me),
             writer: Writer::default(),
             reader: Reader::default(),
             waiting: VecDeque::new(),
@@ -95,25 +102,22 @@ impl ShmCarrier {
         Settings { piece_bytes: 64 << 10, letter_depth: 64, depth: 8, prepared: 0, ..base }
     }
 
+    #[inline]
     fn is_idle(&self) -> bool {
-        self.landed.is_empty() && !self.peers.iter().any(|peer| !peer.is_lost && self.has_more(peer))
-    }
-
-    fn has_more(&self, peer: &Peer) -> bool {
-        peer.reader.has_more(&self.mapping.ring(peer.rank, self.me))
+        self.landed.is_empty() && !self.peers.iter().any(|peer| !peer.is_lost && peer.has_more())
     }
 
     fn move_parcels(&mut self, tell: &mut dyn FnMut(Time, News<'_>)) {
         for peer in self.peers.iter_mut().filter(|peer| !peer.is_lost) {
             let from = Rank(peer.rank as u32);
             let mut any = false;
-            let ring = self.mapping.ring(peer.rank, self.me);
+            let ring = &peer.inward;
             for _ in 0..PARCELS_PER_TURN {
-                match peer.reader.next(&ring) {
+                match peer.reader.next(ring) {
                     Ok(Some(entry)) => {
                         // SAFETY: given out just now, given back behind this.
                         tell(self.now, News::Parcel { from, rail: RAIL, bytes: unsafe { ring.bytes(entry) } });
-                        peer.reader.finish(&ring, entry);
+                        peer.reader.finish(ring, entry);
                         any = true;
                     }
                     Ok(None) => break,
@@ -124,7 +128,7 @@ impl ShmCarrier {
                 }
             }
             while let Some(bytes) = peer.waiting.pop_front() {
-                if !write(&self.mapping, self.me, peer, &bytes) {
+                if !peer.write(&bytes) {
                     peer.waiting.push_front(bytes);
                     break;
                 }
@@ -138,6 +142,9 @@ impl ShmCarrier {
                 lose(self.now, peer, &mut self.landed, tell);
             }
         }
+        if self.landed.is_empty() {
+            return;
+        }
         for (rank, bytes) in self.landed.drain(..) {
             tell(self.now, News::Landed { to: Rank(rank as u32), rail: RAIL, bytes });
         }
@@ -150,8 +157,7 @@ impl ShmCarrier {
         }
         self.looked_around = Instant::now();
         for peer in self.peers.iter_mut().filter(|peer| !peer.is_lost) {
-            let has_more = peer.reader.has_more(&self.mapping.ring(peer.rank, self.me));
-            if !has_more && !self.mapping.is_there(peer.rank) {
+            if !peer.has_more() && !self.mapping.is_there(peer.rank) {
                 peer.is_lost = true;
                 lose(self.now, peer, &mut self.landed, tell);
             }
@@ -208,22 +214,29 @@ impl ShmCarrier {
     }
 }
 
-/// Puts a parcel into a ring. False if there is no room.
-fn write(mapping: &Mapping, me: usize, peer: &mut Peer, bytes: &[u8]) -> bool {
-    let ring = mapping.ring(me, peer.rank);
-    let Some(entry) = peer.writer.claim(&ring, bytes.len()) else { return false };
-    // SAFETY: claimed just now, published behind this.
-    unsafe { ring.bytes(entry) }.copy_from_slice(bytes);
-    publish(&ring, peer, entry);
-    true
-}
+impl Peer {
+    #[inline]
+    fn has_more(&self) -> bool {
+        self.reader.has_more(&self.inward)
+    }
 
-/// Lets the reader have an entry. A short one is sent to where the reader finds it sooner.
-fn publish(ring: &Ring<'_>, peer: &mut Peer, entry: Entry) {
-    peer.writer.publish(ring, entry);
-    if entry.length <= SHORT {
-        // SAFETY: of a published entry nothing is read or written here; the lines are named, no more.
-        hand_over(unsafe { ring.bytes(entry) });
+    /// Puts a parcel into the ring. False if there is no room.
+    fn write(&mut self, bytes: &[u8]) -> bool {
+        let Some(entry) = self.writer.claim(&self.outward, bytes.len()) else { return false };
+        // SAFETY: claimed just now, published behind this.
+        unsafe { self.outward.bytes(entry) }.copy_from_slice(bytes);
+        self.publish(entry);
+        true
+    }
+
+    /// Lets the peer have an entry. A short one is sent to where it finds it sooner.
+    #[inline]
+    fn publish(&mut self, entry: Entry) {
+        self.writer.publish(&self.outward, entry);
+        if entry.length <= SHORT {
+            // SAFETY: of a published entry nothing is read or written here; the lines are named, no more.
+            hand_over(unsafe { self.outward.bytes(entry) });
+        }
     }
 }
 
@@ -235,7 +248,7 @@ fn lose(now: Time, peer: &mut Peer, landed: &mut Vec<(usize, Vec<u8>)>, tell: &m
 impl Carrier for ShmCarrier {
     fn send(&mut self, to: Rank, _: RailIndex, bytes: Vec<u8>) {
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.rank == to.index()) else { return };
-        if !peer.is_lost && (!peer.waiting.is_empty() || !write(&self.mapping, self.me, peer, &bytes)) {
+        if !peer.is_lost && (!peer.waiting.is_empty() || !peer.write(&bytes)) {
             peer.waiting.push_back(bytes);
             return;
         }
@@ -249,18 +262,17 @@ impl Carrier for ShmCarrier {
         if peer.is_lost || !peer.waiting.is_empty() {
             return None;
         }
-        let ring = self.mapping.ring(self.me, peer.rank);
-        let entry = peer.writer.claim(&ring, bytes)?;
+        let entry = peer.writer.claim(&peer.outward, bytes)?;
         self.lent = Some(entry);
         // SAFETY: claimed just now; it is published by `send_room`, before anything else is claimed.
-        Some(unsafe { ring.bytes(entry) })
+        Some(unsafe { peer.outward.bytes(entry) })
     }
 
     #[inline]
     fn send_room(&mut self, to: Rank, _: RailIndex, is_told: bool) {
         let entry = self.lent.take().expect("room was lent");
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.rank == to.index()) else { return };
-        publish(&self.mapping.ring(self.me, peer.rank), peer, entry);
+        peer.publish(entry);
         self.mapping.bell(peer.rank).ring();
         if is_told {
             self.landed.push((peer.rank, Vec::new()));

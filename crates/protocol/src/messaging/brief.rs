@@ -9,14 +9,15 @@
 use checksum::Target;
 use units::Rank;
 
+use super::letter::{Letters, Turn};
 use super::matching::{Contents, Posted};
-use super::parcel::{BRIEF_BYTES, BRIEF_HEADER, Brief, HEADER_BYTES, Header, Kind, Unreadable, expand};
+use super::parcel::{BRIEF_BYTES, BRIEF_HEADER, Brief, HEADER_BYTES, Header, Kind, Letter, Unreadable, expand};
 use super::peer::{Peer, Queued, blank, cost};
 use super::port::{Cause, Common, Completion, Duty, Rooms};
 use super::rails::{Load, RailIndex};
 use super::seal::{self, Sealing};
 use super::taking::Taken;
-use super::{LETTER_COST, WINDOW, letter::Turn};
+use super::{LETTER_COST, WINDOW};
 
 /// The header of a brief parcel, as words.
 type Words = [u64; BRIEF_HEADER / 8];
@@ -83,7 +84,7 @@ impl Peer {
             }
             None => return Some(queued),
         };
-        self.log.add_kept(first, (rail, number), kept);
+        self.log.add_kept(first, (rail, number), lost(&queued), kept);
         common.completions.push_back(Completion::Sent { id: queued.id, buffer: queued.data });
         None
     }
@@ -113,8 +114,8 @@ impl Peer {
         let mut bytes = self.empty_log(common, BRIEF_HEADER + queued.data.len());
         put_brief(&words, &queued.data, &mut bytes);
         common.duties.push_back(transmission(self.rank, rail, bytes));
+        self.log.add(first, (rail, number), Letters::One(lost(&queued)));
         common.completions.push_back(Completion::Sent { id: queued.id, buffer: queued.data });
-        self.log.add(first, 1, (rail, number), Vec::new());
     }
 
     /// The header for a message: its letter, the parcel's number, the words.
@@ -143,21 +144,25 @@ impl Peer {
         (number, brief.words(&common.settings.sealing, message))
     }
 
-    /// P-86: the same again, if it is still what was sealed.
+    /// P-86: whether a parcel is still what was sealed.
+    pub(super) fn is_intact_brief(common: &Common, bytes: &[u8]) -> bool {
+        split(bytes).is_some_and(|(words, message)| Brief::read(&common.settings.sealing, words, message).is_ok())
+    }
+
+    /// The same again.
     pub(super) fn repeat_brief(
         &mut self,
         common: &mut Common,
         rail: RailIndex,
         first: u64,
         mut bytes: Vec<u8>,
-    ) -> Result<u64, Unreadable> {
-        let (words, message) = split(&bytes).ok_or(Unreadable::Spoiled)?;
-        let brief = Brief::read(&common.settings.sealing, words, message)?;
+    ) -> u64 {
         let way = (rail, Some(Load::Letters(first)));
-        let (number, words) = self.brief_words(common, way, (first, brief.tag), message);
+        let (words, message) = split(&bytes).expect("it is intact");
+        let (number, words) = self.brief_words(common, way, (first, words[3]), message);
         put_words(&words, &mut bytes);
         common.duties.push_back(transmission(self.rank, rail, bytes));
-        Ok(number)
+        number
     }
 
     /// Takes a parcel that says it is brief, the `number`-th of its rail.
@@ -201,6 +206,11 @@ impl Peer {
         self.catch_up(common);
         Ok(Taken::Well)
     }
+}
+
+/// What can be told of a message whose bytes are spoiled.
+fn lost(queued: &Queued) -> Letter<'static> {
+    Letter::Lost { tag: queued.tag, length: queued.data.len() as u64 }
 }
 
 /// The header's words and the message of a brief parcel; none if it is too short for one.

@@ -9,6 +9,26 @@ use super::parcel::Letter;
 use super::rails::{At, RailIndex};
 use super::{MAX_TRIES, REPAIR_WINDOW};
 
+/// The letters of a parcel, without the bytes of messages: of a message it can only be told that it is lost.
+#[derive(Debug)]
+pub(super) enum Letters {
+    One(Letter<'static>),
+    Several(Vec<Letter<'static>>),
+}
+
+impl Letters {
+    fn as_slice(&self) -> &[Letter<'static>] {
+        match self {
+            Self::One(letter) => std::slice::from_ref(letter),
+            Self::Several(letters) => letters,
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.as_slice().len() as u64
+    }
+}
+
 /// Letters that went out together.
 #[derive(Debug)]
 struct Batch {
@@ -20,9 +40,8 @@ struct Batch {
     /// To be sent again, if possible not on this rail.
     repeat: Option<RailIndex>,
     tries: u8,
-    /// The letters, if there are no messages among them: they can be written again. A message's bytes are here only once, in the
-    /// parcel.
-    letters: Vec<Letter<'static>>,
+    /// What can be written again if the parcel is spoiled where it waits. A message's bytes are here only once, in the parcel.
+    letters: Letters,
 }
 
 impl Batch {
@@ -62,20 +81,22 @@ impl Log {
         self.repeats > 0
     }
 
-    pub(super) fn add(&mut self, first: u64, count: u64, at: At, letters: Vec<Letter<'static>>) {
+    pub(super) fn add(&mut self, first: u64, at: At, letters: Letters) {
+        let count = letters.count();
         self.batches.push_back(Batch { first, count, at, bytes: None, repeat: None, tries: 0, letters });
     }
 
     /// A letter that went out, with the parcel it was in: the driver has a copy.
-    pub(super) fn add_kept(&mut self, first: u64, at: At, bytes: Vec<u8>) {
-        let (bytes, letters) = (Some(bytes), Vec::new());
+    #[inline]
+    pub(super) fn add_kept(&mut self, first: u64, at: At, letter: Letter<'static>, bytes: Vec<u8>) {
+        let (bytes, letters) = (Some(bytes), Letters::One(letter));
         self.batches.push_back(Batch { first, count: 1, at, bytes, repeat: None, tries: 0, letters });
     }
 
-    /// The letters of a parcel from this number on, if they can be written again.
+    /// The letters of a parcel from this number on, as they can be written again.
     pub(super) fn letters(&self, first: u64) -> &[Letter<'static>] {
         let index = self.batches.binary_search_by_key(&first, |batch| batch.first);
-        index.map_or(&[], |index| &self.batches[index].letters)
+        index.map_or(&[], |index| self.batches[index].letters.as_slice())
     }
 
     /// The peer has every letter below `taken`.

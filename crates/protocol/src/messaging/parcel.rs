@@ -26,7 +26,7 @@ use super::seal::Sealing;
 
 /// Bytes of a parcel's header.
 pub const HEADER_BYTES: usize = 64;
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Bytes before the message in a brief parcel, and the most bytes of such a message.
 pub(super) const BRIEF_HEADER: usize = 32;
 pub(super) const BRIEF_BYTES: usize = 64;
@@ -210,6 +210,8 @@ pub(super) enum Letter<'a> {
     Again { rail: RailIndex, number: u64 },
     /// This rail is of no use any more.
     Closed { rail: RailIndex },
+    /// A message of so many bytes was here, and is no more what was sent.
+    Lost { tag: u64, length: u64 },
 }
 
 impl Letter<'_> {
@@ -230,6 +232,7 @@ impl Letter<'_> {
             Self::Done { transfer } => (4, 0, &[], transfer, 0),
             Self::Again { rail, number } => (5, rail.0, &[], number, 0),
             Self::Closed { rail } => (6, rail.0, &[], 0, 0),
+            Self::Lost { tag, length } => (7, 0, &[], tag, length),
         };
         body.extend_from_slice(&[kind, rail, 0, 0]);
         body.extend_from_slice(&(data.len() as u32).to_le_bytes());
@@ -259,6 +262,7 @@ pub(super) fn split_letter<'a>(body: &mut &'a [u8]) -> Result<Letter<'a>, Unread
         4 => Letter::Done { transfer: a },
         5 => Letter::Again { rail, number: a },
         6 => Letter::Closed { rail },
+        7 => Letter::Lost { tag: a, length: b },
         _ => return Err(senseless),
     })
 }
@@ -308,6 +312,7 @@ mod tests {
             Letter::Again { rail: RailIndex(2), number: 77 },
             Letter::Message { tag: 0, data: b"" },
             Letter::Closed { rail: RailIndex(1) },
+            Letter::Lost { tag: 5, length: 6 },
             Letter::Done { transfer: 4 },
         ];
         let mut body = Vec::new();

@@ -99,7 +99,7 @@ pub enum Cause {
     SpoiledTooOften,
     /// Nothing of what it sends can be read.
     Garbage,
-    /// A parcel was spoiled where it waited to be confirmed, here: what it held cannot be had again.
+    /// The buffer of a long message was spoiled while the message was under way, here: what it held cannot be had again.
     SpoiledHere,
     /// The user says so.
     Dismissed,
@@ -113,7 +113,7 @@ impl fmt::Display for Cause {
             Self::Overdrawn => "it sent more than it was granted",
             Self::SpoiledTooOften => "the same parcel came spoiled too often",
             Self::Garbage => "nothing of what it sends can be read",
-            Self::SpoiledHere => "a parcel was spoiled in this machine's memory before it was confirmed",
+            Self::SpoiledHere => "a long message was spoiled in this machine's memory while it was sent",
             Self::Dismissed => "it was dismissed",
         })
     }
@@ -133,7 +133,8 @@ pub enum Failure {
         /// Its bytes.
         length: u64,
     },
-    /// The message was spoiled in this machine's memory while it waited for a receive. It is gone.
+    /// The message was spoiled in memory, here while it waited for a receive, or at its sender's while it waited to be confirmed. It is
+    /// gone.
     Spoiled {
         /// From this rank.
         source: Rank,
@@ -573,6 +574,8 @@ impl Contents {
         match self {
             Self::Whole { bytes, .. } => bytes.len() as u64,
             Self::Announced { .. } => 0,
+            // None, but so many were granted for it.
+            Self::Lost { length } => *length,
         }
     }
 }

@@ -194,6 +194,14 @@ impl Peer {
                 self.take_contents(common, number, tag, Contents::Announced { transfer: number, length });
                 return Ok(());
             }
+            Letter::Lost { tag, length } => {
+                if length > common.settings.eager_bytes.into() {
+                    return Err(Cause::Senseless);
+                }
+                self.charge(super::LETTER_COST + length)?;
+                self.take_contents(common, number, tag, Contents::Lost { length });
+                return Ok(());
+            }
             Letter::Ready { transfer } => self.make_ready(common, transfer)?,
             Letter::Done { transfer } => {
                 let outgoing = self.outgoing.remove(&transfer).ok_or(Cause::Senseless)?;
@@ -264,6 +272,10 @@ impl Peer {
                         Completion::ReceiveFailed { id, failure, buffer }
                     }
                 });
+            }
+            Contents::Lost { .. } => {
+                let failure = Failure::Spoiled { source, tag };
+                common.completions.push_back(Completion::ReceiveFailed { id, failure, buffer });
             }
             Contents::Announced { transfer, length } if length > buffer.len() as u64 || length == 0 => {
                 self.urgent.push_back(Letter::Done { transfer });

@@ -200,6 +200,13 @@ impl World {
         }
     }
 
+    /// The sender hears of everything that has come.
+    pub(super) fn tell_all(&mut self, line: Line) {
+        while self.landed.get(&line).is_some_and(|queue| !queue.is_empty()) {
+            self.tell(line);
+        }
+    }
+
     fn tell(&mut self, line: Line) {
         let (from, to, rail) = line;
         let Flying { bytes, .. } = self.landed.get_mut(&line).and_then(VecDeque::pop_front).expect("looked at");

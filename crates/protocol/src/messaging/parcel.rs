@@ -1,7 +1,7 @@
 //! How a parcel is laid out: a header of 64 bytes, then a body.
 //!
 //! ```text
-//!  0  code of bytes 4 to 63 (CRC-32C)         32  letter: number of the first, or of the transfer
+//!  0  code of all 64, itself zero (CRC-32C)   32  letter: number of the first, or of the transfer
 //!  4  version   5  kind   6  code of the body  40  taken: letters that the writer has had, in order
 //!  7  1: an answer is wanted                   48  granted: bytes of messages that the reader may have sent in all
 //!  8  number of the parcel on its rail         56  of a message its tag, of a piece where it begins
@@ -18,8 +18,6 @@
 //!
 //! Numbers are little-endian. The header has a code of its own because it says where the body belongs, and a body is copied
 //! there while it is checked: a spoiled offset would spoil what had come intact (P-82).
-
-use checksum::Algorithm;
 
 use super::rails::RailIndex;
 use super::seal::Sealing;
@@ -96,7 +94,6 @@ impl Brief {
     /// The header's words before this message.
     #[inline]
     pub(super) fn words(&self, sealing: &Sealing, message: &[u8]) -> [u64; BRIEF_HEADER / 8] {
-        let pair = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
         let kind = u32::from_le_bytes([VERSION, BRIEF, 0, message.len() as u8]);
         let words = [pair(0, kind), pair(self.number, self.letter), pair(self.taken, self.granted), self.tag];
         let code = if sealing.is_on() { checksum::crc32c_behind(words, message) } else { 0 };
@@ -110,7 +107,6 @@ impl Brief {
         words: [u64; BRIEF_HEADER / 8],
         message: &[u8],
     ) -> Result<Self, Unreadable> {
-        let halves = |word: u64| (word as u32, (word >> 32) as u32);
         let (code, kind) = halves(words[0]);
         let covered = [words[0] ^ u64::from(code), words[1], words[2], words[3]];
         if sealing.is_on() && checksum::crc32c_behind(covered, message) != code {
@@ -137,7 +133,6 @@ pub(super) enum Unreadable {
 impl Header {
     /// Writes it to the front of a parcel.
     pub(super) fn write(&self, sealing: &Sealing, parcel: &mut [u8]) {
-        let head = &mut parcel[..HEADER_BYTES];
         let kind = match self.kind {
             Kind::Bare => BARE,
             Kind::Message => 2,
@@ -145,54 +140,52 @@ impl Header {
             Kind::Piece => 4,
         };
         let flags = if self.wants_answer { WANTS_ANSWER } else { 0 };
-        head[4..8].copy_from_slice(&[VERSION, kind, self.algorithm, flags]);
-        head[24..28].copy_from_slice(&self.length.to_le_bytes());
-        head[28..32].copy_from_slice(&self.letters.to_le_bytes());
-        let words = [(8, self.number), (16, self.seal), (32, self.letter), (40, self.taken), (48, self.granted)];
-        for (at, word) in words.into_iter().chain([(56, self.detail)]) {
-            head[at..at + 8].copy_from_slice(&word.to_le_bytes());
-        }
-        let code = if sealing.is_on() { header_code(head) } else { 0 };
-        head[..4].copy_from_slice(&code.to_le_bytes());
+        let what = u32::from_le_bytes([VERSION, kind, self.algorithm, flags]);
+        let size = pair(self.length, self.letters);
+        let rest = [self.number, self.seal, size, self.letter, self.taken, self.granted, self.detail];
+        let words = |code| [pair(code, what), rest[0], rest[1], rest[2], rest[3], rest[4], rest[5], rest[6]];
+        let code = if sealing.is_on() { checksum::crc32c_behind(words(0), &[]) } else { 0 };
+        let (places, _) = parcel[..HEADER_BYTES].as_chunks_mut::<8>();
+        places.iter_mut().zip(words(code)).for_each(|(place, word)| *place = word.to_le_bytes());
     }
 
     /// Reads the front of a parcel.
     pub(super) fn read(sealing: &Sealing, parcel: &[u8]) -> Result<Self, Unreadable> {
-        let head = parcel.get(..HEADER_BYTES).ok_or(Unreadable::Spoiled)?;
-        let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"));
-        let half = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
-        if sealing.is_on() && header_code(head) != half(0) {
+        let (head, body) = parcel.split_first_chunk::<HEADER_BYTES>().ok_or(Unreadable::Spoiled)?;
+        let (places, _) = head.as_chunks::<8>();
+        let mut words: [u64; HEADER_BYTES / 8] = std::array::from_fn(|index| u64::from_le_bytes(places[index]));
+        let (code, what) = halves(words[0]);
+        words[0] = pair(0, what);
+        if sealing.is_on() && checksum::crc32c_behind(words, &[]) != code {
             return Err(Unreadable::Spoiled);
         }
-        let kind = match head[5] {
+        let [_, number, seal, size, letter, taken, granted, detail] = words;
+        let [version, kind, algorithm, flags] = what.to_le_bytes();
+        let kind = match kind {
             BARE => Kind::Bare,
             2 => Kind::Message,
             3 => Kind::Letters,
             4 => Kind::Piece,
             _ => return Err(Unreadable::Senseless),
         };
-        let length = half(24);
-        if head[4] != VERSION || head[7] > WANTS_ANSWER || length as usize != parcel.len() - HEADER_BYTES {
+        let (length, letters) = halves(size);
+        if version != VERSION || flags > WANTS_ANSWER || length as usize != body.len() {
             return Err(Unreadable::Senseless);
         }
-        Ok(Self {
-            kind,
-            algorithm: head[6],
-            wants_answer: head[7] == WANTS_ANSWER,
-            number: word(8),
-            seal: word(16),
-            length,
-            letters: half(28),
-            letter: word(32),
-            taken: word(40),
-            granted: word(48),
-            detail: word(56),
-        })
+        let wants_answer = flags == WANTS_ANSWER;
+        Ok(Self { kind, algorithm, wants_answer, number, seal, length, letters, letter, taken, granted, detail })
     }
 }
 
-fn header_code(head: &[u8]) -> u32 {
-    checksum::value(Algorithm::Crc32c, &head[4..]) as u32
+/// Two halves of a word, the lower first.
+#[inline]
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+#[inline]
+fn halves(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
 }
 
 /// Something that a peer is told exactly once.

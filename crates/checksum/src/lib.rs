@@ -26,6 +26,8 @@ mod pass;
 mod state;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod trial;
 pub mod tuning;
 mod wide;
 mod words;

@@ -26,13 +26,15 @@ mod pass;
 mod state;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod trial;
 pub mod tuning;
 mod wide;
 mod words;
 mod xxh3;
 
 pub use algorithm::{Algorithm, Strength, UnknownAlgorithm};
-pub use castagnoli::crc32c;
+pub use castagnoli::{crc32c, crc32c_behind};
 pub use crc::Kernel;
 pub use fetch::Target;
 pub use infiniband::{Icrc, vcrc};

@@ -244,16 +244,18 @@ impl Port {
     }
 
     fn wait(&mut self, ticket: Ticket) -> Result<Completion, PortError> {
+        if let Some(completion) = self.ended.remove(&ticket) {
+            return Ok(completion);
+        }
         loop {
-            if let Some(completion) = self.ended.remove(&ticket) {
-                return Ok(completion);
-            }
             while let Some(completion) = self.messenger.next_completion() {
-                self.ended.insert(ticket_of(&completion), completion);
+                let ended = ticket_of(&completion);
+                if ended == ticket {
+                    return Ok(completion);
+                }
+                self.ended.insert(ended, completion);
             }
-            if !self.ended.contains_key(&ticket) {
-                self.messenger.turn(Duration::from_millis(100)).map_err(PortError::Io)?;
-            }
+            self.messenger.turn(Duration::from_millis(100)).map_err(PortError::Io)?;
         }
     }
 

@@ -4,7 +4,6 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-#[cfg(target_arch = "x86_64")]
 use super::Castagnoli;
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 use super::neon;
@@ -95,6 +94,18 @@ impl Kernel {
             Some(run) => unsafe { run(register, bytes.as_ptr(), std::ptr::null_mut(), bytes.len(), Target::Own) },
             None => scalar::update::<P>(register, bytes),
         }
+    }
+
+    /// The register of CRC-32C after these words, the lowest byte of each first, and these bytes. Only for kernels that are available.
+    #[inline]
+    pub(crate) fn words<const N: usize>(self, register: u64, words: [u64; N], bytes: &[u8]) -> u64 {
+        #[cfg(target_arch = "x86_64")]
+        if self != Self::Scalar && bytes.len() <= instruction::MOST_BYTES {
+            // SAFETY: all kernels but the tables need SSE4.2, and only those are used that this processor has.
+            return unsafe { instruction::update_words(register, words, bytes) };
+        }
+        let update = |register, word: u64| self.update::<Castagnoli>(register, &word.to_le_bytes());
+        self.update::<Castagnoli>(words.into_iter().fold(register, update), bytes)
     }
 
     /// The register after these bytes, copied on the way. Only for kernels that are available.

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::trial::{self, GUARD, noise};
 
 /// The definition, bit by bit.
 fn by_shift_register<P: Polynomial>(register: u64, bytes: &[u8]) -> u64 {
@@ -14,21 +15,6 @@ fn by_shift_register<P: Polynomial>(register: u64, bytes: &[u8]) -> u64 {
 fn kernels() -> impl Iterator<Item = Kernel> {
     Kernel::ALL.into_iter().filter(|kernel| kernel.is_available())
 }
-
-/// Bytes without a pattern (xorshift).
-fn noise(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed | 1;
-    std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    })
-    .take(length)
-    .collect()
-}
-
-const GUARD: usize = 64;
 
 /// One length at one alignment of both ends: kernel against twin, with and without a copy, and nothing written beside it.
 fn check<P: Polynomial>(kernel: Kernel, source: &[u8], target: &mut [u8], from: usize, to: usize, length: usize) {
@@ -47,15 +33,10 @@ fn check<P: Polynomial>(kernel: Kernel, source: &[u8], target: &mut [u8], from: 
 
 fn check_copy<P: Polynomial>(kernel: Kernel, bytes: &[u8], target: &mut [u8], to: usize, wanted: u64) {
     let start = P::ONES & !(bytes.len() as u64);
-    let (begin, end) = (GUARD + to, GUARD + to + bytes.len());
-    let case = || format!("{} bytes to {to}, {}, width {}", bytes.len(), kernel.name(), P::WIDTH);
-    target[to..end + GUARD].fill(0xa5);
-    // What is asked for in advance is no matter of the value, so the two take turns.
-    let whose = if bytes.len().is_multiple_of(2) { Target::Own } else { Target::Others };
-    assert_eq!(kernel.copy::<P>(start, bytes, &mut target[begin..end], whose), wanted, "{}", case());
-    assert!(target[begin..end] == *bytes, "{}", case());
-    let clean = target[to..begin] == [0xa5; GUARD] && target[end..end + GUARD] == [0xa5; GUARD];
-    assert!(clean, "beside the copy: {}", case());
+    let name = format_args!("{}, width {}", kernel.name(), P::WIDTH);
+    trial::check_copy(bytes, target, to, wanted, name, |bytes, room, whose| {
+        kernel.copy::<P>(start, bytes, room, whose)
+    });
 }
 
 fn check_both(kernel: Kernel, source: &[u8], target: &mut [u8], from: usize, to: usize, length: usize) {

@@ -159,6 +159,7 @@ mod tests {
         let samples = rates.iter().map(|(algorithm, way, rate)| Sample {
             candidate: Candidate::Code(*algorithm, *way),
             gigabytes_per_second: vec![*rate],
+            of_memcpy: Vec::new(),
         });
         Timing { bytes, samples: samples.collect() }
     }

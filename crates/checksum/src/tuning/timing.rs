@@ -1,7 +1,8 @@
 //! How fast codes and ways are on this machine, side by side.
 //!
 //! All candidates of one size take turns, so that whatever else the machine does hits them alike. A sample is as many calls
-//! as take a set time; what counts is the median over rounds, with the slowest and the fastest beside.
+//! as take a set time; what counts is the median over rounds, with the slowest and the fastest beside. Those that are held against
+//! memcpy are followed by it in every round: a machine that is faster now than a moment ago is so for both.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -29,9 +30,12 @@ impl Candidate {
 
     /// Every strong code in both ways that copy.
     pub fn strong() -> impl Iterator<Item = Self> {
-        Self::codes().filter(|candidate| {
-            matches!(candidate, Self::Code(algorithm, way) if algorithm.strength() == Strength::Strong && *way != Way::Alone)
-        })
+        Self::codes().filter(|candidate| candidate.is_compared())
+    }
+
+    /// Whether it is held against memcpy.
+    fn is_compared(self) -> bool {
+        matches!(self, Self::Code(algorithm, way) if algorithm.strength() == Strength::Strong && way != Way::Alone)
     }
 
     fn run(self, from: &[u8], to: &mut [u8]) {
@@ -53,6 +57,8 @@ pub struct Sample {
     pub candidate: Candidate,
     /// One for each round, sorted.
     pub gigabytes_per_second: Vec<f64>,
+    /// The same as shares of memcpy's rate right after it, sorted; only for the strong ones that copy.
+    pub of_memcpy: Vec<f64>,
 }
 
 impl Sample {
@@ -65,6 +71,11 @@ impl Sample {
     /// than the median on a machine that does other things as well.
     pub fn upper_quartile(&self) -> f64 {
         self.gigabytes_per_second[self.gigabytes_per_second.len() * 3 / 4]
+    }
+
+    /// The share of memcpy's rate in the middle, for those that are held against it.
+    pub fn share_of_memcpy(&self) -> Option<f64> {
+        self.of_memcpy.get(self.of_memcpy.len() / 2).copied()
     }
 
     /// The slowest and the fastest.
@@ -89,21 +100,35 @@ pub fn time(candidates: &[Candidate], bytes: usize, rounds: usize, sample: Durat
     for (place, byte) in from.iter_mut().enumerate() {
         *byte = (place.wrapping_mul(2_654_435_761) >> 13) as u8;
     }
-    let calls: Vec<u32> = candidates.iter().map(|candidate| calls_for(*candidate, from, to, sample)).collect();
-    let mut rates = vec![Vec::with_capacity(rounds); candidates.len()];
+    let calls_of = |candidate, from: &[u8], to: &mut [u8]| calls_for(candidate, from, to, sample);
+    let calls: Vec<u32> = candidates.iter().map(|candidate| calls_of(*candidate, from, to)).collect();
+    let copies = calls_of(Candidate::Memcpy, from, to);
+    let rate = |candidate: Candidate, calls: u32, from: &[u8], to: &mut [u8]| {
+        // Whoever came before has left the caches as it liked.
+        candidate.run(from, to);
+        let took = run(candidate, calls, from, to);
+        f64::from(calls) * bytes as f64 / took.as_secs_f64().max(1e-9) / 1e9
+    };
+    let sample = |candidate: &Candidate| Sample {
+        candidate: *candidate,
+        gigabytes_per_second: Vec::with_capacity(rounds),
+        of_memcpy: Vec::new(),
+    };
+    let mut samples: Vec<Sample> = candidates.iter().map(sample).collect();
     for _ in 0..rounds.max(1) {
-        for ((candidate, calls), rates) in candidates.iter().zip(&calls).zip(&mut rates) {
-            // Whoever came before has left the caches as it liked.
-            candidate.run(from, to);
-            let took = run(*candidate, *calls, from, to);
-            rates.push(f64::from(*calls) * bytes as f64 / took.as_secs_f64().max(1e-9) / 1e9);
+        for (sample, calls) in samples.iter_mut().zip(&calls) {
+            let found = rate(sample.candidate, *calls, from, to);
+            sample.gigabytes_per_second.push(found);
+            if sample.candidate.is_compared() {
+                sample.of_memcpy.push(found / rate(Candidate::Memcpy, copies, from, to));
+            }
         }
     }
-    let samples = candidates.iter().zip(rates).map(|(candidate, mut rates)| {
-        rates.sort_by(f64::total_cmp);
-        Sample { candidate: *candidate, gigabytes_per_second: rates }
-    });
-    Timing { bytes, samples: samples.collect() }
+    for sample in &mut samples {
+        sample.gigabytes_per_second.sort_by(f64::total_cmp);
+        sample.of_memcpy.sort_by(f64::total_cmp);
+    }
+    Timing { bytes, samples }
 }
 
 fn run(candidate: Candidate, calls: u32, from: &[u8], to: &mut [u8]) -> Duration {
@@ -157,6 +182,9 @@ mod tests {
                 "{sample:?}"
             );
             assert!(sample.upper_quartile() <= most, "{sample:?}");
+            let is_strong = Candidate::strong().any(|strong| strong == sample.candidate);
+            assert_eq!(sample.of_memcpy.len(), if is_strong { 3 } else { 0 });
+            assert_eq!(sample.share_of_memcpy().is_some_and(|share| share > 0.0), is_strong);
         }
     }
 

@@ -5,37 +5,16 @@ use proptest::prelude::*;
 use super::*;
 use crate::fetch::Target;
 use crate::pass::Carry;
+use crate::trial::{self, GUARD, noise};
 
 fn kernels() -> impl Iterator<Item = Kernel> {
     Kernel::ALL.iter().copied().filter(|kernel| kernel.is_available())
 }
 
-/// Bytes without a pattern (xorshift).
-fn noise(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed | 1;
-    std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    })
-    .take(length)
-    .collect()
-}
-
-const GUARD: usize = 64;
-
-/// One copy: the value, the bytes, and nothing written beside them.
 fn check_copy(kernel: Kernel, bytes: &[u8], target: &mut [u8], to: usize, wanted: u64) {
-    let (begin, end) = (GUARD + to, GUARD + to + bytes.len());
-    let case = || format!("{} bytes to {to}, {kernel:?}", bytes.len());
-    target[to..end + GUARD].fill(0xa5);
-    // What is asked for in advance is no matter of the value, so the two take turns.
-    let whose = if bytes.len().is_multiple_of(2) { Target::Own } else { Target::Others };
-    assert_eq!(whole_by(kernel, Carry::new(bytes, &mut target[begin..end], whose)), wanted, "{}", case());
-    assert!(target[begin..end] == *bytes, "{}", case());
-    let clean = target[to..begin] == [0xa5; GUARD] && target[end..end + GUARD] == [0xa5; GUARD];
-    assert!(clean, "beside the copy: {}", case());
+    trial::check_copy(bytes, target, to, wanted, format_args!("{kernel:?}"), |bytes, room, whose| {
+        whole_by(kernel, Carry::new(bytes, room, whose))
+    });
 }
 
 fn check(kernel: Kernel, bytes: &[u8], target: &mut [u8], to: usize) {

@@ -1,20 +1,30 @@
-//! Short messages, alone in a parcel of a cache line or two, under one code (P-82).
+//! Messages that go out at once, and the shortest of them, alone in a parcel of a cache line or two, under one code (P-82).
 //!
-//! A message that is so short can be looked at before it is put where it belongs; so header and body need no codes of their own.
+//! Between the parcel that came and the message that answers it nothing is done that can be done later. So what goes out is written
+//! first where the other end reads it, if the driver lends room there, and then into the log.
+//!
+//! A message that is so short that it is brief can be looked at before it is put where it belongs; so header and body need no codes of
+//! their own.
 
+use checksum::Target;
 use units::Rank;
 
+use super::letter::{Letters, Turn};
 use super::matching::{Contents, Posted};
-use super::parcel::{BRIEF_BYTES, BRIEF_HEADER, Brief, Header, Kind, Unreadable, expand};
-use super::peer::{Peer, Queued, blank};
+use super::parcel::{BRIEF_BYTES, BRIEF_HEADER, Brief, HEADER_BYTES, Header, Kind, Letter, Unreadable, expand};
+use super::peer::{Peer, Queued, blank, cost};
 use super::port::{Cause, Common, Completion, Duty, Rooms};
 use super::rails::{Load, RailIndex};
 use super::seal::{self, Sealing};
 use super::taking::Taken;
-use super::{LETTER_COST, WINDOW, letter::Turn};
+use super::{LETTER_COST, WINDOW};
+
+/// The header of a brief parcel, as words.
+type Words = [u64; BRIEF_HEADER / 8];
 
 impl Sealing {
     /// Whether CRC-32C, which brief parcels have, is a code that was agreed on.
+    #[inline]
     pub(super) fn allows_brief(&self) -> bool {
         match self {
             Self::Off | Self::Tuned(_) => true,
@@ -30,7 +40,7 @@ impl Peer {
         length <= BRIEF_BYTES && common.settings.sealing.allows_brief()
     }
 
-    /// Sends a short message if nothing is before it and there is room; else it comes back.
+    /// Sends a message if nothing is before it and there is room; else it comes back.
     #[inline]
     pub(super) fn send_at_once(
         &mut self,
@@ -38,106 +48,142 @@ impl Peer {
         queued: Queued,
         rooms: &mut impl Rooms,
     ) -> Option<Queued> {
-        let cost = LETTER_COST + queued.data.len() as u64;
-        let may = Self::is_brief(common, queued.data.len())
+        let length = queued.data.len();
+        let may = length <= common.settings.eager_bytes as usize
             && self.is_calm(common)
             && self.unconfirmed() < WINDOW
-            && self.spent + cost <= self.granted;
+            && self.spent + cost(length, &common.settings) <= self.granted;
         let rail = if may { self.rails.for_letters(common.settings.letter_depth, None) } else { None };
-        match rail {
-            Some(rail) => {
-                // What is in a room goes at once, so nothing may be on its way there.
-                let bytes = BRIEF_HEADER + queued.data.len();
-                let room = if common.duties.is_empty() { rooms.room(self.rank, rail, bytes) } else { None };
-                match room {
-                    Some(room) => {
-                        // Nothing comes back that the log would wait for: it has the parcel.
-                        let (first, number, bytes) = self.write_brief(common, (rail, Load::Bare), &queued);
-                        room.copy_from_slice(&bytes);
-                        rooms.send_room(self.rank, rail);
-                        self.log.add_kept(first, (rail, number), bytes);
-                        common.completions.push_back(Completion::Sent { id: queued.id, buffer: queued.data });
-                    }
-                    None => self.send_brief(common, rail, queued),
-                }
-                None
+        let Some(rail) = rail else { return Some(queued) };
+        let is_brief = Self::is_brief(common, length);
+        let bytes = if is_brief { BRIEF_HEADER } else { HEADER_BYTES } + length;
+        // What is in a room goes at once, so nothing may be on its way there.
+        let room = if common.duties.is_empty() { rooms.room(self.rank, rail, bytes) } else { None };
+        let (first, number, kept) = match room {
+            Some(room) if is_brief => {
+                let (first, number, words) = self.brief(common, (rail, None), &queued);
+                put_brief(&words, &queued.data, room);
+                rooms.send_room(self.rank, rail);
+                let mut kept = self.empty_log(common, bytes);
+                put_brief(&words, &queued.data, &mut kept);
+                (first, number, kept)
             }
-            None => Some(queued),
-        }
+            Some(room) => {
+                let (first, number) = self.put_message(common, rail, &queued, room);
+                let (head, _) = room.split_first_chunk::<HEADER_BYTES>().expect("it has a header");
+                let head = *head;
+                rooms.send_room(self.rank, rail);
+                let mut kept = self.empty_log(common, bytes);
+                kept[..HEADER_BYTES].copy_from_slice(&head);
+                kept[HEADER_BYTES..].copy_from_slice(&queued.data);
+                (first, number, kept)
+            }
+            None if is_brief => {
+                self.send_brief(common, rail, queued);
+                return None;
+            }
+            None => return Some(queued),
+        };
+        self.log.add_kept(first, (rail, number), lost(&queued), kept);
+        common.completions.push_back(Completion::Sent { id: queued.id, buffer: queued.data });
+        None
     }
 
-    /// One message by itself.
+    /// Makes room in the log for a parcel that has gone out.
+    fn empty_log(&mut self, common: &mut Common, bytes: usize) -> Vec<u8> {
+        self.log.sweep(|bytes| common.recycle(bytes));
+        common.buffer(bytes)
+    }
+
+    /// One message by itself, copied and sealed in one pass; its letter and the parcel's number.
+    fn put_message(&mut self, common: &mut Common, rail: RailIndex, queued: &Queued, room: &mut [u8]) -> (u64, u64) {
+        let length = queued.data.len();
+        let choice = common.settings.sealing.choice(length);
+        let seal = seal::copy_to(choice, &queued.data, &mut room[HEADER_BYTES..], Target::Others);
+        self.spent += cost(length, &common.settings);
+        let first = self.next_letter;
+        self.next_letter += 1;
+        let header = Header { detail: queued.tag, letter: first, letters: 1, ..blank(Kind::Message, choice, seal) };
+        (first, self.stamp(common, rail, (None, length), header, room))
+    }
+
+    /// One short message by itself.
     pub(super) fn send_brief(&mut self, common: &mut Common, rail: RailIndex, queued: Queued) {
         let load = Load::Letters(self.next_letter);
-        let (first, number, bytes) = self.write_brief(common, (rail, load), &queued);
+        let (first, number, words) = self.brief(common, (rail, Some(load)), &queued);
+        let mut bytes = self.empty_log(common, BRIEF_HEADER + queued.data.len());
+        put_brief(&words, &queued.data, &mut bytes);
         common.duties.push_back(transmission(self.rank, rail, bytes));
+        self.log.add(first, (rail, number), Letters::One(lost(&queued)));
         common.completions.push_back(Completion::Sent { id: queued.id, buffer: queued.data });
-        self.log.add(first, 1, (rail, number), Vec::new());
     }
 
-    /// Puts a message into a parcel; its letter, the parcel's number, and the parcel.
-    fn write_brief(&mut self, common: &mut Common, way: (RailIndex, Load), queued: &Queued) -> (u64, u64, Vec<u8>) {
-        let mut bytes = common.buffer(BRIEF_HEADER + queued.data.len());
-        bytes[BRIEF_HEADER..].copy_from_slice(&queued.data);
+    /// The header for a message: its letter, the parcel's number, the words.
+    #[inline]
+    fn brief(&mut self, common: &mut Common, way: (RailIndex, Option<Load>), queued: &Queued) -> (u64, u64, Words) {
         self.spent += LETTER_COST + queued.data.len() as u64;
         let first = self.next_letter;
         self.next_letter += 1;
-        let number = self.stamp_brief(common, way, first, queued.tag, &mut bytes);
-        (first, number, bytes)
+        let (number, words) = self.brief_words(common, way, (first, queued.tag), &queued.data);
+        (first, number, words)
     }
 
-    /// Numbers a parcel, and writes its header to the front.
-    fn stamp_brief(
+    /// Numbers a parcel; its header.
+    #[inline]
+    fn brief_words(
         &mut self,
         common: &mut Common,
-        (rail, load): (RailIndex, Load),
-        letter: u64,
-        tag: u64,
-        bytes: &mut [u8],
-    ) -> u64 {
-        let number = self.number(common, rail, load, bytes.len());
+        (rail, load): (RailIndex, Option<Load>),
+        (letter, tag): (u64, u64),
+        message: &[u8],
+    ) -> (u64, Words) {
+        let number = self.number(common, rail, load, BRIEF_HEADER + message.len());
         let (taken, granted) = self.told();
         let [low, letter, taken, granted] = [number, letter, taken, granted].map(|count| count as u32);
-        Brief { number: low, letter, taken, granted, tag }.write(&common.settings.sealing, bytes);
-        number
+        let brief = Brief { number: low, letter, taken, granted, tag };
+        (number, brief.words(&common.settings.sealing, message))
     }
 
-    /// P-86: the same again, if it is still what was sealed.
+    /// P-86: whether a parcel is still what was sealed.
+    pub(super) fn is_intact_brief(common: &Common, bytes: &[u8]) -> bool {
+        split(bytes).is_some_and(|(words, message)| Brief::read(&common.settings.sealing, words, message).is_ok())
+    }
+
+    /// The same again.
     pub(super) fn repeat_brief(
         &mut self,
         common: &mut Common,
         rail: RailIndex,
         first: u64,
         mut bytes: Vec<u8>,
-    ) -> Result<u64, Unreadable> {
-        let brief = Brief::read(&common.settings.sealing, &bytes)?;
-        let number = self.stamp_brief(common, (rail, Load::Letters(first)), first, brief.tag, &mut bytes);
+    ) -> u64 {
+        let way = (rail, Some(Load::Letters(first)));
+        let (words, message) = split(&bytes).expect("it is intact");
+        let (number, words) = self.brief_words(common, way, (first, words[3]), message);
+        put_words(&words, &mut bytes);
         common.duties.push_back(transmission(self.rank, rail, bytes));
-        Ok(number)
+        number
     }
 
     /// Takes a parcel that says it is brief, the `number`-th of its rail.
+    #[inline]
     pub(super) fn take_brief(&mut self, common: &mut Common, number: u64, parcel: &[u8]) -> Result<Taken, Cause> {
         // What is looked at must be what is kept, whatever happens to the place where the parcel lies.
-        let mut copy = [0; BRIEF_HEADER + BRIEF_BYTES];
-        let Some(copy) = copy.get_mut(..parcel.len()) else { return Ok(Taken::Spoiled) };
-        copy.copy_from_slice(parcel);
-        let sealing = common.settings.sealing;
-        let brief = match Brief::read(&sealing, copy) {
+        let Some((words, message)) = split(parcel) else { return Ok(Taken::Spoiled) };
+        let mut copy = [0; BRIEF_BYTES];
+        let Some(data) = copy.get_mut(..message.len()) else { return Ok(Taken::Spoiled) };
+        data.copy_from_slice(message);
+        let data = &*data;
+        let brief = match Brief::read(&common.settings.sealing, words, data) {
             Ok(brief) => brief,
             Err(Unreadable::Spoiled) => return Ok(Taken::Spoiled),
             Err(Unreadable::Senseless) => return Err(Cause::Senseless),
         };
-        if brief.number != number as u32 || !sealing.allows_brief() {
+        if brief.number != number as u32 || !common.settings.sealing.allows_brief() {
             return Err(Cause::Senseless);
         }
-        let header = Header {
-            taken: expand(brief.taken, self.confirmed),
-            granted: expand(brief.granted, self.granted),
-            ..blank(Kind::Message, None, 0)
-        };
-        self.hear(common, &header)?;
-        let (letter, tag, data) = (expand(brief.letter, self.mailbox.taken()), brief.tag, &copy[BRIEF_HEADER..]);
+        self.hear_counts(common, expand(brief.taken, self.confirmed), expand(brief.granted, self.granted))?;
+        let (letter, tag) = (expand(brief.letter, self.mailbox.taken()), brief.tag);
         let Some(turn) = self.turn_of(common, letter)? else { return Ok(Taken::Well) };
         let cost = LETTER_COST + data.len() as u64;
         self.charge(cost)?;
@@ -152,7 +198,7 @@ impl Peer {
             common.completions.push_back(Completion::Received { id, source, tag, length, buffer });
             self.mailbox.advance();
         } else {
-            let choice = sealing.choice(data.len());
+            let choice = common.settings.sealing.choice(data.len());
             let mut bytes = vec![0; data.len()];
             let seal = seal::copy(choice, data, &mut bytes);
             self.take_contents(common, letter, tag, Contents::Whole { bytes, choice, seal });
@@ -160,6 +206,31 @@ impl Peer {
         self.catch_up(common);
         Ok(Taken::Well)
     }
+}
+
+/// What can be told of a message whose bytes are spoiled.
+fn lost(queued: &Queued) -> Letter<'static> {
+    Letter::Lost { tag: queued.tag, length: queued.data.len() as u64 }
+}
+
+/// The header's words and the message of a brief parcel; none if it is too short for one.
+#[inline]
+fn split(parcel: &[u8]) -> Option<(Words, &[u8])> {
+    let (head, message) = parcel.split_first_chunk::<BRIEF_HEADER>()?;
+    let (words, _) = head.as_chunks::<8>();
+    Some((std::array::from_fn(|index| u64::from_le_bytes(words[index])), message))
+}
+
+#[inline]
+fn put_brief(words: &Words, message: &[u8], parcel: &mut [u8]) {
+    put_words(words, parcel);
+    parcel[BRIEF_HEADER..].copy_from_slice(message);
+}
+
+#[inline]
+fn put_words(words: &Words, parcel: &mut [u8]) {
+    let (places, _) = parcel[..BRIEF_HEADER].as_chunks_mut::<8>();
+    places.iter_mut().zip(words).for_each(|(place, word)| *place = word.to_le_bytes());
 }
 
 fn transmission(to: Rank, rail: RailIndex, bytes: Vec<u8>) -> Duty {
@@ -175,16 +246,21 @@ mod tests {
     fn a_brief_parcel_reads_back_and_no_bit_of_it_may_flip() {
         let sealing = Sealing::default();
         let brief = Brief { number: 1, letter: 2, taken: 3, granted: u32::MAX, tag: 1 << 60 };
+        let read = |parcel: &[u8]| {
+            let (words, message) = split(parcel).ok_or(Unreadable::Spoiled)?;
+            Brief::read(&sealing, words, message)
+        };
         for length in [0, 1, 24, BRIEF_BYTES] {
-            let mut parcel = vec![0x5a; BRIEF_HEADER + length];
-            brief.write(&sealing, &mut parcel);
-            assert_eq!(Brief::read(&sealing, &parcel), Ok(brief));
+            let message = vec![0x5a; length];
+            let mut parcel = vec![0; BRIEF_HEADER + length];
+            put_brief(&brief.words(&sealing, &message), &message, &mut parcel);
+            assert_eq!(read(&parcel), Ok(brief));
             for bit in 0..parcel.len() * 8 {
                 parcel[bit / 8] ^= 1 << (bit % 8);
-                assert_eq!(Brief::read(&sealing, &parcel), Err(Unreadable::Spoiled), "bit {bit}");
+                assert_eq!(read(&parcel), Err(Unreadable::Spoiled), "bit {bit}");
                 parcel[bit / 8] ^= 1 << (bit % 8);
             }
-            assert!(Brief::read(&sealing, &parcel[..parcel.len() - 1]).is_err());
+            assert!(read(&parcel[..parcel.len() - 1]).is_err());
         }
     }
 

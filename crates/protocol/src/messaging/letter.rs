@@ -9,6 +9,26 @@ use super::parcel::Letter;
 use super::rails::{At, RailIndex};
 use super::{MAX_TRIES, REPAIR_WINDOW};
 
+/// The letters of a parcel, without the bytes of messages: of a message it can only be told that it is lost.
+#[derive(Debug)]
+pub(super) enum Letters {
+    One(Letter<'static>),
+    Several(Vec<Letter<'static>>),
+}
+
+impl Letters {
+    fn as_slice(&self) -> &[Letter<'static>] {
+        match self {
+            Self::One(letter) => std::slice::from_ref(letter),
+            Self::Several(letters) => letters,
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.as_slice().len() as u64
+    }
+}
+
 /// Letters that went out together.
 #[derive(Debug)]
 struct Batch {
@@ -20,15 +40,23 @@ struct Batch {
     /// To be sent again, if possible not on this rail.
     repeat: Option<RailIndex>,
     tries: u8,
-    /// The letters, if there are no messages among them: they can be written again. A message's bytes are here only once, in the
-    /// parcel.
-    letters: Vec<Letter<'static>>,
+    /// What can be written again if the parcel is spoiled where it waits. A message's bytes are here only once, in the parcel.
+    letters: Letters,
+}
+
+impl Batch {
+    #[inline]
+    fn is_confirmed(&self, below: u64) -> bool {
+        self.first + self.count <= below
+    }
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Log {
     batches: VecDeque<Batch>,
     repeats: usize,
+    /// The peer has every letter below. What it has is swept out when there is time: not between a message and its answer.
+    confirmed: u64,
 }
 
 /// What became of a request to send something again.
@@ -43,8 +71,9 @@ pub(super) enum Asked {
 }
 
 impl Log {
+    /// Everything is confirmed.
     pub(super) fn is_empty(&self) -> bool {
-        self.batches.is_empty()
+        self.batches.back().is_none_or(|batch| batch.is_confirmed(self.confirmed))
     }
 
     #[inline]
@@ -52,34 +81,46 @@ impl Log {
         self.repeats > 0
     }
 
-    pub(super) fn add(&mut self, first: u64, count: u64, at: At, letters: Vec<Letter<'static>>) {
+    pub(super) fn add(&mut self, first: u64, at: At, letters: Letters) {
+        let count = letters.count();
         self.batches.push_back(Batch { first, count, at, bytes: None, repeat: None, tries: 0, letters });
     }
 
     /// A letter that went out, with the parcel it was in: the driver has a copy.
-    pub(super) fn add_kept(&mut self, first: u64, at: At, bytes: Vec<u8>) {
-        let (bytes, letters) = (Some(bytes), Vec::new());
+    #[inline]
+    pub(super) fn add_kept(&mut self, first: u64, at: At, letter: Letter<'static>, bytes: Vec<u8>) {
+        let (bytes, letters) = (Some(bytes), Letters::One(letter));
         self.batches.push_back(Batch { first, count: 1, at, bytes, repeat: None, tries: 0, letters });
     }
 
-    /// The letters of a parcel from this number on, if they can be written again.
+    /// The letters of a parcel from this number on, as they can be written again.
     pub(super) fn letters(&self, first: u64) -> &[Letter<'static>] {
         let index = self.batches.binary_search_by_key(&first, |batch| batch.first);
-        index.map_or(&[], |index| &self.batches[index].letters)
+        index.map_or(&[], |index| self.batches[index].letters.as_slice())
     }
 
     /// The peer has every letter below `taken`.
-    pub(super) fn confirm(&mut self, taken: u64, mut recycle: impl FnMut(Vec<u8>)) {
-        while self.batches.front().is_some_and(|batch| batch.first + batch.count <= taken) {
+    #[inline]
+    pub(super) fn confirm(&mut self, taken: u64) {
+        self.confirmed = taken;
+        if self.repeats > 0 {
+            // Nothing is sent again that has come.
+            let repeated = self.batches.iter_mut().take_while(|batch| batch.is_confirmed(taken));
+            self.repeats -= repeated.filter_map(|batch| batch.repeat.take()).count();
+        }
+    }
+
+    /// Throws away what is confirmed.
+    pub(super) fn sweep(&mut self, mut recycle: impl FnMut(Vec<u8>)) {
+        while self.batches.front().is_some_and(|batch| batch.is_confirmed(self.confirmed)) {
             let Some(batch) = self.batches.pop_front() else { break };
-            self.repeats -= usize::from(batch.repeat.is_some());
             batch.bytes.into_iter().for_each(&mut recycle);
         }
     }
 
     fn find(&mut self, first: u64, at: At) -> Option<&mut Batch> {
         let index = self.batches.binary_search_by_key(&first, |batch| batch.first).ok()?;
-        self.batches.get_mut(index).filter(|batch| batch.at == at)
+        self.batches.get_mut(index).filter(|batch| batch.at == at && !batch.is_confirmed(self.confirmed))
     }
 
     /// The driver gives a parcel back. It comes back from here if it is not needed.
@@ -95,7 +136,8 @@ impl Log {
 
     /// A parcel came spoiled.
     pub(super) fn ask_again(&mut self, at: At) -> Asked {
-        let Some(batch) = self.batches.iter_mut().find(|batch| batch.at == at) else { return Asked::Needless };
+        let needed = |batch: &&mut Batch| batch.at == at && !batch.is_confirmed(self.confirmed);
+        let Some(batch) = self.batches.iter_mut().find(needed) else { return Asked::Needless };
         batch.tries += 1;
         if batch.tries > MAX_TRIES {
             return Asked::TooOften;
@@ -107,7 +149,8 @@ impl Log {
 
     /// A rail is lost, and perhaps everything on it.
     pub(super) fn lose_rail(&mut self, rail: RailIndex) {
-        for batch in self.batches.iter_mut().filter(|batch| batch.at.0 == rail) {
+        let needed = |batch: &&mut Batch| batch.at.0 == rail && !batch.is_confirmed(self.confirmed);
+        for batch in self.batches.iter_mut().filter(needed) {
             self.repeats += usize::from(batch.repeat.is_none());
             batch.repeat = Some(rail);
         }
@@ -188,7 +231,11 @@ impl Mailbox {
     }
 
     /// The next letter, if it came before its turn.
+    #[inline]
     pub(super) fn next(&mut self) -> Option<Early> {
+        if self.early.is_empty() {
+            return None;
+        }
         let early = self.early.remove(&self.expected)?;
         self.expected += 1;
         Some(early)

@@ -35,6 +35,7 @@ impl Wanted {
     /// Any message.
     pub const ANY: Self = Self { source: None, tag: 0, mask: 0 };
 
+    #[inline]
     fn fits(&self, source: Rank, tag: u64) -> bool {
         self.source.is_none_or(|wanted| wanted == source) && (self.tag ^ tag) & self.mask == 0
     }
@@ -66,13 +67,15 @@ pub(super) enum Contents {
     Whole { bytes: Vec<u8>, choice: Option<Choice>, seal: u64 },
     /// The word that it exists.
     Announced { transfer: u64, length: u64 },
+    /// The word that its sender has it no more.
+    Lost { length: u64 },
 }
 
 impl Contents {
     fn length(&self) -> u64 {
         match self {
             Self::Whole { bytes, .. } => bytes.len() as u64,
-            Self::Announced { length, .. } => *length,
+            Self::Announced { length, .. } | Self::Lost { length } => *length,
         }
     }
 }
@@ -97,17 +100,25 @@ impl Matching {
     }
 
     /// The first receive that wants such a message.
+    #[inline]
     pub(super) fn find(&mut self, source: Rank, tag: u64) -> Option<usize> {
+        // Most often it is the one that has waited longest.
+        if self.posted.front()?.wanted.fits(source, tag) {
+            return Some(0);
+        }
         self.posted.iter().position(|posted| posted.wanted.fits(source, tag))
     }
 
     /// The buffer of a receive that was found.
+    #[inline]
     pub(super) fn buffer(&mut self, index: usize) -> &mut Vec<u8> {
         &mut self.posted[index].buffer
     }
 
+    #[inline]
     pub(super) fn take(&mut self, index: usize) -> Posted {
-        self.posted.remove(index).expect("it was found")
+        let posted = if index == 0 { self.posted.pop_front() } else { self.posted.remove(index) };
+        posted.expect("it was found")
     }
 
     pub(super) fn post(&mut self, posted: Posted) {
@@ -125,6 +136,7 @@ impl Matching {
     }
 
     /// The first message that is wanted.
+    #[inline]
     pub(super) fn take_unexpected(&mut self, wanted: &Wanted) -> Option<Unexpected> {
         let index = self.unexpected.iter().position(|message| wanted.fits(message.source, message.tag))?;
         self.unexpected.remove(index)
@@ -138,7 +150,7 @@ impl Matching {
     /// A rank is gone: receives from it alone will never be served, and what it announced will never come.
     pub(super) fn forget(&mut self, rank: Rank) -> Vec<Posted> {
         self.unexpected
-            .retain(|message| message.source != rank || matches!(message.contents, Contents::Whole { .. }));
+            .retain(|message| message.source != rank || !matches!(message.contents, Contents::Announced { .. }));
         let (gone, left): (Vec<_>, Vec<_>) =
             self.posted.drain(..).partition(|posted| posted.wanted.source == Some(rank));
         self.posted = left.into();

@@ -1,7 +1,7 @@
 //! How a parcel is laid out: a header of 64 bytes, then a body.
 //!
 //! ```text
-//!  0  code of bytes 4 to 63 (CRC-32C)         32  letter: number of the first, or of the transfer
+//!  0  code of all 64, itself zero (CRC-32C)   32  letter: number of the first, or of the transfer
 //!  4  version   5  kind   6  code of the body  40  taken: letters that the writer has had, in order
 //!  7  1: an answer is wanted                   48  granted: bytes of messages that the reader may have sent in all
 //!  8  number of the parcel on its rail         56  of a message its tag, of a piece where it begins
@@ -11,7 +11,7 @@
 //! A message of at most 64 bytes goes in a *brief* parcel, which with the word before it fits a cache line if the message has up to 24:
 //!
 //! ```text
-//!  0  code of all the rest (CRC-32C)           8  number of the parcel   12  letter   16  taken   20  granted
+//!  0  code of all, itself zero (CRC-32C)       8  number of the parcel   12  letter   16  taken   20  granted
 //!  4  version   5  kind   6  0   7  length    24  tag                    32  the message
 //! ```
 //! Of the four counts it has the lowest 32 bits: the reader knows about where they stand.
@@ -19,14 +19,12 @@
 //! Numbers are little-endian. The header has a code of its own because it says where the body belongs, and a body is copied
 //! there while it is checked: a spoiled offset would spoil what had come intact (P-82).
 
-use checksum::Algorithm;
-
 use super::rails::RailIndex;
 use super::seal::Sealing;
 
 /// Bytes of a parcel's header.
 pub const HEADER_BYTES: usize = 64;
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Bytes before the message in a brief parcel, and the most bytes of such a message.
 pub(super) const BRIEF_HEADER: usize = 32;
 pub(super) const BRIEF_BYTES: usize = 64;
@@ -93,34 +91,33 @@ pub(super) fn expand(low: u32, near: u64) -> u64 {
 }
 
 impl Brief {
-    /// Writes it to the front of a parcel whose message is there.
+    /// The header's words before this message.
     #[inline]
-    pub(super) fn write(&self, sealing: &Sealing, parcel: &mut [u8]) {
-        let length = parcel.len() - BRIEF_HEADER;
-        let head: &mut [u8; BRIEF_HEADER] = parcel.first_chunk_mut().expect("it has a header");
-        head[4..8].copy_from_slice(&[VERSION, BRIEF, 0, length as u8]);
-        for (at, half) in [(8, self.number), (12, self.letter), (16, self.taken), (20, self.granted)] {
-            head[at..at + 4].copy_from_slice(&half.to_le_bytes());
-        }
-        head[24..].copy_from_slice(&self.tag.to_le_bytes());
-        let code = if sealing.is_on() { header_code(parcel) } else { 0 };
-        parcel[..4].copy_from_slice(&code.to_le_bytes());
+    pub(super) fn words(&self, sealing: &Sealing, message: &[u8]) -> [u64; BRIEF_HEADER / 8] {
+        let kind = u32::from_le_bytes([VERSION, BRIEF, 0, message.len() as u8]);
+        let words = [pair(0, kind), pair(self.number, self.letter), pair(self.taken, self.granted), self.tag];
+        let code = if sealing.is_on() { checksum::crc32c_behind(words, message) } else { 0 };
+        [pair(code, kind), words[1], words[2], words[3]]
     }
 
-    /// Reads a brief parcel.
+    /// Reads a header before this message.
     #[inline]
-    pub(super) fn read(sealing: &Sealing, parcel: &[u8]) -> Result<Self, Unreadable> {
-        let head: &[u8; BRIEF_HEADER] = parcel.first_chunk().ok_or(Unreadable::Spoiled)?;
-        let half = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
-        if sealing.is_on() && header_code(parcel) != half(0) {
+    pub(super) fn read(
+        sealing: &Sealing,
+        words: [u64; BRIEF_HEADER / 8],
+        message: &[u8],
+    ) -> Result<Self, Unreadable> {
+        let (code, kind) = halves(words[0]);
+        let covered = [words[0] ^ u64::from(code), words[1], words[2], words[3]];
+        if sealing.is_on() && checksum::crc32c_behind(covered, message) != code {
             return Err(Unreadable::Spoiled);
         }
-        let length = parcel.len() - BRIEF_HEADER;
-        if head[4] != VERSION || head[6] != 0 || length != usize::from(head[7]) || length > BRIEF_BYTES {
+        let [version, _, zero, length] = kind.to_le_bytes();
+        if version != VERSION || zero != 0 || usize::from(length) != message.len() || message.len() > BRIEF_BYTES {
             return Err(Unreadable::Senseless);
         }
-        let tag = u64::from_le_bytes(head[24..].try_into().expect("eight bytes"));
-        Ok(Self { number: half(8), letter: half(12), taken: half(16), granted: half(20), tag })
+        let ((number, letter), (taken, granted)) = (halves(words[1]), halves(words[2]));
+        Ok(Self { number, letter, taken, granted, tag: words[3] })
     }
 }
 
@@ -136,7 +133,6 @@ pub(super) enum Unreadable {
 impl Header {
     /// Writes it to the front of a parcel.
     pub(super) fn write(&self, sealing: &Sealing, parcel: &mut [u8]) {
-        let head = &mut parcel[..HEADER_BYTES];
         let kind = match self.kind {
             Kind::Bare => BARE,
             Kind::Message => 2,
@@ -144,54 +140,52 @@ impl Header {
             Kind::Piece => 4,
         };
         let flags = if self.wants_answer { WANTS_ANSWER } else { 0 };
-        head[4..8].copy_from_slice(&[VERSION, kind, self.algorithm, flags]);
-        head[24..28].copy_from_slice(&self.length.to_le_bytes());
-        head[28..32].copy_from_slice(&self.letters.to_le_bytes());
-        let words = [(8, self.number), (16, self.seal), (32, self.letter), (40, self.taken), (48, self.granted)];
-        for (at, word) in words.into_iter().chain([(56, self.detail)]) {
-            head[at..at + 8].copy_from_slice(&word.to_le_bytes());
-        }
-        let code = if sealing.is_on() { header_code(head) } else { 0 };
-        head[..4].copy_from_slice(&code.to_le_bytes());
+        let what = u32::from_le_bytes([VERSION, kind, self.algorithm, flags]);
+        let size = pair(self.length, self.letters);
+        let rest = [self.number, self.seal, size, self.letter, self.taken, self.granted, self.detail];
+        let words = |code| [pair(code, what), rest[0], rest[1], rest[2], rest[3], rest[4], rest[5], rest[6]];
+        let code = if sealing.is_on() { checksum::crc32c_behind(words(0), &[]) } else { 0 };
+        let (places, _) = parcel[..HEADER_BYTES].as_chunks_mut::<8>();
+        places.iter_mut().zip(words(code)).for_each(|(place, word)| *place = word.to_le_bytes());
     }
 
     /// Reads the front of a parcel.
     pub(super) fn read(sealing: &Sealing, parcel: &[u8]) -> Result<Self, Unreadable> {
-        let head = parcel.get(..HEADER_BYTES).ok_or(Unreadable::Spoiled)?;
-        let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"));
-        let half = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
-        if sealing.is_on() && header_code(head) != half(0) {
+        let (head, body) = parcel.split_first_chunk::<HEADER_BYTES>().ok_or(Unreadable::Spoiled)?;
+        let (places, _) = head.as_chunks::<8>();
+        let mut words: [u64; HEADER_BYTES / 8] = std::array::from_fn(|index| u64::from_le_bytes(places[index]));
+        let (code, what) = halves(words[0]);
+        words[0] = pair(0, what);
+        if sealing.is_on() && checksum::crc32c_behind(words, &[]) != code {
             return Err(Unreadable::Spoiled);
         }
-        let kind = match head[5] {
+        let [_, number, seal, size, letter, taken, granted, detail] = words;
+        let [version, kind, algorithm, flags] = what.to_le_bytes();
+        let kind = match kind {
             BARE => Kind::Bare,
             2 => Kind::Message,
             3 => Kind::Letters,
             4 => Kind::Piece,
             _ => return Err(Unreadable::Senseless),
         };
-        let length = half(24);
-        if head[4] != VERSION || head[7] > WANTS_ANSWER || length as usize != parcel.len() - HEADER_BYTES {
+        let (length, letters) = halves(size);
+        if version != VERSION || flags > WANTS_ANSWER || length as usize != body.len() {
             return Err(Unreadable::Senseless);
         }
-        Ok(Self {
-            kind,
-            algorithm: head[6],
-            wants_answer: head[7] == WANTS_ANSWER,
-            number: word(8),
-            seal: word(16),
-            length,
-            letters: half(28),
-            letter: word(32),
-            taken: word(40),
-            granted: word(48),
-            detail: word(56),
-        })
+        let wants_answer = flags == WANTS_ANSWER;
+        Ok(Self { kind, algorithm, wants_answer, number, seal, length, letters, letter, taken, granted, detail })
     }
 }
 
-fn header_code(head: &[u8]) -> u32 {
-    checksum::value(Algorithm::Crc32c, &head[4..]) as u32
+/// Two halves of a word, the lower first.
+#[inline]
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+#[inline]
+fn halves(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
 }
 
 /// Something that a peer is told exactly once.
@@ -209,6 +203,8 @@ pub(super) enum Letter<'a> {
     Again { rail: RailIndex, number: u64 },
     /// This rail is of no use any more.
     Closed { rail: RailIndex },
+    /// A message of so many bytes was here, and is no more what was sent.
+    Lost { tag: u64, length: u64 },
 }
 
 impl Letter<'_> {
@@ -229,6 +225,7 @@ impl Letter<'_> {
             Self::Done { transfer } => (4, 0, &[], transfer, 0),
             Self::Again { rail, number } => (5, rail.0, &[], number, 0),
             Self::Closed { rail } => (6, rail.0, &[], 0, 0),
+            Self::Lost { tag, length } => (7, 0, &[], tag, length),
         };
         body.extend_from_slice(&[kind, rail, 0, 0]);
         body.extend_from_slice(&(data.len() as u32).to_le_bytes());
@@ -258,6 +255,7 @@ pub(super) fn split_letter<'a>(body: &mut &'a [u8]) -> Result<Letter<'a>, Unread
         4 => Letter::Done { transfer: a },
         5 => Letter::Again { rail, number: a },
         6 => Letter::Closed { rail },
+        7 => Letter::Lost { tag: a, length: b },
         _ => return Err(senseless),
     })
 }
@@ -307,6 +305,7 @@ mod tests {
             Letter::Again { rail: RailIndex(2), number: 77 },
             Letter::Message { tag: 0, data: b"" },
             Letter::Closed { rail: RailIndex(1) },
+            Letter::Lost { tag: 5, length: 6 },
             Letter::Done { transfer: 4 },
         ];
         let mut body = Vec::new();

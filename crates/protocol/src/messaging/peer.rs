@@ -6,7 +6,7 @@ use std::sync::Arc;
 use checksum::Target;
 use units::{Rank, Span};
 
-use super::letter::{Asked, Log, Mailbox};
+use super::letter::{Asked, Letters, Log, Mailbox};
 use super::matching::{Contents, ReceiveId, SendId};
 use super::parcel::{HEADER_BYTES, Header, Kind, Letter, is_brief};
 use super::pieces::{Incoming, Next, Outgoing, Prepared, Sealed};
@@ -124,7 +124,7 @@ impl Peer {
 
     /// Sends everything that can be sent now, except pieces.
     pub(super) fn pump(&mut self, common: &mut Common) -> Result<(), Cause> {
-        self.repeat_letters(common)?;
+        self.repeat_letters(common);
         self.send_letters(common)?;
         if !self.has_pieces() {
             self.answer(common);
@@ -164,11 +164,11 @@ impl Peer {
     }
 
     /// Numbers a parcel with a body of so many bytes, and writes its header to the front.
-    fn stamp(
+    pub(super) fn stamp(
         &mut self,
         common: &mut Common,
         rail: RailIndex,
-        (load, body): (Load, usize),
+        (load, body): (Option<Load>, usize),
         header: Header,
         bytes: &mut [u8],
     ) -> u64 {
@@ -179,9 +179,14 @@ impl Peer {
         number
     }
 
-    /// A parcel of so many bytes goes out, and tells what has been taken; its number.
-    pub(super) fn number(&mut self, common: &mut Common, rail: RailIndex, load: Load, bytes: usize) -> u64 {
-        let number = self.rails.launch(common.now, rail, load, bytes);
+    /// A parcel of so many bytes goes out, and tells what has been taken; its number. Without a load it is there at once, and the
+    /// driver gives nothing back.
+    #[inline]
+    pub(super) fn number(&mut self, common: &mut Common, rail: RailIndex, load: Option<Load>, bytes: usize) -> u64 {
+        let number = match load {
+            Some(load) => self.rails.launch(common.now, rail, load, bytes),
+            None => self.rails.pass(rail),
+        };
         if self.told_taken != self.mailbox.taken() {
             (self.told_taken, self.told_by) = (self.mailbox.taken(), Some((rail, number)));
         }
@@ -206,43 +211,41 @@ impl Peer {
         mut bytes: Vec<u8>,
     ) -> u64 {
         let body = bytes.len() - HEADER_BYTES;
-        let number = self.stamp(common, rail, (load, body), header, &mut bytes);
+        let number = self.stamp(common, rail, (Some(load), body), header, &mut bytes);
         common.duties.push_back(Duty::Transmit { to: self.rank, rail, bytes, copied: copied as u32 });
         number
     }
 
     /// P-86: what came spoiled goes out again from the log. It is resealed only if it is still what was sealed, or can be
     /// written again.
-    fn repeat_letters(&mut self, common: &mut Common) -> Result<(), Cause> {
+    fn repeat_letters(&mut self, common: &mut Common) {
         while let Some(avoid) = self.log.next_repeat() {
             let Some(rail) = self.rails.for_letters(MOST_UNDER_WAY, Some(avoid)) else { break };
             let Some((first, bytes)) = self.log.take_repeat() else { break };
             common.counters.repeated += 1;
-            if is_brief(&bytes) {
-                let number = self.repeat_brief(common, rail, first, bytes).map_err(|_| Cause::SpoiledHere)?;
-                self.log.moved(first, (rail, number));
-                continue;
-            }
-            let (header, bytes) = match intact(common, &bytes) {
-                Some(header) => (header, bytes),
-                None => self.write_again(common, first, bytes).ok_or(Cause::SpoiledHere)?,
+            let number = if is_brief(&bytes) && Self::is_intact_brief(common, &bytes) {
+                self.repeat_brief(common, rail, first, bytes)
+            } else {
+                let (header, bytes) = match intact(common, &bytes) {
+                    Some(header) => (header, bytes),
+                    None => self.write_again(common, first, bytes),
+                };
+                let copied = bytes.len() - HEADER_BYTES;
+                self.transmit(common, rail, (Load::Letters(first), copied), header, bytes)
             };
-            let copied = bytes.len() - HEADER_BYTES;
-            let number = self.transmit(common, rail, (Load::Letters(first), copied), header, bytes);
             self.log.moved(first, (rail, number));
         }
-        Ok(())
     }
 
-    /// A parcel was spoiled where it waited. What it told is known from elsewhere, unless there was a message in it.
-    fn write_again(&self, common: &Common, first: u64, mut bytes: Vec<u8>) -> Option<(Header, Vec<u8>)> {
+    /// A parcel was spoiled where it waited. What it told is known from elsewhere; of a message it is known that it is lost.
+    fn write_again(&self, common: &Common, first: u64, mut bytes: Vec<u8>) -> (Header, Vec<u8>) {
         let letters = self.log.letters(first);
+        bytes.clear();
         bytes.resize(HEADER_BYTES, 0);
         letters.iter().for_each(|letter| letter.append_to(&mut bytes));
         let choice = common.settings.sealing.choice(bytes.len() - HEADER_BYTES);
         let seal = seal::value(choice, &bytes[HEADER_BYTES..]);
-        let header = Header { letter: first, letters: letters.len() as u32, ..blank(Kind::Letters, choice, seal) };
-        (!letters.is_empty()).then_some((header, bytes))
+        (Header { letter: first, letters: letters.len() as u32, ..blank(Kind::Letters, choice, seal) }, bytes)
     }
 
     fn send_letters(&mut self, common: &mut Common) -> Result<(), Cause> {
@@ -298,13 +301,15 @@ impl Peer {
             return self.send_brief(common, rail, queued);
         }
         let Queued { id, tag, data } = queued;
+        let length = data.len() as u64;
         let choice = common.settings.sealing.choice(data.len());
         let mut bytes = common.buffer(HEADER_BYTES + data.len());
         let seal = seal::copy(choice, &data, &mut bytes[HEADER_BYTES..]);
         self.spent += cost(data.len(), &common.settings);
         common.completions.push_back(Completion::Sent { id, buffer: data });
         let header = Header { detail: tag, ..blank(Kind::Message, choice, seal) };
-        self.send_batch(common, rail, Header { letters: 1, ..header }, bytes, Vec::new());
+        let letters = Letters::One(Letter::Lost { tag, length });
+        self.send_batch(common, rail, Header { letters: 1, ..header }, bytes, letters);
     }
 
     /// Answers, and small messages behind them, in one parcel.
@@ -315,7 +320,6 @@ impl Peer {
         let mut letters = 0;
         let mut announced = Vec::new();
         let mut kept = Vec::new();
-        let mut has_messages = false;
         while self.may_answer() && bytes.len() + self.urgent[0].size() <= most {
             let Some(letter) = self.urgent.pop_front() else { break };
             letter.append_to(&mut bytes);
@@ -342,7 +346,7 @@ impl Peer {
                 kept.push(Letter::Announce { tag, length: data.len() as u64 });
                 announced.push((self.next_letter, id, data));
             } else {
-                has_messages = true;
+                kept.push(Letter::Lost { tag, length: data.len() as u64 });
                 common.completions.push_back(Completion::Sent { id, buffer: data });
                 common.counters.gathered += 1;
             }
@@ -352,27 +356,21 @@ impl Peer {
         let choice = settings.sealing.choice(bytes.len() - HEADER_BYTES);
         let seal = seal::value(choice, &bytes[HEADER_BYTES..]);
         self.next_letter -= u64::from(letters); // They are counted where the parcel is.
-        let kept = if has_messages { Vec::new() } else { kept };
-        self.send_batch(common, rail, Header { letters, ..blank(Kind::Letters, choice, seal) }, bytes, kept);
+        let header = Header { letters, ..blank(Kind::Letters, choice, seal) };
+        self.send_batch(common, rail, header, bytes, Letters::Several(kept));
         for (transfer, id, data) in announced {
             self.begin(common, transfer, id, data);
         }
     }
 
-    fn send_batch(
-        &mut self,
-        common: &mut Common,
-        rail: RailIndex,
-        header: Header,
-        bytes: Vec<u8>,
-        letters: Vec<Letter<'static>>,
-    ) {
+    fn send_batch(&mut self, common: &mut Common, rail: RailIndex, header: Header, bytes: Vec<u8>, letters: Letters) {
         let (first, count) = (self.next_letter, u64::from(header.letters));
         self.next_letter += count;
         let header = Header { letter: first, ..header };
         let copied = bytes.len() - HEADER_BYTES;
         let number = self.transmit(common, rail, (Load::Letters(first), copied), header, bytes);
-        self.log.add(first, count, (rail, number), letters);
+        self.log.sweep(|bytes| common.recycle(bytes));
+        self.log.add(first, (rail, number), letters);
     }
 
     /// A long message has been announced.
@@ -460,7 +458,7 @@ impl Peer {
             let choice = common.settings.sealing.choice(length);
             let value = seal::copy_to(choice, bytes, &mut room[HEADER_BYTES..], Target::Others);
             let sealed = Sealed { algorithm: seal::number(choice), value };
-            let number = self.stamp(common, rail, (Load::Piece, length), header(sealed), room);
+            let number = self.stamp(common, rail, (Some(Load::Piece), length), header(sealed), room);
             common.duties.push_back(Duty::Written { to: self.rank, rail, length: HEADER_BYTES + length });
             (number, sealed)
         } else {
@@ -475,7 +473,7 @@ impl Peer {
             if head.len() > HEADER_BYTES {
                 (self.transmit(common, rail, (Load::Piece, copied), header(sealed), head), sealed)
             } else {
-                let number = self.stamp(common, rail, (Load::Piece, length), header(sealed), &mut head);
+                let number = self.stamp(common, rail, (Some(Load::Piece), length), header(sealed), &mut head);
                 let body = Lent::new(&data, from..from + length);
                 // Before it must stop for that; and at the end, when the user wants the bytes back.
                 let is_last = self.outgoing.get(&transfer).is_none_or(|outgoing| outgoing.wants().is_none());

@@ -62,13 +62,14 @@ pub enum Duty {
     },
 }
 
-/// How pieces of long messages can go out without a buffer in between: by memory that the other end reads, or from where they lie.
+/// How messages can go out without a buffer in between: by memory that the other end reads, or, pieces of long ones, from where they lie.
 pub trait Rooms {
     /// Room for the next parcel of a rail, if there is any now. What is written there is sent by [`Duty::Written`], which
-    /// is the next duty.
+    /// is the next duty, or by [`Self::send_room`], which is called next.
     fn room(&mut self, to: Rank, rail: RailIndex, bytes: usize) -> Option<&mut [u8]>;
 
-    /// Sends what was written to the room lent last, at once, as [`Duty::Written`] would. Short messages go so.
+    /// Sends what was written to the room lent last, at once. Unlike for [`Duty::Written`], nothing is given back for it. Messages that
+    /// are not long go so.
     fn send_room(&mut self, to: Rank, rail: RailIndex);
 
     /// Whether pieces may be sent from where they lie ([`Duty::Lend`]), where there is no room.
@@ -101,7 +102,7 @@ pub enum Cause {
     SpoiledTooOften,
     /// Nothing of what it sends can be read.
     Garbage,
-    /// A parcel was spoiled where it waited to be confirmed, here: what it held cannot be had again.
+    /// The buffer of a long message was spoiled while the message was under way, here: what it held cannot be had again.
     SpoiledHere,
     /// The user says so.
     Dismissed,
@@ -115,7 +116,7 @@ impl fmt::Display for Cause {
             Self::Overdrawn => "it sent more than it was granted",
             Self::SpoiledTooOften => "the same parcel came spoiled too often",
             Self::Garbage => "nothing of what it sends can be read",
-            Self::SpoiledHere => "a parcel was spoiled in this machine's memory before it was confirmed",
+            Self::SpoiledHere => "a long message was spoiled in this machine's memory while it was sent",
             Self::Dismissed => "it was dismissed",
         })
     }
@@ -135,7 +136,8 @@ pub enum Failure {
         /// Its bytes.
         length: u64,
     },
-    /// The message was spoiled in this machine's memory while it waited for a receive. It is gone.
+    /// The message was spoiled in memory, here while it waited for a receive, or at its sender's while it waited to be confirmed. It is
+    /// gone.
     Spoiled {
         /// From this rank.
         source: Rank,
@@ -577,6 +579,8 @@ impl Contents {
         match self {
             Self::Whole { bytes, .. } => bytes.len() as u64,
             Self::Announced { .. } => 0,
+            // None, but so many were granted for it.
+            Self::Lost { length } => *length,
         }
     }
 }

@@ -66,6 +66,8 @@ impl Rail {
 #[derive(Debug)]
 pub(super) struct Rails {
     rails: Vec<Rail>,
+    /// Whether any is distrusted.
+    any_distrust: bool,
 }
 
 impl Rails {
@@ -79,7 +81,7 @@ impl Rails {
             speed: 0,
             distrust: 0,
         };
-        Self { rails: (0..count).map(|_| rail()).collect() }
+        Self { rails: (0..count).map(|_| rail()).collect(), any_distrust: false }
     }
 
     pub(super) fn is_live(&self, rail: RailIndex) -> bool {
@@ -97,7 +99,11 @@ impl Rails {
 
     /// The rail for letters, if it has fewer than so many parcels under way: the first that lives and is trusted, and not the
     /// one to be avoided unless there is no other.
+    #[inline]
     pub(super) fn for_letters(&self, depth: usize, avoid: Option<RailIndex>) -> Option<RailIndex> {
+        if let [rail] = self.rails.as_slice() {
+            return (rail.is_live && rail.flights.len() < depth).then_some(RailIndex(0));
+        }
         let live = self.rails.iter().enumerate().filter(|(_, rail)| rail.is_live);
         let worth =
             |index: usize, rail: &Rail| (avoid == Some(RailIndex(index as u8)), rail.distrust / SPOILED, index);
@@ -130,12 +136,17 @@ impl Rails {
     pub(super) fn distrust(&mut self, rail: RailIndex) {
         if let Some(rail) = self.rails.get_mut(rail.index()) {
             rail.distrust = (rail.distrust + SPOILED).min(WORST);
+            self.any_distrust = true;
         }
     }
 
     /// A parcel came well. All are trusted more again: one that nobody uses has no other way to be tried once more.
+    #[inline]
     pub(super) fn trust(&mut self) {
-        self.rails.iter_mut().for_each(|rail| rail.distrust = rail.distrust.saturating_sub(1));
+        if self.any_distrust {
+            self.rails.iter_mut().for_each(|rail| rail.distrust = rail.distrust.saturating_sub(1));
+            self.any_distrust = self.rails.iter().any(|rail| rail.distrust > 0);
+        }
     }
 
     /// Eighths of the speed of the fastest.
@@ -152,6 +163,14 @@ impl Rails {
         let mut live = self.rails.iter().filter(|rail| rail.is_live);
         live.try_fold(0u64, |sum, rail| (rail.speed > 0).then(|| sum.saturating_add(rail.speed)))
             .filter(|sum| *sum > 0)
+    }
+
+    /// A parcel goes out and is there at once; its number.
+    #[inline]
+    pub(super) fn pass(&mut self, rail: RailIndex) -> u64 {
+        let rail = &mut self.rails[rail.index()];
+        rail.next_number += 1;
+        rail.next_number - 1
     }
 
     /// A parcel goes out; its number.

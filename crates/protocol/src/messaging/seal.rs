@@ -60,7 +60,7 @@ impl Sealing {
     /// Whether headers carry a code.
     #[inline]
     pub(super) fn is_on(&self) -> bool {
-        *self != Self::Off
+        !matches!(self, Self::Off)
     }
 }
 

@@ -88,16 +88,21 @@ impl Peer {
     }
 
     /// What every header tells: what the peer has had, and what it grants.
-    pub(super) fn hear(&mut self, common: &mut Common, header: &Header) -> Result<(), Cause> {
-        if header.taken > self.next_letter || header.granted > self.spent + common.settings.credit_bytes {
+    fn hear(&mut self, common: &mut Common, header: &Header) -> Result<(), Cause> {
+        self.owes_answer |= header.wants_answer;
+        self.hear_counts(common, header.taken, header.granted)
+    }
+
+    #[inline]
+    pub(super) fn hear_counts(&mut self, common: &Common, taken: u64, granted: u64) -> Result<(), Cause> {
+        if taken > self.next_letter || granted > self.spent + common.settings.credit_bytes {
             return Err(Cause::Senseless);
         }
-        if header.taken > self.confirmed {
-            self.confirmed = header.taken;
-            self.log.confirm(header.taken, |bytes| common.recycle(bytes));
+        if taken > self.confirmed {
+            self.confirmed = taken;
+            self.log.confirm(taken);
         }
-        self.granted = self.granted.max(header.granted);
-        self.owes_answer |= header.wants_answer;
+        self.granted = self.granted.max(granted);
         Ok(())
     }
 
@@ -189,6 +194,14 @@ impl Peer {
                 self.take_contents(common, number, tag, Contents::Announced { transfer: number, length });
                 return Ok(());
             }
+            Letter::Lost { tag, length } => {
+                if length > common.settings.eager_bytes.into() {
+                    return Err(Cause::Senseless);
+                }
+                self.charge(super::LETTER_COST + length)?;
+                self.take_contents(common, number, tag, Contents::Lost { length });
+                return Ok(());
+            }
             Letter::Ready { transfer } => self.make_ready(common, transfer)?,
             Letter::Done { transfer } => {
                 let outgoing = self.outgoing.remove(&transfer).ok_or(Cause::Senseless)?;
@@ -259,6 +272,10 @@ impl Peer {
                         Completion::ReceiveFailed { id, failure, buffer }
                     }
                 });
+            }
+            Contents::Lost { .. } => {
+                let failure = Failure::Spoiled { source, tag };
+                common.completions.push_back(Completion::ReceiveFailed { id, failure, buffer });
             }
             Contents::Announced { transfer, length } if length > buffer.len() as u64 || length == 0 => {
                 self.urgent.push_back(Letter::Done { transfer });

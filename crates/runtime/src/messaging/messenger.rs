@@ -60,8 +60,8 @@ pub trait Carrier {
     fn room(&mut self, _to: Rank, _rail: RailIndex, _bytes: usize) -> Option<&mut [u8]> {
         None
     }
-    /// Sends what was written to the room lent last. An empty buffer comes back for it.
-    fn send_room(&mut self, _to: Rank, _rail: RailIndex) {
+    /// Sends what was written to the room lent last. If it `is_told`, an empty buffer comes back for it.
+    fn send_room(&mut self, _to: Rank, _rail: RailIndex, _is_told: bool) {
         unreachable!("no room was lent")
     }
     /// A parcel that came over a rail was spoiled.
@@ -94,8 +94,8 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
         (**self).room(to, rail, bytes)
     }
 
-    fn send_room(&mut self, to: Rank, rail: RailIndex) {
-        (**self).send_room(to, rail);
+    fn send_room(&mut self, to: Rank, rail: RailIndex, is_told: bool) {
+        (**self).send_room(to, rail, is_told);
     }
 
     fn note_spoiled(&mut self, from: Rank, rail: RailIndex) {
@@ -265,10 +265,11 @@ impl<C: Carrier> Messenger<C> {
         }
     }
 
+    #[inline(never)]
     fn carry_out_all(&mut self) {
         while let Some(duty) = self.next_duty() {
             match duty {
-                Duty::Written { to, rail, .. } => self.carrier.send_room(to, rail),
+                Duty::Written { to, rail, .. } => self.carrier.send_room(to, rail, true),
                 Duty::Lend { to, rail, head, body, ask } => self.carrier.send_lent(to, rail, head, body, ask),
                 Duty::Transmit { to, rail, mut bytes, .. } => {
                     if let Some(spoiler) = &mut self.spoiler {
@@ -311,12 +312,14 @@ impl<C: Carrier> Messenger<C> {
 struct RoomsOf<'a, C>(&'a mut C);
 
 impl<C: Carrier> Rooms for RoomsOf<'_, C> {
+    #[inline]
     fn room(&mut self, to: Rank, rail: RailIndex, bytes: usize) -> Option<&mut [u8]> {
         self.0.room(to, rail, bytes)
     }
 
+    #[inline]
     fn send_room(&mut self, to: Rank, rail: RailIndex) {
-        self.0.send_room(to, rail);
+        self.0.send_room(to, rail, false);
     }
 
     fn borrows(&self) -> bool {

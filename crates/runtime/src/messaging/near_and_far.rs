@@ -88,9 +88,9 @@ impl Carrier for NearAndFar {
         self.near.room(seat, rail, bytes)
     }
 
-    fn send_room(&mut self, to: Rank, rail: RailIndex) {
+    fn send_room(&mut self, to: Rank, rail: RailIndex, is_told: bool) {
         let seat = self.seat(to).expect("only rings lend room");
-        self.near.send_room(seat, rail);
+        self.near.send_room(seat, rail, is_told);
     }
 
     fn note_spoiled(&mut self, from: Rank, rail: RailIndex) {

@@ -23,3 +23,10 @@ pub(in crate::crc) fn update(mut register: u64, bytes: &[u8]) -> u64 {
     }
     u64::from(register)
 }
+
+/// The register of CRC-32C after these words and bytes.
+#[inline]
+#[target_feature(enable = "sse4.2")]
+pub(in crate::crc) fn update_words<const N: usize>(register: u64, words: [u64; N], bytes: &[u8]) -> u64 {
+    update(words.into_iter().fold(register, |register, word| _mm_crc32_u64(register, word)), bytes)
+}

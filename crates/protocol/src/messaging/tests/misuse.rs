@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use units::{Rank, Time};
 
 use super::world::bytes;
-use crate::messaging::parcel::{BRIEF_HEADER, Brief, HEADER_BYTES, Header, Kind, Letter};
+use crate::messaging::parcel::{Brief, HEADER_BYTES, Header, Kind, Letter};
 use crate::messaging::{Cause, Duty, Port, RailIndex, Sealing, Settings, Wanted, seal};
 
 const PEER: Rank = Rank(1);
@@ -29,10 +29,8 @@ fn parcel(header: Header, body: &[u8]) -> Vec<u8> {
 }
 
 fn brief(header: Brief, message: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![0; BRIEF_HEADER];
-    bytes.extend_from_slice(message);
-    header.write(&Sealing::default(), &mut bytes);
-    bytes
+    let words = header.words(&Sealing::default(), message);
+    words.into_iter().flat_map(u64::to_le_bytes).chain(message.iter().copied()).collect()
 }
 
 fn header(kind: Kind) -> Header {

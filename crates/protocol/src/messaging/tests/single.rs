@@ -5,7 +5,7 @@ use std::sync::Arc;
 use checksum::Algorithm;
 use units::{Rank, Span};
 
-use super::world::{Spoiling, World, bytes};
+use super::world::{Flying, Spoiling, World, bytes};
 use crate::messaging::{Cause, Completion, Failure, Found, PostError, RailIndex, Sealing, Settings, Wanted};
 
 const A: Rank = Rank(0);
@@ -85,7 +85,8 @@ fn small_messages_travel_together_when_the_rail_is_busy() {
     world.run();
     assert_eq!(world.received(B).len(), 100);
     let counters = world.port(A).counters();
-    assert!(counters.parcels < 20 && counters.gathered > 90, "{counters:?}");
+    // Eight at most are under way; as many found room to go at once.
+    assert!(counters.parcels < 20 && counters.gathered > 80, "{counters:?}");
 }
 
 #[test]
@@ -130,7 +131,7 @@ fn any_bit_that_flips_is_found_and_repaired() {
             let mut world = world(1);
             world.receive(B, Wanted::from(A, 3), length);
             world.send(A, B, 3, bytes(3, length));
-            let parcel = &mut world.lines.get_mut(&(A, B, RailIndex(0))).expect("sent")[0];
+            let parcel = &mut world.lines.get_mut(&(A, B, RailIndex(0))).expect("sent")[0].bytes;
             if bit == parcel.len() * 8 {
                 break;
             }
@@ -219,8 +220,10 @@ fn a_lost_rail_costs_nothing_but_time_and_the_last_one_the_peer() {
 /// What A sent last comes spoiled, and is spoiled where A keeps it too.
 fn spoil_in_log(world: &mut World) {
     let line = (A, B, RailIndex(0));
-    let mut parcel = world.lines.get_mut(&line).and_then(|queue| queue.pop_front()).expect("sent");
-    parcel[80] ^= 4;
+    world.tell_all(line);
+    let mut parcel = world.lines.get_mut(&line).and_then(|queue| queue.pop_front()).expect("sent").bytes;
+    let middle = parcel.len() / 2;
+    parcel[middle] ^= 4;
     let now = world.now;
     world.port(B).handle_parcel(now, A, RailIndex(0), &parcel);
     world.attend(B);
@@ -228,14 +231,57 @@ fn spoil_in_log(world: &mut World) {
     world.run();
 }
 
+/// Its receiver hears that it is lost, in its turn; everything else goes on.
 #[test]
-fn a_parcel_spoiled_in_the_log_is_never_sealed_anew() {
+fn a_message_spoiled_in_the_log_is_never_sealed_anew() {
+    for length in [0, 8, 64, 100, 10_000] {
+        let mut world = world(1);
+        for tag in [1, 2] {
+            world.receive(B, Wanted::from(A, tag), 10_000);
+        }
+        world.send(A, B, 1, bytes(1, length));
+        spoil_in_log(&mut world);
+        world.send(A, B, 2, bytes(2, length));
+        world.run();
+        assert!(world.dropped.is_empty(), "{:?}", world.dropped);
+        assert_eq!(world.received(B), [(A, 2, bytes(2, length))]);
+        let failed = world.completions.iter().filter_map(|(_, completion)| match completion {
+            Completion::ReceiveFailed { failure, .. } => Some(*failure),
+            _ => None,
+        });
+        assert_eq!(failed.collect::<Vec<_>>(), [Failure::Spoiled { source: A, tag: 1 }]);
+        // Nothing that was granted is lost with it.
+        for tag in 3..400 {
+            world.receive(B, Wanted::from(A, tag), 10_000);
+            world.send(A, B, tag, bytes(tag, 10_000));
+            world.run();
+        }
+        world.drain();
+    }
+}
+
+/// Of several messages in one parcel none is known to be sound.
+#[test]
+fn messages_spoiled_in_the_log_together_are_lost_together() {
     let mut world = world(1);
-    world.receive(B, Wanted::from(A, 1), 100);
-    world.send(A, B, 1, bytes(1, 100));
+    let now = world.now;
+    for tag in 0..20 {
+        world.receive(B, Wanted::from(A, tag), 100);
+        world.port(A).send(now, B, tag, bytes(tag, 100)).expect("it may send");
+    }
+    world.attend(A);
+    while world.lines[&(A, B, RailIndex(0))].front().is_none_or(|parcel| parcel.bytes.len() < 1_000) {
+        assert!(world.step(), "those behind the first are gathered");
+    }
     spoil_in_log(&mut world);
-    assert_eq!(world.dropped, [(A, B, Cause::SpoiledHere)]);
-    assert!(world.received(B).is_empty());
+    assert!(world.dropped.is_empty(), "{:?}", world.dropped);
+    let lost = Failure::Spoiled { source: A, tag: 19 };
+    let is_lost =
+        |completion: &Completion| matches!(completion, Completion::ReceiveFailed { failure, .. } if *failure == lost);
+    assert!(world.completions.iter().any(|(_, completion)| is_lost(completion)));
+    let failed = |(_, completion): &&(_, Completion)| matches!(completion, Completion::ReceiveFailed { .. });
+    assert_eq!(world.received(B).len() + world.completions.iter().filter(failed).count(), 20);
+    world.drain();
 }
 
 /// What an announcement says is known as long as the message is here, and that is until it has come.
@@ -257,12 +303,12 @@ fn a_buffer_spoiled_while_its_message_is_under_way_is_never_delivered() {
     world.receive(B, Wanted::from(A, 1), 100_000);
     world.send(A, B, 1, bytes(1, 100_000));
     let line = (A, B, RailIndex(0));
-    let is_piece = |parcel: &Vec<u8>| parcel.len() > 4_096;
+    let is_piece = |parcel: &Flying| parcel.bytes.len() > 4_096;
     while !world.lines.get(&line).is_some_and(|queue| queue.iter().any(is_piece)) {
         assert!(world.step(), "pieces are on their way sooner or later");
     }
     let piece = world.lines.get_mut(&line).and_then(|queue| queue.iter_mut().find(|piece| is_piece(piece)));
-    piece.expect("just seen")[4_000] ^= 1;
+    piece.expect("just seen").bytes[4_000] ^= 1;
     let peer = world.port(A).peers.get_mut(&B).expect("a peer");
     for outgoing in peer.outgoing.values_mut() {
         Arc::make_mut(&mut outgoing.data).iter_mut().step_by(1_024).for_each(|byte| *byte ^= 1);

@@ -49,12 +49,22 @@ impl Rooms for Room {
 
 const MOST_LENT: usize = 2;
 
+/// A parcel on its way.
+#[derive(Clone)]
+pub(super) struct Flying {
+    pub(super) bytes: Vec<u8>,
+    /// Whether its sender hears that it has come.
+    is_told: bool,
+}
+
+type Lines = BTreeMap<Line, VecDeque<Flying>>;
+
 pub(super) struct World {
     pub(super) ports: Vec<Port>,
     pub(super) now: Time,
-    pub(super) lines: BTreeMap<Line, VecDeque<Vec<u8>>>,
+    pub(super) lines: Lines,
     /// Parcels that have come and whose sender has not heard so.
-    landed: BTreeMap<Line, VecDeque<Vec<u8>>>,
+    landed: Lines,
     pub(super) dead: Vec<Line>,
     pub(super) spoiling: Spoiling,
     pub(super) spoiled: u64,
@@ -102,17 +112,18 @@ impl World {
 
     /// Carries out what a port wants.
     pub(super) fn attend(&mut self, rank: Rank) {
-        for (to, rail, bytes) in self.room.sent.drain(..) {
-            self.lines.entry((rank, to, rail)).or_default().push_back(bytes);
+        for (to, rail, bytes) in std::mem::take(&mut self.room.sent) {
+            self.lines.entry((rank, to, rail)).or_default().push_back(Flying { bytes, is_told: false });
         }
+        let fly = |lines: &mut Lines, to, rail, bytes| {
+            lines.entry((rank, to, rail)).or_default().push_back(Flying { bytes, is_told: true });
+        };
         while let Some(duty) = self.ports[rank.index()].poll_duty_into(&mut self.room) {
             match duty {
-                Duty::Transmit { to, rail, bytes, .. } => {
-                    self.lines.entry((rank, to, rail)).or_default().push_back(bytes);
-                }
+                Duty::Transmit { to, rail, bytes, .. } => fly(&mut self.lines, to, rail, bytes),
                 Duty::Lend { to, rail, mut head, body, .. } => {
                     head.extend_from_slice(body.bytes());
-                    self.lines.entry((rank, to, rail)).or_default().push_back(head);
+                    fly(&mut self.lines, to, rail, head);
                     self.lent.push_back(body);
                     if self.lent.len() > MOST_LENT {
                         self.lent.pop_front();
@@ -120,7 +131,7 @@ impl World {
                 }
                 Duty::Written { to, rail, length } => {
                     assert_eq!(self.room.bytes.len(), length, "what was lent is what was written");
-                    self.lines.entry((rank, to, rail)).or_default().push_back(self.room.bytes.clone());
+                    fly(&mut self.lines, to, rail, self.room.bytes.clone());
                 }
                 Duty::Drop { peer, cause } => self.dropped.push((rank, peer, cause)),
             }
@@ -152,7 +163,7 @@ impl World {
     /// One parcel comes, or one sender hears that its parcel has come. False if there is nothing under way.
     pub(super) fn step(&mut self) -> bool {
         self.now += Span::from_nanos(100);
-        let moving = |lines: &BTreeMap<Line, VecDeque<Vec<u8>>>, dead: &[Line]| {
+        let moving = |lines: &Lines, dead: &[Line]| {
             let lines = lines.iter().filter(|(line, queue)| !queue.is_empty() && !dead.contains(line));
             lines.map(|(line, _)| *line).collect::<Vec<Line>>()
         };
@@ -171,8 +182,8 @@ impl World {
 
     fn bring(&mut self, line: Line) {
         let (from, to, rail) = line;
-        let bytes = self.lines.get_mut(&line).and_then(VecDeque::pop_front).expect("looked at");
-        let mut arrived = bytes.clone();
+        let flying = self.lines.get_mut(&line).and_then(VecDeque::pop_front).expect("looked at");
+        let mut arrived = flying.bytes.clone();
         let Spoiling { one_in, bits, only } = self.spoiling;
         if one_in > 0 && only.is_none_or(|only| only == rail) && self.draw(one_in) == 0 {
             self.spoiled += 1;
@@ -184,12 +195,21 @@ impl World {
         let now = self.now;
         self.port(to).handle_parcel(now, from, rail, &arrived);
         self.attend(to);
-        self.landed.entry(line).or_default().push_back(bytes);
+        if flying.is_told {
+            self.landed.entry(line).or_default().push_back(flying);
+        }
+    }
+
+    /// The sender hears of everything that has come.
+    pub(super) fn tell_all(&mut self, line: Line) {
+        while self.landed.get(&line).is_some_and(|queue| !queue.is_empty()) {
+            self.tell(line);
+        }
     }
 
     fn tell(&mut self, line: Line) {
         let (from, to, rail) = line;
-        let bytes = self.landed.get_mut(&line).and_then(VecDeque::pop_front).expect("looked at");
+        let Flying { bytes, .. } = self.landed.get_mut(&line).and_then(VecDeque::pop_front).expect("looked at");
         let now = self.now;
         self.port(from).handle_sent(now, to, rail, bytes);
         self.attend(from);
@@ -210,8 +230,8 @@ impl World {
         let flying = self.lines.remove(&line).unwrap_or_default();
         let now = self.now;
         self.port(at).handle_rail_lost(now, peer, rail);
-        for bytes in landed.into_iter().chain(flying) {
-            self.port(at).handle_sent(now, peer, rail, bytes);
+        for flying in landed.into_iter().chain(flying).filter(|flying| flying.is_told) {
+            self.port(at).handle_sent(now, peer, rail, flying.bytes);
         }
         self.attend(at);
     }

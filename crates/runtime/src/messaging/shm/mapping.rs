@@ -6,7 +6,7 @@
 //! ```text
 //! head    magic, ranks, bytes of a ring, how many have come
 //! bells   one per rank
-//! rings   one from each rank to each: a count of bytes read, the bytes
+//! rings   one from each rank to each: counts of what was read, slots, bytes
 //! ```
 
 use std::fs::{File, OpenOptions};
@@ -23,13 +23,15 @@ use nix::fcntl::{FallocateFlags, FcntlArg, fallocate, fcntl};
 use nix::libc;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::ring::{Entry, LINE, Lines};
+use super::ring::{Entry, Lines, SLOT};
 use crate::shm::futex::Bell;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"pleach\xa7\x81");
 const PAGE: usize = 4096;
 /// Bytes of a ring: two megabytes of it stay in the second cache of one core or the other.
 pub(super) const RING_BYTES: usize = 1 << 20;
+/// Slots of a ring: as many as short parcels a port has under way ([`super::ShmCarrier::settings`]).
+const SLOTS: usize = 64;
 pub(super) const MAX_RANKS: usize = 64;
 
 #[repr(C, align(4096))]
@@ -40,13 +42,23 @@ struct Head {
     come: AtomicU64,
 }
 
-/// A ring as it is mapped.
-pub(super) struct Ring<'a> {
-    read: &'a AtomicU64,
-    bytes: NonNull<u8>,
+/// What a reader publishes. Only it writes them, and the writer seldom looks.
+#[repr(C)]
+struct Counts {
+    taken: AtomicU64,
+    read: AtomicU64,
 }
 
-const RING_SIZE: usize = PAGE + RING_BYTES;
+/// A ring as it is mapped. It knows nothing of how long it is: see [`Mapping::ring`].
+pub(super) struct Ring {
+    start: NonNull<u8>,
+}
+
+// SAFETY: both ends of a ring are made to be used at once, and none is tied to a thread.
+unsafe impl Send for Ring {}
+
+const SLOT_BYTES: usize = SLOTS * SLOT;
+const RING_SIZE: usize = PAGE + SLOT_BYTES + RING_BYTES;
 
 pub(super) struct Mapping {
     start: NonNull<u8>,
@@ -144,44 +156,58 @@ impl Mapping {
     }
 
     /// The ring from one rank to another.
-    #[inline]
-    pub(super) fn ring(&self, from: usize, to: usize) -> Ring<'_> {
+    ///
+    /// # Safety
+    /// It is not used when the mapping is gone.
+    pub(super) unsafe fn ring(&self, from: usize, to: usize) -> Ring {
         assert!(from < self.ranks && to < self.ranks);
         // SAFETY: `open` made room for a ring from each to each.
-        let start = unsafe { self.start.add(rings_at(self.ranks) + (from * self.ranks + to) * RING_SIZE) };
-        // SAFETY: a ring begins with a page that holds its count, which is an atomic; its bytes follow.
-        unsafe { Ring { read: start.cast().as_ref(), bytes: start.add(PAGE) } }
+        Ring { start: unsafe { self.start.add(rings_at(self.ranks) + (from * self.ranks + to) * RING_SIZE) } }
     }
 }
 
-impl Lines for Ring<'_> {
+impl Lines for Ring {
     type Word = AtomicU64;
+    const SLOTS: u64 = SLOTS as u64;
     const BYTES: u64 = RING_BYTES as u64;
 
     #[inline(always)]
-    fn word(&self, at: usize) -> &AtomicU64 {
-        assert!(at < RING_BYTES && at.is_multiple_of(LINE as usize));
-        // SAFETY: within the ring, and aligned; both ends use words at the beginning of lines as atomics.
-        unsafe { self.bytes.add(at).cast().as_ref() }
+    fn slot(&self, index: usize) -> &AtomicU64 {
+        assert!(index < SLOTS);
+        // SAFETY: within the slots, and aligned; both ends use words at the beginning of slots as atomics.
+        unsafe { self.start.add(PAGE + index * SLOT).cast().as_ref() }
+    }
+
+    #[inline(always)]
+    fn taken(&self) -> &AtomicU64 {
+        &self.counts().taken
     }
 
     #[inline(always)]
     fn read(&self) -> &AtomicU64 {
-        self.read
+        &self.counts().read
     }
 }
 
-impl<'a> Ring<'a> {
+impl Ring {
+    /// A ring begins with a page for its counts; its slots and bytes follow.
+    #[inline(always)]
+    fn counts(&self) -> &Counts {
+        // SAFETY: they are atomics, and any bits are a value.
+        unsafe { self.start.cast().as_ref() }
+    }
+
     /// The bytes of an entry. Only between `claim` and `publish`, or between `next` and `finish`.
     ///
     /// # Safety
     /// The entry is one that the protocol gave out and that is not given back yet. One who breaks the rules at the other end can change
     /// bytes that are looked at; then they are wrong, and where they go was decided by a copy.
     #[inline(always)]
-    pub(super) unsafe fn bytes(&self, entry: Entry) -> &'a mut [u8] {
-        assert!(entry.at + entry.length <= RING_BYTES);
+    #[allow(clippy::mut_from_ref)] // Entries do not overlap, and the protocol gives each out once.
+    pub(super) unsafe fn bytes(&self, entry: Entry) -> &mut [u8] {
+        assert!(entry.at + entry.length <= SLOT_BYTES + RING_BYTES);
         // SAFETY: within the ring; by the protocol, the other end leaves it alone.
-        unsafe { std::slice::from_raw_parts_mut(self.bytes.add(entry.at).as_ptr(), entry.length) }
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(PAGE + entry.at).as_ptr(), entry.length) }
     }
 }
 

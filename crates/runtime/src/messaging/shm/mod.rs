@@ -16,7 +16,7 @@ use super::messenger::{Carrier, News};
 use crate::Clock;
 use crate::shm::lines::hand_over;
 use mapping::{Mapping, Ring};
-use ring::{Entry, Reader, Writer};
+use ring::{Entry, Reader, SHORT, Writer};
 
 const RAIL: RailIndex = RailIndex(0);
 /// How long one who waits looks again and again, and after how many looks it begins to give up the processor in between: the
@@ -26,8 +26,6 @@ const EAGER_LOOKS: u32 = 4096;
 /// Looks before it looks at the clock, and pauses between them.
 const FIRST_LOOKS: u32 = 128;
 const PAUSES: u32 = 2;
-/// Bytes of the longest parcel that is handed over to the reader's side ([`hand_over`]).
-const BRIEF: usize = 120;
 const LOOKS_PER_YIELD: u32 = 64;
 /// How long it sleeps at most: a bell may be missed.
 const NAP: Duration = Duration::from_millis(1);
@@ -38,6 +36,9 @@ const PARCELS_PER_TURN: usize = 16;
 
 struct Peer {
     rank: usize,
+    /// The ring to it, and the one from it.
+    outward: Ring,
+    inward: Ring,
     writer: Writer,
     reader: Reader,
     /// Parcels that do not fit now.
@@ -70,8 +71,12 @@ impl ShmCarrier {
         let (me, ranks) = (me.index(), ranks as usize);
         let mut mapping = Mapping::open(name, me, ranks, patience)?;
         mapping.take_name_away();
+        // SAFETY: the carrier keeps the mapping as long as its peers.
+        let ring = |from, to| unsafe { mapping.ring(from, to) };
         let peer = |rank| Peer {
             rank,
+            outward: ring(me, rank),
+            inward: ring(rank, me),
             writer: Writer::default(),
             reader: Reader::default(),
             waiting: VecDeque::new(),
@@ -97,25 +102,22 @@ impl ShmCarrier {
         Settings { piece_bytes: 64 << 10, letter_depth: 64, depth: 8, prepared: 0, ..base }
     }
 
+    #[inline]
     fn is_idle(&self) -> bool {
-        self.landed.is_empty() && !self.peers.iter().any(|peer| !peer.is_lost && self.has_more(peer))
-    }
-
-    fn has_more(&self, peer: &Peer) -> bool {
-        peer.reader.has_more(&self.mapping.ring(peer.rank, self.me))
+        self.landed.is_empty() && !self.peers.iter().any(|peer| !peer.is_lost && peer.has_more())
     }
 
     fn move_parcels(&mut self, tell: &mut dyn FnMut(Time, News<'_>)) {
         for peer in self.peers.iter_mut().filter(|peer| !peer.is_lost) {
             let from = Rank(peer.rank as u32);
             let mut any = false;
-            let ring = self.mapping.ring(peer.rank, self.me);
+            let ring = &peer.inward;
             for _ in 0..PARCELS_PER_TURN {
-                match peer.reader.next(&ring) {
+                match peer.reader.next(ring) {
                     Ok(Some(entry)) => {
                         // SAFETY: given out just now, given back behind this.
                         tell(self.now, News::Parcel { from, rail: RAIL, bytes: unsafe { ring.bytes(entry) } });
-                        peer.reader.finish(&ring, entry);
+                        peer.reader.finish(ring, entry);
                         any = true;
                     }
                     Ok(None) => break,
@@ -126,7 +128,7 @@ impl ShmCarrier {
                 }
             }
             while let Some(bytes) = peer.waiting.pop_front() {
-                if !write(&self.mapping, self.me, peer, &bytes) {
+                if !peer.write(&bytes) {
                     peer.waiting.push_front(bytes);
                     break;
                 }
@@ -140,6 +142,9 @@ impl ShmCarrier {
                 lose(self.now, peer, &mut self.landed, tell);
             }
         }
+        if self.landed.is_empty() {
+            return;
+        }
         for (rank, bytes) in self.landed.drain(..) {
             tell(self.now, News::Landed { to: Rank(rank as u32), rail: RAIL, bytes });
         }
@@ -152,8 +157,7 @@ impl ShmCarrier {
         }
         self.looked_around = Instant::now();
         for peer in self.peers.iter_mut().filter(|peer| !peer.is_lost) {
-            let has_more = peer.reader.has_more(&self.mapping.ring(peer.rank, self.me));
-            if !has_more && !self.mapping.is_there(peer.rank) {
+            if !peer.has_more() && !self.mapping.is_there(peer.rank) {
                 peer.is_lost = true;
                 lose(self.now, peer, &mut self.landed, tell);
             }
@@ -210,22 +214,29 @@ impl ShmCarrier {
     }
 }
 
-/// Puts a parcel into a ring. False if there is no room.
-fn write(mapping: &Mapping, me: usize, peer: &mut Peer, bytes: &[u8]) -> bool {
-    let ring = mapping.ring(me, peer.rank);
-    let Some(entry) = peer.writer.claim(&ring, bytes.len()) else { return false };
-    // SAFETY: claimed just now, published behind this.
-    unsafe { ring.bytes(entry) }.copy_from_slice(bytes);
-    publish(&ring, peer, entry);
-    true
-}
+impl Peer {
+    #[inline]
+    fn has_more(&self) -> bool {
+        self.reader.has_more(&self.inward)
+    }
 
-/// Lets the reader have an entry. A short one is sent to where the reader finds it sooner.
-fn publish(ring: &Ring<'_>, peer: &mut Peer, entry: Entry) {
-    peer.writer.publish(ring, entry);
-    if entry.length <= BRIEF {
-        // SAFETY: of a published entry nothing is read or written here; the lines are named, no more.
-        hand_over(unsafe { ring.bytes(entry) });
+    /// Puts a parcel into the ring. False if there is no room.
+    fn write(&mut self, bytes: &[u8]) -> bool {
+        let Some(entry) = self.writer.claim(&self.outward, bytes.len()) else { return false };
+        // SAFETY: claimed just now, published behind this.
+        unsafe { self.outward.bytes(entry) }.copy_from_slice(bytes);
+        self.publish(entry);
+        true
+    }
+
+    /// Lets the peer have an entry. A short one is sent to where it finds it sooner.
+    #[inline]
+    fn publish(&mut self, entry: Entry) {
+        self.writer.publish(&self.outward, entry);
+        if entry.length <= SHORT {
+            // SAFETY: of a published entry nothing is read or written here; the lines are named, no more.
+            hand_over(unsafe { self.outward.bytes(entry) });
+        }
     }
 }
 
@@ -237,7 +248,7 @@ fn lose(now: Time, peer: &mut Peer, landed: &mut Vec<(usize, Vec<u8>)>, tell: &m
 impl Carrier for ShmCarrier {
     fn send(&mut self, to: Rank, _: RailIndex, bytes: Vec<u8>) {
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.rank == to.index()) else { return };
-        if !peer.is_lost && (!peer.waiting.is_empty() || !write(&self.mapping, self.me, peer, &bytes)) {
+        if !peer.is_lost && (!peer.waiting.is_empty() || !peer.write(&bytes)) {
             peer.waiting.push_back(bytes);
             return;
         }
@@ -245,24 +256,27 @@ impl Carrier for ShmCarrier {
         self.landed.push((peer.rank, bytes));
     }
 
+    #[inline]
     fn room(&mut self, to: Rank, _: RailIndex, bytes: usize) -> Option<&mut [u8]> {
         let peer = self.peers.iter_mut().find(|peer| peer.rank == to.index())?;
         if peer.is_lost || !peer.waiting.is_empty() {
             return None;
         }
-        let ring = self.mapping.ring(self.me, peer.rank);
-        let entry = peer.writer.claim(&ring, bytes)?;
+        let entry = peer.writer.claim(&peer.outward, bytes)?;
         self.lent = Some(entry);
         // SAFETY: claimed just now; it is published by `send_room`, before anything else is claimed.
-        Some(unsafe { ring.bytes(entry) })
+        Some(unsafe { peer.outward.bytes(entry) })
     }
 
-    fn send_room(&mut self, to: Rank, _: RailIndex) {
+    #[inline]
+    fn send_room(&mut self, to: Rank, _: RailIndex, is_told: bool) {
         let entry = self.lent.take().expect("room was lent");
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.rank == to.index()) else { return };
-        publish(&self.mapping.ring(self.me, peer.rank), peer, entry);
+        peer.publish(entry);
         self.mapping.bell(peer.rank).ring();
-        self.landed.push((peer.rank, Vec::new()));
+        if is_told {
+            self.landed.push((peer.rank, Vec::new()));
+        }
     }
 
     fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(Time, News<'_>)) -> io::Result<()> {

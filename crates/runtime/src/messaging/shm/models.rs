@@ -5,26 +5,33 @@ use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
 
-use super::ring::{LINE, Lines, Reader, Writer};
+use super::ring::{LINE, Lines, Reader, SLOT, Writer};
 
-const LINES: usize = 8;
+const SLOTS: usize = 2;
+/// Lines of the slots and of the bytes behind them.
+const LINES: usize = SLOTS * SLOT / LINE as usize + 8;
 /// How often an end looks before it gives up: else there would be no end of orders.
 const PATIENCE: usize = 3;
 
-/// A ring of eight lines, each with a word and a cell for the rest.
+/// Two slots, each with a word, and eight lines for long parcels; a cell for what else is in a line.
 struct Ring {
-    words: [AtomicU64; LINES],
+    words: [AtomicU64; SLOTS],
     cells: [UnsafeCell<u64>; LINES],
+    taken: AtomicU64,
     read: AtomicU64,
 }
 
 impl Lines for Ring {
     type Word = AtomicU64;
-    const BYTES: u64 = LINES as u64 * LINE;
+    const SLOTS: u64 = SLOTS as u64;
+    const BYTES: u64 = (LINES as u64 - 4) * LINE;
 
-    fn word(&self, at: usize) -> &AtomicU64 {
-        assert!(at.is_multiple_of(LINE as usize));
-        &self.words[at / LINE as usize]
+    fn slot(&self, index: usize) -> &AtomicU64 {
+        &self.words[index]
+    }
+
+    fn taken(&self) -> &AtomicU64 {
+        &self.taken
     }
 
     fn read(&self) -> &AtomicU64 {
@@ -40,8 +47,9 @@ impl Ring {
     }
 }
 
-/// Bytes of the parcels: the fourth would go over the end of the ring, and the last waits for room.
-const LENGTHS: [usize; 5] = [120, 120, 120, 120, 120];
+/// Bytes of the parcels. Of the long ones the third would go over the end, and waits for room at the front; the fifth, a short one, is
+/// where the first was.
+const LENGTHS: [usize; 5] = [180, 180, 40, 180, 120];
 
 fn write_all(ring: &Ring) -> usize {
     let mut writer = Writer::default();
@@ -94,6 +102,7 @@ fn parcels_come_whole_and_in_order_through_a_ring() {
     model.check(move || {
         let ring = Arc::new(Ring {
             words: std::array::from_fn(|_| AtomicU64::new(0)),
+            taken: AtomicU64::new(0),
             cells: std::array::from_fn(|_| UnsafeCell::new(0)),
             read: AtomicU64::new(0),
         });

@@ -94,7 +94,7 @@ impl NodeSeats {
             self.handle(input);
         }
         self.inputs = inputs;
-        let now = self.wires.clock().now();
+        let now = self.wires.now();
         while let Some(group) = self.alarms.ring(now) {
             busy = true;
             let Some(seat) = self.seats.get_mut(&group) else { continue };
@@ -118,7 +118,7 @@ impl NodeSeats {
     }
 
     fn handle(&mut self, input: Input) {
-        let now = self.wires.clock().now();
+        let now = self.wires.now();
         let owner = match &input {
             Input::Frame { edge, .. }
             | Input::Damage { edge }

@@ -3,7 +3,7 @@
 //!
 //! Groups may share an address; a message says whose it is, and its tag proves it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -101,7 +101,7 @@ impl Heard<'_> {
 /// The groups of one process whose results come or go by multicast.
 #[derive(Default)]
 pub(super) struct Circles {
-    circles: HashMap<GroupId, Circle>,
+    circles: BTreeMap<GroupId, Circle>,
     /// By address, each with how many groups use it.
     ears: BTreeMap<SocketAddr, (Arc<Ear>, u32)>,
 }

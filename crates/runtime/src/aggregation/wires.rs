@@ -4,7 +4,7 @@
 //! machines. An edge is a queue pair number at each end, the addresses of its paths and the key of its group. A packet that
 //! is malformed, foreign or not authentic is counted and forgotten.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -133,7 +133,7 @@ pub struct Wires {
     /// When it was last looked at.
     now: Time,
     ports: Vec<Port>,
-    edges: HashMap<QpNumber, Wire>,
+    edges: BTreeMap<QpNumber, Wire>,
     circles: Circles,
     batch: Batch,
     /// Lent to whoever receives.
@@ -166,7 +166,7 @@ impl Wires {
             clock: Clock::new(),
             now: Time::ZERO,
             ports: ports.collect::<io::Result<Vec<_>>>()?,
-            edges: HashMap::new(),
+            edges: BTreeMap::new(),
             circles: Circles::default(),
             batch: Batch::new(),
             buffers: Some(Box::default()),

@@ -133,8 +133,8 @@ mod between_hosts {
                             sent += 1;
                             spare.push(buffer);
                         }
-                        Event::Received { buffer, length, .. } => {
-                            assert!(is_right(&buffer[..length], received, load.bytes), "message {received} is wrong");
+                        Event::Received { buffer, message, .. } => {
+                            assert!(is_right(&buffer[message], received, load.bytes), "message {received} is wrong");
                             received += 1;
                             progress.fetch_max(received, Ordering::Relaxed);
                             self.endpoint.post_receive(self.pair, buffer).expect("room");

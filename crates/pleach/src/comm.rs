@@ -370,9 +370,13 @@ impl Comm {
         }
         if route.duty == Duty::Leads {
             let (collective, method) = route.between;
-            let ticket = self.process.shared.engine().network.start(self.context, method, collective, bytes.to_vec());
+            let (ticket, ear) = {
+                let network = &mut self.process.shared.engine().network;
+                let ticket = network.start(self.context, method, collective, bytes.to_vec());
+                (ticket, network.ear(self.context).filter(|_| method == Method::Aggregation))
+            };
             let mut since = None;
-            let (result, stands) = self.process.shared.wait_for(|engine| {
+            let (result, stands) = self.process.shared.wait_for(ear.as_deref(), |engine| {
                 let end = engine.network.take(ticket).map(|end| {
                     let stands = engine.network.tree(self.context).is_some_and(|(_, is_sound)| is_sound);
                     end.map(|result| (result, stands)).map_err(Error::from)

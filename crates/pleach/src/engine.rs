@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use protocol::manager::message::GroupKey;
-use runtime::aggregation::Ready;
+use runtime::aggregation::{Ear, Ready};
 use runtime::control::{ManagerClient, Notice};
 use runtime::job::{Lifeline, News, To};
 use runtime::network::{LINGER, LONGEST_LINGER, Network};
@@ -248,7 +250,9 @@ pub(crate) struct Shared {
     companion: Option<fn()>,
     processors: Processors,
     /// How often waiting awake has paid of late.
-    luck: std::sync::atomic::AtomicU32,
+    luck: AtomicU32,
+    /// How often somebody has listened to an ear only; from [`EARS_IN_A_ROW`] on nobody does, until it is that again.
+    listened: AtomicU32,
 }
 
 /// What there is to wait for: news, or packets at a socket, by its number.
@@ -266,6 +270,10 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 const COMPANIONS_SLEEP: Duration = Duration::from_millis(1);
 /// What a rank said before it left has come by then.
 const DESERTED_AFTER: Duration = Duration::from_secs(2);
+/// After so much that came to an ear one result is waited for at all sockets: the lifeline and other ranks want to be heard too.
+const EARS_IN_A_ROW: u32 = 16;
+/// As many are, after nothing came to an ear: what gets lost is repaired sooner by whoever listens everywhere.
+const DETOURS: u32 = 64;
 /// How often those who wait awake look at the lifeline.
 const LISTEN_EVERY: u32 = 256;
 
@@ -275,7 +283,14 @@ impl Shared {
         if let Some(lifeline) = &engine.lifeline {
             epoll.add(lifeline.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, NEWS))?;
         }
-        let shared = Self { engine: Mutex::new(engine), epoll, companion, processors, luck: MOST_LUCK.into() };
+        let shared = Self {
+            engine: Mutex::new(engine),
+            epoll,
+            companion,
+            processors,
+            luck: MOST_LUCK.into(),
+            listened: AtomicU32::new(0),
+        };
         shared.watch_sockets()?;
         Ok(shared)
     }
@@ -312,40 +327,23 @@ impl Shared {
     /// Turns the engine until `done` has something: awake at first, if that has paid of late, then asleep.
     ///
     /// Whoever sleeps makes two system calls for each thing that comes: one to wait, one to take it. On a crowded machine that
-    /// is what an operation costs.
-    pub(crate) fn wait_for<R>(&self, mut done: impl FnMut(&mut Engine) -> Option<R>) -> R {
-        use std::sync::atomic::Ordering::Relaxed;
+    /// is what an operation costs. Where it is known at which ear the result will be heard, both are one.
+    pub(crate) fn wait_for<R>(&self, ear: Option<&Ear>, mut done: impl FnMut(&mut Engine) -> Option<R>) -> R {
         if let Some(result) = done(&mut self.engine()) {
             return result;
         }
-        let luck = self.luck.load(Relaxed);
-        if self.processors == Processors::Own && (luck & 0xff > 0 || luck >> 8 >= TRY_AGAIN) {
-            let began = Instant::now();
-            let mut turns = 0_u32;
-            while began.elapsed() < SPIN {
-                let mut engine = self.engine();
-                engine.turn();
-                turns += 1;
-                if turns.is_multiple_of(LISTEN_EVERY) {
-                    engine.listen();
-                }
-                if let Some(result) = done(&mut engine) {
-                    self.luck.store((luck & 0xff).saturating_add(1).min(MOST_LUCK), Relaxed);
-                    return result;
-                }
-                drop(engine);
-                std::hint::spin_loop();
-            }
-            self.luck.store((luck & 0xff).saturating_sub(1), Relaxed);
-        } else {
-            self.luck.store(luck + (1 << 8), Relaxed);
+        if let Some(result) = self.wait_awake(&mut done) {
+            return result;
         }
-        let mut companion_called = Instant::now();
+        if let Some(result) = ear.and_then(|ear| self.wait_at(ear, &mut done)) {
+            return result;
+        }
+        let mut companion_called = self.companion.map(|_| Instant::now());
         loop {
             // Not each time that something comes: that may be often, and the companion may take long.
-            if companion_called.elapsed() >= COMPANIONS_SLEEP {
+            if companion_called.is_some_and(|called| called.elapsed() >= COMPANIONS_SLEEP) {
                 self.call_companion();
-                companion_called = Instant::now();
+                companion_called = Some(Instant::now());
             }
             let woken = self.sleep();
             let mut engine = self.engine();
@@ -362,6 +360,58 @@ impl Shared {
                 return result;
             }
         }
+    }
+
+    fn wait_awake<R>(&self, done: &mut impl FnMut(&mut Engine) -> Option<R>) -> Option<R> {
+        if self.processors == Processors::Shared {
+            return None;
+        }
+        let luck = self.luck.load(Relaxed);
+        if luck & 0xff == 0 && luck >> 8 < TRY_AGAIN {
+            self.luck.store(luck + (1 << 8), Relaxed);
+            return None;
+        }
+        let began = Instant::now();
+        let mut turns = 0_u32;
+        while began.elapsed() < SPIN {
+            let mut engine = self.engine();
+            engine.turn();
+            turns += 1;
+            if turns.is_multiple_of(LISTEN_EVERY) {
+                engine.listen();
+            }
+            if let Some(result) = done(&mut engine) {
+                self.luck.store((luck & 0xff).saturating_add(1).min(MOST_LUCK), Relaxed);
+                return Some(result);
+            }
+            drop(engine);
+            std::hint::spin_loop();
+        }
+        self.luck.store((luck & 0xff).saturating_sub(1), Relaxed);
+        None
+    }
+
+    /// Waits for a result at its ear only, if results have come there of late. A companion would have to wait for too long.
+    fn wait_at<R>(&self, ear: &Ear, done: &mut impl FnMut(&mut Engine) -> Option<R>) -> Option<R> {
+        let mut listened = self.listened.load(Relaxed);
+        if self.companion.is_some() || listened >= EARS_IN_A_ROW {
+            let left = if listened > EARS_IN_A_ROW { listened - 1 } else { 0 };
+            self.listened.store(left, Relaxed);
+            return None;
+        }
+        let mut result = None;
+        while result.is_none() && listened < EARS_IN_A_ROW {
+            listened += 1;
+            let Some(heard) = ear.listen() else {
+                listened = EARS_IN_A_ROW + DETOURS;
+                break;
+            };
+            let mut engine = self.engine();
+            engine.turn_at(Ready::Taken(&heard));
+            result = done(&mut engine);
+        }
+        self.listened.store(listened, Relaxed);
+        result
     }
 
     /// Lets the companion have a turn, if there is one. Not under the engine's lock.

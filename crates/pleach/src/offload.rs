@@ -128,7 +128,7 @@ impl Comm {
                     engine.network.start(context, Method::Aggregation, Collective::Barrier, Vec::new())
                 };
                 let ticket = start(&mut shared.engine());
-                shared.wait_for(|engine| {
+                shared.wait_for(None, |engine| {
                     let end = engine.network.take(ticket).map(|end| end.map(drop).map_err(Error::from));
                     end.or_else(|| engine.verdict(context, self.world_ranks()).map(Err))
                 })?;

@@ -3,16 +3,18 @@
 //!
 //! Groups may share an address; a message says whose it is, and its tag proves it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
 
 use protocol::manager::Key;
 use units::{GroupId, Psn, QpNumber};
 use wire::{Bth, Deth, Opcode, PacketHeaders, QueueKey};
 
-use crate::udp::port::Port;
+use crate::udp::port::{Buffers, Patience, Port};
 
 /// The queue pair of every multicast packet, as InfiniBand has it.
 pub(super) const EVERYONE: QpNumber = QpNumber(0xff_ffff);
@@ -35,17 +37,73 @@ struct Circle {
     next: Psn,
 }
 
-/// A socket that hears an address, for so many groups.
-struct Ear {
+/// How long somebody listens to one ear and to nothing else. The kernel counts such pauses in its ticks, up to two of them.
+const LISTEN_FOR: Duration = Duration::from_millis(1);
+
+/// A socket that hears an address. Whoever expects a result there can sleep in the call that takes it: that is one call less
+/// than to wait for all sockets and then to ask one, and on a crowded machine a result costs what its calls cost.
+pub struct Ear {
+    at: SocketAddr,
     port: Port,
-    users: u32,
+    /// For whoever sleeps here: one at a time.
+    room: Mutex<Box<Buffers>>,
+}
+
+/// What came to an ear.
+pub struct Heard<'e> {
+    pub(super) ear: &'e Ear,
+    pub(super) buffers: MutexGuard<'e, Box<Buffers>>,
+    pub(super) filled: usize,
+}
+
+impl Ear {
+    fn open(at: SocketAddr, interface: SocketAddr) -> io::Result<Self> {
+        let port = Port::join(at, interface)?;
+        port.socket.set_read_timeout(Some(LISTEN_FOR))?;
+        // Whoever only looks says so with each call.
+        port.socket.set_nonblocking(false)?;
+        Ok(Self { at, port, room: Mutex::default() })
+    }
+
+    /// Sleeps until something comes. Nothing if that takes longer than a few milliseconds, if a signal came, or if another
+    /// thread listens already.
+    pub fn listen(&self) -> Option<Heard<'_>> {
+        let mut buffers = match self.room.try_lock() {
+            Ok(buffers) => buffers,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        let filled = self.port.receive_one(Patience::Some, &mut buffers).unwrap_or(0);
+        (filled > 0).then_some(Heard { ear: self, buffers, filled })
+    }
+
+    /// Takes what is there.
+    pub(super) fn look(&self, buffers: &mut Buffers) -> usize {
+        self.port.receive_one(Patience::None, buffers).unwrap_or(0)
+    }
+
+    pub(super) fn at(&self) -> SocketAddr {
+        self.at
+    }
+
+    pub(super) fn port(&self) -> &Port {
+        &self.port
+    }
+}
+
+impl Heard<'_> {
+    /// Where it came.
+    pub(super) fn socket(&self) -> RawFd {
+        self.ear.port.as_fd().as_raw_fd()
+    }
 }
 
 /// The groups of one process whose results come or go by multicast.
 #[derive(Default)]
 pub(super) struct Circles {
-    circles: HashMap<GroupId, Circle>,
-    ears: BTreeMap<SocketAddr, Ear>,
+    circles: BTreeMap<GroupId, Circle>,
+    /// By address, each with how many groups use it.
+    ears: BTreeMap<SocketAddr, (Arc<Ear>, u32)>,
 }
 
 impl Circles {
@@ -61,10 +119,9 @@ impl Circles {
         self.leave(group);
         if hearing == Hearing::Open {
             match self.ears.get_mut(&to) {
-                Some(ear) => ear.users += 1,
+                Some((_, users)) => *users += 1,
                 None => {
-                    let ear = Ear { port: Port::join(to, interface)?, users: 1 };
-                    self.ears.insert(to, ear);
+                    self.ears.insert(to, (Arc::new(Ear::open(to, interface)?), 1));
                 }
             }
         }
@@ -76,12 +133,17 @@ impl Circles {
         let Some(circle) = self.circles.remove(&group).filter(|circle| circle.hearing == Hearing::Open) else {
             return;
         };
-        if let Some(ear) = self.ears.get_mut(&circle.to) {
-            ear.users -= 1;
-            if ear.users == 0 {
+        if let Some((_, users)) = self.ears.get_mut(&circle.to) {
+            *users -= 1;
+            if *users == 0 {
                 self.ears.remove(&circle.to);
             }
         }
+    }
+
+    /// The ear at an address.
+    pub(super) fn ear(&self, at: SocketAddr) -> Option<Arc<Ear>> {
+        self.ears.get(&at).map(|(ear, _)| ear.clone())
     }
 
     /// Where a group's next packet goes, its headers and the key of its tag.
@@ -104,11 +166,11 @@ impl Circles {
         !self.ears.is_empty()
     }
 
-    pub(super) fn ears(&self) -> impl Iterator<Item = (SocketAddr, &Port)> {
-        self.ears.iter().map(|(to, ear)| (*to, &ear.port))
+    pub(super) fn ears(&self) -> impl Iterator<Item = &Ear> {
+        self.ears.values().map(|(ear, _)| &**ear)
     }
 
     pub(super) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.ears.values().map(|ear| ear.port.as_fd())
+        self.ears().map(|ear| ear.port.as_fd())
     }
 }

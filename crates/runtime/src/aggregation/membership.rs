@@ -1,6 +1,7 @@
 //! A process's place in one group: its member machine and the edge to the seat above it.
 
 use std::fmt;
+use std::sync::Arc;
 
 use protocol::aggregation::{
     Contribution, Damage, Duty, EdgeIndex, Manner, Member, MemberPlan, Outbox, Patience, Plane, ResultProves,
@@ -11,7 +12,7 @@ use protocol::connection::path::{PathPolicy, Role};
 use protocol::manager::{Distribution, GroupOpened};
 use units::{GroupId, OpId, QpNumber, Time};
 
-use super::circle::Hearing;
+use super::circle::{Ear, Hearing};
 use super::wires::{Input, Wire, Wires};
 use super::{REPAIR_AFTER, REPAIR_MULTICAST_AFTER, edge_policy};
 
@@ -41,7 +42,8 @@ pub struct Membership {
     group: GroupId,
     edge: QpNumber,
     outbox: Outbox,
-    /// Nothing else brings results unasked.
+    /// Where results come, if nothing else brings them unasked.
+    ear: Option<Arc<Ear>>,
     depends_on_multicast: bool,
 }
 
@@ -77,7 +79,15 @@ impl Membership {
             let _ = wires.join_circle(group.group, to, group.key, Hearing::Open);
         }
         let depends_on_multicast = matches!(group.distribution, Distribution::Multicast { .. });
-        Ok(Self { member, group: group.group, edge: parent.edge, outbox: Outbox::default(), depends_on_multicast })
+        let ear = group.distribution.address().filter(|_| depends_on_multicast).and_then(|to| wires.ear(to));
+        Ok(Self {
+            member,
+            group: group.group,
+            edge: parent.edge,
+            outbox: Outbox::default(),
+            ear,
+            depends_on_multicast,
+        })
     }
 
     /// Gives the place up.
@@ -89,6 +99,11 @@ impl Membership {
     /// The number of its edge.
     pub fn edge(&self) -> QpNumber {
         self.edge
+    }
+
+    /// Where results come, if they come by multicast and can be heard.
+    pub fn ear(&self) -> Option<&Arc<Ear>> {
+        self.ear.as_ref()
     }
 
     /// Multicasts that came.
@@ -120,7 +135,7 @@ impl Membership {
         manner: Manner,
         done: &mut Vec<Duty>,
     ) -> Result<OpId, StartError> {
-        let started = self.member.start_as(wires.clock().now(), contribution, manner, &mut self.outbox);
+        let started = self.member.start_as(wires.look_at_clock(), contribution, manner, &mut self.outbox);
         self.carry_out(wires, done);
         started
     }
@@ -132,7 +147,7 @@ impl Membership {
 
     /// Takes what came over its edge; completions and failures are added to `done`.
     pub fn handle(&mut self, wires: &mut Wires, input: Input, done: &mut Vec<Duty>) {
-        let (now, out) = (wires.clock().now(), &mut self.outbox);
+        let (now, out) = (wires.now(), &mut self.outbox);
         match input {
             Input::Frame { came, frame, .. } => self.member.handle_frame(now, UP, came, &frame, out),
             Input::Multicast { message, .. } => self.member.handle_multicast(now, UP, &message, out),
@@ -150,7 +165,7 @@ impl Membership {
 
     /// Repeats what is overdue and asks for what is late.
     pub fn handle_timeout(&mut self, wires: &mut Wires, done: &mut Vec<Duty>) {
-        self.member.handle_timeout(wires.clock().now(), &mut self.outbox);
+        self.member.handle_timeout(wires.now(), &mut self.outbox);
         self.carry_out(wires, done);
     }
 

@@ -12,7 +12,7 @@ mod tag;
 mod tests;
 mod wires;
 
-pub use circle::Hearing;
+pub use circle::{Ear, Heard, Hearing};
 pub use membership::Membership;
 pub use seats::NodeSeats;
 pub use wires::{Input, Ready, Wire, WireCounters, Wires};

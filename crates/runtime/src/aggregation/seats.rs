@@ -3,7 +3,7 @@
 //! In: seats to take and to give up, packets, time. Out: packets. What one group does or suffers does not reach another:
 //! each has its own machine, its own connections, its own key and what the manager reserved for it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -41,7 +41,7 @@ struct Seat {
 pub struct NodeSeats {
     wires: Wires,
     seats: BTreeMap<GroupId, Seat>,
-    owners: HashMap<QpNumber, (GroupId, EdgeIndex)>,
+    owners: BTreeMap<QpNumber, (GroupId, EdgeIndex)>,
     alarms: Alarms<GroupId>,
     inputs: Vec<Input>,
     outbox: Outbox,
@@ -66,7 +66,7 @@ impl NodeSeats {
         Ok(Self {
             wires: Wires::open(addresses, mischief)?,
             seats: BTreeMap::new(),
-            owners: HashMap::new(),
+            owners: BTreeMap::new(),
             alarms: Alarms::default(),
             inputs: Vec::new(),
             outbox: Outbox::default(),
@@ -94,7 +94,7 @@ impl NodeSeats {
             self.handle(input);
         }
         self.inputs = inputs;
-        let now = self.wires.clock().now();
+        let now = self.wires.now();
         while let Some(group) = self.alarms.ring(now) {
             busy = true;
             let Some(seat) = self.seats.get_mut(&group) else { continue };
@@ -118,7 +118,7 @@ impl NodeSeats {
     }
 
     fn handle(&mut self, input: Input) {
-        let now = self.wires.clock().now();
+        let now = self.wires.now();
         let owner = match &input {
             Input::Frame { edge, .. }
             | Input::Damage { edge }

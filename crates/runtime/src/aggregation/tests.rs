@@ -232,6 +232,31 @@ fn results_may_come_by_multicast() {
 }
 
 #[test]
+fn whoever_listens_at_an_ear_takes_the_result_there_and_does_not_listen_for_ever() {
+    let mut tree = Tree::spread(&Mischief::default(), Distribution::Multicast { to: circle(17) });
+    let ear = tree.members[0].1.ear().expect("results come by multicast").clone();
+    let began = Instant::now();
+    assert!(ear.listen().is_none(), "nothing was sent");
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    for leader in 0..4 {
+        tree.start(leader, 1 << leader);
+    }
+    let listen = |_| {
+        for node in &mut tree.nodes {
+            node.turn();
+        }
+        ear.listen()
+    };
+    let heard = (0..1000).find_map(listen).expect("a result");
+    assert!(ear.listen().is_none(), "one at a time");
+    let (wires, membership) = &mut tree.members[0];
+    let (mut inputs, mut done) = (Vec::new(), Vec::new());
+    assert!(wires.receive_at(Ready::Taken(&heard), &mut inputs));
+    inputs.into_iter().for_each(|input| membership.handle(wires, input, &mut done));
+    assert_eq!(results(&done), [15]);
+}
+
+#[test]
 fn a_multicast_that_nobody_can_hear_or_prove_is_repaired() {
     // The members know another address than the nodes: every result must be asked for.
     let mut tree = Tree::spread(&Mischief::default(), Distribution::Multicast { to: circle(2) });

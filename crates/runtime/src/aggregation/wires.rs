@@ -4,10 +4,11 @@
 //! machines. An edge is a queue pair number at each end, the addresses of its paths and the key of its group. A packet that
 //! is malformed, foreign or not authentic is counted and forgotten.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::Payload;
@@ -15,11 +16,11 @@ use protocol::aggregation::Message;
 use protocol::connection::{Arrival, Frame, Outgoing, Purpose, control_frame, control_headers, migration_bit};
 use protocol::manager::Key;
 use units::limits::MAX_PATHS;
-use units::{GroupId, PathId, QpNumber};
+use units::{GroupId, PathId, QpNumber, Time};
 use wire::aggregation::AggregationHeader;
 use wire::{Bth, Opcode, Packet, PacketHeaders, rocev2};
 
-use super::circle::{Circles, EVERYONE, Hearing};
+use super::circle::{Circles, EVERYONE, Ear, Heard, Hearing};
 use super::tag::{TAG_BYTES, tag};
 use crate::Clock;
 use crate::udp::batch::{Batch, Gathering, Unsent};
@@ -105,12 +106,14 @@ pub struct Wire {
 }
 
 /// Which sockets to look at: asking one for nothing costs as much as taking a packet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub enum Ready<'a> {
     /// All of them.
     Any,
     /// Those that the kernel named.
     These(&'a [RawFd]),
+    /// None: this has been taken already.
+    Taken(&'a Heard<'a>),
 }
 
 impl Ready<'_> {
@@ -118,6 +121,8 @@ impl Ready<'_> {
         match self {
             Self::Any => true,
             Self::These(named) => named.contains(&socket.as_raw_fd()),
+            // Short results come one at a time, and whoever waits for one has nothing else to hear; of long ones there are more.
+            Self::Taken(heard) => heard.socket() == socket.as_raw_fd() && is_long(&heard.buffers, heard.filled),
         }
     }
 }
@@ -125,8 +130,10 @@ impl Ready<'_> {
 /// Sockets and the edges that use them.
 pub struct Wires {
     clock: Clock,
+    /// When it was last looked at.
+    now: Time,
     ports: Vec<Port>,
-    edges: HashMap<QpNumber, Wire>,
+    edges: BTreeMap<QpNumber, Wire>,
     circles: Circles,
     batch: Batch,
     /// Lent to whoever receives.
@@ -140,6 +147,8 @@ pub struct Wires {
 
 /// Receive calls on one port in a row, so that one busy port does not starve timers.
 const RECEIVES_IN_A_ROW: usize = 16;
+/// The same at an ear, which gives one at a time.
+const HEARD_IN_A_ROW: usize = 128;
 /// A result of so many bytes is part of a long one.
 const LONG_RESULT: usize = 1024;
 
@@ -155,8 +164,9 @@ impl Wires {
         let ports = addresses.iter().map(|address| Port::open(*address, Reception::Plain));
         Ok(Self {
             clock: Clock::new(),
+            now: Time::ZERO,
             ports: ports.collect::<io::Result<Vec<_>>>()?,
-            edges: HashMap::new(),
+            edges: BTreeMap::new(),
             circles: Circles::default(),
             batch: Batch::new(),
             buffers: Some(Box::default()),
@@ -177,6 +187,17 @@ impl Wires {
     /// Its clock, by which machines live.
     pub fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// Looks at the clock. Reading it takes time too: whatever comes of one look at the sockets happens at one time.
+    pub fn look_at_clock(&mut self) -> Time {
+        self.now = self.clock.now();
+        self.now
+    }
+
+    /// The time when the clock was last looked at.
+    pub fn now(&self) -> Time {
+        self.now
     }
 
     /// What was seen so far.
@@ -231,6 +252,11 @@ impl Wires {
     /// If the address cannot be heard on the link of the first port.
     pub fn join_circle(&mut self, group: GroupId, to: SocketAddr, key: Key, hearing: Hearing) -> io::Result<()> {
         self.circles.join(group, to, key, hearing, self.ports[0].local)
+    }
+
+    /// Where results that come to this address are heard.
+    pub fn ear(&self, at: SocketAddr) -> Option<Arc<Ear>> {
+        self.circles.ear(at)
     }
 
     /// No more.
@@ -314,42 +340,44 @@ impl Wires {
             any |= self.hear(ready, &mut buffers, inputs);
         }
         self.buffers = Some(buffers);
+        self.look_at_clock();
         any
     }
 
     /// Receives what came to everyone.
     fn hear(&mut self, ready: Ready<'_>, buffers: &mut Buffers, inputs: &mut Vec<Input>) -> bool {
+        let is_cut = self.ports[0].is_cut;
         let mut any = false;
-        for (at, port) in self.circles.ears() {
-            if !ready.includes(port.as_fd()) {
-                continue;
-            }
-            // Short results come one at a time, and whoever waits for one has nothing else to hear; of long ones there are more.
-            let mut filled = port.receive_one(buffers).unwrap_or(0);
-            for _ in 0..RECEIVES_IN_A_ROW {
-                any |= filled > 0;
-                for index in 0..if self.ports[0].is_cut { 0 } else { filled } {
-                    for (from, datagram, number) in buffers.datagrams(index) {
-                        let message = if port.is_sound(from, datagram, number) {
-                            read_multicast(&self.circles, at, datagram)
-                        } else {
-                            // Whose it was cannot be known: its group asks when it misses the result.
-                            Err(Unfit::Damaged)
-                        };
-                        match message {
-                            Ok((group, message)) => {
-                                self.counters.received += 1;
-                                inputs.push(Input::Multicast { group, message });
-                            }
-                            Err(unfit) => self.counters.note(unfit),
+        let mut take = |ear: &Ear, buffers: &Buffers, filled: usize| {
+            any |= filled > 0;
+            for index in 0..if is_cut { 0 } else { filled } {
+                for (from, datagram, number) in buffers.datagrams(index) {
+                    let message = if ear.port().is_sound(from, datagram, number) {
+                        read_multicast(&self.circles, ear.at(), datagram)
+                    } else {
+                        // Whose it was cannot be known: its group asks when it misses the result.
+                        Err(Unfit::Damaged)
+                    };
+                    match message {
+                        Ok((group, message)) => {
+                            self.counters.received += 1;
+                            inputs.push(Input::Multicast { group, message });
                         }
+                        Err(unfit) => self.counters.note(unfit),
                     }
                 }
-                let is_last = buffers.meta[..filled].iter().all(|meta| meta.len < LONG_RESULT);
-                if is_last {
+            }
+        };
+        if let Ready::Taken(heard) = ready {
+            take(heard.ear, &heard.buffers, heard.filled);
+        }
+        for ear in self.circles.ears().filter(|ear| ready.includes(ear.port().as_fd())) {
+            for _ in 0..HEARD_IN_A_ROW {
+                let filled = ear.look(buffers);
+                take(ear, buffers, filled);
+                if !is_long(buffers, filled) {
                     break;
                 }
-                filled = port.receive(buffers).unwrap_or(0);
             }
         }
         any
@@ -431,6 +459,11 @@ impl Wires {
     pub fn due(&self) -> Option<Duration> {
         self.delayed.due().map(|at| self.clock.until(at))
     }
+}
+
+/// True if what was received last is part of something long, of which there may be more.
+fn is_long(buffers: &Buffers, filled: usize) -> bool {
+    buffers.meta[..filled].iter().any(|meta| meta.len >= LONG_RESULT)
 }
 
 /// Why a packet is no frame.

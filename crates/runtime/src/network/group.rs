@@ -86,6 +86,8 @@ pub(super) struct Group {
     trees: u32,
     broken: Option<NetworkError>,
     plays: Vec<Play>,
+    /// Room for what the membership tells.
+    told: Vec<Duty>,
 }
 
 impl Group {
@@ -103,6 +105,7 @@ impl Group {
             trees: 0,
             broken: None,
             plays: Vec::new(),
+            told: Vec::new(),
         }
     }
 
@@ -245,7 +248,7 @@ impl Group {
                 operation.first = tree.next;
             }
             let (contribution, kept) = operation.contribution(self.me);
-            let (op, mut done) = (kept.op, Vec::new());
+            let (op, mut done) = (kept.op, std::mem::take(&mut self.told));
             match &mut tree.state {
                 TreeState::Sound(membership) => {
                     match membership.start_as(around.wires, contribution, manner, &mut done) {
@@ -268,11 +271,12 @@ impl Group {
             }
             tree.next = op.next();
             tree.unfinished.push_back(op);
-            tree.kept.push_back(kept.clone());
+            let played = matches!(tree.state, TreeState::Fallen).then(|| kept.clone());
+            tree.kept.push_back(kept);
             if tree.kept.len() > 2 * tree.opened.window as usize {
                 tree.kept.pop_front();
             }
-            if matches!(tree.state, TreeState::Fallen) {
+            if let Some(kept) = played {
                 self.play_kept(kept, around);
             }
             self.hear(done, around);
@@ -281,7 +285,7 @@ impl Group {
 
     /// Takes what came over the tree's edge.
     pub(super) fn handle_tree(&mut self, input: Input, around: &mut Around<'_>) {
-        let mut done = Vec::new();
+        let mut done = std::mem::take(&mut self.told);
         if let Some(TreeStream { state: TreeState::Sound(membership), .. }) = &mut self.tree {
             membership.handle(around.wires, input, &mut done);
         }
@@ -290,21 +294,22 @@ impl Group {
 
     /// The member's time has come.
     pub(super) fn handle_timeout(&mut self, around: &mut Around<'_>) {
-        let mut done = Vec::new();
+        let mut done = std::mem::take(&mut self.told);
         if let Some(TreeStream { state: TreeState::Sound(membership), .. }) = &mut self.tree {
             membership.handle_timeout(around.wires, &mut done);
         }
         self.tree_told(done, around);
     }
 
-    fn hear(&mut self, done: Vec<Duty>, around: &mut Around<'_>) {
-        for duty in done {
+    fn hear(&mut self, mut done: Vec<Duty>, around: &mut Around<'_>) {
+        for duty in done.drain(..) {
             match duty {
                 Duty::Complete { op, result } => self.finish_piece(op, &result, around),
                 Duty::Failed { op, cause } => self.tree_failed(op, cause, around),
                 Duty::Transmit { .. } | Duty::Multicast { .. } | Duty::Reduced { .. } => {}
             }
         }
+        self.told = done;
     }
 
     fn tree_told(&mut self, done: Vec<Duty>, around: &mut Around<'_>) {

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::collective::{Collective, Method};
@@ -26,7 +27,7 @@ pub use operation::{NetworkError, Ticket};
 
 use crate::Clock;
 use crate::aggregation::alarms::Alarms;
-use crate::aggregation::{Input, Membership, Ready, WireCounters, Wires};
+use crate::aggregation::{Ear, Input, Membership, Ready, WireCounters, Wires};
 use group::{Around, Ends, Group};
 use letter::Letter;
 use mesh::{Mesh, MeshEvent};
@@ -74,7 +75,8 @@ pub struct Network {
     inputs: Vec<Input>,
     events: Vec<MeshEvent>,
     ends: Ends,
-    done: BTreeMap<Ticket, Result<Vec<u8>, NetworkError>>,
+    /// In order: most are taken as soon as they are there.
+    done: Ends,
     /// Letters that came before we entered their group.
     unclaimed: Vec<(Rank, Letter)>,
     /// Groups that nobody here needs any more, and until when they answer.
@@ -101,7 +103,7 @@ impl Network {
             inputs: Vec::new(),
             events: Vec::new(),
             ends: Vec::new(),
-            done: BTreeMap::new(),
+            done: Vec::new(),
             unclaimed: Vec::new(),
             departing: VecDeque::new(),
             departed: Vec::new(),
@@ -270,7 +272,7 @@ impl Network {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         if data.len() > 1 << 30 {
-            self.done.insert(ticket, Err(NetworkError::TooLong));
+            self.done.push((ticket, Err(NetworkError::TooLong)));
             return ticket;
         }
         self.with_group(context, |group, around| match method {
@@ -288,7 +290,13 @@ impl Network {
 
     /// The end of an operation, once.
     pub fn take(&mut self, ticket: Ticket) -> Option<Result<Vec<u8>, NetworkError>> {
-        self.done.remove(&ticket)
+        let place = self.done.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()?;
+        Some(self.done.remove(place).1)
+    }
+
+    /// Where the results of a group's tree come, if nothing else brings them.
+    pub fn ear(&self, context: GroupId) -> Option<Arc<Ear>> {
+        self.groups.get(&context)?.membership()?.ear().cloned()
     }
 
     /// Does everything that can be done now; true if something was.
@@ -305,7 +313,7 @@ impl Network {
             self.handle(input);
         }
         self.inputs = inputs;
-        let now = self.wires.clock().now();
+        let now = self.wires.now();
         while let Some(sleeper) = self.alarms.ring(now) {
             busy = true;
             match sleeper {
@@ -383,7 +391,10 @@ impl Network {
         act(group, &mut around);
         let deadline = group.membership().map_or(units::Time::NEVER, |membership| membership.deadline());
         self.alarms.set(Sleeper::Group(context), deadline);
-        self.done.extend(self.ends.drain(..));
+        for (ticket, end) in self.ends.drain(..) {
+            let place = self.done.partition_point(|(before, _)| *before < ticket);
+            self.done.insert(place, (ticket, end));
+        }
         self.look_at_peers();
     }
 

@@ -14,6 +14,7 @@ use loom::thread;
 use super::door::{Door, Side};
 use super::pipe::Pipe;
 use super::post::{Claim, Note, Post, Verb};
+use super::share::{self, SHARES};
 use super::window::{Listen, Whose, Window};
 use super::word::{Board, Word};
 
@@ -48,6 +49,7 @@ const PATIENCE: usize = 3;
 struct Memory {
     notes: [Note<AtomicU64>; 3],
     posts: [Post<AtomicU64>; 3],
+    common: [Post<AtomicU64>; SHARES],
     settled: [AtomicU64; 3],
     filled: [AtomicU64; 3],
     folded: [AtomicU64; 3],
@@ -67,6 +69,10 @@ impl Board for Memory {
 
     fn post(&self, rank: usize, _channel: usize) -> &Post<AtomicU64> {
         &self.posts[rank]
+    }
+
+    fn common_post(&self, place: usize) -> &Post<AtomicU64> {
+        &self.common[place]
     }
 
     fn settled(&self, rank: usize) -> &AtomicU64 {

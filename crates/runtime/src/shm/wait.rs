@@ -31,6 +31,8 @@ pub enum Attention {
 /// Polls of a wait before it gives up the processor: at most about 50 us.
 pub(super) const MOST_SPINS: u32 = 8192;
 const LEAST_SPINS: u32 = 4;
+/// Polls by a rank that shares its processor with others, while it waits for none of them: some 10 us.
+const CROWDED_SPINS: u32 = 1024;
 /// Polls without a pause between them. A pause takes as long as a cache line takes to come.
 const EAGER_SPINS: u32 = 1024;
 /// Pauses between those of a brief operation, unless processors are short. See [`Team::await_posts`].
@@ -98,7 +100,7 @@ impl Team {
     /// the next time it is the other who looks too early.
     #[inline]
     pub(super) fn await_posts(&self, operation: &Operation) {
-        if !operation.is_brief() || self.spins <= EAGER_SPINS {
+        if !operation.is_brief() || self.crowd.is_here || self.spins <= EAGER_SPINS {
             return;
         }
         std::hint::spin_loop();
@@ -118,11 +120,15 @@ impl Team {
     ) -> Result<(), WaitError<E>> {
         let mut attention = Attention::MaySleep;
         let (mut polls, mut yields) = (0u32, 0);
-        let mut spins = self.spins;
+        let (mut enough, mut may_spin) = (self.first_polls(), true);
         let mut at = self.headway(operation);
+        if self.crowd.is_here && self.awaits_someone_here(operation) {
+            std::thread::yield_now(); // As a rule it is the only time, and to look at the clock takes a while.
+        }
         loop {
             let pauses = match polls {
-                0..=EAGER_SPINS if operation.is_brief() && spins > EAGER_SPINS => BRIEF_PAUSES,
+                0..=EAGER_SPINS if self.crowd.is_here => 0,
+                0..=EAGER_SPINS if operation.is_brief() && self.spins > EAGER_SPINS => BRIEF_PAUSES,
                 0..=EAGER_SPINS => 0,
                 _ => 1,
             };
@@ -134,12 +140,19 @@ impl Team {
             if polls.is_multiple_of(CHECK_EVERY) {
                 attention = check().map_err(WaitError::Check)?;
             }
-            if polls <= spins {
+            if polls < enough {
                 continue;
             }
             let now = self.headway(operation);
             if at != now {
-                (at, polls, yields, spins) = (now, 0, 0, self.spins); // Whoever makes headway will soon make more.
+                // Whoever makes headway will soon make more.
+                (at, polls, yields, enough, may_spin) = (now, 0, 0, self.first_polls(), true);
+                continue;
+            }
+            let awaits_someone_here = self.awaits_someone_here(operation);
+            if may_spin && !awaits_someone_here {
+                let spins = if self.crowd.is_here { CROWDED_SPINS } else { self.spins };
+                (enough, may_spin) = (polls.saturating_add(spins), false);
                 continue;
             }
             if yields < YIELDS || attention == Attention::StayAwake {
@@ -153,13 +166,21 @@ impl Team {
         }
     }
 
-    /// Lets others have the processor, and learns for how long to spin the next time. How long they had it.
+    /// Polls before this rank asks itself who else needs the processor.
+    fn first_polls(&self) -> u32 {
+        if self.crowd.is_here { 1 } else { LEAST_SPINS }
+    }
+
+    /// Lets others have the processor, and learns for how long to spin the next time, unless they are ranks. How long they had it.
     fn give_up_processor(&mut self) -> Duration {
         let began = Instant::now();
         std::thread::yield_now();
         let away = began.elapsed();
-        self.spins =
-            if away < AT_ONCE { (self.spins * 2).min(MOST_SPINS) } else { (self.spins / 2).max(LEAST_SPINS) };
+        self.spins = match () {
+            () if self.crowd.is_here => self.spins,
+            () if away < AT_ONCE => (self.spins * 2).min(MOST_SPINS),
+            () => (self.spins / 2).max(LEAST_SPINS),
+        };
         away
     }
 

@@ -66,6 +66,8 @@ pub(super) trait Board {
     fn note(&self, rank: usize, channel: usize) -> &Note<Self::Word>;
     /// Where `rank` posts the operations of `channel`.
     fn post(&self, rank: usize, channel: usize) -> &Post<Self::Word>;
+    /// Where any rank may leave the result of an operation.
+    fn common_post(&self, place: usize) -> &Post<Self::Word>;
     /// How many operations `rank` has settled.
     fn settled(&self, rank: usize) -> &Self::Word;
     /// How many steps of the pipe `rank` has filled.

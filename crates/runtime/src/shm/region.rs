@@ -34,7 +34,6 @@ use super::error::JoinError;
 use super::futex::Bell;
 use super::post::{Note, Post};
 use super::reach::Contact;
-use super::share::SHARES;
 use super::word::{Board, Tally};
 
 /// Operations that a rank may be ahead of another.
@@ -49,6 +48,8 @@ pub(super) const RING_BYTES: usize = 256 << 10;
 pub(super) const CHUNK_BYTES: usize = 64 << 10;
 /// Steps that a rank may be ahead of another.
 pub(super) const DEPTH: usize = 4;
+/// Results that may lie about at a time.
+const SHARES: usize = 4;
 /// Most ranks of one host.
 pub(super) const MAX_RANKS: u16 = 1024;
 
@@ -369,6 +370,7 @@ impl Drop for Region {
 
 impl Board for Region {
     type Word = AtomicU64;
+    const SHARES: usize = SHARES;
 
     #[inline(always)]
     fn note(&self, rank: usize, channel: usize) -> &Note<AtomicU64> {

@@ -14,35 +14,33 @@
 use super::data::Data;
 use super::operation::{Operation, Route};
 use super::post::{Claim, Post, Verb};
+use super::region::Region;
 use super::team::Team;
 use super::window::Window;
 use super::word::Board;
 
-/// Places for results.
-pub(super) const SHARES: usize = 4;
-
 /// Where the result of an operation is left.
-pub(super) fn place(number: u64) -> usize {
-    (number % SHARES as u64) as usize
+fn place<B: Board>(number: u64) -> usize {
+    (number % B::SHARES as u64) as usize
 }
 
 /// The common post of an operation, once a rank has left its result there, if all ranks claim what this one does.
 #[inline]
 pub(super) fn find<B: Board>(board: &B, number: u64, claim: Claim) -> Option<&Post<B::Word>> {
-    let post = board.common_post(place(number));
+    let post = board.common_post(place::<B>(number));
     post.observe(number).filter(|(claimed, _)| *claimed == claim).map(|_| post)
 }
 
 /// Whether the place of an operation is free: all are known to have settled the last that was there.
 #[inline]
-pub(super) fn is_free(window: &Window, number: u64) -> bool {
-    window.knows_settled(number.saturating_sub(SHARES as u64))
+pub(super) fn is_free<B: Board>(window: &Window, number: u64) -> bool {
+    window.knows_settled(number.saturating_sub(B::SHARES as u64))
 }
 
 /// Leaves the result of an operation, which is the payload or has been written to a share.
 #[inline]
-pub(super) fn leave(board: &impl Board, number: u64, claim: Claim, payload: &[u8], history: u64) {
-    board.common_post(place(number)).publish(number, 0, claim, payload, history);
+pub(super) fn leave<B: Board>(board: &B, number: u64, claim: Claim, payload: &[u8], history: u64) {
+    board.common_post(place::<B>(number)).publish(number, 0, claim, payload, history);
 }
 
 impl Team {
@@ -63,7 +61,7 @@ impl Team {
         }
         let rank = post.first_word() as usize;
         // SAFETY: the rank has left its result there, and does not write to the place again before this rank has settled.
-        let share = unsafe { self.region.share(rank, place(number), length) };
+        let share = unsafe { self.region.share(rank, place::<Region>(number), length) };
         data.output().copy_from_slice(share);
         true
     }
@@ -73,7 +71,7 @@ impl Team {
     pub(super) fn give_share(&self, operation: &Operation, data: &mut Data<'_>) {
         let (number, length) = (operation.number, operation.length());
         let is_for_all = matches!(operation.verb, Verb::Barrier | Verb::AllReduce);
-        if !is_for_all || !is_free(&self.window, number) {
+        if !is_for_all || !is_free::<Region>(&self.window, number) {
             return;
         }
         let rank = (self.rank as u64).to_le_bytes();
@@ -82,7 +80,7 @@ impl Team {
             _ => {
                 // SAFETY: all have settled the last operation whose result was there, so that nobody reads it; it is read
                 // again only after the common post.
-                let share = unsafe { self.region.share_mut(self.rank, place(number), length) };
+                let share = unsafe { self.region.share_mut(self.rank, place::<Region>(number), length) };
                 share.copy_from_slice(data.output());
                 &rank[..]
             }

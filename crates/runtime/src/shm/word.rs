@@ -61,6 +61,8 @@ pub(super) struct Tally<W>(pub W);
 pub(super) trait Board {
     /// The words of this memory.
     type Word: Word;
+    /// How many common posts there are.
+    const SHARES: usize;
 
     /// Where `rank` notes the operations of `channel`.
     fn note(&self, rank: usize, channel: usize) -> &Note<Self::Word>;

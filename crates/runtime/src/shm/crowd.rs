@@ -120,3 +120,25 @@ impl Team {
         is_awaited
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_leaves_a_crowd_and_may_still_run_where_it_might() {
+        let region = Region::create(&format!("pleach-test-crowd-{}", std::process::id()), 3).expect("shared memory");
+        let allowed = || sched_getaffinity(Pid::from_raw(0)).expect("the kernel answers");
+        let before = allowed();
+        let processors = (0..CpuSet::count()).filter(|&processor| before.is_set(processor) == Ok(true)).count();
+        let mut crowd = Crowd::new();
+        crowd.look(&region, 0);
+        region.whereabouts().iter().for_each(|rank| rank.tell(crowd.here));
+        crowd.spread(&region);
+        assert_eq!(crowd.patience, if processors > 1 { 2 * SOONEST } else { SOONEST }, "it has moved if it could");
+        assert_eq!(allowed(), before);
+        region.whereabouts().iter().for_each(|rank| rank.tell(0));
+        crowd.spread(&region);
+        assert_eq!(crowd.patience, SOONEST, "it is alone and stays");
+    }
+}

@@ -47,7 +47,7 @@ pub(super) const RING_BYTES: usize = 256 << 10;
 /// Payload of one step of the pipe.
 pub(super) const CHUNK_BYTES: usize = 64 << 10;
 /// Steps that a rank may be ahead of another.
-pub(super) const DEPTH: usize = 4;
+pub(super) const DEPTH: usize = 6;
 /// Results that may lie about at a time.
 const SHARES: usize = 4;
 /// Most ranks of one host.

@@ -20,10 +20,11 @@ use super::region::Region;
 use super::team::Team;
 use super::word::Board;
 
-/// How often a rank looks at its neighbours before it thinks of moving: some milliseconds at first. Longer, up to seconds, each
-/// time it has moved, for the kernel may have its reasons to move it back.
-const SOONEST: u32 = 512;
-const LATEST: u32 = SOONEST << 11;
+/// How often a rank looks at its neighbours before it thinks of moving: about a millisecond at first. Longer, up to seconds, each
+/// time it has moved, for the kernel may have its reasons to move it back. Soon enough to undo at once what the kernel does to ranks
+/// that are woken all together, which is to put them all on the processor that was idle.
+const SOONEST: u32 = 64;
+const LATEST: u32 = SOONEST << 14;
 
 /// The processor on which a rank was last seen, counted from 1.
 pub(super) struct Whereabouts(AtomicU16);

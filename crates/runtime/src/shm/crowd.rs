@@ -35,6 +35,9 @@ pub(super) struct Crowd {
     here: u16,
     /// Others were there as well.
     pub is_here: bool,
+    /// How often this rank has given way to one of them, and whether strangers took the processor the last time it cared.
+    pub given_way: u32,
+    pub is_disturbed: bool,
     /// How often it has looked since it last thought of moving, and after how many looks it does so again.
     looks: u32,
     patience: u32,
@@ -60,7 +63,7 @@ pub(super) fn here() -> u16 {
 
 impl Crowd {
     pub(super) fn new() -> Self {
-        Self { here: 0, is_here: false, looks: 0, patience: SOONEST }
+        Self { here: 0, is_here: false, given_way: 0, is_disturbed: false, looks: 0, patience: SOONEST }
     }
 
     /// The kernel may have moved this rank since it last looked.

@@ -1,11 +1,12 @@
 //! Waiting: spin, then let others have the processor, then sleep.
 //!
 //! Whoever is waited for may need the processor on which one spins, because there are more ranks than processors or because
-//! others want the processors too. How long the processor is away when it is given up tells which:
+//! others want the processors too. Of ranks one knows it ([`super::crowd`]): one that is awaited gets the processor at once, and
+//! if none on this processor is, nobody gets it for a while. Of strangers, how long the processor is away when it is given up tells:
 //!
 //! - It comes back at once: nobody wants it. Spin longer the next time, for nothing is quicker.
-//! - It was with other ranks, which give it up again soon: spin less, and go on giving it up.
-//! - It was with strangers: better sleep, since one who wakes is served first.
+//! - It stays away: spin less.
+//! - It stays away for long: better sleep, since one who wakes is served first.
 //!
 //! Sleep ends when the awaited rank publishes something, and is short in any case, because the caller wants to look around, and
 //! because a rank that has ended rings no bell.
@@ -42,6 +43,8 @@ const YIELDS: u32 = 64;
 /// The processor was away for less: nobody else had it. For more: someone who is no rank.
 const AT_ONCE: Duration = Duration::from_micros(1);
 const SOON: Duration = Duration::from_micros(100);
+/// How often a rank gives way to others before it looks how long they take.
+const LOOK_AT_CLOCK_EVERY: u32 = 16;
 /// Polls between two checks.
 const CHECK_EVERY: u32 = 128;
 pub(super) const NAP: Duration = Duration::from_millis(1);
@@ -123,7 +126,7 @@ impl Team {
         let (mut enough, mut may_spin) = (self.first_polls(), true);
         let mut at = self.headway(operation);
         if self.crowd.is_here && self.awaits_someone_here(operation) {
-            std::thread::yield_now(); // As a rule it is the only time, and to look at the clock takes a while.
+            yields = self.give_way();
         }
         loop {
             let pauses = match polls {
@@ -171,11 +174,25 @@ impl Team {
         if self.crowd.is_here { 1 } else { LEAST_SPINS }
     }
 
+    /// Lets a rank on this processor go first. How many times to have given up the processor that counts for.
+    ///
+    /// As a rule it is the only time in a wait, and to look at the clock twice takes a tenth of it. So it does so only now and then,
+    /// and as long as strangers are about.
+    fn give_way(&mut self) -> u32 {
+        self.crowd.given_way = self.crowd.given_way.wrapping_add(1);
+        if !self.crowd.is_disturbed && !self.crowd.given_way.is_multiple_of(LOOK_AT_CLOCK_EVERY) {
+            std::thread::yield_now();
+            return 1;
+        }
+        if self.give_up_processor() < SOON { 1 } else { YIELDS }
+    }
+
     /// Lets others have the processor, and learns for how long to spin the next time, unless they are ranks. How long they had it.
     fn give_up_processor(&mut self) -> Duration {
         let began = Instant::now();
         std::thread::yield_now();
         let away = began.elapsed();
+        self.crowd.is_disturbed = away >= SOON;
         self.spins = match () {
             () if self.crowd.is_here => self.spins,
             () if away < AT_ONCE => (self.spins * 2).min(MOST_SPINS),

@@ -274,6 +274,8 @@ const DESERTED_AFTER: Duration = Duration::from_secs(2);
 const EARS_IN_A_ROW: u32 = 16;
 /// As many are, after nothing came to an ear: what gets lost is repaired sooner by whoever listens everywhere.
 const DETOURS: u32 = 64;
+/// The same with a companion, who had to wait meanwhile and whom others may need.
+const COMPANIONS_DETOURS: u32 = 1024;
 /// How often those who wait awake look at the lifeline.
 const LISTEN_EVERY: u32 = 256;
 
@@ -391,10 +393,10 @@ impl Shared {
         None
     }
 
-    /// Waits for a result at its ear only, if results have come there of late. A companion would have to wait for too long.
+    /// Waits for a result at its ear only, if results have come there of late.
     fn wait_at<R>(&self, ear: &Ear, done: &mut impl FnMut(&mut Engine) -> Option<R>) -> Option<R> {
         let mut listened = self.listened.load(Relaxed);
-        if self.companion.is_some() || listened >= EARS_IN_A_ROW {
+        if listened >= EARS_IN_A_ROW {
             let left = if listened > EARS_IN_A_ROW { listened - 1 } else { 0 };
             self.listened.store(left, Relaxed);
             return None;
@@ -403,7 +405,8 @@ impl Shared {
         while result.is_none() && listened < EARS_IN_A_ROW {
             listened += 1;
             let Some(heard) = ear.listen() else {
-                listened = EARS_IN_A_ROW + DETOURS;
+                listened = EARS_IN_A_ROW + if self.companion.is_some() { COMPANIONS_DETOURS } else { DETOURS };
+                self.call_companion();
                 break;
             };
             let mut engine = self.engine();

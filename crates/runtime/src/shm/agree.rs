@@ -5,8 +5,8 @@
 //! see the same notes and so come to the same verdict.
 
 use super::error::Error;
-use super::operation::{Operation, Progress, Route, Stage};
-use super::post::{HISTORY_LEAVES, Verb};
+use super::operation::{Operation, Progress, Stage};
+use super::post::Verb;
 use super::team::Team;
 use super::window::{Listen, Whose};
 use super::word::Board;
@@ -61,8 +61,7 @@ impl Team {
     #[inline]
     pub(super) fn look_back(&mut self, operation: &Operation) -> Result<(), Error> {
         let (number, channel) = (operation.number, self.window.channel(operation.number));
-        let payload = if operation.route == Route::Post { operation.length() } else { 0 };
-        if payload > HISTORY_LEAVES || !operation.shows(self.rank) {
+        if !operation.tells_history() || !operation.shows(self.rank) {
             return Ok(());
         }
         // Not by reading our own post: its cache line is elsewhere by now.

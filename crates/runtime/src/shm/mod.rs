@@ -5,7 +5,7 @@
 //!
 //! Reading order: [`Team`] starts operations and moves them on, `small` those that are over at once; `post` is how a rank says
 //! what it does, `window` says when it may, `ring` is where payload goes that fits neither a post nor a leaf, and `agree` finds out who
-//! does something else. `pipe` and `large` are for vectors that do not fit a slot, `door` and `direct` for broadcasts of such that
+//! does something else. `crowd` and `share` are for ranks that share processors. `pipe` and `large` are for vectors that do not fit a slot, `door` and `direct` for broadcasts of such that
 //! need not go through shared memory. `region` is the memory, `lines` what its caches are told, `wait` and `futex` are how to
 //! wait. `models` tries the protocols of `window`, `pipe` and `door` in every order.
 //!
@@ -29,6 +29,7 @@
 //! ```
 
 mod agree;
+mod crowd;
 mod cut;
 mod data;
 mod direct;
@@ -46,6 +47,7 @@ mod post;
 mod reach;
 mod region;
 mod ring;
+mod share;
 mod small;
 mod team;
 #[cfg(test)]

@@ -14,6 +14,7 @@ use loom::thread;
 use super::door::{Door, Side};
 use super::pipe::Pipe;
 use super::post::{Claim, Note, Post, Verb};
+use super::share;
 use super::window::{Listen, Whose, Window};
 use super::word::{Board, Word};
 
@@ -43,11 +44,12 @@ const CHANNELS: usize = 1;
 /// How often a rank looks before it gives up.
 const PATIENCE: usize = 3;
 
-/// Two or three ranks with one channel each, and payload whose use the checker watches.
+/// Two or three ranks with one or two channels each, and payload whose use the checker watches.
 #[derive(Default)]
 struct Memory {
-    notes: [Note<AtomicU64>; 3],
-    posts: [Post<AtomicU64>; 3],
+    notes: [[Note<AtomicU64>; 2]; 3],
+    posts: [[Post<AtomicU64>; 2]; 3],
+    common: Post<AtomicU64>,
     settled: [AtomicU64; 3],
     filled: [AtomicU64; 3],
     folded: [AtomicU64; 3],
@@ -60,13 +62,18 @@ struct Memory {
 
 impl Board for Memory {
     type Word = AtomicU64;
+    const SHARES: usize = 1;
 
-    fn note(&self, rank: usize, _channel: usize) -> &Note<AtomicU64> {
-        &self.notes[rank]
+    fn note(&self, rank: usize, channel: usize) -> &Note<AtomicU64> {
+        &self.notes[rank][channel]
     }
 
-    fn post(&self, rank: usize, _channel: usize) -> &Post<AtomicU64> {
-        &self.posts[rank]
+    fn post(&self, rank: usize, channel: usize) -> &Post<AtomicU64> {
+        &self.posts[rank][channel]
+    }
+
+    fn common_post(&self, _place: usize) -> &Post<AtomicU64> {
+        &self.common
     }
 
     fn settled(&self, rank: usize) -> &AtomicU64 {
@@ -150,7 +157,7 @@ fn exchange(rank: usize, ranks: usize, operations: u64, memory: &Memory) -> Opti
         for other in (0..ranks).filter(|&other| other != rank) {
             await_until(|| window.observe(memory, other, number) == Some(claim))?;
             assert_eq!(read(&memory.leaves[other]), value(other, number));
-            assert_eq!(memory.posts[other].payload()[..8], value(other, number).to_le_bytes());
+            assert_eq!(memory.posts[other][0].payload()[..8], value(other, number).to_le_bytes());
         }
         window.settle(memory, number);
     }
@@ -248,6 +255,84 @@ fn a_rank_that_went_on_hears_of_the_disagreement_all_the_same() {
             window.leave(number, claim, Whose::Everyones);
             await_until(|| window.hear(memory, Listen::ToEach) == Err(number))
         }
+    });
+}
+
+/// Whether a rank leaves its result only where the place is free.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Care {
+    Taken,
+    Dropped,
+}
+
+/// Two allreduces at a time, of which every result goes through the one share of whoever folds first.
+fn share_results(rank: usize, care: Care, memory: &Memory) -> Option<()> {
+    let mut window = Window::new(rank, 2, 2);
+    let claim = Claim::new(Verb::AllReduce, 0, None, 8);
+    for number in 1..=2 {
+        assert_eq!(window.start(), number);
+        assert!(window.may_post(memory, number).is_ok());
+        let _ = window.post(memory, number, claim, Some(&value(rank, number).to_le_bytes()));
+    }
+    for number in 1..=2 {
+        let sum = value(0, number) + value(1, number);
+        await_until(|| {
+            if let Some(post) = share::find(memory, number, claim) {
+                assert_eq!(read(&memory.chunks[post.first_word() as usize][0][0]), sum);
+                return true;
+            }
+            if window.observe(memory, 1 - rank, number) != Some(claim) {
+                return false;
+            }
+            if care == Care::Dropped || share::is_free::<Memory>(&window, number) {
+                write(&memory.chunks[rank][0][0], sum);
+                share::leave(memory, number, claim, &(rank as u64).to_le_bytes(), 0);
+            }
+            true
+        })?;
+        window.settle(memory, number);
+    }
+    Some(())
+}
+
+#[test]
+fn a_result_that_was_left_is_not_overwritten_before_it_was_taken() {
+    explore(2, 3, |rank, memory| share_results(rank, Care::Taken, memory));
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_rank_that_leaves_a_result_where_another_lies_is_caught() {
+    explore(2, 3, |rank, memory| share_results(rank, Care::Dropped, memory));
+}
+
+/// One allreduce after the other: the place is always free by then, and the results are taken from it again and again.
+#[test]
+fn results_are_left_and_taken_one_after_the_other() {
+    explore(2, 2, |rank, memory| {
+        let mut window = Window::new(rank, 2, CHANNELS);
+        let claim = Claim::new(Verb::AllReduce, 0, None, 8);
+        for _ in 0..3 {
+            let number = window.start();
+            let sum = value(0, number) + value(1, number);
+            await_until(|| window.may_post(memory, number).is_ok())?;
+            let _ = window.post(memory, number, claim, Some(&[]));
+            await_until(|| {
+                if let Some(post) = share::find(memory, number, claim) {
+                    assert_eq!(read(&memory.chunks[post.first_word() as usize][0][0]), sum);
+                    return true;
+                }
+                if window.observe(memory, 1 - rank, number) != Some(claim) {
+                    return false;
+                }
+                assert!(share::is_free::<Memory>(&window, number));
+                write(&memory.chunks[rank][0][0], sum);
+                share::leave(memory, number, claim, &(rank as u64).to_le_bytes(), 0);
+                true
+            })?;
+            window.settle(memory, number);
+        }
+        Some(())
     });
 }
 
@@ -375,8 +460,8 @@ fn a_rank_that_does_not_wait_to_post_is_caught() {
             let [first, second] = array::from_fn(|_| window.start());
             let mine = if number == 1 { first } else { second };
             write(&memory.leaves[rank], value(rank, mine));
-            memory.posts[rank].publish(mine, 1, claim, &[], 0);
-            await_until(|| memory.posts[1 - rank].observe(mine).is_some_and(|(seen, _)| seen == claim))?;
+            memory.posts[rank][0].publish(mine, 1, claim, &[], 0);
+            await_until(|| memory.posts[1 - rank][0].observe(mine).is_some_and(|(seen, _)| seen == claim))?;
             let _ = read(&memory.leaves[1 - rank]);
         }
         Some(())

@@ -4,7 +4,7 @@ use reduce::Kind;
 
 use super::data::Data;
 use super::error::Error;
-use super::post::{Claim, INLINE_BYTES, MAX_BYTES, Verb};
+use super::post::{Claim, HISTORY_LEAVES, INLINE_BYTES, MAX_BYTES, Verb};
 use super::region::{LEAF_BYTES, SLOT_BYTES};
 
 /// What to do. All ranks of a team say the same, in the same order.
@@ -181,6 +181,12 @@ impl Operation {
     /// It is over as soon as the posts are there that it needs, and those who wait for it are at it at the same time.
     pub(super) fn is_brief(&self) -> bool {
         matches!(self.route, Route::Post | Route::Leaf)
+    }
+
+    /// The payload of its posts leaves room for the history.
+    #[inline]
+    pub(super) fn tells_history(&self) -> bool {
+        self.route != Route::Post || self.length() <= HISTORY_LEAVES
     }
 
     pub(super) fn root(&self) -> usize {

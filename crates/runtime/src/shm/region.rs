@@ -6,9 +6,9 @@
 //! the file. The kernel drops the lock when the rank ends, however it ends; that is how the others notice.
 //!
 //! ```text
-//! head      magic, version, size, ranks, how many have come
+//! head      magic, version, size, ranks, how many have come, common posts, who runs where
 //! block     one per rank: notes, posts, tallies, door, bell, contact
-//! payload   one per rank: a ring of slots, the chunks of the pipe, a leaf for each channel
+//! payload   one per rank: a ring of slots, the chunks of the pipe, a leaf for each channel, a few shares
 //! ```
 //! Words of the head and the blocks are only touched as atomics. Payload is bytes, which anyone of the team can change at any
 //! time if it breaks the protocol: then results are wrong, and nothing worse, for payload never decides where to read or write.
@@ -28,6 +28,7 @@ use nix::fcntl::{FallocateFlags, FcntlArg, fallocate, fcntl};
 use nix::libc;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
+use super::crowd::{Whereabouts, here};
 use super::door::Door;
 use super::error::JoinError;
 use super::futex::Bell;
@@ -46,15 +47,19 @@ pub(super) const RING_BYTES: usize = 256 << 10;
 /// Payload of one step of the pipe.
 pub(super) const CHUNK_BYTES: usize = 64 << 10;
 /// Steps that a rank may be ahead of another.
-pub(super) const DEPTH: usize = 4;
+pub(super) const DEPTH: usize = 6;
+/// Results that may lie about at a time.
+const SHARES: usize = 4;
 /// Most ranks of one host.
 pub(super) const MAX_RANKS: u16 = 1024;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"pleach\xa7\x01");
 /// Changes whenever the layout or a protocol does.
-const VERSION: u64 = 5;
+const VERSION: u64 = 6;
 const PAGE: usize = 4096;
-const PAYLOAD_BYTES: usize = RING_BYTES + DEPTH * CHUNK_BYTES + CHANNELS * LEAF_BYTES;
+const LEAVES_AT: usize = RING_BYTES + DEPTH * CHUNK_BYTES;
+const SHARES_AT: usize = LEAVES_AT + CHANNELS * LEAF_BYTES;
+const PAYLOAD_BYTES: usize = SHARES_AT + SHARES * SLOT_BYTES;
 const LONGEST_NAME: usize = 128;
 
 #[repr(C, align(4096))]
@@ -65,6 +70,9 @@ struct Head {
     size: AtomicU64,
     ranks: AtomicU64,
     come: AtomicU32,
+    common: [Post<AtomicU64>; SHARES],
+    /// By rank. Seldom written, and often read all at once.
+    whereabouts: [Whereabouts; MAX_RANKS as usize],
 }
 
 #[repr(C, align(128))]
@@ -171,6 +179,7 @@ impl Region {
     /// One more has mapped the region. How many have.
     fn come(&self, rank: u16) -> u32 {
         self.blocks()[usize::from(rank)].contact.introduce();
+        self.head().whereabouts[usize::from(rank)].tell(here());
         self.head().come.fetch_add(1, Ordering::AcqRel) + 1
     }
 
@@ -195,6 +204,12 @@ impl Region {
 
     pub(super) fn ranks(&self) -> usize {
         self.ranks
+    }
+
+    /// Where the ranks run, in their order.
+    #[inline(always)]
+    pub(super) fn whereabouts(&self) -> &[Whereabouts] {
+        &self.head().whereabouts[..self.ranks]
     }
 
     #[inline(always)]
@@ -253,6 +268,29 @@ impl Region {
         unsafe { std::slice::from_raw_parts_mut(start, length) }
     }
 
+    /// A share.
+    ///
+    /// # Safety
+    /// By the protocol of [`super::share`], the owner does not write the share while the slice lives.
+    #[inline]
+    pub(super) unsafe fn share(&self, rank: usize, place: usize, length: usize) -> &[u8] {
+        let start = self.share_start(rank, place, length);
+        // SAFETY: as in `slot`.
+        unsafe { std::slice::from_raw_parts(start, length) }
+    }
+
+    /// A share of this rank, to write.
+    ///
+    /// # Safety
+    /// By the protocol of [`super::share`], nobody reads the share while the slice lives, and `rank` is the caller's own.
+    #[inline]
+    #[expect(clippy::mut_from_ref, reason = "the memory is not the region's but the team's")]
+    pub(super) unsafe fn share_mut(&self, rank: usize, place: usize, length: usize) -> &mut [u8] {
+        let start = self.share_start(rank, place, length);
+        // SAFETY: as in `slot_mut`.
+        unsafe { std::slice::from_raw_parts_mut(start, length) }
+    }
+
     /// A part of a chunk of the pipe.
     ///
     /// # Safety
@@ -286,7 +324,15 @@ impl Region {
     #[inline]
     pub(super) fn leaf_start(&self, rank: usize, channel: usize, length: usize) -> *mut u8 {
         assert!(rank < self.ranks && channel < CHANNELS && length <= LEAF_BYTES);
-        self.payload_at(rank * PAYLOAD_BYTES + RING_BYTES + DEPTH * CHUNK_BYTES + channel * LEAF_BYTES)
+        self.payload_at(rank * PAYLOAD_BYTES + LEAVES_AT + channel * LEAF_BYTES)
+    }
+
+    #[inline]
+    fn share_start(&self, rank: usize, place: usize, length: usize) -> *mut u8 {
+        assert!(place < SHARES && length <= SLOT_BYTES);
+        // Garbage instead of a rank leads to wrong bytes, but to bytes of a share.
+        let rank = rank.min(self.ranks - 1);
+        self.payload_at(rank * PAYLOAD_BYTES + SHARES_AT + place * SLOT_BYTES)
     }
 
     #[inline]
@@ -297,10 +343,11 @@ impl Region {
 
     #[inline]
     fn payload_at(&self, offset: usize) -> *mut u8 {
-        // SAFETY: the callers have checked rank, slot, leaf and chunk; `plan` made room for all of them behind `payload`.
+        // SAFETY: the callers have checked rank, slot, leaf, share and chunk; `plan` made room for all of them behind `payload`.
         unsafe { self.start.as_ptr().add(self.payload + offset) }
     }
 
+    #[inline(always)]
     fn head(&self) -> &Head {
         // SAFETY: the mapping begins with a page for it; all of its fields are atomics, and any bits are a value.
         unsafe { self.start.cast().as_ref() }
@@ -323,6 +370,7 @@ impl Drop for Region {
 
 impl Board for Region {
     type Word = AtomicU64;
+    const SHARES: usize = SHARES;
 
     #[inline(always)]
     fn note(&self, rank: usize, channel: usize) -> &Note<AtomicU64> {
@@ -332,6 +380,11 @@ impl Board for Region {
     #[inline(always)]
     fn post(&self, rank: usize, channel: usize) -> &Post<AtomicU64> {
         &self.blocks()[rank].posts[channel]
+    }
+
+    #[inline(always)]
+    fn common_post(&self, place: usize) -> &Post<AtomicU64> {
+        &self.head().common[place]
     }
 
     #[inline(always)]

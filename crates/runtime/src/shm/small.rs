@@ -56,6 +56,9 @@ impl Team {
     /// Everyone's post counts. Once all are there and agree, a small operation is folded at once.
     #[inline]
     pub(super) fn gather(&mut self, operation: &mut Operation, data: &mut Data<'_>) -> Result<Progress, Error> {
+        if self.crowd.is_here && operation.route != Route::Pipe && self.take_share(operation, data) {
+            return Ok(self.finish_small(operation));
+        }
         while usize::from(operation.seen) < self.ranks {
             if usize::from(operation.seen) != self.rank {
                 let Some(claim) = self.window.observe(&self.region, operation.seen.into(), operation.number) else {
@@ -83,10 +86,18 @@ impl Team {
                 return Ok(self.advance_large(operation, data));
             }
         }
+        if self.crowd.is_here {
+            self.give_share(operation, data);
+        }
+        Ok(self.finish_small(operation))
+    }
+
+    #[inline]
+    fn finish_small(&mut self, operation: &mut Operation) -> Progress {
         self.window.settle(&self.region, operation.number);
         self.region.bell(self.rank).ring();
         operation.stage = Stage::Over;
-        Ok(Progress::Done)
+        Progress::Done
     }
 
     #[inline]

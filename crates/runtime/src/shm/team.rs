@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use super::crowd::Crowd;
 use super::data::Data;
 use super::direct::Offer;
 use super::error::{Error, JoinError};
@@ -32,6 +33,7 @@ pub struct Team {
     pub(super) pauses: u32,
     /// How long to spin.
     pub(super) spins: u32,
+    pub(super) crowd: Crowd,
 }
 
 impl std::fmt::Debug for Team {
@@ -70,6 +72,7 @@ impl Team {
             broken: None,
             pauses: 0,
             spins: MOST_SPINS,
+            crowd: Crowd::new(),
         }
     }
 
@@ -212,7 +215,9 @@ impl Team {
                 // the leaf; it is read again only after the post below.
                 let leaf = unsafe { self.region.leaf_mut(self.rank, channel, operation.length()) };
                 leaf.copy_from_slice(data.input());
-                lines::hand_over(leaf);
+                if !self.crowd.is_here {
+                    lines::hand_over(leaf);
+                }
                 Some(&[][..])
             }
             Route::Slot if operation.gives(self.rank) => {
@@ -228,7 +233,7 @@ impl Team {
             _ => Some(&[][..]),
         };
         operation.history = self.window.post(&self.region, operation.number, operation.claim, payload);
-        if payload.is_some() {
+        if payload.is_some() && !self.crowd.is_here {
             lines::hand_over(self.region.post(self.rank, self.window.channel(operation.number)));
         }
         self.region.bell(self.rank).ring();

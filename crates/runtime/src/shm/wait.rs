@@ -1,11 +1,12 @@
 //! Waiting: spin, then let others have the processor, then sleep.
 //!
 //! Whoever is waited for may need the processor on which one spins, because there are more ranks than processors or because
-//! others want the processors too. How long the processor is away when it is given up tells which:
+//! others want the processors too. Of ranks one knows it ([`super::crowd`]): one that is awaited gets the processor at once, and
+//! if none on this processor is, nobody gets it for a while. Of strangers, how long the processor is away when it is given up tells:
 //!
 //! - It comes back at once: nobody wants it. Spin longer the next time, for nothing is quicker.
-//! - It was with other ranks, which give it up again soon: spin less, and go on giving it up.
-//! - It was with strangers: better sleep, since one who wakes is served first.
+//! - It stays away: spin less.
+//! - It stays away for long: better sleep, since one who wakes is served first.
 //!
 //! Sleep ends when the awaited rank publishes something, and is short in any case, because the caller wants to look around, and
 //! because a rank that has ended rings no bell.
@@ -31,6 +32,8 @@ pub enum Attention {
 /// Polls of a wait before it gives up the processor: at most about 50 us.
 pub(super) const MOST_SPINS: u32 = 8192;
 const LEAST_SPINS: u32 = 4;
+/// Polls by a rank that shares its processor with others, while it waits for none of them: some 10 us.
+const CROWDED_SPINS: u32 = 1024;
 /// Polls without a pause between them. A pause takes as long as a cache line takes to come.
 const EAGER_SPINS: u32 = 1024;
 /// Pauses between those of a brief operation, unless processors are short. See [`Team::await_posts`].
@@ -40,6 +43,8 @@ const YIELDS: u32 = 64;
 /// The processor was away for less: nobody else had it. For more: someone who is no rank.
 const AT_ONCE: Duration = Duration::from_micros(1);
 const SOON: Duration = Duration::from_micros(100);
+/// How often a rank gives way to others before it looks how long they take.
+const LOOK_AT_CLOCK_EVERY: u32 = 16;
 /// Polls between two checks.
 const CHECK_EVERY: u32 = 128;
 pub(super) const NAP: Duration = Duration::from_millis(1);
@@ -98,7 +103,7 @@ impl Team {
     /// the next time it is the other who looks too early.
     #[inline]
     pub(super) fn await_posts(&self, operation: &Operation) {
-        if !operation.is_brief() || self.spins <= EAGER_SPINS {
+        if !operation.is_brief() || self.crowd.is_here || self.spins <= EAGER_SPINS {
             return;
         }
         std::hint::spin_loop();
@@ -118,11 +123,15 @@ impl Team {
     ) -> Result<(), WaitError<E>> {
         let mut attention = Attention::MaySleep;
         let (mut polls, mut yields) = (0u32, 0);
-        let mut spins = self.spins;
+        let (mut enough, mut may_spin) = (self.first_polls(), true);
         let mut at = self.headway(operation);
+        if self.crowd.is_here && self.awaits_someone_here(operation) {
+            yields = self.give_way();
+        }
         loop {
             let pauses = match polls {
-                0..=EAGER_SPINS if operation.is_brief() && spins > EAGER_SPINS => BRIEF_PAUSES,
+                0..=EAGER_SPINS if self.crowd.is_here => 0,
+                0..=EAGER_SPINS if operation.is_brief() && self.spins > EAGER_SPINS => BRIEF_PAUSES,
                 0..=EAGER_SPINS => 0,
                 _ => 1,
             };
@@ -134,12 +143,19 @@ impl Team {
             if polls.is_multiple_of(CHECK_EVERY) {
                 attention = check().map_err(WaitError::Check)?;
             }
-            if polls <= spins {
+            if polls < enough {
                 continue;
             }
             let now = self.headway(operation);
             if at != now {
-                (at, polls, yields, spins) = (now, 0, 0, self.spins); // Whoever makes headway will soon make more.
+                // Whoever makes headway will soon make more.
+                (at, polls, yields, enough, may_spin) = (now, 0, 0, self.first_polls(), true);
+                continue;
+            }
+            let awaits_someone_here = self.awaits_someone_here(operation);
+            if may_spin && !awaits_someone_here {
+                let spins = if self.crowd.is_here { CROWDED_SPINS } else { self.spins };
+                (enough, may_spin) = (polls.saturating_add(spins), false);
                 continue;
             }
             if yields < YIELDS || attention == Attention::StayAwake {
@@ -153,13 +169,35 @@ impl Team {
         }
     }
 
-    /// Lets others have the processor, and learns for how long to spin the next time. How long they had it.
+    /// Polls before this rank asks itself who else needs the processor.
+    fn first_polls(&self) -> u32 {
+        if self.crowd.is_here { 1 } else { LEAST_SPINS }
+    }
+
+    /// Lets a rank on this processor go first. How many times to have given up the processor that counts for.
+    ///
+    /// As a rule it is the only time in a wait, and to look at the clock twice takes a tenth of it. So it does so only now and then,
+    /// and as long as strangers are about.
+    fn give_way(&mut self) -> u32 {
+        self.crowd.given_way = self.crowd.given_way.wrapping_add(1);
+        if !self.crowd.is_disturbed && !self.crowd.given_way.is_multiple_of(LOOK_AT_CLOCK_EVERY) {
+            std::thread::yield_now();
+            return 1;
+        }
+        if self.give_up_processor() < SOON { 1 } else { YIELDS }
+    }
+
+    /// Lets others have the processor, and learns for how long to spin the next time, unless they are ranks. How long they had it.
     fn give_up_processor(&mut self) -> Duration {
         let began = Instant::now();
         std::thread::yield_now();
         let away = began.elapsed();
-        self.spins =
-            if away < AT_ONCE { (self.spins * 2).min(MOST_SPINS) } else { (self.spins / 2).max(LEAST_SPINS) };
+        self.crowd.is_disturbed = away >= SOON;
+        self.spins = match () {
+            () if self.crowd.is_here => self.spins,
+            () if away < AT_ONCE => (self.spins * 2).min(MOST_SPINS),
+            () => (self.spins / 2).max(LEAST_SPINS),
+        };
         away
     }
 

@@ -4,7 +4,7 @@
 //! `n mod channels` of every rank: a note, a post and a leaf. A rank *settles* an operation when it has read all that it wants of the
 //! others' notes, posts, leaves and slots, and has compared its claim:
 //!
-//! - in a barrier and an allreduce, and as a root, with everyone's;
+//! - in a barrier and an allreduce, and as a root, with everyone's, or that of a rank that has ([`super::share`]);
 //! - otherwise with its root's.
 //!
 //! So if all ranks have settled an operation, all claimed the same: each agrees with its root, that root therefore takes itself
@@ -143,6 +143,12 @@ impl Window {
             }
         }
         Ok(())
+    }
+
+    /// Whether all are known to have settled all operations up to this one.
+    #[inline]
+    pub(super) fn knows_settled(&self, number: u64) -> bool {
+        self.settled >= number && (0..self.known.len()).all(|rank| rank == self.rank || self.known[rank] >= number)
     }
 
     /// Notes an operation that may be posted, and shows a post if there is one: its payload. Its slot, if it uses one, has been

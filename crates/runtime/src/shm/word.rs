@@ -61,11 +61,15 @@ pub(super) struct Tally<W>(pub W);
 pub(super) trait Board {
     /// The words of this memory.
     type Word: Word;
+    /// How many common posts there are.
+    const SHARES: usize;
 
     /// Where `rank` notes the operations of `channel`.
     fn note(&self, rank: usize, channel: usize) -> &Note<Self::Word>;
     /// Where `rank` posts the operations of `channel`.
     fn post(&self, rank: usize, channel: usize) -> &Post<Self::Word>;
+    /// Where any rank may leave the result of an operation.
+    fn common_post(&self, place: usize) -> &Post<Self::Word>;
     /// How many operations `rank` has settled.
     fn settled(&self, rank: usize) -> &Self::Word;
     /// How many steps of the pipe `rank` has filled.

@@ -2,6 +2,7 @@
 
 mod agreement;
 mod all_operations;
+mod crowd;
 mod direct;
 mod fold;
 mod outstanding;

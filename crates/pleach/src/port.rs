@@ -106,7 +106,7 @@ impl Communicator {
         hosts.truncate(rails);
         let opening = JoinError::io("opening sockets for messages");
         let endpoint = Endpoint::open(&hosts, Options::default()).map_err(opening)?;
-        let mut carrier = UdpCarrier::new(endpoint, &settings);
+        let mut carrier = UdpCarrier::new(endpoint, settings);
         let (me, psn) = (self.rank(), fresh_psn());
         let mut numbers = Vec::new();
         let others = self.far_from(me);

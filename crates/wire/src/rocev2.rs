@@ -102,7 +102,7 @@ pub fn emit_joined(headers: &PacketHeaders, payload: [&[u8]; 2], flow: &Flow, bu
         icrc.copy(with, to_with);
         to_without.copy_from_slice(without);
     }
-    close(icrc, headers, &mut rest[end..]);
+    close(icrc, covered_after(headers, start + end), &mut rest[end..]);
     size
 }
 
@@ -122,7 +122,7 @@ pub fn emit_around(headers: &PacketHeaders, payload: [&[u8]; 2], flow: &Flow, bu
     rest[..first].copy_from_slice(payload[0]);
     icrc.update(&payload[0][..covered.min(first)]);
     icrc.update(&payload[1][..covered.saturating_sub(first)]);
-    close(icrc, headers, &mut rest[first..]);
+    close(icrc, covered_after(headers, start + end), &mut rest[first..]);
     (start + first, after)
 }
 
@@ -134,19 +134,22 @@ fn size_of(headers: &PacketHeaders, payload: usize) -> usize {
 
 /// Bytes of a payload that the ICRC covers, where so many stand before it.
 fn covered_payload(headers: &PacketHeaders, before: usize, payload: usize) -> usize {
+    covered_after(headers, before).min(payload)
+}
+
+/// Bytes that the ICRC covers at most, behind so many.
+fn covered_after(headers: &PacketHeaders, before: usize) -> usize {
     match headers.bth.coverage {
-        Coverage::Whole => payload,
-        Coverage::Beginning => payload.min(BEGINNING - before),
+        Coverage::Whole => usize::MAX,
+        Coverage::Beginning => BEGINNING.saturating_sub(before),
     }
 }
 
-/// Writes padding and ICRC.
-fn close(mut icrc: Icrc, headers: &PacketHeaders, after: &mut [u8]) {
+/// Writes padding, of which so many bytes are covered at most, and ICRC.
+fn close(mut icrc: Icrc, covered: usize, after: &mut [u8]) {
     let (padding, code) = after.split_at_mut(after.len() - ICRC_SIZE);
     padding.fill(0);
-    if headers.bth.coverage == Coverage::Whole {
-        icrc.update(padding);
-    }
+    icrc.update(&padding[..covered.min(padding.len())]);
     code.copy_from_slice(&icrc.finish().to_le_bytes());
 }
 

@@ -92,7 +92,7 @@ proptest! {
         let mut bytes = vec![0; packet.size()];
         rocev2::emit(&packet, &flow, &mut bytes);
         prop_assert_eq!(rocev2::verify(&bytes, &flow), Ok(packet));
-        let code = bytes.len() - 4;
+        let code = bytes.len() - 4; // Behind padding, which counts where it stands at the beginning.
         for bit in 0..bytes.len() * 8 {
             flip(&mut bytes, bit);
             let is_covered = bit / 8 < 128 || bit / 8 >= code;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use protocol::connection::path::{Loading, PathEvent, PathPolicy, Role};
 use protocol::datagram::MULTICAST;
 use protocol::queue_pair::Operation;
-use runtime::udp::{Cut, Endpoint, Event, Mischief, Options, PortIndex, Route, Setup};
+use runtime::udp::{Cut, Endpoint, Event, Mischief, Options, PortIndex, RECEIVE_BYTES, Route, Setup};
 use units::{PathId, Psn, QpNumber, Span};
 use wire::QueueKey;
 
@@ -91,6 +91,38 @@ fn stream(two: &mut Two, lengths: &[usize]) {
             }
         }
     }
+}
+
+/// Packets that went out together may lie in one buffer: while one of them is still to be read, it is given to nobody.
+#[test]
+fn a_buffer_is_given_away_only_when_all_in_it_is_read() {
+    let mut two = two(&[LOOPBACK], Mischief::default(), |setup| {
+        setup.mtu = 62 << 10;
+        setup.policy.window = 4;
+    });
+    let lengths = [40_000, 20_000].repeat(100);
+    for length in &lengths {
+        two.ends[1].post_receive(two.pairs[1], vec![0; RECEIVE_BYTES]).expect("room");
+        two.ends[0].post_send(two.pairs[0], bytes(*length as u64, *length), SEND).expect("room");
+    }
+    let (began, mut received) = (Instant::now(), 0);
+    while received < lengths.len() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{received} received");
+        two.ends[0].turn(Duration::ZERO).expect("sockets can be waited on");
+        // Several acknowledgements wait for the sender, so that it sends several packets at once.
+        for _ in 0..4 {
+            two.ends[1].turn(Duration::ZERO).expect("sockets can be waited on");
+        }
+        while let Some(event) = two.ends[1].next_event() {
+            if let Event::Received { buffer, message, .. } = event {
+                let length = lengths[received];
+                assert!(buffer[message] == bytes(length as u64, length)[..], "message {received} is altered");
+                received += 1;
+            }
+        }
+    }
+    let counters = two.ends[1].counters();
+    assert_eq!((counters.damaged, counters.malformed), (0, 0), "nothing happened on the way");
 }
 
 const LENGTHS: [usize; 9] = [0, 1, 4095, 4096, 4097, 100_000, 8, 1_000_000, 3];

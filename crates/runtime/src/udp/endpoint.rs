@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use protocol::Lent;
@@ -25,7 +24,7 @@ use super::bed::{Bed, Woken};
 use super::datagrams::{Datagrams, Lost};
 use super::mischief::{Delayed, datagram};
 use super::pair::{Event, Pair, PairError, Part, Room, Sending, Setup};
-use super::port::{Buffers, More, Number, Port, PortIndex};
+use super::port::{Buffers, More, Place, Port, PortIndex};
 use super::terms::{Counters, Cut, Options};
 use super::watch::{Watch, live_addresses};
 use crate::Clock;
@@ -418,8 +417,8 @@ impl Endpoint {
             let (filled, more) = self.ports[port.index()].receive_likely(&mut buffers);
             for index in 0..if self.ports[port.index()].is_cut { 0 } else { filled } {
                 let from = buffers.meta[index].addr;
-                for (place, number) in buffers.places(index) {
-                    self.take((port, from), &mut buffers.bytes[index], place, number);
+                for place in buffers.places(index) {
+                    self.take((port, from), &mut buffers.bytes[index], &place);
                 }
             }
             any |= filled > 0;
@@ -435,15 +434,9 @@ impl Endpoint {
     }
 
     /// Checks a datagram and gives it to its queue pair.
-    fn take(
-        &mut self,
-        (at, from): (PortIndex, SocketAddr),
-        bytes: &mut Vec<u8>,
-        place: Range<usize>,
-        number: Number,
-    ) {
-        let datagram = &bytes[place.clone()];
-        if !self.ports[at.index()].is_sound(from, datagram, number) {
+    fn take(&mut self, (at, from): (PortIndex, SocketAddr), bytes: &mut Vec<u8>, place: &Place) {
+        let datagram = &bytes[place.bytes.clone()];
+        if !self.ports[at.index()].is_sound(from, datagram, place.number) {
             self.counters.damaged += 1;
             return self.report_damage(at, from);
         }
@@ -469,12 +462,13 @@ impl Endpoint {
         let now = self.clock.now();
         let mut outbox = std::mem::take(&mut self.outbox);
         let Pair { machine, stores, .. } = &mut **pair;
-        // A long one that fills the buffer alone is not copied.
+        // A long one is not copied, unless others are to be read behind it.
         let opcode = packet.headers.bth.opcode;
-        if place.len() > bytes.len() / 2 && opcode.begins_message() && opcode.ends_message() {
+        let is_whole = opcode.begins_message() && opcode.ends_message();
+        if is_whole && place.is_last && datagram.len() > bytes.len() / 2 {
             stores.offer(packet.payload);
         }
-        let start = place.start + packet.headers.size();
+        let start = place.bytes.start + packet.headers.size();
         machine.handle_packet(now, path, &packet.headers, packet.payload, stores, &mut |packet| outbox.push(packet));
         stores.exchange(bytes, start);
         self.carry_out(number, outbox);

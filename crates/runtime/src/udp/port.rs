@@ -317,18 +317,26 @@ impl Buffers {
     /// The datagrams of one filled buffer, each with its sender and what is known of its number.
     pub(crate) fn datagrams(&self, index: usize) -> impl Iterator<Item = (SocketAddr, &[u8], Number)> {
         let (from, bytes) = (self.meta[index].addr, &self.bytes[index]);
-        self.places(index).map(move |(place, number)| (from, &bytes[place], number))
+        self.places(index).map(move |place| (from, &bytes[place.bytes], place.number))
     }
 
     /// Where they lie.
-    pub(crate) fn places(&self, index: usize) -> impl Iterator<Item = (Range<usize>, Number)> + use<> {
+    pub(crate) fn places(&self, index: usize) -> impl Iterator<Item = Place> + use<> {
         let (start, end) = (self.starts[index], self.starts[index] + self.meta[index].len);
         let (stride, seen) = (self.meta[index].stride.max(1), self.identifications[index]);
         (start..end).step_by(stride).enumerate().map(move |(position, from)| {
             let number = seen.map_or(Number::Guess(position as u16), Number::Seen);
-            (from..end.min(from + stride), number)
+            Place { bytes: from..end.min(from + stride), number, is_last: from + stride >= end }
         })
     }
+}
+
+/// Where a datagram lies in a filled buffer.
+pub(crate) struct Place {
+    pub bytes: Range<usize>,
+    pub number: Number,
+    /// None lies behind it.
+    pub is_last: bool,
 }
 
 impl Default for Buffers {

@@ -48,9 +48,9 @@ fn run(around: Around, folder: &Path, ranks: &str, program: &[&str]) -> (String,
     let began = Instant::now();
     let child = command.spawn().expect("it starts");
     if around == Around::KilledNode {
-        let found = wait_for_children(&child, |found| find(found, &["node", "root"]).is_some());
+        let found = wait_for_children(&child, |found| find(found, &["node", "root"]).is_some() && have_met(found));
         let node = find(&found, &["node", "root"]).expect("a node").process;
-        std::thread::sleep(Duration::from_millis(1200)); // Somewhere in the middle.
+        std::thread::sleep(Duration::from_millis(300)); // Somewhere in the middle.
         signal_to(node, "KILL");
     }
     let output = child.wait_with_output().expect("ours");
@@ -138,6 +138,10 @@ fn hpcc_verifies_its_results_through_nodes_under_open_mpi() {
         run(around, &folder, "2", &["hpcc"]);
         let output = std::fs::read_to_string(written).expect("what it wrote");
         assert!(output.contains("Success=1") && output.contains("MPIRandomAccess_Errors=0"), "{output}");
-        assert!(!output.contains("FAILED") && output.matches("PASSED").count() >= 11, "{output}");
+        // Transposing five times and solving once. What takes no measurable processor time has one line less that says so.
+        for tests in [5, 1] {
+            assert!(output.contains(&format!("{tests} tests completed and passed residual checks")), "{output}");
+        }
+        assert!(!output.contains("FAILED") && output.matches("PASSED").count() >= 6, "{output}");
     }
 }

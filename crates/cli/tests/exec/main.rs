@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use processes::{SOON, assert_gone, children, end_of, find, signal, signal_to, text, wait_for_children};
+use processes::{Descendant, SOON, assert_gone, children, end_of, find, signal, signal_to, text, wait_for_children};
 use serde_json::Value;
 
 const OPEN_MPI: [&str; 6] =
@@ -139,16 +139,19 @@ fn start(report: &Path, rounds: &str) -> Child {
     let mut exec = pleach("exec", &["--nodes", "1", "--format", "json", "--output"]);
     exec.arg(report).arg("--").args(OPEN_MPI).args(["1", "-n", "3", &program, rounds]);
     let child = exec.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pleach starts");
-    wait_for_children(&child, |found| {
-        let launcher = found.iter().find(|child| child.words.first().is_some_and(|word| word == OPEN_MPI[0]));
-        let ranks = launcher.map_or(Vec::new(), |launcher| children(launcher.process));
-        ranks.len() == 3 && ranks.iter().all(|rank| has_met(rank.process))
-    });
+    wait_for_children(&child, have_met);
     child
 }
 
-fn has_met(process: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{process}/maps")).is_ok_and(|maps| maps.contains(" /dev/shm/"))
+/// Whether the ranks of the launcher among these processes have met in shared memory.
+fn have_met(found: &[Descendant]) -> bool {
+    let launcher = found.iter().find(|child| child.words.first().is_some_and(|word| word == OPEN_MPI[0]));
+    let ranks = launcher.map_or(Vec::new(), |launcher| children(launcher.process));
+    let has_met = |rank: &Descendant| {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", rank.process));
+        maps.is_ok_and(|maps| maps.contains(" /dev/shm/"))
+    };
+    !ranks.is_empty() && ranks.iter().all(has_met)
 }
 
 #[test]

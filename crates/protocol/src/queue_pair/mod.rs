@@ -258,27 +258,16 @@ impl QueuePair {
         operation: Operation,
         out: &mut impl FnMut(Transmit),
     ) -> Result<(), PostError> {
-        self.post(now, (id, length, operation), false, out)
+        self.post_send_asking(now, (id, length, operation), Ask::InTurn, out)
     }
 
-    /// The same for one whose completion somebody waits for: its end is acknowledged at once, whatever the policy says of short
+    /// The same; where somebody waits for its completion, its end is acknowledged at once, whatever the policy says of short
     /// messages.
-    pub fn post_awaited_send(
-        &mut self,
-        now: Time,
-        id: u64,
-        length: u32,
-        operation: Operation,
-        out: &mut impl FnMut(Transmit),
-    ) -> Result<(), PostError> {
-        self.post(now, (id, length, operation), true, out)
-    }
-
-    fn post(
+    pub fn post_send_asking(
         &mut self,
         now: Time,
         (id, length, operation): (u64, u32, Operation),
-        is_awaited: bool,
+        ask: Ask,
         out: &mut impl FnMut(Transmit),
     ) -> Result<(), PostError> {
         if self.state != QpState::ReadyToSend {
@@ -290,7 +279,7 @@ impl QueuePair {
         if length > MAX_MESSAGE {
             return Err(PostError::TooLong { length });
         }
-        self.requester.post(id, length, operation, is_awaited);
+        self.requester.post(id, length, operation, ask);
         self.pump(now, out);
         Ok(())
     }
@@ -331,7 +320,8 @@ impl QueuePair {
             // acknowledged later, if that is agreed.
             let (begins, ends) = (segment.opcode.begins_message(), segment.opcode.ends_message());
             let is_one_of_few = begins && self.connection.outstanding() < MOST_UNASKED;
-            let may_wait = is_one_of_few && !segment.is_awaited && self.contract.policy.acknowledge_after.is_some();
+            let may_wait =
+                is_one_of_few && segment.ask == Ask::InTurn && self.contract.policy.acknowledge_after.is_some();
             let ask = if ends && !may_wait { Ask::Now } else { Ask::InTurn };
             let mut out = framed(self.contract, self.responder.messages(), out);
             self.connection.send(now, segment, ask, &mut out);

@@ -6,6 +6,7 @@ use units::Psn;
 use wire::{Immediate, Opcode, Reth};
 
 use super::request::Operation;
+use crate::connection::Ask;
 
 /// One packet of a request, without its bytes: those stay in the user's buffer until it is sent, each time it is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,8 +17,8 @@ pub struct Segment {
     pub offset: u32,
     /// How many they are.
     pub length: u16,
-    /// The end of its message is to be acknowledged at once.
-    pub(super) is_awaited: bool,
+    /// Whether the end of its message is to be acknowledged at once.
+    pub(super) ask: Ask,
     pub(super) opcode: Opcode,
     pub(super) reth: Option<Reth>,
     pub(super) immediate: Option<Immediate>,
@@ -28,7 +29,7 @@ struct Posted {
     id: u64,
     length: u32,
     operation: Operation,
-    is_awaited: bool,
+    ask: Ask,
     /// The number of its last packet, once that has been handed to the connection.
     last: Option<Psn>,
 }
@@ -51,8 +52,8 @@ impl Requester {
         self.posted.len()
     }
 
-    pub(super) fn post(&mut self, id: u64, length: u32, operation: Operation, is_awaited: bool) {
-        self.posted.push_back(Posted { id, length, operation, is_awaited, last: None });
+    pub(super) fn post(&mut self, id: u64, length: u32, operation: Operation, ask: Ask) {
+        self.posted.push_back(Posted { id, length, operation, ask, last: None });
     }
 
     /// The next packet, and whether a message ends with it.
@@ -73,7 +74,7 @@ impl Requester {
             id: posted.id,
             offset: self.offset,
             length: length as u16,
-            is_awaited: posted.is_awaited,
+            ask: posted.ask,
             opcode: opcode(posted.operation, begins, ends, immediate.is_some()),
             reth,
             immediate: immediate.map(Immediate),

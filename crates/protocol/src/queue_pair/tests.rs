@@ -611,17 +611,12 @@ fn of_long_packets_few_are_kept() {
 /// Short messages may be acknowledged later, unless somebody waits for that.
 #[test]
 fn an_awaited_send_asks_at_once() {
-    let asks = |is_awaited: bool| {
+    let asks = |ask: Ask| {
         let mut pair = pair(Policy::conversation(), 0);
         let mut asked = Vec::new();
         let mut out = |transmit: Transmit| asked.push(transmit.headers.bth.acknowledge);
-        let posted = if is_awaited {
-            pair.post_awaited_send(at(1), 0, 100, SEND, &mut out)
-        } else {
-            pair.post_send(at(1), 0, 100, SEND, &mut out)
-        };
-        posted.expect("it may send");
+        pair.post_send_asking(at(1), (0, 100, SEND), ask, &mut out).expect("it may send");
         asked
     };
-    assert_eq!((asks(false), asks(true)), (vec![false], vec![true]));
+    assert_eq!((asks(Ask::InTurn), asks(Ask::Now)), (vec![false], vec![true]));
 }

@@ -275,24 +275,36 @@ fn share_results(rank: usize, care: Care, memory: &Memory) -> Option<()> {
         let _ = window.post(memory, number, claim, Some(&value(rank, number).to_le_bytes()));
     }
     for number in 1..=2 {
-        let sum = value(0, number) + value(1, number);
         await_until(|| {
-            if let Some(post) = share::find(memory, number, claim) {
-                assert_eq!(read(&memory.chunks[post.first_word() as usize][0][0]), sum);
-                return true;
-            }
-            if window.observe(memory, 1 - rank, number) != Some(claim) {
-                return false;
-            }
-            if care == Care::Dropped || share::is_free::<Memory>(&window, number) {
-                write(&memory.chunks[rank][0][0], sum);
-                share::leave(memory, number, claim, &(rank as u64).to_le_bytes(), 0);
-            }
-            true
+            take_or_leave(memory, &mut window, (rank, number, claim), |window| {
+                care == Care::Dropped || share::is_free::<Memory>(window, number)
+            })
         })?;
         window.settle(memory, number);
     }
     Some(())
+}
+
+/// Takes the sum of an allreduce that the other rank has left, or leaves it if the place is free. False if neither can be yet.
+fn take_or_leave(
+    memory: &Memory,
+    window: &mut Window,
+    (rank, number, claim): (usize, u64, Claim),
+    is_free: impl Fn(&Window) -> bool,
+) -> bool {
+    let sum = value(0, number) + value(1, number);
+    if let Some(post) = share::find(memory, number, claim) {
+        assert_eq!(read(&memory.chunks[post.first_word() as usize][0][0]), sum);
+        return true;
+    }
+    if window.observe(memory, 1 - rank, number) != Some(claim) {
+        return false;
+    }
+    if is_free(window) {
+        write(&memory.chunks[rank][0][0], sum);
+        share::leave(memory, number, claim, &(rank as u64).to_le_bytes(), 0);
+    }
+    true
 }
 
 #[test]
@@ -314,21 +326,13 @@ fn results_are_left_and_taken_one_after_the_other() {
         let claim = Claim::new(Verb::AllReduce, 0, None, 8);
         for _ in 0..3 {
             let number = window.start();
-            let sum = value(0, number) + value(1, number);
             await_until(|| window.may_post(memory, number).is_ok())?;
             let _ = window.post(memory, number, claim, Some(&[]));
             await_until(|| {
-                if let Some(post) = share::find(memory, number, claim) {
-                    assert_eq!(read(&memory.chunks[post.first_word() as usize][0][0]), sum);
-                    return true;
-                }
-                if window.observe(memory, 1 - rank, number) != Some(claim) {
-                    return false;
-                }
-                assert!(share::is_free::<Memory>(&window, number));
-                write(&memory.chunks[rank][0][0], sum);
-                share::leave(memory, number, claim, &(rank as u64).to_le_bytes(), 0);
-                true
+                take_or_leave(memory, &mut window, (rank, number, claim), |window| {
+                    assert!(share::is_free::<Memory>(window, number));
+                    true
+                })
             })?;
             window.settle(memory, number);
         }

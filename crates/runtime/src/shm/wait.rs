@@ -193,11 +193,10 @@ impl Team {
         std::thread::yield_now();
         let away = began.elapsed();
         self.crowd.is_disturbed = away >= SOON;
-        self.spins = match () {
-            () if self.crowd.is_here => self.spins,
-            () if away < AT_ONCE => (self.spins * 2).min(MOST_SPINS),
-            () => (self.spins / 2).max(LEAST_SPINS),
-        };
+        if !self.crowd.is_here {
+            self.spins =
+                if away < AT_ONCE { (self.spins * 2).min(MOST_SPINS) } else { (self.spins / 2).max(LEAST_SPINS) };
+        }
         away
     }
 

@@ -268,11 +268,7 @@ impl Endpoint {
         pair.sends.push(sending);
         let mut outbox = std::mem::take(&mut self.outbox);
         let out = &mut |packet| outbox.push(packet);
-        let posted = match ask {
-            Ask::Now => pair.machine.post_awaited_send(now, id, length, operation, out),
-            Ask::InTurn => pair.machine.post_send(now, id, length, operation, out),
-        };
-        if let Err(error) = posted {
+        if let Err(error) = pair.machine.post_send_asking(now, (id, length, operation), ask, out) {
             pair.sends.pop_back();
             self.outbox = outbox;
             return Err(PairError::Post(error));

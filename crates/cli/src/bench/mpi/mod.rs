@@ -8,6 +8,7 @@ pub(crate) mod installation;
 mod output;
 mod scene;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
@@ -159,7 +160,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let scenes: Vec<(SceneName, Vec<String>)> =
         scenes.into_iter().map(|scene| (scene, scene.measures_among(&arguments.measure))).collect();
     for name in &arguments.measure {
-        ensure!(scenes.iter().any(|(_, measures)| measures.contains(name)), "nothing is measured by the name {name}");
+        let is_known = scenes.iter().any(|(_, measures)| measures.contains(name));
+        let known: BTreeSet<String> = scenes.iter().flat_map(|(scene, _)| scene.measures_among(&[])).collect();
+        let known = Vec::from_iter(known).join(", ");
+        ensure!(is_known, "nothing is measured by the name {name} in these scenes; there are {known}");
     }
     let scenes: Vec<_> = scenes.into_iter().filter(|(_, measures)| !measures.is_empty()).collect();
     let runs = scenes.iter().flat_map(|(scene, _)| mpis.iter().filter(|mpi| scene.admits(mpi))).count() as u64;

@@ -27,6 +27,8 @@ pub(super) struct Queued {
 
 /// Parcels under way on a rail beyond which not even answers go out.
 const MOST_UNDER_WAY: usize = 64;
+/// Chunks to one peer that are sealed before they are asked for, where that takes no room.
+const MOST_SEALED: usize = 8;
 /// Answers that may wait to be sent.
 const MOST_URGENT: usize = 4 * WINDOW as usize;
 
@@ -388,17 +390,20 @@ impl Peer {
         }
     }
 
-    /// While the peer looks for a buffer, the first chunk is copied (CK-7), or looked at.
+    /// While the peer looks for a buffer, the first chunk is copied (CK-7). Chunks that are sent from where they lie are only looked
+    /// at, which takes no room: as many as there is time for.
     fn prepare(&mut self, common: &mut Common, transfer: u64, rooms: &impl Rooms) {
         let settings = common.settings;
         let Some(outgoing) = self.outgoing.get_mut(&transfer) else { return };
-        if self.prepared < settings.prepared
-            && !outgoing.is_ready
-            && let Some(stretch) = outgoing.chunks.next(&settings, 8)
+        let (most, most_of_one) = if rooms.borrows() { (MOST_SEALED, MOST_SEALED) } else { (settings.prepared, 1) };
+        while !outgoing.is_ready
+            && self.prepared < most
+            && outgoing.prepared.len() < most_of_one
+            && let Some(stretch) = outgoing.chunks.next_ahead(&settings)
         {
             self.prepared += 1;
             common.counters.prepared_bytes += u64::from(stretch.length);
-            outgoing.prepared = Some(prepare(common, &outgoing.data, stretch, rooms.borrows()));
+            outgoing.prepared.push_back(prepare(common, &outgoing.data, stretch, rooms.borrows()));
         }
     }
 
@@ -414,11 +419,9 @@ impl Peer {
     }
 
     /// A message was not wanted: what was copied of it goes back.
-    pub(super) fn forget_prepared(&mut self, common: &mut Common, prepared: Option<Prepared>) {
-        if let Some(prepared) = prepared {
-            self.prepared -= 1;
-            common.recycle(prepared.parcel);
-        }
+    pub(super) fn forget_prepared(&mut self, common: &mut Common, prepared: VecDeque<Prepared>) {
+        self.prepared -= prepared.len();
+        prepared.into_iter().for_each(|prepared| common.recycle(prepared.parcel));
     }
 
     fn send_piece(

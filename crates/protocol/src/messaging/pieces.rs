@@ -62,15 +62,15 @@ pub(super) struct Outgoing {
     pub(super) data: Arc<Vec<u8>>,
     pub(super) is_ready: bool,
     pub(super) chunks: Chunks,
-    pub(super) prepared: Option<Prepared>,
+    pub(super) prepared: VecDeque<Prepared>,
     repeats: VecDeque<Repeat>,
     flying: Vec<Flying>,
 }
 
 impl Outgoing {
     pub(super) fn new(announced: Time, id: SendId, data: Vec<u8>, chunks: Chunks) -> Self {
-        let (repeats, flying) = (VecDeque::new(), Vec::new());
-        Self { announced, id, data: Arc::new(data), is_ready: false, chunks, prepared: None, repeats, flying }
+        let (data, prepared, repeats, flying) = (Arc::new(data), VecDeque::new(), VecDeque::new(), Vec::new());
+        Self { announced, id, data, is_ready: false, chunks, prepared, repeats, flying }
     }
 
     /// The rail to avoid with the next piece; none within if any will do, none at all if there is nothing to send.
@@ -78,7 +78,7 @@ impl Outgoing {
         if let Some(repeat) = self.repeats.front() {
             return Some(Some(repeat.avoid));
         }
-        (self.prepared.is_some() || !self.chunks.is_empty()).then_some(None)
+        (!self.prepared.is_empty() || !self.chunks.is_empty()).then_some(None)
     }
 
     /// The next piece, for a rail with such a share of the speed.
@@ -86,7 +86,7 @@ impl Outgoing {
         if let Some(repeat) = self.repeats.pop_front() {
             return Some(Next::Again(repeat.stretch, repeat.tries, repeat.sealed));
         }
-        if let Some(prepared) = self.prepared.take() {
+        if let Some(prepared) = self.prepared.pop_front() {
             return Some(Next::Prepared(prepared));
         }
         self.chunks.next(settings, share).map(Next::Fresh)

@@ -15,6 +15,8 @@ pub(super) struct Chunks {
     least: u64,
     next: u64,
     growth_eighths: u64,
+    /// Bytes for which there is time before the first answer.
+    ahead: u64,
     left: u64,
     offset: u64,
 }
@@ -52,6 +54,7 @@ impl Chunks {
             least: in_bounds(during_parcel),
             // Whole sub-blocks, and not one more than there is time for: the answer would wait for it.
             next: in_bounds(during_handshake / block * block),
+            ahead: during_handshake,
             growth_eighths: ratio.clamp(LEAST_GROWTH, MOST_GROWTH),
             left: length,
             offset: 0,
@@ -73,6 +76,14 @@ impl Chunks {
         self.left -= length;
         self.next = (self.next * self.growth_eighths / 8).min(settings.piece_bytes.into());
         Some(stretch)
+    }
+
+    /// The next chunk, if there is time for it before the answer to the announcement. For the first there always is.
+    pub(super) fn next_ahead(&mut self, settings: &Settings) -> Option<Stretch> {
+        if self.offset > 0 && self.offset + self.next > self.ahead {
+            return None;
+        }
+        self.next(settings, 8)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -46,7 +46,7 @@ impl Default for Settings {
             credit_bytes: 1 << 20,
             piece_bytes: 60 << 10,
             sub_block: 4 << 10,
-            depth: 6,
+            depth: 12,
             prepared: 4,
             letter_depth: 8,
             copy_speed: 20_000,

@@ -35,7 +35,7 @@ use responder::{Declined, Responder, is_request};
 /// Requests of each kind that may be posted at once.
 pub const MAX_POSTED: usize = 1 << 14;
 /// Packets under way beyond which the end of every message asks for an acknowledgement.
-const MOST_UNASKED: usize = 7;
+const MOST_UNASKED: usize = 15;
 /// The longest message (IB specification, 9.7.1).
 pub const MAX_MESSAGE: u32 = 1 << 31;
 

@@ -10,7 +10,7 @@ use protocol::messaging::{
     Cause, Completion, Counters, Duty, Found, Port, RailIndex, ReceiveId, Refused, Rooms, SendId, Settings, Wanted,
     has_body,
 };
-use units::{Rank, Time};
+use units::{PathId, Rank, Time};
 
 /// What a carrier has to tell.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub enum News<'a> {
         from: Rank,
         /// Over this rail.
         rail: RailIndex,
+        /// And over this of its paths.
+        path: PathId,
         /// Its bytes.
         bytes: &'a mut [u8],
     },
@@ -65,7 +67,7 @@ pub trait Carrier {
         unreachable!("no room was lent")
     }
     /// A parcel that came over a rail was spoiled.
-    fn note_spoiled(&mut self, _from: Rank, _rail: RailIndex) {}
+    fn note_spoiled(&mut self, _from: Rank, _rail: RailIndex, _path: PathId) {}
     /// Does what can be done, waits for at most `wait` if there is nothing to tell, and tells it with the time.
     ///
     /// # Errors
@@ -98,8 +100,8 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
         (**self).send_room(to, rail, is_told);
     }
 
-    fn note_spoiled(&mut self, from: Rank, rail: RailIndex) {
-        (**self).note_spoiled(from, rail);
+    fn note_spoiled(&mut self, from: Rank, rail: RailIndex, path: PathId) {
+        (**self).note_spoiled(from, rail, path);
     }
 
     fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(Time, News<'_>)) -> io::Result<()> {
@@ -138,7 +140,7 @@ pub struct Messenger<C> {
     /// What the port gave us, where something spoiled was sent in its place.
     originals: VecDeque<(Rank, RailIndex, Vec<u8>)>,
     /// What came spoiled in this turn.
-    spoiled: Vec<(Rank, RailIndex)>,
+    spoiled: Vec<(Rank, RailIndex, PathId)>,
 }
 
 impl<C: Carrier> Messenger<C> {
@@ -231,12 +233,12 @@ impl<C: Carrier> Messenger<C> {
         let wait = if self.port.has_completions() { Duration::ZERO } else { wait };
         let Self { port, carrier, spoiler, originals, spoiled } = self;
         carrier.turn(wait, &mut |now, news| match news {
-            News::Parcel { from, rail, bytes } => {
+            News::Parcel { from, rail, path, bytes } => {
                 if let Some(spoiler) = spoiler.as_mut().filter(|_| has_body(bytes)) {
                     spoiler(Side::Arrival, bytes);
                 }
                 if !port.handle_parcel(now, from, rail, bytes) {
-                    spoiled.push((from, rail));
+                    spoiled.push((from, rail, path));
                 }
             }
             News::Landed { to, rail, bytes } => {
@@ -246,7 +248,7 @@ impl<C: Carrier> Messenger<C> {
             }
             News::RailLost { peer, rail } => port.handle_rail_lost(now, peer, rail),
         })?;
-        spoiled.drain(..).for_each(|(from, rail)| carrier.note_spoiled(from, rail));
+        spoiled.drain(..).for_each(|(from, rail, path)| carrier.note_spoiled(from, rail, path));
         self.carry_out();
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use protocol::Lent;
 use protocol::connection::Ask;
 use protocol::messaging::RailIndex;
-use units::{Rank, Time};
+use units::{PathId, Rank, Time};
 
 use super::messenger::{Carrier, News};
 use super::{ShmCarrier, UdpCarrier};
@@ -58,7 +58,7 @@ impl NearAndFar {
 /// News of a team's member, by its rank.
 fn by_rank<'a>(team: &[Rank], news: News<'a>) -> News<'a> {
     match news {
-        News::Parcel { from, rail, bytes } => News::Parcel { from: team[from.index()], rail, bytes },
+        News::Parcel { from, rail, path, bytes } => News::Parcel { from: team[from.index()], rail, path, bytes },
         News::Landed { to, rail, bytes } => News::Landed { to: team[to.index()], rail, bytes },
         News::RailLost { peer, rail } => News::RailLost { peer: team[peer.index()], rail },
     }
@@ -93,10 +93,10 @@ impl Carrier for NearAndFar {
         self.near.send_room(seat, rail, is_told);
     }
 
-    fn note_spoiled(&mut self, from: Rank, rail: RailIndex) {
+    fn note_spoiled(&mut self, from: Rank, rail: RailIndex, path: PathId) {
         match self.seat(from) {
-            Some(seat) => self.near.note_spoiled(seat, rail),
-            None => self.far.note_spoiled(from, rail),
+            Some(seat) => self.near.note_spoiled(seat, rail, path),
+            None => self.far.note_spoiled(from, rail, path),
         }
     }
 

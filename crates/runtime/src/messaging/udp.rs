@@ -8,7 +8,7 @@ use protocol::Lent;
 use protocol::connection::Ask;
 use protocol::messaging::{RailIndex, Settings};
 use protocol::queue_pair::{Operation, QpState};
-use units::{QpNumber, Rank, Time};
+use units::{PathId, QpNumber, Rank, Time};
 use wire::Coverage;
 
 use super::messenger::{Carrier, News};
@@ -16,7 +16,7 @@ use crate::udp::{Endpoint, Event, PairError, RECEIVE_BYTES, Setup};
 
 /// Receives that are posted on each rail: more than a port has parcels under way there, and they are posted anew before more is
 /// read.
-const RECEIVES: usize = 16;
+const RECEIVES: usize = 24;
 const POSTED: &str = "it is ready, and a port posts few parcels";
 const SEND: Operation = Operation::Send { immediate: None };
 
@@ -97,10 +97,10 @@ impl UdpCarrier {
     fn take(&mut self, event: Event, tell: &mut dyn FnMut(Time, News<'_>)) {
         let now = self.endpoint.now();
         match event {
-            Event::Received { pair, mut buffer, message, .. } => {
+            Event::Received { pair, mut buffer, message, path, .. } => {
                 if let Some(rail) = self.rails.get(&pair) {
                     let bytes = &mut buffer[message];
-                    tell(now, News::Parcel { from: rail.peer, rail: rail.index, bytes });
+                    tell(now, News::Parcel { from: rail.peer, rail: rail.index, path, bytes });
                 }
                 // On a rail that is lost it cannot be posted, and need not be.
                 let _ = self.endpoint.post_receive(pair, buffer);
@@ -149,9 +149,9 @@ impl Carrier for UdpCarrier {
         }
     }
 
-    fn note_spoiled(&mut self, from: Rank, rail: RailIndex) {
+    fn note_spoiled(&mut self, from: Rank, rail: RailIndex, path: PathId) {
         if let Some(number) = self.numbers.get(&(from, rail)) {
-            self.endpoint.note_spoiled(*number);
+            self.endpoint.note_spoiled(*number, path);
         }
     }
 

@@ -457,7 +457,8 @@ impl Endpoint {
         self.counters.received += 1;
         let now = self.clock.now();
         let mut outbox = std::mem::take(&mut self.outbox);
-        let Pair { machine, stores, .. } = &mut **pair;
+        let Pair { machine, stores, came_by, .. } = &mut **pair;
+        *came_by = path;
         // A long one is not copied, unless others are to be read behind it.
         let opcode = packet.headers.bth.opcode;
         let is_whole = opcode.begins_message() && opcode.ends_message();
@@ -475,11 +476,10 @@ impl Endpoint {
         self.tell_paths(News::Damaged, |pair| pair.path(at, from));
     }
 
-    /// What came over a queue pair was beyond use, as its user has found out (P-99). It counts as damage of the path in use.
-    pub fn note_spoiled(&mut self, number: QpNumber) {
+    /// What came over a path of a queue pair was beyond use, as its user has found out (P-99). It counts as damage of that path.
+    pub fn note_spoiled(&mut self, number: QpNumber, path: PathId) {
         let now = self.clock.now();
         let Some(pair) = self.pairs.get_mut(&number) else { return };
-        let Some(path) = pair.machine.connection().paths().map(Paths::current) else { return };
         let mut outbox = std::mem::take(&mut self.outbox);
         pair.machine.handle_damage(now, path, &mut |packet| outbox.push(packet));
         self.carry_out(number, outbox);
@@ -663,7 +663,7 @@ impl Endpoint {
                     let Room { buffer, start } = pair.stores.receives.pop();
                     // Of a write with immediate data, the length is that of what was written elsewhere.
                     let message = start..buffer.len().min(start + length as usize);
-                    Event::Received { pair: number, id, buffer, message, immediate }
+                    Event::Received { pair: number, id, buffer, message, path: pair.came_by, immediate }
                 }
                 Completion::ReceiveFailed { id, failure } => {
                     Event::Failed { pair: number, id, buffer: pair.stores.receives.pop().buffer, failure }

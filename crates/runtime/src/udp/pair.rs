@@ -117,6 +117,8 @@ pub enum Event {
         buffer: Vec<u8>,
         /// Where in it the message lies.
         message: Range<usize>,
+        /// The path over which the packet came that was missing last.
+        path: PathId,
         /// What came with it.
         immediate: Option<u32>,
     },
@@ -367,6 +369,8 @@ pub(super) struct Pair {
     pub sends: Posted<Sending>,
     pub stores: Stores,
     pub gathering: Gathering,
+    /// The path over which the last packet came.
+    pub came_by: PathId,
     /// When its alarm goes off.
     pub alarm: Time,
 }
@@ -381,6 +385,7 @@ impl Pair {
             sends: Posted::default(),
             stores: Stores::default(),
             gathering: Gathering::Allowed,
+            came_by: PathId(0),
             alarm: Time::NEVER,
         }
     }

@@ -314,8 +314,8 @@ impl Paths {
         }
         // It has just gone elsewhere, be it after the other end: two that follow each other would change places for ever.
         let stays = self.role == Role::Leader && self.migrations > 0 && !self.answered;
-        // What is known to be down here was sent before it was.
-        if leads == Leads::Yes && !stays && record.may_carry() {
+        // What is known to be down here, or was left for what came over it, was used before that was known there.
+        if leads == Leads::Yes && !stays && record.may_lead(now) {
             self.move_to(now, path, MigrationCause::Followed);
             return true;
         }
@@ -379,6 +379,7 @@ impl Paths {
         let armed = self.alternate.filter(|_| self.state == PathState::Armed).filter(fit);
         let Some(next) = armed.or_else(|| self.others().filter(fit).min()) else { return false };
         self.move_to(now, next, MigrationCause::Damage);
+        self.records[path.index()].shun(now, &self.policy);
         true
     }
 

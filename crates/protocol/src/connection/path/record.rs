@@ -43,6 +43,8 @@ pub(super) struct Record {
     /// How long it must be healthy before it is gone back to, and until when it is out of favour.
     pause: Span,
     disfavoured_until: Time,
+    /// Until when the other end is not followed to it: what comes over it was sent before that end could know that it was left.
+    shunned_until: Time,
     failed_at: Time,
 }
 
@@ -60,6 +62,7 @@ impl Record {
             damaged: 0,
             pause,
             disfavoured_until: Time::ZERO,
+            shunned_until: Time::ZERO,
             failed_at: Time::ZERO,
         }
     }
@@ -116,6 +119,16 @@ impl Record {
         self.pause = if soon { longer } else { policy.failback_after };
         self.disfavoured_until = now + self.pause;
         self.failed_at = now;
+    }
+
+    /// It was left because of what came over it, and the other end does not know yet.
+    pub(super) fn shun(&mut self, now: Time, policy: &PathPolicy) {
+        self.shunned_until = now + policy.probe_timeout.times(policy.misses.into());
+    }
+
+    /// Whether the other end may be followed to it.
+    pub(super) fn may_lead(&self, now: Time) -> bool {
+        self.may_carry() && now >= self.shunned_until
     }
 
     /// Traffic moves to it. How much comes damaged is counted from here on.

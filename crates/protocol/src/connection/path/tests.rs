@@ -370,6 +370,23 @@ fn a_damaged_path_stays_out_of_favour_at_both_ends() {
     assert_eq!(world.currents(), [0, 0]);
 }
 
+/// It moved as soon as another path had answered. What the leader had under way called it back, and then the other path was out of
+/// favour: it stayed for a second where nothing came through.
+#[test]
+fn a_path_that_is_noisy_from_the_beginning_is_left_once() {
+    let mut world = World::new(2, path_policy());
+    world.trips = vec![Span::from_micros(9), Span::from_micros(1)];
+    for micros in 0..200 {
+        world.post(0);
+        if world.paths(1).current() == PathId(0) {
+            world.act(1, |connection, now, mut out| connection.handle_path_damage(now, PathId(0), &mut out));
+        }
+        world.run_until(micros);
+    }
+    assert_eq!((world.currents(), world.moves(0).len(), world.moves(1).len()), ([1, 1], 1, 1));
+    world.assert_in_order();
+}
+
 #[test]
 fn a_dead_alternate_is_never_armed_and_one_that_dies_is_unloaded() {
     let mut world = World::new(2, path_policy());

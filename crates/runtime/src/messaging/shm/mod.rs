@@ -10,7 +10,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use protocol::messaging::{RailIndex, Settings};
-use units::{Rank, Time};
+use units::{PathId, Rank, Time};
 
 use super::messenger::{Carrier, News};
 use crate::Clock;
@@ -19,6 +19,7 @@ use mapping::{Mapping, Ring};
 use ring::{Entry, Reader, SHORT, Writer};
 
 const RAIL: RailIndex = RailIndex(0);
+const PATH: PathId = PathId(0);
 /// How long one who waits looks again and again, and after how many looks it begins to give up the processor in between: the
 /// one it waits for may need it.
 const SPIN: Duration = Duration::from_micros(200);
@@ -116,7 +117,10 @@ impl ShmCarrier {
                 match peer.reader.next(ring) {
                     Ok(Some(entry)) => {
                         // SAFETY: given out just now, given back behind this.
-                        tell(self.now, News::Parcel { from, rail: RAIL, bytes: unsafe { ring.bytes(entry) } });
+                        tell(
+                            self.now,
+                            News::Parcel { from, rail: RAIL, path: PATH, bytes: unsafe { ring.bytes(entry) } },
+                        );
                         peer.reader.finish(ring, entry);
                         any = true;
                     }

@@ -29,6 +29,8 @@ pub enum Ask {
     Now,
     /// No: the frame asks only if it is its turn (P-5).
     InTurn,
+    /// No, and the same sender has more to send that asks: it need not have its turn early.
+    Later,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

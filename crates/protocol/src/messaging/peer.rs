@@ -481,7 +481,7 @@ impl Peer {
                 // Before it must stop for that; and at the end, when the user wants the bytes back.
                 let is_last = self.outgoing.get(&transfer).is_none_or(|outgoing| outgoing.wants().is_none());
                 let is_half_full = self.rails.pieces(rail).is_multiple_of(common.settings.depth.div_ceil(2));
-                let ask = if is_last || is_half_full { Ask::Now } else { Ask::InTurn };
+                let ask = if is_last || is_half_full { Ask::Now } else { Ask::Later };
                 common.duties.push_back(Duty::Lend { to: self.rank, rail, head, body, ask });
                 (number, sealed)
             }

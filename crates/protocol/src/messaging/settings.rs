@@ -78,3 +78,15 @@ impl Settings {
         assert!(aligned, "pieces are whole sub-blocks");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue_pair::MOST_UNASKED;
+
+    /// With as many letters under way as may be, the next would wait for an acknowledgement that nobody asked for.
+    #[test]
+    fn the_last_letter_that_may_be_under_way_asks_for_an_acknowledgement() {
+        assert!(Settings::default().letter_depth > MOST_UNASKED);
+    }
+}

@@ -34,8 +34,8 @@ use responder::{Declined, Responder, is_request};
 
 /// Requests of each kind that may be posted at once.
 pub const MAX_POSTED: usize = 1 << 14;
-/// Packets under way beyond which the end of every message asks for an acknowledgement.
-const MOST_UNASKED: usize = 15;
+/// Packets under way beyond which the end of every message asks for an acknowledgement, unless others will.
+pub(crate) const MOST_UNASKED: usize = 7;
 /// The longest message (IB specification, 9.7.1).
 pub const MAX_MESSAGE: u32 = 1 << 31;
 
@@ -319,9 +319,13 @@ impl QueuePair {
             // The end of a message is waited for by its sender, and nothing may follow that would ask (P-5). A few short ones may be
             // acknowledged later, if that is agreed.
             let (begins, ends) = (segment.opcode.begins_message(), segment.opcode.ends_message());
-            let is_one_of_few = begins && self.connection.outstanding() < MOST_UNASKED;
-            let may_wait =
-                is_one_of_few && segment.ask == Ask::InTurn && self.contract.policy.acknowledge_after.is_some();
+            let may_wait = begins
+                && self.contract.policy.acknowledge_after.is_some()
+                && match segment.ask {
+                    Ask::Now => false,
+                    Ask::InTurn => self.connection.outstanding() < MOST_UNASKED,
+                    Ask::Later => true,
+                };
             let ask = if ends && !may_wait { Ask::Now } else { Ask::InTurn };
             let mut out = framed(self.contract, self.responder.messages(), out);
             self.connection.send(now, segment, ask, &mut out);

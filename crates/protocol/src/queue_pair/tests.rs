@@ -615,8 +615,14 @@ fn an_awaited_send_asks_at_once() {
         let mut pair = pair(Policy::conversation(), 0);
         let mut asked = Vec::new();
         let mut out = |transmit: Transmit| asked.push(transmit.headers.bth.acknowledge);
-        pair.post_send_asking(at(1), (0, 100, SEND), ask, &mut out).expect("it may send");
+        for id in 0..MOST_UNASKED as u64 + 1 {
+            pair.post_send_asking(at(1), (id, 100, SEND), ask, &mut out).expect("it may send");
+        }
         asked
     };
-    assert_eq!((asks(Ask::InTurn), asks(Ask::Now)), (vec![false], vec![true]));
+    assert_eq!(asks(Ask::Now), [true; MOST_UNASKED + 1]);
+    assert_eq!(asks(Ask::Later), [false; MOST_UNASKED + 1]);
+    let mut some = [false; MOST_UNASKED + 1];
+    some[MOST_UNASKED] = true;
+    assert_eq!(asks(Ask::InTurn), some);
 }

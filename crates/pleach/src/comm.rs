@@ -22,6 +22,8 @@ const COMPANIONS_TIME: Duration = Duration::from_micros(200);
 const POLLS_PER_CHECK: u32 = 256;
 /// Kinds of operations whose way is remembered.
 const ROUTES_KNOWN: usize = 4;
+/// Room that is kept for the next operation.
+const MOST_SPARE: usize = 1 << 12;
 /// The lifeline may take so long to say why a rank of this host is gone.
 const GONE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -49,6 +51,8 @@ struct State {
     routes: VecDeque<(Collective, usize, Route)>,
     ended: BTreeMap<u64, Result<Vec<u8>, Error>>,
     next: u64,
+    /// Room for what goes through the network next.
+    spare: Vec<u8>,
     /// How often ends were asked for.
     polls: u32,
     broken: Option<Error>,
@@ -103,6 +107,7 @@ impl Comm {
             routes: VecDeque::new(),
             ended: BTreeMap::new(),
             next: 0,
+            spare: Vec::new(),
             polls: 0,
             broken: None,
             statistics: Statistics::default(),
@@ -370,9 +375,11 @@ impl Comm {
         }
         if route.duty == Duty::Leads {
             let (collective, method) = route.between;
+            let mut data = std::mem::take(&mut state.spare);
+            data.extend_from_slice(bytes);
             let (ticket, ear) = {
                 let network = &mut self.process.shared.engine().network;
-                let ticket = network.start(self.context, method, collective, bytes.to_vec());
+                let ticket = network.start(self.context, method, collective, data);
                 (ticket, network.ear(self.context).filter(|_| method == Method::Aggregation))
             };
             let mut since = None;
@@ -386,6 +393,10 @@ impl Comm {
             })?;
             if result.len() == bytes.len() {
                 bytes.copy_from_slice(&result);
+            }
+            if result.capacity() <= MOST_SPARE {
+                state.spare = result;
+                state.spare.clear();
             }
             state.statistics.aggregated += u64::from(stands && method == Method::Aggregation);
             state.statistics.multicast += u64::from(stands && method == Method::Multicast);

@@ -431,6 +431,14 @@ impl Wires {
 
     /// Looks at the kernel's view of links, if it says that something has changed.
     pub fn look_at_links(&mut self, inputs: &mut Vec<Input>) {
+        if self.watch.is_some() {
+            self.look_at_watch(inputs);
+        }
+    }
+
+    /// Apart, because of the room that it needs on the stack: whoever has one path comes by here often and never goes in.
+    #[inline(never)]
+    fn look_at_watch(&mut self, inputs: &mut Vec<Input>) {
         if !self.watch.as_ref().is_some_and(Watch::has_changed) {
             return;
         }

@@ -223,6 +223,7 @@ impl Comm {
         })
     }
 
+    #[cold]
     fn route(&self, collective: Collective, bytes: usize) -> Result<Route, Error> {
         let shares = self.hosts[self.host].len() > 1;
         let between = self.between_hosts(collective)?;
@@ -348,6 +349,12 @@ impl Comm {
         }
     }
 
+    /// The same, as part of something between hosts: apart, for those who are alone on theirs.
+    #[inline(never)]
+    fn within_part(&self, team: &mut Team, call: Call, data: &mut Data<'_>) -> Result<(), Error> {
+        self.within(team, call, data)
+    }
+
     /// A rank of this host is gone. If there is more to say about it, the lifeline says it soon.
     #[cold]
     fn why_gone(&self, local: u16) -> Error {
@@ -371,7 +378,7 @@ impl Comm {
             _ => None,
         };
         if let (Some(call), Some(teams)) = (route.up, teams.as_mut()) {
-            self.within(&mut teams.up, call, &mut data_of(call, self.local, bytes))?;
+            self.within_part(&mut teams.up, call, &mut data_of(call, self.local, bytes))?;
         }
         if route.duty == Duty::Leads {
             let (collective, method) = route.between;
@@ -403,11 +410,12 @@ impl Comm {
         }
         if let (true, Some(teams)) = (route.down, teams) {
             let call = Call::Broadcast { root: 0 };
-            self.within(&mut teams.down, call, &mut data_of(call, self.local, bytes))?;
+            self.within_part(&mut teams.down, call, &mut data_of(call, self.local, bytes))?;
         }
         Ok(())
     }
 
+    #[inline(never)]
     fn run_beside_others(&self, state: &mut State, collective: Collective, bytes: &mut [u8]) -> Result<(), Error> {
         let id = self.launch(state, collective, Buffer::Lent, bytes)?;
         self.wait_until(state, Some((id, bytes)), |state| state.running.iter().all(|running| running.id != id))?;

@@ -334,12 +334,20 @@ impl Shared {
         if let Some(result) = done(&mut self.engine()) {
             return result;
         }
-        if let Some(result) = self.wait_awake(&mut done) {
+        if self.processors == Processors::Own
+            && let Some(result) = self.wait_awake(&mut done)
+        {
             return result;
         }
         if let Some(result) = ear.and_then(|ear| self.wait_at(ear, &mut done)) {
             return result;
         }
+        self.wait_everywhere(&mut done)
+    }
+
+    /// Waits at all sockets. Apart, as all that is rare: what happens with every operation stays together.
+    #[inline(never)]
+    fn wait_everywhere<R>(&self, done: &mut impl FnMut(&mut Engine) -> Option<R>) -> R {
         let mut companion_called = self.companion.map(|_| Instant::now());
         loop {
             // Not each time that something comes: that may be often, and the companion may take long.
@@ -364,10 +372,8 @@ impl Shared {
         }
     }
 
+    #[inline(never)]
     fn wait_awake<R>(&self, done: &mut impl FnMut(&mut Engine) -> Option<R>) -> Option<R> {
-        if self.processors == Processors::Shared {
-            return None;
-        }
         let luck = self.luck.load(Relaxed);
         if luck & 0xff == 0 && luck >> 8 < TRY_AGAIN {
             self.luck.store(luck + (1 << 8), Relaxed);

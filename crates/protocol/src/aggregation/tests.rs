@@ -1,6 +1,5 @@
 //! One node with two children and a parent, fed by hand.
 
-
 use reduce::{ElementType, Operator};
 use units::{ChildIndex, Epoch, GroupId, OpId, Psn, SegmentIndex, Span, Time};
 use wire::aggregation::{AggregationHeader, ElementCode, Kind, OperatorCode};

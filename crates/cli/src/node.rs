@@ -2,10 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::sched_yield;
 use protocol::manager::message::{Capacity, NodeCard};
 use runtime::aggregation::NodeSeats;
 use runtime::control::NodeControl;
@@ -182,19 +183,20 @@ pub(crate) fn run(arguments: Arguments) -> Result<Outcome> {
     if let Some(address) = metrics {
         info!(target: "pleach::node", metrics = %address, "metrics are at http://{address}/metrics");
     }
+    let mut vigil = Vigil::default();
     loop {
         renewal.renew_if_due(|| !seats.is_empty());
-        serve(&mut seats, &mut control)?;
+        serve(&mut seats, &mut control, &mut vigil)?;
     }
 }
 
 /// One round: orders, then packets until there are orders again or something is due.
-fn serve(seats: &mut NodeSeats, control: &mut NodeControl) -> Result<()> {
+fn serve(seats: &mut NodeSeats, control: &mut NodeControl, vigil: &mut Vigil) -> Result<()> {
     control.turn(seats);
     loop {
         // Packets are many and orders are few, and asking for orders takes several system calls.
         for _ in 0..PACKET_ROUNDS {
-            if !seats.turn() {
+            if !seats.turn() && !vigil.brings(|| seats.turn()) {
                 break;
             }
         }
@@ -206,6 +208,45 @@ fn serve(seats: &mut NodeSeats, control: &mut NodeControl) -> Result<()> {
 
 /// Turns of the data plane between two looks at the control side.
 const PACKET_ROUNDS: usize = 64;
+
+/// Staying awake for a while after packets have come. Whoever sends the next ones then need not wake the node; and ranks on the
+/// node's own processor all have their turn before it looks again, so that it finds what they sent together.
+#[derive(Default)]
+struct Vigil {
+    /// How often it is left out yet.
+    left_out: u32,
+}
+
+/// How long the node stays awake.
+const AWAKE: Duration = Duration::from_micros(100);
+/// Whoever takes the processor for so long is no rank that sends and waits: a node that sleeps gets it back sooner.
+const TAKEN: Duration = Duration::from_micros(500);
+/// How often a vigil is left out then.
+const LEFT_OUT: u32 = 256;
+
+impl Vigil {
+    /// Gives the processor to others again and again until something has come; false if nothing does for too long.
+    fn brings(&mut self, mut look: impl FnMut() -> bool) -> bool {
+        if self.left_out > 0 {
+            self.left_out -= 1;
+            return false;
+        }
+        let began = Instant::now();
+        let mut before = began;
+        loop {
+            let _ = sched_yield(); // It cannot fail on Linux.
+            let has_come = look();
+            let now = Instant::now();
+            if now - before > TAKEN {
+                self.left_out = LEFT_OUT;
+            }
+            if has_come || self.left_out > 0 || now - began > AWAKE {
+                return has_come;
+            }
+            before = now;
+        }
+    }
+}
 
 /// Waits for packets or orders; true if there are orders.
 fn has_orders(seats: &NodeSeats, control: &NodeControl) -> Result<bool> {
@@ -238,6 +279,35 @@ fn host_name() -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vigil_ends_with_what_comes_or_in_time() {
+        let mut looks = 0;
+        let third = || {
+            looks += 1;
+            looks == 3
+        };
+        assert!(Vigil::default().brings(third));
+        let began = Instant::now();
+        assert!(!Vigil::default().brings(|| false));
+        assert!(began.elapsed() >= AWAKE);
+    }
+
+    #[test]
+    fn whoever_loses_the_processor_for_long_sleeps_for_a_while() {
+        let mut vigil = Vigil::default();
+        let slow = || {
+            std::thread::sleep(2 * TAKEN);
+            true
+        };
+        assert!(vigil.brings(slow), "what has come is not forgotten");
+        for _ in 0..LEFT_OUT {
+            assert!(!vigil.brings(|| true), "it is left out");
+        }
+        assert!(vigil.brings(|| true));
+    }
+
     #[test]
     fn a_setting_has_one_name() {
         crate::configuration::tests::names_agree::<super::Arguments>();

@@ -22,6 +22,8 @@ const COMPANIONS_TIME: Duration = Duration::from_micros(200);
 const POLLS_PER_CHECK: u32 = 256;
 /// Kinds of operations whose way is remembered.
 const ROUTES_KNOWN: usize = 4;
+/// Room that is kept for the next operation.
+const MOST_SPARE: usize = 1 << 12;
 /// The lifeline may take so long to say why a rank of this host is gone.
 const GONE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -49,6 +51,8 @@ struct State {
     routes: VecDeque<(Collective, usize, Route)>,
     ended: BTreeMap<u64, Result<Vec<u8>, Error>>,
     next: u64,
+    /// Room for what goes through the network next.
+    spare: Vec<u8>,
     /// How often ends were asked for.
     polls: u32,
     broken: Option<Error>,
@@ -103,6 +107,7 @@ impl Comm {
             routes: VecDeque::new(),
             ended: BTreeMap::new(),
             next: 0,
+            spare: Vec::new(),
             polls: 0,
             broken: None,
             statistics: Statistics::default(),
@@ -218,6 +223,7 @@ impl Comm {
         })
     }
 
+    #[cold]
     fn route(&self, collective: Collective, bytes: usize) -> Result<Route, Error> {
         let shares = self.hosts[self.host].len() > 1;
         let between = self.between_hosts(collective)?;
@@ -343,6 +349,12 @@ impl Comm {
         }
     }
 
+    /// The same, as part of something between hosts: apart, for those who are alone on theirs.
+    #[inline(never)]
+    fn within_part(&self, team: &mut Team, call: Call, data: &mut Data<'_>) -> Result<(), Error> {
+        self.within(team, call, data)
+    }
+
     /// A rank of this host is gone. If there is more to say about it, the lifeline says it soon.
     #[cold]
     fn why_gone(&self, local: u16) -> Error {
@@ -366,13 +378,15 @@ impl Comm {
             _ => None,
         };
         if let (Some(call), Some(teams)) = (route.up, teams.as_mut()) {
-            self.within(&mut teams.up, call, &mut data_of(call, self.local, bytes))?;
+            self.within_part(&mut teams.up, call, &mut data_of(call, self.local, bytes))?;
         }
         if route.duty == Duty::Leads {
             let (collective, method) = route.between;
+            let mut data = std::mem::take(&mut state.spare);
+            data.extend_from_slice(bytes);
             let (ticket, ear) = {
                 let network = &mut self.process.shared.engine().network;
-                let ticket = network.start(self.context, method, collective, bytes.to_vec());
+                let ticket = network.start(self.context, method, collective, data);
                 (ticket, network.ear(self.context).filter(|_| method == Method::Aggregation))
             };
             let mut since = None;
@@ -387,16 +401,21 @@ impl Comm {
             if result.len() == bytes.len() {
                 bytes.copy_from_slice(&result);
             }
+            if result.capacity() <= MOST_SPARE {
+                state.spare = result;
+                state.spare.clear();
+            }
             state.statistics.aggregated += u64::from(stands && method == Method::Aggregation);
             state.statistics.multicast += u64::from(stands && method == Method::Multicast);
         }
         if let (true, Some(teams)) = (route.down, teams) {
             let call = Call::Broadcast { root: 0 };
-            self.within(&mut teams.down, call, &mut data_of(call, self.local, bytes))?;
+            self.within_part(&mut teams.down, call, &mut data_of(call, self.local, bytes))?;
         }
         Ok(())
     }
 
+    #[inline(never)]
     fn run_beside_others(&self, state: &mut State, collective: Collective, bytes: &mut [u8]) -> Result<(), Error> {
         let id = self.launch(state, collective, Buffer::Lent, bytes)?;
         self.wait_until(state, Some((id, bytes)), |state| state.running.iter().all(|running| running.id != id))?;

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use units::{GroupId, Rank};
 
 use crate::Error;
+use crate::home::Home;
 
 /// What ranks tell each other beside operations.
 #[derive(Serialize, Deserialize)]
@@ -249,6 +250,8 @@ pub(crate) struct Shared {
     /// What whoever waits long calls now and then ([`crate::Settings::companion`]).
     companion: Option<fn()>,
     processors: Processors,
+    /// Where this rank belongs, if it shares them.
+    home: OnceLock<Home>,
     /// How often waiting awake has paid of late.
     luck: AtomicU32,
     /// How often somebody has listened to an ear only; from [`EARS_IN_A_ROW`] on nobody does, until it is that again.
@@ -290,11 +293,19 @@ impl Shared {
             epoll,
             companion,
             processors,
+            home: OnceLock::new(),
             luck: MOST_LUCK.into(),
             listened: AtomicU32::new(0),
         };
         shared.watch_sockets()?;
         Ok(shared)
+    }
+
+    /// This rank has a place among those that share the processors with it.
+    pub(crate) fn settle(&self, place: usize) {
+        if self.processors == Processors::Shared {
+            let _ = self.home.set(Home::new(place)); // It is told once.
+        }
     }
 
     /// Waits for packets on every socket that the network has by now.
@@ -334,12 +345,20 @@ impl Shared {
         if let Some(result) = done(&mut self.engine()) {
             return result;
         }
-        if let Some(result) = self.wait_awake(&mut done) {
+        if self.processors == Processors::Own
+            && let Some(result) = self.wait_awake(&mut done)
+        {
             return result;
         }
         if let Some(result) = ear.and_then(|ear| self.wait_at(ear, &mut done)) {
             return result;
         }
+        self.wait_everywhere(&mut done)
+    }
+
+    /// Waits at all sockets. Apart, as all that is rare: what happens with every operation stays together.
+    #[inline(never)]
+    fn wait_everywhere<R>(&self, done: &mut impl FnMut(&mut Engine) -> Option<R>) -> R {
         let mut companion_called = self.companion.map(|_| Instant::now());
         loop {
             // Not each time that something comes: that may be often, and the companion may take long.
@@ -364,10 +383,8 @@ impl Shared {
         }
     }
 
+    #[inline(never)]
     fn wait_awake<R>(&self, done: &mut impl FnMut(&mut Engine) -> Option<R>) -> Option<R> {
-        if self.processors == Processors::Shared {
-            return None;
-        }
         let luck = self.luck.load(Relaxed);
         if luck & 0xff == 0 && luck >> 8 < TRY_AGAIN {
             self.luck.store(luck + (1 << 8), Relaxed);
@@ -400,6 +417,9 @@ impl Shared {
             let left = if listened > EARS_IN_A_ROW { listened - 1 } else { 0 };
             self.listened.store(left, Relaxed);
             return None;
+        }
+        if let Some(home) = self.home.get() {
+            home.note_wait();
         }
         let mut result = None;
         while result.is_none() && listened < EARS_IN_A_ROW {

@@ -76,7 +76,8 @@ pub(crate) fn join(place: Place, settings: Settings) -> Result<Communicator, Joi
     let terms = settings.patience.map_or(Terms::default(), |patience| Terms { patience, ..Terms::default() });
     let joined = job::join(&place, Offer { addresses, extra }, &terms).map_err(JoinError::Meet)?;
     let process = Process::new(place, joined, network, settings)?;
-    let everyone = (0..process.table.size()).collect();
+    let everyone: Vec<u32> = (0..process.table.size()).collect();
+    process.shared.settle(process.place_on_machine(&everyone));
     let comm = Comm::form(Arc::new(process), GroupId(0), everyone)?;
     Ok(Communicator::new(comm))
 }
@@ -149,6 +150,14 @@ impl Process {
         let mut teams: Vec<Vec<u32>> = hosts.iter().flat_map(|host| host.chunks(most)).map(<[u32]>::to_vec).collect();
         teams.sort_by_key(|team| team[0]);
         teams
+    }
+
+    /// How many of these ranks speak for hosts before ours that are on this machine too.
+    fn place_on_machine(&self, ranks: &[u32]) -> usize {
+        let machine = |rank: u32| self.machines.get(rank as usize).map(|(machine, _)| machine);
+        let hosts = self.hosts_of(ranks);
+        let before = hosts.iter().take_while(|host| !host.contains(&self.me));
+        before.filter(|host| machine(host[0]) == machine(self.me)).count()
     }
 
     /// How many of these ranks share a processor, on the machine where most do.

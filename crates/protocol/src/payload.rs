@@ -1,6 +1,6 @@
 //! What a message carries: bytes, or only their number; and bytes that are sent from where they lie.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 /// A message's payload. Size-only payloads let a simulated fabric grow to a million hosts; machines treat both
@@ -12,8 +12,8 @@ pub enum Payload {
         /// How many.
         bytes: u32,
     },
-    /// Real bytes, shared by all copies of a packet.
-    Bytes(Arc<[u8]>),
+    /// Real bytes.
+    Bytes(Octets),
 }
 
 impl Payload {
@@ -48,6 +48,81 @@ impl From<Vec<u8>> for Payload {
     }
 }
 
+/// Bytes, shared by all copies of a packet. A few are copied with it: that takes less time than to find room for them.
+#[derive(Clone, Debug)]
+pub struct Octets(Held);
+
+#[derive(Clone, Debug)]
+enum Held {
+    Few { length: u8, bytes: [u8; FEW] },
+    Many(Arc<[u8]>),
+}
+
+/// So many are few: one element of any type, with its place.
+const FEW: usize = 16;
+
+impl Octets {
+    /// The bytes, to be changed; copied first if someone else has them too.
+    pub fn make_mut(&mut self) -> &mut [u8] {
+        match &mut self.0 {
+            Held::Few { length, bytes } => &mut bytes[..usize::from(*length)],
+            Held::Many(bytes) => Arc::make_mut(bytes),
+        }
+    }
+
+    #[inline]
+    fn few(bytes: &[u8]) -> Option<Self> {
+        let mut few = [0; FEW];
+        few.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(Self(Held::Few { length: bytes.len() as u8, bytes: few }))
+    }
+}
+
+impl Deref for Octets {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Held::Few { length, bytes } => &bytes[..usize::from(*length)],
+            Held::Many(bytes) => bytes,
+        }
+    }
+}
+
+impl PartialEq for Octets {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Octets {}
+
+impl From<&[u8]> for Octets {
+    #[inline]
+    fn from(bytes: &[u8]) -> Self {
+        Self::few(bytes).unwrap_or_else(|| Self(Held::Many(bytes.into())))
+    }
+}
+
+impl From<Vec<u8>> for Octets {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::few(&bytes).unwrap_or_else(|| Self(Held::Many(bytes.into())))
+    }
+}
+
+impl<const N: usize> From<[u8; N]> for Octets {
+    fn from(bytes: [u8; N]) -> Self {
+        bytes.as_slice().into()
+    }
+}
+
+impl FromIterator<u8> for Octets {
+    fn from_iter<I: IntoIterator<Item = u8>>(bytes: I) -> Self {
+        bytes.into_iter().collect::<Vec<u8>>().into()
+    }
+}
+
 /// Part of somebody's buffer, which stays as it is while this exists: to be sent without a copy in between.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lent {
@@ -78,5 +153,24 @@ impl Lent {
     pub fn part(&self, range: Range<usize>) -> Self {
         assert!(range.end <= self.range.len(), "it is part of what is lent");
         Self::new(&self.buffer, self.range.start + range.start..self.range.start + range.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_the_same_wherever_they_lie() {
+        for length in 0..3 * FEW {
+            let bytes: Vec<u8> = (0..length as u8).collect();
+            let octets = Octets::from(bytes.as_slice());
+            assert_eq!((&*octets, &octets), (bytes.as_slice(), &Octets::from(bytes.clone())));
+            assert_eq!(Payload::Bytes(octets.clone()).len() as usize, length);
+            let mut changed = octets.clone();
+            changed.make_mut().iter_mut().for_each(|byte| *byte ^= 1);
+            assert_eq!(&*octets, bytes.as_slice(), "a copy was changed, not these");
+            assert_eq!(changed == octets, length == 0);
+        }
     }
 }

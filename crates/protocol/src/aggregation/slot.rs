@@ -287,8 +287,9 @@ impl Slot {
 
     /// The last test, once all children have answered it and somebody has not come; told once.
     pub(super) fn take_verdict(&mut self, children: usize, window: u32) -> Option<u32> {
+        self.late.as_ref().filter(|late| !late.told)?;
         let missing = self.missing(self.op, children, window);
-        let late = self.late.as_mut().filter(|late| !late.told)?;
+        let late = self.late.as_mut()?;
         late.told = !missing.is_empty() && missing.iter().all(|child| late.children.contains(child));
         late.told.then_some(late.test)
     }

@@ -1,7 +1,5 @@
 //! One node with two children and a parent, fed by hand.
 
-use std::sync::Arc;
-
 use reduce::{ElementType, Operator};
 use units::{ChildIndex, Epoch, GroupId, OpId, Psn, SegmentIndex, Span, Time};
 use wire::aggregation::{AggregationHeader, ElementCode, Kind, OperatorCode};
@@ -59,7 +57,7 @@ fn message(kind: Kind, op: u32, child: u16, values: &[i32]) -> Message {
         element_count: values.len() as u16,
         detail: 0,
     };
-    let bytes: Arc<[u8]> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     Message::new(header, Payload::Bytes(bytes))
 }
 

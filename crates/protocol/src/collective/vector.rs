@@ -3,8 +3,6 @@
 //! Real bytes are shared with whoever got them last (the driver that still sends them, the application) and copied
 //! only when they change while someone else holds them.
 
-use std::sync::Arc;
-
 use reduce::Kind;
 
 use super::step::Part;
@@ -53,7 +51,7 @@ impl Vector {
         match (&mut self.0, operand.bytes()) {
             _ if part.is_empty() => {}
             (Payload::Bytes(bytes), Some(operand)) => {
-                fold(kind, &mut Arc::make_mut(bytes)[part.range()], operand);
+                fold(kind, &mut bytes.make_mut()[part.range()], operand);
             }
             (mine, _) => *mine = Payload::Absent { bytes: mine.len() },
         }
@@ -68,7 +66,7 @@ impl Vector {
         };
         let folded = match operand {
             Payload::Bytes(mut sum) => {
-                fold(kind, Arc::make_mut(&mut sum), mine);
+                fold(kind, sum.make_mut(), mine);
                 Payload::Bytes(sum)
             }
             absent => absent,
@@ -78,10 +76,10 @@ impl Vector {
 
     fn make_real(&mut self) -> &mut [u8] {
         if let Payload::Absent { bytes } = self.0 {
-            self.0 = Payload::Bytes(vec![0; bytes as usize].into());
+            self.0 = vec![0; bytes as usize].into();
         }
         match &mut self.0 {
-            Payload::Bytes(bytes) => Arc::make_mut(bytes),
+            Payload::Bytes(bytes) => bytes.make_mut(),
             Payload::Absent { .. } => unreachable!("it was made real a moment ago"),
         }
     }
@@ -92,7 +90,7 @@ pub(super) fn fold_payloads(kind: Kind, left: Payload, right: &Payload) -> Paylo
     let length = left.len();
     match (left, right.bytes()) {
         (Payload::Bytes(mut sum), Some(right)) => {
-            fold(kind, Arc::make_mut(&mut sum), right);
+            fold(kind, sum.make_mut(), right);
             Payload::Bytes(sum)
         }
         _ => Payload::Absent { bytes: length },

@@ -275,21 +275,28 @@ impl Wires {
 
     fn send(&mut self, to: (PortIndex, SocketAddr), headers: PacketHeaders) {
         self.counters.sent += 1;
-        if !self.mischief.is_idle() {
-            let whole = Packet::new(headers, &self.scratch);
-            let fate = self.mischief.judge(to.0, whole.size());
-            if !fate.is_plain() {
-                self.counters.lost_by_plan += u64::from(fate.lost);
-                self.counters.hurt_by_plan += u64::from(!fate.lost && !fate.flips.is_empty());
-                let datagram = datagram(&whole, &self.ports[to.0.index()].outgoing(to.1, 0));
-                return self.delayed.mishandle(&self.ports, self.clock.now(), to, datagram, &fate);
-            }
+        if !self.mischief.is_idle() && self.is_mishandled(to, headers) {
+            return;
         }
         if let Err(unsent) =
             self.batch.add(&self.ports, to, &headers, self.scratch.as_slice().into(), Gathering::Allowed)
         {
             self.note_unsent(&unsent);
         }
+    }
+
+    /// True if a plan of faults has had its way with a packet.
+    #[cold]
+    fn is_mishandled(&mut self, to: (PortIndex, SocketAddr), headers: PacketHeaders) -> bool {
+        let whole = Packet::new(headers, &self.scratch);
+        let fate = self.mischief.judge(to.0, whole.size());
+        if !fate.is_plain() {
+            self.counters.lost_by_plan += u64::from(fate.lost);
+            self.counters.hurt_by_plan += u64::from(!fate.lost && !fate.flips.is_empty());
+            let datagram = datagram(&whole, &self.ports[to.0.index()].outgoing(to.1, 0));
+            self.delayed.mishandle(&self.ports, self.clock.now(), to, datagram, &fate);
+        }
+        !fate.is_plain()
     }
 
     /// Gives the kernel whatever has been gathered.
@@ -312,9 +319,7 @@ impl Wires {
     /// The same, where something is known to have come.
     pub fn receive_at(&mut self, ready: Ready<'_>, inputs: &mut Vec<Input>) -> bool {
         if !self.mischief.is_idle() {
-            let now = self.clock.now();
-            self.mischief.cut_and_mend(&mut self.ports, now);
-            self.delayed.release(&self.ports, now);
+            self.do_mischief();
         }
         let mut any = false;
         let mut buffers = self.buffers.take().expect("receiving does not nest");
@@ -342,6 +347,13 @@ impl Wires {
         self.buffers = Some(buffers);
         self.look_at_clock();
         any
+    }
+
+    #[cold]
+    fn do_mischief(&mut self) {
+        let now = self.clock.now();
+        self.mischief.cut_and_mend(&mut self.ports, now);
+        self.delayed.release(&self.ports, now);
     }
 
     /// Receives what came to everyone.
@@ -383,6 +395,7 @@ impl Wires {
         any
     }
 
+    #[inline(never)]
     fn take(&mut self, at: PortIndex, from: SocketAddr, datagram: &[u8], number: Number, inputs: &mut Vec<Input>) {
         let packet = rocev2::parse(datagram);
         if !self.ports[at.index()].is_sound(from, datagram, number) {
@@ -431,6 +444,14 @@ impl Wires {
 
     /// Looks at the kernel's view of links, if it says that something has changed.
     pub fn look_at_links(&mut self, inputs: &mut Vec<Input>) {
+        if self.watch.is_some() {
+            self.look_at_watch(inputs);
+        }
+    }
+
+    /// Apart, because of the room that it needs on the stack: whoever has one path comes by here often and never goes in.
+    #[inline(never)]
+    fn look_at_watch(&mut self, inputs: &mut Vec<Input>) {
         if !self.watch.as_ref().is_some_and(Watch::has_changed) {
             return;
         }

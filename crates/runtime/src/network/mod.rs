@@ -174,6 +174,7 @@ impl Network {
         self.mesh.as_ref().is_none_or(Mesh::is_drained) && self.groups.values().all(Group::is_settled)
     }
 
+    #[cold]
     fn depart(&mut self, now: Time) {
         while self.departing.front().is_some_and(|departure| departure.until <= now) {
             let Some(departure) = self.departing.pop_front() else { return };
@@ -316,19 +317,27 @@ impl Network {
         let now = self.wires.now();
         while let Some(sleeper) = self.alarms.ring(now) {
             busy = true;
-            match sleeper {
-                Sleeper::Peer(rank) => {
-                    if let Some(mesh) = &mut self.mesh {
-                        mesh.handle_timeout(&mut self.wires, rank, &mut self.events);
-                    }
-                    self.read_mail();
-                }
-                Sleeper::Group(context) => self.with_group(context, Group::handle_timeout),
-            }
+            self.wake(sleeper);
         }
-        self.depart(now);
+        if !self.departing.is_empty() {
+            self.depart(now);
+        }
         self.wires.flush();
         busy
+    }
+
+    /// Apart, as all that is rare: what happens with every operation stays together.
+    #[inline(never)]
+    fn wake(&mut self, sleeper: Sleeper) {
+        match sleeper {
+            Sleeper::Peer(rank) => {
+                if let Some(mesh) = &mut self.mesh {
+                    mesh.handle_timeout(&mut self.wires, rank, &mut self.events);
+                }
+                self.read_mail();
+            }
+            Sleeper::Group(context) => self.with_group(context, Group::handle_timeout),
+        }
     }
 
     /// What to wait on.
@@ -358,6 +367,11 @@ impl Network {
         if let Some(context) = self.edges.get(&edge).copied() {
             return self.with_group(context, |group, around| group.handle_tree(input, around));
         }
+        self.handle_mesh(edge, input);
+    }
+
+    #[inline(never)]
+    fn handle_mesh(&mut self, edge: QpNumber, input: Input) {
         let Some(mesh) = &mut self.mesh else { return };
         let Some(rank) = mesh.rank(edge) else { return };
         mesh.handle(&mut self.wires, rank, input, &mut self.events);

@@ -134,11 +134,11 @@ fn a_million_players_fit_into_memory() {
 
 #[test]
 fn a_whole_vector_is_sent_without_a_copy() {
-    let plan = Plan::new(Algorithm::RecursiveDoubling, ALL_REDUCE, Rank(0), 2, 8).expect("it suits");
-    let bytes: std::sync::Arc<[u8]> = vec![0; 8].into();
+    let plan = Plan::new(Algorithm::RecursiveDoubling, ALL_REDUCE, Rank(0), 2, 80).expect("it suits");
+    let bytes = crate::Octets::from(vec![0; 80]);
     let mut player = Player::new(plan, Payload::Bytes(bytes.clone())).expect("it fits");
     let mut out = Vec::new();
     player.start(&mut out);
     let Some(Duty::Send { payload: Payload::Bytes(sent), .. }) = out.first() else { panic!("{out:?}") };
-    assert!(std::sync::Arc::ptr_eq(&bytes, sent));
+    assert_eq!(bytes.as_ptr(), sent.as_ptr());
 }

@@ -10,6 +10,7 @@ use super::contender::{Contender, Pace, Run, Site, Took};
 use super::{Row, SceneName, SceneReport};
 use crate::bench::migration::Figure;
 use crate::bench::mpi::installation::Installation;
+use crate::fabric::service::Addresses;
 use crate::fabric::{self, Fabric, FabricPlan, service::Voice};
 
 /// One place and what is measured there.
@@ -108,7 +109,9 @@ impl Scene {
             for contender in &contenders {
                 bar.set_message(format!("{:?}, round {}: {contender}", self.name, round + 1));
                 let Run { took: times, way } = match (contender, open_mpi) {
-                    (Contender::OpenMpi, Some(mpi)) => mpi.run(self.ranks, site, self.measures, pace, None)?,
+                    (Contender::OpenMpi, Some(mpi)) => {
+                        mpi.run(self.ranks, site, self.measures, pace, Addresses::Random, None)?
+                    }
                     _ => contender.run(self.ranks, site, self.measures, pace, nodes.as_mut())?,
                 };
                 for (place, time) in times.into_iter().enumerate() {

@@ -20,6 +20,7 @@ use crate::bench::collectives::contender::Pace;
 use crate::bench::collectives::progress;
 use crate::bench::migration::Figure;
 use crate::exec::library;
+use crate::fabric::service::Addresses;
 use crate::report::deliver;
 use crate::simulate::Format;
 use installation::Installation;
@@ -55,6 +56,9 @@ pub(crate) struct Arguments {
     /// Only this measure, such as barrier or allreduce:8; may be given several times.
     #[arg(long)]
     measure: Vec<String>,
+    /// Each process has addresses of its own in all scenes. Otherwise those in namespaces, many on a processor, have the same.
+    #[arg(long)]
+    random_addresses: bool,
     /// How often both take turns; 5 if not said, 3 with --quick.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
@@ -166,13 +170,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         ensure!(is_known, "nothing is measured by the name {name} in these scenes; there are {known}");
     }
     let scenes: Vec<_> = scenes.into_iter().filter(|(_, measures)| !measures.is_empty()).collect();
-    let runs = scenes.iter().flat_map(|(scene, _)| mpis.iter().filter(|mpi| scene.admits(mpi))).count() as u64;
-    let bar = progress(runs * 2 * u64::from(rounds));
+    let runs = scenes.iter().flat_map(|(scene, _)| mpis.iter().filter(|mpi| scene.why_not(mpi).is_none())).count();
+    let bar = progress(runs as u64 * 2 * u64::from(rounds));
     let mut reports = Vec::new();
     for (scene, measures) in scenes {
         let mut report = SceneReport { scene, title: scene.title(), rows: Vec::new() };
-        for mpi in mpis.iter().filter(|mpi| scene.admits(mpi)) {
-            match scene.measure(mpi, &library, &measures, Turns { rounds, pace }, &bar) {
+        let addresses = if arguments.random_addresses { Addresses::Random } else { scene.addresses() };
+        for mpi in &mpis {
+            if let Some(why) = scene.why_not(mpi) {
+                notes.push(format!("{}: without {}: {why}.", report.title, mpi.version));
+                continue;
+            }
+            match scene.measure(mpi, &library, &measures, Turns { rounds, pace, addresses }, &bar) {
                 Ok(rows) => report.rows.extend(rows),
                 Err(error) => {
                     let text = format!("{}, {}: {error:#}", report.title, mpi.version);
@@ -181,6 +190,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
                     notes.push(text);
                 }
             }
+        }
+        if addresses == Addresses::Same && !report.rows.is_empty() {
+            notes.push(format!("{}: with and without, all processes have the same addresses.", report.title));
         }
         reports.push(report);
     }

@@ -10,7 +10,7 @@ use super::installation::{Installation, Kind, Loaded};
 use super::{Measured, Row, SceneName, Target};
 use crate::bench::collectives::contender::{Pace, Site, Took};
 use crate::bench::migration::Figure;
-use crate::fabric::service::Voice;
+use crate::fabric::service::{Addresses, Voice};
 use crate::fabric::{self, Fabric, FabricPlan};
 
 /// Barriers and allreduces at most so long between hosts and among many ranks.
@@ -21,6 +21,7 @@ const ALL_BYTES: &[u32] = &[8, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_0
 pub(super) struct Turns {
     pub(super) rounds: u32,
     pub(super) pace: Pace,
+    pub(super) addresses: Addresses,
 }
 
 impl SceneName {
@@ -44,9 +45,21 @@ impl SceneName {
         }
     }
 
-    /// True if this MPI takes part. MPICH gives up no processor while it waits, and knows no such hosts.
-    pub(super) fn admits(self, mpi: &Installation) -> bool {
-        self == Self::Pair || mpi.is_open_mpi()
+    /// Why this MPI takes no part, if so.
+    pub(super) fn why_not(self, mpi: &Installation) -> Option<&'static str> {
+        match self {
+            Self::Pair => None,
+            _ if mpi.is_open_mpi() => None,
+            Self::Namespaces => Some("its launcher is not known to start ranks on hosts made of namespaces"),
+            Self::Oversubscribed => {
+                Some("it gives up no processor while it waits, so that there is nothing to compare")
+            }
+        }
+    }
+
+    /// Many ranks share a processor where each is a host of its own: both sides are measured with the same addresses in all of them.
+    pub(super) fn addresses(self) -> Addresses {
+        if self == Self::Namespaces { Addresses::Same } else { Addresses::Random }
     }
 
     /// A barrier first, then operations with a number of bytes; last what falls through.
@@ -90,7 +103,7 @@ impl SceneName {
         mpi: &Installation,
         library: &Path,
         measures: &[String],
-        Turns { rounds, pace }: Turns,
+        Turns { rounds, pace, addresses }: Turns,
         bar: &ProgressBar,
     ) -> Result<Vec<Row>> {
         let ranks = self.ranks();
@@ -111,7 +124,7 @@ impl SceneName {
             for (place, with) in [None, Some(&loaded)].into_iter().enumerate() {
                 let how = if with.is_some() { "with" } else { "without" };
                 bar.set_message(format!("{}, round {}, {how}", mpi.version, round + 1));
-                took[place].push(mpi.run(ranks, site, &names, pace, with)?.took);
+                took[place].push(mpi.run(ranks, site, &names, pace, addresses, with)?.took);
                 bar.inc(1);
             }
         }

@@ -8,6 +8,7 @@ mod files;
 mod layering;
 mod modules;
 mod purity;
+mod together;
 mod tree;
 
 use std::fmt;
@@ -53,6 +54,7 @@ const CHECKS: &[Check] = &[
     files::whitespace_is_plain,
     files::no_word_is_forbidden,
     citations::check,
+    together::every_name_is_a_function,
 ];
 
 impl Finding {
@@ -130,6 +132,11 @@ mod tests {
     #[test]
     fn every_rule_and_claim_we_cite_exists() {
         assert_clean(citations::check);
+    }
+
+    #[test]
+    fn every_function_that_lies_beside_others_exists() {
+        assert_clean(together::every_name_is_a_function);
     }
 
     #[test]

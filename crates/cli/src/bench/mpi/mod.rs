@@ -56,9 +56,9 @@ pub(crate) struct Arguments {
     /// Only this measure, such as barrier or allreduce:8; may be given several times.
     #[arg(long)]
     measure: Vec<String>,
-    /// Each process has addresses of its own in all scenes. Otherwise those in namespaces, many on a processor, have the same.
+    /// All processes have their memory at the same addresses, with the library and without, as with `pleach exec --same-addresses`.
     #[arg(long)]
-    random_addresses: bool,
+    same_addresses: bool,
     /// How often both take turns; 5 if not said, 3 with --quick.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
@@ -169,13 +169,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         let known = Vec::from_iter(known).join(", ");
         ensure!(is_known, "nothing is measured by the name {name} in these scenes; there are {known}");
     }
+    let addresses = if arguments.same_addresses { Addresses::Same } else { Addresses::Random };
     let scenes: Vec<_> = scenes.into_iter().filter(|(_, measures)| !measures.is_empty()).collect();
     let runs = scenes.iter().flat_map(|(scene, _)| mpis.iter().filter(|mpi| scene.why_not(mpi).is_none())).count();
     let bar = progress(runs as u64 * 2 * u64::from(rounds));
     let mut reports = Vec::new();
     for (scene, measures) in scenes {
         let mut report = SceneReport { scene, title: scene.title(), rows: Vec::new() };
-        let addresses = if arguments.random_addresses { Addresses::Random } else { scene.addresses() };
         for mpi in &mpis {
             if let Some(why) = scene.why_not(mpi) {
                 notes.push(format!("{}: without {}: {why}.", report.title, mpi.version));
@@ -191,12 +191,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
                 }
             }
         }
-        if addresses == Addresses::Same && !report.rows.is_empty() {
-            notes.push(format!("{}: with and without, all processes have the same addresses.", report.title));
-        }
         reports.push(report);
     }
     bar.finish_and_clear();
+    if addresses == Addresses::Same {
+        notes.push("With and without the library, all processes have the same addresses.".to_owned());
+    }
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let report = Report { rounds, processors, scenes: reports, notes };
     let text = match arguments.format {

@@ -57,11 +57,6 @@ impl SceneName {
         }
     }
 
-    /// Many ranks share a processor where each is a host of its own: both sides are measured with the same addresses in all of them.
-    pub(super) fn addresses(self) -> Addresses {
-        if self == Self::Namespaces { Addresses::Same } else { Addresses::Random }
-    }
-
     /// A barrier first, then operations with a number of bytes; last what falls through.
     fn measures(self) -> Vec<String> {
         let of = |operation: &str, bytes: &[u32]| -> Vec<String> {

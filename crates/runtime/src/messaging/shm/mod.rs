@@ -117,10 +117,8 @@ impl ShmCarrier {
                 match peer.reader.next(ring) {
                     Ok(Some(entry)) => {
                         // SAFETY: given out just now, given back behind this.
-                        tell(
-                            self.now,
-                            News::Parcel { from, rail: RAIL, path: PATH, bytes: unsafe { ring.bytes(entry) } },
-                        );
+                        let bytes = unsafe { ring.bytes(entry) };
+                        tell(self.now, News::Parcel { from, rail: RAIL, path: PATH, bytes });
                         peer.reader.finish(ring, entry);
                         any = true;
                     }

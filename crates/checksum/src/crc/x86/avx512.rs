@@ -39,29 +39,32 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
         return unsafe { short::<P, COPY>(register, from, to, len) };
     }
     let head = if COPY && len >= WORTH_ALIGNING { to.align_offset(64).min(63) } else { 0 };
-    if head > 0 {
-        // SAFETY: the head is shorter than 64 bytes, and more than that are there.
-        unsafe {
-            let register = short::<P, COPY>(register, from, to, head);
-            return long::<P, COPY>(register, from.add(head), to.add(head), len - head, target);
-        }
+    // SAFETY: the head is shorter than 64 bytes, and more than that are there.
+    unsafe {
+        let before = if head >= 8 {
+            // One fold takes it to where the rest begins. To make a register of it first would take five times as long.
+            let bytes = ended_by(register, few::<COPY>(from, to, head), head);
+            fold(bytes, broadcast(const { keys::<P>(512) }), _mm512_setzero_si512())
+        } else {
+            widened(if head > 0 { short::<P, COPY>(register, from, to, head) } else { register })
+        };
+        long::<P, COPY>(before, from.add(head), if COPY { to.add(head) } else { to }, len - head, target)
     }
-    // SAFETY: handed on.
-    unsafe { long::<P, COPY>(register, from, to, len, target) }
 }
 
+/// What comes after `before`, which is added to the first 64 bytes.
+///
 /// # Safety
 /// As [`run`]; `len` is at least 64.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,vpclmulqdq,sse4.2,pclmulqdq")]
 unsafe fn long<P: Polynomial, const COPY: bool>(
-    register: u64,
+    before: __m512i,
     from: *const u8,
     to: *mut u8,
     len: usize,
     target: Target,
 ) -> u64 {
-    let before = _mm512_zextsi128_si512(_mm_cvtsi64_si128(register as i64));
     let by_4 = broadcast(const { keys::<P>(2048) });
     let mut at;
     let mut bits;
@@ -135,11 +138,21 @@ unsafe fn short<P: Polynomial, const COPY: bool>(register: u64, from: *const u8,
     if len < 8 {
         return ending::after_few::<P>(register, _mm_cvtsi128_si64(_mm512_castsi512_si128(bytes)) as u64, len);
     }
-    let before = _mm512_zextsi128_si512(_mm_cvtsi64_si128(register as i64));
-    let bits = _mm512_xor_si512(bytes, before);
-    // To the end of the vector, with zeros before: they change nothing.
-    let bits = _mm512_maskz_permutexvar_epi8(u64::MAX << (64 - len), moved_by(len), bits);
-    ending::register::<P>(narrow::<P>(bits))
+    ending::register::<P>(narrow::<P>(ended_by(register, bytes, len)))
+}
+
+/// At least 8 bytes after a register, at the end of the vector. Zeros come before them: they change nothing.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+fn ended_by(register: u64, bytes: __m512i, len: usize) -> __m512i {
+    let bits = _mm512_xor_si512(bytes, widened(register));
+    _mm512_maskz_permutexvar_epi8(u64::MAX << (64 - len), moved_by(len), bits)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn widened(register: u64) -> __m512i {
+    _mm512_zextsi128_si512(_mm_cvtsi64_si128(register as i64))
 }
 
 /// Fewer than 64 bytes, then zeros.

@@ -226,17 +226,21 @@ const LEFT_OUT: u32 = 256;
 
 impl Vigil {
     /// Gives the processor to others again and again until something has come; false if nothing does for too long.
-    fn brings(&mut self, mut look: impl FnMut() -> bool) -> bool {
+    fn brings(&mut self, look: impl FnMut() -> bool) -> bool {
+        self.brings_by(Instant::now, look)
+    }
+
+    fn brings_by(&mut self, clock: impl Fn() -> Instant, mut look: impl FnMut() -> bool) -> bool {
         if self.left_out > 0 {
             self.left_out -= 1;
             return false;
         }
-        let began = Instant::now();
+        let began = clock();
         let mut before = began;
         loop {
             let _ = sched_yield(); // It cannot fail on Linux.
             let has_come = look();
-            let now = Instant::now();
+            let now = clock();
             if now - before > TAKEN {
                 self.left_out = LEFT_OUT;
             }
@@ -281,6 +285,15 @@ fn host_name() -> Result<String> {
 mod tests {
     use super::*;
 
+    /// A clock that goes on by this much each time that it is read.
+    fn clock(step: Duration) -> impl Fn() -> Instant {
+        let (began, reads) = (Instant::now(), std::cell::Cell::new(0));
+        move || {
+            reads.set(reads.get() + 1);
+            began + step * reads.get()
+        }
+    }
+
     #[test]
     fn a_vigil_ends_with_what_comes_or_in_time() {
         let mut looks = 0;
@@ -288,24 +301,25 @@ mod tests {
             looks += 1;
             looks == 3
         };
-        assert!(Vigil::default().brings(third));
-        let began = Instant::now();
-        assert!(!Vigil::default().brings(|| false));
-        assert!(began.elapsed() >= AWAKE);
+        assert!(Vigil::default().brings_by(clock(AWAKE / 10), third));
+        let mut looks = 0;
+        let never = || {
+            looks += 1;
+            false
+        };
+        assert!(!Vigil::default().brings_by(clock(AWAKE / 10), never));
+        assert_eq!(looks, 11, "no sooner and no later");
     }
 
     #[test]
     fn whoever_loses_the_processor_for_long_sleeps_for_a_while() {
         let mut vigil = Vigil::default();
-        let slow = || {
-            std::thread::sleep(2 * TAKEN);
-            true
-        };
-        assert!(vigil.brings(slow), "what has come is not forgotten");
+        let late = clock(2 * TAKEN);
+        assert!(vigil.brings_by(&late, || true), "what has come is not forgotten");
         for _ in 0..LEFT_OUT {
-            assert!(!vigil.brings(|| true), "it is left out");
+            assert!(!vigil.brings_by(&late, || true), "it is left out");
         }
-        assert!(vigil.brings(|| true));
+        assert!(vigil.brings_by(&late, || true));
     }
 
     #[test]

@@ -85,10 +85,13 @@ mod tests {
         let home = Home::new(1);
         home.go();
         assert_eq!((home.patience.load(Relaxed), sched_getcpu()), (SOONEST, Ok(processors[0])));
-        sched_setaffinity(Pid::from_raw(0), &before).expect("it was allowed before");
-        if processors.len() > 1 && sched_getcpu() == Ok(processors[0]) {
+        // The kernel may move us there first, but not each time.
+        let has_gone = (0..100).any(|_| {
+            sched_setaffinity(Pid::from_raw(0), &only).expect("it is allowed");
+            sched_setaffinity(Pid::from_raw(0), &before).expect("it was allowed before");
             home.go();
-            assert_eq!(home.patience.load(Relaxed), 2 * SOONEST);
-        }
+            home.patience.load(Relaxed) == 2 * SOONEST
+        });
+        assert_eq!(has_gone, processors.len() > 1);
     }
 }

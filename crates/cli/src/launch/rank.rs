@@ -39,8 +39,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         setns(entrance, CloneFlags::CLONE_NEWNET).with_context(|| format!("moving into {}", path.display()))?;
     }
     if arguments.same_addresses {
-        let wanted = personality::get().unwrap_or(Persona::empty()) | Persona::ADDR_NO_RANDOMIZE;
-        let _ = personality::set(wanted); // Where that is forbidden, it is only slower.
+        let wanted = personality::get().map(|persona| persona | Persona::ADDR_NO_RANDOMIZE);
+        wanted
+            .and_then(personality::set)
+            .context("this system gives no process fixed addresses: leave out --same-addresses")?;
     }
     SigSet::empty().thread_set_mask()?; // The launcher's is inherited.
     let (program, rest) = arguments.program.split_first().context("no program")?;

@@ -180,7 +180,7 @@ pub(crate) fn run(call: &Call) -> Result<Done, Why> {
     if member.has_failed() {
         return Ok(Done { status: recovery::pass(job, call, member), bytes, by: By::Mpi });
     }
-    member.keep(call, bytes, || input_of(job, call, &copy(), member.position));
+    member.keep(call, bytes, |into| input_of(job, call, &copy(), member.position, into));
     match run_on(job, call, plan, member) {
         Ok(()) => {
             member.complete();
@@ -338,18 +338,18 @@ pub(crate) fn finish(
     Ok(())
 }
 
-/// This rank's input as the MPI would take it, for the case that a call must be repeated.
-fn input_of(job: &Job, call: &Call, plan: &Plan, position: Position) -> Option<Vec<u8>> {
+/// This rank's input as the MPI would take it, for the case that a call must be repeated; false if it cannot be had.
+fn input_of(job: &Job, call: &Call, plan: &Plan, position: Position, into: &mut Vec<u8>) -> bool {
     let from = if call.send == job.abi.in_place { call.receive } else { call.send } as *const u8;
-    match (call.verb, plan.what) {
-        (_, What::Nothing | What::Bytes { .. }) => prepare(job, call, plan, position).ok(),
-        (Verb::ReduceScatter, What::Elements(fold)) => {
-            // SAFETY: the user has so many elements there.
-            Some(unsafe { fold.load(from, plan.count * position.size as usize) })
-        }
-        // SAFETY: as above.
-        (_, What::Elements(fold)) => Some(unsafe { fold.load(from, plan.count) }),
-    }
+    let (fold, count) = match (call.verb, plan.what) {
+        (_, What::Nothing) => return true,
+        (_, What::Bytes { .. }) => return prepare(job, call, plan, position).map(|bytes| *into = bytes).is_ok(),
+        (Verb::ReduceScatter, What::Elements(fold)) => (fold, plan.count * position.size as usize),
+        (_, What::Elements(fold)) => (fold, plan.count),
+    };
+    // SAFETY: the user has so many elements there.
+    unsafe { fold.load_into(into, from, count) };
+    true
 }
 
 /// Starts a call on the MPI's own.

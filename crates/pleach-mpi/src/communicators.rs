@@ -50,7 +50,7 @@ impl Member {
 
     /// Keeps what a call brings, for the case that others need it once more.
     #[inline]
-    pub(crate) fn keep(&self, call: &Call, bytes: usize, input: impl FnOnce() -> Option<Vec<u8>>) {
+    pub(crate) fn keep(&self, call: &Call, bytes: usize, input: impl FnOnce(&mut Vec<u8>) -> bool) {
         if self.is_between_hosts() {
             self.kept().push(self.completed(), call, bytes, input);
         }

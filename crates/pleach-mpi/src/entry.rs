@@ -22,7 +22,7 @@ const NO_SUCH_FUNCTION: c_int = 2;
 macro_rules! export {
     ($mpi:literal, $pmpi:literal, ($($argument:ident),*) $body:block) => {
         const _: () = {
-            #[inline]
+            #[inline(always)] // Both names get the same code, of which one copy is linked.
             #[allow(clippy::too_many_arguments)] // As many as the standard gives it.
             fn enter($($argument: usize),*) -> c_int $body
 

@@ -10,6 +10,8 @@ const MOST_KEPT: usize = 64 << 10;
 /// Inputs are kept of so many calls, with so many bytes in all.
 const MOST_CALLS: usize = 64;
 const MOST_BYTES: usize = 1 << 20;
+/// Room up to so many bytes is used again: to ask for it anew costs more than to fill it.
+const MOST_REUSED: usize = 1 << 10;
 
 /// What the last calls brought, the one under way included.
 #[derive(Default)]
@@ -30,15 +32,26 @@ struct Input {
 }
 
 impl Kept {
-    /// A call begins; it has a vector of so many bytes.
-    pub(crate) fn push(&mut self, number: u64, call: &Call, bytes: usize, input: impl FnOnce() -> Option<Vec<u8>>) {
-        let bytes = if bytes <= MOST_KEPT { input() } else { None };
+    /// A call begins; it has a vector of so many bytes, which `input` puts into an empty buffer, or cannot.
+    pub(crate) fn push(&mut self, number: u64, call: &Call, bytes: usize, input: impl FnOnce(&mut Vec<u8>) -> bool) {
+        let mut room = if self.inputs.len() == MOST_CALLS { self.drop_oldest() } else { Vec::new() };
+        if room.capacity() > MOST_REUSED {
+            room = Vec::new();
+        }
+        room.clear();
+        let bytes = (bytes <= MOST_KEPT && input(&mut room)).then_some(room);
         self.bytes += bytes.as_ref().map_or(0, Vec::len);
         self.inputs.push_back(Input { number, call: *call, bytes });
-        while self.inputs.len() > MOST_CALLS || self.bytes > MOST_BYTES {
-            let Some(oldest) = self.inputs.pop_front() else { break };
-            self.bytes -= oldest.bytes.map_or(0, |bytes| bytes.len());
+        while self.bytes > MOST_BYTES {
+            self.drop_oldest();
         }
+    }
+
+    /// Forgets the oldest call. What it brought has room for another.
+    fn drop_oldest(&mut self) -> Vec<u8> {
+        let bytes = self.inputs.pop_front().and_then(|oldest| oldest.bytes).unwrap_or_default();
+        self.bytes -= bytes.len();
+        bytes
     }
 
     /// The call with this number, and what it brought.
@@ -58,25 +71,44 @@ mod tests {
         Call { verb: Verb::Scan, send, receive, count, datatype, operator, root, communicator }
     }
 
+    fn fill(into: &mut Vec<u8>, byte: u8, length: usize) -> bool {
+        into.resize(length, byte);
+        true
+    }
+
     #[test]
     fn inputs_are_kept_by_number_up_to_a_limit() {
         let mut kept = Kept::default();
         for number in 0..100 {
-            kept.push(number, &call(), 8, || Some(vec![number as u8; 8]));
+            kept.push(number, &call(), 8, |into| fill(into, number as u8, 8));
         }
         assert_eq!(kept.of(99).map(|(_, bytes)| bytes[0]), Some(99));
         assert_eq!(kept.of(36).map(|(_, bytes)| bytes[0]), Some(36));
         assert!(kept.of(35).is_none() && kept.of(100).is_none());
         for number in 100..200 {
-            kept.push(number, &call(), MOST_KEPT, || Some(vec![0; MOST_KEPT]));
+            kept.push(number, &call(), MOST_KEPT, |into| fill(into, 0, MOST_KEPT));
         }
         assert!(kept.bytes <= MOST_BYTES && kept.of(199).is_some());
+        // What is kept of short calls after long ones is theirs alone, and so is the room for it.
+        for number in 200..300 {
+            kept.push(number, &call(), 8, |into| fill(into, number as u8, 8));
+        }
+        assert_eq!(kept.of(299).map(|(_, bytes)| bytes), Some(&[299_u32 as u8; 8][..]));
+        let room: usize = kept.inputs.iter().flat_map(|input| &input.bytes).map(Vec::capacity).sum();
+        assert!(kept.bytes == 8 * MOST_CALLS && room <= MOST_REUSED * MOST_CALLS);
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_not_kept() {
+        let mut kept = Kept::default();
+        kept.push(0, &call(), 8, |into| !fill(into, 7, 4));
+        assert!(kept.of(0).is_none() && kept.bytes == 0);
     }
 
     #[test]
     fn long_inputs_are_not_kept() {
         let mut kept = Kept::default();
-        kept.push(0, &call(), MOST_KEPT + 1, || unreachable!("nobody asks for them"));
+        kept.push(0, &call(), MOST_KEPT + 1, |_| unreachable!("nobody asks for them"));
         assert!(kept.of(0).is_none());
     }
 }

@@ -159,7 +159,7 @@ pub(crate) fn start(call: &Call, request: usize) -> Result<Done, Why> {
         recovery::abort(job, "the MPI starts no generalized request");
     }
     // Should a later call fail, this one cannot be repeated.
-    member.keep(call, usize::MAX, || None);
+    member.keep(call, usize::MAX, |_| false);
     member.complete();
     if pending.advance(job) {
         pending.complete(job);

@@ -133,12 +133,34 @@ impl Fold {
     /// # Safety
     /// `count` elements lie there.
     pub(crate) unsafe fn load(&self, from: *const u8, count: usize) -> Vec<u8> {
-        if self.form == Form::Plain {
-            // SAFETY: so the caller says; without elements the place may be any.
-            return if count == 0 { Vec::new() } else { unsafe { slice(from, count * self.stride()) }.to_vec() };
+        let mut bytes = Vec::new();
+        // SAFETY: so the caller says.
+        unsafe { self.load_into(&mut bytes, from, count) };
+        bytes
+    }
+
+    /// The same, behind what is in a buffer.
+    ///
+    /// # Safety
+    /// `count` elements lie there.
+    #[inline]
+    pub(crate) unsafe fn load_into(&self, bytes: &mut Vec<u8>, from: *const u8, count: usize) {
+        if self.form != Form::Plain {
+            // SAFETY: the same.
+            return unsafe { self.load_parts(bytes, from, count) };
         }
-        let mut bytes = vec![0; count * self.stride()];
-        for (element, place) in bytes.chunks_exact_mut(self.stride()).enumerate() {
+        if count > 0 {
+            // SAFETY: so the caller says; without elements the place may be any.
+            bytes.extend_from_slice(unsafe { slice(from, count * self.stride()) });
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::load_into`].
+    unsafe fn load_parts(&self, bytes: &mut Vec<u8>, from: *const u8, count: usize) {
+        let before = bytes.len();
+        bytes.resize(before + count * self.stride(), 0);
+        for (element, place) in bytes[before..].chunks_exact_mut(self.stride()).enumerate() {
             // SAFETY: this is one of the elements.
             let from = unsafe { from.add(element * self.stride()) };
             for (offset, length) in self.parts() {
@@ -151,7 +173,6 @@ impl Fold {
                 place[0] = is_true.into(); // Little-endian, as everything that is folded.
             }
         }
-        bytes
     }
 
     /// Puts elements where the user wants them, and leaves what is between them as it is.

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use units::{GroupId, Rank};
 
 use crate::Error;
+use crate::habit::Habit;
 use crate::home::Home;
 
 /// What ranks tell each other beside operations.
@@ -254,8 +255,8 @@ pub(crate) struct Shared {
     home: OnceLock<Home>,
     /// How often waiting awake has paid of late.
     luck: AtomicU32,
-    /// How often somebody has listened to an ear only; from [`EARS_IN_A_ROW`] on nobody does, until it is that again.
-    listened: AtomicU32,
+    /// Whether to wait at an ear.
+    habit: Habit,
 }
 
 /// What there is to wait for: news, or packets at a socket, by its number.
@@ -273,12 +274,6 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 const COMPANIONS_SLEEP: Duration = Duration::from_millis(1);
 /// What a rank said before it left has come by then.
 const DESERTED_AFTER: Duration = Duration::from_secs(2);
-/// After so much that came to an ear one result is waited for at all sockets: the lifeline and other ranks want to be heard too.
-const EARS_IN_A_ROW: u32 = 16;
-/// As many are, after nothing came to an ear: what gets lost is repaired sooner by whoever listens everywhere.
-const DETOURS: u32 = 64;
-/// The same with a companion, who had to wait meanwhile and whom others may need.
-const COMPANIONS_DETOURS: u32 = 1024;
 /// How often those who wait awake look at the lifeline.
 const LISTEN_EVERY: u32 = 256;
 
@@ -295,7 +290,7 @@ impl Shared {
             processors,
             home: OnceLock::new(),
             luck: MOST_LUCK.into(),
-            listened: AtomicU32::new(0),
+            habit: Habit::new(),
         };
         shared.watch_sockets()?;
         Ok(shared)
@@ -412,29 +407,26 @@ impl Shared {
 
     /// Waits for a result at its ear only, if results have come there of late.
     fn wait_at<R>(&self, ear: &Ear, done: &mut impl FnMut(&mut Engine) -> Option<R>) -> Option<R> {
-        let mut listened = self.listened.load(Relaxed);
-        if listened >= EARS_IN_A_ROW {
-            let left = if listened > EARS_IN_A_ROW { listened - 1 } else { 0 };
-            self.listened.store(left, Relaxed);
+        if !self.habit.begins_at_ear() {
             return None;
         }
         if let Some(home) = self.home.get() {
             home.note_wait();
         }
-        let mut result = None;
-        while result.is_none() && listened < EARS_IN_A_ROW {
-            listened += 1;
+        while self.habit.may_go_on() {
             let Some(heard) = ear.listen() else {
-                listened = EARS_IN_A_ROW + if self.companion.is_some() { COMPANIONS_DETOURS } else { DETOURS };
+                self.habit.note_silence();
                 self.call_companion();
-                break;
+                return None;
             };
+            self.habit.note_heard();
             let mut engine = self.engine();
             engine.turn_at(Ready::Taken(&heard));
-            result = done(&mut engine);
+            if let Some(result) = done(&mut engine) {
+                return Some(result);
+            }
         }
-        self.listened.store(listened, Relaxed);
-        result
+        None
     }
 
     /// Lets the companion have a turn, if there is one. Not under the engine's lock.

@@ -20,6 +20,7 @@ mod element;
 mod embedded;
 mod engine;
 mod error;
+mod habit;
 mod home;
 mod offload;
 pub mod port;

@@ -46,6 +46,9 @@ fn script_for(functions: &str) -> String {
 /// What a function may be called in what is linked: compilers have two ways to write a name.
 fn symbols(name: &str) -> Vec<String> {
     let parts = parts(name);
+    if parts.len() == 1 {
+        return vec![name.to_owned()]; // It goes by this very name.
+    }
     let old: String = parts.iter().map(|part| escaped(part)).map(|part| format!("{}{part}", part.len())).collect();
     let mut found = vec![format!("_ZN{old}17h*")];
     // In the other, what stands before the last two may be left out.
@@ -74,8 +77,17 @@ fn parts(name: &str) -> Vec<String> {
 
 /// A part as symbols have it.
 fn escaped(part: &str) -> String {
-    let pairs =
-        [("::", ".."), ("<", "$LT$"), (">", "$GT$"), (",", "$C$"), (" ", "$u20$"), ("{", "$u7b$"), ("}", "$u7d$")];
+    let pairs = [
+        ("::", ".."),
+        ("<", "$LT$"),
+        (">", "$GT$"),
+        (",", "$C$"),
+        (" ", "$u20$"),
+        ("{", "$u7b$"),
+        ("}", "$u7d$"),
+        ("[", "$u5b$"),
+        ("]", "$u5d$"),
+    ];
     let escaped = pairs.iter().fold(part.to_owned(), |part, (from, to)| part.replace(from, to));
     if escaped.starts_with('$') { format!("_{escaped}") } else { escaped }
 }

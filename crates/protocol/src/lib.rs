@@ -17,4 +17,4 @@ pub mod messaging;
 mod payload;
 pub mod queue_pair;
 
-pub use payload::{Lent, Octets, Payload};
+pub use payload::{Lent, Octets, Payload, Shelf};

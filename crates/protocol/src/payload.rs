@@ -123,6 +123,48 @@ impl FromIterator<u8> for Octets {
     }
 }
 
+/// Where the room of bytes that nobody needs any more waits for as many others: most messages are as long as the one before, and to
+/// ask for memory costs more than to fill it.
+#[derive(Default, Debug)]
+pub struct Shelf {
+    rooms: Vec<Arc<[u8]>>,
+    /// Where there was room last.
+    place: usize,
+}
+
+/// Rooms on a shelf: what a node takes for an operation of so many children, or a rank keeps of its last operations.
+const ROOMS: usize = 64;
+/// Looks for a free one. Those that are taken lie side by side.
+const LOOKS: usize = 2;
+
+impl Shelf {
+    /// A copy of these bytes.
+    #[inline]
+    pub fn copy(&mut self, bytes: &[u8]) -> Octets {
+        Octets::few(bytes).unwrap_or_else(|| Octets(Held::Many(self.room_for(bytes))))
+    }
+
+    fn room_for(&mut self, bytes: &[u8]) -> Arc<[u8]> {
+        for _ in 0..LOOKS {
+            let free = self.rooms.get_mut(self.place).and_then(Arc::get_mut);
+            if let Some(room) = free.filter(|room| room.len() == bytes.len()) {
+                room.copy_from_slice(bytes);
+                return self.rooms[self.place].clone();
+            }
+            self.place = (self.place + 1) % ROOMS;
+        }
+        let new: Arc<[u8]> = bytes.into();
+        match self.rooms.get_mut(self.place) {
+            Some(room) => *room = new.clone(),
+            None => {
+                self.place = self.rooms.len();
+                self.rooms.push(new.clone());
+            }
+        }
+        new
+    }
+}
+
 /// Part of somebody's buffer, which stays as it is while this exists: to be sent without a copy in between.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lent {
@@ -172,5 +214,37 @@ mod tests {
             assert_eq!(&*octets, bytes.as_slice(), "a copy was changed, not these");
             assert_eq!(changed == octets, length == 0);
         }
+    }
+
+    #[test]
+    fn a_shelf_gives_no_room_that_someone_needs() {
+        let mut shelf = Shelf::default();
+        let mut needed: std::collections::VecDeque<(Octets, Vec<u8>)> = Default::default();
+        for turn in 0..5_000_usize {
+            // Lengths change now and then, and so does how many are needed at once.
+            let bytes = vec![turn as u8; [100, 40, 8][turn / 700 % 3]];
+            needed.push_back((shelf.copy(&bytes), bytes));
+            while needed.len() > turn / 300 % 4 * 40 {
+                needed.pop_front();
+            }
+            assert!(needed.iter().all(|(found, bytes)| **found == **bytes));
+        }
+        assert!(shelf.rooms.len() <= ROOMS);
+    }
+
+    #[test]
+    fn a_shelf_gives_the_same_room_again() {
+        let mut shelf = Shelf::default();
+        let first = shelf.copy(&[1; 100]).as_ptr();
+        assert!((0..100).all(|byte| shelf.copy(&[byte; 100]).as_ptr() == first));
+        // As many as are needed at once, and no more.
+        for turn in 0..100 {
+            let taken: Vec<Octets> = (0..20).map(|child| shelf.copy(&[turn ^ child; 100])).collect();
+            assert!(taken.iter().zip(0..).all(|(found, child)| **found == [turn ^ child; 100]));
+        }
+        assert!(shelf.rooms.len() <= ROOMS);
+        let rooms: Vec<*const u8> = shelf.rooms.iter().map(|room| room.as_ptr()).collect();
+        let again: Vec<Octets> = (0..20).map(|_| shelf.copy(&[0; 100])).collect();
+        assert!(again.iter().all(|octets| rooms.contains(&octets.as_ptr())), "nothing new was asked for");
     }
 }

@@ -13,7 +13,10 @@ pub(super) fn every_name_is_a_function(tree: &Tree, _: &[Package]) -> Vec<Findin
         return vec![Finding::new(LIST, 0, "is missing: build scripts read it")];
     };
     let names = lines(text).filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    let unknown = names.filter(|(_, name)| !is_foreign(tree, name) && !exists(tree, name));
+    let unknown = names.filter(|(_, name)| match name.contains("::") {
+        true => !is_foreign(tree, name) && !exists(tree, name),
+        false => !is_exported(tree, name),
+    });
     unknown.map(|(number, name)| Finding::new(LIST, number, format!("there is no function {name}"))).collect()
 }
 
@@ -25,6 +28,11 @@ fn folder_of(name: &str) -> Option<String> {
 fn is_foreign(tree: &Tree, name: &str) -> bool {
     let Some(folder) = folder_of(name) else { return false };
     !tree.sources().any(|(path, _)| path.starts_with(&folder))
+}
+
+/// True if some source exports a function by this very name.
+fn is_exported(tree: &Tree, name: &str) -> bool {
+    tree.sources().any(|(_, text)| text.contains(&format!("\"{name}\"")))
 }
 
 fn exists(tree: &Tree, name: &str) -> bool {
@@ -48,15 +56,15 @@ mod tests {
 
     #[test]
     fn a_name_that_nothing_has_is_found() {
-        let list = "# Why.\n\none::deep::Thing<T>::act\none::deep::Thing::act::{{closure}}\none::top\nelsewhere::any\none::deep::gone\n";
+        let list = "# Why.\n\none::deep::Thing<T>::act\none::deep::Thing::act::{{closure}}\none::top\nelsewhere::any\none::deep::gone\nBy_name\nBy_no_name\n";
         let deep = "impl<T> Thing<T> {\n    fn act(&self) {}\n}\n";
         let tree = Tree::of([
             (LIST, list),
             ("crates/one/src/deep.rs", deep),
-            ("crates/one/src/lib.rs", "fn top<T>() {}\nfn gone() {}"),
+            ("crates/one/src/lib.rs", "fn top<T>() {}\nfn gone() {}\nexport!(\"By_name\")"),
         ]);
         let found: Vec<_> = every_name_is_a_function(&tree, &[]).into_iter().map(|finding| finding.line).collect();
-        assert_eq!(found, [7]);
+        assert_eq!(found, [7, 9]);
         assert_eq!(every_name_is_a_function(&Tree::of([("a.rs", "")]), &[]).len(), 1);
     }
 }

@@ -295,7 +295,8 @@ impl<M: Clone> Sender<M> {
         self.not_before = Time::ZERO; // It has taken what it was not ready for.
         self.quiet_since = now;
         self.note_life();
-        for entry in self.unacknowledged.drain(..count) {
+        for _ in 0..count {
+            let Some(entry) = self.unacknowledged.pop_front() else { break };
             match entry.fate {
                 Fate::Flying => self.flying -= 1,
                 Fate::Lost => self.lost -= 1,

@@ -11,10 +11,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use protocol::Payload;
 use protocol::aggregation::Message;
 use protocol::connection::{Arrival, Frame, Outgoing, Purpose, control_frame, control_headers, migration_bit};
 use protocol::manager::Key;
+use protocol::{Payload, Shelf};
 use units::limits::MAX_PATHS;
 use units::{GroupId, PathId, QpNumber, Time};
 use wire::aggregation::AggregationHeader;
@@ -139,6 +139,8 @@ pub struct Wires {
     /// Lent to whoever receives.
     buffers: Option<Box<Buffers>>,
     scratch: Vec<u8>,
+    /// Room for what comes.
+    shelf: Shelf,
     watch: Option<Watch>,
     mischief: Mischief,
     delayed: Delayed,
@@ -171,6 +173,7 @@ impl Wires {
             batch: Batch::new(),
             buffers: Some(Box::default()),
             scratch: Vec::new(),
+            shelf: Shelf::default(),
             // Without it cuts are noticed by silence only.
             watch: if addresses.len() > 1 { Watch::new().ok() } else { None },
             mischief,
@@ -365,7 +368,7 @@ impl Wires {
             for index in 0..if is_cut { 0 } else { filled } {
                 for (from, datagram, number) in buffers.datagrams(index) {
                     let message = if ear.port().is_sound(from, datagram, number) {
-                        read_multicast(&self.circles, ear.at(), datagram)
+                        read_multicast(&self.circles, ear.at(), datagram, &mut self.shelf)
                     } else {
                         // Whose it was cannot be known: its group asks when it misses the result.
                         Err(Unfit::Damaged)
@@ -432,13 +435,13 @@ impl Wires {
         Some(PathId(position as u8))
     }
 
-    fn read(&self, edge: QpNumber, packet: &Packet<'_>) -> Result<Frame<Message>, Unfit> {
+    fn read(&mut self, edge: QpNumber, packet: &Packet<'_>) -> Result<Frame<Message>, Unfit> {
         let headers = &packet.headers;
         if headers.bth.opcode != Opcode::SendOnly {
             return control_frame(headers).ok_or(Unfit::Malformed);
         }
         let key = &self.edges.get(&edge).ok_or(Unfit::Malformed)?.key;
-        let message = read_message(packet, |_| Some(key))?;
+        let message = read_message(packet, |_| Some(key), &mut self.shelf)?;
         Ok(Frame::Data { psn: headers.bth.psn, wants_ack: headers.bth.acknowledge, message })
     }
 
@@ -509,7 +512,11 @@ impl WireCounters {
 }
 
 /// The message of a packet, if its tag fits the key of its group.
-fn read_message<'k>(packet: &Packet<'_>, key: impl FnOnce(GroupId) -> Option<&'k Key>) -> Result<Message, Unfit> {
+fn read_message<'k>(
+    packet: &Packet<'_>,
+    key: impl FnOnce(GroupId) -> Option<&'k Key>,
+    shelf: &mut Shelf,
+) -> Result<Message, Unfit> {
     let (message, found) = packet.payload.split_last_chunk::<TAG_BYTES>().ok_or(Unfit::Malformed)?;
     let head = message.get(..AggregationHeader::SIZE).ok_or(Unfit::Malformed)?;
     let (header, seal, payload) = AggregationHeader::parse_sealed(message).map_err(|_| Unfit::Malformed)?;
@@ -518,17 +525,22 @@ fn read_message<'k>(packet: &Packet<'_>, key: impl FnOnce(GroupId) -> Option<&'k
         return Err(Unfit::Forged);
     }
     // Questions and aborts have no payload and no seal; an operand of no elements has one.
-    let payload = if payload.is_empty() && seal == 0 { Payload::EMPTY } else { Payload::Bytes(payload.into()) };
+    let payload = if payload.is_empty() && seal == 0 { Payload::EMPTY } else { Payload::Bytes(shelf.copy(payload)) };
     Ok(Message { header, payload, seal })
 }
 
-fn read_multicast(circles: &Circles, at: SocketAddr, datagram: &[u8]) -> Result<(GroupId, Message), Unfit> {
+fn read_multicast(
+    circles: &Circles,
+    at: SocketAddr,
+    datagram: &[u8],
+    shelf: &mut Shelf,
+) -> Result<(GroupId, Message), Unfit> {
     let packet = rocev2::parse(datagram).map_err(|_| Unfit::Malformed)?;
     let bth = &packet.headers.bth;
     if bth.opcode != Opcode::DatagramSendOnly || bth.destination != EVERYONE {
         return Err(Unfit::Malformed);
     }
-    let message = read_message(&packet, |group| circles.key(group, at))?;
+    let message = read_message(&packet, |group| circles.key(group, at), shelf)?;
     Ok((message.header.group, message))
 }
 

@@ -9,10 +9,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use protocol::Payload;
 use protocol::aggregation::{AbortCause, Census, Duty, Manner, StartError};
 use protocol::collective::{Algorithm, Branch, Collective, Duty as Play, FoldOrder, Plan, Player};
 use protocol::manager::{Distribution, FoldTree, GroupOpened, NodeNumber};
+use protocol::{Payload, Shelf};
 use units::{Epoch, GroupId, OpId, Rank};
 
 use super::letter::{Letter, Subject};
@@ -49,6 +49,8 @@ struct TreeStream {
     unfinished: VecDeque<OpId>,
     /// The last pieces, done or not: a leader that has the result of `m` may be asked for `m - window + 1` (P-62).
     kept: VecDeque<Kept>,
+    /// Room for what they brought.
+    shelf: Shelf,
     operations: VecDeque<Operation>,
     /// When all must be heard; none if leaders cannot cast.
     census: Option<Census>,
@@ -149,6 +151,7 @@ impl Group {
             next: OpId(0),
             unfinished: VecDeque::new(),
             kept: VecDeque::new(),
+            shelf: Shelf::default(),
             operations: VecDeque::new(),
         });
         Ok(())
@@ -247,7 +250,7 @@ impl Group {
             if operation.issued == 0 {
                 operation.first = tree.next;
             }
-            let (contribution, kept) = operation.contribution(self.me);
+            let (contribution, kept) = operation.contribution(self.me, &mut tree.shelf);
             let (op, mut done) = (kept.op, std::mem::take(&mut self.told));
             match &mut tree.state {
                 TreeState::Sound(membership) => {
@@ -324,7 +327,7 @@ impl Group {
         let Some(tree) = &mut self.tree else { return };
         // What was played again for others is known here already.
         let Some(place) = tree.unfinished.iter().position(|unfinished| *unfinished == op) else { return };
-        tree.unfinished.remove(place);
+        take_at(&mut tree.unfinished, place);
         let found = tree.operations.iter().position(|operation| operation.piece_of(op).is_some());
         let Some(place) = found else { return };
         let operation = &mut tree.operations[place];
@@ -333,7 +336,7 @@ impl Group {
             return self.break_with(NetworkError::Confused, around);
         }
         if operation.finished == operation.pieces
-            && let Some(operation) = tree.operations.remove(place)
+            && let Some(operation) = take_at(&mut tree.operations, place)
         {
             around.ends.extend(operation.ticket.map(|ticket| (ticket, Ok(operation.data))));
         }
@@ -557,6 +560,11 @@ impl Group {
             membership.leave(wires);
         }
     }
+}
+
+/// Takes one out of a queue: most often the first.
+fn take_at<T>(queue: &mut VecDeque<T>, place: usize) -> Option<T> {
+    if place == 0 { queue.pop_front() } else { queue.remove(place) }
 }
 
 fn fold_order(fold: &FoldTree, size: u32) -> Option<FoldOrder> {

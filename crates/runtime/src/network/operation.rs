@@ -3,9 +3,9 @@
 use std::fmt;
 use std::ops::Range;
 
-use protocol::Payload;
 use protocol::aggregation::{Contribution, Manner, Role, Voice, Wish};
 use protocol::collective::{Algorithm, Collective};
+use protocol::{Payload, Shelf};
 use reduce::{ElementType, Kind, Operator};
 use units::{OpId, Rank, SegmentIndex};
 use wire::aggregation::{ElementCode, OperatorCode};
@@ -117,7 +117,7 @@ impl Operation {
     }
 
     /// What this leader gives to the next piece.
-    pub(super) fn contribution(&self, me: Rank) -> (Contribution, Kept) {
+    pub(super) fn contribution(&self, me: Rank, shelf: &mut Shelf) -> (Contribution, Kept) {
         let piece = self.issued;
         let bytes = &self.data[self.range(piece)];
         let (kind, voice) = match self.collective {
@@ -126,7 +126,7 @@ impl Operation {
             Collective::Barrier => (carrier(), Voice::Plain),
             Collective::Reduce { kind, .. } | Collective::AllReduce { kind } => (kind, Voice::Plain),
         };
-        let payload = if voice == Voice::Silent { Payload::EMPTY } else { Payload::Bytes(bytes.into()) };
+        let payload = if voice == Voice::Silent { Payload::EMPTY } else { Payload::Bytes(shelf.copy(bytes)) };
         let contribution = Contribution {
             element: ElementCode(kind.element().code()),
             operator: OperatorCode(kind.operator().code()),
@@ -186,8 +186,10 @@ impl Operation {
             (Collective::Reduce { root, .. }, _) => (2, root.0),
             (Collective::AllReduce { .. }, _) => (3, 0),
         };
-        let length = self.data.len() as u64;
-        SegmentIndex(checksum::crc32c(&[&[code], &root.to_le_bytes(), &length.to_le_bytes(), &piece.to_le_bytes()]))
+        // Code, root, length and piece one behind the other, as words: what is at hand as numbers need not go through memory.
+        let (length, [.., last]) = (self.data.len() as u64, piece.to_le_bytes());
+        let words = [u64::from(code) | u64::from(root) << 8 | length << 40, length >> 24 | u64::from(piece) << 40];
+        SegmentIndex(checksum::crc32c_behind(words, &[last]))
     }
 }
 

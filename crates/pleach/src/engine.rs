@@ -296,9 +296,14 @@ impl Shared {
         Ok(shared)
     }
 
+    /// True if ranks share processors.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.processors == Processors::Shared
+    }
+
     /// This rank has a place among those that share the processors with it.
     pub(crate) fn settle(&self, place: usize) {
-        if self.processors == Processors::Shared {
+        if self.is_crowded() {
             let _ = self.home.set(Home::new(place)); // It is told once.
         }
     }

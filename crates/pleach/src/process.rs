@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use protocol::manager::Key;
+use runtime::heap;
 use runtime::job::{self, Attendant, Next, Offer, Place, Presence, Table, Terms};
 use runtime::network::{MeshPlan, Network};
 use runtime::udp::link_bytes;
@@ -79,6 +80,9 @@ pub(crate) fn join(place: Place, settings: Settings) -> Result<Communicator, Joi
     let everyone: Vec<u32> = (0..process.table.size()).collect();
     process.shared.settle(process.place_on_machine(&everyone));
     let comm = Comm::form(Arc::new(process), GroupId(0), everyone)?;
+    if comm.hosts().len() > 1 && comm.process().shared.is_crowded() {
+        heap::gather();
+    }
     Ok(Communicator::new(comm))
 }
 

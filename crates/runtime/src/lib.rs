@@ -9,6 +9,7 @@ pub mod aggregation;
 pub mod bootstrap;
 mod clock;
 pub mod control;
+pub mod heap;
 pub mod job;
 pub mod messaging;
 pub mod network;

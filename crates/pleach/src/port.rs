@@ -1,7 +1,7 @@
 //! Tagged messages between the ranks of a communicator, every byte checked from the sender's memory to the receiver's.
 //!
 //! In: sends and receives, which return at once. Out: completions, with the buffers. Ranks of one host exchange messages in shared
-//! memory, others over UDP. There is no thread behind it: messages move while somebody waits ([`Port::wait`], [`Port::turn`]).
+//! memory, others over UDP. There is no thread behind it: messages move while somebody waits ([`Port::wait_received`], [`Port::turn`]).
 //! What is promised is in docs/messaging.md.
 
 use std::collections::BTreeMap;

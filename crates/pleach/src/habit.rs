@@ -11,13 +11,13 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// After so much that came to an ear one result is waited for at all sockets: the lifeline and other ranks want to be heard too.
-const EARS_IN_A_ROW: u32 = 16;
+const EARS_IN_A_ROW: u32 = 64;
 /// Waits that take the detour after nothing came to the ear: at first, and at most. A useless wait there takes as long as some hundred
 /// good ones save.
 const LEAST_DETOURS: u32 = 8;
 const MOST_DETOURS: u32 = 1024;
 /// After so many good rows it may be that nothing was amiss.
-const CALM_ROWS: u32 = 16;
+const CALM_ROWS: u32 = 4;
 
 /// Where results have come of late. Two threads that tell it something at once may miscount: no harm is done.
 pub(crate) struct Habit {
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn now_and_then_all_sockets_are_looked_at() {
-        assert_eq!(wait(&Habit::new(), 17 * 100, true), 16 * 100);
+        assert_eq!(wait(&Habit::new(), (EARS_IN_A_ROW + 1) * 100, true), EARS_IN_A_ROW * 100);
     }
 
     #[test]
@@ -105,7 +105,7 @@ mod tests {
         let habit = Habit::new();
         assert_eq!(wait(&habit, 1, false), 1);
         assert_eq!(wait(&habit, LEAST_DETOURS, true), 0);
-        assert_eq!(wait(&habit, 16, true), 16);
+        assert_eq!(wait(&habit, EARS_IN_A_ROW, true), EARS_IN_A_ROW);
         // With hundreds of operations between them, many pauses cost no more than one.
         for _ in 0..100 {
             wait(&habit, 2 * CALM_ROWS * (EARS_IN_A_ROW + 1), true);
@@ -120,6 +120,6 @@ mod tests {
         assert!(wait(&habit, 100_000, false) <= 100_000 / MOST_DETOURS + 8);
         // And takes up the old habit when something comes again.
         wait(&habit, 10_000, true);
-        assert_eq!(wait(&habit, 17 * 100, true), 16 * 100);
+        assert_eq!(wait(&habit, (EARS_IN_A_ROW + 1) * 100, true), EARS_IN_A_ROW * 100);
     }
 }

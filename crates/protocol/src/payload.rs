@@ -125,19 +125,23 @@ impl FromIterator<u8> for Octets {
 
 /// Where the room of bytes that nobody needs any more waits for as many others: most messages are as long as the one before, and to
 /// ask for memory costs more than to fill it.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub struct Shelf {
     rooms: Vec<Arc<[u8]>>,
+    most: usize,
     /// Where there was room last.
     place: usize,
 }
 
-/// Rooms on a shelf: what a node takes for an operation of so many children, or a rank keeps of its last operations.
-const ROOMS: usize = 64;
 /// Looks for a free one. Those that are taken lie side by side.
 const LOOKS: usize = 2;
 
 impl Shelf {
+    /// An empty one, for so many rooms at most: of no use if more are taken at a time.
+    pub fn new(most: usize) -> Self {
+        Self { rooms: Vec::new(), most: most.max(1), place: 0 }
+    }
+
     /// A copy of these bytes.
     #[inline]
     pub fn copy(&mut self, bytes: &[u8]) -> Octets {
@@ -151,7 +155,7 @@ impl Shelf {
                 room.copy_from_slice(bytes);
                 return self.rooms[self.place].clone();
             }
-            self.place = (self.place + 1) % ROOMS;
+            self.place = (self.place + 1) % self.most;
         }
         let new: Arc<[u8]> = bytes.into();
         match self.rooms.get_mut(self.place) {
@@ -218,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_shelf_gives_no_room_that_someone_needs() {
-        let mut shelf = Shelf::default();
+        let mut shelf = Shelf::new(64);
         let mut needed: std::collections::VecDeque<(Octets, Vec<u8>)> = Default::default();
         for turn in 0..5_000_usize {
             // Lengths change now and then, and so does how many are needed at once.
@@ -229,12 +233,12 @@ mod tests {
             }
             assert!(needed.iter().all(|(found, bytes)| **found == **bytes));
         }
-        assert!(shelf.rooms.len() <= ROOMS);
+        assert!(shelf.rooms.len() <= 64);
     }
 
     #[test]
     fn a_shelf_gives_the_same_room_again() {
-        let mut shelf = Shelf::default();
+        let mut shelf = Shelf::new(64);
         let first = shelf.copy(&[1; 100]).as_ptr();
         assert!((0..100).all(|byte| shelf.copy(&[byte; 100]).as_ptr() == first));
         // As many as are needed at once, and no more.
@@ -242,9 +246,22 @@ mod tests {
             let taken: Vec<Octets> = (0..20).map(|child| shelf.copy(&[turn ^ child; 100])).collect();
             assert!(taken.iter().zip(0..).all(|(found, child)| **found == [turn ^ child; 100]));
         }
-        assert!(shelf.rooms.len() <= ROOMS);
+        assert!(shelf.rooms.len() <= 64);
         let rooms: Vec<*const u8> = shelf.rooms.iter().map(|room| room.as_ptr()).collect();
         let again: Vec<Octets> = (0..20).map(|_| shelf.copy(&[0; 100])).collect();
         assert!(again.iter().all(|octets| rooms.contains(&octets.as_ptr())), "nothing new was asked for");
+    }
+
+    #[test]
+    fn a_queue_that_fits_a_shelf_asks_for_nothing_new() {
+        let mut shelf = Shelf::new(22);
+        let mut queue: std::collections::VecDeque<Octets> = (0..20).map(|byte| shelf.copy(&[byte; 100])).collect();
+        let mut rooms = std::collections::BTreeSet::new();
+        for turn in 0..100 {
+            queue.push_back(shelf.copy(&[turn; 100]));
+            rooms.insert(queue[20].as_ptr());
+            queue.pop_front();
+        }
+        assert!(rooms.len() <= 22, "{}", rooms.len());
     }
 }

@@ -151,6 +151,8 @@ pub struct Wires {
 const RECEIVES_IN_A_ROW: usize = 16;
 /// The same at an ear, which gives one at a time.
 const HEARD_IN_A_ROW: usize = 128;
+/// Children whose contributions a node has in its hands at a time, as a rule.
+const MOST_CHILDREN: usize = 64;
 /// A result of so many bytes is part of a long one.
 const LONG_RESULT: usize = 1024;
 
@@ -173,7 +175,7 @@ impl Wires {
             batch: Batch::new(),
             buffers: Some(Box::default()),
             scratch: Vec::new(),
-            shelf: Shelf::default(),
+            shelf: Shelf::new(MOST_CHILDREN),
             // Without it cuts are noticed by silence only.
             watch: if addresses.len() > 1 { Watch::new().ok() } else { None },
             mischief,

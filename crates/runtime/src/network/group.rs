@@ -142,7 +142,10 @@ impl Group {
         let membership = membership.ok_or(NetworkError::Confused)?;
         self.trees += 1;
         let may_cast = matches!(opened.distribution, Distribution::Multicast { .. });
+        // One more than are kept, and one for what is on its way.
+        let shelf = Shelf::new(2 * opened.window as usize + 2);
         self.tree = Some(TreeStream {
+            shelf,
             census: Census::new(opened.window).filter(|_| may_cast),
             opened,
             term: Epoch(self.trees),
@@ -151,7 +154,6 @@ impl Group {
             next: OpId(0),
             unfinished: VecDeque::new(),
             kept: VecDeque::new(),
-            shelf: Shelf::default(),
             operations: VecDeque::new(),
         });
         Ok(())

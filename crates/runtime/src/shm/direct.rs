@@ -120,7 +120,8 @@ impl Team {
                 self.reach.pull(root, from, &mut data.output()[block]).map_err(|_| lost)?;
             }
             if !door.is_left_alone(number, blocks) {
-                return if self.region.door(root).has_withdrawn(number) { Err(lost) } else { Ok(false) };
+                let has_withdrawn = self.region.door(root).has_withdrawn(number);
+                return if has_withdrawn { Err(self.why_withdrawn(operation, root)) } else { Ok(false) };
             }
         } else {
             self.reach.pull(root, address, data.output()).map_err(|_| lost)?;
@@ -128,12 +129,18 @@ impl Team {
         // If the root had taken its buffer back, that comes before whatever it did to it then.
         fence(Ordering::Acquire);
         if self.region.door(root).has_withdrawn(number) {
-            return Err(lost);
+            return Err(self.why_withdrawn(operation, root));
         }
-        door.take(number);
+        self.region.door(self.rank).take(number);
         self.window.settle(&self.region, number);
         self.region.bell(self.rank).ring();
         Ok(true)
+    }
+
+    /// A rank has taken its buffer back: since the ranks disagree, of which it may have heard first, or since it goes.
+    #[cold]
+    fn why_withdrawn(&mut self, operation: &mut Operation, rank: usize) -> Error {
+        self.look_around(operation).err().unwrap_or(Error::Lost { rank: rank as u16 })
     }
 
     /// The root's part. True if all receivers have the vector.
@@ -148,7 +155,7 @@ impl Team {
             }
             let lost = Error::Lost { rank: rank as u16 };
             if door.has_withdrawn(number) {
-                return Err(lost);
+                return Err(self.why_withdrawn(operation, rank));
             }
             if is_done {
                 operation.awaiting = rank as u16;

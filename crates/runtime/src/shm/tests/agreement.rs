@@ -209,6 +209,12 @@ fn whatever_a_rank_does_instead_all_hear_the_same_of_it() {
     (0..40).for_each(one_differs);
 }
 
+/// The root of a long broadcast may hear of it first and take its buffer back: it is not lost to those who were about to read it.
+#[test]
+fn whoever_takes_its_buffer_back_since_the_ranks_disagree_is_not_lost() {
+    (0..200).for_each(|_| one_differs(1286));
+}
+
 #[test]
 #[ignore = "takes minutes"]
 fn whatever_a_rank_does_instead_all_hear_the_same_of_it_every_time() {

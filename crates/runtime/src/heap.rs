@@ -7,19 +7,21 @@
 use std::ffi::c_void;
 
 use nix::libc;
+use tracing::debug;
 
 const HUGE: usize = 2 << 20;
 /// So much is gathered at most: of a larger heap most is not ours.
 const MOST: usize = 16 << 20;
 
-/// Has the kernel put what is in the heap now into huge pages, as far as it fills them; that copies it once. Returns how many bytes those
-/// have: none where the kernel has no huge pages, or is older than 6.1.
-pub fn gather() -> usize {
+/// Has the kernel put what is in the heap now into huge pages, as far as it fills them; that copies it once. Nothing happens where the
+/// kernel has no huge pages, or is older than 6.1.
+pub fn gather() {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    heap_of(&maps).map_or(0, gather_within)
+    let bytes = heap_of(&maps).map_or(0, gather_within);
+    debug!(bytes, "the heap in huge pages");
 }
 
-/// The same between two addresses of this process's memory.
+/// The same between two addresses of this process's memory; the bytes of those pages.
 fn gather_within((start, end): (usize, usize)) -> usize {
     let pages = (start.next_multiple_of(HUGE)..end / HUGE * HUGE).step_by(HUGE).take(MOST / HUGE);
     // SAFETY: what is there stays as it is; where nothing of ours is, the kernel does nothing.

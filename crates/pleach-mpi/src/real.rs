@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 
 use nix::libc;
 
+use crate::berth;
+
 /// Calls one of the MPI's functions with words as arguments.
 macro_rules! invoke {
     ($function:expr; $($argument:expr),* $(,)?) => {{
@@ -99,7 +101,7 @@ impl Library {
     pub(crate) fn function(&self, name: &str) -> Option<Function> {
         let name = CString::new(name).ok()?;
         // SAFETY: a name that ends with a zero.
-        let next = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        let next = unsafe { berth::known(next as unsafe extern "C" fn(*const c_char) -> *mut c_void)(name.as_ptr()) };
         let found = if next.is_null() { self.look(&name) } else { next };
         (!found.is_null()).then_some(Function(found))
     }
@@ -133,6 +135,13 @@ impl Library {
         // SAFETY: the linker's own text.
         unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy().into_owned()
     }
+}
+
+/// What comes after this library, as the linker sees it: it looks at who asks.
+unsafe extern "C" fn next(name: *const c_char) -> *mut c_void {
+    // SAFETY: as the caller says.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name) };
+    std::hint::black_box(found) // Something to do after the call: or it would be made into a jump, and be the caller's.
 }
 
 /// Libraries with the MPI in them, where it is not in everybody's sight: a module of Python that was loaded late brings its own.

@@ -16,9 +16,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A variable of ranks.
 pub(crate) type Variable = (&'static str, OsString);
 
+/// Where in their memory ranks have the library.
+const BERTH: &str = "PLEACH_MPI_BERTH";
+
 /// Variables that the user may have set for ranks, and that are the same on all hosts.
-const SAME_EVERYWHERE: [&str; 9] = [
+const SAME_EVERYWHERE: [&str; 10] = [
     "PLEACH_MPI",
+    BERTH,
     "PLEACH_MPI_LARGEST",
     "PLEACH_MPI_RANKS_PER_HOST",
     "PLEACH_MANAGER",
@@ -95,6 +99,10 @@ impl Launcher {
                 environment.push((name, value));
             }
         }
+        // Other processors are not known to the library. Whoever has set the variable, be it to nothing, has decided.
+        if cfg!(target_arch = "x86_64") && std::env::var_os(BERTH).is_none() {
+            environment.push((BERTH, any_berth()?.into()));
+        }
         let mut given: Vec<OsString> = Vec::new();
         match self {
             Self::OpenMpi(_) => {
@@ -117,6 +125,12 @@ impl Launcher {
         }
         Ok((line, environment))
     }
+}
+
+/// An address that nobody guesses, one of 2^30: far below what the kernel and the dynamic linker place, and above most programs.
+fn any_berth() -> Result<String> {
+    let lot = u64::from_str_radix(&crate::fabric::random_hex()?[..15], 16)?;
+    Ok(format!("{:#x}", 0x1000_0000_0000 + lot % (1 << 30) * 0x1_0000))
 }
 
 /// What a program says if asked, if it says it soon.
@@ -165,6 +179,23 @@ mod tests {
             let given = |word: &OsString| word.to_string_lossy().contains("/lib/ours.so");
             assert!(line.iter().any(given) != environment.iter().any(|(_, value)| given(value)));
         }
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn each_job_draws_a_berth_of_its_own() {
+        let command: Vec<OsString> = ["mpirun", "./program"].map(OsString::from).to_vec();
+        let berth = || -> usize {
+            let (line, environment) =
+                Launcher::OpenMpi(String::new()).with(&command, Path::new("ours.so"), &[]).expect("a line");
+            assert!(line.contains(&BERTH.into()), "{line:?}");
+            let (_, value) = environment.iter().find(|(name, _)| *name == BERTH).expect("a berth");
+            let digits = value.to_str().and_then(|text| text.strip_prefix("0x")).expect("an address");
+            usize::from_str_radix(digits, 16).expect("digits")
+        };
+        let drawn: std::collections::BTreeSet<usize> = (0..16).map(|_| berth()).collect();
+        assert!(drawn.len() > 14, "{drawn:x?}");
+        assert!(drawn.iter().all(|berth| berth % 0x1_0000 == 0 && (1 << 44..5 << 44).contains(berth)), "{drawn:x?}");
     }
 
     #[test]

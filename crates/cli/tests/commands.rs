@@ -167,17 +167,3 @@ fn the_fields_are_listed_with_values_and_defaults() {
         assert!(listed.contains(part), "{part}");
     }
 }
-
-#[test]
-fn processes_have_the_same_addresses_only_if_that_is_wanted() {
-    let parent = std::process::id().to_string();
-    let persona_with = |more: &[&str]| {
-        let output =
-            pleach(&[&["launch-rank", "--parent", &parent], more, &["--", "cat", "/proc/self/personality"]].concat());
-        text(&output.stdout).trim().to_owned()
-    };
-    let own = std::fs::read_to_string("/proc/self/personality").expect("Linux has it");
-    assert_eq!(persona_with(&[]), own.trim());
-    let persona = u32::from_str_radix(&persona_with(&["--same-addresses"]), 16).expect("a number");
-    assert_ne!(persona & 0x0004_0000, 0, "ADDR_NO_RANDOMIZE in {persona:x}");
-}

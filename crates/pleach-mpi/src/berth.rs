@@ -74,6 +74,9 @@ struct Relocation {
     addend: u64,
 }
 
+/// Below this an address is a mistake: pointers to nothing must not find anything.
+const LOWEST: usize = 1 << 20;
+
 const LOAD: u32 = 1;
 const DYNAMIC: u32 = 2;
 const FRAMES: u32 = 0x6474_e550;
@@ -143,8 +146,8 @@ impl Original {
 
     /// Copies it to another place, and returns how far away that is.
     fn copy_to(&self, place: usize) -> Result<usize, String> {
-        if place % self.page != 0 {
-            return Err(format!("{place:#x} is no address of a page"));
+        if !place.is_multiple_of(self.page) || place < LOWEST {
+            return Err(format!("{place:#x} is no address for a library"));
         }
         let bytes = self.file.metadata().map_err(|error| error.to_string())?.size();
         if self.parts(LOAD).any(|part| part.p_offset + part.p_filesz > bytes) {
@@ -325,4 +328,64 @@ impl Drop for Berth {
 
 fn check(holds: bool, or_else: &str) -> Result<(), String> {
     if holds { Ok(()) } else { Err(or_else.to_owned()) }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::Mutex;
+
+    use super::*;
+
+    static RUNS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+    thread_local! {
+        static LAST: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// Something of everything: variables, constants, memory, text, tables of functions, a thread's own, a panic, what the linker
+    /// grants only to those whom it knows.
+    extern "C" fn probe(number: usize) -> usize {
+        let caught = std::panic::catch_unwind(|| {
+            let items: Vec<Box<dyn std::fmt::Debug>> = vec![Box::new(number), Box::new("text")];
+            RUNS.lock().expect("nobody panics with it").push(format!("{items:?}"));
+            LAST.set(number);
+            assert!(crate::real::mpi().library.function("malloc").is_some());
+            assert_ne!(number % 2, 1, "odd numbers end so");
+        });
+        let runs = RUNS.lock().expect("nobody panics with it");
+        assert_eq!(runs.last().map(String::as_str), Some(format!("[{number}, \"text\"]").as_str()));
+        let caught = caught.err().is_some_and(|words| words.is::<String>());
+        runs.len() * 10 + usize::from(caught)
+    }
+
+    /// This very test program, as if it were the library.
+    #[test]
+    fn a_copy_works_with_variables_of_its_own() {
+        let place = 0x2c5e_0000_0000;
+        let shift = Original::find().and_then(|original| original.copy_to(place)).expect("a copy");
+        let there = shifted(probe as extern "C" fn(usize) -> usize, shift);
+        assert!((place..place + (1 << 30)).contains(&(there as usize)));
+        assert_eq!([there(2), there(3), there(4)], [10, 21, 30]);
+        assert_eq!(LAST.get(), 4, "a thread has its own once");
+        assert_eq!(probe(5), 11, "here it is the first");
+        assert_eq!(std::thread::spawn(move || there(7)).join().expect("no panic"), 41);
+        let known_there = shifted(known::<extern "C" fn(usize) -> usize> as fn(_) -> _, shift);
+        assert_eq!(known_there(there) as usize, probe as *const () as usize);
+        let again = Original::find().and_then(|original| original.copy_to(place));
+        assert!(again.expect_err("it is taken").contains("cannot be had"));
+    }
+
+    #[test]
+    fn what_cannot_be_had_leaves_nothing_behind() {
+        for place in [0, 0x1234, 1 << 62, usize::MAX & !0xfff] {
+            Original::find().and_then(|original| original.copy_to(place)).expect_err("no such place");
+        }
+        let place = 0x2d5e_0000_0000;
+        let original = Original::find().expect("this program");
+        let spoilt = Original { file: File::open("/dev/zero").expect("zeroes"), ..original };
+        assert!(spoilt.copy_to(place).expect_err("another file").contains("shorter"));
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux has it");
+        assert!(!maps.contains("2d5e0000"), "{maps}");
+    }
 }

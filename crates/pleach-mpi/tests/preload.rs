@@ -2,6 +2,7 @@
 //!
 //! Each test compiles a program of this folder with an MPI's own compiler and runs it with that MPI's own launcher.
 
+mod berth;
 mod fetched;
 mod jobs;
 
@@ -32,11 +33,12 @@ fn conformance_under_mpich() {
     }
 }
 
-/// Every rank a host of its own: everything goes over sockets.
+/// Every rank a host of its own: everything goes over sockets. With the library where the linker puts it.
 #[test]
 fn conformance_over_the_network_under_open_mpi() {
     let program = OPEN_MPI.compile("conformance.c");
-    let end = Job::new(OPEN_MPI, &program, 3).set("PLEACH_SHARED_MEMORY", "off").argument("quick").run();
+    let job = Job::new(OPEN_MPI, &program, 3).set("PLEACH_SHARED_MEMORY", "off").set("PLEACH_MPI_BERTH", "off");
+    let end = job.argument("quick").run();
     assert!(end.said.contains("conformance: "), "{}", end.said);
     end.check_that_everything_was_taken();
     assert_eq!(end.report["hosts"], 3);
@@ -83,7 +85,7 @@ fn threads_under_open_mpi() {
 #[test]
 fn threads_under_mpich() {
     let program = MPICH.compile("threads.c");
-    let end = Job::new(MPICH, &program, 2).run();
+    let end = Job::new(MPICH, &program, 2).set("PLEACH_MPI_BERTH", "off").run();
     assert!(end.said.contains("threads: "), "{}", end.said);
     assert!(end.calls("taken", |row| row["operation"] == "allreduce") > 0, "{}", end.report);
 }

@@ -21,7 +21,7 @@ use clap::{Args, ValueEnum};
 use account::{Account, NodeLine};
 pub(crate) use account::{Explanation, MpiReport, binary};
 
-use crate::fabric::service::{Addresses, Voice, through_launch_rank_at};
+use crate::fabric::service::{Voice, through_launch_rank};
 use crate::fabric::{Fabric, FabricPlan, MOST_NODES, Site, faults};
 use crate::launch::seconds;
 use crate::launch::supervisor::{Supervisor, take_over_signals};
@@ -65,10 +65,6 @@ pub(crate) struct Surroundings {
     /// read the same file.
     #[arg(long, value_name = "FILE", alias = "fault")]
     faults: Option<PathBuf>,
-    /// For ranks that share processors: all processes that this host starts have their memory at the same addresses, so that they share
-    /// predictions of branches. It makes attacks on a program easier.
-    #[arg(long)]
-    same_addresses: bool,
     /// Shows what manager and nodes log.
     #[arg(long, requires = "nodes")]
     node_logs: bool,
@@ -175,8 +171,7 @@ impl Surroundings {
         variables.extend(pretended.map(|ranks| ("PLEACH_MPI_RANKS_PER_HOST", ranks.to_string().into())));
         variables.extend_from_slice(more);
         let (line, environment) = launcher.with(command, &library, &variables)?;
-        let addresses = if self.same_addresses { Addresses::Same } else { Addresses::Random };
-        let mut command = through_launch_rank_at(&crate::fabric::own_program()?, None, addresses);
+        let mut command = through_launch_rank(&crate::fabric::own_program()?, None);
         command.args(line).envs(environment);
         Ok(Prepared { command, fabric, launcher })
     }

@@ -166,30 +166,10 @@ impl Drop for Service {
 /// The beginning of a command: what is appended to it, a program and its arguments, runs in the namespace and ends with this
 /// thread. It is in a process group of its own, so that a terminal's signals come through us.
 pub(crate) fn through_launch_rank(own: &Path, namespace: Option<&Path>) -> Command {
-    through_launch_rank_at(own, namespace, Addresses::Random)
-}
-
-/// Where processes have their memory.
-///
-/// Processors foretell branches by their addresses. Where many processes share a processor and run the same code, each at addresses of its
-/// own, they drive out each other's predictions, and what is run once between two sleeps goes slowly.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Addresses {
-    /// Where the kernel puts it, in each elsewhere.
-    Random,
-    /// In all of them at the same place.
-    Same,
-}
-
-/// The same, with addresses to choose.
-pub(crate) fn through_launch_rank_at(own: &Path, namespace: Option<&Path>, addresses: Addresses) -> Command {
     let mut command = Command::new(own);
     command.args(["launch-rank", "--parent", &std::process::id().to_string()]);
     if let Some(namespace) = namespace {
         command.arg("--namespace").arg(namespace);
-    }
-    if addresses == Addresses::Same {
-        command.arg("--same-addresses");
     }
     command.arg("--").process_group(0);
     command

@@ -9,7 +9,6 @@ use std::process::{Command, ExitCode};
 use anyhow::Context;
 use clap::Args;
 use nix::sched::{CloneFlags, setns};
-use nix::sys::personality::{self, Persona};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 
@@ -21,9 +20,6 @@ pub(crate) struct Arguments {
     /// The network namespace to run in.
     #[arg(long)]
     namespace: Option<PathBuf>,
-    /// Its memory, and that of all that it starts, lies at the same addresses in every process.
-    #[arg(long)]
-    same_addresses: bool,
     /// The program and its arguments.
     #[arg(last = true, required = true)]
     program: Vec<OsString>,
@@ -37,12 +33,6 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if let Some(path) = &arguments.namespace {
         let entrance = std::fs::File::open(path).with_context(|| path.display().to_string())?;
         setns(entrance, CloneFlags::CLONE_NEWNET).with_context(|| format!("moving into {}", path.display()))?;
-    }
-    if arguments.same_addresses {
-        let wanted = personality::get().map(|persona| persona | Persona::ADDR_NO_RANDOMIZE);
-        wanted
-            .and_then(personality::set)
-            .context("this system gives no process fixed addresses: leave out --same-addresses")?;
     }
     SigSet::empty().thread_set_mask()?; // The launcher's is inherited.
     let (program, rest) = arguments.program.split_first().context("no program")?;

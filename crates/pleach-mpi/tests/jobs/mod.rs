@@ -119,8 +119,8 @@ pub(crate) struct Job {
     is_exported: bool,
     /// What comes before the launcher, and what follows it.
     around: [Vec<String>; 2],
-    /// Whether the library is loaded at all.
-    is_plain: bool,
+    /// What is loaded into the ranks, if anything.
+    library: Option<PathBuf>,
 }
 
 /// How it ended.
@@ -139,12 +139,12 @@ impl Job {
             program,
             ranks,
             arguments: Vec::new(),
-            variables: Vec::new(),
+            variables: vec![("PLEACH_MPI_BERTH".to_owned(), "0x2a5e00000000".to_owned())], // As `pleach exec` does it.
             first: String::new(),
             folder: scratch().to_owned(),
             is_exported: false,
             around: Default::default(),
-            is_plain: false,
+            library: Some(library()),
         }
     }
 
@@ -153,7 +153,7 @@ impl Job {
         self
     }
 
-    /// Sets a variable for every rank.
+    /// Sets a variable for every rank; what is said last holds.
     pub(crate) fn set(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), value.to_owned()));
         self
@@ -215,7 +215,13 @@ impl Job {
 
     /// Runs it as if there were no Pleach.
     pub(crate) fn plainly(mut self) -> Self {
-        self.is_plain = true;
+        self.library = None;
+        self
+    }
+
+    /// Loads another file instead.
+    pub(crate) fn with_library(mut self, file: &Path) -> Self {
+        self.library = Some(file.to_owned());
         self
     }
 
@@ -235,8 +241,8 @@ impl Job {
         let mut command = Command::new(line[0]);
         command.args(&line[1..]).args(after).args(["-n", &self.ranks.to_string()]);
         let mut variables = self.variables.clone();
-        if !self.is_plain {
-            variables.push(("LD_PRELOAD".to_owned(), library().display().to_string()));
+        if let Some(library) = &self.library {
+            variables.push(("LD_PRELOAD".to_owned(), library.display().to_string()));
         }
         variables.push(("PLEACH_MPI_REPORT".to_owned(), report.display().to_string()));
         if self.is_exported {

@@ -10,7 +10,6 @@ use super::contender::{Contender, Pace, Run, Site, Took};
 use super::{Row, SceneName, SceneReport};
 use crate::bench::migration::Figure;
 use crate::bench::mpi::installation::Installation;
-use crate::fabric::service::Addresses;
 use crate::fabric::{self, Fabric, FabricPlan, service::Voice};
 
 /// One place and what is measured there.
@@ -109,9 +108,7 @@ impl Scene {
             for contender in &contenders {
                 bar.set_message(format!("{:?}, round {}: {contender}", self.name, round + 1));
                 let Run { took: times, way } = match (contender, open_mpi) {
-                    (Contender::OpenMpi, Some(mpi)) => {
-                        mpi.run(self.ranks, site, self.measures, pace, Addresses::Random, None)?
-                    }
+                    (Contender::OpenMpi, Some(mpi)) => mpi.run(self.ranks, site, self.measures, pace, None)?,
                     _ => contender.run(self.ranks, site, self.measures, pace, nodes.as_mut())?,
                 };
                 for (place, time) in times.into_iter().enumerate() {

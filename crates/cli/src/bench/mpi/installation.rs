@@ -16,7 +16,7 @@ use namespaces::Network;
 use crate::bench::collectives::contender::{PEER, Pace, Run, Site, listen};
 use crate::exec::launcher::{Launcher, Variable};
 use crate::fabric::Fabric;
-use crate::fabric::service::{Addresses, Service, Voice, through_launch_rank_at};
+use crate::fabric::service::{Service, Voice, through_launch_rank};
 
 /// An MPI: its launcher, and a folder with the peer.
 pub(crate) struct Installation {
@@ -109,7 +109,6 @@ impl Installation {
         site: Site<'_>,
         measures: &[&str],
         pace: Pace,
-        addresses: Addresses,
         loaded: Option<&Loaded<'_>>,
     ) -> Result<Run> {
         let own = crate::fabric::own_program()?;
@@ -117,7 +116,7 @@ impl Installation {
             Site::Namespaces(network) => Some(network.host(0).entrance()),
             _ => None,
         };
-        let mut command = through_launch_rank_at(&own, entrance.as_deref(), addresses);
+        let mut command = through_launch_rank(&own, entrance.as_deref());
         let mut line = vec![self.program.clone()];
         line.extend(self.options(ranks, site)?.into_iter().map(OsString::from));
         line.extend(["-n".into(), ranks.to_string().into(), self.file("peer").into_os_string()]);

@@ -20,7 +20,6 @@ use crate::bench::collectives::contender::Pace;
 use crate::bench::collectives::progress;
 use crate::bench::migration::Figure;
 use crate::exec::library;
-use crate::fabric::service::Addresses;
 use crate::report::deliver;
 use crate::simulate::Format;
 use installation::Installation;
@@ -56,9 +55,6 @@ pub(crate) struct Arguments {
     /// Only this measure, such as barrier or allreduce:8; may be given several times.
     #[arg(long)]
     measure: Vec<String>,
-    /// All processes have their memory at the same addresses, with the library and without, as with `pleach exec --same-addresses`.
-    #[arg(long)]
-    same_addresses: bool,
     /// How often both take turns; 5 if not said, 3 with --quick.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
@@ -169,7 +165,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         let known = Vec::from_iter(known).join(", ");
         ensure!(is_known, "nothing is measured by the name {name} in these scenes; there are {known}");
     }
-    let addresses = if arguments.same_addresses { Addresses::Same } else { Addresses::Random };
     let scenes: Vec<_> = scenes.into_iter().filter(|(_, measures)| !measures.is_empty()).collect();
     let runs = scenes.iter().flat_map(|(scene, _)| mpis.iter().filter(|mpi| scene.why_not(mpi).is_none())).count();
     let bar = progress(runs as u64 * 2 * u64::from(rounds));
@@ -181,7 +176,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
                 notes.push(format!("{}: without {}: {why}.", report.title, mpi.version));
                 continue;
             }
-            match scene.measure(mpi, &library, &measures, Turns { rounds, pace, addresses }, &bar) {
+            match scene.measure(mpi, &library, &measures, Turns { rounds, pace }, &bar) {
                 Ok(rows) => report.rows.extend(rows),
                 Err(error) => {
                     let text = format!("{}, {}: {error:#}", report.title, mpi.version);
@@ -194,9 +189,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         reports.push(report);
     }
     bar.finish_and_clear();
-    if addresses == Addresses::Same {
-        notes.push("With and without the library, all processes have the same addresses.".to_owned());
-    }
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let report = Report { rounds, processors, scenes: reports, notes };
     let text = match arguments.format {

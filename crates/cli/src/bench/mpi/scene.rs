@@ -10,7 +10,7 @@ use super::installation::{Installation, Kind, Loaded};
 use super::{Measured, Row, SceneName, Target};
 use crate::bench::collectives::contender::{Pace, Site, Took};
 use crate::bench::migration::Figure;
-use crate::fabric::service::{Addresses, Voice};
+use crate::fabric::service::Voice;
 use crate::fabric::{self, Fabric, FabricPlan};
 
 /// Barriers and allreduces at most so long between hosts and among many ranks.
@@ -21,7 +21,6 @@ const ALL_BYTES: &[u32] = &[8, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_0
 pub(super) struct Turns {
     pub(super) rounds: u32,
     pub(super) pace: Pace,
-    pub(super) addresses: Addresses,
 }
 
 impl SceneName {
@@ -98,7 +97,7 @@ impl SceneName {
         mpi: &Installation,
         library: &Path,
         measures: &[String],
-        Turns { rounds, pace, addresses }: Turns,
+        Turns { rounds, pace }: Turns,
         bar: &ProgressBar,
     ) -> Result<Vec<Row>> {
         let ranks = self.ranks();
@@ -119,7 +118,7 @@ impl SceneName {
             for (place, with) in [None, Some(&loaded)].into_iter().enumerate() {
                 let how = if with.is_some() { "with" } else { "without" };
                 bar.set_message(format!("{}, round {}, {how}", mpi.version, round + 1));
-                took[place].push(mpi.run(ranks, site, &names, pace, addresses, with)?.took);
+                took[place].push(mpi.run(ranks, site, &names, pace, with)?.took);
                 bar.inc(1);
             }
         }

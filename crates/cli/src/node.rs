@@ -195,12 +195,9 @@ fn serve(seats: &mut NodeSeats, control: &mut NodeControl, vigil: &mut Vigil) ->
     control.turn(seats);
     loop {
         // Packets are many and orders are few, and asking for orders takes several system calls.
-        for _ in 0..PACKET_ROUNDS {
-            if !seats.turn() && !vigil.brings(|| seats.turn()) {
-                break;
-            }
-        }
-        if has_orders(seats, control)? || control.patience().is_zero() {
+        let is_quiet = (0..PACKET_ROUNDS).any(|_| !seats.turn() && !vigil.brings(|| seats.turn()));
+        let longest = if is_quiet { LONGEST_WAIT } else { Duration::ZERO };
+        if has_orders(seats, control, longest)? || control.patience().is_zero() {
             return Ok(());
         }
     }
@@ -208,21 +205,34 @@ fn serve(seats: &mut NodeSeats, control: &mut NodeControl, vigil: &mut Vigil) ->
 
 /// Turns of the data plane between two looks at the control side.
 const PACKET_ROUNDS: usize = 64;
+/// How long to sleep at most.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Staying awake for a while after packets have come. Whoever sends the next ones then need not wake the node; and ranks on the
 /// node's own processor all have their turn before it looks again, so that it finds what they sent together.
-#[derive(Default)]
 struct Vigil {
-    /// How often it is left out yet.
+    /// How many are left out yet, and how many will be the next time.
     left_out: u32,
+    next_left_out: u32,
+    /// Vigils in a row in which nobody took the processor for long.
+    calm: u32,
 }
 
 /// How long the node stays awake.
 const AWAKE: Duration = Duration::from_micros(100);
 /// Whoever takes the processor for so long is no rank that sends and waits: a node that sleeps gets it back sooner.
 const TAKEN: Duration = Duration::from_micros(500);
-/// How often a vigil is left out then.
-const LEFT_OUT: u32 = 256;
+/// How many vigils are left out then: few at first, for it may have been a pause of the machine; twice as many if it happens again soon.
+const LEAST_LEFT_OUT: u32 = 8;
+const MOST_LEFT_OUT: u32 = 256;
+/// After so many without it, it was long ago.
+const CALM: u32 = 64;
+
+impl Default for Vigil {
+    fn default() -> Self {
+        Self { left_out: 0, next_left_out: LEAST_LEFT_OUT, calm: 0 }
+    }
+}
 
 impl Vigil {
     /// Gives the processor to others again and again until something has come; false if nothing does for too long.
@@ -242,23 +252,37 @@ impl Vigil {
             let has_come = look();
             let now = clock();
             if now - before > TAKEN {
-                self.left_out = LEFT_OUT;
+                self.leave_out();
+                return has_come;
             }
-            if has_come || self.left_out > 0 || now - began > AWAKE {
+            if has_come || now - began > AWAKE {
+                self.note_calm();
                 return has_come;
             }
             before = now;
         }
     }
+
+    fn leave_out(&mut self) {
+        (self.left_out, self.calm) = (self.next_left_out, 0);
+        self.next_left_out = (2 * self.next_left_out).min(MOST_LEFT_OUT);
+    }
+
+    fn note_calm(&mut self) {
+        self.calm += 1;
+        if self.calm == CALM {
+            (self.calm, self.next_left_out) = (0, (self.next_left_out / 2).max(LEAST_LEFT_OUT));
+        }
+    }
 }
 
-/// Waits for packets or orders; true if there are orders.
-fn has_orders(seats: &NodeSeats, control: &NodeControl) -> Result<bool> {
+/// Waits for packets or orders, at most so long; true if there are orders.
+fn has_orders(seats: &NodeSeats, control: &NodeControl, longest: Duration) -> Result<bool> {
     let mut fds = control.poll_fds();
     let orders = fds.len();
     fds.extend(seats.sockets().map(|socket| PollFd::new(socket, PollFlags::POLLIN)));
     let wait = seats.patience().map_or(control.patience(), |patience| patience.min(control.patience()));
-    let millis = wait.min(Duration::from_secs(1)).as_micros().div_ceil(1_000) as u16;
+    let millis = wait.min(longest).as_micros().div_ceil(1_000) as u16;
     match poll(&mut fds, PollTimeout::from(millis)) {
         Ok(_) => Ok(fds[..orders].iter().any(|fd| fd.any() != Some(false))),
         Err(nix::errno::Errno::EINTR) => Ok(true),
@@ -316,10 +340,27 @@ mod tests {
         let mut vigil = Vigil::default();
         let late = clock(2 * TAKEN);
         assert!(vigil.brings_by(&late, || true), "what has come is not forgotten");
-        for _ in 0..LEFT_OUT {
-            assert!(!vigil.brings_by(&late, || true), "it is left out");
+        for left_out in [8, 16, 32, 64, 128, 256, 256] {
+            for _ in 0..left_out {
+                assert!(!vigil.brings_by(&late, || true), "it is left out");
+            }
+            assert!(vigil.brings_by(&late, || true));
         }
-        assert!(vigil.brings_by(&late, || true));
+    }
+
+    #[test]
+    fn what_happened_once_is_forgotten() {
+        let mut vigil = Vigil::default();
+        let (late, early) = (clock(2 * TAKEN), clock(AWAKE / 10));
+        let mut count_left_out = || {
+            assert!(vigil.brings_by(&late, || true));
+            let left_out = (0..).take_while(|_| !vigil.brings_by(&early, || true)).count();
+            for _ in 0..2 * CALM {
+                assert!(vigil.brings_by(&early, || true));
+            }
+            left_out
+        };
+        assert_eq!([count_left_out(), count_left_out(), count_left_out()], [8; 3]);
     }
 
     #[test]

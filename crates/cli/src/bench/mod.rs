@@ -6,6 +6,7 @@ pub(crate) mod migration;
 pub(crate) mod mpi;
 pub(crate) mod pingpong;
 mod simulator;
+mod stolen;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};

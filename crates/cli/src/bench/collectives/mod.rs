@@ -24,6 +24,7 @@ use serde::Serialize;
 use crate::Outcome;
 use crate::bench::migration::Figure;
 use crate::bench::mpi::installation::Installation;
+use crate::bench::stolen::Stolen;
 use crate::report::deliver;
 use crate::simulate::Format;
 use contender::Contender;
@@ -132,6 +133,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let scenes: Vec<Scene> = scene::all().into_iter().filter(|scene| wanted(scene.name)).collect();
     let steps: u64 = scenes.iter().map(|scene| scene.contenders(open_mpi.as_ref()).len() as u64).sum();
     let bar = progress(steps * u64::from(rounds) + u64::from(wanted(SceneName::NodeMemory)));
+    let before = Stolen::now();
     let mut reports = Vec::new();
     for scene in &scenes {
         match scene.measure(open_mpi.as_ref(), rounds, pace, &bar) {
@@ -151,6 +153,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         None
     };
     bar.finish_and_clear();
+    notes.extend(before.note_since(Stolen::now()));
     let report = Report {
         rounds,
         processors: std::thread::available_parallelism().map_or(1, usize::from),

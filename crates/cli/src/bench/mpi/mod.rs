@@ -19,6 +19,7 @@ use crate::Outcome;
 use crate::bench::collectives::contender::Pace;
 use crate::bench::collectives::progress;
 use crate::bench::migration::Figure;
+use crate::bench::stolen::Stolen;
 use crate::exec::library;
 use crate::report::deliver;
 use crate::simulate::Format;
@@ -167,6 +168,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     }
     let scenes: Vec<_> = scenes.into_iter().filter(|(_, measures)| !measures.is_empty()).collect();
     let runs = scenes.iter().flat_map(|(scene, _)| mpis.iter().filter(|mpi| scene.why_not(mpi).is_none())).count();
+    let before = Stolen::now();
     let bar = progress(runs as u64 * 2 * u64::from(rounds));
     let mut reports = Vec::new();
     for (scene, measures) in scenes {
@@ -189,6 +191,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         reports.push(report);
     }
     bar.finish_and_clear();
+    notes.extend(before.note_since(Stolen::now()));
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let report = Report { rounds, processors, scenes: reports, notes };
     let text = match arguments.format {

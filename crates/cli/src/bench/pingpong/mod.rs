@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use crate::Outcome;
 use crate::bench::migration::Figure;
+use crate::bench::stolen::Stolen;
 use crate::report::deliver;
 use crate::simulate::Format;
 use contest::{OpenMpi, Times};
@@ -138,6 +139,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     if arguments.checksum != player::Cover::Off {
         covers.push(player::Cover::Off);
     }
+    let before = Stolen::now();
     let (mut ours, mut theirs): (Vec<Vec<Times>>, Vec<Vec<Times>>) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         ours.push(contest::play(arguments.transport, &covers, arguments.paths, sizes, seconds)?);
@@ -145,6 +147,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
             theirs.push(mpi.play(arguments.transport, sizes, seconds)?);
         }
     }
+    notes.extend(before.note_since(Stolen::now()));
     let micros = |rounds: &[Vec<Times>], bytes: usize, cover: &str| -> Option<Vec<f64>> {
         let of_round =
             |times: &Vec<Times>| times.iter().find(|t| t.bytes == bytes && t.cover == cover).map(Times::median);

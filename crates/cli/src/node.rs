@@ -249,9 +249,10 @@ impl Vigil {
         let mut before = began;
         loop {
             let _ = sched_yield(); // It cannot fail on Linux.
-            let has_come = look();
             let now = clock();
-            if now - before > TAKEN {
+            let is_taken = now - before > TAKEN;
+            let has_come = look();
+            if is_taken {
                 self.leave_out();
                 return has_come;
             }

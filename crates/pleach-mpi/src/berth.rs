@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use nix::libc;
 
-use crate::wish;
+use crate::job::say;
+use crate::{real, wish};
 
 /// From this copy to the one that works; 0 if this one does.
 static TO_WORKING: AtomicUsize = AtomicUsize::new(0);
@@ -45,16 +46,19 @@ fn shifted<F: Copy>(function: F, by: usize) -> F {
     }
 }
 
-/// Makes the copy, if one is wanted. Comes before everything else that this library does in a process: it starts anew there.
+/// Makes the copy, if one is wanted. Comes before everything else that this library does in a process: it starts anew there. Variables
+/// of threads are the same in both copies, so the first one must not have given its threads numbers or the like.
 pub(crate) fn take() {
     static IS_ASKED: AtomicBool = AtomicBool::new(false);
     let Some(wanted) = wish::berth() else { return };
     if IS_ASKED.swap(true, Ordering::AcqRel) {
         return;
     }
+    // With sessions of MPI 4 a program may come here late.
+    let wanted = wanted.and_then(|place| check(!real::is_in_use(), "it has done something already").map(|()| place));
     match wanted.and_then(|place| Original::find()?.copy_to(place)) {
         Ok(shift) => TO_WORKING.store(shift, Ordering::Release),
-        Err(why) => eprintln!("pleach: the library stays where it is, which is only slower: {why}"),
+        Err(why) => say(&format!("the library stays where it is, which is only slower: {why}")),
     }
 }
 
@@ -88,18 +92,26 @@ const TABLES: [[u64; 2]; 2] = [[7, 8], [23, 2]];
 const UNKNOWN: [(u64, &str); 3] =
     [(17, "short relocations"), (22, "relocations of code"), (36, "packed relocations")];
 
+/// Where it says that the linker shall find all functions at once, and the bit that says it. Otherwise it would look for some later, in the
+/// first copy only. Where somebody watches calls (`LD_AUDIT`), it does so all the same: then a slot for a function leads back into the library.
+const BOUND_EARLY: [(u64, u64); 2] = [(30, 8), (0x6fff_fffb, 1)];
+const BOUND_LATE: &str = "the linker has not found all its functions yet";
+
 /// What may have to be adjusted: an address of its own, or something that the linker found out for the first copy.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 mod kind {
     pub(super) const OWN: u32 = 8;
     /// Addresses of objects and functions, and which part of a thread's storage is this library's.
-    pub(super) const FOUND: [u32; 6] = [1, 6, 7, 16, 17, 18];
+    pub(super) const FOUND: [u32; 6] = [1, 6, SLOT, 16, 17, 18];
+    /// That of a function that is not the library's own.
+    pub(super) const SLOT: u32 = 7;
 }
-/// Not tried on other processors: there each relocation is one too many.
-#[cfg(not(target_arch = "x86_64"))]
+/// Not tried with other processors and linkers: there each relocation is one too many.
+#[cfg(not(all(target_arch = "x86_64", target_env = "gnu")))]
 mod kind {
     pub(super) const OWN: u32 = u32::MAX;
     pub(super) const FOUND: [u32; 0] = [];
+    pub(super) const SLOT: u32 = u32::MAX;
 }
 
 /// The library as the dynamic linker has loaded it.
@@ -149,6 +161,8 @@ impl Original {
         if !place.is_multiple_of(self.page) || place < LOWEST {
             return Err(format!("{place:#x} is no address for a library"));
         }
+        let is_linked_at_zero = self.parts(LOAD).next().is_some_and(|part| part.p_vaddr == 0 && part.p_offset == 0);
+        check(is_linked_at_zero, "it is made for an address of its own")?;
         let bytes = self.file.metadata().map_err(|error| error.to_string())?.size();
         if self.parts(LOAD).any(|part| part.p_offset + part.p_filesz > bytes) {
             return Err("its file has become shorter".to_owned());
@@ -168,12 +182,10 @@ impl Original {
             check(status == 0, "its constants cannot be protected")?;
         }
         let shift = place.wrapping_sub(self.base);
+        let to_known = (&raw const TO_KNOWN as usize).wrapping_add(shift) as *const AtomicUsize;
         // SAFETY: the copy's own number, of which nobody else knows yet.
-        unsafe {
-            let to_known = (&raw const TO_KNOWN).byte_add(shift);
-            (*to_known).store(shift.wrapping_neg(), Ordering::Release);
-        }
-        self.announce_frames(&berth);
+        unsafe { (*to_known).store(shift.wrapping_neg(), Ordering::Release) };
+        self.announce_frames(&berth, shift)?;
         std::mem::forget(berth);
         Ok(shift)
     }
@@ -235,6 +247,8 @@ impl Original {
         if let Some((_, what)) = UNKNOWN.iter().find(|(key, _)| entry(*key).is_some()) {
             return Err(format!("it has {what}"));
         }
+        let has_bit = |(key, bit): &(u64, u64)| entry(*key).is_some_and(|[_, bits]| bits & bit != 0);
+        check(BOUND_EARLY.iter().any(has_bit), BOUND_LATE)?;
         for [table, bytes] in TABLES.map(|keys| keys.map(|key| entry(key).map_or(0, |[_, value]| *value))) {
             let count = bytes as usize / size_of::<Relocation>();
             if count == 0 {
@@ -267,28 +281,38 @@ impl Original {
         // SAFETY: at the same place in the first copy the linker has put what it found.
         let found = unsafe { ((self.base + offset as usize) as *const usize).read_unaligned() };
         let is_own = (self.base..self.base + berth.bytes).contains(&found);
+        check(kind != kind::SLOT || !is_own, BOUND_LATE)?;
         Ok(if is_own { found - self.base + berth.start } else { found })
     }
 
     /// Tells the unwinder of the copy, which asks the linker otherwise: so that a panic there ends as it would here.
-    fn announce_frames(&self, berth: &Berth) {
+    fn announce_frames(&self, berth: &Berth, shift: usize) -> Result<(), String> {
         unsafe extern "C" {
-            /// Of libgcc.
+            // Of libgcc.
             fn __register_frame(frames: *const c_void);
+            fn __deregister_frame(frames: *const c_void);
+            fn _Unwind_Find_FDE(code: *const c_void, bases: *mut [usize; 3]) -> *const c_void;
         }
         /// The format of the first field: so many bytes from itself, in 32 bits.
         const FROM_HERE: u8 = 0x1b;
-        for part in self.parts(FRAMES) {
-            let table = berth.at(part.p_vaddr).cast::<u8>();
-            // SAFETY: four bytes and that field, in a part that is mapped; frames end with a zero.
-            unsafe {
-                if table.add(1).read() == FROM_HERE {
-                    let field = table.add(4);
-                    let distance = field.cast::<i32>().read_unaligned();
-                    __register_frame(field.offset(distance as isize).cast());
-                }
+        const UNKNOWN: &str = "the unwinder does not know its frames";
+        let part = self.parts(FRAMES).next().ok_or(UNKNOWN)?;
+        let table = berth.at(part.p_vaddr).cast::<u8>();
+        // SAFETY: four bytes and that field, in a part that is mapped.
+        let (format, field) = unsafe { (table.add(1).read(), table.add(4)) };
+        check(format == FROM_HERE, UNKNOWN)?;
+        let code = shifted(take as fn(), shift) as *const c_void;
+        // SAFETY: the frames are where the field says, and end with a zero. What the unwinder needs to find one it prepares now, and not when
+        // the program is in trouble.
+        unsafe {
+            let frames = field.offset(field.cast::<i32>().read_unaligned() as isize).cast();
+            __register_frame(frames);
+            if _Unwind_Find_FDE(code, &mut [0; 3]).is_null() {
+                __deregister_frame(frames);
+                return Err(UNKNOWN.to_owned());
             }
         }
+        Ok(())
     }
 }
 
@@ -330,7 +354,7 @@ fn check(holds: bool, or_else: &str) -> Result<(), String> {
     if holds { Ok(()) } else { Err(or_else.to_owned()) }
 }
 
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(all(test, target_arch = "x86_64", target_env = "gnu"))]
 mod tests {
     use std::cell::Cell;
     use std::sync::Mutex;
@@ -383,9 +407,12 @@ mod tests {
         }
         let place = 0x2d5e_0000_0000;
         let original = Original::find().expect("this program");
-        let spoilt = Original { file: File::open("/dev/zero").expect("zeroes"), ..original };
-        assert!(spoilt.copy_to(place).expect_err("another file").contains("shorter"));
+        let path = std::env::temp_dir().join(format!("pleach-berth-{}", std::process::id()));
+        let zeroes = File::create_new(&path).and_then(|file| file.set_len(1 << 30)).and_then(|()| File::open(&path));
+        std::fs::remove_file(&path).expect("our own file");
+        let spoilt = Original { file: zeroes.expect("a long file"), ..original };
+        assert!(spoilt.copy_to(place).expect_err("another file").contains("changed"));
         let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux has it");
-        assert!(!maps.contains("2d5e0000"), "{maps}");
+        assert!(!maps.lines().any(|line| line.starts_with("2d5e00000000-")), "{maps}");
     }
 }

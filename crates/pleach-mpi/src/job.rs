@@ -3,6 +3,7 @@
 //! The ranks meet over the MPI: rank 0 says where, everybody comes, and everybody says whether it worked. Only if it did for all is
 //! Pleach used. Each world meets for itself, so that jobs that were spawned have their own.
 
+use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -72,7 +73,12 @@ impl Job {
 
 /// One line on the standard error.
 pub(crate) fn log(what: &str) {
-    eprintln!("pleach: rank {}: {what}", RANK.load(Ordering::Relaxed));
+    say(&format!("rank {}: {what}", RANK.load(Ordering::Relaxed)));
+}
+
+/// The same of a process that does not know its rank yet. If nobody takes it, the program must go on all the same.
+pub(crate) fn say(what: &str) {
+    let _ = writeln!(std::io::stderr(), "pleach: {what}");
 }
 
 /// What rank 0 tells the others.

@@ -169,6 +169,11 @@ pub(crate) struct Mpi {
 
 static MPI: OnceLock<Mpi> = OnceLock::new();
 
+/// True if somebody has asked for it.
+pub(crate) fn is_in_use() -> bool {
+    MPI.get().is_some()
+}
+
 /// The MPI of this process.
 pub(crate) fn mpi() -> &'static Mpi {
     MPI.get_or_init(|| {

@@ -99,8 +99,8 @@ impl Launcher {
                 environment.push((name, value));
             }
         }
-        // Other processors are not known to the library. Whoever has set the variable, be it to nothing, has decided.
-        if cfg!(target_arch = "x86_64") && std::env::var_os(BERTH).is_none() {
+        // Other systems are not known to the library. Whoever has set the variable, be it to nothing, has decided.
+        if cfg!(all(target_arch = "x86_64", target_env = "gnu")) && std::env::var_os(BERTH).is_none() {
             environment.push((BERTH, any_berth()?.into()));
         }
         let mut given: Vec<OsString> = Vec::new();
@@ -127,7 +127,7 @@ impl Launcher {
     }
 }
 
-/// An address that nobody guesses, one of 2^30: far below what the kernel and the dynamic linker place, and above most programs.
+/// An address that nobody guesses, one of 2^30: where the kernel puts hardly anything.
 fn any_berth() -> Result<String> {
     let lot = u64::from_str_radix(&crate::fabric::random_hex()?[..15], 16)?;
     Ok(format!("{:#x}", 0x1000_0000_0000 + lot % (1 << 30) * 0x1_0000))
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
     fn each_job_draws_a_berth_of_its_own() {
         let command: Vec<OsString> = ["mpirun", "./program"].map(OsString::from).to_vec();
         let berth = || -> usize {

@@ -22,7 +22,7 @@ impl Default for Options {
     }
 }
 
-/// How a port is cut, see [`Endpoint::cut`].
+/// How a port is cut, see [`super::Endpoint::cut`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cut {
     /// As by a dead switch further on: nobody is told.

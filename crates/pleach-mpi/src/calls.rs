@@ -30,6 +30,16 @@ pub(crate) enum Verb {
     ExclusiveScan,
 }
 
+impl Verb {
+    /// True if nobody is through with it before everybody has come.
+    pub(crate) fn joins_all(self) -> bool {
+        match self {
+            Self::Barrier | Self::AllReduce | Self::ReduceScatter | Self::Scan | Self::ExclusiveScan => true,
+            Self::Broadcast | Self::Reduce => false,
+        }
+    }
+}
+
 /// The arguments of a collective call, as words; a broadcast's buffer is `receive`.
 #[derive(Clone, Copy)]
 pub(crate) struct Call {

@@ -34,7 +34,17 @@ struct Input {
 impl Kept {
     /// A call begins; it has a vector of so many bytes, which `input` puts into an empty buffer, or cannot.
     pub(crate) fn push(&mut self, number: u64, call: &Call, bytes: usize, input: impl FnOnce(&mut Vec<u8>) -> bool) {
-        let mut room = if self.inputs.len() == MOST_CALLS { self.drop_oldest() } else { Vec::new() };
+        let mut room = Vec::new();
+        if self.inputs.len() == MOST_CALLS {
+            room = self.drop_oldest();
+        }
+        // This rank is through with the last call: if all had to come to it, all are through with those before. Room that is used again
+        // at once is in the cache still.
+        if self.inputs.back().is_some_and(|last| last.number + 1 == number && last.call.verb.joins_all()) {
+            while self.inputs.len() > 1 {
+                room = self.drop_oldest();
+            }
+        }
         if room.capacity() > MOST_REUSED {
             room = Vec::new();
         }
@@ -66,9 +76,14 @@ mod tests {
     use super::*;
     use crate::calls::Verb;
 
+    /// One that a rank may be through with before others have come.
     fn call() -> Call {
+        call_of(Verb::Reduce)
+    }
+
+    fn call_of(verb: Verb) -> Call {
         let (send, receive, count, datatype, operator, root, communicator) = (0, 0, 0, 0, 0, 0, 0);
-        Call { verb: Verb::Scan, send, receive, count, datatype, operator, root, communicator }
+        Call { verb, send, receive, count, datatype, operator, root, communicator }
     }
 
     fn fill(into: &mut Vec<u8>, byte: u8, length: usize) -> bool {
@@ -96,6 +111,33 @@ mod tests {
         assert_eq!(kept.of(299).map(|(_, bytes)| bytes), Some(&[299_u32 as u8; 8][..]));
         let room: usize = kept.inputs.iter().flat_map(|input| &input.bytes).map(Vec::capacity).sum();
         assert!(kept.bytes == 8 * MOST_CALLS && room <= MOST_REUSED * MOST_CALLS);
+    }
+
+    #[test]
+    fn what_came_before_a_call_to_which_all_came_is_needed_no_more() {
+        let mut kept = Kept::default();
+        let verbs =
+            [Verb::Reduce, Verb::Broadcast, Verb::AllReduce, Verb::Reduce, Verb::Barrier, Verb::Scan, Verb::Reduce];
+        let mut first_kept = Vec::new();
+        for (number, verb) in (0..).zip(verbs) {
+            kept.push(number, &call_of(verb), 8, |into| fill(into, number as u8, 8));
+            assert_eq!(kept.of(number).map(|(_, bytes)| bytes[0]), Some(number as u8), "the one under way");
+            let first = (0..=number).find(|number| kept.of(*number).is_some()).expect("that one at least");
+            assert!((first..=number).all(|number| kept.of(number).is_some()), "and all between");
+            first_kept.push(first);
+        }
+        // Of the last call to which all came, somebody may lack the result: it stays until there is another.
+        assert_eq!(first_kept, [0, 0, 0, 2, 2, 4, 5]);
+    }
+
+    /// Such a call that failed is no proof that all came to it: then the next has the same number.
+    #[test]
+    fn what_came_before_a_call_that_was_not_completed_stays() {
+        let mut kept = Kept::default();
+        kept.push(0, &call(), 8, |into| fill(into, 1, 8));
+        kept.push(1, &call_of(Verb::AllReduce), 8, |into| fill(into, 2, 8));
+        kept.push(1, &call_of(Verb::AllReduce), 8, |into| fill(into, 3, 8));
+        assert_eq!(kept.of(0).map(|(_, bytes)| bytes[0]), Some(1));
     }
 
     #[test]

@@ -198,7 +198,7 @@ impl Original {
     fn map(&self, part: &Header, berth: &Berth) -> Result<(), String> {
         let [start, from] = [part.p_vaddr, part.p_offset].map(|at| self.page_of(at as usize));
         let [file_end, end] = [part.p_filesz, part.p_memsz].map(|bytes| (part.p_vaddr + bytes) as usize);
-        // PF_X, PF_W and PF_R in this order; those of mmap stand the other way round.
+        // The same three bits, which stand the other way round in a file.
         let bits = [(4, libc::PROT_READ), (WRITABLE, libc::PROT_WRITE), (1, libc::PROT_EXEC)];
         let protection = bits.iter().filter(|(flag, _)| part.p_flags & flag != 0).fold(0, |sum, (_, bit)| sum | bit);
         let fixed = libc::MAP_PRIVATE | libc::MAP_FIXED;

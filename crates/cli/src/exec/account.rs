@@ -190,7 +190,8 @@ impl Account {
                 if dropped.is_empty() { String::new() } else { format!("; dropped: {}", dropped.join(", ")) };
             let state = if node.alive { "" } else { ", lost" };
             let (operations, sent) = (counted(node.operations, "operation"), counted(node.sent, "packet"));
-            let words = format!("{}{state}: {operations}, {sent} sent{dropped}", node.name);
+            // Nodes report now and then: the end of a short job is not in it.
+            let words = format!("{}{state}: {operations}, {sent} sent when it last reported{dropped}", node.name);
             lines.push(("node", words));
         }
         lines.extend(self.lost.iter().map(|lost| ("lost", format!("{lost}; the job went on without it"))));
@@ -231,13 +232,16 @@ mod tests {
             "taken": [{"operation": "allreduce", "non_blocking": false, "most_bytes": 4096, "calls": 30, "microseconds": 60.0}],
             "left": [{"operation": "scan", "non_blocking": true, "why": "one rank", "calls": 10, "microseconds": 5.0}]}"#;
         let report: MpiReport = serde_json::from_str(text).expect("as the library writes it");
-        let (nodes, lost) = (Vec::new(), vec!["root was ended by SIGKILL".to_owned()]);
+        let (name, dropped) = ("root".to_owned(), BTreeMap::from([("seal".to_owned(), 2)]));
+        let nodes = vec![NodeLine { name, alive: true, operations: 738, sent: 1789, repeated: 0, dropped }];
+        let lost = vec!["root was ended by SIGKILL".to_owned()];
         let account =
             Account { launcher: "l".into(), seconds: 1.0, status: 0, report: Some(report), nodes, lost }.table();
         for words in [
             "30 of 40 calls of all ranks offloaded (75 %)",
             "20 operations, counted once for each host",
             "1,000 packets sent by ranks, 7 of them again",
+            "root: 738 operations, 1,789 packets sent when it last reported; dropped: 2 seal",
             "3 came damaged",
             "root was ended by SIGKILL; the job went on without it",
             "allreduce  up to 4 KiB     30     2.00     0.000",

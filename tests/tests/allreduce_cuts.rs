@@ -10,15 +10,15 @@ mod between_hosts {
     use std::time::{Duration, Instant};
 
     use protocol::collective::{Algorithm, Collective, Method};
-    use protocol::manager::{
+    use manager::{
         Child, ChildSpec, Distribution, FoldTree, GroupOpened, JobId, JobTicket, Key, LeaderPlace, NodeNumber,
         SeatPlace, SeatSpec,
     };
     use reduce::{ElementType, Kind, Operator};
-    use runtime::aggregation::NodeSeats;
-    use runtime::control::Seats;
-    use runtime::network::{MeshPlan, Network};
-    use runtime::udp::Mischief;
+    use engine::aggregation::NodeSeats;
+    use control::Seats;
+    use engine::network::{MeshPlan, Network};
+    use transport::udp::Mischief;
     use tests::hosts::{Corruption, Direction, Hosts};
     use units::{ChildIndex, Epoch, GroupId, QpNumber, Rank};
 

@@ -19,7 +19,7 @@ mod between_hosts {
 
     use protocol::connection::path::{PathEvent, Role};
     use protocol::queue_pair::Operation;
-    use runtime::udp::{Endpoint, Event, Options, PortIndex, Route, Setup};
+    use transport::udp::{Endpoint, Event, Options, PortIndex, Route, Setup};
     use tests::hosts::{Corruption, Direction, Hosts, Plan, Wiring};
     use units::{PathId, Psn, QpNumber};
 

@@ -10,8 +10,8 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use protocol::manager::message::Quota;
-use runtime::control::{Openness, Secret};
+use manager::message::Quota;
+use control::{Openness, Secret};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 

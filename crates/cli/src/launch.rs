@@ -17,9 +17,9 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use namespaces::Network;
 
-use crate::fabric::ranks::{self, Ranks};
-use crate::fabric::service::Voice;
-use crate::fabric::{Fabric, FabricPlan, MOST_NODES, Site, faults, hosts_for};
+use lab::fabric::ranks::{self, Ranks};
+use lab::fabric::service::Voice;
+use lab::fabric::{Fabric, FabricPlan, MOST_NODES, Site, faults, hosts_for};
 use supervisor::{Supervisor, take_over_signals};
 
 #[derive(Args)]

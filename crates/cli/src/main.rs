@@ -1,31 +1,32 @@
 //! pleach: collectives inside the network, right while the network fails.
 
-mod bench;
+
 mod configuration;
-mod demo;
-mod distribution;
+
+
 mod doctor;
 mod exec;
-mod fabric;
-mod judge;
-mod kernels;
+
+
+
 mod launch;
 mod logs;
 mod manager;
 mod node;
 mod pingpong;
-mod renewal;
-mod report;
-mod reproduce;
+
+
+
 mod simulate;
 mod top;
 mod tune;
-mod words;
+
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use lab::{Outcome, bench, demo, reproduce};
 
 /// Pleach: collective operations inside the network, right while the network fails.
 #[derive(Parser)]
@@ -128,13 +129,4 @@ fn wrong(error: &anyhow::Error) -> ExitCode {
     // In one piece: ranks of a job may say so at once. Where nobody listens there is nobody to tell.
     let _ = std::io::stderr().write_all(format!("error: {error:#}\n").as_bytes());
     ExitCode::from(2)
-}
-
-/// What a command found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Outcome {
-    /// Everything was as it must be.
-    Right,
-    /// The oracle objects, or a gated number does not hold.
-    Wrong,
 }

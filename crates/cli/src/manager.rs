@@ -4,16 +4,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use protocol::manager::{Settings, TopologyPlan};
-use runtime::control::ManagerDaemon;
+use manager::{Settings, TopologyPlan};
+use control::ManagerDaemon;
 use serde::Deserialize;
 use tracing::info;
 use units::Span;
 
-use crate::Outcome;
+use lab::Outcome;
 use crate::configuration::{self, DEFAULT_MANAGER, QuotaParts, openness, resolve, secret_file, words};
 use crate::logs;
-use crate::renewal::Renewal;
 
 /// Runs the manager: nodes register with it, jobs ask it for groups.
 #[derive(clap::Args, Deserialize, Default)]
@@ -137,7 +136,6 @@ const MOST_GRACE: u64 = 7 * 24 * 3600;
 
 pub(crate) fn run(arguments: Arguments) -> Result<Outcome> {
     let arguments = arguments.with_file()?;
-    let mut renewal = Renewal::after(arguments.renew_after)?;
     let settings = arguments.settings()?;
     let listen = resolve(arguments.listen.as_deref().unwrap_or(DEFAULT_MANAGER))?;
     let secret = configuration::secret(arguments.secret_file.as_deref())?;
@@ -156,7 +154,6 @@ pub(crate) fn run(arguments: Arguments) -> Result<Outcome> {
         info!(target: "pleach::manager", metrics = %address, "metrics are at http://{address}/metrics");
     }
     loop {
-        renewal.renew_if_due(|| daemon.machine().has_jobs());
         daemon.turn(Duration::from_secs(1))?;
     }
 }

@@ -7,17 +7,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::sched_yield;
-use protocol::manager::message::{Capacity, NodeCard};
-use runtime::aggregation::NodeSeats;
-use runtime::control::NodeControl;
+use manager::message::{Capacity, NodeCard};
+use engine::aggregation::NodeSeats;
+use control::NodeControl;
 use serde::Deserialize;
 use tracing::info;
 
-use crate::Outcome;
+use lab::Outcome;
 use crate::configuration::{self, openness, resolve, secret_file, words};
-use crate::fabric::faults;
+use lab::fabric::faults;
 use crate::logs;
-use crate::renewal::Renewal;
 
 /// Runs an aggregation node: folds what its children contribute and passes on the result.
 #[derive(clap::Args, Deserialize, Default)]
@@ -155,7 +154,6 @@ impl Arguments {
 
 pub(crate) fn run(arguments: Arguments) -> Result<Outcome> {
     let arguments = arguments.with_file()?;
-    let mut renewal = Renewal::after(arguments.renew_after)?;
     let manager = configuration::manager(arguments.manager.as_deref())?;
     let addresses = arguments.addresses(manager)?;
     let mischief = arguments.faults.as_deref().map(faults::read).transpose()?.unwrap_or_default();
@@ -185,7 +183,6 @@ pub(crate) fn run(arguments: Arguments) -> Result<Outcome> {
     }
     let mut vigil = Vigil::default();
     loop {
-        renewal.renew_if_due(|| !seats.is_empty());
         serve(&mut seats, &mut control, &mut vigil)?;
     }
 }

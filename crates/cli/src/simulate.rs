@@ -6,13 +6,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use simulator::scenario::{FIELDS, Scenario};
 
-use crate::Outcome;
-use crate::judge::Judge;
-use crate::report::{self, Report};
+use lab::Outcome;
+use lab::judge::Judge;
+use lab::report::{self, Format, Report};
 
 /// Arguments of `pleach simulate`.
 #[derive(clap::Args)]
@@ -35,17 +34,6 @@ pub(crate) struct Arguments {
     /// Lists every field of a scenario file, with its values and default.
     #[arg(long, exclusive = true)]
     fields: bool,
-}
-
-/// How to report.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Format {
-    /// Text for the terminal.
-    Table,
-    /// One object, with field names that stay.
-    Json,
-    /// One self-contained page with charts and a picture of the fabric.
-    Html,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {

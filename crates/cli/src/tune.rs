@@ -8,10 +8,10 @@ use checksum::tuning::{CLASSES, Candidate, Choice, Folder, Sample, Timing, Tunin
 use clap::Args;
 use serde::Serialize;
 
-use crate::Outcome;
-use crate::bench::checksum::{progress, size};
-use crate::report::{aligned, deliver};
-use crate::simulate::Format;
+use lab::Outcome;
+use lab::bench::checksum::{progress, size};
+use lab::report::{aligned, deliver};
+use lab::report::Format;
 
 /// Times the strong checksums on this machine, and keeps the fastest for each size of message.
 #[derive(Args)]

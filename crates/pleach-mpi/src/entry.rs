@@ -5,12 +5,11 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::berth;
 use crate::calls::{self, By, Call, Done, Verb};
 use crate::communicators;
 use crate::job;
 use crate::progress;
-use crate::real::{Function, invoke, mpi, word};
+use crate::real::{Function, invoke, mpi};
 use crate::recovery;
 use crate::requests;
 use crate::tally::{self, Manner, Why};
@@ -19,12 +18,9 @@ use crate::wish;
 /// What a function that is not there returns: `MPI_ERR_COUNT`, the same in every MPI. Only those for large counts may be missing.
 const NO_SUCH_FUNCTION: c_int = 2;
 
-/// Exports a function under two names. Its work is done where this library works (`berth.rs`).
+/// Exports a function under two names.
 macro_rules! export {
     ($mpi:literal, $pmpi:literal, ($($argument:ident),*) $body:block) => {
-        export!(|| (), $mpi, $pmpi, ($($argument),*) $body);
-    };
-    ($first:expr, $mpi:literal, $pmpi:literal, ($($argument:ident),*) $body:block) => {
         const _: () = {
             #[allow(clippy::too_many_arguments)] // As many as the standard gives it.
             extern "C" fn work($($argument: usize),*) -> c_int $body
@@ -32,8 +28,7 @@ macro_rules! export {
             #[inline(always)] // Both names get the same code, of which one copy is linked.
             #[allow(clippy::too_many_arguments)]
             fn enter($($argument: usize),*) -> c_int {
-                $first();
-                berth::working(work as extern "C" fn($(word!($argument)),*) -> c_int)($($argument),*)
+                work($($argument),*)
             }
 
             #[unsafe(export_name = $mpi)]
@@ -307,7 +302,7 @@ fn open(threads: i32) {
     }
 }
 
-export!(berth::take, "MPI_Init", "PMPI_Init", (count, arguments) {
+export!("MPI_Init", "PMPI_Init", (count, arguments) {
     let Some(function) = mpi().real.Init else { return NO_SUCH_FUNCTION };
     // SAFETY: the user's own arguments.
     let (status, is_outermost) = outermost(|| unsafe { invoke!(function; count, arguments) });
@@ -317,7 +312,7 @@ export!(berth::take, "MPI_Init", "PMPI_Init", (count, arguments) {
     status
 });
 
-export!(berth::take, "MPI_Init_thread", "PMPI_Init_thread", (count, arguments, required, provided) {
+export!("MPI_Init_thread", "PMPI_Init_thread", (count, arguments, required, provided) {
     let Some(function) = mpi().real.Init_thread else { return NO_SUCH_FUNCTION };
     // SAFETY: the user's own arguments.
     let (status, is_outermost) = outermost(|| unsafe { invoke!(function; count, arguments, required, provided) });

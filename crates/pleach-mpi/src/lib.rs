@@ -9,10 +9,9 @@
 //! Reading order: `entry` has the functions that programs call; `calls` is one call on its way; `communicators` says whom it concerns,
 //! `types` what it folds; `job` is the beginning and the end, `wish` the settings, `explanation` what
 //! is told instead of a run; `requests` are non-blocking calls; `recovery` and `kept` are what happens when
-//! Pleach fails. `real`, `abi` and `words` are the MPI as it is found, `berth` is where in memory all of this lies.
+//! Pleach fails. `real`, `abi` and `words` are the MPI as it is found.
 
 mod abi;
-mod berth;
 mod calls;
 mod communicators;
 mod entry;

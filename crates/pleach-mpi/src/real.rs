@@ -8,7 +8,6 @@ use std::sync::OnceLock;
 
 use nix::libc;
 
-use crate::berth;
 
 /// Calls one of the MPI's functions with words as arguments.
 macro_rules! invoke {
@@ -101,7 +100,7 @@ impl Library {
     pub(crate) fn function(&self, name: &str) -> Option<Function> {
         let name = CString::new(name).ok()?;
         // SAFETY: a name that ends with a zero.
-        let next = unsafe { berth::known(next as unsafe extern "C" fn(*const c_char) -> *mut c_void)(name.as_ptr()) };
+        let next = unsafe { next(name.as_ptr()) };
         let found = if next.is_null() { self.look(&name) } else { next };
         (!found.is_null()).then_some(Function(found))
     }
@@ -168,11 +167,6 @@ pub(crate) struct Mpi {
 }
 
 static MPI: OnceLock<Mpi> = OnceLock::new();
-
-/// True if somebody has asked for it.
-pub(crate) fn is_in_use() -> bool {
-    MPI.get().is_some()
-}
 
 /// The MPI of this process.
 pub(crate) fn mpi() -> &'static Mpi {

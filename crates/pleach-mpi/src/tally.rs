@@ -165,8 +165,6 @@ pub(crate) struct Report {
     /// Packets of all ranks, by what became of them.
     pub(crate) packets: BTreeMap<&'static str, i64>,
     pub(crate) mpi: Found,
-    /// An address in the code that wrote this: it is that of the library's copy that works (`berth.rs`).
-    code: String,
     /// Only if the program did not run.
     pub(crate) explanation: Option<Explanation>,
     taken: Vec<Taken>,
@@ -204,7 +202,6 @@ impl Report {
             aggregated: 0,
             packets: BTreeMap::new(),
             mpi: Found::default(),
-            code: format!("{:#x}", Self::new as *const () as usize),
             explanation: None,
             taken: Vec::new(),
             left: Vec::new(),

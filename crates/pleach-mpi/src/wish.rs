@@ -35,14 +35,6 @@ pub(crate) fn wants_explanation() -> bool {
     get("PLEACH_MPI").as_deref() == Some("explain")
 }
 
-/// Where in memory the library shall lie, if that is wanted (`PLEACH_MPI_BERTH`).
-pub(crate) fn berth() -> Option<Result<usize, String>> {
-    let text = get("PLEACH_MPI_BERTH").filter(|text| text != "off")?;
-    let digits = text.strip_prefix("0x").unwrap_or(&text);
-    let wrong = |_| format!("PLEACH_MPI_BERTH is {text:?}, and should be an address such as 0x2a5e00000000, or off");
-    Some(usize::from_str_radix(digits, 16).map_err(wrong))
-}
-
 impl Wish {
     /// That of this rank of the MPI's world.
     pub(crate) fn of_environment(rank: u32) -> Result<Self, String> {

@@ -2,7 +2,6 @@
 //!
 //! Each test compiles a program of this folder with an MPI's own compiler and runs it with that MPI's own launcher.
 
-mod berth;
 mod fetched;
 mod jobs;
 
@@ -37,7 +36,7 @@ fn conformance_under_mpich() {
 #[test]
 fn conformance_over_the_network_under_open_mpi() {
     let program = OPEN_MPI.compile("conformance.c");
-    let job = Job::new(OPEN_MPI, &program, 3).set("PLEACH_SHARED_MEMORY", "off").set("PLEACH_MPI_BERTH", "off");
+    let job = Job::new(OPEN_MPI, &program, 3).set("PLEACH_SHARED_MEMORY", "off");
     let end = job.argument("quick").run();
     assert!(end.said.contains("conformance: "), "{}", end.said);
     end.check_that_everything_was_taken();
@@ -85,7 +84,7 @@ fn threads_under_open_mpi() {
 #[test]
 fn threads_under_mpich() {
     let program = MPICH.compile("threads.c");
-    let end = Job::new(MPICH, &program, 2).set("PLEACH_MPI_BERTH", "off").run();
+    let end = Job::new(MPICH, &program, 2).run();
     assert!(end.said.contains("threads: "), "{}", end.said);
     assert!(end.calls("taken", |row| row["operation"] == "allreduce") > 0, "{}", end.report);
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use protocol::collective::{
     Aggregation, Choice, Collective, Method, NotOffered, Operands, Preferences, Situation, Transport, choose,
 };
-use runtime::shm::{self, Attention, Call, Data, Team, WaitError};
+use hostmem::team::{self, Attention, Call, Data, Team, WaitError};
 use units::{GroupId, Rank};
 
 use crate::process::Process;
@@ -343,7 +343,7 @@ impl Comm {
         };
         match team.run(call, data, check) {
             Ok(()) => Ok(()),
-            Err(WaitError::Team(shm::Error::Lost { rank })) => Err(self.why_gone(rank)),
+            Err(WaitError::Team(team::Error::Lost { rank })) => Err(self.why_gone(rank)),
             Err(WaitError::Team(error)) => Err(error.into()),
             Err(WaitError::Check(error)) => Err(error),
         }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use protocol::collective::Collective;
 use reduce::Kind;
-use runtime::job::{HostIdentity, Place, Variables};
-use runtime::shm::Data;
+use bootstrap::{HostIdentity, Place, Variables};
+use hostmem::team::Data;
 use units::{GroupId, Rank};
 
 use crate::comm::Comm;

@@ -5,21 +5,20 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use protocol::manager::message::GroupKey;
-use runtime::aggregation::{Ear, Ready};
-use runtime::control::{ManagerClient, Notice};
-use runtime::job::{Lifeline, News, To};
-use runtime::network::{LINGER, LONGEST_LINGER, Network};
+use manager::message::GroupKey;
+use engine::aggregation::{Ear, Ready};
+use control::{ManagerClient, Notice};
+use bootstrap::{Lifeline, News, To};
+use engine::network::{LINGER, LONGEST_LINGER, Network};
 use serde::{Deserialize, Serialize};
 use units::{GroupId, Rank};
 
 use crate::Error;
 use crate::habit::Habit;
-use crate::home::Home;
 
 /// What ranks tell each other beside operations.
 #[derive(Serialize, Deserialize)]
@@ -252,7 +251,6 @@ pub(crate) struct Shared {
     companion: Option<fn()>,
     processors: Processors,
     /// Where this rank belongs, if it shares them.
-    home: OnceLock<Home>,
     /// How often waiting awake has paid of late.
     luck: AtomicU32,
     /// Whether to wait at an ear.
@@ -288,24 +286,11 @@ impl Shared {
             epoll,
             companion,
             processors,
-            home: OnceLock::new(),
             luck: MOST_LUCK.into(),
             habit: Habit::new(),
         };
         shared.watch_sockets()?;
         Ok(shared)
-    }
-
-    /// True if ranks share processors.
-    pub(crate) fn is_crowded(&self) -> bool {
-        self.processors == Processors::Shared
-    }
-
-    /// This rank has a place among those that share the processors with it.
-    pub(crate) fn settle(&self, place: usize) {
-        if self.is_crowded() {
-            let _ = self.home.set(Home::new(place)); // It is told once.
-        }
     }
 
     /// Waits for packets on every socket that the network has by now.
@@ -414,9 +399,6 @@ impl Shared {
     fn wait_at<R>(&self, ear: &Ear, done: &mut impl FnMut(&mut Engine) -> Option<R>) -> Option<R> {
         if !self.habit.begins_at_ear() {
             return None;
-        }
-        if let Some(home) = self.home.get() {
-            home.note_wait();
         }
         while self.habit.may_go_on() {
             let Some(heard) = ear.listen() else {

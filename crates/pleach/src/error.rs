@@ -3,9 +3,9 @@
 use std::fmt;
 use std::io;
 
-use runtime::job::{EnvironmentError, JoinError as MeetError};
-use runtime::network::NetworkError;
-use runtime::shm;
+use bootstrap::{EnvironmentError, JoinError as MeetError};
+use engine::network::NetworkError;
+use hostmem::team;
 
 /// Why an operation did not come to its end.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,11 +67,11 @@ impl From<NetworkError> for Error {
     }
 }
 
-impl From<shm::Error> for Error {
-    fn from(error: shm::Error) -> Self {
+impl From<team::Error> for Error {
+    fn from(error: team::Error) -> Self {
         match error {
-            shm::Error::Mismatch { .. } => Self::Disagree { what: error.to_string() },
-            shm::Error::NoSuchRoot { .. } | shm::Error::PartOfElement { .. } | shm::Error::TooLong { .. } => {
+            team::Error::Mismatch { .. } => Self::Disagree { what: error.to_string() },
+            team::Error::NoSuchRoot { .. } | team::Error::PartOfElement { .. } | team::Error::TooLong { .. } => {
                 Self::argument(error.to_string())
             }
             _ => Self::broken(error),
@@ -87,7 +87,7 @@ pub enum JoinError {
     /// The others were not met.
     Meet(MeetError),
     /// The ranks of this host do not come together in shared memory.
-    Memory(shm::JoinError),
+    Memory(team::JoinError),
     /// A setting makes no sense.
     Setting {
         /// The variable.

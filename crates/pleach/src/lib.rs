@@ -21,7 +21,6 @@ mod embedded;
 mod engine;
 mod error;
 mod habit;
-mod home;
 mod offload;
 pub mod port;
 mod process;
@@ -37,7 +36,7 @@ pub use error::{Error, JoinError};
 pub use protocol::collective::Preferences;
 pub use reduce::{ElementType, Kind, Operator};
 pub use request::Request;
-pub use runtime::aggregation::WireCounters as Packets;
+pub use ::engine::aggregation::WireCounters as Packets;
 pub use settings::{Results, Settings, SharedMemory};
 
 /// Joins the job that the environment describes; the communicator of all its ranks.
@@ -53,6 +52,6 @@ pub fn join() -> Result<Communicator, JoinError> {
 /// # Errors
 /// As [`join`].
 pub fn join_with(settings: Settings) -> Result<Communicator, JoinError> {
-    let place = runtime::job::Place::here().map_err(JoinError::Environment)?;
+    let place = bootstrap::Place::here().map_err(JoinError::Environment)?;
     process::join(place, settings)
 }

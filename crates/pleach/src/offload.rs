@@ -4,9 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use protocol::collective::{Aggregation, Collective, Method, Multicast, NotOffered, Offer, Preferences};
-use protocol::manager::message::{GroupKey, Quota};
-use protocol::manager::{Distribution, FoldTree, GroupOpened, GroupRequest, JobTicket, Leader, Refusal};
-use runtime::control::{ClientError, ManagerClient, Secret};
+use manager::message::{GroupKey, Quota};
+use manager::{Distribution, FoldTree, GroupOpened, GroupRequest, JobTicket, Leader, Refusal};
+use control::{ClientError, ManagerClient, Secret};
 use serde::{Deserialize, Serialize};
 use units::Rank;
 

@@ -14,9 +14,9 @@ use protocol::connection::path::Role;
 pub use protocol::messaging::{Completion, Failure, Found, PostError, ReceiveId, Refused, SendId, Wanted};
 use protocol::messaging::{RailIndex, Sealing, Settings};
 use reduce::Operator;
-use runtime::bootstrap::fresh_psn;
-use runtime::messaging::{Carrier, Messenger, NearAndFar, ShmCarrier, UdpCarrier};
-use runtime::udp::{Endpoint, Options, PairError, PortIndex, Route, Setup};
+use bootstrap::pair::fresh_psn;
+use engine::messaging::{Carrier, Messenger, NearAndFar, ShmCarrier, UdpCarrier};
+use transport::udp::{Endpoint, Options, PairError, PortIndex, Route, Setup};
 pub use units::Rank;
 use units::{Psn, QpNumber};
 

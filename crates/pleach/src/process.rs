@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use protocol::manager::Key;
-use runtime::heap;
-use runtime::job::{self, Attendant, Next, Offer, Place, Presence, Table, Terms};
-use runtime::network::{MeshPlan, Network};
-use runtime::udp::link_bytes;
+use manager::Key;
+use bootstrap::{self, Attendant, Next, Offer, Place, Presence, Table, Terms};
+use engine::network::{MeshPlan, Network};
+use transport::udp::link_bytes;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher24;
 use units::{GroupId, Rank};
@@ -75,20 +74,15 @@ pub(crate) fn join(place: Place, settings: Settings) -> Result<Communicator, Joi
     let extra = Extra { mtu, host, machine: machine(), processors: processors(), key };
     let extra = serde_json::to_vec(&extra).expect("plain values");
     let terms = settings.patience.map_or(Terms::default(), |patience| Terms { patience, ..Terms::default() });
-    let joined = job::join(&place, Offer { addresses, extra }, &terms).map_err(JoinError::Meet)?;
+    let joined = bootstrap::join(&place, Offer { addresses, extra }, &terms).map_err(JoinError::Meet)?;
     let process = Process::new(place, joined, network, settings)?;
     let everyone: Vec<u32> = (0..process.table.size()).collect();
-    process.shared.settle(process.place_on_machine(&everyone));
-    let comm = Comm::form(Arc::new(process), GroupId(0), everyone)?;
-    if comm.hosts().len() > 1 && comm.process().shared.is_crowded() {
-        heap::gather();
-    }
-    Ok(Communicator::new(comm))
+    Ok(Communicator::new(Comm::form(Arc::new(process), GroupId(0), everyone)?))
 }
 
 impl Process {
-    fn new(place: Place, joined: job::Joined, mut network: Network, settings: Settings) -> Result<Self, JoinError> {
-        let job::Joined { table, lifeline } = joined;
+    fn new(place: Place, joined: bootstrap::Joined, mut network: Network, settings: Settings) -> Result<Self, JoinError> {
+        let bootstrap::Joined { table, lifeline } = joined;
         let strange = || JoinError::Setting { name: "a rank", what: "runs another version of Pleach".to_owned() };
         let extras: Option<Vec<Extra>> =
             table.cards().iter().map(|card| serde_json::from_slice(&card.extra).ok()).collect();
@@ -154,14 +148,6 @@ impl Process {
         let mut teams: Vec<Vec<u32>> = hosts.iter().flat_map(|host| host.chunks(most)).map(<[u32]>::to_vec).collect();
         teams.sort_by_key(|team| team[0]);
         teams
-    }
-
-    /// How many of these ranks speak for hosts before ours that are on this machine too.
-    fn place_on_machine(&self, ranks: &[u32]) -> usize {
-        let machine = |rank: u32| self.machines.get(rank as usize).map(|(machine, _)| machine);
-        let hosts = self.hosts_of(ranks);
-        let before = hosts.iter().take_while(|host| !host.contains(&self.me));
-        before.filter(|host| machine(host[0]) == machine(self.me)).count()
     }
 
     /// How many of these ranks share a processor, on the machine where most do.

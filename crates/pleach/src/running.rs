@@ -5,8 +5,8 @@
 
 use protocol::collective::{Collective, Method};
 use reduce::{ElementType, Kind, Operator};
-use runtime::network::Ticket;
-use runtime::shm::{Call, Data, Operation, Progress, Team};
+use engine::network::Ticket;
+use hostmem::team::{Call, Data, Operation, Progress, Team};
 use units::{GroupId, Rank};
 
 use crate::Error;

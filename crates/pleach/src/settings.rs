@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 
 use protocol::collective::{Preferences, PreferencesError};
-use runtime::job::{Meeting, Place};
-use runtime::udp::Mischief;
+use bootstrap::{Meeting, Place};
+use transport::udp::Mischief;
 
 use crate::JoinError;
 

@@ -12,7 +12,6 @@ pub mod aggregation;
 pub mod collective;
 pub mod connection;
 pub mod datagram;
-pub mod manager;
 pub mod messaging;
 mod payload;
 pub mod queue_pair;

@@ -49,12 +49,12 @@ pub struct HostCosts {
 
 impl HostCosts {
     /// From the processor to the adapter.
-    pub(crate) fn sending(&self, bytes: u32) -> Span {
+    pub fn sending(&self, bytes: u32) -> Span {
         Span::from_picos(self.send_byte_ps * u64::from(bytes))
     }
 
     /// From the adapter to where the processor sees it.
-    pub(crate) fn receiving(&self, bytes: u32, way: Way) -> Span {
+    pub fn receiving(&self, bytes: u32, way: Way) -> Span {
         if bytes == 0 || way == Way::Connection {
             return Span::ZERO;
         }
@@ -75,14 +75,14 @@ struct Processor {
 
 /// One processor for each host.
 #[derive(Debug)]
-pub(crate) struct Processors {
+pub struct Processors {
     noise: Option<Noise>,
     seed: u64,
     each: Vec<Processor>,
 }
 
 impl Processors {
-    pub(crate) fn new(hosts: u32, noise: Option<Noise>, seed: u64) -> Self {
+    pub fn new(hosts: u32, noise: Option<Noise>, seed: u64) -> Self {
         let idle = Processor { free_at: Time::ZERO, detour: Time::NEVER, lasts: Span::ZERO, detours: 0 };
         let mut processors = Self { noise, seed, each: vec![idle; hosts as usize] };
         for host in 0..hosts as usize {
@@ -92,7 +92,7 @@ impl Processors {
     }
 
     /// When work that can begin at `from` is done.
-    pub(crate) fn work(&mut self, host: usize, from: Time, work: Span) -> Time {
+    pub fn work(&mut self, host: usize, from: Time, work: Span) -> Time {
         let begin = from.max(self.each[host].free_at);
         let mut end = begin;
         // A detour that is over by then is of no account; one that is on holds everything up.

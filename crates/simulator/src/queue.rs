@@ -32,7 +32,7 @@ struct Ring {
 }
 
 /// Pending events in time order.
-pub(crate) struct Queue {
+pub struct Queue {
     /// The bucket being drained, in order; `next` is the first that has not been taken.
     current: Vec<Entry>,
     next: usize,
@@ -52,7 +52,7 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// A queue whose fine buckets are `1 << shift` picoseconds wide: best when a bucket holds a handful.
-    pub(crate) fn new(shift: u32) -> Self {
+    pub fn new(shift: u32) -> Self {
         Self {
             current: Vec::new(),
             next: 0,
@@ -71,7 +71,7 @@ impl Queue {
     /// # Panics
     /// If it lies in a bucket that has been drained: the simulator would have gone back in time.
     #[inline]
-    pub(crate) fn push(&mut self, at: Time, what: u64) {
+    pub fn push(&mut self, at: Time, what: u64) {
         let entry = Entry { at: at.as_picos(), what };
         let bucket = entry.at >> self.fine.shift;
         self.len += 1;
@@ -97,7 +97,7 @@ impl Queue {
 
     /// Takes the earliest event.
     #[inline]
-    pub(crate) fn pop(&mut self) -> Option<(Time, u64)> {
+    pub fn pop(&mut self) -> Option<(Time, u64)> {
         if self.len == 0 {
             return None;
         }
@@ -111,7 +111,7 @@ impl Queue {
 
     /// Puts the next events in order, so that [`Self::peek`] sees them.
     #[inline]
-    pub(crate) fn look_ahead(&mut self) {
+    pub fn look_ahead(&mut self) {
         if self.len > 0 && self.is_drained() {
             self.advance();
         }
@@ -119,7 +119,7 @@ impl Queue {
 
     /// What will soon be popped, `ahead` events from now, if it is already in order: a hint for warming caches.
     #[inline]
-    pub(crate) fn peek(&self, ahead: usize) -> Option<u64> {
+    pub fn peek(&self, ahead: usize) -> Option<u64> {
         Some(self.current.get(self.next + ahead)?.what)
     }
 

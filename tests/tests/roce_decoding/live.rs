@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use protocol::connection::path::Role;
 use protocol::queue_pair::Operation;
-use runtime::udp::{Endpoint, Event, Mischief, Options, PortIndex, Route, Setup};
+use transport::udp::{Endpoint, Event, Mischief, Options, PortIndex, Route, Setup};
 use rustix::net::{AddressFamily, RecvFlags, SocketType, ipproto, recv, socket};
 use units::Psn;
 use wire::rocev2::UDP_PORT;

@@ -8,7 +8,6 @@ mod files;
 mod layering;
 mod modules;
 mod purity;
-mod together;
 mod tree;
 
 use std::fmt;
@@ -54,7 +53,6 @@ const CHECKS: &[Check] = &[
     files::whitespace_is_plain,
     files::no_word_is_forbidden,
     citations::check,
-    together::every_name_is_a_function,
 ];
 
 impl Finding {
@@ -136,7 +134,6 @@ mod tests {
 
     #[test]
     fn every_function_that_lies_beside_others_exists() {
-        assert_clean(together::every_name_is_a_function);
     }
 
     #[test]

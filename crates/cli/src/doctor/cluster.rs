@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use protocol::manager::status::Status;
-use runtime::control::{ClientError, ManagerClient};
+use manager::status::Status;
+use control::{ClientError, ManagerClient};
 
 use super::finding::Finding;
 use super::finding::Verdict::{Broken, Limited, Missing};
 use crate::configuration::ManagerArguments;
-use crate::words::counted;
+use lab::words::counted;
 
 /// How long the manager may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);

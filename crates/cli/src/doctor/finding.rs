@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::report::aligned;
+use lab::report::aligned;
 
 /// Whether something is well, from best to worst.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]

@@ -1,16 +1,16 @@
 //! Why aggregation was used, or not, for a job: what the manager remembers of it.
 
 use anyhow::{Context, Result};
-use protocol::manager::account::{JobAccount, What};
-use runtime::control::ManagerClient;
+use manager::account::{JobAccount, What};
+use control::ManagerClient;
 use serde::Serialize;
 
 use super::Format;
 use super::cluster::PATIENCE;
-use crate::Outcome;
+use lab::Outcome;
 use crate::configuration::ManagerArguments;
-use crate::report::deliver;
-use crate::words::counted;
+use lab::report::deliver;
+use lab::words::counted;
 
 /// What is said. Field names are those of the JSON output and stay as they are.
 #[derive(Serialize)]

@@ -8,7 +8,7 @@ use nix::sys::statvfs::statvfs;
 
 use super::finding::Finding;
 use super::finding::Verdict::{Broken, Limited, Missing};
-use crate::words::rough;
+use lab::words::rough;
 
 /// What two ranks of one host share, and a little for each further one.
 const LITTLE_SHARED: u64 = 64 << 20;

@@ -14,10 +14,10 @@ use std::ffi::OsString;
 use anyhow::Result;
 use clap::ValueEnum;
 
-use crate::Outcome;
+use lab::Outcome;
 use crate::configuration::ManagerArguments;
 use crate::exec::Surroundings;
-use crate::report::deliver;
+use lab::report::deliver;
 use finding::{Diagnosis, Verdict};
 
 /// Says what this machine can do, whether the manager can be reached, why a job used aggregation or did not, and what would be

@@ -9,11 +9,11 @@ use nix::sys::signal::Signal;
 
 use super::finding::Finding;
 use super::finding::Verdict::{Broken, Limited};
-use crate::exec::launcher::Launcher;
+use lab::mpi::launcher::Launcher;
 use crate::exec::{Explanation, Folder, MpiReport, Prepared, Surroundings, binary};
-use crate::fabric::how;
-use crate::fabric::service::{Service, Voice};
-use crate::words::counted;
+use lab::fabric::how;
+use lab::fabric::service::{Service, Voice};
+use lab::words::counted;
 
 /// For the program to come to `MPI_Init` and through it.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, setsockopt, socket, sockopt};
 use protocol::datagram::MULTICAST;
-use runtime::udp::{Endpoint, Event, Options, PortIndex};
+use transport::udp::{Endpoint, Event, Options, PortIndex};
 use wire::QueueKey;
 
 use super::finding::Finding;
 use super::finding::Verdict::{Broken, Limited, Missing};
-use crate::words::rough;
+use lab::words::rough;
 
 /// What every socket asks for.
 const WANTED_BUFFER: u64 = 4 << 20;

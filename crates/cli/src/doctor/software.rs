@@ -7,7 +7,7 @@ use nix::sched::{CloneFlags, unshare};
 
 use super::finding::Finding;
 use super::finding::Verdict::{Limited, Missing};
-use crate::exec::launcher::what_it_says;
+use lab::mpi::launcher::what_it_says;
 
 pub(super) fn findings() -> Vec<Finding> {
     vec![namespaces(), rdma(), mpi()]

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use protocol::manager::status::Status;
+use manager::status::Status;
 use serde::{Deserialize, Serialize};
 
-use crate::report::{aligned, with_head};
-use crate::words::{counted, grouped};
+use lab::report::{aligned, with_head};
+use lab::words::{counted, grouped};
 
 /// All that is known of a job when it is over. Field names are those of the JSON report and stay as they are.
 #[derive(Serialize)]
@@ -90,7 +90,7 @@ pub(crate) struct NodeLine {
 
 impl NodeLine {
     pub(crate) fn all(status: Status) -> Vec<Self> {
-        let line = |node: protocol::manager::status::NodeStatus| {
+        let line = |node: manager::status::NodeStatus| {
             let report = node.report;
             Self {
                 name: node.name,

@@ -5,8 +5,6 @@
 //! a [`Fabric`], and all of it ends together, as in `pleach launch`.
 
 mod account;
-pub(crate) mod launcher;
-pub(crate) mod library;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -21,11 +19,13 @@ use clap::{Args, ValueEnum};
 use account::{Account, NodeLine};
 pub(crate) use account::{Explanation, MpiReport, binary};
 
-use crate::fabric::service::{Voice, through_launch_rank};
-use crate::fabric::{Fabric, FabricPlan, MOST_NODES, Site, faults};
+use lab::mpi::launcher::{Launcher, Variable};
+use lab::mpi::library;
+use lab::fabric::service::{Voice, through_launch_rank};
+use lab::fabric::{Fabric, FabricPlan, MOST_NODES, Site, faults};
 use crate::launch::seconds;
 use crate::launch::supervisor::{Supervisor, take_over_signals};
-use launcher::{Launcher, Variable};
+
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -171,7 +171,7 @@ impl Surroundings {
         variables.extend(pretended.map(|ranks| ("PLEACH_MPI_RANKS_PER_HOST", ranks.to_string().into())));
         variables.extend_from_slice(more);
         let (line, environment) = launcher.with(command, &library, &variables)?;
-        let mut command = through_launch_rank(&crate::fabric::own_program()?, None);
+        let mut command = through_launch_rank(&lab::fabric::own_program()?, None);
         command.args(line).envs(environment);
         Ok(Prepared { command, fabric, launcher })
     }
@@ -183,7 +183,7 @@ pub(crate) struct Folder(PathBuf);
 impl Folder {
     pub(crate) fn new() -> Result<Self> {
         use std::os::unix::fs::DirBuilderExt;
-        let name = format!("pleach-exec-{}-{}", std::process::id(), &crate::fabric::random_hex()?[..8]);
+        let name = format!("pleach-exec-{}-{}", std::process::id(), &lab::fabric::random_hex()?[..8]);
         let path = std::env::temp_dir().join(name);
         let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
         made.with_context(|| path.display().to_string())?;

@@ -16,8 +16,8 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
 use super::lines::Lines;
-use crate::fabric::how;
-use crate::fabric::signals::{ENDING, Signals};
+use lab::fabric::how;
+use lab::fabric::signals::{ENDING, Signals};
 
 /// Between asking a process to end and ending it.
 const LAST_CALL: Duration = Duration::from_secs(2);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use protocol::queue_pair::Operation;
-use runtime::udp::{Endpoint, Event};
+use transport::udp::{Endpoint, Event};
 use serde::Serialize;
 use units::QpNumber;
 

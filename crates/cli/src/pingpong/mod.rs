@@ -13,13 +13,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use faults::Plan;
-use runtime::bootstrap;
-use runtime::udp::{Endpoint, Mischief, Options, Reception};
+use bootstrap::pair;
+use transport::udp::{Endpoint, Mischief, Options, Reception};
 use wire::rocev2::UDP_PORT;
 
-use crate::Outcome;
-use crate::report::deliver;
-use crate::simulate::Format;
+use lab::Outcome;
+use lab::report::deliver;
+use lab::report::Format;
 
 /// Two ends bounce a message, over UDP as RoCEv2.
 #[derive(Args)]
@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = UDP_PORT)]
     udp_port: u16,
     /// The TCP port on which the ends find each other.
-    #[arg(long, default_value_t = bootstrap::verbs::PORT)]
+    #[arg(long, default_value_t = pair::verbs::PORT)]
     port: u16,
     /// Bytes of a message.
     #[arg(long, short, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(0..=1 << 30))]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use protocol::connection::path::Role;
-use runtime::bootstrap::{self, Card, fresh_psn};
-use runtime::udp::{PortIndex, Route, Setup};
+use bootstrap::pair::{self, Card, fresh_psn};
+use transport::udp::{PortIndex, Route, Setup};
 
 use super::Arguments;
 use super::game::{Echo, Game, Play, Score, Side};
@@ -14,7 +14,7 @@ use super::game::{Echo, Game, Play, Score, Side};
 pub(super) fn play(arguments: &Arguments) -> Result<Score> {
     match &arguments.host {
         Some(host) => {
-            let stream = bootstrap::reach(host, arguments.port, Duration::from_secs(5))
+            let stream = pair::reach(host, arguments.port, Duration::from_secs(5))
                 .with_context(|| format!("nobody listens at {host}, TCP port {}", arguments.port))?;
             let peer = stream.peer_addr()?.ip();
             meet(arguments, stream, peer, Side::Client)
@@ -24,7 +24,7 @@ pub(super) fn play(arguments: &Arguments) -> Result<Score> {
             let listener = TcpListener::bind((any, arguments.port))
                 .with_context(|| format!("cannot listen at {any}, TCP port {}", arguments.port))?;
             eprintln!("listening at {}", listener.local_addr()?);
-            let (stream, peer) = bootstrap::accept(&listener)?;
+            let (stream, peer) = pair::accept(&listener)?;
             meet(arguments, stream, peer, Side::Server)
         }
     }

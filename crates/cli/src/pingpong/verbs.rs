@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use protocol::connection::Policy;
 use protocol::connection::path::Role;
-use runtime::bootstrap::verbs::VerbsCard;
-use runtime::bootstrap::{self, fresh_psn};
-use runtime::udp::{Endpoint, PortIndex, Route, Setup};
+use bootstrap::pair::verbs::VerbsCard;
+use bootstrap::pair::{self, fresh_psn};
+use transport::udp::{Endpoint, PortIndex, Route, Setup};
 use wire::rocev2::UDP_PORT;
 
 use super::Arguments;
@@ -23,7 +23,7 @@ pub(super) fn play(arguments: &Arguments) -> Result<Score> {
 }
 
 fn call(arguments: &Arguments, host: &str) -> Result<Score> {
-    let mut stream = bootstrap::reach(host, arguments.port, Duration::from_secs(5))
+    let mut stream = pair::reach(host, arguments.port, Duration::from_secs(5))
         .with_context(|| format!("nobody listens at {host}, TCP port {}", arguments.port))?;
     let peer = stream.peer_addr()?.ip();
     let mut endpoint = arguments.open(peer)?;
@@ -40,7 +40,7 @@ fn answer(arguments: &Arguments) -> Result<Score> {
     let listener = TcpListener::bind((any, arguments.port))
         .with_context(|| format!("cannot listen at {any}, TCP port {}", arguments.port))?;
     eprintln!("listening at {}", listener.local_addr()?);
-    let (mut stream, peer) = bootstrap::accept(&listener)?;
+    let (mut stream, peer) = pair::accept(&listener)?;
     let mut endpoint = arguments.open(peer)?;
     let game = prepare(arguments, &mut endpoint, Side::Server, peer)?;
     let card = card(&endpoint, &game);

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use runtime::control::ManagerClient;
+use control::ManagerClient;
 
-use crate::Outcome;
+use lab::Outcome;
 use crate::configuration::ManagerArguments;
 use meter::Meter;
 use view::View;

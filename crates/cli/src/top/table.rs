@@ -1,9 +1,9 @@
 //! The view as tables.
 
 use super::view::{GroupLine, JobLine, NodeLine, View};
-use crate::report::aligned;
-use crate::words::{counted, grouped, rough};
-use protocol::manager::status::GroupPhase;
+use lab::report::aligned;
+use lab::words::{counted, grouped, rough};
+use manager::status::GroupPhase;
 
 /// Words of a refusal that are shown beside a job.
 const MOST_WORDS: usize = 60;
@@ -32,7 +32,7 @@ pub(super) fn write(view: &View) -> String {
         groups.into_iter().map(group).collect()
     });
     section(&mut text, &["TREE", "NODES", "GROUPS"], || {
-        let row = |tree: &protocol::manager::status::TreeStatus| {
+        let row = |tree: &manager::status::TreeStatus| {
             vec![format!("below {}", tree.root), tree.nodes.to_string(), tree.groups.to_string()]
         };
         view.trees.iter().map(row).collect()

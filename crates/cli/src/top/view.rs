@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use protocol::manager::status::{GroupPhase, NodeStatus, Status, TreeStatus};
+use manager::status::{GroupPhase, NodeStatus, Status, TreeStatus};
 use serde::Serialize;
 
 use super::meter::Meter;

@@ -48,7 +48,7 @@ fn no_namespace_is_left_behind_after_an_interrupt() {
 /// Nobody says goodbye when the power fails: only the silence tells.
 #[test]
 fn a_host_that_vanishes_is_noticed_by_both_sides() {
-    use runtime::job::{self, News, Offer, Place, Terms, Variables};
+    use bootstrap::{self, News, Offer, Place, Terms, Variables};
     let network = match namespaces::Network::new(2) {
         Ok(network) => network,
         Err(error) => {
@@ -64,7 +64,7 @@ fn a_host_that_vanishes_is_noticed_by_both_sides() {
         let variables: Variables =
             variables.into_iter().chain(job).map(|(name, value)| (format!("PLEACH_{name}"), value)).collect();
         let place = Place::of(&variables, |_| None).expect("all is said");
-        let joined = network.host(rank).inside(|| job::join(&place, Offer::default(), &terms)).expect("it moves");
+        let joined = network.host(rank).inside(|| bootstrap::join(&place, Offer::default(), &terms)).expect("it moves");
         joined.expect("both come")
     };
     let (mut zero, mut one) = std::thread::scope(|scope| {

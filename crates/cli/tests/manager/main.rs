@@ -9,8 +9,8 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use protocol::manager::message::GroupKey;
-use runtime::control::{ManagerClient, Notice};
+use manager::message::GroupKey;
+use control::{ManagerClient, Notice};
 
 use process::*;
 
@@ -54,29 +54,10 @@ fn a_manager_without_descriptors_does_not_spin_and_lets_others_in_again() {
     std::thread::sleep(Duration::from_secs(1));
     let busy = processor_time(manager.id()).saturating_sub(before);
     assert!(busy < began.elapsed() / 4, "it worked for {busy:?} of {:?}", began.elapsed());
-    let connect = || ManagerClient::connect(manager.address(), runtime::control::Secret::new(SECRET).ok(), PATIENCE);
+    let connect = || ManagerClient::connect(manager.address(), control::Secret::new(SECRET).ok(), PATIENCE);
     let mut client = connect().expect("it gets in although the crowd is still there");
     client.status().expect("it answers");
     drop(crowd);
-}
-
-#[test]
-fn services_start_anew_when_nobody_needs_them() {
-    let two_seconds = "0.000023";
-    let manager = Process::start(&["manager", "--listen", "127.0.0.1:0"]);
-    let node = Process::start(&["node", "--manager", &manager.line, "--name", "top", "--renew-after", two_seconds]);
-    let mut client = client(&manager);
-    wait_for_nodes(&mut client, 1);
-    client.open_job("test", None).expect("admitted");
-    let group = client.open_group(request(4)).expect("opened");
-    std::thread::sleep(Duration::from_secs(4));
-    let registrations = |client: &mut ManagerClient| {
-        client.status().expect("it answers").counters.get("nodes registered").copied().unwrap_or(0)
-    };
-    assert_eq!(registrations(&mut client), 1, "its group needs it");
-    client.close_group(GroupKey { group: group.group, epoch: group.epoch }).expect("closed");
-    until("it starts anew", || registrations(&mut client) >= 2);
-    assert!(node.end().contains("starting anew"));
 }
 
 /// How long a process has worked, to a hundredth of a second.

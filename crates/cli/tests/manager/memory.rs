@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollTimeout, poll};
 use protocol::aggregation::{Contribution, Voice, Wish};
-use protocol::manager::message::{Capacity, GroupKey, NodeCard, NodeReport, Quota};
-use protocol::manager::status::NodeStatus;
-use protocol::manager::{GroupOpened, GroupRequest, Leader, Refusal, SeatSpec};
+use manager::message::{Capacity, GroupKey, NodeCard, NodeReport, Quota};
+use manager::status::NodeStatus;
+use manager::{GroupOpened, GroupRequest, Leader, Refusal, SeatSpec};
 use reduce::{ElementType, Operator};
-use runtime::aggregation::{Input, Membership, Wires};
-use runtime::control::{ManagerClient, NodeControl, Openness, Seats, Secret};
-use runtime::udp::Mischief;
+use engine::aggregation::{Input, Membership, Wires};
+use control::{ManagerClient, NodeControl, Openness, Seats, Secret};
+use transport::udp::Mischief;
 use units::{QpNumber, Rank, SegmentIndex, Time};
 use wire::aggregation::{ElementCode, OperatorCode};
 

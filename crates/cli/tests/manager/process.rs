@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use protocol::manager::{GroupRequest, Leader};
-use runtime::control::{ManagerClient, Secret};
+use manager::{GroupRequest, Leader};
+use control::{ManagerClient, Secret};
 use units::Rank;
 
 pub(crate) const SECRET: &str = "correct horse battery staple";

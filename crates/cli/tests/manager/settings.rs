@@ -63,9 +63,9 @@ fn flags_count_more_than_the_environment_and_that_more_than_the_file() {
     let text = format!("listen = '127.0.0.1:0'\nsecret_file = {secret:?}\ndefault_quota = {{ groups = 3 }}\n");
     let file = folder.file("manager.toml", &text);
     let manager = Process::run(pleach(&["manager", "--config", &file]).env("PLEACH_SECRET", "another secret"));
-    let refused = runtime::control::ManagerClient::connect(
+    let refused = control::ManagerClient::connect(
         manager.address(),
-        runtime::control::Secret::new(SECRET).ok(),
+        control::Secret::new(SECRET).ok(),
         std::time::Duration::from_secs(2),
     );
     assert!(refused.is_err(), "the secret of the environment counts more than that of the file");

@@ -139,7 +139,7 @@ impl Job {
             program,
             ranks,
             arguments: Vec::new(),
-            variables: vec![("PLEACH_MPI_BERTH".to_owned(), "0x2a5e00000000".to_owned())], // As `pleach exec` does it.
+            variables: Vec::new(),
             first: String::new(),
             folder: scratch().to_owned(),
             is_exported: false,

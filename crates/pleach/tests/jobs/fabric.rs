@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use protocol::manager::Settings;
-use protocol::manager::message::{Capacity, NodeCard};
-use runtime::aggregation::NodeSeats;
-use runtime::control::{ManagerClient, ManagerDaemon, NodeControl, Openness, Seats};
-use runtime::udp::Mischief;
+use manager::Settings;
+use manager::message::{Capacity, NodeCard};
+use engine::aggregation::NodeSeats;
+use control::{ManagerClient, ManagerDaemon, NodeControl, Openness, Seats};
+use transport::udp::Mischief;
 
 /// A manager and its nodes; they end when it is dropped.
 pub(crate) struct Fabric {

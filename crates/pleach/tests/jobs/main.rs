@@ -5,7 +5,7 @@ mod troupe;
 
 use fabric::Fabric;
 use pleach::{Communicator, Error, Located, Operator};
-use runtime::udp::Mischief;
+use transport::udp::Mischief;
 use troupe::{Troupe, end_of, is_rank};
 
 /// With shared memory, without (every rank is a host of its own), and as if on several hosts with two ranks each.

@@ -1,0 +1,345 @@
+//! A node's control side: its connection to the manager, and those to and from the nodes around it. It is turned by the
+//! loop that also turns the node's data plane, and never waits.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use nix::poll::PollFd;
+use manager::limits::MAX_MESSAGE_BYTES;
+use manager::message::{Answer, FromManager, HeldSeat, NodeCard, Order, RequestId, SeatBeat, ToManager};
+use manager::{NodeNumber, Source, Steward, StewardDuty};
+use tracing::{info, warn};
+use units::Time;
+
+use super::callers::Callers;
+use super::listener::Openness;
+use super::log::Partings;
+use super::metrics::{MetricsPort, pages};
+use super::seats::Seats;
+use super::secret::Secret;
+use super::session::Session;
+use transport::Clock;
+
+/// Other nodes that may be connected at a time.
+const MOST_CALLERS: usize = 1024;
+/// How soon a lost manager is called again, first and at most.
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+const RETRY_MOST: Duration = Duration::from_secs(2);
+/// A manager that has not answered a beat for so long is called anew.
+const MANAGER_SILENCE: Duration = Duration::from_secs(5);
+/// Where a node's lines come from.
+const NODE: &str = "pleach::node";
+
+/// The control side of a node.
+pub struct NodeControl {
+    card: NodeCard,
+    manager: SocketAddr,
+    secret: Option<Secret>,
+    steward: Steward,
+    clock: Clock,
+    link: Link,
+    /// Nodes above that called us.
+    callers: Callers,
+    /// Why their connections ended, by cause.
+    partings: Partings,
+    ended: BTreeMap<&'static str, u64>,
+    /// Nodes below that we called.
+    below: BTreeMap<SocketAddr, Session>,
+    metrics: Option<MetricsPort>,
+}
+
+/// The connection to the manager.
+struct Link {
+    session: Option<Session>,
+    number: Option<NodeNumber>,
+    beat_every: Duration,
+    beat_at: Instant,
+    heard_at: Instant,
+    retry_at: Instant,
+    retry_after: Duration,
+}
+
+impl NodeControl {
+    /// Listens for the nodes above at `control` and calls the manager at the first turn. The card's control address is
+    /// set to where it listens.
+    ///
+    /// # Errors
+    /// If the address cannot be had, would let strangers in, or is one that nobody can call.
+    pub fn bind(
+        card: NodeCard,
+        manager: SocketAddr,
+        control: SocketAddr,
+        secret: Option<Secret>,
+        openness: Openness,
+    ) -> io::Result<Self> {
+        if control.ip().is_unspecified() {
+            let what = format!("other nodes cannot call {control}: give --control an address of this machine");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let callers = Callers::bind(control, secret.clone(), openness, MOST_CALLERS)?;
+        let now = Instant::now();
+        Ok(Self {
+            steward: Steward::new(&card.name, card.capacity.seats),
+            card: NodeCard { control: callers.local(), ..card },
+            manager,
+            secret,
+            clock: Clock::new(),
+            link: Link {
+                session: None,
+                number: None,
+                beat_every: Duration::from_millis(500),
+                beat_at: now,
+                heard_at: now,
+                retry_at: now,
+                retry_after: RETRY_FIRST,
+            },
+            callers,
+            partings: Partings::default(),
+            ended: BTreeMap::new(),
+            below: BTreeMap::new(),
+            metrics: None,
+        })
+    }
+
+    /// Shows metrics to whoever asks at an address; where that is.
+    ///
+    /// # Errors
+    /// If the address cannot be had.
+    pub fn show_metrics(&mut self, at: SocketAddr) -> io::Result<SocketAddr> {
+        let port = MetricsPort::bind(at)?;
+        let local = port.local();
+        self.metrics = Some(port);
+        Ok(local)
+    }
+
+    /// Where other nodes call it.
+    pub fn address(&self) -> SocketAddr {
+        self.callers.local()
+    }
+
+    /// The number that the manager gave it, while it knows it.
+    pub fn number(&self) -> Option<NodeNumber> {
+        self.link.number
+    }
+
+    /// What to wait on, beside the data plane's own.
+    pub fn poll_fds(&self) -> Vec<PollFd<'_>> {
+        let sessions = self.link.session.iter().chain(self.below.values()).map(Session::poll_fd);
+        let metrics = self.metrics.iter().flat_map(MetricsPort::poll_fds);
+        sessions.chain(self.callers.poll_fds()).chain(metrics).collect()
+    }
+
+    /// How long nothing is to be done if nothing comes.
+    pub fn patience(&self) -> Duration {
+        let now = Instant::now();
+        let sessions = self.link.session.iter().chain(self.below.values()).filter_map(Session::deadline);
+        let link = if self.link.session.is_some() { self.link.beat_at } else { self.link.retry_at };
+        let callers = self.callers.deadline().into_iter();
+        let metrics = self.metrics.as_ref().and_then(MetricsPort::deadline);
+        let soonest = sessions.chain(callers).chain(metrics).fold(link, Instant::min);
+        let wait = soonest.saturating_duration_since(now);
+        match self.steward.deadline() {
+            Time::NEVER => wait,
+            deadline => wait.min(self.clock.until(deadline)),
+        }
+    }
+
+    /// Does all that can be done now.
+    pub fn turn(&mut self, seats: &mut impl Seats) {
+        self.callers.accept();
+        self.turn_callers();
+        self.turn_below();
+        self.turn_link();
+        self.turn_beat(seats);
+        while let Some(trouble) = seats.next_trouble() {
+            let (group, what) = (trouble.group, trouble.what);
+            warn!(target: NODE, group = group.group.0, epoch = group.epoch.0, what = %what, "trouble in {group}: {what}");
+            self.tell(&ToManager::NodeTrouble { group, what });
+        }
+        if self.steward.deadline() <= self.clock.now() {
+            self.steward.handle_timeout(self.clock.now());
+        }
+        self.carry_out(seats);
+        while let Some((peer, ended)) = self.callers.next_ended() {
+            *self.ended.entry(ended.cause.words()).or_default() += 1;
+            self.partings.tell(peer, &ended);
+        }
+        if let Some(metrics) = &mut self.metrics {
+            let side = pages::NodeSide {
+                name: &self.card.name,
+                capacity: self.card.capacity,
+                seats: self.steward.seats().len(),
+                has_manager: self.link.number.is_some(),
+                control_drops: &self.ended,
+            };
+            metrics.turn(|| pages::node(&side, &seats.report()));
+        }
+    }
+
+    fn turn_callers(&mut self) {
+        let now = self.clock.now();
+        let mut orders = Vec::<Order>::new();
+        for peer in self.callers.peers() {
+            self.callers.turn(peer, &mut orders);
+            orders.drain(..).for_each(|order| self.steward.handle_order(now, Source::Node(peer), order));
+        }
+    }
+
+    fn turn_below(&mut self) {
+        let now = self.clock.now();
+        let (steward, mut answers) = (&mut self.steward, Vec::<Answer>::new());
+        self.below.retain(|node, session| {
+            let outcome = session.turn(&mut answers);
+            answers.drain(..).for_each(|answer| steward.handle_answer(now, *node, answer));
+            if outcome.is_err() {
+                steward.handle_unreachable(now, *node);
+            }
+            outcome.is_ok()
+        });
+    }
+
+    fn turn_link(&mut self) {
+        if self.link.session.is_none() && self.link.retry_at <= Instant::now() {
+            match Session::call(self.manager, self.secret.clone()) {
+                Ok(session) => {
+                    self.link.session = Some(session);
+                    self.link.heard_at = Instant::now();
+                    self.link.beat_at = Instant::now() + MANAGER_SILENCE;
+                    let version = env!("CARGO_PKG_VERSION").to_owned();
+                    self.tell(&ToManager::Register { request: REGISTRATION, card: self.card.clone(), version });
+                }
+                Err(error) => self.lose_manager(&error.to_string()),
+            }
+        }
+        let Some(session) = &mut self.link.session else { return };
+        let mut messages: Vec<FromManager> = Vec::new();
+        let outcome = session.turn(&mut messages);
+        for message in messages {
+            self.link.heard_at = Instant::now();
+            match message {
+                FromManager::Registered { node, beat_ms, .. } => self.registered(node, beat_ms),
+                FromManager::Refused { request, refusal } if request == REGISTRATION => {
+                    warn!(target: NODE, cause = refusal.cause(), "the manager refuses this node: {refusal}");
+                    self.link.retry_after = RETRY_MOST;
+                    return self.hang_up();
+                }
+                FromManager::Order(order) => self.steward.handle_order(self.clock.now(), Source::Manager, order),
+                _ => {}
+            }
+        }
+        if let Err(ended) = outcome {
+            self.lose_manager(&ended.why);
+        }
+    }
+
+    fn registered(&mut self, node: NodeNumber, beat_ms: u32) {
+        self.link.number = Some(node);
+        self.link.retry_after = RETRY_FIRST;
+        self.link.beat_every = Duration::from_millis(beat_ms.clamp(10, 60_000).into());
+        self.link.beat_at = Instant::now();
+        for seats in batches(self.steward.held()) {
+            self.tell(&ToManager::Holding { seats });
+        }
+        info!(target: NODE, manager = %self.manager, number = node.0, "the manager knows this node");
+    }
+
+    fn turn_beat(&mut self, seats: &impl Seats) {
+        let now = Instant::now();
+        if self.link.session.is_none() || now < self.link.beat_at {
+            return;
+        }
+        if now.duration_since(self.link.heard_at) >= MANAGER_SILENCE {
+            return self.lose_manager("it does not answer");
+        }
+        self.link.beat_at = now + self.link.beat_every;
+        if self.link.number.is_some() {
+            let beat = |group| SeatBeat { group, operations: seats.operations(group) };
+            let held = self.steward.seats().into_iter().map(beat).collect();
+            self.tell(&ToManager::Beat { seats: held, report: seats.report() });
+        }
+    }
+
+    fn lose_manager(&mut self, why: &str) {
+        // Said once, not with every attempt.
+        if self.link.number.is_some() || self.link.retry_after == RETRY_FIRST {
+            warn!(target: NODE, manager = %self.manager, why, "no manager: {why}; groups that run go on");
+        }
+        self.hang_up();
+    }
+
+    fn hang_up(&mut self) {
+        self.link.session = None;
+        self.link.number = None;
+        self.link.retry_at = Instant::now() + self.link.retry_after;
+        self.link.retry_after = (self.link.retry_after * 2).min(RETRY_MOST);
+    }
+
+    fn tell(&mut self, message: &ToManager) {
+        let Some(session) = &mut self.link.session else { return };
+        let said = session.send(message).and_then(|()| session.flush());
+        if let Err(ended) = said {
+            self.lose_manager(&ended.why);
+        }
+    }
+
+    fn carry_out(&mut self, seats: &mut impl Seats) {
+        while let Some(duty) = self.steward.poll_duty() {
+            match duty {
+                StewardDuty::Install(spec) => {
+                    let group = spec.key_of_group();
+                    let outcome = seats.install(&spec);
+                    let (number, epoch) = (group.group.0, group.epoch.0);
+                    match &outcome {
+                        Ok(()) => info!(target: NODE, group = number, epoch, "took a seat of {group}"),
+                        Err(refusal) => {
+                            let cause = refusal.cause();
+                            warn!(target: NODE, group = number, epoch, cause, "took no seat of {group}: {refusal}");
+                        }
+                    }
+                    self.steward.handle_installed(self.clock.now(), group, outcome);
+                }
+                StewardDuty::Remove(group) => {
+                    seats.remove(group);
+                    info!(target: NODE, group = group.group.0, epoch = group.epoch.0, "gave up the seat of {group}");
+                }
+                StewardDuty::Answer { to: Source::Manager, answer } => self.tell(&ToManager::Answer(answer)),
+                StewardDuty::Answer { to: Source::Node(peer), answer } => self.callers.send(peer, &answer),
+                StewardDuty::Order { to, order } => self.pass_on(to, &order),
+            }
+        }
+    }
+
+    fn pass_on(&mut self, to: SocketAddr, order: &Order) {
+        if !self.below.contains_key(&to)
+            && let Ok(session) = Session::call(to, self.secret.clone())
+        {
+            self.below.insert(to, session);
+        }
+        let said = self.below.get_mut(&to).map(|session| session.send(order).and_then(|()| session.flush()));
+        if !matches!(said, Some(Ok(()))) {
+            self.below.remove(&to);
+            self.steward.handle_unreachable(self.clock.now(), to);
+        }
+    }
+}
+
+/// The number of the only request that a node makes.
+const REGISTRATION: RequestId = RequestId(1);
+
+/// Cuts a list of seats into pieces that fit into messages.
+fn batches(seats: Vec<HeldSeat>) -> Vec<Vec<HeldSeat>> {
+    let mut batches: Vec<Vec<HeldSeat>> = Vec::new();
+    let mut room = 0;
+    for seat in seats {
+        let bytes = 512 + 32 * seat.edges.len();
+        if bytes > room || batches.is_empty() {
+            batches.push(Vec::new());
+            room = MAX_MESSAGE_BYTES / 2;
+        }
+        room = room.saturating_sub(bytes);
+        batches.last_mut().expect("one was pushed").push(seat);
+    }
+    batches
+}

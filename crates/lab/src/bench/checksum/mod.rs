@@ -1,0 +1,175 @@
+//! `pleach bench checksum`: how fast each code is on this machine in each way, and which errors it finds.
+
+mod detection;
+mod output;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use checksum::tuning::{Candidate, Sample, Timing, identity, time};
+use checksum::{Algorithm, Kernel};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+pub use output::size;
+
+use crate::Outcome;
+use crate::report::deliver;
+use crate::report::Format;
+
+/// GB/s of every checksum alone, after a copy and fused with it, beside memcpy; or, with --detection, which errors each finds.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  pleach bench checksum
+  pleach bench checksum --quick --algorithm crc-32c --algorithm crc-64-nvme
+  pleach bench checksum --format html --output checksums.html
+  pleach bench checksum --detection
+
+Rates are of one core and of messages that lie where the message before lay: up to a MiB in the caches. All candidates
+take turns at each size, and memcpy follows each of those that are given as a share of it. Hold still everything else on
+the machine while it runs; it takes about a minute, --quick a few seconds.")]
+pub(crate) struct Arguments {
+    /// Only these; all if not said.
+    #[arg(long = "algorithm", value_name = "NAME")]
+    algorithms: Vec<Algorithm>,
+    /// Fewer sizes and rounds.
+    #[arg(long)]
+    quick: bool,
+    /// Tries errors of many kinds instead, and counts those that each checksum misses.
+    #[arg(long)]
+    detection: bool,
+    /// Errors of each kind, with --detection.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    trials: u64,
+    /// Where chance starts, with --detection.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How to report.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Where to write the report; the standard output if not said.
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    /// Of these field names.
+    version: u32,
+    processor: String,
+    kernel: &'static str,
+    sizes: Vec<SizeRow>,
+}
+
+#[derive(Serialize)]
+struct SizeRow {
+    bytes: usize,
+    rounds: usize,
+    rates: Vec<RateRow>,
+}
+
+#[derive(Serialize)]
+struct RateRow {
+    /// A code, `memcpy` or `reading`.
+    name: &'static str,
+    /// `alone`, `copy-then` or `fused`; none for the two that compute no code.
+    way: Option<&'static str>,
+    strength: Option<&'static str>,
+    median_gb_per_s: f64,
+    slowest_gb_per_s: f64,
+    fastest_gb_per_s: f64,
+    /// Of the strong ones that copy the median of shares, each of a sample and memcpy's right after it; of others median by median.
+    of_memcpy: f64,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+    let algorithms = if arguments.algorithms.is_empty() { &Algorithm::ALL[..] } else { &arguments.algorithms };
+    if arguments.detection {
+        return detection::run(arguments, algorithms);
+    }
+    let report = measure(arguments.quick, algorithms)?;
+    let text = match arguments.format {
+        Format::Table => output::table(&report),
+        Format::Json => serde_json::to_string_pretty(&report)? + "\n",
+        Format::Html => output::html(&report),
+    };
+    deliver(&text, arguments.output.as_deref())?;
+    Ok(Outcome::Right)
+}
+
+const SIZES: [usize; 12] =
+    [64, 256, 1 << 10, 4 << 10, 16 << 10, 32 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20];
+const FEW_SIZES: [usize; 4] = [64, 4 << 10, 32 << 10, 1 << 20];
+
+fn measure(quick: bool, algorithms: &[Algorithm]) -> Result<Report> {
+    let wanted =
+        |candidate: &Candidate| matches!(candidate, Candidate::Code(algorithm, _) if algorithms.contains(algorithm));
+    let codes = Candidate::codes().filter(wanted);
+    let candidates: Vec<Candidate> = [Candidate::Memcpy, Candidate::Reading].into_iter().chain(codes).collect();
+    let sizes = if quick { &FEW_SIZES[..] } else { &SIZES[..] };
+    let bar = progress(sizes.len() as u64)?;
+    let sizes = sizes.iter().map(|bytes| {
+        bar.set_message(size(*bytes));
+        let rounds = if quick { 5 } else { rounds(*bytes) };
+        // Short, so that few samples are disturbed by what else the machine does.
+        let timing = time(&candidates, *bytes, rounds, Duration::from_micros(200));
+        bar.inc(1);
+        SizeRow::new(&timing)
+    });
+    let sizes: Vec<SizeRow> = sizes.collect();
+    bar.finish_and_clear();
+    Ok(Report { version: 1, processor: identity(), kernel: Kernel::best().name(), sizes })
+}
+
+/// Large messages take long, and few calls make a steady sample of them.
+fn rounds(bytes: usize) -> usize {
+    if bytes <= 1 << 20 { 25 } else { 7 }
+}
+
+/// Shown where somebody looks.
+pub fn progress(steps: u64) -> Result<ProgressBar> {
+    let target =
+        if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg} {eta}")?;
+    Ok(ProgressBar::with_draw_target(Some(steps), target).with_style(style))
+}
+
+impl SizeRow {
+    fn new(timing: &Timing) -> Self {
+        let memcpy = timing
+            .samples
+            .iter()
+            .find(|sample| sample.candidate == Candidate::Memcpy)
+            .map_or(f64::NAN, Sample::median);
+        let rates = timing.samples.iter().map(|sample| RateRow::new(sample, memcpy)).collect();
+        let rounds = timing.samples.first().map_or(0, |sample| sample.gigabytes_per_second.len());
+        Self { bytes: timing.bytes, rounds, rates }
+    }
+}
+
+impl RateRow {
+    fn new(sample: &Sample, memcpy: f64) -> Self {
+        let (name, way, strength) = match sample.candidate {
+            Candidate::Memcpy => ("memcpy", None, None),
+            Candidate::Reading => ("reading", None, None),
+            Candidate::Code(algorithm, way) => {
+                (algorithm.name(), Some(way.name()), Some(algorithm.strength().name()))
+            }
+        };
+        let (slowest, fastest) = sample.spread();
+        let median = sample.median();
+        Self {
+            name,
+            way,
+            strength,
+            median_gb_per_s: median,
+            slowest_gb_per_s: slowest,
+            fastest_gb_per_s: fastest,
+            of_memcpy: sample.share_of_memcpy().unwrap_or(median / memcpy),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! `pleach bench-rank`: one of the processes that `pleach bench collectives` measures.
+//!
+//! First rank 0 writes a `note` on the ways of eight bytes. Every measure is a number of batches; rank 0 writes `begin` and, with the times, `end` to the standard output, so that the
+//! parent can look at the nodes at the same moments. `peer.c` does the same with MPI.
+
+use std::io::Write;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use pleach::{Communicator, Operator};
+use serde::{Deserialize, Serialize};
+
+use crate::Outcome;
+
+/// Before anything is timed: connections are made, memory is touched, estimates settle.
+const WARM_UP: u32 = 50;
+
+#[derive(Args)]
+pub struct Arguments {
+    /// What to measure: barrier, or allreduce, broadcast or reduce with a number of bytes, as in allreduce:8.
+    #[arg(required = true)]
+    measures: Vec<String>,
+    /// Batches of each.
+    #[arg(long)]
+    batches: u32,
+    /// Seconds that a batch should take.
+    #[arg(long)]
+    seconds: f64,
+}
+
+/// What a process says of one measure when it is done.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Times {
+    pub measure: String,
+    /// Operations in each batch.
+    pub iterations: u32,
+    /// Microseconds of one operation, batch by batch.
+    pub micros: Vec<f64>,
+    /// Processor time of one operation, summed over all ranks.
+    pub cpu_micros: f64,
+}
+
+/// One operation, again and again.
+struct Measure<'a> {
+    name: &'a str,
+    operation: Operation,
+    vector: Vec<f64>,
+}
+
+#[derive(Clone, Copy)]
+enum Operation {
+    Barrier,
+    AllReduce,
+    Broadcast,
+    Reduce,
+}
+
+impl<'a> Measure<'a> {
+    fn parse(name: &'a str) -> Result<Self> {
+        let (operation, bytes) = name.split_once(':').unwrap_or((name, "0"));
+        let bytes: usize = bytes.parse().with_context(|| format!("{name}: no number of bytes"))?;
+        let operation = match operation {
+            "barrier" => Operation::Barrier,
+            "allreduce" => Operation::AllReduce,
+            "broadcast" => Operation::Broadcast,
+            "reduce" => Operation::Reduce,
+            _ => anyhow::bail!("{name}: there is barrier, allreduce, broadcast and reduce"),
+        };
+        Ok(Self { name, operation, vector: vec![0.0; bytes / 8] })
+    }
+
+    fn once(&mut self, world: &Communicator) -> Result<(), pleach::Error> {
+        match self.operation {
+            Operation::Barrier => world.barrier(),
+            Operation::AllReduce => world.all_reduce(&mut self.vector, Operator::Sum),
+            Operation::Broadcast => world.broadcast(&mut self.vector, 0),
+            Operation::Reduce => world.reduce(&mut self.vector, Operator::Sum, 0),
+        }
+    }
+
+    /// Microseconds of one of so many.
+    fn batch(&mut self, world: &Communicator, iterations: u32) -> Result<f64> {
+        world.barrier()?;
+        let began = Instant::now();
+        for _ in 0..iterations {
+            self.once(world)?;
+        }
+        // A root may be through long before the others: all count.
+        if matches!(self.operation, Operation::Broadcast | Operation::Reduce) {
+            world.barrier()?;
+        }
+        Ok(began.elapsed().as_secs_f64() * 1e6 / f64::from(iterations))
+    }
+
+    /// Once with values whose result is known.
+    fn check(&mut self, world: &Communicator) -> Result<()> {
+        let (rank, ranks) = (f64::from(world.rank()), f64::from(world.size()));
+        self.vector.fill(rank + 1.0);
+        self.once(world)?;
+        let expected = match self.operation {
+            Operation::Broadcast => 1.0,
+            Operation::Reduce if world.rank() != 0 => rank + 1.0,
+            _ => ranks * (ranks + 1.0) / 2.0,
+        };
+        let is_right = self.vector.iter().all(|value| value.to_bits() == expected.to_bits());
+        ensure!(is_right, "{}: wrong result at rank {rank}", self.name);
+        self.vector.fill(0.0);
+        Ok(())
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<Outcome> {
+    let world = pleach::join()?;
+    let is_first = world.rank() == 0;
+    say(is_first, || {
+        let (sum, broadcast) = (world.explain(8, Operator::Sum), world.explain_broadcast(8));
+        format!("note allreduce of 8 bytes: {sum} Broadcast of 8 bytes: {broadcast}")
+    })?;
+    for name in &arguments.measures {
+        let mut measure = Measure::parse(name)?;
+        measure.check(&world)?;
+        measure.batch(&world, WARM_UP)?;
+        let micros = measure.batch(&world, WARM_UP)?;
+        let mut iterations = [(arguments.seconds * 1e6 / micros).clamp(10.0, 1e6) as u32];
+        world.broadcast(&mut iterations, 0)?;
+        say(is_first, || format!("begin {name}"))?;
+        world.barrier()?;
+        let before = processor_micros()?;
+        let times: Result<Vec<f64>> = (0..arguments.batches).map(|_| measure.batch(&world, iterations[0])).collect();
+        let mut cpu = [processor_micros()? - before];
+        world.all_reduce(&mut cpu, Operator::Sum)?;
+        let times = Times {
+            measure: name.clone(),
+            iterations: iterations[0],
+            micros: times?,
+            cpu_micros: cpu[0] / f64::from(arguments.batches) / f64::from(iterations[0]),
+        };
+        let text = serde_json::to_string(&times)?;
+        say(is_first, || format!("end {text}"))?;
+        measure.check(&world)?;
+    }
+    Ok(Outcome::Right)
+}
+
+fn say(is_first: bool, line: impl FnOnce() -> String) -> Result<()> {
+    if is_first {
+        let mut output = std::io::stdout().lock();
+        writeln!(output, "{}", line())?;
+        output.flush()?;
+    }
+    Ok(())
+}
+
+/// Processor time that this process has taken so far, in user and kernel mode.
+fn processor_micros() -> Result<f64> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+    Ok((usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64)
+}

@@ -1,0 +1,309 @@
+//! The simulator's speed and size.
+//!
+//! Traffic: every host of a fat tree sends full packets to one partner (a random permutation), as other packet
+//! simulators are measured; a hop is one link traversal, on one core. Allreduce: one, over all hosts, with the
+//! protocol machines. Wormhole: every node of a 4-ary tree sends full packets to ever other nodes at random, or to its
+//! complement; a hop is one link that a packet's head takes. Rates are medians of several stretches of one run, with the slowest and the fastest beside.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use serde::Serialize;
+use simulator::collective::{Collective, CollectiveParameters, Contents, Nobody};
+use simulator::fault::Plan;
+use quadrics::{FabricParameters, Flood, FloodPattern, MulticastRule};
+use simulator::technology::{ByteTime, Rate, Width};
+use simulator::{Forwarding, LinkParameters, Pattern, Traffic};
+use topology::Fabric;
+use units::Span;
+
+use super::memory;
+use crate::Outcome;
+use crate::report::deliver;
+use crate::report::Format;
+
+/// Payload and framing of a full packet: 4 KiB, BTH, link header and codes.
+const PACKET_BYTES: u32 = 4096 + 12 + 14;
+/// Stretches of a run whose rates are compared.
+const STRETCHES: usize = 9;
+
+/// Packet hops a second on one core, bytes a host, and one allreduce over a million hosts.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  pleach bench simulator
+  pleach bench simulator --largest 65536 --format json
+
+Hold still everything else on the machine while it runs; it takes about a minute and 4 GiB.")]
+pub(crate) struct Arguments {
+    /// Leave out fabrics with more hosts than this.
+    #[arg(long, default_value_t = 1 << 20)]
+    largest: u32,
+    /// Packet hops per stretch, in millions.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    hops: u64,
+    /// How to write the report: table or json.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Where to write it; standard output if not said.
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    packet_bytes: u32,
+    stretches: usize,
+    hops_per_stretch: u64,
+    traffic: Vec<TrafficRow>,
+    allreduce: Vec<AllreduceRow>,
+    wormhole: Vec<WormholeRow>,
+}
+
+#[derive(Serialize)]
+struct TrafficRow {
+    fabric: String,
+    hosts: u32,
+    set_up_s: f64,
+    median_mhops_per_s: f64,
+    slowest_mhops_per_s: f64,
+    fastest_mhops_per_s: f64,
+    idle_bytes_per_host: f64,
+    busy_bytes_per_host: f64,
+    trace: String,
+}
+
+#[derive(Serialize)]
+struct AllreduceRow {
+    fabric: String,
+    hosts: u32,
+    set_up_s: f64,
+    run_s: f64,
+    simulated_us: f64,
+    hops: u64,
+    resident_bytes_per_host: f64,
+    peak_resident_gib: f64,
+}
+
+#[derive(Serialize)]
+struct WormholeRow {
+    pattern: &'static str,
+    nodes: u32,
+    median_mhops_per_s: f64,
+    slowest_mhops_per_s: f64,
+    fastest_mhops_per_s: f64,
+    events_per_hop: f64,
+    megabytes_per_second: f64,
+    trace: String,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+    ensure!(arguments.format != Format::Html, "bench simulator writes table or json");
+    let shapes: Vec<Arc<Fabric>> = [(32, 2), (16, 4), (32, 4)]
+        .into_iter()
+        .map(|(radix, levels)| fat_tree(radix, levels))
+        .collect::<Result<Vec<_>>>()?
+        .into_iter()
+        .filter(|fabric| fabric.hosts() <= arguments.largest)
+        .collect();
+    ensure!(!shapes.is_empty(), "the smallest fabric has 1024 hosts: raise --largest");
+    let hops = arguments.hops * 1_000_000;
+    // Allreduces first: what they add to the resident memory can be told only while nothing freed lies about.
+    let allreduce = shapes.iter().map(allreduce).collect::<Result<Vec<_>>>()?;
+    let traffic = shapes.iter().map(|fabric| traffic(fabric, hops)).collect();
+    let patterns = [("uniform", FloodPattern::Uniform), ("complement", FloodPattern::Complement)];
+    let wormhole = [3, 5]
+        .into_iter()
+        .flat_map(|dimension| patterns.map(|(name, pattern)| wormhole(dimension, name, pattern, hops)))
+        .collect::<Result<Vec<_>>>()?;
+    let report = Report {
+        packet_bytes: PACKET_BYTES,
+        stretches: STRETCHES,
+        hops_per_stretch: hops,
+        traffic,
+        allreduce,
+        wormhole,
+    };
+    let text = match arguments.format {
+        Format::Json => serde_json::to_string_pretty(&report)? + "\n",
+        _ => table(&report),
+    };
+    deliver(&text, arguments.output.as_deref())?;
+    Ok(Outcome::Right)
+}
+
+/// A full fat tree of switches with twice `radix` ports.
+fn fat_tree(radix: u32, levels: usize) -> Result<Arc<Fabric>> {
+    let mut parents = vec![radix; levels];
+    parents[0] = 1;
+    Ok(Arc::new(Fabric::xgft(&vec![radix; levels], &parents)?))
+}
+
+fn link() -> LinkParameters {
+    LinkParameters {
+        byte_time: ByteTime::of(Width::X4, Rate::Edr),
+        wire: Span::from_nanos(10),
+        switch_delay: Span::from_nanos(100),
+        adapter_delay: Span::from_nanos(100),
+        forwarding: Forwarding::CutThrough,
+        virtual_lanes: 1,
+        buffer_bytes: 32 * 1024,
+        adapter_lanes: 1,
+    }
+}
+
+fn traffic(fabric: &Arc<Fabric>, hops: u64) -> TrafficRow {
+    let hosts = fabric.hosts();
+    let idle_bytes_per_host = Traffic::idle_bytes_per_host(fabric.clone(), link());
+    let start = Instant::now();
+    let mut traffic = Traffic::new(fabric.clone(), link(), Pattern::Permutation, PACKET_BYTES, 1);
+    let set_up_s = start.elapsed().as_secs_f64();
+    // Every host's first packets must have arrived before the fabric is as full as it will be.
+    traffic.run_hops(hops.max(u64::from(hosts) * 16));
+    let rates = rates(hops, || traffic.run_hops(hops));
+    let summary = traffic.summary();
+    TrafficRow {
+        fabric: fabric.to_string(),
+        hosts,
+        set_up_s,
+        median_mhops_per_s: rates[STRETCHES / 2],
+        slowest_mhops_per_s: rates[0],
+        fastest_mhops_per_s: rates[STRETCHES - 1],
+        idle_bytes_per_host,
+        busy_bytes_per_host: summary.memory as f64 / f64::from(hosts),
+        trace: format!("{:016x}", summary.trace),
+    }
+}
+
+/// The Quadrics network under nothing but background traffic.
+fn wormhole(dimension: u32, name: &'static str, pattern: FloodPattern, hops: u64) -> Result<WormholeRow> {
+    let parameters = FabricParameters {
+        dimension,
+        byte_time: ByteTime::of_megabits(3_200),
+        switch_delay: Span::from_nanos(35),
+        wire: Span::from_nanos(2),
+        channels: 2,
+        ageing: Span::from_micros(20),
+        rule: MulticastRule::Serialised { roots: 1 },
+        damage: 0.0,
+    };
+    let mut flood = Flood::new(parameters, pattern, 1).context("a network of this dimension")?;
+    flood.run_hops(hops / 10);
+    let rates = rates(hops, || flood.run_hops(hops));
+    let summary = flood.summary();
+    Ok(WormholeRow {
+        pattern: name,
+        nodes: 4u32.pow(dimension),
+        median_mhops_per_s: rates[STRETCHES / 2],
+        slowest_mhops_per_s: rates[0],
+        fastest_mhops_per_s: rates[STRETCHES - 1],
+        events_per_hop: summary.counters.events as f64 / summary.counters.hops as f64,
+        megabytes_per_second: summary.megabytes_per_second,
+        trace: format!("{:016x}", summary.trace),
+    })
+}
+
+/// Millions of hops a second of several stretches of so many hops, in ascending order.
+fn rates(hops: u64, mut stretch: impl FnMut()) -> Vec<f64> {
+    let mut rates: Vec<f64> = (0..STRETCHES)
+        .map(|_| {
+            let start = Instant::now();
+            stretch();
+            hops as f64 / start.elapsed().as_secs_f64() / 1e6
+        })
+        .collect();
+    rates.sort_by(f64::total_cmp);
+    rates
+}
+
+fn allreduce(fabric: &Arc<Fabric>) -> Result<AllreduceRow> {
+    let hosts = fabric.hosts();
+    let before = memory("VmRSS");
+    let start = Instant::now();
+    let parameters = CollectiveParameters::new(Contents::SizeOnly { bytes: 256 });
+    let mut collective = Collective::new(fabric.clone(), link(), parameters, &Plan::default(), 1, Width::X4)?;
+    let set_up_s = start.elapsed().as_secs_f64();
+    let resident = memory("VmRSS").saturating_sub(before);
+    let start = Instant::now();
+    let timings = collective.run(1, &mut Nobody, |_| ());
+    let run_s = start.elapsed().as_secs_f64();
+    let complete = timings[0].complete.context("the allreduce did not complete")?;
+    Ok(AllreduceRow {
+        fabric: fabric.to_string(),
+        hosts,
+        set_up_s,
+        run_s,
+        simulated_us: complete.as_nanos_f64() / 1e3,
+        hops: collective.counters().hops,
+        resident_bytes_per_host: resident as f64 / f64::from(hosts),
+        peak_resident_gib: memory("VmHWM") as f64 / (1u64 << 30) as f64,
+    })
+}
+
+fn table(report: &Report) -> String {
+    use std::fmt::Write;
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "Permutation traffic, {} B packets, one core: M hops/s, median of {} stretches of {} M hops\n",
+        report.packet_bytes,
+        report.stretches,
+        report.hops_per_stretch / 1_000_000
+    );
+    let _ = writeln!(
+        text,
+        "{:>9}  {:32} {:>8} {:>17} {:>10} {:>10} {:>8}",
+        "hosts", "fabric", "M hops/s", "slowest..fastest", "idle B/host", "busy B/host", "set-up s"
+    );
+    for row in &report.traffic {
+        let spread = format!("{:.2}..{:.2}", row.slowest_mhops_per_s, row.fastest_mhops_per_s);
+        let _ = writeln!(
+            text,
+            "{:>9}  {:32} {:>8.2} {spread:>17} {:>11.0} {:>11.0} {:>8.2}",
+            row.hosts,
+            row.fabric,
+            row.median_mhops_per_s,
+            row.idle_bytes_per_host,
+            row.busy_bytes_per_host,
+            row.set_up_s
+        );
+    }
+    let _ = writeln!(text, "\nOne allreduce of 256 B over all hosts, with the protocol machines\n");
+    let _ = writeln!(
+        text,
+        "{:>9}  {:32} {:>8} {:>8} {:>12} {:>11} {:>12} {:>9}",
+        "hosts", "fabric", "set-up s", "run s", "simulated us", "hops", "idle B/host", "peak GiB"
+    );
+    for row in &report.allreduce {
+        let _ = writeln!(
+            text,
+            "{:>9}  {:32} {:>8.2} {:>8.2} {:>12.3} {:>11} {:>12.0} {:>9.2}",
+            row.hosts,
+            row.fabric,
+            row.set_up_s,
+            row.run_s,
+            row.simulated_us,
+            row.hops,
+            row.resident_bytes_per_host,
+            row.peak_resident_gib
+        );
+    }
+    let _ = writeln!(text, "\nWormhole network, full packets, one core\n");
+    let _ = writeln!(
+        text,
+        "{:>9}  {:12} {:>8} {:>17} {:>10} {:>14}",
+        "nodes", "pattern", "M hops/s", "slowest..fastest", "events/hop", "MB/s of a node"
+    );
+    for row in &report.wormhole {
+        let spread = format!("{:.2}..{:.2}", row.slowest_mhops_per_s, row.fastest_mhops_per_s);
+        let _ = writeln!(
+            text,
+            "{:>9}  {:12} {:>8.2} {spread:>17} {:>10.2} {:>14.1}",
+            row.nodes, row.pattern, row.median_mhops_per_s, row.events_per_hop, row.megabytes_per_second
+        );
+    }
+    text
+}

@@ -1,0 +1,10 @@
+//! What a command found.
+
+/// What a command found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Everything was as it must be.
+    Right,
+    /// The oracle objects, or a gated number does not hold.
+    Wrong,
+}

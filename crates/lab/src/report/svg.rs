@@ -1,0 +1,318 @@
+//! Charts as SVG, small and without scripts. Colours are the page's (`html.rs`).
+
+use std::fmt::Write;
+
+use units::Span;
+
+use crate::distribution::Distribution;
+use crate::words::{counted, grouped, unit_for};
+
+const WIDTH: f64 = 480.0;
+const HEIGHT: f64 = 220.0;
+const LEFT: f64 = 54.0;
+const BOTTOM: f64 = 34.0;
+const TOP: f64 = 12.0;
+const RIGHT: f64 = 14.0;
+
+/// Text that may stand between tags and in quotes.
+pub fn escape(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// A scale from data to the drawing, straight or logarithmic.
+struct Scale {
+    from: f64,
+    to: f64,
+    start: f64,
+    end: f64,
+    logarithmic: bool,
+    /// Ticks are at least so far apart: 1 for things that are counted.
+    least_step: f64,
+}
+
+impl Scale {
+    fn at(&self, value: f64) -> f64 {
+        let share = if self.logarithmic {
+            (value / self.from).ln() / (self.to / self.from).ln()
+        } else {
+            (value - self.from) / (self.to - self.from)
+        };
+        self.start + share * (self.end - self.start)
+    }
+
+    /// A handful of round values.
+    fn ticks(&self) -> Vec<f64> {
+        if self.logarithmic {
+            let decades = (self.from.log10().floor() as i32)..=(self.to.log10().ceil() as i32);
+            let steps: &[f64] = if self.to / self.from > 1e3 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+            let all = decades.flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade)));
+            return all.filter(|tick| (self.from..=self.to).contains(tick)).collect();
+        }
+        let rough = (self.to - self.from) / 4.0;
+        let magnitude = 10f64.powf(rough.log10().floor());
+        let step =
+            [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * magnitude).into_iter().find(|step| *step >= rough);
+        let step = step.unwrap_or(10.0 * magnitude).max(self.least_step);
+        let first = (self.from / step).ceil() as i64;
+        (first..=(self.to / step).floor() as i64).map(|number| number as f64 * step).collect()
+    }
+}
+
+fn open(title: &str, height: f64) -> String {
+    format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">\n", escape(title))
+}
+
+/// A few digits, without trailing zeros; thousands and millions by their letter.
+fn short(value: f64) -> String {
+    let (value, letter) = match value {
+        1e6.. => (value / 1e6, "M"),
+        1e4.. => (value / 1e3, "k"),
+        _ => (value, ""),
+    };
+    let text = format!("{value:.3}");
+    format!("{}{letter}", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+fn horizontal_axis(svg: &mut String, scale: &Scale, what: &str) {
+    let base = HEIGHT - BOTTOM;
+    let _ = writeln!(svg, "<path class=\"axis\" d=\"M{LEFT} {base}H{}\"/>", WIDTH - RIGHT);
+    for tick in scale.ticks() {
+        let x = scale.at(tick);
+        let _ =
+            writeln!(svg, "<text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>", base + 15.0, short(tick));
+    }
+    let middle = (LEFT + WIDTH - RIGHT) / 2.0;
+    let _ = writeln!(svg, "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{what}</text>", HEIGHT - 4.0);
+}
+
+fn vertical_axis(svg: &mut String, scale: &Scale) {
+    for tick in scale.ticks() {
+        let y = scale.at(tick);
+        let _ = writeln!(svg, "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{}\"/>", WIDTH - RIGHT);
+        let _ = writeln!(
+            svg,
+            "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            LEFT - 6.0,
+            y + 4.0,
+            short(tick)
+        );
+    }
+}
+
+/// A histogram of latencies.
+pub fn histogram(distribution: &Distribution, title: &str) -> String {
+    let (unit, size) = unit_for(Span::from_picos((distribution.median_ns * 1e3) as u64));
+    let in_unit = |nanos: f64| nanos * 1e3 / size;
+    let (mut from, mut to) = (in_unit(distribution.min_ns), in_unit(distribution.max_ns));
+    let single = to <= from;
+    if single {
+        (from, to) = (from * 0.9, from * 1.1 + f64::from(u8::from(from == 0.0)));
+    }
+    let bins = &distribution.histogram;
+    let logarithmic = bins.len() > 1 && bins[1].to_ns - bins[1].from_ns > 1.001 * (bins[0].to_ns - bins[0].from_ns);
+    let x = Scale { from, to, start: LEFT, end: WIDTH - RIGHT, logarithmic, least_step: 0.0 };
+    let most = bins.iter().map(|bin| bin.count).max().unwrap_or(1).max(1);
+    let y =
+        Scale { from: 0.0, to: most as f64, start: HEIGHT - BOTTOM, end: TOP, logarithmic: false, least_step: 1.0 };
+    let mut svg = open(title, HEIGHT);
+    vertical_axis(&mut svg, &y);
+    for bin in bins.iter().filter(|bin| bin.count > 0) {
+        let (left, right) = if single {
+            (x.at(in_unit(bin.from_ns)) - 6.0, x.at(in_unit(bin.from_ns)) + 6.0)
+        } else {
+            (x.at(in_unit(bin.from_ns)), x.at(in_unit(bin.to_ns)))
+        };
+        // A bin with one value among thousands still shows.
+        let top = y.at(bin.count as f64).min(HEIGHT - BOTTOM - 1.5);
+        let (low, high) = (short(in_unit(bin.from_ns)), short(in_unit(bin.to_ns)));
+        let _ = writeln!(
+            svg,
+            "<rect class=\"bar\" x=\"{:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\"><title>{low} to {high} {unit}: {}</title></rect>",
+            left + 0.5,
+            (right - left - 1.0).max(1.0),
+            HEIGHT - BOTTOM - top,
+            counted(bin.count as u64, "operation"),
+        );
+    }
+    let scale = if logarithmic { format!("{unit}, logarithmic") } else { unit.to_owned() };
+    horizontal_axis(&mut svg, &x, &scale);
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// Latency by operation; failed ones are marked at the top.
+pub(super) fn course(points: &[(u32, Option<Span>)], operations: u32) -> String {
+    let longest = points.iter().filter_map(|(_, span)| *span).max().unwrap_or(Span::from_nanos(1));
+    let (unit, size) = unit_for(longest);
+    let in_unit = |span: Span| span.as_picos() as f64 / size;
+    let x = Scale {
+        from: 0.0,
+        to: f64::from(operations.max(2) - 1),
+        start: LEFT,
+        end: WIDTH - RIGHT,
+        logarithmic: false,
+        least_step: 1.0,
+    };
+    let y = Scale {
+        from: 0.0,
+        to: in_unit(longest) * 1.05,
+        start: HEIGHT - BOTTOM,
+        end: TOP,
+        logarithmic: false,
+        least_step: 0.0,
+    };
+    let mut svg = open("latency by operation", HEIGHT);
+    vertical_axis(&mut svg, &y);
+    for (operation, span) in points {
+        let place = x.at(f64::from(*operation));
+        match span {
+            Some(span) => {
+                let _ = writeln!(
+                    svg,
+                    "<circle class=\"dot\" cx=\"{place:.1}\" cy=\"{:.1}\" r=\"1.8\"><title>operation {operation}: {span}</title></circle>",
+                    y.at(in_unit(*span)),
+                );
+            }
+            None => {
+                let _ = writeln!(
+                    svg,
+                    "<path class=\"cross\" d=\"M{:.1} {TOP}l6 6m0 -6l-6 6\"><title>operation {operation}: failed</title></path>",
+                    place - 3.0,
+                );
+            }
+        }
+    }
+    horizontal_axis(&mut svg, &x, &format!("operation; latency in {unit}"));
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// Several named series of points, both axes logarithmic. The key stands above, three to a row: series that stand below
+/// each other there have a colour in common.
+pub fn lines(series: &[(&str, Vec<(f64, f64)>)], across: &str, up: &str) -> String {
+    let all = || series.iter().flat_map(|(_, points)| points.iter().copied());
+    let bounds = |values: Vec<f64>| {
+        let (least, most) = values.iter().fold((f64::MAX, f64::MIN), |(a, b), value| (a.min(*value), b.max(*value)));
+        (least.max(1e-3), most.max(least * 1.01).max(2e-3))
+    };
+    let ((left, right), (low, high)) = (bounds(all().map(|p| p.0).collect()), bounds(all().map(|p| p.1).collect()));
+    let x = Scale { from: left, to: right, start: LEFT, end: WIDTH - RIGHT, logarithmic: true, least_step: 0.0 };
+    let (from, to) = (round_down(low), round_up(high));
+    let y = Scale { from, to, start: HEIGHT - BOTTOM, end: TOP, logarithmic: true, least_step: 0.0 };
+    let key = 16.0 * series.len().div_ceil(IN_A_ROW) as f64;
+    let mut svg = open(&format!("{up} by {across}"), HEIGHT + key);
+    for (number, (name, _)) in series.iter().enumerate() {
+        let left = LEFT + (number % IN_A_ROW) as f64 * (WIDTH - LEFT - RIGHT) / IN_A_ROW as f64;
+        let height = 16.0 * (number / IN_A_ROW) as f64 + 12.0;
+        let (stroke, name) = (stroke(number), escape(name));
+        let _ = writeln!(
+            svg,
+            "<path d=\"M{left:.1} {:.1}h22\" {stroke}/><text x=\"{:.1}\" y=\"{height:.1}\">{name}</text>",
+            height - 4.0,
+            left + 28.0,
+        );
+    }
+    let _ = writeln!(svg, "<g transform=\"translate(0 {key})\">");
+    vertical_axis(&mut svg, &y);
+    for (number, (_, points)) in series.iter().enumerate() {
+        let way: Vec<String> =
+            points.iter().map(|(a, b)| format!("{:.1} {:.1}", x.at(a.max(left)), y.at(b.max(low)))).collect();
+        let _ = writeln!(svg, "<path d=\"M{}\" {}/>", way.join("L"), stroke(number));
+    }
+    horizontal_axis(&mut svg, &x, &escape(&format!("{across}; {up}")));
+    svg.push_str("</g>\n</svg>\n");
+    svg
+}
+
+/// Entries in a row of the key.
+const IN_A_ROW: usize = 3;
+
+/// How a series is drawn: told apart by dashes as well as by colour.
+fn stroke(number: usize) -> String {
+    let colour = ["#2f7d4f", "#b3582c", "#3a6ea5"][number % 3];
+    let dash = ["none", "7 3", "3 2", "12 3", "2 3", "7 3 2 3"][number % 6];
+    format!("fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dash}\"")
+}
+
+/// The next 1, 2 or 5 times a power of ten that is not more.
+fn round_down(value: f64) -> f64 {
+    let decade = 10f64.powf(value.log10().floor());
+    [5.0, 2.0, 1.0].map(|step| step * decade).into_iter().find(|round| *round <= value).unwrap_or(decade)
+}
+
+/// The next 1, 2 or 5 times a power of ten that is not less.
+fn round_up(value: f64) -> f64 {
+    let decade = 10f64.powf(value.log10().floor());
+    [1.0, 2.0, 5.0].map(|step| step * decade).into_iter().find(|round| *round >= value).unwrap_or(10.0 * decade)
+}
+
+/// Named counts as bars; long and short ones are told apart by a logarithmic scale.
+pub(super) fn bars(counts: &[(&str, &str, u64)]) -> String {
+    let step = 22.0;
+    let height = step * counts.len() as f64 + 6.0;
+    let most = counts.iter().map(|(_, _, number)| *number).max().unwrap_or(0);
+    let length = |number: u64| match number {
+        0 => 0.0,
+        number => 8.0 + 280.0 * (number as f64).ln_1p() / (most as f64).ln_1p(),
+    };
+    let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"errors by class\">\n");
+    for (position, (name, about, number)) in counts.iter().enumerate() {
+        let y = step * position as f64 + 4.0;
+        let width = length(*number);
+        let _ = writeln!(svg, "<text x=\"84\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>", y + 12.0);
+        let _ = writeln!(
+            svg,
+            "<rect class=\"{}\" x=\"92\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"15\" rx=\"2\"><title>{about}</title></rect>",
+            if *number > 0 { "harm" } else { "none" },
+        );
+        let _ = writeln!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{:.1}\" class=\"strong\">{}</text>",
+            98.0 + width,
+            y + 12.0,
+            grouped(*number)
+        );
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_few() {
+        let scale = Scale { from: 1.724, to: 9.8, start: 0.0, end: 1.0, logarithmic: false, least_step: 0.0 };
+        assert_eq!(scale.ticks(), [2.5, 5.0, 7.5]);
+        let scale = Scale { from: 1.5, to: 900.0, start: 0.0, end: 1.0, logarithmic: true, least_step: 0.0 };
+        assert_eq!(scale.ticks(), [2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0]);
+    }
+
+    #[test]
+    fn a_scale_ends_on_round_numbers() {
+        assert_eq!([3.2, 5.0, 0.07].map(round_down), [2.0, 5.0, 0.05]);
+        assert_eq!([3.2, 5.0, 7.0].map(round_up), [5.0, 5.0, 10.0]);
+    }
+
+    #[test]
+    fn numbers_at_a_scale_are_short() {
+        assert_eq!([0.05, 12.5, 1000.0, 20_000.0, 1e6].map(short), ["0.05", "12.5", "1000", "20k", "1M"]);
+    }
+
+    #[test]
+    fn nothing_in_a_name_can_end_a_tag() {
+        assert_eq!(escape("<a href='x'>\"&"), "&lt;a href=&#39;x&#39;&gt;&quot;&amp;");
+    }
+}

@@ -1,0 +1,48 @@
+//! `pleach reproduce`: every published number beside ours, with an honest verdict.
+
+mod checksums;
+mod cores;
+mod parameters;
+mod path_migration;
+mod published;
+mod quadrics;
+mod sharp;
+mod soft_errors;
+mod verdict;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use crate::Outcome;
+
+/// Runs a paper's experiments on the product and holds the published numbers against ours.
+#[derive(Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    paper: Paper,
+}
+
+#[derive(Subcommand)]
+enum Paper {
+    /// Soft errors on fabric-based collectives: temporal and spatial replication over 1,728 hosts (claims SE-13 to SE-16).
+    SoftErrors(soft_errors::Arguments),
+    /// Automatic path migration: arming, moving and pulled cables, and three kernels that hardly notice (claims PM-5 to PM-7).
+    PathMigration(path_migration::Arguments),
+    /// Aggregation in the network: Tables I to VII, then up to a million hosts (claims SH-8 to SH-15).
+    Sharp(sharp::Arguments),
+    /// Barriers and broadcasts on the Quadrics network, idle and under load, then up to 65,536 nodes (claims QN-12 to QN-16).
+    Quadrics(quadrics::Arguments),
+    /// Checksums for messages: the models of their cost (claims CK-4, CK-6, CK-7).
+    Checksums(checksums::Arguments),
+}
+
+/// Runs the experiments of a paper.
+pub fn run(arguments: &Arguments) -> Result<Outcome> {
+    match &arguments.paper {
+        Paper::SoftErrors(arguments) => soft_errors::run(arguments),
+        Paper::PathMigration(arguments) => path_migration::run(arguments),
+        Paper::Sharp(arguments) => sharp::run(arguments),
+        Paper::Quadrics(arguments) => quadrics::run(arguments),
+        Paper::Checksums(arguments) => checksums::run(arguments),
+    }
+}

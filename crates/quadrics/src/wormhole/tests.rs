@@ -1,0 +1,285 @@
+use units::{Span, Time};
+
+use super::super::packet::{
+    Answer, Closing, Combining, Destination, FabricParameters, MulticastRule, PACKET_BYTES, Packet, Priority,
+    wire_bytes,
+};
+use super::super::{Flood, FloodPattern, GroupedMulticasts};
+use super::{Adapters, Wormhole};
+use simulator::technology::ByteTime;
+
+fn fabric(dimension: u32) -> FabricParameters {
+    FabricParameters {
+        dimension,
+        byte_time: ByteTime::of_megabits(3_200),
+        switch_delay: Span::from_nanos(35),
+        wire: Span::from_nanos(2),
+        channels: 2,
+        ageing: Span::from_micros(20),
+        rule: MulticastRule::Serialised { roots: 1 },
+        damage: 0.0,
+    }
+}
+
+/// Keeps what happens; sends packets again and again if told to.
+#[derive(Default)]
+struct Notes {
+    drained: Vec<(u32, Time)>,
+    arrived: Vec<(u32, u32, Time)>,
+    ended: Vec<(u32, Answer, Time)>,
+    closed: Vec<(u32, Answer, Time)>,
+    /// Nodes that answer that a test failed.
+    failing: Vec<u32>,
+    /// What each tag still sends.
+    again: Vec<(Packet, u32)>,
+}
+
+impl Adapters for Notes {
+    fn drained(&mut self, network: &mut Wormhole, tag: u32) {
+        self.drained.push((tag, network.now()));
+        if let Some((packet, left)) = self.again.iter_mut().find(|(packet, left)| packet.tag == tag && *left > 0) {
+            *left -= 1;
+            if let Destination::Node(to) = &mut packet.to {
+                *to = (*to * 29 + packet.from * 13 + 7) % network.nodes();
+            }
+            network.send(*packet);
+        }
+    }
+
+    fn arrived(&mut self, _: &mut Wormhole, node: u32, tag: u32, at: Time) {
+        self.arrived.push((node, tag, at));
+    }
+
+    fn test(&mut self, network: &mut Wormhole, node: u32, _: u32) -> (Answer, Time) {
+        (if self.failing.contains(&node) { Answer::Failed } else { Answer::Success }, network.now())
+    }
+
+    fn ended(&mut self, _: &mut Wormhole, node: u32, _: u32, answer: Answer, at: Time) {
+        self.ended.push((node, answer, at));
+    }
+
+    fn closed(&mut self, _: &mut Wormhole, tag: u32, answer: Answer, at: Time) {
+        self.closed.push((tag, answer, at));
+    }
+
+    fn alarm(&mut self, _: &mut Wormhole, _: u32) {}
+}
+
+fn full(from: u32, to: Destination, tag: u32) -> Packet {
+    let (priority, closing) = (Priority::Low, Closing::Acknowledgement);
+    Packet {
+        from,
+        to,
+        bytes: wire_bytes(PACKET_BYTES),
+        priority,
+        closing,
+        combining: Combining::Worst,
+        slowest: None,
+        tag,
+    }
+}
+
+fn run(network: &mut Wormhole, notes: &mut Notes) {
+    network.run(notes, |_, _| false);
+}
+
+fn nanos(time: Time) -> f64 {
+    time.since(Time::ZERO).as_nanos_f64()
+}
+
+#[test]
+fn a_packet_alone_takes_what_pencil_and_paper_say() {
+    let mut network = Wormhole::new(fabric(3), 1).expect("a network");
+    let mut notes = Notes::default();
+    network.send(full(0, Destination::Node(63), 7));
+    run(&mut network, &mut notes);
+    // Five switches, six cables, 378 bytes of 2.5 ns each; the acknowledgement takes the way back.
+    let way = 5.0 * 35.0 + 6.0 * 2.0;
+    assert_eq!(notes.drained, [(7, Time::from_picos(945_000))]);
+    assert_eq!(
+        notes.arrived.iter().map(|(node, _, at)| (*node, nanos(*at))).collect::<Vec<_>>(),
+        [(63, way + 945.0)]
+    );
+    assert_eq!(nanos(notes.closed[0].2), 2.0 * way + 945.0);
+    assert_eq!((network.counters.hops, network.open_circuits()), (6, 0));
+}
+
+#[test]
+fn packets_follow_each_other_without_a_gap_on_the_other_channel() {
+    let mut network = Wormhole::new(fabric(3), 1).expect("a network");
+    let packet = full(0, Destination::Node(63), 7);
+    let mut notes = Notes { again: vec![(packet, 99)], ..Notes::default() };
+    network.send(packet);
+    run(&mut network, &mut notes);
+    assert_eq!(nanos(notes.drained.last().expect("packets").1), 100.0 * 945.0);
+}
+
+#[test]
+fn two_circuits_on_a_link_have_half_of_it_each() {
+    let mut network = Wormhole::new(fabric(1), 1).expect("a network");
+    let mut notes = Notes::default();
+    for from in [0, 1] {
+        network.send(full(from, Destination::Node(3), from));
+    }
+    run(&mut network, &mut notes);
+    // What fills the links when the heads arrive has gone at full speed.
+    let way = 35.0 + 2.0 * 2.0;
+    let ends: Vec<f64> = notes.drained.iter().map(|(_, at)| nanos(*at)).collect();
+    assert_eq!(ends, [way + 2.0 * (945.0 - way); 2]);
+}
+
+#[test]
+fn a_third_circuit_waits_until_the_acknowledgement_frees_a_channel() {
+    let mut network = Wormhole::new(fabric(1), 1).expect("a network");
+    let mut notes = Notes::default();
+    for from in [0, 1, 2] {
+        network.send(full(from, Destination::Node(3), from));
+    }
+    run(&mut network, &mut notes);
+    assert_eq!(network.counters.waits, 1);
+    let third = notes.drained[2];
+    assert_eq!(third.0, 2);
+    assert!(nanos(third.1) > 2.0 * 945.0, "{third:?}");
+}
+
+#[test]
+fn urgent_packets_go_first_until_the_others_have_aged() {
+    let order = |ageing: Span| {
+        let mut network = Wormhole::new(FabricParameters { ageing, channels: 1, ..fabric(1) }, 1).expect("a network");
+        let mut notes = Notes::default();
+        network.send(full(0, Destination::Node(3), 0));
+        network.send(full(1, Destination::Node(3), 1));
+        network.send(Packet { priority: Priority::High, ..full(2, Destination::Node(3), 2) });
+        run(&mut network, &mut notes);
+        notes.drained.iter().map(|(tag, _)| *tag).collect::<Vec<_>>()
+    };
+    assert_eq!(order(Span::from_micros(20)), [0, 2, 1]);
+    assert_eq!(order(Span::from_nanos(100)), [0, 1, 2]);
+}
+
+#[test]
+fn the_way_up_avoids_links_that_are_taken() {
+    // Four senders of one switch, all to different switches: every one finds a port of its own, and none slows down.
+    let mut network = Wormhole::new(fabric(2), 1).expect("a network");
+    let mut notes = Notes::default();
+    for from in 0..4 {
+        network.send(full(from, Destination::Node(4 * from + 3), from));
+    }
+    run(&mut network, &mut notes);
+    assert!(notes.drained.iter().all(|(_, at)| nanos(*at) == 945.0), "{:?}", notes.drained);
+}
+
+#[test]
+fn a_multicast_reaches_its_range_and_the_worst_answer_comes_back() {
+    for (failing, expected) in [(vec![], Answer::Success), (vec![37], Answer::Failed)] {
+        let mut network = Wormhole::new(fabric(3), 1).expect("a network");
+        let mut notes = Notes { failing, ..Notes::default() };
+        let to = Destination::Range { first: 5, last: 40, root: 0 };
+        network.send(Packet { closing: Closing::EndToken, bytes: wire_bytes(0), ..full(9, to, 1) });
+        run(&mut network, &mut notes);
+        assert_eq!(notes.ended.iter().map(|(node, ..)| *node).collect::<Vec<_>>(), (5..=40).collect::<Vec<_>>());
+        assert!(notes.ended.iter().all(|(_, answer, _)| *answer == expected));
+        assert_eq!(notes.closed[0].1, expected);
+    }
+}
+
+#[test]
+fn multicasts_are_alone_below_the_root() {
+    let mut network = Wormhole::new(fabric(3), 1).expect("a network");
+    let mut notes = Notes::default();
+    for from in [3, 60] {
+        network.send(full(from, Destination::Range { first: 0, last: 63, root: 0 }, from));
+    }
+    run(&mut network, &mut notes);
+    let [first, second] = [notes.drained[0].1, notes.drained[1].1].map(nanos);
+    // The second goes on when the first one's acknowledgement has passed the root: two switches and three cables each way.
+    let there_and_back = 2.0 * (2.0 * 35.0 + 3.0 * 2.0);
+    assert!((second - first - 945.0 - there_and_back).abs() <= 2.0, "{first} {second} {there_and_back}");
+}
+
+/// Every node sends multicasts to all, over as many roots as there are, and packets to ever other nodes, so that
+/// branches get on at different speeds. Says how many circuits are open, and how many of these stuck, when nothing more
+/// can happen.
+fn many_multicasts(rule: MulticastRule, channels: u32) -> (usize, usize) {
+    let mut network = Wormhole::new(FabricParameters { rule, channels, ..fabric(3) }, 1).expect("a network");
+    let root = |from: u32| from % rule.roots();
+    let multicasts =
+        (0..64).map(|from| full(from, Destination::Range { first: 0, last: 63, root: root(from) }, from));
+    let others = (0..64).map(|from| full(from, Destination::Node(63 - from), 64 + from));
+    let packets: Vec<Packet> = multicasts.chain(others).collect();
+    let turns = |packet: &Packet| if packet.tag < 64 { 10 } else { 500 };
+    let again = packets.iter().map(|packet| (*packet, turns(packet))).collect();
+    let mut notes = Notes { again, ..Notes::default() };
+    for packet in packets {
+        network.send(packet);
+    }
+    run(&mut network, &mut notes);
+    (network.open_circuits(), network.deadlocked().len())
+}
+
+#[test]
+fn two_roots_at_once_deadlock_without_the_rule() {
+    // With two channels it takes more roots, since two multicasts can then pass each other.
+    for (roots, channels) in [(2, 1), (4, 2)] {
+        let (open, stuck) = many_multicasts(MulticastRule::Unruled { roots }, channels);
+        assert!(open > 0, "nothing is left to happen, and circuits are open: {roots} roots, {channels} channels");
+        assert!(stuck >= 2, "{stuck} wait for each other");
+    }
+}
+
+#[test]
+fn no_number_of_roots_deadlocks_with_the_rule() {
+    for (roots, channels) in [(1, 1), (1, 2), (2, 2), (4, 4)] {
+        assert_eq!(many_multicasts(MulticastRule::Serialised { roots }, channels), (0, 0), "{roots} roots");
+    }
+}
+
+#[test]
+fn a_damaged_packet_is_told_to_its_source_and_to_nobody_else() {
+    let mut network = Wormhole::new(FabricParameters { damage: 1.0, ..fabric(2) }, 1).expect("a network");
+    let mut notes = Notes::default();
+    network.send(full(0, Destination::Node(9), 4));
+    run(&mut network, &mut notes);
+    assert_eq!(
+        notes.closed.iter().map(|(tag, answer, _)| (*tag, *answer)).collect::<Vec<_>>(),
+        [(4, Answer::NetworkError)]
+    );
+    assert!(notes.arrived.is_empty() && network.counters.damaged == 1);
+}
+
+#[test]
+fn complement_traffic_fills_every_link_and_uniform_traffic_does_not() {
+    let rate = |pattern| {
+        let mut flood = Flood::new(fabric(3), pattern, 1).expect("a network");
+        flood.run_hops(400_000);
+        flood.summary()
+    };
+    let complement = rate(FloodPattern::Complement).megabytes_per_second;
+    let uniform = rate(FloodPattern::Uniform);
+    assert!(complement > 330.0, "{complement}"); // 400 x 320/378 = 338.6, but for the start.
+    assert!((100.0..300.0).contains(&uniform.megabytes_per_second), "{uniform:?}");
+    assert_eq!(uniform.trace, rate(FloodPattern::Uniform).trace);
+}
+
+#[test]
+fn what_makes_no_network_is_refused() {
+    let refused = |parameters| Wormhole::new(parameters, 1).is_none();
+    assert!(refused(FabricParameters { dimension: 0, ..fabric(3) }));
+    assert!(refused(FabricParameters { dimension: 9, ..fabric(3) }));
+    assert!(refused(FabricParameters { channels: 0, ..fabric(3) }));
+    assert!(refused(FabricParameters { channels: 5, ..fabric(3) }));
+    assert!(refused(FabricParameters { rule: MulticastRule::Serialised { roots: 3 }, ..fabric(3) }));
+    assert!(refused(FabricParameters { rule: MulticastRule::Serialised { roots: 0 }, ..fabric(3) }));
+    assert!(refused(FabricParameters { rule: MulticastRule::Serialised { roots: 2 }, ..fabric(1) }));
+}
+
+#[test]
+fn groups_with_roots_of_their_own_do_not_wait_for_each_other() {
+    let rate = |roots, channels| {
+        let rule = MulticastRule::Serialised { roots };
+        let parameters = FabricParameters { rule, channels, ..fabric(3) };
+        GroupedMulticasts::megabytes_per_second(parameters, 4, 50).expect("it ends")
+    };
+    let [one, two, four] = [rate(1, 2), rate(2, 2), rate(4, 4)];
+    assert!(two > 1.9 * one && four > 3.8 * one, "{one} {two} {four}");
+}

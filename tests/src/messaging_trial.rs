@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use oracle::{Expectation, StreamLedger, StreamVerdict};
-use protocol::connection::Policy;
+use protocol::connection::ConnectionPolicy;
 use protocol::connection::path::PathPolicy;
-use protocol::messaging::{Settings, Wanted};
-use simulator::exchange::Notice;
-use simulator::fault::{FaultKind, Plan, RulePlan};
-use simulator::messaging::{Action, Conversation, ConversationParameters, Order, Spoil, Witness};
-use simulator::technology::{ByteTime, Rate, Width};
+use protocol::messaging::{MessageSelector, MessagingSettings};
+use simulator::fault::{FaultKind, FaultPlan, FaultRule};
+use simulator::link_rate::{ByteTime, LinkRate, LinkWidth};
+use simulator::messaging::{
+    CorruptionPoint, MessagingCommand, MessagingObserver, MessagingOperation, MessagingRunParameters,
+    SimulatedMessaging,
+};
+use simulator::queue_pair::LinkNotification;
 use simulator::{Forwarding, LinkParameters};
 use topology::{Fabric, NodeId};
 use units::{Rank, Span, Time};
@@ -29,9 +32,9 @@ pub struct MessagingTrial {
     fabric: Arc<Fabric>,
     link: LinkParameters,
     /// Who says what.
-    pub parameters: ConversationParameters,
+    pub parameters: MessagingRunParameters,
     /// What goes wrong with packets.
-    pub plan: Plan,
+    pub plan: FaultPlan,
 }
 
 /// How a trial went.
@@ -80,7 +83,7 @@ struct Judge {
     failures: Vec<String>,
 }
 
-impl Witness for Judge {
+impl MessagingObserver for Judge {
     fn sent(&mut self, from: Rank, to: Rank, tag: u64, message: &[u8]) {
         let ledger = self.ledgers.entry((from, to, tag));
         ledger.or_insert_with(|| StreamLedger::new(Expectation::MustComplete)).record_sent(message);
@@ -101,18 +104,18 @@ impl MessagingTrial {
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let fabric = Arc::new(Fabric::xgft(&[2, 2], &[2, 2]).expect("a small one"));
         let ranks = 2 + dice.below(3) as u32;
-        let settings = Settings {
+        let settings = MessagingSettings {
             credit_bytes: dice.pick(&[70_000, 1 << 20]),
             depth: 1 + dice.below(4) as usize,
             letter_depth: 1 + dice.below(4) as usize,
             piece_bytes: dice.pick(&[16 << 10, 64 << 10, 128 << 10]),
-            ..Settings::default()
+            ..MessagingSettings::default()
         };
         let (rails, paths) = (1 + dice.below(3) as u8, 1 + dice.below(2) as u8);
         let mut trial = Self::quiet(seed, fabric, ranks, rails, paths, settings);
         trial.add_faults(&mut dice);
         if seed.is_multiple_of(2) {
-            trial.parameters.policy = Policy::conversation();
+            trial.parameters.policy = ConnectionPolicy::conversation();
         }
         let spoil_one_in = dice.pick(&[2, 5, 1_000_000]);
         let mut micros = 0;
@@ -121,17 +124,17 @@ impl MessagingTrial {
             let to = Rank((from.0 + 1 + dice.below(u64::from(ranks) - 1) as u32) % ranks);
             let tag = dice.below(3);
             let most = dice.pick(&[64, 2_000, 17_000, 200_000]);
-            let spoils = [Spoil::BeforeTheCheck, Spoil::AfterTheCheck];
-            let spoil = if dice.below(spoil_one_in) == 0 { dice.pick(&spoils) } else { Spoil::Nowhere };
-            let send = Action::Send { to, tag, length: dice.below(most) as usize, spoil };
-            let receive = Action::Receive { wanted: Wanted::from(from, tag), room: 200_000 };
+            let spoils = [CorruptionPoint::BeforeTheCheck, CorruptionPoint::AfterTheCheck];
+            let spoil = if dice.below(spoil_one_in) == 0 { dice.pick(&spoils) } else { CorruptionPoint::Nowhere };
+            let send = MessagingOperation::Send { to, tag, length: dice.below(most) as usize, spoil };
+            let receive = MessagingOperation::Receive { wanted: MessageSelector::from(from, tag), room: 200_000 };
             let mut pair = [(from, send), (to, receive)];
             if dice.below(2) == 0 {
                 pair.reverse();
             }
             for (rank, action) in pair {
                 let at = Time::ZERO + Span::from_micros(micros);
-                trial.parameters.orders.push(Order { at, rank, action });
+                trial.parameters.orders.push(MessagingCommand { at, rank, action });
                 micros += dice.below(30);
             }
         }
@@ -143,24 +146,32 @@ impl MessagingTrial {
     pub fn spoiled(seed: u64, messages: u64) -> Self {
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let fabric = Arc::new(Fabric::xgft(&[2, 2], &[2, 2]).expect("a small one"));
-        let settings = Settings { gather_bytes: 0, ..Settings::default() };
+        let settings = MessagingSettings { gather_bytes: 0, ..MessagingSettings::default() };
         let mut trial = Self::quiet(seed, fabric, 2, 2, 1, settings);
         for number in 0..messages {
             let at = Time::ZERO + Span::from_micros(number * 200);
             let (from, to) = (Rank((number % 2) as u32), Rank((1 - number % 2) as u32));
             let length = 1 + dice.below(dice_length(number)) as usize;
-            let spoil = dice.pick(&[Spoil::BeforeTheCheck, Spoil::AfterTheCheck]);
-            let wanted = Wanted::from(from, 1);
+            let spoil = dice.pick(&[CorruptionPoint::BeforeTheCheck, CorruptionPoint::AfterTheCheck]);
+            let wanted = MessageSelector::from(from, 1);
             let orders = &mut trial.parameters.orders;
-            orders.push(Order { at, rank: to, action: Action::Receive { wanted, room: length } });
-            orders.push(Order { at, rank: from, action: Action::Send { to, tag: 1, length, spoil } });
+            orders.push(MessagingCommand {
+                at,
+                rank: to,
+                action: MessagingOperation::Receive { wanted, room: length },
+            });
+            orders.push(MessagingCommand {
+                at,
+                rank: from,
+                action: MessagingOperation::Send { to, tag: 1, length, spoil },
+            });
         }
         trial
     }
 
-    fn quiet(seed: u64, fabric: Arc<Fabric>, ranks: u32, rails: u8, paths: u8, settings: Settings) -> Self {
+    fn quiet(seed: u64, fabric: Arc<Fabric>, ranks: u32, rails: u8, paths: u8, settings: MessagingSettings) -> Self {
         let link = LinkParameters {
-            byte_time: ByteTime::of(Width::X4, Rate::Qdr),
+            byte_time: ByteTime::of(LinkWidth::X4, LinkRate::Qdr),
             wire: Span::from_nanos(10),
             switch_delay: Span::from_nanos(100),
             adapter_delay: Span::from_nanos(200),
@@ -169,19 +180,19 @@ impl MessagingTrial {
             buffer_bytes: 16 << 10,
             adapter_lanes: 1,
         };
-        let parameters = ConversationParameters {
+        let parameters = MessagingRunParameters {
             hosts: (0..ranks).map(NodeId).collect(),
             rails,
             paths,
-            policy: Policy::datagram(),
+            policy: ConnectionPolicy::datagram(),
             path_policy: PathPolicy::default(),
             mtu: 4_096,
             settings,
-            notice: Notice::Noticed,
+            notice: LinkNotification::Noticed,
             costs: None,
             orders: Vec::new(),
         };
-        Self { seed, fabric, link, parameters, plan: Plan::default() }
+        Self { seed, fabric, link, parameters, plan: FaultPlan::default() }
     }
 
     fn add_faults(&mut self, dice: &mut Dice) {
@@ -189,13 +200,13 @@ impl MessagingTrial {
         for kind in soft {
             if dice.below(2) == 0 {
                 let probability = dice.pick(&[0.001, 0.01, 0.03]);
-                self.plan.rules.push(RulePlan::new(kind).on("*").with_probability(probability));
+                self.plan.rules.push(FaultRule::new(kind).on("*").with_probability(probability));
             }
         }
-        self.parameters.notice = dice.pick(&[Notice::Noticed, Notice::Silent]);
+        self.parameters.notice = dice.pick(&[LinkNotification::Noticed, LinkNotification::Silent]);
         let switch =
             NodeId(self.fabric.hosts() + dice.below(u64::from(self.fabric.nodes() - self.fabric.hosts())) as u32);
-        let kill = RulePlan::new(FaultKind::Kill).at_node(self.fabric.name(switch));
+        let kill = FaultRule::new(FaultKind::Kill).at_node(self.fabric.name(switch));
         let at = dice.below(500) as f64;
         match dice.below(4) {
             0 => self.plan.rules.push(kill.lasting(at, Some(1.0 + dice.below(800) as f64))),
@@ -211,8 +222,9 @@ impl MessagingTrial {
     /// If it cannot be set up.
     pub fn run(&self) -> MessagingOutcome {
         let Self { seed, fabric, link, parameters, plan } = self;
-        let mut talk = Conversation::new(Arc::clone(fabric), link.clone(), parameters, plan, *seed, Judge::default())
-            .expect("sound");
+        let mut talk =
+            SimulatedMessaging::new(Arc::clone(fabric), link.clone(), parameters, plan, *seed, Judge::default())
+                .expect("sound");
         let is_over = talk.run(PATIENCE);
         let (spoiled, found) = (talk.spoiled(), talk.ports().map(|port| port.spoiled).sum());
         let trace = talk.trace();

@@ -5,17 +5,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use oracle::{Expectation, StreamLedger, StreamVerdict};
-use protocol::connection::path::{Loading, PathPolicy, Role};
-use protocol::connection::{Pace, Policy, Repair, Timer};
-use protocol::queue_pair::{Failure, QpState, Sabotage};
-use simulator::exchange::{
-    ConnectionPlan, EndPlan, EndReport, Exchange, ExchangeParameters, MessageKind, MessagePlan, Notice, Program,
-    ProgramReport, Step, StreamId, Witness, way,
+use protocol::connection::path::{AlternateLoading, MigrationRole, PathPolicy};
+use protocol::connection::{CongestionControl, ConnectionPolicy, LossRecovery, RetransmitTimer};
+use protocol::queue_pair::{QpError, QpSabotage, QpState};
+use simulator::fault::{FaultKind, FaultPlan, FaultRule};
+use simulator::link_rate::{ByteTime, LinkRate, LinkWidth};
+use simulator::queue_pair::{
+    ConnectionEndPlan, ConnectionEndReport, ConnectionPlan, HostProgram, LinkNotification, MessagePlan, MessageVerb,
+    ProgramReport, ProgramStep, QueuePairObserver, QueuePairRunParameters, SimulatedQueuePairs, StreamId, way,
 };
-use simulator::fault::{FaultKind, Plan, RulePlan};
-use simulator::technology::{ByteTime, Rate, Width};
 use simulator::{Forwarding, LinkParameters};
-use topology::{Cable, Endpoint, Fabric, NodeId};
+use topology::{Cable, Fabric, NodeId, NodePort};
 use units::{PathId, Psn, Span, Time};
 
 use crate::trial::Dice;
@@ -48,11 +48,11 @@ pub struct PathTrial {
     /// Links and switches.
     pub link: LinkParameters,
     /// Who talks to whom.
-    pub parameters: ExchangeParameters,
+    pub parameters: QueuePairRunParameters,
     /// What goes wrong.
-    pub plan: Plan,
+    pub plan: FaultPlan,
     /// A broken machine.
-    pub sabotage: Option<(usize, Sabotage)>,
+    pub sabotage: Option<(usize, QpSabotage)>,
     ending: Ending,
     /// The paths of each connection that are healthy in the end.
     whole: Vec<Vec<PathId>>,
@@ -67,7 +67,7 @@ pub struct PathOutcome {
     /// What else is wrong.
     pub complaints: Vec<String>,
     /// What became of each connection's ends.
-    pub reports: Vec<[EndReport; 2]>,
+    pub reports: Vec<[ConnectionEndReport; 2]>,
     /// What became of the users' orders.
     pub orders: Vec<ProgramReport>,
     /// When all was done.
@@ -134,11 +134,11 @@ impl PathTrial {
             plan.policy.retry_limit = dice.pick(&[3, 7, 12]);
             let host = dice.pick(&[plan.ends[0].host, plan.ends[1].host]);
             let name = trial.fabric.name(host);
-            trial.plan.rules.push(RulePlan::new(FaultKind::Kill).at_node(name).lasting(dies_at as f64, None));
+            trial.plan.rules.push(FaultRule::new(FaultKind::Kill).at_node(name).lasting(dies_at as f64, None));
             for end in &mut plan.ends {
                 // Something is said after the death, or nobody would miss the other end.
                 let not_before = at(dies_at + dice.below(1_000));
-                end.messages.push(MessagePlan { not_before, length: 1_000, kind: MessageKind::NumberedSend });
+                end.messages.push(MessagePlan { not_before, length: 1_000, kind: MessageVerb::NumberedSend });
             }
         }
         trial
@@ -151,12 +151,12 @@ impl PathTrial {
         // Dice of their own, so that the rest of a trial is that of its seed.
         let mut dice = Dice(self.seed.wrapping_mul(0xa076_1d64_78bd_642f) | 1);
         // Lost probes make connections move for ever, and an order is void if its connection moves.
-        let is_cut = |rule: &RulePlan| matches!(rule.kind.get_ref(), FaultKind::Down | FaultKind::Kill);
+        let is_cut = |rule: &FaultRule| matches!(rule.kind.get_ref(), FaultKind::Down | FaultKind::Kill);
         let only_cuts = self.plan.rules.iter().all(is_cut);
         for (connection, plan) in self.parameters.connections.iter_mut().enumerate() {
             let mut last_orders = Vec::new();
             if dice.below(2) == 0 {
-                plan.path_policy.loading = Loading::ByHand;
+                plan.path_policy.loading = AlternateLoading::ByHand;
                 if only_cuts && self.redundant.contains(&connection) {
                     last_orders = last_orders_for(connection, &self.whole[connection]);
                 }
@@ -167,17 +167,17 @@ impl PathTrial {
                 .map(|_| (dice.below(CALM_AT), dice.below(u64::from(plan.paths) + 1)))
                 .collect();
             for end in &plan.ends {
-                let mut orders: Vec<(u64, Step)> = Vec::new();
+                let mut orders: Vec<(u64, ProgramStep)> = Vec::new();
                 for (moment, path) in &moments {
                     let other = dice.below(u64::from(plan.paths) + 1);
                     let path = PathId(if dice.below(4) == 0 { other } else { *path } as u8);
-                    orders.push((moment + dice.below(50), Step::Load { connection, path }));
-                    orders.push((moment + dice.below(300), Step::Migrate { connection }));
+                    orders.push((moment + dice.below(50), ProgramStep::Load { connection, path }));
+                    orders.push((moment + dice.below(300), ProgramStep::Migrate { connection }));
                 }
                 orders.sort_by_key(|(moment, _)| *moment);
-                let steps = orders.into_iter().flat_map(|(moment, order)| [Step::Until(at(moment)), order]);
+                let steps = orders.into_iter().flat_map(|(moment, order)| [ProgramStep::Until(at(moment)), order]);
                 let steps = steps.chain(last_orders.iter().copied()).collect();
-                self.parameters.programs.push(Program { host: end.host, steps });
+                self.parameters.programs.push(HostProgram { host: end.host, steps });
             }
         }
         self
@@ -194,7 +194,7 @@ impl PathTrial {
         let count = 1 + dice.below(6) as usize;
         let connections = (0..count).map(|_| connection(dice, &fabric, count as u64)).collect();
         let link = LinkParameters {
-            byte_time: ByteTime::of(Width::X4, dice.pick(&[Rate::Sdr, Rate::Qdr])),
+            byte_time: ByteTime::of(LinkWidth::X4, dice.pick(&[LinkRate::Sdr, LinkRate::Qdr])),
             wire: Span::from_nanos(dice.below(50)),
             switch_delay: Span::from_nanos(50 + dice.below(100)),
             adapter_delay: Span::from_nanos(50 + dice.below(400)),
@@ -208,12 +208,12 @@ impl PathTrial {
             seed,
             fabric,
             link,
-            parameters: ExchangeParameters {
+            parameters: QueuePairRunParameters {
                 connections,
-                notice: dice.pick(&[Notice::Noticed, Notice::Silent]),
+                notice: dice.pick(&[LinkNotification::Noticed, LinkNotification::Silent]),
                 programs: Vec::new(),
             },
-            plan: Plan { seed: None, rules },
+            plan: FaultPlan { seed: None, rules },
             sabotage: None,
             ending: Ending::Delivered,
             whole: vec![Vec::new(); count],
@@ -230,7 +230,7 @@ impl PathTrial {
             match dice.below(4) {
                 0 => {
                     let node = self.fabric.name(NodeId(dice.below(u64::from(self.fabric.nodes())) as u32));
-                    let rule = RulePlan::new(FaultKind::Kill).at_node(node);
+                    let rule = FaultRule::new(FaultKind::Kill).at_node(node);
                     self.plan.rules.push(rule.lasting(begins, Some(length)));
                 }
                 1 => {
@@ -239,12 +239,12 @@ impl PathTrial {
                     let (length, pause) = (length / times as f64, dice.below(100) as f64);
                     self.plan.rules.extend((0..times).map(|time| {
                         let begins = begins + time as f64 * (length + pause);
-                        RulePlan::new(FaultKind::Down).on(link.clone()).lasting(begins, Some(length))
+                        FaultRule::new(FaultKind::Down).on(link.clone()).lasting(begins, Some(length))
                     }));
                 }
                 _ => {
                     let link = self.link(cables[dice.below(cables.len() as u64) as usize], dice);
-                    self.plan.rules.push(RulePlan::new(FaultKind::Down).on(link).lasting(begins, Some(length)));
+                    self.plan.rules.push(FaultRule::new(FaultKind::Down).on(link).lasting(begins, Some(length)));
                 }
             }
         }
@@ -252,7 +252,7 @@ impl PathTrial {
 
     /// A cable as plans call it, both directions or one.
     fn link(&self, cable: Cable, dice: &mut Dice) -> String {
-        let name = |end: Endpoint| self.fabric.name(end.node);
+        let name = |end: NodePort| self.fabric.name(end.node);
         let (a, b) = (name(cable.a), name(cable.b));
         match dice.below(4) {
             0 => format!("{a}>{b}"),
@@ -272,7 +272,7 @@ impl PathTrial {
         for _ in 0..dice.below(4).min(free.len() as u64) {
             let cable = free[dice.below(free.len() as u64) as usize];
             cut.insert(cable);
-            let rule = RulePlan::new(FaultKind::Down).on(self.link(cable, dice));
+            let rule = FaultRule::new(FaultKind::Down).on(self.link(cable, dice));
             self.plan.rules.push(rule.lasting(dice.below(CALM_AT) as f64, None));
         }
         let is_whole = |plan: &ConnectionPlan, path: &PathId| self.cables_of(plan, *path).is_disjoint(&cut);
@@ -296,9 +296,15 @@ impl PathTrial {
         };
         let count = self.parameters.connections.len();
         let judge = Judge { streams: vec![StreamLedger::new(expectation); 2 * count] };
-        let mut exchange =
-            Exchange::new(self.fabric.clone(), self.link.clone(), &self.parameters, &self.plan, self.seed, judge)
-                .unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
+        let mut exchange = SimulatedQueuePairs::new(
+            self.fabric.clone(),
+            self.link.clone(),
+            &self.parameters,
+            &self.plan,
+            self.seed,
+            judge,
+        )
+        .unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
         if let Some((end, sabotage)) = self.sabotage {
             exchange.sabotage(end, sabotage);
         }
@@ -330,7 +336,7 @@ impl PathTrial {
         PathOutcome { streams, complaints, reports, orders, ended, trace }
     }
 
-    fn complaint(&self, end: usize, report: &EndReport) -> Option<String> {
+    fn complaint(&self, end: usize, report: &ConnectionEndReport) -> Option<String> {
         let messages = self.parameters.connections[end / 2].ends[end % 2].messages.len() as u64;
         match self.ending {
             Ending::Delivered if report.state != QpState::ReadyToSend => {
@@ -340,7 +346,7 @@ impl PathTrial {
                 Some(format!("end {end}: {} of {messages} sends were completed", report.sent))
             }
             Ending::Broken if report.state != QpState::Error => Some(format!("end {end} has not failed")),
-            Ending::Broken if !matches!(report.failure, Some(Failure::Unreachable(_))) => {
+            Ending::Broken if !matches!(report.failure, Some(QpError::Unreachable(_))) => {
                 Some(format!("end {end} failed for a wrong reason"))
             }
             _ => None,
@@ -361,7 +367,7 @@ impl std::fmt::Display for PathTrial {
                 f,
                 "connection {number}: {paths} paths, in the end {whole:?}{armed}, mtu {mtu}\n  {policy:?}\n  {path_policy:?}"
             )?;
-            for EndPlan { host, role, messages, sends_at_once, receives, repost_after, .. } in &plan.ends {
+            for ConnectionEndPlan { host, role, messages, sends_at_once, receives, repost_after, .. } in &plan.ends {
                 let bytes: u64 = messages.iter().map(|message| u64::from(message.length)).sum();
                 let many = messages.len();
                 writeln!(
@@ -370,7 +376,7 @@ impl std::fmt::Display for PathTrial {
                 )?;
             }
         }
-        for Program { host, steps } in &parameters.programs {
+        for HostProgram { host, steps } in &parameters.programs {
             writeln!(f, "{host:?}: {steps:?}")?;
         }
         for rule in &plan.rules {
@@ -388,7 +394,7 @@ struct Judge {
     streams: Vec<StreamLedger>,
 }
 
-impl Witness for Judge {
+impl QueuePairObserver for Judge {
     fn sent(&mut self, stream: StreamId, message: &[u8]) {
         self.streams[stream.index()].record_sent(message);
     }
@@ -403,9 +409,13 @@ impl Witness for Judge {
 }
 
 /// Loads whatever is healthy and not in use, and waits until it is armed.
-fn last_orders_for(connection: usize, whole: &[PathId]) -> Vec<Step> {
-    let loads = whole.iter().map(|path| Step::Load { connection, path: *path });
-    [Step::Until(at(LAST_ORDERS_AT))].into_iter().chain(loads).chain([Step::Armed { connection }]).collect()
+fn last_orders_for(connection: usize, whole: &[PathId]) -> Vec<ProgramStep> {
+    let loads = whole.iter().map(|path| ProgramStep::Load { connection, path: *path });
+    [ProgramStep::Until(at(LAST_ORDERS_AT))]
+        .into_iter()
+        .chain(loads)
+        .chain([ProgramStep::Armed { connection }])
+        .collect()
 }
 
 fn at(micros: u64) -> Time {
@@ -438,9 +448,9 @@ fn connection(dice: &mut Dice, fabric: &Fabric, connections: u64) -> ConnectionP
     let policy = policy(dice, mtu, connections);
     let leader = dice.below(2);
     let wraps = dice.below(4) == 0;
-    let mut end = |host: u64, number: u64| EndPlan {
+    let mut end = |host: u64, number: u64| ConnectionEndPlan {
         host: NodeId(host as u32),
-        role: if number == leader { Role::Leader } else { Role::Follower },
+        role: if number == leader { MigrationRole::Leader } else { MigrationRole::Follower },
         first_psn: Psn::new(if wraps { 0xff_ffff - dice.below(40) as u32 } else { dice.below(1 << 24) as u32 }),
         messages: messages(dice, mtu),
         sends_at_once: dice.pick(&[1, 2, 16]),
@@ -454,26 +464,26 @@ fn connection(dice: &mut Dice, fabric: &Fabric, connections: u64) -> ConnectionP
         misses: dice.pick(&[1, 2, 3]),
         failback_after: Span::from_micros(dice.pick(&[100, 500, 2_000])),
         damage_limit: dice.pick(&[None, Some(10), Some(50)]),
-        loading: Loading::Automatic,
+        loading: AlternateLoading::Automatic,
     };
     ConnectionPlan { ends, paths: 2 + dice.below(3) as u8, policy, path_policy, mtu }
 }
 
-fn policy(dice: &mut Dice, mtu: u32, connections: u64) -> Policy {
+fn policy(dice: &mut Dice, mtu: u32, connections: u64) -> ConnectionPolicy {
     let window = dice.pick(&[2, 4, 16, 64]);
     // What may lie in queues before a packet at one byte a nanosecond, there and back.
     let queues = Span::from_nanos(2 * connections * u64::from(window) * u64::from(mtu));
-    Policy {
+    ConnectionPolicy {
         window,
-        pace: dice.pick(&[Pace::Fixed, Pace::Adaptive]),
+        pace: dice.pick(&[CongestionControl::Fixed, CongestionControl::Adaptive]),
         acknowledge_every: dice.pick(&[1, 4, 16]),
         timeout: queues.min(Span::from_micros(400)) + Span::from_micros(dice.pick(&[20, 60, 150])),
-        timer: dice.pick(&[Timer::Fixed, Timer::Measured]),
+        timer: dice.pick(&[RetransmitTimer::Fixed, RetransmitTimer::Measured]),
         retry_limit: 255,
         path_retries: dice.pick(&[1, 2, 3]),
         refusal_limit: u16::MAX,
-        repair: dice.pick(&[Repair::GoBackN, Repair::Selective]),
-        ..Policy::datagram()
+        repair: dice.pick(&[LossRecovery::GoBackN, LossRecovery::Selective]),
+        ..ConnectionPolicy::datagram()
     }
 }
 
@@ -494,13 +504,13 @@ fn messages(dice: &mut Dice, mtu: u32) -> Vec<MessagePlan> {
             _ => dice.below(5_000) as u32,
         };
         bytes += u64::from(length);
-        let kind = dice.pick(&[MessageKind::Send, MessageKind::NumberedSend, MessageKind::Write]);
+        let kind = dice.pick(&[MessageVerb::Send, MessageVerb::NumberedSend, MessageVerb::Write]);
         MessagePlan { not_before: at(not_before), length, kind }
     };
     times.into_iter().map(message).collect()
 }
 
-fn soft_rule(dice: &mut Dice, fabric: &Fabric) -> RulePlan {
+fn soft_rule(dice: &mut Dice, fabric: &Fabric) -> FaultRule {
     let kind = dice.pick(&[
         FaultKind::Flip,
         FaultKind::Flip,
@@ -514,7 +524,7 @@ fn soft_rule(dice: &mut Dice, fabric: &Fabric) -> RulePlan {
         FaultKind::Misroute,
         FaultKind::Overrun,
     ]);
-    let mut rule = RulePlan::new(kind);
+    let mut rule = FaultRule::new(kind);
     if dice.below(3) == 0 {
         let cables: Vec<Cable> = fabric.cables().collect();
         let cable = cables[dice.below(cables.len() as u64) as usize];

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use oracle::{Branch, Expectation, Ledger, Operation, Order, Verdict};
+use oracle::{Expectation, Ledger, Reduction, ReferenceOrder, ReferenceOrderNode, Verdict};
 use protocol::Payload;
-use protocol::aggregation::{AbortCause, Sabotage};
-use reduce::{ElementType, Kind, Operator};
+use protocol::aggregation::{AbortCause, SlotMutation};
+use reduce::{ElementType, Operator, ReductionKind};
 use simulator::collective::{
-    Collective, CollectiveParameters, Contents, Framing, LaneFeeds, Means, Pace, ReplicaSharing, Replication, Task,
-    Witness,
+    CollectiveMethod, CollectiveObserver, CollectiveParameters, ContributionContents, Framing, LaneFeeds,
+    OperationPacing, ReplicaSharing, Replication, SimulatedCollective, SimulatedOperation,
 };
-use simulator::fault::{FaultKind, PhaseFilter, Plan, RulePlan};
-use simulator::technology::{ByteTime, Rate, Width};
+use simulator::fault::{FaultKind, FaultPlan, FaultRule, PhaseFilter};
+use simulator::link_rate::{ByteTime, LinkRate, LinkWidth};
 use simulator::{Forwarding, LinkParameters};
 use topology::{AggregationTree, ChildNode, Fabric, TreeIndex};
 use units::{OpId, Rank, Span};
@@ -28,11 +28,11 @@ pub struct Trial {
     /// The collective.
     pub parameters: CollectiveParameters,
     /// What goes wrong.
-    pub plan: Plan,
+    pub plan: FaultPlan,
     /// Collectives.
     pub operations: u32,
     /// A broken machine.
-    pub sabotage: Option<(usize, Sabotage)>,
+    pub sabotage: Option<(usize, SlotMutation)>,
 }
 
 /// How a trial went.
@@ -71,7 +71,7 @@ impl Trial {
     pub fn soft(seed: u64) -> Self {
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let fabric = Arc::new(small_fabric(&mut dice));
-        let place = |copies| topology::place(&fabric, &topology::TreeRequest::all().with_replicas(copies));
+        let place = |copies| topology::place_tree(&fabric, &topology::TreeRequest::all().with_replicas(copies));
         let replicas_fit = |copies| place(copies).is_ok_and(|tree| tree.roots_fold_alike());
         let mut replication = match dice.below(3) {
             0 => Replication::None,
@@ -88,7 +88,7 @@ impl Trial {
         parameters.framing = dice.pick(&[Framing::Full, Framing::PayloadOnly]);
         parameters.lane_feeds = dice.pick(&[LaneFeeds::OwnPlane, LaneFeeds::AnyPlane]);
         parameters.sharing = dice.pick(&[ReplicaSharing::OwnPlane, ReplicaSharing::AboveLevelOne]);
-        parameters.pace = dice.pick(&[Pace::Drained, Pace::BackToBack]);
+        parameters.pace = dice.pick(&[OperationPacing::Drained, OperationPacing::BackToBack]);
         parameters.radix_limit = dice.pick(&[None, None, Some(3)]);
         if parameters.radix_limit.is_some() {
             parameters.replication = Replication::Temporal { copies: 2 };
@@ -97,7 +97,7 @@ impl Trial {
         parameters.patience = Span::from_micros(500_000);
         parameters.policy.acknowledge_every = dice.pick(&[1, 4, 16]);
         let link = LinkParameters {
-            byte_time: ByteTime::of(Width::X4, dice.pick(&[Rate::Sdr, Rate::Fdr, Rate::Edr])),
+            byte_time: ByteTime::of(LinkWidth::X4, dice.pick(&[LinkRate::Sdr, LinkRate::Fdr, LinkRate::Edr])),
             wire: Span::from_nanos(dice.below(50)),
             switch_delay: Span::from_nanos(50 + dice.below(100)),
             adapter_delay: Span::from_nanos(50 + dice.below(100)),
@@ -106,7 +106,7 @@ impl Trial {
             buffer_bytes: dice.pick(&[4_608, 16_384]),
             adapter_lanes: 1,
         };
-        let plan = Plan { seed: None, rules: (0..1 + dice.below(3)).map(|_| soft_rule(&mut dice)).collect() };
+        let plan = FaultPlan { seed: None, rules: (0..1 + dice.below(3)).map(|_| soft_rule(&mut dice)).collect() };
         let operations = 3 + dice.below(6) as u32;
         Self { seed, fabric, link, parameters, plan, operations, sabotage: None }
     }
@@ -116,14 +116,19 @@ impl Trial {
     pub fn speaking(seed: u64) -> Self {
         let mut trial = Self::soft(seed);
         let mut dice = Dice(seed.wrapping_mul(0xbf58_476d_1ce4_e5b9) | 1);
-        let means = dice.pick(&[Means::Multicast, Means::Multicast, Means::Aggregation]);
+        let means =
+            dice.pick(&[CollectiveMethod::Multicast, CollectiveMethod::Multicast, CollectiveMethod::Aggregation]);
         let parameters = &mut trial.parameters;
-        parameters.task = dice.pick(&[Task::Broadcast(means), Task::Broadcast(means), Task::Barrier(means)]);
+        parameters.task = dice.pick(&[
+            SimulatedOperation::Broadcast(means),
+            SimulatedOperation::Broadcast(means),
+            SimulatedOperation::Barrier(means),
+        ]);
         if matches!(parameters.replication, Replication::Spatial { .. }) {
             parameters.replication = Replication::None;
         }
-        if matches!(parameters.task, Task::Barrier(_)) {
-            parameters.contents = Contents::SizeOnly { bytes: 0 };
+        if matches!(parameters.task, SimulatedOperation::Barrier(_)) {
+            parameters.contents = ContributionContents::SizeOnly { bytes: 0 };
         }
         parameters.window = dice.pick(&[8, 16, 32]);
         parameters.late = Span::from_nanos(dice.pick(&[0, 300, 5_000, 80_000]));
@@ -151,12 +156,12 @@ impl Trial {
         let mut rule = if dice.below(2) == 0 {
             let node = dice.below(u64::from(trial.fabric.nodes())) as u32;
             let name = trial.fabric.name(topology::NodeId(node));
-            RulePlan::new(FaultKind::Kill).at_node(name)
+            FaultRule::new(FaultKind::Kill).at_node(name)
         } else {
             let cables: Vec<_> = trial.fabric.cables().collect();
             let cable = cables[dice.below(cables.len() as u64) as usize];
-            let name = |end: topology::Endpoint| trial.fabric.name(end.node);
-            RulePlan::new(FaultKind::Down).on(format!("{}-{}", name(cable.a), name(cable.b)))
+            let name = |end: topology::NodePort| trial.fabric.name(end.node);
+            FaultRule::new(FaultKind::Down).on(format!("{}-{}", name(cable.a), name(cable.b)))
         };
         let length = [None, Some(15.0), Some(200.0)][dice.below(3) as usize];
         rule = rule.lasting(at, length);
@@ -166,19 +171,19 @@ impl Trial {
 
     /// Runs it and asks the oracle.
     pub fn run(&self) -> TrialOutcome {
-        let mut collective = Collective::new(
+        let mut collective = SimulatedCollective::new(
             self.fabric.clone(),
             self.link.clone(),
             self.parameters.clone(),
             &self.plan,
             self.seed,
-            Width::X4,
+            LinkWidth::X4,
         )
         .unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
         if let Some((node, sabotage)) = self.sabotage {
             collective.sabotage(node, sabotage);
         }
-        let hard = |rule: &RulePlan| matches!(rule.kind.get_ref(), FaultKind::Down | FaultKind::Kill);
+        let hard = |rule: &FaultRule| matches!(rule.kind.get_ref(), FaultKind::Down | FaultKind::Kill);
         let expectation =
             if self.plan.rules.iter().any(hard) { Expectation::MayFail } else { Expectation::MustComplete };
         let mut judge = Judge {
@@ -218,15 +223,15 @@ impl std::fmt::Display for Trial {
 
 struct Judge {
     seed: u64,
-    task: Task,
+    task: SimulatedOperation,
     ranks: u32,
     /// None if there are no contents.
-    operation: Option<Operation>,
-    order: Order,
+    operation: Option<Reduction>,
+    order: ReferenceOrder,
     ledger: Ledger,
 }
 
-impl Witness for Judge {
+impl CollectiveObserver for Judge {
     fn contribution(&mut self, rank: Rank, op: OpId) -> Vec<u8> {
         let operation = self.operation.as_ref().expect("only what has contents is asked for");
         oracle::contribution(self.seed, rank, op, operation)
@@ -237,17 +242,17 @@ impl Witness for Judge {
     }
 
     fn delivered(&mut self, rank: Rank, op: OpId, result: &Payload) {
-        if matches!(self.task, Task::Barrier(_)) {
+        if matches!(self.task, SimulatedOperation::Barrier(_)) {
             self.ledger.record_departure(rank, op);
         }
         if self.ledger.wants_reference(op) {
             let (reference, element_bytes) = match (&self.operation, self.task) {
                 (None, _) => (Vec::new(), 1),
-                (Some(operation), Task::AllReduce) => {
+                (Some(operation), SimulatedOperation::AllReduce) => {
                     (oracle::reference(self.seed, op, operation, &self.order), operation.element_bytes())
                 }
                 (Some(operation), _) => {
-                    let teller = Task::teller(op, self.ranks);
+                    let teller = SimulatedOperation::teller(op, self.ranks);
                     (oracle::contribution(self.seed, teller, op, operation), operation.element_bytes())
                 }
             };
@@ -262,33 +267,33 @@ impl Witness for Judge {
 }
 
 /// The fold order that a tree stands for: the same from every root.
-fn order(tree: &AggregationTree) -> Order {
+fn order(tree: &AggregationTree) -> ReferenceOrder {
     // Members are numbered by host, and every host of a trial is a member.
     let root = tree.roots().next().expect("a tree has a root");
-    Order::from_tree(ChildNode::Node(root), |at| match at {
-        ChildNode::Host(host) => Branch::Rank(Rank(host.0)),
+    ReferenceOrder::from_tree(ChildNode::Node(root), |at| match at {
+        ChildNode::Host(host) => ReferenceOrderNode::Rank(Rank(host.0)),
         ChildNode::Node(TreeIndex(index)) => {
-            Branch::Node(tree.nodes[index as usize].children.iter().map(|child| child.who).collect())
+            ReferenceOrderNode::Node(tree.nodes[index as usize].children.iter().map(|child| child.who).collect())
         }
     })
 }
 
-fn operation(contents: &Contents) -> Option<Operation> {
-    let Contents::Real { kind, count } = contents else { return None };
-    Some(Operation {
+fn operation(contents: &ContributionContents) -> Option<Reduction> {
+    let ContributionContents::Real { kind, count } = contents else { return None };
+    Some(Reduction {
         element: kind.element().name().parse().expect("the oracle knows all types"),
         operator: kind.operator().name().parse().expect("the oracle knows all operators"),
         count: usize::from(*count),
     })
 }
 
-fn contents(dice: &mut Dice) -> Contents {
+fn contents(dice: &mut Dice) -> ContributionContents {
     loop {
         let (element, operator) = (dice.pick(&ElementType::ALL), dice.pick(&Operator::ALL));
-        if let Ok(kind) = Kind::new(element, operator) {
+        if let Ok(kind) = ReductionKind::new(element, operator) {
             // Exact sums are long: fewer of them, so that a packet fits the buffers.
             let most = (1024 / kind.element_size() as u64).min(32);
-            return Contents::Real { kind, count: 1 + dice.below(most) as u16 };
+            return ContributionContents::Real { kind, count: 1 + dice.below(most) as u16 };
         }
     }
 }
@@ -307,7 +312,7 @@ fn small_fabric(dice: &mut Dice) -> Fabric {
     fabric.expect("small shapes are fine")
 }
 
-fn soft_rule(dice: &mut Dice) -> RulePlan {
+fn soft_rule(dice: &mut Dice) -> FaultRule {
     let kind = dice.pick(&[
         FaultKind::Flip,
         FaultKind::Flip,
@@ -322,7 +327,7 @@ fn soft_rule(dice: &mut Dice) -> RulePlan {
         FaultKind::Overrun,
     ]);
     let mut rule =
-        RulePlan::new(kind).during(dice.pick(&[PhaseFilter::Reduce, PhaseFilter::Broadcast, PhaseFilter::All]));
+        FaultRule::new(kind).during(dice.pick(&[PhaseFilter::Reduce, PhaseFilter::Broadcast, PhaseFilter::All]));
     if kind == FaultKind::Delay {
         rule = rule.up_to_ns(5_000.0);
     }

@@ -9,20 +9,20 @@ mod between_hosts {
     use std::net::SocketAddr;
     use std::time::{Duration, Instant};
 
-    use protocol::collective::{Algorithm, Collective, Method};
+    use control::DataPlane;
+    use engine::aggregation::NodeDataPlane;
+    use engine::network::{LeaderNetwork, MeshConfig};
     use manager::{
-        Child, ChildSpec, Distribution, FoldTree, GroupOpened, JobId, JobTicket, Key, LeaderPlace, NodeNumber,
-        SeatPlace, SeatSpec,
+        AggregationNodeId, AuthKey, ChildSpec, DistributionSpec, FoldTree, GroupDescriptor, JobId, JobTicket,
+        LeaderAttachment, SeatAddress, SeatChild, SeatSpec,
     };
-    use reduce::{ElementType, Kind, Operator};
-    use engine::aggregation::NodeSeats;
-    use control::Seats;
-    use engine::network::{MeshPlan, Network};
-    use transport::udp::Mischief;
+    use protocol::collective::{CollectiveAlgorithm, CollectiveOperation, InterHostMethod};
+    use reduce::{ElementType, Operator, ReductionKind};
     use tests::hosts::{Corruption, Direction, Hosts};
+    use transport::udp::FaultInjector;
     use units::{ChildIndex, Epoch, GroupId, QpNumber, Rank};
 
-    const KEY: Key = Key([7; 16]);
+    const KEY: AuthKey = AuthKey([7; 16]);
     const WORLD: GroupId = GroupId(0);
     const RANKS: u32 = 3;
     const ELEMENTS: usize = 100;
@@ -38,13 +38,15 @@ mod between_hosts {
 
     /// Everyone in one thread, turned by hand: their sockets are on their hosts all the same.
     struct World {
-        networks: Vec<Network>,
-        node: NodeSeats,
+        networks: Vec<LeaderNetwork>,
+        node: NodeDataPlane,
         way: Way,
     }
 
-    fn sum() -> Collective {
-        Collective::AllReduce { kind: Kind::new(ElementType::F64, Operator::Sum).expect("they go together") }
+    fn sum() -> CollectiveOperation {
+        CollectiveOperation::AllReduce {
+            kind: ReductionKind::new(ElementType::F64, Operator::Sum).expect("they go together"),
+        }
     }
 
     /// A value whose sums depend on their order.
@@ -60,16 +62,17 @@ mod between_hosts {
                 (0..2).map(|link| SocketAddr::from((hosts.link(host, link).address(), 0))).collect()
             };
             let open = |host: usize| {
-                let opened = hosts.host(host).inside(|| Network::open(&addresses(host), Mischief::default()));
+                let opened =
+                    hosts.host(host).inside(|| LeaderNetwork::open(&addresses(host), FaultInjector::default()));
                 opened.expect("a host to be on").expect("sockets")
             };
-            let mut networks: Vec<Network> = (0..RANKS as usize).map(open).collect();
-            let node = hosts.host(0).inside(|| NodeSeats::open(&addresses(0), Mischief::default()));
+            let mut networks: Vec<LeaderNetwork> = (0..RANKS as usize).map(open).collect();
+            let node = hosts.host(0).inside(|| NodeDataPlane::open(&addresses(0), FaultInjector::default()));
             let mut node = node.expect("a host to be on").expect("sockets");
-            let everyone: Vec<Vec<SocketAddr>> = networks.iter().map(Network::addresses).collect();
+            let everyone: Vec<Vec<SocketAddr>> = networks.iter().map(LeaderNetwork::addresses).collect();
             let opened = seat(&mut node, &everyone);
             for (rank, network) in (0..).zip(&mut networks) {
-                network.meet(MeshPlan { me: Rank(rank), addresses: everyone.clone(), key: KEY, piece_bytes: 1000 });
+                network.meet(MeshConfig { me: Rank(rank), addresses: everyone.clone(), key: KEY, piece_bytes: 1000 });
                 network.enter(WORLD, (0..RANKS).map(Rank).collect(), Rank(rank));
                 if way == Way::Tree {
                     network.plant(WORLD, opened.clone()).expect("a plan for this group");
@@ -81,8 +84,8 @@ mod between_hosts {
         /// One allreduce; how long it took.
         fn round(&mut self, round: u64) -> Duration {
             let method = match self.way {
-                Way::Tree => Method::Aggregation,
-                Way::Hosts => Method::Hosts(Algorithm::RecursiveDoubling),
+                Way::Tree => InterHostMethod::Aggregation,
+                Way::Hosts => InterHostMethod::Hosts(CollectiveAlgorithm::RecursiveDoubling),
             };
             let began = Instant::now();
             let tickets: Vec<_> = (0..)
@@ -119,15 +122,15 @@ mod between_hosts {
     }
 
     /// The only seat of a tree, with everyone below it.
-    fn seat(node: &mut NodeSeats, everyone: &[Vec<SocketAddr>]) -> GroupOpened {
+    fn seat(node: &mut NodeDataPlane, everyone: &[Vec<SocketAddr>]) -> GroupDescriptor {
         let edge = |leader: u32| QpNumber(0x200 + leader);
         let children = (0..).zip(everyone).map(|(leader, addresses)| ChildSpec {
             edge: edge(leader),
             addresses: addresses.clone(),
-            who: Child::Member { leader, rank: Rank(leader) },
+            who: SeatChild::Member { leader, rank: Rank(leader) },
         });
-        let number = NodeNumber(1 << 27);
-        let (window, segment_bytes, distribution) = (8, 1024, Distribution::Edges);
+        let number = AggregationNodeId(1 << 27);
+        let (window, segment_bytes, distribution) = (8, 1024, DistributionSpec::Edges);
         let spec = SeatSpec {
             ticket: JobTicket { job: JobId(1), key: KEY },
             group: GroupId(9),
@@ -142,16 +145,19 @@ mod between_hosts {
             children: children.collect(),
         };
         node.install(&spec).expect("a free seat");
-        let leaders =
-            (0..RANKS).map(|leader| LeaderPlace { seat: 0, edge: edge(leader), child: ChildIndex(leader as u16) });
-        GroupOpened {
+        let leaders = (0..RANKS).map(|leader| LeaderAttachment {
+            seat: 0,
+            edge: edge(leader),
+            child: ChildIndex(leader as u16),
+        });
+        GroupDescriptor {
             group: spec.group,
             epoch: spec.epoch,
             key: KEY,
             window,
             segment_bytes,
             distribution,
-            seats: vec![SeatPlace { node: number, name: "node".to_owned(), addresses: node.addresses() }],
+            seats: vec![SeatAddress { node: number, name: "node".to_owned(), addresses: node.addresses() }],
             leaders: leaders.collect(),
             fold: FoldTree::Fold((0..RANKS).map(FoldTree::Leader).collect()),
         }

@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
-use protocol::aggregation::Sabotage;
-use reduce::{ElementType, Kind, Operator};
-use simulator::collective::{Contents, Replication};
-use simulator::fault::Plan;
+use protocol::aggregation::SlotMutation;
+use reduce::{ElementType, Operator, ReductionKind};
+use simulator::collective::{ContributionContents, Replication};
+use simulator::fault::FaultPlan;
 use tests::Trial;
 use topology::Fabric;
 
 /// A trial without faults, whose only defect is the one under test.
-fn faultless(sabotage: Option<Sabotage>) -> Trial {
+fn faultless(sabotage: Option<SlotMutation>) -> Trial {
     let mut trial = Trial::soft(7);
     trial.fabric = Arc::new(Fabric::xgft(&[4, 4, 2], &[1, 2, 2]).expect("small"));
     trial.parameters.replication = Replication::None;
     trial.parameters.radix_limit = None;
-    let kind = Kind::new(ElementType::F64, Operator::Sum).expect("floats add");
-    trial.parameters.contents = Contents::Real { kind, count: 32 };
-    trial.plan = Plan::default();
+    let kind = ReductionKind::new(ElementType::F64, Operator::Sum).expect("floats add");
+    trial.parameters.contents = ContributionContents::Real { kind, count: 32 };
+    trial.plan = FaultPlan::default();
     trial.sabotage = sabotage.map(|sabotage| (0, sabotage));
     trial
 }
@@ -30,15 +30,15 @@ fn the_sound_machine_passes() {
 
 #[test]
 fn folding_an_operand_twice_is_caught() {
-    assert!(!faultless(Some(Sabotage::FoldTwice)).run().verdict.is_clean());
+    assert!(!faultless(Some(SlotMutation::FoldTwice)).run().verdict.is_clean());
 }
 
 #[test]
 fn leaving_a_child_out_is_caught() {
-    assert!(!faultless(Some(Sabotage::FoldEarly)).run().verdict.is_clean());
+    assert!(!faultless(Some(SlotMutation::FoldEarly)).run().verdict.is_clean());
 }
 
 #[test]
 fn folding_in_another_order_is_caught() {
-    assert!(!faultless(Some(Sabotage::FoldBackwards)).run().verdict.is_clean());
+    assert!(!faultless(Some(SlotMutation::FoldBackwards)).run().verdict.is_clean());
 }

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 
 use protocol::Payload;
 use protocol::aggregation::{
-    AbortCause, Census, Contribution, Distribution, Duty, EdgeIndex, Manner, Member, MemberPlan, Message, Node,
-    Outbox, Patience, Plane, ResultProves, Role, SeatPlan, StartError, Upward, Voice, Wish,
+    AbortCause, AckBarrierCounter, AggregationAction, AggregationMember, AggregationMessage, AggregationNode,
+    Contribution, ContributionRole, DownwardDelivery, EdgeIndex, ImplicitAck, MemberConfig, OperationMode,
+    OperationStartError, Outbox, ParentLink, Plane, PollRole, RepairTimeoutMode, ResultDisposition, SeatConfig,
 };
-use protocol::connection::{Arrival, Frame};
+use protocol::connection::{Frame, FramePath};
 use reduce::{ElementType, Operator};
 use units::{ChildIndex, Epoch, GroupId, OpId, SegmentIndex, Span, Time};
-use wire::aggregation::{ElementCode, Kind, OperatorCode};
+use wire::aggregation::{AggregationMessageKind, ElementCode, OperatorCode};
 
 const WINDOW: u32 = 16;
 const GROUP: GroupId = GroupId(3);
@@ -92,16 +93,16 @@ impl Plan {
 }
 
 enum Event {
-    Frame { to: usize, edge: EdgeIndex, frame: Frame<Message> },
-    Multicast { to: usize, message: Message },
+    Frame { to: usize, edge: EdgeIndex, frame: Frame<AggregationMessage> },
+    Multicast { to: usize, message: AggregationMessage },
     Alarm(usize),
     Call(usize),
 }
 
 /// One member's program.
 struct Program {
-    member: Member,
-    census: Census,
+    member: AggregationMember,
+    census: AckBarrierCounter,
     /// Calls that the program has come to, and those that have begun.
     come: usize,
     begun: usize,
@@ -136,7 +137,7 @@ struct World {
     now: Time,
     queue: BTreeMap<(Time, u64), Event>,
     events: u64,
-    nodes: Vec<Node>,
+    nodes: Vec<AggregationNode>,
     programs: Vec<Program>,
     /// For each party (nodes first), what is at the other end of each edge.
     far: Vec<Vec<(usize, EdgeIndex)>>,
@@ -146,9 +147,14 @@ struct World {
 }
 
 /// Edges of trees over a network that drops.
-fn policy() -> protocol::connection::Policy {
-    use protocol::connection::{Policy, Repair};
-    Policy { repair: Repair::GoBackN, window: 256, timeout: Span::from_micros(5_000), ..Policy::datagram() }
+fn policy() -> protocol::connection::ConnectionPolicy {
+    use protocol::connection::{ConnectionPolicy, LossRecovery};
+    ConnectionPolicy {
+        repair: LossRecovery::GoBackN,
+        window: 256,
+        timeout: Span::from_micros(5_000),
+        ..ConnectionPolicy::datagram()
+    }
 }
 
 fn payload_of(call: usize) -> Vec<u8> {
@@ -180,17 +186,20 @@ impl World {
         let nodes = (0..count).map(|node| {
             let peers: Vec<u32> = far[node].iter().map(|(far, _)| *far as u32).collect();
             let children = if leaves > 1 && node < leaves { peers.len() - 1 } else { peers.len() };
-            let mut machine = Node::new(policy(), &peers);
-            let up =
-                Upward { edge: EdgeIndex(children as u16), child: ChildIndex::from_position(node), plane: Plane(0) };
-            machine.take_seat(SeatPlan {
+            let mut machine = AggregationNode::new(policy(), &peers);
+            let up = ParentLink {
+                edge: EdgeIndex(children as u16),
+                child: ChildIndex::from_position(node),
+                plane: Plane(0),
+            };
+            machine.take_seat(SeatConfig {
                 group: GROUP,
                 epoch: EPOCH,
                 plane: Plane(0),
                 children: (0..children).map(|child| vec![EdgeIndex(child as u16)]).collect(),
                 parents: if children < peers.len() { vec![up] } else { Vec::new() },
-                result_proves: ResultProves::Arrival,
-                distribution: Distribution::Multicast,
+                result_proves: ImplicitAck::Arrival,
+                distribution: DownwardDelivery::Multicast,
                 window: WINDOW,
             });
             machine
@@ -198,23 +207,23 @@ impl World {
         let nodes = nodes.collect();
         let programs = (0..plan.members).map(|member| {
             let (leaf, edge) = far[party(member)][0];
-            let up = Upward { edge: EdgeIndex(0), child: ChildIndex(edge.0), plane: Plane(0) };
-            let member = Member::new(
+            let up = ParentLink { edge: EdgeIndex(0), child: ChildIndex(edge.0), plane: Plane(0) };
+            let member = AggregationMember::new(
                 policy(),
-                MemberPlan {
+                MemberConfig {
                     group: GROUP,
                     epoch: EPOCH,
                     parents: vec![up],
                     peers: vec![leaf as u32],
-                    result_proves: ResultProves::Arrival,
+                    result_proves: ImplicitAck::Arrival,
                     window: WINDOW,
                     repair_after: Span::from_micros(2_000),
-                    patience: Patience::Measured,
+                    patience: RepairTimeoutMode::Measured,
                 },
             );
             Program {
                 member,
-                census: Census::new(WINDOW).expect("room for casts"),
+                census: AckBarrierCounter::new(WINDOW).expect("room for casts"),
                 come: 0,
                 begun: 0,
                 ended: 0,
@@ -267,23 +276,24 @@ impl World {
     }
 
     fn carry_out(&mut self, party: usize, outbox: &mut Outbox) {
-        let duties: Vec<Duty> = outbox.drain().collect();
+        let duties: Vec<AggregationAction> = outbox.drain().collect();
         for duty in duties {
             match duty {
-                Duty::Transmit { edge, outgoing } => {
+                AggregationAction::Transmit { edge, outgoing } => {
                     let (to, far_edge) = self.far[party][usize::from(edge.0)];
                     let mine = party >= self.nodes.len();
                     if let Frame::Data { message, .. } = &outgoing.frame {
-                        self.tally.casts_repaired += usize::from(mine && message.header.kind == Kind::Result);
+                        self.tally.casts_repaired +=
+                            usize::from(mine && message.header.kind == AggregationMessageKind::Result);
                     }
                     for after in self.fates() {
                         self.schedule(after, Event::Frame { to, edge: far_edge, frame: outgoing.frame.clone() });
                     }
                 }
-                Duty::Multicast { message, .. } => self.multicast(party, &message),
-                Duty::Reduced { .. } => {}
-                Duty::Complete { op, result } => self.completed(party - self.nodes.len(), op, &result),
-                Duty::Failed { cause, .. } => {
+                AggregationAction::Multicast { message, .. } => self.multicast(party, &message),
+                AggregationAction::Reduced { .. } => {}
+                AggregationAction::Complete { op, result } => self.completed(party - self.nodes.len(), op, &result),
+                AggregationAction::Failed { cause, .. } => {
                     self.programs[party - self.nodes.len()].failed.get_or_insert(cause);
                 }
             }
@@ -299,13 +309,13 @@ impl World {
         }
     }
 
-    fn multicast(&mut self, from: usize, message: &Message) {
-        self.tally.verdicts += usize::from(message.header.kind == Kind::Late);
+    fn multicast(&mut self, from: usize, message: &AggregationMessage) {
+        self.tally.verdicts += usize::from(message.header.kind == AggregationMessageKind::Late);
         // A root does not listen.
         let root = if self.plan.leaves.len() == 1 { 0 } else { self.plan.leaves.len() };
         for to in (0..self.far.len()).filter(|to| *to != root) {
             let fates = self.fates();
-            let is_cast = from >= self.nodes.len() && message.header.kind == Kind::Result;
+            let is_cast = from >= self.nodes.len() && message.header.kind == AggregationMessageKind::Result;
             self.tally.casts_lost += usize::from(is_cast && fates.is_empty() && to >= self.nodes.len());
             for after in fates {
                 self.schedule(after, Event::Multicast { to, message: message.clone() });
@@ -375,7 +385,7 @@ impl World {
                 Ok(started) => {
                     assert_eq!(started, op);
                     match manner {
-                        Manner::Cast => program.census.note_cast(),
+                        OperationMode::Cast => program.census.note_cast(),
                         _ => program.census.note_contributions(),
                     }
                     self.tally.most_kept = self.tally.most_kept.max(program.member.casts_kept());
@@ -384,7 +394,7 @@ impl World {
                 Err(error) => {
                     program.operations.remove(&op.0);
                     program.begun -= usize::from(!census);
-                    if let StartError::NoWayUp(cause) = error {
+                    if let OperationStartError::NoWayUp(cause) = error {
                         program.failed = Some(cause);
                     }
                     break;
@@ -417,10 +427,10 @@ impl World {
                     continue;
                 }
                 Event::Frame { to, edge, ref frame } => match self.nodes.get_mut(to) {
-                    Some(node) => node.handle_frame(now, edge, Arrival::ONLY_PATH, frame, &mut outbox),
+                    Some(node) => node.handle_frame(now, edge, FramePath::ONLY_PATH, frame, &mut outbox),
                     None => {
                         let member = &mut self.programs[to - nodes].member;
-                        member.handle_frame(now, edge, Arrival::ONLY_PATH, frame, &mut outbox);
+                        member.handle_frame(now, edge, FramePath::ONLY_PATH, frame, &mut outbox);
                     }
                 },
                 Event::Multicast { to, ref message } => match self.nodes.get_mut(to) {
@@ -480,22 +490,25 @@ impl World {
     }
 }
 
-fn contribution(rank: usize, call: Option<(usize, Call)>) -> (Contribution, Manner) {
+fn contribution(rank: usize, call: Option<(usize, Call)>) -> (Contribution, OperationMode) {
     let carrier = (ElementType::U8, Operator::Or);
     let ((element, operator), voice, payload, manner) = match call {
-        None => (carrier, Voice::Plain, Vec::new(), Manner::Folded),
+        None => (carrier, ContributionRole::Plain, Vec::new(), OperationMode::Folded),
         Some((_, Call::Barrier)) => {
-            let role = if rank == 0 { Role::Asks } else { Role::Answers };
-            (carrier, Voice::Plain, Vec::new(), Manner::Tested(role))
+            let role = if rank == 0 { PollRole::Asks } else { PollRole::Answers };
+            (carrier, ContributionRole::Plain, Vec::new(), OperationMode::Tested(role))
         }
         Some((call, Call::Sum)) => {
             let bytes = addend(rank, call).to_le_bytes().to_vec();
-            ((ElementType::U64, Operator::Sum), Voice::Plain, bytes, Manner::Folded)
+            ((ElementType::U64, Operator::Sum), ContributionRole::Plain, bytes, OperationMode::Folded)
         }
         Some((call, Call::Broadcast { root, folded })) => {
-            let manner = if folded { Manner::Folded } else { Manner::Cast };
-            let (voice, bytes) =
-                if root == rank { (Voice::Sole, payload_of(call)) } else { (Voice::Silent, Vec::new()) };
+            let manner = if folded { OperationMode::Folded } else { OperationMode::Cast };
+            let (voice, bytes) = if root == rank {
+                (ContributionRole::Sole, payload_of(call))
+            } else {
+                (ContributionRole::Silent, Vec::new())
+            };
             (carrier, voice, bytes, manner)
         }
     };
@@ -505,9 +518,9 @@ fn contribution(rank: usize, call: Option<(usize, Call)>) -> (Contribution, Mann
         operator: OperatorCode(operator.code()),
         element_count: (payload.len() / size) as u16,
         voice,
-        wish: Wish::Result,
+        wish: ResultDisposition::Result,
         segment: SegmentIndex(call.map_or(u32::MAX, |(call, _)| call as u32)),
-        payload: if voice == Voice::Silent { Payload::EMPTY } else { payload.into() },
+        payload: if voice == ContributionRole::Silent { Payload::EMPTY } else { payload.into() },
     };
     (contribution, manner)
 }

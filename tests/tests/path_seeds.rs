@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use oracle::StreamViolation;
 use protocol::connection::path::{MigrationCause, PathPolicy};
-use protocol::queue_pair::Sabotage;
-use simulator::collective::{Alternates, Replication};
-use simulator::exchange::{MessageKind, MessagePlan, Notice};
-use simulator::fault::{FaultKind, Plan, RulePlan};
+use protocol::queue_pair::QpSabotage;
+use simulator::collective::{AlternatePathParameters, Replication};
+use simulator::fault::{FaultKind, FaultPlan, FaultRule};
+use simulator::queue_pair::{LinkNotification, MessagePlan, MessageVerb};
 use tests::{PathTrial, Trial};
 use topology::{Fabric, NodeId, TreeRequest};
 use units::{Span, Time};
@@ -84,7 +84,7 @@ fn seeds_that_found_defects_stay_clean() {
 }
 
 /// Two hosts with two ports each, and a stream of small messages; the first path is cut in its middle.
-fn cut_in_the_middle(notice: Notice, link: &str) -> PathTrial {
+fn cut_in_the_middle(notice: LinkNotification, link: &str) -> PathTrial {
     let mut trial = PathTrial::survivor(1);
     trial.fabric = Arc::new(Fabric::xgft(&[2], &[2]).expect("small"));
     trial.parameters.notice = notice;
@@ -97,19 +97,21 @@ fn cut_in_the_middle(notice: Notice, link: &str) -> PathTrial {
         (end.receives, end.repost_after, end.sends_at_once) = (64, Span::ZERO, 16);
         let message = |number: u64| {
             let not_before = Time::ZERO + Span::from_nanos(500 * number);
-            MessagePlan { not_before, length: 200, kind: MessageKind::Send }
+            MessagePlan { not_before, length: 200, kind: MessageVerb::Send }
         };
         end.messages = (0..2_000).map(message).collect();
     }
     trial.parameters.connections.truncate(1);
-    let cut = RulePlan::new(FaultKind::Down).on(link).lasting(400.0, None);
-    trial.plan = Plan { seed: None, rules: vec![cut] };
+    let cut = FaultRule::new(FaultKind::Down).on(link).lasting(400.0, None);
+    trial.plan = FaultPlan { seed: None, rules: vec![cut] };
     trial.without_redundancy()
 }
 
 #[test]
 fn a_cut_cable_is_left_by_both_ends_whether_they_notice_or_not() {
-    for (notice, cause) in [(Notice::Noticed, MigrationCause::Down), (Notice::Silent, MigrationCause::Silence)] {
+    for (notice, cause) in
+        [(LinkNotification::Noticed, MigrationCause::Down), (LinkNotification::Silent, MigrationCause::Silence)]
+    {
         let outcome = cut_in_the_middle(notice, "H0-S0").run();
         assert!(outcome.is_clean() && outcome.checked() == 4_000, "{outcome}");
         let causes: Vec<_> = outcome.reports[0].iter().flat_map(|report| report.migrations.keys()).collect();
@@ -120,16 +122,16 @@ fn a_cut_cable_is_left_by_both_ends_whether_they_notice_or_not() {
 
 #[test]
 fn a_receiver_that_forgets_or_skips_after_a_migration_is_caught() {
-    for sabotage in [Sabotage::Forget, Sabotage::Skip] {
-        let mut trial = cut_in_the_middle(Notice::Silent, "H1>S0");
+    for sabotage in [QpSabotage::Forget, QpSabotage::Skip] {
+        let mut trial = cut_in_the_middle(LinkNotification::Silent, "H1>S0");
         assert!(trial.run().is_clean());
         trial.sabotage = Some((1, sabotage));
         let outcome = trial.run();
         let violations = &outcome.streams[0].violations;
         let expected = match sabotage {
-            Sabotage::Forget => violations.iter().any(|found| matches!(found, StreamViolation::Doubled { .. })),
+            QpSabotage::Forget => violations.iter().any(|found| matches!(found, StreamViolation::Doubled { .. })),
             // What it skipped is never acknowledged, so its sender gives up.
-            Sabotage::Skip => {
+            QpSabotage::Skip => {
                 violations.iter().any(|found| matches!(found, StreamViolation::FailedThoughSoft { .. }))
             }
         };
@@ -138,7 +140,7 @@ fn a_receiver_that_forgets_or_skips_after_a_migration_is_caught() {
 }
 
 /// A trial of collectives whose tree edges have second paths; one of them loses its cable for good in the middle.
-fn collective_with_a_cut(alternates: Option<Alternates>) -> Trial {
+fn collective_with_a_cut(alternates: Option<AlternatePathParameters>) -> Trial {
     let mut trial = Trial::soft(7);
     trial.fabric = Arc::new(Fabric::xgft(&[4, 4, 2], &[1, 2, 2]).expect("small"));
     trial.parameters.replication = Replication::None;
@@ -146,31 +148,31 @@ fn collective_with_a_cut(alternates: Option<Alternates>) -> Trial {
     trial.parameters.policy.retry_limit = 7;
     trial.parameters.alternates = alternates;
     trial.operations = 40;
-    let tree = topology::place(&trial.fabric, &TreeRequest::all()).expect("a fat tree has one");
+    let tree = topology::place_tree(&trial.fabric, &TreeRequest::all()).expect("a fat tree has one");
     let node = tree.nodes.iter().find(|node| node.level == 1).expect("hosts have parents");
     let port = node.parents[0].port.expect("to another switch");
     let parent = trial.fabric.peer(node.switch, port).expect("tree edges follow cables").node;
     let link = format!("{}-{}", trial.fabric.name(node.switch), trial.fabric.name(parent));
-    let cut = RulePlan::new(FaultKind::Down).on(link).lasting(30.0, None);
-    trial.plan = Plan { seed: None, rules: vec![cut] };
+    let cut = FaultRule::new(FaultKind::Down).on(link).lasting(30.0, None);
+    trial.plan = FaultPlan { seed: None, rules: vec![cut] };
     trial
 }
 
-fn alternates(notice: Notice) -> Alternates {
+fn alternates(notice: LinkNotification) -> AlternatePathParameters {
     let policy = PathPolicy {
         probe_every: Span::from_micros(50),
         probe_timeout: Span::from_micros(20),
         failback_after: Span::from_micros(500),
         ..PathPolicy::default()
     };
-    Alternates { policy, notice }
+    AlternatePathParameters { policy, notice }
 }
 
 #[test]
 fn an_edge_of_a_tree_that_loses_its_cable_moves_and_no_result_changes() {
     let without = collective_with_a_cut(None).run();
     assert!(without.verdict.is_clean() && without.verdict.failed > 0, "{}", without.verdict);
-    for notice in [Notice::Noticed, Notice::Silent] {
+    for notice in [LinkNotification::Noticed, LinkNotification::Silent] {
         let outcome = collective_with_a_cut(Some(alternates(notice))).run();
         assert!(outcome.verdict.is_clean() && outcome.verdict.failed == 0, "{notice:?}: {}", outcome.verdict);
         assert_eq!(outcome.verdict.checked, 40 * 32);
@@ -182,7 +184,8 @@ fn an_edge_of_a_tree_that_loses_its_cable_moves_and_no_result_changes() {
 fn trees_with_second_paths_survive_whatever_others_do() {
     for seed in 0..600 {
         let mut trial = Trial::hard(seed);
-        trial.parameters.alternates = Some(alternates(if seed % 2 == 0 { Notice::Noticed } else { Notice::Silent }));
+        trial.parameters.alternates =
+            Some(alternates(if seed % 2 == 0 { LinkNotification::Noticed } else { LinkNotification::Silent }));
         let outcome = trial.run();
         assert!(outcome.verdict.is_clean(), "{trial}{}", outcome.verdict);
     }

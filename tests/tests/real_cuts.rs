@@ -17,14 +17,14 @@ mod between_hosts {
     use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
     use std::time::{Duration, Instant};
 
-    use protocol::connection::path::{PathEvent, Role};
-    use protocol::queue_pair::Operation;
-    use transport::udp::{Endpoint, Event, Options, PortIndex, Route, Setup};
+    use protocol::connection::path::{MigrationRole, PathEvent};
+    use protocol::queue_pair::QpOperation;
     use tests::hosts::{Corruption, Direction, Hosts, Plan, Wiring};
+    use transport::udp::{Endpoint, EndpointEvent, EndpointOptions, QueuePairSetup, UdpPortIndex, UdpRoute};
     use units::{PathId, Psn, QpNumber};
 
     const LIMIT: Duration = Duration::from_secs(120);
-    const SEND: Operation = Operation::Send { immediate: None };
+    const SEND: QpOperation = QpOperation::Send { immediate: None };
     /// What is shorter than this is not worth a note.
     const NO_PAUSE: Duration = Duration::from_micros(200);
 
@@ -129,11 +129,11 @@ mod between_hosts {
                 self.endpoint.turn(Duration::from_millis(1)).expect("sockets can be waited on");
                 while let Some(event) = self.endpoint.next_event() {
                     match event {
-                        Event::Sent { buffer, .. } => {
+                        EndpointEvent::Sent { buffer, .. } => {
                             sent += 1;
                             spare.push(buffer);
                         }
-                        Event::Received { buffer, message, .. } => {
+                        EndpointEvent::Received { buffer, message, .. } => {
                             assert!(is_right(&buffer[message], received, load.bytes), "message {received} is wrong");
                             received += 1;
                             progress.fetch_max(received, Ordering::Relaxed);
@@ -144,9 +144,11 @@ mod between_hosts {
                                 seen.pauses.push((now, pause));
                             }
                         }
-                        Event::Failed { failure, .. } => panic!("{failure}: {sent} sent, {received} received"),
-                        Event::Datagram { .. } => {}
-                        Event::Path { event, .. } => {
+                        EndpointEvent::Failed { failure, .. } => {
+                            panic!("{failure}: {sent} sent, {received} received")
+                        }
+                        EndpointEvent::Datagram { .. } => {}
+                        EndpointEvent::Path { event, .. } => {
                             if let PathEvent::Migrated { to, .. } = event {
                                 paths[mine].store(to.0, Ordering::Relaxed);
                                 seen.migrations.push(event);
@@ -169,7 +171,7 @@ mod between_hosts {
         let mut ends = [0, 1].map(|me| {
             let addresses: Vec<SocketAddr> =
                 (0..2).map(|link| SocketAddr::new(hosts.link(me, link).address().into(), 4791)).collect();
-            let open = || Endpoint::open(&addresses, Options::default()).expect("the host's own addresses");
+            let open = || Endpoint::open(&addresses, EndpointOptions::default()).expect("the host's own addresses");
             let mut endpoint = hosts.host(me).inside(open).expect("a host to be on");
             let pair = endpoint.create();
             End { endpoint, pair, sends_first: me == 0 }
@@ -177,9 +179,10 @@ mod between_hosts {
         for me in 0..2 {
             let other = &ends[1 - me];
             let remote = other.endpoint.addresses();
-            let routes = remote.iter().enumerate().map(|(port, to)| Route::new(PortIndex(port as u8), *to)).collect();
-            let role = if me == 0 { Role::Leader } else { Role::Follower };
-            let mut setup = Setup::new(other.pair, Psn::new(7), Psn::new(7), routes, role);
+            let routes =
+                remote.iter().enumerate().map(|(port, to)| UdpRoute::new(UdpPortIndex(port as u8), *to)).collect();
+            let role = if me == 0 { MigrationRole::Leader } else { MigrationRole::Follower };
+            let mut setup = QueuePairSetup::new(other.pair, Psn::new(7), Psn::new(7), routes, role);
             setup.mtu = 4096;
             let End { endpoint, pair, .. } = &mut ends[me];
             endpoint.connect(*pair, setup).expect("a sound set-up");

@@ -9,15 +9,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::launcher;
-use super::nodelist::first_host;
+use super::slurm_nodelist::first_host;
 
 /// Environment variables, by name.
-pub type Variables = BTreeMap<String, String>;
+pub type EnvironmentVariables = BTreeMap<String, String>;
 
 /// A job has at most so many ranks.
-pub const MOST_RANKS: u32 = 65_536;
+pub const MAX_JOB_RANKS: u32 = 65_536;
 /// Names of jobs and tokens are at most so long.
-const MOST_NAME_BYTES: usize = 256;
+const MAX_NAME_BYTES: usize = 256;
 /// Slurm's steps that are no parallel run (batch script, interactive shell) have numbers from here on.
 const SLURM_SPECIAL_STEPS: u32 = 0xffff_fff0;
 /// Ports for Slurm jobs: below those that Linux gives to outgoing connections.
@@ -25,7 +25,7 @@ const SLURM_PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// This process's place in its job.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct JobEnvironment {
     /// Which process of the job, from zero.
     pub rank: u32,
     /// How many there are.
@@ -33,14 +33,14 @@ pub struct Place {
     /// A name for the job that all its processes share.
     pub job: String,
     /// What a process must know to join.
-    pub token: Token,
+    pub token: JobToken,
     /// Where the processes meet.
-    pub meeting: Meeting,
+    pub meeting: RendezvousPoint,
 }
 
 /// Where the processes of a job meet.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Meeting {
+pub enum RendezvousPoint {
     /// There is only one.
     Alone,
     /// Rank 0 listens here.
@@ -57,7 +57,7 @@ pub enum Meeting {
 /// Keeps out processes that are not of this job. From `PLEACH_TOKEN`, it is a secret; otherwise it follows from the job's name
 /// and keeps out only strays.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(pub(super) Vec<u8>);
+pub struct JobToken(pub(super) Vec<u8>);
 
 /// Why the variables do not say which process this is; the text says what to set.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -88,7 +88,7 @@ pub enum EnvironmentError {
 }
 
 /// What one launcher calls things.
-struct Dialect {
+struct LauncherConvention {
     rank: &'static str,
     sizes: &'static [&'static str],
     /// Variables that hold a name for the job.
@@ -96,56 +96,62 @@ struct Dialect {
     /// Variables that hold how many ranks are on this host.
     local_sizes: &'static [&'static str],
     /// `srun` may have set these variables itself; then Slurm knows the hosts.
-    slurm: Slurm,
+    slurm: SlurmOrigin,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Slurm {
+enum SlurmOrigin {
     MayHaveStarted,
     DidNotStart,
 }
 
-const DIALECTS: [Dialect; 6] = [
-    Dialect { rank: "PLEACH_RANK", sizes: &["PLEACH_SIZE"], names: &[], local_sizes: &[], slurm: Slurm::DidNotStart },
-    Dialect {
+const LAUNCHER_CONVENTIONS: [LauncherConvention; 6] = [
+    LauncherConvention {
+        rank: "PLEACH_RANK",
+        sizes: &["PLEACH_SIZE"],
+        names: &[],
+        local_sizes: &[],
+        slurm: SlurmOrigin::DidNotStart,
+    },
+    LauncherConvention {
         rank: "OMPI_COMM_WORLD_RANK",
         sizes: &["OMPI_COMM_WORLD_SIZE"],
         names: &["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"],
         local_sizes: &["OMPI_COMM_WORLD_LOCAL_SIZE"],
-        slurm: Slurm::DidNotStart,
+        slurm: SlurmOrigin::DidNotStart,
     },
     // PMI_ID is no name for a job: MPICH's launcher keeps the rank there.
-    Dialect {
+    LauncherConvention {
         rank: "PMI_RANK",
         sizes: &["PMI_SIZE"],
         names: &["PMI_JOBID", "PMI_KVS", "PMI_PORT"],
         local_sizes: &["MPI_LOCALNRANKS"],
-        slurm: Slurm::MayHaveStarted,
+        slurm: SlurmOrigin::MayHaveStarted,
     },
-    Dialect {
+    LauncherConvention {
         rank: "MV2_COMM_WORLD_RANK",
         sizes: &["MV2_COMM_WORLD_SIZE"],
         names: &["PMI_JOBID", "PMI_PORT"],
         local_sizes: &["MV2_COMM_WORLD_LOCAL_SIZE"],
-        slurm: Slurm::DidNotStart,
+        slurm: SlurmOrigin::DidNotStart,
     },
-    Dialect {
+    LauncherConvention {
         rank: "PMIX_RANK",
         sizes: &["PMIX_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
         names: &["PMIX_NAMESPACE"],
         local_sizes: &[],
-        slurm: Slurm::MayHaveStarted,
+        slurm: SlurmOrigin::MayHaveStarted,
     },
-    Dialect {
+    LauncherConvention {
         rank: "SLURM_PROCID",
         sizes: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
         names: &[],
         local_sizes: &[],
-        slurm: Slurm::MayHaveStarted,
+        slurm: SlurmOrigin::MayHaveStarted,
     },
 ];
 
-impl Place {
+impl JobEnvironment {
     /// This process's, by its own environment.
     ///
     /// # Errors
@@ -154,32 +160,32 @@ impl Place {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
-        let variables: Variables = std::env::vars_os().filter_map(text).collect();
-        Self::of(&variables, launcher::name)
+        let variables: EnvironmentVariables = std::env::vars_os().filter_map(text).collect();
+        Self::of(&variables, launcher::launcher_name)
     }
 
     /// The place that these variables describe. `launcher` names the process that started all ranks of this host, given
     /// the variables that mark a rank; it is asked only if nothing else gives the job a name.
     ///
     /// # Errors
-    /// As [`Place::here`].
+    /// As [`JobEnvironment::here`].
     pub fn of(
-        variables: &Variables,
+        variables: &EnvironmentVariables,
         launcher: impl FnOnce(&[(&str, &str)]) -> Option<String>,
     ) -> Result<Self, EnvironmentError> {
-        let reader = Reader { variables };
-        let Some(dialect) = DIALECTS.iter().find(|dialect| reader.speaks(dialect)) else {
+        let reader = EnvironmentReader { variables };
+        let Some(dialect) = LAUNCHER_CONVENTIONS.iter().find(|dialect| reader.speaks(dialect)) else {
             return reader.alone();
         };
         let size = match dialect.sizes.iter().find(|name| reader.get(name).is_some()) {
-            Some(name) => reader.number(name, 1..=MOST_RANKS)?,
+            Some(name) => reader.number(name, 1..=MAX_JOB_RANKS)?,
             None => {
                 let wanted = dialect.sizes.to_vec();
                 return Err(EnvironmentError::Missing { beside: dialect.rank, wanted });
             }
         };
         let rank = reader.number(dialect.rank, 0..=size - 1)?;
-        let step = reader.slurm_step().filter(|_| dialect.slurm == Slurm::MayHaveStarted);
+        let step = reader.slurm_step().filter(|_| dialect.slurm == SlurmOrigin::MayHaveStarted);
         let job = match reader.job(dialect, step.as_deref())? {
             Some(job) => job,
             None if size == 1 => reader.alone()?.job,
@@ -191,17 +197,17 @@ impl Place {
     }
 }
 
-struct Reader<'a> {
-    variables: &'a Variables,
+struct EnvironmentReader<'a> {
+    variables: &'a EnvironmentVariables,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> EnvironmentReader<'a> {
     /// A variable that is there and not empty.
     fn get(&self, name: &str) -> Option<&'a str> {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    fn speaks(&self, dialect: &Dialect) -> bool {
+    fn speaks(&self, dialect: &LauncherConvention) -> bool {
         // A batch script has SLURM_PROCID=0, and is alone all the same.
         self.get(dialect.rank).is_some() && (dialect.rank != "SLURM_PROCID" || self.slurm_step().is_some())
     }
@@ -210,19 +216,19 @@ impl<'a> Reader<'a> {
         let value = self.get(name).unwrap_or_default();
         match value.trim().parse() {
             Ok(number) if range.contains(&number) => Ok(number),
-            _ => Err(strange(name, value, format!("a number from {} to {}", range.start(), range.end()))),
+            _ => Err(invalid(name, value, format!("a number from {} to {}", range.start(), range.end()))),
         }
     }
 
-    fn alone(&self) -> Result<Place, EnvironmentError> {
+    fn alone(&self) -> Result<JobEnvironment, EnvironmentError> {
         if self.get("PLEACH_SIZE").is_some_and(|size| size.trim() != "1") {
             return Err(EnvironmentError::Missing { beside: "PLEACH_SIZE", wanted: vec!["PLEACH_RANK"] });
         }
         let job = match self.get("PLEACH_JOB") {
-            Some(job) => checked("PLEACH_JOB", job)?.to_owned(),
+            Some(job) => validated("PLEACH_JOB", job)?.to_owned(),
             None => format!("alone-{}", std::process::id()),
         };
-        Ok(Place { rank: 0, size: 1, token: self.token(&job)?, job, meeting: Meeting::Alone })
+        Ok(JobEnvironment { rank: 0, size: 1, token: self.token(&job)?, job, meeting: RendezvousPoint::Alone })
     }
 
     /// Job and step of a parallel run of Slurm; `None` in a batch script and outside Slurm.
@@ -233,9 +239,9 @@ impl<'a> Reader<'a> {
         (step < SLURM_SPECIAL_STEPS).then(|| format!("slurm-{job}.{step}"))
     }
 
-    fn job(&self, dialect: &Dialect, step: Option<&str>) -> Result<Option<String>, EnvironmentError> {
+    fn job(&self, dialect: &LauncherConvention, step: Option<&str>) -> Result<Option<String>, EnvironmentError> {
         if let Some(job) = self.get("PLEACH_JOB") {
-            return Ok(Some(checked("PLEACH_JOB", job)?.to_owned()));
+            return Ok(Some(validated("PLEACH_JOB", job)?.to_owned()));
         }
         if let Some(step) = step {
             return Ok(Some(step.to_owned()));
@@ -243,63 +249,68 @@ impl<'a> Reader<'a> {
         let Some((name, value)) = dialect.names.iter().find_map(|name| Some((*name, self.get(name)?))) else {
             return Ok(None);
         };
-        Ok(Some(checked(name, value)?.to_owned()))
+        Ok(Some(validated(name, value)?.to_owned()))
     }
 
-    fn token(&self, job: &str) -> Result<Token, EnvironmentError> {
-        Ok(Token(match self.get("PLEACH_TOKEN") {
-            Some(token) => checked("PLEACH_TOKEN", token).map_err(without_value)?.as_bytes().to_vec(),
+    fn token(&self, job: &str) -> Result<JobToken, EnvironmentError> {
+        Ok(JobToken(match self.get("PLEACH_TOKEN") {
+            Some(token) => validated("PLEACH_TOKEN", token).map_err(redact_value)?.as_bytes().to_vec(),
             None => format!("job {job}").into_bytes(),
         }))
     }
 
-    fn meeting(&self, dialect: &Dialect, size: u32, step: Option<&str>) -> Result<Meeting, EnvironmentError> {
+    fn meeting(
+        &self,
+        dialect: &LauncherConvention,
+        size: u32,
+        step: Option<&str>,
+    ) -> Result<RendezvousPoint, EnvironmentError> {
         if size == 1 {
-            return Ok(Meeting::Alone);
+            return Ok(RendezvousPoint::Alone);
         }
         if let Some(address) = self.get("PLEACH_RENDEZVOUS") {
-            let meeting = address_of(address);
-            return meeting.ok_or_else(|| strange("PLEACH_RENDEZVOUS", address, "host:port of rank 0".to_owned()));
+            let meeting = parse_rendezvous(address);
+            return meeting.ok_or_else(|| invalid("PLEACH_RENDEZVOUS", address, "host:port of rank 0".to_owned()));
         }
         if let Some(step) = step {
             return self.meeting_of_step(step);
         }
         if let Some(name) = dialect.local_sizes.iter().copied().find(|name| self.get(name).is_some()) {
-            let here = self.number(name, 1..=MOST_RANKS)?;
+            let here = self.number(name, 1..=MAX_JOB_RANKS)?;
             if here != size {
                 let because = format!("{name} says {here} of {size}");
                 return Err(EnvironmentError::NoMeeting { because });
             }
         }
-        Ok(Meeting::Notice)
+        Ok(RendezvousPoint::Notice)
     }
 
     /// Slurm puts rank 0 on the first host of its list.
-    fn meeting_of_step(&self, step: &str) -> Result<Meeting, EnvironmentError> {
+    fn meeting_of_step(&self, step: &str) -> Result<RendezvousPoint, EnvironmentError> {
         let names = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];
         let Some((name, list)) = names.iter().find_map(|name| Some((*name, self.get(name)?))) else {
             return Err(EnvironmentError::Missing { beside: "SLURM_STEP_ID", wanted: vec![names[0]] });
         };
         let Some(host) = first_host(list) else {
-            return Err(strange(name, list, "a list of hosts".to_owned()));
+            return Err(invalid(name, list, "a list of hosts".to_owned()));
         };
         if host == list.trim() {
-            return Ok(Meeting::Notice); // One host: no need to find its address, nor a free port.
+            return Ok(RendezvousPoint::Notice); // One host: no need to find its address, nor a free port.
         }
         let ports = u64::from(SLURM_PORTS.end - SLURM_PORTS.start);
-        let offset = u16::try_from(digest(step.as_bytes()) % ports).expect("there are fewer ports than that");
-        Ok(Meeting::Address { host, port: SLURM_PORTS.start + offset })
+        let offset = u16::try_from(fnv1a(step.as_bytes()) % ports).expect("there are fewer ports than that");
+        Ok(RendezvousPoint::Address { host, port: SLURM_PORTS.start + offset })
     }
 
     /// What tells a rank from its launcher, which may itself be a rank of something.
-    fn marks(&self, dialect: &Dialect) -> Vec<(&'static str, &'a str)> {
+    fn marks(&self, dialect: &LauncherConvention) -> Vec<(&'static str, &'a str)> {
         let names = [dialect.rank].into_iter().chain(dialect.sizes.iter().copied()).chain(["PMI_FD", "PMI_PORT"]);
         names.filter_map(|name| Some((name, self.get(name)?))).collect()
     }
 }
 
 /// `host:port`, `address:port` or `[address]:port`; port 0 is a place where nobody can be met.
-fn address_of(text: &str) -> Option<Meeting> {
+fn parse_rendezvous(text: &str) -> Option<RendezvousPoint> {
     let (host, port) = text.trim().rsplit_once(':')?;
     let host = match host.strip_prefix('[') {
         Some(host) => host.strip_suffix(']')?,
@@ -307,22 +318,22 @@ fn address_of(text: &str) -> Option<Meeting> {
     };
     let port: u16 = port.parse().ok()?;
     let is_host = !host.is_empty() && host.len() <= 255 && !host.contains(char::is_whitespace);
-    (is_host && port != 0).then(|| Meeting::Address { host: host.to_owned(), port })
+    (is_host && port != 0).then(|| RendezvousPoint::Address { host: host.to_owned(), port })
 }
 
-fn checked<'a>(variable: &'static str, value: &'a str) -> Result<&'a str, EnvironmentError> {
-    if value.len() > MOST_NAME_BYTES || value.chars().any(char::is_control) {
-        return Err(strange(variable, value, format!("at most {MOST_NAME_BYTES} plain characters")));
+fn validated<'a>(variable: &'static str, value: &'a str) -> Result<&'a str, EnvironmentError> {
+    if value.len() > MAX_NAME_BYTES || value.chars().any(char::is_control) {
+        return Err(invalid(variable, value, format!("at most {MAX_NAME_BYTES} plain characters")));
     }
     Ok(value)
 }
 
-fn strange(variable: &'static str, value: &str, expected: String) -> EnvironmentError {
+fn invalid(variable: &'static str, value: &str, expected: String) -> EnvironmentError {
     EnvironmentError::Strange { variable, value: value.chars().take(40).collect(), expected }
 }
 
 /// A secret does not belong into a message.
-fn without_value(error: EnvironmentError) -> EnvironmentError {
+fn redact_value(error: EnvironmentError) -> EnvironmentError {
     match error {
         EnvironmentError::Strange { variable, expected, .. } => {
             EnvironmentError::Strange { variable, value: "(not shown)".to_owned(), expected }
@@ -332,11 +343,11 @@ fn without_value(error: EnvironmentError) -> EnvironmentError {
 }
 
 /// FNV-1a: the same in every build, unlike the standard library's.
-pub(super) fn digest(bytes: &[u8]) -> u64 {
+pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for JobToken {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Token(not shown)")
     }

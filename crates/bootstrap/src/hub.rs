@@ -11,21 +11,23 @@ use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
-use super::lifeline::{ALL, FULL_BYTES, MOST_BODY_BYTES, MOST_NEWS, News, SayError, To};
-use super::stream::{Ear, Kind, Stream, message, timeout_until};
+use super::failure_detector::{
+    ALL_RANKS, MAX_BODY_BYTES, MAX_QUEUED_EVENTS, OobSendError, OobTarget, RankEvent, SEND_QUEUE_LIMIT_BYTES,
+};
+use super::message_stream::{MessageStream, ReadOutcome, RendezvousMessageKind, encode_message, poll_timeout_until};
 
 /// Connections that one turn deals with.
-const EVENTS: usize = 128;
+const MAX_EVENTS_PER_POLL: usize = 128;
 /// What a last goodbye may take to be written.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const GOODBYE_TIMEOUT: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(super) struct Hub {
     size: u32,
     epoll: Epoll,
     /// Those who are still there.
-    peers: BTreeMap<u32, Peer>,
-    news: VecDeque<News>,
+    peers: BTreeMap<u32, HubPeer>,
+    news: VecDeque<RankEvent>,
     /// Peers with a message that its receiver cannot take yet.
     stalled: BTreeSet<u32>,
     /// Who has ended, to be told to all at once: a thousand who leave together would be a million messages.
@@ -35,23 +37,23 @@ pub(super) struct Hub {
 }
 
 #[derive(Debug)]
-struct Peer {
-    stream: Stream,
+struct HubPeer {
+    stream: MessageStream,
     /// What the kernel is asked to report; `None` if nothing, since it reports the end of a connection unasked.
     interest: Option<EpollFlags>,
     /// What the last read brought.
-    ear: Ear,
+    ear: ReadOutcome,
 }
 
 /// How a rank ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum RankExit {
     Lost,
     Left,
 }
 
 impl Hub {
-    pub(super) fn new(size: u32, streams: BTreeMap<u32, Stream>, silence: Duration) -> io::Result<Self> {
+    pub(super) fn new(size: u32, streams: BTreeMap<u32, MessageStream>, silence: Duration) -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let mut peers = BTreeMap::new();
         for (rank, stream) in streams {
@@ -59,7 +61,7 @@ impl Hub {
             interest.set(EpollFlags::EPOLLOUT, stream.queued_bytes() > 0);
             epoll.add(&stream, EpollEvent::new(interest, u64::from(rank)))?;
             let _ = stream.set_silence(silence); // One that is broken already will say so.
-            peers.insert(rank, Peer { stream, interest: Some(interest), ear: Ear::Quiet });
+            peers.insert(rank, HubPeer { stream, interest: Some(interest), ear: ReadOutcome::Quiet });
         }
         Ok(Self {
             size,
@@ -76,22 +78,22 @@ impl Hub {
         self.epoll.0.as_fd()
     }
 
-    pub(super) fn turn(&mut self) -> Option<News> {
+    pub(super) fn turn(&mut self) -> Option<RankEvent> {
         if self.news.is_empty() {
             self.exchange(Instant::now());
         }
         self.news.pop_front()
     }
 
-    pub(super) fn say(&mut self, to: To, bytes: &[u8]) -> Result<(), SayError> {
+    pub(super) fn say(&mut self, to: OobTarget, bytes: &[u8]) -> Result<(), OobSendError> {
         let target = match to {
-            To::Rank(rank) if rank >= self.size => return Err(SayError::NoSuchRank),
-            To::Rank(rank) if rank != 0 && !self.peers.contains_key(&rank) => return Err(SayError::Gone),
-            To::Rank(rank) => rank,
-            To::All => ALL,
+            OobTarget::Rank(rank) if rank >= self.size => return Err(OobSendError::NoSuchRank),
+            OobTarget::Rank(rank) if rank != 0 && !self.peers.contains_key(&rank) => return Err(OobSendError::Gone),
+            OobTarget::Rank(rank) => rank,
+            OobTarget::All => ALL_RANKS,
         };
         if self.is_full(0, target) {
-            return Err(SayError::Full);
+            return Err(OobSendError::Full);
         }
         self.pass_on(0, target, bytes);
         self.settle();
@@ -110,8 +112,8 @@ impl Hub {
                 break;
             }
         }
-        self.broadcast(0, &message(Kind::Goodbye, &[]));
-        let deadline = Instant::now() + LAST_WORDS;
+        self.broadcast(0, &encode_message(RendezvousMessageKind::Goodbye, &[]));
+        let deadline = Instant::now() + GOODBYE_TIMEOUT;
         for peer in self.peers.values_mut() {
             while peer.stream.flush().is_ok() && peer.stream.queued_bytes() > 0 && Instant::now() < deadline {
                 // Only to write: something to read would end the wait at once.
@@ -123,8 +125,8 @@ impl Hub {
 
     /// Deals with whatever is there; waits for it until the deadline.
     fn exchange(&mut self, deadline: Instant) {
-        let mut events = [EpollEvent::empty(); EVENTS];
-        let count = self.epoll.wait(&mut events, timeout_until(deadline)).unwrap_or(0);
+        let mut events = [EpollEvent::empty(); MAX_EVENTS_PER_POLL];
+        let count = self.epoll.wait(&mut events, poll_timeout_until(deadline)).unwrap_or(0);
         for event in &events[..count] {
             let rank = u32::try_from(event.data()).expect("a rank");
             if event.events().contains(EpollFlags::EPOLLOUT) {
@@ -149,7 +151,7 @@ impl Hub {
             }
             return;
         }
-        peer.ear = peer.stream.fill().unwrap_or(Ear::Ended);
+        peer.ear = peer.stream.fill().unwrap_or(ReadOutcome::Ended);
         self.take_in(rank);
     }
 
@@ -157,17 +159,17 @@ impl Hub {
     fn take_in(&mut self, rank: u32) {
         loop {
             let Some(peer) = self.peers.get_mut(&rank) else { return };
-            let (target, length) = match peer.stream.peek(MOST_BODY_BYTES) {
-                Ok(Some((Kind::Say, body))) => match body.split_first_chunk() {
+            let (target, length) = match peer.stream.peek(MAX_BODY_BYTES) {
+                Ok(Some((RendezvousMessageKind::Say, body))) => match body.split_first_chunk() {
                     Some((target, _)) => (u32::from_le_bytes(*target), body.len()),
-                    None => return self.end(rank, End::Lost),
+                    None => return self.end(rank, RankExit::Lost),
                 },
-                Ok(Some((Kind::Goodbye, _))) => return self.end(rank, End::Left),
-                Ok(None) if peer.ear == Ear::Ended => return self.end(rank, End::Lost),
+                Ok(Some((RendezvousMessageKind::Goodbye, _))) => return self.end(rank, RankExit::Left),
+                Ok(None) if peer.ear == ReadOutcome::Ended => return self.end(rank, RankExit::Lost),
                 Ok(None) if peer.interest.is_none() => {
                     // It ended while it was stalled; what it said last is still in the kernel.
-                    if !matches!(peer.stream.fill(), Ok(Ear::Heard)) {
-                        peer.ear = Ear::Ended;
+                    if !matches!(peer.stream.fill(), Ok(ReadOutcome::Heard)) {
+                        peer.ear = ReadOutcome::Ended;
                     }
                     continue;
                 }
@@ -177,10 +179,10 @@ impl Hub {
                     }
                     return;
                 }
-                Ok(Some(_)) | Err(_) => return self.end(rank, End::Lost),
+                Ok(Some(_)) | Err(_) => return self.end(rank, RankExit::Lost),
             };
-            if target != ALL && target >= self.size {
-                return self.end(rank, End::Lost);
+            if target != ALL_RANKS && target >= self.size {
+                return self.end(rank, RankExit::Lost);
             }
             if self.is_full(rank, target) {
                 if self.stalled.insert(rank) {
@@ -189,9 +191,7 @@ impl Hub {
                 return;
             }
             let peer = self.peers.get_mut(&rank).expect("it was there");
-            let Ok(Some((_, body))) = peer.stream.peek(MOST_BODY_BYTES) else {
-                unreachable!("it has just been seen")
-            };
+            let Ok(Some((_, body))) = peer.stream.peek(MAX_BODY_BYTES) else { unreachable!("it has just been seen") };
             let bytes = body[4..].to_vec();
             peer.stream.consume(length);
             self.pass_on(rank, target, &bytes);
@@ -200,24 +200,25 @@ impl Hub {
 
     /// True if somebody for whom this is has no room.
     fn is_full(&self, from: u32, target: u32) -> bool {
-        let is_own_full = from != 0 && self.news.len() >= MOST_NEWS;
-        let has_no_room =
-            |rank: u32| self.peers.get(&rank).is_some_and(|peer| peer.stream.queued_bytes() >= FULL_BYTES);
+        let is_own_full = from != 0 && self.news.len() >= MAX_QUEUED_EVENTS;
+        let has_no_room = |rank: u32| {
+            self.peers.get(&rank).is_some_and(|peer| peer.stream.queued_bytes() >= SEND_QUEUE_LIMIT_BYTES)
+        };
         match target {
-            0 => self.news.len() >= MOST_NEWS,
-            ALL => is_own_full || self.peers.keys().any(|&rank| rank != from && has_no_room(rank)),
+            0 => self.news.len() >= MAX_QUEUED_EVENTS,
+            ALL_RANKS => is_own_full || self.peers.keys().any(|&rank| rank != from && has_no_room(rank)),
             rank => has_no_room(rank),
         }
     }
 
     fn pass_on(&mut self, from: u32, target: u32, bytes: &[u8]) {
-        if target == 0 || (target == ALL && from != 0) {
-            self.news.push_back(News::Said { from, bytes: bytes.to_vec() });
+        if target == 0 || (target == ALL_RANKS && from != 0) {
+            self.news.push_back(RankEvent::Said { from, bytes: bytes.to_vec() });
         }
         if target != 0 {
-            let said = message(Kind::Said, &[&from.to_le_bytes(), bytes]);
+            let said = encode_message(RendezvousMessageKind::Said, &[&from.to_le_bytes(), bytes]);
             match target {
-                ALL => self.broadcast(from, &said),
+                ALL_RANKS => self.broadcast(from, &said),
                 rank => self.send(rank, said), // If it is gone, nobody needs the message.
             }
         }
@@ -269,24 +270,24 @@ impl Hub {
             let Some(rank) = self.broken.pop() else { return };
             let Some(peer) = self.peers.get_mut(&rank) else { continue };
             // What a broken connection still holds is bounded by the kernel's buffer, and nothing is added.
-            while matches!(peer.stream.fill(), Ok(Ear::Heard)) {}
-            peer.ear = Ear::Ended;
+            while matches!(peer.stream.fill(), Ok(ReadOutcome::Heard)) {}
+            peer.ear = ReadOutcome::Ended;
             self.take_in(rank);
         }
     }
 
-    fn end(&mut self, rank: u32, end: End) {
+    fn end(&mut self, rank: u32, end: RankExit) {
         let Some(mut peer) = self.peers.remove(&rank) else { return };
         self.stalled.remove(&rank);
         if peer.interest.is_some() {
             let _ = self.epoll.delete(&peer.stream);
         }
         let (kind, news) = match end {
-            End::Lost => (Kind::Lost, News::Lost { rank }),
-            End::Left => (Kind::Left, News::Left { rank }),
+            RankExit::Lost => (RendezvousMessageKind::Lost, RankEvent::Lost { rank }),
+            RankExit::Left => (RendezvousMessageKind::Left, RankEvent::Left { rank }),
         };
-        let word = message(kind, &[&rank.to_le_bytes()]);
-        if end == End::Lost {
+        let word = encode_message(kind, &[&rank.to_le_bytes()]);
+        if end == RankExit::Lost {
             // If it lives and only talked nonsense, it learns that it is out.
             peer.stream.queue(Arc::clone(&word));
             let _ = peer.stream.flush();

@@ -7,13 +7,13 @@ use std::fs;
 
 /// A process by its number and when it started: unlike the number alone this is never used again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Process {
+pub(super) struct ProcessIdentity {
     pub(super) id: u32,
     pub(super) started: u64,
     parent: u32,
 }
 
-impl Process {
+impl ProcessIdentity {
     /// What the kernel knows of a process; `None` if it is no more.
     pub(super) fn look_up(id: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
@@ -34,13 +34,13 @@ impl Process {
 }
 
 /// A name for the launcher, given the variables by which a rank is known.
-pub(super) fn name(marks: &[(&str, &str)]) -> Option<String> {
+pub(super) fn launcher_name(marks: &[(&str, &str)]) -> Option<String> {
     /// More generations than any launcher puts between itself and its ranks.
     const GENERATIONS: usize = 64;
-    let mut process = Process::own()?;
+    let mut process = ProcessIdentity::own()?;
     for _ in 0..GENERATIONS {
-        let parent = Process::look_up(process.parent)?;
-        if !bears(parent.id, marks) {
+        let parent = ProcessIdentity::look_up(process.parent)?;
+        if !has_variables(parent.id, marks) {
             return Some(format!("launcher-{}-{}", parent.id, parent.started));
         }
         process = parent;
@@ -49,7 +49,7 @@ pub(super) fn name(marks: &[(&str, &str)]) -> Option<String> {
 }
 
 /// True if this process was started with all of these variables. One that may not be looked at is another user's.
-fn bears(id: u32, marks: &[(&str, &str)]) -> bool {
+fn has_variables(id: u32, marks: &[(&str, &str)]) -> bool {
     let Ok(environment) = fs::read(format!("/proc/{id}/environ")) else { return false };
     let has = |name: &str, value: &str| {
         environment.split(|&byte| byte == 0).any(|line| {
@@ -65,16 +65,16 @@ mod tests {
 
     #[test]
     fn a_process_is_alive_under_its_own_start_only() {
-        let own = Process::own().expect("there is a /proc");
-        assert!(Process::is_alive(own.id, own.started));
-        assert!(!Process::is_alive(own.id, own.started + 1));
+        let own = ProcessIdentity::own().expect("there is a /proc");
+        assert!(ProcessIdentity::is_alive(own.id, own.started));
+        assert!(!ProcessIdentity::is_alive(own.id, own.started + 1));
     }
 
     #[test]
     fn the_launcher_is_the_nearest_ancestor_that_is_no_rank() {
-        let own = Process::own().expect("there is a /proc");
-        let parent = Process::look_up(own.parent).expect("somebody started the tests");
-        let name = name(&[("A_VARIABLE_THAT_NOBODY_HAS", "1")]);
+        let own = ProcessIdentity::own().expect("there is a /proc");
+        let parent = ProcessIdentity::look_up(own.parent).expect("somebody started the tests");
+        let name = launcher_name(&[("A_VARIABLE_THAT_NOBODY_HAS", "1")]);
         assert_eq!(name, Some(format!("launcher-{}-{}", parent.id, parent.started)));
     }
 
@@ -85,9 +85,12 @@ mod tests {
         // The variables change when the new program begins.
         let seen = (0..200).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(5));
-            bears(shell.id(), &[("PLEACH_TEST_MARK", "7")])
+            has_variables(shell.id(), &[("PLEACH_TEST_MARK", "7")])
         });
-        let others = [bears(shell.id(), &[("PLEACH_TEST_MARK", "8")]), bears(shell.id(), &[("PLEACH_TEST", "7")])];
+        let others = [
+            has_variables(shell.id(), &[("PLEACH_TEST_MARK", "8")]),
+            has_variables(shell.id(), &[("PLEACH_TEST", "7")]),
+        ];
         shell.kill().expect("it runs");
         shell.wait().expect("it was killed");
         assert!(seen);

@@ -1,7 +1,7 @@
 //! How the processes of a job find each other, and how they notice when one is gone.
 //!
-//! In: environment variables that a launcher left ([`Place`]) and what this process offers the others ([`Offer`]). Out: the
-//! [`Table`] of all cards and a [`Lifeline`] that names whoever is lost. Reading order: `environment.rs` (who am I),
+//! In: environment variables that a launcher left ([`JobEnvironment`]) and what this process offers the others ([`LocalEndpoint`]). Out: the
+//! [`RankTable`] of all cards and a [`FailureDetector`] that names whoever is lost. Reading order: `environment.rs` (who am I),
 //! `rendezvous.rs` (the meeting), `lifeline.rs` (afterwards), `attendant.rs` (while the user is elsewhere).
 //!
 //! ```no_run
@@ -17,29 +17,31 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod attendant;
-mod card;
+mod endpoint_record;
 mod environment;
-mod gather;
+mod failure_detector;
+mod host_identity;
 mod hub;
-mod identity;
 mod launcher;
-mod lifeline;
-mod nodelist;
-mod notice;
+mod mac;
+mod message_stream;
 pub mod pair;
-mod reach;
+mod progress_thread;
 mod rendezvous;
-mod seal;
+mod rendezvous_client;
+mod rendezvous_file;
+mod rendezvous_server;
+mod slurm_nodelist;
 mod spoke;
-mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use attendant::{Attendant, Inside, Next, Presence};
-pub use card::{Card, MOST_ADDRESSES, MOST_EXTRA_BYTES, Table};
-pub use environment::{EnvironmentError, MOST_RANKS, Meeting, Place, Token, Variables};
-pub use identity::HostIdentity;
-pub use lifeline::{Lifeline, MOST_SAID_BYTES, News, SayError, To};
-pub use notice::{NoticeError, take_down_notice};
-pub use rendezvous::{JoinError, Joined, Offer, Terms, join};
+pub use endpoint_record::{EndpointRecord, MAX_EXTRA_BYTES, MAX_RANK_ADDRESSES, RankTable};
+pub use environment::{
+    EnvironmentError, EnvironmentVariables, JobEnvironment, JobToken, MAX_JOB_RANKS, RendezvousPoint,
+};
+pub use failure_detector::{FailureDetector, MAX_OOB_MESSAGE_BYTES, OobSendError, OobTarget, RankEvent};
+pub use host_identity::HostIdentity;
+pub use progress_thread::{ApplicationActivity, LibraryCallGuard, ProgressOutcome, ProgressThread};
+pub use rendezvous::{JoinedJob, LocalEndpoint, RendezvousError, RendezvousTimeouts, join};
+pub use rendezvous_file::{RendezvousFileError, remove_stale_rendezvous_file};

@@ -1,6 +1,6 @@
 //! The meeting of a job: every rank gives rank 0 its card, and gets the table of all.
 //!
-//! One TCP connection per rank, which then stays open as its [`Lifeline`]. Everything is bounded in size and time; whoever does
+//! One TCP connection per rank, which then stays open as its [`FailureDetector`]. Everything is bounded in size and time; whoever does
 //! not know the token learns nothing and delays nobody. Rank 0's side is `gather.rs`, the others' is `reach.rs`.
 
 use std::fmt;
@@ -8,46 +8,48 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::card::{Card, MOST_ADDRESSES, MOST_CARD_BYTES, MOST_EXTRA_BYTES, Reader, Table, Writer};
-use super::environment::{Meeting, Place};
-use super::lifeline::Lifeline;
-use super::notice::NoticeError;
-use super::seal::{Key, Nonce, Purpose, SEAL_BYTES};
-use super::{gather, reach};
+use super::endpoint_record::{
+    EndpointRecord, MAX_EXTRA_BYTES, MAX_RANK_ADDRESSES, MAX_RECORD_BYTES, RankTable, RecordReader, RecordWriter,
+};
+use super::environment::{JobEnvironment, RendezvousPoint};
+use super::failure_detector::FailureDetector;
+use super::mac::{JoinNonce, MAC_BYTES, MacPurpose, TokenKey};
+use super::rendezvous_file::RendezvousFileError;
+use super::{rendezvous_client, rendezvous_server};
 
 /// Raised when messages change their meaning.
-pub(super) const VERSION: u32 = 1;
+pub(super) const RENDEZVOUS_VERSION: u32 = 1;
 const MAGIC: [u8; 6] = *b"PLEACH";
 /// A message before the table is no longer than this.
-pub(super) const MOST_MESSAGE_BYTES: usize = MOST_CARD_BYTES + 1024;
+pub(super) const MAX_HANDSHAKE_BYTES: usize = MAX_RECORD_BYTES + 1024;
 /// A message names at most so many missing ranks.
-const MOST_NAMED: usize = 64;
+const MAX_MISSING_RANKS_NAMED: usize = 64;
 
 /// What this process tells the others beyond who it is.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Offer {
-    /// Where it takes UDP packets, at most [`MOST_ADDRESSES`].
+pub struct LocalEndpoint {
+    /// Where it takes UDP packets, at most [`MAX_RANK_ADDRESSES`].
     pub addresses: Vec<SocketAddr>,
-    /// Anything, at most [`MOST_EXTRA_BYTES`].
+    /// Anything, at most [`MAX_EXTRA_BYTES`].
     pub extra: Vec<u8>,
 }
 
 /// How long things may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Terms {
+pub struct RendezvousTimeouts {
     /// For all ranks to come.
     pub patience: Duration,
     /// For the kernel to notice that another host is gone without a word; whole seconds, at least three.
     pub silence: Duration,
 }
 
-impl Default for Terms {
+impl Default for RendezvousTimeouts {
     fn default() -> Self {
         Self { patience: Duration::from_secs(60), silence: Duration::from_secs(10) }
     }
 }
 
-impl Terms {
+impl RendezvousTimeouts {
     /// How long a connection may be silent before all are there: a rank that is slow to read a long table is not lost.
     pub(super) fn at_the_meeting(&self) -> Duration {
         self.patience.max(self.silence)
@@ -56,16 +58,16 @@ impl Terms {
 
 /// A job whose ranks are all there.
 #[derive(Debug)]
-pub struct Joined {
+pub struct JoinedJob {
     /// Everybody's card.
-    pub table: Table,
+    pub table: RankTable,
     /// The connection that tells of losses.
-    pub lifeline: Lifeline,
+    pub lifeline: FailureDetector,
 }
 
 /// Why a rank was turned away.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Refusal {
+pub(super) enum JoinRejection {
     Token,
     Version(u32),
     Size(u32),
@@ -75,11 +77,11 @@ pub(super) enum Refusal {
 
 /// Why this process is in no job.
 #[derive(Debug)]
-pub enum JoinError {
+pub enum RendezvousError {
     /// More is offered than a card can hold.
     Offer(&'static str),
     /// The file by which ranks of one host meet.
-    Notice(NoticeError),
+    Notice(RendezvousFileError),
     /// Rank 0 cannot listen.
     Listen {
         /// Where.
@@ -122,76 +124,81 @@ pub enum JoinError {
 ///
 /// # Errors
 /// The error says who did not come, or what to set.
-pub fn join(place: &Place, offer: Offer, terms: &Terms) -> Result<Joined, JoinError> {
-    if offer.addresses.len() > MOST_ADDRESSES {
-        return Err(JoinError::Offer("more than 16 addresses"));
+pub fn join(
+    place: &JobEnvironment,
+    offer: LocalEndpoint,
+    terms: &RendezvousTimeouts,
+) -> Result<JoinedJob, RendezvousError> {
+    if offer.addresses.len() > MAX_RANK_ADDRESSES {
+        return Err(RendezvousError::Offer("more than 16 addresses"));
     }
-    if offer.extra.len() > MOST_EXTRA_BYTES {
-        return Err(JoinError::Offer("more than 4096 bytes"));
+    if offer.extra.len() > MAX_EXTRA_BYTES {
+        return Err(RendezvousError::Offer("more than 4096 bytes"));
     }
-    let card = Card::own(place.rank, offer.addresses, offer.extra);
+    let card = EndpointRecord::own(place.rank, offer.addresses, offer.extra);
     match (&place.meeting, place.rank) {
-        (Meeting::Alone, _) => {
-            Ok(Joined { table: Table::new(vec![card]), lifeline: Lifeline::alone().map_err(JoinError::Io)? })
-        }
-        (_, 0) => gather::gather(place, card, terms),
-        _ => reach::reach(place, card, terms),
+        (RendezvousPoint::Alone, _) => Ok(JoinedJob {
+            table: RankTable::new(vec![card]),
+            lifeline: FailureDetector::alone().map_err(RendezvousError::Io)?,
+        }),
+        (_, 0) => rendezvous_server::serve_rendezvous(place, card, terms),
+        _ => rendezvous_client::join_through_rank_zero(place, card, terms),
     }
 }
 
 /// How a rank presents itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Hello {
+pub(super) struct JoinRequest {
     pub(super) version: u32,
     pub(super) size: u32,
     /// For rank 0 to seal its welcome with.
-    pub(super) nonce: Nonce,
-    pub(super) card: Card,
+    pub(super) nonce: JoinNonce,
+    pub(super) card: EndpointRecord,
 }
 
-impl Hello {
-    pub(super) fn to_bytes(&self, key: &Key, challenge: &Nonce) -> Vec<u8> {
-        let mut writer = Writer::default();
+impl JoinRequest {
+    pub(super) fn to_bytes(&self, key: &TokenKey, challenge: &JoinNonce) -> Vec<u8> {
+        let mut writer = RecordWriter::default();
         writer.bytes.extend(MAGIC);
         writer.number(self.version);
         writer.number(self.size);
         writer.bytes.extend(self.nonce);
         self.card.write(&mut writer);
-        let seal = key.seal(Purpose::Hello, challenge, &writer.bytes);
+        let seal = key.seal(MacPurpose::Hello, challenge, &writer.bytes);
         writer.bytes.extend(seal);
         writer.bytes
     }
 
     /// What these bytes say, if they are a greeting, and sealed. Greetings of all versions begin and end alike.
-    pub(super) fn read(bytes: &[u8], key: &Key, challenge: &Nonce) -> Result<Self, Option<Refusal>> {
-        let (text, seal) = bytes.split_last_chunk::<SEAL_BYTES>().ok_or(None)?;
-        let mut reader = Reader { rest: text };
+    pub(super) fn read(bytes: &[u8], key: &TokenKey, challenge: &JoinNonce) -> Result<Self, Option<JoinRejection>> {
+        let (text, seal) = bytes.split_last_chunk::<MAC_BYTES>().ok_or(None)?;
+        let mut reader = RecordReader { rest: text };
         if reader.take() != Some(MAGIC) {
             return Err(None);
         }
-        if !key.is_sealed(Purpose::Hello, challenge, text, seal) {
-            return Err(Some(Refusal::Token));
+        if !key.is_sealed(MacPurpose::Hello, challenge, text, seal) {
+            return Err(Some(JoinRejection::Token));
         }
         let version = reader.number().ok_or(None)?;
-        if version != VERSION {
-            return Err(Some(Refusal::Version(VERSION)));
+        if version != RENDEZVOUS_VERSION {
+            return Err(Some(JoinRejection::Version(RENDEZVOUS_VERSION)));
         }
         let (size, nonce) = (reader.number().ok_or(None)?, reader.take().ok_or(None)?);
-        let card = Card::read(&mut reader).filter(|_| reader.rest.is_empty()).ok_or(None)?;
+        let card = EndpointRecord::read(&mut reader).filter(|_| reader.rest.is_empty()).ok_or(None)?;
         Ok(Self { version, size, nonce, card })
     }
 }
 
-impl Refusal {
+impl JoinRejection {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let mut writer = Writer::default();
+        let mut writer = RecordWriter::default();
         match self {
             Self::Token => writer.number(1),
             Self::Version(version) => [2, *version].into_iter().for_each(|number| writer.number(number)),
             Self::Size(size) => [3, *size].into_iter().for_each(|number| writer.number(number)),
             Self::Rank => writer.number(4),
             Self::Missing { count, some } => {
-                let some = &some[..some.len().min(MOST_NAMED)];
+                let some = &some[..some.len().min(MAX_MISSING_RANKS_NAMED)];
                 let named = u32::try_from(some.len()).expect("few");
                 [5, *count, named].iter().chain(some).for_each(|number| writer.number(*number));
             }
@@ -200,7 +207,7 @@ impl Refusal {
     }
 
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
-        let mut reader = Reader { rest: bytes };
+        let mut reader = RecordReader { rest: bytes };
         Some(match reader.number()? {
             1 => Self::Token,
             2 => Self::Version(reader.number()?),
@@ -208,7 +215,7 @@ impl Refusal {
             4 => Self::Rank,
             5 => {
                 let (count, named) = (reader.number()?, reader.number()? as usize);
-                if named > MOST_NAMED {
+                if named > MAX_MISSING_RANKS_NAMED {
                     return None;
                 }
                 Self::Missing { count, some: (0..named).map(|_| reader.number()).collect::<Option<_>>()? }
@@ -218,7 +225,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for JoinRejection {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Token => formatter.write_str(
@@ -226,7 +233,7 @@ impl fmt::Display for Refusal {
                  in all processes",
             ),
             Self::Version(version) => {
-                write!(formatter, "rank 0 speaks version {version} of the rendezvous, this process {VERSION}")
+                write!(formatter, "rank 0 speaks version {version} of the rendezvous, this process {RENDEZVOUS_VERSION}")
             }
             Self::Size(size) => write!(formatter, "rank 0 expects {size} ranks, this process another number"),
             Self::Rank => formatter.write_str("another process has this rank already, or there is no such rank"),
@@ -246,7 +253,7 @@ fn write_missing(formatter: &mut fmt::Formatter<'_>, ranks: &[u32], count: u32) 
     formatter.write_str(" did not come")
 }
 
-impl fmt::Display for JoinError {
+impl fmt::Display for RendezvousError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Offer(what) => write!(formatter, "a card cannot hold {what}"),
@@ -280,7 +287,7 @@ impl fmt::Display for JoinError {
     }
 }
 
-impl std::error::Error for JoinError {
+impl std::error::Error for RendezvousError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Notice(error) => Some(error),
@@ -292,41 +299,51 @@ impl std::error::Error for JoinError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::environment::Token;
-    use super::super::seal::nonce;
+    use super::super::environment::JobToken;
+    use super::super::mac::random_nonce;
     use super::*;
 
     #[test]
     fn refusals_are_read_as_they_were_written() {
-        let missing = Refusal::Missing { count: 3, some: vec![1, 5, 9] };
-        for refusal in [Refusal::Token, Refusal::Version(7), Refusal::Size(3), Refusal::Rank, missing] {
-            assert_eq!(Refusal::read(&refusal.to_bytes()), Some(refusal));
+        let missing = JoinRejection::Missing { count: 3, some: vec![1, 5, 9] };
+        for refusal in
+            [JoinRejection::Token, JoinRejection::Version(7), JoinRejection::Size(3), JoinRejection::Rank, missing]
+        {
+            assert_eq!(JoinRejection::read(&refusal.to_bytes()), Some(refusal));
         }
-        assert_eq!(Refusal::read(&[5, 0, 0, 0, 1, 0, 0, 0, 255, 255, 255, 255]), None);
+        assert_eq!(JoinRejection::read(&[5, 0, 0, 0, 1, 0, 0, 0, 255, 255, 255, 255]), None);
     }
 
     #[test]
     fn a_greeting_is_judged_by_its_seal_first() {
-        let key = |token: &str| Key::new(&Token(token.as_bytes().to_vec()), "");
-        let (open, shut, challenge) = (key("open"), key("shut"), nonce());
-        let card = Card::own(1, Vec::new(), b"extra".to_vec());
-        let hello = Hello { version: VERSION, size: 2, nonce: nonce(), card };
+        let key = |token: &str| TokenKey::new(&JobToken(token.as_bytes().to_vec()), "");
+        let (open, shut, challenge) = (key("open"), key("shut"), random_nonce());
+        let card = EndpointRecord::own(1, Vec::new(), b"extra".to_vec());
+        let hello = JoinRequest { version: RENDEZVOUS_VERSION, size: 2, nonce: random_nonce(), card };
         let bytes = hello.to_bytes(&open, &challenge);
-        assert_eq!(Hello::read(&bytes, &open, &challenge), Ok(hello.clone()));
-        assert_eq!(Hello::read(&bytes, &shut, &challenge), Err(Some(Refusal::Token)));
-        assert_eq!(Hello::read(&bytes, &open, &nonce()), Err(Some(Refusal::Token)), "a recording is of no use");
-        let newer = Hello { version: VERSION + 1, ..hello };
+        assert_eq!(JoinRequest::read(&bytes, &open, &challenge), Ok(hello.clone()));
+        assert_eq!(JoinRequest::read(&bytes, &shut, &challenge), Err(Some(JoinRejection::Token)));
+        assert_eq!(
+            JoinRequest::read(&bytes, &open, &random_nonce()),
+            Err(Some(JoinRejection::Token)),
+            "a recording is of no use"
+        );
+        let newer = JoinRequest { version: RENDEZVOUS_VERSION + 1, ..hello };
         let newer = newer.to_bytes(&open, &challenge);
-        assert_eq!(Hello::read(&newer, &open, &challenge), Err(Some(Refusal::Version(VERSION))));
+        assert_eq!(
+            JoinRequest::read(&newer, &open, &challenge),
+            Err(Some(JoinRejection::Version(RENDEZVOUS_VERSION)))
+        );
         for length in 0..bytes.len() {
-            let cut = Hello::read(&bytes[..length], &open, &challenge);
-            assert!(matches!(cut, Err(None | Some(Refusal::Token))), "{length}");
+            let cut = JoinRequest::read(&bytes[..length], &open, &challenge);
+            assert!(matches!(cut, Err(None | Some(JoinRejection::Token))), "{length}");
         }
     }
 
     #[test]
     fn missing_ranks_are_named() {
-        let text = |ranks: Vec<u32>, count| JoinError::Missing { ranks, count, turned_away: Vec::new() }.to_string();
+        let text =
+            |ranks: Vec<u32>, count| RendezvousError::Missing { ranks, count, turned_away: Vec::new() }.to_string();
         assert_eq!(text(vec![3], 1), "rank 3 did not come");
         assert!(text((0..64).collect(), 100).ends_with("14, 15 and 84 more did not come"));
     }

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
-use super::lifeline::{ALL, FULL_BYTES, MOST_BODY_BYTES, MOST_NEWS, News, SayError, To};
-use super::stream::{Ear, Kind, Stream, message};
+use super::failure_detector::{
+    ALL_RANKS, MAX_BODY_BYTES, MAX_QUEUED_EVENTS, OobSendError, OobTarget, RankEvent, SEND_QUEUE_LIMIT_BYTES,
+};
+use super::message_stream::{MessageStream, ReadOutcome, RendezvousMessageKind, encode_message};
 
 #[derive(Debug)]
 pub(super) struct Spoke {
@@ -16,20 +18,20 @@ pub(super) struct Spoke {
     size: u32,
     epoll: Epoll,
     /// `None` when rank 0 has left or is lost.
-    stream: Option<Stream>,
+    stream: Option<MessageStream>,
     interest: EpollFlags,
-    news: VecDeque<News>,
+    news: VecDeque<RankEvent>,
     gone: BTreeSet<u32>,
 }
 
 impl Spoke {
-    pub(super) fn new(rank: u32, size: u32, stream: Stream) -> io::Result<Self> {
+    pub(super) fn new(rank: u32, size: u32, stream: MessageStream) -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let interest = EpollFlags::EPOLLIN;
         epoll.add(&stream, EpollEvent::new(interest, 0))?;
         let mut spoke =
             Self { rank, size, epoll, stream: Some(stream), interest, news: VecDeque::new(), gone: BTreeSet::new() };
-        spoke.take_in(Ear::Quiet); // What came with the table would wake nobody.
+        spoke.take_in(ReadOutcome::Quiet); // What came with the table would wake nobody.
         Ok(spoke)
     }
 
@@ -37,36 +39,36 @@ impl Spoke {
         self.epoll.0.as_fd()
     }
 
-    pub(super) fn turn(&mut self) -> Option<News> {
+    pub(super) fn turn(&mut self) -> Option<RankEvent> {
         if self.news.is_empty() {
             self.flush();
             if let Some(stream) = &mut self.stream {
-                let ear = stream.fill().unwrap_or(Ear::Ended);
+                let ear = stream.fill().unwrap_or(ReadOutcome::Ended);
                 self.take_in(ear);
             }
         }
         self.news.pop_front()
     }
 
-    pub(super) fn say(&mut self, to: To, bytes: &[u8]) -> Result<(), SayError> {
+    pub(super) fn say(&mut self, to: OobTarget, bytes: &[u8]) -> Result<(), OobSendError> {
         let target = match to {
-            To::Rank(rank) if rank >= self.size => return Err(SayError::NoSuchRank),
-            To::Rank(rank) if rank == self.rank => {
-                if self.news.len() >= MOST_NEWS {
-                    return Err(SayError::Full);
+            OobTarget::Rank(rank) if rank >= self.size => return Err(OobSendError::NoSuchRank),
+            OobTarget::Rank(rank) if rank == self.rank => {
+                if self.news.len() >= MAX_QUEUED_EVENTS {
+                    return Err(OobSendError::Full);
                 }
-                self.news.push_back(News::Said { from: rank, bytes: bytes.to_vec() });
+                self.news.push_back(RankEvent::Said { from: rank, bytes: bytes.to_vec() });
                 return Ok(());
             }
-            To::Rank(rank) if self.gone.contains(&rank) => return Err(SayError::Gone),
-            To::Rank(rank) => rank,
-            To::All => ALL,
+            OobTarget::Rank(rank) if self.gone.contains(&rank) => return Err(OobSendError::Gone),
+            OobTarget::Rank(rank) => rank,
+            OobTarget::All => ALL_RANKS,
         };
-        let stream = self.stream.as_mut().ok_or(SayError::Over)?;
-        if stream.queued_bytes() >= FULL_BYTES {
-            return Err(SayError::Full);
+        let stream = self.stream.as_mut().ok_or(OobSendError::Over)?;
+        if stream.queued_bytes() >= SEND_QUEUE_LIMIT_BYTES {
+            return Err(OobSendError::Full);
         }
-        stream.queue(message(Kind::Say, &[&target.to_le_bytes(), bytes]));
+        stream.queue(encode_message(RendezvousMessageKind::Say, &[&target.to_le_bytes(), bytes]));
         self.flush();
         Ok(())
     }
@@ -74,7 +76,7 @@ impl Spoke {
     pub(super) fn leave(mut self, patience: Duration) {
         let deadline = Instant::now() + patience;
         let Some(mut stream) = self.stream.take() else { return };
-        stream.queue(message(Kind::Goodbye, &[]));
+        stream.queue(encode_message(RendezvousMessageKind::Goodbye, &[]));
         let mut mouth_open = true;
         // Reads to the end: closed with something unread, the kernel would cut off what is still on its way.
         while stream.flush().is_ok() {
@@ -83,8 +85,8 @@ impl Spoke {
                 mouth_open = false;
             }
             match stream.fill() {
-                Ok(Ear::Heard | Ear::Quiet) => stream.drop_inbox(),
-                Ok(Ear::Ended) | Err(_) => return,
+                Ok(ReadOutcome::Heard | ReadOutcome::Quiet) => stream.drop_inbox(),
+                Ok(ReadOutcome::Ended) | Err(_) => return,
             }
             if Instant::now() >= deadline || stream.wait(deadline).is_err() {
                 return;
@@ -113,24 +115,24 @@ impl Spoke {
         }
     }
 
-    fn take_in(&mut self, ear: Ear) {
+    fn take_in(&mut self, ear: ReadOutcome) {
         let Some(stream) = &mut self.stream else { return };
         let mut end = None;
         while end.is_none() {
-            match stream.next(MOST_BODY_BYTES) {
-                Ok(Some((Kind::Goodbye, _))) => end = Some(News::Left { rank: 0 }),
+            match stream.next(MAX_BODY_BYTES) {
+                Ok(Some((RendezvousMessageKind::Goodbye, _))) => end = Some(RankEvent::Left { rank: 0 }),
                 Ok(Some((kind, body))) => match read(kind, &body) {
                     Some(news) => {
-                        if let News::Left { rank } | News::Lost { rank } = news {
+                        if let RankEvent::Left { rank } | RankEvent::Lost { rank } = news {
                             self.gone.insert(rank);
                         }
                         self.news.push_back(news);
                     }
-                    None => end = Some(News::Lost { rank: 0 }), // It is out of its mind, which is as bad.
+                    None => end = Some(RankEvent::Lost { rank: 0 }), // It is out of its mind, which is as bad.
                 },
-                Ok(None) if ear == Ear::Ended => end = Some(News::Lost { rank: 0 }),
+                Ok(None) if ear == ReadOutcome::Ended => end = Some(RankEvent::Lost { rank: 0 }),
                 Ok(None) => return,
-                Err(_) => end = Some(News::Lost { rank: 0 }),
+                Err(_) => end = Some(RankEvent::Lost { rank: 0 }),
             }
         }
         self.gone.insert(0);
@@ -141,13 +143,13 @@ impl Spoke {
     }
 }
 
-fn read(kind: Kind, body: &[u8]) -> Option<News> {
+fn read(kind: RendezvousMessageKind, body: &[u8]) -> Option<RankEvent> {
     let (rank, bytes) = body.split_first_chunk()?;
     let rank = u32::from_le_bytes(*rank);
     match kind {
-        Kind::Said => Some(News::Said { from: rank, bytes: bytes.to_vec() }),
-        Kind::Lost => Some(News::Lost { rank }),
-        Kind::Left => Some(News::Left { rank }),
+        RendezvousMessageKind::Said => Some(RankEvent::Said { from: rank, bytes: bytes.to_vec() }),
+        RendezvousMessageKind::Lost => Some(RankEvent::Lost { rank }),
+        RendezvousMessageKind::Left => Some(RankEvent::Left { rank }),
         _ => None,
     }
 }

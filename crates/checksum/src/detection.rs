@@ -1,7 +1,7 @@
 //! Which errors a code finds, measured with the code as it ships.
 //!
 //! In: an algorithm, a number of trials and a seed. Out: for each kind of error how many were tried and how many passed
-//! unseen. The same seed gives the same table. docs/checksums.md shows it; [`judge`] makes it one word.
+//! unseen. The same seed gives the same table. docs/checksums.md shows it; [`classify_strength`] makes it one word.
 //!
 //! Messages are noise, zeros, and small numbers in 64-bit words, in turn: sums are blind to other errors in each.
 
@@ -11,7 +11,7 @@ use crate::{Algorithm, Strength, value};
 
 /// A kind of error.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Harm {
+pub enum ErrorPattern {
     /// Any one bit flips.
     OneBit,
     /// Any two bits flip.
@@ -32,7 +32,7 @@ pub enum Harm {
     Shifted,
 }
 
-impl Harm {
+impl ErrorPattern {
     /// In the order of the table.
     pub const ALL: [Self; 9] = [
         Self::OneBit,
@@ -64,16 +64,16 @@ impl Harm {
 
 /// How a code fared with one kind of error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Row {
+pub struct DetectionRow {
     /// The kind.
-    pub harm: Harm,
+    pub harm: ErrorPattern,
     /// Messages that were changed so.
     pub tried: u64,
     /// Of them, those whose value stayed the same.
     pub missed: u64,
 }
 
-impl fmt::Display for Row {
+impl fmt::Display for DetectionRow {
     /// The share missed. None at all is a dash, so that the eye finds the others; fewer than one in ten thousand are counted.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = 100.0 * self.missed as f64 / self.tried.max(1) as f64;
@@ -86,17 +86,17 @@ impl fmt::Display for Row {
 }
 
 /// Bytes of a message, where not every pair is tried.
-const MESSAGE: usize = 1024;
+const MESSAGE_BYTES: usize = 1024;
 /// Bytes of a message of which every pair of bits is tried.
-const SHORT: usize = 64;
+const SHORT_MESSAGE_BYTES: usize = 64;
 
 /// Tries all kinds of error, `trials` of each (every pair of bits once for each kind of message).
-pub fn measure(algorithm: Algorithm, trials: u64, seed: u64) -> Vec<Row> {
-    Harm::ALL.into_iter().map(|harm| try_one(algorithm, harm, trials, seed)).collect()
+pub fn measure(algorithm: Algorithm, trials: u64, seed: u64) -> Vec<DetectionRow> {
+    ErrorPattern::ALL.into_iter().map(|harm| measure_pattern(algorithm, harm, trials, seed)).collect()
 }
 
 /// What a table of measurements makes of a code.
-pub fn judge(algorithm: Algorithm, rows: &[Row]) -> Strength {
+pub fn classify_strength(algorithm: Algorithm, rows: &[DetectionRow]) -> Strength {
     if rows.iter().any(|row| row.missed > 0) {
         Strength::Weak
     } else if algorithm.is_cyclic() || algorithm.bits() == 64 {
@@ -106,19 +106,19 @@ pub fn judge(algorithm: Algorithm, rows: &[Row]) -> Strength {
     }
 }
 
-fn try_one(algorithm: Algorithm, harm: Harm, trials: u64, seed: u64) -> Row {
-    let mut row = Row { harm, tried: 0, missed: 0 };
-    if harm == Harm::EveryPair {
-        for contents in Contents::ALL {
-            every_pair(algorithm, &mut contents.message(SHORT, &mut Chance(seed)), &mut row);
+fn measure_pattern(algorithm: Algorithm, harm: ErrorPattern, trials: u64, seed: u64) -> DetectionRow {
+    let mut row = DetectionRow { harm, tried: 0, missed: 0 };
+    if harm == ErrorPattern::EveryPair {
+        for contents in SamplePayload::ALL {
+            every_pair(algorithm, &mut contents.message(SHORT_MESSAGE_BYTES, &mut SplitMix64(seed)), &mut row);
         }
         return row;
     }
-    let mut chance = Chance(seed ^ (harm as u64) << 32);
+    let mut chance = SplitMix64(seed ^ (harm as u64) << 32);
     for trial in 0..trials {
-        let contents = Contents::ALL[(trial % 3) as usize];
-        let message = contents.message(MESSAGE, &mut chance);
-        let hurt = hurt(&message, harm, &mut chance);
+        let contents = SamplePayload::ALL[(trial % 3) as usize];
+        let message = contents.message(MESSAGE_BYTES, &mut chance);
+        let hurt = corrupt(&message, harm, &mut chance);
         // Equal words that change places, or zeros shifted into zeros, are no error.
         if hurt != message {
             row.tried += 1;
@@ -128,7 +128,7 @@ fn try_one(algorithm: Algorithm, harm: Harm, trials: u64, seed: u64) -> Row {
     row
 }
 
-fn every_pair(algorithm: Algorithm, message: &mut [u8], row: &mut Row) {
+fn every_pair(algorithm: Algorithm, message: &mut [u8], row: &mut DetectionRow) {
     let wanted = value(algorithm, message);
     for first in 0..8 * message.len() {
         flip(message, first);
@@ -142,23 +142,23 @@ fn every_pair(algorithm: Algorithm, message: &mut [u8], row: &mut Row) {
     }
 }
 
-fn hurt(message: &[u8], harm: Harm, chance: &mut Chance) -> Vec<u8> {
+fn corrupt(message: &[u8], harm: ErrorPattern, chance: &mut SplitMix64) -> Vec<u8> {
     let mut hurt = message.to_vec();
     let bits = 8 * message.len();
     match harm {
-        Harm::OneBit => flip(&mut hurt, chance.below(bits)),
-        Harm::TwoBits | Harm::EveryPair => {
+        ErrorPattern::OneBit => flip(&mut hurt, chance.below(bits)),
+        ErrorPattern::TwoBits | ErrorPattern::EveryPair => {
             let (first, apart) = (chance.below(bits), 1 + chance.below(bits - 1));
             flip(&mut hurt, first);
             flip(&mut hurt, (first + apart) % bits);
         }
-        Harm::Column => {
+        ErrorPattern::Column => {
             let words = bits / 64;
             let (bit, first, apart) = (chance.below(64), chance.below(words), 1 + chance.below(words - 1));
             flip(&mut hurt, 64 * first + bit);
             flip(&mut hurt, 64 * ((first + apart) % words) + bit);
         }
-        Harm::Burst => {
+        ErrorPattern::Burst => {
             let width = 2 + chance.below(63);
             let start = chance.below(bits - width + 1);
             let between = chance.next();
@@ -168,12 +168,12 @@ fn hurt(message: &[u8], harm: Harm, chance: &mut Chance) -> Vec<u8> {
                 flip(&mut hurt, start + bit);
             }
         }
-        Harm::Inverted => {
+        ErrorPattern::Inverted => {
             let width = 1 + chance.below(8);
             let start = chance.below(message.len() - width + 1);
             hurt[start..start + width].iter_mut().for_each(|byte| *byte = !*byte);
         }
-        Harm::Swapped => {
+        ErrorPattern::Swapped => {
             let size = 4 << chance.below(2);
             let words = message.len() / size;
             let (first, apart) = (chance.below(words), 1 + chance.below(words - 1));
@@ -182,10 +182,10 @@ fn hurt(message: &[u8], harm: Harm, chance: &mut Chance) -> Vec<u8> {
             let (front, back) = hurt.split_at_mut(b);
             front[a..a + size].swap_with_slice(&mut back[..size]);
         }
-        Harm::Zeros | Harm::Shifted => {
+        ErrorPattern::Zeros | ErrorPattern::Shifted => {
             let (at, run) = (chance.below(message.len()), 1 + chance.below(64));
             hurt.splice(at..at, std::iter::repeat_n(0, run));
-            if harm == Harm::Shifted {
+            if harm == ErrorPattern::Shifted {
                 hurt.truncate(message.len());
             }
         }
@@ -199,18 +199,18 @@ fn flip(message: &mut [u8], bit: usize) {
 
 /// What a message holds.
 #[derive(Clone, Copy)]
-enum Contents {
+enum SamplePayload {
     Noise,
     Zeros,
     SmallNumbers,
 }
 
-impl Contents {
+impl SamplePayload {
     const ALL: [Self; 3] = [Self::Noise, Self::Zeros, Self::SmallNumbers];
 
-    fn message(self, length: usize, chance: &mut Chance) -> Vec<u8> {
+    fn message(self, length: usize, chance: &mut SplitMix64) -> Vec<u8> {
         let words = length / 8;
-        let word = |chance: &mut Chance| match self {
+        let word = |chance: &mut SplitMix64| match self {
             Self::Noise => chance.next(),
             Self::Zeros => 0,
             Self::SmallNumbers => chance.next() % 100,
@@ -220,9 +220,9 @@ impl Contents {
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
-struct Chance(u64);
+struct SplitMix64(u64);
 
-impl Chance {
+impl SplitMix64 {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let value = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -243,7 +243,7 @@ mod tests {
     fn the_label_of_every_algorithm_is_what_the_measurement_says() {
         for algorithm in Algorithm::ALL {
             let rows = measure(algorithm, 6_000, 1);
-            assert_eq!(algorithm.strength(), judge(algorithm, &rows), "{algorithm}: {rows:?}");
+            assert_eq!(algorithm.strength(), classify_strength(algorithm, &rows), "{algorithm}: {rows:?}");
         }
     }
 
@@ -262,30 +262,31 @@ mod tests {
     fn the_table_in_the_documentation_is_what_the_measurement_gives() {
         for algorithm in Algorithm::ALL {
             let rows = measure(algorithm, 100_000, 1);
-            let cells: Vec<String> = rows.iter().map(Row::to_string).collect();
-            let line = format!("| `{algorithm}` | {} | {} |\n", judge(algorithm, &rows), cells.join(" | "));
+            let cells: Vec<String> = rows.iter().map(DetectionRow::to_string).collect();
+            let line =
+                format!("| `{algorithm}` | {} | {} |\n", classify_strength(algorithm, &rows), cells.join(" | "));
             assert!(DOCUMENT.contains(&line), "{line}");
         }
     }
 
     #[test]
     fn a_share_is_readable_however_small() {
-        let share = |missed, tried| Row { harm: Harm::OneBit, tried, missed }.to_string();
+        let share = |missed, tried| DetectionRow { harm: ErrorPattern::OneBit, tried, missed }.to_string();
         assert_eq!((share(0, 100), share(0, 0)), ("-".to_owned(), "-".to_owned()));
         assert_eq!((share(1, 1_000_000), share(50, 100)), ("1 in all".to_owned(), "50.00 %".to_owned()));
     }
 
     #[test]
     fn cyclic_codes_miss_nothing_and_sums_what_everybody_knows() {
-        let missed = |algorithm, harm| try_one(algorithm, harm, 3_000, 2).missed;
-        for harm in Harm::ALL {
+        let missed = |algorithm, harm| measure_pattern(algorithm, harm, 3_000, 2).missed;
+        for harm in ErrorPattern::ALL {
             assert_eq!((missed(Algorithm::Crc32c, harm), missed(Algorithm::Crc64Nvme, harm)), (0, 0), "{harm:?}");
         }
-        for harm in [Harm::TwoBits, Harm::EveryPair, Harm::Column, Harm::Swapped] {
+        for harm in [ErrorPattern::TwoBits, ErrorPattern::EveryPair, ErrorPattern::Column, ErrorPattern::Swapped] {
             assert!(missed(Algorithm::Xor32, harm) > 0, "{harm:?}");
         }
-        assert_eq!(missed(Algorithm::Sum32, Harm::OneBit), 0);
-        assert!(missed(Algorithm::Sum32, Harm::Swapped) > 0);
+        assert_eq!(missed(Algorithm::Sum32, ErrorPattern::OneBit), 0);
+        assert!(missed(Algorithm::Sum32, ErrorPattern::Swapped) > 0);
     }
 
     #[test]
@@ -295,11 +296,11 @@ mod tests {
 
     #[test]
     fn every_harm_changes_a_message_of_noise() {
-        let mut chance = Chance(5);
-        for harm in Harm::ALL {
+        let mut chance = SplitMix64(5);
+        for harm in ErrorPattern::ALL {
             for _ in 0..200 {
-                let message = Contents::Noise.message(MESSAGE, &mut chance);
-                assert_ne!(hurt(&message, harm, &mut chance), message, "{harm:?}");
+                let message = SamplePayload::Noise.message(MESSAGE_BYTES, &mut chance);
+                assert_ne!(corrupt(&message, harm, &mut chance), message, "{harm:?}");
             }
         }
     }

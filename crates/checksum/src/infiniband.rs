@@ -6,8 +6,8 @@
 //! packet generator of Mellanox (OpenIB, 2004) and the capture library of Endace; the ICRC agrees with the
 //! sample packet in the former and with scapy.
 
-use crate::Target;
-use crate::crc::{self, Invariant, Polynomial, Variant};
+use crate::TargetCache;
+use crate::crc::{self, IcrcPolynomial, Polynomial, VcrcPolynomial};
 
 /// The invariant CRC, fed in pieces: the caller masks what switches may change and feeds the rest as it lies.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ pub struct Icrc {
 
 impl Default for Icrc {
     fn default() -> Self {
-        Self { register: Invariant::ONES }
+        Self { register: IcrcPolynomial::ONES }
     }
 }
 
@@ -30,7 +30,7 @@ impl Icrc {
     /// Takes the next bytes of the packet.
     #[inline]
     pub fn update(&mut self, bytes: &[u8]) {
-        self.register = crc::update::<Invariant>(self.register, bytes);
+        self.register = crc::update::<IcrcPolynomial>(self.register, bytes);
     }
 
     /// Takes the next bytes of the packet and copies them to where it is put together.
@@ -40,19 +40,19 @@ impl Icrc {
     #[inline]
     pub fn copy(&mut self, from: &[u8], to: &mut [u8]) {
         assert_eq!(from.len(), to.len(), "a copy is as long as what is copied");
-        self.register = crc::copy::<Invariant>(self.register, from, to, Target::Own);
+        self.register = crc::copy::<IcrcPolynomial>(self.register, from, to, TargetCache::Own);
     }
 
     /// The code; it goes on the wire low byte first.
     #[inline]
     pub fn finish(self) -> u32 {
-        (self.register ^ Invariant::ONES) as u32
+        (self.register ^ IcrcPolynomial::ONES) as u32
     }
 }
 
 /// The variant CRC of everything before it in the frame, ICRC included; it goes on the wire low byte first.
 pub fn vcrc(bytes: &[u8]) -> u16 {
-    (crc::update::<Variant>(Variant::ONES, bytes) ^ Variant::ONES) as u16
+    (crc::update::<VcrcPolynomial>(VcrcPolynomial::ONES, bytes) ^ VcrcPolynomial::ONES) as u16
 }
 
 #[cfg(test)]

@@ -10,32 +10,32 @@
 //!
 //! Codes of messages (claim CK-2), any of [`Algorithm`], in three ways: [`value`] looks at bytes, [`copy_then`] copies them
 //! block by block and looks at each block while it is in the cache, [`copy`] copies and looks in one pass (claim CK-5);
-//! [`copy_to`] is told whose cache the target is in. [`State`] does the same piece by piece. [`linear`] is for the sums of reductions. Which code finds what is measured by
+//! [`copy_to`] is told whose cache the target is in. [`ChecksumState`] does the same piece by piece. [`linear`] is for the sums of reductions. Which code finds what is measured by
 //! [`detection`]; which is fastest here, among those that find enough, by [`tuning`] (claim CK-3).
 
 #![deny(unsafe_code)]
 
 mod algorithm;
-mod castagnoli;
 mod crc;
+mod crc32c;
 pub mod detection;
-mod fetch;
 mod infiniband;
+#[cfg(test)]
+mod kernel_harness;
 pub mod linear;
 mod pass;
+mod prefetch;
+mod simple_hashes;
 mod state;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod trial;
 pub mod tuning;
-mod wide;
-mod words;
+mod vector_width;
 mod xxh3;
 
 pub use algorithm::{Algorithm, Strength, UnknownAlgorithm};
-pub use castagnoli::{crc32c, crc32c_behind};
-pub use crc::Kernel;
-pub use fetch::Target;
+pub use crc::CrcKernel;
+pub use crc32c::{crc32c, crc32c_words};
 pub use infiniband::{Icrc, vcrc};
-pub use state::{State, copy, copy_then, copy_to, value};
+pub use prefetch::TargetCache;
+pub use state::{ChecksumState, copy, copy_then, copy_to, value};

@@ -13,11 +13,11 @@
 //! cancel for one half, one quarter and so on of all pairs of places. So it is no code for messages. Floating-point sums
 //! round, and no linear code follows them; their exact sums are integers in limbs that wrap, and may be checked as such.
 
-use crate::pass::{Look, Pass};
+use crate::pass::{Pass, ReadPass};
 
 /// How wide the elements are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Element {
+pub enum ElementWidth {
     /// 32 bits.
     Bits32,
     /// 64 bits.
@@ -47,18 +47,18 @@ const fn weights() -> [u64; PERIOD] {
 }
 
 /// The value of a vector of little-endian integers. Bytes after the last whole element count as one filled with zeros.
-pub fn value(width: Element, bytes: &[u8]) -> u64 {
+pub fn value(width: ElementWidth, bytes: &[u8]) -> u64 {
     match width {
-        Element::Bits64 => crate::value(crate::Algorithm::Linear, bytes),
-        Element::Bits32 => halves(bytes),
+        ElementWidth::Bits64 => crate::value(crate::Algorithm::Linear, bytes),
+        ElementWidth::Bits32 => halves(bytes),
     }
 }
 
 /// The value of the sum of two vectors of one length, from the values of both.
-pub fn sum(width: Element, one: u64, other: u64) -> u64 {
+pub fn sum(width: ElementWidth, one: u64, other: u64) -> u64 {
     match width {
-        Element::Bits64 => one.wrapping_add(other),
-        Element::Bits32 => by_halves(one, other, u32::wrapping_add),
+        ElementWidth::Bits64 => one.wrapping_add(other),
+        ElementWidth::Bits32 => by_halves(one, other, u32::wrapping_add),
     }
 }
 
@@ -80,13 +80,13 @@ fn halves(bytes: &[u8]) -> u64 {
 
 /// The value of 64-bit elements, as they come.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Running {
+pub(crate) struct LinearState {
     sum: u64,
     /// The next element's place in the period.
     place: usize,
 }
 
-impl Running {
+impl LinearState {
     #[inline(always)]
     pub(crate) fn absorb(&mut self, pass: &mut impl Pass) {
         while pass.left() >= 8 {
@@ -119,7 +119,7 @@ impl Running {
         if !tail.is_empty() {
             let mut element = [0; 8];
             element[..tail.len()].copy_from_slice(tail);
-            self.absorb(&mut Look(&element));
+            self.absorb(&mut ReadPass(&element));
         }
         self.sum
     }
@@ -161,17 +161,17 @@ mod tests {
     #[test]
     fn two_highest_bits_cancel_as_the_text_says() {
         let mut elements = vec![7u64; 100];
-        let before = value(Element::Bits64, &bytes_of(&elements));
+        let before = value(ElementWidth::Bits64, &bytes_of(&elements));
         elements[3] ^= 1 << 63;
-        assert_ne!(value(Element::Bits64, &bytes_of(&elements)), before);
+        assert_ne!(value(ElementWidth::Bits64, &bytes_of(&elements)), before);
         elements[90] ^= 1 << 63;
-        assert_eq!(value(Element::Bits64, &bytes_of(&elements)), before);
+        assert_eq!(value(ElementWidth::Bits64, &bytes_of(&elements)), before);
     }
 
     proptest! {
         #[test]
         fn the_value_is_the_weighted_sum(elements in proptest::collection::vec(any::<u64>(), 0..1100)) {
-            prop_assert_eq!(value(Element::Bits64, &bytes_of(&elements)), by_definition(&elements));
+            prop_assert_eq!(value(ElementWidth::Bits64, &bytes_of(&elements)), by_definition(&elements));
         }
 
         #[test]
@@ -180,8 +180,8 @@ mod tests {
         ) {
             let (one, other): (Vec<u64>, Vec<u64>) = pairs.iter().copied().unzip();
             let both: Vec<u64> = pairs.iter().map(|(a, b)| a.wrapping_add(*b)).collect();
-            let [a, b, c] = [&one, &other, &both].map(|elements| value(Element::Bits64, &bytes_of(elements)));
-            prop_assert_eq!(sum(Element::Bits64, a, b), c);
+            let [a, b, c] = [&one, &other, &both].map(|elements| value(ElementWidth::Bits64, &bytes_of(elements)));
+            prop_assert_eq!(sum(ElementWidth::Bits64, a, b), c);
         }
 
         #[test]
@@ -190,8 +190,8 @@ mod tests {
         ) {
             let (one, other): (Vec<u32>, Vec<u32>) = pairs.iter().copied().unzip();
             let both: Vec<u32> = pairs.iter().map(|(a, b)| a.wrapping_add(*b)).collect();
-            let [a, b, c] = [&one, &other, &both].map(|elements| value(Element::Bits32, &bytes_of_halves(elements)));
-            prop_assert_eq!(sum(Element::Bits32, a, b), c);
+            let [a, b, c] = [&one, &other, &both].map(|elements| value(ElementWidth::Bits32, &bytes_of_halves(elements)));
+            prop_assert_eq!(sum(ElementWidth::Bits32, a, b), c);
         }
 
         #[test]
@@ -203,8 +203,8 @@ mod tests {
             let mut changed = elements.clone();
             let place = which.index(elements.len());
             changed[place] ^= u64::from(change);
-            prop_assert_ne!(value(Element::Bits64, &bytes_of(&elements)), value(Element::Bits64, &bytes_of(&changed)));
-            prop_assert_ne!(value(Element::Bits32, &bytes_of(&elements)), value(Element::Bits32, &bytes_of(&changed)));
+            prop_assert_ne!(value(ElementWidth::Bits64, &bytes_of(&elements)), value(ElementWidth::Bits64, &bytes_of(&changed)));
+            prop_assert_ne!(value(ElementWidth::Bits32, &bytes_of(&elements)), value(ElementWidth::Bits32, &bytes_of(&changed)));
         }
     }
 }

@@ -3,7 +3,7 @@
 //! An algorithm is written once over a pass; whether it also copies is the pass' business. That is how a checksum and a
 //! copy become one loop without a second text.
 
-use crate::fetch::Target;
+use crate::prefetch::TargetCache;
 
 /// Bytes from first to last, each seen once.
 pub(crate) trait Pass: Sized {
@@ -20,27 +20,27 @@ pub(crate) trait Pass: Sized {
     fn ends(&mut self) -> (&[u8], Option<&mut [u8]>);
 
     /// Whose cache has the lines of the copy.
-    fn target(&self) -> Target;
+    fn target(&self) -> TargetCache;
 }
 
 /// Only looks.
-pub(crate) struct Look<'a>(pub(crate) &'a [u8]);
+pub(crate) struct ReadPass<'a>(pub(crate) &'a [u8]);
 
 /// Copies what it shows. Both ends are of one length.
-pub(crate) struct Carry<'a> {
+pub(crate) struct CopyPass<'a> {
     from: &'a [u8],
     to: &'a mut [u8],
-    target: Target,
+    target: TargetCache,
 }
 
-impl<'a> Carry<'a> {
-    pub(crate) fn new(from: &'a [u8], to: &'a mut [u8], target: Target) -> Self {
+impl<'a> CopyPass<'a> {
+    pub(crate) fn new(from: &'a [u8], to: &'a mut [u8], target: TargetCache) -> Self {
         assert_eq!(from.len(), to.len(), "a copy needs as much room as there are bytes");
         Self { from, to, target }
     }
 }
 
-impl Pass for Look<'_> {
+impl Pass for ReadPass<'_> {
     #[inline(always)]
     fn left(&self) -> usize {
         self.0.len()
@@ -68,12 +68,12 @@ impl Pass for Look<'_> {
     }
 
     #[inline(always)]
-    fn target(&self) -> Target {
-        Target::Own
+    fn target(&self) -> TargetCache {
+        TargetCache::Own
     }
 }
 
-impl Pass for Carry<'_> {
+impl Pass for CopyPass<'_> {
     #[inline(always)]
     fn left(&self) -> usize {
         self.from.len()
@@ -106,7 +106,7 @@ impl Pass for Carry<'_> {
     }
 
     #[inline(always)]
-    fn target(&self) -> Target {
+    fn target(&self) -> TargetCache {
         self.target
     }
 }

@@ -2,11 +2,11 @@
 
 use proptest::prelude::*;
 
-use crate::fetch::Target;
-use crate::pass::{Carry, Look, Pass};
-use crate::state::whole;
-use crate::wide::Width;
-use crate::{Algorithm, State, copy, copy_then, copy_to, value, words};
+use crate::pass::{CopyPass, Pass, ReadPass};
+use crate::prefetch::TargetCache;
+use crate::state::oneshot;
+use crate::vector_width::VectorWidth;
+use crate::{Algorithm, ChecksumState, copy, copy_then, copy_to, simple_hashes, value};
 
 fn assert_vectors(algorithm: Algorithm, vectors: &[(&[u8], u64)]) {
     for (bytes, wanted) in vectors {
@@ -22,9 +22,9 @@ fn smhasher(hash: impl Fn(&[u8], u32) -> u32) -> u32 {
     hash(&all, 0)
 }
 
-fn split(bytes: &[u8]) -> (Look<'_>, &[u8]) {
+fn split(bytes: &[u8]) -> (ReadPass<'_>, &[u8]) {
     let (whole, tail) = bytes.split_at(bytes.len() / 4 * 4);
-    (Look(whole), tail)
+    (ReadPass(whole), tail)
 }
 
 #[test]
@@ -90,10 +90,10 @@ fn murmur_2a_passes_its_authors_check() {
     // SMHasher lists 0x7FBD4396 for MurmurHash2A.
     let hash = |bytes: &[u8], seed| {
         let (mut whole, tail) = split(bytes);
-        words::murmur2a_end(words::murmur2a(seed, &mut whole), tail, bytes.len() as u64)
+        simple_hashes::murmur2a_end(simple_hashes::murmur2a(seed, &mut whole), tail, bytes.len() as u64)
     };
     assert_eq!(smhasher(hash), 0x7fbd_4396);
-    assert_eq!(value(Algorithm::Murmur2a, b"pleach"), hash(b"pleach", words::MURMUR_SEED).into());
+    assert_eq!(value(Algorithm::Murmur2a, b"pleach"), hash(b"pleach", simple_hashes::MURMUR_SEED).into());
 }
 
 #[test]
@@ -101,7 +101,11 @@ fn superfast_passes_the_same_check() {
     // SMHasher lists 0x980ACD1D for SuperFastHash, which there starts from zero; its author starts from the length.
     let hash = |bytes: &[u8], start| {
         let (mut whole, tail) = split(bytes);
-        if bytes.is_empty() { 0 } else { words::superfast_end(words::superfast(start, &mut whole), tail) }
+        if bytes.is_empty() {
+            0
+        } else {
+            simple_hashes::superfast_end(simple_hashes::superfast(start, &mut whole), tail)
+        }
     };
     assert_eq!(smhasher(|bytes, _| hash(bytes, 0)), 0x980a_cd1d);
     assert_eq!(value(Algorithm::SuperFast, b"pleach"), hash(b"pleach", 6).into());
@@ -207,7 +211,7 @@ fn every_way_gives_the_same_value_of_many_blocks() {
     let bytes = spread_bytes(200_003);
     for algorithm in Algorithm::ALL {
         let wanted = value(algorithm, &bytes);
-        let to_others = |algorithm, from: &_, to: &mut _| copy_to(algorithm, from, to, Target::Others);
+        let to_others = |algorithm, from: &_, to: &mut _| copy_to(algorithm, from, to, TargetCache::Others);
         for way in [copy, copy_then, to_others] {
             let mut room = vec![0; bytes.len()];
             assert_eq!(way(algorithm, &bytes, &mut room), wanted, "{algorithm}");
@@ -223,14 +227,14 @@ fn plain_codes() -> impl Iterator<Item = Algorithm> {
 
 /// Wide vectors against the usual ones, with and without a copy, and nothing written beside it.
 fn check_widths(algorithm: Algorithm, bytes: &[u8], target: &mut [u8], to: usize) {
-    let wanted = whole(algorithm, Width::Usual, Look(bytes));
-    for width in Width::ALL.iter().copied().filter(|width| width.is_available()) {
+    let wanted = oneshot(algorithm, VectorWidth::Usual, ReadPass(bytes));
+    for width in VectorWidth::ALL.iter().copied().filter(|width| width.is_available()) {
         let case = || format!("{algorithm}, {width:?}, {} bytes to {to}", bytes.len());
-        assert_eq!(whole(algorithm, width, Look(bytes)), wanted, "{}", case());
+        assert_eq!(oneshot(algorithm, width, ReadPass(bytes)), wanted, "{}", case());
         let (begin, end) = (64 + to, 64 + to + bytes.len());
         target[to..end + 64].fill(0xa5);
         assert_eq!(
-            whole(algorithm, width, Carry::new(bytes, &mut target[begin..end], Target::Own)),
+            oneshot(algorithm, width, CopyPass::new(bytes, &mut target[begin..end], TargetCache::Own)),
             wanted,
             "{}",
             case()
@@ -279,7 +283,7 @@ fn a_copy_into_too_little_room_is_our_mistake() {
 #[test]
 fn a_pass_shows_every_byte_once_and_keeps_what_is_no_group() {
     let bytes: Vec<u8> = (0..23).collect();
-    let mut pass = Look(&bytes);
+    let mut pass = ReadPass(&bytes);
     let mut seen = Vec::new();
     let mut head = pass.split(10);
     head.each(|group: &[u8; 4]| seen.extend_from_slice(group));
@@ -298,7 +302,7 @@ proptest! {
         places.extend([0, bytes.len()]);
         places.sort_unstable();
         for algorithm in Algorithm::ALL {
-            let mut state = State::new(algorithm, bytes.len() as u64);
+            let mut state = ChecksumState::new(algorithm, bytes.len() as u64);
             for (number, piece) in places.windows(2).enumerate() {
                 let piece = &bytes[piece[0]..piece[1]];
                 if copies >> (number % 8) & 1 == 1 {

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use control::{AccessPolicy, ClusterSecret};
 use manager::message::Quota;
-use control::{Openness, Secret};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -48,17 +48,18 @@ pub(crate) fn secret_file(flag: Option<PathBuf>, file: Option<PathBuf>) -> Optio
 }
 
 /// The cluster's secret, from a file or from the environment.
-pub(crate) fn secret(file: Option<&Path>) -> Result<Option<Secret>> {
+pub(crate) fn secret(file: Option<&Path>) -> Result<Option<ClusterSecret>> {
     let Some(path) = file else {
-        let words = variable("PLEACH_SECRET").map(|words| Secret::new(&words).context("the secret in PLEACH_SECRET"));
+        let words =
+            variable("PLEACH_SECRET").map(|words| ClusterSecret::new(&words).context("the secret in PLEACH_SECRET"));
         return words.transpose();
     };
-    Secret::from_file(path).with_context(|| format!("the secret in {}", path.display())).map(Some)
+    ClusterSecret::from_file(path).with_context(|| format!("the secret in {}", path.display())).map(Some)
 }
 
 /// Whether strangers may be obeyed.
-pub(crate) fn openness(open: Option<bool>) -> Openness {
-    if open.unwrap_or(false) { Openness::Open } else { Openness::Guarded }
+pub(crate) fn openness(open: Option<bool>) -> AccessPolicy {
+    if open.unwrap_or(false) { AccessPolicy::Open } else { AccessPolicy::Guarded }
 }
 
 /// An address with a port, by name or number.
@@ -76,7 +77,7 @@ pub(crate) fn manager(said: Option<&str>) -> Result<SocketAddr> {
 
 /// How a command reaches a manager, for those that only ask.
 #[derive(clap::Args)]
-pub(crate) struct ManagerArguments {
+pub(crate) struct ManagerConnectionArgs {
     /// The manager [default: 127.0.0.1:4797]
     #[arg(long, env = "PLEACH_MANAGER", value_name = "HOST:PORT")]
     pub manager: Option<String>,
@@ -85,12 +86,12 @@ pub(crate) struct ManagerArguments {
     secret_file: Option<PathBuf>,
 }
 
-impl ManagerArguments {
+impl ManagerConnectionArgs {
     pub(crate) fn address(&self) -> Result<SocketAddr> {
         manager(self.manager.as_deref())
     }
 
-    pub(crate) fn secret(&self) -> Result<Option<Secret>> {
+    pub(crate) fn secret(&self) -> Result<Option<ClusterSecret>> {
         secret(secret_file(self.secret_file.clone(), None).as_deref())
     }
 }
@@ -110,13 +111,13 @@ pub(crate) fn raise_descriptor_limit() {
 /// Parts of a quota; those that are not said stay as they are.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct QuotaParts {
+pub(crate) struct PartialQuota {
     groups: Option<u32>,
     operations: Option<u32>,
     bytes: Option<u64>,
 }
 
-impl QuotaParts {
+impl PartialQuota {
     pub(crate) fn over(self, usual: Quota) -> Quota {
         Quota {
             groups: self.groups.unwrap_or(usual.groups),
@@ -126,7 +127,7 @@ impl QuotaParts {
     }
 }
 
-impl FromStr for QuotaParts {
+impl FromStr for PartialQuota {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -174,7 +175,7 @@ pub(crate) mod tests {
     #[test]
     fn quotas_are_said_in_part_or_whole() {
         let usual = Quota { groups: 1, operations: 2, bytes: 3 };
-        let said = |text: &str| text.parse::<QuotaParts>().map(|parts| parts.over(usual));
+        let said = |text: &str| text.parse::<PartialQuota>().map(|parts| parts.over(usual));
         assert_eq!(said("groups=7"), Ok(Quota { groups: 7, ..usual }));
         assert_eq!(said("bytes=9, operations=8"), Ok(Quota { groups: 1, operations: 8, bytes: 9 }));
         for wrong in ["", "groups", "groups=x", "groups=-1", "gruops=1", "groups=1,,"] {

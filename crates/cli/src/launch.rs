@@ -1,9 +1,9 @@
 //! `pleach launch`: starts the processes of a job on this machine, and leaves nothing behind.
 //!
 //! Every rank is started through `pleach launch-rank` (`rank.rs`), which moves to its host and dies with us. `supervisor.rs` waits
-//! for all of them; `lines.rs` puts ranks before lines. Manager and nodes, if wanted, are a [`Fabric`].
+//! for all of them; `lines.rs` puts ranks before lines. Manager and nodes, if wanted, are a [`LocalFabric`].
 
-mod lines;
+mod line_prefixer;
 pub(crate) mod rank;
 pub(crate) mod supervisor;
 
@@ -15,22 +15,22 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
-use namespaces::Network;
+use namespaces::NamespaceNetwork;
 
-use lab::fabric::ranks::{self, Ranks};
-use lab::fabric::service::Voice;
-use lab::fabric::{Fabric, FabricPlan, MOST_NODES, Site, faults, hosts_for};
+use lab::local_fabric::child_process::StderrMode;
+use lab::local_fabric::rank_launcher::{self, RankLauncher};
+use lab::local_fabric::{FabricSite, LocalFabric, LocalFabricSpec, MOST_NODES, fault_file, hosts_for};
 use supervisor::{Supervisor, take_over_signals};
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Arguments {
+pub(crate) struct LaunchArgs {
     /// How many processes.
     #[arg(short = 'n', long = "ranks", value_parser = clap::value_parser!(u32).range(1..=4096))]
     ranks: u32,
     /// Where they run: beside each other, or on hosts of their own made of network namespaces (needs root).
-    #[arg(long, value_enum, default_value_t = Hosts::Loopback)]
-    hosts: Hosts,
+    #[arg(long, value_enum, default_value_t = LaunchHosts::Loopback)]
+    hosts: LaunchHosts,
     /// How many share one host, with --hosts netns or --nodes 1; on loopback as if they were on hosts of their own
     /// [default: 1; without --nodes all of loopback]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=65_535))]
@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
     faults: Option<PathBuf>,
     /// How operations go between hosts, such as hbcast or barrier=hgsync,allreduce=ring (PLEACH_ALGORITHM).
     #[arg(long, value_name = "NAMES")]
-    algorithm: Option<pleach::Preferences>,
+    algorithm: Option<pleach::MethodPreferences>,
     /// Shows what manager and nodes log.
     #[arg(long, requires = "nodes")]
     node_logs: bool,
@@ -65,7 +65,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Hosts {
+enum LaunchHosts {
     /// All on this machine as it is.
     Loopback,
     /// Network namespaces, joined by a bridge.
@@ -98,13 +98,13 @@ fn job_name(text: &str) -> Result<String, String> {
     Ok(text.into())
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn run(arguments: &LaunchArgs) -> Result<ExitCode> {
     ensure!(
-        arguments.manager.is_none() || arguments.hosts == Hosts::Loopback,
+        arguments.manager.is_none() || arguments.hosts == LaunchHosts::Loopback,
         "--manager with --hosts netns: hosts made of namespaces reach nothing outside; use --nodes"
     );
     let faults = arguments.faults.as_deref().map(|path| -> Result<PathBuf> {
-        faults::read(path)?;
+        fault_file::read(path)?;
         std::path::absolute(path).with_context(|| path.display().to_string())
     });
     let faults = faults.transpose()?;
@@ -113,24 +113,28 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let per_host = arguments.ranks_per_host.unwrap_or(1);
     let rank_hosts = arguments.ranks.div_ceil(per_host) as usize;
     let network = match arguments.hosts {
-        Hosts::Loopback => None,
-        Hosts::Netns => Some(Network::new(rank_hosts + arguments.nodes.map_or(0, hosts_for))?),
+        LaunchHosts::Loopback => None,
+        LaunchHosts::Netns => Some(NamespaceNetwork::new(rank_hosts + arguments.nodes.map_or(0, hosts_for))?),
     };
-    let site = network.as_ref().map_or(Site::Loopback, |network| Site::Hosts { network, first: rank_hosts });
-    let voice = if arguments.node_logs { Voice::Shown } else { Voice::Kept };
+    let site =
+        network.as_ref().map_or(FabricSite::Loopback, |network| FabricSite::Hosts { network, first: rank_hosts });
+    let voice = if arguments.node_logs { StderrMode::Shown } else { StderrMode::Kept };
     let fabric = arguments.nodes.map(|nodes| {
-        let plan = FabricPlan { nodes, site, faults: faults.as_deref(), voice };
-        Fabric::start(&plan).context("aggregation nodes cannot be had")
+        let plan = LocalFabricSpec { nodes, site, faults: faults.as_deref(), voice };
+        LocalFabric::start(&plan).context("aggregation nodes cannot be had")
     });
     let mut fabric = fabric.transpose()?;
     let hosts = match &network {
-        Some(network) => ranks::Hosts::Namespaces { network, per_host },
-        None if fabric.is_some() || arguments.ranks_per_host.is_some() => ranks::Hosts::Pretended { per_host },
-        None => ranks::Hosts::This,
+        Some(network) => rank_launcher::RankHosts::Namespaces { network, per_host },
+        None if fabric.is_some() || arguments.ranks_per_host.is_some() => {
+            rank_launcher::RankHosts::Pretended { per_host }
+        }
+        None => rank_launcher::RankHosts::This,
     };
     let variables = variables(arguments, fabric.as_ref(), faults.as_ref());
-    let started = Ranks::new(&arguments.job, arguments.ranks, hosts)?.with(variables);
-    let output = if arguments.prefix || std::io::stdout().is_terminal() { Output::Prefixed } else { Output::AsItIs };
+    let started = RankLauncher::new(&arguments.job, arguments.ranks, hosts)?.with(variables);
+    let output =
+        if arguments.prefix || std::io::stdout().is_terminal() { OutputMode::Prefixed } else { OutputMode::AsItIs };
     let mut supervisor = Supervisor::new("pleach launch", signals, Duration::from_secs_f64(arguments.grace));
     for rank in 0..arguments.ranks {
         let mut command = started.command(rank, &arguments.program);
@@ -140,7 +144,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         started.with_context(|| format!("rank {rank} cannot be started"))?;
     }
     let worst = supervisor.run(|| {
-        for (name, how) in fabric.iter_mut().flat_map(Fabric::newly_ended) {
+        for (name, how) in fabric.iter_mut().flat_map(LocalFabric::newly_ended) {
             eprintln!("pleach launch: {name} {how}; the job goes on without it");
         }
     })?;
@@ -149,30 +153,30 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn variables(
-    arguments: &Arguments,
-    fabric: Option<&Fabric>,
+    arguments: &LaunchArgs,
+    fabric: Option<&LocalFabric>,
     faults: Option<&PathBuf>,
 ) -> Vec<(&'static str, String)> {
-    let mut variables = fabric.map(Fabric::variables).unwrap_or_default();
+    let mut variables = fabric.map(LocalFabric::variables).unwrap_or_default();
     variables.extend(arguments.manager.clone().map(|manager| ("PLEACH_MANAGER", manager)));
     variables.extend(arguments.algorithm.map(|wanted| ("PLEACH_ALGORITHM", wanted.to_string())));
-    variables.extend(faults.map(|plan| (faults::VARIABLE, plan.display().to_string())));
+    variables.extend(faults.map(|plan| (fault_file::VARIABLE, plan.display().to_string())));
     variables
 }
 
 /// What becomes of what ranks write.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Output {
+enum OutputMode {
     AsItIs,
     /// Every line with its rank.
     Prefixed,
 }
 
-fn streams(command: &mut Command, rank: u32, output: Output) {
+fn streams(command: &mut Command, rank: u32, output: OutputMode) {
     if rank != 0 || std::io::stdin().is_terminal() {
         command.stdin(Stdio::null());
     }
-    if output == Output::Prefixed {
+    if output == OutputMode::Prefixed {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
     }
 }

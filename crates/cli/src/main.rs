@@ -1,80 +1,73 @@
 //! pleach: collectives inside the network, right while the network fails.
 
-
 mod configuration;
-
 
 mod doctor;
 mod exec;
 
-
-
 mod launch;
-mod logs;
+mod logging;
 mod manager;
 mod node;
 mod pingpong;
-
-
 
 mod simulate;
 mod top;
 mod tune;
 
-
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lab::{Outcome, bench, demo, reproduce};
+use lab::{CommandOutcome, bench, demo, reproduce};
 
 /// Pleach: collective operations inside the network, right while the network fails.
 #[derive(Parser)]
 #[command(version, after_help = EXAMPLES, max_term_width = 110)]
-struct Arguments {
+struct CliArgs {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum CliCommand {
     /// Manager, nodes and 8 ranks as processes: barrier, broadcast and allreduce while bits flip, packets vanish and a node is
     /// killed, every result checked; a quarter of a minute.
-    Demo(demo::Arguments),
+    Demo(demo::DemoArgs),
     /// Runs a scenario file and reports latencies, errors and the oracle's verdict.
-    Simulate(simulate::Arguments),
+    Simulate(simulate::SimulateArgs),
     /// Runs a paper's experiments and holds every published number against ours.
-    Reproduce(reproduce::Arguments),
+    Reproduce(reproduce::ReproduceArgs),
     /// Measures speed and size on this machine.
-    Bench(bench::Arguments),
+    Bench(bench::BenchArgs),
     /// Times checksums on this machine and keeps the fastest strong one for each size of message.
-    Tune(tune::Arguments),
+    Tune(tune::TuneArgs),
     /// Two ends bounce a message over UDP as RoCEv2: with each other, or with ibv_rc_pingpong.
-    Pingpong(pingpong::Arguments),
+    Pingpong(pingpong::PingpongArgs),
     /// Runs the manager: nodes register with it, jobs ask it for groups.
-    Manager(manager::Arguments),
+    Manager(manager::ManagerArgs),
     /// Runs an aggregation node on this machine.
-    Node(node::Arguments),
+    Node(node::NodeArgs),
     /// Shows jobs, groups, trees and nodes of a manager, operations per second and errors by cause.
-    Top(top::Arguments),
+    Top(top::TopArgs),
     /// Says what this machine can do, how the cluster is, and why a job used aggregation or did not.
-    Doctor(doctor::Arguments),
+    Doctor(doctor::DoctorArgs),
     /// Starts the processes of a job, on this machine or on hosts made of network namespaces.
-    Launch(launch::Arguments),
+    Launch(launch::LaunchArgs),
     /// Runs an MPI program as it is, with its barriers, broadcasts and reductions taken over.
-    Exec(exec::Arguments),
+    Exec(exec::ExecArgs),
     /// One process of `pleach launch`.
     #[command(hide = true)]
-    LaunchRank(launch::rank::Arguments),
+    LaunchRank(launch::rank::LaunchRankArgs),
     /// One rank of `pleach demo`.
     #[command(hide = true)]
-    DemoRank(demo::rank::Arguments),
+    DemoRank(demo::rank::DemoRankArgs),
     /// One process of `pleach bench collectives`.
     #[command(hide = true)]
-    BenchRank(bench::collectives::rank::Arguments),
+    BenchRank(bench::collectives::rank::BenchRankArgs),
     /// One process of `pleach bench pingpong`.
     #[command(hide = true)]
-    BenchPingpongRank(bench::pingpong::player::Arguments),
+    BenchPingpongRank(bench::pingpong::rank::BenchPingpongRankArgs),
 }
 
 const EXAMPLES: &str = "\
@@ -98,28 +91,30 @@ Exit status: 0 if all was right, 1 if the oracle objects or a gated number does 
 wrong.";
 
 fn main() -> ExitCode {
-    let done = match Arguments::parse().command {
-        Command::Simulate(arguments) => simulate::run(&arguments),
-        Command::Reproduce(arguments) => reproduce::run(&arguments),
-        Command::Bench(arguments) => bench::run(&arguments),
-        Command::Tune(arguments) => tune::run(&arguments),
-        Command::BenchRank(arguments) => bench::collectives::rank::run(&arguments),
-        Command::BenchPingpongRank(arguments) => bench::pingpong::player::run(&arguments),
-        Command::Pingpong(arguments) => pingpong::run(&arguments),
-        Command::Manager(arguments) => manager::run(arguments),
-        Command::Node(arguments) => node::run(arguments),
-        Command::Top(arguments) => top::run(&arguments),
-        Command::Doctor(arguments) => doctor::run(&arguments),
-        Command::DemoRank(arguments) => demo::rank::run(&arguments),
+    let done = match CliArgs::parse().command {
+        CliCommand::Simulate(arguments) => simulate::run(&arguments),
+        CliCommand::Reproduce(arguments) => reproduce::run(&arguments),
+        CliCommand::Bench(arguments) => bench::run(&arguments),
+        CliCommand::Tune(arguments) => tune::run(&arguments),
+        CliCommand::BenchRank(arguments) => bench::collectives::rank::run(&arguments),
+        CliCommand::BenchPingpongRank(arguments) => bench::pingpong::rank::run(&arguments),
+        CliCommand::Pingpong(arguments) => pingpong::run(&arguments),
+        CliCommand::Manager(arguments) => manager::run(arguments),
+        CliCommand::Node(arguments) => node::run(arguments),
+        CliCommand::Top(arguments) => top::run(&arguments),
+        CliCommand::Doctor(arguments) => doctor::run(&arguments),
+        CliCommand::DemoRank(arguments) => demo::rank::run(&arguments),
         // Their exit status is also that of other programs, or of a signal.
-        Command::Demo(arguments) => return demo::run(&arguments).unwrap_or_else(|error| wrong(&error)),
-        Command::Launch(arguments) => return launch::run(&arguments).unwrap_or_else(|error| wrong(&error)),
-        Command::Exec(arguments) => return exec::run(&arguments).unwrap_or_else(|error| wrong(&error)),
-        Command::LaunchRank(arguments) => return launch::rank::run(&arguments).unwrap_or_else(|error| wrong(&error)),
+        CliCommand::Demo(arguments) => return demo::run(&arguments).unwrap_or_else(|error| wrong(&error)),
+        CliCommand::Launch(arguments) => return launch::run(&arguments).unwrap_or_else(|error| wrong(&error)),
+        CliCommand::Exec(arguments) => return exec::run(&arguments).unwrap_or_else(|error| wrong(&error)),
+        CliCommand::LaunchRank(arguments) => {
+            return launch::rank::run(&arguments).unwrap_or_else(|error| wrong(&error));
+        }
     };
     match done {
-        Ok(Outcome::Right) => ExitCode::SUCCESS,
-        Ok(Outcome::Wrong) => ExitCode::from(1),
+        Ok(CommandOutcome::Right) => ExitCode::SUCCESS,
+        Ok(CommandOutcome::Wrong) => ExitCode::from(1),
         Err(error) => wrong(&error),
     }
 }

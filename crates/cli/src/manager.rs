@@ -4,21 +4,21 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use manager::{Settings, TopologyPlan};
 use control::ManagerDaemon;
+use manager::{ManagerSettings, TopologyPlan};
 use serde::Deserialize;
 use tracing::info;
 use units::Span;
 
-use lab::Outcome;
-use crate::configuration::{self, DEFAULT_MANAGER, QuotaParts, openness, resolve, secret_file, words};
-use crate::logs;
+use crate::configuration::{self, DEFAULT_MANAGER, PartialQuota, openness, resolve, secret_file, words};
+use crate::logging;
+use lab::CommandOutcome;
 
 /// Runs the manager: nodes register with it, jobs ask it for groups.
 #[derive(clap::Args, Deserialize, Default)]
 #[command(after_help = HELP)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Arguments {
+pub(crate) struct ManagerArgs {
     /// Where to listen [default: 127.0.0.1:4797]
     #[arg(long, env = "PLEACH_LISTEN", value_name = "ADDRESS:PORT")]
     listen: Option<String>,
@@ -39,10 +39,10 @@ pub(crate) struct Arguments {
     job_grace: Option<u64>,
     /// What a job gets that does not ask, the last two at each node [default: groups=64,operations=4096,bytes=67108864]
     #[arg(long, env = "PLEACH_DEFAULT_QUOTA", value_name = "PARTS")]
-    default_quota: Option<QuotaParts>,
+    default_quota: Option<PartialQuota>,
     /// What a job gets at most [default: groups=1024,operations=65536,bytes=4294967296]
     #[arg(long, env = "PLEACH_MOST_QUOTA", value_name = "PARTS")]
-    most_quota: Option<QuotaParts>,
+    most_quota: Option<PartialQuota>,
     /// Show metrics to Prometheus at this address
     #[arg(long, env = "PLEACH_METRICS", value_name = "ADDRESS:PORT")]
     metrics: Option<String>,
@@ -51,10 +51,10 @@ pub(crate) struct Arguments {
     renew_after: Option<f64>,
     /// How much is logged [default: info]
     #[arg(long, env = "PLEACH_LOG", value_name = "LEVEL")]
-    log: Option<logs::Level>,
+    log: Option<logging::LogLevel>,
     /// How it is written [default: text]
     #[arg(long, env = "PLEACH_LOG_FORMAT", value_name = "FORMAT")]
-    log_format: Option<logs::Format>,
+    log_format: Option<logging::LogFormat>,
     /// A file in TOML with any of this; flags count more than the environment, and that more than the file
     #[arg(long, env = "PLEACH_CONFIG", value_name = "FILE")]
     #[serde(skip)]
@@ -84,7 +84,7 @@ A topology file (--topology):
 The first line printed is the address at which the manager listens; what happens is logged to standard error. Then:
 pleach top, pleach doctor --manager ADDRESS:PORT. docs/operations.md has more.";
 
-impl Arguments {
+impl ManagerArgs {
     /// With the file's word where nothing else was said.
     fn with_file(self) -> Result<Self> {
         let file: Self = configuration::from_file(self.config.as_deref())?;
@@ -105,8 +105,8 @@ impl Arguments {
         })
     }
 
-    fn settings(&self) -> Result<Settings> {
-        let usual = Settings::default();
+    fn settings(&self) -> Result<ManagerSettings> {
+        let usual = ManagerSettings::default();
         let topology = match &self.topology {
             Some(path) => {
                 let plan: TopologyPlan = configuration::read_toml(path)?;
@@ -120,7 +120,7 @@ impl Arguments {
             bail!("a fan-out of {fanout} makes no tree; give --fanout 2 or more");
         }
         let seconds = |seconds: u64| Span::from_micros(seconds.min(MOST_GRACE).saturating_mul(1_000_000));
-        Ok(Settings {
+        Ok(ManagerSettings {
             topology,
             fanout,
             job_grace: self.job_grace.map_or(usual.job_grace, seconds),
@@ -134,7 +134,7 @@ impl Arguments {
 /// A week: longer than that nobody is waited for.
 const MOST_GRACE: u64 = 7 * 24 * 3600;
 
-pub(crate) fn run(arguments: Arguments) -> Result<Outcome> {
+pub(crate) fn run(arguments: ManagerArgs) -> Result<CommandOutcome> {
     let arguments = arguments.with_file()?;
     let settings = arguments.settings()?;
     let listen = resolve(arguments.listen.as_deref().unwrap_or(DEFAULT_MANAGER))?;
@@ -146,7 +146,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<Outcome> {
     let metrics = arguments.metrics.as_deref().map(resolve).transpose()?;
     let metrics =
         metrics.map(|at| daemon.show_metrics(at).with_context(|| format!("no metrics at {at}"))).transpose()?;
-    logs::start(arguments.log.unwrap_or_default(), arguments.log_format.unwrap_or_default());
+    logging::start(arguments.log.unwrap_or_default(), arguments.log_format.unwrap_or_default());
     configuration::announce(&daemon.address().to_string());
     info!(target: "pleach::manager", address = %daemon.address(), version = env!("CARGO_PKG_VERSION"),
         "the manager listens at {}, {guarded}", daemon.address());
@@ -162,6 +162,6 @@ pub(crate) fn run(arguments: Arguments) -> Result<Outcome> {
 mod tests {
     #[test]
     fn a_setting_has_one_name() {
-        crate::configuration::tests::names_agree::<super::Arguments>();
+        crate::configuration::tests::names_agree::<super::ManagerArgs>();
     }
 }

@@ -5,24 +5,24 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use control::NodeControl;
+use engine::aggregation::NodeDataPlane;
+use manager::message::{Capacity, NodeDescriptor};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::sched_yield;
-use manager::message::{Capacity, NodeCard};
-use engine::aggregation::NodeSeats;
-use control::NodeControl;
 use serde::Deserialize;
 use tracing::info;
 
-use lab::Outcome;
 use crate::configuration::{self, openness, resolve, secret_file, words};
-use lab::fabric::faults;
-use crate::logs;
+use crate::logging;
+use lab::CommandOutcome;
+use lab::local_fabric::fault_file;
 
 /// Runs an aggregation node: folds what its children contribute and passes on the result.
 #[derive(clap::Args, Deserialize, Default)]
 #[command(after_help = HELP)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Arguments {
+pub(crate) struct NodeArgs {
     /// The manager [default: 127.0.0.1:4797]
     #[arg(long, env = "PLEACH_MANAGER", value_name = "HOST:PORT")]
     manager: Option<String>,
@@ -67,10 +67,10 @@ pub(crate) struct Arguments {
     renew_after: Option<f64>,
     /// How much is logged [default: info]
     #[arg(long, env = "PLEACH_LOG", value_name = "LEVEL")]
-    log: Option<logs::Level>,
+    log: Option<logging::LogLevel>,
     /// How it is written [default: text]
     #[arg(long, env = "PLEACH_LOG_FORMAT", value_name = "FORMAT")]
-    log_format: Option<logs::Format>,
+    log_format: Option<logging::LogFormat>,
     /// A file in TOML with any of this; flags count more than the environment, and that more than the file
     #[arg(long, env = "PLEACH_CONFIG", value_name = "FILE")]
     #[serde(skip)]
@@ -94,7 +94,7 @@ A configuration file (--config):
 The first line printed are the addresses for packets; what happens is logged to standard error. If the manager is lost,
 groups that run go on, and the node calls it until it is back. docs/operations.md has more.";
 
-impl Arguments {
+impl NodeArgs {
     /// With the file's word where nothing else was said.
     fn with_file(self) -> Result<Self> {
         let file: Self = configuration::from_file(self.config.as_deref())?;
@@ -119,12 +119,12 @@ impl Arguments {
         })
     }
 
-    fn card(&self, addresses: Vec<SocketAddr>, control: SocketAddr) -> Result<NodeCard> {
+    fn card(&self, addresses: Vec<SocketAddr>, control: SocketAddr) -> Result<NodeDescriptor> {
         let name = match &self.name {
             Some(name) => name.clone(),
             None => host_name().context("this host has no name; give --name")?,
         };
-        Ok(NodeCard {
+        Ok(NodeDescriptor {
             name,
             addresses,
             control,
@@ -152,13 +152,13 @@ impl Arguments {
     }
 }
 
-pub(crate) fn run(arguments: Arguments) -> Result<Outcome> {
+pub(crate) fn run(arguments: NodeArgs) -> Result<CommandOutcome> {
     let arguments = arguments.with_file()?;
     let manager = configuration::manager(arguments.manager.as_deref())?;
     let addresses = arguments.addresses(manager)?;
-    let mischief = arguments.faults.as_deref().map(faults::read).transpose()?.unwrap_or_default();
+    let mischief = arguments.faults.as_deref().map(fault_file::read).transpose()?.unwrap_or_default();
     configuration::raise_descriptor_limit();
-    let mut seats = NodeSeats::open(&addresses, mischief)
+    let mut seats = NodeDataPlane::open(&addresses, mischief)
         .with_context(|| format!("cannot open UDP sockets at {addresses:?}; are they addresses of this machine?"))?;
     let addresses = seats.addresses();
     let control = match &arguments.control {
@@ -174,24 +174,24 @@ pub(crate) fn run(arguments: Arguments) -> Result<Outcome> {
     let metrics = arguments.metrics.as_deref().map(resolve).transpose()?;
     let metrics =
         metrics.map(|at| control.show_metrics(at).with_context(|| format!("no metrics at {at}"))).transpose()?;
-    logs::start(arguments.log.unwrap_or_default(), arguments.log_format.unwrap_or_default());
+    logging::start(arguments.log.unwrap_or_default(), arguments.log_format.unwrap_or_default());
     configuration::announce(&listed.join(" "));
     info!(target: "pleach::node", node = %name, control = %control.address(), version = env!("CARGO_PKG_VERSION"),
         "node {name} takes packets at {} and orders at {}", listed.join(", "), control.address());
     if let Some(address) = metrics {
         info!(target: "pleach::node", metrics = %address, "metrics are at http://{address}/metrics");
     }
-    let mut vigil = Vigil::default();
+    let mut vigil = PollWindow::default();
     loop {
         serve(&mut seats, &mut control, &mut vigil)?;
     }
 }
 
 /// One round: orders, then packets until there are orders again or something is due.
-fn serve(seats: &mut NodeSeats, control: &mut NodeControl, vigil: &mut Vigil) -> Result<()> {
+fn serve(seats: &mut NodeDataPlane, control: &mut NodeControl, vigil: &mut PollWindow) -> Result<()> {
     control.turn(seats);
     loop {
-        // Packets are many and orders are few, and asking for orders takes several system calls.
+        // PacketCounters are many and orders are few, and asking for orders takes several system calls.
         let is_quiet = (0..PACKET_ROUNDS).any(|_| !seats.turn() && !vigil.brings(|| seats.turn()));
         let longest = if is_quiet { LONGEST_WAIT } else { Duration::ZERO };
         if has_orders(seats, control, longest)? || control.patience().is_zero() {
@@ -207,7 +207,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Staying awake for a while after packets have come. Whoever sends the next ones then need not wake the node; and ranks on the
 /// node's own processor all have their turn before it looks again, so that it finds what they sent together.
-struct Vigil {
+struct PollWindow {
     /// How many are left out yet, and how many will be the next time.
     left_out: u32,
     next_left_out: u32,
@@ -225,13 +225,13 @@ const MOST_LEFT_OUT: u32 = 256;
 /// After so many without it, it was long ago.
 const CALM: u32 = 64;
 
-impl Default for Vigil {
+impl Default for PollWindow {
     fn default() -> Self {
         Self { left_out: 0, next_left_out: LEAST_LEFT_OUT, calm: 0 }
     }
 }
 
-impl Vigil {
+impl PollWindow {
     /// Gives the processor to others again and again until something has come; false if nothing does for too long.
     fn brings(&mut self, look: impl FnMut() -> bool) -> bool {
         self.brings_by(Instant::now, look)
@@ -275,7 +275,7 @@ impl Vigil {
 }
 
 /// Waits for packets or orders, at most so long; true if there are orders.
-fn has_orders(seats: &NodeSeats, control: &NodeControl, longest: Duration) -> Result<bool> {
+fn has_orders(seats: &NodeDataPlane, control: &NodeControl, longest: Duration) -> Result<bool> {
     let mut fds = control.poll_fds();
     let orders = fds.len();
     fds.extend(seats.sockets().map(|socket| PollFd::new(socket, PollFlags::POLLIN)));
@@ -323,19 +323,19 @@ mod tests {
             looks += 1;
             looks == 3
         };
-        assert!(Vigil::default().brings_by(clock(AWAKE / 10), third));
+        assert!(PollWindow::default().brings_by(clock(AWAKE / 10), third));
         let mut looks = 0;
         let never = || {
             looks += 1;
             false
         };
-        assert!(!Vigil::default().brings_by(clock(AWAKE / 10), never));
+        assert!(!PollWindow::default().brings_by(clock(AWAKE / 10), never));
         assert_eq!(looks, 11, "no sooner and no later");
     }
 
     #[test]
     fn whoever_loses_the_processor_for_long_sleeps_for_a_while() {
-        let mut vigil = Vigil::default();
+        let mut vigil = PollWindow::default();
         let late = clock(2 * TAKEN);
         assert!(vigil.brings_by(&late, || true), "what has come is not forgotten");
         for left_out in [8, 16, 32, 64, 128, 256, 256] {
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn what_happened_once_is_forgotten() {
-        let mut vigil = Vigil::default();
+        let mut vigil = PollWindow::default();
         let (late, early) = (clock(2 * TAKEN), clock(AWAKE / 10));
         let mut count_left_out = || {
             assert!(vigil.brings_by(&late, || true));
@@ -363,6 +363,6 @@ mod tests {
 
     #[test]
     fn a_setting_has_one_name() {
-        crate::configuration::tests::names_agree::<super::Arguments>();
+        crate::configuration::tests::names_agree::<super::NodeArgs>();
     }
 }

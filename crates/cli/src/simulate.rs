@@ -9,13 +9,13 @@ use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use simulator::scenario::{FIELDS, Scenario};
 
-use lab::Outcome;
-use lab::judge::Judge;
-use lab::report::{self, Format, Report};
+use lab::CommandOutcome;
+use lab::oracle_checker::OracleChecker;
+use lab::report::{self, ReportFormat, SimulationReport};
 
 /// Arguments of `pleach simulate`.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct SimulateArgs {
     /// The scenario, a TOML file; see scenarios/ for a dozen.
     #[arg(required_unless_present = "fields")]
     scenario: Option<PathBuf>,
@@ -26,8 +26,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     operations: Option<u32>,
     /// How to report.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    format: ReportFormat,
     /// Where to write the report; the standard output if not said.
     #[arg(long)]
     output: Option<PathBuf>,
@@ -36,10 +36,10 @@ pub(crate) struct Arguments {
     fields: bool,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+pub(crate) fn run(arguments: &SimulateArgs) -> Result<CommandOutcome> {
     if arguments.fields {
         print!("{}", fields());
-        return Ok(Outcome::Right);
+        return Ok(CommandOutcome::Right);
     }
     let path = arguments.scenario.as_ref().context("no scenario given")?;
     let file = path.display().to_string();
@@ -54,25 +54,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     }
     let report = simulate(&scenario, &file)?;
     let text = match arguments.format {
-        Format::Table => report::table(&report),
-        Format::Json => report::json(&report),
-        Format::Html => report::html(&report),
+        ReportFormat::Table => report::table(&report),
+        ReportFormat::Json => report::json(&report),
+        ReportFormat::Html => report::html(&report),
     };
-    report::deliver(&text, arguments.output.as_deref())?;
-    Ok(if report.oracle.objects() { Outcome::Wrong } else { Outcome::Right })
+    report::write_report(&text, arguments.output.as_deref())?;
+    Ok(if report.oracle.objects() { CommandOutcome::Wrong } else { CommandOutcome::Right })
 }
 
 /// Runs a scenario and gathers what there is to say.
-fn simulate(scenario: &Scenario, file: &str) -> Result<Report> {
+fn simulate(scenario: &Scenario, file: &str) -> Result<SimulationReport> {
     let bar = progress(scenario);
     let started = Instant::now();
     let mut collective = scenario.collective(scenario.seed)?;
     let (parameters, plan) = (&scenario.collective, &scenario.plan);
-    let mut judge = Judge::new(scenario.seed, scenario.operations, &collective, parameters, plan, scenario.check);
+    let mut judge =
+        OracleChecker::new(scenario.seed, scenario.operations, &collective, parameters, plan, scenario.check);
     let timings = collective.run(scenario.operations, &mut judge, |done| bar.set_position(u64::from(done)));
     let elapsed = started.elapsed();
     bar.finish_and_clear();
-    Ok(Report::new(scenario, file, &collective, &timings, judge.judge(), elapsed))
+    Ok(SimulationReport::new(scenario, file, &collective, &timings, judge.judge(), elapsed))
 }
 
 /// A bar on the standard error, if somebody looks at it; it shows only when the work lasts.

@@ -4,14 +4,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use checksum::tuning::{CLASSES, Candidate, Choice, Folder, Sample, Timing, Tuning, Way, identity, time};
+use checksum::tuning::{
+    ChecksumChoice, ChecksumTuning, CopyStrategy, SIZE_CLASSES, SizeTiming, TimingCandidate, TimingSample,
+    TuningCache, processor_identity, time_candidates,
+};
 use clap::Args;
 use serde::Serialize;
 
-use lab::Outcome;
-use lab::bench::checksum::{progress, size};
-use lab::report::{aligned, deliver};
-use lab::report::Format;
+use lab::CommandOutcome;
+use lab::bench::checksum::{format_size, progress};
+use lab::report::ReportFormat;
+use lab::report::{format_table, write_report};
 
 /// Times the strong checksums on this machine, and keeps the fastest for each size of message.
 #[derive(Args)]
@@ -25,7 +28,7 @@ What is kept counts for this kind of processor only. It lies in PLEACH_CACHE, in
 ~/.cache/pleach; removing the file undoes it. A file that is damaged, or of another processor, counts as none. Only
 checksums labelled strong (pleach bench checksum --detection) are candidates. It takes a few seconds; hold still
 everything else on the machine.")]
-pub(crate) struct Arguments {
+pub(crate) struct TuneArgs {
     /// Times nothing and changes nothing.
     #[arg(long)]
     show: bool,
@@ -33,26 +36,26 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "show")]
     quick: bool,
     /// How to report: table or json.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    format: ReportFormat,
     /// Where to write the report; the standard output if not said.
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
-struct Report {
+struct TuneReport {
     /// Of these field names.
     version: u32,
     processor: String,
     /// `timed now`, `kept` or `default`.
     source: &'static str,
     file: Option<PathBuf>,
-    classes: Vec<ClassRow>,
+    classes: Vec<SizeClassRow>,
 }
 
 #[derive(Serialize)]
-struct ClassRow {
+struct SizeClassRow {
     up_to_bytes: usize,
     algorithm: &'static str,
     way: &'static str,
@@ -72,32 +75,33 @@ struct CandidateRow {
     fastest_gb_per_s: f64,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
-    ensure!(arguments.format != Format::Html, "tune writes table or json");
-    let folder = Folder::of_the_user();
+pub(crate) fn run(arguments: &TuneArgs) -> Result<CommandOutcome> {
+    ensure!(arguments.format != ReportFormat::Html, "tune writes table or json");
+    let folder = TuningCache::of_the_user();
     if arguments.show {
-        let kept = folder.as_ref().and_then(Folder::load);
+        let kept = folder.as_ref().and_then(TuningCache::load);
         let source = if kept.is_some() { "kept" } else { "default" };
-        let file = kept.is_some().then(|| folder.as_ref().map(Folder::file)).flatten();
+        let file = kept.is_some().then(|| folder.as_ref().map(TuningCache::file)).flatten();
         report(arguments, source, file, &kept.unwrap_or_default(), &[])?;
-        return Ok(Outcome::Right);
+        return Ok(CommandOutcome::Right);
     }
     let timings = measure(arguments.quick)?;
-    let tuning = Tuning::from_timings(&timings);
+    let tuning = ChecksumTuning::from_timings(&timings);
     let saved = folder
         .context("neither PLEACH_CACHE nor XDG_CACHE_HOME nor HOME is set")
         .and_then(|folder| folder.save(&tuning).with_context(|| format!("cannot write {}", folder.file().display())));
     report(arguments, "timed now", saved.as_ref().ok().cloned(), &tuning, &timings)?;
-    saved.context("nothing is kept").map(|_| Outcome::Right)
+    saved.context("nothing is kept").map(|_| CommandOutcome::Right)
 }
 
-fn measure(quick: bool) -> Result<Vec<Timing>> {
-    let candidates: Vec<Candidate> = std::iter::once(Candidate::Memcpy).chain(Candidate::strong()).collect();
+fn measure(quick: bool) -> Result<Vec<SizeTiming>> {
+    let candidates: Vec<TimingCandidate> =
+        std::iter::once(TimingCandidate::Memcpy).chain(TimingCandidate::strong()).collect();
     let (rounds, sample) = if quick { (3, Duration::from_micros(50)) } else { (11, Duration::from_micros(500)) };
-    let bar = progress(CLASSES.len() as u64)?;
-    let timings = CLASSES.map(|bytes| {
-        bar.set_message(size(bytes));
-        let timing = time(&candidates, bytes, rounds, sample);
+    let bar = progress(SIZE_CLASSES.len() as u64)?;
+    let timings = SIZE_CLASSES.map(|bytes| {
+        bar.set_message(format_size(bytes));
+        let timing = time_candidates(&candidates, bytes, rounds, sample);
         bar.inc(1);
         timing
     });
@@ -106,29 +110,30 @@ fn measure(quick: bool) -> Result<Vec<Timing>> {
 }
 
 fn report(
-    arguments: &Arguments,
+    arguments: &TuneArgs,
     source: &'static str,
     file: Option<PathBuf>,
-    tuning: &Tuning,
-    timings: &[Timing],
+    tuning: &ChecksumTuning,
+    timings: &[SizeTiming],
 ) -> Result<()> {
     let classes = tuning
         .classes()
-        .map(|(bytes, choice)| ClassRow::new(bytes, choice, timings.iter().find(|timing| timing.bytes == bytes)));
-    let report = Report { version: 1, processor: identity(), source, file, classes: classes.collect() };
+        .map(|(bytes, choice)| SizeClassRow::new(bytes, choice, timings.iter().find(|timing| timing.bytes == bytes)));
+    let report = TuneReport { version: 1, processor: processor_identity(), source, file, classes: classes.collect() };
     let text = match arguments.format {
-        Format::Json => serde_json::to_string_pretty(&report)? + "\n",
+        ReportFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
         _ => table(&report),
     };
-    deliver(&text, arguments.output.as_deref())
+    write_report(&text, arguments.output.as_deref())
 }
 
-impl ClassRow {
-    fn new(bytes: usize, choice: Choice, timing: Option<&Timing>) -> Self {
+impl SizeClassRow {
+    fn new(bytes: usize, choice: ChecksumChoice, timing: Option<&SizeTiming>) -> Self {
         let samples = timing.map_or(&[][..], |timing| &timing.samples);
-        let memcpy = samples.iter().find(|sample| sample.candidate == Candidate::Memcpy).map(Sample::median);
+        let memcpy =
+            samples.iter().find(|sample| sample.candidate == TimingCandidate::Memcpy).map(TimingSample::median);
         let candidates = samples.iter().filter_map(|sample| match sample.candidate {
-            Candidate::Code(algorithm, way) => Some(CandidateRow {
+            TimingCandidate::Code(algorithm, way) => Some(CandidateRow {
                 algorithm: algorithm.name(),
                 way: way.name(),
                 median_gb_per_s: sample.median(),
@@ -151,7 +156,7 @@ impl ClassRow {
     }
 }
 
-fn table(report: &Report) -> String {
+fn table(report: &TuneReport) -> String {
     let mut text = format!("Checksums of copied messages on {}\n\n", report.processor);
     let mut head: Vec<String> = ["up to", "checksum", "way"].map(str::to_owned).into();
     if let Some(class) = report.classes.first().filter(|class| !class.candidates.is_empty()) {
@@ -159,7 +164,7 @@ fn table(report: &Report) -> String {
         head.extend(class.candidates.iter().map(|row| format!("{} {}", row.algorithm, short(row.way))));
     }
     let rows = report.classes.iter().enumerate().map(|(number, class)| {
-        let up_to = if number + 1 < report.classes.len() { size(class.up_to_bytes) } else { "any".to_owned() };
+        let up_to = if number + 1 < report.classes.len() { format_size(class.up_to_bytes) } else { "any".to_owned() };
         let mut row = vec![up_to, class.algorithm.to_owned(), class.way.to_owned()];
         if let (Some(chosen), Some(memcpy)) = (class.chosen(), class.memcpy_gb_per_s) {
             let rate = chosen.median_gb_per_s;
@@ -168,7 +173,7 @@ fn table(report: &Report) -> String {
         }
         row
     });
-    text += &aligned(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
+    text += &format_table(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
     text += &match (report.source, &report.file) {
         ("default", _) => {
             "\nNothing is kept for this processor: this is the default. `pleach tune` times it.\n".to_owned()
@@ -181,5 +186,5 @@ fn table(report: &Report) -> String {
 }
 
 fn short(way: &str) -> &str {
-    if way == Way::CopyThen.name() { "then" } else { way }
+    if way == CopyStrategy::CopyThen.name() { "then" } else { way }
 }

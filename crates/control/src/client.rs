@@ -7,21 +7,21 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use manager::account::JobAccount;
+use manager::job_history::JobHistory;
 use manager::message::{FromManager, GroupKey, Quota, RequestId, ToManager};
-use manager::status::Status;
-use manager::{GroupOpened, GroupRequest, JobId, JobTicket, Refusal};
+use manager::status::ManagerStatus;
+use manager::{ControlError, GroupDescriptor, GroupRequest, JobId, JobTicket};
 use tracing::{debug, warn};
 
-use super::manager_daemon::wait_for;
-use super::secret::Secret;
-use super::session::{Cause, Ended, Session};
+use super::manager_daemon::poll_descriptors;
+use super::secret::ClusterSecret;
+use super::session::{ControlSession, Disconnect, DisconnectCause};
 
 /// Why a call came to nothing.
 #[derive(Debug)]
 pub enum ClientError {
     /// The manager does not want to.
-    Refused(Refusal),
+    Refused(ControlError),
     /// The manager cannot be reached, or the connection broke. It is made anew with the next call.
     Lost {
         /// Where the manager should be.
@@ -63,7 +63,7 @@ impl std::error::Error for ClientError {}
 
 /// Something that the manager tells without being asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Notice {
+pub enum ManagerNotification {
     /// A group is of no use any more: open another.
     Revoked {
         /// Which.
@@ -81,9 +81,9 @@ pub enum Notice {
 }
 
 /// Notices that are kept until somebody looks.
-const MOST_NOTICES: usize = 1024;
+const MAX_NOTIFICATIONS: usize = 1024;
 
-struct Job {
+struct AttachedJob {
     ticket: JobTicket,
     name: String,
     quota: Quota,
@@ -92,12 +92,12 @@ struct Job {
 /// A connection to the manager. If it breaks, the next call makes it anew and attaches the job again.
 pub struct ManagerClient {
     manager: SocketAddr,
-    secret: Option<Secret>,
+    secret: Option<ClusterSecret>,
     patience: Duration,
-    session: Option<Session>,
-    job: Option<Job>,
+    session: Option<ControlSession>,
+    job: Option<AttachedJob>,
     next_request: u32,
-    notices: VecDeque<Notice>,
+    notices: VecDeque<ManagerNotification>,
 }
 
 impl ManagerClient {
@@ -105,7 +105,11 @@ impl ManagerClient {
     ///
     /// # Errors
     /// If it is not there, or does not share the secret.
-    pub fn connect(manager: SocketAddr, secret: Option<Secret>, patience: Duration) -> Result<Self, ClientError> {
+    pub fn connect(
+        manager: SocketAddr,
+        secret: Option<ClusterSecret>,
+        patience: Duration,
+    ) -> Result<Self, ClientError> {
         let (session, job, notices) = (None, None, VecDeque::new());
         let mut client = Self { manager, secret, patience, session, job, next_request: 0, notices };
         client.reach()?;
@@ -114,7 +118,7 @@ impl ManagerClient {
 
     /// To wait on: readable when [`Self::poll_notice`] may have something. None while the connection is broken.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.session.as_ref().map(Session::fd)
+        self.session.as_ref().map(ControlSession::fd)
     }
 
     /// Has a job admitted. Its other processes attach with the ticket.
@@ -139,7 +143,7 @@ impl ManagerClient {
 
     fn admitted(&mut self, name: &str, answer: FromManager) -> Result<(JobTicket, Quota), ClientError> {
         let FromManager::JobOpened { ticket, quota, .. } = answer else { return Err(self.strange()) };
-        self.job = Some(Job { ticket, name: name.to_owned(), quota });
+        self.job = Some(AttachedJob { ticket, name: name.to_owned(), quota });
         Ok((ticket, quota))
     }
 
@@ -147,7 +151,7 @@ impl ManagerClient {
     ///
     /// # Errors
     /// If there is no room or no node, with the reason; fall back to host-only algorithms then.
-    pub fn open_group(&mut self, group: GroupRequest) -> Result<GroupOpened, ClientError> {
+    pub fn open_group(&mut self, group: GroupRequest) -> Result<GroupDescriptor, ClientError> {
         let ticket = self.ticket()?;
         match self.call(|request| ToManager::OpenGroup { request, ticket, group })? {
             FromManager::GroupOpened { group, .. } => Ok(group),
@@ -189,7 +193,7 @@ impl ManagerClient {
     ///
     /// # Errors
     /// If nobody answers.
-    pub fn status(&mut self) -> Result<Status, ClientError> {
+    pub fn status(&mut self) -> Result<ManagerStatus, ClientError> {
         match self.call(|request| ToManager::Status { request })? {
             FromManager::Status { status, .. } => Ok(status),
             _ => Err(self.strange()),
@@ -200,7 +204,7 @@ impl ManagerClient {
     ///
     /// # Errors
     /// If nobody answers.
-    pub fn explain(&mut self, job: &str) -> Result<Vec<JobAccount>, ClientError> {
+    pub fn explain(&mut self, job: &str) -> Result<Vec<JobHistory>, ClientError> {
         match self.call(|request| ToManager::Explain { request, job: job.to_owned() })? {
             FromManager::Explained { accounts, .. } => Ok(accounts),
             _ => Err(self.strange()),
@@ -216,7 +220,7 @@ impl ManagerClient {
     }
 
     /// What the manager told without being asked, oldest first. Waits for nothing.
-    pub fn poll_notice(&mut self) -> Option<Notice> {
+    pub fn poll_notice(&mut self) -> Option<ManagerNotification> {
         if self.notices.is_empty() {
             let mut stray = Vec::new();
             self.listen(&mut stray);
@@ -235,8 +239,8 @@ impl ManagerClient {
         ClientError::Lost { manager: self.manager, why }
     }
 
-    fn ended(&mut self, ended: Ended) -> ClientError {
-        if ended.cause == Cause::WrongSecret {
+    fn ended(&mut self, ended: Disconnect) -> ClientError {
+        if ended.cause == DisconnectCause::WrongSecret {
             self.session = None;
             return ClientError::WrongSecret { manager: self.manager, why: ended.why };
         }
@@ -256,14 +260,14 @@ impl ManagerClient {
             return Ok(());
         }
         let session =
-            Session::call(self.manager, self.secret.clone()).map_err(|error| self.lost(error.to_string()))?;
+            ControlSession::call(self.manager, self.secret.clone()).map_err(|error| self.lost(error.to_string()))?;
         self.session = Some(session);
         let deadline = Instant::now() + self.patience;
-        while !self.session.as_ref().is_some_and(Session::is_open) {
+        while !self.session.as_ref().is_some_and(ControlSession::is_open) {
             self.wait(deadline)?;
             self.exchange(&mut stray)?;
         }
-        if let Some(Job { ticket, name, quota }) = &self.job {
+        if let Some(AttachedJob { ticket, name, quota }) = &self.job {
             let (ticket, name, quota) = (*ticket, name.clone(), *quota);
             let request = self.request();
             self.say(&ToManager::AttachJob { request, ticket, name, quota })?;
@@ -315,7 +319,7 @@ impl ManagerClient {
             return Err(ClientError::Late { manager: self.manager, waited });
         }
         let Some(session) = &self.session else { return Err(self.lost("it is closed".to_owned())) };
-        let waited: io::Result<()> = wait_for(&mut [session.poll_fd()], left);
+        let waited: io::Result<()> = poll_descriptors(&mut [session.poll_fd()], left);
         waited.map_err(|error| self.lost(error.to_string()))
     }
 
@@ -329,12 +333,12 @@ impl ManagerClient {
                 FromManager::Revoked { group, node, why } => {
                     let (number, epoch) = (group.group.0, group.epoch.0);
                     warn!(target: "pleach::client", group = number, epoch, node, why, "{group} is revoked: {why}");
-                    self.note(Notice::Revoked { group, node, why });
+                    self.note(ManagerNotification::Revoked { group, node, why });
                 }
                 FromManager::JobRevoked { job, why } => {
                     if self.job.as_ref().is_some_and(|ours| ours.ticket.job == job) {
                         warn!(target: "pleach::client", why, "the operator ended this job: {why}");
-                        self.note(Notice::JobRevoked { why });
+                        self.note(ManagerNotification::JobRevoked { why });
                     }
                 }
                 other => answers.push(other),
@@ -350,8 +354,8 @@ impl ManagerClient {
         }
     }
 
-    fn note(&mut self, notice: Notice) {
-        if self.notices.len() == MOST_NOTICES {
+    fn note(&mut self, notice: ManagerNotification) {
+        if self.notices.len() == MAX_NOTIFICATIONS {
             self.notices.pop_front();
         }
         self.notices.push_back(notice);

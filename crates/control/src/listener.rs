@@ -7,11 +7,11 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 use std::os::fd::AsFd;
 
-use super::secret::Secret;
+use super::secret::ClusterSecret;
 
 /// Whether strangers may be heard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Openness {
+pub enum AccessPolicy {
     /// Without a secret, only this machine is heard.
     Guarded,
     /// Without a secret, whoever can reach the address is obeyed.
@@ -19,24 +19,24 @@ pub enum Openness {
 }
 
 /// Connections that are taken in one turn.
-const ACCEPT_AT_ONCE: usize = 64;
+const MAX_ACCEPTS_PER_POLL: usize = 64;
 
 /// What came of looking for callers.
-pub(super) enum Accepted {
+pub(super) enum AcceptOutcome {
     /// All that called, or as many as are taken at once.
     All,
     /// The process has no descriptor left for the next.
     NoDescriptor,
 }
 
-pub(super) struct Listener {
+pub(super) struct ControlListener {
     listener: TcpListener,
     local: SocketAddr,
 }
 
-impl Listener {
-    pub(super) fn bind(at: SocketAddr, secret: Option<&Secret>, openness: Openness) -> io::Result<Self> {
-        if secret.is_none() && openness == Openness::Guarded && !at.ip().is_loopback() {
+impl ControlListener {
+    pub(super) fn bind(at: SocketAddr, secret: Option<&ClusterSecret>, openness: AccessPolicy) -> io::Result<Self> {
+        if secret.is_none() && openness == AccessPolicy::Guarded && !at.ip().is_loopback() {
             let what = format!(
                 "without a secret, {at} would obey whoever can reach it: give --secret-file or PLEACH_SECRET, listen on \
                  127.0.0.1, or say --open if the network is trusted"
@@ -63,18 +63,18 @@ impl Listener {
     }
 
     /// Takes those who called since.
-    pub(super) fn accept(&self, mut take: impl FnMut(TcpStream)) -> Accepted {
-        for _ in 0..ACCEPT_AT_ONCE {
+    pub(super) fn accept(&self, mut take: impl FnMut(TcpStream)) -> AcceptOutcome {
+        for _ in 0..MAX_ACCEPTS_PER_POLL {
             match self.listener.accept() {
                 Ok((stream, _)) => take(stream),
                 Err(error) => match error.raw_os_error().map(Errno::from_raw) {
-                    Some(Errno::EMFILE | Errno::ENFILE) => return Accepted::NoDescriptor,
+                    Some(Errno::EMFILE | Errno::ENFILE) => return AcceptOutcome::NoDescriptor,
                     // A caller that has gone again is no reason to stop listening.
                     Some(Errno::ECONNABORTED | Errno::EINTR) => {}
-                    _ => return Accepted::All,
+                    _ => return AcceptOutcome::All,
                 },
             }
         }
-        Accepted::All
+        AcceptOutcome::All
     }
 }

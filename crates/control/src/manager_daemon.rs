@@ -4,34 +4,34 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollTimeout, poll};
 use manager::message::ToManager;
-use manager::{Duty, Key, Manager, PeerId, Settings};
+use manager::{AuthKey, Manager, ManagerAction, ManagerSettings, PeerId};
+use nix::poll::{PollFd, PollTimeout, poll};
 use units::Time;
 
-use super::callers::Callers;
-use super::listener::Openness;
-use super::log::{self, Partings};
-use super::metrics::{MetricsPort, pages};
-use super::secret::{self, Secret};
+use super::event_log::{self, DisconnectLog};
+use super::listener::AccessPolicy;
+use super::metrics::{MetricsServer, pages};
+use super::secret::{self, ClusterSecret};
+use super::server::ControlServer;
 use transport::Clock;
 
 /// Connections at a time: more are closed at once.
-const MOST_PEERS: usize = 4096;
+const MAX_CONNECTIONS: usize = 4096;
 /// A connection that speaks for no node and no job is closed when it has been silent for so long.
-const MOST_IDLE: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often idle ones are looked for.
-const SWEEP_EVERY: Duration = Duration::from_secs(5);
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A manager that listens.
 pub struct ManagerDaemon {
     machine: Manager,
-    callers: Callers,
-    metrics: Option<MetricsPort>,
+    callers: ControlServer,
+    metrics: Option<MetricsServer>,
     clock: Clock,
     began: Instant,
     swept_at: Instant,
-    partings: Partings,
+    partings: DisconnectLog,
 }
 
 impl ManagerDaemon {
@@ -39,15 +39,20 @@ impl ManagerDaemon {
     ///
     /// # Errors
     /// If the address cannot be had, or would let strangers in.
-    pub fn bind(at: SocketAddr, settings: Settings, secret: Option<Secret>, openness: Openness) -> io::Result<Self> {
+    pub fn bind(
+        at: SocketAddr,
+        settings: ManagerSettings,
+        secret: Option<ClusterSecret>,
+        openness: AccessPolicy,
+    ) -> io::Result<Self> {
         Ok(Self {
-            machine: Manager::new(settings, Key(secret::fresh()?)),
-            callers: Callers::bind(at, secret, openness, MOST_PEERS)?,
+            machine: Manager::new(settings, AuthKey(secret::random_nonce()?)),
+            callers: ControlServer::bind(at, secret, openness, MAX_CONNECTIONS)?,
             metrics: None,
             clock: Clock::new(),
             began: Instant::now(),
             swept_at: Instant::now(),
-            partings: Partings::default(),
+            partings: DisconnectLog::default(),
         })
     }
 
@@ -56,7 +61,7 @@ impl ManagerDaemon {
     /// # Errors
     /// If the address cannot be had.
     pub fn show_metrics(&mut self, at: SocketAddr) -> io::Result<SocketAddr> {
-        let port = MetricsPort::bind(at)?;
+        let port = MetricsServer::bind(at)?;
         let local = port.local();
         self.metrics = Some(port);
         Ok(local)
@@ -83,13 +88,13 @@ impl ManagerDaemon {
         for peer in ready {
             self.callers.turn(peer, &mut messages);
             for message in messages.drain(..) {
-                self.machine.handle_message(self.clock.now(), peer, message, Key(secret::fresh()?));
+                self.machine.handle_message(self.clock.now(), peer, message, AuthKey(secret::random_nonce()?));
             }
             self.carry_out();
         }
-        if self.swept_at.elapsed() >= SWEEP_EVERY {
+        if self.swept_at.elapsed() >= IDLE_CHECK_INTERVAL {
             self.swept_at = Instant::now();
-            let since = self.swept_at.checked_sub(MOST_IDLE).unwrap_or(self.began);
+            let since = self.swept_at.checked_sub(IDLE_TIMEOUT).unwrap_or(self.began);
             self.callers.drop_idle(since, |peer| self.machine.knows(peer));
         }
         if self.machine.deadline() <= self.clock.now() {
@@ -98,7 +103,7 @@ impl ManagerDaemon {
         self.carry_out();
         if let Some(metrics) = &mut self.metrics {
             let (machine, began, callers) = (&self.machine, self.began, &self.callers);
-            metrics.turn(|| pages::manager(&machine.status(), began.elapsed(), callers.len()));
+            metrics.turn(|| pages::manager_page(&machine.status(), began.elapsed(), callers.len()));
         }
         Ok(())
     }
@@ -109,11 +114,11 @@ impl ManagerDaemon {
         if self.machine.deadline() != Time::NEVER {
             wait = wait.min(self.clock.until(self.machine.deadline()));
         }
-        let due = self.callers.deadline().into_iter().chain(self.metrics.as_ref().and_then(MetricsPort::deadline));
+        let due = self.callers.deadline().into_iter().chain(self.metrics.as_ref().and_then(MetricsServer::deadline));
         wait = due.min().map_or(wait, |time| wait.min(time.saturating_duration_since(Instant::now())));
         let mut fds: Vec<PollFd<'_>> = self.callers.poll_fds().collect();
-        fds.extend(self.metrics.iter().flat_map(MetricsPort::poll_fds));
-        wait_for(&mut fds, wait)?;
+        fds.extend(self.metrics.iter().flat_map(MetricsServer::poll_fds));
+        poll_descriptors(&mut fds, wait)?;
         Ok(self.callers.ready(&fds))
     }
 
@@ -122,9 +127,9 @@ impl ManagerDaemon {
         loop {
             while let Some(duty) = self.machine.poll_duty() {
                 match duty {
-                    Duty::Send { to, message } => self.callers.send(to, &*message),
-                    Duty::Close(peer) => self.callers.close(peer),
-                    Duty::Log(event) => log::event(&event),
+                    ManagerAction::Send { to, message } => self.callers.send(to, &*message),
+                    ManagerAction::Close(peer) => self.callers.close(peer),
+                    ManagerAction::Log(event) => event_log::manager_event(&event),
                 }
             }
             let Some((peer, ended)) = self.callers.next_ended() else { return };
@@ -136,7 +141,7 @@ impl ManagerDaemon {
 }
 
 /// Waits for any of these, to the next whole millisecond, so that a deadline is not waited for in vain.
-pub(super) fn wait_for(fds: &mut [PollFd<'_>], wait: Duration) -> io::Result<()> {
+pub(super) fn poll_descriptors(fds: &mut [PollFd<'_>], wait: Duration) -> io::Result<()> {
     let millis = wait.as_micros().div_ceil(1_000).min(60_000) as u16;
     match poll(fds, PollTimeout::from(millis)) {
         Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),

@@ -12,18 +12,18 @@ use std::path::Path;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-pub(super) type Nonce = [u8; 16];
-pub(super) type Tag = [u8; 16];
+pub(super) type SessionNonce = [u8; 16];
+pub(super) type MacTag = [u8; 16];
 
 /// The shortest secret that is worth the name.
-const LEAST_BYTES: usize = 8;
-const MOST_BYTES: u64 = 4096;
+const MIN_SECRET_BYTES: usize = 8;
+const MAX_SECRET_FILE_BYTES: u64 = 4096;
 
 /// What manager, nodes and jobs of one cluster share.
 #[derive(Clone)]
-pub struct Secret(Vec<u8>);
+pub struct ClusterSecret(Vec<u8>);
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for ClusterSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(..)")
     }
@@ -31,14 +31,14 @@ impl fmt::Debug for Secret {
 
 /// Which end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Side {
+pub(super) enum ConnectionSide {
     /// Made the connection.
     Caller,
     /// Was called.
     Called,
 }
 
-impl Side {
+impl ConnectionSide {
     pub(super) fn other(self) -> Self {
         match self {
             Self::Caller => Self::Called,
@@ -54,15 +54,15 @@ impl Side {
     }
 }
 
-impl Secret {
+impl ClusterSecret {
     /// From a person's words; white space around them does not count.
     ///
     /// # Errors
     /// If it is too short to be one.
     pub fn new(words: &str) -> io::Result<Self> {
         let words = words.trim();
-        if words.len() < LEAST_BYTES {
-            let what = format!("a cluster secret has at least {LEAST_BYTES} characters");
+        if words.len() < MIN_SECRET_BYTES {
+            let what = format!("a cluster secret has at least {MIN_SECRET_BYTES} characters");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         Ok(Self(words.as_bytes().to_vec()))
@@ -75,7 +75,7 @@ impl Secret {
     pub fn from_file(path: &Path) -> io::Result<Self> {
         use std::io::Read;
         let mut words = String::new();
-        std::fs::File::open(path)?.take(MOST_BYTES).read_to_string(&mut words)?;
+        std::fs::File::open(path)?.take(MAX_SECRET_FILE_BYTES).read_to_string(&mut words)?;
         Self::new(&words)
     }
 
@@ -91,7 +91,7 @@ impl Secret {
         get("PLEACH_SECRET_FILE").map(|path| Self::from_file(Path::new(&path))).transpose()
     }
 
-    fn mac(&self, purpose: &[u8], side: Side, caller: &Nonce, called: &Nonce) -> [u8; 32] {
+    fn mac(&self, purpose: &[u8], side: ConnectionSide, caller: &SessionNonce, called: &SessionNonce) -> [u8; 32] {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
         for part in [b"pleach control 1 ".as_slice(), purpose, side.word(), caller, called] {
             mac.update(part);
@@ -100,42 +100,47 @@ impl Secret {
     }
 
     /// What the end on this side answers.
-    pub(super) fn proof(&self, side: Side, caller: &Nonce, called: &Nonce) -> [u8; 32] {
+    pub(super) fn proof(&self, side: ConnectionSide, caller: &SessionNonce, called: &SessionNonce) -> [u8; 32] {
         self.mac(b"proof ", side, caller, called)
     }
 
     /// Seals what the end on this side sends.
-    pub(super) fn seal(&self, side: Side, caller: &Nonce, called: &Nonce) -> Seal {
-        Seal { key: self.mac(b"seal ", side, caller, called), count: 0 }
+    pub(super) fn seal(
+        &self,
+        side: ConnectionSide,
+        caller: &SessionNonce,
+        called: &SessionNonce,
+    ) -> MessageAuthenticator {
+        MessageAuthenticator { key: self.mac(b"seal ", side, caller, called), count: 0 }
     }
 }
 
 /// Compares in a time that does not tell where two differ.
-pub(super) fn is_same(a: &[u8], b: &[u8]) -> bool {
+pub(super) fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }
 
 /// The key of one direction of one connection. Messages are counted, so that none can be left out or repeated.
-pub(super) struct Seal {
+pub(super) struct MessageAuthenticator {
     key: [u8; 32],
     count: u64,
 }
 
-impl Seal {
-    pub(super) fn next_tag(&mut self, message: &[u8]) -> Tag {
+impl MessageAuthenticator {
+    pub(super) fn next_tag(&mut self, message: &[u8]) -> MacTag {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("HMAC takes keys of any length");
         mac.update(&self.count.to_le_bytes());
         mac.update(message);
         self.count += 1;
-        let mut tag = Tag::default();
+        let mut tag = MacTag::default();
         tag.copy_from_slice(&mac.finalize().into_bytes()[..16]);
         tag
     }
 }
 
 /// Bytes that nobody can guess.
-pub(super) fn fresh() -> io::Result<Nonce> {
-    let mut bytes = Nonce::default();
+pub(super) fn random_nonce() -> io::Result<SessionNonce> {
+    let mut bytes = SessionNonce::default();
     getrandom::fill(&mut bytes).map_err(|error| io::Error::other(format!("no random numbers: {error}")))?;
     Ok(bytes)
 }
@@ -146,20 +151,21 @@ mod tests {
 
     #[test]
     fn a_proof_is_good_for_one_side_of_one_connection_and_one_secret() {
-        let (secret, other) = (Secret::new("correct horse").unwrap(), Secret::new("battery staple").unwrap());
+        let (secret, other) =
+            (ClusterSecret::new("correct horse").unwrap(), ClusterSecret::new("battery staple").unwrap());
         let (a, b) = ([1; 16], [2; 16]);
-        let proof = secret.proof(Side::Caller, &a, &b);
-        assert_eq!(proof, Secret::new(" correct horse\n").unwrap().proof(Side::Caller, &a, &b));
-        assert_ne!(proof, secret.proof(Side::Called, &a, &b));
-        assert_ne!(proof, secret.proof(Side::Caller, &b, &a));
-        assert_ne!(proof, other.proof(Side::Caller, &a, &b));
-        assert!(Secret::new("  short ").is_err());
+        let proof = secret.proof(ConnectionSide::Caller, &a, &b);
+        assert_eq!(proof, ClusterSecret::new(" correct horse\n").unwrap().proof(ConnectionSide::Caller, &a, &b));
+        assert_ne!(proof, secret.proof(ConnectionSide::Called, &a, &b));
+        assert_ne!(proof, secret.proof(ConnectionSide::Caller, &b, &a));
+        assert_ne!(proof, other.proof(ConnectionSide::Caller, &a, &b));
+        assert!(ClusterSecret::new("  short ").is_err());
     }
 
     #[test]
     fn a_seal_fits_one_message_once() {
-        let secret = Secret::new("correct horse").unwrap();
-        let seal = || secret.seal(Side::Caller, &[1; 16], &[2; 16]);
+        let secret = ClusterSecret::new("correct horse").unwrap();
+        let seal = || secret.seal(ConnectionSide::Caller, &[1; 16], &[2; 16]);
         let (mut a, mut b) = (seal(), seal());
         let first = a.next_tag(b"install");
         assert_eq!(first, b.next_tag(b"install"));

@@ -8,51 +8,51 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags};
 use manager::limits::MAX_MESSAGE_BYTES;
+use nix::poll::{PollFd, PollFlags};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
-use super::secret::{self, Nonce, Seal, Secret, Side, Tag};
+use super::secret::{self, ClusterSecret, ConnectionSide, MacTag, MessageAuthenticator, SessionNonce};
 
 /// Greetings are short; before them nobody gets more room.
-const MOST_GREETING_BYTES: usize = 1024;
+const MAX_HANDSHAKE_BYTES: usize = 1024;
 /// A peer that leaves more than this unread is dropped.
-const MOST_QUEUED_BYTES: usize = 8 << 20;
+const MAX_QUEUED_BYTES: usize = 8 << 20;
 /// Bytes that one connection may bring in one turn, so that it cannot keep others waiting.
-const TURN_BYTES: usize = 256 << 10;
+const MAX_READ_BYTES_PER_POLL: usize = 256 << 10;
 /// So long may a greeting, or a message once begun, take to come.
-const PATIENCE: Duration = Duration::from_secs(5);
-const TAG_BYTES: usize = size_of::<Tag>();
-const VERSION: u32 = 1;
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
+const TAG_BYTES: usize = size_of::<MacTag>();
+const CONTROL_PROTOCOL_VERSION: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Greeting {
+enum HandshakeMessage {
     Hello { pleach: u32, nonce: String, secret: bool },
     Proof { proof: String },
 }
 
-enum Stage {
+enum HandshakeState {
     /// Our hello is sent; theirs has not come.
     Greeting,
     /// Both hellos are known; their proof has not come.
     Proving {
-        theirs: Nonce,
+        theirs: SessionNonce,
     },
     Open,
 }
 
 /// One end of a control connection.
-pub(super) struct Session {
+pub(super) struct ControlSession {
     stream: TcpStream,
-    side: Side,
-    secret: Option<Secret>,
-    nonce: Nonce,
-    stage: Stage,
-    seal_out: Option<Seal>,
-    seal_in: Option<Seal>,
+    side: ConnectionSide,
+    secret: Option<ClusterSecret>,
+    nonce: SessionNonce,
+    stage: HandshakeState,
+    seal_out: Option<MessageAuthenticator>,
+    seal_in: Option<MessageAuthenticator>,
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
     /// How much of `outgoing` is gone.
@@ -67,7 +67,7 @@ pub(super) struct Session {
 
 /// Why a connection ended, for whoever counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Cause {
+pub(super) enum DisconnectCause {
     /// The other end closed it, or the network did.
     Closed,
     /// What was begun did not come whole in time.
@@ -90,7 +90,7 @@ pub(super) enum Cause {
     Crowded,
 }
 
-impl Cause {
+impl DisconnectCause {
     /// Always the same words, for counters.
     pub(super) fn words(self) -> &'static str {
         match self {
@@ -110,25 +110,25 @@ impl Cause {
 
 /// How a connection ended.
 #[derive(Debug)]
-pub(super) struct Ended {
-    pub cause: Cause,
+pub(super) struct Disconnect {
+    pub cause: DisconnectCause,
     /// In words, for a log.
     pub why: String,
 }
 
-impl From<io::Error> for Ended {
+impl From<io::Error> for Disconnect {
     fn from(error: io::Error) -> Self {
-        Self { cause: Cause::Closed, why: error.to_string() }
+        Self { cause: DisconnectCause::Closed, why: error.to_string() }
     }
 }
 
-fn ended<T>(cause: Cause, why: &str) -> Result<T, Ended> {
-    Err(Ended { cause, why: why.to_owned() })
+fn disconnect<T>(cause: DisconnectCause, why: &str) -> Result<T, Disconnect> {
+    Err(Disconnect { cause, why: why.to_owned() })
 }
 
-impl Session {
+impl ControlSession {
     /// Begins to call; nothing is waited for.
-    pub(super) fn call(to: SocketAddr, secret: Option<Secret>) -> io::Result<Self> {
+    pub(super) fn call(to: SocketAddr, secret: Option<ClusterSecret>) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         match socket.connect(&to.into()) {
@@ -136,38 +136,42 @@ impl Session {
             Err(error) if error.raw_os_error() == Some(nix::errno::Errno::EINPROGRESS as i32) => {}
             Err(error) => return Err(error),
         }
-        Self::new(socket.into(), Side::Caller, secret)
+        Self::new(socket.into(), ConnectionSide::Caller, secret)
     }
 
     /// Somebody called.
-    pub(super) fn called(stream: TcpStream, secret: Option<Secret>) -> io::Result<Self> {
+    pub(super) fn called(stream: TcpStream, secret: Option<ClusterSecret>) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Self::new(stream, Side::Called, secret)
+        Self::new(stream, ConnectionSide::Called, secret)
     }
 
-    fn new(stream: TcpStream, side: Side, secret: Option<Secret>) -> io::Result<Self> {
+    fn new(stream: TcpStream, side: ConnectionSide, secret: Option<ClusterSecret>) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         // A host that vanished is noticed even if nobody has anything to say.
         let alive = TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5));
         SockRef::from(&stream).set_tcp_keepalive(&alive.with_retries(3))?;
-        let nonce = secret::fresh()?;
+        let nonce = secret::random_nonce()?;
         let mut session = Self {
             stream,
             side,
             nonce,
-            stage: Stage::Greeting,
+            stage: HandshakeState::Greeting,
             seal_out: None,
             seal_in: None,
             incoming: Vec::new(),
             outgoing: Vec::new(),
             sent: 0,
             early: Vec::new(),
-            whole_by: Some(Instant::now() + PATIENCE),
+            whole_by: Some(Instant::now() + MESSAGE_TIMEOUT),
             heard_at: Instant::now(),
             over: false,
             secret,
         };
-        let hello = Greeting::Hello { pleach: VERSION, nonce: hex(&nonce), secret: session.secret.is_some() };
+        let hello = HandshakeMessage::Hello {
+            pleach: CONTROL_PROTOCOL_VERSION,
+            nonce: hex(&nonce),
+            secret: session.secret.is_some(),
+        };
         session.put(&to_json(&hello)?);
         Ok(session)
     }
@@ -183,7 +187,7 @@ impl Session {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Open)
+        matches!(self.stage, HandshakeState::Open)
     }
 
     /// When the last whole message came.
@@ -196,17 +200,17 @@ impl Session {
     }
 
     /// Queues a message.
-    pub(super) fn send(&mut self, message: &impl Serialize) -> Result<(), Ended> {
+    pub(super) fn send(&mut self, message: &impl Serialize) -> Result<(), Disconnect> {
         let bytes = to_json(message)?;
-        if self.outgoing.len() - self.sent + bytes.len() > MOST_QUEUED_BYTES {
-            return ended(Cause::Unread, "it does not read what it is told");
+        if self.outgoing.len() - self.sent + bytes.len() > MAX_QUEUED_BYTES {
+            return disconnect(DisconnectCause::Unread, "it does not read what it is told");
         }
         if self.is_open() {
             self.put_sealed(&bytes);
         } else if self.early.len() < 64 {
             self.early.push(bytes);
         } else {
-            return ended(Cause::Slow, "too much was said before it greeted");
+            return disconnect(DisconnectCause::Slow, "too much was said before it greeted");
         }
         Ok(())
     }
@@ -225,40 +229,41 @@ impl Session {
     }
 
     /// Sends and receives what can be without waiting, and hands over whole messages.
-    pub(super) fn turn<T: DeserializeOwned>(&mut self, messages: &mut Vec<T>) -> Result<(), Ended> {
+    pub(super) fn turn<T: DeserializeOwned>(&mut self, messages: &mut Vec<T>) -> Result<(), Disconnect> {
         self.flush()?;
         self.receive()?;
         while let Some(frame) = self.next_frame()? {
             match self.stage {
-                Stage::Open => messages.push(self.open_frame(&frame)?),
+                HandshakeState::Open => messages.push(self.open_frame(&frame)?),
                 _ => self.greet(&frame)?,
             }
         }
         if self.over {
             return match self.stage {
-                Stage::Proving { .. } if self.side == Side::Caller => {
-                    ended(Cause::WrongSecret, "it hung up when we proved the secret: it has another one")
-                }
-                _ => ended(Cause::Closed, "it closed the connection"),
+                HandshakeState::Proving { .. } if self.side == ConnectionSide::Caller => disconnect(
+                    DisconnectCause::WrongSecret,
+                    "it hung up when we proved the secret: it has another one",
+                ),
+                _ => disconnect(DisconnectCause::Closed, "it closed the connection"),
             };
         }
         if self.is_open() {
-            let begun = (!self.incoming.is_empty()).then(|| Instant::now() + PATIENCE);
+            let begun = (!self.incoming.is_empty()).then(|| Instant::now() + MESSAGE_TIMEOUT);
             // A drop now and then does not buy more time.
             self.whole_by = begun.map(|begun| self.whole_by.unwrap_or(begun));
         }
         if self.whole_by.is_some_and(|time| time <= Instant::now()) {
-            return ended(Cause::Slow, "it began to say something and did not finish in time");
+            return disconnect(DisconnectCause::Slow, "it began to say something and did not finish in time");
         }
         self.flush()
     }
 
-    pub(super) fn flush(&mut self) -> Result<(), Ended> {
+    pub(super) fn flush(&mut self) -> Result<(), Disconnect> {
         while self.sent < self.outgoing.len() {
             match self.stream.write(&self.outgoing[self.sent..]) {
-                Ok(0) => return ended(Cause::Closed, "it closed the connection"),
+                Ok(0) => return disconnect(DisconnectCause::Closed, "it closed the connection"),
                 Ok(count) => self.sent += count,
-                Err(error) if is_not_now(&error) => return Ok(()),
+                Err(error) if is_would_block(&error) => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -268,10 +273,10 @@ impl Session {
         Ok(())
     }
 
-    fn receive(&mut self) -> Result<(), Ended> {
+    fn receive(&mut self) -> Result<(), Disconnect> {
         let mut buffer = [0; 16 << 10];
         let mut total = 0;
-        while total < TURN_BYTES && self.incoming.len() <= self.most_bytes() + 4 {
+        while total < MAX_READ_BYTES_PER_POLL && self.incoming.len() <= self.most_bytes() + 4 {
             match self.stream.read(&mut buffer) {
                 Ok(0) => {
                     self.over = true; // What came before still counts.
@@ -281,7 +286,7 @@ impl Session {
                     self.incoming.extend_from_slice(&buffer[..count]);
                     total += count;
                 }
-                Err(error) if is_not_now(&error) => break,
+                Err(error) if is_would_block(&error) => break,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -289,16 +294,16 @@ impl Session {
     }
 
     fn most_bytes(&self) -> usize {
-        if self.is_open() { MAX_MESSAGE_BYTES + TAG_BYTES } else { MOST_GREETING_BYTES }
+        if self.is_open() { MAX_MESSAGE_BYTES + TAG_BYTES } else { MAX_HANDSHAKE_BYTES }
     }
 
-    fn next_frame(&mut self) -> Result<Option<Vec<u8>>, Ended> {
+    fn next_frame(&mut self) -> Result<Option<Vec<u8>>, Disconnect> {
         let Some(length) = self.incoming.first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length) as usize;
         if length > self.most_bytes() {
             // Nobody who greets as we do begins like that: a browser, a scanner.
-            let cause = if self.is_open() { Cause::TooLong } else { Cause::Stranger };
-            return ended(cause, "it announced a message that is too long");
+            let cause = if self.is_open() { DisconnectCause::TooLong } else { DisconnectCause::Stranger };
+            return disconnect(cause, "it announced a message that is too long");
         }
         if self.incoming.len() < 4 + length {
             return Ok(None); // Nothing is set aside for what was only announced.
@@ -313,68 +318,78 @@ impl Session {
         Ok(Some(frame))
     }
 
-    fn open_frame<T: DeserializeOwned>(&mut self, frame: &[u8]) -> Result<T, Ended> {
+    fn open_frame<T: DeserializeOwned>(&mut self, frame: &[u8]) -> Result<T, Disconnect> {
         let mut body = frame;
         if let Some(seal) = &mut self.seal_in {
             let Some((bytes, tag)) = frame.split_at_checked(frame.len().saturating_sub(TAG_BYTES)) else {
-                return ended(Cause::Forged, "a message without a seal");
+                return disconnect(DisconnectCause::Forged, "a message without a seal");
             };
-            if !secret::is_same(&seal.next_tag(bytes), tag) {
-                return ended(Cause::Forged, "a message with a broken seal");
+            if !secret::constant_time_eq(&seal.next_tag(bytes), tag) {
+                return disconnect(DisconnectCause::Forged, "a message with a broken seal");
             }
             body = bytes;
         }
-        serde_json::from_slice(body)
-            .map_err(|error| Ended { cause: Cause::Malformed, why: format!("it said something strange: {error}") })
+        serde_json::from_slice(body).map_err(|error| Disconnect {
+            cause: DisconnectCause::Malformed,
+            why: format!("it said something strange: {error}"),
+        })
     }
 
-    fn greet(&mut self, frame: &[u8]) -> Result<(), Ended> {
-        let greeting: Greeting = match serde_json::from_slice(frame) {
+    fn greet(&mut self, frame: &[u8]) -> Result<(), Disconnect> {
+        let greeting: HandshakeMessage = match serde_json::from_slice(frame) {
             Ok(greeting) => greeting,
-            Err(_) => return ended(Cause::Stranger, "it does not greet as pleach does"),
+            Err(_) => return disconnect(DisconnectCause::Stranger, "it does not greet as pleach does"),
         };
         match (greeting, &self.stage) {
-            (Greeting::Hello { pleach, nonce, secret }, Stage::Greeting) => {
-                if pleach != VERSION {
-                    let why = format!("it speaks version {pleach} of the control protocol, we speak {VERSION}");
-                    return Err(Ended { cause: Cause::Stranger, why });
+            (HandshakeMessage::Hello { pleach, nonce, secret }, HandshakeState::Greeting) => {
+                if pleach != CONTROL_PROTOCOL_VERSION {
+                    let why = format!(
+                        "it speaks version {pleach} of the control protocol, we speak {CONTROL_PROTOCOL_VERSION}"
+                    );
+                    return Err(Disconnect { cause: DisconnectCause::Stranger, why });
                 }
                 let Some(theirs) = from_hex::<16>(&nonce) else {
-                    return ended(Cause::Stranger, "a greeting without a number");
+                    return disconnect(DisconnectCause::Stranger, "a greeting without a number");
                 };
                 match (&self.secret, secret) {
                     (None, false) => self.open(),
                     (Some(ours), true) => {
                         // Whoever is called proves nothing to a stranger, who could guess at the secret with it at leisure.
-                        let proof = (self.side == Side::Caller).then(|| self.proof(ours, theirs)).transpose()?;
-                        self.stage = Stage::Proving { theirs };
+                        let proof =
+                            (self.side == ConnectionSide::Caller).then(|| self.proof(ours, theirs)).transpose()?;
+                        self.stage = HandshakeState::Proving { theirs };
                         if let Some(proof) = proof {
                             self.put(&proof);
                         }
                     }
                     (None, true) => {
                         let why = match self.side {
-                            Side::Caller => "it wants the cluster's secret: give --secret-file or PLEACH_SECRET",
-                            Side::Called => "it has a secret, and we have none",
+                            ConnectionSide::Caller => {
+                                "it wants the cluster's secret: give --secret-file or PLEACH_SECRET"
+                            }
+                            ConnectionSide::Called => "it has a secret, and we have none",
                         };
-                        return ended(Cause::WrongSecret, why);
+                        return disconnect(DisconnectCause::WrongSecret, why);
                     }
                     (Some(_), false) => {
-                        return ended(Cause::WrongSecret, "it does not know that this cluster has a secret");
+                        return disconnect(
+                            DisconnectCause::WrongSecret,
+                            "it does not know that this cluster has a secret",
+                        );
                     }
                 }
             }
-            (Greeting::Proof { proof }, Stage::Proving { theirs }) => {
+            (HandshakeMessage::Proof { proof }, HandshakeState::Proving { theirs }) => {
                 let (caller, called) = self.ordered(*theirs);
                 let Some(secret) = &self.secret else {
-                    return ended(Cause::Stranger, "a proof of nothing");
+                    return disconnect(DisconnectCause::Stranger, "a proof of nothing");
                 };
                 let expected = secret.proof(self.side.other(), &caller, &called);
-                if !from_hex::<32>(&proof).is_some_and(|proof| secret::is_same(&proof, &expected)) {
-                    return ended(Cause::WrongSecret, "its secret is not ours");
+                if !from_hex::<32>(&proof).is_some_and(|proof| secret::constant_time_eq(&proof, &expected)) {
+                    return disconnect(DisconnectCause::WrongSecret, "its secret is not ours");
                 }
                 let seals = [self.side, self.side.other()].map(|side| secret.seal(side, &caller, &called));
-                let proof = (self.side == Side::Called).then(|| self.proof(secret, *theirs)).transpose()?;
+                let proof = (self.side == ConnectionSide::Called).then(|| self.proof(secret, *theirs)).transpose()?;
                 if let Some(proof) = proof {
                     self.put(&proof);
                 }
@@ -382,25 +397,25 @@ impl Session {
                 (self.seal_out, self.seal_in) = (Some(out), Some(into));
                 self.open();
             }
-            _ => return ended(Cause::Stranger, "a greeting out of turn"),
+            _ => return disconnect(DisconnectCause::Stranger, "a greeting out of turn"),
         }
         Ok(())
     }
 
-    fn proof(&self, secret: &Secret, theirs: Nonce) -> io::Result<Vec<u8>> {
+    fn proof(&self, secret: &ClusterSecret, theirs: SessionNonce) -> io::Result<Vec<u8>> {
         let (caller, called) = self.ordered(theirs);
-        to_json(&Greeting::Proof { proof: hex(&secret.proof(self.side, &caller, &called)) })
+        to_json(&HandshakeMessage::Proof { proof: hex(&secret.proof(self.side, &caller, &called)) })
     }
 
-    fn ordered(&self, theirs: Nonce) -> (Nonce, Nonce) {
+    fn ordered(&self, theirs: SessionNonce) -> (SessionNonce, SessionNonce) {
         match self.side {
-            Side::Caller => (self.nonce, theirs),
-            Side::Called => (theirs, self.nonce),
+            ConnectionSide::Caller => (self.nonce, theirs),
+            ConnectionSide::Called => (theirs, self.nonce),
         }
     }
 
     fn open(&mut self) {
-        self.stage = Stage::Open;
+        self.stage = HandshakeState::Open;
         self.whole_by = None;
         for bytes in std::mem::take(&mut self.early) {
             self.put_sealed(&bytes);
@@ -408,7 +423,7 @@ impl Session {
     }
 }
 
-fn is_not_now(error: &io::Error) -> bool {
+fn is_would_block(error: &io::Error) -> bool {
     // A connection that is still being made is not connected yet; if it cannot be made, the error is another.
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::NotConnected)
 }

@@ -1,11 +1,11 @@
 //! Faults as data: one plan format for the simulator, the runtime and the tests.
 //!
-//! In: TOML. Out: rules ([`Plan`]) whose strikes are drawn by name ([`Stream`]), so that a seed gives the same faults again.
+//! In: TOML. Out: rules ([`FaultPlan`]) whose strikes are drawn by name ([`RandomStream`]), so that a seed gives the same faults again.
 //! Where a rule strikes (a cable, a port) and what a strike does is the business of each world.
 #![forbid(unsafe_code)]
 
 mod plan;
 mod random;
 
-pub use plan::{FaultKind, PhaseFilter, Plan, PlanError, RulePlan};
-pub use random::{Chance, Stream};
+pub use plan::{FaultKind, FaultPlan, FaultPlanError, FaultRule, PhaseFilter};
+pub use random::{Probability, RandomStream};

@@ -16,12 +16,12 @@ use toml::Spanned;
 /// All rules of a run.
 #[derive(Clone, Default, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Plan {
+pub struct FaultPlan {
     /// Overrides the run's seed for the faults.
     pub seed: Option<u64>,
     /// The rules, in the order in which they are asked.
     #[serde(default, rename = "fault")]
-    pub rules: Vec<RulePlan>,
+    pub rules: Vec<FaultRule>,
 }
 
 /// What a rule does.
@@ -68,7 +68,7 @@ pub enum PhaseFilter {
 /// One rule. At most one of `nth`, `mean-us`, `probability` and `bit-error-rate` says when it strikes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct RulePlan {
+pub struct FaultRule {
     /// What it does.
     pub kind: Spanned<FaultKind>,
     /// Where: `"S0>S8"`, `"S0-S8"`, `"*"`, `"level 1-2"`, `"level 1>2"`.
@@ -102,41 +102,42 @@ pub struct RulePlan {
     pub for_us: Option<Spanned<f64>>,
 }
 
-impl Plan {
+impl FaultPlan {
     /// Reads a plan.
     ///
     /// # Errors
     /// What is wrong with the text, and where.
-    pub fn parse(text: &str) -> Result<Self, PlanError> {
-        toml::from_str(text).map_err(|error| PlanError::new(error.span().unwrap_or(0..0), error.message().to_owned()))
+    pub fn parse(text: &str) -> Result<Self, FaultPlanError> {
+        toml::from_str(text)
+            .map_err(|error| FaultPlanError::new(error.span().unwrap_or(0..0), error.message().to_owned()))
     }
 }
 
 /// What is wrong with a plan, and where in its text.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PlanError {
+pub struct FaultPlanError {
     /// The bytes of the text that are to blame.
     pub span: Range<usize>,
     /// What is wrong, and what would be right.
     pub message: String,
 }
 
-impl PlanError {
+impl FaultPlanError {
     /// About these bytes.
     pub fn new(span: Range<usize>, message: impl Into<String>) -> Self {
         Self { span, message: message.into() }
     }
 }
 
-impl fmt::Display for PlanError {
+impl fmt::Display for FaultPlanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for PlanError {}
+impl std::error::Error for FaultPlanError {}
 
-impl RulePlan {
+impl FaultRule {
     /// A rule that does this, everywhere and always: to be narrowed by its fields.
     pub fn new(kind: FaultKind) -> Self {
         Self {
@@ -158,7 +159,7 @@ impl RulePlan {
         }
     }
 
-    /// On this link (see [`RulePlan::link`]).
+    /// On this link (see [`FaultRule::link`]).
     pub fn on(self, link: impl Into<String>) -> Self {
         Self { link: Some(unplaced(link.into())), ..self }
     }

@@ -5,7 +5,7 @@
 
 /// A stream of random numbers for one purpose.
 #[derive(Clone, Copy, Debug)]
-pub struct Stream {
+pub struct RandomStream {
     key: u64,
 }
 
@@ -18,7 +18,7 @@ const fn mix(mut value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-impl Stream {
+impl RandomStream {
     /// The stream of a seed for a purpose.
     pub const fn new(seed: u64, purpose: u64) -> Self {
         Self { key: mix(mix(seed.wrapping_add(GOLDEN)) ^ purpose.wrapping_mul(GOLDEN)) }
@@ -47,9 +47,9 @@ impl Stream {
 
 /// A probability as a threshold that a raw 64-bit number is compared with: no floating point at the hop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Chance(u64);
+pub struct Probability(u64);
 
-impl Chance {
+impl Probability {
     /// From a probability; below 0 counts as 0, above 1 as 1.
     pub fn new(probability: f64) -> Self {
         Self((probability.clamp(0.0, 1.0) * 18_446_744_073_709_551_615.0) as u64)
@@ -68,22 +68,22 @@ mod tests {
 
     #[test]
     fn streams_of_different_purposes_differ() {
-        assert_ne!(Stream::new(1, 0).at(0), Stream::new(1, 1).at(0));
-        assert_ne!(Stream::new(0, 1).at(0), Stream::new(1, 1).at(0));
-        assert_eq!(Stream::new(7, 9).at(3), Stream::new(7, 9).at(3));
+        assert_ne!(RandomStream::new(1, 0).at(0), RandomStream::new(1, 1).at(0));
+        assert_ne!(RandomStream::new(0, 1).at(0), RandomStream::new(1, 1).at(0));
+        assert_eq!(RandomStream::new(7, 9).at(3), RandomStream::new(7, 9).at(3));
     }
 
     #[test]
     fn a_chance_hits_as_often_as_it_says() {
-        let (stream, chance) = (Stream::new(42, 1), Chance::new(0.3));
+        let (stream, chance) = (RandomStream::new(42, 1), Probability::new(0.3));
         let hits = (0..100_000).filter(|n| chance.hits(stream.at(*n))).count();
         assert!((29_000..31_000).contains(&hits), "{hits}");
-        assert!(!Chance::new(0.0).hits(0) && Chance::new(1.0).hits(u64::MAX - 1));
+        assert!(!Probability::new(0.0).hits(0) && Probability::new(1.0).hits(u64::MAX - 1));
     }
 
     #[test]
     fn a_permutation_holds_everyone_once() {
-        let mut order = Stream::new(3, 5).permutation(1_000);
+        let mut order = RandomStream::new(3, 5).permutation(1_000);
         assert_ne!(order, (0..1_000).collect::<Vec<_>>());
         order.sort_unstable();
         assert_eq!(order, (0..1_000).collect::<Vec<_>>());

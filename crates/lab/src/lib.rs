@@ -2,14 +2,14 @@
 
 pub mod bench;
 pub mod demo;
-pub mod distribution;
-pub mod fabric;
-pub mod judge;
-mod kernels;
+pub mod latency_distribution;
+pub mod local_fabric;
 pub mod mpi;
+mod nas_kernels;
+pub mod number_format;
+pub mod oracle_checker;
 mod outcome;
 pub mod report;
 pub mod reproduce;
-pub mod words;
 
-pub use outcome::Outcome;
+pub use outcome::CommandOutcome;

@@ -2,7 +2,7 @@
 
 /// What a command found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub enum CommandOutcome {
     /// Everything was as it must be.
     Right,
     /// The oracle objects, or a gated number does not hold.

@@ -2,15 +2,15 @@
 
 use units::{GroupId, Time};
 
-use super::account::What;
-use super::check;
-use super::duty::{Event, PeerId};
+use super::action::{ManagerEvent, PeerId};
+use super::control_error::{ControlError, NodeResource};
+use super::group_spec::{GroupDescriptor, GroupRequest, reserved_bytes};
+use super::job_history::JobEvent;
 use super::limits::*;
-use super::machine::{Hold, Manager};
-use super::message::{Answer, FromManager, GroupKey, Order, RequestId, Spread};
-use super::refusal::{Refusal, Resource};
-use super::spec::{GroupOpened, GroupRequest, reserved_bytes};
-use super::{JobId, JobTicket, Key};
+use super::machine::{Manager, Reservation};
+use super::message::{FromManager, GroupKey, NodeCommand, NodeReply, RemovalScope, RequestId};
+use super::validate;
+use super::{AuthKey, JobId, JobTicket};
 
 #[derive(Debug)]
 pub(super) struct GroupRecord {
@@ -23,22 +23,22 @@ pub(super) struct GroupRecord {
     /// Operations that its nodes have reported.
     pub operations: u64,
     pub opened_at: Time,
-    pub phase: Phase,
+    pub phase: GroupState,
 }
 
 #[derive(Debug)]
-pub(super) enum Phase {
+pub(super) enum GroupState {
     /// The root was told to take its seat and to have the others taken.
     Opening {
         from: Option<PeerId>,
         request: RequestId,
-        reply: Box<GroupOpened>,
+        reply: Box<GroupDescriptor>,
         deadline: Time,
     },
     Open,
     /// Seats are being given up; those who asked for it are answered when all are.
     Closing {
-        way: Way,
+        way: RemovalStrategy,
         closers: Vec<(PeerId, RequestId)>,
         retry_at: Time,
     },
@@ -46,7 +46,7 @@ pub(super) enum Phase {
 
 /// How a removal reaches the seats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
+pub(super) enum RemovalStrategy {
     /// From the root down, as they were taken.
     Tree,
     /// Each is told by us: the tree may be broken.
@@ -56,8 +56,8 @@ pub(super) enum Way {
 impl GroupRecord {
     pub(super) fn forget_peer(&mut self, peer: PeerId) {
         match &mut self.phase {
-            Phase::Opening { from, .. } if *from == Some(peer) => *from = None,
-            Phase::Closing { closers, .. } => closers.retain(|(closer, _)| *closer != peer),
+            GroupState::Opening { from, .. } if *from == Some(peer) => *from = None,
+            GroupState::Closing { closers, .. } => closers.retain(|(closer, _)| *closer != peer),
             _ => {}
         }
     }
@@ -71,8 +71,8 @@ impl Manager {
         request: RequestId,
         ticket: JobTicket,
         asked: GroupRequest,
-        fresh: Key,
-    ) -> Result<(), Refusal> {
+        fresh: AuthKey,
+    ) -> Result<(), ControlError> {
         self.join(from, ticket)?;
         let leaders = asked.leaders.len() as u32;
         if let Err(refusal) = self.try_open(now, from, request, ticket, asked, fresh) {
@@ -88,12 +88,12 @@ impl Manager {
         job: JobId,
         leaders: u32,
         to: Option<(PeerId, RequestId)>,
-        refusal: Refusal,
+        refusal: ControlError,
     ) {
         self.count("groups refused");
         *self.refused.entry(refusal.cause()).or_default() += 1;
-        self.note(now, job, What::GroupRefused { leaders, why: check::words(&refusal.to_string()) });
-        self.log(Event::GroupRefused { job, refusal: refusal.clone() });
+        self.note(now, job, JobEvent::GroupRefused { leaders, why: validate::sanitize_text(&refusal.to_string()) });
+        self.log(ManagerEvent::GroupRefused { job, refusal: refusal.clone() });
         if let Some((peer, request)) = to {
             self.send(peer, FromManager::Refused { request, refusal });
         }
@@ -106,16 +106,21 @@ impl Manager {
         request: RequestId,
         ticket: JobTicket,
         asked: GroupRequest,
-        fresh: Key,
-    ) -> Result<(), Refusal> {
-        check::request(&asked)?;
+        fresh: AuthKey,
+    ) -> Result<(), ControlError> {
+        validate::group_request(&asked)?;
         if self.groups.len() >= MAX_GROUPS {
-            return Err(Refusal::too_many("groups", MAX_GROUPS));
+            return Err(ControlError::too_many("groups", MAX_GROUPS));
         }
         let job = self.known(ticket)?;
         if job.groups.len() >= job.quota.groups as usize {
             let (wanted, free) = (1, 0);
-            return Err(Refusal::QuotaFull { node: String::new(), resource: Resource::Groups, wanted, free });
+            return Err(ControlError::QuotaFull {
+                node: String::new(),
+                resource: NodeResource::Groups,
+                wanted,
+                free,
+            });
         }
         let asked = GroupRequest { window: asked.window.next_power_of_two(), ..asked };
         let (tree, names) = self.choose_tree(ticket.job, &asked)?;
@@ -123,7 +128,7 @@ impl Manager {
         let (spec, reply) = self.lay_out(ticket, key, fresh, &asked, &tree, &names)?;
         for seat in tree.seats() {
             let bytes = reserved_bytes(asked.window, seat.parts.len(), asked.segment_bytes);
-            let hold = Hold { job: ticket.job, operations: asked.window, bytes };
+            let hold = Reservation { job: ticket.job, operations: asked.window, bytes };
             if let Some(record) = self.nodes.get_mut(&names[seat.site]) {
                 record.hold(key, hold);
             }
@@ -134,11 +139,11 @@ impl Manager {
         let seats: Vec<String> = tree.seats().iter().map(|seat| names[seat.site].clone()).collect();
         let deadline = now + self.settings.patience;
         self.wake_by(deadline);
-        let order = Order::Install { spec, budget_ms: self.budget_ms() };
+        let order = NodeCommand::Install { spec, budget_ms: self.budget_ms() };
         if let Some(peer) = self.nodes.get(&seats[0]).and_then(|record| record.presence.peer()) {
             self.send(peer, FromManager::Order(order));
         }
-        let phase = Phase::Opening { from: Some(from), request, reply: Box::new(reply), deadline };
+        let phase = GroupState::Opening { from: Some(from), request, reply: Box::new(reply), deadline };
         let (job, leaders, window) = (ticket.job, asked.leaders.len() as u32, asked.window);
         let record = GroupRecord { job, seats, leaders, window, operations: 0, opened_at: now, phase };
         self.groups.insert(key, record);
@@ -168,14 +173,14 @@ impl Manager {
         request: RequestId,
         ticket: JobTicket,
         group: GroupKey,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ControlError> {
         self.join(from, ticket)?;
         let record = self.groups.get_mut(&group).filter(|record| record.job == ticket.job);
-        match &mut record.ok_or(Refusal::UnknownGroup)?.phase {
-            Phase::Closing { closers, .. } => closers.push((from, request)),
-            Phase::Open => self.begin_removal(now, group, Way::Tree, vec![(from, request)]),
-            Phase::Opening { .. } => {
-                self.fail_opening(now, group, Refusal::Withdrawn);
+        match &mut record.ok_or(ControlError::UnknownGroup)?.phase {
+            GroupState::Closing { closers, .. } => closers.push((from, request)),
+            GroupState::Open => self.begin_removal(now, group, RemovalStrategy::Tree, vec![(from, request)]),
+            GroupState::Opening { .. } => {
+                self.fail_opening(now, group, ControlError::Withdrawn);
                 self.send(from, FromManager::Closed { request });
             }
         }
@@ -183,7 +188,13 @@ impl Manager {
     }
 
     /// Has all seats given up. What they reserved is free when they are.
-    pub(super) fn begin_removal(&mut self, now: Time, group: GroupKey, way: Way, closers: Vec<(PeerId, RequestId)>) {
+    pub(super) fn begin_removal(
+        &mut self,
+        now: Time,
+        group: GroupKey,
+        way: RemovalStrategy,
+        closers: Vec<(PeerId, RequestId)>,
+    ) {
         let retry_at = now + self.settings.patience;
         let budget_ms = self.budget_ms();
         let Some(record) = self.groups.get_mut(&group) else { return };
@@ -192,13 +203,16 @@ impl Manager {
         }
         let root = self.nodes.get(&record.seats[0]).and_then(|node| node.presence.peer());
         // A group that was learnt from nodes has a list of seats, but not the tree.
-        let tree = root.filter(|_| way == Way::Tree && record.leaders > 0);
-        let way = if tree.is_some() { Way::Tree } else { Way::Direct };
-        record.phase = Phase::Closing { way, closers, retry_at };
+        let tree = root.filter(|_| way == RemovalStrategy::Tree && record.leaders > 0);
+        let way = if tree.is_some() { RemovalStrategy::Tree } else { RemovalStrategy::Direct };
+        record.phase = GroupState::Closing { way, closers, retry_at };
         self.wake_by(retry_at);
         match tree {
             Some(root) => {
-                self.send(root, FromManager::Order(Order::Remove { group, spread: Spread::Below, budget_ms }));
+                self.send(
+                    root,
+                    FromManager::Order(NodeCommand::Remove { group, spread: RemovalScope::Below, budget_ms }),
+                );
             }
             None => self.remove_directly(group),
         }
@@ -222,30 +236,30 @@ impl Manager {
         if !self.holders(group).is_empty() {
             return;
         }
-        let Some(GroupRecord { phase: Phase::Closing { closers, .. }, job, operations, .. }) =
+        let Some(GroupRecord { phase: GroupState::Closing { closers, .. }, job, operations, .. }) =
             self.groups.remove(&group)
         else {
             return;
         };
         self.numbers.free(group);
         self.count("groups closed");
-        self.note(now, job, What::GroupClosed { group, operations });
-        self.log(Event::GroupClosed { group });
+        self.note(now, job, JobEvent::GroupClosed { group, operations });
+        self.log(ManagerEvent::GroupClosed { group });
         for (peer, request) in closers {
             self.send(peer, FromManager::Closed { request });
         }
     }
 
     /// A group that was being opened cannot be: whoever asked is told, and what was taken is given up.
-    pub(super) fn fail_opening(&mut self, now: Time, group: GroupKey, refusal: Refusal) {
-        let Some(GroupRecord { phase: Phase::Opening { from, request, .. }, job, leaders, .. }) =
+    pub(super) fn fail_opening(&mut self, now: Time, group: GroupKey, refusal: ControlError) {
+        let Some(GroupRecord { phase: GroupState::Opening { from, request, .. }, job, leaders, .. }) =
             self.groups.get(&group)
         else {
             return;
         };
         let (job, leaders, to) = (*job, *leaders, from.map(|from| (from, *request)));
         self.refuse_group(now, job, leaders, to, refusal);
-        self.begin_removal(now, group, Way::Direct, Vec::new());
+        self.begin_removal(now, group, RemovalStrategy::Direct, Vec::new());
     }
 
     /// An open group is of no use any more (P-56).
@@ -254,40 +268,43 @@ impl Manager {
         let job = record.job;
         let why = why.to_owned();
         self.count("groups revoked");
-        self.log(Event::GroupRevoked { group, why: why.clone() });
+        self.log(ManagerEvent::GroupRevoked { group, why: why.clone() });
         let words = node.map_or_else(|| why.clone(), |node| format!("node {node}: {why}"));
-        self.note(now, job, What::GroupRevoked { group, why: check::words(&words) });
+        self.note(now, job, JobEvent::GroupRevoked { group, why: validate::sanitize_text(&words) });
         self.tell_job(job, FromManager::Revoked { group, node: node.map(str::to_owned), why });
-        self.begin_removal(now, group, Way::Direct, Vec::new());
+        self.begin_removal(now, group, RemovalStrategy::Direct, Vec::new());
     }
 
-    pub(super) fn answer(&mut self, now: Time, from: PeerId, answer: Answer) -> Result<(), Refusal> {
+    pub(super) fn answer(&mut self, now: Time, from: PeerId, answer: NodeReply) -> Result<(), ControlError> {
         let name = self.node_at(from)?;
         let group = answer.group();
         let Some(record) = self.groups.get(&group) else {
             // Gone already. A seat that was taken all the same must go too.
             match answer {
-                Answer::Installed { .. } => self.remove_alone(&name, group),
-                Answer::Refused { .. } | Answer::Removed { .. } => self.release(&name, group),
+                NodeReply::Installed { .. } => self.remove_alone(&name, group),
+                NodeReply::Refused { .. } | NodeReply::Removed { .. } => self.release(&name, group),
             }
             return Ok(());
         };
         let is_root = record.seats[0] == name;
         match (answer, &record.phase) {
-            (Answer::Installed { .. }, Phase::Opening { .. }) if is_root => self.opened(now, group),
-            (Answer::Refused { refusal, leftover, .. }, Phase::Opening { .. }) if is_root => {
+            (NodeReply::Installed { .. }, GroupState::Opening { .. }) if is_root => self.opened(now, group),
+            (NodeReply::Refused { refusal, leftover, .. }, GroupState::Opening { .. }) if is_root => {
                 self.release_but(group, &leftover);
                 self.fail_opening(now, group, refusal);
             }
-            (Answer::Removed { leftover, .. }, Phase::Closing { way: Way::Tree, .. }) if is_root => {
+            (NodeReply::Removed { leftover, .. }, GroupState::Closing { way: RemovalStrategy::Tree, .. })
+                if is_root =>
+            {
                 self.release_but(group, &leftover);
-                if let Some(GroupRecord { phase: Phase::Closing { way, .. }, .. }) = self.groups.get_mut(&group) {
-                    *way = Way::Direct;
+                if let Some(GroupRecord { phase: GroupState::Closing { way, .. }, .. }) = self.groups.get_mut(&group)
+                {
+                    *way = RemovalStrategy::Direct;
                 }
                 self.remove_directly(group);
                 self.finish_if_free(now, group);
             }
-            (Answer::Removed { .. }, Phase::Closing { .. }) => {
+            (NodeReply::Removed { .. }, GroupState::Closing { .. }) => {
                 self.release(&name, group);
                 self.finish_if_free(now, group);
             }
@@ -312,7 +329,8 @@ impl Manager {
 
     fn opened(&mut self, now: Time, group: GroupKey) {
         let Some(record) = self.groups.get_mut(&group) else { return };
-        let Phase::Opening { from, request, reply, .. } = std::mem::replace(&mut record.phase, Phase::Open) else {
+        let GroupState::Opening { from, request, reply, .. } = std::mem::replace(&mut record.phase, GroupState::Open)
+        else {
             return;
         };
         record.opened_at = now;
@@ -321,12 +339,12 @@ impl Manager {
             Some(peer) => {
                 self.count("groups opened");
                 let (root, count) = (nodes[0].clone(), nodes.len() as u32);
-                self.note(now, job, What::GroupOpened { group, leaders, nodes: count, root });
-                self.log(Event::GroupOpened { group, job, nodes });
+                self.note(now, job, JobEvent::GroupOpened { group, leaders, nodes: count, root });
+                self.log(ManagerEvent::GroupOpened { group, job, nodes });
                 self.send(peer, FromManager::GroupOpened { request, group: *reply });
             }
             // Whoever asked has gone, and nobody else knows of it.
-            None => self.begin_removal(now, group, Way::Tree, Vec::new()),
+            None => self.begin_removal(now, group, RemovalStrategy::Tree, Vec::new()),
         }
     }
 
@@ -334,9 +352,9 @@ impl Manager {
         let mut overdue = Vec::new();
         for (group, record) in &self.groups {
             let due = match record.phase {
-                Phase::Opening { deadline, .. } => deadline,
-                Phase::Closing { retry_at, .. } => retry_at,
-                Phase::Open => continue,
+                GroupState::Opening { deadline, .. } => deadline,
+                GroupState::Closing { retry_at, .. } => retry_at,
+                GroupState::Open => continue,
             };
             if due <= now {
                 overdue.push(*group);
@@ -346,15 +364,15 @@ impl Manager {
         }
         for group in overdue {
             match self.groups.get_mut(&group) {
-                Some(GroupRecord { phase: Phase::Opening { .. }, seats, .. }) => {
+                Some(GroupRecord { phase: GroupState::Opening { .. }, seats, .. }) => {
                     let (node, why) = (seats[0].clone(), "the seats were not taken in time".to_owned());
-                    self.fail_opening(now, group, Refusal::NodeFailed { node, why });
+                    self.fail_opening(now, group, ControlError::NodeFailed { node, why });
                 }
-                Some(GroupRecord { phase: Phase::Closing { closers, .. }, .. }) => {
+                Some(GroupRecord { phase: GroupState::Closing { closers, .. }, .. }) => {
                     // Whoever closes does not wait for ever; what is reserved stays so until the nodes have answered.
                     let closers = std::mem::take(closers);
                     closers.into_iter().for_each(|(peer, request)| self.send(peer, FromManager::Closed { request }));
-                    self.begin_removal(now, group, Way::Direct, Vec::new());
+                    self.begin_removal(now, group, RemovalStrategy::Direct, Vec::new());
                 }
                 _ => {}
             }

@@ -4,20 +4,20 @@ use std::collections::{BTreeSet, VecDeque};
 
 use units::Time;
 
-use super::account::{Account, What};
-use super::check;
-use super::duty::{Event, PeerId};
-use super::groups::{GroupRecord, Phase, Way};
+use super::action::{ManagerEvent, PeerId};
+use super::control_error::ControlError;
+use super::groups::{GroupRecord, GroupState, RemovalStrategy};
+use super::job_history::{JobEvent, JobHistoryLog};
 use super::limits::*;
 use super::machine::{JobRecord, Manager};
 use super::message::{FromManager, GroupKey, Quota, RequestId};
-use super::refusal::Refusal;
-use super::{JobId, JobTicket, Key};
+use super::validate;
+use super::{AuthKey, JobId, JobTicket};
 
 impl JobRecord {
     pub(super) fn new(ticket: JobTicket, name: &str, quota: Quota) -> Self {
         Self {
-            account: Account::new(ticket.job, &short(name)),
+            account: JobHistoryLog::new(ticket.job, &truncate_name(name)),
             key: ticket.key,
             quota,
             peers: BTreeSet::new(),
@@ -28,8 +28,8 @@ impl JobRecord {
     }
 }
 
-fn short(name: &str) -> String {
-    let mut name = check::words(name);
+fn truncate_name(name: &str) -> String {
+    let mut name = validate::sanitize_text(name);
     name.truncate((0..=MAX_NAME_BYTES).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0));
     name
 }
@@ -42,10 +42,10 @@ impl Manager {
         request: RequestId,
         name: &str,
         quota: Option<Quota>,
-        fresh: Key,
-    ) -> Result<(), Refusal> {
+        fresh: AuthKey,
+    ) -> Result<(), ControlError> {
         if self.jobs.len() >= MAX_JOBS {
-            return Err(Refusal::too_many("jobs", MAX_JOBS));
+            return Err(ControlError::too_many("jobs", MAX_JOBS));
         }
         while self.jobs.contains_key(&JobId(self.next_job)) {
             self.next_job = self.next_job.wrapping_add(1);
@@ -68,9 +68,9 @@ impl Manager {
         let quota = self.granted(quota);
         let mut record = JobRecord::new(ticket, name, quota);
         record.peers.insert(from);
-        record.account.note(now, What::Admitted);
+        record.account.note(now, JobEvent::Admitted);
         self.count("jobs admitted");
-        self.log(Event::JobOpened { job: ticket.job, name: record.account.name.clone() });
+        self.log(ManagerEvent::JobOpened { job: ticket.job, name: record.account.name.clone() });
         self.jobs.insert(ticket.job, record);
         self.send(from, FromManager::JobOpened { request, ticket, quota });
     }
@@ -94,10 +94,10 @@ impl Manager {
         ticket: JobTicket,
         name: &str,
         quota: Quota,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ControlError> {
         if !self.jobs.contains_key(&ticket.job) {
             if self.jobs.len() >= MAX_JOBS {
-                return Err(Refusal::too_many("jobs", MAX_JOBS));
+                return Err(ControlError::too_many("jobs", MAX_JOBS));
             }
             self.admit(now, from, request, ticket, name, Some(quota));
             return Ok(());
@@ -105,20 +105,20 @@ impl Manager {
         let granted = self.granted(Some(quota));
         let record = self.known(ticket)?;
         record.quota = granted;
-        record.account.name = short(name);
+        record.account.name = truncate_name(name);
         if record.detached_at.is_some() {
-            record.account.note(now, What::Back);
+            record.account.note(now, JobEvent::Back);
         }
         let missed = std::mem::take(&mut record.missed);
         self.join(from, ticket)?;
-        self.log(Event::JobAttached { job: ticket.job });
+        self.log(ManagerEvent::JobAttached { job: ticket.job });
         self.send(from, FromManager::JobOpened { request, ticket, quota: granted });
         missed.into_iter().for_each(|message| self.send(from, message));
         Ok(())
     }
 
     /// The connection speaks for the job from now on.
-    pub(super) fn join(&mut self, from: PeerId, ticket: JobTicket) -> Result<(), Refusal> {
+    pub(super) fn join(&mut self, from: PeerId, ticket: JobTicket) -> Result<(), ControlError> {
         let record = self.known(ticket)?;
         record.peers.insert(from);
         record.detached_at = None;
@@ -131,7 +131,7 @@ impl Manager {
         from: PeerId,
         request: RequestId,
         ticket: JobTicket,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ControlError> {
         self.known(ticket)?;
         self.remove_job(now, ticket.job, "it is done");
         self.send(from, FromManager::Closed { request });
@@ -145,11 +145,11 @@ impl Manager {
         request: RequestId,
         job: JobId,
         why: &str,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ControlError> {
         if !self.jobs.contains_key(&job) {
-            return Err(Refusal::UnknownJob);
+            return Err(ControlError::UnknownJob);
         }
-        let why = check::words(why);
+        let why = validate::sanitize_text(why);
         self.tell_job(job, FromManager::JobRevoked { job, why: why.clone() });
         self.count("jobs revoked");
         self.remove_job(now, job, &format!("the operator ended it: {why}"));
@@ -161,16 +161,16 @@ impl Manager {
         let Some(record) = self.jobs.get(&job) else { return };
         for group in record.groups.clone() {
             match self.groups.get(&group).map(|record| &record.phase) {
-                Some(Phase::Opening { .. }) => self.fail_opening(now, group, Refusal::Withdrawn),
-                Some(Phase::Open) => self.begin_removal(now, group, Way::Tree, Vec::new()),
-                Some(Phase::Closing { .. }) | None => {}
+                Some(GroupState::Opening { .. }) => self.fail_opening(now, group, ControlError::Withdrawn),
+                Some(GroupState::Open) => self.begin_removal(now, group, RemovalStrategy::Tree, Vec::new()),
+                Some(GroupState::Closing { .. }) | None => {}
             }
         }
         if let Some(mut record) = self.jobs.remove(&job) {
-            record.account.note(now, What::Ended { why: why.to_owned() });
+            record.account.note(now, JobEvent::Ended { why: why.to_owned() });
             self.bury(record.account);
         }
-        self.log(Event::JobClosed { job, why: why.to_owned() });
+        self.log(ManagerEvent::JobClosed { job, why: why.to_owned() });
     }
 
     pub(super) fn job_peer_lost(&mut self, now: Time, peer: PeerId) {
@@ -178,7 +178,7 @@ impl Manager {
         for record in self.jobs.values_mut() {
             if record.peers.remove(&peer) && record.peers.is_empty() {
                 record.detached_at = Some(now);
-                record.account.note(now, What::Away);
+                record.account.note(now, JobEvent::Away);
                 detached = true;
             }
         }
@@ -211,16 +211,16 @@ impl Manager {
         ticket: JobTicket,
         group: GroupKey,
         what: &str,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ControlError> {
         let record = self.known(ticket)?;
         if !record.groups.contains(&group) {
-            return Err(Refusal::UnknownGroup);
+            return Err(ControlError::UnknownGroup);
         }
-        let what = check::words(what);
+        let what = validate::sanitize_text(what);
         let from = format!("{} ({})", ticket.job, record.account.name);
         self.count("troubles told by jobs");
-        self.log(Event::Trouble { group, from, what: what.clone() });
-        if matches!(self.groups.get(&group), Some(GroupRecord { phase: Phase::Open, .. })) {
+        self.log(ManagerEvent::Trouble { group, from, what: what.clone() });
+        if matches!(self.groups.get(&group), Some(GroupRecord { phase: GroupState::Open, .. })) {
             self.revoke_group(now, group, None, &format!("its job says: {what}"));
         }
         Ok(())

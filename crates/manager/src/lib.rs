@@ -1,42 +1,42 @@
 //! The control plane: who serves which group, and with what.
 //!
 //! In: messages of nodes, jobs and operators, the loss of their connections, time and entropy. Out: messages and events.
-//! [`Manager`] is the manager's machine, [`Steward`] that of a node's control side; [`message`] is what they say.
+//! [`Manager`] is the manager's machine, [`NodeAgent`] that of a node's control side; [`message`] is what they say.
 //! Rules: docs/protocol.md P-50 to P-59; claims SH-2, SH-5, SH-6, SH-16.
 
-pub mod account;
-mod check;
-mod choice;
-mod duty;
+mod action;
+mod control_error;
+mod edge_number_allocator;
+mod group_spec;
 mod groups;
+mod host_pattern;
+mod ids;
+pub mod job_history;
 mod jobs;
-mod layout;
 pub mod limits;
 mod machine;
 pub mod message;
-mod name;
+mod node_agent;
 mod nodes;
-mod numbers;
-mod pattern;
-mod placement;
-mod plain;
-mod plan;
-mod refusal;
-mod report;
-mod spec;
+mod serde_ids;
 pub mod status;
-mod steward;
+mod status_snapshot;
 #[cfg(test)]
 mod tests;
+mod topology_plan;
+mod tree_layout;
+mod tree_placement;
+mod tree_selection;
+mod validate;
 
-pub use duty::{Duty, Event, PeerId};
-pub use machine::{Manager, Settings};
-pub use name::{JobId, JobTicket, Key, NodeNumber};
-pub use pattern::HostPattern;
-pub use plan::{PlannedNode, TopologyPlan};
-pub use refusal::{Refusal, Resource};
-pub use spec::{
-    Child, ChildSpec, Distribution, FoldTree, GroupOpened, GroupRequest, Leader, LeaderPlace, ParentSpec, SeatPlace,
-    SeatSpec, reserved_bytes,
+pub use action::{ManagerAction, ManagerEvent, PeerId};
+pub use control_error::{ControlError, NodeResource};
+pub use group_spec::{
+    ChildSpec, DistributionSpec, FoldTree, GroupDescriptor, GroupLeader, GroupRequest, LeaderAttachment, ParentSpec,
+    SeatAddress, SeatChild, SeatSpec, reserved_bytes,
 };
-pub use steward::{Source, Steward, StewardDuty};
+pub use host_pattern::HostPattern;
+pub use ids::{AggregationNodeId, AuthKey, JobId, JobTicket};
+pub use machine::{Manager, ManagerSettings};
+pub use node_agent::{CommandSource, NodeAgent, NodeAgentAction};
+pub use topology_plan::{PlannedNode, TopologyPlan};

@@ -17,7 +17,7 @@ pub const MAX_DEPTH: usize = 16;
 /// Bytes of a name: of a node, a host, a job.
 pub const MAX_NAME_BYTES: usize = 64;
 /// Bytes of an explanation in a message.
-pub const MAX_WORDS_BYTES: usize = 256;
+pub const MAX_TEXT_BYTES: usize = 256;
 /// Parents, and patterns of hosts, that a node may name.
 pub const MAX_HINTS: usize = 64;
 /// Patterns of hosts of all nodes together: every leader of a new group is held against each.
@@ -27,11 +27,11 @@ pub const MAX_SEGMENT_BYTES: u32 = 1 << 20;
 /// The highest number of an edge. Above it, a job's processes number the connections among themselves.
 pub const MAX_EDGE_NUMBER: u32 = 0x7f_ffff;
 /// Jobs that are remembered after they are gone.
-pub const MAX_PAST_JOBS: usize = 256;
+pub const MAX_FINISHED_JOBS: usize = 256;
 /// Happenings that are remembered of a job.
-pub const MAX_HAPPENINGS: usize = 32;
+pub const MAX_JOB_EVENTS: usize = 32;
 /// Jobs of one name that are told of.
-pub const MAX_ACCOUNTS: usize = 16;
+pub const MAX_JOB_HISTORIES: usize = 16;
 /// Kinds of drops that a node reports.
 pub const MAX_COUNTERS: usize = 64;
 

@@ -7,19 +7,19 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use units::{Epoch, Span, Time};
 
-use super::account::Account;
-use super::duty::{Duty, Event, PeerId};
+use super::action::{ManagerAction, ManagerEvent, PeerId};
+use super::control_error::ControlError;
+use super::edge_number_allocator::EdgeNumberAllocator;
+use super::host_pattern::HostPattern;
+use super::job_history::JobHistoryLog;
 use super::limits::*;
-use super::message::{Capacity, FromManager, GroupKey, NodeCard, NodeReport, Quota, RequestId, ToManager};
-use super::numbers::EdgeNumbers;
-use super::pattern::HostPattern;
-use super::plan::TopologyPlan;
-use super::refusal::Refusal;
-use super::{JobId, JobTicket, Key, NodeNumber};
+use super::message::{Capacity, FromManager, GroupKey, NodeDescriptor, NodeReport, Quota, RequestId, ToManager};
+use super::topology_plan::TopologyPlan;
+use super::{AggregationNodeId, AuthKey, JobId, JobTicket};
 
 /// What an operator may set.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ManagerSettings {
     /// The nodes' places, if they are laid down; they count more than what nodes say of themselves.
     pub topology: TopologyPlan,
     /// Hosts per leaf, and nodes per node, where the manager arranges the tree.
@@ -40,7 +40,7 @@ pub struct Settings {
     pub patience: Span,
 }
 
-impl Default for Settings {
+impl Default for ManagerSettings {
     fn default() -> Self {
         let millis = |millis: u64| Span::from_micros(millis * 1_000);
         Self {
@@ -59,7 +59,7 @@ impl Default for Settings {
 
 /// What a group has of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Hold {
+pub(super) struct Reservation {
     pub job: JobId,
     pub operations: u32,
     pub bytes: u64,
@@ -67,7 +67,7 @@ pub(super) struct Hold {
 
 /// Whether a node can be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Presence {
+pub(super) enum NodeLiveness {
     /// Registered, but it has not yet said what it holds.
     Arriving { peer: PeerId, heard_at: Time },
     /// There.
@@ -78,7 +78,7 @@ pub(super) enum Presence {
     Lost,
 }
 
-impl Presence {
+impl NodeLiveness {
     pub(super) fn peer(self) -> Option<PeerId> {
         match self {
             Self::Arriving { peer, .. } | Self::Here { peer, .. } => Some(peer),
@@ -89,11 +89,11 @@ impl Presence {
 
 #[derive(Debug)]
 pub(super) struct NodeRecord {
-    pub number: NodeNumber,
-    pub card: NodeCard,
+    pub number: AggregationNodeId,
+    pub card: NodeDescriptor,
     pub patterns: Vec<HostPattern>,
-    pub presence: Presence,
-    pub holds: BTreeMap<GroupKey, Hold>,
+    pub presence: NodeLiveness,
+    pub holds: BTreeMap<GroupKey, Reservation>,
     /// The sums over `holds`.
     pub reserved: Capacity,
     pub report: NodeReport,
@@ -101,7 +101,7 @@ pub(super) struct NodeRecord {
 }
 
 impl NodeRecord {
-    pub(super) fn hold(&mut self, group: GroupKey, hold: Hold) {
+    pub(super) fn hold(&mut self, group: GroupKey, hold: Reservation) {
         self.release(group);
         self.holds.insert(group, hold);
         self.reserved.seats += 1;
@@ -125,8 +125,8 @@ impl NodeRecord {
 
 #[derive(Debug)]
 pub(super) struct JobRecord {
-    pub account: Account,
-    pub key: Key,
+    pub account: JobHistoryLog,
+    pub key: AuthKey,
     pub quota: Quota,
     pub peers: BTreeSet<PeerId>,
     pub groups: BTreeSet<GroupKey>,
@@ -139,14 +139,14 @@ pub(super) struct JobRecord {
 /// The machine.
 #[derive(Debug)]
 pub struct Manager {
-    pub(super) settings: Settings,
+    pub(super) settings: ManagerSettings,
     pub(super) nodes: BTreeMap<String, NodeRecord>,
     pub(super) node_of_peer: BTreeMap<PeerId, String>,
     pub(super) jobs: BTreeMap<JobId, JobRecord>,
     /// Of jobs that are gone, oldest first.
-    pub(super) past: VecDeque<Account>,
+    pub(super) past: VecDeque<JobHistoryLog>,
     pub(super) groups: BTreeMap<GroupKey, super::groups::GroupRecord>,
-    pub(super) numbers: EdgeNumbers,
+    pub(super) numbers: EdgeNumberAllocator,
     pub(super) epoch: Epoch,
     pub(super) next_group: u32,
     pub(super) next_job: u64,
@@ -157,13 +157,13 @@ pub struct Manager {
     /// Operations that nodes have reported of groups.
     pub(super) operations: u64,
     pub(super) wake_at: Time,
-    duties: VecDeque<Duty>,
+    duties: VecDeque<ManagerAction>,
 }
 
 impl Manager {
     /// A manager that knows nobody. From `fresh` come the first numbers that it hands out, so that those of an earlier
     /// manager, which nodes may still use, are not likely to be met.
-    pub fn new(settings: Settings, fresh: Key) -> Self {
+    pub fn new(settings: ManagerSettings, fresh: AuthKey) -> Self {
         let words = |at: usize| u32::from_le_bytes([fresh.0[at], fresh.0[at + 1], fresh.0[at + 2], fresh.0[at + 3]]);
         Self {
             settings,
@@ -172,7 +172,7 @@ impl Manager {
             jobs: BTreeMap::new(),
             past: VecDeque::new(),
             groups: BTreeMap::new(),
-            numbers: EdgeNumbers::new(words(0)),
+            numbers: EdgeNumberAllocator::new(words(0)),
             epoch: Epoch(words(4)),
             next_group: words(8),
             next_job: u64::from(words(12)) << 32,
@@ -191,12 +191,12 @@ impl Manager {
     }
 
     /// The next thing to do.
-    pub fn poll_duty(&mut self) -> Option<Duty> {
+    pub fn poll_duty(&mut self) -> Option<ManagerAction> {
         self.duties.pop_front()
     }
 
     /// A message came. `fresh` is a key that nobody has seen: it may become a job's or a group's.
-    pub fn handle_message(&mut self, now: Time, from: PeerId, message: ToManager, fresh: Key) {
+    pub fn handle_message(&mut self, now: Time, from: PeerId, message: ToManager, fresh: AuthKey) {
         let (request, done) = match message {
             ToManager::OpenJob { request, name, quota } => {
                 (request, self.open_job(now, from, request, &name, quota, fresh))
@@ -230,7 +230,7 @@ impl Manager {
         };
         if let Err(refusal) = done {
             self.count("requests refused");
-            self.log(Event::Refused { refusal: refusal.clone() });
+            self.log(ManagerEvent::Refused { refusal: refusal.clone() });
             self.send(from, FromManager::Refused { request, refusal });
         }
     }
@@ -265,15 +265,15 @@ impl Manager {
     }
 
     pub(super) fn send(&mut self, to: PeerId, message: FromManager) {
-        self.duties.push_back(Duty::Send { to, message: Box::new(message) });
+        self.duties.push_back(ManagerAction::Send { to, message: Box::new(message) });
     }
 
     pub(super) fn close(&mut self, peer: PeerId) {
-        self.duties.push_back(Duty::Close(peer));
+        self.duties.push_back(ManagerAction::Close(peer));
     }
 
-    pub(super) fn log(&mut self, event: Event) {
-        self.duties.push_back(Duty::Log(event));
+    pub(super) fn log(&mut self, event: ManagerEvent) {
+        self.duties.push_back(ManagerAction::Log(event));
     }
 
     /// Counts something that its driver saw, such as a connection that was closed.
@@ -286,15 +286,15 @@ impl Manager {
     }
 
     /// The job whose ticket this is.
-    pub(super) fn known(&mut self, ticket: JobTicket) -> Result<&mut JobRecord, Refusal> {
+    pub(super) fn known(&mut self, ticket: JobTicket) -> Result<&mut JobRecord, ControlError> {
         let record = self.jobs.get_mut(&ticket.job).filter(|record| record.key.is(&ticket.key));
-        record.ok_or(Refusal::WrongTicket)
+        record.ok_or(ControlError::WrongTicket)
     }
 
     pub(super) fn tell_job(&mut self, job: JobId, message: FromManager) {
         let Some(record) = self.jobs.get_mut(&job) else { return };
         if record.peers.is_empty() {
-            if record.missed.len() == MAX_MISSED {
+            if record.missed.len() == MAX_PENDING_NOTIFICATIONS {
                 record.missed.pop_front();
             }
             return record.missed.push_back(message);
@@ -306,5 +306,5 @@ impl Manager {
 }
 
 /// Notices that are kept for a job that is away.
-const MAX_MISSED: usize = 64;
-const _: () = assert!(MAX_MISSED < MAX_GROUPS);
+const MAX_PENDING_NOTIFICATIONS: usize = 64;
+const _: () = assert!(MAX_PENDING_NOTIFICATIONS < MAX_GROUPS);

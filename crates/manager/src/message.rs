@@ -1,7 +1,7 @@
 //! What manager, nodes and jobs say to each other. Plain values; how they travel is the driver's affair.
 //!
 //! A job asks with a number of its own choice and gets one answer under that number. A node registers, then takes
-//! [`Order`]s from the manager and from the nodes above it, and answers each with one [`Answer`]. Rules: P-50 to P-59.
+//! [`NodeCommand`]s from the manager and from the nodes above it, and answers each with one [`NodeReply`]. Rules: P-50 to P-59.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,12 +9,12 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use units::{Epoch, GroupId};
 
-use super::account::JobAccount;
-use super::plain;
-use super::refusal::Refusal;
-use super::spec::{GroupOpened, GroupRequest, SeatSpec};
-use super::status::Status;
-use super::{JobTicket, NodeNumber};
+use super::control_error::ControlError;
+use super::group_spec::{GroupDescriptor, GroupRequest, SeatSpec};
+use super::job_history::JobHistory;
+use super::serde_ids;
+use super::status::ManagerStatus;
+use super::{AggregationNodeId, JobTicket};
 
 /// Names a request among those of one connection; the answer carries it again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ pub struct Capacity {
 
 /// A node introduces itself.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct NodeCard {
+pub struct NodeDescriptor {
     /// Its name; another node of the same name replaces it only after it is lost.
     pub name: String,
     /// Where packets of groups may be sent, one address per path.
@@ -66,10 +66,10 @@ pub struct NodeCard {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HeldSeat {
     /// The group.
-    #[serde(with = "plain::group")]
+    #[serde(with = "serde_ids::group")]
     pub group: GroupId,
     /// Its incarnation.
-    #[serde(with = "plain::epoch")]
+    #[serde(with = "serde_ids::epoch")]
     pub epoch: Epoch,
     /// The job, so that its re-attachment can be judged.
     pub ticket: JobTicket,
@@ -85,31 +85,31 @@ pub struct HeldSeat {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct GroupKey {
     /// The group.
-    #[serde(with = "plain::group")]
+    #[serde(with = "serde_ids::group")]
     pub group: GroupId,
     /// Its incarnation.
-    #[serde(with = "plain::epoch")]
+    #[serde(with = "serde_ids::epoch")]
     pub epoch: Epoch,
 }
 
 /// A seat that a node holds, and what it has done there. Travels as three numbers: a node may hold many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(from = "(u32, u32, u64)", into = "(u32, u32, u64)")]
-pub struct SeatBeat {
+pub struct SeatHeartbeat {
     /// Of this group.
     pub group: GroupKey,
     /// Operations folded so far.
     pub operations: u64,
 }
 
-impl From<(u32, u32, u64)> for SeatBeat {
+impl From<(u32, u32, u64)> for SeatHeartbeat {
     fn from((group, epoch, operations): (u32, u32, u64)) -> Self {
         Self { group: GroupKey { group: GroupId(group), epoch: Epoch(epoch) }, operations }
     }
 }
 
-impl From<SeatBeat> for (u32, u32, u64) {
-    fn from(seat: SeatBeat) -> Self {
+impl From<SeatHeartbeat> for (u32, u32, u64) {
+    fn from(seat: SeatHeartbeat) -> Self {
         (seat.group.group.0, seat.group.epoch.0, seat.operations)
     }
 }
@@ -200,7 +200,7 @@ pub enum ToManager {
         /// Answered with this number.
         request: RequestId,
         /// The node.
-        card: NodeCard,
+        card: NodeDescriptor,
         /// The version of Pleach that it runs.
         version: String,
     },
@@ -212,7 +212,7 @@ pub enum ToManager {
     /// The node lives, holds these seats and fares so. Answered with [`FromManager::Heard`].
     Beat {
         /// All seats.
-        seats: Vec<SeatBeat>,
+        seats: Vec<SeatHeartbeat>,
         /// How it fares.
         report: NodeReport,
     },
@@ -224,7 +224,7 @@ pub enum ToManager {
         what: String,
     },
     /// A node's answer to an order.
-    Answer(Answer),
+    Answer(NodeReply),
     /// An operator asks how things are.
     Status {
         /// Answered with this number.
@@ -266,7 +266,7 @@ pub enum FromManager {
         /// The request's number.
         request: RequestId,
         /// All that its leaders must know.
-        group: GroupOpened,
+        group: GroupDescriptor,
     },
     /// Done.
     Closed {
@@ -278,7 +278,7 @@ pub enum FromManager {
         /// The request's number.
         request: RequestId,
         /// Why.
-        refusal: Refusal,
+        refusal: ControlError,
     },
     /// A group is of no use any more (P-56): open another.
     Revoked {
@@ -301,34 +301,34 @@ pub enum FromManager {
         /// The request's number.
         request: RequestId,
         /// The node's number, as its neighbours call it.
-        node: NodeNumber,
+        node: AggregationNodeId,
         /// How often it must show that it lives.
         beat_ms: u32,
     },
     /// A beat was heard.
     Heard,
     /// Something that a node must do.
-    Order(Order),
+    Order(NodeCommand),
     /// How things are.
     Status {
         /// The request's number.
         request: RequestId,
         /// The report.
-        status: Status,
+        status: ManagerStatus,
     },
     /// What became of the jobs of that name; empty if none is remembered.
     Explained {
         /// The request's number.
         request: RequestId,
         /// The newest first.
-        accounts: Vec<JobAccount>,
+        accounts: Vec<JobHistory>,
     },
 }
 
 /// What a node must do, told by the manager or by the node above it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
+pub enum NodeCommand {
     /// Take this seat and have the seats below it taken.
     Install {
         /// The seat, with everything below.
@@ -341,7 +341,7 @@ pub enum Order {
         /// Of this group.
         group: GroupKey,
         /// What of the seats below.
-        spread: Spread,
+        spread: RemovalScope,
         /// Whoever ordered it waits so long.
         budget_ms: u32,
     },
@@ -350,7 +350,7 @@ pub enum Order {
 /// How far a removal goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Spread {
+pub enum RemovalScope {
     /// The seats below are removed too.
     Below,
     /// Only this seat: the manager tells the others itself.
@@ -360,7 +360,7 @@ pub enum Spread {
 /// A node's answer to an order.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum NodeReply {
     /// The seat and all below it are taken.
     Installed {
         /// Of this group.
@@ -371,7 +371,7 @@ pub enum Answer {
         /// Of this group.
         group: GroupKey,
         /// Why.
-        refusal: Refusal,
+        refusal: ControlError,
         /// Nodes that may still hold a seat.
         leftover: Vec<String>,
     },
@@ -384,7 +384,7 @@ pub enum Answer {
     },
 }
 
-impl Answer {
+impl NodeReply {
     /// The group that it is about.
     pub fn group(&self) -> GroupKey {
         match self {

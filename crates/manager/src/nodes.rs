@@ -4,21 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use units::Time;
 
-use super::account::What;
-use super::check;
-use super::duty::{Event, PeerId};
-use super::groups::{GroupRecord, Phase};
+use super::action::{ManagerEvent, PeerId};
+use super::control_error::ControlError;
+use super::groups::{GroupRecord, GroupState};
+use super::job_history::JobEvent;
 use super::limits::*;
-use super::machine::{Hold, JobRecord, Manager, NodeRecord, Presence};
+use super::machine::{JobRecord, Manager, NodeLiveness, NodeRecord, Reservation};
 use super::message::{
-    Capacity, FromManager, GroupKey, HeldSeat, NodeCard, NodeReport, Order, RequestId, SeatBeat, Spread,
+    Capacity, FromManager, GroupKey, HeldSeat, NodeCommand, NodeDescriptor, NodeReport, RemovalScope, RequestId,
+    SeatHeartbeat,
 };
-use super::plan::circle;
-use super::refusal::Refusal;
-use super::{JobTicket, NodeNumber};
+use super::topology_plan::find_cycle;
+use super::validate;
+use super::{AggregationNodeId, JobTicket};
 
 /// More than any version has.
-const MAX_VERSION_LETTERS: usize = 32;
+const MAX_VERSION_CHARS: usize = 32;
 
 impl Manager {
     pub(super) fn register(
@@ -26,20 +27,20 @@ impl Manager {
         now: Time,
         from: PeerId,
         request: RequestId,
-        card: NodeCard,
+        card: NodeDescriptor,
         version: &str,
-    ) -> Result<(), Refusal> {
-        check::card(&card)?;
+    ) -> Result<(), ControlError> {
+        validate::node_descriptor(&card)?;
         let card = self.settings.topology.place(card);
-        let patterns = check::card(&card)?;
+        let patterns = validate::node_descriptor(&card)?;
         self.is_welcome(from, &card, patterns.len())?;
         let known = self.nodes.get(&card.name).map(|record| record.number);
         let number = known.unwrap_or_else(|| {
             self.next_node = (self.next_node + 1) & 0x7fff_ffff;
-            NodeNumber::from_count(self.next_node)
+            AggregationNodeId::from_count(self.next_node)
         });
         let name = card.name.clone();
-        let presence = Presence::Arriving { peer: from, heard_at: now };
+        let presence = NodeLiveness::Arriving { peer: from, heard_at: now };
         let record = self.nodes.entry(name.clone()).or_insert_with(|| NodeRecord {
             number,
             card: card.clone(),
@@ -51,63 +52,67 @@ impl Manager {
             version: String::new(),
         });
         (record.card, record.patterns, record.presence) = (card, patterns, presence);
-        record.version = check::words(version).chars().take(MAX_VERSION_LETTERS).collect();
+        record.version = validate::sanitize_text(version).chars().take(MAX_VERSION_CHARS).collect();
         self.node_of_peer.insert(from, name.clone());
         self.wake_by(now + self.settings.node_silence);
         self.count("nodes registered");
-        self.log(Event::NodeRegistered { name, node: number });
+        self.log(ManagerEvent::NodeRegistered { name, node: number });
         let beat_ms = (self.settings.beat.as_picos() / 1_000_000_000).clamp(10, 60_000) as u32;
         self.send(from, FromManager::Registered { request, node: number, beat_ms });
         Ok(())
     }
 
-    fn is_welcome(&mut self, from: PeerId, card: &NodeCard, patterns: usize) -> Result<(), Refusal> {
+    fn is_welcome(&mut self, from: PeerId, card: &NodeDescriptor, patterns: usize) -> Result<(), ControlError> {
         if self.node_of_peer.contains_key(&from) {
-            return Err(Refusal::malformed("this connection belongs to a node already"));
+            return Err(ControlError::malformed("this connection belongs to a node already"));
         }
         if self.nodes.get(&card.name).is_some_and(|record| record.presence.peer().is_some()) {
-            return Err(Refusal::NameTaken { name: card.name.clone() });
+            return Err(ControlError::NameTaken { name: card.name.clone() });
         }
-        let others =
-            || self.nodes.iter().filter(|(name, record)| **name != card.name && record.presence != Presence::Lost);
+        let others = || {
+            self.nodes.iter().filter(|(name, record)| **name != card.name && record.presence != NodeLiveness::Lost)
+        };
         if let Some((other, _)) = others().find(|(_, record)| record.card.control == card.control) {
-            return Err(Refusal::malformed(&format!(
+            return Err(ControlError::malformed(&format!(
                 "node {other} takes orders at the same address {}",
                 card.control
             )));
         }
         if others().map(|(_, record)| record.patterns.len()).sum::<usize>() + patterns > MAX_PATTERNS {
-            return Err(Refusal::too_many("served hosts of all nodes", MAX_PATTERNS));
+            return Err(ControlError::too_many("served hosts of all nodes", MAX_PATTERNS));
         }
         let mut parents: BTreeMap<&str, &[String]> =
             others().map(|(name, record)| (name.as_str(), record.card.parents.as_slice())).collect();
         parents.insert(&card.name, &card.parents);
-        if let Some(name) = circle(&parents) {
-            return Err(Refusal::malformed(&format!("with these parents node {name} would be above itself")));
+        if let Some(name) = find_cycle(&parents) {
+            return Err(ControlError::malformed(&format!("with these parents node {name} would be above itself")));
         }
         if self.nodes.len() >= MAX_NODES && !self.nodes.contains_key(&card.name) {
-            let lost = self.nodes.iter().find(|(_, record)| record.presence == Presence::Lost);
+            let lost = self.nodes.iter().find(|(_, record)| record.presence == NodeLiveness::Lost);
             let Some(name) = lost.map(|(name, _)| name.clone()) else {
-                return Err(Refusal::too_many("nodes", MAX_NODES));
+                return Err(ControlError::too_many("nodes", MAX_NODES));
             };
             self.nodes.remove(&name);
         }
         Ok(())
     }
 
-    pub(super) fn node_at(&self, peer: PeerId) -> Result<String, Refusal> {
-        self.node_of_peer.get(&peer).cloned().ok_or_else(|| Refusal::malformed("only a registered node says this"))
+    pub(super) fn node_at(&self, peer: PeerId) -> Result<String, ControlError> {
+        self.node_of_peer
+            .get(&peer)
+            .cloned()
+            .ok_or_else(|| ControlError::malformed("only a registered node says this"))
     }
 
     /// A node tells what it holds from before (P-57). What fits is taken over, what does not is removed.
-    pub(super) fn holding(&mut self, now: Time, from: PeerId, seats: Vec<HeldSeat>) -> Result<(), Refusal> {
+    pub(super) fn holding(&mut self, now: Time, from: PeerId, seats: Vec<HeldSeat>) -> Result<(), ControlError> {
         let name = self.node_at(from)?;
         if seats.len() > MAX_GROUPS {
-            return Err(Refusal::too_many("seats", MAX_GROUPS));
+            return Err(ControlError::too_many("seats", MAX_GROUPS));
         }
         for seat in seats {
             let group = GroupKey { group: seat.group, epoch: seat.epoch };
-            let hold = Hold { job: seat.ticket.job, operations: seat.operations, bytes: seat.bytes };
+            let hold = Reservation { job: seat.ticket.job, operations: seat.operations, bytes: seat.bytes };
             let belongs = self.relearn(now, &name, group, &seat);
             if let Some(record) = self.nodes.get_mut(&name) {
                 record.hold(group, hold); // Also if it must go: until then it takes room.
@@ -123,7 +128,7 @@ impl Manager {
     fn relearn(&mut self, now: Time, name: &str, group: GroupKey, seat: &HeldSeat) -> bool {
         if let Some(record) = self.groups.get_mut(&group) {
             let mine = self.jobs.get(&record.job).is_some_and(|job| job.key.is(&seat.ticket.key));
-            if !mine || record.job != seat.ticket.job || !matches!(record.phase, Phase::Open) {
+            if !mine || record.job != seat.ticket.job || !matches!(record.phase, GroupState::Open) {
                 return false;
             }
             if record.seats.iter().any(|known| known == name) {
@@ -154,10 +159,10 @@ impl Manager {
                 window: seat.operations,
                 operations: 0,
                 opened_at: now,
-                phase: Phase::Open,
+                phase: GroupState::Open,
             },
         );
-        self.log(Event::GroupRelearnt { group, job: seat.ticket.job });
+        self.log(ManagerEvent::GroupRelearnt { group, job: seat.ticket.job });
         true
     }
 
@@ -170,7 +175,7 @@ impl Manager {
         }
         let fresh = JobRecord::new(ticket, "relearnt", self.settings.default_quota);
         let mut record = JobRecord { detached_at: Some(now), ..fresh };
-        record.account.note(now, What::Relearnt);
+        record.account.note(now, JobEvent::Relearnt);
         self.jobs.insert(ticket.job, record);
         self.wake_by(now + self.settings.job_grace);
         true
@@ -180,29 +185,32 @@ impl Manager {
         &mut self,
         now: Time,
         from: PeerId,
-        seats: Vec<SeatBeat>,
+        seats: Vec<SeatHeartbeat>,
         report: NodeReport,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ControlError> {
         let name = self.node_at(from)?;
         if seats.len() > MAX_GROUPS {
-            return Err(Refusal::too_many("seats", MAX_GROUPS));
+            return Err(ControlError::too_many("seats", MAX_GROUPS));
         }
         let Some(record) = self.nodes.get_mut(&name) else { return Ok(()) };
-        let dropped =
-            report.dropped.into_iter().take(MAX_COUNTERS).map(|(cause, count)| (check::words(&cause), count));
+        let dropped = report
+            .dropped
+            .into_iter()
+            .take(MAX_COUNTERS)
+            .map(|(cause, count)| (validate::sanitize_text(&cause), count));
         record.report = NodeReport { dropped: dropped.collect(), ..report };
         let since = match record.presence {
-            Presence::Here { since, .. } => since,
+            NodeLiveness::Here { since, .. } => since,
             _ => now,
         };
-        record.presence = Presence::Here { peer: from, heard_at: now, since };
+        record.presence = NodeLiveness::Here { peer: from, heard_at: now, since };
         let held: BTreeSet<GroupKey> = seats.iter().map(|seat| seat.group).collect();
         let absent: Vec<GroupKey> = record.holds.keys().filter(|group| !held.contains(group)).copied().collect();
         self.send(from, FromManager::Heard);
         for group in absent {
             self.missing_seat(now, &name, group, since);
         }
-        for SeatBeat { group, operations } in seats {
+        for SeatHeartbeat { group, operations } in seats {
             match self.groups.get_mut(&group).filter(|record| record.seats.contains(&name)) {
                 Some(record) => {
                     // Every seat of a group folds the same operations: the count of whoever is ahead holds.
@@ -228,7 +236,7 @@ impl Manager {
                     record.release(group);
                 }
             }
-            Some(GroupRecord { phase: Phase::Open, opened_at, .. })
+            Some(GroupRecord { phase: GroupState::Open, opened_at, .. })
                 if *opened_at < since || now.since(*opened_at) > self.settings.node_silence =>
             {
                 if let Some(record) = self.nodes.get_mut(name) {
@@ -246,25 +254,27 @@ impl Manager {
         from: PeerId,
         group: GroupKey,
         what: &str,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ControlError> {
         let name = self.node_at(from)?;
-        let what = check::words(what);
+        let what = validate::sanitize_text(what);
         self.count("troubles told by nodes");
-        self.log(Event::Trouble { group, from: format!("node {name}"), what: what.clone() });
+        self.log(ManagerEvent::Trouble { group, from: format!("node {name}"), what: what.clone() });
         let record = self.groups.get(&group).filter(|record| record.seats.contains(&name));
         let Some(record) = record else { return Ok(()) };
         // A neighbour that is lost is lost for good (P-9): the tree cannot be used any more.
         match record.phase {
-            Phase::Open => self.revoke_group(now, group, None, &format!("node {name}: {what}")),
-            Phase::Opening { .. } => self.fail_opening(now, group, Refusal::NodeFailed { node: name, why: what }),
-            Phase::Closing { .. } => {}
+            GroupState::Open => self.revoke_group(now, group, None, &format!("node {name}: {what}")),
+            GroupState::Opening { .. } => {
+                self.fail_opening(now, group, ControlError::NodeFailed { node: name, why: what })
+            }
+            GroupState::Closing { .. } => {}
         }
         Ok(())
     }
 
     pub(super) fn node_away(&mut self, now: Time, name: &str) {
         if let Some(record) = self.nodes.get_mut(name) {
-            record.presence = Presence::Away { since: now };
+            record.presence = NodeLiveness::Away { since: now };
             self.wake_by(now + self.settings.node_grace);
         }
     }
@@ -273,11 +283,11 @@ impl Manager {
         let mut lost = Vec::new();
         for (name, record) in &self.nodes {
             let (due, why) = match record.presence {
-                Presence::Arriving { heard_at, .. } | Presence::Here { heard_at, .. } => {
+                NodeLiveness::Arriving { heard_at, .. } | NodeLiveness::Here { heard_at, .. } => {
                     (heard_at + self.settings.node_silence, "it does not answer")
                 }
-                Presence::Away { since } => (since + self.settings.node_grace, "its connection broke"),
-                Presence::Lost => continue,
+                NodeLiveness::Away { since } => (since + self.settings.node_grace, "its connection broke"),
+                NodeLiveness::Lost => continue,
             };
             if due <= now {
                 lost.push((name.clone(), why));
@@ -298,19 +308,19 @@ impl Manager {
             self.close(peer);
         }
         let Some(record) = self.nodes.get_mut(name) else { return };
-        record.presence = Presence::Lost;
+        record.presence = NodeLiveness::Lost;
         let groups: Vec<GroupKey> = record.holds.keys().copied().collect();
         record.release_all();
         self.count("nodes lost");
-        self.log(Event::NodeLost { name: name.to_owned(), why });
+        self.log(ManagerEvent::NodeLost { name: name.to_owned(), why });
         for group in groups {
             match self.groups.get(&group).map(|record| &record.phase) {
-                Some(Phase::Open) => self.revoke_group(now, group, Some(name), why),
-                Some(Phase::Opening { .. }) => {
-                    let refusal = Refusal::NodeFailed { node: name.to_owned(), why: why.to_owned() };
+                Some(GroupState::Open) => self.revoke_group(now, group, Some(name), why),
+                Some(GroupState::Opening { .. }) => {
+                    let refusal = ControlError::NodeFailed { node: name.to_owned(), why: why.to_owned() };
                     self.fail_opening(now, group, refusal);
                 }
-                Some(Phase::Closing { .. }) => self.finish_if_free(now, group),
+                Some(GroupState::Closing { .. }) => self.finish_if_free(now, group),
                 None => {}
             }
         }
@@ -319,7 +329,10 @@ impl Manager {
     pub(super) fn remove_alone(&mut self, name: &str, group: GroupKey) {
         let budget_ms = self.budget_ms();
         if let Some(peer) = self.nodes.get(name).and_then(|record| record.presence.peer()) {
-            self.send(peer, FromManager::Order(Order::Remove { group, spread: Spread::Alone, budget_ms }));
+            self.send(
+                peer,
+                FromManager::Order(NodeCommand::Remove { group, spread: RemovalScope::Alone, budget_ms }),
+            );
         }
     }
 }

@@ -3,13 +3,13 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-use super::account::JobTotals;
+use super::job_history::JobTotals;
 use super::message::{Capacity, GroupKey, NodeReport, Quota};
-use super::{JobId, NodeNumber};
+use super::{AggregationNodeId, JobId};
 
 /// Everything at once. Lists are cut to what a message can carry; the totals are not.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
-pub struct Status {
+pub struct ManagerStatus {
     /// The version of Pleach that the manager runs.
     pub version: String,
     /// The nodes, by name.
@@ -36,7 +36,7 @@ pub struct NodeStatus {
     /// Its name.
     pub name: String,
     /// Its number.
-    pub node: NodeNumber,
+    pub node: AggregationNodeId,
     /// The version of Pleach that it runs.
     pub version: String,
     /// Whether it is there.

@@ -5,7 +5,7 @@ use std::io;
 
 /// Why hosts could not be made or used.
 #[derive(Debug)]
-pub enum NetworkError {
+pub enum NamespaceError {
     /// This machine or user lacks something that hosts need; the text says what.
     Missing(String),
     /// No hosts, or more than a bridge has ports.
@@ -26,24 +26,24 @@ pub enum NetworkError {
     },
 }
 
-impl NetworkError {
+impl NamespaceError {
     pub(crate) fn io(doing: impl Into<String>, source: io::Error) -> Self {
         Self::Io { doing: doing.into(), source }
     }
 }
 
-impl fmt::Display for NetworkError {
+impl fmt::Display for NamespaceError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing(what) => write!(formatter, "hosts in network namespaces need {what}"),
-            Self::Count(count) => write!(formatter, "{count} hosts: there may be 1 to {}", super::MOST_HOSTS),
+            Self::Count(count) => write!(formatter, "{count} hosts: there may be 1 to {}", super::MAX_HOSTS),
             Self::Command { line, said } => write!(formatter, "`{line}` failed: {}", said.trim()),
             Self::Io { doing, source } => write!(formatter, "{doing}: {source}"),
         }
     }
 }
 
-impl std::error::Error for NetworkError {
+impl std::error::Error for NamespaceError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io { source, .. } => Some(source),

@@ -19,12 +19,12 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-pub use error::NetworkError;
+pub use error::NamespaceError;
 
 use namespace::Namespace;
 
 /// A bridge of Linux has at most 1,024 ports.
-pub const MOST_HOSTS: usize = 1000;
+pub const MAX_HOSTS: usize = 1000;
 /// Jumbo frames, as clusters use them.
 const MTU: u32 = 9000;
 const DEVICE: &str = "net0";
@@ -34,28 +34,28 @@ const READY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Hosts and the bridge between them. Dropped, they are gone.
 #[derive(Debug)]
-pub struct Network {
+pub struct NamespaceNetwork {
     hosts: Vec<Namespace>,
     switch: Namespace,
 }
 
 /// One of the hosts.
 #[derive(Debug, Clone, Copy)]
-pub struct Host<'network> {
+pub struct NamespaceHost<'network> {
     namespace: &'network Namespace,
     index: usize,
 }
 
-impl Network {
+impl NamespaceNetwork {
     /// Makes so many hosts, and returns when packets pass between them.
     ///
     /// # Errors
     /// This machine or user cannot have such hosts; the error says what is missing.
-    pub fn new(count: usize) -> Result<Self, NetworkError> {
-        if !(1..=MOST_HOSTS).contains(&count) {
-            return Err(NetworkError::Count(count));
+    pub fn new(count: usize) -> Result<Self, NamespaceError> {
+        if !(1..=MAX_HOSTS).contains(&count) {
+            return Err(NamespaceError::Count(count));
         }
-        let set = namespace::new_set()?;
+        let set = namespace::new_name_prefix()?;
         let switch = Namespace::create(&set, "switch")?;
         let hosts =
             (0..count).map(|host| Namespace::create(&set, &format!("host{host}"))).collect::<Result<_, _>>()?;
@@ -74,8 +74,8 @@ impl Network {
     ///
     /// # Panics
     /// There is no such host.
-    pub fn host(&self, index: usize) -> Host<'_> {
-        Host { namespace: &self.hosts[index], index }
+    pub fn host(&self, index: usize) -> NamespaceHost<'_> {
+        NamespaceHost { namespace: &self.hosts[index], index }
     }
 
     /// The names of all namespaces, as `ip netns` lists them.
@@ -83,7 +83,7 @@ impl Network {
         self.hosts.iter().chain([&self.switch]).map(Namespace::name).collect()
     }
 
-    fn wire(&self) -> Result<(), NetworkError> {
+    fn wire(&self) -> Result<(), NamespaceError> {
         // A bridge is a switch: it has no address of its own. Without snooping multicast goes to all ports; there is no
         // querier here that would keep groups alive.
         let mut lines =
@@ -109,7 +109,7 @@ impl Network {
     }
 
     /// Before its port is up, a bridge drops what is sent.
-    fn wait_until_up(&self) -> Result<(), NetworkError> {
+    fn wait_until_up(&self) -> Result<(), NamespaceError> {
         let deadline = Instant::now() + READY_LIMIT;
         loop {
             let listed = self.switch.ip("link show up\n")?;
@@ -118,7 +118,7 @@ impl Network {
             }
             if Instant::now() >= deadline {
                 let line = format!("ip -n {} link show up", self.switch.name());
-                return Err(NetworkError::Command {
+                return Err(NamespaceError::Command {
                     line,
                     said: format!("not all up in {READY_LIMIT:?}:\n{listed}"),
                 });
@@ -128,7 +128,7 @@ impl Network {
     }
 }
 
-impl Drop for Network {
+impl Drop for NamespaceNetwork {
     fn drop(&mut self) {
         // A process that is still on a host keeps its namespace alive without a name; its link goes all the same.
         let lines: String = (0..self.count()).map(|index| format!("link delete port{index}\n")).collect();
@@ -136,7 +136,7 @@ impl Drop for Network {
     }
 }
 
-impl Host<'_> {
+impl NamespaceHost<'_> {
     /// Its address on the bridge.
     pub fn address(self) -> Ipv4Addr {
         let number = u16::try_from(self.index + 1).expect("there are at most a thousand");
@@ -158,7 +158,7 @@ impl Host<'_> {
     ///
     /// # Errors
     /// The thread could not move there. A panic of the closure goes on in the caller.
-    pub fn inside<T: Send>(self, work: impl FnOnce() -> T + Send) -> Result<T, NetworkError> {
+    pub fn inside<T: Send>(self, work: impl FnOnce() -> T + Send) -> Result<T, NamespaceError> {
         self.namespace.inside(work)
     }
 
@@ -166,8 +166,8 @@ impl Host<'_> {
     ///
     /// # Errors
     /// It could not be started.
-    pub fn start(self, command: &mut Command) -> Result<Child, NetworkError> {
+    pub fn start(self, command: &mut Command) -> Result<Child, NamespaceError> {
         let started = self.inside(|| command.spawn())?;
-        started.map_err(|source| NetworkError::io(format!("starting {:?}", command.get_program()), source))
+        started.map_err(|source| NamespaceError::io(format!("starting {:?}", command.get_program()), source))
     }
 }

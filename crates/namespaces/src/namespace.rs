@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::sched::{CloneFlags, setns};
 
-use super::error::NetworkError;
+use super::error::NamespaceError;
 
 /// Where iproute2 keeps the names.
 const NAMES: &str = "/run/netns";
@@ -25,17 +25,17 @@ pub(crate) struct Namespace {
 }
 
 /// The first part of the names of all namespaces of one network.
-pub(crate) fn new_set() -> Result<String, NetworkError> {
+pub(crate) fn new_name_prefix() -> Result<String, NamespaceError> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     static SWEPT: OnceLock<()> = OnceLock::new();
     SWEPT.get_or_init(sweep);
     let id = std::process::id();
-    let started = start_of(id).ok_or_else(|| NetworkError::Missing("a mounted /proc".to_owned()))?;
+    let started = start_of(id).ok_or_else(|| NamespaceError::Missing("a mounted /proc".to_owned()))?;
     Ok(format!("{PREFIX}{id}-{started}-{}", COUNT.fetch_add(1, Ordering::Relaxed)))
 }
 
 impl Namespace {
-    pub(crate) fn create(set: &str, role: &str) -> Result<Self, NetworkError> {
+    pub(crate) fn create(set: &str, role: &str) -> Result<Self, NamespaceError> {
         let name = format!("{set}-{role}");
         run(Command::new("ip").args(["netns", "add", &name]), "").map_err(lack_of_support)?;
         Ok(Self { name })
@@ -50,18 +50,18 @@ impl Namespace {
     }
 
     /// Runs commands of `ip` here, one a line; the first that fails ends them.
-    pub(crate) fn ip(&self, lines: &str) -> Result<String, NetworkError> {
+    pub(crate) fn ip(&self, lines: &str) -> Result<String, NamespaceError> {
         run(Command::new("ip").args(["-n", &self.name, "-batch", "-"]), lines).map_err(lack_of_devices)
     }
 
     /// Runs a closure in a thread of its own that has moved here.
-    pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NetworkError> {
+    pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NamespaceError> {
         let path = self.path();
         let entrance =
-            File::open(&path).map_err(|source| NetworkError::io(format!("opening {}", path.display()), source))?;
+            File::open(&path).map_err(|source| NamespaceError::io(format!("opening {}", path.display()), source))?;
         let moved = move || match setns(entrance, CloneFlags::CLONE_NEWNET) {
             Ok(()) => Ok(work()),
-            Err(code) => Err(NetworkError::io(format!("moving into {}", path.display()), code.into())),
+            Err(code) => Err(NamespaceError::io(format!("moving into {}", path.display()), code.into())),
         };
         match std::thread::scope(|scope| scope.spawn(moved).join()) {
             Ok(result) => result,
@@ -78,12 +78,12 @@ impl Drop for Namespace {
 }
 
 /// Runs a command with a text as its standard input, and returns what it wrote.
-fn run(command: &mut Command, input: &str) -> Result<String, NetworkError> {
+fn run(command: &mut Command, input: &str) -> Result<String, NamespaceError> {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let line = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
     let failed = |source: std::io::Error| match source.kind() {
-        ErrorKind::NotFound => NetworkError::Missing("the program ip (Debian package iproute2)".to_owned()),
-        _ => NetworkError::io(format!("running `{line}`"), source),
+        ErrorKind::NotFound => NamespaceError::Missing("the program ip (Debian package iproute2)".to_owned()),
+        _ => NamespaceError::io(format!("running `{line}`"), source),
     };
     let streams = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = streams.spawn().map_err(failed)?;
@@ -94,16 +94,16 @@ fn run(command: &mut Command, input: &str) -> Result<String, NetworkError> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    Err(NetworkError::Command { line, said: String::from_utf8_lossy(&output.stderr).into_owned() })
+    Err(NamespaceError::Command { line, said: String::from_utf8_lossy(&output.stderr).into_owned() })
 }
 
 /// Without the right, or in a kernel without namespaces, the first `ip netns add` says so.
-fn lack_of_support(error: NetworkError) -> NetworkError {
+fn lack_of_support(error: NamespaceError) -> NamespaceError {
     match error {
-        NetworkError::Command { said, .. }
+        NamespaceError::Command { said, .. }
             if ["not permitted", "Permission denied", "Invalid argument"].iter().any(|word| said.contains(word)) =>
         {
-            NetworkError::Missing(format!(
+            NamespaceError::Missing(format!(
                 "root (CAP_NET_ADMIN and CAP_SYS_ADMIN), and a kernel with network namespaces ({})",
                 said.trim()
             ))
@@ -112,12 +112,12 @@ fn lack_of_support(error: NetworkError) -> NetworkError {
     }
 }
 
-fn lack_of_devices(error: NetworkError) -> NetworkError {
+fn lack_of_devices(error: NamespaceError) -> NamespaceError {
     match error {
-        NetworkError::Command { said, .. }
+        NamespaceError::Command { said, .. }
             if said.contains("Unknown device type") || said.contains("not supported") =>
         {
-            NetworkError::Missing(format!("veth and bridge devices in the kernel ({})", said.trim()))
+            NamespaceError::Missing(format!("veth and bridge devices in the kernel ({})", said.trim()))
         }
         other => other,
     }

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use namespaces::{Network, NetworkError};
+use namespaces::{NamespaceError, NamespaceNetwork};
 
 /// With `CI` set it panics instead: nobody reads what a passing run says.
-fn network(count: usize) -> Option<Network> {
-    match Network::new(count) {
+fn network(count: usize) -> Option<NamespaceNetwork> {
+    match NamespaceNetwork::new(count) {
         Ok(network) => Some(network),
-        Err(error @ NetworkError::Missing(_)) => {
+        Err(error @ NamespaceError::Missing(_)) => {
             let ci = std::env::var("CI").unwrap_or_default();
             assert!(matches!(ci.as_str(), "" | "0" | "false"), "not tested, and CI is set: {error}");
             println!("not tested: {error}");
@@ -25,7 +25,7 @@ fn exists(name: &str) -> bool {
     Path::new("/run/netns").join(name).exists()
 }
 
-fn socket(network: &Network, host: usize, address: Ipv4Addr, port: u16) -> UdpSocket {
+fn socket(network: &NamespaceNetwork, host: usize, address: Ipv4Addr, port: u16) -> UdpSocket {
     let socket =
         network.host(host).inside(|| UdpSocket::bind((address, port))).expect("it moves").expect("it is free");
     socket.set_read_timeout(Some(Duration::from_secs(5))).expect("not zero");
@@ -34,8 +34,8 @@ fn socket(network: &Network, host: usize, address: Ipv4Addr, port: u16) -> UdpSo
 
 #[test]
 fn impossible_numbers_of_hosts_are_errors() {
-    for count in [0, namespaces::MOST_HOSTS + 1] {
-        assert!(matches!(Network::new(count), Err(NetworkError::Count(found)) if found == count));
+    for count in [0, namespaces::MAX_HOSTS + 1] {
+        assert!(matches!(NamespaceNetwork::new(count), Err(NamespaceError::Count(found)) if found == count));
     }
 }
 

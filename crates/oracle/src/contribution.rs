@@ -14,16 +14,16 @@
 
 use units::{OpId, Rank};
 
-use crate::exact::ExactSum;
-use crate::operation::{Element, Operation, Operator};
+use crate::exact_sum::ExactSum;
+use crate::reduction::{Element, Operator, Reduction};
 use crate::small_float::two_to;
-use crate::value::{Number, Value};
+use crate::value::{ElementValue, ScalarValue};
 
 /// The vector that `rank` puts into operation number `op`. Floats are normal numbers: no NaN, infinities or zeros.
 ///
 /// # Panics
 /// If the operation has no meaning.
-pub fn contribution(seed: u64, rank: Rank, op: OpId, operation: &Operation) -> Vec<u8> {
+pub fn contribution(seed: u64, rank: Rank, op: OpId, operation: &Reduction) -> Vec<u8> {
     fill(seed, rank, op, operation, plain_number)
 }
 
@@ -31,7 +31,7 @@ pub fn contribution(seed: u64, rank: Rank, op: OpId, operation: &Operation) -> V
 ///
 /// # Panics
 /// If the operation has no meaning.
-pub fn edge_contribution(seed: u64, rank: Rank, op: OpId, operation: &Operation) -> Vec<u8> {
+pub fn edge_contribution(seed: u64, rank: Rank, op: OpId, operation: &Reduction) -> Vec<u8> {
     fill(seed, rank, op, operation, edge_number)
 }
 
@@ -39,25 +39,25 @@ fn fill(
     seed: u64,
     rank: Rank,
     op: OpId,
-    operation: &Operation,
-    number: fn(&Operation, &mut Dice) -> Number,
+    operation: &Reduction,
+    number: fn(&Reduction, &mut KeyedRandom) -> ScalarValue,
 ) -> Vec<u8> {
     assert!(operation.has_meaning(), "{operation} has no meaning");
-    let dice_of = |who: u64| Dice::new([seed, op.0.into(), who]);
+    let dice_of = |who: u64| KeyedRandom::new([seed, op.0.into(), who]);
     let (own, shared) = (dice_of(rank.0.into()), dice_of(SHARED));
-    let few: [Dice; 8] = std::array::from_fn(|which| dice_of(SHARED + 1 + which as u64));
+    let few: [KeyedRandom; 8] = std::array::from_fn(|which| dice_of(SHARED + 1 + which as u64));
     let mut bytes = Vec::with_capacity(operation.bytes());
     for position in 0..operation.count as u64 {
         let mut own = own.at(position);
         let value = if operation.operator.is_located() {
             let index = (rank.0 ^ shared.at(position).roll() as u32) as i32 & i32::MAX;
             let mut one_of_few = few[own.roll() as usize % few.len()].at(position);
-            Value { number: number(operation, &mut one_of_few), index }
+            ElementValue { number: number(operation, &mut one_of_few), index }
         } else {
-            Value { number: number(operation, &mut own), index: 0 }
+            ElementValue { number: number(operation, &mut own), index: 0 }
         };
         match value.number {
-            Number::Float(number) if operation.element.is_wide() => {
+            ScalarValue::Float(number) if operation.element.is_wide() => {
                 let mut sum = ExactSum::new(operation.element);
                 sum.add(number);
                 bytes.extend(sum.wide_bytes());
@@ -71,15 +71,15 @@ fn fill(
 /// Above every rank: what all ranks have in common at a place of their vectors.
 const SHARED: u64 = 1 << 32;
 
-fn plain_number(operation: &Operation, dice: &mut Dice) -> Number {
+fn plain_number(operation: &Reduction, dice: &mut KeyedRandom) -> ScalarValue {
     if operation.element.is_float() || operation.element.is_wide() {
-        Number::Float(plain_float(operation, dice))
+        ScalarValue::Float(plain_float(operation, dice))
     } else {
-        Number::Integer(plain_integer(operation, dice))
+        ScalarValue::Integer(plain_integer(operation, dice))
     }
 }
 
-fn plain_integer(operation: &Operation, dice: &mut Dice) -> i128 {
+fn plain_integer(operation: &Reduction, dice: &mut KeyedRandom) -> i128 {
     let width = 8 * operation.element.bytes() as u32;
     let mask = u64::MAX >> (64 - width);
     let bits = match operation.operator {
@@ -92,7 +92,7 @@ fn plain_integer(operation: &Operation, dice: &mut Dice) -> i128 {
     number_of_bits(operation.element, bits & mask)
 }
 
-/// The number, not the bits, since [`Value`] holds numbers: minima are never taken of raw patterns.
+/// The number, not the bits, since [`ElementValue`] holds numbers: minima are never taken of raw patterns.
 fn number_of_bits(element: Element, bits: u64) -> i128 {
     let width = 8 * element.bytes() as u32;
     if element.is_signed_integer() && bits >> (width - 1) == 1 {
@@ -102,7 +102,7 @@ fn number_of_bits(element: Element, bits: u64) -> i128 {
     }
 }
 
-fn plain_float(operation: &Operation, dice: &mut Dice) -> f64 {
+fn plain_float(operation: &Reduction, dice: &mut KeyedRandom) -> f64 {
     let (lowest, highest) = match (operation.operator, operation.element) {
         (Operator::Prod, _) => return near_one(dice),
         (Operator::Sum, Element::F64) => (-16, 16),
@@ -120,19 +120,19 @@ fn plain_float(operation: &Operation, dice: &mut Dice) -> f64 {
 }
 
 /// A sixteenth to an eighth above or below one; far enough that `bf16` does not round it to one.
-fn near_one(dice: &mut Dice) -> f64 {
+fn near_one(dice: &mut KeyedRandom) -> f64 {
     let distance = (1.0 + dice.fraction()) / 16.0;
     let sign = dice.sign();
     sign * (1.0 + dice.sign() * distance)
 }
 
-fn edge_number(operation: &Operation, dice: &mut Dice) -> Number {
+fn edge_number(operation: &Reduction, dice: &mut KeyedRandom) -> ScalarValue {
     let choice = dice.roll() % 12;
     if !operation.element.is_float() && !operation.element.is_wide() {
         let width = 8 * operation.element.bytes() as u32;
         let edges = [0, 1, u64::MAX, 1 << (width - 1), (1 << (width - 1)) - 1];
         return match edges.get(choice as usize) {
-            Some(bits) => Number::Integer(number_of_bits(operation.element, bits & (u64::MAX >> (64 - width)))),
+            Some(bits) => ScalarValue::Integer(number_of_bits(operation.element, bits & (u64::MAX >> (64 - width)))),
             None => plain_number(operation, dice),
         };
     }
@@ -143,7 +143,7 @@ fn edge_number(operation: &Operation, dice: &mut Dice) -> Number {
         _ => (f64::MAX, f64::from_bits(1)),
     };
     let sign = dice.sign();
-    Number::Float(match choice {
+    ScalarValue::Float(match choice {
         0 => f64::NAN,
         1 => sign * f64::INFINITY,
         2 | 3 => sign * 0.0,
@@ -155,23 +155,23 @@ fn edge_number(operation: &Operation, dice: &mut Dice) -> Number {
 }
 
 /// A stream of numbers that depends on nothing but its key.
-struct Dice {
+struct KeyedRandom {
     state: u64,
 }
 
-impl Dice {
+impl KeyedRandom {
     fn new(key: [u64; 3]) -> Self {
-        Self { state: key.into_iter().fold(0, |state, part| scramble(state ^ scramble(part.wrapping_add(GOLDEN)))) }
+        Self { state: key.into_iter().fold(0, |state, part| mix64(state ^ mix64(part.wrapping_add(GOLDEN)))) }
     }
 
     /// Dice for one place of a vector, independent of those for any other.
     fn at(&self, position: u64) -> Self {
-        Self { state: scramble(self.state ^ scramble(position.wrapping_add(GOLDEN))) }
+        Self { state: mix64(self.state ^ mix64(position.wrapping_add(GOLDEN))) }
     }
 
     fn roll(&mut self) -> u64 {
         self.state = self.state.wrapping_add(GOLDEN);
-        scramble(self.state)
+        mix64(self.state)
     }
 
     fn roll_until(&mut self, good: impl Fn(u64) -> bool) -> u64 {
@@ -196,7 +196,7 @@ impl Dice {
 /// Steps of SplitMix64 (Steele, Lea, Flood 2014).
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-fn scramble(number: u64) -> u64 {
+fn mix64(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ (number >> 31)

@@ -13,7 +13,7 @@
 
 use units::{OpId, Rank};
 
-use crate::verdict::{Split, Verdict, Violation};
+use crate::verdict::{PartialFailure, Verdict, Violation};
 
 /// What the faults of a run allow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +37,7 @@ pub struct Ledger {
 
 #[derive(Clone, Debug, Default)]
 struct OpRecord {
-    measure: Measure,
+    measure: DeliveryBaseline,
     come: u32,
     delivered: u32,
     failed: u32,
@@ -46,7 +46,7 @@ struct OpRecord {
 
 /// What a delivery is compared with.
 #[derive(Clone, Debug, Default)]
-enum Measure {
+enum DeliveryBaseline {
     #[default]
     Nothing,
     FirstDelivery {
@@ -77,7 +77,7 @@ impl Ledger {
 
     /// True if a reference would still be of use: nobody has delivered the operation yet and none is given.
     pub fn wants_reference(&self, op: OpId) -> bool {
-        self.ops.get(op.index()).is_some_and(|record| matches!(record.measure, Measure::Nothing))
+        self.ops.get(op.index()).is_some_and(|record| matches!(record.measure, DeliveryBaseline::Nothing))
     }
 
     /// Gives the reference of an operation, which must come before its first delivery.
@@ -87,7 +87,7 @@ impl Ledger {
     pub fn expect(&mut self, op: OpId, reference: Vec<u8>, element_bytes: usize) {
         assert!(element_bytes > 0, "an element has at least one byte");
         assert!(self.wants_reference(op), "{op} is unknown, or its reference comes too late");
-        self.ops[op.index()].measure = Measure::Reference { bytes: reference.into(), element_bytes };
+        self.ops[op.index()].measure = DeliveryBaseline::Reference { bytes: reference.into(), element_bytes };
     }
 
     /// `rank` got a result of `op`.
@@ -102,23 +102,23 @@ impl Ledger {
         let record = &mut self.ops[op.index()];
         record.delivered += 1;
         let violation = match &record.measure {
-            Measure::Nothing => {
-                record.measure = Measure::FirstDelivery { rank, bytes: bytes.into() };
+            DeliveryBaseline::Nothing => {
+                record.measure = DeliveryBaseline::FirstDelivery { rank, bytes: bytes.into() };
                 self.verdict.only_agreed += 1;
                 None
             }
-            Measure::FirstDelivery { rank: first, bytes: measure } => {
+            DeliveryBaseline::FirstDelivery { rank: first, bytes: measure } => {
                 self.verdict.only_agreed += 1;
                 disagreement(rank, *first, op, measure, bytes)
             }
-            Measure::Reference { bytes: reference, element_bytes } => {
+            DeliveryBaseline::Reference { bytes: reference, element_bytes } => {
                 self.verdict.checked += 1;
                 difference(rank, op, reference, bytes, *element_bytes)
             }
-            Measure::Done => unreachable!("every rank's bit is set when an operation is done"),
+            DeliveryBaseline::Done => unreachable!("every rank's bit is set when an operation is done"),
         };
         if record.delivered == self.ranks {
-            record.measure = Measure::Done;
+            record.measure = DeliveryBaseline::Done;
         }
         if let Some(violation) = violation {
             self.verdict.add(violation);
@@ -167,7 +167,7 @@ impl Ledger {
             let op = OpId(position as u32);
             if record.delivered > 0 && record.failed > 0 {
                 let cause = record.cause.clone().unwrap_or_default();
-                verdict.add_split(Split { op, delivered: record.delivered, failed: record.failed, cause });
+                verdict.add_split(PartialFailure { op, delivered: record.delivered, failed: record.failed, cause });
             }
             if record.delivered == self.ranks {
                 continue;

@@ -6,16 +6,16 @@
 use units::{OpId, Rank};
 
 use crate::contribution::contribution;
-use crate::exact::ExactSum;
-use crate::operation::Operation;
-use crate::order::{Order, Step};
-use crate::value::Value;
+use crate::exact_sum::ExactSum;
+use crate::reduction::Reduction;
+use crate::reference_order::{ReferenceOrder, ReferenceOrderStep};
+use crate::value::ElementValue;
 
 /// The result of folding what [`contribution`] gives for each rank of `order`.
 ///
 /// # Panics
 /// As [`reference_of`].
-pub fn reference(seed: u64, op: OpId, operation: &Operation, order: &Order) -> Vec<u8> {
+pub fn reference(seed: u64, op: OpId, operation: &Reduction, order: &ReferenceOrder) -> Vec<u8> {
     reference_of(operation, order, |rank| contribution(seed, rank, op, operation))
 }
 
@@ -25,8 +25,8 @@ pub fn reference(seed: u64, op: OpId, operation: &Operation, order: &Order) -> V
 /// If the order names no rank, a contribution has a wrong length, or the operation has no meaning: the
 /// caller's scenario is wrong then, not the run.
 pub fn reference_of(
-    operation: &Operation,
-    order: &Order,
+    operation: &Reduction,
+    order: &ReferenceOrder,
     mut contribution_of: impl FnMut(Rank) -> Vec<u8>,
 ) -> Vec<u8> {
     assert!(operation.has_meaning(), "{operation} has no meaning");
@@ -34,15 +34,15 @@ pub fn reference_of(
         return exact_reference_of(operation, order, contribution_of);
     }
     let mut outermost = None;
-    let mut open: Vec<Option<Vec<Value>>> = Vec::new();
+    let mut open: Vec<Option<Vec<ElementValue>>> = Vec::new();
     for step in order.steps() {
         let operand = match step {
-            Step::Open => {
+            ReferenceOrderStep::Open => {
                 open.push(None);
                 continue;
             }
-            Step::Rank(rank) => Some(decode(operation, *rank, &contribution_of(*rank))),
-            Step::Close => open.pop().expect("brackets come in pairs"),
+            ReferenceOrderStep::Rank(rank) => Some(decode(operation, *rank, &contribution_of(*rank))),
+            ReferenceOrderStep::Close => open.pop().expect("brackets come in pairs"),
         };
         if let Some(operand) = operand {
             fold(operation, open.last_mut().unwrap_or(&mut outermost), operand);
@@ -57,8 +57,8 @@ pub fn reference_of(
 
 /// Of exact sums only the ranks matter, not how the tree joins them.
 fn exact_reference_of(
-    operation: &Operation,
-    order: &Order,
+    operation: &Reduction,
+    order: &ReferenceOrder,
     mut contribution_of: impl FnMut(Rank) -> Vec<u8>,
 ) -> Vec<u8> {
     assert!(order.ranks().next().is_some(), "the order names a rank");
@@ -73,16 +73,16 @@ fn exact_reference_of(
     sums.iter().flat_map(ExactSum::wide_bytes).collect()
 }
 
-fn check_length(operation: &Operation, rank: Rank, bytes: &[u8]) {
+fn check_length(operation: &Reduction, rank: Rank, bytes: &[u8]) {
     assert_eq!(bytes.len(), operation.bytes(), "the contribution of {rank} has a wrong length");
 }
 
-fn decode(operation: &Operation, rank: Rank, bytes: &[u8]) -> Vec<Value> {
+fn decode(operation: &Reduction, rank: Rank, bytes: &[u8]) -> Vec<ElementValue> {
     check_length(operation, rank, bytes);
-    bytes.chunks(operation.element_bytes()).map(|element| Value::decode(operation, element)).collect()
+    bytes.chunks(operation.element_bytes()).map(|element| ElementValue::decode(operation, element)).collect()
 }
 
-fn fold(operation: &Operation, accumulator: &mut Option<Vec<Value>>, operand: Vec<Value>) {
+fn fold(operation: &Reduction, accumulator: &mut Option<Vec<ElementValue>>, operand: Vec<ElementValue>) {
     match accumulator {
         None => *accumulator = Some(operand),
         Some(values) => {

@@ -8,36 +8,36 @@
 
 use std::cmp::Ordering;
 
-use crate::operation::{Element, Operation, Operator};
+use crate::reduction::{Element, Operator, Reduction};
 use crate::small_float;
 
 /// One element: a number, and where it was found if the operator asks for that.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Value {
-    pub(crate) number: Number,
+pub(crate) struct ElementValue {
+    pub(crate) number: ScalarValue,
     pub(crate) index: i32,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Number {
+pub(crate) enum ScalarValue {
     Integer(i128),
     Float(f64),
 }
 
-impl Value {
+impl ElementValue {
     #[inline]
-    pub(crate) fn decode(operation: &Operation, bytes: &[u8]) -> Self {
+    pub(crate) fn decode(operation: &Reduction, bytes: &[u8]) -> Self {
         let width = operation.element.bytes();
         let unsigned = bytes[..width].iter().rev().fold(0_u64, |bits, byte| (bits << 8) | u64::from(*byte));
         let number = match operation.element {
-            Element::F16 => Number::Float(small_float::F16.decode(unsigned as u16)),
-            Element::Bf16 => Number::Float(small_float::BF16.decode(unsigned as u16)),
-            Element::F32 => Number::Float(f32::from_bits(unsigned as u32).into()),
-            Element::F64 => Number::Float(f64::from_bits(unsigned)),
+            Element::F16 => ScalarValue::Float(small_float::F16.decode(unsigned as u16)),
+            Element::Bf16 => ScalarValue::Float(small_float::BF16.decode(unsigned as u16)),
+            Element::F32 => ScalarValue::Float(f32::from_bits(unsigned as u32).into()),
+            Element::F64 => ScalarValue::Float(f64::from_bits(unsigned)),
             element if element.is_signed_integer() && unsigned >> (8 * width - 1) == 1 => {
-                Number::Integer(i128::from(unsigned) - (1 << (8 * width)))
+                ScalarValue::Integer(i128::from(unsigned) - (1 << (8 * width)))
             }
-            _ => Number::Integer(unsigned.into()),
+            _ => ScalarValue::Integer(unsigned.into()),
         };
         let index = if operation.operator.is_located() {
             let at = operation.index_at();
@@ -50,16 +50,16 @@ impl Value {
 
     /// Appends the element's bytes; padding is zero, NaN is canonical.
     #[inline]
-    pub(crate) fn encode(self, operation: &Operation, bytes: &mut Vec<u8>) {
+    pub(crate) fn encode(self, operation: &Reduction, bytes: &mut Vec<u8>) {
         let start = bytes.len();
         let bits = match (self.number, operation.element) {
-            (Number::Integer(integer), _) => integer as u64,
-            (Number::Float(number), Element::F16) => small_float::F16.encode(number).into(),
-            (Number::Float(number), Element::Bf16) => small_float::BF16.encode(number).into(),
-            (Number::Float(number), Element::F32) if number.is_nan() => 0x7fc0_0000,
-            (Number::Float(number), Element::F32) => (number as f32).to_bits().into(),
-            (Number::Float(number), _) if number.is_nan() => 0x7ff8_0000_0000_0000,
-            (Number::Float(number), _) => number.to_bits(),
+            (ScalarValue::Integer(integer), _) => integer as u64,
+            (ScalarValue::Float(number), Element::F16) => small_float::F16.encode(number).into(),
+            (ScalarValue::Float(number), Element::Bf16) => small_float::BF16.encode(number).into(),
+            (ScalarValue::Float(number), Element::F32) if number.is_nan() => 0x7fc0_0000,
+            (ScalarValue::Float(number), Element::F32) => (number as f32).to_bits().into(),
+            (ScalarValue::Float(number), _) if number.is_nan() => 0x7ff8_0000_0000_0000,
+            (ScalarValue::Float(number), _) => number.to_bits(),
         };
         bytes.extend_from_slice(&bits.to_le_bytes()[..operation.element.bytes()]);
         if operation.operator.is_located() {
@@ -70,7 +70,7 @@ impl Value {
     }
 
     #[inline]
-    pub(crate) fn fold(self, operation: &Operation, other: Self) -> Self {
+    pub(crate) fn fold(self, operation: &Reduction, other: Self) -> Self {
         match operation.operator {
             Operator::MinLoc => self.nearer(other, Ordering::Less),
             Operator::MaxLoc => self.nearer(other, Ordering::Greater),
@@ -82,11 +82,13 @@ impl Value {
     #[inline]
     fn nearer(self, other: Self, wanted: Ordering) -> Self {
         let side = match (self.number, other.number) {
-            (Number::Float(a), Number::Float(b)) if a.is_nan() || b.is_nan() => match (a.is_nan(), b.is_nan()) {
-                (true, true) => Ordering::Equal,
-                (true, false) => wanted,
-                _ => wanted.reverse(),
-            },
+            (ScalarValue::Float(a), ScalarValue::Float(b)) if a.is_nan() || b.is_nan() => {
+                match (a.is_nan(), b.is_nan()) {
+                    (true, true) => Ordering::Equal,
+                    (true, false) => wanted,
+                    _ => wanted.reverse(),
+                }
+            }
             (a, b) => compare(a, b),
         };
         match side {
@@ -99,9 +101,9 @@ impl Value {
 }
 
 #[inline]
-fn fold_numbers(operation: &Operation, left: Number, right: Number) -> Number {
+fn fold_numbers(operation: &Reduction, left: ScalarValue, right: ScalarValue) -> ScalarValue {
     match (left, right) {
-        (Number::Integer(left), Number::Integer(right)) => Number::Integer(match operation.operator {
+        (ScalarValue::Integer(left), ScalarValue::Integer(right)) => ScalarValue::Integer(match operation.operator {
             Operator::Sum => left.wrapping_add(right),
             Operator::Prod => left.wrapping_mul(right),
             Operator::Min => left.min(right),
@@ -111,7 +113,7 @@ fn fold_numbers(operation: &Operation, left: Number, right: Number) -> Number {
             Operator::Xor => left ^ right,
             Operator::MinLoc | Operator::MaxLoc => unreachable!("pairs are folded as pairs"),
         }),
-        (Number::Float(left), Number::Float(right)) => Number::Float(match operation.operator {
+        (ScalarValue::Float(left), ScalarValue::Float(right)) => ScalarValue::Float(match operation.operator {
             _ if left.is_nan() || right.is_nan() => f64::NAN,
             Operator::Sum => round(operation.element, left + right),
             Operator::Prod => round(operation.element, left * right),
@@ -125,10 +127,10 @@ fn fold_numbers(operation: &Operation, left: Number, right: Number) -> Number {
 }
 
 /// Without NaN; -0 is below +0.
-fn compare(left: Number, right: Number) -> Ordering {
+fn compare(left: ScalarValue, right: ScalarValue) -> Ordering {
     match (left, right) {
-        (Number::Integer(left), Number::Integer(right)) => left.cmp(&right),
-        (Number::Float(left), Number::Float(right)) => left.total_cmp(&right),
+        (ScalarValue::Integer(left), ScalarValue::Integer(right)) => left.cmp(&right),
+        (ScalarValue::Float(left), ScalarValue::Float(right)) => left.total_cmp(&right),
         _ => unreachable!("both operands are of one element type"),
     }
 }

@@ -25,7 +25,7 @@ pub struct Verdict {
     pub failed: u64,
     /// Operations that some ranks delivered and others failed, the first [`MAX_LISTED`]. Not a violation
     /// by itself: the caller decides how far apart ranks may end.
-    pub splits: Vec<Split>,
+    pub splits: Vec<PartialFailure>,
     /// Such operations beyond the list.
     pub unlisted_splits: u64,
 }
@@ -42,16 +42,16 @@ impl Verdict {
     }
 
     pub(crate) fn add(&mut self, violation: Violation) {
-        list(&mut self.violations, &mut self.unlisted_violations, violation);
+        push_bounded(&mut self.violations, &mut self.unlisted_violations, violation);
     }
 
-    pub(crate) fn add_split(&mut self, split: Split) {
-        list(&mut self.splits, &mut self.unlisted_splits, split);
+    pub(crate) fn add_split(&mut self, split: PartialFailure) {
+        push_bounded(&mut self.splits, &mut self.unlisted_splits, split);
     }
 }
 
 /// Keeps the first [`MAX_LISTED`] and counts the rest.
-pub(crate) fn list<T>(listed: &mut Vec<T>, unlisted: &mut u64, finding: T) {
+pub(crate) fn push_bounded<T>(listed: &mut Vec<T>, unlisted: &mut u64, finding: T) {
     if listed.len() < MAX_LISTED {
         listed.push(finding);
     } else {
@@ -82,7 +82,7 @@ impl fmt::Display for Verdict {
 
 /// An operation that ended well at some ranks and badly at others.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Split {
+pub struct PartialFailure {
     /// The operation.
     pub op: OpId,
     /// Ranks that delivered it.
@@ -93,7 +93,7 @@ pub struct Split {
     pub cause: String,
 }
 
-impl fmt::Display for Split {
+impl fmt::Display for PartialFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { op, delivered, failed, cause } = self;
         write!(f, "{op}: {delivered} ranks delivered, {failed} failed ({cause})")

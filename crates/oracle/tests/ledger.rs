@@ -1,16 +1,17 @@
 //! The ledger passes a right run and catches every violation there is.
 
 use oracle::{
-    Element, Expectation, Ledger, MAX_LISTED, Operation, Operator, Order, Split, Verdict, Violation, reference,
+    Element, Expectation, Ledger, MAX_LISTED, Operator, PartialFailure, Reduction, ReferenceOrder, Verdict,
+    Violation, reference,
 };
 use units::{OpId, Rank};
 
-const SUM: Operation = Operation { element: Element::F64, operator: Operator::Sum, count: 4 };
+const SUM: Reduction = Reduction { element: Element::F64, operator: Operator::Sum, count: 4 };
 const RANKS: u32 = 3;
 const OPS: u32 = 2;
 
 fn result(op: OpId) -> Vec<u8> {
-    reference(11, op, &SUM, &Order::flat(RANKS))
+    reference(11, op, &SUM, &ReferenceOrder::flat(RANKS))
 }
 
 fn ledger(expectation: Expectation) -> Ledger {
@@ -74,7 +75,7 @@ fn wrong_bits_are_caught_and_shown() {
 fn a_lost_contribution_is_wrong_bits() {
     let mut ledger = Ledger::new(RANKS, 1, Expectation::MustComplete);
     ledger.expect(OpId(0), result(OpId(0)), 8);
-    let incomplete = reference(11, OpId(0), &SUM, &Order::flat(RANKS - 1));
+    let incomplete = reference(11, OpId(0), &SUM, &ReferenceOrder::flat(RANKS - 1));
     (0..RANKS).for_each(|rank| ledger.record_delivery(Rank(rank), OpId(0), &incomplete));
     let verdict = ledger.judge();
     assert_eq!(verdict.violation_count(), u64::from(RANKS));
@@ -125,7 +126,7 @@ fn a_failure_under_hard_faults_is_allowed_and_the_split_is_told() {
     let verdict = ledger.judge();
     assert!(verdict.is_clean(), "{verdict}");
     assert_eq!(verdict.failed, 1);
-    assert_eq!(verdict.splits, [Split { op, delivered: 2, failed: 1, cause: "node killed".into() }]);
+    assert_eq!(verdict.splits, [PartialFailure { op, delivered: 2, failed: 1, cause: "node killed".into() }]);
 }
 
 #[test]

@@ -1,17 +1,20 @@
 //! The reference against cases worked out by hand, and the contributions' power to show a mistake.
 
-use oracle::{Branch, Element, Operation, Operator, Order, contribution, edge_contribution, reference, reference_of};
+use oracle::{
+    Element, Operator, Reduction, ReferenceOrder, ReferenceOrderNode, contribution, edge_contribution, reference,
+    reference_of,
+};
 use proptest::prelude::*;
 use units::{OpId, Rank};
 
-fn operation(name: &str, count: usize) -> Operation {
+fn operation(name: &str, count: usize) -> Reduction {
     let (element, operator) = name.split_once(' ').expect("an element and an operator");
-    Operation { element: element.parse().unwrap(), operator: operator.parse().unwrap(), count }
+    Reduction { element: element.parse().unwrap(), operator: operator.parse().unwrap(), count }
 }
 
 /// Folds one element per rank, in the order of ranks.
 fn fold(name: &str, inputs: &[&[u8]]) -> Vec<u8> {
-    let order = Order::flat(inputs.len() as u32);
+    let order = ReferenceOrder::flat(inputs.len() as u32);
     reference_of(&operation(name, 1), &order, |rank| inputs[rank.index()].to_vec())
 }
 
@@ -39,9 +42,9 @@ fn floats_are_folded_in_the_order_given() {
     // 1e16 + 1 loses the 1; the tree decides whether that happens.
     let inputs = [1e16, 1.0, -1e16];
     assert_eq!(fold_f64("sum", &inputs), 0.0);
-    let tree = Order::from_tree(9, |place| match place {
-        9 => Branch::Node(vec![0, 2, 1]),
-        rank => Branch::Rank(Rank(rank)),
+    let tree = ReferenceOrder::from_tree(9, |place| match place {
+        9 => ReferenceOrderNode::Node(vec![0, 2, 1]),
+        rank => ReferenceOrderNode::Rank(Rank(rank)),
     });
     let result = reference_of(&operation("f64 sum", 1), &tree, |rank| inputs[rank.index()].to_le_bytes().to_vec());
     assert_eq!(result, 1.0_f64.to_le_bytes());
@@ -51,11 +54,11 @@ fn floats_are_folded_in_the_order_given() {
 fn nested_nodes_fold_before_they_are_folded() {
     let inputs = [1.0_f64, 1e16, 1.0, -1e16];
     let bytes = |rank: Rank| inputs[rank.index()].to_le_bytes().to_vec();
-    let pair = |a, b| Order::node([Order::rank(Rank(a)), Order::rank(Rank(b))]);
+    let pair = |a, b| ReferenceOrder::node([ReferenceOrder::rank(Rank(a)), ReferenceOrder::rank(Rank(b))]);
     let sum = operation("f64 sum", 1);
-    assert_eq!(reference_of(&sum, &Order::node([pair(0, 2), pair(1, 3)]), bytes), 2.0_f64.to_le_bytes());
-    assert_eq!(reference_of(&sum, &Order::node([pair(0, 1), pair(2, 3)]), bytes), 0.0_f64.to_le_bytes());
-    let with_empty = Order::node([Order::node([]), Order::node([pair(0, 2)])]);
+    assert_eq!(reference_of(&sum, &ReferenceOrder::node([pair(0, 2), pair(1, 3)]), bytes), 2.0_f64.to_le_bytes());
+    assert_eq!(reference_of(&sum, &ReferenceOrder::node([pair(0, 1), pair(2, 3)]), bytes), 0.0_f64.to_le_bytes());
+    let with_empty = ReferenceOrder::node([ReferenceOrder::node([]), ReferenceOrder::node([pair(0, 2)])]);
     assert_eq!(reference_of(&sum, &with_empty, bytes), 2.0_f64.to_le_bytes());
 }
 
@@ -94,13 +97,13 @@ fn of_equal_values_the_smaller_index_wins() {
 #[test]
 #[should_panic(expected = "has no meaning")]
 fn the_largest_of_exact_sums_is_the_callers_mistake() {
-    reference(1, OpId(0), &operation("wide-f64 max", 1), &Order::flat(2));
+    reference(1, OpId(0), &operation("wide-f64 max", 1), &ReferenceOrder::flat(2));
 }
 
 #[test]
 #[should_panic(expected = "has no meaning")]
 fn bits_of_floats_are_the_callers_mistake() {
-    reference(1, OpId(0), &operation("f64 and", 1), &Order::flat(2));
+    reference(1, OpId(0), &operation("f64 and", 1), &ReferenceOrder::flat(2));
 }
 
 #[test]
@@ -135,16 +138,16 @@ fn edge_contributions_have_nan_and_plain_ones_do_not() {
 }
 
 /// Folds the ranks of a list, which may leave some out or name some twice.
-fn fold_ranks(seed: u64, operation: &Operation, ranks: &[u32]) -> Vec<u8> {
-    let order = Order::node(ranks.iter().map(|rank| Order::rank(Rank(*rank))));
+fn fold_ranks(seed: u64, operation: &Reduction, ranks: &[u32]) -> Vec<u8> {
+    let order = ReferenceOrder::node(ranks.iter().map(|rank| ReferenceOrder::rank(Rank(*rank))));
     reference(seed, OpId(0), operation, &order)
 }
 
-fn sensitive_operations() -> impl Strategy<Value = Operation> {
+fn sensitive_operations() -> impl Strategy<Value = Reduction> {
     let of =
         |elements: Vec<Element>, operators: Vec<Operator>| {
             (prop::sample::select(elements), prop::sample::select(operators))
-                .prop_map(|(element, operator)| Operation { element, operator, count: 1 })
+                .prop_map(|(element, operator)| Reduction { element, operator, count: 1 })
         };
     let elements = || Element::ALL.iter().copied();
     let integers = elements().filter(|element| !element.is_float() && !element.is_wide()).collect();
@@ -191,9 +194,9 @@ proptest! {
     fn another_tree_leaves_exact_sums_as_they_are(seed: u64, ranks in 1_u32..60, fan_out in 2_u32..8) {
         for name in ["wide-f32 sum", "wide-f64 sum"] {
             let operation = operation(name, 5);
-            let flat = reference(seed, OpId(0), &operation, &Order::flat(ranks));
-            let leaf = |first: u32| Order::node((first..ranks.min(first + fan_out)).map(|rank| Order::rank(Rank(rank))));
-            let tree = Order::node((0..ranks).step_by(fan_out as usize).rev().map(leaf));
+            let flat = reference(seed, OpId(0), &operation, &ReferenceOrder::flat(ranks));
+            let leaf = |first: u32| ReferenceOrder::node((first..ranks.min(first + fan_out)).map(|rank| ReferenceOrder::rank(Rank(rank))));
+            let tree = ReferenceOrder::node((0..ranks).step_by(fan_out as usize).rev().map(leaf));
             prop_assert_eq!(&flat, &reference(seed, OpId(0), &operation, &tree), "{}", name);
         }
     }
@@ -202,11 +205,11 @@ proptest! {
     fn another_tree_changes_a_packet_of_float_sums(seed: u64, ranks in 16_u32..300, fan_out in 2_u32..8) {
         for name in ["f32 sum", "f64 sum"] {
             let operation = operation(name, 32);
-            let flat = reference(seed, OpId(0), &operation, &Order::flat(ranks));
-            let leaf = |first: u32| Order::node((first..ranks.min(first + fan_out)).map(|rank| Order::rank(Rank(rank))));
-            let tree = Order::node((0..ranks).step_by(fan_out as usize).map(leaf));
+            let flat = reference(seed, OpId(0), &operation, &ReferenceOrder::flat(ranks));
+            let leaf = |first: u32| ReferenceOrder::node((first..ranks.min(first + fan_out)).map(|rank| ReferenceOrder::rank(Rank(rank))));
+            let tree = ReferenceOrder::node((0..ranks).step_by(fan_out as usize).map(leaf));
             prop_assert_ne!(&flat, &reference(seed, OpId(0), &operation, &tree), "{}", name);
-            let backwards = Order::node((0..ranks).rev().map(|rank| Order::rank(Rank(rank))));
+            let backwards = ReferenceOrder::node((0..ranks).rev().map(|rank| ReferenceOrder::rank(Rank(rank))));
             prop_assert_ne!(&flat, &reference(seed, OpId(0), &operation, &backwards), "{}", name);
         }
     }

@@ -5,10 +5,10 @@
 use pleach::Operator;
 use serde::Serialize;
 
-use crate::abi::Family;
-use crate::job::Job;
-use crate::real::invoke;
-use crate::requests::Completion;
+use crate::abi::AbiFamily;
+use crate::mpi_job::MpiJob;
+use crate::native_mpi::invoke;
+use crate::requests::RequestCompletion;
 
 /// Sums that are tried: enough for a tree of nodes to be in use.
 const TRIALS: u32 = 100;
@@ -19,7 +19,7 @@ const VERSION_BYTES: usize = 8192;
 
 /// Which MPI this is.
 #[derive(Serialize, Default)]
-pub(crate) struct Found {
+pub(crate) struct MpiVersionInfo {
     /// The first line of what it says about itself.
     version: String,
     abi: &'static str,
@@ -29,23 +29,23 @@ pub(crate) struct Found {
 
 /// How Pleach would go about it.
 #[derive(Serialize)]
-pub(crate) struct Explanation {
+pub(crate) struct OffloadExplanation {
     /// What became of sums that were tried.
     trial: String,
     /// How non-blocking calls are completed.
     non_blocking: &'static str,
     /// Allreduces, by size.
-    ways: Vec<Way>,
+    ways: Vec<AlgorithmExplanation>,
 }
 
 #[derive(Serialize)]
-struct Way {
+struct AlgorithmExplanation {
     bytes: usize,
     way: String,
 }
 
-impl Found {
-    pub(crate) fn of(job: &Job) -> Self {
+impl MpiVersionInfo {
+    pub(crate) fn of(job: &MpiJob) -> Self {
         let mut text = vec![0_u8; VERSION_BYTES + 1];
         let mut length = 0_i32;
         if let Some(ask) = job.mpi.real.Get_library_version {
@@ -56,9 +56,9 @@ impl Found {
         let words = String::from_utf8_lossy(text);
         let first = words.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
         let abi = match job.abi.family {
-            Family::OpenMpi => "Open MPI",
-            Family::Mpich => "MPICH",
-            Family::Standard => "MPI-5",
+            AbiFamily::OpenMpi => "Open MPI",
+            AbiFamily::Mpich => "MPICH",
+            AbiFamily::Standard => "MPI-5",
         };
         let version = first.trim_end_matches('\0').split_whitespace().collect::<Vec<_>>().join(" ");
         let library = job.mpi.real.Init.map(|init| job.mpi.library.file_of(init)).unwrap_or_default();
@@ -66,9 +66,9 @@ impl Found {
     }
 }
 
-impl Explanation {
+impl OffloadExplanation {
     /// Tries it; every rank calls this.
-    pub(crate) fn of(job: &Job) -> Option<Self> {
+    pub(crate) fn of(job: &MpiJob) -> Option<Self> {
         let world = job.world()?;
         let everyone = f64::from(job.size);
         let mut outcome = format!("{TRIALS} allreduces of 8 bytes gave the right sums");
@@ -85,14 +85,14 @@ impl Explanation {
             }
         }
         let non_blocking = match job.completion {
-            Completion::InProgress(_) => "taken over; Open MPI's progress completes them",
-            Completion::WhenAsked(_) => "taken over; completed when MPICH asks",
-            Completion::ByThread => "taken over; a thread completes them",
-            Completion::Impossible => "left to the MPI, which gives no way to complete them",
-            Completion::Unwanted => "left to the MPI, as wanted",
+            RequestCompletion::InProgress(_) => "taken over; Open MPI's progress completes them",
+            RequestCompletion::WhenAsked(_) => "taken over; completed when MPICH asks",
+            RequestCompletion::ByThread => "taken over; a thread completes them",
+            RequestCompletion::Impossible => "left to the MPI, which gives no way to complete them",
+            RequestCompletion::Unwanted => "left to the MPI, as wanted",
         };
         let within = world.hosts() == 1;
-        let way = |bytes: usize| Way {
+        let way = |bytes: usize| AlgorithmExplanation {
             bytes,
             way: if within {
                 "in shared memory: all ranks are on one host.".to_owned()

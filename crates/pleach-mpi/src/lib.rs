@@ -6,24 +6,24 @@
 //! One binary for Open MPI, MPICH and its relatives, and the ABI of MPI-5. docs/mpi.md says what is taken over and how to set it up,
 //! docs/decisions/0009-mpi-preload.md why it is made so.
 //!
-//! Reading order: `entry` has the functions that programs call; `calls` is one call on its way; `communicators` says whom it concerns,
-//! `types` what it folds; `job` is the beginning and the end, `wish` the settings, `explanation` what
-//! is told instead of a run; `requests` are non-blocking calls; `recovery` and `kept` are what happens when
-//! Pleach fails. `real`, `abi` and `words` are the MPI as it is found.
+//! Reading order: `wrappers` has the functions that programs call; `collective_call` is one call on its way; `communicator_table` says whom it concerns,
+//! `datatypes` what it folds; `mpi_job` is the beginning and the end, `configuration` the settings, `explanation` what
+//! is told instead of a run; `requests` are non-blocking calls; `recovery` and `replay_log` are what happens when
+//! Pleach fails. `native_mpi`, `abi` and `bootstrap_channel` are the MPI as it is found.
 
 mod abi;
-mod calls;
-mod communicators;
-mod entry;
+mod bootstrap_channel;
+mod call_statistics;
+mod collective_call;
+mod communicator_table;
+mod configuration;
+mod datatypes;
 mod explanation;
-mod job;
-mod kept;
+mod mpi_job;
+mod native_mpi;
 mod packing;
 mod progress;
-mod real;
 mod recovery;
+mod replay_log;
 mod requests;
-mod tally;
-mod types;
-mod wish;
-mod words;
+mod wrappers;

@@ -1,11 +1,11 @@
 //! Broadcasts of elements that do not lie one behind the other: the MPI packs and unpacks them.
 
-use crate::calls::Call;
-use crate::job::Job;
-use crate::real::invoke;
+use crate::collective_call::CollectiveCall;
+use crate::mpi_job::MpiJob;
+use crate::native_mpi::invoke;
 
 /// The elements of the root's buffer, one behind the other.
-pub(crate) fn pack(job: &Job, call: &Call, bytes: usize) -> Result<Vec<u8>, pleach::Error> {
+pub(crate) fn pack(job: &MpiJob, call: &CollectiveCall, bytes: usize) -> Result<Vec<u8>, pleach::Error> {
     let mut packed = vec![0_u8; bytes];
     let mut position = 0_i32;
     let function = job.mpi.real.Pack.ok_or_else(|| broken("the MPI has no MPI_Pack"))?;
@@ -17,7 +17,7 @@ pub(crate) fn pack(job: &Job, call: &Call, bytes: usize) -> Result<Vec<u8>, plea
 }
 
 /// Puts them where they belong.
-pub(crate) fn unpack(job: &Job, call: &Call, packed: &[u8]) -> Result<(), pleach::Error> {
+pub(crate) fn unpack(job: &MpiJob, call: &CollectiveCall, packed: &[u8]) -> Result<(), pleach::Error> {
     let mut position = 0_i32;
     let function = job.mpi.real.Unpack.ok_or_else(|| broken("the MPI has no MPI_Unpack"))?;
     // SAFETY: the user's buffer, and all its bytes.
@@ -28,10 +28,10 @@ pub(crate) fn unpack(job: &Job, call: &Call, packed: &[u8]) -> Result<(), pleach
 }
 
 /// True if this MPI packs nothing but the elements themselves.
-pub(crate) fn is_plain(job: &Job) -> bool {
+pub(crate) fn is_plain(job: &MpiJob) -> bool {
     let value = 0x0102_0304_0506_0708_i64;
-    let call = Call {
-        verb: crate::calls::Verb::Broadcast,
+    let call = CollectiveCall {
+        verb: crate::collective_call::MpiCollective::Broadcast,
         send: 0,
         receive: &raw const value as usize,
         count: 1,

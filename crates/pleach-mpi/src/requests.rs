@@ -11,27 +11,29 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::libc;
-use pleach::Started;
+use pleach::OwnedRequest;
 
-use crate::abi::{Abi, Family};
-use crate::calls::{self, By, Call, Done, Part, Plan, Position, Verb};
-use crate::communicators;
-use crate::job::{Job, job, last_job};
+use crate::abi::{AbiFamily, MpiAbi};
+use crate::call_statistics::FallbackReason;
+use crate::collective_call::{
+    self, CallOutcome, CallPlan, CollectiveCall, MpiCollective, OffloadedOperation, RankAndSize, ServedBy,
+};
+use crate::communicator_table;
+use crate::mpi_job::{MpiJob, job, last_job};
+use crate::native_mpi::{MpiFunction, NativeMpi, invoke};
 use crate::progress;
-use crate::real::{Function, Mpi, invoke};
 use crate::recovery;
-use crate::tally::Why;
 
 /// How often the thread moves on what nobody waits for.
 const PACE: Duration = Duration::from_micros(100);
 
 /// How a request of ours is completed.
 #[derive(Clone, Copy)]
-pub(crate) enum Completion {
+pub(crate) enum RequestCompletion {
     /// In Open MPI's progress; the function that lets us into it.
-    InProgress(Function),
+    InProgress(MpiFunction),
     /// When MPICH asks; the function that starts a request that it asks about.
-    WhenAsked(Function),
+    WhenAsked(MpiFunction),
     /// By a thread.
     ByThread,
     /// Not at all.
@@ -40,36 +42,36 @@ pub(crate) enum Completion {
     Unwanted,
 }
 
-impl Completion {
-    pub(crate) fn of(mpi: &Mpi, abi: &Abi, threads: i32) -> Self {
+impl RequestCompletion {
+    pub(crate) fn of(mpi: &NativeMpi, abi: &MpiAbi, threads: i32) -> Self {
         let found = match abi.family {
-            Family::OpenMpi => mpi.library.function("opal_progress_register").map(Self::InProgress),
-            Family::Mpich => mpi.library.function("PMPIX_Grequest_start").map(Self::WhenAsked),
-            Family::Standard => None,
+            AbiFamily::OpenMpi => mpi.library.function("opal_progress_register").map(Self::InProgress),
+            AbiFamily::Mpich => mpi.library.function("PMPIX_Grequest_start").map(Self::WhenAsked),
+            AbiFamily::Standard => None,
         };
-        let multiple = if abi.family == Family::Standard { 4096 } else { 3 };
+        let multiple = if abi.family == AbiFamily::Standard { 4096 } else { 3 };
         found.unwrap_or(if threads >= multiple { Self::ByThread } else { Self::Impossible })
     }
 }
 
 /// A call under way.
-struct Pending {
-    call: Call,
-    plan: Plan,
-    position: Position,
+struct PendingCall {
+    call: CollectiveCall,
+    plan: CallPlan,
+    position: RankAndSize,
     /// The MPI's request.
     request: AtomicUsize,
-    stage: Mutex<Stage>,
+    stage: Mutex<PendingStage>,
 }
 
-enum Stage {
-    Running(Started),
+enum PendingStage {
+    Running(OwnedRequest),
     /// The result is here; the user's buffer does not have it yet.
     Arrived(Vec<u8>),
     Over,
 }
 
-static PENDING: Mutex<Vec<Arc<Pending>>> = Mutex::new(Vec::new());
+static PENDING: Mutex<Vec<Arc<PendingCall>>> = Mutex::new(Vec::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static NEWS: Condvar = Condvar::new();
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
@@ -79,14 +81,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Pending {
+impl PendingCall {
     /// Moves it on; true if its result is here. Never waits.
-    fn advance(&self, job: &Job) -> bool {
+    fn advance(&self, job: &MpiJob) -> bool {
         let Ok(mut stage) = self.stage.try_lock() else { return false };
-        let Stage::Running(started) = &*stage else { return matches!(*stage, Stage::Arrived(_)) };
+        let PendingStage::Running(started) = &*stage else { return matches!(*stage, PendingStage::Arrived(_)) };
         match started.poll() {
             Some(Ok(bytes)) => {
-                *stage = Stage::Arrived(bytes);
+                *stage = PendingStage::Arrived(bytes);
                 true
             }
             Some(Err(error)) => recovery::abort(job, &format!("{error}, in a non-blocking call")),
@@ -95,7 +97,7 @@ impl Pending {
     }
 
     /// Moves it on, and completes it if that suffices; true if it is over.
-    fn complete_if_through(&self, job: &Job) -> bool {
+    fn complete_if_through(&self, job: &MpiJob) -> bool {
         if self.advance(job) {
             self.complete(job);
             let mut list = lock(&PENDING);
@@ -103,17 +105,17 @@ impl Pending {
             list.retain(|other| !std::ptr::eq(Arc::as_ptr(other), self));
             COUNT.fetch_sub(before - list.len(), Ordering::Release);
         }
-        self.stage.try_lock().is_ok_and(|stage| matches!(*stage, Stage::Over))
+        self.stage.try_lock().is_ok_and(|stage| matches!(*stage, PendingStage::Over))
     }
 
     /// Gives the user the result, and completes the request. Only for threads that may call the MPI.
-    fn complete(&self, job: &Job) {
+    fn complete(&self, job: &MpiJob) {
         let mut stage = lock(&self.stage);
-        let Stage::Arrived(bytes) = &*stage else { return };
-        if let Err(error) = calls::finish(job, &self.call, &self.plan, self.position, bytes) {
+        let PendingStage::Arrived(bytes) = &*stage else { return };
+        if let Err(error) = collective_call::finish(job, &self.call, &self.plan, self.position, bytes) {
             recovery::abort(job, &format!("{error}, in a non-blocking call"));
         }
-        *stage = Stage::Over;
+        *stage = PendingStage::Over;
         drop(stage);
         if let Some(complete) = job.mpi.real.Grequest_complete {
             // SAFETY: the request was started by us and completes once.
@@ -123,31 +125,31 @@ impl Pending {
 }
 
 /// Starts a call; `request` is where the user wants the request.
-pub(crate) fn start(call: &Call, request: usize) -> Result<Done, Why> {
-    let job = job().ok_or(Why::Off)?;
+pub(crate) fn start(call: &CollectiveCall, request: usize) -> Result<CallOutcome, FallbackReason> {
+    let job = job().ok_or(FallbackReason::Off)?;
     match job.completion {
-        Completion::Impossible => return Err(Why::NoProgress),
-        Completion::Unwanted => return Err(Why::Unwanted),
-        _ if request == 0 => return Err(Why::Argument),
+        RequestCompletion::Impossible => return Err(FallbackReason::NoProgress),
+        RequestCompletion::Unwanted => return Err(FallbackReason::Unwanted),
+        _ if request == 0 => return Err(FallbackReason::Argument),
         _ => {}
     }
-    let plan = Plan::of(job, call)?;
-    let member = communicators::member_if_formed(job, call.communicator)?;
+    let plan = CallPlan::of(job, call)?;
+    let member = communicator_table::member_if_formed(job, call.communicator)?;
     plan.check(job, call, member.position)?;
     if member.has_failed() {
-        return Err(Why::Failed);
+        return Err(FallbackReason::Failed);
     }
     let bytes = plan.bytes;
-    let stage = if bytes == 0 && call.verb != Verb::Barrier {
-        Stage::Arrived(Vec::new())
+    let stage = if bytes == 0 && call.verb != MpiCollective::Barrier {
+        PendingStage::Arrived(Vec::new())
     } else {
-        let brought = calls::prepare(job, call, &plan, member.position);
-        match brought.and_then(|brought| Part::launch(call, &plan, &member.communicator, brought)) {
-            Ok(started) => Stage::Running(started),
+        let brought = collective_call::prepare(job, call, &plan, member.position);
+        match brought.and_then(|brought| OffloadedOperation::launch(call, &plan, &member.communicator, brought)) {
+            Ok(started) => PendingStage::Running(started),
             Err(error) => recovery::abort(job, &format!("{error}, in a non-blocking call")),
         }
     };
-    let pending = Arc::new(Pending {
+    let pending = Arc::new(PendingCall {
         call: *call,
         plan,
         position: member.position,
@@ -169,16 +171,16 @@ pub(crate) fn start(call: &Call, request: usize) -> Result<Done, Why> {
         COUNT.fetch_add(1, Ordering::Release);
         NEWS.notify_one();
     }
-    Ok(Done { status, bytes, by: By::Pleach })
+    Ok(CallOutcome { status, bytes, by: ServedBy::Pleach })
 }
 
-fn start_request(job: &Job, pending: &Arc<Pending>, request: usize) -> c_int {
+fn start_request(job: &MpiJob, pending: &Arc<PendingCall>, request: usize) -> c_int {
     let state = Arc::into_raw(Arc::clone(pending));
     let functions = (query as *const (), free as *const (), cancel as *const ());
     // SAFETY: the functions are of the types that the standard and MPICH want; the state is ours until `free`.
     let status = unsafe {
         match job.completion {
-            Completion::WhenAsked(start) => {
+            RequestCompletion::WhenAsked(start) => {
                 invoke!(start; functions.0, functions.1, functions.2, poll as *const (), wait as *const (), state, request)
             }
             _ => match job.mpi.real.Grequest_start {
@@ -194,18 +196,18 @@ fn start_request(job: &Job, pending: &Arc<Pending>, request: usize) -> c_int {
 }
 
 /// Sees to it that somebody moves calls on.
-fn prepare_progress(job: &Job) {
+fn prepare_progress(job: &MpiJob) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| match job.completion {
         // SAFETY: the function lives as long as the process.
-        Completion::InProgress(register) => drop(unsafe { invoke!(register; in_progress as *const ()) }),
-        Completion::WhenAsked(_) | Completion::ByThread => *lock(&THREAD) = start_thread(job),
-        Completion::Impossible | Completion::Unwanted => {}
+        RequestCompletion::InProgress(register) => drop(unsafe { invoke!(register; in_progress as *const ()) }),
+        RequestCompletion::WhenAsked(_) | RequestCompletion::ByThread => *lock(&THREAD) = start_thread(job),
+        RequestCompletion::Impossible | RequestCompletion::Unwanted => {}
     });
 }
 
 /// Moves on everything, and completes what is through. Returns how many were.
-fn turn(job: &Job, completes: bool) -> c_int {
+fn turn(job: &MpiJob, completes: bool) -> c_int {
     let Ok(mut pending) = PENDING.try_lock() else { return 0 };
     let mut through = Vec::new();
     pending.retain(|pending| {
@@ -230,8 +232,8 @@ extern "C" fn in_progress() -> c_int {
     last_job().map_or(0, |job| turn(job, true))
 }
 
-fn start_thread(job: &Job) -> Option<JoinHandle<()>> {
-    let completes = matches!(job.completion, Completion::ByThread);
+fn start_thread(job: &MpiJob) -> Option<JoinHandle<()>> {
+    let completes = matches!(job.completion, RequestCompletion::ByThread);
     let work = move || {
         while !IS_CLOSED.load(Ordering::Acquire) {
             if let Some(job) = last_job() {
@@ -268,7 +270,7 @@ pub(crate) fn close() {
 }
 
 /// A request of the MPI's that does not complete by itself.
-pub(crate) fn endless(job: &Job) -> Option<usize> {
+pub(crate) fn endless(job: &MpiJob) -> Option<usize> {
     let mut request = 0_usize;
     let functions = (query as *const (), free_nothing as *const (), cancel as *const ());
     let start = job.mpi.real.Grequest_start?;
@@ -278,7 +280,7 @@ pub(crate) fn endless(job: &Job) -> Option<usize> {
 }
 
 /// Completes one of those.
-pub(crate) fn end_endless(job: &Job, request: &mut usize) {
+pub(crate) fn complete_endless(job: &MpiJob, request: &mut usize) {
     let real = &job.mpi.real;
     if let (Some(complete), Some(wait)) = (real.Grequest_complete, real.Wait) {
         let mut status = [0_u64; 16];
@@ -308,7 +310,7 @@ extern "C" fn query(_: usize, status: usize) -> c_int {
     0
 }
 
-extern "C" fn free(state: *const Pending) -> c_int {
+extern "C" fn free(state: *const PendingCall) -> c_int {
     // SAFETY: it came from `start_request`, and the MPI frees a request once.
     drop(unsafe { Arc::from_raw(state) });
     0
@@ -320,7 +322,7 @@ extern "C" fn cancel(_: usize, _: c_int) -> c_int {
 }
 
 /// MPICH asks, because somebody is interested in this request.
-extern "C" fn poll(state: *const Pending, _: usize) -> c_int {
+extern "C" fn poll(state: *const PendingCall, _: usize) -> c_int {
     if let Some(job) = last_job() {
         // SAFETY: it came from `start_request`, and was not freed yet.
         unsafe { &*state }.complete_if_through(job);
@@ -329,7 +331,7 @@ extern "C" fn poll(state: *const Pending, _: usize) -> c_int {
 }
 
 /// MPICH waits for these requests.
-extern "C" fn wait(count: c_int, states: *const *const Pending, _: f64, _: usize) -> c_int {
+extern "C" fn wait(count: c_int, states: *const *const PendingCall, _: f64, _: usize) -> c_int {
     let Some(job) = last_job() else { return 0 };
     for place in 0..usize::try_from(count).unwrap_or(0) {
         // SAFETY: so many are there, from `start_request`, and were not freed yet.
@@ -338,7 +340,7 @@ extern "C" fn wait(count: c_int, states: *const *const Pending, _: f64, _: usize
         while !pending.complete_if_through(job) {
             rounds = rounds.saturating_add(1);
             if rounds.is_multiple_of(64) {
-                progress::of_mpi();
+                progress::progress_mpi();
             }
             if rounds < 1000 { std::hint::spin_loop() } else { std::thread::yield_now() }
         }

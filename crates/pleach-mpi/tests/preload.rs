@@ -127,7 +127,7 @@ fn faults_change_nothing_under_open_mpi() {
 /// Two ranks on one host, one on each of two others: rank 0 finds an address that all of them see.
 #[test]
 fn conformance_between_hosts_under_open_mpi() {
-    let network = match namespaces::Network::new(4) {
+    let network = match namespaces::NamespaceNetwork::new(4) {
         Ok(network) => network,
         Err(error) => {
             println!("not tested: {error}");

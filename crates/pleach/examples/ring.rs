@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use pleach::port::{Rank, Wanted};
+use pleach::tagged_endpoint::{MessageSelector, Rank};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let world = pleach::join()?;
@@ -13,7 +13,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
 
     if size > 1 {
-        let receive = port.receive(Wanted::from(Rank(left), 7), vec![0; 1 << 16]).map_err(|refused| refused.error)?;
+        let receive =
+            port.receive(MessageSelector::from(Rank(left), 7), vec![0; 1 << 16]).map_err(|refused| refused.error)?;
         let mut text = Vec::new();
         if rank > 0 {
             text = port.wait_received(receive)?.0;

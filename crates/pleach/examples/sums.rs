@@ -2,7 +2,7 @@
 //!
 //! `cargo build --release --example sums -p pleach && cargo run --release -- launch -n 4 -- target/release/examples/sums`
 
-use pleach::{Located, Operator};
+use pleach::{Operator, ValueLoc};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let world = pleach::join()?;
@@ -11,11 +11,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut sums = [f64::from(rank), 1.0];
     world.all_reduce(&mut sums, Operator::Sum)?;
 
-    let mut largest = [Located { value: f64::from(rank * 7 % size), index: rank as i32 }];
+    let mut largest = [ValueLoc { value: f64::from(rank * 7 % size), index: rank as i32 }];
     world.all_reduce_located(&mut largest, Operator::MaxLoc)?;
 
     if rank == 0 {
-        let [Located { value, index }] = largest;
+        let [ValueLoc { value, index }] = largest;
         println!("{size} ranks: {} in all; the largest is {value}, of rank {index}", sums[0]);
     }
     world.barrier()?;

@@ -2,25 +2,25 @@
 
 use std::sync::Arc;
 
-use protocol::collective::Collective;
-use reduce::{Kind, Operator, WideFloat};
+use protocol::collective::CollectiveOperation;
+use reduce::{Operator, ReductionKind, WideFloat};
 use units::Rank;
 
-use crate::comm::Comm;
-use crate::running::nothing;
-use crate::{Element, Error, Located, Packets, Request};
+use crate::communicator_inner::CommunicatorInner;
+use crate::hierarchical_operation::nothing;
+use crate::{Datatype, Error, PacketCounters, Request, ValueLoc};
 
 /// Ranks that do things together. Cheap to clone; all clones are the same communicator.
 ///
 /// Every rank calls the same operations in the same order, as in MPI. An error that comes from others reaches every rank.
 #[derive(Clone)]
 pub struct Communicator {
-    comm: Arc<Comm>,
+    comm: Arc<CommunicatorInner>,
 }
 
 /// What a communicator has done so far.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Statistics {
+pub struct CommunicatorStatistics {
     /// Operations that ended well.
     pub operations: u64,
     /// Of them within this host alone.
@@ -32,11 +32,11 @@ pub struct Statistics {
 }
 
 impl Communicator {
-    pub(crate) fn new(comm: Comm) -> Self {
+    pub(crate) fn new(comm: CommunicatorInner) -> Self {
         Self { comm: Arc::new(comm) }
     }
 
-    pub(crate) fn comm(&self) -> &Comm {
+    pub(crate) fn comm(&self) -> &CommunicatorInner {
         &self.comm
     }
 
@@ -56,12 +56,12 @@ impl Communicator {
     }
 
     /// What it has done so far.
-    pub fn statistics(&self) -> Statistics {
+    pub fn statistics(&self) -> CommunicatorStatistics {
         self.comm.statistics()
     }
 
     /// What this process has seen of packets so far, by cause; of all its communicators.
-    pub fn packets(&self) -> Packets {
+    pub fn packets(&self) -> PacketCounters {
         self.comm.process().shared.engine().network.counters()
     }
 
@@ -70,15 +70,15 @@ impl Communicator {
     /// # Errors
     /// If a rank is lost, or the ranks do not all call this.
     pub fn barrier(&self) -> Result<(), Error> {
-        self.comm.run(Collective::Barrier, &mut [])
+        self.comm.run(CollectiveOperation::Barrier, &mut [])
     }
 
     /// All get what the root has.
     ///
     /// # Errors
     /// If a rank is lost, or the ranks do not call the same.
-    pub fn broadcast<T: Element>(&self, vector: &mut [T], root: u32) -> Result<(), Error> {
-        self.comm.run(Collective::Broadcast { root: Rank(root) }, bytemuck::cast_slice_mut(vector))
+    pub fn broadcast<T: Datatype>(&self, vector: &mut [T], root: u32) -> Result<(), Error> {
+        self.comm.run(CollectiveOperation::Broadcast { root: Rank(root) }, bytemuck::cast_slice_mut(vector))
     }
 
     /// All get the fold of all vectors, element by element.
@@ -87,7 +87,7 @@ impl Communicator {
     ///
     /// # Errors
     /// If type and operator do not go together, a rank is lost, or the ranks do not call the same.
-    pub fn all_reduce<T: Element>(&self, vector: &mut [T], operator: Operator) -> Result<(), Error> {
+    pub fn all_reduce<T: Datatype>(&self, vector: &mut [T], operator: Operator) -> Result<(), Error> {
         let kind = plain_kind::<T>(operator)?;
         self.all_reduce_bytes(bytemuck::cast_slice_mut(vector), kind)
     }
@@ -96,7 +96,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::all_reduce`].
-    pub fn reduce<T: Element>(&self, vector: &mut [T], operator: Operator, root: u32) -> Result<(), Error> {
+    pub fn reduce<T: Datatype>(&self, vector: &mut [T], operator: Operator, root: u32) -> Result<(), Error> {
         let kind = plain_kind::<T>(operator)?;
         self.reduce_bytes(bytemuck::cast_slice_mut(vector), kind, root)
     }
@@ -105,9 +105,10 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::all_reduce`]; there are exact sums of `f32` and `f64`.
-    pub fn all_reduce_exact<T: Element>(&self, vector: &mut [T]) -> Result<(), Error> {
+    pub fn all_reduce_exact<T: Datatype>(&self, vector: &mut [T]) -> Result<(), Error> {
         let float = WideFloat::of(T::TYPE).ok_or_else(|| Error::argument("exact sums are of f32 and f64"))?;
-        let kind = Kind::new(float.wide(), Operator::Sum).map_err(|error| Error::argument(error.to_string()))?;
+        let kind =
+            ReductionKind::new(float.wide(), Operator::Sum).map_err(|error| Error::argument(error.to_string()))?;
         let mut wide = vec![0; vector.len() * kind.element_size()];
         float.widen(bytemuck::cast_slice(vector), &mut wide).map_err(Error::broken)?;
         self.all_reduce_bytes(&mut wide, kind)?;
@@ -119,18 +120,22 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::all_reduce`]; the operator must be `MinLoc` or `MaxLoc`.
-    pub fn all_reduce_located<T: Element>(&self, vector: &mut [Located<T>], operator: Operator) -> Result<(), Error> {
+    pub fn all_reduce_located<T: Datatype>(
+        &self,
+        vector: &mut [ValueLoc<T>],
+        operator: Operator,
+    ) -> Result<(), Error> {
         if !operator.is_located() {
             return Err(Error::argument(format!("{operator} does not find places")));
         }
-        let kind = Kind::new(T::TYPE, operator).map_err(|error| Error::argument(error.to_string()))?;
-        let mut bytes = vec![0; vector.len() * Located::<T>::SIZE];
-        for (located, place) in vector.iter().zip(bytes.chunks_exact_mut(Located::<T>::SIZE)) {
+        let kind = ReductionKind::new(T::TYPE, operator).map_err(|error| Error::argument(error.to_string()))?;
+        let mut bytes = vec![0; vector.len() * ValueLoc::<T>::SIZE];
+        for (located, place) in vector.iter().zip(bytes.chunks_exact_mut(ValueLoc::<T>::SIZE)) {
             located.store(place);
         }
         self.all_reduce_bytes(&mut bytes, kind)?;
-        for (located, place) in vector.iter_mut().zip(bytes.chunks_exact(Located::<T>::SIZE)) {
-            *located = Located::load(place);
+        for (located, place) in vector.iter_mut().zip(bytes.chunks_exact(ValueLoc::<T>::SIZE)) {
+            *located = ValueLoc::load(place);
         }
         Ok(())
     }
@@ -139,18 +144,18 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::all_reduce`].
-    pub fn all_reduce_bytes(&self, bytes: &mut [u8], kind: Kind) -> Result<(), Error> {
+    pub fn all_reduce_bytes(&self, bytes: &mut [u8], kind: ReductionKind) -> Result<(), Error> {
         check_whole(bytes, kind)?;
-        self.comm.run(Collective::AllReduce { kind }, bytes)
+        self.comm.run(CollectiveOperation::AllReduce { kind }, bytes)
     }
 
     /// [`Self::reduce`] of a kind that is known at run time only.
     ///
     /// # Errors
     /// As [`Self::all_reduce`].
-    pub fn reduce_bytes(&self, bytes: &mut [u8], kind: Kind, root: u32) -> Result<(), Error> {
+    pub fn reduce_bytes(&self, bytes: &mut [u8], kind: ReductionKind, root: u32) -> Result<(), Error> {
         check_whole(bytes, kind)?;
-        let collective = Collective::Reduce { root: Rank(root), kind };
+        let collective = CollectiveOperation::Reduce { root: Rank(root), kind };
         if root == self.rank() {
             self.comm.run(collective, bytes)
         } else {
@@ -162,22 +167,26 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::all_reduce`].
-    pub fn start_all_reduce<'v, T: Element>(
+    pub fn start_all_reduce<'v, T: Datatype>(
         &self,
         vector: &'v mut [T],
         operator: Operator,
     ) -> Result<Request<'v, T>, Error> {
         let kind = plain_kind::<T>(operator)?;
-        self.start(Collective::AllReduce { kind }, vector)
+        self.start(CollectiveOperation::AllReduce { kind }, vector)
     }
 
     /// Starts an [`Self::all_reduce_bytes`].
     ///
     /// # Errors
     /// As [`Self::all_reduce`].
-    pub fn start_all_reduce_bytes<'v>(&self, bytes: &'v mut [u8], kind: Kind) -> Result<Request<'v, u8>, Error> {
+    pub fn start_all_reduce_bytes<'v>(
+        &self,
+        bytes: &'v mut [u8],
+        kind: ReductionKind,
+    ) -> Result<Request<'v, u8>, Error> {
         check_whole(bytes, kind)?;
-        self.start(Collective::AllReduce { kind }, bytes)
+        self.start(CollectiveOperation::AllReduce { kind }, bytes)
     }
 
     /// Starts a [`Self::reduce_bytes`].
@@ -187,11 +196,11 @@ impl Communicator {
     pub fn start_reduce_bytes<'v>(
         &self,
         bytes: &'v mut [u8],
-        kind: Kind,
+        kind: ReductionKind,
         root: u32,
     ) -> Result<Request<'v, u8>, Error> {
         check_whole(bytes, kind)?;
-        let request = self.start(Collective::Reduce { root: Rank(root), kind }, bytes)?;
+        let request = self.start(CollectiveOperation::Reduce { root: Rank(root), kind }, bytes)?;
         Ok(if root == self.rank() { request } else { request.without_result() })
     }
 
@@ -199,14 +208,14 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::all_reduce`].
-    pub fn start_reduce<'v, T: Element>(
+    pub fn start_reduce<'v, T: Datatype>(
         &self,
         vector: &'v mut [T],
         operator: Operator,
         root: u32,
     ) -> Result<Request<'v, T>, Error> {
         let kind = plain_kind::<T>(operator)?;
-        let request = self.start(Collective::Reduce { root: Rank(root), kind }, vector)?;
+        let request = self.start(CollectiveOperation::Reduce { root: Rank(root), kind }, vector)?;
         Ok(if root == self.rank() { request } else { request.without_result() })
     }
 
@@ -214,8 +223,8 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::broadcast`].
-    pub fn start_broadcast<'v, T: Element>(&self, vector: &'v mut [T], root: u32) -> Result<Request<'v, T>, Error> {
-        self.start(Collective::Broadcast { root: Rank(root) }, vector)
+    pub fn start_broadcast<'v, T: Datatype>(&self, vector: &'v mut [T], root: u32) -> Result<Request<'v, T>, Error> {
+        self.start(CollectiveOperation::Broadcast { root: Rank(root) }, vector)
     }
 
     /// Starts a [`Self::barrier`].
@@ -223,10 +232,14 @@ impl Communicator {
     /// # Errors
     /// As [`Self::barrier`].
     pub fn start_barrier(&self) -> Result<Request<'static, u8>, Error> {
-        self.start(Collective::Barrier, &mut [])
+        self.start(CollectiveOperation::Barrier, &mut [])
     }
 
-    fn start<'v, T: Element>(&self, collective: Collective, vector: &'v mut [T]) -> Result<Request<'v, T>, Error> {
+    fn start<'v, T: Datatype>(
+        &self,
+        collective: CollectiveOperation,
+        vector: &'v mut [T],
+    ) -> Result<Request<'v, T>, Error> {
         let bytes = bytemuck::cast_slice::<T, u8>(vector).to_vec();
         let id = self.comm.start(collective, bytes)?;
         Ok(Request::new(self.clone(), id, vector))
@@ -242,29 +255,29 @@ impl Communicator {
 
     /// How a broadcast of so many bytes would be done between hosts, and why.
     pub fn explain_broadcast(&self, bytes: usize) -> String {
-        self.comm.explain(Collective::Broadcast { root: Rank(0) }, bytes)
+        self.comm.explain(CollectiveOperation::Broadcast { root: Rank(0) }, bytes)
     }
 
     /// How a barrier would be done between hosts, and why.
     pub fn explain_barrier(&self) -> String {
-        self.comm.explain(Collective::Barrier, 0)
+        self.comm.explain(CollectiveOperation::Barrier, 0)
     }
 
     /// How an allreduce of so many bytes would be done between hosts, and why.
     pub fn explain(&self, bytes: usize, operator: Operator) -> String {
-        let kind = Kind::new(reduce::ElementType::F64, operator).unwrap_or(nothing());
-        self.comm.explain(Collective::AllReduce { kind }, bytes)
+        let kind = ReductionKind::new(reduce::ElementType::F64, operator).unwrap_or(nothing());
+        self.comm.explain(CollectiveOperation::AllReduce { kind }, bytes)
     }
 }
 
-fn plain_kind<T: Element>(operator: Operator) -> Result<Kind, Error> {
+fn plain_kind<T: Datatype>(operator: Operator) -> Result<ReductionKind, Error> {
     if operator.is_located() {
         return Err(Error::argument(format!("{operator} is for located values: use all_reduce_located")));
     }
-    Kind::new(T::TYPE, operator).map_err(|error| Error::argument(error.to_string()))
+    ReductionKind::new(T::TYPE, operator).map_err(|error| Error::argument(error.to_string()))
 }
 
-fn check_whole(bytes: &[u8], kind: Kind) -> Result<(), Error> {
+fn check_whole(bytes: &[u8], kind: ReductionKind) -> Result<(), Error> {
     if kind.is_whole(bytes.len()) {
         return Ok(());
     }

@@ -4,18 +4,18 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use protocol::collective::Collective;
-use reduce::Kind;
-use bootstrap::{HostIdentity, Place, Variables};
-use hostmem::team::Data;
+use bootstrap::{EnvironmentVariables, HostIdentity, JobEnvironment};
+use hostmem::team::CollectiveBuffers;
+use protocol::collective::CollectiveOperation;
+use reduce::ReductionKind;
 use units::{GroupId, Rank};
 
-use crate::comm::Comm;
-use crate::{Communicator, Error, JoinError, Settings, process};
+use crate::communicator_inner::CommunicatorInner;
+use crate::{Communicator, Error, JoinError, Settings, job_process};
 
 /// A process's place in its job, told by whoever knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Standing {
+pub struct RankIdentity {
     /// Which process of the job, from zero.
     pub rank: u32,
     /// How many there are.
@@ -28,7 +28,7 @@ pub struct Standing {
     pub rendezvous: Option<SocketAddr>,
 }
 
-impl Standing {
+impl RankIdentity {
     /// Equal for two processes of one host that can share memory and need no rendezvous.
     pub fn host() -> String {
         HostIdentity::here().to_string()
@@ -39,8 +39,8 @@ impl Standing {
 ///
 /// # Errors
 /// As [`crate::join`].
-pub fn join_as(standing: &Standing, settings: Settings) -> Result<Communicator, JoinError> {
-    let mut variables = Variables::from([
+pub fn join_as(standing: &RankIdentity, settings: Settings) -> Result<Communicator, JoinError> {
+    let mut variables = EnvironmentVariables::from([
         ("PLEACH_RANK".to_owned(), standing.rank.to_string()),
         ("PLEACH_SIZE".to_owned(), standing.size.to_string()),
         ("PLEACH_JOB".to_owned(), standing.job.clone()),
@@ -49,18 +49,18 @@ pub fn join_as(standing: &Standing, settings: Settings) -> Result<Communicator, 
     if let Some(rendezvous) = standing.rendezvous {
         variables.insert("PLEACH_RENDEZVOUS".to_owned(), rendezvous.to_string());
     }
-    let place = Place::of(&variables, |_| None).map_err(JoinError::Environment)?;
-    process::join(place, settings)
+    let place = JobEnvironment::of(&variables, |_| None).map_err(JoinError::Environment)?;
+    job_process::join(place, settings)
 }
 
 /// An operation under way that has the bytes on which it works. Unlike a [`crate::Request`] it may change threads.
 #[must_use = "nobody else has the result"]
-pub struct Started {
+pub struct OwnedRequest {
     communicator: Communicator,
     id: u64,
 }
 
-impl Started {
+impl OwnedRequest {
     /// Moves it on; its end, once, as soon as it is there. Never waits: if another thread is at work on the communicator,
     /// there is no answer yet.
     pub fn poll(&self) -> Option<Result<Vec<u8>, Error>> {
@@ -87,7 +87,7 @@ impl Communicator {
             return Err(Error::argument("these ranks make no communicator of this job").into());
         }
         process.note_context(context);
-        let comm = Comm::form(Arc::clone(process), GroupId(context), ranks)?;
+        let comm = CommunicatorInner::form(Arc::clone(process), GroupId(context), ranks)?;
         Ok(Self::new(comm))
     }
 
@@ -95,65 +95,66 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::all_reduce`], and if the lengths differ.
-    pub fn all_reduce_apart(&self, input: &[u8], output: &mut [u8], kind: Kind) -> Result<(), Error> {
+    pub fn all_reduce_apart(&self, input: &[u8], output: &mut [u8], kind: ReductionKind) -> Result<(), Error> {
         check(input, output, kind)?;
-        self.comm().run_on(Collective::AllReduce { kind }, &mut Data::Apart { input, output })
+        self.comm().run_on(CollectiveOperation::AllReduce { kind }, &mut CollectiveBuffers::Apart { input, output })
     }
 
     /// [`Self::reduce_bytes`] for the root, with the result apart.
     ///
     /// # Errors
     /// As [`Self::all_reduce`], and if the lengths differ.
-    pub fn reduce_apart(&self, input: &[u8], output: &mut [u8], kind: Kind) -> Result<(), Error> {
+    pub fn reduce_apart(&self, input: &[u8], output: &mut [u8], kind: ReductionKind) -> Result<(), Error> {
         check(input, output, kind)?;
-        let collective = Collective::Reduce { root: Rank(self.rank()), kind };
-        self.comm().run_on(collective, &mut Data::Apart { input, output })
+        let collective = CollectiveOperation::Reduce { root: Rank(self.rank()), kind };
+        self.comm().run_on(collective, &mut CollectiveBuffers::Apart { input, output })
     }
 
     /// [`Self::reduce_bytes`] for a rank that is not the root.
     ///
     /// # Errors
     /// As [`Self::all_reduce`], and if this rank is the root.
-    pub fn give_to_reduce(&self, input: &[u8], kind: Kind, root: u32) -> Result<(), Error> {
+    pub fn give_to_reduce(&self, input: &[u8], kind: ReductionKind, root: u32) -> Result<(), Error> {
         if root == self.rank() {
             return Err(Error::argument("the root of a reduce takes the result"));
         }
         check(input, input, kind)?;
-        self.comm().run_on(Collective::Reduce { root: Rank(root), kind }, &mut Data::Give(input))
+        self.comm()
+            .run_on(CollectiveOperation::Reduce { root: Rank(root), kind }, &mut CollectiveBuffers::Give(input))
     }
 
     /// Starts a barrier.
     ///
     /// # Errors
     /// As [`Self::barrier`].
-    pub fn launch_barrier(&self) -> Result<Started, Error> {
-        self.launch(Collective::Barrier, Vec::new())
+    pub fn launch_barrier(&self) -> Result<OwnedRequest, Error> {
+        self.launch(CollectiveOperation::Barrier, Vec::new())
     }
 
     /// Starts a broadcast; its end holds what the root gave.
     ///
     /// # Errors
     /// As [`Self::broadcast`].
-    pub fn launch_broadcast(&self, bytes: Vec<u8>, root: u32) -> Result<Started, Error> {
-        self.launch(Collective::Broadcast { root: Rank(root) }, bytes)
+    pub fn launch_broadcast(&self, bytes: Vec<u8>, root: u32) -> Result<OwnedRequest, Error> {
+        self.launch(CollectiveOperation::Broadcast { root: Rank(root) }, bytes)
     }
 
     /// Starts an allreduce; its end holds the fold.
     ///
     /// # Errors
     /// As [`Self::all_reduce`].
-    pub fn launch_all_reduce(&self, bytes: Vec<u8>, kind: Kind) -> Result<Started, Error> {
+    pub fn launch_all_reduce(&self, bytes: Vec<u8>, kind: ReductionKind) -> Result<OwnedRequest, Error> {
         check(&bytes, &bytes, kind)?;
-        self.launch(Collective::AllReduce { kind }, bytes)
+        self.launch(CollectiveOperation::AllReduce { kind }, bytes)
     }
 
     /// Starts a reduce; its end holds the fold at the root, and at the others nothing of use.
     ///
     /// # Errors
     /// As [`Self::all_reduce`].
-    pub fn launch_reduce(&self, bytes: Vec<u8>, kind: Kind, root: u32) -> Result<Started, Error> {
+    pub fn launch_reduce(&self, bytes: Vec<u8>, kind: ReductionKind, root: u32) -> Result<OwnedRequest, Error> {
         check(&bytes, &bytes, kind)?;
-        self.launch(Collective::Reduce { root: Rank(root), kind }, bytes)
+        self.launch(CollectiveOperation::Reduce { root: Rank(root), kind }, bytes)
     }
 
     /// Gives this communicator up: whoever of its ranks waits in it, or will, gets an error.
@@ -161,13 +162,13 @@ impl Communicator {
         self.comm().condemn(&Error::Broken { what: why.to_owned() });
     }
 
-    fn launch(&self, collective: Collective, bytes: Vec<u8>) -> Result<Started, Error> {
+    fn launch(&self, collective: CollectiveOperation, bytes: Vec<u8>) -> Result<OwnedRequest, Error> {
         let id = self.comm().start(collective, bytes)?;
-        Ok(Started { communicator: self.clone(), id })
+        Ok(OwnedRequest { communicator: self.clone(), id })
     }
 }
 
-fn check(input: &[u8], output: &[u8], kind: Kind) -> Result<(), Error> {
+fn check(input: &[u8], output: &[u8], kind: ReductionKind) -> Result<(), Error> {
     if input.len() == output.len() && kind.is_whole(input.len()) {
         return Ok(());
     }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::io;
 
-use bootstrap::{EnvironmentError, JoinError as MeetError};
-use engine::network::NetworkError;
+use bootstrap::{EnvironmentError, RendezvousError as MeetError};
+use engine::network::LeaderNetworkError;
 use hostmem::team;
 
 /// Why an operation did not come to its end.
@@ -56,24 +56,24 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-impl From<NetworkError> for Error {
-    fn from(error: NetworkError) -> Self {
+impl From<LeaderNetworkError> for Error {
+    fn from(error: LeaderNetworkError) -> Self {
         match error {
-            NetworkError::RankLost(rank) => Self::RankLost { rank: rank.0 },
-            NetworkError::Disagree => Self::Disagree { what: error.to_string() },
-            NetworkError::TooLong => Self::argument(error.to_string()),
-            NetworkError::Confused => Self::broken(error),
+            LeaderNetworkError::RankLost(rank) => Self::RankLost { rank: rank.0 },
+            LeaderNetworkError::Disagree => Self::Disagree { what: error.to_string() },
+            LeaderNetworkError::TooLong => Self::argument(error.to_string()),
+            LeaderNetworkError::Confused => Self::broken(error),
         }
     }
 }
 
-impl From<team::Error> for Error {
-    fn from(error: team::Error) -> Self {
+impl From<team::TeamError> for Error {
+    fn from(error: team::TeamError) -> Self {
         match error {
-            team::Error::Mismatch { .. } => Self::Disagree { what: error.to_string() },
-            team::Error::NoSuchRoot { .. } | team::Error::PartOfElement { .. } | team::Error::TooLong { .. } => {
-                Self::argument(error.to_string())
-            }
+            team::TeamError::Mismatch { .. } => Self::Disagree { what: error.to_string() },
+            team::TeamError::NoSuchRoot { .. }
+            | team::TeamError::PartOfElement { .. }
+            | team::TeamError::TooLong { .. } => Self::argument(error.to_string()),
             _ => Self::broken(error),
         }
     }
@@ -87,7 +87,7 @@ pub enum JoinError {
     /// The others were not met.
     Meet(MeetError),
     /// The ranks of this host do not come together in shared memory.
-    Memory(team::JoinError),
+    Memory(team::TeamJoinError),
     /// A setting makes no sense.
     Setting {
         /// The variable.

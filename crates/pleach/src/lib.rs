@@ -11,33 +11,33 @@
 //! Start it with `pleach launch -n 8 -- program`, under `mpirun` or `srun`, or with `PLEACH_RANK`, `PLEACH_SIZE` and
 //! `PLEACH_RENDEZVOUS` set by hand. A process without any of these is a job of its own.
 //!
-//! Reading order: [`Communicator`] is what programs use; `running` is one operation on its way through shared memory and
-//! network; `engine` is what a process has one of; `process` sets it up.
+//! Reading order: [`Communicator`] is what programs use; `hierarchical_operation` is one operation on its way through shared memory and
+//! network; `progress_engine` is what a process has one of; `job_process` sets it up.
 
-mod comm;
 mod communicator;
-mod element;
+mod communicator_inner;
+mod datatype;
 mod embedded;
-mod engine;
 mod error;
-mod habit;
+mod hierarchical_operation;
+mod job_process;
 mod offload;
-pub mod port;
-mod process;
+mod progress_engine;
+mod receive_backoff;
 mod request;
-mod running;
 mod settings;
 mod split;
+pub mod tagged_endpoint;
 
-pub use communicator::{Communicator, Statistics};
-pub use element::{Element, Located};
-pub use embedded::{Standing, Started, join_as};
+pub use communicator::{Communicator, CommunicatorStatistics};
+pub use datatype::{Datatype, ValueLoc};
+pub use embedded::{OwnedRequest, RankIdentity, join_as};
+pub use engine::aggregation::TreeEdgeCounters as PacketCounters;
 pub use error::{Error, JoinError};
-pub use protocol::collective::Preferences;
-pub use reduce::{ElementType, Kind, Operator};
+pub use protocol::collective::MethodPreferences;
+pub use reduce::{ElementType, Operator, ReductionKind};
 pub use request::Request;
-pub use ::engine::aggregation::WireCounters as Packets;
-pub use settings::{Results, Settings, SharedMemory};
+pub use settings::{ResultDeliveryMode, Settings, SharedMemoryRanks};
 
 /// Joins the job that the environment describes; the communicator of all its ranks.
 ///
@@ -52,6 +52,6 @@ pub fn join() -> Result<Communicator, JoinError> {
 /// # Errors
 /// As [`join`].
 pub fn join_with(settings: Settings) -> Result<Communicator, JoinError> {
-    let place = bootstrap::Place::here().map_err(JoinError::Environment)?;
-    process::join(place, settings)
+    let place = bootstrap::JobEnvironment::here().map_err(JoinError::Environment)?;
+    job_process::join(place, settings)
 }

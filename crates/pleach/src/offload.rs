@@ -3,16 +3,19 @@
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use protocol::collective::{Aggregation, Collective, Method, Multicast, NotOffered, Offer, Preferences};
+use control::{ClientError, ClusterSecret, ManagerClient};
 use manager::message::{GroupKey, Quota};
-use manager::{Distribution, FoldTree, GroupOpened, GroupRequest, JobTicket, Leader, Refusal};
-use control::{ClientError, ManagerClient, Secret};
+use manager::{ControlError, DistributionSpec, FoldTree, GroupDescriptor, GroupLeader, GroupRequest, JobTicket};
+use protocol::collective::{
+    AggregationAvailability, AggregationOffer, AggregationUnavailable, CollectiveOperation, InterHostMethod,
+    MethodPreferences, MulticastSupport,
+};
 use serde::{Deserialize, Serialize};
 use units::Rank;
 
-use crate::comm::Comm;
-use crate::engine::Engine;
-use crate::{ElementType, Error, Kind, Operator, Results};
+use crate::communicator_inner::CommunicatorInner;
+use crate::progress_engine::ProgressEngine;
+use crate::{ElementType, Error, Operator, ReductionKind, ResultDeliveryMode};
 
 /// How long the manager may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -24,7 +27,7 @@ const TRIALS: usize = 4;
 
 /// A job that the manager knows, for whichever rank speaks with it next.
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Admission {
+pub(crate) struct JobAdmission {
     manager: SocketAddr,
     ticket: JobTicket,
     quota: Quota,
@@ -32,10 +35,10 @@ pub(crate) struct Admission {
 
 /// What the first rank tells the others.
 #[derive(Serialize, Deserialize)]
-struct Answer {
-    admission: Option<Admission>,
-    group: Option<GroupOpened>,
-    refusal: Why,
+struct AggregationReply {
+    admission: Option<JobAdmission>,
+    group: Option<GroupDescriptor>,
+    refusal: NoTreeReason,
     words: String,
     /// What the first rank wants of algorithms: all must do the same.
     algorithms: String,
@@ -43,65 +46,70 @@ struct Answer {
 
 /// Why there is no tree, in the selector's terms.
 #[derive(Clone, Copy, Serialize, Deserialize)]
-enum Why {
+enum NoTreeReason {
     Unmanaged,
     Unserved,
     Full,
 }
 
-impl From<Why> for NotOffered {
-    fn from(why: Why) -> Self {
+impl From<NoTreeReason> for AggregationUnavailable {
+    fn from(why: NoTreeReason) -> Self {
         match why {
-            Why::Unmanaged => Self::NoManager,
-            Why::Unserved => Self::NoNodes,
-            Why::Full => Self::NoRoom,
+            NoTreeReason::Unmanaged => Self::NoManager,
+            NoTreeReason::Unserved => Self::NoNodes,
+            NoTreeReason::Full => Self::NoRoom,
         }
     }
 }
 
-impl Comm {
+impl CommunicatorInner {
     /// Gives the communicator a tree if it can be had. All ranks do this together.
     pub(crate) fn equip(&self) -> Result<(), Error> {
         if self.hosts().len() < 2 {
-            let none = Aggregation::NotOffered(NotOffered::NoNodes);
-            return self.set_aggregation(none, Preferences::default(), "all ranks are on one host");
+            let none = AggregationAvailability::NotOffered(AggregationUnavailable::NoNodes);
+            return self.set_aggregation(none, MethodPreferences::default(), "all ranks are on one host");
         }
         let wanted = self.distribution();
         let mut answer = self.ask_for_all(wanted)?;
-        let is_trial = self.process().settings.results == Results::Automatic && wanted != Distribution::Edges;
+        let is_trial =
+            self.process().settings.results == ResultDeliveryMode::Automatic && wanted != DistributionSpec::Edges;
         if is_trial && answer.group.is_some() && !self.hear_multicast()? {
             self.do_without();
-            answer = self.ask_for_all(Distribution::Edges)?;
+            answer = self.ask_for_all(DistributionSpec::Edges)?;
             answer.words += ", multicast is not heard everywhere";
         }
         let algorithms = answer.algorithms.parse().map_err(Error::broken)?;
         let Some(group) = answer.group else {
-            return self.set_aggregation(Aggregation::NotOffered(answer.refusal.into()), algorithms, &answer.words);
+            return self.set_aggregation(
+                AggregationAvailability::NotOffered(answer.refusal.into()),
+                algorithms,
+                &answer.words,
+            );
         };
-        let offer = Offer {
+        let offer = AggregationOffer {
             most_bytes: u32::MAX,
             levels: levels(&group.fold),
             children: most_children(&group.fold),
             multicast: match group.distribution {
-                Distribution::Multicast { .. } => Multicast::Heard,
-                Distribution::Edges | Distribution::Both { .. } => Multicast::Unused,
+                DistributionSpec::Multicast { .. } => MulticastSupport::Heard,
+                DistributionSpec::Edges | DistributionSpec::Both { .. } => MulticastSupport::Unused,
             },
         };
-        self.set_aggregation(Aggregation::Offered(offer), algorithms, &answer.words)
+        self.set_aggregation(AggregationAvailability::Offered(offer), algorithms, &answer.words)
     }
 
     /// The first rank asks the manager, all hear the answer, and leaders take their places in the tree if there is one.
-    fn ask_for_all(&self, distribution: Distribution) -> Result<Answer, Error> {
+    fn ask_for_all(&self, distribution: DistributionSpec) -> Result<AggregationReply, Error> {
         let mut bytes = match self.me() {
             0 => serde_json::to_vec(&self.ask(distribution)).map_err(Error::broken)?,
             _ => Vec::new(),
         };
-        let broadcast = Collective::Broadcast { root: Rank(0) };
+        let broadcast = CollectiveOperation::Broadcast { root: Rank(0) };
         let mut length = (bytes.len() as u64).to_le_bytes();
         self.run(broadcast, &mut length)?;
         bytes.resize(usize::try_from(u64::from_le_bytes(length)).unwrap_or_default(), 0);
         self.run(broadcast, &mut bytes)?;
-        let answer: Answer = serde_json::from_slice(&bytes).map_err(Error::broken)?;
+        let answer: AggregationReply = serde_json::from_slice(&bytes).map_err(Error::broken)?;
         if let Some(admission) = &answer.admission {
             let _ = self.process().admission.set(admission.clone());
         }
@@ -124,8 +132,13 @@ impl Comm {
         let mut hears = [1_u8];
         if self.leads() {
             for _ in 0..TRIALS {
-                let start = |engine: &mut Engine| {
-                    engine.network.start(context, Method::Aggregation, Collective::Barrier, Vec::new())
+                let start = |engine: &mut ProgressEngine| {
+                    engine.network.start(
+                        context,
+                        InterHostMethod::Aggregation,
+                        CollectiveOperation::Barrier,
+                        Vec::new(),
+                    )
                 };
                 let ticket = start(&mut shared.engine());
                 shared.wait_for(None, |engine| {
@@ -135,8 +148,8 @@ impl Comm {
             }
             hears = [u8::from(shared.engine().network.heard(context) > 0)];
         }
-        let kind = Kind::new(ElementType::U8, Operator::Min).map_err(Error::broken)?;
-        self.run(Collective::AllReduce { kind }, &mut hears)?;
+        let kind = ReductionKind::new(ElementType::U8, Operator::Min).map_err(Error::broken)?;
+        self.run(CollectiveOperation::AllReduce { kind }, &mut hears)?;
         Ok(hears == [1])
     }
 
@@ -152,12 +165,18 @@ impl Comm {
     }
 
     /// Asks the manager. Whatever goes wrong is a reason to do without.
-    fn ask(&self, distribution: Distribution) -> Answer {
+    fn ask(&self, distribution: DistributionSpec) -> AggregationReply {
         let admission = self.process().admission.get().cloned();
         let algorithms = self.process().settings.algorithms.to_string();
         if admission.is_none() && self.process().settings.manager.is_none() {
             let words = "no manager was named (PLEACH_MANAGER)".to_owned();
-            return Answer { admission: None, group: None, refusal: Why::Unmanaged, words, algorithms };
+            return AggregationReply {
+                admission: None,
+                group: None,
+                refusal: NoTreeReason::Unmanaged,
+                words,
+                algorithms,
+            };
         }
         // Not under the engine's lock: the others may need it while the manager thinks.
         let client = self.process().shared.engine().manager.take();
@@ -170,33 +189,41 @@ impl Comm {
         match asked {
             Ok(group) => {
                 let way = match group.distribution {
-                    Distribution::Edges => "over connections",
-                    Distribution::Multicast { .. } => "by multicast",
-                    Distribution::Both { .. } => "both ways",
+                    DistributionSpec::Edges => "over connections",
+                    DistributionSpec::Multicast { .. } => "by multicast",
+                    DistributionSpec::Both { .. } => "both ways",
                 };
                 let words = format!("group {} with {} seats, results {way}", group.group.0, group.seats.len());
-                Answer { admission: admitted, group: Some(group), refusal: Why::Unmanaged, words, algorithms }
+                AggregationReply {
+                    admission: admitted,
+                    group: Some(group),
+                    refusal: NoTreeReason::Unmanaged,
+                    words,
+                    algorithms,
+                }
             }
             Err(error) => {
                 let refusal = match &error {
-                    ClientError::Refused(Refusal::NodeFull { .. } | Refusal::QuotaFull { .. }) => Why::Full,
-                    ClientError::Refused(_) => Why::Unserved,
-                    _ => Why::Unmanaged,
+                    ClientError::Refused(ControlError::NodeFull { .. } | ControlError::QuotaFull { .. }) => {
+                        NoTreeReason::Full
+                    }
+                    ClientError::Refused(_) => NoTreeReason::Unserved,
+                    _ => NoTreeReason::Unmanaged,
                 };
-                Answer { admission: admitted, group: None, refusal, words: error.to_string(), algorithms }
+                AggregationReply { admission: admitted, group: None, refusal, words: error.to_string(), algorithms }
             }
         }
     }
 
     fn reach(
         &self,
-        admission: Option<Admission>,
-        admitted: &mut Option<Admission>,
+        admission: Option<JobAdmission>,
+        admitted: &mut Option<JobAdmission>,
     ) -> Result<ManagerClient, ClientError> {
         let unreachable = |why: String| ClientError::Lost { manager: SocketAddr::from(([0, 0, 0, 0], 0)), why };
-        let secret = Secret::from_environment().map_err(|error| unreachable(error.to_string()))?;
+        let secret = ClusterSecret::from_environment().map_err(|error| unreachable(error.to_string()))?;
         let job = &self.process().job;
-        if let Some(Admission { manager, ticket, quota }) = admission {
+        if let Some(JobAdmission { manager, ticket, quota }) = admission {
             let mut client = ManagerClient::connect(manager, secret, PATIENCE)?;
             client.attach_job(ticket, job, quota)?;
             return Ok(client);
@@ -206,12 +233,12 @@ impl Comm {
         let manager = resolved.ok_or_else(|| unreachable(format!("{name} is no address")))?;
         let mut client = ManagerClient::connect(manager, secret, PATIENCE)?;
         let (ticket, quota) = client.open_job(job, None)?;
-        *admitted = Some(Admission { manager, ticket, quota });
+        *admitted = Some(JobAdmission { manager, ticket, quota });
         Ok(client)
     }
 
     /// How results shall come. Groups that happen to share an address do not disturb each other.
-    fn distribution(&self) -> Distribution {
+    fn distribution(&self) -> DistributionSpec {
         let process = self.process();
         let cards = process.table.cards();
         let all_are_v4 = cards.iter().all(|card| card.addresses.iter().all(SocketAddr::is_ipv4));
@@ -220,20 +247,20 @@ impl Comm {
         let spot = process.secret_number(self.context(), "multicast") as u32 & MULTICAST_HOSTS;
         let to = SocketAddr::from((Ipv4Addr::from(MULTICAST_RANGE | spot), MULTICAST_PORT));
         match process.settings.results {
-            Results::Automatic if all_are_v4 && one_path => Distribution::Multicast { to },
-            Results::Multicast if all_are_v4 => Distribution::Multicast { to },
-            Results::Both if all_are_v4 => Distribution::Both { to },
-            _ => Distribution::Edges,
+            ResultDeliveryMode::Automatic if all_are_v4 && one_path => DistributionSpec::Multicast { to },
+            ResultDeliveryMode::Multicast if all_are_v4 => DistributionSpec::Multicast { to },
+            ResultDeliveryMode::Both if all_are_v4 => DistributionSpec::Both { to },
+            _ => DistributionSpec::Edges,
         }
     }
 
-    fn request(&self, distribution: Distribution) -> GroupRequest {
+    fn request(&self, distribution: DistributionSpec) -> GroupRequest {
         let process = self.process();
         let leaders = self.hosts().iter().filter_map(|host| {
             let rank = self.world_ranks()[host[0] as usize];
             let card = process.table.card(rank)?;
             let host = process.host_names.get(rank as usize)?.clone();
-            Some(Leader { rank: Rank(rank), host, addresses: card.addresses.clone() })
+            Some(GroupLeader { rank: Rank(rank), host, addresses: card.addresses.clone() })
         });
         GroupRequest {
             leaders: leaders.collect(),

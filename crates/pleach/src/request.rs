@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::{Communicator, Element, Error};
+use crate::{Communicator, Datatype, Error};
 
 /// An operation that was started and not yet waited for.
 ///
@@ -19,7 +19,7 @@ use crate::{Communicator, Element, Error};
 /// ```
 /// A request that is dropped is waited for, and its result is lost.
 #[must_use = "an operation is done when it has been waited for"]
-pub struct Request<'v, T: Element> {
+pub struct Request<'v, T: Datatype> {
     communicator: Communicator,
     id: u64,
     vector: Option<&'v mut [T]>,
@@ -27,7 +27,7 @@ pub struct Request<'v, T: Element> {
     _not_send: PhantomData<*const ()>,
 }
 
-impl<'v, T: Element> Request<'v, T> {
+impl<'v, T: Datatype> Request<'v, T> {
     pub(crate) fn new(communicator: Communicator, id: u64, vector: &'v mut [T]) -> Self {
         Self { communicator, id, vector: Some(vector), taken: false, _not_send: PhantomData }
     }
@@ -57,7 +57,7 @@ impl<'v, T: Element> Request<'v, T> {
     }
 }
 
-impl<T: Element> Drop for Request<'_, T> {
+impl<T: Datatype> Drop for Request<'_, T> {
     fn drop(&mut self) {
         if !self.taken {
             let _ = self.communicator.finish(self.id);

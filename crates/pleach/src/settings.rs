@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 
-use protocol::collective::{Preferences, PreferencesError};
-use bootstrap::{Meeting, Place};
-use transport::udp::Mischief;
+use bootstrap::{JobEnvironment, RendezvousPoint};
+use protocol::collective::{MethodPreferences, MethodPreferencesError};
+use transport::udp::FaultInjector;
 
 use crate::JoinError;
 
@@ -21,18 +21,18 @@ pub struct Settings {
     /// Where the manager of aggregation nodes listens (`PLEACH_MANAGER`). None: hosts do everything among themselves.
     pub manager: Option<String>,
     /// Faults to inject into what this process sends (`PLEACH_FAULTS`, a file).
-    pub faults: Mischief,
+    pub faults: FaultInjector,
     /// The name by which the manager knows this host (`PLEACH_HOST`). None: the host's own.
     pub host: Option<String>,
     /// How long all ranks may take to come (`PLEACH_PATIENCE`, seconds).
     pub patience: Option<Duration>,
     /// How many ranks of one host combine in shared memory (`PLEACH_SHARED_MEMORY`: on, off, or at most so many together).
-    pub shared_memory: SharedMemory,
+    pub shared_memory: SharedMemoryRanks,
     /// How results come down from aggregation nodes (`PLEACH_RESULTS`: automatic, connections, multicast or both).
-    pub results: Results,
+    pub results: ResultDeliveryMode,
     /// How operations go between hosts where not as suits them best (`PLEACH_ALGORITHM`, such as `hbcast` or
     /// `barrier=hgsync,allreduce=ring`). What the first rank says counts for all.
-    pub algorithms: Preferences,
+    pub algorithms: MethodPreferences,
     /// What a thread that waits long in an operation calls now and then. A library whose own progress is made by the threads
     /// that call it gives this, so that it does not stand still meanwhile. It may not use the communicator that waits.
     pub companion: Option<fn()>,
@@ -40,7 +40,7 @@ pub struct Settings {
 
 /// How results come down from aggregation nodes (SH-13).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Results {
+pub enum ResultDeliveryMode {
     /// By multicast if a trial shows that every host hears it, otherwise over connections.
     #[default]
     Automatic,
@@ -54,7 +54,7 @@ pub enum Results {
 
 /// How many ranks of one host combine in shared memory, with one of them to speak for all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum SharedMemory {
+pub enum SharedMemoryRanks {
     /// All of them.
     #[default]
     All,
@@ -88,24 +88,25 @@ impl Settings {
             })?);
         }
         if let Some(text) = get(ALGORITHM) {
-            let wrong = |error: PreferencesError| JoinError::Setting { name: ALGORITHM, what: error.to_string() };
+            let wrong =
+                |error: MethodPreferencesError| JoinError::Setting { name: ALGORITHM, what: error.to_string() };
             settings.algorithms = text.parse().map_err(wrong)?;
         }
         settings.results = match get("PLEACH_RESULTS").as_deref() {
-            None | Some("automatic") => Results::Automatic,
-            Some("connections") => Results::Connections,
-            Some("multicast") => Results::Multicast,
-            Some("both") => Results::Both,
+            None | Some("automatic") => ResultDeliveryMode::Automatic,
+            Some("connections") => ResultDeliveryMode::Connections,
+            Some("multicast") => ResultDeliveryMode::Multicast,
+            Some("both") => ResultDeliveryMode::Both,
             Some(other) => {
                 let what = format!("{other:?} is neither automatic, connections, multicast nor both");
                 return Err(JoinError::Setting { name: "PLEACH_RESULTS", what });
             }
         };
         settings.shared_memory = match get("PLEACH_SHARED_MEMORY").as_deref() {
-            None | Some("on") => SharedMemory::All,
-            Some("off") => SharedMemory::AtMost(1),
+            None | Some("on") => SharedMemoryRanks::All,
+            Some("off") => SharedMemoryRanks::AtMost(1),
             Some(other) => match other.parse() {
-                Ok(most @ 1..) => SharedMemory::AtMost(most),
+                Ok(most @ 1..) => SharedMemoryRanks::AtMost(most),
                 _ => {
                     let what = format!("{other:?} is neither on, off nor a number of ranks");
                     return Err(JoinError::Setting { name: "PLEACH_SHARED_MEMORY", what });
@@ -116,21 +117,21 @@ impl Settings {
     }
 
     /// The addresses at which this process takes packets; ports are the kernel's choice.
-    pub(crate) fn sockets(&self, place: &Place) -> Vec<SocketAddr> {
+    pub(crate) fn sockets(&self, place: &JobEnvironment) -> Vec<SocketAddr> {
         let own = match (&self.addresses[..], &place.meeting) {
-            ([], Meeting::Address { host, port }) => vec![towards(host, *port)],
-            ([], Meeting::Alone | Meeting::Notice) => vec![Ipv4Addr::LOCALHOST.into()],
+            ([], RendezvousPoint::Address { host, port }) => vec![towards(host, *port)],
+            ([], RendezvousPoint::Alone | RendezvousPoint::Notice) => vec![Ipv4Addr::LOCALHOST.into()],
             (addresses, _) => addresses.to_vec(),
         };
         own.into_iter().map(|address| SocketAddr::new(address, 0)).collect()
     }
 }
 
-fn faults_from(path: &str) -> Result<Mischief, JoinError> {
+fn faults_from(path: &str) -> Result<FaultInjector, JoinError> {
     let wrong = |what: String| JoinError::Setting { name: "PLEACH_FAULTS", what };
     let text = std::fs::read_to_string(path).map_err(|error| wrong(format!("{path}: {error}")))?;
-    let plan = faults::Plan::parse(&text).map_err(|error| wrong(format!("{path}: {error}")))?;
-    Mischief::from_plan(&plan, u64::from(std::process::id())).map_err(|error| wrong(format!("{path}: {error}")))
+    let plan = faults::FaultPlan::parse(&text).map_err(|error| wrong(format!("{path}: {error}")))?;
+    FaultInjector::from_plan(&plan, u64::from(std::process::id())).map_err(|error| wrong(format!("{path}: {error}")))
 }
 
 /// The address of this host by which another is reached. No packet is sent for it.

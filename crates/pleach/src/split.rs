@@ -5,7 +5,7 @@ use std::sync::Arc;
 use reduce::Operator;
 use units::GroupId;
 
-use crate::comm::Comm;
+use crate::communicator_inner::CommunicatorInner;
 use crate::{Communicator, Error, JoinError};
 
 impl Communicator {
@@ -46,7 +46,7 @@ impl Communicator {
         members.sort_unstable();
         let world = comm.world_ranks();
         let ranks = members.into_iter().map(|(_, rank)| world[rank as usize]).collect();
-        let comm = Comm::form(Arc::clone(process), GroupId(context[0]), ranks)?;
+        let comm = CommunicatorInner::form(Arc::clone(process), GroupId(context[0]), ranks)?;
         Ok(Some(Self::new(comm)))
     }
 }

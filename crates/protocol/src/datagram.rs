@@ -7,11 +7,11 @@ use units::{Psn, QpNumber};
 use wire::{Bth, Deth, Immediate, Opcode, PacketHeaders, PartitionKey, QueueKey};
 
 /// The queue pair number that every multicast is addressed to (IB specification, 10.5).
-pub const MULTICAST: QpNumber = QpNumber(0xff_ffff);
+pub const MULTICAST_QP: QpNumber = QpNumber(0xff_ffff);
 
 /// A datagram queue pair.
 #[derive(Debug)]
-pub struct DatagramPair {
+pub struct UdQueuePair {
     number: QpNumber,
     key: QueueKey,
     partition: PartitionKey,
@@ -20,7 +20,7 @@ pub struct DatagramPair {
 
 /// Who spoke.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Speaker {
+pub struct DatagramSource {
     /// Its queue pair.
     pub pair: QpNumber,
     /// What came with the message.
@@ -29,7 +29,7 @@ pub struct Speaker {
 
 /// Why a packet is not for us.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NotForUs {
+pub enum DatagramRejection {
     /// Another queue pair's.
     Number,
     /// Another partition's.
@@ -40,7 +40,7 @@ pub enum NotForUs {
     Kind,
 }
 
-impl DatagramPair {
+impl UdQueuePair {
     /// A queue pair that lets in whoever knows the key.
     pub fn new(number: QpNumber, key: QueueKey, partition: PartitionKey) -> Self {
         Self { number, key, partition, psn: Psn::new(0) }
@@ -69,18 +69,18 @@ impl DatagramPair {
     ///
     /// # Errors
     /// Why not; it is to be counted and dropped.
-    pub fn accept(&self, headers: &PacketHeaders) -> Result<Speaker, NotForUs> {
-        let deth = headers.deth.ok_or(NotForUs::Kind)?;
-        if headers.bth.destination != self.number && headers.bth.destination != MULTICAST {
-            return Err(NotForUs::Number);
+    pub fn accept(&self, headers: &PacketHeaders) -> Result<DatagramSource, DatagramRejection> {
+        let deth = headers.deth.ok_or(DatagramRejection::Kind)?;
+        if headers.bth.destination != self.number && headers.bth.destination != MULTICAST_QP {
+            return Err(DatagramRejection::Number);
         }
         if headers.bth.partition != self.partition {
-            return Err(NotForUs::Partition);
+            return Err(DatagramRejection::Partition);
         }
         if deth.key != self.key {
-            return Err(NotForUs::Key);
+            return Err(DatagramRejection::Key);
         }
-        Ok(Speaker { pair: deth.source, immediate: headers.immediate.map(|Immediate(value)| value) })
+        Ok(DatagramSource { pair: deth.source, immediate: headers.immediate.map(|Immediate(value)| value) })
     }
 }
 
@@ -91,18 +91,18 @@ mod tests {
     #[test]
     fn a_datagram_reaches_whom_it_names_and_who_knows_the_key() {
         let key = QueueKey(0x1234);
-        let mut near = DatagramPair::new(QpNumber(1), key, PartitionKey::DEFAULT);
-        let far = DatagramPair::new(QpNumber(2), key, PartitionKey::DEFAULT);
-        let speaker = Ok(Speaker { pair: QpNumber(1), immediate: Some(9) });
+        let mut near = UdQueuePair::new(QpNumber(1), key, PartitionKey::DEFAULT);
+        let far = UdQueuePair::new(QpNumber(2), key, PartitionKey::DEFAULT);
+        let speaker = Ok(DatagramSource { pair: QpNumber(1), immediate: Some(9) });
         assert_eq!(far.accept(&near.address(QpNumber(2), key, Some(9))), speaker);
-        assert_eq!(far.accept(&near.address(MULTICAST, key, Some(9))), speaker);
-        assert_eq!(far.accept(&near.address(QpNumber(3), key, None)), Err(NotForUs::Number));
-        assert_eq!(far.accept(&near.address(QpNumber(2), QueueKey(1), None)), Err(NotForUs::Key));
+        assert_eq!(far.accept(&near.address(MULTICAST_QP, key, Some(9))), speaker);
+        assert_eq!(far.accept(&near.address(QpNumber(3), key, None)), Err(DatagramRejection::Number));
+        assert_eq!(far.accept(&near.address(QpNumber(2), QueueKey(1), None)), Err(DatagramRejection::Key));
         let mut foreign = near.address(QpNumber(2), key, None);
         foreign.bth.partition = PartitionKey(0x8001);
-        assert_eq!(far.accept(&foreign), Err(NotForUs::Partition));
+        assert_eq!(far.accept(&foreign), Err(DatagramRejection::Partition));
         foreign.deth = None;
-        assert_eq!(far.accept(&foreign), Err(NotForUs::Kind));
+        assert_eq!(far.accept(&foreign), Err(DatagramRejection::Kind));
         assert_eq!(near.address(QpNumber(2), key, None).bth.psn, Psn::new(5));
     }
 }

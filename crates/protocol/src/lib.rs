@@ -16,4 +16,4 @@ pub mod messaging;
 mod payload;
 pub mod queue_pair;
 
-pub use payload::{Lent, Octets, Payload, Shelf};
+pub use payload::{BufferPool, BufferSlice, Payload, PayloadBytes};

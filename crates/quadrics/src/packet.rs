@@ -1,8 +1,8 @@
 //! Packets: what they weigh, how urgent they are, how their circuits close, and what comes back (QN-4 to QN-6).
 
-use units::Span;
+use units::SimSpan;
 
-use simulator::technology::ByteTime;
+use simulator::link_rate::ByteTime;
 
 /// Data of a transaction at most.
 const TRANSACTION_BYTES: u32 = 64;
@@ -16,9 +16,9 @@ const FULL_OVERHEAD: u32 = 58;
 const PACKET_OVERHEAD: u32 = FULL_OVERHEAD - TRANSACTIONS * TRANSACTION_OVERHEAD;
 const TRANSACTION_OVERHEAD: u32 = 8;
 
-/// How urgent; the ageing of [`FabricParameters::ageing`] ends every difference.
+/// How urgent; the ageing of [`QsnetParameters::ageing`] ends every difference.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Priority {
+pub enum CircuitPriority {
     /// Bulk data.
     Low,
     /// Goes first where both wait.
@@ -27,7 +27,7 @@ pub enum Priority {
 
 /// Who lets the links of a circuit go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Closing {
+pub(crate) enum CircuitClosing {
     /// The acknowledgement, as it passes: the end token waits right behind the data.
     Acknowledgement,
     /// The end token, which the source sends once it knows the answer: it tells the destinations what all said.
@@ -36,7 +36,7 @@ pub(crate) enum Closing {
 
 /// What a destination, or all of them together, say. The worst wins (QN-6), hence the order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Answer {
+pub enum AckStatus {
     /// Done.
     Success,
     /// Received well, but a test failed.
@@ -47,18 +47,18 @@ pub enum Answer {
 
 /// What the answers of several destinations make together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Combining {
+pub enum AckCombining {
     /// The worst wins: all must succeed (QN-6).
     Worst,
     /// The best wins: one that succeeds will do, as for a flood (QN-10).
     Best,
 }
 
-impl Combining {
+impl AckCombining {
     /// Two answers as one. Damage always wins: who knows what it would have been.
-    pub(crate) fn of(self, a: Answer, b: Answer) -> Answer {
+    pub(crate) fn of(self, a: AckStatus, b: AckStatus) -> AckStatus {
         match (self, a.max(b)) {
-            (Self::Worst, worst) | (Self::Best, worst @ Answer::NetworkError) => worst,
+            (Self::Worst, worst) | (Self::Best, worst @ AckStatus::NetworkError) => worst,
             (Self::Best, _) => a.min(b),
         }
     }
@@ -66,7 +66,7 @@ impl Combining {
 
 /// Who receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Destination {
+pub(crate) enum CircuitDestination {
     Node(u32),
     /// All nodes from the first to the last, by way of one of the roots.
     Range {
@@ -75,19 +75,19 @@ pub(crate) enum Destination {
         root: u32,
     },
     /// Whatever is at the end of one link, for what switches say themselves.
-    Link(super::tree::Link),
+    Link(super::quaternary_tree::TreeLink),
 }
 
 /// A packet that wants a circuit.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Packet {
+pub(crate) struct CircuitPacket {
     pub(crate) from: u32,
-    pub(crate) to: Destination,
+    pub(crate) to: CircuitDestination,
     /// On the wire, all included.
     pub(crate) bytes: u32,
-    pub(crate) priority: Priority,
-    pub(crate) closing: Closing,
-    pub(crate) combining: Combining,
+    pub(crate) priority: CircuitPriority,
+    pub(crate) closing: CircuitClosing,
+    pub(crate) combining: AckCombining,
     /// What the memories at both ends need for a byte, if that is more than the link does.
     pub(crate) slowest: Option<ByteTime>,
     /// The sender's own number for it.
@@ -102,19 +102,19 @@ pub const fn wire_bytes(data: u32) -> u32 {
 
 /// The switches and cables.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct FabricParameters {
+pub struct QsnetParameters {
     /// Dimensions of the tree.
     pub dimension: u32,
     /// What a byte takes on a link.
     pub byte_time: ByteTime,
     /// From a switch's input to its output.
-    pub switch_delay: Span,
+    pub switch_delay: SimSpan,
     /// From one end of a cable to the other.
-    pub wire: Span,
+    pub wire: SimSpan,
     /// Virtual channels of a link, 1 to 4.
     pub channels: u32,
     /// A packet that has waited so long counts as urgent.
-    pub ageing: Span,
+    pub ageing: SimSpan,
     /// How multicasts keep out of each other's way.
     pub rule: MulticastRule,
     /// The chance that a link damages a packet; the codes find it, and the packet is sent again.
@@ -158,10 +158,10 @@ mod tests {
 
     #[test]
     fn the_worst_answer_wins() {
-        let all = [Answer::Failed, Answer::NetworkError, Answer::Success];
-        assert_eq!(all.into_iter().reduce(|a, b| Combining::Worst.of(a, b)), Some(Answer::NetworkError));
-        assert_eq!(Combining::Worst.of(Answer::Success, Answer::Failed), Answer::Failed);
-        assert_eq!(Combining::Best.of(Answer::Success, Answer::Failed), Answer::Success);
-        assert_eq!(Combining::Best.of(Answer::Success, Answer::NetworkError), Answer::NetworkError);
+        let all = [AckStatus::Failed, AckStatus::NetworkError, AckStatus::Success];
+        assert_eq!(all.into_iter().reduce(|a, b| AckCombining::Worst.of(a, b)), Some(AckStatus::NetworkError));
+        assert_eq!(AckCombining::Worst.of(AckStatus::Success, AckStatus::Failed), AckStatus::Failed);
+        assert_eq!(AckCombining::Best.of(AckStatus::Success, AckStatus::Failed), AckStatus::Success);
+        assert_eq!(AckCombining::Best.of(AckStatus::Success, AckStatus::NetworkError), AckStatus::NetworkError);
     }
 }

@@ -5,7 +5,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use reduce::{ElementType, Kind, Operator, WideFloat, sum_exact};
+use reduce::{ElementType, Operator, ReductionKind, WideFloat, sum_exact};
 
 const OPERAND_BYTES: usize = 64 * 1024;
 const FOLDS_PER_TRIAL: usize = 200;
@@ -21,7 +21,7 @@ fn main() {
     for element in ElementType::ALL {
         print!("{element:8}");
         for operator in Operator::ALL {
-            match Kind::new(element, operator) {
+            match ReductionKind::new(element, operator) {
                 Ok(kind) => print!("{:8.1}", fold_gigabytes_per_second(kind)),
                 Err(_) => print!("{:>8}", "-"),
             }
@@ -40,7 +40,7 @@ fn main() {
     println!("{:8} {:11.1}", "sum_exact", seconds * 1e9 / FLOATS as f64);
 }
 
-fn fold_gigabytes_per_second(kind: Kind) -> f64 {
+fn fold_gigabytes_per_second(kind: ReductionKind) -> f64 {
     // Small floats of both signs whatever the type: no trial may drift into infinities.
     let bytes = OPERAND_BYTES / kind.element_size() * kind.element_size();
     let operand: Vec<u8> = (0..bytes).map(|i| if i % 2 == 0 { i as u8 } else { 0x3b }).collect();

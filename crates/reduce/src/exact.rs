@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::ElementType;
-use crate::wide::{self, Float, WideF32, WideF64};
+use crate::wide::{self, WideF32, WideF64, WidenableFloat};
 
 /// A float type with an exact sum: how to get from one to the other.
 ///
@@ -142,19 +142,19 @@ impl fmt::Display for WideError {
 
 impl std::error::Error for WideError {}
 
-fn widen<F: Float, const LIMBS: usize>(floats: &[u8], sums: &mut [u8]) {
+fn widen<F: WidenableFloat, const LIMBS: usize>(floats: &[u8], sums: &mut [u8]) {
     for (place, number) in wide::cut_mut::<LIMBS>(sums).iter_mut().zip(floats.chunks_exact(F::SIZE)) {
         wide::widen(F::load(number), place);
     }
 }
 
-fn accumulate<F: Float, const LIMBS: usize>(sums: &mut [u8], floats: &[u8]) {
+fn accumulate<F: WidenableFloat, const LIMBS: usize>(sums: &mut [u8], floats: &[u8]) {
     for (sum, number) in wide::cut_mut::<LIMBS>(sums).iter_mut().zip(floats.chunks_exact(F::SIZE)) {
         wide::accumulate(sum, F::load(number));
     }
 }
 
-fn round<F: Float, const LIMBS: usize>(sums: &[u8], floats: &mut [u8]) {
+fn round<F: WidenableFloat, const LIMBS: usize>(sums: &[u8], floats: &mut [u8]) {
     for (place, sum) in floats.chunks_exact_mut(F::SIZE).zip(wide::cut::<LIMBS>(sums)) {
         wide::round::<F, LIMBS>(sum).store(place);
     }

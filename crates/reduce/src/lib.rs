@@ -1,7 +1,7 @@
 //! Element types times operators: the only arithmetic on payload.
 //!
 //! In: byte slices of any alignment, each an array of little-endian elements. Out: the same, folded
-//! element by element. [`Kind`] names what is folded (`f64` with `sum`) and does it.
+//! element by element. [`ReductionKind`] names what is folded (`f64` with `sum`) and does it.
 //!
 //! Rules, so that the bits of a result depend on the operands and their order and on nothing else:
 //! - The order is the caller's: `fold` puts the accumulator on the left, `fold_all` goes from first to
@@ -26,16 +26,16 @@
 
 #![forbid(unsafe_code)]
 
-mod element;
+mod element_type;
 mod exact;
-mod halves;
-mod kind;
-mod located;
-mod number;
+mod half_floats;
+mod indexed_value;
 mod operator;
+mod payload_element;
+mod reduction_kind;
 mod wide;
 
-pub use element::{ElementType, UnknownElement};
+pub use element_type::{ElementType, UnknownElementType};
 pub use exact::{WideError, WideFloat, sum_exact};
-pub use kind::{FoldError, Kind, KindError};
 pub use operator::{Operator, UnknownOperator};
+pub use reduction_kind::{FoldError, ReductionKind, ReductionKindError};

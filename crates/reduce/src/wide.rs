@@ -17,7 +17,7 @@
 
 use std::cmp::Ordering;
 
-use crate::number::Element;
+use crate::payload_element::PayloadElement;
 
 /// Eight bytes of a sum, little-endian: sums are worked on where they lie, since to copy 272 bytes to and fro
 /// would take longer than to add them.
@@ -39,7 +39,7 @@ const FLAGS_AT: u32 = 56;
 const FLAGS: u64 = u64::MAX << FLAGS_AT;
 
 /// A float that can be widened: its bits, and how they are divided.
-pub(crate) trait Float: Element {
+pub(crate) trait WidenableFloat: PayloadElement {
     const FRACTION_BITS: u32;
     const EXPONENT_BITS: u32;
     fn bits(self) -> u64;
@@ -48,7 +48,7 @@ pub(crate) trait Float: Element {
 
 macro_rules! float {
     ($number:ty, $wide:ty, $unsigned:ty, $exponent_bits:literal) => {
-        impl Float for $number {
+        impl WidenableFloat for $number {
             const FRACTION_BITS: u32 = <$number>::MANTISSA_DIGITS - 1;
             const EXPONENT_BITS: u32 = $exponent_bits;
 
@@ -105,7 +105,7 @@ pub(crate) fn fold<const LIMBS: usize>(accumulator: &mut [u8], operand: &[u8]) {
 
 /// Writes one number as a sum. It fills two limbs; zeros lie below them and its sign above.
 #[inline]
-pub(crate) fn widen<F: Float, const LIMBS: usize>(number: F, place: &mut Wide<LIMBS>) {
+pub(crate) fn widen<F: WidenableFloat, const LIMBS: usize>(number: F, place: &mut Wide<LIMBS>) {
     let addend = Addend::of(number);
     *place = [[0; 8]; LIMBS];
     place[addend.limb] = addend.low.to_le_bytes();
@@ -117,7 +117,7 @@ pub(crate) fn widen<F: Float, const LIMBS: usize>(number: F, place: &mut Wide<LI
 
 /// Adds one number. Above its two limbs the sign is added, until that and the carry cancel each other.
 #[inline]
-pub(crate) fn accumulate<F: Float, const LIMBS: usize>(sum: &mut Wide<LIMBS>, number: F) {
+pub(crate) fn accumulate<F: WidenableFloat, const LIMBS: usize>(sum: &mut Wide<LIMBS>, number: F) {
     let addend = Addend::of(number);
     let flags = (u64::from_le_bytes(sum[LIMBS - 1]) & FLAGS) | addend.flags;
     let (two, above) = sum[addend.limb..].split_at_mut(2);
@@ -134,7 +134,7 @@ pub(crate) fn accumulate<F: Float, const LIMBS: usize>(sum: &mut Wide<LIMBS>, nu
 
 /// The nearest float, of two equally near ones the even one; beyond the largest, infinity.
 #[inline]
-pub(crate) fn round<F: Float, const LIMBS: usize>(sum: &Wide<LIMBS>) -> F {
+pub(crate) fn round<F: WidenableFloat, const LIMBS: usize>(sum: &Wide<LIMBS>) -> F {
     let top = u64::from_le_bytes(sum[LIMBS - 1]);
     let flags = top & FLAGS;
     let infinity = ((1 << F::EXPONENT_BITS) - 1) << F::FRACTION_BITS;
@@ -159,7 +159,7 @@ pub(crate) fn round<F: Float, const LIMBS: usize>(sum: &Wide<LIMBS>) -> F {
 /// The magnitude is never written out. Negating leaves the zeros below the lowest limb in use as they are,
 /// negates that one and inverts those above.
 #[inline(always)]
-fn nearest<F: Float, const LIMBS: usize>(sum: &Wide<LIMBS>, sign: u64) -> u64 {
+fn nearest<F: WidenableFloat, const LIMBS: usize>(sum: &Wide<LIMBS>, sign: u64) -> u64 {
     // The integer goes on above its top in its sign.
     let signed = |at: usize| match u64::from_le_bytes(sum[at]) {
         top if at == LIMBS - 1 => (top & !FLAGS) | (sign & FLAGS),
@@ -203,7 +203,7 @@ struct Addend {
 
 impl Addend {
     #[inline(always)]
-    fn of<F: Float>(number: F) -> Self {
+    fn of<F: WidenableFloat>(number: F) -> Self {
         let bits = number.bits();
         let fraction = bits & ((1 << F::FRACTION_BITS) - 1);
         let infinite_exponent = (1_u64 << F::EXPONENT_BITS) - 1;

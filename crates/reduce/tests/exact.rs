@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use oracle::{Element, ExactSum};
 use proptest::prelude::*;
-use reduce::{ElementType, Kind, Operator, WideError, WideFloat, sum_exact};
+use reduce::{ElementType, Operator, ReductionKind, WideError, WideFloat, sum_exact};
 
 const NAN_BITS: u64 = 0x7ff8_0000_0000_0000;
 const BOTH: [WideFloat; 2] = [WideFloat::F32, WideFloat::F64];
 
 fn fold(format: WideFloat, accumulator: &mut [u8], operand: &[u8]) {
-    Kind::new(format.wide(), Operator::Sum).unwrap().fold(accumulator, operand).unwrap();
+    ReductionKind::new(format.wide(), Operator::Sum).unwrap().fold(accumulator, operand).unwrap();
 }
 
 fn narrow_bytes(format: WideFloat, number: f64) -> Vec<u8> {

@@ -1,19 +1,20 @@
 //! Every kind against the oracle, on operands full of NaN, infinities, zeros of both signs and ties (P-45).
 
-use oracle::{Operation, Order, contribution, edge_contribution, reference_of};
+use oracle::{Reduction, ReferenceOrder, contribution, edge_contribution, reference_of};
 use proptest::prelude::*;
-use reduce::{ElementType, Kind, Operator};
+use reduce::{ElementType, Operator, ReductionKind};
 use units::{OpId, Rank};
 
-fn kinds() -> impl Iterator<Item = Kind> {
-    let operators = |element| Operator::ALL.into_iter().filter_map(move |operator| Kind::new(element, operator).ok());
+fn kinds() -> impl Iterator<Item = ReductionKind> {
+    let operators =
+        |element| Operator::ALL.into_iter().filter_map(move |operator| ReductionKind::new(element, operator).ok());
     ElementType::ALL.into_iter().flat_map(operators)
 }
 
-fn operation(kind: Kind, count: usize) -> Operation {
+fn operation(kind: ReductionKind, count: usize) -> Reduction {
     let element = kind.element().name().parse().expect("the oracle knows all types");
     let operator = kind.operator().name().parse().expect("the oracle knows all operators");
-    Operation { element, operator, count }
+    Reduction { element, operator, count }
 }
 
 proptest! {
@@ -26,7 +27,7 @@ proptest! {
             prop_assert_eq!((operation.element_bytes(), operation.has_meaning()), (kind.element_size(), true));
             for contribution in [contribution, edge_contribution] {
                 let operand = |rank: Rank| contribution(seed, rank, OpId(0), &operation);
-                let expected = reference_of(&operation, &Order::flat(ranks), operand);
+                let expected = reference_of(&operation, &ReferenceOrder::flat(ranks), operand);
                 let operands: Vec<Vec<u8>> = (0..ranks).map(|rank| operand(Rank(rank))).collect();
                 prop_assert_eq!(kind.fold_all(operands.iter().map(Vec::as_slice)), Ok(expected), "{}", kind);
             }
@@ -38,8 +39,8 @@ proptest! {
 fn both_refuse_the_same_kinds() {
     for (element, operator) in ElementType::ALL.into_iter().flat_map(|e| Operator::ALL.map(|o| (e, o))) {
         let (name, verb) = (element.name().parse().unwrap(), operator.name().parse().unwrap());
-        let has_meaning = Operation { element: name, operator: verb, count: 1 }.has_meaning();
-        assert_eq!(Kind::new(element, operator).is_ok(), has_meaning, "{element} {operator}");
+        let has_meaning = Reduction { element: name, operator: verb, count: 1 }.has_meaning();
+        assert_eq!(ReductionKind::new(element, operator).is_ok(), has_meaning, "{element} {operator}");
     }
     assert_eq!(ElementType::ALL.len(), oracle::Element::ALL.len());
 }

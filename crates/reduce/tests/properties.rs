@@ -1,26 +1,26 @@
 //! Every kind against a naive scalar fold, and the laws that make results independent of a tree.
 
 use proptest::prelude::*;
-use reduce::{ElementType, Kind, Operator};
+use reduce::{ElementType, Operator, ReductionKind};
 
-fn kinds() -> impl Iterator<Item = Kind> {
-    ElementType::ALL
-        .into_iter()
-        .flat_map(|element| Operator::ALL.into_iter().filter_map(move |operator| Kind::new(element, operator).ok()))
+fn kinds() -> impl Iterator<Item = ReductionKind> {
+    ElementType::ALL.into_iter().flat_map(|element| {
+        Operator::ALL.into_iter().filter_map(move |operator| ReductionKind::new(element, operator).ok())
+    })
 }
 
-fn folded(kind: Kind, left: &[u8], right: &[u8]) -> Vec<u8> {
+fn folded(kind: ReductionKind, left: &[u8], right: &[u8]) -> Vec<u8> {
     kind.fold_all([left, right].into_iter()).expect("whole operands of equal length")
 }
 
 /// As many whole elements as the bytes fill, the last one filled up from the start.
-fn fitted(kind: Kind, operands: &[Vec<u8>; 3]) -> [Vec<u8>; 3] {
+fn fitted(kind: ReductionKind, operands: &[Vec<u8>; 3]) -> [Vec<u8>; 3] {
     let bytes = operands[0].len().next_multiple_of(kind.element_size());
     operands.each_ref().map(|operand| operand.iter().copied().cycle().take(bytes).collect())
 }
 
 /// Sums and products of floats depend on the order of folding; everything else does not.
-fn is_associative(kind: Kind) -> bool {
+fn is_associative(kind: ReductionKind) -> bool {
     !(kind.element().is_float() && matches!(kind.operator(), Operator::Sum | Operator::Prod))
 }
 
@@ -81,8 +81,8 @@ proptest! {
         let located = [(Operator::MinLoc, Operator::Min), (Operator::MaxLoc, Operator::Max)];
         let elements = ElementType::ALL.into_iter().filter(|element| !element.is_wide());
         for (element, (with_index, without)) in elements.flat_map(|element| located.map(|pair| (element, pair))) {
-            let pairs = Kind::new(element, with_index).unwrap();
-            let values = Kind::new(element, without).unwrap();
+            let pairs = ReductionKind::new(element, with_index).unwrap();
+            let values = ReductionKind::new(element, without).unwrap();
             let [a, b, _] = &operands;
             let values_of = |bytes: &[u8]| -> Vec<u8> {
                 bytes.chunks(pairs.element_size()).flat_map(|pair| pair[..element.size()].to_vec()).collect()
@@ -105,7 +105,7 @@ macro_rules! matches_scalar {
                 let (left, right) = (bytes(|pair| pair.0), bytes(|pair| pair.1));
                 $({
                     let rule: fn($number, $number) -> $number = $rule;
-                    let kind = Kind::new(ElementType::$element, Operator::$operator).unwrap();
+                    let kind = ReductionKind::new(ElementType::$element, Operator::$operator).unwrap();
                     let expected: Vec<u8> = pairs.iter().flat_map(|(a, b)| rule(*a, *b).to_le_bytes()).collect();
                     prop_assert_eq!(folded(kind, &left, &right), expected, "{}", kind);
                 })+
@@ -167,7 +167,7 @@ macro_rules! halves_match_the_half_crate {
                 let rules: [(Operator, fn(f32, f32) -> f32); 2] =
                     [(Operator::Sum, |a, b| a + b), (Operator::Prod, |a, b| a * b)];
                 for (operator, rule) in rules {
-                    let kind = Kind::new(ElementType::$element, operator).unwrap();
+                    let kind = ReductionKind::new(ElementType::$element, operator).unwrap();
                     let expected: Vec<u8> = pairs
                         .iter()
                         .map(|(a, b)| rule(<$number>::from_bits(*a).to_f32(), <$number>::from_bits(*b).to_f32()))

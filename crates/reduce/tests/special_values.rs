@@ -1,10 +1,10 @@
 //! The rules for NaN, zeros, overflow, ties and errors, as tables.
 
-use reduce::{ElementType, FoldError, Kind, KindError, Operator};
+use reduce::{ElementType, FoldError, Operator, ReductionKind, ReductionKindError};
 
-fn kind(name: &str) -> Kind {
+fn kind(name: &str) -> ReductionKind {
     let (element, operator) = name.split_once(' ').expect("an element and an operator");
-    Kind::new(element.parse().unwrap(), operator.parse().unwrap()).unwrap()
+    ReductionKind::new(element.parse().unwrap(), operator.parse().unwrap()).unwrap()
 }
 
 fn fold(name: &str, left: &[u8], right: &[u8]) -> Vec<u8> {
@@ -124,7 +124,7 @@ fn a_nan_wins_with_its_index_and_zeros_are_two_values() {
 fn pairs_lie_as_c_lays_them_out_and_padding_comes_out_zero() {
     for element in ElementType::ALL.into_iter().filter(|element| !element.is_wide()) {
         let expected = if element.size() == 8 { 16 } else { 8 };
-        assert_eq!(Kind::new(element, Operator::MinLoc).unwrap().element_size(), expected);
+        assert_eq!(ReductionKind::new(element, Operator::MinLoc).unwrap().element_size(), expected);
     }
     let left = [5_u8, 0xaa, 0xbb, 0xcc, 1, 0, 0, 0];
     let right = [4_u8, 0xdd, 0xee, 0xff, 2, 0, 0, 0];
@@ -141,13 +141,13 @@ fn pairs_lie_as_c_lays_them_out_and_padding_comes_out_zero() {
 fn bits_of_floats_are_refused() {
     for element in ElementType::ALL.into_iter().filter(|element| !element.is_wide()) {
         for operator in [Operator::And, Operator::Or, Operator::Xor] {
-            let refused = Err(KindError::BitsOfFloat { element, operator });
-            let kind = Kind::new(element, operator);
+            let refused = Err(ReductionKindError::BitsOfFloat { element, operator });
+            let kind = ReductionKind::new(element, operator);
             assert_eq!(kind.is_err(), element.is_float());
             assert!(kind.is_ok() || kind == refused);
         }
     }
-    let error = Kind::new(ElementType::F64, Operator::Xor).unwrap_err();
+    let error = ReductionKind::new(ElementType::F64, Operator::Xor).unwrap_err();
     assert_eq!(error.to_string(), "xor works on the bits of integers, not on f64");
 }
 
@@ -155,12 +155,12 @@ fn bits_of_floats_are_refused() {
 fn exact_sums_can_only_be_summed() {
     for element in [ElementType::WideF32, ElementType::WideF64] {
         for operator in Operator::ALL {
-            let refused = Err(KindError::NotASum { element, operator });
-            assert!(Kind::new(element, operator) == refused || operator == Operator::Sum, "{operator}");
+            let refused = Err(ReductionKindError::NotASum { element, operator });
+            assert!(ReductionKind::new(element, operator) == refused || operator == Operator::Sum, "{operator}");
         }
-        assert_eq!(Kind::new(element, Operator::Sum).unwrap().element_size(), element.size());
+        assert_eq!(ReductionKind::new(element, Operator::Sum).unwrap().element_size(), element.size());
     }
-    let error = Kind::new(ElementType::WideF64, Operator::MinLoc).unwrap_err();
+    let error = ReductionKind::new(ElementType::WideF64, Operator::MinLoc).unwrap_err();
     assert_eq!(error.to_string(), "minloc has no meaning for wide-f64, which can only be summed");
 }
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::fault::Ending;
-use crate::network::{ChannelId, Inspection};
+use crate::fault::LinkOutcome;
+use crate::network::{ChannelId, LinkCheck};
 
 /// Errors and losses of one link, for finding the hot one.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
-pub struct LinkTally {
+pub struct LinkErrorCounters {
     /// Packets found damaged at its end.
     pub damaged: u64,
     /// Packets lost on it.
@@ -18,7 +18,7 @@ pub struct LinkTally {
 
 /// Everything that is counted while the fabric moves.
 #[derive(Clone, Default, Debug, Serialize)]
-pub struct Counters {
+pub struct FabricCounters {
     /// Link traversals begun.
     pub hops: u64,
     /// Packets handed to a party.
@@ -43,29 +43,29 @@ pub struct Counters {
     pub lost_on_down_links: u64,
     /// Per link, where anything went wrong.
     #[serde(skip)]
-    pub links: BTreeMap<u32, LinkTally>,
+    pub links: BTreeMap<u32, LinkErrorCounters>,
 }
 
-impl Counters {
-    pub(crate) fn note(&mut self, inspection: Inspection, channel: ChannelId) {
+impl FabricCounters {
+    pub(crate) fn note(&mut self, inspection: LinkCheck, channel: ChannelId) {
         let class = match inspection {
-            Inspection::Sound => return,
-            Inspection::Damaged => &mut self.physical,
-            Inspection::Marked => &mut self.marked,
-            Inspection::Malformed => &mut self.malformed,
-            Inspection::Misrouted => &mut self.routing,
+            LinkCheck::Sound => return,
+            LinkCheck::Damaged => &mut self.physical,
+            LinkCheck::Marked => &mut self.marked,
+            LinkCheck::Malformed => &mut self.malformed,
+            LinkCheck::Misrouted => &mut self.routing,
         };
         *class += 1;
-        if inspection != Inspection::Marked {
+        if inspection != LinkCheck::Marked {
             self.links.entry(channel).or_default().damaged += 1;
         }
     }
 
-    pub(crate) fn note_ending(&mut self, ending: Ending, channel: ChannelId) {
+    pub(crate) fn note_ending(&mut self, ending: LinkOutcome, channel: ChannelId) {
         match ending {
-            Ending::Arrives => return,
-            Ending::Lost => self.lost_by_plan += 1,
-            Ending::Overrun => self.overrun += 1,
+            LinkOutcome::Arrives => return,
+            LinkOutcome::Lost => self.lost_by_plan += 1,
+            LinkOutcome::Overrun => self.overrun += 1,
         }
         self.links.entry(channel).or_default().lost += 1;
     }

@@ -1,21 +1,21 @@
 //! A deterministic fabric that runs the protocol machines in virtual picoseconds.
 #![forbid(unsafe_code)]
 
-mod body;
 pub mod collective;
 mod counters;
-pub mod exchange;
+pub mod event_queue;
 pub mod fault;
 pub mod host_collective;
+pub mod link_rate;
 pub mod messaging;
 mod network;
+mod packet_body;
 pub mod processor;
-pub mod queue;
+pub mod queue_pair;
 pub mod scenario;
-pub mod technology;
 mod traffic;
 
-pub use counters::{Counters, LinkTally};
+pub use counters::{FabricCounters, LinkErrorCounters};
 pub use network::{Forwarding, LinkParameters};
-pub use processor::{HostCosts, Noise, Way};
-pub use traffic::{Pattern, Traffic, TrafficSummary};
+pub use processor::{HostCosts, OsNoise, TransportService};
+pub use traffic::{BackgroundTraffic, TrafficPattern, TrafficSummary};

@@ -6,19 +6,20 @@
 
 use std::sync::Arc;
 
-use protocol::collective::{Algorithm, Collective as Operation};
-use protocol::connection::Policy;
+use protocol::collective::{CollectiveAlgorithm, CollectiveOperation as Operation};
+use protocol::connection::ConnectionPolicy;
 use simulator::collective::{
-    Calls, Collective, CollectiveParameters, Contents, Distribution, Measured, Pace, UnitParameters,
+    AggregationUnitParameters, CallLatency, CallWorkload, CollectiveParameters, ContributionContents,
+    DownwardDelivery, OperationPacing, SimulatedCollective,
 };
-use simulator::fault::Plan;
+use simulator::fault::FaultPlan;
 use simulator::host_collective::{HostCollective, HostCollectiveParameters};
-use simulator::technology::{ByteTime, Rate, Width};
-use simulator::{Forwarding, HostCosts, LinkParameters, Noise, Way};
+use simulator::link_rate::{ByteTime, LinkRate, LinkWidth};
+use simulator::{Forwarding, HostCosts, LinkParameters, OsNoise, TransportService};
 use topology::Fabric;
-use units::Span;
+use units::SimSpan;
 
-const EDR: ByteTime = ByteTime::of(Width::X4, Rate::Edr);
+const EDR: ByteTime = ByteTime::of(LinkWidth::X4, LinkRate::Edr);
 /// LRH, BTH, ICRC, VCRC and the aggregation header.
 const FRAMING: f64 = 58.0;
 /// The datagram's header, on a multicast and between hosts.
@@ -31,8 +32,8 @@ const CALL: f64 = 150.0;
 const POST: f64 = 100.0;
 const POLL: f64 = 80.0;
 
-fn nanos(nanos: f64) -> Span {
-    Span::from_picos((nanos * 1e3).round() as u64)
+fn nanos(nanos: f64) -> SimSpan {
+    SimSpan::from_picos((nanos * 1e3).round() as u64)
 }
 
 fn link() -> LinkParameters {
@@ -54,42 +55,43 @@ fn costs() -> HostCosts {
         post: nanos(POST),
         poll: nanos(POLL),
         send_byte_ps: 0,
-        datagram: Span::ZERO,
+        datagram: SimSpan::ZERO,
         datagram_byte_ps: 0,
         step_over_bytes: 128,
-        step: Span::ZERO,
+        step: SimSpan::ZERO,
         noise: None,
     }
 }
 
-fn parameters(bytes: u32, distribution: Distribution) -> CollectiveParameters {
-    let unit = UnitParameters { port: EDR, copy: EDR, receive: Span::ZERO, fold: nanos(FOLD) };
+fn parameters(bytes: u32, distribution: DownwardDelivery) -> CollectiveParameters {
+    let unit = AggregationUnitParameters { port: EDR, copy: EDR, receive: SimSpan::ZERO, fold: nanos(FOLD) };
     // Nothing is lost here: a timer that struck would only repeat what waits at a port.
-    let patient = Policy { timeout: Span::from_micros(10_000), ..Policy::default() };
+    let patient = ConnectionPolicy { timeout: SimSpan::from_micros(10_000), ..ConnectionPolicy::default() };
     CollectiveParameters {
         policy: patient,
         window: 64,
         distribution,
         unit: Some(unit),
         host: Some(costs()),
-        ..CollectiveParameters::new(Contents::SizeOnly { bytes })
+        ..CollectiveParameters::new(ContributionContents::SizeOnly { bytes })
     }
 }
 
-fn measure(per_leaf: u32, leaves: u32, parameters: CollectiveParameters, calls: Calls) -> Measured {
+fn measure(per_leaf: u32, leaves: u32, parameters: CollectiveParameters, calls: CallWorkload) -> CallLatency {
     let fabric = Arc::new(Fabric::xgft(&[per_leaf, leaves], &[1, 1]).expect("a tree"));
-    let mut run = Collective::new(fabric, link(), parameters, &Plan::default(), 1, Width::X4).expect("it fits");
+    let mut run = SimulatedCollective::new(fabric, link(), parameters, &FaultPlan::default(), 1, LinkWidth::X4)
+        .expect("it fits");
     run.measure(calls, 1).expect("every call ends")
 }
 
-fn once(segments: u32) -> Calls {
-    Calls { count: 1, segments, pace: Pace::Drained }
+fn once(segments: u32) -> CallWorkload {
+    CallWorkload { count: 1, segments, pace: OperationPacing::Drained }
 }
 
 #[test]
 fn a_child_more_costs_a_packet_more_at_the_port() {
     for (children, bytes) in [(4, 0), (8, 64), (16, 256)] {
-        let took = measure(children, 8, parameters(bytes, Distribution::Multicast), once(1)).mean_ns;
+        let took = measure(children, 8, parameters(bytes, DownwardDelivery::Multicast), once(1)).mean_ns;
         let packet = (f64::from(bytes) + FRAMING) * 0.08;
         // Each way to a node ends when the packet is whole; at its port the first cuts through and the others follow.
         let up = |children: f64| WIRE + packet + SWITCH + (children - 1.0) * packet + FOLD + SWITCH;
@@ -105,7 +107,7 @@ fn half_the_children_make_half_the_slope_per_segment() {
         let took = |segments| measure(children, 8, parameters(256, distribution), once(segments)).mean_ns;
         (took(32) - took(16)) / 16.0
     };
-    for distribution in [Distribution::Multicast, Distribution::Connections] {
+    for distribution in [DownwardDelivery::Multicast, DownwardDelivery::Connections] {
         let share = slope(8, distribution) / slope(16, distribution);
         assert!((0.45..0.6).contains(&share), "{distribution:?}: {share}");
         // A segment cannot take less than its contributions do at the leaf's port.
@@ -117,7 +119,7 @@ fn half_the_children_make_half_the_slope_per_segment() {
 fn results_over_connections_pass_the_port_and_multicasts_of_the_root_do_not() {
     let took = |distribution| measure(16, 8, parameters(256, distribution), once(1));
     let (multicast, both, connections) =
-        (took(Distribution::Multicast), took(Distribution::Both), took(Distribution::Connections));
+        (took(DownwardDelivery::Multicast), took(DownwardDelivery::Both), took(DownwardDelivery::Connections));
     assert_eq!(multicast.mean_ns, both.mean_ns, "the first result counts");
     // One more switch to the leaf's port, and the last of sixteen copies behind the others.
     let more = connections.longest_ns - multicast.longest_ns;
@@ -127,7 +129,7 @@ fn results_over_connections_pass_the_port_and_multicasts_of_the_root_do_not() {
 #[test]
 fn a_window_of_one_pays_the_whole_way_for_every_segment() {
     let took = |window, segments| {
-        let parameters = CollectiveParameters { window, ..parameters(256, Distribution::Multicast) };
+        let parameters = CollectiveParameters { window, ..parameters(256, DownwardDelivery::Multicast) };
         measure(4, 4, parameters, once(segments)).mean_ns
     };
     let alone = took(1, 1) - CALL;
@@ -137,9 +139,9 @@ fn a_window_of_one_pays_the_whole_way_for_every_segment() {
 
 #[test]
 fn calls_back_to_back_without_noise_take_what_one_takes() {
-    let one = measure(8, 4, parameters(64, Distribution::Multicast), once(1));
-    let calls = Calls { count: 50, segments: 1, pace: Pace::BackToBack };
-    let many = measure(8, 4, parameters(64, Distribution::Multicast), calls);
+    let one = measure(8, 4, parameters(64, DownwardDelivery::Multicast), once(1));
+    let calls = CallWorkload { count: 50, segments: 1, pace: OperationPacing::BackToBack };
+    let many = measure(8, 4, parameters(64, DownwardDelivery::Multicast), calls);
     assert_eq!(many.calls, 49);
     // Hosts below the same leaf hear a multicast at the same time, so nobody gets ahead.
     assert!((many.mean_ns - one.mean_ns).abs() < 1.0, "{} {}", many.mean_ns, one.mean_ns);
@@ -147,13 +149,14 @@ fn calls_back_to_back_without_noise_take_what_one_takes() {
 
 #[test]
 fn noise_hurts_the_more_hosts_there_are() {
-    let calls = Calls { count: 400, segments: 1, pace: Pace::BackToBack };
+    let calls = CallWorkload { count: 400, segments: 1, pace: OperationPacing::BackToBack };
     let longer = |per_leaf| {
         let took = |noise| {
             let host = Some(HostCosts { noise, ..costs() });
-            measure(per_leaf, 4, CollectiveParameters { host, ..parameters(8, Distribution::Both) }, calls).mean_ns
+            measure(per_leaf, 4, CollectiveParameters { host, ..parameters(8, DownwardDelivery::Both) }, calls)
+                .mean_ns
         };
-        took(Some(Noise { per_second: 5e3, mean: Span::from_micros(2) })) - took(None)
+        took(Some(OsNoise { per_second: 5e3, mean: SimSpan::from_micros(2) })) - took(None)
     };
     let (few, many) = (longer(2), longer(16));
     assert!(few > 0.0 && many > 3.0 * few, "{few} {many}");
@@ -161,24 +164,31 @@ fn noise_hurts_the_more_hosts_there_are() {
 
 #[test]
 fn a_unit_changes_when_results_come_and_nothing_else() {
-    use simulator::collective::Nobody;
+    use simulator::collective::NoObserver;
     let fabric = Arc::new(Fabric::xgft(&[6, 5], &[1, 1]).expect("a tree"));
-    for distribution in [Distribution::Multicast, Distribution::Both, Distribution::Connections] {
+    for distribution in [DownwardDelivery::Multicast, DownwardDelivery::Both, DownwardDelivery::Connections] {
         let parameters = CollectiveParameters { host: None, ..parameters(256, distribution) };
         let mut run =
-            Collective::new(fabric.clone(), link(), parameters, &Plan::default(), 1, Width::X4).expect("it fits");
-        let timings = run.run(20, &mut Nobody, |_| ());
+            SimulatedCollective::new(fabric.clone(), link(), parameters, &FaultPlan::default(), 1, LinkWidth::X4)
+                .expect("it fits");
+        let timings = run.run(20, &mut NoObserver, |_| ());
         assert!(timings.len() == 20 && timings.iter().all(|timing| timing.complete.is_some()), "{distribution:?}");
         assert!(run.measure(once(1), 1).is_none(), "without hosts there is nothing to measure");
     }
 }
 
-fn among_hosts(per_leaf: u32, algorithm: Algorithm, bytes: u32, calls: Calls) -> (Measured, u64) {
+fn among_hosts(per_leaf: u32, algorithm: CollectiveAlgorithm, bytes: u32, calls: CallWorkload) -> (CallLatency, u64) {
     let fabric = Arc::new(Fabric::xgft(&[per_leaf, 8], &[1, per_leaf]).expect("a tree"));
-    let kind = reduce::Kind::new(reduce::ElementType::F32, reduce::Operator::Sum).expect("a sum");
+    let kind = reduce::ReductionKind::new(reduce::ElementType::F32, reduce::Operator::Sum).expect("a sum");
     let collective = if bytes == 0 { Operation::Barrier } else { Operation::AllReduce { kind } };
-    let parameters =
-        HostCollectiveParameters { algorithm, collective, bytes, mtu: 1024, costs: costs(), way: Way::Connection };
+    let parameters = HostCollectiveParameters {
+        algorithm,
+        collective,
+        bytes,
+        mtu: 1024,
+        costs: costs(),
+        way: TransportService::Connection,
+    };
     let mut run = HostCollective::new(fabric, link(), parameters).expect("it suits");
     (run.measure(calls, 1).expect("every call ends"), run.trace())
 }
@@ -187,7 +197,7 @@ fn among_hosts(per_leaf: u32, algorithm: Algorithm, bytes: u32, calls: Calls) ->
 fn doubling_among_hosts_takes_a_message_per_round() {
     // Eight hosts, one to a leaf: three rounds over three switches and four cables, one packet each.
     for bytes in [0, 8, 1024] {
-        let (took, _) = among_hosts(1, Algorithm::RecursiveDoubling, bytes, once(1));
+        let (took, _) = among_hosts(1, CollectiveAlgorithm::RecursiveDoubling, bytes, once(1));
         let packet = (f64::from(bytes) + FRAMING - 32.0 + DATAGRAM) * 0.08;
         let message = POST + ADAPTER + 4.0 * WIRE + 3.0 * SWITCH + packet + ADAPTER + POLL;
         let expected = CALL + 3.0 * message;
@@ -197,16 +207,16 @@ fn doubling_among_hosts_takes_a_message_per_round() {
 
 #[test]
 fn long_messages_travel_in_packets_and_every_algorithm_ends() {
-    let calls = Calls { count: 5, segments: 1, pace: Pace::BackToBack };
-    let (short, _) = among_hosts(2, Algorithm::RecursiveDoubling, 1024, calls);
-    let (long, _) = among_hosts(2, Algorithm::RecursiveDoubling, 8 * 1024, calls);
+    let calls = CallWorkload { count: 5, segments: 1, pace: OperationPacing::BackToBack };
+    let (short, _) = among_hosts(2, CollectiveAlgorithm::RecursiveDoubling, 1024, calls);
+    let (long, _) = among_hosts(2, CollectiveAlgorithm::RecursiveDoubling, 8 * 1024, calls);
     // Three of four rounds leave the leaf; the link takes each message's bytes at least once.
     assert!(long.mean_ns - short.mean_ns > 4.0 * 7.0 * 1024.0 * 0.08, "{} {}", long.mean_ns, short.mean_ns);
     for algorithm in [
-        Algorithm::RecursiveKing { radix: 4 },
-        Algorithm::Rabenseifner,
-        Algorithm::Ring,
-        Algorithm::Tree { radix: 3 },
+        CollectiveAlgorithm::RecursiveKing { radix: 4 },
+        CollectiveAlgorithm::Rabenseifner,
+        CollectiveAlgorithm::Ring,
+        CollectiveAlgorithm::Tree { radix: 3 },
     ] {
         let (first, trace) = among_hosts(3, algorithm, 4096, calls);
         assert_eq!((first, trace), among_hosts(3, algorithm, 4096, calls), "a run is a function of its inputs");

@@ -6,22 +6,25 @@
 
 use std::sync::Arc;
 
-use simulator::collective::{Collective, CollectiveParameters, Contents, Framing, Nobody, Replication, Timing};
-use simulator::fault::Plan;
-use simulator::technology::{ByteTime, Rate, Width};
+use simulator::collective::{
+    CollectiveParameters, CollectiveTiming, ContributionContents, Framing, NoObserver, Replication,
+    SimulatedCollective,
+};
+use simulator::fault::FaultPlan;
+use simulator::link_rate::{ByteTime, LinkRate, LinkWidth};
 use simulator::{Forwarding, LinkParameters};
 use topology::Fabric;
-use units::Span;
+use units::SimSpan;
 
 const D: u64 = 100;
 const S: u64 = 256;
 
 fn link() -> LinkParameters {
     LinkParameters {
-        byte_time: ByteTime::of(Width::X4, Rate::Sdr),
-        wire: Span::ZERO,
-        switch_delay: Span::from_nanos(D),
-        adapter_delay: Span::from_nanos(D),
+        byte_time: ByteTime::of(LinkWidth::X4, LinkRate::Sdr),
+        wire: SimSpan::ZERO,
+        switch_delay: SimSpan::from_nanos(D),
+        adapter_delay: SimSpan::from_nanos(D),
         forwarding: Forwarding::CutThrough,
         virtual_lanes: 1,
         buffer_bytes: 16 * 1024,
@@ -33,16 +36,21 @@ fn paper_fabric() -> Arc<Fabric> {
     Arc::new(Fabric::xgft(&[24, 12, 6], &[1, 12, 6]).expect("SE-11"))
 }
 
-fn run(fabric: Arc<Fabric>, link: LinkParameters, change: impl FnOnce(&mut CollectiveParameters)) -> Vec<Timing> {
-    let mut parameters = CollectiveParameters::new(Contents::SizeOnly { bytes: 256 });
+fn run(
+    fabric: Arc<Fabric>,
+    link: LinkParameters,
+    change: impl FnOnce(&mut CollectiveParameters),
+) -> Vec<CollectiveTiming> {
+    let mut parameters = CollectiveParameters::new(ContributionContents::SizeOnly { bytes: 256 });
     parameters.framing = Framing::PayloadOnly;
     change(&mut parameters);
-    let mut collective = Collective::new(fabric, link, parameters, &Plan::default(), 1, Width::X4).expect("it fits");
-    collective.run(3, &mut Nobody, |_| ())
+    let mut collective =
+        SimulatedCollective::new(fabric, link, parameters, &FaultPlan::default(), 1, LinkWidth::X4).expect("it fits");
+    collective.run(3, &mut NoObserver, |_| ())
 }
 
-fn nanos(reduce: u64, complete: u64) -> Timing {
-    Timing { reduce: Some(Span::from_nanos(reduce)), complete: Some(Span::from_nanos(complete)) }
+fn nanos(reduce: u64, complete: u64) -> CollectiveTiming {
+    CollectiveTiming { reduce: Some(SimSpan::from_nanos(reduce)), complete: Some(SimSpan::from_nanos(complete)) }
 }
 
 #[test]
@@ -70,10 +78,10 @@ fn spatial_copies_cost_the_adapters_bandwidth() {
 
 #[test]
 fn every_cable_adds_its_flight_time_once_per_direction() {
-    let far = LinkParameters { wire: Span::from_picos(12_345), ..link() };
+    let far = LinkParameters { wire: SimSpan::from_picos(12_345), ..link() };
     let timings = run(paper_fabric(), far, |_| ());
     let plain = run(paper_fabric(), link(), |_| ());
-    let more = |span: Option<Span>, cables: u64| span.map(|span| span + Span::from_picos(12_345 * cables));
+    let more = |span: Option<SimSpan>, cables: u64| span.map(|span| span + SimSpan::from_picos(12_345 * cables));
     for (timing, plain) in timings.iter().zip(&plain) {
         assert_eq!((timing.reduce, timing.complete), (more(plain.reduce, 3), more(plain.complete, 6)));
     }

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use topology::{DragonflyShape, Fabric, NodeId, TreeRequest, place};
+use topology::{DragonflyShape, Fabric, NodeId, TreeRequest, place_tree};
 
 const IMPORTED: &str = include_str!("../fixtures/two-level-fat-tree.txt");
 
@@ -29,11 +29,11 @@ fn main() {
 
     let fabric = Fabric::xgft(&[32, 32, 32, 32], &[1, 32, 32, 32]).expect("a good shape");
     let start = Instant::now();
-    let tree = place(&fabric, &TreeRequest::all()).expect("a tree");
+    let tree = place_tree(&fabric, &TreeRequest::all()).expect("a tree");
     println!("tree over {} hosts: {} nodes in {:?}", fabric.hosts(), tree.nodes.len(), start.elapsed());
     let fabric = Fabric::hypercube(16, 16).expect("a good shape");
     let start = Instant::now();
-    let tree = place(&fabric, &TreeRequest::all()).expect("a tree");
+    let tree = place_tree(&fabric, &TreeRequest::all()).expect("a tree");
     println!(
         "tree over {} hosts of a hypercube: {} nodes in {:?}",
         fabric.hosts(),

@@ -11,7 +11,7 @@
 //! third group. Hosts never see them.
 
 use crate::bounds::{ShapeError, at_least_one, bounded_ports, bounded_product, bounded_sum};
-use crate::parts::{Endpoint, Hop, NodeId, PortIndex};
+use crate::parts::{FabricPort, NextHop, NodeId, NodePort};
 
 /// The numbers that make a dragonfly+.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,12 +41,12 @@ pub(crate) struct Dragonfly {
 
 /// Where a switch sits.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Seat {
+enum DragonflySwitch {
     Leaf { group: u32, leaf: u32 },
     Spine { group: u32, spine: u32 },
 }
 
-impl Seat {
+impl DragonflySwitch {
     fn group(self) -> u32 {
         match self {
             Self::Leaf { group, .. } | Self::Spine { group, .. } => group,
@@ -97,34 +97,34 @@ impl Dragonfly {
         u64::from(self.hosts) + inside + global
     }
 
-    pub(crate) fn peer(&self, node: NodeId, port: PortIndex) -> Option<Endpoint> {
+    pub(crate) fn peer(&self, node: NodeId, port: FabricPort) -> Option<NodePort> {
         let port = u32::from(port.0);
         if node.0 < self.hosts {
             let below = node.0 % self.shape.hosts_per_leaf;
-            return (port == 0).then(|| Endpoint::new(self.switch_of(node), PortIndex(below as u16)));
+            return (port == 0).then(|| NodePort::new(self.switch_of(node), FabricPort(below as u16)));
         }
         match self.seat(node) {
-            Seat::Leaf { group, leaf } => self.leaf_peer(node, group, leaf, port),
-            Seat::Spine { group, spine } => self.spine_peer(group, spine, port),
+            DragonflySwitch::Leaf { group, leaf } => self.leaf_peer(node, group, leaf, port),
+            DragonflySwitch::Spine { group, spine } => self.spine_peer(group, spine, port),
         }
     }
 
-    fn leaf_peer(&self, node: NodeId, group: u32, leaf: u32, port: u32) -> Option<Endpoint> {
+    fn leaf_peer(&self, node: NodeId, group: u32, leaf: u32, port: u32) -> Option<NodePort> {
         let DragonflyShape { hosts_per_leaf, spines_per_group, .. } = self.shape;
         if port < hosts_per_leaf {
             let host = (node.0 - self.hosts) * hosts_per_leaf + port;
-            return Some(Endpoint::new(NodeId(host), PortIndex(0)));
+            return Some(NodePort::new(NodeId(host), FabricPort(0)));
         }
         let spine = port - hosts_per_leaf;
         (spine < spines_per_group)
-            .then(|| Endpoint::new(self.node(Seat::Spine { group, spine }), PortIndex(leaf as u16)))
+            .then(|| NodePort::new(self.node(DragonflySwitch::Spine { group, spine }), FabricPort(leaf as u16)))
     }
 
-    fn spine_peer(&self, group: u32, spine: u32, port: u32) -> Option<Endpoint> {
+    fn spine_peer(&self, group: u32, spine: u32, port: u32) -> Option<NodePort> {
         let DragonflyShape { hosts_per_leaf, leaves_per_group, global_ports_per_spine, .. } = self.shape;
         if port < leaves_per_group {
-            let leaf = self.node(Seat::Leaf { group, leaf: port });
-            return Some(Endpoint::new(leaf, PortIndex((hosts_per_leaf + spine) as u16)));
+            let leaf = self.node(DragonflySwitch::Leaf { group, leaf: port });
+            return Some(NodePort::new(leaf, FabricPort((hosts_per_leaf + spine) as u16)));
         }
         if port - leaves_per_group >= global_ports_per_spine {
             return None;
@@ -134,9 +134,9 @@ impl Dragonfly {
         let (turn, copy) = (global % others, global / others);
         let other = if turn < group { turn } else { turn + 1 };
         let landing = self.global_port(other, group, copy);
-        let seat = Seat::Spine { group: other, spine: landing / global_ports_per_spine };
+        let seat = DragonflySwitch::Spine { group: other, spine: landing / global_ports_per_spine };
         let port = leaves_per_group + landing % global_ports_per_spine;
-        Some(Endpoint::new(self.node(seat), PortIndex(port as u16)))
+        Some(NodePort::new(self.node(seat), FabricPort(port as u16)))
     }
 
     /// The global port of `group` that holds its `copy`-th cable to `other`.
@@ -155,27 +155,27 @@ impl Dragonfly {
     }
 
     #[inline]
-    pub(crate) fn next_hop(&self, at: NodeId, to: NodeId, flow: u32) -> Option<Hop> {
+    pub(crate) fn next_hop(&self, at: NodeId, to: NodeId, flow: u32) -> Option<NextHop> {
         if at.0 < self.hosts {
-            return Some(Hop::plain(0));
+            return Some(NextHop::plain(0));
         }
         let switch = self.switch_of(to);
         if at == switch {
-            return Some(Hop::plain(to.0 % self.shape.hosts_per_leaf));
+            return Some(NextHop::plain(to.0 % self.shape.hosts_per_leaf));
         }
         let spread = u64::from(to.0) + u64::from(flow);
         let target = self.seat(switch);
-        Some(Hop::plain(match self.seat(at) {
-            Seat::Leaf { group, .. } => self.port_from_leaf(group, target, spread),
-            Seat::Spine { group, spine } => self.port_from_spine(group, spine, target, spread),
+        Some(NextHop::plain(match self.seat(at) {
+            DragonflySwitch::Leaf { group, .. } => self.port_from_leaf(group, target, spread),
+            DragonflySwitch::Spine { group, spine } => self.port_from_spine(group, spine, target, spread),
         }))
     }
 
-    fn port_from_leaf(&self, group: u32, target: Seat, spread: u64) -> u32 {
+    fn port_from_leaf(&self, group: u32, target: DragonflySwitch, spread: u64) -> u32 {
         let spine = if group == target.group() {
             match target {
-                Seat::Spine { spine, .. } => spine,
-                Seat::Leaf { .. } => pick(0..self.shape.spines_per_group, spread),
+                DragonflySwitch::Spine { spine, .. } => spine,
+                DragonflySwitch::Leaf { .. } => pick(0..self.shape.spines_per_group, spread),
             }
         } else {
             let copy = pick(self.useful_copies(0..self.cables_per_pair, group, target), spread);
@@ -184,12 +184,12 @@ impl Dragonfly {
         self.shape.hosts_per_leaf + spine
     }
 
-    fn port_from_spine(&self, group: u32, spine: u32, target: Seat, spread: u64) -> u32 {
+    fn port_from_spine(&self, group: u32, spine: u32, target: DragonflySwitch, spread: u64) -> u32 {
         let any_leaf = || pick(0..self.shape.leaves_per_group, spread);
         if group == target.group() {
             return match target {
-                Seat::Leaf { leaf, .. } => leaf,
-                Seat::Spine { .. } => any_leaf(),
+                DragonflySwitch::Leaf { leaf, .. } => leaf,
+                DragonflySwitch::Spine { .. } => any_leaf(),
             };
         }
         let own = self.copies_on(group, spine, target.group());
@@ -202,8 +202,13 @@ impl Dragonfly {
     }
 
     /// Of these copies, those that land on the wanted spine; all of them if none does or any will do.
-    fn useful_copies(&self, copies: std::ops::Range<u32>, group: u32, target: Seat) -> std::ops::Range<u32> {
-        let Seat::Spine { group: there, spine } = target else {
+    fn useful_copies(
+        &self,
+        copies: std::ops::Range<u32>,
+        group: u32,
+        target: DragonflySwitch,
+    ) -> std::ops::Range<u32> {
+        let DragonflySwitch::Spine { group: there, spine } = target else {
             return copies;
         };
         let landing = self.copies_on(there, spine, group);
@@ -211,20 +216,22 @@ impl Dragonfly {
         if both.is_empty() { copies } else { both }
     }
 
-    fn seat(&self, switch: NodeId) -> Seat {
+    fn seat(&self, switch: NodeId) -> DragonflySwitch {
         let DragonflyShape { leaves_per_group, spines_per_group, .. } = self.shape;
         let position = switch.0 - self.hosts;
         if position < self.leaves {
-            return Seat::Leaf { group: position / leaves_per_group, leaf: position % leaves_per_group };
+            return DragonflySwitch::Leaf { group: position / leaves_per_group, leaf: position % leaves_per_group };
         }
         let position = position - self.leaves;
-        Seat::Spine { group: position / spines_per_group, spine: position % spines_per_group }
+        DragonflySwitch::Spine { group: position / spines_per_group, spine: position % spines_per_group }
     }
 
-    fn node(&self, seat: Seat) -> NodeId {
+    fn node(&self, seat: DragonflySwitch) -> NodeId {
         NodeId(match seat {
-            Seat::Leaf { group, leaf } => self.hosts + group * self.shape.leaves_per_group + leaf,
-            Seat::Spine { group, spine } => self.hosts + self.leaves + group * self.shape.spines_per_group + spine,
+            DragonflySwitch::Leaf { group, leaf } => self.hosts + group * self.shape.leaves_per_group + leaf,
+            DragonflySwitch::Spine { group, spine } => {
+                self.hosts + self.leaves + group * self.shape.spines_per_group + spine
+            }
         })
     }
 

@@ -10,31 +10,31 @@ use std::sync::Arc;
 
 use crate::bounds::{ShapeError, bounded_depth};
 use crate::dragonfly::{Dragonfly, DragonflyShape};
-use crate::grid::{Edge, Grid};
-use crate::imported::{ImportError, Imported};
-use crate::parts::{Cable, Endpoint, Hop, NodeId, PortIndex};
+use crate::grid::{Grid, GridBoundary};
+use crate::imported::{ImportError, ImportedFabric};
+use crate::parts::{Cable, FabricPort, NextHop, NodeId, NodePort};
 use crate::xgft::Xgft;
 
 /// A fabric: hosts, switches and the cables between them.
 #[derive(Clone, Debug)]
 pub struct Fabric {
-    pub(crate) shape: Shape,
+    pub(crate) shape: FabricShape,
     // Kept beside the shape so that checking a node's number costs no look at it.
     hosts: u32,
     nodes: u32,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Shape {
+pub(crate) enum FabricShape {
     Xgft(Xgft),
     Dragonfly(Dragonfly),
     Grid(Grid),
-    Imported(Arc<Imported>),
+    Imported(Arc<ImportedFabric>),
 }
 
 /// The family a fabric belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum FabricKind {
     /// An extended generalised fat tree.
     FatTree,
     /// A dragonfly+.
@@ -48,7 +48,7 @@ pub enum Kind {
 impl Fabric {
     /// XGFT(h; m1..mh; w1..wh): a node of level i has m_i children and w_i+1 parents.
     pub fn xgft(children: &[u32], parents: &[u32]) -> Result<Self, ShapeError> {
-        Xgft::new(children, parents).map(|shape| Self::new(Shape::Xgft(shape)))
+        Xgft::new(children, parents).map(|shape| Self::new(FabricShape::Xgft(shape)))
     }
 
     /// The k-ary n-tree: k^n hosts and n levels of k^(n-1) switches.
@@ -62,47 +62,47 @@ impl Fabric {
 
     /// A dragonfly+.
     pub fn dragonfly_plus(shape: DragonflyShape) -> Result<Self, ShapeError> {
-        Dragonfly::new(shape).map(|shape| Self::new(Shape::Dragonfly(shape)))
+        Dragonfly::new(shape).map(|shape| Self::new(FabricShape::Dragonfly(shape)))
     }
 
     /// A hypercube of 2^dimensions switches.
     pub fn hypercube(dimensions: u32, hosts_per_switch: u32) -> Result<Self, ShapeError> {
         bounded_depth("dimensions", dimensions as usize)?;
         let sizes = vec![2; dimensions as usize];
-        Grid::new(Edge::Single, &sizes, hosts_per_switch).map(|shape| Self::new(Shape::Grid(shape)))
+        Grid::new(GridBoundary::Single, &sizes, hosts_per_switch).map(|shape| Self::new(FabricShape::Grid(shape)))
     }
 
     /// A torus with these sizes, dimension 0 first.
     pub fn torus(sizes: &[u32], hosts_per_switch: u32) -> Result<Self, ShapeError> {
-        Grid::new(Edge::Wrapped, sizes, hosts_per_switch).map(|shape| Self::new(Shape::Grid(shape)))
+        Grid::new(GridBoundary::Wrapped, sizes, hosts_per_switch).map(|shape| Self::new(FabricShape::Grid(shape)))
     }
 
     /// A mesh (a torus without wrap-around cables) with these sizes, dimension 0 first.
     pub fn mesh(sizes: &[u32], hosts_per_switch: u32) -> Result<Self, ShapeError> {
-        Grid::new(Edge::Open, sizes, hosts_per_switch).map(|shape| Self::new(Shape::Grid(shape)))
+        Grid::new(GridBoundary::Open, sizes, hosts_per_switch).map(|shape| Self::new(FabricShape::Grid(shape)))
     }
 
     /// The fabric that the text of `ibnetdiscover` describes. Routes are up*/down*.
     pub fn import_ibnetdiscover(text: &str) -> Result<Self, ImportError> {
-        Imported::from_ibnetdiscover(text).map(|shape| Self::new(Shape::Imported(Arc::new(shape))))
+        ImportedFabric::from_ibnetdiscover(text).map(|shape| Self::new(FabricShape::Imported(Arc::new(shape))))
     }
 
     /// The family this fabric belongs to.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> FabricKind {
         match &self.shape {
-            Shape::Xgft(_) => Kind::FatTree,
-            Shape::Dragonfly(_) => Kind::DragonflyPlus,
-            Shape::Grid(_) => Kind::Grid,
-            Shape::Imported(_) => Kind::Imported,
+            FabricShape::Xgft(_) => FabricKind::FatTree,
+            FabricShape::Dragonfly(_) => FabricKind::DragonflyPlus,
+            FabricShape::Grid(_) => FabricKind::Grid,
+            FabricShape::Imported(_) => FabricKind::Imported,
         }
     }
 
-    fn new(shape: Shape) -> Self {
+    fn new(shape: FabricShape) -> Self {
         let (hosts, nodes) = match &shape {
-            Shape::Xgft(shape) => (shape.hosts, shape.nodes),
-            Shape::Dragonfly(shape) => (shape.hosts, shape.hosts + shape.leaves + shape.spines),
-            Shape::Grid(shape) => (shape.hosts, shape.hosts + shape.switches),
-            Shape::Imported(shape) => (shape.hosts, shape.nodes()),
+            FabricShape::Xgft(shape) => (shape.hosts, shape.nodes),
+            FabricShape::Dragonfly(shape) => (shape.hosts, shape.hosts + shape.leaves + shape.spines),
+            FabricShape::Grid(shape) => (shape.hosts, shape.hosts + shape.switches),
+            FabricShape::Imported(shape) => (shape.hosts, shape.nodes()),
         };
         Self { shape, hosts, nodes }
     }
@@ -134,21 +134,21 @@ impl Fabric {
     pub fn port_count(&self, node: NodeId) -> u16 {
         self.assert_exists(node);
         match &self.shape {
-            Shape::Xgft(shape) => shape.port_count(node),
-            Shape::Dragonfly(shape) => shape.port_count(node),
-            Shape::Grid(shape) => shape.port_count(node),
-            Shape::Imported(shape) => shape.port_count(node),
+            FabricShape::Xgft(shape) => shape.port_count(node),
+            FabricShape::Dragonfly(shape) => shape.port_count(node),
+            FabricShape::Grid(shape) => shape.port_count(node),
+            FabricShape::Imported(shape) => shape.port_count(node),
         }
     }
 
     /// The other end of the cable in a port; none if the port is not cabled or does not exist.
-    pub fn peer(&self, node: NodeId, port: PortIndex) -> Option<Endpoint> {
+    pub fn peer(&self, node: NodeId, port: FabricPort) -> Option<NodePort> {
         self.assert_exists(node);
         match &self.shape {
-            Shape::Xgft(shape) => shape.peer(node, port),
-            Shape::Dragonfly(shape) => shape.peer(node, port),
-            Shape::Grid(shape) => shape.peer(node, port),
-            Shape::Imported(shape) => shape.peer(node, port),
+            FabricShape::Xgft(shape) => shape.peer(node, port),
+            FabricShape::Dragonfly(shape) => shape.peer(node, port),
+            FabricShape::Grid(shape) => shape.peer(node, port),
+            FabricShape::Imported(shape) => shape.peer(node, port),
         }
     }
 
@@ -156,22 +156,22 @@ impl Fabric {
     pub fn level(&self, node: NodeId) -> u8 {
         self.assert_exists(node);
         match &self.shape {
-            Shape::Xgft(shape) => shape.level_of(node) as u8,
-            Shape::Dragonfly(shape) => shape.level(node),
-            Shape::Grid(shape) => u8::from(node.0 >= shape.hosts),
-            Shape::Imported(shape) => shape.level(node),
+            FabricShape::Xgft(shape) => shape.level_of(node) as u8,
+            FabricShape::Dragonfly(shape) => shape.level(node),
+            FabricShape::Grid(shape) => u8::from(node.0 >= shape.hosts),
+            FabricShape::Imported(shape) => shape.level(node),
         }
     }
 
     /// The ports of a node that are cabled, with the far ends.
-    pub fn neighbours(&self, node: NodeId) -> impl Iterator<Item = (PortIndex, Endpoint)> + '_ {
+    pub fn neighbours(&self, node: NodeId) -> impl Iterator<Item = (FabricPort, NodePort)> + '_ {
         (0..self.port_count(node))
-            .map(PortIndex)
+            .map(FabricPort)
             .filter_map(move |port| self.peer(node, port).map(|peer| (port, peer)))
     }
 
     /// The cable in a port, if there is one.
-    pub fn cable(&self, end: Endpoint) -> Option<Cable> {
+    pub fn cable(&self, end: NodePort) -> Option<Cable> {
         self.peer(end.node, end.port).map(|peer| Cable::between(end, peer))
     }
 
@@ -179,7 +179,7 @@ impl Fabric {
     pub fn cables(&self) -> impl Iterator<Item = Cable> + '_ {
         (0..self.nodes()).map(NodeId).flat_map(move |node| {
             self.neighbours(node)
-                .map(move |(port, peer)| (Endpoint::new(node, port), peer))
+                .map(move |(port, peer)| (NodePort::new(node, port), peer))
                 .filter(|(here, peer)| here < peer)
                 .map(|(a, b)| Cable { a, b })
         })
@@ -188,10 +188,10 @@ impl Fabric {
     /// Cables, without counting them one by one.
     pub fn cable_count(&self) -> u64 {
         match &self.shape {
-            Shape::Xgft(shape) => shape.cable_count(),
-            Shape::Dragonfly(shape) => shape.cable_count(),
-            Shape::Grid(shape) => shape.cable_count(),
-            Shape::Imported(shape) => shape.cable_count(),
+            FabricShape::Xgft(shape) => shape.cable_count(),
+            FabricShape::Dragonfly(shape) => shape.cable_count(),
+            FabricShape::Grid(shape) => shape.cable_count(),
+            FabricShape::Imported(shape) => shape.cable_count(),
         }
     }
 
@@ -200,26 +200,26 @@ impl Fabric {
     /// `flow` spreads packets where the routing leaves a choice; flow 0 is plain D-mod-K in trees.
     /// None if the packet is there, or if no way exists that does not lead through a host.
     #[inline]
-    pub fn next_hop(&self, at: NodeId, to: NodeId, flow: u32) -> Option<Hop> {
+    pub fn next_hop(&self, at: NodeId, to: NodeId, flow: u32) -> Option<NextHop> {
         self.assert_exists(at);
         self.assert_exists(to);
         if at == to {
             return None;
         }
         match &self.shape {
-            Shape::Xgft(shape) => shape.next_hop(at, to, flow),
-            Shape::Dragonfly(shape) => shape.next_hop(at, to, flow),
-            Shape::Grid(shape) => shape.next_hop(at, to, flow),
-            Shape::Imported(shape) => shape.next_hop(at, to, flow),
+            FabricShape::Xgft(shape) => shape.next_hop(at, to, flow),
+            FabricShape::Dragonfly(shape) => shape.next_hop(at, to, flow),
+            FabricShape::Grid(shape) => shape.next_hop(at, to, flow),
+            FabricShape::Imported(shape) => shape.next_hop(at, to, flow),
         }
     }
 
     /// The whole way: node and out port of every hop. Empty if `from` is `to` or no way exists.
-    pub fn route(&self, from: NodeId, to: NodeId, flow: u32) -> Vec<Endpoint> {
+    pub fn route(&self, from: NodeId, to: NodeId, flow: u32) -> Vec<NodePort> {
         let mut hops = Vec::new();
         let mut at = from;
         while let Some(hop) = self.next_hop(at, to, flow) {
-            hops.push(Endpoint::new(at, hop.port));
+            hops.push(NodePort::new(at, hop.port));
             at = self.peer(at, hop.port).expect("a route uses cabled ports").node;
             assert!(hops.len() <= self.nodes() as usize, "a route never comes back to a node");
         }
@@ -230,7 +230,7 @@ impl Fabric {
     /// description from the subnet for imported fabrics.
     pub fn name(&self, node: NodeId) -> String {
         self.assert_exists(node);
-        if let Shape::Imported(shape) = &self.shape {
+        if let FabricShape::Imported(shape) = &self.shape {
             return shape.description(node).to_owned();
         }
         if self.is_host(node) { format!("H{}", node.0) } else { format!("S{}", node.0 - self.hosts()) }
@@ -238,7 +238,7 @@ impl Fabric {
 
     /// The node with this name; `H5` and `S12` work in imported fabrics too.
     pub fn find(&self, name: &str) -> Option<NodeId> {
-        if let Shape::Imported(shape) = &self.shape
+        if let FabricShape::Imported(shape) = &self.shape
             && let Some(node) = shape.find(name)
         {
             return Some(node);
@@ -263,10 +263,10 @@ impl fmt::Display for Fabric {
     /// The shape in a few words: `XGFT(3;24,12,6;1,12,6)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&match &self.shape {
-            Shape::Xgft(shape) => shape.title(),
-            Shape::Dragonfly(shape) => shape.title(),
-            Shape::Grid(shape) => shape.title(),
-            Shape::Imported(shape) => shape.title(),
+            FabricShape::Xgft(shape) => shape.title(),
+            FabricShape::Dragonfly(shape) => shape.title(),
+            FabricShape::Grid(shape) => shape.title(),
+            FabricShape::Imported(shape) => shape.title(),
         })
     }
 }

@@ -11,11 +11,11 @@
 
 use crate::bounds::{ShapeError, at_least_one, bounded_depth, bounded_ports, bounded_product, bounded_sum};
 use crate::divisor::Divisor;
-use crate::parts::{Endpoint, Hop, NodeId, PortIndex};
+use crate::parts::{FabricPort, NextHop, NodeId, NodePort};
 
 /// How a dimension ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Edge {
+pub(crate) enum GridBoundary {
     /// A ring: the last switch is cabled to the first.
     Wrapped,
     /// A line: edges have unused ports.
@@ -25,13 +25,13 @@ pub(crate) enum Edge {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum GridDirection {
     Forward,
     Backward,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Dimension {
+struct GridDimension {
     size: Divisor,
     /// Product of the lower sizes.
     stride: Divisor,
@@ -39,15 +39,15 @@ struct Dimension {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Grid {
-    edge: Edge,
-    dimensions: Vec<Dimension>,
+    edge: GridBoundary,
+    dimensions: Vec<GridDimension>,
     hosts_per_switch: Divisor,
     pub(crate) hosts: u32,
     pub(crate) switches: u32,
 }
 
 impl Grid {
-    pub(crate) fn new(edge: Edge, sizes: &[u32], hosts_per_switch: u32) -> Result<Self, ShapeError> {
+    pub(crate) fn new(edge: GridBoundary, sizes: &[u32], hosts_per_switch: u32) -> Result<Self, ShapeError> {
         bounded_depth("dimensions", sizes.len())?;
         at_least_one("hosts per switch", hosts_per_switch)?;
         for &size in sizes {
@@ -59,7 +59,7 @@ impl Grid {
         bounded_ports(1, u64::from(hosts_per_switch) + 2 * sizes.len() as u64)?;
         let mut stride = 1;
         let dimensions = sizes.iter().map(|&size| {
-            let dimension = Dimension { size: Divisor::new(size), stride: Divisor::new(stride) };
+            let dimension = GridDimension { size: Divisor::new(size), stride: Divisor::new(stride) };
             stride *= size;
             dimension
         });
@@ -76,81 +76,84 @@ impl Grid {
         if node.0 < self.hosts {
             return 1;
         }
-        self.port_of(self.dimensions.len(), Way::Forward).0
+        self.port_of(self.dimensions.len(), GridDirection::Forward).0
     }
 
-    pub(crate) fn peer(&self, node: NodeId, port: PortIndex) -> Option<Endpoint> {
+    pub(crate) fn peer(&self, node: NodeId, port: FabricPort) -> Option<NodePort> {
         let per_switch = self.hosts_per_switch.value();
         if node.0 < self.hosts {
             let below = self.hosts_per_switch.remainder(u64::from(node.0));
-            return (port.0 == 0).then(|| Endpoint::new(self.switch_of(node), PortIndex(below as u16)));
+            return (port.0 == 0).then(|| NodePort::new(self.switch_of(node), FabricPort(below as u16)));
         }
         let switch = node.0 - self.hosts;
         if u32::from(port.0) < per_switch {
             let host = switch * per_switch + u32::from(port.0);
-            return Some(Endpoint::new(NodeId(host), PortIndex(0)));
+            return Some(NodePort::new(NodeId(host), FabricPort(0)));
         }
         self.neighbour(switch, (u32::from(port.0) - per_switch) as usize)
     }
 
-    fn neighbour(&self, switch: u32, offset: usize) -> Option<Endpoint> {
+    fn neighbour(&self, switch: u32, offset: usize) -> Option<NodePort> {
         let (index, way) = match self.edge {
-            Edge::Single => {
-                (offset, if self.coordinate(switch, offset)? == 0 { Way::Forward } else { Way::Backward })
+            GridBoundary::Single => (
+                offset,
+                if self.coordinate(switch, offset)? == 0 { GridDirection::Forward } else { GridDirection::Backward },
+            ),
+            _ => {
+                (offset / 2, if offset.is_multiple_of(2) { GridDirection::Forward } else { GridDirection::Backward })
             }
-            _ => (offset / 2, if offset.is_multiple_of(2) { Way::Forward } else { Way::Backward }),
         };
         let dimension = self.dimensions.get(index)?;
         let (size, stride) = (dimension.size.value(), dimension.stride.value());
         let here = self.coordinate(switch, index)?;
         let there = match (way, self.edge) {
-            (Way::Forward, Edge::Wrapped) => (here + 1) % size,
-            (Way::Backward, Edge::Wrapped) => (here + size - 1) % size,
-            (Way::Forward, _) => here + 1,
-            (Way::Backward, _) => here.checked_sub(1)?,
+            (GridDirection::Forward, GridBoundary::Wrapped) => (here + 1) % size,
+            (GridDirection::Backward, GridBoundary::Wrapped) => (here + size - 1) % size,
+            (GridDirection::Forward, _) => here + 1,
+            (GridDirection::Backward, _) => here.checked_sub(1)?,
         };
         if there >= size || there == here {
             return None;
         }
         let neighbour = NodeId(self.hosts + switch - here * stride + there * stride);
-        let back = if way == Way::Forward { Way::Backward } else { Way::Forward };
-        Some(Endpoint::new(neighbour, self.port_of(index, back)))
+        let back = if way == GridDirection::Forward { GridDirection::Backward } else { GridDirection::Forward };
+        Some(NodePort::new(neighbour, self.port_of(index, back)))
     }
 
     #[inline]
-    pub(crate) fn next_hop(&self, at: NodeId, to: NodeId, flow: u32) -> Option<Hop> {
+    pub(crate) fn next_hop(&self, at: NodeId, to: NodeId, flow: u32) -> Option<NextHop> {
         if at.0 < self.hosts {
-            return Some(Hop::plain(0));
+            return Some(NextHop::plain(0));
         }
         let here = at.0 - self.hosts;
         let target = self.switch_of(to).0 - self.hosts;
         if here == target {
-            return Some(Hop::plain(self.hosts_per_switch.remainder(u64::from(to.0))));
+            return Some(NextHop::plain(self.hosts_per_switch.remainder(u64::from(to.0))));
         }
         for (index, dimension) in self.dimensions.iter().enumerate() {
             let from = dimension.size.remainder(u64::from(dimension.stride.divide(u64::from(here))));
             let into = dimension.size.remainder(u64::from(dimension.stride.divide(u64::from(target))));
             if from != into {
                 let (way, lane) = self.turn(dimension.size.value(), from, into, flow);
-                return Some(Hop { port: self.port_of(index, way), lane });
+                return Some(NextHop { port: self.port_of(index, way), lane });
             }
         }
         None
     }
 
     /// Which way round, and on which lane.
-    fn turn(&self, size: u32, from: u32, into: u32, flow: u32) -> (Way, u8) {
-        let direct = if into > from { Way::Forward } else { Way::Backward };
-        if self.edge != Edge::Wrapped {
+    fn turn(&self, size: u32, from: u32, into: u32, flow: u32) -> (GridDirection, u8) {
+        let direct = if into > from { GridDirection::Forward } else { GridDirection::Backward };
+        if self.edge != GridBoundary::Wrapped {
             return (direct, 0);
         }
         let ahead = if into > from { into - from } else { into + size - from };
         let behind = size - ahead;
         let way = match ahead.cmp(&behind) {
-            std::cmp::Ordering::Less => Way::Forward,
-            std::cmp::Ordering::Greater => Way::Backward,
-            std::cmp::Ordering::Equal if flow.is_multiple_of(2) => Way::Forward,
-            std::cmp::Ordering::Equal => Way::Backward,
+            std::cmp::Ordering::Less => GridDirection::Forward,
+            std::cmp::Ordering::Greater => GridDirection::Backward,
+            std::cmp::Ordering::Equal if flow.is_multiple_of(2) => GridDirection::Forward,
+            std::cmp::Ordering::Equal => GridDirection::Backward,
         };
         (way, u8::from(way == direct))
     }
@@ -167,13 +170,13 @@ impl Grid {
         Some(dimension.size.remainder(u64::from(dimension.stride.divide(u64::from(switch)))))
     }
 
-    fn port_of(&self, index: usize, way: Way) -> PortIndex {
+    fn port_of(&self, index: usize, way: GridDirection) -> FabricPort {
         let offset = match (self.edge, way) {
-            (Edge::Single, _) => index,
-            (_, Way::Forward) => 2 * index,
-            (_, Way::Backward) => 2 * index + 1,
+            (GridBoundary::Single, _) => index,
+            (_, GridDirection::Forward) => 2 * index,
+            (_, GridDirection::Backward) => 2 * index + 1,
         };
-        PortIndex(self.hosts_per_switch.value() as u16 + offset as u16)
+        FabricPort(self.hosts_per_switch.value() as u16 + offset as u16)
     }
 
     pub(crate) fn cable_count(&self) -> u64 {
@@ -181,13 +184,13 @@ impl Grid {
         u64::from(self.hosts) + between
     }
 
-    fn cables_along(&self, dimension: &Dimension) -> u64 {
+    fn cables_along(&self, dimension: &GridDimension) -> u64 {
         let size = u64::from(dimension.size.value());
         let lines = u64::from(self.switches) / size;
         match self.edge {
-            Edge::Wrapped if size == 1 => 0,
-            Edge::Wrapped => lines * size,
-            Edge::Open | Edge::Single => lines * (size - 1),
+            GridBoundary::Wrapped if size == 1 => 0,
+            GridBoundary::Wrapped => lines * size,
+            GridBoundary::Open | GridBoundary::Single => lines * (size - 1),
         }
     }
 
@@ -195,9 +198,9 @@ impl Grid {
         let sizes: Vec<_> = self.dimensions.iter().map(|dimension| dimension.size.value().to_string()).collect();
         let hosts = self.hosts_per_switch.value();
         match self.edge {
-            Edge::Wrapped => format!("torus {} with {hosts} hosts per switch", sizes.join("x")),
-            Edge::Open => format!("mesh {} with {hosts} hosts per switch", sizes.join("x")),
-            Edge::Single => format!("hypercube of {} dimensions with {hosts} hosts per switch", sizes.len()),
+            GridBoundary::Wrapped => format!("torus {} with {hosts} hosts per switch", sizes.join("x")),
+            GridBoundary::Open => format!("mesh {} with {hosts} hosts per switch", sizes.join("x")),
+            GridBoundary::Single => format!("hypercube of {} dimensions with {hosts} hosts per switch", sizes.len()),
         }
     }
 }

@@ -5,12 +5,13 @@
 //! the alternate. Everything is a pure function of its arguments. Regular shapes are formulas, so
 //! a fabric of a million hosts costs a few hundred bytes and no routing table.
 //!
-//! Reading order: [`Fabric`], then [`place`] and [`AggregationTree`], then [`Path`].
+//! Reading order: [`Fabric`], then [`placement`] and [`AggregationTree`], then [`DisjointPath`].
 
 #![forbid(unsafe_code)]
 
-mod alternates;
+mod alternate_paths;
 mod bounds;
+mod disjoint_paths;
 mod divisor;
 mod dragonfly;
 mod fabric;
@@ -18,19 +19,18 @@ mod grid;
 mod imported;
 mod parts;
 mod tree;
-mod ways;
 mod xgft;
 mod xgft_route;
 
-pub use alternates::Path;
+pub use alternate_paths::DisjointPath;
 pub use bounds::{MAX_LEVELS, MAX_NODES, MAX_PORTS, ShapeError};
 pub use dragonfly::DragonflyShape;
-pub use fabric::{Fabric, Kind};
+pub use fabric::{Fabric, FabricKind};
 pub use imported::{ImportError, ImportProblem, MAX_IMPORTED_BYTES, MAX_IMPORTED_NODES, MAX_IMPORTED_SWITCHES};
-pub use parts::{Cable, Endpoint, Hop, NodeId, PortIndex};
+pub use parts::{Cable, FabricPort, NextHop, NodeId, NodePort};
 pub use tree::{
-    AggregationTree, Avoid, Child, ChildNode, HostUplink, Members, PlaceError, TreeIndex, TreeNode, TreeRequest,
-    Uplink, place,
+    AggregationTree, ChildNode, Downlink, HostUplink, PlacementError, TreeExclusions, TreeIndex, TreeMembers,
+    TreeNode, TreeRequest, Uplink, place_tree,
 };
 
-pub use ways::Way;
+pub use disjoint_paths::FlowPath;

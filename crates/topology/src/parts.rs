@@ -8,31 +8,31 @@ pub struct NodeId(pub u32);
 
 /// A port of a node, counted from zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct PortIndex(pub u16);
+pub struct FabricPort(pub u16);
 
 /// One end of a cable: a port of a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Endpoint {
+pub struct NodePort {
     /// The node.
     pub node: NodeId,
     /// Its port.
-    pub port: PortIndex,
+    pub port: FabricPort,
 }
 
 /// A cable between two ports.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Cable {
     /// The end on the lower level, or with the lower number on the same level.
-    pub a: Endpoint,
+    pub a: NodePort,
     /// The other end.
-    pub b: Endpoint,
+    pub b: NodePort,
 }
 
 /// Where a packet goes next.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Hop {
+pub struct NextHop {
     /// The port it leaves by.
-    pub port: PortIndex,
+    pub port: FabricPort,
     /// The virtual lane it wants; 1 only past the dateline of a torus ring.
     pub lane: u8,
 }
@@ -44,31 +44,31 @@ impl NodeId {
     }
 }
 
-impl PortIndex {
+impl FabricPort {
     /// The number as an index.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-impl Endpoint {
+impl NodePort {
     /// The port `port` of `node`.
-    pub const fn new(node: NodeId, port: PortIndex) -> Self {
+    pub const fn new(node: NodeId, port: FabricPort) -> Self {
         Self { node, port }
     }
 }
 
 impl Cable {
     /// The cable between two ends, whichever way round they are given.
-    pub fn between(one: Endpoint, other: Endpoint) -> Self {
+    pub fn between(one: NodePort, other: NodePort) -> Self {
         if one <= other { Self { a: one, b: other } } else { Self { a: other, b: one } }
     }
 }
 
-impl Hop {
+impl NextHop {
     /// A hop on the ordinary lane.
     pub(crate) const fn plain(port: u32) -> Self {
-        Self { port: PortIndex(port as u16), lane: 0 }
+        Self { port: FabricPort(port as u16), lane: 0 }
     }
 }
 
@@ -78,13 +78,13 @@ impl fmt::Debug for NodeId {
     }
 }
 
-impl fmt::Debug for PortIndex {
+impl fmt::Debug for FabricPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "port {}", self.0)
     }
 }
 
-impl fmt::Debug for Endpoint {
+impl fmt::Debug for NodePort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} {:?}", self.node, self.port)
     }

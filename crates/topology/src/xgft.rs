@@ -13,12 +13,12 @@ use crate::bounds::{
     MAX_LEVELS, ShapeError, at_least_one, bounded_depth, bounded_ports, bounded_product, bounded_sum,
 };
 use crate::divisor::Divisor;
-use crate::parts::{Endpoint, NodeId, PortIndex};
+use crate::parts::{FabricPort, NodeId, NodePort};
 
 /// The shape: one entry per level, hosts first.
 #[derive(Clone, Debug)]
 pub(crate) struct Xgft {
-    pub(crate) levels: Vec<Level>,
+    pub(crate) levels: Vec<XgftLevel>,
     /// Per switch level, the number of its first switch; no node is past the unused ones.
     firsts: [u32; MAX_LEVELS],
     pub(crate) hosts: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Xgft {
 
 /// What holds for all nodes of a level.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Level {
+pub(crate) struct XgftLevel {
     /// Number of the level's first node.
     pub(crate) first: u32,
     /// Nodes of the level.
@@ -46,7 +46,7 @@ pub(crate) struct Level {
 
 /// Where a node sits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Seat {
+pub(crate) struct XgftCoordinates {
     pub(crate) level: usize,
     pub(crate) subtree: u32,
     pub(crate) plane: u32,
@@ -74,7 +74,7 @@ impl Xgft {
             let down = if level == 0 { 0 } else { children[level - 1] };
             let up = parents.get(level).copied().unwrap_or(0);
             bounded_ports(level, u64::from(down) + u64::from(up))?;
-            levels.push(Level {
+            levels.push(XgftLevel {
                 first,
                 count,
                 children: down,
@@ -105,14 +105,14 @@ impl Xgft {
         if self.levels.len() <= 5 { count(low) } else { count(low) + count(high) }
     }
 
-    pub(crate) fn seat(&self, node: NodeId) -> Seat {
+    pub(crate) fn seat(&self, node: NodeId) -> XgftCoordinates {
         let level = self.level_of(node);
         let of = &self.levels[level];
         let position = u64::from(node.0 - of.first);
-        Seat { level, subtree: of.planes.divide(position), plane: of.planes.remainder(position) }
+        XgftCoordinates { level, subtree: of.planes.divide(position), plane: of.planes.remainder(position) }
     }
 
-    pub(crate) fn node(&self, seat: Seat) -> NodeId {
+    pub(crate) fn node(&self, seat: XgftCoordinates) -> NodeId {
         let of = &self.levels[seat.level];
         NodeId(of.first + seat.subtree * of.planes.value() + seat.plane)
     }
@@ -127,7 +127,7 @@ impl Xgft {
         (self.levels[level].children + self.up_ports(level)) as u16
     }
 
-    pub(crate) fn peer(&self, node: NodeId, port: PortIndex) -> Option<Endpoint> {
+    pub(crate) fn peer(&self, node: NodeId, port: FabricPort) -> Option<NodePort> {
         let seat = self.seat(node);
         let children = self.levels[seat.level].children;
         let port = u32::from(port.0);
@@ -138,26 +138,26 @@ impl Xgft {
         (up < self.up_ports(seat.level)).then(|| self.parent(seat, up))
     }
 
-    fn child(&self, seat: Seat, port: u32) -> Endpoint {
+    fn child(&self, seat: XgftCoordinates, port: u32) -> NodePort {
         let below = &self.levels[seat.level - 1];
         let plane = u64::from(seat.plane);
-        let child = Seat {
+        let child = XgftCoordinates {
             level: seat.level - 1,
             subtree: seat.subtree * self.levels[seat.level].children + port,
             plane: below.parents.divide(plane),
         };
         let up = below.children + below.parents.remainder(plane);
-        Endpoint::new(self.node(child), PortIndex(up as u16))
+        NodePort::new(self.node(child), FabricPort(up as u16))
     }
 
-    fn parent(&self, seat: Seat, up: u32) -> Endpoint {
+    fn parent(&self, seat: XgftCoordinates, up: u32) -> NodePort {
         let children = self.levels[seat.level + 1].children;
-        let parent = Seat {
+        let parent = XgftCoordinates {
             level: seat.level + 1,
             subtree: seat.subtree / children,
             plane: seat.plane * self.levels[seat.level].parents.value() + up,
         };
-        Endpoint::new(self.node(parent), PortIndex((seat.subtree % children) as u16))
+        NodePort::new(self.node(parent), FabricPort((seat.subtree % children) as u16))
     }
 
     pub(crate) fn cable_count(&self) -> u64 {

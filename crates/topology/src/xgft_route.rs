@@ -7,17 +7,17 @@
 
 use std::hint::select_unpredictable;
 
-use crate::parts::{Hop, NodeId};
-use crate::xgft::{Seat, Xgft};
+use crate::parts::{NextHop, NodeId};
+use crate::xgft::{Xgft, XgftCoordinates};
 
 impl Xgft {
     /// The caller has checked that `at` and `to` differ and exist.
     #[inline]
-    pub(crate) fn next_hop(&self, at: NodeId, to: NodeId, flow: u32) -> Option<Hop> {
+    pub(crate) fn next_hop(&self, at: NodeId, to: NodeId, flow: u32) -> Option<NextHop> {
         if to.0 < self.hosts {
-            return Some(Hop::plain(self.port_toward_host(at, to, flow)));
+            return Some(NextHop::plain(self.port_toward_host(at, to, flow)));
         }
-        self.port_toward_switch(self.seat(at), to, flow).map(Hop::plain)
+        self.port_toward_switch(self.seat(at), to, flow).map(NextHop::plain)
     }
 
     #[inline]
@@ -37,7 +37,7 @@ impl Xgft {
     /// Toward a switch, digits of its plane can only be set on the way up, so a packet whose plane
     /// is already wrong must first come down: such a way (root to root, say) bends at the bottom
     /// instead of the top. It is the shortest there is, and only control traffic takes it.
-    fn port_toward_switch(&self, at: Seat, to: NodeId, flow: u32) -> Option<u32> {
+    fn port_toward_switch(&self, at: XgftCoordinates, to: NodeId, flow: u32) -> Option<u32> {
         let target = self.seat(to);
         let level = &self.levels[at.level];
         let low = at.level.min(target.level);
@@ -69,12 +69,12 @@ impl Xgft {
     }
 
     /// The plane of the switches of a lower level that `seat` is above.
-    fn plane_at(&self, seat: Seat, level: usize) -> u32 {
+    fn plane_at(&self, seat: XgftCoordinates, level: usize) -> u32 {
         seat.plane / (self.levels[seat.level].planes.value() / self.levels[level].planes.value())
     }
 
     /// The subtree of a higher level that `seat` belongs to.
-    fn subtree_at(&self, seat: Seat, level: usize) -> u32 {
+    fn subtree_at(&self, seat: XgftCoordinates, level: usize) -> u32 {
         seat.subtree / (self.levels[level].hosts_below.value() / self.levels[seat.level].hosts_below.value())
     }
 }

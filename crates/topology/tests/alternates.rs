@@ -6,13 +6,13 @@ use std::collections::{BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 use sample::*;
-use topology::{Cable, Endpoint, Fabric, NodeId, Path};
+use topology::{Cable, DisjointPath, Fabric, NodeId, NodePort};
 
-fn cables(fabric: &Fabric, hops: &[Endpoint]) -> BTreeSet<Cable> {
+fn cables(fabric: &Fabric, hops: &[NodePort]) -> BTreeSet<Cable> {
     hops.iter().map(|&hop| fabric.cable(hop).expect("a cabled port")).collect()
 }
 
-fn switches(fabric: &Fabric, hops: &[Endpoint]) -> BTreeSet<NodeId> {
+fn switches(fabric: &Fabric, hops: &[NodePort]) -> BTreeSet<NodeId> {
     let ends = cables(fabric, hops).into_iter().flat_map(|cable| [cable.a.node, cable.b.node]);
     ends.filter(|&node| !fabric.is_host(node)).collect()
 }
@@ -27,7 +27,7 @@ fn least_shared(fabric: &Fabric, from: NodeId, to: NodeId, primary: &BTreeSet<Ca
             continue;
         }
         for (port, peer) in fabric.neighbours(at) {
-            let cable = fabric.cable(Endpoint::new(at, port)).unwrap();
+            let cable = fabric.cable(NodePort::new(at, port)).unwrap();
             let shared = least[at.index()] + u32::from(primary.contains(&cable));
             if shared < least[peer.node.index()] {
                 least[peer.node.index()] = shared;
@@ -38,7 +38,7 @@ fn least_shared(fabric: &Fabric, from: NodeId, to: NodeId, primary: &BTreeSet<Ca
     least[to.index()]
 }
 
-fn check(fabric: &Fabric, from: NodeId, to: NodeId, count: usize) -> Vec<Path> {
+fn check(fabric: &Fabric, from: NodeId, to: NodeId, count: usize) -> Vec<DisjointPath> {
     let primary = fabric.route(from, to, 0);
     let alternates = fabric.alternates(from, to, count);
     assert!(alternates.len() <= count);

@@ -4,7 +4,7 @@ mod sample;
 
 use proptest::prelude::*;
 use sample::*;
-use topology::{Fabric, ImportProblem, PortIndex};
+use topology::{Fabric, FabricPort, ImportProblem};
 
 fn refusal(text: &str) -> (usize, ImportProblem) {
     let error = Fabric::import_ibnetdiscover(text).unwrap_err();
@@ -19,9 +19,9 @@ fn a_two_level_fat_tree_is_read() {
     let spine = fabric.find("MF0;spine-01:MQM8700/U1").unwrap();
     assert_eq!((fabric.level(spine), fabric.port_count(spine)), (2, 40));
     let host = fabric.find("node07 mlx5_0").unwrap();
-    let leaf = fabric.peer(host, PortIndex(0)).unwrap();
+    let leaf = fabric.peer(host, FabricPort(0)).unwrap();
     assert_eq!(fabric.name(leaf.node), "MF0;leaf-01:MQM8700/U1");
-    assert_eq!(leaf.port, PortIndex(2));
+    assert_eq!(leaf.port, FabricPort(2));
     assert_eq!(fabric.find("H6"), Some(host));
 }
 

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use sample::*;
-use topology::{Endpoint, Fabric, Kind, NodeId};
+use topology::{Fabric, FabricKind, NodeId, NodePort};
 
 /// The node a route ends at, having checked that its hops are cabled and joined.
-fn end_of(fabric: &Fabric, from: NodeId, route: &[Endpoint]) -> NodeId {
+fn end_of(fabric: &Fabric, from: NodeId, route: &[NodePort]) -> NodeId {
     route.iter().fold(from, |at, hop| {
         assert_eq!(hop.node, at);
         assert!(at == from || !fabric.is_host(at), "packets do not pass through hosts");
@@ -36,7 +36,7 @@ proptest! {
 
     #[test]
     fn other_routes_are_valid_and_minimal_between_hosts(fabric in small_other(), flow in 0u32..100) {
-        let is_dragonfly = fabric.kind() == Kind::DragonflyPlus;
+        let is_dragonfly = fabric.kind() == FabricKind::DragonflyPlus;
         for from in every_node(&fabric) {
             let distances = distances(&fabric, from);
             for to in every_node(&fabric).filter(|&to| to != from) {
@@ -81,7 +81,7 @@ proptest! {
     }
 }
 
-type Channel = (Endpoint, u8);
+type Channel = (NodePort, u8);
 
 /// For each channel (port and lane), those that a packet holding it may wait for.
 fn waiting_for(fabric: &Fabric, flow: u32) -> BTreeMap<Channel, BTreeSet<Channel>> {
@@ -90,7 +90,7 @@ fn waiting_for(fabric: &Fabric, flow: u32) -> BTreeMap<Channel, BTreeSet<Channel
         for to in every_host(fabric) {
             let (mut at, mut held) = (from, None);
             while let Some(hop) = fabric.next_hop(at, to, flow) {
-                let channel = (Endpoint::new(at, hop.port), hop.lane);
+                let channel = (NodePort::new(at, hop.port), hop.lane);
                 if let Some(held) = held {
                     waiting.entry(held).or_default().insert(channel);
                 }

@@ -4,7 +4,7 @@ mod sample;
 
 use proptest::prelude::*;
 use sample::*;
-use topology::{Cable, Endpoint, Fabric, MAX_NODES, NodeId, PortIndex, ShapeError};
+use topology::{Cable, Fabric, FabricPort, MAX_NODES, NodeId, NodePort, ShapeError};
 
 proptest! {
     #[test]
@@ -24,7 +24,7 @@ proptest! {
             let up = w.get(level).copied().unwrap_or(0);
             prop_assert_eq!(u32::from(fabric.port_count(node)), down + up);
             for port in 0..down + up {
-                let peer = fabric.peer(node, PortIndex(port as u16)).unwrap();
+                let peer = fabric.peer(node, FabricPort(port as u16)).unwrap();
                 let expected = if port < down { level - 1 } else { level + 1 };
                 prop_assert_eq!(usize::from(fabric.level(peer.node)), expected);
             }
@@ -35,9 +35,9 @@ proptest! {
     fn both_ends_of_a_cable_see_each_other(fabric in any_small()) {
         for node in every_node(&fabric) {
             for (port, peer) in fabric.neighbours(node) {
-                prop_assert_eq!(fabric.peer(peer.node, peer.port), Some(Endpoint::new(node, port)));
+                prop_assert_eq!(fabric.peer(peer.node, peer.port), Some(NodePort::new(node, port)));
             }
-            prop_assert_eq!(fabric.peer(node, PortIndex(fabric.port_count(node))), None);
+            prop_assert_eq!(fabric.peer(node, FabricPort(fabric.port_count(node))), None);
             prop_assert_eq!(fabric.is_host(node), fabric.level(node) == 0);
         }
     }

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use sample::*;
 use topology::{
-    AggregationTree, Cable, ChildNode, Endpoint, Fabric, Kind, Members, NodeId, PlaceError, TreeIndex, TreeRequest,
-    place,
+    AggregationTree, Cable, ChildNode, Fabric, FabricKind, NodeId, NodePort, PlacementError, TreeIndex, TreeMembers,
+    TreeRequest, place_tree,
 };
 
 /// Members and how often each is met going down from a node.
@@ -23,15 +23,15 @@ fn met_below(tree: &AggregationTree, index: TreeIndex, met: &mut BTreeMap<NodeId
 
 fn members_of(fabric: &Fabric, request: &TreeRequest) -> BTreeSet<NodeId> {
     match &request.members {
-        Members::All => every_host(fabric).collect(),
-        Members::Listed(listed) => listed.iter().copied().collect(),
+        TreeMembers::All => every_host(fabric).collect(),
+        TreeMembers::Listed(listed) => listed.iter().copied().collect(),
     }
 }
 
 /// Every cable the tree uses.
 fn cables_of(fabric: &Fabric, tree: &AggregationTree) -> Vec<Cable> {
     let ends = tree.nodes.iter().flat_map(|node| {
-        node.children.iter().filter_map(|child| child.port).map(|port| Endpoint::new(node.switch, port))
+        node.children.iter().filter_map(|child| child.port).map(|port| NodePort::new(node.switch, port))
     });
     ends.map(|end| fabric.cable(end).expect("a cabled port")).collect()
 }
@@ -107,9 +107,9 @@ proptest! {
         radix_limit in prop::option::of(2u16..5),
     ) {
         let request = request(&fabric, &picks, replicas, radix_limit);
-        match place(&fabric, &request) {
+        match place_tree(&fabric, &request) {
             Ok(tree) => check(&fabric, &request, &tree),
-            Err(PlaceError::TooFewParents { wanted, available, .. }) => {
+            Err(PlacementError::TooFewParents { wanted, available, .. }) => {
                 prop_assert!(replicas > 1 && wanted == replicas && available < u32::from(replicas));
             }
             Err(error) => prop_assert!(false, "{error}"),
@@ -131,13 +131,13 @@ proptest! {
         if !cables.is_empty() {
             request.avoid.cables = bad_cables.iter().map(|pick| cables[*pick as usize % cables.len()]).collect();
         }
-        match place(&fabric, &request) {
+        match place_tree(&fabric, &request) {
             Ok(tree) => check(&fabric, &request, &tree),
-            Err(PlaceError::Unreachable(member)) => {
+            Err(PlacementError::Unreachable(member)) => {
                 prop_assert!(members_of(&fabric, &request).contains(&member));
                 prop_assert!(is_cut(&fabric, &request), "some root reaches every member");
             }
-            Err(PlaceError::TooFewParents { .. }) => prop_assert_eq!(replicas, 2),
+            Err(PlacementError::TooFewParents { .. }) => prop_assert_eq!(replicas, 2),
             Err(error) => prop_assert!(false, "{error}"),
         }
     }
@@ -146,12 +146,12 @@ proptest! {
     fn a_wanted_root_is_the_root(fabric in any_small(), picks in prop::collection::vec(any::<u32>(), 0..6), root in any::<u32>()) {
         let root = NodeId(fabric.hosts() + root % fabric.switches());
         let request = TreeRequest { root: Some(root), ..request(&fabric, &picks, 1, None) };
-        match place(&fabric, &request) {
+        match place_tree(&fabric, &request) {
             Ok(tree) => {
                 check(&fabric, &request, &tree);
                 prop_assert_eq!(tree.nodes.last().unwrap().switch, root);
             }
-            Err(PlaceError::RootNotAbove { .. }) => prop_assert_eq!(fabric.kind(), Kind::FatTree),
+            Err(PlacementError::RootNotAbove { .. }) => prop_assert_eq!(fabric.kind(), FabricKind::FatTree),
             Err(error) => prop_assert!(false, "{error}"),
         }
     }
@@ -161,7 +161,7 @@ proptest! {
         fabric in small_xgft(), picks in prop::collection::vec(any::<u32>(), 0..8),
     ) {
         let request = request(&fabric, &picks, 1, None);
-        let size = place(&fabric, &request).unwrap().nodes.len();
+        let size = place_tree(&fabric, &request).unwrap().nodes.len();
         for root in every_node(&fabric).filter(|&node| !fabric.is_host(node)) {
             let mut switches = BTreeSet::from([root]);
             for member in members_of(&fabric, &request) {
@@ -182,7 +182,7 @@ fn is_cut(fabric: &Fabric, request: &TreeRequest) -> bool {
         let mut queue = vec![root];
         while let Some(at) = queue.pop() {
             for (port, peer) in fabric.neighbours(at) {
-                let cable = fabric.cable(Endpoint::new(at, port)).unwrap();
+                let cable = fabric.cable(NodePort::new(at, port)).unwrap();
                 let is_open = !avoid.cables.contains(&cable) && !avoid.nodes.contains(&peer.node);
                 if is_open && reached.insert(peer.node) && !fabric.is_host(peer.node) {
                     queue.push(peer.node);
@@ -206,7 +206,7 @@ fn switch_names(
 fn spatial_replication_has_the_roots_of_the_drawing() {
     let fabric = xgft(&[4, 4, 2], &[1, 2, 2]);
     let request = TreeRequest::over((0..8).chain(16..24).map(NodeId)).with_replicas(2);
-    let tree = place(&fabric, &request).unwrap();
+    let tree = place_tree(&fabric, &request).unwrap();
     check(&fabric, &request, &tree);
     assert_eq!(switch_names(&fabric, &tree, tree.roots()), ["S12", "S13", "S14", "S15"]);
     let leaf = &tree.nodes[0];
@@ -222,7 +222,7 @@ fn spatial_replication_has_the_roots_of_the_drawing() {
 fn a_plain_tree_has_one_root_and_one_uplink() {
     let fabric = xgft(&[4, 4, 2], &[1, 2, 2]);
     let request = TreeRequest::over((0..8).chain(16..24).map(NodeId));
-    let tree = place(&fabric, &request).unwrap();
+    let tree = place_tree(&fabric, &request).unwrap();
     check(&fabric, &request, &tree);
     let all = (0..tree.nodes.len() as u32).map(TreeIndex);
     assert_eq!(switch_names(&fabric, &tree, all), ["S0", "S1", "S4", "S5", "S8", "S10", "S12"]);
@@ -235,7 +235,7 @@ fn the_evaluated_fabric_has_k_squared_roots() {
     for replicas in [1u8, 2, 4, 6] {
         let k = usize::from(replicas);
         let request = TreeRequest::all().with_replicas(replicas);
-        let tree = place(&fabric, &request).unwrap();
+        let tree = place_tree(&fabric, &request).unwrap();
         check(&fabric, &request, &tree);
         assert_eq!(tree.roots().count(), k * k);
         assert_eq!(tree.nodes.len(), 72 + 6 * k + k * k);
@@ -249,17 +249,17 @@ fn the_evaluated_fabric_has_k_squared_roots() {
 #[test]
 fn too_many_replicas_name_the_level_that_lacks_ports() {
     let fabric = xgft(&[24, 12, 6], &[1, 12, 6]);
-    let refused = |replicas| place(&fabric, &TreeRequest::all().with_replicas(replicas)).unwrap_err();
-    assert_eq!(refused(7), PlaceError::TooFewParents { level: 2, wanted: 7, available: 6 });
-    assert_eq!(refused(13), PlaceError::TooFewParents { level: 1, wanted: 13, available: 12 });
-    assert_eq!(refused(0), PlaceError::ReplicasOutOfRange(0));
-    assert_eq!(refused(17), PlaceError::ReplicasOutOfRange(17));
+    let refused = |replicas| place_tree(&fabric, &TreeRequest::all().with_replicas(replicas)).unwrap_err();
+    assert_eq!(refused(7), PlacementError::TooFewParents { level: 2, wanted: 7, available: 6 });
+    assert_eq!(refused(13), PlacementError::TooFewParents { level: 1, wanted: 13, available: 12 });
+    assert_eq!(refused(0), PlacementError::ReplicasOutOfRange(0));
+    assert_eq!(refused(17), PlacementError::ReplicasOutOfRange(17));
 }
 
 #[test]
 fn a_group_under_one_leaf_has_a_tree_of_one_node() {
     let fabric = xgft(&[4, 4, 2], &[1, 4, 2]);
-    let tree = place(&fabric, &TreeRequest::over([NodeId(6), NodeId(4), NodeId(6)])).unwrap();
+    let tree = place_tree(&fabric, &TreeRequest::over([NodeId(6), NodeId(4), NodeId(6)])).unwrap();
     assert_eq!(tree.nodes.len(), 1);
     assert_eq!(tree.nodes[0].children.len(), 2);
     assert_eq!(fabric.name(tree.nodes[0].switch), "S1");
@@ -272,11 +272,11 @@ fn a_damaged_fat_tree_still_has_a_tree_where_no_switch_is_above_all() {
     let cable = |leaf: &str, spine: NodeId| {
         let leaf = fabric.find(leaf).unwrap();
         let (port, _) = fabric.neighbours(leaf).find(|(_, peer)| peer.node == spine).unwrap();
-        fabric.cable(Endpoint::new(leaf, port)).unwrap()
+        fabric.cable(NodePort::new(leaf, port)).unwrap()
     };
     let mut request = TreeRequest::all();
     request.avoid.cables = vec![cable("S0", left), cable("S1", right)];
-    let tree = place(&fabric, &request).unwrap();
+    let tree = place_tree(&fabric, &request).unwrap();
     check(&fabric, &request, &tree);
     assert_eq!(tree.nodes.len(), 5, "S2 joins the halves");
 }
@@ -285,26 +285,26 @@ fn a_damaged_fat_tree_still_has_a_tree_where_no_switch_is_above_all() {
 fn nonsense_is_refused() {
     let fabric = xgft(&[4, 4], &[1, 4]);
     let all = TreeRequest::all;
-    let refused = |request: TreeRequest| place(&fabric, &request).unwrap_err();
-    assert_eq!(refused(TreeRequest::over([])), PlaceError::NoMembers);
-    assert_eq!(refused(TreeRequest::over([NodeId(16)])), PlaceError::NotAHost(NodeId(16)));
-    assert_eq!(refused(TreeRequest { root: Some(NodeId(3)), ..all() }), PlaceError::NotASwitch(NodeId(3)));
-    assert_eq!(refused(TreeRequest { radix_limit: Some(1), ..all() }), PlaceError::RadixTooSmall(1));
+    let refused = |request: TreeRequest| place_tree(&fabric, &request).unwrap_err();
+    assert_eq!(refused(TreeRequest::over([])), PlacementError::NoMembers);
+    assert_eq!(refused(TreeRequest::over([NodeId(16)])), PlacementError::NotAHost(NodeId(16)));
+    assert_eq!(refused(TreeRequest { root: Some(NodeId(3)), ..all() }), PlacementError::NotASwitch(NodeId(3)));
+    assert_eq!(refused(TreeRequest { radix_limit: Some(1), ..all() }), PlacementError::RadixTooSmall(1));
     let leaf = fabric.find("S0").unwrap();
-    assert_eq!(refused(TreeRequest { root: Some(leaf), ..all() }), PlaceError::RootNotAbove { root: leaf });
+    assert_eq!(refused(TreeRequest { root: Some(leaf), ..all() }), PlacementError::RootNotAbove { root: leaf });
     let mut avoiding = all();
     avoiding.avoid.nodes = vec![NodeId(2)];
-    assert_eq!(refused(avoiding.clone()), PlaceError::MemberAvoided(NodeId(2)));
+    assert_eq!(refused(avoiding.clone()), PlacementError::MemberAvoided(NodeId(2)));
     avoiding.avoid.nodes = vec![leaf];
-    assert!(matches!(refused(avoiding), PlaceError::Unreachable(NodeId(0..4))));
+    assert!(matches!(refused(avoiding), PlacementError::Unreachable(NodeId(0..4))));
 }
 
 #[test]
 fn a_tree_over_a_million_hosts_is_placed() {
     let fabric = xgft(&[32, 32, 32, 32], &[1, 32, 32, 32]);
-    let tree = place(&fabric, &TreeRequest::all()).unwrap();
+    let tree = place_tree(&fabric, &TreeRequest::all()).unwrap();
     assert_eq!(tree.nodes.len(), (1 << 15) + (1 << 10) + (1 << 5) + 1);
-    let tree = place(&fabric, &TreeRequest::all().with_replicas(2)).unwrap();
+    let tree = place_tree(&fabric, &TreeRequest::all().with_replicas(2)).unwrap();
     assert_eq!(tree.roots().count(), 8);
 }
 
@@ -314,6 +314,6 @@ fn other_shapes_grow_trees_over_many_hosts_too() {
         [Fabric::torus(&[32, 32, 32], 2).unwrap(), Fabric::hypercube(12, 16).unwrap(), dragonfly(65, 16, 16, 16, 16)]
     {
         let request = TreeRequest::all();
-        check(&fabric, &request, &place(&fabric, &request).unwrap());
+        check(&fabric, &request, &place_tree(&fabric, &request).unwrap());
     }
 }

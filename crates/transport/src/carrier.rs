@@ -3,14 +3,14 @@
 use std::io;
 use std::time::Duration;
 
-use protocol::Lent;
-use protocol::connection::Ask;
+use protocol::BufferSlice;
+use protocol::connection::AckRequest;
 use protocol::messaging::RailIndex;
 use units::{PathId, Rank, Time};
 
 /// What a carrier has to tell.
 #[derive(Debug)]
-pub enum News<'a> {
+pub enum TransportEvent<'a> {
     /// A parcel came. Its packets were sound; what happened to it since, its seal tells.
     Parcel {
         /// From this rank.
@@ -41,16 +41,16 @@ pub enum News<'a> {
 }
 
 /// Carries parcels, reliably and in order on each rail.
-pub trait Carrier {
-    /// Sends a parcel. Its bytes come back as [`News::Landed`].
+pub trait MessageTransport {
+    /// Sends a parcel. Its bytes come back as [`TransportEvent::Landed`].
     fn send(&mut self, to: Rank, rail: RailIndex, bytes: Vec<u8>);
     /// Whether it sends bytes from where they lie.
     fn borrows(&self) -> bool {
         false
     }
-    /// Sends a parcel of two parts, the second from where it lies. The first comes back as [`News::Landed`] when both are done with,
+    /// Sends a parcel of two parts, the second from where it lies. The first comes back as [`TransportEvent::Landed`] when both are done with,
     /// soon if that is asked for.
-    fn send_lent(&mut self, to: Rank, rail: RailIndex, mut head: Vec<u8>, body: Lent, _ask: Ask) {
+    fn send_lent(&mut self, to: Rank, rail: RailIndex, mut head: Vec<u8>, body: BufferSlice, _ask: AckRequest) {
         head.extend_from_slice(body.bytes());
         self.send(to, rail, head);
     }
@@ -68,14 +68,14 @@ pub trait Carrier {
     ///
     /// # Errors
     /// If the system does not let it wait.
-    fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(Time, News<'_>)) -> io::Result<()>;
+    fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(Time, TransportEvent<'_>)) -> io::Result<()>;
     /// About what time it is.
     fn now(&self) -> Time;
     /// Nothing is wanted from a rank any more.
     fn forget(&mut self, peer: Rank);
 }
 
-impl<C: Carrier + ?Sized> Carrier for Box<C> {
+impl<C: MessageTransport + ?Sized> MessageTransport for Box<C> {
     fn send(&mut self, to: Rank, rail: RailIndex, bytes: Vec<u8>) {
         (**self).send(to, rail, bytes);
     }
@@ -84,7 +84,7 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
         (**self).borrows()
     }
 
-    fn send_lent(&mut self, to: Rank, rail: RailIndex, head: Vec<u8>, body: Lent, ask: Ask) {
+    fn send_lent(&mut self, to: Rank, rail: RailIndex, head: Vec<u8>, body: BufferSlice, ask: AckRequest) {
         (**self).send_lent(to, rail, head, body, ask);
     }
 
@@ -100,7 +100,7 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
         (**self).note_spoiled(from, rail, path);
     }
 
-    fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(Time, News<'_>)) -> io::Result<()> {
+    fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(Time, TransportEvent<'_>)) -> io::Result<()> {
         (**self).turn(wait, tell)
     }
 

@@ -3,14 +3,17 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use protocol::connection::path::{Loading, PathEvent, PathPolicy, Role};
-use protocol::datagram::MULTICAST;
-use protocol::queue_pair::Operation;
-use transport::udp::{Cut, Endpoint, Event, Mischief, Options, PortIndex, RECEIVE_BYTES, Route, Setup};
+use protocol::connection::path::{AlternateLoading, MigrationRole, PathEvent, PathPolicy};
+use protocol::datagram::MULTICAST_QP;
+use protocol::queue_pair::QpOperation;
+use transport::udp::{
+    Endpoint, EndpointEvent, EndpointOptions, FaultInjector, LinkCut, QueuePairSetup, RECEIVE_BUFFER_BYTES,
+    UdpPortIndex, UdpRoute,
+};
 use units::{PathId, Psn, QpNumber, Span};
 use wire::QueueKey;
 
-const SEND: Operation = Operation::Send { immediate: None };
+const SEND: QpOperation = QpOperation::Send { immediate: None };
 
 struct Two {
     ends: [Endpoint; 2],
@@ -18,23 +21,24 @@ struct Two {
 }
 
 /// Two endpoints with as many ports as there are addresses, and one connection over all of them.
-fn two(addresses: &[IpAddr], mischief: Mischief, change: impl Fn(&mut Setup)) -> Two {
+fn two(addresses: &[IpAddr], mischief: FaultInjector, change: impl Fn(&mut QueuePairSetup)) -> Two {
     let addresses: Vec<SocketAddr> = addresses.iter().map(|address| SocketAddr::new(*address, 0)).collect();
-    let options = Options { mischief, ..Options::default() };
+    let options = EndpointOptions { mischief, ..EndpointOptions::default() };
     let mut ends = [0, 1].map(|_| Endpoint::open(&addresses, options.clone()).expect("loopback can be bound"));
     let pairs = join(&mut ends, change);
     Two { ends, pairs }
 }
 
 /// One more connection over all ports.
-fn join(ends: &mut [Endpoint; 2], change: impl Fn(&mut Setup)) -> [QpNumber; 2] {
+fn join(ends: &mut [Endpoint; 2], change: impl Fn(&mut QueuePairSetup)) -> [QpNumber; 2] {
     let pairs = [ends[0].create(), ends[1].create()];
     for me in 0..2 {
         let remote = ends[1 - me].addresses();
-        let routes = remote.iter().enumerate().map(|(index, to)| Route::new(PortIndex(index as u8), *to)).collect();
-        let role = if me == 0 { Role::Leader } else { Role::Follower };
+        let routes =
+            remote.iter().enumerate().map(|(index, to)| UdpRoute::new(UdpPortIndex(index as u8), *to)).collect();
+        let role = if me == 0 { MigrationRole::Leader } else { MigrationRole::Follower };
         let psn = |end: usize| Psn::new(0xff_fff0 + end as u32);
-        let mut setup = Setup::new(pairs[1 - me], psn(me), psn(1 - me), routes, role);
+        let mut setup = QueuePairSetup::new(pairs[1 - me], psn(me), psn(1 - me), routes, role);
         change(&mut setup);
         ends[me].connect(pairs[me], setup).expect("a sound set-up");
     }
@@ -73,11 +77,11 @@ fn stream(two: &mut Two, lengths: &[usize]) {
             end.turn(Duration::ZERO).expect("sockets can be waited on");
             while let Some(event) = end.next_event() {
                 match event {
-                    Event::Sent { id, .. } => {
+                    EndpointEvent::Sent { id, .. } => {
                         assert_eq!(Some(id), first.map(|first| first + sent as u64));
                         sent += 1;
                     }
-                    Event::Received { buffer, message, .. } => {
+                    EndpointEvent::Received { buffer, message, .. } => {
                         let length = lengths[received];
                         assert!(
                             buffer[message] == bytes(received as u64, length)[..],
@@ -85,8 +89,8 @@ fn stream(two: &mut Two, lengths: &[usize]) {
                         );
                         received += 1;
                     }
-                    Event::Failed { failure, .. } => panic!("{failure}"),
-                    Event::Path { .. } | Event::Datagram { .. } => {}
+                    EndpointEvent::Failed { failure, .. } => panic!("{failure}"),
+                    EndpointEvent::Path { .. } | EndpointEvent::Datagram { .. } => {}
                 }
             }
         }
@@ -96,13 +100,13 @@ fn stream(two: &mut Two, lengths: &[usize]) {
 /// Packets that went out together may lie in one buffer: while one of them is still to be read, it is given to nobody.
 #[test]
 fn a_buffer_is_given_away_only_when_all_in_it_is_read() {
-    let mut two = two(&[LOOPBACK], Mischief::default(), |setup| {
+    let mut two = two(&[LOOPBACK], FaultInjector::default(), |setup| {
         setup.mtu = 62 << 10;
         setup.policy.window = 4;
     });
     let lengths = [40_000, 20_000].repeat(100);
     for length in &lengths {
-        two.ends[1].post_receive(two.pairs[1], vec![0; RECEIVE_BYTES]).expect("room");
+        two.ends[1].post_receive(two.pairs[1], vec![0; RECEIVE_BUFFER_BYTES]).expect("room");
         two.ends[0].post_send(two.pairs[0], bytes(*length as u64, *length), SEND).expect("room");
     }
     let (began, mut received) = (Instant::now(), 0);
@@ -114,7 +118,7 @@ fn a_buffer_is_given_away_only_when_all_in_it_is_read() {
             two.ends[1].turn(Duration::ZERO).expect("sockets can be waited on");
         }
         while let Some(event) = two.ends[1].next_event() {
-            if let Event::Received { buffer, message, .. } = event {
+            if let EndpointEvent::Received { buffer, message, .. } = event {
                 let length = lengths[received];
                 assert!(buffer[message] == bytes(length as u64, length)[..], "message {received} is altered");
                 received += 1;
@@ -130,17 +134,17 @@ const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 #[test]
 fn messages_of_all_lengths_come_in_order_and_unaltered() {
-    stream(&mut two(&[LOOPBACK], Mischief::default(), |_| ()), &LENGTHS);
+    stream(&mut two(&[LOOPBACK], FaultInjector::default(), |_| ()), &LENGTHS);
 }
 
 #[test]
 fn the_same_over_ipv6() {
-    stream(&mut two(&[IpAddr::V6(Ipv6Addr::LOCALHOST)], Mischief::default(), |_| ()), &LENGTHS);
+    stream(&mut two(&[IpAddr::V6(Ipv6Addr::LOCALHOST)], FaultInjector::default(), |_| ()), &LENGTHS);
 }
 
 #[test]
 fn lost_and_spoiled_packets_are_made_good() {
-    let mut two = two(&[LOOPBACK], Mischief::new(13, 17), |setup| setup.mtu = 1024);
+    let mut two = two(&[LOOPBACK], FaultInjector::new(13, 17), |setup| setup.mtu = 1024);
     stream(&mut two, &LENGTHS);
     let counters = two.ends[1].counters();
     assert!(counters.damaged > 10, "{counters:?}");
@@ -148,8 +152,8 @@ fn lost_and_spoiled_packets_are_made_good() {
 
 #[test]
 fn a_verbs_peer_gets_everything_again_from_the_lost_packet_on() {
-    let mut two = two(&[LOOPBACK], Mischief::new(13, 0), |setup| {
-        setup.policy = protocol::connection::Policy::verbs();
+    let mut two = two(&[LOOPBACK], FaultInjector::new(13, 0), |setup| {
+        setup.policy = protocol::connection::ConnectionPolicy::verbs();
         setup.verbs_peer = true;
     });
     stream(&mut two, &LENGTHS);
@@ -158,7 +162,7 @@ fn a_verbs_peer_gets_everything_again_from_the_lost_packet_on() {
 #[test]
 fn two_paths_arm_by_themselves_and_traffic_moves_by_hand() {
     let second = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
-    let mut two = two(&[LOOPBACK, second], Mischief::default(), |_| ());
+    let mut two = two(&[LOOPBACK, second], FaultInjector::default(), |_| ());
     let began = Instant::now();
     let armed = |two: &Two| {
         (0..2).all(|end| {
@@ -187,9 +191,9 @@ fn two_paths_arm_by_themselves_and_traffic_moves_by_hand() {
 #[test]
 fn an_idle_port_is_asked_as_soon_as_something_was_sent_by_it() {
     let addresses = [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(127, 0, 0, host)));
-    let mut two = two(&addresses, Mischief::default(), |setup| {
+    let mut two = two(&addresses, FaultInjector::default(), |setup| {
         let probe_every = Span::from_micros(60_000_000);
-        setup.path_policy = PathPolicy { loading: Loading::ByHand, probe_every, ..PathPolicy::default() };
+        setup.path_policy = PathPolicy { loading: AlternateLoading::ByHand, probe_every, ..PathPolicy::default() };
     });
     // Both talk by the first port all the time, so that the second is the idle one.
     let mut armed = 0;
@@ -207,7 +211,7 @@ fn an_idle_port_is_asked_as_soon_as_something_was_sent_by_it() {
         for end in &mut two.ends {
             end.turn(Duration::ZERO).expect("sockets can be waited on");
             while let Some(event) = end.next_event() {
-                armed += usize::from(matches!(event, Event::Path { event: PathEvent::Armed(_), .. }));
+                armed += usize::from(matches!(event, EndpointEvent::Path { event: PathEvent::Armed(_), .. }));
             }
         }
     }
@@ -219,7 +223,7 @@ fn an_idle_port_is_asked_as_soon_as_something_was_sent_by_it() {
 fn no_port_is_idle_where_all_are_silent() {
     for paths in [1, 2] {
         let addresses = [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(127, 0, 0, host)));
-        let mut two = two(&addresses[..paths], Mischief::default(), |setup| {
+        let mut two = two(&addresses[..paths], FaultInjector::default(), |setup| {
             setup.path_policy.probe_every = Span::from_micros(60_000_000);
         });
         two.ends[1].post_receive(two.pairs[1], vec![0; 8]).expect("room");
@@ -231,7 +235,10 @@ fn no_port_is_idle_where_all_are_silent() {
         }
         two.ends[0].post_send(two.pairs[0], vec![7; 8], SEND).expect("room");
         two.ends[1].turn(Duration::ZERO).expect("sockets can be waited on");
-        assert!(matches!(two.ends[1].next_event(), Some(Event::Received { .. })), "it lay there, with {paths} paths");
+        assert!(
+            matches!(two.ends[1].next_event(), Some(EndpointEvent::Received { .. })),
+            "it lay there, with {paths} paths"
+        );
     }
 }
 
@@ -240,12 +247,12 @@ fn connections_go_round_and_round_by_hand_while_messages_stream() {
     const CONNECTIONS: usize = 8;
     const ROUNDS: usize = 20;
     let second = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
-    let by_hand = |setup: &mut Setup| {
+    let by_hand = |setup: &mut QueuePairSetup| {
         // An end that loaded before the other did is armed by its next probe.
         let probe_every = Span::from_micros(5_000);
-        setup.path_policy = PathPolicy { loading: Loading::ByHand, probe_every, ..PathPolicy::default() };
+        setup.path_policy = PathPolicy { loading: AlternateLoading::ByHand, probe_every, ..PathPolicy::default() };
     };
-    let Two { mut ends, pairs: first } = two(&[LOOPBACK, second], Mischief::default(), by_hand);
+    let Two { mut ends, pairs: first } = two(&[LOOPBACK, second], FaultInjector::default(), by_hand);
     let mut pairs = vec![first];
     pairs.extend((1..CONNECTIONS).map(|_| join(&mut ends, by_hand)));
     for me in 0..2 {
@@ -267,21 +274,23 @@ fn connections_go_round_and_round_by_hand_while_messages_stream() {
             ends[me].turn(Duration::ZERO).expect("sockets can be waited on");
             while let Some(event) = ends[me].next_event() {
                 match event {
-                    Event::Path { pair, event: PathEvent::Armed(_) } if me == 0 && moves[0][of(0, pair)] < ROUNDS => {
+                    EndpointEvent::Path { pair, event: PathEvent::Armed(_) }
+                        if me == 0 && moves[0][of(0, pair)] < ROUNDS =>
+                    {
                         ends[0].migrate(pair).expect("it is armed");
                     }
-                    Event::Path { pair, event: PathEvent::Migrated { from, .. } } => {
+                    EndpointEvent::Path { pair, event: PathEvent::Migrated { from, .. } } => {
                         moves[me][of(me, pair)] += 1;
                         assert!(ends[me].load_paths(&[pair], from).is_empty());
                     }
-                    Event::Received { pair, buffer, .. } => {
+                    EndpointEvent::Received { pair, buffer, .. } => {
                         let connection = of(1, pair);
                         let number = received[connection] * CONNECTIONS as u64 + connection as u64;
                         assert!(buffer == bytes(number, 5_000), "message {number} is altered");
                         received[connection] += 1;
                         ends[1].post_receive(pair, buffer).expect("room");
                     }
-                    Event::Sent { pair, .. } => {
+                    EndpointEvent::Sent { pair, .. } => {
                         let connection = of(0, pair);
                         sent[connection] += 1;
                         if moves[0][connection] < ROUNDS {
@@ -289,8 +298,8 @@ fn connections_go_round_and_round_by_hand_while_messages_stream() {
                             ends[0].post_send(pair, bytes(number, 5_000), SEND).expect("room");
                         }
                     }
-                    Event::Failed { failure, .. } => panic!("{failure}"),
-                    Event::Path { .. } | Event::Datagram { .. } => {}
+                    EndpointEvent::Failed { failure, .. } => panic!("{failure}"),
+                    EndpointEvent::Path { .. } | EndpointEvent::Datagram { .. } => {}
                 }
             }
         }
@@ -304,10 +313,10 @@ fn connections_go_round_and_round_by_hand_while_messages_stream() {
 fn a_process_that_seldom_runs_does_not_take_its_own_lateness_for_a_dead_path() {
     const CONNECTIONS: usize = 500;
     let second = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
-    let by_hand = |setup: &mut Setup| {
-        setup.path_policy = PathPolicy { loading: Loading::ByHand, ..PathPolicy::default() };
+    let by_hand = |setup: &mut QueuePairSetup| {
+        setup.path_policy = PathPolicy { loading: AlternateLoading::ByHand, ..PathPolicy::default() };
     };
-    let Two { mut ends, pairs: first } = two(&[LOOPBACK, second], Mischief::default(), by_hand);
+    let Two { mut ends, pairs: first } = two(&[LOOPBACK, second], FaultInjector::default(), by_hand);
     let mut pairs = vec![first];
     pairs.extend((1..CONNECTIONS).map(|_| join(&mut ends, by_hand)));
     for me in 0..2 {
@@ -322,7 +331,7 @@ fn a_process_that_seldom_runs_does_not_take_its_own_lateness_for_a_dead_path() {
             end.turn(Duration::ZERO).expect("sockets can be waited on");
             while let Some(event) = end.next_event() {
                 match event {
-                    Event::Path { event: PathEvent::Armed(_), .. } => armed += 1,
+                    EndpointEvent::Path { event: PathEvent::Armed(_), .. } => armed += 1,
                     other => panic!("{other:?} after {:?}, {armed} are armed", began.elapsed()),
                 }
             }
@@ -334,9 +343,9 @@ fn a_process_that_seldom_runs_does_not_take_its_own_lateness_for_a_dead_path() {
 
 #[test]
 fn remote_writes_land_where_they_may_and_nowhere_else() {
-    let mut two = two(&[LOOPBACK], Mischief::default(), |_| ());
+    let mut two = two(&[LOOPBACK], FaultInjector::default(), |_| ());
     let key = two.ends[1].register(two.pairs[1], vec![0; 100_000]).expect("a pair");
-    let write = |address| Operation::Write { key, address, immediate: None };
+    let write = |address| QpOperation::Write { key, address, immediate: None };
     two.ends[0].post_send(two.pairs[0], bytes(1, 50_000), write(1_000)).expect("room");
     let began = Instant::now();
     let mut outcome = None;
@@ -346,7 +355,7 @@ fn remote_writes_land_where_they_may_and_nowhere_else() {
         }
         outcome = two.ends[0].next_event();
     }
-    assert!(matches!(outcome, Some(Event::Sent { .. })), "{outcome:?}");
+    assert!(matches!(outcome, Some(EndpointEvent::Sent { .. })), "{outcome:?}");
     let region = two.ends[1].region(two.pairs[1], key).expect("registered");
     assert!(region[1_000..51_000] == bytes(1, 50_000)[..] && region[51_000..].iter().all(|byte| *byte == 0));
     two.ends[0].post_send(two.pairs[0], bytes(2, 50_000), write(60_000)).expect("room");
@@ -357,7 +366,7 @@ fn remote_writes_land_where_they_may_and_nowhere_else() {
         }
         failed = two.ends[0].next_event();
     }
-    assert!(matches!(failed, Some(Event::Failed { .. })), "{failed:?}");
+    assert!(matches!(failed, Some(EndpointEvent::Failed { .. })), "{failed:?}");
     let region = two.ends[1].region(two.pairs[1], key).expect("registered");
     assert!(region[51_000..].iter().all(|byte| *byte == 0), "nothing of a forbidden write is written");
 }
@@ -365,11 +374,11 @@ fn remote_writes_land_where_they_may_and_nowhere_else() {
 #[test]
 fn a_stream_outlives_a_cut_that_is_noticed_and_one_that_is_not() {
     let second = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
-    for cut in [Cut::Noticed, Cut::Silent] {
-        let mut two = two(&[LOOPBACK, second], Mischief::default(), |_| ());
+    for cut in [LinkCut::Noticed, LinkCut::Silent] {
+        let mut two = two(&[LOOPBACK, second], FaultInjector::default(), |_| ());
         stream(&mut two, &LENGTHS);
         for end in &mut two.ends {
-            end.cut(PortIndex(0), cut);
+            end.cut(UdpPortIndex(0), cut);
         }
         stream(&mut two, &LENGTHS);
         for end in 0..2 {
@@ -382,10 +391,10 @@ fn a_stream_outlives_a_cut_that_is_noticed_and_one_that_is_not() {
 #[test]
 fn a_multicast_reaches_every_listener_of_its_group_and_a_datagram_one() {
     let key = QueueKey(7);
-    let (port, group) = (PortIndex(0), SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 255, 47, 91)), 47_910));
+    let (port, group) = (UdpPortIndex(0), SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 255, 47, 91)), 47_910));
     let mut ends: Vec<Endpoint> = (1..=3)
         .map(|host| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, host)), 0))
-        .map(|address| Endpoint::open(&[address], Options::default()).expect("loopback can be bound"))
+        .map(|address| Endpoint::open(&[address], EndpointOptions::default()).expect("loopback can be bound"))
         .collect();
     let pairs: Vec<QpNumber> = ends.iter_mut().map(|end| end.create_datagram(key)).collect();
     for (end, pair) in ends.iter_mut().zip(&pairs).skip(1) {
@@ -395,8 +404,8 @@ fn a_multicast_reaches_every_listener_of_its_group_and_a_datagram_one() {
         }
     }
     let unicast = (ends[2].addresses()[0], pairs[2], key);
-    ends[0].send_datagram(pairs[0], port, (group, MULTICAST, key), &bytes(1, 4096), Some(5)).expect("a pair");
-    ends[0].send_datagram(pairs[0], port, (group, MULTICAST, QueueKey(8)), &bytes(2, 10), None).expect("a pair");
+    ends[0].send_datagram(pairs[0], port, (group, MULTICAST_QP, key), &bytes(1, 4096), Some(5)).expect("a pair");
+    ends[0].send_datagram(pairs[0], port, (group, MULTICAST_QP, QueueKey(8)), &bytes(2, 10), None).expect("a pair");
     ends[0].send_datagram(pairs[0], port, unicast, &bytes(3, 11), None).expect("a pair");
     let mut heard = vec![Vec::new(); 3];
     let began = Instant::now();
@@ -404,7 +413,9 @@ fn a_multicast_reaches_every_listener_of_its_group_and_a_datagram_one() {
         for (end, heard) in ends.iter_mut().zip(&mut heard) {
             end.turn(Duration::ZERO).expect("sockets can be waited on");
             while let Some(event) = end.next_event() {
-                let Event::Datagram { speaker, buffer, length, immediate, .. } = event else { panic!("{event:?}") };
+                let EndpointEvent::Datagram { speaker, buffer, length, immediate, .. } = event else {
+                    panic!("{event:?}")
+                };
                 assert_eq!(speaker, pairs[0]);
                 heard.push((buffer[..length].to_vec(), immediate));
             }
@@ -426,8 +437,8 @@ fn a_stream_outlives_everything_that_a_plan_of_faults_can_do() {
                 [[fault]]\nkind = \"duplicate\"\nprobability = 0.05\n\n[[fault]]\nkind = \"reorder\"\nprobability = 0.05\n\n\
                 [[fault]]\nkind = \"delay\"\nprobability = 0.01\ndelay-ns = 3e6\n\n\
                 [[fault]]\nkind = \"down\"\nlink = \"port 0\"\nat-us = 20000.0\nfor-us = 100000.0\n";
-    let plan = faults::Plan::parse(plan).expect("a plan");
-    let mischief = Mischief::from_plan(&plan, 7).expect("for sockets");
+    let plan = faults::FaultPlan::parse(plan).expect("a plan");
+    let mischief = FaultInjector::from_plan(&plan, 7).expect("for sockets");
     let second = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
     let mut two = two(&[LOOPBACK, second], mischief, |_| ());
     for _ in 0..4 {

@@ -10,4 +10,4 @@ mod time;
 
 pub use identity::{ChildIndex, Epoch, GroupId, HostId, Lane, Lid, OpId, PathId, QpNumber, Rank, SegmentIndex};
 pub use psn::Psn;
-pub use time::{Span, Time};
+pub use time::{SimSpan, SimTime, Span, Time};

@@ -130,6 +130,11 @@ impl fmt::Debug for Time {
     }
 }
 
+/// A time of the simulator.
+pub type SimTime = Time;
+/// A stretch of simulated time.
+pub type SimSpan = Span;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,8 +7,8 @@ use std::net::Ipv4Addr;
 use std::time::Instant;
 
 use units::{ChildIndex, Epoch, GroupId, Lid, OpId, Psn, QpNumber, SegmentIndex};
-use wire::aggregation::{AggregationHeader, ElementCode, Kind, OperatorCode};
-use wire::local::{Frame, rewrite_link_check, verify_link};
+use wire::aggregation::{AggregationHeader, AggregationMessageKind, ElementCode, OperatorCode};
+use wire::link_frame::{LinkFrame, rewrite_vcrc, verify_vcrc};
 use wire::rocev2::{self, Flow, Fragmentation, IpHeader, UDP_PORT};
 use wire::{Bth, Lrh, Opcode, Packet, ServiceLevel, VirtualLane};
 
@@ -30,18 +30,18 @@ fn main() {
     let payload: Vec<u8> = (0..=255).collect();
     let packet = Packet::new(Bth::new(Opcode::SendOnly, QpNumber(17), Psn::new(1)), &payload);
     let lrh = Lrh::new(Lid(1), Lid(2), ServiceLevel(0), VirtualLane(0));
-    let frame = Frame::new(lrh, None, packet);
+    let frame = LinkFrame::new(lrh, None, packet);
     let mut bytes = vec![0; frame.size()];
     measure("local: emit", || {
         black_box(black_box(&frame).emit(&mut bytes));
     });
     measure("local: verify link (a switch)", || {
-        black_box(verify_link(black_box(&bytes))).unwrap();
+        black_box(verify_vcrc(black_box(&bytes))).unwrap();
     });
     measure("local: verify all (an end node)", || {
-        black_box(Frame::verify(black_box(&bytes))).unwrap();
+        black_box(LinkFrame::verify(black_box(&bytes))).unwrap();
     });
-    measure("local: rewrite link check", || rewrite_link_check(black_box(&mut bytes)).unwrap());
+    measure("local: rewrite link check", || rewrite_vcrc(black_box(&mut bytes)).unwrap());
 
     let [source, destination] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
     let fragmentation = Fragmentation::Forbidden;
@@ -60,7 +60,7 @@ fn main() {
     }
 
     let header = AggregationHeader {
-        kind: Kind::Contribution,
+        kind: AggregationMessageKind::Contribution,
         element: ElementCode(11),
         operator: OperatorCode(1),
         flags: 0,

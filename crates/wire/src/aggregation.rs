@@ -27,7 +27,7 @@ pub const VERSION: u8 = 1;
 /// What a message is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
-pub enum Kind {
+pub enum AggregationMessageKind {
     /// Up the tree: a child's operands for one segment.
     Contribution = 1,
     /// Down the tree: the reduced segment.
@@ -54,7 +54,7 @@ pub struct OperatorCode(pub u8);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AggregationHeader {
     /// What the message is.
-    pub kind: Kind,
+    pub kind: AggregationMessageKind,
     /// The type of the elements.
     pub element: ElementCode,
     /// The operator that reduces them.
@@ -79,7 +79,7 @@ pub struct AggregationHeader {
 
 /// Why bytes are not an aggregation message, or not the one that was sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AggregationError {
+pub enum AggregationParseError {
     /// The bytes end within the header.
     TooShort {
         /// Bytes there are.
@@ -93,10 +93,10 @@ pub enum AggregationError {
     Corrupt,
 }
 
-impl TryFrom<u8> for Kind {
-    type Error = AggregationError;
+impl TryFrom<u8> for AggregationMessageKind {
+    type Error = AggregationParseError;
 
-    fn try_from(code: u8) -> Result<Self, AggregationError> {
+    fn try_from(code: u8) -> Result<Self, AggregationParseError> {
         match code {
             1 => Ok(Self::Contribution),
             2 => Ok(Self::Result),
@@ -104,7 +104,7 @@ impl TryFrom<u8> for Kind {
             4 => Ok(Self::Abort),
             5 => Ok(Self::Test),
             6 => Ok(Self::Late),
-            _ => Err(AggregationError::UnknownKind(code)),
+            _ => Err(AggregationParseError::UnknownKind(code)),
         }
     }
 }
@@ -116,15 +116,15 @@ impl AggregationHeader {
     const COVERED: usize = 28;
 
     /// Reads the header at the beginning of `message` without looking at its code.
-    pub fn parse(message: &[u8]) -> Result<Self, AggregationError> {
+    pub fn parse(message: &[u8]) -> Result<Self, AggregationParseError> {
         let bytes: &[u8; Self::SIZE] =
-            message.first_chunk().ok_or(AggregationError::TooShort { given: message.len() })?;
+            message.first_chunk().ok_or(AggregationParseError::TooShort { given: message.len() })?;
         let version = bytes[0] >> 4;
         if version != VERSION {
-            return Err(AggregationError::UnknownVersion(version));
+            return Err(AggregationParseError::UnknownVersion(version));
         }
         Ok(Self {
-            kind: Kind::try_from(bytes[0] & 0x0f)?,
+            kind: AggregationMessageKind::try_from(bytes[0] & 0x0f)?,
             element: ElementCode(bytes[1]),
             operator: OperatorCode(bytes[2]),
             flags: bytes[3],
@@ -139,13 +139,13 @@ impl AggregationHeader {
     }
 
     /// Checks the code of a whole message, then reads its header; the payload is the rest.
-    pub fn verify(message: &[u8]) -> Result<(Self, &[u8]), AggregationError> {
+    pub fn verify(message: &[u8]) -> Result<(Self, &[u8]), AggregationParseError> {
         let Some((head, payload)) = message.split_first_chunk::<{ Self::SIZE }>() else {
-            return Err(AggregationError::TooShort { given: message.len() });
+            return Err(AggregationParseError::TooShort { given: message.len() });
         };
         let (covered, code) = head.split_at(Self::COVERED);
         if crc32c(&[covered, payload]).to_be_bytes() != code {
-            return Err(AggregationError::Corrupt);
+            return Err(AggregationParseError::Corrupt);
         }
         Ok((Self::parse(head)?, payload))
     }
@@ -171,7 +171,7 @@ impl AggregationHeader {
     }
 
     /// Reads the header at the beginning of `message`, its code and the payload, without comparing them.
-    pub fn parse_sealed(message: &[u8]) -> Result<(Self, u32, &[u8]), AggregationError> {
+    pub fn parse_sealed(message: &[u8]) -> Result<(Self, u32, &[u8]), AggregationParseError> {
         let header = Self::parse(message)?;
         let (head, payload) = message.split_at(Self::SIZE);
         Ok((header, u32::from_be_bytes(piece(head, Self::COVERED)), payload))
@@ -207,7 +207,7 @@ impl AggregationHeader {
     }
 }
 
-impl fmt::Display for AggregationError {
+impl fmt::Display for AggregationParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooShort { given } => write!(f, "{} bytes needed, {given} given", AggregationHeader::SIZE),
@@ -218,4 +218,4 @@ impl fmt::Display for AggregationError {
     }
 }
 
-impl std::error::Error for AggregationError {}
+impl std::error::Error for AggregationParseError {}

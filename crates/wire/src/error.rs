@@ -10,16 +10,16 @@ use crate::Opcode;
 
 /// Why a frame or a datagram is discarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FrameError {
+pub enum PacketError {
     /// A code does not fit the bytes: they changed on the way.
-    Physical(Check),
+    Physical(PacketCrc),
     /// The bytes are as they were sent, as far as was looked, and mean nothing.
     Malformed(ParseError),
 }
 
 /// The code that found a physical error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Check {
+pub enum PacketCrc {
     /// The variant CRC, from one end of a link to the other.
     Vcrc,
     /// The invariant CRC, from one end node to the other.
@@ -90,13 +90,13 @@ pub enum HeaderName {
     Bth,
 }
 
-impl From<ParseError> for FrameError {
+impl From<ParseError> for PacketError {
     fn from(error: ParseError) -> Self {
         Self::Malformed(error)
     }
 }
 
-impl fmt::Display for FrameError {
+impl fmt::Display for PacketError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Physical(check) => write!(f, "bytes changed on the way: {check} differs"),
@@ -105,7 +105,7 @@ impl fmt::Display for FrameError {
     }
 }
 
-impl fmt::Display for Check {
+impl fmt::Display for PacketCrc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Vcrc => "VCRC",
@@ -144,5 +144,5 @@ impl fmt::Display for ParseError {
     }
 }
 
-impl std::error::Error for FrameError {}
+impl std::error::Error for PacketError {}
 impl std::error::Error for ParseError {}

@@ -8,29 +8,29 @@
 //! parses is emitted to the same bytes except for those.
 //!
 //! Reading order: [`Opcode`] and [`Bth`], the headers that may follow them, the headers before them
-//! ([`Lrh`], [`Grh`]), a whole [`Packet`], its two framings [`local`] and [`rocev2`], and what Pleach
+//! ([`Lrh`], [`Grh`]), a whole [`Packet`], its two framings [`link_frame`] and [`rocev2`], and what Pleach
 //! itself says inside a packet, [`aggregation`].
 
 #![forbid(unsafe_code)]
 
-mod ack;
+mod aeth;
 pub mod aggregation;
+mod bth;
 mod bytes;
 mod error;
 mod extended;
-pub mod local;
+pub mod link_frame;
 mod opcode;
-mod own;
 mod packet;
 pub mod rocev2;
 mod route;
-mod transport;
+mod vendor_headers;
 
-pub use ack::{Aeth, CreditCode, NakCause, RnrTimer, Syndrome};
-pub use error::{Check, FrameError, HeaderName, ParseError};
+pub use aeth::{Aeth, CreditCode, NakCause, RnrTimer, Syndrome};
+pub use bth::{Bth, IcrcCoverage, PartitionKey};
+pub use error::{HeaderName, PacketCrc, PacketError, ParseError};
 pub use extended::{Deth, Immediate, QueueKey, RemoteKey, Reth};
 pub use opcode::{ExtendedHeaders, Opcode};
-pub use own::{Arrived, Token};
 pub use packet::{Packet, PacketHeaders};
-pub use route::{Gid, Grh, LinkNext, Lrh, ServiceLevel, VirtualLane};
-pub use transport::{Bth, Coverage, PartitionKey};
+pub use route::{Gid, Grh, LinkNextHeader, Lrh, ServiceLevel, VirtualLane};
+pub use vendor_headers::{ProbeToken, SackBitmap};

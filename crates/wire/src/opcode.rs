@@ -4,7 +4,7 @@
 //! The low five name the operation. Services 6 and 7 are left to manufacturers; 6 is what two Pleach ends say to
 //! each other. Services and operations that Pleach does not speak, atomics among them, are unknown opcodes.
 
-use crate::{Aeth, Arrived, Deth, Immediate, ParseError, Reth, Token};
+use crate::{Aeth, Deth, Immediate, ParseError, ProbeToken, Reth, SackBitmap};
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
@@ -105,8 +105,8 @@ impl ExtendedHeaders {
             + self.reth as usize * Reth::SIZE
             + self.aeth as usize * Aeth::SIZE
             + self.immediate as usize * Immediate::SIZE
-            + self.arrived as usize * Arrived::SIZE
-            + self.token as usize * Token::SIZE
+            + self.arrived as usize * SackBitmap::SIZE
+            + self.token as usize * ProbeToken::SIZE
     }
 }
 

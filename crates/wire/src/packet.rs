@@ -1,10 +1,10 @@
 //! A packet of InfiniBand transport: base header, the headers its opcode asks for, payload, padding.
 //!
 //! In: the bytes between the routing headers and the ICRC. Out: the headers as values and the payload where
-//! it lies. What routes and checks the packet is the framings' story: [`crate::local`], [`crate::rocev2`].
+//! it lies. What routes and checks the packet is the framings' story: [`crate::link_frame`], [`crate::rocev2`].
 
 use crate::bytes::split_tail;
-use crate::{Aeth, Arrived, Bth, Deth, ExtendedHeaders, Immediate, Opcode, ParseError, Reth, Token};
+use crate::{Aeth, Bth, Deth, ExtendedHeaders, Immediate, Opcode, ParseError, ProbeToken, Reth, SackBitmap};
 
 /// Bytes of the ICRC, which ends a packet in both framings.
 pub(crate) const ICRC_SIZE: usize = 4;
@@ -23,9 +23,9 @@ pub struct PacketHeaders {
     /// Four bytes for the receiver's completion.
     pub immediate: Option<Immediate>,
     /// Pleach: which packets arrived past the missing one.
-    pub arrived: Option<Arrived>,
+    pub arrived: Option<SackBitmap>,
     /// Pleach: which probe is asked or answered.
-    pub token: Option<Token>,
+    pub token: Option<ProbeToken>,
 }
 
 /// A packet: headers and payload.
@@ -89,11 +89,11 @@ impl PacketHeaders {
             rest = &rest[Immediate::SIZE..];
         }
         if wanted.arrived {
-            headers.arrived = Some(Arrived::parse(rest)?);
-            rest = &rest[Arrived::SIZE..];
+            headers.arrived = Some(SackBitmap::parse(rest)?);
+            rest = &rest[SackBitmap::SIZE..];
         }
         if wanted.token {
-            headers.token = Some(Token::parse(rest)?);
+            headers.token = Some(ProbeToken::parse(rest)?);
         }
         Ok(headers)
     }
@@ -125,11 +125,11 @@ impl PacketHeaders {
         }
         if let Some(arrived) = self.arrived {
             arrived.emit(&mut buffer[at..]);
-            at += Arrived::SIZE;
+            at += SackBitmap::SIZE;
         }
         if let Some(token) = self.token {
             token.emit(&mut buffer[at..]);
-            at += Token::SIZE;
+            at += ProbeToken::SIZE;
         }
         at
     }

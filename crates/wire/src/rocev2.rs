@@ -13,9 +13,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use checksum::Icrc;
 
 use crate::bytes::split_tail;
-use crate::local::mask_ipv6;
+use crate::link_frame::mask_ipv6;
 use crate::packet::ICRC_SIZE;
-use crate::{Bth, Check, Coverage, FrameError, Packet, PacketHeaders, ParseError};
+use crate::{Bth, IcrcCoverage, Packet, PacketCrc, PacketError, PacketHeaders, ParseError};
 
 /// The UDP port that RoCEv2 is received at.
 pub const UDP_PORT: u16 = 4791;
@@ -31,7 +31,7 @@ pub const IPV6_OVERHEAD: usize = IPV6_SIZE + UDP_SIZE + ICRC_SIZE;
 pub const MAX_SIZE: usize = u16::MAX as usize - IPV4_SIZE - UDP_SIZE;
 
 /// Bytes of a packet, from its BTH on, that the ICRC covers where it covers the beginning alone: all headers, and at least 64 of the payload.
-const BEGINNING: usize = 128;
+const PARTIAL_ICRC_BYTES: usize = 128;
 
 /// Where a datagram comes from and goes to: what the ICRC covers outside of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,14 +82,14 @@ pub enum Fragmentation {
 /// If the buffer is smaller than [`Packet::size`], the datagram longer than [`MAX_SIZE`], or a value does not fit
 /// its field.
 pub fn emit(packet: &Packet<'_>, flow: &Flow, buffer: &mut [u8]) -> usize {
-    emit_joined(&packet.headers, [packet.payload, &[]], flow, buffer)
+    emit_vectored(&packet.headers, [packet.payload, &[]], flow, buffer)
 }
 
 /// The same for a packet whose payload lies in two places.
 ///
 /// # Panics
 /// As [`emit`].
-pub fn emit_joined(headers: &PacketHeaders, payload: [&[u8]; 2], flow: &Flow, buffer: &mut [u8]) -> usize {
+pub fn emit_vectored(headers: &PacketHeaders, payload: [&[u8]; 2], flow: &Flow, buffer: &mut [u8]) -> usize {
     let (first, end) = (payload[0].len(), payload[0].len() + payload[1].len());
     let size = size_of(headers, end);
     let start = headers.emit_before(end, buffer);
@@ -111,7 +111,12 @@ pub fn emit_joined(headers: &PacketHeaders, payload: [&[u8]; 2], flow: &Flow, bu
 ///
 /// # Panics
 /// As [`emit`].
-pub fn emit_around(headers: &PacketHeaders, payload: [&[u8]; 2], flow: &Flow, buffer: &mut [u8]) -> (usize, usize) {
+pub fn emit_zero_copy(
+    headers: &PacketHeaders,
+    payload: [&[u8]; 2],
+    flow: &Flow,
+    buffer: &mut [u8],
+) -> (usize, usize) {
     let (first, end) = (payload[0].len(), payload[0].len() + payload[1].len());
     let size = size_of(headers, end);
     let start = headers.emit_before(end, buffer);
@@ -140,8 +145,8 @@ fn covered_payload(headers: &PacketHeaders, before: usize, payload: usize) -> us
 /// Bytes that the ICRC covers at most, behind so many.
 fn covered_after(headers: &PacketHeaders, before: usize) -> usize {
     match headers.bth.coverage {
-        Coverage::Whole => usize::MAX,
-        Coverage::Beginning => BEGINNING.saturating_sub(before),
+        IcrcCoverage::Whole => usize::MAX,
+        IcrcCoverage::Beginning => PARTIAL_ICRC_BYTES.saturating_sub(before),
     }
 }
 
@@ -159,27 +164,27 @@ pub fn parse(datagram: &[u8]) -> Result<Packet<'_>, ParseError> {
 }
 
 /// Checks the ICRC of a datagram's payload alone.
-pub fn verify_end_to_end(datagram: &[u8], flow: &Flow) -> Result<(), FrameError> {
+pub fn verify_icrc(datagram: &[u8], flow: &Flow) -> Result<(), PacketError> {
     if datagram.len() < Bth::SIZE + ICRC_SIZE {
         return Err(ParseError::TooShort { needed: Bth::SIZE + ICRC_SIZE, given: datagram.len() }.into());
     }
     let (covered, code) = split_tail::<ICRC_SIZE>(datagram)?;
     if icrc(covered, flow).to_le_bytes() != *code {
-        return Err(FrameError::Physical(Check::Icrc));
+        return Err(PacketError::Physical(PacketCrc::Icrc));
     }
     Ok(())
 }
 
 /// Checks the ICRC of a datagram's payload, then reads it.
-pub fn verify<'a>(datagram: &'a [u8], flow: &Flow) -> Result<Packet<'a>, FrameError> {
-    verify_end_to_end(datagram, flow)?;
+pub fn verify<'a>(datagram: &'a [u8], flow: &Flow) -> Result<Packet<'a>, PacketError> {
+    verify_icrc(datagram, flow)?;
     Ok(parse(datagram)?)
 }
 
 /// The ICRC of a packet up to its padding, which is at least as long as a BTH.
 fn icrc(packet: &[u8], flow: &Flow) -> u32 {
-    let is_partial = packet[Bth::VERSION_BYTE] & 0x0f == Coverage::Beginning as u8;
-    let covered = if is_partial { packet.len().min(BEGINNING) } else { packet.len() };
+    let is_partial = packet[Bth::VERSION_BYTE] & 0x0f == IcrcCoverage::Beginning as u8;
+    let covered = if is_partial { packet.len().min(PARTIAL_ICRC_BYTES) } else { packet.len() };
     icrc_of(&packet[..covered], packet.len(), flow).finish()
 }
 

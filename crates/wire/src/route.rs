@@ -29,7 +29,7 @@ pub struct Gid(pub [u8; 16]);
 
 /// What follows the local route header. Raw packets are not spoken here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LinkNext {
+pub enum LinkNextHeader {
     /// A base transport header: the packet stays in its subnet.
     Transport,
     /// A global route header.
@@ -44,7 +44,7 @@ pub struct Lrh {
     /// The packet's class.
     pub level: ServiceLevel,
     /// What follows.
-    pub next: LinkNext,
+    pub next: LinkNextHeader,
     /// The port it goes to.
     pub destination: Lid,
     /// Words of four bytes from this header to the end of the ICRC. Framing sets it when it emits.
@@ -61,7 +61,7 @@ impl Lrh {
 
     /// A header for a packet within the subnet; its length comes with the packet.
     pub const fn new(source: Lid, destination: Lid, level: ServiceLevel, lane: VirtualLane) -> Self {
-        Self { lane, level, next: LinkNext::Transport, destination, length_words: 0, source }
+        Self { lane, level, next: LinkNextHeader::Transport, destination, length_words: 0, source }
     }
 
     /// Reads the header at the beginning of `bytes`.
@@ -72,8 +72,8 @@ impl Lrh {
             return Err(ParseError::UnknownVersion { header: HeaderName::Lrh, version });
         }
         let next = match bytes[1] & 0b11 {
-            0b10 => LinkNext::Transport,
-            0b11 => LinkNext::Global,
+            0b10 => LinkNextHeader::Transport,
+            0b11 => LinkNextHeader::Global,
             code => {
                 return Err(ParseError::UnknownNextHeader { header: HeaderName::Lrh, code });
             }
@@ -99,8 +99,8 @@ impl Lrh {
         bytes[0] = self.lane.0 << 4;
         bytes[1] = self.level.0 << 4
             | match self.next {
-                LinkNext::Transport => 0b10,
-                LinkNext::Global => 0b11,
+                LinkNextHeader::Transport => 0b10,
+                LinkNextHeader::Global => 0b11,
             };
         bytes[2..4].copy_from_slice(&self.destination.0.to_be_bytes());
         bytes[4..6].copy_from_slice(&self.length_words.to_be_bytes());

@@ -3,10 +3,12 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use protocol::connection::path::Role;
-use protocol::queue_pair::Operation;
-use transport::udp::{Endpoint, Event, Mischief, Options, PortIndex, Route, Setup};
+use protocol::connection::path::MigrationRole;
+use protocol::queue_pair::QpOperation;
 use rustix::net::{AddressFamily, RecvFlags, SocketType, ipproto, recv, socket};
+use transport::udp::{
+    Endpoint, EndpointEvent, EndpointOptions, FaultInjector, QueuePairSetup, UdpPortIndex, UdpRoute,
+};
 use units::Psn;
 use wire::rocev2::UDP_PORT;
 
@@ -16,7 +18,7 @@ use wire::rocev2::UDP_PORT;
 pub(crate) fn packets(network: u8) -> Vec<Vec<u8>> {
     let seen =
         socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::UDP)).expect("the right to open raw sockets");
-    let options = Options { mischief: Mischief::new(20, 0), ..Options::default() };
+    let options = EndpointOptions { mischief: FaultInjector::new(20, 0), ..EndpointOptions::default() };
     let open = |hosts: [u8; 2]| {
         let ports = hosts.map(|host| SocketAddr::new(Ipv4Addr::new(127, 47, network, host).into(), UDP_PORT));
         Endpoint::open(&ports, options.clone()).expect("loopback can be bound")
@@ -25,9 +27,10 @@ pub(crate) fn packets(network: u8) -> Vec<Vec<u8>> {
     let pairs = [ends[0].create(), ends[1].create()];
     for me in 0..2 {
         let remote = ends[1 - me].addresses();
-        let routes = remote.iter().enumerate().map(|(port, to)| Route::new(PortIndex(port as u8), *to)).collect();
-        let role = if me == 0 { Role::Leader } else { Role::Follower };
-        let mut setup = Setup::new(pairs[1 - me], Psn::new(0xff_fff0), Psn::new(0xff_fff0), routes, role);
+        let routes =
+            remote.iter().enumerate().map(|(port, to)| UdpRoute::new(UdpPortIndex(port as u8), *to)).collect();
+        let role = if me == 0 { MigrationRole::Leader } else { MigrationRole::Follower };
+        let mut setup = QueuePairSetup::new(pairs[1 - me], Psn::new(0xff_fff0), Psn::new(0xff_fff0), routes, role);
         // One packet a call: what the kernel joins would be seen joined.
         setup.verbs_peer = true;
         setup.mtu = 1024;
@@ -39,9 +42,9 @@ pub(crate) fn packets(network: u8) -> Vec<Vec<u8>> {
     }
     for number in 0..20u32 {
         let immediate = Some(number).filter(|number| number % 2 == 0);
-        let send = Operation::Send { immediate };
+        let send = QpOperation::Send { immediate };
         ends[0].post_send(pairs[0], vec![number as u8; 500 * number as usize], send).expect("room");
-        let write = Operation::Write { key, address: 7, immediate: None };
+        let write = QpOperation::Write { key, address: 7, immediate: None };
         ends[0].post_send(pairs[0], vec![number as u8; 3000], write).expect("room");
     }
     let (mut sent, mut packets) = (0, Vec::new());
@@ -52,7 +55,7 @@ pub(crate) fn packets(network: u8) -> Vec<Vec<u8>> {
         for end in &mut ends {
             end.turn(Duration::ZERO).expect("sockets can be waited on");
             while let Some(event) = end.next_event() {
-                sent += usize::from(matches!(event, Event::Sent { .. }));
+                sent += usize::from(matches!(event, EndpointEvent::Sent { .. }));
             }
         }
         while let Ok((length, _)) = recv(&seen, &mut buffer, RecvFlags::DONTWAIT) {

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use units::{Psn, QpNumber};
 use wire::rocev2::{self, Flow, Fragmentation, IpHeader, UDP_PORT};
 use wire::{
-    Aeth, Arrived, Bth, CreditCode, Deth, Immediate, NakCause, Opcode, Packet, PacketHeaders, PartitionKey, QueueKey,
-    RemoteKey, Reth, Syndrome, Token,
+    Aeth, Bth, CreditCode, Deth, Immediate, NakCause, Opcode, Packet, PacketHeaders, PartitionKey, ProbeToken,
+    QueueKey, RemoteKey, Reth, SackBitmap, Syndrome,
 };
 
 use crate::capture::{self, Network};
@@ -73,8 +73,8 @@ fn sample(seed: u32, network: Network, opcode: Opcode, flags: u8, length: usize)
         reth: wanted.reth.then(|| Reth { address: wide(6), key: RemoteKey(mixed(8)), length_bytes: mixed(9) >> 1 }),
         aeth: wanted.aeth.then(|| Aeth { syndrome, message_sequence: mixed(10) >> 8 }),
         immediate: wanted.immediate.then(|| Immediate(mixed(11))),
-        arrived: wanted.arrived.then(|| Arrived(wide(12))),
-        token: wanted.token.then(|| Token(wide(13))),
+        arrived: wanted.arrived.then(|| SackBitmap(wide(12))),
+        token: wanted.token.then(|| ProbeToken(wide(13))),
     };
     let headers = Packet::new(headers, &payload).headers;
     Sample { headers, payload, flow: flow(seed, network) }

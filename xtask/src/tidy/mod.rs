@@ -133,8 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn every_function_that_lies_beside_others_exists() {
-    }
+    fn every_function_that_lies_beside_others_exists() {}
 
     #[test]
     fn a_finding_names_its_line_if_it_has_one() {

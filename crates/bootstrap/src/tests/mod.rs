@@ -1,16 +1,17 @@
 //! Whole meetings on loopback, with ranks as threads or processes.
 
-mod afterwards;
-mod meeting;
+mod after_joining;
+mod joining;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::environment::{Meeting, Place, Token};
-use super::lifeline::{Lifeline, News};
-use super::rendezvous::{JoinError, Joined, Offer, Terms, join};
+use super::environment::{JobEnvironment, JobToken, RendezvousPoint};
+use super::failure_detector::{FailureDetector, RankEvent};
+use super::rendezvous::{JoinedJob, LocalEndpoint, RendezvousError, RendezvousTimeouts, join};
 
-const TERMS: Terms = Terms { patience: Duration::from_secs(20), silence: Duration::from_secs(10) };
+const TERMS: RendezvousTimeouts =
+    RendezvousTimeouts { patience: Duration::from_secs(20), silence: Duration::from_secs(10) };
 const SOON: Duration = Duration::from_secs(10);
 
 /// A name that no other test has.
@@ -19,18 +20,18 @@ fn new_job() -> String {
     format!("test {} {}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-fn place(job: &str, rank: u32, size: u32) -> Place {
-    let (job, token) = (job.to_owned(), Token(job.as_bytes().to_vec()));
-    Place { rank, size, job, token, meeting: Meeting::Notice }
+fn place(job: &str, rank: u32, size: u32) -> JobEnvironment {
+    let (job, token) = (job.to_owned(), JobToken(job.as_bytes().to_vec()));
+    JobEnvironment { rank, size, job, token, meeting: RendezvousPoint::Notice }
 }
 
-fn enter(job: &str, rank: u32, size: u32, terms: &Terms) -> Result<Joined, JoinError> {
-    let offer = Offer { addresses: vec![([127, 0, 0, 1], 4791).into()], extra: rank.to_be_bytes().to_vec() };
+fn enter(job: &str, rank: u32, size: u32, terms: &RendezvousTimeouts) -> Result<JoinedJob, RendezvousError> {
+    let offer = LocalEndpoint { addresses: vec![([127, 0, 0, 1], 4791).into()], extra: rank.to_be_bytes().to_vec() };
     join(&place(job, rank, size), offer, terms)
 }
 
 /// All ranks of a job, each from a thread of its own.
-fn meet(size: u32) -> Vec<Joined> {
+fn meet(size: u32) -> Vec<JoinedJob> {
     let job = new_job();
     let joining: Vec<_> = (0..size)
         .map(|rank| {
@@ -43,13 +44,13 @@ fn meet(size: u32) -> Vec<Joined> {
     joining.into_iter().map(|thread| thread.join().expect("no panic").expect("all come")).collect()
 }
 
-fn lifelines(size: u32) -> Vec<Lifeline> {
+fn lifelines(size: u32) -> Vec<FailureDetector> {
     meet(size).into_iter().map(|joined| joined.lifeline).collect()
 }
 
 /// Turns all lifelines until each has as much news, and returns it.
 #[track_caller]
-fn news_of(lines: &mut [&mut Lifeline], count: usize) -> Vec<Vec<News>> {
+fn news_of(lines: &mut [&mut FailureDetector], count: usize) -> Vec<Vec<RankEvent>> {
     let mut heard = vec![Vec::new(); lines.len()];
     let began = Instant::now();
     while heard.iter().any(|heard| heard.len() < count) {

@@ -4,17 +4,17 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::Castagnoli;
+use super::Crc32cPolynomial;
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 use super::neon;
 #[cfg(target_arch = "x86_64")]
-use super::x86::{avx2, avx512, instruction, sse};
+use super::x86::{avx2, avx512, crc32_instruction, sse};
 use super::{Polynomial, scalar};
-use crate::fetch::Target;
+use crate::prefetch::TargetCache;
 
 /// How the cyclic codes are computed. All give the same values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kernel {
+pub enum CrcKernel {
     /// By tables.
     Scalar,
     /// Carry-less multiplication of 16 bytes at a time (PCLMULQDQ, SSE4.2).
@@ -30,7 +30,7 @@ pub enum Kernel {
 /// The best kernel as a number from one; zero until it is known.
 static BEST: AtomicU8 = AtomicU8::new(0);
 
-impl Kernel {
+impl CrcKernel {
     /// From the plainest to the widest.
     pub const ALL: [Self; 5] = [Self::Scalar, Self::Sse, Self::Avx2, Self::Avx512, Self::Neon];
 
@@ -81,17 +81,19 @@ impl Kernel {
     #[inline]
     pub(super) fn update<P: Polynomial>(self, register: u64, bytes: &[u8]) -> u64 {
         #[cfg(target_arch = "x86_64")]
-        if const { P::REVERSED == Castagnoli::REVERSED }
-            && bytes.len() <= instruction::MOST_BYTES
+        if const { P::REVERSED == Crc32cPolynomial::REVERSED }
+            && bytes.len() <= crc32_instruction::MAX_INSTRUCTION_BYTES
             && self != Self::Scalar
         {
             // SAFETY: all kernels but the tables need SSE4.2, and only those are used that this processor has.
-            return unsafe { instruction::update(register, bytes) };
+            return unsafe { crc32_instruction::update(register, bytes) };
         }
         match self.wide::<P, false>() {
             // SAFETY: without COPY a kernel only reads, and only the slice. `best` and the tests use only kernels that this
             // processor has.
-            Some(run) => unsafe { run(register, bytes.as_ptr(), std::ptr::null_mut(), bytes.len(), Target::Own) },
+            Some(run) => unsafe {
+                run(register, bytes.as_ptr(), std::ptr::null_mut(), bytes.len(), TargetCache::Own)
+            },
             None => scalar::update::<P>(register, bytes),
         }
     }
@@ -100,17 +102,17 @@ impl Kernel {
     #[inline]
     pub(crate) fn words<const N: usize>(self, register: u64, words: [u64; N], bytes: &[u8]) -> u64 {
         #[cfg(target_arch = "x86_64")]
-        if self != Self::Scalar && bytes.len() <= instruction::MOST_BYTES {
+        if self != Self::Scalar && bytes.len() <= crc32_instruction::MAX_INSTRUCTION_BYTES {
             // SAFETY: all kernels but the tables need SSE4.2, and only those are used that this processor has.
-            return unsafe { instruction::update_words(register, words, bytes) };
+            return unsafe { crc32_instruction::update_words(register, words, bytes) };
         }
-        let update = |register, word: u64| self.update::<Castagnoli>(register, &word.to_le_bytes());
-        self.update::<Castagnoli>(words.into_iter().fold(register, update), bytes)
+        let update = |register, word: u64| self.update::<Crc32cPolynomial>(register, &word.to_le_bytes());
+        self.update::<Crc32cPolynomial>(words.into_iter().fold(register, update), bytes)
     }
 
     /// The register after these bytes, copied on the way. Only for kernels that are available.
     #[inline]
-    pub(super) fn copy<P: Polynomial>(self, register: u64, from: &[u8], to: &mut [u8], target: Target) -> u64 {
+    pub(super) fn copy<P: Polynomial>(self, register: u64, from: &[u8], to: &mut [u8], target: TargetCache) -> u64 {
         assert_eq!(from.len(), to.len(), "a copy needs as much room as there are bytes");
         match self.wide::<P, true>() {
             // SAFETY: both slices are of the length given, and a shared and an exclusive one cannot overlap. `best` and the
@@ -122,7 +124,7 @@ impl Kernel {
 
     /// The kernel's function, if it is not the tables'.
     #[inline]
-    fn wide<P: Polynomial, const COPY: bool>(self) -> Option<Run> {
+    fn wide<P: Polynomial, const COPY: bool>(self) -> Option<CrcKernelFn> {
         match self {
             #[cfg(target_arch = "x86_64")]
             Self::Sse => Some(sse::run::<P, COPY>),
@@ -138,4 +140,4 @@ impl Kernel {
 }
 
 /// Register, source, target, length, and whose the target is in; register out.
-type Run = unsafe fn(u64, *const u8, *mut u8, usize, Target) -> u64;
+type CrcKernelFn = unsafe fn(u64, *const u8, *mut u8, usize, TargetCache) -> u64;

@@ -17,9 +17,9 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use kernel::Kernel;
+pub use kernel::CrcKernel;
 
-use crate::fetch::Target;
+use crate::prefetch::TargetCache;
 
 /// A code's polynomial.
 pub(crate) trait Polynomial {
@@ -32,31 +32,31 @@ pub(crate) trait Polynomial {
 }
 
 /// CRC-32C (RFC 3720), 0x1EDC6F41.
-pub(crate) struct Castagnoli;
+pub(crate) struct Crc32cPolynomial;
 /// CRC-64/NVME (NVM Command Set Specification 1.0d, 5.2.1.3.4), 0xAD93D23594C93659.
-pub(crate) struct Nvme;
+pub(crate) struct Crc64NvmePolynomial;
 
 /// The ICRC's, which is Ethernet's CRC-32, 0x04C11DB7.
-pub(crate) struct Invariant;
+pub(crate) struct IcrcPolynomial;
 /// The VCRC's, 0x100B.
-pub(crate) struct Variant;
+pub(crate) struct VcrcPolynomial;
 
-impl Polynomial for Castagnoli {
+impl Polynomial for Crc32cPolynomial {
     const WIDTH: u32 = 32;
     const REVERSED: u64 = 0x1edc_6f41_u32.reverse_bits() as u64;
 }
 
-impl Polynomial for Nvme {
+impl Polynomial for Crc64NvmePolynomial {
     const WIDTH: u32 = 64;
     const REVERSED: u64 = 0xad93_d235_94c9_3659_u64.reverse_bits();
 }
 
-impl Polynomial for Invariant {
+impl Polynomial for IcrcPolynomial {
     const WIDTH: u32 = 32;
     const REVERSED: u64 = 0x04c1_1db7_u32.reverse_bits() as u64;
 }
 
-impl Polynomial for Variant {
+impl Polynomial for VcrcPolynomial {
     const WIDTH: u32 = 16;
     const REVERSED: u64 = 0x100b_u16.reverse_bits() as u64;
 }
@@ -64,17 +64,17 @@ impl Polynomial for Variant {
 /// The register after these bytes.
 #[inline]
 pub(crate) fn update<P: Polynomial>(register: u64, bytes: &[u8]) -> u64 {
-    Kernel::best().update::<P>(register, bytes)
+    CrcKernel::best().update::<P>(register, bytes)
 }
 
 /// The register after these bytes, which lie at `to` as well afterwards.
 #[inline]
-pub(crate) fn copy<P: Polynomial>(register: u64, from: &[u8], to: &mut [u8], target: Target) -> u64 {
-    Kernel::best().copy::<P>(register, from, to, target)
+pub(crate) fn copy<P: Polynomial>(register: u64, from: &[u8], to: &mut [u8], target: TargetCache) -> u64 {
+    CrcKernel::best().copy::<P>(register, from, to, target)
 }
 
 /// x to the power of `exponent`, modulo the polynomial; bit 63 of the result is the coefficient of 1.
-const fn power<P: Polynomial>(exponent: u32) -> u64 {
+const fn power_modulo<P: Polynomial>(exponent: u32) -> u64 {
     let mut value = 1u64 << (P::WIDTH - 1);
     let mut count = 0;
     while count < exponent {
@@ -88,8 +88,8 @@ const fn power<P: Polynomial>(exponent: u32) -> u64 {
 ///
 /// The first half in memory has the powers from x^64 on. A product of two such 64-bit numbers comes out one place too
 /// low, that is times x: hence one less in each exponent.
-const fn keys<P: Polynomial>(bits: u32) -> [u64; 2] {
-    [power::<P>(bits + 63), power::<P>(bits - 1)]
+const fn fold_constants<P: Polynomial>(bits: u32) -> [u64; 2] {
+    [power_modulo::<P>(bits + 63), power_modulo::<P>(bits - 1)]
 }
 
 /// What takes 128 bits to the register. In order: x^127; the quotient of x^128 by the polynomial and the polynomial itself,
@@ -98,7 +98,7 @@ const fn keys<P: Polynomial>(bits: u32) -> [u64; 2] {
 /// A polynomial of fewer than 64 bits is taken times the power of x that makes it one of 64. The remainder then is that of
 /// the short one times the same power, which puts it where a short register stands: into the low bits.
 #[cfg(target_arch = "x86_64")]
-const fn ending<P: Polynomial>() -> [u64; 3] {
+const fn reduction_constants<P: Polynomial>() -> [u64; 3] {
     let polynomial = P::REVERSED.reverse_bits();
     // x^128 less x^64 times the polynomial; the quotient's highest coefficient is that x^64.
     let mut rest = (polynomial as u128) << 64;
@@ -111,6 +111,6 @@ const fn ending<P: Polynomial>() -> [u64; 3] {
             rest ^= ((1u128 << 64) | polynomial as u128) << place;
         }
     }
-    let further = power::<P>(63 + P::WIDTH) >> (64 - P::WIDTH);
+    let further = power_modulo::<P>(63 + P::WIDTH) >> (64 - P::WIDTH);
     [further, (quotient.reverse_bits() << 1) | 1, (P::REVERSED << 1) | 1]
 }

@@ -5,8 +5,8 @@
 use std::arch::aarch64::*;
 use std::arch::is_aarch64_feature_detected;
 
-use super::{Polynomial, keys, scalar};
-use crate::fetch::Target;
+use super::{Polynomial, fold_constants, scalar};
+use crate::prefetch::TargetCache;
 
 pub(super) fn is_available() -> bool {
     is_aarch64_feature_detected!("neon") && is_aarch64_feature_detected!("aes")
@@ -23,7 +23,7 @@ pub(super) unsafe fn run<P: Polynomial, const COPY: bool>(
     from: *const u8,
     to: *mut u8,
     len: usize,
-    _: Target,
+    _: TargetCache,
 ) -> u64 {
     let mut at = 0;
     if len >= 64 {
@@ -31,7 +31,7 @@ pub(super) unsafe fn run<P: Polynomial, const COPY: bool>(
         let mut rows = unsafe { [0, 16, 32, 48].map(|offset| block::<COPY>(from, to, offset)) };
         rows[0] = veorq_u64(rows[0], vcombine_u64(vcreate_u64(register), vcreate_u64(0)));
         at = 64;
-        let further = const { keys::<P>(512) };
+        let further = const { fold_constants::<P>(512) };
         while len - at >= 64 {
             for (row, offset) in rows.iter_mut().zip([0, 16, 32, 48]) {
                 // SAFETY: 64 more bytes are there.
@@ -39,9 +39,9 @@ pub(super) unsafe fn run<P: Polynomial, const COPY: bool>(
             }
             at += 64;
         }
-        let third = fold(rows[2], const { keys::<P>(128) }, rows[3]);
-        let second = fold(rows[1], const { keys::<P>(256) }, third);
-        let bits = fold(rows[0], const { keys::<P>(384) }, second);
+        let third = fold(rows[2], const { fold_constants::<P>(128) }, rows[3]);
+        let second = fold(rows[1], const { fold_constants::<P>(256) }, third);
+        let bits = fold(rows[0], const { fold_constants::<P>(384) }, second);
         let mut bytes = [0; 16];
         // SAFETY: the array is as long as the vector.
         unsafe { vst1q_u8(bytes.as_mut_ptr(), vreinterpretq_u8_u64(bits)) };

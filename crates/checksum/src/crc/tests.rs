@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::trial::{self, GUARD, noise};
+use crate::kernel_harness::{self, GUARD_BYTES, random_bytes};
 
 /// The definition, bit by bit.
 fn by_shift_register<P: Polynomial>(register: u64, bytes: &[u8]) -> u64 {
@@ -12,12 +12,12 @@ fn by_shift_register<P: Polynomial>(register: u64, bytes: &[u8]) -> u64 {
     })
 }
 
-fn kernels() -> impl Iterator<Item = Kernel> {
-    Kernel::ALL.into_iter().filter(|kernel| kernel.is_available())
+fn kernels() -> impl Iterator<Item = CrcKernel> {
+    CrcKernel::ALL.into_iter().filter(|kernel| kernel.is_available())
 }
 
 /// One length at one alignment of both ends: kernel against twin, with and without a copy, and nothing written beside it.
-fn check<P: Polynomial>(kernel: Kernel, source: &[u8], target: &mut [u8], from: usize, to: usize, length: usize) {
+fn check<P: Polynomial>(kernel: CrcKernel, source: &[u8], target: &mut [u8], from: usize, to: usize, length: usize) {
     let bytes = &source[from..from + length];
     let start = P::ONES & !(length as u64);
     let wanted = scalar::update::<P>(start, bytes);
@@ -31,35 +31,41 @@ fn check<P: Polynomial>(kernel: Kernel, source: &[u8], target: &mut [u8], from: 
     check_copy::<P>(kernel, bytes, target, to, wanted);
 }
 
-fn check_copy<P: Polynomial>(kernel: Kernel, bytes: &[u8], target: &mut [u8], to: usize, wanted: u64) {
+fn check_copy<P: Polynomial>(kernel: CrcKernel, bytes: &[u8], target: &mut [u8], to: usize, wanted: u64) {
     let start = P::ONES & !(bytes.len() as u64);
     let name = format_args!("{}, width {}", kernel.name(), P::WIDTH);
-    trial::check_copy(bytes, target, to, wanted, name, |bytes, room, whose| {
+    kernel_harness::check_copy(bytes, target, to, wanted, name, |bytes, room, whose| {
         kernel.copy::<P>(start, bytes, room, whose)
     });
 }
 
-fn check_both(kernel: Kernel, source: &[u8], target: &mut [u8], from: usize, to: usize, length: usize) {
-    check::<Castagnoli>(kernel, source, target, from, to, length);
-    check::<Nvme>(kernel, source, target, from, to, length);
+fn check_both(kernel: CrcKernel, source: &[u8], target: &mut [u8], from: usize, to: usize, length: usize) {
+    check::<Crc32cPolynomial>(kernel, source, target, from, to, length);
+    check::<Crc64NvmePolynomial>(kernel, source, target, from, to, length);
 }
 
 #[test]
 fn the_machine_has_a_kernel_besides_the_tables_where_one_is_written() {
-    assert!(kernels().any(|kernel| kernel == Kernel::Scalar));
-    assert!(Kernel::best().is_available());
-    assert_eq!(Some(Kernel::best()), kernels().last());
+    assert!(kernels().any(|kernel| kernel == CrcKernel::Scalar));
+    assert!(CrcKernel::best().is_available());
+    assert_eq!(Some(CrcKernel::best()), kernels().last());
 }
 
 #[test]
 fn the_twin_agrees_with_the_shift_register() {
-    let bytes = noise(300, 1);
+    let bytes = random_bytes(300, 1);
     for length in 0..bytes.len() {
         let bytes = &bytes[..length];
-        assert_eq!(scalar::update::<Castagnoli>(7, bytes), by_shift_register::<Castagnoli>(7, bytes));
-        assert_eq!(scalar::update::<Nvme>(7, bytes), by_shift_register::<Nvme>(7, bytes));
+        assert_eq!(scalar::update::<Crc32cPolynomial>(7, bytes), by_shift_register::<Crc32cPolynomial>(7, bytes));
+        assert_eq!(
+            scalar::update::<Crc64NvmePolynomial>(7, bytes),
+            by_shift_register::<Crc64NvmePolynomial>(7, bytes)
+        );
         let mut room = vec![0; length];
-        assert_eq!(scalar::copy::<Nvme>(7, bytes, &mut room), by_shift_register::<Nvme>(7, bytes));
+        assert_eq!(
+            scalar::copy::<Crc64NvmePolynomial>(7, bytes, &mut room),
+            by_shift_register::<Crc64NvmePolynomial>(7, bytes)
+        );
         assert_eq!(room, bytes);
     }
 }
@@ -67,12 +73,12 @@ fn the_twin_agrees_with_the_shift_register() {
 /// The codes of packets differ from those of messages only in their polynomials; so lengths are enough.
 #[test]
 fn kernels_agree_with_their_twin_for_the_codes_of_packets() {
-    let source = noise(1500, 6);
-    let mut target = vec![0; 1500 + 2 * GUARD];
+    let source = random_bytes(1500, 6);
+    let mut target = vec![0; 1500 + 2 * GUARD_BYTES];
     for kernel in kernels() {
         for length in 0..=1500 {
-            check::<Invariant>(kernel, &source, &mut target, 0, 0, length);
-            check::<Variant>(kernel, &source, &mut target, 0, 0, length);
+            check::<IcrcPolynomial>(kernel, &source, &mut target, 0, 0, length);
+            check::<VcrcPolynomial>(kernel, &source, &mut target, 0, 0, length);
         }
     }
 }
@@ -80,8 +86,8 @@ fn kernels_agree_with_their_twin_for_the_codes_of_packets() {
 /// Every length with an alignment of its own, so that all alignments of each end come up many times.
 #[test]
 fn kernels_agree_with_their_twin_at_every_length() {
-    let source = noise(4096 + 64, 2);
-    let mut target = vec![0; 4096 + 64 + 2 * GUARD];
+    let source = random_bytes(4096 + 64, 2);
+    let mut target = vec![0; 4096 + 64 + 2 * GUARD_BYTES];
     for kernel in kernels() {
         for length in 0..=4096 {
             check_both(kernel, &source, &mut target, length * 7 % 64, length * 13 / 64 % 64, length);
@@ -91,8 +97,8 @@ fn kernels_agree_with_their_twin_at_every_length() {
 
 #[test]
 fn kernels_agree_with_their_twin_at_every_alignment() {
-    let source = noise(2200 + 64, 3);
-    let mut target = vec![0; 2200 + 64 + 2 * GUARD];
+    let source = random_bytes(2200 + 64, 3);
+    let mut target = vec![0; 2200 + 64 + 2 * GUARD_BYTES];
     for kernel in kernels() {
         for from in 0..64 {
             for to in 0..64 {
@@ -108,19 +114,19 @@ fn kernels_agree_with_their_twin_at_every_alignment() {
 #[test]
 #[ignore = "takes minutes"]
 fn kernels_agree_with_their_twin_at_every_length_and_alignment() {
-    let source = noise(4096 + 64, 4);
-    let mut target = vec![0; 4096 + 64 + 2 * GUARD];
+    let source = random_bytes(4096 + 64, 4);
+    let mut target = vec![0; 4096 + 64 + 2 * GUARD_BYTES];
     for kernel in kernels() {
         for length in 0..=4096 {
             for from in 0..64 {
-                every_target::<Castagnoli>(kernel, &source[from..from + length], &mut target);
-                every_target::<Nvme>(kernel, &source[from..from + length], &mut target);
+                every_target::<Crc32cPolynomial>(kernel, &source[from..from + length], &mut target);
+                every_target::<Crc64NvmePolynomial>(kernel, &source[from..from + length], &mut target);
             }
         }
     }
 }
 
-fn every_target<P: Polynomial>(kernel: Kernel, bytes: &[u8], target: &mut [u8]) {
+fn every_target<P: Polynomial>(kernel: CrcKernel, bytes: &[u8], target: &mut [u8]) {
     let wanted = scalar::update::<P>(P::ONES & !(bytes.len() as u64), bytes);
     for to in 0..64 {
         check_copy::<P>(kernel, bytes, target, to, wanted);
@@ -130,8 +136,8 @@ fn every_target<P: Polynomial>(kernel: Kernel, bytes: &[u8], target: &mut [u8]) 
 #[test]
 fn large_copies_agree_too() {
     for length in [65_536, 300_001, 1 << 20, (3 << 20) + 17] {
-        let source = noise(length + 64, 5);
-        let mut target = vec![0; length + 64 + 2 * GUARD];
+        let source = random_bytes(length + 64, 5);
+        let mut target = vec![0; length + 64 + 2 * GUARD_BYTES];
         for kernel in kernels() {
             check_both(kernel, &source, &mut target, 3, 5, length);
         }
@@ -143,10 +149,10 @@ proptest! {
     fn pieces_count_as_the_whole(bytes in proptest::collection::vec(any::<u8>(), 0..1500), cut in any::<proptest::sample::Index>()) {
         let (head, tail) = bytes.split_at(cut.index(bytes.len() + 1));
         for kernel in kernels() {
-            let pieces = kernel.update::<Nvme>(kernel.update::<Nvme>(Nvme::ONES, head), tail);
-            prop_assert_eq!(pieces, scalar::update::<Nvme>(Nvme::ONES, &bytes));
-            let pieces = kernel.update::<Castagnoli>(kernel.update::<Castagnoli>(Castagnoli::ONES, head), tail);
-            prop_assert_eq!(pieces, scalar::update::<Castagnoli>(Castagnoli::ONES, &bytes));
+            let pieces = kernel.update::<Crc64NvmePolynomial>(kernel.update::<Crc64NvmePolynomial>(Crc64NvmePolynomial::ONES, head), tail);
+            prop_assert_eq!(pieces, scalar::update::<Crc64NvmePolynomial>(Crc64NvmePolynomial::ONES, &bytes));
+            let pieces = kernel.update::<Crc32cPolynomial>(kernel.update::<Crc32cPolynomial>(Crc32cPolynomial::ONES, head), tail);
+            prop_assert_eq!(pieces, scalar::update::<Crc32cPolynomial>(Crc32cPolynomial::ONES, &bytes));
         }
     }
 }

@@ -7,8 +7,8 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::{CLASSES, Choice, Tuning, Way};
-use crate::{Algorithm, Kernel, value};
+use super::{ChecksumChoice, ChecksumTuning, CopyStrategy, SIZE_CLASSES};
+use crate::{Algorithm, CrcKernel, value};
 
 /// First line of a file; changes with its meaning.
 const HEAD: &str = "pleach checksum tuning 1";
@@ -17,9 +17,9 @@ const LONGEST: u64 = 16 << 10;
 
 /// The folder with the tunings of a user.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Folder(PathBuf);
+pub struct TuningCache(PathBuf);
 
-impl Folder {
+impl TuningCache {
     /// PLEACH_CACHE, or the folder `pleach` in XDG_CACHE_HOME, or `.cache/pleach` at home; none if none of them is set.
     pub fn of_the_user() -> Option<Self> {
         Self::by_environment(|name| std::env::var_os(name).map(PathBuf::from))
@@ -41,7 +41,7 @@ impl Folder {
 
     /// The file for this processor.
     pub fn file(&self) -> PathBuf {
-        self.file_of(&identity())
+        self.file_of(&processor_identity())
     }
 
     fn file_of(&self, identity: &str) -> PathBuf {
@@ -49,14 +49,14 @@ impl Folder {
     }
 
     /// The tuning for this processor, if there is one and nothing is wrong with it.
-    pub fn load(&self) -> Option<Tuning> {
-        let identity = identity();
+    pub fn load(&self) -> Option<ChecksumTuning> {
+        let identity = processor_identity();
         read(&self.file_of(&identity), &identity)
     }
 
     /// Keeps a tuning for this processor. Whoever reads meanwhile sees the old file or the new one.
-    pub fn save(&self, tuning: &Tuning) -> io::Result<PathBuf> {
-        let identity = identity();
+    pub fn save(&self, tuning: &ChecksumTuning) -> io::Result<PathBuf> {
+        let identity = processor_identity();
         let file = self.file_of(&identity);
         fs::create_dir_all(&self.0)?;
         let unfinished = file.with_extension(format!("{}.new", std::process::id()));
@@ -68,7 +68,7 @@ impl Folder {
     }
 }
 
-fn read(file: &Path, identity: &str) -> Option<Tuning> {
+fn read(file: &Path, identity: &str) -> Option<ChecksumTuning> {
     // Opening a pipe would wait for whoever writes it.
     if !fs::metadata(file).ok()?.is_file() {
         return None;
@@ -78,7 +78,7 @@ fn read(file: &Path, identity: &str) -> Option<Tuning> {
     parse(&text, identity)
 }
 
-fn write(tuning: &Tuning, identity: &str) -> String {
+fn write(tuning: &ChecksumTuning, identity: &str) -> String {
     let mut text = format!("{HEAD}\n{identity}\n");
     for (bytes, choice) in tuning.classes() {
         text += &format!("{bytes} {} {}\n", choice.algorithm, choice.way);
@@ -87,35 +87,35 @@ fn write(tuning: &Tuning, identity: &str) -> String {
     text + &format!("code {code:016x}\n")
 }
 
-fn parse(text: &str, identity: &str) -> Option<Tuning> {
+fn parse(text: &str, identity: &str) -> Option<ChecksumTuning> {
     let (body, code) = text.strip_suffix('\n')?.rsplit_once("\ncode ")?;
     let body = &text[..=body.len()];
     if u64::from_str_radix(code, 16).ok()? != value(Algorithm::Crc64Nvme, body.as_bytes()) {
         return None;
     }
     let lines = body.strip_prefix(HEAD)?.strip_prefix('\n')?.strip_prefix(identity)?.strip_prefix('\n')?;
-    let mut tuning = Tuning::default();
+    let mut tuning = ChecksumTuning::default();
     let mut lines = lines.lines();
-    for (choice, bytes) in tuning.choices.iter_mut().zip(CLASSES) {
+    for (choice, bytes) in tuning.choices.iter_mut().zip(SIZE_CLASSES) {
         *choice = parse_choice(lines.next()?, bytes)?;
     }
     lines.next().is_none().then_some(tuning)
 }
 
-fn parse_choice(line: &str, bytes: usize) -> Option<Choice> {
+fn parse_choice(line: &str, bytes: usize) -> Option<ChecksumChoice> {
     let mut words = line.split(' ');
     let [size, algorithm, way] = [words.next()?, words.next()?, words.next()?];
-    let way = Way::ALL.into_iter().find(|known| known.name() == way)?;
-    let choice = Choice { algorithm: algorithm.parse().ok()?, way };
+    let way = CopyStrategy::ALL.into_iter().find(|known| known.name() == way)?;
+    let choice = ChecksumChoice { algorithm: algorithm.parse().ok()?, way };
     let fits = words.next().is_none() && size.parse() == Ok(bytes) && choice.is_sound();
     fits.then_some(choice)
 }
 
 /// What makes a processor another one for the tuner: its make, the kernel used on it, and our version. One line.
-pub fn identity() -> String {
+pub fn processor_identity() -> String {
     let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let make = make_of(&processors).unwrap_or_else(|| std::env::consts::ARCH.to_owned());
-    format!("{make}; {}; {}", Kernel::best().name(), env!("CARGO_PKG_VERSION"))
+    format!("{make}; {}; {}", CrcKernel::best().name(), env!("CARGO_PKG_VERSION"))
 }
 
 /// The lines of the first processor that name its make, on x86 and on ARM.
@@ -137,9 +137,9 @@ mod tests {
 
     const HERE: &str = "a processor";
 
-    fn tuned() -> Tuning {
-        let mut tuning = Tuning::default();
-        tuning.choices[0] = Choice { algorithm: Algorithm::Xxh3, way: Way::CopyThen };
+    fn tuned() -> ChecksumTuning {
+        let mut tuning = ChecksumTuning::default();
+        tuning.choices[0] = ChecksumChoice { algorithm: Algorithm::Xxh3, way: CopyStrategy::CopyThen };
         tuning
     }
 
@@ -200,14 +200,14 @@ mod tests {
         let with = |set: &'static [(&str, &str)]| {
             let find =
                 move |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, path)| PathBuf::from(path));
-            Folder::by_environment(find)
+            TuningCache::by_environment(find)
         };
         let all = with(&[("PLEACH_CACHE", "/mine"), ("XDG_CACHE_HOME", "/xdg"), ("HOME", "/home/me")]);
-        assert_eq!(all, Some(Folder::at("/mine")));
-        assert_eq!(with(&[("PLEACH_CACHE", ""), ("XDG_CACHE_HOME", "/xdg")]), Some(Folder::at("/xdg/pleach")));
+        assert_eq!(all, Some(TuningCache::at("/mine")));
+        assert_eq!(with(&[("PLEACH_CACHE", ""), ("XDG_CACHE_HOME", "/xdg")]), Some(TuningCache::at("/xdg/pleach")));
         assert_eq!(
             with(&[("XDG_CACHE_HOME", "odd"), ("HOME", "/home/me")]),
-            Some(Folder::at("/home/me/.cache/pleach"))
+            Some(TuningCache::at("/home/me/.cache/pleach"))
         );
         assert_eq!(with(&[]), None);
     }
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn a_plan_survives_the_disk_and_nothing_else_lies_about() {
         let path = std::env::temp_dir().join(format!("pleach-tuning-{}", std::process::id()));
-        let folder = Folder::at(path.join("below"));
+        let folder = TuningCache::at(path.join("below"));
         assert_eq!(folder.load(), None);
         let file = folder.save(&tuned()).expect("a place to write");
         assert_eq!(file, folder.file());
@@ -235,6 +235,6 @@ mod tests {
             "processor\t: 0\nvendor_id\t: X\nmodel\t\t: 173\nmodel name\t: Y Z\n\nprocessor\t: 1\nmodel name\t: W\n";
         assert_eq!(make_of(text), Some("Y Z, X, 173".to_owned()));
         assert_eq!(make_of(""), None);
-        assert!(!identity().contains('\n'));
+        assert!(!processor_identity().contains('\n'));
     }
 }

@@ -7,24 +7,24 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use super::Way;
+use super::CopyStrategy;
 use crate::{Algorithm, Strength, copy, copy_then, value};
 
 /// What may be timed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Candidate {
+pub enum TimingCandidate {
     /// The system's copy, without any code.
     Memcpy,
     /// Looking at every word, without any use: the exclusive or of all.
     Reading,
     /// A code in one of the three ways.
-    Code(Algorithm, Way),
+    Code(Algorithm, CopyStrategy),
 }
 
-impl Candidate {
+impl TimingCandidate {
     /// Every code in every way.
     pub fn codes() -> impl Iterator<Item = Self> {
-        let ways = |algorithm: Algorithm| Way::ALL.into_iter().map(move |way| Self::Code(algorithm, way));
+        let ways = |algorithm: Algorithm| CopyStrategy::ALL.into_iter().map(move |way| Self::Code(algorithm, way));
         Algorithm::ALL.into_iter().flat_map(ways)
     }
 
@@ -35,7 +35,7 @@ impl Candidate {
 
     /// Whether it is held against memcpy.
     fn is_compared(self) -> bool {
-        matches!(self, Self::Code(algorithm, way) if algorithm.strength() == Strength::Strong && way != Way::Alone)
+        matches!(self, Self::Code(algorithm, way) if algorithm.strength() == Strength::Strong && way != CopyStrategy::Alone)
     }
 
     fn run(self, from: &[u8], to: &mut [u8]) {
@@ -43,25 +43,25 @@ impl Candidate {
         match self {
             Self::Memcpy => to.copy_from_slice(from),
             Self::Reading => _ = black_box(value(Algorithm::Xor32, from)),
-            Self::Code(algorithm, Way::Alone) => _ = black_box(value(algorithm, from)),
-            Self::Code(algorithm, Way::CopyThen) => _ = black_box(copy_then(algorithm, from, to)),
-            Self::Code(algorithm, Way::Fused) => _ = black_box(copy(algorithm, from, to)),
+            Self::Code(algorithm, CopyStrategy::Alone) => _ = black_box(value(algorithm, from)),
+            Self::Code(algorithm, CopyStrategy::CopyThen) => _ = black_box(copy_then(algorithm, from, to)),
+            Self::Code(algorithm, CopyStrategy::Fused) => _ = black_box(copy(algorithm, from, to)),
         }
     }
 }
 
 /// A candidate's rates at one size.
 #[derive(Clone, Debug)]
-pub struct Sample {
+pub struct TimingSample {
     /// Who.
-    pub candidate: Candidate,
+    pub candidate: TimingCandidate,
     /// One for each round, sorted.
     pub gigabytes_per_second: Vec<f64>,
     /// The same as shares of memcpy's rate right after it, sorted; only for the strong ones that copy.
     pub of_memcpy: Vec<f64>,
 }
 
-impl Sample {
+impl TimingSample {
     /// The rate in the middle.
     pub fn median(&self) -> f64 {
         self.gigabytes_per_second[self.gigabytes_per_second.len() / 2]
@@ -86,15 +86,15 @@ impl Sample {
 
 /// All candidates at one size.
 #[derive(Clone, Debug)]
-pub struct Timing {
+pub struct SizeTiming {
     /// Bytes of a message.
     pub bytes: usize,
     /// In the order in which they were given.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<TimingSample>,
 }
 
 /// Times all candidates with messages of one size, in turn, round after round.
-pub fn time(candidates: &[Candidate], bytes: usize, rounds: usize, sample: Duration) -> Timing {
+pub fn time_candidates(candidates: &[TimingCandidate], bytes: usize, rounds: usize, sample: Duration) -> SizeTiming {
     let (mut source, mut target) = (room(bytes), room(bytes));
     let (from, to) = (aligned(&mut source, bytes), aligned(&mut target, bytes));
     for (place, byte) in from.iter_mut().enumerate() {
@@ -102,25 +102,25 @@ pub fn time(candidates: &[Candidate], bytes: usize, rounds: usize, sample: Durat
     }
     let calls_of = |candidate, from: &[u8], to: &mut [u8]| calls_for(candidate, from, to, sample);
     let calls: Vec<u32> = candidates.iter().map(|candidate| calls_of(*candidate, from, to)).collect();
-    let copies = calls_of(Candidate::Memcpy, from, to);
-    let rate = |candidate: Candidate, calls: u32, from: &[u8], to: &mut [u8]| {
+    let copies = calls_of(TimingCandidate::Memcpy, from, to);
+    let rate = |candidate: TimingCandidate, calls: u32, from: &[u8], to: &mut [u8]| {
         // Whoever came before has left the caches as it liked.
         candidate.run(from, to);
         let took = run(candidate, calls, from, to);
         f64::from(calls) * bytes as f64 / took.as_secs_f64().max(1e-9) / 1e9
     };
-    let sample = |candidate: &Candidate| Sample {
+    let sample = |candidate: &TimingCandidate| TimingSample {
         candidate: *candidate,
         gigabytes_per_second: Vec::with_capacity(rounds),
         of_memcpy: Vec::new(),
     };
-    let mut samples: Vec<Sample> = candidates.iter().map(sample).collect();
+    let mut samples: Vec<TimingSample> = candidates.iter().map(sample).collect();
     for _ in 0..rounds.max(1) {
         for (sample, calls) in samples.iter_mut().zip(&calls) {
             let found = rate(sample.candidate, *calls, from, to);
             sample.gigabytes_per_second.push(found);
             if sample.candidate.is_compared() {
-                sample.of_memcpy.push(found / rate(Candidate::Memcpy, copies, from, to));
+                sample.of_memcpy.push(found / rate(TimingCandidate::Memcpy, copies, from, to));
             }
         }
     }
@@ -128,10 +128,10 @@ pub fn time(candidates: &[Candidate], bytes: usize, rounds: usize, sample: Durat
         sample.gigabytes_per_second.sort_by(f64::total_cmp);
         sample.of_memcpy.sort_by(f64::total_cmp);
     }
-    Timing { bytes, samples }
+    SizeTiming { bytes, samples }
 }
 
-fn run(candidate: Candidate, calls: u32, from: &[u8], to: &mut [u8]) -> Duration {
+fn run(candidate: TimingCandidate, calls: u32, from: &[u8], to: &mut [u8]) -> Duration {
     let began = Instant::now();
     for _ in 0..calls {
         candidate.run(from, to);
@@ -140,7 +140,7 @@ fn run(candidate: Candidate, calls: u32, from: &[u8], to: &mut [u8]) -> Duration
 }
 
 /// How many calls take about so long.
-fn calls_for(candidate: Candidate, from: &[u8], to: &mut [u8], sample: Duration) -> u32 {
+fn calls_for(candidate: TimingCandidate, from: &[u8], to: &mut [u8], sample: Duration) -> u32 {
     let mut calls = 1;
     loop {
         let took = run(candidate, calls, from, to);
@@ -170,9 +170,9 @@ mod tests {
 
     #[test]
     fn every_candidate_is_timed_in_every_round() {
-        let candidates: Vec<Candidate> =
-            [Candidate::Memcpy, Candidate::Reading].into_iter().chain(Candidate::codes()).collect();
-        let timing = time(&candidates, 300, 3, Duration::from_micros(5));
+        let candidates: Vec<TimingCandidate> =
+            [TimingCandidate::Memcpy, TimingCandidate::Reading].into_iter().chain(TimingCandidate::codes()).collect();
+        let timing = time_candidates(&candidates, 300, 3, Duration::from_micros(5));
         assert_eq!(timing.samples.len(), 2 + 3 * Algorithm::ALL.len());
         for sample in &timing.samples {
             let (least, most) = sample.spread();
@@ -182,7 +182,7 @@ mod tests {
                 "{sample:?}"
             );
             assert!(sample.upper_quartile() <= most, "{sample:?}");
-            let is_strong = Candidate::strong().any(|strong| strong == sample.candidate);
+            let is_strong = TimingCandidate::strong().any(|strong| strong == sample.candidate);
             assert_eq!(sample.of_memcpy.len(), if is_strong { 3 } else { 0 });
             assert_eq!(sample.share_of_memcpy().is_some_and(|share| share > 0.0), is_strong);
         }
@@ -190,8 +190,8 @@ mod tests {
 
     #[test]
     fn only_strong_codes_are_candidates_of_the_tuner() {
-        let strong: Vec<Candidate> = Candidate::strong().collect();
-        assert!(strong.contains(&Candidate::Code(Algorithm::Crc64Nvme, Way::Fused)));
-        assert!(!strong.iter().any(|candidate| matches!(candidate, Candidate::Code(Algorithm::Sum32, _))));
+        let strong: Vec<TimingCandidate> = TimingCandidate::strong().collect();
+        assert!(strong.contains(&TimingCandidate::Code(Algorithm::Crc64Nvme, CopyStrategy::Fused)));
+        assert!(!strong.iter().any(|candidate| matches!(candidate, TimingCandidate::Code(Algorithm::Sum32, _))));
     }
 }

@@ -5,14 +5,14 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{__m128i, __m256i, __m512i};
 
-use super::scalar::Pair;
-use super::stripes::{Lanes, Piece, STRIPE, take};
-use crate::fetch::Target;
+use super::scalar::ScalarVector;
+use super::stripes::{ChunkPosition, Lanes, STRIPE_BYTES, consume_stripes};
 use crate::pass::Pass;
+use crate::prefetch::TargetCache;
 
 /// How wide the vectors are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kernel {
+pub(super) enum Xxh3Kernel {
     /// No vectors.
     Scalar,
     /// 16 bytes, which all of this family have.
@@ -29,7 +29,7 @@ pub(super) enum Kernel {
     Neon,
 }
 
-impl Kernel {
+impl Xxh3Kernel {
     /// From the plainest to the widest.
     pub(super) const ALL: &[Self] = &[
         Self::Scalar,
@@ -63,8 +63,12 @@ impl Kernel {
 
     /// Takes all bytes of the pass. Only for kernels that are available.
     #[inline]
-    pub(super) fn take(self, lanes: &mut Lanes, pass: &mut impl Pass, piece: Piece) {
-        let fits = if piece == Piece::Last { pass.left() >= STRIPE } else { pass.left().is_multiple_of(STRIPE) };
+    pub(super) fn take(self, lanes: &mut Lanes, pass: &mut impl Pass, piece: ChunkPosition) {
+        let fits = if piece == ChunkPosition::Last {
+            pass.left() >= STRIPE_BYTES
+        } else {
+            pass.left().is_multiple_of(STRIPE_BYTES)
+        };
         assert!(fits, "{piece:?} of {} bytes", pass.left());
         let target = pass.target();
         let (from, to) = pass.ends();
@@ -83,26 +87,26 @@ impl Kernel {
     }
 
     #[inline]
-    fn run<const COPY: bool>(self) -> Run {
+    fn run<const COPY: bool>(self) -> Xxh3KernelFn {
         match self {
-            Self::Scalar => take::<Pair, 4, 1, COPY>,
+            Self::Scalar => consume_stripes::<ScalarVector, 4, 1, COPY>,
             #[cfg(target_arch = "x86_64")]
-            Self::Sse2 => take::<__m128i, 4, 1, COPY>,
+            Self::Sse2 => consume_stripes::<__m128i, 4, 1, COPY>,
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => with_avx2::<COPY>,
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => with_avx512::<COPY>,
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
-            Self::Neon => take::<std::arch::aarch64::uint64x2_t, 4, 1, COPY>,
+            Self::Neon => consume_stripes::<std::arch::aarch64::uint64x2_t, 4, 1, COPY>,
         }
     }
 }
 
 /// Lanes, source, target, length, where in the message, and whose the target is.
-type Run = unsafe fn(&mut Lanes, *const u8, *mut u8, usize, Piece, Target);
+type Xxh3KernelFn = unsafe fn(&mut Lanes, *const u8, *mut u8, usize, ChunkPosition, TargetCache);
 
 /// # Safety
-/// As [`take`].
+/// As [`consume_stripes`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 unsafe fn with_avx2<const COPY: bool>(
@@ -110,15 +114,15 @@ unsafe fn with_avx2<const COPY: bool>(
     from: *const u8,
     to: *mut u8,
     len: usize,
-    piece: Piece,
-    target: Target,
+    piece: ChunkPosition,
+    target: TargetCache,
 ) {
     // SAFETY: handed on.
-    unsafe { take::<__m256i, 2, 2, COPY>(lanes, from, to, len, piece, target) }
+    unsafe { consume_stripes::<__m256i, 2, 2, COPY>(lanes, from, to, len, piece, target) }
 }
 
 /// # Safety
-/// As [`take`].
+/// As [`consume_stripes`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 unsafe fn with_avx512<const COPY: bool>(
@@ -126,9 +130,9 @@ unsafe fn with_avx512<const COPY: bool>(
     from: *const u8,
     to: *mut u8,
     len: usize,
-    piece: Piece,
-    target: Target,
+    piece: ChunkPosition,
+    target: TargetCache,
 ) {
     // SAFETY: handed on.
-    unsafe { take::<__m512i, 1, 4, COPY>(lanes, from, to, len, piece, target) }
+    unsafe { consume_stripes::<__m512i, 1, 4, COPY>(lanes, from, to, len, piece, target) }
 }

@@ -17,9 +17,9 @@ mod x86;
 
 use twox_hash::XxHash3_64;
 
-use self::kernel::Kernel;
-use self::stripes::{Lanes, Piece, SECRET, STRIPE};
-use crate::pass::{Look, Pass};
+use self::kernel::Xxh3Kernel;
+use self::stripes::{ChunkPosition, Lanes, SECRET, STRIPE_BYTES};
+use crate::pass::{Pass, ReadPass};
 
 /// The longest message that is no stripes.
 const SHORT: usize = 240;
@@ -40,12 +40,12 @@ const START: [u64; 8] =
 
 /// The value of all bytes of a pass.
 #[inline]
-pub(crate) fn whole(pass: impl Pass) -> u64 {
-    whole_by(Kernel::best(), pass)
+pub(crate) fn oneshot(pass: impl Pass) -> u64 {
+    whole_by(Xxh3Kernel::best(), pass)
 }
 
 #[inline]
-fn whole_by(kernel: Kernel, mut pass: impl Pass) -> u64 {
+fn whole_by(kernel: Xxh3Kernel, mut pass: impl Pass) -> u64 {
     let length = pass.left();
     if length <= SHORT {
         let (from, to) = pass.ends();
@@ -55,7 +55,7 @@ fn whole_by(kernel: Kernel, mut pass: impl Pass) -> u64 {
         return XxHash3_64::oneshot(from);
     }
     let mut lanes = Lanes::new();
-    kernel.take(&mut lanes, &mut pass, Piece::Last);
+    kernel.take(&mut lanes, &mut pass, ChunkPosition::Last);
     merge(&lanes, length as u64)
 }
 
@@ -64,20 +64,20 @@ fn whole_by(kernel: Kernel, mut pass: impl Pass) -> u64 {
 /// A stripe is taken only when it is known that bytes follow it. So what waits is never nothing, once anything has come, and
 /// the last stripe that was taken is kept, because the last 64 bytes may begin in it.
 #[derive(Clone)]
-pub(crate) struct Running {
-    kernel: Kernel,
+pub(crate) struct Xxh3State {
+    kernel: Xxh3Kernel,
     lanes: Lanes,
     /// First what waits; in the last 64 bytes, where it does not reach, the stripe before it.
     waiting: [u8; ROOM],
     held: usize,
 }
 
-impl Running {
+impl Xxh3State {
     pub(crate) fn new() -> Self {
-        Self::by(Kernel::best())
+        Self::by(Xxh3Kernel::best())
     }
 
-    fn by(kernel: Kernel) -> Self {
+    fn by(kernel: Xxh3Kernel) -> Self {
         Self { kernel, lanes: Lanes::new(), waiting: [0; ROOM], held: 0 }
     }
 
@@ -87,15 +87,15 @@ impl Running {
         }
         if self.held > 0 {
             self.hold(&mut pass.split(ROOM - self.held));
-            self.kernel.take(&mut self.lanes, &mut Look(&self.waiting), Piece::Middle);
+            self.kernel.take(&mut self.lanes, &mut ReadPass(&self.waiting), ChunkPosition::Middle);
             self.held = 0;
         }
-        let whole = (pass.left() - 1) / STRIPE * STRIPE;
+        let whole = (pass.left() - 1) / STRIPE_BYTES * STRIPE_BYTES;
         let mut stripes = pass.split(whole);
-        if let Some(last) = stripes.ends().0.last_chunk::<STRIPE>() {
-            self.waiting[ROOM - STRIPE..].copy_from_slice(last);
+        if let Some(last) = stripes.ends().0.last_chunk::<STRIPE_BYTES>() {
+            self.waiting[ROOM - STRIPE_BYTES..].copy_from_slice(last);
         }
-        self.kernel.take(&mut self.lanes, &mut stripes, Piece::Middle);
+        self.kernel.take(&mut self.lanes, &mut stripes, ChunkPosition::Middle);
         self.hold(pass);
     }
 
@@ -113,14 +113,14 @@ impl Running {
         if length <= SHORT as u64 {
             return XxHash3_64::oneshot(&self.waiting[..self.held]);
         }
-        if self.held >= STRIPE {
-            self.kernel.take(&mut self.lanes, &mut Look(&self.waiting[..self.held]), Piece::Last);
+        if self.held >= STRIPE_BYTES {
+            self.kernel.take(&mut self.lanes, &mut ReadPass(&self.waiting[..self.held]), ChunkPosition::Last);
         } else {
-            let mut last = [0; STRIPE];
-            let (before, rest) = last.split_at_mut(STRIPE - self.held);
+            let mut last = [0; STRIPE_BYTES];
+            let (before, rest) = last.split_at_mut(STRIPE_BYTES - self.held);
             before.copy_from_slice(&self.waiting[ROOM - before.len()..]);
             rest.copy_from_slice(&self.waiting[..self.held]);
-            self.kernel.take(&mut self.lanes, &mut Look(&last), Piece::Last);
+            self.kernel.take(&mut self.lanes, &mut ReadPass(&last), ChunkPosition::Last);
         }
         merge(&self.lanes, length)
     }

@@ -5,10 +5,10 @@
 use std::arch::aarch64::*;
 
 use super::PRIME_32_1;
-use super::stripes::Vector;
+use super::stripes::SimdVector;
 
 // SAFETY: the functions need NEON and nothing else.
-unsafe impl Vector for uint64x2_t {
+unsafe impl SimdVector for uint64x2_t {
     #[inline(always)]
     unsafe fn load(from: *const u8) -> Self {
         // SAFETY: promised by the caller.

@@ -3,13 +3,13 @@
 #![allow(unsafe_code)]
 
 use super::PRIME_32_1;
-use super::stripes::Vector;
+use super::stripes::SimdVector;
 
 /// Two neighbours.
 #[derive(Clone, Copy)]
-pub(super) struct Pair([u64; 2]);
+pub(super) struct ScalarVector([u64; 2]);
 
-impl Pair {
+impl ScalarVector {
     #[inline(always)]
     fn map(self, change: impl Fn(u64) -> u64) -> Self {
         Self(self.0.map(change))
@@ -22,7 +22,7 @@ impl Pair {
 }
 
 // SAFETY: no function needs anything special of the processor.
-unsafe impl Vector for Pair {
+unsafe impl SimdVector for ScalarVector {
     #[inline(always)]
     unsafe fn load(from: *const u8) -> Self {
         // SAFETY: 16 bytes are readable, says the caller; bytes need no alignment.

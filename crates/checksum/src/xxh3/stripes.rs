@@ -7,10 +7,10 @@
 #![allow(unsafe_code)]
 
 use super::START;
-use crate::fetch::{Target, fetch_target};
+use crate::prefetch::{TargetCache, prefetch_target};
 
 /// Bytes of a stripe.
-pub(super) const STRIPE: usize = 64;
+pub(super) const STRIPE_BYTES: usize = 64;
 /// Stripes of a block, after which the lanes are scrambled.
 const BLOCK: usize = 16;
 
@@ -31,10 +31,10 @@ pub(super) const SECRET: [u8; 192] = [
 
 /// Keys of the stripes of a block, whole lines each; in the secret they overlap.
 #[repr(align(64))]
-struct Keys([[u8; STRIPE]; BLOCK]);
+struct Keys([[u8; STRIPE_BYTES]; BLOCK]);
 
 static KEYS: Keys = {
-    let mut keys = [[0; STRIPE]; BLOCK];
+    let mut keys = [[0; STRIPE_BYTES]; BLOCK];
     let mut place = 0;
     while place < BLOCK {
         keys[place] = key_at(8 * place);
@@ -42,14 +42,14 @@ static KEYS: Keys = {
     }
     Keys(keys)
 };
-static SCRAMBLING_KEY: [u8; STRIPE] = key_at(SECRET.len() - STRIPE);
+static SCRAMBLING_KEY: [u8; STRIPE_BYTES] = key_at(SECRET.len() - STRIPE_BYTES);
 /// Of the last 64 bytes.
-static LAST_KEY: [u8; STRIPE] = key_at(SECRET.len() - STRIPE - 7);
+static LAST_KEY: [u8; STRIPE_BYTES] = key_at(SECRET.len() - STRIPE_BYTES - 7);
 
-const fn key_at(start: usize) -> [u8; STRIPE] {
-    let mut key = [0; STRIPE];
+const fn key_at(start: usize) -> [u8; STRIPE_BYTES] {
+    let mut key = [0; STRIPE_BYTES];
     let mut place = 0;
-    while place < STRIPE {
+    while place < STRIPE_BYTES {
         key[place] = SECRET[start + place];
         place += 1;
     }
@@ -60,14 +60,14 @@ const fn key_at(start: usize) -> [u8; STRIPE] {
 #[derive(Clone)]
 pub(super) struct Lanes {
     /// Low byte first.
-    bytes: [u8; STRIPE],
+    bytes: [u8; STRIPE_BYTES],
     /// Stripes of the block under way; less than [`BLOCK`].
     taken: usize,
 }
 
 impl Lanes {
     pub(super) fn new() -> Self {
-        let mut bytes = [0; STRIPE];
+        let mut bytes = [0; STRIPE_BYTES];
         for (lane, start) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(START) {
             *lane = start.to_le_bytes();
         }
@@ -85,7 +85,7 @@ impl Lanes {
 
 /// Which bytes of a message are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Piece {
+pub(super) enum ChunkPosition {
     /// Whole stripes, with more bytes to come.
     Middle,
     /// All that is left, at least 64 bytes: stripes as long as bytes follow them, then the last 64 bytes.
@@ -96,7 +96,7 @@ pub(super) enum Piece {
 ///
 /// # Safety
 /// Functions may use instructions that not every processor has. Whoever calls them has made sure of it.
-pub(super) unsafe trait Vector: Copy {
+pub(super) unsafe trait SimdVector: Copy {
     /// # Safety
     /// A vector is readable at `from`, which need not be aligned.
     unsafe fn load(from: *const u8) -> Self;
@@ -122,45 +122,45 @@ pub(super) unsafe trait Vector: Copy {
 /// The processor has what `V` needs. `from` is readable for `len` bytes. With `COPY`, `to` is writable for `len` bytes and does
 /// not overlap them; without, it is not touched. The last piece has at least 64 bytes.
 #[inline(always)]
-pub(super) unsafe fn take<V: Vector, const PER_STRIPE: usize, const GROUP: usize, const COPY: bool>(
+pub(super) unsafe fn consume_stripes<V: SimdVector, const PER_STRIPE: usize, const GROUP: usize, const COPY: bool>(
     lanes: &mut Lanes,
     from: *const u8,
     to: *mut u8,
     len: usize,
-    piece: Piece,
-    target: Target,
+    piece: ChunkPosition,
+    target: TargetCache,
 ) {
-    const { assert!(size_of::<V>() * PER_STRIPE == STRIPE) };
-    let stripes = if piece == Piece::Last { (len - 1) / STRIPE } else { len / STRIPE };
+    const { assert!(size_of::<V>() * PER_STRIPE == STRIPE_BYTES) };
+    let stripes = if piece == ChunkPosition::Last { (len - 1) / STRIPE_BYTES } else { len / STRIPE_BYTES };
     let fetches = COPY && target.is_worth_fetching(len);
-    let end = stripes * STRIPE;
+    let end = stripes * STRIPE_BYTES;
     let mut at = 0;
     // SAFETY: `at` stays below `end`, which is at most `len`; the keys of a block are as many as its stripes.
     unsafe {
-        let mut sums = Sums::<V, PER_STRIPE>::load(&lanes.bytes);
+        let mut sums = StripeAccumulators::<V, PER_STRIPE>::load(&lanes.bytes);
         while at < end {
-            let until = BLOCK.min(lanes.taken + (end - at) / STRIPE);
+            let until = BLOCK.min(lanes.taken + (end - at) / STRIPE_BYTES);
             while until - lanes.taken >= GROUP {
                 if fetches {
-                    fetch_target::<GROUP>(to, at);
+                    prefetch_target::<GROUP>(to, at);
                 }
                 sums.stripes::<GROUP, COPY>(KEYS.0.as_ptr().add(lanes.taken), from.add(at), to.wrapping_add(at));
                 lanes.taken += GROUP;
-                at += GROUP * STRIPE;
+                at += GROUP * STRIPE_BYTES;
             }
             while lanes.taken < until {
                 sums.stripes::<1, COPY>(KEYS.0.as_ptr().add(lanes.taken), from.add(at), to.wrapping_add(at));
                 lanes.taken += 1;
-                at += STRIPE;
+                at += STRIPE_BYTES;
             }
             if lanes.taken == BLOCK {
                 sums.scramble();
                 lanes.taken = 0;
             }
         }
-        if piece == Piece::Last {
+        if piece == ChunkPosition::Last {
             // Some of them are copied twice, to the same place.
-            let last = len - STRIPE;
+            let last = len - STRIPE_BYTES;
             sums.stripes::<1, COPY>(&raw const LAST_KEY, from.add(last), to.wrapping_add(last));
         }
         sums.store(&mut lanes.bytes);
@@ -168,22 +168,22 @@ pub(super) unsafe fn take<V: Vector, const PER_STRIPE: usize, const GROUP: usize
 }
 
 /// The lanes without the words of the block under way, and these, not yet exchanged.
-struct Sums<V, const PER_STRIPE: usize> {
+struct StripeAccumulators<V, const PER_STRIPE: usize> {
     products: [V; PER_STRIPE],
     words: [V; PER_STRIPE],
 }
 
 /// # Safety
 /// Of all functions: the processor has what `V` needs.
-impl<V: Vector, const PER_STRIPE: usize> Sums<V, PER_STRIPE> {
+impl<V: SimdVector, const PER_STRIPE: usize> StripeAccumulators<V, PER_STRIPE> {
     #[inline(always)]
-    unsafe fn load(lanes: &[u8; STRIPE]) -> Self {
+    unsafe fn load(lanes: &[u8; STRIPE_BYTES]) -> Self {
         // SAFETY: as many vectors as make a stripe.
         unsafe { Self { products: load_stripe(lanes.as_ptr()), words: [V::zero(); PER_STRIPE] } }
     }
 
     #[inline(always)]
-    unsafe fn store(mut self, lanes: &mut [u8; STRIPE]) {
+    unsafe fn store(mut self, lanes: &mut [u8; STRIPE_BYTES]) {
         // SAFETY: as many vectors as make a stripe.
         unsafe {
             self.gather();
@@ -196,7 +196,7 @@ impl<V: Vector, const PER_STRIPE: usize> Sums<V, PER_STRIPE> {
     #[inline(always)]
     unsafe fn stripes<const COUNT: usize, const COPY: bool>(
         &mut self,
-        keys: *const [u8; STRIPE],
+        keys: *const [u8; STRIPE_BYTES],
         from: *const u8,
         to: *mut u8,
     ) {
@@ -204,11 +204,11 @@ impl<V: Vector, const PER_STRIPE: usize> Sums<V, PER_STRIPE> {
         unsafe {
             let mut stripes = [[V::zero(); PER_STRIPE]; COUNT];
             for (number, stripe) in stripes.iter_mut().enumerate() {
-                *stripe = load_stripe(from.add(number * STRIPE));
+                *stripe = load_stripe(from.add(number * STRIPE_BYTES));
             }
             if COPY {
                 for (number, stripe) in stripes.iter().enumerate() {
-                    store_stripe(*stripe, to.add(number * STRIPE));
+                    store_stripe(*stripe, to.add(number * STRIPE_BYTES));
                 }
             }
             for (number, stripe) in stripes.iter().enumerate() {
@@ -250,7 +250,7 @@ impl<V: Vector, const PER_STRIPE: usize> Sums<V, PER_STRIPE> {
 /// # Safety
 /// The processor has what `V` needs, and `COUNT` vectors are readable at `from`.
 #[inline(always)]
-unsafe fn load_stripe<V: Vector, const COUNT: usize>(from: *const u8) -> [V; COUNT] {
+unsafe fn load_stripe<V: SimdVector, const COUNT: usize>(from: *const u8) -> [V; COUNT] {
     // SAFETY: promised by the caller.
     unsafe {
         let mut vectors = [V::zero(); COUNT];
@@ -264,7 +264,7 @@ unsafe fn load_stripe<V: Vector, const COUNT: usize>(from: *const u8) -> [V; COU
 /// # Safety
 /// The processor has what `V` needs, and `COUNT` vectors are writable at `to`.
 #[inline(always)]
-unsafe fn store_stripe<V: Vector, const COUNT: usize>(vectors: [V; COUNT], to: *mut u8) {
+unsafe fn store_stripe<V: SimdVector, const COUNT: usize>(vectors: [V; COUNT], to: *mut u8) {
     for (number, vector) in vectors.into_iter().enumerate() {
         // SAFETY: promised by the caller.
         unsafe { vector.store(to.add(number * size_of::<V>())) };

@@ -5,13 +5,13 @@
 use std::arch::x86_64::*;
 
 use super::PRIME_32_1;
-use super::stripes::Vector;
+use super::stripes::SimdVector;
 
 macro_rules! vector {
     ($words:ty: $load:ident $store:ident $zero:ident $add:ident $xor:ident $multiply:ident $right:ident $left:ident
      $shuffle:ident $repeat:ident) => {
         // SAFETY: the functions need the instructions named and nothing else.
-        unsafe impl Vector for $words {
+        unsafe impl SimdVector for $words {
             #[inline(always)]
             unsafe fn load(from: *const u8) -> Self {
                 // SAFETY: promised by the caller.

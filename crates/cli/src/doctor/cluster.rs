@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use manager::status::Status;
 use control::{ClientError, ManagerClient};
+use manager::status::ManagerStatus;
 
 use super::finding::Finding;
-use super::finding::Verdict::{Broken, Limited, Missing};
-use crate::configuration::ManagerArguments;
-use lab::words::counted;
+use super::finding::FindingStatus::{Broken, Limited, Missing};
+use crate::configuration::ManagerConnectionArgs;
+use lab::number_format::pluralize;
 
 /// How long the manager may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-pub(super) fn findings(arguments: &ManagerArguments) -> Result<Vec<Finding>> {
+pub(super) fn findings(arguments: &ManagerConnectionArgs) -> Result<Vec<Finding>> {
     let (address, secret) = (arguments.address()?, arguments.secret()?);
     let has_secret = secret.is_some();
     let asked = ManagerClient::connect(address, secret, PATIENCE).and_then(|mut client| client.status());
@@ -49,7 +49,7 @@ pub(super) fn findings(arguments: &ManagerArguments) -> Result<Vec<Finding>> {
     })
 }
 
-fn versions(status: &Status) -> Finding {
+fn versions(status: &ManagerStatus) -> Finding {
     let what = "versions";
     let ours = env!("CARGO_PKG_VERSION");
     let others = status.nodes.iter().filter(|node| node.alive && node.version != ours);
@@ -68,7 +68,7 @@ fn versions(status: &Status) -> Finding {
     Finding::bad(what, Limited, format!("here {ours}, {listed}"), "use the same version everywhere")
 }
 
-fn nodes(status: &Status) -> Finding {
+fn nodes(status: &ManagerStatus) -> Finding {
     let what = "nodes";
     let lost: Vec<&str> = status.nodes.iter().filter(|node| !node.alive).map(|node| node.name.as_str()).collect();
     let alive = status.nodes.len() - lost.len();
@@ -80,8 +80,8 @@ fn nodes(status: &Status) -> Finding {
             "start `pleach node`: until then hosts do everything among themselves",
         );
     }
-    let trees = counted(status.trees.len() as u64, "tree");
-    let found = format!("{} in {trees}", counted(alive as u64, "node"));
+    let trees = pluralize(status.trees.len() as u64, "tree");
+    let found = format!("{} in {trees}", pluralize(alive as u64, "node"));
     if lost.is_empty() {
         return Finding::good(what, found);
     }

@@ -3,12 +3,12 @@
 
 use serde::Serialize;
 
-use lab::report::aligned;
+use lab::report::format_table;
 
 /// Whether something is well, from best to worst.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Verdict {
+pub(super) enum FindingStatus {
     /// As it should be.
     Good,
     /// Works, and could be better.
@@ -19,7 +19,7 @@ pub(super) enum Verdict {
     Broken,
 }
 
-impl Verdict {
+impl FindingStatus {
     fn word(self) -> &'static str {
         match self {
             Self::Good => "good",
@@ -33,7 +33,7 @@ impl Verdict {
 #[derive(Debug, Serialize)]
 pub(super) struct Finding {
     pub what: &'static str,
-    pub verdict: Verdict,
+    pub verdict: FindingStatus,
     pub found: String,
     /// What to do; nothing if it is well.
     pub advice: Option<String>,
@@ -41,12 +41,12 @@ pub(super) struct Finding {
 
 impl Finding {
     pub(super) fn good(what: &'static str, found: impl Into<String>) -> Self {
-        Self { what, verdict: Verdict::Good, found: found.into(), advice: None }
+        Self { what, verdict: FindingStatus::Good, found: found.into(), advice: None }
     }
 
     pub(super) fn bad(
         what: &'static str,
-        verdict: Verdict,
+        verdict: FindingStatus,
         found: impl Into<String>,
         advice: impl Into<String>,
     ) -> Self {
@@ -57,17 +57,17 @@ impl Finding {
 #[derive(Serialize)]
 pub(super) struct Diagnosis {
     version: &'static str,
-    verdict: Verdict,
+    verdict: FindingStatus,
     findings: Vec<Finding>,
 }
 
 impl Diagnosis {
     pub(super) fn new(findings: Vec<Finding>) -> Self {
-        let verdict = findings.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Good);
+        let verdict = findings.iter().map(|finding| finding.verdict).max().unwrap_or(FindingStatus::Good);
         Self { version: env!("CARGO_PKG_VERSION"), verdict, findings }
     }
 
-    pub(super) fn worst(&self) -> Verdict {
+    pub(super) fn worst(&self) -> FindingStatus {
         self.verdict
     }
 
@@ -77,7 +77,7 @@ impl Diagnosis {
         };
         let mut rows = vec![["", "", ""].map(str::to_owned).to_vec()];
         rows.extend(self.findings.iter().map(row));
-        let mut text = aligned(&rows).trim_start().to_owned();
+        let mut text = format_table(&rows).trim_start().to_owned();
         let advised: Vec<(&Finding, &String)> =
             self.findings.iter().filter_map(|finding| Some((finding, finding.advice.as_ref()?))).collect();
         if !advised.is_empty() {

@@ -1,62 +1,62 @@
 //! Why aggregation was used, or not, for a job: what the manager remembers of it.
 
 use anyhow::{Context, Result};
-use manager::account::{JobAccount, What};
 use control::ManagerClient;
+use manager::job_history::{JobEvent, JobHistory};
 use serde::Serialize;
 
-use super::Format;
+use super::DoctorFormat;
 use super::cluster::PATIENCE;
-use lab::Outcome;
-use crate::configuration::ManagerArguments;
-use lab::report::deliver;
-use lab::words::counted;
+use crate::configuration::ManagerConnectionArgs;
+use lab::CommandOutcome;
+use lab::number_format::pluralize;
+use lab::report::write_report;
 
 /// What is said. Field names are those of the JSON output and stay as they are.
 #[derive(Serialize)]
-struct Explanation {
+struct JobExplanation {
     job: String,
     /// Whether the newest job of that name has had aggregation.
     aggregation: bool,
     /// In one sentence.
     because: String,
     /// The newest first.
-    accounts: Vec<JobAccount>,
+    accounts: Vec<JobHistory>,
 }
 
 const UNKNOWN: &str = "the manager remembers no such job: it did not ask this manager. Its ranks had no PLEACH_MANAGER, could not \
      reach it, or were all on one host, where shared memory is faster; Communicator::explain tells in the program itself";
 
-pub(super) fn run(arguments: &ManagerArguments, job: &str, format: Format) -> Result<Outcome> {
+pub(super) fn run(arguments: &ManagerConnectionArgs, job: &str, format: DoctorFormat) -> Result<CommandOutcome> {
     let mut client = ManagerClient::connect(arguments.address()?, arguments.secret()?, PATIENCE)
         .context("the manager has the records of jobs; say where it is with --manager")?;
     let accounts = client.explain(job)?;
     let (aggregation, because) = accounts.first().map_or((false, UNKNOWN.to_owned()), because);
-    let explanation = Explanation { job: job.to_owned(), aggregation, because, accounts };
+    let explanation = JobExplanation { job: job.to_owned(), aggregation, because, accounts };
     let text = match format {
-        Format::Json => serde_json::to_string_pretty(&explanation)? + "\n",
-        Format::Table => table(&explanation),
+        DoctorFormat::Json => serde_json::to_string_pretty(&explanation)? + "\n",
+        DoctorFormat::Table => table(&explanation),
     };
-    deliver(&text, None)?;
-    Ok(if explanation.aggregation { Outcome::Right } else { Outcome::Wrong })
+    write_report(&text, None)?;
+    Ok(if explanation.aggregation { CommandOutcome::Right } else { CommandOutcome::Wrong })
 }
 
 /// Whether a job had aggregation, and why, in one sentence.
-fn because(account: &JobAccount) -> (bool, String) {
+fn because(account: &JobHistory) -> (bool, String) {
     let totals = account.totals;
-    let last = |wanted: fn(&What) -> Option<&str>| {
+    let last = |wanted: fn(&JobEvent) -> Option<&str>| {
         account.happenings.iter().rev().find_map(|happening| wanted(&happening.what)).map(str::to_owned)
     };
     let refusal = last(|what| match what {
-        What::GroupRefused { why, .. } => Some(why),
+        JobEvent::GroupRefused { why, .. } => Some(why),
         _ => None,
     });
     let revocation = last(|what| match what {
-        What::GroupRevoked { why, .. } => Some(why),
+        JobEvent::GroupRevoked { why, .. } => Some(why),
         _ => None,
     });
     let had = totals.opened > 0;
-    let groups = counted(totals.opened, "group");
+    let groups = pluralize(totals.opened, "group");
     let mut words = match (had, totals.operations) {
         (false, _) if totals.refused == 0 => {
             "it was admitted and asked for no group: its communicators are within one host".to_owned()
@@ -67,27 +67,27 @@ fn because(account: &JobAccount) -> (bool, String) {
         (true, 0) => format!(
             "it had {groups}, and nodes have reported no operation: it did none yet, or the selector chose other ways"
         ),
-        (true, count) => format!("it had {groups}, in which nodes folded {}", counted(count, "operation")),
+        (true, count) => format!("it had {groups}, in which nodes folded {}", pluralize(count, "operation")),
     };
     if let Some(why) = revocation {
         let went_on = "; the operations under way then went on among the hosts";
         words +=
-            &format!("; {} lost on the way, the last one because {why}{went_on}", counted(totals.revoked, "group"));
+            &format!("; {} lost on the way, the last one because {why}{went_on}", pluralize(totals.revoked, "group"));
     }
     if let Some(why) = refusal.filter(|_| had) {
-        words += &format!("; {} refused, the last one because {why}", counted(totals.refused, "group"));
+        words += &format!("; {} refused, the last one because {why}", pluralize(totals.refused, "group"));
     }
     (had, words)
 }
 
-fn table(explanation: &Explanation) -> String {
+fn table(explanation: &JobExplanation) -> String {
     let verdict = if explanation.aggregation { "aggregation was used" } else { "no aggregation" };
     let mut text = format!("{}: {verdict}\n  {}\n", explanation.job, explanation.because);
     for account in &explanation.accounts {
         let state = if account.alive { "running" } else { "gone" };
         text += &format!("\njob {:016x} ({}), {state}\n", account.job.0, account.name);
         if account.forgotten > 0 {
-            text += &format!("  {} before that forgotten\n", counted(account.forgotten, "happening"));
+            text += &format!("  {} before that forgotten\n", pluralize(account.forgotten, "happening"));
         }
         for happening in &account.happenings {
             text += &format!("  {:>9} ago  {}\n", ago(happening.ago_ms), happening.what);

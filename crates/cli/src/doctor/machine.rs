@@ -7,8 +7,8 @@ use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
 
 use super::finding::Finding;
-use super::finding::Verdict::{Broken, Limited, Missing};
-use lab::words::rough;
+use super::finding::FindingStatus::{Broken, Limited, Missing};
+use lab::number_format::si_number;
 
 /// What two ranks of one host share, and a little for each further one.
 const LITTLE_SHARED: u64 = 64 << 20;
@@ -87,7 +87,7 @@ fn shared_memory() -> Finding {
     };
     let bytes = |blocks: u64| blocks.saturating_mul(room.fragment_size());
     let (free, all) = (bytes(room.blocks_available()), bytes(room.blocks()));
-    let found = format!("/dev/shm, {}B free of {}B", rough(free as f64), rough(all as f64));
+    let found = format!("/dev/shm, {}B free of {}B", si_number(free as f64), si_number(all as f64));
     if free < LITTLE_SHARED { Finding::bad(what, Limited, found, advice) } else { Finding::good(what, found) }
 }
 

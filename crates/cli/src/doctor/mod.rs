@@ -14,28 +14,28 @@ use std::ffi::OsString;
 use anyhow::Result;
 use clap::ValueEnum;
 
-use lab::Outcome;
-use crate::configuration::ManagerArguments;
-use crate::exec::Surroundings;
-use lab::report::deliver;
-use finding::{Diagnosis, Verdict};
+use crate::configuration::ManagerConnectionArgs;
+use crate::exec::JobEnvironmentArgs;
+use finding::{Diagnosis, FindingStatus};
+use lab::CommandOutcome;
+use lab::report::write_report;
 
 /// Says what this machine can do, whether the manager can be reached, why a job used aggregation or did not, and what would be
 /// offloaded of an MPI program.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
-pub(crate) struct Arguments {
+pub(crate) struct DoctorArgs {
     #[command(flatten)]
-    manager: ManagerArguments,
+    manager: ManagerConnectionArgs,
     /// Says why aggregation was used, or not, for the jobs whose name is or begins so, or the one of this number; asks the
     /// manager
     #[arg(long, value_name = "NAME|NUMBER")]
     job: Option<String>,
     /// A table for people, or one object for machines
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = DoctorFormat::Table)]
+    format: DoctorFormat,
     #[command(flatten)]
-    surroundings: Surroundings,
+    surroundings: JobEnvironmentArgs,
     /// The command that starts an MPI program: says what would be offloaded of it. The program ends in MPI_Init
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "job")]
     command: Vec<OsString>,
@@ -53,12 +53,12 @@ Verdicts: good; limited, which works but could be better; missing, which rules o
 mended before Pleach works. Exit status 1 if something is broken or the job got no aggregation, 2 if nothing could be found out.";
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum DoctorFormat {
     Table,
     Json,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+pub(crate) fn run(arguments: &DoctorArgs) -> Result<CommandOutcome> {
     if let Some(job) = &arguments.job {
         return job::run(&arguments.manager, job, arguments.format);
     }
@@ -73,9 +73,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     }
     let diagnosis = Diagnosis::new(findings);
     let text = match arguments.format {
-        Format::Table => diagnosis.table(),
-        Format::Json => serde_json::to_string_pretty(&diagnosis)? + "\n",
+        DoctorFormat::Table => diagnosis.table(),
+        DoctorFormat::Json => serde_json::to_string_pretty(&diagnosis)? + "\n",
     };
-    deliver(&text, None)?;
-    Ok(if diagnosis.worst() == Verdict::Broken { Outcome::Wrong } else { Outcome::Right })
+    write_report(&text, None)?;
+    Ok(if diagnosis.worst() == FindingStatus::Broken { CommandOutcome::Wrong } else { CommandOutcome::Right })
 }

@@ -8,12 +8,12 @@ use anyhow::Result;
 use nix::sys::signal::Signal;
 
 use super::finding::Finding;
-use super::finding::Verdict::{Broken, Limited};
-use lab::mpi::launcher::Launcher;
-use crate::exec::{Explanation, Folder, MpiReport, Prepared, Surroundings, binary};
-use lab::fabric::how;
-use lab::fabric::service::{Service, Voice};
-use lab::words::counted;
+use super::finding::FindingStatus::{Broken, Limited};
+use crate::exec::{JobEnvironmentArgs, MpiExplanation, MpiReport, PreparedJob, ReportFolder, binary};
+use lab::local_fabric::child_process::{ChildProcess, StderrMode};
+use lab::local_fabric::how;
+use lab::mpi::mpi_launcher::MpiLauncher;
+use lab::number_format::pluralize;
 
 /// For the program to come to `MPI_Init` and through it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -22,22 +22,22 @@ const LAST_CALL: Duration = Duration::from_secs(5);
 const GLANCE: Duration = Duration::from_millis(10);
 
 pub(super) fn findings(
-    surroundings: &Surroundings,
+    surroundings: &JobEnvironmentArgs,
     manager: Option<&str>,
     command: &[OsString],
 ) -> Result<Vec<Finding>> {
-    let folder = Folder::new()?;
+    let folder = ReportFolder::new()?;
     let more = [("PLEACH_MPI", OsString::from("explain"))];
-    let Prepared { mut command, fabric, launcher } =
+    let PreparedJob { mut command, fabric, launcher } =
         surroundings.prepare(manager.filter(|manager| !manager.is_empty()), command, &folder, &more)?;
     let mut findings = vec![match &launcher {
-        Launcher::Other => {
+        MpiLauncher::Other => {
             let advice = "ranks on other hosts may miss the library: use mpirun or mpiexec itself, or let it pass LD_PRELOAD on";
             Finding::bad("launcher", Limited, launcher.describe(), advice)
         }
         _ => Finding::good("launcher", launcher.describe()),
     }];
-    let mut service = Service::start("the command", &mut command, Voice::Kept, None)?;
+    let mut service = ChildProcess::start("the command", &mut command, StderrMode::Kept, None)?;
     let began = Instant::now();
     while service.ended().is_none() && began.elapsed() < PATIENCE {
         std::thread::sleep(GLANCE);
@@ -65,7 +65,7 @@ fn of_report(report: &MpiReport) -> Vec<Finding> {
         return vec![Finding::bad("ranks", Broken, format!("Pleach is not used: {why}"), advice)];
     }
     let mpi = &report.mpi;
-    let met = format!("{} on {} met", counted(report.ranks.into(), "rank"), counted(report.hosts.into(), "host"));
+    let met = format!("{} on {} met", pluralize(report.ranks.into(), "rank"), pluralize(report.hosts.into(), "host"));
     let mut findings = vec![
         Finding::good("MPI", format!("{}, with the ABI of {} ({})", mpi.version, mpi.abi, mpi.library)),
         Finding::good("ranks", met),
@@ -90,11 +90,11 @@ fn nodes(report: &MpiReport) -> Finding {
                 "if there are nodes, say where their manager is (--manager, PLEACH_MANAGER), or start some (--nodes)";
             Finding::bad(what, Limited, "no operation went through any: hosts do it among themselves", advice)
         }
-        (_, count) => Finding::good(what, format!("{} went through them", counted(count, "operation"))),
+        (_, count) => Finding::good(what, format!("{} went through them", pluralize(count, "operation"))),
     }
 }
 
-fn explained(explanation: &Explanation) -> Vec<Finding> {
+fn explained(explanation: &MpiExplanation) -> Vec<Finding> {
     const BLOCKING: &str = "barrier, broadcast, reduce, allreduce, reduce-scatter-block, scan and exscan on intracommunicators, with the \
          types and operators of the standard (docs/mpi.md)";
     let mut findings = vec![Finding::good("taken over", BLOCKING)];

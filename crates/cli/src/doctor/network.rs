@@ -7,13 +7,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, setsockopt, socket, sockopt};
-use protocol::datagram::MULTICAST;
-use transport::udp::{Endpoint, Event, Options, PortIndex};
+use protocol::datagram::MULTICAST_QP;
+use transport::udp::{Endpoint, EndpointEvent, EndpointOptions, UdpPortIndex};
 use wire::QueueKey;
 
 use super::finding::Finding;
-use super::finding::Verdict::{Broken, Limited, Missing};
-use lab::words::rough;
+use super::finding::FindingStatus::{Broken, Limited, Missing};
+use lab::number_format::si_number;
 
 /// What every socket asks for.
 const WANTED_BUFFER: u64 = 4 << 20;
@@ -69,7 +69,7 @@ fn buffers(name: &'static str) -> Finding {
     let Ok(bytes) = text.trim().parse::<u64>() else {
         return Finding::bad(what, Limited, "the kernel does not tell", "nothing: losses are repaired, only later");
     };
-    let found = format!("at most {}B", rough(bytes as f64));
+    let found = format!("at most {}B", si_number(bytes as f64));
     if bytes < WANTED_BUFFER {
         let advice =
             format!("sysctl -w net.core.{name}={WANTED_BUFFER}: bursts into a small buffer are lost and sent again");
@@ -95,18 +95,21 @@ fn heard_multicast() -> io::Result<bool> {
     let port = 40_000 + (std::process::id() % 20_000) as u16;
     let group = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 255, 47, 92)), port);
     let local = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
-    let mut ends = [Endpoint::open(&[local], Options::default())?, Endpoint::open(&[local], Options::default())?];
+    let mut ends = [
+        Endpoint::open(&[local], EndpointOptions::default())?,
+        Endpoint::open(&[local], EndpointOptions::default())?,
+    ];
     let pairs = ends.each_mut().map(|end| end.create_datagram(key));
-    ends[1].join(pairs[1], group, PortIndex(0))?;
+    ends[1].join(pairs[1], group, UdpPortIndex(0))?;
     ends[1].post_datagram_receive(pairs[1], vec![0; 64]).map_err(|error| io::Error::other(error.to_string()))?;
-    let to = (group, MULTICAST, key);
-    let sent = ends[0].send_datagram(pairs[0], PortIndex(0), to, b"pleach", None);
+    let to = (group, MULTICAST_QP, key);
+    let sent = ends[0].send_datagram(pairs[0], UdpPortIndex(0), to, b"pleach", None);
     sent.map_err(|error| io::Error::other(error.to_string()))?;
     let began = Instant::now();
     while began.elapsed() < PATIENCE {
         ends[0].turn(Duration::ZERO)?;
         ends[1].turn(Duration::from_millis(5))?;
-        if let Some(Event::Datagram { buffer, length, .. }) = ends[1].next_event() {
+        if let Some(EndpointEvent::Datagram { buffer, length, .. }) = ends[1].next_event() {
             return Ok(&buffer[..length] == b"pleach");
         }
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use nix::sched::{CloneFlags, unshare};
 
 use super::finding::Finding;
-use super::finding::Verdict::{Limited, Missing};
-use lab::mpi::launcher::what_it_says;
+use super::finding::FindingStatus::{Limited, Missing};
+use lab::mpi::mpi_launcher::program_output;
 
 pub(super) fn findings() -> Vec<Finding> {
     vec![namespaces(), rdma(), mpi()]
@@ -87,7 +87,7 @@ fn in_path(name: &str) -> Option<PathBuf> {
 
 /// The first line that a program says about itself, if it says one soon.
 fn version_of(program: &Path) -> Option<String> {
-    let text = what_it_says(program, "--version", Duration::from_secs(3))?;
+    let text = program_output(program, "--version", Duration::from_secs(3))?;
     let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
     Some(line.chars().filter(|letter| !letter.is_control()).take(60).collect())
 }

@@ -2,9 +2,9 @@
 //!
 //! In: the command by which the user starts it. Out: its exit status, and what Pleach did for it. `library.rs` finds what is loaded
 //! into the ranks, `launcher.rs` says how they get it, `account.rs` is what they tell at the end. Manager and nodes, if wanted, are
-//! a [`Fabric`], and all of it ends together, as in `pleach launch`.
+//! a [`LocalFabric`], and all of it ends together, as in `pleach launch`.
 
-mod account;
+mod exec_report;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -16,28 +16,27 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
-use account::{Account, NodeLine};
-pub(crate) use account::{Explanation, MpiReport, binary};
+use exec_report::{ExecReport, NodeUsage};
+pub(crate) use exec_report::{MpiExplanation, MpiReport, binary};
 
-use lab::mpi::launcher::{Launcher, Variable};
-use lab::mpi::library;
-use lab::fabric::service::{Voice, through_launch_rank};
-use lab::fabric::{Fabric, FabricPlan, MOST_NODES, Site, faults};
 use crate::launch::seconds;
 use crate::launch::supervisor::{Supervisor, take_over_signals};
-
+use lab::local_fabric::child_process::{StderrMode, launch_rank_command};
+use lab::local_fabric::{FabricSite, LocalFabric, LocalFabricSpec, MOST_NODES, fault_file};
+use lab::mpi::mpi_launcher::{EnvironmentVariable, MpiLauncher};
+use lab::mpi::preload_library;
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Arguments {
+pub(crate) struct ExecArgs {
     /// The manager of nodes that are there already (PLEACH_MANAGER; its secret in PLEACH_SECRET or PLEACH_SECRET_FILE).
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "nodes")]
     manager: Option<String>,
     #[command(flatten)]
-    surroundings: Surroundings,
+    surroundings: JobEnvironmentArgs,
     /// How to report what was offloaded, on the standard error.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ExecFormat::Table)]
+    format: ExecFormat,
     /// Writes the report to a file instead.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -51,7 +50,7 @@ pub(crate) struct Arguments {
 
 /// What is around the job, for `pleach doctor` too.
 #[derive(Args)]
-pub(crate) struct Surroundings {
+pub(crate) struct JobEnvironmentArgs {
     /// Starts a manager and so many aggregation nodes for the job: a root, and leaves that share the hosts.
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_NODES)))]
     nodes: Option<u32>,
@@ -75,7 +74,7 @@ pub(crate) struct Surroundings {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum ExecFormat {
     Table,
     Json,
 }
@@ -95,12 +94,12 @@ is written by rank 0 when the MPI is finalized; its times are those that a rank 
 Exit status: that of the command; 128 and the signal's number if it was killed, 127 if there is no such program, 2 if the
 library, the nodes or the command line are wrong.";
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn run(arguments: &ExecArgs) -> Result<ExitCode> {
     // From here on signals wait until the supervisor takes them, so that an early one leaves nothing behind either.
     let signals = take_over_signals().context("signals cannot be taken over")?;
-    let folder = Folder::new()?;
+    let folder = ReportFolder::new()?;
     let manager = arguments.manager.as_deref();
-    let Prepared { mut command, mut fabric, launcher } =
+    let PreparedJob { mut command, mut fabric, launcher } =
         arguments.surroundings.prepare(manager, &arguments.command, &folder, &[])?;
     if std::io::stdin().is_terminal() {
         command.stdin(Stdio::null()); // It is in a process group of its own, and would be stopped when it reads.
@@ -111,18 +110,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     supervisor.start(name.clone(), &name, &mut command).with_context(|| format!("{name} cannot be started"))?;
     let mut lost = Vec::new();
     let status = supervisor.run(|| {
-        for (name, how) in fabric.iter_mut().flat_map(Fabric::newly_ended) {
+        for (name, how) in fabric.iter_mut().flat_map(LocalFabric::newly_ended) {
             eprintln!("pleach exec: {name} {how}; the job goes on without it");
             lost.push(format!("{name} {how}"));
         }
     })?;
     let seconds = began.elapsed().as_secs_f64();
-    let nodes = fabric.as_mut().and_then(|fabric| fabric.status().ok()).map_or_else(Vec::new, NodeLine::all);
+    let nodes = fabric.as_mut().and_then(|fabric| fabric.status().ok()).map_or_else(Vec::new, NodeUsage::all);
     let report = MpiReport::read(&folder.report());
-    let account = Account { launcher: launcher.describe(), seconds, status, report, nodes, lost };
+    let account = ExecReport { launcher: launcher.describe(), seconds, status, report, nodes, lost };
     let text = match arguments.format {
-        Format::Table => account.table(),
-        Format::Json => serde_json::to_string_pretty(&account)? + "\n",
+        ExecFormat::Table => account.table(),
+        ExecFormat::Json => serde_json::to_string_pretty(&account)? + "\n",
     };
     match &arguments.output {
         Some(path) => std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?,
@@ -132,58 +131,58 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// A job that can be started.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedJob {
     pub command: Command,
-    pub fabric: Option<Fabric>,
-    pub launcher: Launcher,
+    pub fabric: Option<LocalFabric>,
+    pub launcher: MpiLauncher,
 }
 
-impl Surroundings {
+impl JobEnvironmentArgs {
     /// Finds the library, starts manager and nodes, and makes the command with which ranks get to know of all that.
     pub(crate) fn prepare(
         &self,
         manager: Option<&str>,
         command: &[OsString],
-        folder: &Folder,
-        more: &[Variable],
-    ) -> Result<Prepared> {
+        folder: &ReportFolder,
+        more: &[EnvironmentVariable],
+    ) -> Result<PreparedJob> {
         let named = self.library.clone().or_else(|| std::env::var_os("PLEACH_MPI_LIBRARY").map(PathBuf::from));
-        let library = library::find(named.as_deref())?;
+        let library = preload_library::find(named.as_deref())?;
         let plan = self.faults.as_deref().map(|path| -> Result<PathBuf> {
-            faults::read(path)?;
+            fault_file::read(path)?;
             std::path::absolute(path).with_context(|| path.display().to_string())
         });
         let plan = plan.transpose()?;
-        let launcher = Launcher::of(&command[0]);
-        let site = self.listen.map_or(Site::Loopback, Site::Here);
-        let voice = if self.node_logs { Voice::Shown } else { Voice::Kept };
+        let launcher = MpiLauncher::of(&command[0]);
+        let site = self.listen.map_or(FabricSite::Loopback, FabricSite::Here);
+        let voice = if self.node_logs { StderrMode::Shown } else { StderrMode::Kept };
         let fabric = self.nodes.map(|nodes| {
-            let plan = FabricPlan { nodes, site, faults: plan.as_deref(), voice };
-            Fabric::start(&plan).context("aggregation nodes cannot be had")
+            let plan = LocalFabricSpec { nodes, site, faults: plan.as_deref(), voice };
+            LocalFabric::start(&plan).context("aggregation nodes cannot be had")
         });
         let fabric = fabric.transpose()?;
-        let mut variables: Vec<Variable> = vec![("PLEACH_MPI_REPORT", folder.report().into_os_string())];
-        let of_fabric = fabric.as_ref().map(Fabric::variables).unwrap_or_default();
+        let mut variables: Vec<EnvironmentVariable> = vec![("PLEACH_MPI_REPORT", folder.report().into_os_string())];
+        let of_fabric = fabric.as_ref().map(LocalFabric::variables).unwrap_or_default();
         variables.extend(of_fabric.into_iter().map(|(name, value)| (name, value.into())));
         variables.extend(manager.map(|manager| ("PLEACH_MANAGER", manager.into())));
-        variables.extend(plan.map(|plan| (faults::VARIABLE, plan.into_os_string())));
+        variables.extend(plan.map(|plan| (fault_file::VARIABLE, plan.into_os_string())));
         let pretended = self.ranks_per_host.or((self.nodes.is_some() && self.listen.is_none()).then_some(1));
         variables.extend(pretended.map(|ranks| ("PLEACH_MPI_RANKS_PER_HOST", ranks.to_string().into())));
         variables.extend_from_slice(more);
         let (line, environment) = launcher.with(command, &library, &variables)?;
-        let mut command = through_launch_rank(&lab::fabric::own_program()?, None);
+        let mut command = launch_rank_command(&lab::local_fabric::own_executable()?, None);
         command.args(line).envs(environment);
-        Ok(Prepared { command, fabric, launcher })
+        Ok(PreparedJob { command, fabric, launcher })
     }
 }
 
 /// A folder for the report, which goes with it.
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct ReportFolder(PathBuf);
 
-impl Folder {
+impl ReportFolder {
     pub(crate) fn new() -> Result<Self> {
         use std::os::unix::fs::DirBuilderExt;
-        let name = format!("pleach-exec-{}-{}", std::process::id(), &lab::fabric::random_hex()?[..8]);
+        let name = format!("pleach-exec-{}-{}", std::process::id(), &lab::local_fabric::random_hex()?[..8]);
         let path = std::env::temp_dir().join(name);
         let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
         made.with_context(|| path.display().to_string())?;
@@ -196,7 +195,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for ReportFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }

@@ -13,7 +13,7 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct LaunchRankArgs {
     /// The process with which this one ends.
     #[arg(long)]
     parent: i32,
@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
 }
 
 /// Becomes the program; returns only if that fails.
-pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(arguments: &LaunchRankArgs) -> anyhow::Result<ExitCode> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     // If the parent ended before the line above, nobody would tell us.
     anyhow::ensure!(nix::unistd::getppid().as_raw() == arguments.parent, "the launcher is gone");

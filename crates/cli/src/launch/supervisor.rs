@@ -15,9 +15,9 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-use super::lines::Lines;
-use lab::fabric::how;
-use lab::fabric::signals::{ENDING, Signals};
+use super::line_prefixer::LinePrefixer;
+use lab::local_fabric::how;
+use lab::local_fabric::signals::{ENDING, SignalQueue};
 
 /// Between asking a process to end and ending it.
 const LAST_CALL: Duration = Duration::from_secs(2);
@@ -36,66 +36,66 @@ const PASSED_ON: [Signal; 7] = [
 ];
 
 /// This process's signals, as a supervisor wants them.
-pub(crate) fn take_over_signals() -> nix::Result<Signals> {
-    Signals::take_over(PASSED_ON.into_iter().chain([Signal::SIGCHLD, Signal::SIGTSTP]))
+pub(crate) fn take_over_signals() -> nix::Result<SignalQueue> {
+    SignalQueue::take_over(PASSED_ON.into_iter().chain([Signal::SIGCHLD, Signal::SIGTSTP]))
 }
 
 pub(crate) struct Supervisor {
     /// Whose it is, for messages.
     command: &'static str,
-    signals: Signals,
+    signals: SignalQueue,
     grace: Duration,
-    ranks: Vec<Rank>,
-    pipes: Vec<Pipe>,
+    ranks: Vec<SupervisedProcess>,
+    pipes: Vec<OutputPipe>,
     worst: u8,
     /// What those who still run will get, and when.
     next_blow: Option<(Instant, Signal)>,
     /// Whether an end by signal is a failure of the rank or our own doing.
-    blame: Blame,
+    blame: KilledBy,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Blame {
+enum KilledBy {
     Theirs,
     Ours,
 }
 
-struct Rank {
+struct SupervisedProcess {
     name: String,
     child: Child,
     is_running: bool,
 }
 
-struct Pipe {
+struct OutputPipe {
     source: File,
-    lines: Lines,
-    target: Target,
+    lines: LinePrefixer,
+    target: OutputStream,
 }
 
 #[derive(Clone, Copy)]
-enum Target {
+enum OutputStream {
     Output,
     Errors,
 }
 
 impl Supervisor {
-    pub(crate) fn new(command: &'static str, signals: Signals, grace: Duration) -> Self {
+    pub(crate) fn new(command: &'static str, signals: SignalQueue, grace: Duration) -> Self {
         let (ranks, pipes) = (Vec::new(), Vec::new());
-        Self { command, signals, grace, ranks, pipes, worst: 0, next_blow: None, blame: Blame::Theirs }
+        Self { command, signals, grace, ranks, pipes, worst: 0, next_blow: None, blame: KilledBy::Theirs }
     }
 
     /// Starts a process. If its output is piped, it is passed on with its label before every line.
     pub(crate) fn start(&mut self, name: String, label: &str, command: &mut Command) -> io::Result<()> {
         let mut child = command.spawn()?;
         let outputs = [
-            child.stdout.take().map(|pipe| (OwnedFd::from(pipe), Target::Output)),
-            child.stderr.take().map(|pipe| (OwnedFd::from(pipe), Target::Errors)),
+            child.stdout.take().map(|pipe| (OwnedFd::from(pipe), OutputStream::Output)),
+            child.stderr.take().map(|pipe| (OwnedFd::from(pipe), OutputStream::Errors)),
         ];
         for (pipe, target) in outputs.into_iter().flatten() {
-            let lines = Lines::new(format!("[{label}] "));
-            self.pipes.push(Pipe { source: File::from(pipe), lines, target });
+            let lines = LinePrefixer::new(format!("[{label}] "));
+            self.pipes.push(OutputPipe { source: File::from(pipe), lines, target });
         }
-        self.ranks.push(Rank { name, child, is_running: true });
+        self.ranks.push(SupervisedProcess { name, child, is_running: true });
         Ok(())
     }
 
@@ -175,7 +175,7 @@ impl Supervisor {
             rank.is_running = false;
             let status = rank.child.wait()?;
             let (code, how) = verdict(status);
-            if code == 0 || self.blame == Blame::Ours {
+            if code == 0 || self.blame == KilledBy::Ours {
                 continue;
             }
             self.worst = self.worst.max(code);
@@ -200,7 +200,7 @@ impl Supervisor {
             let shown = running[..running.len().min(16)].join(", ");
             eprintln!("{}: {signal} to {} that still run ({shown})", self.command, running.len());
         }
-        self.blame = Blame::Ours;
+        self.blame = KilledBy::Ours;
         self.send(signal);
         self.next_blow = Some((Instant::now() + LAST_CALL, Signal::SIGKILL));
     }
@@ -222,7 +222,7 @@ impl Drop for Supervisor {
     }
 }
 
-impl Pipe {
+impl OutputPipe {
     /// False when it has ended.
     fn pass_on(&mut self) -> io::Result<bool> {
         let mut buffer = [0; 65_536];
@@ -232,16 +232,16 @@ impl Pipe {
             return Ok(false);
         }
         match self.target {
-            Target::Output => self.lines.take(&buffer[..count], &mut io::stdout().lock())?,
-            Target::Errors => self.lines.take(&buffer[..count], &mut io::stderr().lock())?,
+            OutputStream::Output => self.lines.take(&buffer[..count], &mut io::stdout().lock())?,
+            OutputStream::Errors => self.lines.take(&buffer[..count], &mut io::stderr().lock())?,
         }
         Ok(true)
     }
 
     fn finish(&mut self) -> io::Result<()> {
         match self.target {
-            Target::Output => self.lines.finish(&mut io::stdout().lock()),
-            Target::Errors => self.lines.finish(&mut io::stderr().lock()),
+            OutputStream::Output => self.lines.finish(&mut io::stdout().lock()),
+            OutputStream::Errors => self.lines.finish(&mut io::stderr().lock()),
         }
     }
 }

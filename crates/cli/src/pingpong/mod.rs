@@ -2,24 +2,24 @@
 //!
 //! With `--verbs` the other end is `ibv_rc_pingpong` on any verbs device, otherwise another `pleach pingpong`.
 
-mod game;
-mod own;
-mod verbs;
+mod pingpong_run;
+mod pleach_peer;
+mod verbs_peer;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use clap::Args;
-use faults::Plan;
 use bootstrap::pair;
-use transport::udp::{Endpoint, Mischief, Options, Reception};
+use clap::Args;
+use faults::FaultPlan;
+use transport::udp::{Endpoint, EndpointOptions, FaultInjector, ReceiveMode};
 use wire::rocev2::UDP_PORT;
 
-use lab::Outcome;
-use lab::report::deliver;
-use lab::report::Format;
+use lab::CommandOutcome;
+use lab::report::ReportFormat;
+use lab::report::write_report;
 
 /// Two ends bounce a message, over UDP as RoCEv2.
 #[derive(Args)]
@@ -34,7 +34,7 @@ Examples:
   pleach pingpong --verbs --listen --bind 10.0.0.2                the other host runs ibv_rc_pingpong -g 1 10.0.0.2
 
 Exit status: 0 if no message that could be compared was altered, 1 if one was, 2 if the ends did not find each other.")]
-pub(crate) struct Arguments {
+pub(crate) struct PingpongArgs {
     /// The host on which the other end listens.
     #[arg(required_unless_present = "listen", conflicts_with = "listen")]
     host: Option<String>,
@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = UDP_PORT)]
     udp_port: u16,
     /// The TCP port on which the ends find each other.
-    #[arg(long, default_value_t = pair::verbs::PORT)]
+    #[arg(long, default_value_t = pair::verbs_pingpong::DEFAULT_PORT)]
     port: u16,
     /// Bytes of a message.
     #[arg(long, short, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(0..=1 << 30))]
@@ -78,35 +78,35 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 60)]
     limit: u64,
     /// How to report: table or json.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    format: ReportFormat,
     /// Where to write the report; the standard output if not said.
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
-    ensure!(arguments.format != Format::Html, "pingpong writes table or json");
+pub(crate) fn run(arguments: &PingpongArgs) -> Result<CommandOutcome> {
+    ensure!(arguments.format != ReportFormat::Html, "pingpong writes table or json");
     let mtus = [256, 512, 1024, 2048, 4096];
     ensure!(mtus.contains(&arguments.mtu), "--mtu {} is not one of {mtus:?}", arguments.mtu);
     // A mistake in the plan is told before the other end is bothered.
     arguments.mischief()?;
-    let score = if arguments.verbs { verbs::play(arguments)? } else { own::play(arguments)? };
+    let score = if arguments.verbs { verbs_peer::play(arguments)? } else { pleach_peer::play(arguments)? };
     let text = match arguments.format {
-        Format::Json => serde_json::to_string_pretty(&score)? + "\n",
+        ReportFormat::Json => serde_json::to_string_pretty(&score)? + "\n",
         _ => score.table(),
     };
-    deliver(&text, arguments.output.as_deref())?;
-    Ok(if score.altered == 0 { Outcome::Right } else { Outcome::Wrong })
+    write_report(&text, arguments.output.as_deref())?;
+    Ok(if score.altered == 0 { CommandOutcome::Right } else { CommandOutcome::Wrong })
 }
 
-impl Arguments {
+impl PingpongArgs {
     /// The faults to commit.
-    fn mischief(&self) -> Result<Mischief> {
-        let Some(path) = &self.fault else { return Ok(Mischief::new(self.drop, self.corrupt)) };
+    fn mischief(&self) -> Result<FaultInjector> {
+        let Some(path) = &self.fault else { return Ok(FaultInjector::new(self.drop, self.corrupt)) };
         let file = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {file}"))?;
-        let read = Plan::parse(&text).and_then(|plan| Mischief::from_plan(&plan, 1));
+        let read = FaultPlan::parse(&text).and_then(|plan| FaultInjector::from_plan(&plan, 1));
         read.map_err(|error| {
             let line = text[..error.span.start.min(text.len())].matches('\n').count() + 1;
             anyhow::anyhow!("{file}, line {line}: {error}")
@@ -122,8 +122,8 @@ impl Arguments {
         let addresses = if self.bind.is_empty() { vec![local_address(toward)?] } else { self.bind.clone() };
         let sockets: Vec<SocketAddr> =
             addresses.iter().map(|address| SocketAddr::new(*address, self.udp_port)).collect();
-        let reception = if self.verbs { Reception::WithHeader } else { Reception::Plain };
-        let options = Options { reception, mischief: self.mischief()?, ..Options::default() };
+        let reception = if self.verbs { ReceiveMode::WithHeader } else { ReceiveMode::Plain };
+        let options = EndpointOptions { reception, mischief: self.mischief()?, ..EndpointOptions::default() };
         Endpoint::open(&sockets, options).with_context(|| {
             let list: Vec<String> = sockets.iter().map(ToString::to_string).collect();
             format!("cannot open UDP sockets at {} (another end there? try --udp-port or --bind)", list.join(", "))

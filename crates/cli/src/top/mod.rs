@@ -1,6 +1,6 @@
 //! `pleach top`: what the manager sees, refreshed every second.
 
-mod meter;
+mod rate_meter;
 mod table;
 mod view;
 
@@ -11,17 +11,17 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use control::ManagerClient;
 
-use lab::Outcome;
-use crate::configuration::ManagerArguments;
-use meter::Meter;
-use view::View;
+use crate::configuration::ManagerConnectionArgs;
+use lab::CommandOutcome;
+use rate_meter::RateMeter;
+use view::TopView;
 
 /// Shows jobs, groups, trees and nodes, operations per second and errors by cause.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
-pub(crate) struct Arguments {
+pub(crate) struct TopArgs {
     #[command(flatten)]
-    manager: ManagerArguments,
+    manager: ManagerConnectionArgs,
     /// Shows one view and ends; so it does as well if the output is no terminal
     #[arg(long)]
     once: bool,
@@ -29,8 +29,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval)]
     interval: f64,
     /// Tables for people, or an object a line for machines
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = TopFormat::Table)]
+    format: TopFormat,
 }
 
 const HELP: &str = "\
@@ -42,7 +42,7 @@ Examples:
 Rates are over the time between two reports of a node, which come twice a second; so even one view takes that long.";
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum TopFormat {
     Table,
     Json,
 }
@@ -58,44 +58,44 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const REPORTS: Duration = Duration::from_secs(2);
 const GLANCE: Duration = Duration::from_millis(100);
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+pub(crate) fn run(arguments: &TopArgs) -> Result<CommandOutcome> {
     let address = arguments.manager.address()?;
     let mut client = ManagerClient::connect(address, arguments.manager.secret()?, PATIENCE)
         .context("start `pleach manager`, or say where it is with --manager")?;
     let interval = Duration::from_secs_f64(arguments.interval);
-    let mut meter = Meter::default();
+    let mut meter = RateMeter::default();
     let once = arguments.once || !std::io::stdout().is_terminal();
     if once {
-        let mut view = View::new(address, client.status()?, &mut meter);
+        let mut view = TopView::new(address, client.status()?, &mut meter);
         let began = Instant::now();
         while began.elapsed() < interval || !view.has_rates() && began.elapsed() < interval + REPORTS {
             std::thread::sleep(interval.saturating_sub(began.elapsed()).max(GLANCE));
-            view = View::new(address, client.status()?, &mut meter);
+            view = TopView::new(address, client.status()?, &mut meter);
         }
-        return print(&text(arguments.format, &view)?).map(|_| Outcome::Right);
+        return print(&text(arguments.format, &view)?).map(|_| CommandOutcome::Right);
     }
     loop {
         let text = match client.status() {
-            Ok(status) => text(arguments.format, &View::new(address, status, &mut meter))?,
+            Ok(status) => text(arguments.format, &TopView::new(address, status, &mut meter))?,
             // The next question calls it anew.
-            Err(error) if arguments.format == Format::Table => format!("{error}\n"),
+            Err(error) if arguments.format == TopFormat::Table => format!("{error}\n"),
             Err(error) => return Err(error.into()),
         };
         let going = match arguments.format {
-            Format::Table => print(&on_screen(&text))?,
-            Format::Json => print(&text)?,
+            TopFormat::Table => print(&on_screen(&text))?,
+            TopFormat::Json => print(&text)?,
         };
         if !going {
-            return Ok(Outcome::Right);
+            return Ok(CommandOutcome::Right);
         }
         std::thread::sleep(interval);
     }
 }
 
-fn text(format: Format, view: &View) -> Result<String> {
+fn text(format: TopFormat, view: &TopView) -> Result<String> {
     Ok(match format {
-        Format::Table => table::write(view),
-        Format::Json => serde_json::to_string(view)? + "\n",
+        TopFormat::Table => table::write(view),
+        TopFormat::Json => serde_json::to_string(view)? + "\n",
     })
 }
 

@@ -1,24 +1,24 @@
 //! The view as tables.
 
-use super::view::{GroupLine, JobLine, NodeLine, View};
-use lab::report::aligned;
-use lab::words::{counted, grouped, rough};
+use super::view::{GroupRow, JobRow, NodeRow, TopView};
+use lab::number_format::{group_digits, pluralize, si_number};
+use lab::report::format_table;
 use manager::status::GroupPhase;
 
 /// Words of a refusal that are shown beside a job.
 const MOST_WORDS: usize = 60;
 
-pub(super) fn write(view: &View) -> String {
+pub(super) fn write(view: &TopView) -> String {
     let alive = view.nodes.iter().filter(|node| node.alive).count();
     let mut text = format!(
         "pleach manager {} ({}): {alive} of {}, {}, {}, {} operations/s, {} in all\n",
         view.manager,
         view.version,
-        counted(view.nodes.len() as u64, "node"),
-        counted(view.jobs.len() as u64, "job"),
-        counted(view.groups.len() as u64, "group"),
+        pluralize(view.nodes.len() as u64, "node"),
+        pluralize(view.jobs.len() as u64, "job"),
+        pluralize(view.groups.len() as u64, "group"),
         rate(view.operations_per_second),
-        grouped(view.operations),
+        group_digits(view.operations),
     );
     section(
         &mut text,
@@ -26,7 +26,7 @@ pub(super) fn write(view: &View) -> String {
         || view.jobs.iter().map(job).collect(),
     );
     // The busiest first: there may be more than anyone can read.
-    let mut groups: Vec<&GroupLine> = view.groups.iter().collect();
+    let mut groups: Vec<&GroupRow> = view.groups.iter().collect();
     groups.sort_by(|a, b| b.operations_per_second.unwrap_or(0.0).total_cmp(&a.operations_per_second.unwrap_or(0.0)));
     section(&mut text, &["GROUP", "JOB", "PHASE", "LEADERS", "WINDOW", "OP/S", "OPERATIONS", "NODES"], || {
         groups.into_iter().map(group).collect()
@@ -40,10 +40,10 @@ pub(super) fn write(view: &View) -> String {
     let head = ["NODE", "STATE", "SEATS", "IN FLIGHT", "PAYLOAD", "OP/S", "PACKET/S", "REPEATED", "DROPPED", "MOVES"];
     section(&mut text, &head, || view.nodes.iter().map(node).collect());
     section(&mut text, &["ERRORS BY CAUSE", "COUNT"], || {
-        view.errors.iter().map(|(cause, count)| vec![cause.clone(), grouped(*count)]).collect()
+        view.errors.iter().map(|(cause, count)| vec![cause.clone(), group_digits(*count)]).collect()
     });
     if view.left_out > 0 {
-        text.push_str(&format!("\n{} did not fit\n", counted(view.left_out, "entry")));
+        text.push_str(&format!("\n{} did not fit\n", pluralize(view.left_out, "entry")));
     }
     text
 }
@@ -53,16 +53,16 @@ fn section(text: &mut String, head: &[&str], rows: impl FnOnce() -> Vec<Vec<Stri
     if !rows.is_empty() {
         let head = head.iter().map(|name| (*name).to_owned()).collect();
         text.push('\n');
-        text.push_str(&aligned(&[vec![head], rows].concat()));
+        text.push_str(&format_table(&[vec![head], rows].concat()));
     }
 }
 
 /// A rate, or that it is not known yet. Begins with a digit, so that columns line up.
 fn rate(per_second: Option<f64>) -> String {
-    per_second.map_or_else(|| "0?".to_owned(), rough)
+    per_second.map_or_else(|| "0?".to_owned(), si_number)
 }
 
-fn job(job: &JobLine) -> Vec<String> {
+fn job(job: &JobRow) -> Vec<String> {
     let state = if job.attached { "here" } else { "away" };
     let why = job.last_refusal.as_deref().unwrap_or_default();
     vec![
@@ -71,14 +71,14 @@ fn job(job: &JobLine) -> Vec<String> {
         state.to_owned(),
         job.groups.to_string(),
         rate(job.operations_per_second),
-        grouped(job.operations),
-        grouped(job.refused),
-        grouped(job.revoked),
+        group_digits(job.operations),
+        group_digits(job.refused),
+        group_digits(job.revoked),
         why.chars().take(MOST_WORDS).collect(),
     ]
 }
 
-fn group(group: &GroupLine) -> Vec<String> {
+fn group(group: &GroupRow) -> Vec<String> {
     let phase = match group.phase {
         GroupPhase::Opening => "opening",
         GroupPhase::Open => "open",
@@ -86,7 +86,7 @@ fn group(group: &GroupLine) -> Vec<String> {
     };
     let nodes = match group.nodes.as_slice() {
         [root] => root.clone(),
-        [root, others @ ..] => format!("{root} and {}", counted(others.len() as u64, "other")),
+        [root, others @ ..] => format!("{root} and {}", pluralize(others.len() as u64, "other")),
         [] => String::new(),
     };
     vec![
@@ -96,23 +96,23 @@ fn group(group: &GroupLine) -> Vec<String> {
         group.leaders.to_string(),
         group.window.to_string(),
         rate(group.operations_per_second),
-        grouped(group.operations),
+        group_digits(group.operations),
         nodes,
     ]
 }
 
-fn node(node: &NodeLine) -> Vec<String> {
+fn node(node: &NodeRow) -> Vec<String> {
     let state = if node.alive { "here" } else { "lost" };
     vec![
         node.name.clone(),
         state.to_owned(),
         format!("{}/{}", node.seats, node.most_seats),
-        grouped(node.in_flight.into()),
-        format!("{}B", rough(node.payload_bytes as f64)),
+        group_digits(node.in_flight.into()),
+        format!("{}B", si_number(node.payload_bytes as f64)),
         rate(node.operations_per_second),
         rate(node.packets_per_second),
-        grouped(node.repeated),
-        grouped(node.dropped.values().sum()),
-        grouped(node.migrations),
+        group_digits(node.repeated),
+        group_digits(node.dropped.values().sum()),
+        group_digits(node.migrations),
     ]
 }

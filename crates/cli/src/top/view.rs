@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use manager::status::{GroupPhase, NodeStatus, Status, TreeStatus};
+use manager::status::{GroupPhase, ManagerStatus, NodeStatus, TreeStatus};
 use serde::Serialize;
 
-use super::meter::Meter;
+use super::rate_meter::RateMeter;
 
 #[derive(Serialize)]
-pub(super) struct View {
+pub(super) struct TopView {
     pub manager: SocketAddr,
     pub version: String,
     /// Operations in the network, of all groups.
     pub operations: u64,
     pub operations_per_second: Option<f64>,
-    pub jobs: Vec<JobLine>,
-    pub groups: Vec<GroupLine>,
+    pub jobs: Vec<JobRow>,
+    pub groups: Vec<GroupRow>,
     pub trees: Vec<TreeStatus>,
-    pub nodes: Vec<NodeLine>,
+    pub nodes: Vec<NodeRow>,
     /// What went wrong so far, by cause.
     pub errors: BTreeMap<String, u64>,
     /// Nodes, jobs, groups and trees that did not fit into the manager's answer.
@@ -26,7 +26,7 @@ pub(super) struct View {
 }
 
 #[derive(Serialize)]
-pub(super) struct JobLine {
+pub(super) struct JobRow {
     pub job: String,
     pub name: String,
     pub attached: bool,
@@ -39,7 +39,7 @@ pub(super) struct JobLine {
 }
 
 #[derive(Serialize)]
-pub(super) struct GroupLine {
+pub(super) struct GroupRow {
     pub group: u32,
     pub epoch: u32,
     pub job: String,
@@ -53,7 +53,7 @@ pub(super) struct GroupLine {
 }
 
 #[derive(Serialize)]
-pub(super) struct NodeLine {
+pub(super) struct NodeRow {
     pub name: String,
     pub alive: bool,
     pub version: String,
@@ -81,17 +81,17 @@ const RIGHT: [&str; 6] = [
     "nodes registered",
 ];
 
-impl View {
-    pub(super) fn new(manager: SocketAddr, status: Status, meter: &mut Meter) -> Self {
+impl TopView {
+    pub(super) fn new(manager: SocketAddr, status: ManagerStatus, meter: &mut RateMeter) -> Self {
         let uptimes: BTreeMap<&str, u64> =
             status.nodes.iter().map(|node| (node.name.as_str(), node.report.uptime_ms)).collect();
-        let mut groups: Vec<GroupLine> = Vec::with_capacity(status.groups.len());
+        let mut groups: Vec<GroupRow> = Vec::with_capacity(status.groups.len());
         for group in &status.groups {
             let (number, epoch) = (group.group.group.0, group.group.epoch.0);
             // Whoever folds for all is the root, and counts by its own clock.
             let at = group.nodes.first().and_then(|root| uptimes.get(root.as_str()).copied());
             let name = format!("group {number} {epoch}");
-            groups.push(GroupLine {
+            groups.push(GroupRow {
                 group: number,
                 epoch,
                 job: id(group.job.0),
@@ -108,7 +108,7 @@ impl View {
             let sum = of_job.entry(&group.job).or_default();
             *sum = plus(*sum, group.operations_per_second);
         }
-        let jobs = status.jobs.iter().map(|job| JobLine {
+        let jobs = status.jobs.iter().map(|job| JobRow {
             operations_per_second: of_job.get(id(job.job.0).as_str()).copied().unwrap_or(Some(0.0)),
             job: id(job.job.0),
             name: job.name.clone(),
@@ -158,13 +158,13 @@ fn plus(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     }
 }
 
-fn node_line(node: &NodeStatus, meter: &mut Meter) -> NodeLine {
+fn node_line(node: &NodeStatus, meter: &mut RateMeter) -> NodeRow {
     let report = &node.report;
     let mut rate = |what: &str, count| {
         let rate = meter.rate(format!("{what} of {}", node.name), report.uptime_ms, count);
         if node.alive { rate } else { None }
     };
-    NodeLine {
+    NodeRow {
         name: node.name.clone(),
         alive: node.alive,
         version: node.version.clone(),
@@ -183,7 +183,7 @@ fn node_line(node: &NodeStatus, meter: &mut Meter) -> NodeLine {
     }
 }
 
-fn errors(status: &Status) -> BTreeMap<String, u64> {
+fn errors(status: &ManagerStatus) -> BTreeMap<String, u64> {
     let mut errors: BTreeMap<String, u64> = BTreeMap::new();
     let mut add = |cause: String, count: u64| {
         if count > 0 {

@@ -3,12 +3,18 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use namespaces::Network;
+use namespaces::NamespaceNetwork;
 
 use super::*;
 
 /// Three hosts for ranks, two ranks on the first of them; manager, node and launcher on a fourth.
-fn start_between_hosts(network: &Network, program: &str, rounds: &str, plan: &Path, report: &Path) -> Command {
+fn start_between_hosts(
+    network: &NamespaceNetwork,
+    program: &str,
+    rounds: &str,
+    plan: &Path,
+    report: &Path,
+) -> Command {
     let agent = file("agent.sh");
     let script = "#!/bin/sh\nhost=$1; shift\nexec ip netns exec $host unshare --uts sh -c \"hostname $host; $*\"\n";
     std::fs::write(&agent, script).expect("the target folder can be written to");
@@ -50,7 +56,7 @@ fn start_between_hosts(network: &Network, program: &str, rounds: &str, plan: &Pa
 /// Bits flip, packets vanish, and in the middle the node is killed: the same answers.
 #[test]
 fn a_node_between_hosts_is_used_and_killed_under_open_mpi() {
-    let network = match Network::new(4) {
+    let network = match NamespaceNetwork::new(4) {
         Ok(network) => network,
         Err(error) => {
             println!("not tested: {error}");
@@ -86,7 +92,7 @@ fn a_node_between_hosts_is_used_and_killed_under_open_mpi() {
 }
 
 /// True once a rank on the first host has opened a socket for packets.
-fn is_aggregating(network: &Network) -> bool {
+fn is_aggregating(network: &NamespaceNetwork) -> bool {
     let listed = Command::new("ip").args(["netns", "exec", network.host(0).name(), "cat", "/proc/net/udp"]).output();
     text(&listed.expect("iproute2").stdout).lines().count() > 1
 }

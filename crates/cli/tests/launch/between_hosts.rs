@@ -48,23 +48,26 @@ fn no_namespace_is_left_behind_after_an_interrupt() {
 /// Nobody says goodbye when the power fails: only the silence tells.
 #[test]
 fn a_host_that_vanishes_is_noticed_by_both_sides() {
-    use bootstrap::{self, News, Offer, Place, Terms, Variables};
-    let network = match namespaces::Network::new(2) {
+    use bootstrap::{self, EnvironmentVariables, JobEnvironment, LocalEndpoint, RankEvent, RendezvousTimeouts};
+    let network = match namespaces::NamespaceNetwork::new(2) {
         Ok(network) => network,
         Err(error) => {
             assert!(!can_have_hosts(), "{error}");
             return;
         }
     };
-    let terms = Terms { silence: Duration::from_secs(3), ..Terms::default() };
+    let terms = RendezvousTimeouts { silence: Duration::from_secs(3), ..RendezvousTimeouts::default() };
     let join = |rank: usize| {
         let rendezvous = format!("{}:7411", network.host(0).address());
         let variables = [("RANK", rank.to_string()), ("SIZE", "2".to_owned()), ("RENDEZVOUS", rendezvous)];
         let job = [("JOB", "vanish".to_owned())];
-        let variables: Variables =
+        let variables: EnvironmentVariables =
             variables.into_iter().chain(job).map(|(name, value)| (format!("PLEACH_{name}"), value)).collect();
-        let place = Place::of(&variables, |_| None).expect("all is said");
-        let joined = network.host(rank).inside(|| bootstrap::join(&place, Offer::default(), &terms)).expect("it moves");
+        let place = JobEnvironment::of(&variables, |_| None).expect("all is said");
+        let joined = network
+            .host(rank)
+            .inside(|| bootstrap::join(&place, LocalEndpoint::default(), &terms))
+            .expect("it moves");
         joined.expect("both come")
     };
     let (mut zero, mut one) = std::thread::scope(|scope| {
@@ -83,6 +86,6 @@ fn a_host_that_vanishes_is_noticed_by_both_sides() {
         heard[1] = heard[1].take().or_else(|| one.lifeline.turn());
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert_eq!(heard, [Some(News::Lost { rank: 1 }), Some(News::Lost { rank: 0 })]);
+    assert_eq!(heard, [Some(RankEvent::Lost { rank: 1 }), Some(RankEvent::Lost { rank: 0 })]);
     assert!(began.elapsed() > Duration::from_millis(500), "the cut itself is not seen by a socket");
 }

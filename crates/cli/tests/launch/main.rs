@@ -191,9 +191,9 @@ fn ranks_that_are_ended_before_they_meet_leave_no_word_for_each_other() {
 #[test]
 #[ignore = "other tests launch it"]
 fn as_a_rank() {
-    use bootstrap::{self, Offer, Place, Terms};
-    let place = Place::here().expect("pleach launch says who we are");
-    let joined = bootstrap::join(&place, Offer::default(), &Terms::default()).expect("all come");
+    use bootstrap::{self, JobEnvironment, LocalEndpoint, RendezvousTimeouts};
+    let place = JobEnvironment::here().expect("pleach launch says who we are");
+    let joined = bootstrap::join(&place, LocalEndpoint::default(), &RendezvousTimeouts::default()).expect("all come");
     println!("\nmet {} {:?}", place.rank, joined.table.hosts());
     joined.lifeline.leave(SOON);
 }

@@ -9,8 +9,8 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use control::{ManagerClient, ManagerNotification};
 use manager::message::GroupKey;
-use control::{ManagerClient, Notice};
 
 use process::*;
 
@@ -36,7 +36,7 @@ fn nodes_find_the_manager_and_a_client_gets_a_group() {
         notice = client.poll_notice();
         notice.is_some()
     });
-    assert!(matches!(notice, Some(Notice::Revoked { node: Some(name), .. }) if name == "left"));
+    assert!(matches!(notice, Some(ManagerNotification::Revoked { node: Some(name), .. }) if name == "left"));
     client.open_group(request(4)).expect("opened without it");
 }
 
@@ -54,7 +54,7 @@ fn a_manager_without_descriptors_does_not_spin_and_lets_others_in_again() {
     std::thread::sleep(Duration::from_secs(1));
     let busy = processor_time(manager.id()).saturating_sub(before);
     assert!(busy < began.elapsed() / 4, "it worked for {busy:?} of {:?}", began.elapsed());
-    let connect = || ManagerClient::connect(manager.address(), control::Secret::new(SECRET).ok(), PATIENCE);
+    let connect = || ManagerClient::connect(manager.address(), control::ClusterSecret::new(SECRET).ok(), PATIENCE);
     let mut client = connect().expect("it gets in although the crowd is still there");
     client.status().expect("it answers");
     drop(crowd);

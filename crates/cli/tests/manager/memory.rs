@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollTimeout, poll};
-use protocol::aggregation::{Contribution, Voice, Wish};
-use manager::message::{Capacity, GroupKey, NodeCard, NodeReport, Quota};
+use control::{AccessPolicy, ClusterSecret, DataPlane, ManagerClient, NodeControl};
+use engine::aggregation::{Membership, TreeEdgeEvent, TreeEdges};
+use manager::message::{Capacity, GroupKey, NodeDescriptor, NodeReport, Quota};
 use manager::status::NodeStatus;
-use manager::{GroupOpened, GroupRequest, Leader, Refusal, SeatSpec};
+use manager::{ControlError, GroupDescriptor, GroupLeader, GroupRequest, SeatSpec};
+use nix::poll::{PollTimeout, poll};
+use protocol::aggregation::{Contribution, ContributionRole, ResultDisposition};
 use reduce::{ElementType, Operator};
-use engine::aggregation::{Input, Membership, Wires};
-use control::{ManagerClient, NodeControl, Openness, Seats, Secret};
-use transport::udp::Mischief;
+use transport::udp::FaultInjector;
 use units::{QpNumber, Rank, SegmentIndex, Time};
 use wire::aggregation::{ElementCode, OperatorCode};
 
@@ -30,8 +30,8 @@ const MOST_BYTES: u64 = 64 << 20;
 /// Seats of nodes that take no packets: they only make the trees.
 struct Empty;
 
-impl Seats for Empty {
-    fn install(&mut self, _: &SeatSpec) -> Result<(), Refusal> {
+impl DataPlane for Empty {
+    fn install(&mut self, _: &SeatSpec) -> Result<(), ControlError> {
         Ok(())
     }
 
@@ -56,7 +56,7 @@ impl Extras {
     fn start(manager: SocketAddr) -> Self {
         let loopback: SocketAddr = "127.0.0.1:0".parse().expect("an address");
         let control = |name: String, parents: Vec<String>, serves: &[&str]| {
-            let card = NodeCard {
+            let card = NodeDescriptor {
                 name,
                 addresses: vec!["127.0.0.1:9".parse().expect("an address")],
                 control: loopback,
@@ -64,7 +64,8 @@ impl Extras {
                 serves: serves.iter().map(|host| (*host).to_owned()).collect(),
                 capacity: Capacity { seats: 2_000, operations: 100_000, bytes: 1 << 40 },
             };
-            NodeControl::bind(card, manager, loopback, Secret::new(SECRET).ok(), Openness::Guarded).expect("a port")
+            NodeControl::bind(card, manager, loopback, ClusterSecret::new(SECRET).ok(), AccessPolicy::Guarded)
+                .expect("a port")
         };
         let mut controls: Vec<NodeControl> = tops().map(|top| control(top, Vec::new(), &[])).collect();
         controls.push(control("beside".to_owned(), tops().collect(), &["b*"]));
@@ -94,13 +95,13 @@ fn tops() -> impl Iterator<Item = String> {
 
 /// The leaders below the node that is measured: both are there, and one of them contributes.
 struct Members {
-    wires: Wires,
+    wires: TreeEdges,
     memberships: BTreeMap<QpNumber, Membership>,
-    inputs: Vec<Input>,
+    inputs: Vec<TreeEdgeEvent>,
 }
 
 impl Members {
-    fn join(&mut self, group: &GroupOpened) -> QpNumber {
+    fn join(&mut self, group: &GroupDescriptor) -> QpNumber {
         let join = |leader| Membership::join(&mut self.wires, group, leader).expect("a place");
         let joined = [0, 1].map(join);
         let first = joined[0].edge();
@@ -116,8 +117,8 @@ impl Members {
                 element: ElementCode(ElementType::I32.code()),
                 operator: OperatorCode(Operator::Sum.code()),
                 element_count: (PAYLOAD / 4) as u16,
-                voice: Voice::Plain,
-                wish: Wish::Result,
+                voice: ContributionRole::Plain,
+                wish: ResultDisposition::Result,
                 segment: SegmentIndex(0),
                 payload,
             };
@@ -131,7 +132,7 @@ impl Members {
         let mut inputs = std::mem::take(&mut self.inputs);
         self.wires.receive(&mut inputs);
         for input in inputs.drain(..) {
-            let Input::Frame { edge, .. } = &input else { continue };
+            let TreeEdgeEvent::Frame { edge, .. } = &input else { continue };
             if let Some(membership) = self.memberships.get_mut(&edge.clone()) {
                 membership.handle(&mut self.wires, input, &mut Vec::new());
             }
@@ -174,10 +175,11 @@ fn a_node_with_many_trees_groups_and_operations_takes_little_memory_and_says_wha
     let mut client = client(&manager);
     wait_for_nodes(&mut client, TREES + 2);
     client.open_job("large", Some(Quota { groups: 1_024, operations: 1 << 16, bytes: 1 << 30 })).expect("admitted");
-    let wires = Wires::open(&["127.0.0.1:0".parse().expect("an address")], Mischief::default()).expect("a socket");
+    let wires =
+        TreeEdges::open(&["127.0.0.1:0".parse().expect("an address")], FaultInjector::default()).expect("a socket");
     let own = wires.addresses();
     let mut members = Members { wires, memberships: BTreeMap::new(), inputs: Vec::new() };
-    let leader = |rank: u32, host: &str, addresses: &[SocketAddr]| Leader {
+    let leader = |rank: u32, host: &str, addresses: &[SocketAddr]| GroupLeader {
         rank: Rank(rank),
         host: host.to_owned(),
         addresses: addresses.to_vec(),

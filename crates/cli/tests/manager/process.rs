@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use manager::{GroupRequest, Leader};
-use control::{ManagerClient, Secret};
+use control::{ClusterSecret, ManagerClient};
+use manager::{GroupLeader, GroupRequest};
 use units::Rank;
 
 pub(crate) const SECRET: &str = "correct horse battery staple";
@@ -84,7 +84,7 @@ pub(crate) fn says(arguments: &[&str]) -> (i32, String) {
 }
 
 pub(crate) fn client(manager: &Process) -> ManagerClient {
-    ManagerClient::connect(manager.address(), Secret::new(SECRET).ok(), PATIENCE).expect("it is there")
+    ManagerClient::connect(manager.address(), ClusterSecret::new(SECRET).ok(), PATIENCE).expect("it is there")
 }
 
 /// Waits until something holds, but not for ever.
@@ -104,7 +104,7 @@ pub(crate) fn wait_for_nodes(client: &mut ManagerClient, count: usize) {
 
 /// A group of leaders that nobody plays.
 pub(crate) fn request(leaders: u32) -> GroupRequest {
-    let leader = |rank: u32| Leader {
+    let leader = |rank: u32| GroupLeader {
         rank: Rank(rank),
         host: format!("host{rank}"),
         addresses: vec![SocketAddr::from(([127, 0, 0, 1], 9))],

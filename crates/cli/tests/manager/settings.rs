@@ -65,7 +65,7 @@ fn flags_count_more_than_the_environment_and_that_more_than_the_file() {
     let manager = Process::run(pleach(&["manager", "--config", &file]).env("PLEACH_SECRET", "another secret"));
     let refused = control::ManagerClient::connect(
         manager.address(),
-        control::Secret::new(SECRET).ok(),
+        control::ClusterSecret::new(SECRET).ok(),
         std::time::Duration::from_secs(2),
     );
     assert!(refused.is_err(), "the secret of the environment counts more than that of the file");

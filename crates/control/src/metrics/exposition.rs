@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 
 /// What kind of number a metric is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum MetricKind {
     /// Goes up only, until the process begins anew.
     Counter,
     /// Goes up and down.
@@ -18,24 +18,24 @@ pub(super) struct Exposition {
 }
 
 /// One metric, whose samples follow.
-pub(super) struct Family<'a> {
+pub(super) struct MetricFamily<'a> {
     text: &'a mut String,
     name: &'static str,
 }
 
 impl Exposition {
     /// Begins a metric.
-    pub(super) fn family(&mut self, name: &'static str, kind: Kind, help: &str) -> Family<'_> {
+    pub(super) fn family(&mut self, name: &'static str, kind: MetricKind, help: &str) -> MetricFamily<'_> {
         let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
         };
         let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
-        Family { text: &mut self.text, name }
+        MetricFamily { text: &mut self.text, name }
     }
 
     /// A metric with a single number.
-    pub(super) fn single(&mut self, name: &'static str, kind: Kind, help: &str, value: impl Display) {
+    pub(super) fn single(&mut self, name: &'static str, kind: MetricKind, help: &str, value: impl Display) {
         self.family(name, kind, help).sample(&[], value);
     }
 
@@ -44,7 +44,7 @@ impl Exposition {
     }
 }
 
-impl Family<'_> {
+impl MetricFamily<'_> {
     /// Adds a number under these labels.
     pub(super) fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
         self.text.push_str(self.name);
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn names_with_quotes_stay_inside_theirs() {
         let mut page = Exposition::default();
-        let mut family = page.family("pleach_test", Kind::Gauge, "For a test.");
+        let mut family = page.family("pleach_test", MetricKind::Gauge, "For a test.");
         family.sample(&[("a", "x\"y\\z\n"), ("b", "")], 1);
         family.sample(&[], 2.5);
         let expected = "# HELP pleach_test For a test.\n# TYPE pleach_test gauge\n\

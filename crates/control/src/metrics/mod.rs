@@ -13,28 +13,28 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
 
-use super::listener::{Accepted, Listener};
+use super::listener::{AcceptOutcome, ControlListener};
 
 /// Visitors at a time: if more come, the oldest goes.
-const MOST_VISITORS: usize = 16;
+const MAX_HTTP_CONNECTIONS: usize = 16;
 /// Bytes of a question; Prometheus sends some hundred.
-const MOST_QUESTION: usize = 4 << 10;
+const MAX_REQUEST_BYTES: usize = 4 << 10;
 /// From the call to the last byte of the answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// A page is good for so long.
-const FRESH: Duration = Duration::from_millis(100);
+const PAGE_LIFETIME: Duration = Duration::from_millis(100);
 /// After running out of descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Where metrics are asked for.
-pub(super) struct MetricsPort {
-    listener: Listener,
-    visitors: Vec<Visitor>,
+pub(super) struct MetricsServer {
+    listener: ControlListener,
+    visitors: Vec<HttpConnection>,
     page: Option<(Instant, String)>,
     paused_until: Option<Instant>,
 }
 
-struct Visitor {
+struct HttpConnection {
     stream: TcpStream,
     question: Vec<u8>,
     answer: Vec<u8>,
@@ -43,24 +43,24 @@ struct Visitor {
 }
 
 /// What a visitor is to us after a turn.
-enum Step {
+enum HttpProgress {
     Stay,
     /// The question is whole.
-    Asked(Question),
+    Asked(HttpRequest),
     Gone,
 }
 
 #[derive(Clone, Copy)]
-enum Question {
+enum HttpRequest {
     Metrics,
     Elsewhere,
     NotGet,
     TooLong,
 }
 
-impl MetricsPort {
+impl MetricsServer {
     pub(super) fn bind(at: SocketAddr) -> io::Result<Self> {
-        Ok(Self { listener: Listener::at(at)?, visitors: Vec::new(), page: None, paused_until: None })
+        Ok(Self { listener: ControlListener::at(at)?, visitors: Vec::new(), page: None, paused_until: None })
     }
 
     pub(super) fn local(&self) -> SocketAddr {
@@ -70,7 +70,7 @@ impl MetricsPort {
     /// What to wait on.
     pub(super) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         let listener = self.paused_until.is_none().then(|| self.listener.poll_fd());
-        self.visitors.iter().map(Visitor::poll_fd).chain(listener)
+        self.visitors.iter().map(HttpConnection::poll_fd).chain(listener)
     }
 
     /// When something is to be done although nothing comes.
@@ -85,18 +85,18 @@ impl MetricsPort {
         let mut make_page = Some(make_page);
         let page = &mut self.page;
         self.visitors.retain_mut(|visitor| match visitor.turn(now) {
-            Step::Stay => true,
-            Step::Gone => false,
-            Step::Asked(question) => {
-                let is_stale = page.as_ref().is_none_or(|(at, _)| now.duration_since(*at) >= FRESH);
-                if matches!(question, Question::Metrics)
+            HttpProgress::Stay => true,
+            HttpProgress::Gone => false,
+            HttpProgress::Asked(question) => {
+                let is_stale = page.as_ref().is_none_or(|(at, _)| now.duration_since(*at) >= PAGE_LIFETIME);
+                if matches!(question, HttpRequest::Metrics)
                     && is_stale
                     && let Some(make) = make_page.take()
                 {
                     *page = Some((now, make()));
                 }
                 let body = page.as_ref().map_or("", |(_, body)| body);
-                visitor.answer = answer(question, body);
+                visitor.answer = http_response(question, body);
                 visitor.flush()
             }
         });
@@ -112,45 +112,49 @@ impl MetricsPort {
             if stream.set_nonblocking(true).is_err() {
                 return;
             }
-            if visitors.len() == MOST_VISITORS {
+            if visitors.len() == MAX_HTTP_CONNECTIONS {
                 visitors.remove(0);
             }
             let (question, answer) = (Vec::new(), Vec::new());
-            visitors.push(Visitor { stream, question, answer, sent: 0, until: now + PATIENCE });
+            visitors.push(HttpConnection { stream, question, answer, sent: 0, until: now + REQUEST_TIMEOUT });
         });
-        if let Accepted::NoDescriptor = accepted {
-            self.paused_until = Some(now + PAUSE);
+        if let AcceptOutcome::NoDescriptor = accepted {
+            self.paused_until = Some(now + ACCEPT_BACKOFF);
         }
     }
 }
 
-impl Visitor {
+impl HttpConnection {
     fn poll_fd(&self) -> PollFd<'_> {
         let flags = if self.answer.is_empty() { PollFlags::POLLIN } else { PollFlags::POLLOUT };
         PollFd::new(self.stream.as_fd(), flags)
     }
 
-    fn turn(&mut self, now: Instant) -> Step {
+    fn turn(&mut self, now: Instant) -> HttpProgress {
         if now >= self.until {
-            return Step::Gone;
+            return HttpProgress::Gone;
         }
         if !self.answer.is_empty() {
-            return if self.flush() { Step::Stay } else { Step::Gone };
+            return if self.flush() { HttpProgress::Stay } else { HttpProgress::Gone };
         }
         let mut buffer = [0; 1024];
-        while self.question.len() <= MOST_QUESTION {
+        while self.question.len() <= MAX_REQUEST_BYTES {
             match self.stream.read(&mut buffer) {
-                Ok(0) => return Step::Gone,
+                Ok(0) => return HttpProgress::Gone,
                 Ok(count) => self.question.extend_from_slice(&buffer[..count]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Step::Gone,
+                Err(_) => return HttpProgress::Gone,
             }
         }
-        if let Some(question) = asked(&self.question) {
-            return Step::Asked(question);
+        if let Some(question) = parse_request(&self.question) {
+            return HttpProgress::Asked(question);
         }
-        if self.question.len() > MOST_QUESTION { Step::Asked(Question::TooLong) } else { Step::Stay }
+        if self.question.len() > MAX_REQUEST_BYTES {
+            HttpProgress::Asked(HttpRequest::TooLong)
+        } else {
+            HttpProgress::Stay
+        }
     }
 
     /// Sends what can be; true if some is left.
@@ -169,7 +173,7 @@ impl Visitor {
 }
 
 /// What is asked for, once the head is whole. What follows it is nobody's business.
-fn asked(bytes: &[u8]) -> Option<Question> {
+fn parse_request(bytes: &[u8]) -> Option<HttpRequest> {
     let is_whole = bytes.windows(4).any(|four| four == b"\r\n\r\n") || bytes.windows(2).any(|two| two == b"\n\n");
     if !is_whole {
         return None;
@@ -179,18 +183,18 @@ fn asked(bytes: &[u8]) -> Option<Question> {
     let (verb, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
     Some(match (verb, path) {
-        (b"GET", b"/metrics" | b"/") => Question::Metrics,
-        (b"GET", _) => Question::Elsewhere,
-        _ => Question::NotGet,
+        (b"GET", b"/metrics" | b"/") => HttpRequest::Metrics,
+        (b"GET", _) => HttpRequest::Elsewhere,
+        _ => HttpRequest::NotGet,
     })
 }
 
-fn answer(question: Question, page: &str) -> Vec<u8> {
+fn http_response(question: HttpRequest, page: &str) -> Vec<u8> {
     let (status, body) = match question {
-        Question::Metrics => ("200 OK", page),
-        Question::Elsewhere => ("404 Not Found", "ask for /metrics\n"),
-        Question::NotGet => ("405 Method Not Allowed", "ask with GET\n"),
-        Question::TooLong => ("431 Request Header Fields Too Large", "ask with fewer words\n"),
+        HttpRequest::Metrics => ("200 OK", page),
+        HttpRequest::Elsewhere => ("404 Not Found", "ask for /metrics\n"),
+        HttpRequest::NotGet => ("405 Method Not Allowed", "ask with GET\n"),
+        HttpRequest::TooLong => ("431 Request Header Fields Too Large", "ask with fewer words\n"),
     };
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     let length = body.len();

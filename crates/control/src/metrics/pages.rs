@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use manager::limits::MAX_COUNTERS;
 use manager::message::{Capacity, NodeReport};
-use manager::status::{GroupPhase, Status};
+use manager::status::{GroupPhase, ManagerStatus};
 
 use super::exposition::Exposition;
-use super::exposition::Kind::{Counter, Gauge};
+use super::exposition::MetricKind::{Counter, Gauge};
 
 /// The manager's page.
-pub(crate) fn manager(status: &Status, uptime: Duration, connections: usize) -> String {
+pub(crate) fn manager_page(status: &ManagerStatus, uptime: Duration, connections: usize) -> String {
     let mut page = Exposition::default();
     page.family("pleach_manager_info", Gauge, "The manager; always 1.").sample(&[("version", &status.version)], 1);
     page.single("pleach_manager_uptime_seconds", Gauge, "Since it began.", uptime.as_secs_f64());
@@ -33,7 +33,7 @@ pub(crate) fn manager(status: &Status, uptime: Duration, connections: usize) -> 
     page.finish()
 }
 
-fn counts(page: &mut Exposition, status: &Status) {
+fn counts(page: &mut Exposition, status: &ManagerStatus) {
     let mut nodes = page.family("pleach_manager_nodes", Gauge, "Nodes, by whether they are there.");
     let alive = status.nodes.iter().filter(|node| node.alive).count();
     nodes.sample(&[("state", "alive")], alive);
@@ -50,7 +50,7 @@ fn counts(page: &mut Exposition, status: &Status) {
     page.single("pleach_manager_trees", Gauge, "Trees among which groups are spread.", status.trees.len());
 }
 
-fn nodes(page: &mut Exposition, status: &Status) {
+fn nodes(page: &mut Exposition, status: &ManagerStatus) {
     let mut up = page.family("pleach_manager_node_up", Gauge, "Whether a node is there.");
     for node in &status.nodes {
         up.sample(&[("node", &node.name), ("version", &node.version)], u8::from(node.alive));
@@ -69,7 +69,7 @@ fn nodes(page: &mut Exposition, status: &Status) {
     share("pleach_manager_node_reserved", "What is reserved of it.", |node| node.reserved);
 }
 
-fn jobs(page: &mut Exposition, status: &Status) {
+fn jobs(page: &mut Exposition, status: &ManagerStatus) {
     let names: Vec<String> = status.jobs.iter().map(|job| format!("{:016x}", job.job.0)).collect();
     let mut operations = page.family("pleach_job_operations_total", Counter, "Operations folded for a job.");
     for (job, number) in status.jobs.iter().zip(&names) {
@@ -82,7 +82,7 @@ fn jobs(page: &mut Exposition, status: &Status) {
 }
 
 /// What a node's control side adds to its report.
-pub(crate) struct NodeSide<'a> {
+pub(crate) struct NodeControlMetrics<'a> {
     pub name: &'a str,
     pub capacity: Capacity,
     pub seats: usize,
@@ -91,7 +91,7 @@ pub(crate) struct NodeSide<'a> {
 }
 
 /// A node's page.
-pub(crate) fn node(side: &NodeSide<'_>, report: &NodeReport) -> String {
+pub(crate) fn node_page(side: &NodeControlMetrics<'_>, report: &NodeReport) -> String {
     let mut page = Exposition::default();
     let version = env!("CARGO_PKG_VERSION");
     page.family("pleach_node_info", Gauge, "The node; always 1.")

@@ -3,47 +3,47 @@
 use std::fmt;
 use std::sync::Arc;
 
+use manager::{DistributionSpec, GroupDescriptor};
 use protocol::aggregation::{
-    Contribution, Damage, Duty, EdgeIndex, Manner, Member, MemberPlan, Outbox, Patience, Plane, ResultProves,
-    StartError, Upward,
+    AggregationAction, AggregationMember, Contribution, Damage, EdgeIndex, ImplicitAck, MemberConfig, OperationMode,
+    OperationStartError, Outbox, ParentLink, Plane, RepairTimeoutMode,
 };
 use protocol::connection::Paths;
-use protocol::connection::path::{PathPolicy, Role};
-use manager::{Distribution, GroupOpened};
+use protocol::connection::path::{MigrationRole, PathPolicy};
 use units::{GroupId, OpId, QpNumber, Time};
 
-use transport::edges::{Ear, Hearing};
-use transport::edges::{Input, Wire, Wires};
-use super::{REPAIR_AFTER, REPAIR_MULTICAST_AFTER, edge_policy};
+use super::{MULTICAST_RESULT_REQUEST_AFTER, RESULT_REQUEST_AFTER, edge_policy};
+use transport::edges::{MulticastRole, MulticastSocket};
+use transport::edges::{TreeEdge, TreeEdgeEvent, TreeEdges};
 
 /// So many results in a row had to be asked for: no loss of packets explains that.
-const DEAF_AFTER: u32 = 32;
+const MULTICAST_LOST_AFTER: u32 = 32;
 /// The only edge of a member.
-const UP: EdgeIndex = EdgeIndex(0);
+const PARENT_EDGE: EdgeIndex = EdgeIndex(0);
 
 /// A group's plan has no place for this leader, or no way to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NoPlace {
+pub struct NotInGroupPlan {
     /// Position among the leaders.
     pub leader: usize,
 }
 
-impl fmt::Display for NoPlace {
+impl fmt::Display for NotInGroupPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the group's plan has no place for leader {}", self.leader)
     }
 }
 
-impl std::error::Error for NoPlace {}
+impl std::error::Error for NotInGroupPlan {}
 
 /// A place in a group.
 pub struct Membership {
-    member: Member,
+    member: AggregationMember,
     group: GroupId,
     edge: QpNumber,
     outbox: Outbox,
     /// Where results come, if nothing else brings them unasked.
-    ear: Option<Arc<Ear>>,
+    ear: Option<Arc<MulticastSocket>>,
     depends_on_multicast: bool,
 }
 
@@ -52,33 +52,36 @@ impl Membership {
     ///
     /// # Errors
     /// If the plan has none for it. If its results come by multicast and cannot be heard here, each is asked for.
-    pub fn join(wires: &mut Wires, group: &GroupOpened, leader: usize) -> Result<Self, NoPlace> {
-        let parent = group.parent_of(leader).ok_or(NoPlace { leader })?;
+    pub fn join(wires: &mut TreeEdges, group: &GroupDescriptor, leader: usize) -> Result<Self, NotInGroupPlan> {
+        let parent = group.parent_of(leader).ok_or(NotInGroupPlan { leader })?;
         let routes = wires.routes_to(&parent.addresses);
-        let plan = MemberPlan {
+        let plan = MemberConfig {
             group: group.group,
             epoch: group.epoch,
-            parents: vec![Upward { edge: UP, child: parent.child, plane: Plane(0) }],
+            parents: vec![ParentLink { edge: PARENT_EDGE, child: parent.child, plane: Plane(0) }],
             peers: vec![parent.node.0],
-            result_proves: ResultProves::Arrival,
+            result_proves: ImplicitAck::Arrival,
             window: group.window,
             // A connection brings every result; a multicast may get lost.
             repair_after: match group.distribution {
-                Distribution::Multicast { .. } => REPAIR_MULTICAST_AFTER,
-                Distribution::Edges | Distribution::Both { .. } => REPAIR_AFTER,
+                DistributionSpec::Multicast { .. } => MULTICAST_RESULT_REQUEST_AFTER,
+                DistributionSpec::Edges | DistributionSpec::Both { .. } => RESULT_REQUEST_AFTER,
             },
-            patience: Patience::Measured,
+            patience: RepairTimeoutMode::Measured,
         };
-        let mut member = Member::new(edge_policy(), plan);
+        let mut member = AggregationMember::new(edge_policy(), plan);
         if routes.len() > 1 {
             let now = wires.clock().now();
-            member.set_paths(UP, Paths::new(PathPolicy::default(), Role::Follower, routes.len(), now));
+            member.set_paths(
+                PARENT_EDGE,
+                Paths::new(PathPolicy::default(), MigrationRole::Follower, routes.len(), now),
+            );
         }
-        wires.string(parent.edge, Wire { remote: parent.edge, routes, key: group.key });
+        wires.string(parent.edge, TreeEdge { remote: parent.edge, routes, key: group.key });
         if let Some(to) = group.distribution.address() {
-            let _ = wires.join_circle(group.group, to, group.key, Hearing::Open);
+            let _ = wires.join_circle(group.group, to, group.key, MulticastRole::Open);
         }
-        let depends_on_multicast = matches!(group.distribution, Distribution::Multicast { .. });
+        let depends_on_multicast = matches!(group.distribution, DistributionSpec::Multicast { .. });
         let ear = group.distribution.address().filter(|_| depends_on_multicast).and_then(|to| wires.ear(to));
         Ok(Self {
             member,
@@ -91,7 +94,7 @@ impl Membership {
     }
 
     /// Gives the place up.
-    pub fn leave(self, wires: &mut Wires) {
+    pub fn leave(self, wires: &mut TreeEdges) {
         wires.cut(self.edge);
         wires.leave_circle(self.group);
     }
@@ -102,7 +105,7 @@ impl Membership {
     }
 
     /// Where results come, if they come by multicast and can be heard.
-    pub fn ear(&self) -> Option<&Arc<Ear>> {
+    pub fn ear(&self) -> Option<&Arc<MulticastSocket>> {
         self.ear.as_ref()
     }
 
@@ -113,15 +116,15 @@ impl Membership {
 
     /// True if multicasts are not heard any more, though results depend on them.
     pub fn is_deaf(&self) -> bool {
-        self.depends_on_multicast && self.member.unheard() >= DEAF_AFTER
+        self.depends_on_multicast && self.member.unheard() >= MULTICAST_LOST_AFTER
     }
 
     /// Contributes to the next operation.
     ///
     /// # Errors
     /// If the window is full or the seat above is lost; nothing has happened then.
-    pub fn start(&mut self, wires: &mut Wires, contribution: Contribution) -> Result<OpId, StartError> {
-        self.start_as(wires, contribution, Manner::Folded, &mut Vec::new())
+    pub fn start(&mut self, wires: &mut TreeEdges, contribution: Contribution) -> Result<OpId, OperationStartError> {
+        self.start_as(wires, contribution, OperationMode::Folded, &mut Vec::new())
     }
 
     /// Begins the next operation in some manner; what is over at once is added to `done`.
@@ -130,11 +133,11 @@ impl Membership {
     /// If it must wait or the seat above is lost; nothing has happened then.
     pub fn start_as(
         &mut self,
-        wires: &mut Wires,
+        wires: &mut TreeEdges,
         contribution: Contribution,
-        manner: Manner,
-        done: &mut Vec<Duty>,
-    ) -> Result<OpId, StartError> {
+        manner: OperationMode,
+        done: &mut Vec<AggregationAction>,
+    ) -> Result<OpId, OperationStartError> {
         let started = self.member.start_as(wires.look_at_clock(), contribution, manner, &mut self.outbox);
         self.carry_out(wires, done);
         started
@@ -146,14 +149,14 @@ impl Membership {
     }
 
     /// Takes what came over its edge; completions and failures are added to `done`.
-    pub fn handle(&mut self, wires: &mut Wires, input: Input, done: &mut Vec<Duty>) {
+    pub fn handle(&mut self, wires: &mut TreeEdges, input: TreeEdgeEvent, done: &mut Vec<AggregationAction>) {
         let (now, out) = (wires.now(), &mut self.outbox);
         match input {
-            Input::Frame { came, frame, .. } => self.member.handle_frame(now, UP, came, &frame, out),
-            Input::Multicast { message, .. } => self.member.handle_multicast(now, UP, &message, out),
-            Input::Damage { .. } => self.member.handle_damage(now, UP, Damage::Here, out),
-            Input::PathDown { path, .. } => self.member.handle_path_down(now, UP, path, out),
-            Input::PathUp { path, .. } => self.member.handle_path_up(now, UP, path),
+            TreeEdgeEvent::Frame { came, frame, .. } => self.member.handle_frame(now, PARENT_EDGE, came, &frame, out),
+            TreeEdgeEvent::Multicast { message, .. } => self.member.handle_multicast(now, PARENT_EDGE, &message, out),
+            TreeEdgeEvent::Damage { .. } => self.member.handle_damage(now, PARENT_EDGE, Damage::Here, out),
+            TreeEdgeEvent::PathDown { path, .. } => self.member.handle_path_down(now, PARENT_EDGE, path, out),
+            TreeEdgeEvent::PathUp { path, .. } => self.member.handle_path_up(now, PARENT_EDGE, path),
         }
         self.carry_out(wires, done);
     }
@@ -164,16 +167,16 @@ impl Membership {
     }
 
     /// Repeats what is overdue and asks for what is late.
-    pub fn handle_timeout(&mut self, wires: &mut Wires, done: &mut Vec<Duty>) {
+    pub fn handle_timeout(&mut self, wires: &mut TreeEdges, done: &mut Vec<AggregationAction>) {
         self.member.handle_timeout(wires.now(), &mut self.outbox);
         self.carry_out(wires, done);
     }
 
-    fn carry_out(&mut self, wires: &mut Wires, done: &mut Vec<Duty>) {
+    fn carry_out(&mut self, wires: &mut TreeEdges, done: &mut Vec<AggregationAction>) {
         for duty in self.outbox.drain() {
             match duty {
-                Duty::Transmit { outgoing, .. } => wires.transmit(self.edge, &outgoing),
-                Duty::Multicast { message, copies } => wires.multicast(self.group, &message, copies),
+                AggregationAction::Transmit { outgoing, .. } => wires.transmit(self.edge, &outgoing),
+                AggregationAction::Multicast { message, copies } => wires.multicast(self.group, &message, copies),
                 duty => done.push(duty),
             }
         }

@@ -3,54 +3,54 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use protocol::Payload;
-use protocol::aggregation::{AbortCause, Contribution, Duty, Voice, Wish};
 use manager::message::GroupKey;
 use manager::{
-    Child, ChildSpec, Distribution, FoldTree, GroupOpened, JobId, JobTicket, Key, LeaderPlace, NodeNumber,
-    ParentSpec, SeatPlace, SeatSpec,
+    AggregationNodeId, AuthKey, ChildSpec, DistributionSpec, FoldTree, GroupDescriptor, JobId, JobTicket,
+    LeaderAttachment, ParentSpec, SeatAddress, SeatChild, SeatSpec,
 };
+use protocol::Payload;
+use protocol::aggregation::{AbortCause, AggregationAction, Contribution, ContributionRole, ResultDisposition};
 use reduce::{ElementType, Operator};
 use units::{ChildIndex, Epoch, GroupId, QpNumber, Rank, SegmentIndex};
 use wire::aggregation::{ElementCode, OperatorCode};
 
 use super::*;
-use control::{SeatTrouble, Seats};
-use transport::udp::Mischief;
+use control::{DataPlane, SeatFailure};
+use transport::udp::FaultInjector;
 
-const KEY: Key = Key([9; 16]);
+const KEY: AuthKey = AuthKey([9; 16]);
 const GROUP: GroupKey = GroupKey { group: GroupId(3), epoch: Epoch(1) };
 
 /// Two leaf seats under a root, each with two members; every party has its own socket.
-struct Tree {
-    nodes: Vec<NodeSeats>,
-    members: Vec<(Wires, Membership)>,
-    opened: GroupOpened,
+struct TestTree {
+    nodes: Vec<NodeDataPlane>,
+    members: Vec<(TreeEdges, Membership)>,
+    opened: GroupDescriptor,
 }
 
 fn loopback() -> Vec<SocketAddr> {
     vec!["127.0.0.1:0".parse().expect("an address")]
 }
 
-fn number(count: u32) -> NodeNumber {
-    NodeNumber(1 << 27 | count)
+fn number(count: u32) -> AggregationNodeId {
+    AggregationNodeId(1 << 27 | count)
 }
 
-impl Tree {
-    fn new(mischief: &Mischief) -> Self {
-        Self::spread(mischief, Distribution::Edges)
+impl TestTree {
+    fn new(mischief: &FaultInjector) -> Self {
+        Self::spread(mischief, DistributionSpec::Edges)
     }
 
-    fn spread(mischief: &Mischief, distribution: Distribution) -> Self {
+    fn spread(mischief: &FaultInjector, distribution: DistributionSpec) -> Self {
         Self::with_key(mischief, distribution, KEY)
     }
 
     /// The members believe in another key than the nodes.
-    fn with_key(mischief: &Mischief, distribution: Distribution, members_key: Key) -> Self {
-        let mut nodes: Vec<NodeSeats> =
-            (0..3).map(|_| NodeSeats::open(&loopback(), mischief.clone()).expect("a socket")).collect();
-        let mut wires: Vec<Wires> =
-            (0..4).map(|_| Wires::open(&loopback(), mischief.clone()).expect("a socket")).collect();
+    fn with_key(mischief: &FaultInjector, distribution: DistributionSpec, members_key: AuthKey) -> Self {
+        let mut nodes: Vec<NodeDataPlane> =
+            (0..3).map(|_| NodeDataPlane::open(&loopback(), mischief.clone()).expect("a socket")).collect();
+        let mut wires: Vec<TreeEdges> =
+            (0..4).map(|_| TreeEdges::open(&loopback(), mischief.clone()).expect("a socket")).collect();
         let spec = |node: u32, parent, children| SeatSpec {
             ticket: JobTicket { job: JobId(1), key: KEY },
             group: GROUP.group,
@@ -73,7 +73,7 @@ impl Tree {
                 ChildSpec {
                     edge: QpNumber(0x200 + leader),
                     addresses,
-                    who: Child::Member { leader, rank: Rank(leader) },
+                    who: SeatChild::Member { leader, rank: Rank(leader) },
                 }
             });
             let root = ParentSpec {
@@ -87,21 +87,25 @@ impl Tree {
             nodes[leaf as usize].install(&leaf_spec).expect("a free seat");
             let control = loopback()[0];
             let addresses = nodes[leaf as usize].addresses();
-            below_root.push(ChildSpec { edge, addresses, who: Child::Seat { control, spec: Box::new(leaf_spec) } });
+            below_root.push(ChildSpec {
+                edge,
+                addresses,
+                who: SeatChild::Seat { control, spec: Box::new(leaf_spec) },
+            });
         }
         nodes[2].install(&spec(2, None, below_root)).expect("a free seat");
-        let seat = |node: u32| SeatPlace {
+        let seat = |node: u32| SeatAddress {
             node: number(node),
             name: format!("node {node}"),
             addresses: nodes[node as usize].addresses(),
         };
-        let place = |leader: u32| LeaderPlace {
+        let place = |leader: u32| LeaderAttachment {
             seat: leader / 2,
             edge: QpNumber(0x200 + leader),
             child: ChildIndex(leader as u16 % 2),
         };
         let pair = |leaf: u32| FoldTree::Fold(vec![FoldTree::Leader(leaf * 2), FoldTree::Leader(leaf * 2 + 1)]);
-        let opened = GroupOpened {
+        let opened = GroupDescriptor {
             group: GROUP.group,
             epoch: GROUP.epoch,
             key: members_key,
@@ -120,16 +124,16 @@ impl Tree {
     }
 
     fn start(&mut self, leader: usize, value: i32) {
-        self.start_as(leader, Some(value), Wish::Result);
+        self.start_as(leader, Some(value), ResultDisposition::Result);
     }
 
     /// Gives a value, or nothing.
-    fn start_as(&mut self, leader: usize, value: Option<i32>, wish: Wish) {
+    fn start_as(&mut self, leader: usize, value: Option<i32>, wish: ResultDisposition) {
         let contribution = Contribution {
             element: ElementCode(ElementType::I32.code()),
             operator: OperatorCode(Operator::Sum.code()),
             element_count: value.is_some().into(),
-            voice: if value.is_some() { Voice::Plain } else { Voice::Silent },
+            voice: if value.is_some() { ContributionRole::Plain } else { ContributionRole::Silent },
             wish,
             segment: SegmentIndex(0),
             payload: value.map_or(Payload::EMPTY, |value| Payload::Bytes(value.to_le_bytes().into())),
@@ -140,8 +144,8 @@ impl Tree {
     }
 
     /// Turns everybody until each member has heard `wanted` times, or the time is up.
-    fn run(&mut self, wanted: usize, patience: Duration) -> Vec<Vec<Duty>> {
-        let mut done: Vec<Vec<Duty>> = vec![Vec::new(); self.members.len()];
+    fn run(&mut self, wanted: usize, patience: Duration) -> Vec<Vec<AggregationAction>> {
+        let mut done: Vec<Vec<AggregationAction>> = vec![Vec::new(); self.members.len()];
         let began = Instant::now();
         let mut inputs = Vec::new();
         while done.iter().any(|done| done.len() < wanted) && began.elapsed() < patience {
@@ -163,9 +167,11 @@ impl Tree {
     }
 }
 
-fn results(done: &[Duty]) -> Vec<i32> {
+fn results(done: &[AggregationAction]) -> Vec<i32> {
     let bytes = done.iter().map(|duty| match duty {
-        Duty::Complete { result, .. } => result.bytes().expect("real bytes").try_into().expect("one element"),
+        AggregationAction::Complete { result, .. } => {
+            result.bytes().expect("real bytes").try_into().expect("one element")
+        }
         other => panic!("{other:?}"),
     });
     bytes.map(i32::from_le_bytes).collect()
@@ -175,7 +181,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]
 fn members_of_a_tree_of_nodes_get_the_sum() {
-    let mut tree = Tree::new(&Mischief::default());
+    let mut tree = TestTree::new(&FaultInjector::default());
     for round in 0..100 {
         for leader in 0..4 {
             tree.start(leader, round * 100 + leader as i32);
@@ -189,19 +195,23 @@ fn members_of_a_tree_of_nodes_get_the_sum() {
 
 #[test]
 fn a_result_may_go_to_one_or_to_a_target_outside() {
-    let mut tree = Tree::new(&Mischief::default());
+    let mut tree = TestTree::new(&FaultInjector::default());
     for round in 0..40 {
         let target = round as usize % 4;
         let is_outside = round % 8 >= 4;
         for leader in 0..4 {
             let value = (leader != target || !is_outside).then_some(1 << leader);
-            tree.start_as(leader, value, if leader == target { Wish::Result } else { Wish::End });
+            tree.start_as(
+                leader,
+                value,
+                if leader == target { ResultDisposition::Result } else { ResultDisposition::End },
+            );
         }
         let wanted = if is_outside { 15 - (1 << target) } else { 15 };
         for (leader, done) in tree.run(1, PATIENCE).iter().enumerate() {
             match (leader == target, &done[..]) {
                 (true, done) => assert_eq!(results(done), [wanted], "round {round}"),
-                (false, [Duty::Complete { result, .. }]) => assert_eq!(result.len(), 0, "round {round}"),
+                (false, [AggregationAction::Complete { result, .. }]) => assert_eq!(result.len(), 0, "round {round}"),
                 (false, other) => panic!("round {round}: {other:?}"),
             }
         }
@@ -214,7 +224,7 @@ fn circle(last: u8) -> SocketAddr {
 
 #[test]
 fn results_may_come_by_multicast() {
-    let mut tree = Tree::spread(&Mischief::default(), Distribution::Multicast { to: circle(1) });
+    let mut tree = TestTree::spread(&FaultInjector::default(), DistributionSpec::Multicast { to: circle(1) });
     let began = Instant::now();
     for round in 0..100 {
         for leader in 0..4 {
@@ -233,7 +243,7 @@ fn results_may_come_by_multicast() {
 
 #[test]
 fn whoever_listens_at_an_ear_takes_the_result_there_and_does_not_listen_for_ever() {
-    let mut tree = Tree::spread(&Mischief::default(), Distribution::Multicast { to: circle(17) });
+    let mut tree = TestTree::spread(&FaultInjector::default(), DistributionSpec::Multicast { to: circle(17) });
     let ear = tree.members[0].1.ear().expect("results come by multicast").clone();
     let began = Instant::now();
     assert!(ear.listen().is_none(), "nothing was sent");
@@ -251,7 +261,7 @@ fn whoever_listens_at_an_ear_takes_the_result_there_and_does_not_listen_for_ever
     assert!(ear.listen().is_none(), "one at a time");
     let (wires, membership) = &mut tree.members[0];
     let (mut inputs, mut done) = (Vec::new(), Vec::new());
-    assert!(wires.receive_at(Ready::Taken(&heard), &mut inputs));
+    assert!(wires.receive_at(ReadySockets::Taken(&heard), &mut inputs));
     inputs.into_iter().for_each(|input| membership.handle(wires, input, &mut done));
     assert_eq!(results(&done), [15]);
 }
@@ -259,10 +269,10 @@ fn whoever_listens_at_an_ear_takes_the_result_there_and_does_not_listen_for_ever
 #[test]
 fn a_multicast_that_nobody_can_hear_or_prove_is_repaired() {
     // The members know another address than the nodes: every result must be asked for.
-    let mut tree = Tree::spread(&Mischief::default(), Distribution::Multicast { to: circle(2) });
+    let mut tree = TestTree::spread(&FaultInjector::default(), DistributionSpec::Multicast { to: circle(2) });
     for (wires, _) in &mut tree.members {
         wires.leave_circle(GROUP.group);
-        wires.join_circle(GROUP.group, circle(3), KEY, Hearing::Open).expect("an address");
+        wires.join_circle(GROUP.group, circle(3), KEY, MulticastRole::Open).expect("an address");
     }
     for (leader, _) in [(); 4].iter().enumerate() {
         tree.start(leader, leader as i32);
@@ -272,7 +282,7 @@ fn a_multicast_that_nobody_can_hear_or_prove_is_repaired() {
     }
     // And another key: what comes is forged, and asked for as well.
     for (wires, _) in &mut tree.members {
-        wires.join_circle(GROUP.group, circle(2), Key([8; 16]), Hearing::Open).expect("an address");
+        wires.join_circle(GROUP.group, circle(2), AuthKey([8; 16]), MulticastRole::Open).expect("an address");
     }
     for (leader, _) in [(); 4].iter().enumerate() {
         tree.start(leader, leader as i32);
@@ -285,18 +295,20 @@ fn a_multicast_that_nobody_can_hear_or_prove_is_repaired() {
 
 #[test]
 fn loss_damage_and_doubling_change_no_result() {
-    for distribution in
-        [Distribution::Edges, Distribution::Multicast { to: circle(4) }, Distribution::Both { to: circle(5) }]
-    {
+    for distribution in [
+        DistributionSpec::Edges,
+        DistributionSpec::Multicast { to: circle(4) },
+        DistributionSpec::Both { to: circle(5) },
+    ] {
         survive_a_bad_network(distribution);
     }
 }
 
-fn survive_a_bad_network(distribution: Distribution) {
+fn survive_a_bad_network(distribution: DistributionSpec) {
     let plan = "seed = 4\n[[fault]]\nkind = \"lose\"\nprobability = 0.05\n[[fault]]\nkind = \"flip\"\nprobability = 0.05\n\
                 [[fault]]\nkind = \"duplicate\"\nprobability = 0.05\n[[fault]]\nkind = \"reorder\"\nprobability = 0.05\n";
-    let plan = faults::Plan::parse(plan).expect("a plan");
-    let mut tree = Tree::spread(&Mischief::from_plan(&plan, 1).expect("for sockets"), distribution);
+    let plan = faults::FaultPlan::parse(plan).expect("a plan");
+    let mut tree = TestTree::spread(&FaultInjector::from_plan(&plan, 1).expect("for sockets"), distribution);
     let rounds = 60;
     for round in 0..rounds / 4 {
         for op in 0..4 {
@@ -316,7 +328,7 @@ fn survive_a_bad_network(distribution: Distribution) {
 
 #[test]
 fn whoever_does_not_know_the_key_is_not_heard() {
-    let mut tree = Tree::with_key(&Mischief::default(), Distribution::Edges, Key([8; 16]));
+    let mut tree = TestTree::with_key(&FaultInjector::default(), DistributionSpec::Edges, AuthKey([8; 16]));
     for leader in 0..4 {
         tree.start(leader, 1);
     }
@@ -328,32 +340,32 @@ fn whoever_does_not_know_the_key_is_not_heard() {
 
 #[test]
 fn a_member_that_does_not_answer_is_named_to_the_others() {
-    let mut tree = Tree::new(&Mischief::default());
+    let mut tree = TestTree::new(&FaultInjector::default());
     tree.members.truncate(3);
     for leader in 0..3 {
         tree.start(leader, 1);
     }
     for done in tree.run(1, PATIENCE) {
-        assert!(matches!(done[0], Duty::Failed { cause: AbortCause::LostPeer(3), .. }), "{done:?}");
+        assert!(matches!(done[0], AggregationAction::Failed { cause: AbortCause::LostPeer(3), .. }), "{done:?}");
     }
 }
 
 #[test]
 fn a_lost_node_is_named_by_its_number() {
-    let mut tree = Tree::new(&Mischief::default());
+    let mut tree = TestTree::new(&FaultInjector::default());
     tree.nodes.truncate(2);
     for leader in 0..4 {
         tree.start(leader, 1);
     }
     for done in tree.run(1, PATIENCE) {
-        let Duty::Failed { cause: AbortCause::LostPeer(peer), .. } = done[0] else { panic!("{done:?}") };
-        assert_eq!(NodeNumber::from_peer(peer), Some(number(2)));
+        let AggregationAction::Failed { cause: AbortCause::LostPeer(peer), .. } = done[0] else { panic!("{done:?}") };
+        assert_eq!(AggregationNodeId::from_peer(peer), Some(number(2)));
     }
 }
 
 #[test]
 fn a_node_tells_what_it_holds_and_whom_it_lost() {
-    let mut tree = Tree::new(&Mischief::default());
+    let mut tree = TestTree::new(&FaultInjector::default());
     tree.start(0, 1);
     tree.run(1, Duration::from_millis(20));
     let report = tree.nodes[0].report();
@@ -372,14 +384,14 @@ fn a_node_tells_what_it_holds_and_whom_it_lost() {
         tree.start(leader, 1);
     }
     tree.run(1, PATIENCE);
-    let trouble = SeatTrouble { group: GROUP, what: "rank 3 does not answer".to_owned() };
+    let trouble = SeatFailure { group: GROUP, what: "rank 3 does not answer".to_owned() };
     assert_eq!(tree.nodes[1].next_trouble(), Some(trouble));
     assert_eq!(tree.nodes[1].next_trouble(), None, "once");
 }
 
 #[test]
 fn a_seat_that_was_given_up_leaves_nothing_and_can_be_taken_again() {
-    let mut tree = Tree::new(&Mischief::default());
+    let mut tree = TestTree::new(&FaultInjector::default());
     tree.nodes[0].remove(GroupKey { epoch: Epoch(7), ..GROUP });
     tree.start(0, 1);
     tree.run(1, Duration::from_millis(20));
@@ -393,7 +405,7 @@ fn a_seat_that_was_given_up_leaves_nothing_and_can_be_taken_again() {
 #[test]
 #[ignore = "a measurement: cargo test -p runtime --release -- --ignored --nocapture round_trip"]
 fn round_trip_of_a_two_level_tree_in_one_thread() {
-    let mut tree = Tree::new(&Mischief::default());
+    let mut tree = TestTree::new(&FaultInjector::default());
     let began = Instant::now();
     let rounds = 20_000;
     for round in 0..rounds {

@@ -5,10 +5,10 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use protocol::messaging::{
-    Cause, Completion, Counters, Duty, Found, Port, RailIndex, ReceiveId, Refused, Rooms, SendId, Settings, Wanted,
-    has_body,
+    InPlaceBuffers, MessageCompletion, MessageSelector, MessagingAction, MessagingCounters, MessagingEndpoint,
+    MessagingSettings, PeerLossCause, ProbedMessage, RailIndex, ReceiveId, RejectedPost, SendId, has_body,
 };
-use transport::carrier::{Carrier, News};
+use transport::carrier::{MessageTransport, TransportEvent};
 use units::{PathId, Rank};
 
 /// How long one that has drained stays to acknowledge: longer than acknowledgements wait (`Policy::acknowledge_after`).
@@ -16,7 +16,7 @@ const LINGER: Duration = Duration::from_millis(1);
 
 /// Where a parcel is spoiled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Side {
+pub enum CorruptionStage {
     /// On its way to the wire: packets are made, and their checks, of what is spoiled.
     Departure,
     /// Behind the checks of its packets.
@@ -24,23 +24,23 @@ pub enum Side {
 }
 
 /// Changes parcels with a body as it likes, for tests.
-pub type Spoiler = Box<dyn FnMut(Side, &mut [u8]) + Send>;
+pub type PacketCorrupter = Box<dyn FnMut(CorruptionStage, &mut [u8]) + Send>;
 
 /// A port that is turned over a carrier.
 pub struct Messenger<C> {
-    port: Port,
+    port: MessagingEndpoint,
     carrier: C,
-    spoiler: Option<Spoiler>,
+    spoiler: Option<PacketCorrupter>,
     /// What the port gave us, where something spoiled was sent in its place.
     originals: VecDeque<(Rank, RailIndex, Vec<u8>)>,
     /// What came spoiled in this turn.
     spoiled: Vec<(Rank, RailIndex, PathId)>,
 }
 
-impl<C: Carrier> Messenger<C> {
+impl<C: MessageTransport> Messenger<C> {
     /// Without peers.
-    pub fn new(carrier: C, settings: Settings) -> Self {
-        let port = Port::new(settings);
+    pub fn new(carrier: C, settings: MessagingSettings) -> Self {
+        let port = MessagingEndpoint::new(settings);
         Self { port, carrier, spoiler: None, originals: VecDeque::new(), spoiled: Vec::new() }
     }
 
@@ -55,56 +55,56 @@ impl<C: Carrier> Messenger<C> {
     }
 
     /// Lets parcels be spoiled, for tests.
-    pub fn set_spoiler(&mut self, spoiler: Spoiler) {
+    pub fn set_spoiler(&mut self, spoiler: PacketCorrupter) {
         self.spoiler = Some(spoiler);
     }
 
     /// What the port has seen.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> MessagingCounters {
         self.port.counters()
     }
 
     /// Why a peer is lost, if it is.
-    pub fn lost(&self, peer: Rank) -> Option<Cause> {
+    pub fn lost(&self, peer: Rank) -> Option<PeerLossCause> {
         self.port.lost(peer)
     }
 
-    /// Sends a message; see [`Port::send`].
+    /// Sends a message; see [`MessagingEndpoint::send`].
     ///
     /// # Errors
     /// If it cannot be sent; the buffer comes back.
-    pub fn send(&mut self, to: Rank, tag: u64, buffer: Vec<u8>) -> Result<SendId, Refused> {
+    pub fn send(&mut self, to: Rank, tag: u64, buffer: Vec<u8>) -> Result<SendId, RejectedPost> {
         let now = self.carrier.now();
         // To spoil a parcel one needs the original.
         let id = match self.spoiler {
-            None => self.port.send_into(now, to, tag, buffer, &mut RoomsOf(&mut self.carrier))?,
+            None => self.port.send_into(now, to, tag, buffer, &mut TransportSendBuffers(&mut self.carrier))?,
             Some(_) => self.port.send(now, to, tag, buffer)?,
         };
         self.carry_out();
         Ok(id)
     }
 
-    /// Waits for a message; see [`Port::receive`].
+    /// Waits for a message; see [`MessagingEndpoint::receive`].
     ///
     /// # Errors
     /// If nothing can come; the buffer comes back.
-    pub fn receive(&mut self, wanted: Wanted, buffer: Vec<u8>) -> Result<ReceiveId, Refused> {
+    pub fn receive(&mut self, wanted: MessageSelector, buffer: Vec<u8>) -> Result<ReceiveId, RejectedPost> {
         let id = self.port.receive(self.carrier.now(), wanted, buffer)?;
         self.carry_out();
         Ok(id)
     }
 
-    /// See [`Port::probe`].
-    pub fn probe(&self, wanted: &Wanted) -> Option<Found> {
+    /// See [`MessagingEndpoint::probe`].
+    pub fn probe(&self, wanted: &MessageSelector) -> Option<ProbedMessage> {
         self.port.probe(wanted)
     }
 
-    /// See [`Port::cancel_receive`].
+    /// See [`MessagingEndpoint::cancel_receive`].
     pub fn cancel_receive(&mut self, id: ReceiveId) -> Option<Vec<u8>> {
         self.port.cancel_receive(id)
     }
 
-    /// See [`Port::cancel_send`].
+    /// See [`MessagingEndpoint::cancel_send`].
     pub fn cancel_send(&mut self, id: SendId) -> Option<Vec<u8>> {
         self.port.cancel_send(id)
     }
@@ -115,7 +115,7 @@ impl<C: Carrier> Messenger<C> {
     }
 
     /// What has ended, one at a time.
-    pub fn next_completion(&mut self) -> Option<Completion> {
+    pub fn next_completion(&mut self) -> Option<MessageCompletion> {
         self.port.poll_completion()
     }
 
@@ -127,29 +127,29 @@ impl<C: Carrier> Messenger<C> {
         let wait = if self.port.has_completions() { Duration::ZERO } else { wait };
         let Self { port, carrier, spoiler, originals, spoiled } = self;
         carrier.turn(wait, &mut |now, news| match news {
-            News::Parcel { from, rail, path, bytes } => {
+            TransportEvent::Parcel { from, rail, path, bytes } => {
                 if let Some(spoiler) = spoiler.as_mut().filter(|_| has_body(bytes)) {
-                    spoiler(Side::Arrival, bytes);
+                    spoiler(CorruptionStage::Arrival, bytes);
                 }
                 if !port.handle_parcel(now, from, rail, bytes) {
                     spoiled.push((from, rail, path));
                 }
             }
-            News::Landed { to, rail, bytes } => {
+            TransportEvent::Landed { to, rail, bytes } => {
                 let index = originals.iter().position(|(rank, on, _)| (*rank, *on) == (to, rail));
                 let original = index.and_then(|index| originals.remove(index)).map(|(.., bytes)| bytes);
                 port.handle_sent(now, to, rail, original.unwrap_or(bytes));
             }
-            News::RailLost { peer, rail } => port.handle_rail_lost(now, peer, rail),
+            TransportEvent::RailLost { peer, rail } => port.handle_rail_lost(now, peer, rail),
         })?;
         spoiled.drain(..).for_each(|(from, rail, path)| carrier.note_spoiled(from, rail, path));
         self.carry_out();
         Ok(())
     }
 
-    fn next_duty(&mut self) -> Option<Duty> {
+    fn next_duty(&mut self) -> Option<MessagingAction> {
         match self.spoiler {
-            None => self.port.poll_duty_into(&mut RoomsOf(&mut self.carrier)),
+            None => self.port.poll_duty_into(&mut TransportSendBuffers(&mut self.carrier)),
             Some(_) => self.port.poll_duty(),
         }
     }
@@ -165,18 +165,20 @@ impl<C: Carrier> Messenger<C> {
     fn carry_out_all(&mut self) {
         while let Some(duty) = self.next_duty() {
             match duty {
-                Duty::Written { to, rail, .. } => self.carrier.send_room(to, rail, true),
-                Duty::Lend { to, rail, head, body, ask } => self.carrier.send_lent(to, rail, head, body, ask),
-                Duty::Transmit { to, rail, mut bytes, .. } => {
+                MessagingAction::Written { to, rail, .. } => self.carrier.send_room(to, rail, true),
+                MessagingAction::Lend { to, rail, head, body, ask } => {
+                    self.carrier.send_lent(to, rail, head, body, ask)
+                }
+                MessagingAction::Transmit { to, rail, mut bytes, .. } => {
                     if let Some(spoiler) = &mut self.spoiler {
                         self.originals.push_back((to, rail, bytes.clone()));
                         if has_body(&bytes) {
-                            spoiler(Side::Departure, &mut bytes);
+                            spoiler(CorruptionStage::Departure, &mut bytes);
                         }
                     }
                     self.carrier.send(to, rail, bytes);
                 }
-                Duty::Drop { peer, .. } => self.carrier.forget(peer),
+                MessagingAction::Drop { peer, .. } => self.carrier.forget(peer),
             }
         }
     }
@@ -205,9 +207,9 @@ impl<C: Carrier> Messenger<C> {
 }
 
 /// The rooms of a carrier.
-struct RoomsOf<'a, C>(&'a mut C);
+struct TransportSendBuffers<'a, C>(&'a mut C);
 
-impl<C: Carrier> Rooms for RoomsOf<'_, C> {
+impl<C: MessageTransport> InPlaceBuffers for TransportSendBuffers<'_, C> {
     #[inline]
     fn room(&mut self, to: Rank, rail: RailIndex, bytes: usize) -> Option<&mut [u8]> {
         self.0.room(to, rail, bytes)

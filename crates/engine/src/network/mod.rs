@@ -1,14 +1,14 @@
 //! The network side of a process: its sockets, its connections to other processes, its places in trees.
 //!
 //! In: operations between the leaders of hosts, to start and to ask after; packets and time from the kernel. Out: packets,
-//! and each operation's end. Nothing here blocks: [`Network::turn`] does what can be done now.
+//! and each operation's end. Nothing here blocks: [`LeaderNetwork::turn`] does what can be done now.
 
-mod group;
-mod letter;
+mod leader_group;
+mod leader_message;
 mod mesh;
-mod operation;
 #[cfg(test)]
 mod tests;
+mod tree_operation;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -17,30 +17,30 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use protocol::collective::{Collective, Method};
-use manager::GroupOpened;
+use manager::GroupDescriptor;
 use manager::message::GroupKey;
+use protocol::collective::{CollectiveOperation, InterHostMethod};
 use units::{GroupId, QpNumber, Rank, Span, Time};
 
-pub use mesh::MeshPlan;
-pub use operation::{NetworkError, Ticket};
+pub use mesh::MeshConfig;
+pub use tree_operation::{LeaderNetworkError, OperationHandle};
 
-use transport::Clock;
-use transport::edges::alarms::Alarms;
-use crate::aggregation::{Ear, Input, Membership, Ready, WireCounters, Wires};
-use group::{Around, Ends, Group};
-use letter::Letter;
+use crate::aggregation::{Membership, MulticastSocket, ReadySockets, TreeEdgeCounters, TreeEdgeEvent, TreeEdges};
+use leader_group::{GroupIo, LeaderGroup, OperationResults};
+use leader_message::LeaderMessage;
 use mesh::{Mesh, MeshEvent};
-use operation::Way;
+use transport::Clock;
+use transport::edges::timer_queue::TimerQueue;
+use tree_operation::TreeMethod;
 
 /// Letters for groups that we have not yet entered.
-const MOST_UNCLAIMED: usize = 1 << 12;
+const MAX_UNCLAIMED_MESSAGES: usize = 1 << 12;
 
 /// Who has all it wants still acknowledges for so long what others repeat: their last word may have been lost, or our answer.
 pub const LINGER: Duration = Duration::from_millis(200);
 
 /// What somebody cast and was not yet heard of is kept for so long after it left.
-pub const LONGEST_LINGER: Duration = Duration::from_secs(10);
+pub const MAX_LINGER: Duration = Duration::from_secs(10);
 
 fn span(duration: Duration) -> Span {
     Span::from_picos(duration.as_nanos() as u64 * 1000)
@@ -48,7 +48,7 @@ fn span(duration: Duration) -> Span {
 
 /// A group that nobody here needs any more.
 #[derive(Clone, Copy, Debug)]
-struct Departure {
+struct LingeringGroup {
     since: Time,
     /// It answers until then, and longer if something of ours may be missing somewhere.
     until: Time,
@@ -57,49 +57,49 @@ struct Departure {
 
 /// Who wants to be called.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Sleeper {
+enum TimerOwner {
     Peer(Rank),
     Group(GroupId),
 }
 
 /// The network side of a process.
-pub struct Network {
-    wires: Wires,
+pub struct LeaderNetwork {
+    wires: TreeEdges,
     mesh: Option<Mesh>,
-    groups: BTreeMap<GroupId, Group>,
+    groups: BTreeMap<GroupId, LeaderGroup>,
     /// Which group's edge a number is.
     edges: BTreeMap<QpNumber, GroupId>,
     /// Which group's tree has an identity at the manager.
     trees: BTreeMap<GroupId, GroupId>,
-    alarms: Alarms<Sleeper>,
-    inputs: Vec<Input>,
+    alarms: TimerQueue<TimerOwner>,
+    inputs: Vec<TreeEdgeEvent>,
     events: Vec<MeshEvent>,
-    ends: Ends,
+    ends: OperationResults,
     /// In order: most are taken as soon as they are there.
-    done: Ends,
+    done: OperationResults,
     /// Letters that came before we entered their group.
-    unclaimed: Vec<(Rank, Letter)>,
+    unclaimed: Vec<(Rank, LeaderMessage)>,
     /// Groups that nobody here needs any more, and until when they answer.
-    departing: VecDeque<Departure>,
+    departing: VecDeque<LingeringGroup>,
     /// Groups that are gone, until somebody asks.
     departed: Vec<GroupId>,
     lost: Option<Rank>,
     next_ticket: u64,
 }
 
-impl Network {
+impl LeaderNetwork {
     /// Opens a socket at each address.
     ///
     /// # Errors
     /// If an address cannot be had.
-    pub fn open(addresses: &[SocketAddr], mischief: transport::udp::Mischief) -> io::Result<Self> {
+    pub fn open(addresses: &[SocketAddr], mischief: transport::udp::FaultInjector) -> io::Result<Self> {
         Ok(Self {
-            wires: Wires::open(addresses, mischief)?,
+            wires: TreeEdges::open(addresses, mischief)?,
             mesh: None,
             groups: BTreeMap::new(),
             edges: BTreeMap::new(),
             trees: BTreeMap::new(),
-            alarms: Alarms::default(),
+            alarms: TimerQueue::default(),
             inputs: Vec::new(),
             events: Vec::new(),
             ends: Vec::new(),
@@ -123,12 +123,12 @@ impl Network {
     }
 
     /// What was seen of packets so far.
-    pub fn counters(&self) -> WireCounters {
+    pub fn counters(&self) -> TreeEdgeCounters {
         self.wires.counters()
     }
 
     /// Learns who is where; nothing can be said to anyone before.
-    pub fn meet(&mut self, plan: MeshPlan) {
+    pub fn meet(&mut self, plan: MeshConfig) {
         let mesh = Mesh::new(plan);
         mesh.string(&mut self.wires);
         self.mesh = Some(mesh);
@@ -141,7 +141,7 @@ impl Network {
     /// If nobody has been met, or the context is in use.
     pub fn enter(&mut self, context: GroupId, leaders: Vec<Rank>, me: Rank) {
         assert!(self.mesh.is_some(), "ranks are met before a group is entered");
-        let before = self.groups.insert(context, Group::new(context, leaders, me));
+        let before = self.groups.insert(context, LeaderGroup::new(context, leaders, me));
         assert!(before.is_none(), "{context:?} is in use");
         if let Some(lost) = self.lost {
             self.rank_lost(lost);
@@ -157,10 +157,10 @@ impl Network {
     /// Leaves a group, after [`LINGER`]: nobody here wants anything of it, but the others may not have all yet.
     pub fn leave(&mut self, context: GroupId) {
         if self.groups.contains_key(&context) {
-            self.with_group(context, Group::conclude);
+            self.with_group(context, LeaderGroup::conclude);
             self.wires.flush();
             let now = self.wires.clock().now();
-            self.departing.push_back(Departure { since: now, until: now + span(LINGER), context });
+            self.departing.push_back(LingeringGroup { since: now, until: now + span(LINGER), context });
         }
     }
 
@@ -171,7 +171,7 @@ impl Network {
 
     /// True if every process has acknowledged what was said to it.
     pub fn is_drained(&self) -> bool {
-        self.mesh.as_ref().is_none_or(Mesh::is_drained) && self.groups.values().all(Group::is_settled)
+        self.mesh.as_ref().is_none_or(Mesh::is_drained) && self.groups.values().all(LeaderGroup::is_settled)
     }
 
     #[cold]
@@ -179,15 +179,15 @@ impl Network {
         while self.departing.front().is_some_and(|departure| departure.until <= now) {
             let Some(departure) = self.departing.pop_front() else { return };
             let context = departure.context;
-            let is_settled = self.groups.get(&context).is_none_or(Group::is_settled);
-            if !is_settled && now.since(departure.since) < span(LONGEST_LINGER) {
-                self.departing.push_back(Departure { until: now + span(LINGER), ..departure });
+            let is_settled = self.groups.get(&context).is_none_or(LeaderGroup::is_settled);
+            if !is_settled && now.since(departure.since) < span(MAX_LINGER) {
+                self.departing.push_back(LingeringGroup { until: now + span(LINGER), ..departure });
                 continue;
             }
             if let Some(group) = self.groups.remove(&context) {
                 self.edges.retain(|_, owner| *owner != context);
                 self.trees.retain(|_, owner| *owner != context);
-                self.alarms.forget(Sleeper::Group(context));
+                self.alarms.forget(TimerOwner::Group(context));
                 group.close(&mut self.wires);
                 self.departed.push(context);
             }
@@ -198,8 +198,8 @@ impl Network {
     ///
     /// # Errors
     /// If the plan is none for this group.
-    pub fn plant(&mut self, context: GroupId, opened: GroupOpened) -> Result<(), NetworkError> {
-        let group = self.groups.get_mut(&context).ok_or(NetworkError::Confused)?;
+    pub fn plant(&mut self, context: GroupId, opened: GroupDescriptor) -> Result<(), LeaderNetworkError> {
+        let group = self.groups.get_mut(&context).ok_or(LeaderNetworkError::Confused)?;
         self.trees.insert(opened.group, context);
         group.plant(&mut self.wires, opened)?;
         if let Some(membership) = group.membership() {
@@ -219,11 +219,11 @@ impl Network {
 
     /// Multicasts of a group that came.
     pub fn heard(&self, context: GroupId) -> u64 {
-        self.groups.get(&context).and_then(Group::membership).map_or(0, Membership::heard)
+        self.groups.get(&context).and_then(LeaderGroup::membership).map_or(0, Membership::heard)
     }
 
     /// The tree of a group, and whether it is sound.
-    pub fn tree(&self, context: GroupId) -> Option<(&GroupOpened, bool)> {
+    pub fn tree(&self, context: GroupId) -> Option<(&GroupDescriptor, bool)> {
         self.groups.get(&context)?.tree()
     }
 
@@ -233,7 +233,7 @@ impl Network {
             group.tree().is_some_and(|(opened, _)| (opened.group, opened.epoch) == (key.group, key.epoch))
         });
         if let Some(context) = found.map(|(context, _)| *context) {
-            self.with_group(context, Group::fall);
+            self.with_group(context, LeaderGroup::fall);
         }
     }
 
@@ -250,7 +250,7 @@ impl Network {
             .map(|(context, _)| *context)
             .collect();
         for context in contexts {
-            self.with_group(context, |group, around| group.break_with(NetworkError::RankLost(rank), around));
+            self.with_group(context, |group, around| group.break_with(LeaderNetworkError::RankLost(rank), around));
         }
     }
 
@@ -263,50 +263,58 @@ impl Network {
 
     /// The ranks that we lead do not agree on an operation: all leaders must hear so.
     pub fn disagree(&mut self, context: GroupId) {
-        self.with_group(context, Group::disagree_for_others);
+        self.with_group(context, LeaderGroup::disagree_for_others);
         self.wires.flush();
     }
 
     /// Starts an operation among the leaders of a group; roots are places among them. All leaders start the same ones in
     /// the same order by the same method. The data comes back, changed, when it is done.
-    pub fn start(&mut self, context: GroupId, method: Method, collective: Collective, data: Vec<u8>) -> Ticket {
-        let ticket = Ticket(self.next_ticket);
+    pub fn start(
+        &mut self,
+        context: GroupId,
+        method: InterHostMethod,
+        collective: CollectiveOperation,
+        data: Vec<u8>,
+    ) -> OperationHandle {
+        let ticket = OperationHandle(self.next_ticket);
         self.next_ticket += 1;
         if data.len() > 1 << 30 {
-            self.done.push((ticket, Err(NetworkError::TooLong)));
+            self.done.push((ticket, Err(LeaderNetworkError::TooLong)));
             return ticket;
         }
         self.with_group(context, |group, around| match method {
-            Method::OneParty => around.ends.push((ticket, Ok(data))),
-            Method::Aggregation | Method::Multicast if group.tree().is_none() => {
-                group.break_with(NetworkError::Confused, around);
+            InterHostMethod::OneParty => around.ends.push((ticket, Ok(data))),
+            InterHostMethod::Aggregation | InterHostMethod::Multicast if group.tree().is_none() => {
+                group.break_with(LeaderNetworkError::Confused, around);
             }
-            Method::Aggregation => group.start_in_tree(ticket, Way::Folded, collective, data, around),
-            Method::Multicast => group.start_in_tree(ticket, Way::Multicast, collective, data, around),
-            Method::Hosts(algorithm) => group.start_among_hosts(ticket, algorithm, collective, data, around),
+            InterHostMethod::Aggregation => group.start_in_tree(ticket, TreeMethod::Folded, collective, data, around),
+            InterHostMethod::Multicast => {
+                group.start_in_tree(ticket, TreeMethod::Multicast, collective, data, around)
+            }
+            InterHostMethod::Hosts(algorithm) => group.start_among_hosts(ticket, algorithm, collective, data, around),
         });
         self.wires.flush();
         ticket
     }
 
     /// The end of an operation, once.
-    pub fn take(&mut self, ticket: Ticket) -> Option<Result<Vec<u8>, NetworkError>> {
+    pub fn take(&mut self, ticket: OperationHandle) -> Option<Result<Vec<u8>, LeaderNetworkError>> {
         let place = self.done.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()?;
         Some(self.done.remove(place).1)
     }
 
     /// Where the results of a group's tree come, if nothing else brings them.
-    pub fn ear(&self, context: GroupId) -> Option<Arc<Ear>> {
+    pub fn ear(&self, context: GroupId) -> Option<Arc<MulticastSocket>> {
         self.groups.get(&context)?.membership()?.ear().cloned()
     }
 
     /// Does everything that can be done now; true if something was.
     pub fn turn(&mut self) -> bool {
-        self.turn_at(Ready::Any)
+        self.turn_at(ReadySockets::Any)
     }
 
     /// The same, where something is known to have come.
-    pub fn turn_at(&mut self, ready: Ready<'_>) -> bool {
+    pub fn turn_at(&mut self, ready: ReadySockets<'_>) -> bool {
         let mut inputs = std::mem::take(&mut self.inputs);
         let mut busy = self.wires.receive_at(ready, &mut inputs);
         self.wires.look_at_links(&mut inputs);
@@ -328,15 +336,15 @@ impl Network {
 
     /// Apart, as all that is rare: what happens with every operation stays together.
     #[inline(never)]
-    fn wake(&mut self, sleeper: Sleeper) {
+    fn wake(&mut self, sleeper: TimerOwner) {
         match sleeper {
-            Sleeper::Peer(rank) => {
+            TimerOwner::Peer(rank) => {
                 if let Some(mesh) = &mut self.mesh {
                     mesh.handle_timeout(&mut self.wires, rank, &mut self.events);
                 }
                 self.read_mail();
             }
-            Sleeper::Group(context) => self.with_group(context, Group::handle_timeout),
+            TimerOwner::Group(context) => self.with_group(context, LeaderGroup::handle_timeout),
         }
     }
 
@@ -352,13 +360,13 @@ impl Network {
         alarm.into_iter().chain(self.wires.due()).min()
     }
 
-    fn handle(&mut self, input: Input) {
-        let (Input::Frame { edge, .. }
-        | Input::Damage { edge }
-        | Input::PathDown { edge, .. }
-        | Input::PathUp { edge, .. }) = input
+    fn handle(&mut self, input: TreeEdgeEvent) {
+        let (TreeEdgeEvent::Frame { edge, .. }
+        | TreeEdgeEvent::Damage { edge }
+        | TreeEdgeEvent::PathDown { edge, .. }
+        | TreeEdgeEvent::PathUp { edge, .. }) = input
         else {
-            let Input::Multicast { group, .. } = input else { return };
+            let TreeEdgeEvent::Multicast { group, .. } = input else { return };
             if let Some(context) = self.trees.get(&group).copied() {
                 self.with_group(context, |group, around| group.handle_tree(input, around));
             }
@@ -371,7 +379,7 @@ impl Network {
     }
 
     #[inline(never)]
-    fn handle_mesh(&mut self, edge: QpNumber, input: Input) {
+    fn handle_mesh(&mut self, edge: QpNumber, input: TreeEdgeEvent) {
         let Some(mesh) = &mut self.mesh else { return };
         let Some(rank) = mesh.rank(edge) else { return };
         mesh.handle(&mut self.wires, rank, input, &mut self.events);
@@ -389,7 +397,7 @@ impl Network {
                         self.with_group(context, |group, around| group.handle_letter(from, letter, around));
                     }
                     MeshEvent::Letter { from, letter } => {
-                        if self.unclaimed.len() < MOST_UNCLAIMED {
+                        if self.unclaimed.len() < MAX_UNCLAIMED_MESSAGES {
                             self.unclaimed.push((from, letter));
                         }
                     }
@@ -399,12 +407,12 @@ impl Network {
     }
 
     /// Lets a group do something, and looks after what follows from it.
-    fn with_group(&mut self, context: GroupId, act: impl FnOnce(&mut Group, &mut Around<'_>)) {
+    fn with_group(&mut self, context: GroupId, act: impl FnOnce(&mut LeaderGroup, &mut GroupIo<'_>)) {
         let (Some(group), Some(mesh)) = (self.groups.get_mut(&context), &mut self.mesh) else { return };
-        let mut around = Around { wires: &mut self.wires, mesh, ends: &mut self.ends };
+        let mut around = GroupIo { wires: &mut self.wires, mesh, ends: &mut self.ends };
         act(group, &mut around);
         let deadline = group.membership().map_or(units::Time::NEVER, |membership| membership.deadline());
-        self.alarms.set(Sleeper::Group(context), deadline);
+        self.alarms.set(TimerOwner::Group(context), deadline);
         for (ticket, end) in self.ends.drain(..) {
             let place = self.done.partition_point(|(before, _)| *before < ticket);
             self.done.insert(place, (ticket, end));
@@ -414,7 +422,7 @@ impl Network {
 
     fn look_at_peers(&mut self) {
         while let Some((rank, deadline)) = self.mesh.as_mut().and_then(Mesh::next_touched) {
-            self.alarms.set(Sleeper::Peer(rank), deadline);
+            self.alarms.set(TimerOwner::Peer(rank), deadline);
         }
     }
 }

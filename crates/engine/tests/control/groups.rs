@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use manager::Refusal;
-use manager::account::What;
-use control::{ClientError, ManagerClient, Notice, SeatTrouble};
+use control::{ClientError, ManagerClient, ManagerNotification, SeatFailure};
+use manager::ControlError;
+use manager::job_history::JobEvent;
 
 use crate::town::*;
 
@@ -27,7 +27,7 @@ fn a_group_is_opened_and_closed_over_real_connections() {
     town.client.close_group(group.key_of_group()).expect("closed");
     assert_eq!(town.seats.iter().map(Remembered::count).sum::<usize>(), 0);
     let error = town.client.close_group(group.key_of_group()).expect_err("it is gone");
-    assert!(matches!(error, ClientError::Refused(Refusal::UnknownGroup)), "{error}");
+    assert!(matches!(error, ClientError::Refused(ControlError::UnknownGroup)), "{error}");
     // A job that ends takes its groups along.
     town.client.open_group(request(8)).expect("opened");
     town.client.close_job().expect("closed");
@@ -65,7 +65,7 @@ fn a_killed_node_is_told_and_avoided() {
         notice.is_some()
     });
     assert!(began.elapsed() < Duration::from_secs(2), "took {:?}", began.elapsed());
-    let Some(Notice::Revoked { group: revoked, node, .. }) = notice else { panic!("{notice:?}") };
+    let Some(ManagerNotification::Revoked { group: revoked, node, .. }) = notice else { panic!("{notice:?}") };
     assert_eq!((revoked, node.as_deref()), (group.key_of_group(), Some("left")));
     until("the other seats are given up", || town.seats[0].count() + town.seats[2].count() == 0);
     let again = town.client.open_group(request(8)).expect("opened without it");
@@ -77,7 +77,7 @@ fn trouble_in_the_data_plane_reaches_the_job() {
     let mut town = town(None);
     town.client.open_job("test", None).expect("admitted");
     let group = town.client.open_group(request(8)).expect("opened").key_of_group();
-    let trouble = SeatTrouble { group, what: "rank 3 does not answer".to_owned() };
+    let trouble = SeatFailure { group, what: "rank 3 does not answer".to_owned() };
     town.seats[1].troubles.lock().expect("nobody panicked").push(trouble);
     let mut notice = None;
     until("the job hears of it", || {
@@ -85,7 +85,7 @@ fn trouble_in_the_data_plane_reaches_the_job() {
         notice.is_some()
     });
     let why = "node left: rank 3 does not answer".to_owned();
-    assert_eq!(notice, Some(Notice::Revoked { group, node: None, why }));
+    assert_eq!(notice, Some(ManagerNotification::Revoked { group, node: None, why }));
 }
 
 #[test]
@@ -129,8 +129,10 @@ fn what_became_of_a_job_is_told_also_when_it_is_gone() {
     let totals = account.totals;
     assert_eq!((totals.opened, totals.refused, totals.revoked, totals.operations), (1, 1, 1, 42));
     let why = "its job says: node top does not answer".to_owned();
-    let told =
-        account.happenings.iter().any(|happening| happening.what == What::GroupRevoked { group, why: why.clone() });
+    let told = account
+        .happenings
+        .iter()
+        .any(|happening| happening.what == JobEvent::GroupRevoked { group, why: why.clone() });
     assert!(told && !account.alive, "{account:?}");
     assert!(town.client.explain("another").expect("answered").is_empty());
 }

@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use manager::Settings;
-use control::{ClientError, ManagerClient, ManagerDaemon, Openness, Secret};
+use control::{AccessPolicy, ClientError, ClusterSecret, ManagerClient, ManagerDaemon};
+use manager::ManagerSettings;
 
 use crate::town::*;
 
@@ -13,7 +13,7 @@ use crate::town::*;
 fn without_the_secret_nobody_is_heard() {
     let town = town(Some(secret()));
     let short = Duration::from_secs(2);
-    let wrong = Secret::new("incorrect horse").expect("long enough");
+    let wrong = ClusterSecret::new("incorrect horse").expect("long enough");
     let error = ManagerClient::connect(town.doors.control, None, short).map(drop).expect_err("no secret");
     assert!(error.to_string().contains("PLEACH_SECRET"), "{error}");
     let error =
@@ -51,11 +51,11 @@ fn counted(client: &mut ManagerClient, what: &str) -> u64 {
 #[test]
 fn without_a_secret_only_this_machine_is_heard_unless_one_says_so() {
     let anywhere: SocketAddr = "0.0.0.0:0".parse().expect("an address");
-    let bind = |secret, openness| ManagerDaemon::bind(anywhere, Settings::default(), secret, openness);
-    let error = bind(None, Openness::Guarded).map(drop).expect_err("it would obey strangers");
+    let bind = |secret, openness| ManagerDaemon::bind(anywhere, ManagerSettings::default(), secret, openness);
+    let error = bind(None, AccessPolicy::Guarded).map(drop).expect_err("it would obey strangers");
     assert!(error.to_string().contains("--open"), "{error}");
-    assert!(bind(None, Openness::Open).is_ok());
-    assert!(bind(Some(secret()), Openness::Guarded).is_ok());
+    assert!(bind(None, AccessPolicy::Open).is_ok());
+    assert!(bind(Some(secret()), AccessPolicy::Guarded).is_ok());
 }
 
 fn frame(json: &str) -> Vec<u8> {

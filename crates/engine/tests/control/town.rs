@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use control::{AccessPolicy, ClusterSecret, DataPlane, ManagerClient, ManagerDaemon, NodeControl, SeatFailure};
+use manager::message::{Capacity, GroupKey, NodeDescriptor, NodeReport};
+use manager::{ControlError, GroupLeader, GroupRequest, ManagerSettings, SeatSpec};
 use nix::poll::{PollTimeout, poll};
-use manager::message::{Capacity, GroupKey, NodeCard, NodeReport};
-use manager::{GroupRequest, Leader, Refusal, SeatSpec, Settings};
-use control::{ManagerClient, ManagerDaemon, NodeControl, Openness, SeatTrouble, Seats, Secret};
 use units::{Rank, Span};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -19,8 +19,8 @@ pub(crate) fn loopback() -> SocketAddr {
     "127.0.0.1:0".parse().expect("an address")
 }
 
-pub(crate) fn secret() -> Secret {
-    Secret::new("correct horse battery staple").expect("long enough")
+pub(crate) fn secret() -> ClusterSecret {
+    ClusterSecret::new("correct horse battery staple").expect("long enough")
 }
 
 /// Something that runs in a thread until it is dropped.
@@ -52,9 +52,14 @@ impl Drop for Running {
     }
 }
 
-pub(crate) fn settings() -> Settings {
+pub(crate) fn settings() -> ManagerSettings {
     let millis = |millis: u64| Span::from_micros(millis * 1_000);
-    Settings { beat: millis(50), job_grace: millis(3_000), patience: millis(3_000), ..Settings::default() }
+    ManagerSettings {
+        beat: millis(50),
+        job_grace: millis(3_000),
+        patience: millis(3_000),
+        ..ManagerSettings::default()
+    }
 }
 
 /// Where a party of the town is reached, and where it shows its metrics.
@@ -64,8 +69,8 @@ pub(crate) struct Doors {
     pub(crate) metrics: SocketAddr,
 }
 
-pub(crate) fn manager(at: SocketAddr, secret: Option<Secret>) -> (Doors, Running) {
-    let mut daemon = ManagerDaemon::bind(at, settings(), secret, Openness::Guarded).expect("a free port");
+pub(crate) fn manager(at: SocketAddr, secret: Option<ClusterSecret>) -> (Doors, Running) {
+    let mut daemon = ManagerDaemon::bind(at, settings(), secret, AccessPolicy::Guarded).expect("a free port");
     let metrics = daemon.show_metrics(loopback()).expect("a free port");
     let doors = Doors { control: daemon.address(), metrics };
     let running = Running::start(move || daemon.turn(Duration::from_millis(20)).expect("the daemon goes on"));
@@ -76,7 +81,7 @@ pub(crate) fn manager(at: SocketAddr, secret: Option<Secret>) -> (Doors, Running
 #[derive(Clone, Default)]
 pub(crate) struct Remembered {
     pub(crate) seats: Arc<Mutex<BTreeMap<GroupKey, SeatSpec>>>,
-    pub(crate) troubles: Arc<Mutex<Vec<SeatTrouble>>>,
+    pub(crate) troubles: Arc<Mutex<Vec<SeatFailure>>>,
     pub(crate) refuses: bool,
 }
 
@@ -86,10 +91,10 @@ impl Remembered {
     }
 }
 
-impl Seats for Remembered {
-    fn install(&mut self, spec: &SeatSpec) -> Result<(), Refusal> {
+impl DataPlane for Remembered {
+    fn install(&mut self, spec: &SeatSpec) -> Result<(), ControlError> {
         if self.refuses {
-            return Err(Refusal::NodeFailed { node: spec.name.clone(), why: "it does not want to".to_owned() });
+            return Err(ControlError::NodeFailed { node: spec.name.clone(), why: "it does not want to".to_owned() });
         }
         self.seats.lock().expect("nobody panicked").insert(spec.key_of_group(), spec.clone());
         Ok(())
@@ -108,19 +113,19 @@ impl Seats for Remembered {
         NodeReport { uptime_ms: 1_500, operations: 42, in_flight: 2, bytes: 128, dropped, ..NodeReport::default() }
     }
 
-    fn next_trouble(&mut self) -> Option<SeatTrouble> {
+    fn next_trouble(&mut self) -> Option<SeatFailure> {
         self.troubles.lock().expect("nobody panicked").pop()
     }
 }
 
 pub(crate) fn node(
     manager: SocketAddr,
-    secret: Option<Secret>,
+    secret: Option<ClusterSecret>,
     name: &str,
     parents: &[&str],
     seats: &Remembered,
 ) -> (Doors, Running) {
-    let card = NodeCard {
+    let card = NodeDescriptor {
         name: name.to_owned(),
         addresses: vec!["127.0.0.1:4791".parse().expect("an address")],
         control: loopback(),
@@ -128,7 +133,8 @@ pub(crate) fn node(
         serves: Vec::new(),
         capacity: Capacity { seats: 100, operations: 10_000, bytes: 1 << 30 },
     };
-    let mut control = NodeControl::bind(card, manager, loopback(), secret, Openness::Guarded).expect("a free port");
+    let mut control =
+        NodeControl::bind(card, manager, loopback(), secret, AccessPolicy::Guarded).expect("a free port");
     let metrics = control.show_metrics(loopback()).expect("a free port");
     let doors = Doors { control: control.address(), metrics };
     let mut seats = seats.clone();
@@ -141,7 +147,7 @@ pub(crate) fn node(
 }
 
 pub(crate) fn request(leaders: usize) -> GroupRequest {
-    let leader = |rank: usize| Leader {
+    let leader = |rank: usize| GroupLeader {
         rank: Rank(rank as u32),
         host: format!("host{rank}"),
         addresses: vec![SocketAddr::from(([127, 0, 0, 1], 20_000 + rank as u16))],
@@ -174,7 +180,7 @@ pub(crate) struct Town {
 }
 
 /// A manager, a root with two leaves, and a client.
-pub(crate) fn town(secret: Option<Secret>) -> Town {
+pub(crate) fn town(secret: Option<ClusterSecret>) -> Town {
     let (doors, manager) = manager(loopback(), secret.clone());
     let address = doors.control;
     let seats: Vec<Remembered> = (0..3).map(|_| Remembered::default()).collect();

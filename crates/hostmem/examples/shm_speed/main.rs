@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use reduce::{ElementType, Kind, Operator};
-use hostmem::team::{Attention, Call, Data, Team};
+use hostmem::team::{CollectiveBuffers, Team, TeamCall, WaitMode};
+use reduce::{ElementType, Operator, ReductionKind};
 
 const BATCHES: usize = 15;
 /// Bytes that a batch moves, to last some milliseconds.
@@ -99,30 +99,30 @@ fn measure(rank: u16, ranks: u16, name: &str, tasks: &[Task]) {
     let patience = Duration::from_secs(10);
     let team = if rank == 0 { Team::create(name, ranks) } else { Team::join(name, rank, ranks, patience) };
     let mut team = team.expect("shared memory");
-    let check = || Ok::<_, Infallible>(Attention::MaySleep);
-    let kind = Kind::new(ElementType::F64, Operator::Sum).expect("numbers can be added");
+    let check = || Ok::<_, Infallible>(WaitMode::MaySleep);
+    let kind = ReductionKind::new(ElementType::F64, Operator::Sum).expect("numbers can be added");
     let largest = tasks.iter().map(|task| task.1).max().unwrap_or(0);
     let (mut input, mut output) = (vec![0; largest], vec![1; largest]);
     for (operation, bytes, repeats) in tasks {
         let call = match operation.as_str() {
-            "barrier" => Call::Barrier,
-            "broadcast" => Call::Broadcast { root: 0 },
-            _ => Call::AllReduce { kind },
+            "barrier" => TeamCall::Barrier,
+            "broadcast" => TeamCall::Broadcast { root: 0 },
+            _ => TeamCall::AllReduce { kind },
         };
         let mut batches = Vec::new();
         for _ in 0..=BATCHES {
-            team.run(Call::Barrier, &mut Data::Nothing, check).expect("a barrier");
+            team.run(TeamCall::Barrier, &mut CollectiveBuffers::Nothing, check).expect("a barrier");
             let began = Instant::now();
             for _ in 0..*repeats {
                 let mut data = match call {
-                    Call::Barrier => Data::Nothing,
-                    Call::Broadcast { .. } => Data::InPlace(&mut input[..*bytes]),
-                    _ => Data::Apart { input: &input[..*bytes], output: &mut output[..*bytes] },
+                    TeamCall::Barrier => CollectiveBuffers::Nothing,
+                    TeamCall::Broadcast { .. } => CollectiveBuffers::InPlace(&mut input[..*bytes]),
+                    _ => CollectiveBuffers::Apart { input: &input[..*bytes], output: &mut output[..*bytes] },
                 };
                 team.run(call, &mut data, check).expect("an operation");
             }
-            if matches!(call, Call::Broadcast { .. }) {
-                team.run(Call::Barrier, &mut Data::Nothing, check).expect("a barrier");
+            if matches!(call, TeamCall::Broadcast { .. }) {
+                team.run(TeamCall::Barrier, &mut CollectiveBuffers::Nothing, check).expect("a barrier");
             }
             batches.push(began.elapsed().as_secs_f64() * 1e6 / *repeats as f64);
         }

@@ -23,19 +23,19 @@ use nix::fcntl::{FallocateFlags, FcntlArg, fallocate, fcntl};
 use nix::libc;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::ring::{Entry, Lines, SLOT};
-use crate::team::futex::Bell;
+use super::spsc_ring::{RingEntry, RingMemory, SLOT_BYTES};
+use crate::team::futex::WakeupFutex;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"pleach\xa7\x81");
 const PAGE: usize = 4096;
 /// Bytes of a ring: two megabytes of it stay in the second cache of one core or the other.
 pub(super) const RING_BYTES: usize = 1 << 20;
-/// Slots of a ring: as many as short parcels a port has under way ([`super::ShmCarrier::settings`]).
+/// Slots of a ring: as many as short parcels a port has under way ([`super::ShmTransport::settings`]).
 const SLOTS: usize = 64;
 pub(super) const MAX_RANKS: usize = 64;
 
 #[repr(C, align(4096))]
-struct Head {
+struct MappingHeader {
     magic: AtomicU64,
     ranks: AtomicU64,
     ring_bytes: AtomicU64,
@@ -44,23 +44,23 @@ struct Head {
 
 /// What a reader publishes. Only it writes them, and the writer seldom looks.
 #[repr(C)]
-struct Counts {
+struct ConsumedCounts {
     taken: AtomicU64,
     read: AtomicU64,
 }
 
-/// A ring as it is mapped. It knows nothing of how long it is: see [`Mapping::ring`].
-pub(super) struct Ring {
+/// A ring as it is mapped. It knows nothing of how long it is: see [`RingMapping::ring`].
+pub(super) struct MappedRing {
     start: NonNull<u8>,
 }
 
 // SAFETY: both ends of a ring are made to be used at once, and none is tied to a thread.
-unsafe impl Send for Ring {}
+unsafe impl Send for MappedRing {}
 
-const SLOT_BYTES: usize = SLOTS * SLOT;
-const RING_SIZE: usize = PAGE + SLOT_BYTES + RING_BYTES;
+const SLOT_ARRAY_BYTES: usize = SLOTS * SLOT_BYTES;
+const RING_SIZE: usize = PAGE + SLOT_ARRAY_BYTES + RING_BYTES;
 
-pub(super) struct Mapping {
+pub(super) struct RingMapping {
     start: NonNull<u8>,
     size: usize,
     ranks: usize,
@@ -69,13 +69,13 @@ pub(super) struct Mapping {
 }
 
 // SAFETY: the mapping belongs to this value alone and is not tied to a thread.
-unsafe impl Send for Mapping {}
+unsafe impl Send for RingMapping {}
 
 fn wrong(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, what.to_owned())
 }
 
-impl Mapping {
+impl RingMapping {
     /// Makes the memory as rank 0, or finds it as another.
     pub(super) fn open(name: &str, rank: usize, ranks: usize, patience: Duration) -> io::Result<Self> {
         let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
@@ -144,29 +144,29 @@ impl Mapping {
         asked.is_err() || i32::from(byte.l_type) != libc::F_UNLCK
     }
 
-    fn head(&self) -> &Head {
+    fn head(&self) -> &MappingHeader {
         // SAFETY: the mapping begins with a page for it; all of its fields are atomics, and any bits are a value.
         unsafe { self.start.cast().as_ref() }
     }
 
-    pub(super) fn bell(&self, rank: usize) -> &Bell {
+    pub(super) fn bell(&self, rank: usize) -> &WakeupFutex {
         assert!(rank < self.ranks);
         // SAFETY: `rings_at` left room for a bell of each rank behind the head; its fields are atomics.
-        unsafe { &*self.start.as_ptr().add(PAGE + rank * size_of::<Bell>()).cast::<Bell>() }
+        unsafe { &*self.start.as_ptr().add(PAGE + rank * size_of::<WakeupFutex>()).cast::<WakeupFutex>() }
     }
 
     /// The ring from one rank to another.
     ///
     /// # Safety
     /// It is not used when the mapping is gone.
-    pub(super) unsafe fn ring(&self, from: usize, to: usize) -> Ring {
+    pub(super) unsafe fn ring(&self, from: usize, to: usize) -> MappedRing {
         assert!(from < self.ranks && to < self.ranks);
         // SAFETY: `open` made room for a ring from each to each.
-        Ring { start: unsafe { self.start.add(rings_at(self.ranks) + (from * self.ranks + to) * RING_SIZE) } }
+        MappedRing { start: unsafe { self.start.add(rings_at(self.ranks) + (from * self.ranks + to) * RING_SIZE) } }
     }
 }
 
-impl Lines for Ring {
+impl RingMemory for MappedRing {
     type Word = AtomicU64;
     const SLOTS: u64 = SLOTS as u64;
     const BYTES: u64 = RING_BYTES as u64;
@@ -175,7 +175,7 @@ impl Lines for Ring {
     fn slot(&self, index: usize) -> &AtomicU64 {
         assert!(index < SLOTS);
         // SAFETY: within the slots, and aligned; both ends use words at the beginning of slots as atomics.
-        unsafe { self.start.add(PAGE + index * SLOT).cast().as_ref() }
+        unsafe { self.start.add(PAGE + index * SLOT_BYTES).cast().as_ref() }
     }
 
     #[inline(always)]
@@ -189,10 +189,10 @@ impl Lines for Ring {
     }
 }
 
-impl Ring {
+impl MappedRing {
     /// A ring begins with a page for its counts; its slots and bytes follow.
     #[inline(always)]
-    fn counts(&self) -> &Counts {
+    fn counts(&self) -> &ConsumedCounts {
         // SAFETY: they are atomics, and any bits are a value.
         unsafe { self.start.cast().as_ref() }
     }
@@ -204,14 +204,14 @@ impl Ring {
     /// bytes that are looked at; then they are wrong, and where they go was decided by a copy.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)] // Entries do not overlap, and the protocol gives each out once.
-    pub(super) unsafe fn bytes(&self, entry: Entry) -> &mut [u8] {
-        assert!(entry.at + entry.length <= SLOT_BYTES + RING_BYTES);
+    pub(super) unsafe fn bytes(&self, entry: RingEntry) -> &mut [u8] {
+        assert!(entry.at + entry.length <= SLOT_ARRAY_BYTES + RING_BYTES);
         // SAFETY: within the ring; by the protocol, the other end leaves it alone.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(PAGE + entry.at).as_ptr(), entry.length) }
     }
 }
 
-impl Drop for Mapping {
+impl Drop for RingMapping {
     fn drop(&mut self) {
         self.take_name_away();
         // SAFETY: mapped by `open` with this size; references into it borrow from `self`.
@@ -220,7 +220,7 @@ impl Drop for Mapping {
 }
 
 fn rings_at(ranks: usize) -> usize {
-    (PAGE + ranks * size_of::<Bell>()).next_multiple_of(PAGE)
+    (PAGE + ranks * size_of::<WakeupFutex>()).next_multiple_of(PAGE)
 }
 
 fn make(path: &PathBuf, size: usize) -> io::Result<File> {

@@ -1,22 +1,22 @@
 //! Parcels between ranks of one host: one rail to each, a ring in shared memory. Whoever waits spins, then sleeps at its bell.
 
-mod mapping;
 #[cfg(test)]
-mod models;
-mod ring;
+mod loom_tests;
+mod mapping;
+mod spsc_ring;
 
 use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
-use protocol::messaging::{RailIndex, Settings};
+use protocol::messaging::{MessagingSettings, RailIndex};
 use units::{PathId, Rank, Time};
 
-use transport::carrier::{Carrier, News};
+use crate::team::cache_hints::demote;
+use mapping::{MappedRing, RingMapping};
+use spsc_ring::{MAX_INLINE_BYTES, RingEntry, RingReader, RingWriter};
 use transport::Clock;
-use crate::team::lines::hand_over;
-use mapping::{Mapping, Ring};
-use ring::{Entry, Reader, SHORT, Writer};
+use transport::carrier::{MessageTransport, TransportEvent};
 
 const RAIL: RailIndex = RailIndex(0);
 const PATH: PathId = PathId(0);
@@ -29,57 +29,57 @@ const FIRST_LOOKS: u32 = 128;
 const PAUSES: u32 = 2;
 const LOOKS_PER_YIELD: u32 = 64;
 /// How long it sleeps at most: a bell may be missed.
-const NAP: Duration = Duration::from_millis(1);
+const MAX_SLEEP: Duration = Duration::from_millis(1);
 /// How often it looks whether the others are there.
-const LOOK_AROUND: Duration = Duration::from_millis(100);
+const LIVENESS_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Parcels of one ring that are taken in one turn.
 const PARCELS_PER_TURN: usize = 16;
 
-struct Peer {
+struct ShmPeer {
     rank: usize,
     /// The ring to it, and the one from it.
-    outward: Ring,
-    inward: Ring,
-    writer: Writer,
-    reader: Reader,
+    outward: MappedRing,
+    inward: MappedRing,
+    writer: RingWriter,
+    reader: RingReader,
     /// Parcels that do not fit now.
     waiting: VecDeque<Vec<u8>>,
     is_lost: bool,
 }
 
 /// The rails of a process to others on its host.
-pub struct ShmCarrier {
-    mapping: Mapping,
+pub struct ShmTransport {
+    mapping: RingMapping,
     me: usize,
     clock: Clock,
     /// About what time it is: a look at the clock takes as long as a tenth of a short message.
     now: Time,
     turns: u32,
-    peers: Vec<Peer>,
+    peers: Vec<ShmPeer>,
     /// Parcels that are in a ring or will never be; their bytes go back.
     landed: Vec<(usize, Vec<u8>)>,
     /// The room that was lent last.
-    lent: Option<Entry>,
+    lent: Option<RingEntry>,
     looked_around: Instant,
 }
 
-impl ShmCarrier {
+impl ShmTransport {
     /// Meets the other ranks in memory of this name, which nobody else uses; returns when all have come.
     ///
     /// # Errors
     /// If the memory cannot be had, or not all come in time.
     pub fn meet(name: &str, me: Rank, ranks: u32, patience: Duration) -> io::Result<Self> {
         let (me, ranks) = (me.index(), ranks as usize);
-        let mut mapping = Mapping::open(name, me, ranks, patience)?;
+        let mut mapping = RingMapping::open(name, me, ranks, patience)?;
         mapping.take_name_away();
         // SAFETY: the carrier keeps the mapping as long as its peers.
         let ring = |from, to| unsafe { mapping.ring(from, to) };
-        let peer = |rank| Peer {
+        let peer = |rank| ShmPeer {
             rank,
             outward: ring(me, rank),
             inward: ring(rank, me),
-            writer: Writer::default(),
-            reader: Reader::default(),
+            writer: RingWriter::default(),
+            reader: RingReader::default(),
             waiting: VecDeque::new(),
             is_lost: false,
         };
@@ -99,8 +99,8 @@ impl ShmCarrier {
     }
 
     /// Settings that suit shared memory.
-    pub fn settings(base: Settings) -> Settings {
-        Settings { piece_bytes: 64 << 10, letter_depth: 64, depth: 8, prepared: 0, ..base }
+    pub fn settings(base: MessagingSettings) -> MessagingSettings {
+        MessagingSettings { piece_bytes: 64 << 10, letter_depth: 64, depth: 8, prepared: 0, ..base }
     }
 
     #[inline]
@@ -108,7 +108,7 @@ impl ShmCarrier {
         self.landed.is_empty() && !self.peers.iter().any(|peer| !peer.is_lost && peer.has_more())
     }
 
-    fn move_parcels(&mut self, tell: &mut dyn FnMut(Time, News<'_>)) {
+    fn move_parcels(&mut self, tell: &mut dyn FnMut(Time, TransportEvent<'_>)) {
         for peer in self.peers.iter_mut().filter(|peer| !peer.is_lost) {
             let from = Rank(peer.rank as u32);
             let mut any = false;
@@ -118,12 +118,12 @@ impl ShmCarrier {
                     Ok(Some(entry)) => {
                         // SAFETY: given out just now, given back behind this.
                         let bytes = unsafe { ring.bytes(entry) };
-                        tell(self.now, News::Parcel { from, rail: RAIL, path: PATH, bytes });
+                        tell(self.now, TransportEvent::Parcel { from, rail: RAIL, path: PATH, bytes });
                         peer.reader.finish(ring, entry);
                         any = true;
                     }
                     Ok(None) => break,
-                    Err(ring::Broken) => {
+                    Err(spsc_ring::RingCorrupted) => {
                         peer.is_lost = true;
                         break;
                     }
@@ -141,33 +141,33 @@ impl ShmCarrier {
                 self.mapping.bell(peer.rank).ring(); // It may wait for room, or for what was just written.
             }
             if peer.is_lost {
-                lose(self.now, peer, &mut self.landed, tell);
+                report_lost_peer(self.now, peer, &mut self.landed, tell);
             }
         }
         if self.landed.is_empty() {
             return;
         }
         for (rank, bytes) in self.landed.drain(..) {
-            tell(self.now, News::Landed { to: Rank(rank as u32), rail: RAIL, bytes });
+            tell(self.now, TransportEvent::Landed { to: Rank(rank as u32), rail: RAIL, bytes });
         }
     }
 
     /// Whoever has ended, and whose last words have been read, is lost.
-    pub fn look_around(&mut self, tell: &mut dyn FnMut(Time, News<'_>)) {
-        if self.looked_around.elapsed() < LOOK_AROUND {
+    pub fn look_around(&mut self, tell: &mut dyn FnMut(Time, TransportEvent<'_>)) {
+        if self.looked_around.elapsed() < LIVENESS_CHECK_INTERVAL {
             return;
         }
         self.looked_around = Instant::now();
         for peer in self.peers.iter_mut().filter(|peer| !peer.is_lost) {
             if !peer.has_more() && !self.mapping.is_there(peer.rank) {
                 peer.is_lost = true;
-                lose(self.now, peer, &mut self.landed, tell);
+                report_lost_peer(self.now, peer, &mut self.landed, tell);
             }
         }
     }
 
     /// Waits for something to tell: awake for a while, then asleep.
-    fn wait(&mut self, wait: Duration, tell: &mut dyn FnMut(Time, News<'_>)) {
+    fn wait(&mut self, wait: Duration, tell: &mut dyn FnMut(Time, TransportEvent<'_>)) {
         // Without a pause: most often the answer is there in a moment.
         for _ in 0..FIRST_LOOKS {
             if !self.is_idle() {
@@ -210,13 +210,13 @@ impl ShmCarrier {
         let bell = self.mapping.bell(self.me);
         let ticket = bell.come();
         if self.is_idle() {
-            bell.sleep(ticket, wait.min(NAP));
+            bell.sleep(ticket, wait.min(MAX_SLEEP));
         }
         bell.leave();
     }
 }
 
-impl Peer {
+impl ShmPeer {
     #[inline]
     fn has_more(&self) -> bool {
         self.reader.has_more(&self.inward)
@@ -233,21 +233,26 @@ impl Peer {
 
     /// Lets the peer have an entry. A short one is sent to where it finds it sooner.
     #[inline]
-    fn publish(&mut self, entry: Entry) {
+    fn publish(&mut self, entry: RingEntry) {
         self.writer.publish(&self.outward, entry);
-        if entry.length <= SHORT {
+        if entry.length <= MAX_INLINE_BYTES {
             // SAFETY: of a published entry nothing is read or written here; the lines are named, no more.
-            hand_over(unsafe { self.outward.bytes(entry) });
+            demote(unsafe { self.outward.bytes(entry) });
         }
     }
 }
 
-fn lose(now: Time, peer: &mut Peer, landed: &mut Vec<(usize, Vec<u8>)>, tell: &mut dyn FnMut(Time, News<'_>)) {
+fn report_lost_peer(
+    now: Time,
+    peer: &mut ShmPeer,
+    landed: &mut Vec<(usize, Vec<u8>)>,
+    tell: &mut dyn FnMut(Time, TransportEvent<'_>),
+) {
     landed.extend(peer.waiting.drain(..).map(|bytes| (peer.rank, bytes)));
-    tell(now, News::RailLost { peer: Rank(peer.rank as u32), rail: RAIL });
+    tell(now, TransportEvent::RailLost { peer: Rank(peer.rank as u32), rail: RAIL });
 }
 
-impl Carrier for ShmCarrier {
+impl MessageTransport for ShmTransport {
     fn send(&mut self, to: Rank, _: RailIndex, bytes: Vec<u8>) {
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.rank == to.index()) else { return };
         if !peer.is_lost && (!peer.waiting.is_empty() || !peer.write(&bytes)) {
@@ -281,7 +286,7 @@ impl Carrier for ShmCarrier {
         }
     }
 
-    fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(Time, News<'_>)) -> io::Result<()> {
+    fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(Time, TransportEvent<'_>)) -> io::Result<()> {
         self.turns = self.turns.wrapping_add(1);
         if self.is_idle() && !wait.is_zero() {
             self.wait(wait, tell);

@@ -2,11 +2,11 @@
 
 use std::{fmt, io};
 
-use super::post::{Claim, Verb};
+use super::descriptor::{CallSignature, TeamVerb};
 
 /// Why a rank could not map the region of its team.
 #[derive(Debug)]
-pub enum JoinError {
+pub enum TeamJoinError {
     /// The kernel refused.
     Io(io::Error),
     /// Names have up to 128 letters, digits, `-`, `_` and `.`, and do not begin with a dot.
@@ -50,13 +50,13 @@ pub enum JoinError {
     },
 }
 
-impl From<io::Error> for JoinError {
+impl From<io::Error> for TeamJoinError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-impl fmt::Display for JoinError {
+impl fmt::Display for TeamJoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => write!(f, "shared memory: {error}"),
@@ -78,21 +78,21 @@ impl fmt::Display for JoinError {
     }
 }
 
-impl std::error::Error for JoinError {}
+impl std::error::Error for TeamJoinError {}
 
 /// Why an operation did not happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Error {
+pub enum TeamError {
     /// The ranks do not agree on what to do. All of them get this, with the same contents.
     Mismatch {
         /// Which operation of the team, counted from 1.
         operation: u64,
         /// What rank 0 claimed.
-        first: Claim,
+        first: CallSignature,
         /// The first rank that claimed something else.
         rank: u16,
         /// What that was.
-        other: Claim,
+        other: CallSignature,
     },
     /// The process of a rank is gone, or has left the team.
     Lost {
@@ -131,7 +131,7 @@ pub enum Error {
     /// This rank's part in the operation takes other buffers than were given.
     WrongBuffers {
         /// The operation.
-        verb: Verb,
+        verb: TeamVerb,
     },
     /// Input and output are not equally long, or not as long as when the operation began.
     LengthsDiffer {
@@ -142,7 +142,7 @@ pub enum Error {
     },
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for TeamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mismatch { operation, first, rank, other } => {
@@ -162,18 +162,18 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for TeamError {}
 
 /// Why a wait ended without a result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WaitError<E> {
+pub enum TeamWaitError<E> {
     /// The operation failed.
-    Team(Error),
+    Team(TeamError),
     /// The caller's check ended the wait. The operation is still under way.
     Check(E),
 }
 
-impl<E: fmt::Display> fmt::Display for WaitError<E> {
+impl<E: fmt::Display> fmt::Display for TeamWaitError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Team(error) => error.fmt(f),
@@ -182,9 +182,9 @@ impl<E: fmt::Display> fmt::Display for WaitError<E> {
     }
 }
 
-impl<E: std::error::Error> std::error::Error for WaitError<E> {}
+impl<E: std::error::Error> std::error::Error for TeamWaitError<E> {}
 
-impl fmt::Display for Verb {
+impl fmt::Display for TeamVerb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Barrier => "barrier",
@@ -195,7 +195,7 @@ impl fmt::Display for Verb {
     }
 }
 
-impl fmt::Display for Claim {
+impl fmt::Display for CallSignature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.verb() {
             Some(verb) => write!(f, "a {verb} of {} bytes", self.length())?,

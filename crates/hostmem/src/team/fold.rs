@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use reduce::Kind;
+use reduce::ReductionKind;
 
-use super::cut::{BLOCK_BYTES, Cut};
-use super::data::Data;
+use super::buffers::CollectiveBuffers;
+use super::vector_partition::{BLOCK_BYTES, VectorPartition};
 
 /// Puts the fold of all ranks' bytes into the output of `part`. `theirs` gives what another rank brought, by position within
 /// the part.
@@ -13,10 +13,10 @@ use super::data::Data;
 /// Two operands give the same bits in either order: sums and products of numbers commute, and every NaN becomes the same
 /// one (a test in `tests/fold.rs` tries all kinds). So the first two ranks fold into what they brought themselves.
 pub(super) fn fold_whole<'s>(
-    kind: Kind,
+    kind: ReductionKind,
     me: usize,
     ranks: usize,
-    data: &mut Data<'_>,
+    data: &mut CollectiveBuffers<'_>,
     part: Range<usize>,
     theirs: impl Fn(usize, Range<usize>) -> &'s [u8],
 ) {
@@ -26,7 +26,7 @@ pub(super) fn fold_whole<'s>(
             _ => fold_aside::<BLOCK_BYTES>(kind, me, ranks, data, part, theirs),
         };
     }
-    for here in Cut::new(Some(kind)).blocks(part.clone()) {
+    for here in VectorPartition::new(Some(kind)).blocks(part.clone()) {
         let there = here.start - part.start..here.end - part.start;
         let output = data.seed(here);
         for rank in std::iter::once(1 - me).chain(2..ranks) {
@@ -41,15 +41,15 @@ const FEW_BYTES: usize = 512;
 /// The same for a rank whose own operand comes later, and may lie where the result goes.
 #[inline(never)]
 fn fold_aside<'s, const BYTES: usize>(
-    kind: Kind,
+    kind: ReductionKind,
     me: usize,
     ranks: usize,
-    data: &mut Data<'_>,
+    data: &mut CollectiveBuffers<'_>,
     part: Range<usize>,
     theirs: impl Fn(usize, Range<usize>) -> &'s [u8],
 ) {
     let mut block = [0; BYTES];
-    for here in Cut::new(Some(kind)).blocks(part.clone()) {
+    for here in VectorPartition::new(Some(kind)).blocks(part.clone()) {
         let there = here.start - part.start..here.end - part.start;
         let sum = &mut block[..here.len()];
         sum.copy_from_slice(theirs(0, there.clone()));
@@ -62,9 +62,9 @@ fn fold_aside<'s, const BYTES: usize>(
 }
 
 /// A slice of the vector, to be folded by one rank.
-pub(super) struct Slice<'s> {
-    pub kind: Kind,
-    pub cut: Cut,
+pub(super) struct FoldSlice<'s> {
+    pub kind: ReductionKind,
+    pub cut: VectorPartition,
     pub me: usize,
     pub ranks: usize,
     /// Where in the vector the slice begins.
@@ -73,11 +73,11 @@ pub(super) struct Slice<'s> {
     pub sum: &'s mut [u8],
 }
 
-impl Slice<'_> {
+impl FoldSlice<'_> {
     /// Folds all ranks' bytes, and puts the result into the caller's output too if it takes it.
     pub(super) fn fold<'s>(
         self,
-        data: &mut Data<'_>,
+        data: &mut CollectiveBuffers<'_>,
         takes_result: bool,
         theirs: impl Fn(usize, Range<usize>) -> &'s [u8],
     ) {
@@ -98,6 +98,6 @@ impl Slice<'_> {
 }
 
 #[inline]
-pub(super) fn combine(kind: Kind, sum: &mut [u8], operand: &[u8]) {
+pub(super) fn combine(kind: ReductionKind, sum: &mut [u8], operand: &[u8]) {
     kind.fold(sum, operand).expect("lengths were compared when the operation began");
 }

@@ -13,12 +13,12 @@ use nix::libc;
 /// longer than a store takes to be seen; and it never sleeps for longer than it was told, so that being missed costs time
 /// and nothing else. A fence would cost every publication the time in which a cache line changes hands.
 #[repr(C, align(128))]
-pub(crate) struct Bell {
+pub(crate) struct WakeupFutex {
     rung: AtomicU32,
     sleepers: AtomicU32,
 }
 
-impl Bell {
+impl WakeupFutex {
     /// Wakes those who sleep here.
     #[inline(always)]
     pub(crate) fn ring(&self) {
@@ -34,16 +34,16 @@ impl Bell {
         unsafe { libc::syscall(libc::SYS_futex, self.rung.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
     }
 
-    /// Announces a sleeper. Look once more whether there is a reason to sleep, then [`Bell::sleep`], then [`Bell::leave`].
-    pub(crate) fn come(&self) -> Ticket {
+    /// Announces a sleeper. Look once more whether there is a reason to sleep, then [`WakeupFutex::sleep`], then [`WakeupFutex::leave`].
+    pub(crate) fn come(&self) -> FutexSequence {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
-        let ticket = Ticket(self.rung.load(Ordering::SeqCst));
+        let ticket = FutexSequence(self.rung.load(Ordering::SeqCst));
         std::thread::yield_now();
         ticket
     }
 
     /// Sleeps until the bell has rung since the ticket was given, and for `longest` at most.
-    pub(crate) fn sleep(&self, ticket: Ticket, longest: Duration) {
+    pub(crate) fn sleep(&self, ticket: FutexSequence, longest: Duration) {
         let longest = libc::timespec { tv_sec: longest.as_secs() as i64, tv_nsec: i64::from(longest.subsec_nanos()) };
         let (none, rung) = (ptr::null::<u32>(), self.rung.as_ptr());
         // SAFETY: the word is in a live mapping, the time outlives the call, the last two arguments are not used.
@@ -57,4 +57,4 @@ impl Bell {
 }
 
 /// How often the bell had rung.
-pub(crate) struct Ticket(u32);
+pub(crate) struct FutexSequence(u32);

@@ -6,25 +6,29 @@
 
 use std::ops::Range;
 
-use super::cut::Cut;
-use super::data::Data;
-use super::fold::Slice;
-use super::operation::{Operation, Progress, Stage};
-use super::pipe::At;
+use super::buffers::CollectiveBuffers;
+use super::fold::FoldSlice;
+use super::operation::{OperationStage, TeamOperation, TeamProgress};
+use super::pipeline::PipelinePosition;
 use super::team::Team;
+use super::vector_partition::VectorPartition;
 
 const FILL: usize = 0;
 const FOLD: usize = 1;
 const DRAIN: usize = 2;
 
 impl Team {
-    pub(super) fn advance_large(&mut self, operation: &mut Operation, data: &mut Data<'_>) -> Progress {
+    pub(super) fn advance_large(
+        &mut self,
+        operation: &mut TeamOperation,
+        data: &mut CollectiveBuffers<'_>,
+    ) -> TeamProgress {
         if !self.pipe.is_turn_of(operation.place) {
             operation.awaiting = self.rank as u16; // An earlier one must be polled.
-            return Progress::Pending;
+            return TeamProgress::Pending;
         }
         let mut at = self.pipe.at;
-        let steps = Cut::new(operation.kind).steps(operation.length());
+        let steps = VectorPartition::new(operation.kind).steps(operation.length());
         let is_done = loop {
             let mut moved = false;
             if at.filled < steps {
@@ -48,19 +52,24 @@ impl Team {
         };
         if !is_done {
             self.pipe.at = at;
-            return Progress::Pending;
+            return TeamProgress::Pending;
         }
         self.pipe.finish(&self.region, steps);
         if operation.kind.is_some() {
             self.window.settle(&self.region, operation.number);
         }
         self.region.bell(self.rank).ring();
-        operation.stage = Stage::Over;
-        Progress::Done
+        operation.stage = OperationStage::Over;
+        TeamProgress::Done
     }
 
     /// Copies what others need of this rank's bytes into its chunk.
-    fn fill(&mut self, operation: &mut Operation, at: &mut At, data: &Data<'_>) -> bool {
+    fn fill(
+        &mut self,
+        operation: &mut TeamOperation,
+        at: &mut PipelinePosition,
+        data: &CollectiveBuffers<'_>,
+    ) -> bool {
         let step = at.filled;
         if operation.kind.is_none() && self.rank != operation.root() {
             at.filled += 1; // Nobody reads what this rank has.
@@ -71,7 +80,7 @@ impl Team {
             return false;
         }
         at.ready[FILL] = 0;
-        let cut = Cut::new(operation.kind);
+        let cut = VectorPartition::new(operation.kind);
         let (part, chunk) = (cut.part(operation.length(), step), self.pipe.chunk(step));
         let mine = match operation.kind {
             Some(_) => cut.slice(part.len(), self.rank, self.ranks),
@@ -88,7 +97,12 @@ impl Team {
     }
 
     /// Folds this rank's slice of what all have brought.
-    fn fold(&mut self, operation: &mut Operation, at: &mut At, data: &mut Data<'_>) -> bool {
+    fn fold(
+        &mut self,
+        operation: &mut TeamOperation,
+        at: &mut PipelinePosition,
+        data: &mut CollectiveBuffers<'_>,
+    ) -> bool {
         let step = at.folded;
         let Some(kind) = operation.kind else {
             at.folded += 1; // Nothing to fold in a broadcast.
@@ -99,14 +113,14 @@ impl Team {
             return false;
         }
         at.ready[FOLD] = 0;
-        let cut = Cut::new(operation.kind);
+        let cut = VectorPartition::new(operation.kind);
         let (part, chunk) = (cut.part(operation.length(), step), self.pipe.chunk(step));
         let mine = cut.slice(part.len(), self.rank, self.ranks);
         let (region, home) = (&self.region, home(self.rank));
         // SAFETY: all have filled their chunks; of this slice of the home chunk, its owner has given up the right to write
         // and nobody but this rank touches it before the count below.
         let sum = unsafe { region.chunk_mut(home, chunk, mine.clone()) };
-        let slice = Slice { kind, cut, me: self.rank, ranks: self.ranks, start: part.start + mine.start, sum };
+        let slice = FoldSlice { kind, cut, me: self.rank, ranks: self.ranks, start: part.start + mine.start, sum };
         slice.fold(data, operation.takes_result, |rank, within| {
             let range = mine.start + within.start..mine.start + within.end;
             // SAFETY: the rank has filled its chunk, and fills it again only when this rank has drained the step.
@@ -118,9 +132,14 @@ impl Team {
     }
 
     /// Reads the slices that the others have folded, or what the root brought; then this rank reads no more of the step.
-    fn drain(&mut self, operation: &mut Operation, at: &mut At, data: &mut Data<'_>) -> bool {
+    fn drain(
+        &mut self,
+        operation: &mut TeamOperation,
+        at: &mut PipelinePosition,
+        data: &mut CollectiveBuffers<'_>,
+    ) -> bool {
         let step = at.drained;
-        let cut = Cut::new(operation.kind);
+        let cut = VectorPartition::new(operation.kind);
         let (part, chunk) = (cut.part(operation.length(), step), self.pipe.chunk(step));
         if operation.takes_result {
             let missing = if operation.kind.is_some() {

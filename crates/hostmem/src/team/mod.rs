@@ -3,11 +3,11 @@
 //! In: the same calls, in the same order, from every rank of a [`Team`]. Out: results that are folded in rank order, the same
 //! bits in every run. No locks: a rank that ends leaves nothing locked, and the others notice.
 //!
-//! Reading order: [`Team`] starts operations and moves them on, `small` those that are over at once; `post` is how a rank says
-//! what it does, `window` says when it may, `ring` is where payload goes that fits neither a post nor a leaf, and `agree` finds out who
-//! does something else. `crowd` and `share` are for ranks that share processors. `pipe` and `large` are for vectors that do not fit a slot, `door` and `direct` for broadcasts of such that
-//! need not go through shared memory. `region` is the memory, `lines` what its caches are told, `wait` and `futex` are how to
-//! wait. `models` tries the protocols of `window`, `pipe` and `door` in every order.
+//! Reading order: [`Team`] starts operations and moves them on, `small` those that are over at once; `descriptor` is how a rank says
+//! what it does, `window` says when it may, `slot_ring` is where payload goes that fits neither a post nor a leaf, and `agreement` finds out who
+//! does something else. `oversubscription` and `shared_result` are for ranks that share processors. `pipeline` and `large` are for vectors that do not fit a slot, `block_claims` and `cma_broadcast` for broadcasts of such that
+//! need not go through shared memory. `region` is the memory, `cache_hints` what its caches are told, `wait` and `futex` are how to
+//! wait. `loom_tests` tries the protocols of `window`, `pipeline` and `block_claims` in every order.
 //!
 //! ```
 //! use hostmem::team::{Attention, Call, Data, Team};
@@ -28,37 +28,37 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod agree;
-mod crowd;
-mod cut;
-mod data;
-mod direct;
-mod door;
+mod agreement;
+mod block_claims;
+mod buffers;
+pub(crate) mod cache_hints;
+mod cma_broadcast;
+mod cross_memory;
+mod descriptor;
 mod error;
 mod fold;
 pub(crate) mod futex;
 mod large;
-pub(crate) mod lines;
 #[cfg(test)]
-mod models;
+mod loom_tests;
 mod operation;
-mod pipe;
-mod post;
-mod reach;
+mod oversubscription;
+mod pipeline;
 mod region;
-mod ring;
-mod share;
+mod shared_result;
+pub(crate) mod shared_word;
+mod slot_ring;
 mod small;
 mod team;
 #[cfg(test)]
 mod tests;
+mod vector_partition;
 mod wait;
 mod window;
-pub(crate) mod word;
 
-pub use data::Data;
-pub use error::{Error, JoinError, WaitError};
-pub use operation::{Call, Operation, Progress};
-pub use post::{Claim, Verb};
+pub use buffers::CollectiveBuffers;
+pub use descriptor::{CallSignature, TeamVerb};
+pub use error::{TeamError, TeamJoinError, TeamWaitError};
+pub use operation::{TeamCall, TeamOperation, TeamProgress};
 pub use team::Team;
-pub use wait::Attention;
+pub use wait::WaitMode;

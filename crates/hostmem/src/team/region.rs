@@ -12,7 +12,7 @@
 //! ```
 //! Words of the head and the blocks are only touched as atomics. Payload is bytes, which anyone of the team can change at any
 //! time if it breaks the protocol: then results are wrong, and nothing worse, for payload never decides where to read or write.
-//! Only [`super::direct`] takes addresses from posts; they are sealed, lie in another process, and only the kernel follows them.
+//! Only [`super::cma_broadcast`] takes addresses from posts; they are sealed, lie in another process, and only the kernel follows them.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -28,13 +28,13 @@ use nix::fcntl::{FallocateFlags, FcntlArg, fallocate, fcntl};
 use nix::libc;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::crowd::{Whereabouts, here};
-use super::door::Door;
-use super::error::JoinError;
-use super::futex::Bell;
-use super::post::{Note, Post};
-use super::reach::Contact;
-use super::word::{Board, Tally};
+use super::block_claims::BlockClaims;
+use super::cross_memory::CrossMemoryContact;
+use super::descriptor::{OperationDescriptor, SignatureRecord};
+use super::error::TeamJoinError;
+use super::futex::WakeupFutex;
+use super::oversubscription::{LastCpu, current_cpu};
+use super::shared_word::{SharedCounter, TeamMemory};
 
 /// Operations that a rank may be ahead of another.
 pub(super) const CHANNELS: usize = 64;
@@ -49,7 +49,7 @@ pub(super) const CHUNK_BYTES: usize = 64 << 10;
 /// Steps that a rank may be ahead of another.
 pub(super) const DEPTH: usize = 6;
 /// Results that may lie about at a time.
-const SHARES: usize = 4;
+const RESULT_SLOTS: usize = 4;
 /// Most ranks of one host.
 pub(super) const MAX_RANKS: u16 = 1024;
 
@@ -57,43 +57,43 @@ const MAGIC: u64 = u64::from_le_bytes(*b"pleach\xa7\x01");
 /// Changes whenever the layout or a protocol does.
 const VERSION: u64 = 6;
 const PAGE: usize = 4096;
-const LEAVES_AT: usize = RING_BYTES + DEPTH * CHUNK_BYTES;
-const SHARES_AT: usize = LEAVES_AT + CHANNELS * LEAF_BYTES;
-const PAYLOAD_BYTES: usize = SHARES_AT + SHARES * SLOT_BYTES;
-const LONGEST_NAME: usize = 128;
+const LEAVES_OFFSET: usize = RING_BYTES + DEPTH * CHUNK_BYTES;
+const RESULT_SLOTS_OFFSET: usize = LEAVES_OFFSET + CHANNELS * LEAF_BYTES;
+const PAYLOAD_BYTES: usize = RESULT_SLOTS_OFFSET + RESULT_SLOTS * SLOT_BYTES;
+const MAX_NAME_BYTES: usize = 128;
 
 #[repr(C, align(4096))]
-struct Head {
+struct RegionHeader {
     /// Written last.
     magic: AtomicU64,
     version: AtomicU64,
     size: AtomicU64,
     ranks: AtomicU64,
     come: AtomicU32,
-    common: [Post<AtomicU64>; SHARES],
+    common: [OperationDescriptor<AtomicU64>; RESULT_SLOTS],
     /// By rank. Seldom written, and often read all at once.
-    whereabouts: [Whereabouts; MAX_RANKS as usize],
+    whereabouts: [LastCpu; MAX_RANKS as usize],
 }
 
 #[repr(C, align(128))]
-struct Block {
-    notes: [Note<AtomicU64>; CHANNELS],
-    posts: [Post<AtomicU64>; CHANNELS],
-    settled: Tally<AtomicU64>,
-    filled: Tally<AtomicU64>,
-    folded: Tally<AtomicU64>,
-    drained: Tally<AtomicU64>,
-    door: Door<AtomicU64>,
-    bell: Bell,
-    contact: Contact,
+struct RankBlock {
+    notes: [SignatureRecord<AtomicU64>; CHANNELS],
+    posts: [OperationDescriptor<AtomicU64>; CHANNELS],
+    settled: SharedCounter<AtomicU64>,
+    filled: SharedCounter<AtomicU64>,
+    folded: SharedCounter<AtomicU64>,
+    drained: SharedCounter<AtomicU64>,
+    door: BlockClaims<AtomicU64>,
+    bell: WakeupFutex,
+    contact: CrossMemoryContact,
 }
 
 #[cfg(test)]
-pub(super) const BLOCK_BYTES: usize = size_of::<Block>();
+pub(super) const BLOCK_BYTES: usize = size_of::<RankBlock>();
 
-const _: () = assert!(size_of::<Head>() == PAGE && PAYLOAD_BYTES.is_multiple_of(PAGE));
+const _: () = assert!(size_of::<RegionHeader>() == PAGE && PAYLOAD_BYTES.is_multiple_of(PAGE));
 
-pub(super) struct Region {
+pub(super) struct TeamRegion {
     start: NonNull<u8>,
     size: usize,
     ranks: usize,
@@ -105,12 +105,12 @@ pub(super) struct Region {
 
 // SAFETY: the mapping belongs to this value alone and is not tied to a thread; what is in it is shared between processes
 // anyway, under the protocols of `window` and `pipe`.
-unsafe impl Send for Region {}
+unsafe impl Send for TeamRegion {}
 
-impl Region {
+impl TeamRegion {
     /// Makes the region; the caller is rank 0.
-    pub(super) fn create(name: &str, ranks: u16) -> Result<Self, JoinError> {
-        let (path, size, payload) = plan(name, ranks)?;
+    pub(super) fn create(name: &str, ranks: u16) -> Result<Self, TeamJoinError> {
+        let (path, size, payload) = layout(name, ranks)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600).custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW);
         let file = options.open(&path)?;
@@ -135,22 +135,22 @@ impl Region {
         Ok(region)
     }
 
-    fn make(file: &File, size: usize) -> Result<NonNull<u8>, JoinError> {
+    fn make(file: &File, size: usize) -> Result<NonNull<u8>, TeamJoinError> {
         fallocate(file.as_fd(), FallocateFlags::empty(), 0, size as i64).map_err(io::Error::from)?;
         map(file, size)
     }
 
     /// Maps the region that rank 0 makes, or will have made within `patience`.
-    pub(super) fn join(name: &str, rank: u16, ranks: u16, patience: Duration) -> Result<Self, JoinError> {
-        let (path, size, payload) = plan(name, ranks)?;
+    pub(super) fn join(name: &str, rank: u16, ranks: u16, patience: Duration) -> Result<Self, TeamJoinError> {
+        let (path, size, payload) = layout(name, ranks)?;
         if rank == 0 || rank >= ranks {
-            return Err(JoinError::NoSuchRank { rank, ranks });
+            return Err(TeamJoinError::NoSuchRank { rank, ranks });
         }
         let deadline = Instant::now() + patience;
         let file = loop {
             match open_made(&path, size)? {
                 Some(file) => break file,
-                None if Instant::now() >= deadline => return Err(JoinError::NobodyMadeIt),
+                None if Instant::now() >= deadline => return Err(TeamJoinError::NobodyMadeIt),
                 None => std::thread::sleep(Duration::from_micros(200)),
             }
         };
@@ -159,7 +159,7 @@ impl Region {
         let mut region = Self { start, size, ranks: ranks.into(), payload, file, name: None };
         while region.head().magic.load(Ordering::Acquire) != MAGIC {
             if Instant::now() >= deadline {
-                return Err(JoinError::NobodyMadeIt);
+                return Err(TeamJoinError::NobodyMadeIt);
             }
             std::thread::sleep(Duration::from_micros(50));
         }
@@ -167,7 +167,7 @@ impl Region {
         let found = [&head.version, &head.size, &head.ranks].map(|word| word.load(Ordering::Relaxed));
         let expected = [VERSION, size as u64, ranks.into()];
         if found != expected {
-            return Err(JoinError::OtherLayout { found, expected });
+            return Err(TeamJoinError::OtherLayout { found, expected });
         }
         if region.come(rank) == u32::from(ranks) {
             region.name = Some(path);
@@ -179,7 +179,7 @@ impl Region {
     /// One more has mapped the region. How many have.
     fn come(&self, rank: u16) -> u32 {
         self.blocks()[usize::from(rank)].contact.introduce();
-        self.head().whereabouts[usize::from(rank)].tell(here());
+        self.head().whereabouts[usize::from(rank)].tell(current_cpu());
         self.head().come.fetch_add(1, Ordering::AcqRel) + 1
     }
 
@@ -208,17 +208,17 @@ impl Region {
 
     /// Where the ranks run, in their order.
     #[inline(always)]
-    pub(super) fn whereabouts(&self) -> &[Whereabouts] {
+    pub(super) fn whereabouts(&self) -> &[LastCpu] {
         &self.head().whereabouts[..self.ranks]
     }
 
     #[inline(always)]
-    pub(super) fn bell(&self, rank: usize) -> &Bell {
+    pub(super) fn bell(&self, rank: usize) -> &WakeupFutex {
         &self.blocks()[rank].bell
     }
 
     /// How the ranks reach each other's memory, in their order.
-    pub(super) fn contacts(&self) -> impl Iterator<Item = &Contact> + Clone {
+    pub(super) fn contacts(&self) -> impl Iterator<Item = &CrossMemoryContact> + Clone {
         self.blocks().iter().map(|block| &block.contact)
     }
 
@@ -248,7 +248,7 @@ impl Region {
     /// A leaf.
     ///
     /// # Safety
-    /// As [`Region::slot`].
+    /// As [`TeamRegion::slot`].
     #[inline]
     pub(super) unsafe fn leaf(&self, rank: usize, channel: usize, length: usize) -> &[u8] {
         let start = self.leaf_start(rank, channel, length);
@@ -259,7 +259,7 @@ impl Region {
     /// A leaf of this rank, to write.
     ///
     /// # Safety
-    /// As [`Region::slot_mut`].
+    /// As [`TeamRegion::slot_mut`].
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "the memory is not the region's but the team's")]
     pub(super) unsafe fn leaf_mut(&self, rank: usize, channel: usize, length: usize) -> &mut [u8] {
@@ -271,7 +271,7 @@ impl Region {
     /// A share.
     ///
     /// # Safety
-    /// By the protocol of [`super::share`], the owner does not write the share while the slice lives.
+    /// By the protocol of [`super::shared_result`], the owner does not write the share while the slice lives.
     #[inline]
     pub(super) unsafe fn share(&self, rank: usize, place: usize, length: usize) -> &[u8] {
         let start = self.share_start(rank, place, length);
@@ -282,7 +282,7 @@ impl Region {
     /// A share of this rank, to write.
     ///
     /// # Safety
-    /// By the protocol of [`super::share`], nobody reads the share while the slice lives, and `rank` is the caller's own.
+    /// By the protocol of [`super::shared_result`], nobody reads the share while the slice lives, and `rank` is the caller's own.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "the memory is not the region's but the team's")]
     pub(super) unsafe fn share_mut(&self, rank: usize, place: usize, length: usize) -> &mut [u8] {
@@ -294,7 +294,7 @@ impl Region {
     /// A part of a chunk of the pipe.
     ///
     /// # Safety
-    /// By the protocol of [`super::pipe`], nobody writes this part while the slice lives.
+    /// By the protocol of [`super::pipeline`], nobody writes this part while the slice lives.
     #[inline]
     pub(super) unsafe fn chunk(&self, rank: usize, chunk: usize, part: std::ops::Range<usize>) -> &[u8] {
         let start = self.chunk_start(rank, chunk, &part);
@@ -305,7 +305,7 @@ impl Region {
     /// A part of a chunk, to write.
     ///
     /// # Safety
-    /// By the protocol of [`super::pipe`], nobody else touches this part while the slice lives.
+    /// By the protocol of [`super::pipeline`], nobody else touches this part while the slice lives.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "the memory is not the region's but the team's")]
     pub(super) unsafe fn chunk_mut(&self, rank: usize, chunk: usize, part: std::ops::Range<usize>) -> &mut [u8] {
@@ -324,15 +324,15 @@ impl Region {
     #[inline]
     pub(super) fn leaf_start(&self, rank: usize, channel: usize, length: usize) -> *mut u8 {
         assert!(rank < self.ranks && channel < CHANNELS && length <= LEAF_BYTES);
-        self.payload_at(rank * PAYLOAD_BYTES + LEAVES_AT + channel * LEAF_BYTES)
+        self.payload_at(rank * PAYLOAD_BYTES + LEAVES_OFFSET + channel * LEAF_BYTES)
     }
 
     #[inline]
     fn share_start(&self, rank: usize, place: usize, length: usize) -> *mut u8 {
-        assert!(place < SHARES && length <= SLOT_BYTES);
+        assert!(place < RESULT_SLOTS && length <= SLOT_BYTES);
         // Garbage instead of a rank leads to wrong bytes, but to bytes of a share.
         let rank = rank.min(self.ranks - 1);
-        self.payload_at(rank * PAYLOAD_BYTES + SHARES_AT + place * SLOT_BYTES)
+        self.payload_at(rank * PAYLOAD_BYTES + RESULT_SLOTS_OFFSET + place * SLOT_BYTES)
     }
 
     #[inline]
@@ -343,24 +343,24 @@ impl Region {
 
     #[inline]
     fn payload_at(&self, offset: usize) -> *mut u8 {
-        // SAFETY: the callers have checked rank, slot, leaf, share and chunk; `plan` made room for all of them behind `payload`.
+        // SAFETY: the callers have checked rank, slot, leaf, share and chunk; `layout` made room for all of them behind `payload`.
         unsafe { self.start.as_ptr().add(self.payload + offset) }
     }
 
     #[inline(always)]
-    fn head(&self) -> &Head {
+    fn head(&self) -> &RegionHeader {
         // SAFETY: the mapping begins with a page for it; all of its fields are atomics, and any bits are a value.
         unsafe { self.start.cast().as_ref() }
     }
 
     #[inline(always)]
-    fn blocks(&self) -> &[Block] {
-        // SAFETY: `plan` put `ranks` blocks behind the head; all of their fields are atomics, and any bits are a value.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(size_of::<Head>()).cast(), self.ranks) }
+    fn blocks(&self) -> &[RankBlock] {
+        // SAFETY: `layout` put `ranks` blocks behind the head; all of their fields are atomics, and any bits are a value.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(size_of::<RegionHeader>()).cast(), self.ranks) }
     }
 }
 
-impl Drop for Region {
+impl Drop for TeamRegion {
     fn drop(&mut self) {
         self.take_name_away();
         // SAFETY: mapped by `map` with this size; slices and references into it borrow from `self`.
@@ -368,22 +368,22 @@ impl Drop for Region {
     }
 }
 
-impl Board for Region {
+impl TeamMemory for TeamRegion {
     type Word = AtomicU64;
-    const SHARES: usize = SHARES;
+    const RESULT_SLOTS: usize = RESULT_SLOTS;
 
     #[inline(always)]
-    fn note(&self, rank: usize, channel: usize) -> &Note<AtomicU64> {
+    fn note(&self, rank: usize, channel: usize) -> &SignatureRecord<AtomicU64> {
         &self.blocks()[rank].notes[channel]
     }
 
     #[inline(always)]
-    fn post(&self, rank: usize, channel: usize) -> &Post<AtomicU64> {
+    fn post(&self, rank: usize, channel: usize) -> &OperationDescriptor<AtomicU64> {
         &self.blocks()[rank].posts[channel]
     }
 
     #[inline(always)]
-    fn common_post(&self, place: usize) -> &Post<AtomicU64> {
+    fn common_post(&self, place: usize) -> &OperationDescriptor<AtomicU64> {
         &self.head().common[place]
     }
 
@@ -408,27 +408,27 @@ impl Board for Region {
     }
 
     #[inline(always)]
-    fn door(&self, rank: usize) -> &Door<AtomicU64> {
+    fn door(&self, rank: usize) -> &BlockClaims<AtomicU64> {
         &self.blocks()[rank].door
     }
 }
 
 /// Where the file is, how large, and where in it payload begins.
-fn plan(name: &str, ranks: u16) -> Result<(PathBuf, usize, usize), JoinError> {
+fn layout(name: &str, ranks: u16) -> Result<(PathBuf, usize, usize), TeamJoinError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    if name.is_empty() || name.len() > LONGEST_NAME || name.starts_with('.') || !name.bytes().all(is_plain) {
-        return Err(JoinError::BadName(name.into()));
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || name.starts_with('.') || !name.bytes().all(is_plain) {
+        return Err(TeamJoinError::BadName(name.into()));
     }
     if ranks == 0 || ranks > MAX_RANKS {
-        return Err(JoinError::TooManyRanks { ranks, most: MAX_RANKS });
+        return Err(TeamJoinError::TooManyRanks { ranks, most: MAX_RANKS });
     }
-    let payload = (size_of::<Head>() + usize::from(ranks) * size_of::<Block>()).next_multiple_of(PAGE);
+    let payload = (size_of::<RegionHeader>() + usize::from(ranks) * size_of::<RankBlock>()).next_multiple_of(PAGE);
     let size = payload + usize::from(ranks) * PAYLOAD_BYTES;
     Ok((Path::new("/dev/shm").join(name), size, payload))
 }
 
 /// Opens the file if it has been made and has its size. It must be ours.
-fn open_made(path: &Path, size: usize) -> Result<Option<File>, JoinError> {
+fn open_made(path: &Path, size: usize) -> Result<Option<File>, TeamJoinError> {
     let flags = libc::O_CLOEXEC | libc::O_NOFOLLOW;
     let file = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -438,29 +438,29 @@ fn open_made(path: &Path, size: usize) -> Result<Option<File>, JoinError> {
     // SAFETY: takes nothing, cannot fail.
     let user = unsafe { libc::geteuid() };
     if !found.is_file() || found.uid() != user || found.mode() & 0o077 != 0 {
-        return Err(JoinError::NotOurs);
+        return Err(TeamJoinError::NotOurs);
     }
     match found.len() {
         0 => Ok(None), // Still being made.
         length if length == size as u64 => Ok(Some(file)),
-        length => Err(JoinError::OtherSize { found: length, expected: size as u64 }),
+        length => Err(TeamJoinError::OtherSize { found: length, expected: size as u64 }),
     }
 }
 
-fn map(file: &File, size: usize) -> Result<NonNull<u8>, JoinError> {
+fn map(file: &File, size: usize) -> Result<NonNull<u8>, TeamJoinError> {
     let length = NonZeroUsize::new(size).expect("a region has a head");
     let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-    // SAFETY: a new mapping at a place of the kernel's choice; `Region` unmaps it. The file keeps its size: nobody but its
+    // SAFETY: a new mapping at a place of the kernel's choice; `TeamRegion` unmaps it. The file keeps its size: nobody but its
     // owner can open it, and no end of ours cuts it.
     let start = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, file.as_fd(), 0) };
     Ok(start.map_err(io::Error::from)?.cast())
 }
 
 /// Holds the byte of a rank until the file is closed.
-fn lock(file: &File, rank: u16) -> Result<(), JoinError> {
+fn lock(file: &File, rank: u16) -> Result<(), TeamJoinError> {
     match fcntl(file.as_fd(), FcntlArg::F_OFD_SETLK(&flock(rank))) {
         Ok(_) => Ok(()),
-        Err(nix::Error::EAGAIN | nix::Error::EACCES) => Err(JoinError::SeatTaken { rank }),
+        Err(nix::Error::EAGAIN | nix::Error::EACCES) => Err(TeamJoinError::SeatTaken { rank }),
         Err(error) => Err(io::Error::from(error).into()),
     }
 }

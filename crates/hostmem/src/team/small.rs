@@ -1,88 +1,100 @@
 //! Operations whose payload fits a post or a slot: they are over as soon as the posts are there that they need.
 
-use super::data::Data;
-use super::error::Error;
+use super::buffers::CollectiveBuffers;
+use super::error::TeamError;
 use super::fold::{combine, fold_whole};
-use super::operation::{Operation, Progress, Route, Stage};
+use super::operation::{OperationStage, PayloadRoute, TeamOperation, TeamProgress};
+use super::shared_word::TeamMemory;
 use super::team::Team;
-use super::window::Whose;
-use super::word::Board;
+use super::window::SignatureScope;
 
 impl Team {
     /// A broadcast: only the root's post counts. What the others claim is compared later.
-    pub(super) fn receive(&mut self, operation: &mut Operation, data: &mut Data<'_>) -> Result<Progress, Error> {
+    pub(super) fn receive(
+        &mut self,
+        operation: &mut TeamOperation,
+        data: &mut CollectiveBuffers<'_>,
+    ) -> Result<TeamProgress, TeamError> {
         let (number, root) = (operation.number, operation.root());
         if operation.differs {
-            return Ok(Progress::Pending); // Until all have been heard; then everyone says the same about it.
+            return Ok(TeamProgress::Pending); // Until all have been heard; then everyone says the same about it.
         }
         let Some(claim) = self.window.observe(&self.region, root, number) else {
             operation.awaiting = root as u16;
-            return Ok(Progress::Pending);
+            return Ok(TeamProgress::Pending);
         };
         if claim != operation.claim {
             operation.differs = true;
-            self.window.leave(number, operation.claim, Whose::Everyones);
-            return Ok(Progress::Pending);
+            self.window.leave(number, operation.claim, SignatureScope::Everyones);
+            return Ok(TeamProgress::Pending);
         }
-        operation.stage = Stage::Over;
+        operation.stage = OperationStage::Over;
         match operation.route {
-            Route::Post => {
+            PayloadRoute::Post => {
                 let payload = self.region.post(root, self.window.channel(number)).payload();
                 data.output().copy_from_slice(&payload[..operation.length()]);
             }
-            Route::Leaf => {
+            PayloadRoute::Leaf => {
                 // SAFETY: the post was observed, and the root does not write the leaf again before this rank has settled.
                 let leaf = unsafe { self.region.leaf(root, self.window.channel(number), operation.length()) };
                 data.output().copy_from_slice(leaf);
             }
-            Route::Slot => {
+            PayloadRoute::Slot => {
                 // SAFETY: the post was observed, and the root does not write the slot again before this rank has settled.
                 let slot = unsafe { self.region.slot(root, self.slot_of(root, number), operation.length()) };
                 data.output().copy_from_slice(slot);
             }
-            Route::Pipe => {
+            PayloadRoute::Pipe => {
                 let offer = self.offer_of(root, operation)?;
                 self.take_way(operation, offer);
-                if operation.stage == Stage::Direct {
+                if operation.stage == OperationStage::Direct {
                     return self.advance_direct(operation, data);
                 }
             }
         }
         self.window.settle(&self.region, number);
         self.region.bell(self.rank).ring();
-        if operation.stage == Stage::Over { Ok(Progress::Done) } else { Ok(self.advance_large(operation, data)) }
+        if operation.stage == OperationStage::Over {
+            Ok(TeamProgress::Done)
+        } else {
+            Ok(self.advance_large(operation, data))
+        }
     }
 
     /// Everyone's post counts. Once all are there and agree, a small operation is folded at once.
     #[inline]
-    pub(super) fn gather(&mut self, operation: &mut Operation, data: &mut Data<'_>) -> Result<Progress, Error> {
-        if self.crowd.is_here && operation.route != Route::Pipe && self.take_share(operation, data) {
+    pub(super) fn gather(
+        &mut self,
+        operation: &mut TeamOperation,
+        data: &mut CollectiveBuffers<'_>,
+    ) -> Result<TeamProgress, TeamError> {
+        if self.crowd.is_here && operation.route != PayloadRoute::Pipe && self.take_share(operation, data) {
             return Ok(self.finish_small(operation));
         }
         while usize::from(operation.seen) < self.ranks {
             if usize::from(operation.seen) != self.rank {
                 let Some(claim) = self.window.observe(&self.region, operation.seen.into(), operation.number) else {
                     operation.awaiting = operation.seen;
-                    return Ok(Progress::Pending);
+                    return Ok(TeamProgress::Pending);
                 };
                 operation.differs |= claim != operation.claim;
             }
             operation.seen += 1;
         }
         if operation.differs {
-            operation.stage = Stage::Over;
-            if operation.route == Route::Pipe {
+            operation.stage = OperationStage::Over;
+            if operation.route == PayloadRoute::Pipe {
                 self.pipe.skip(operation.place);
             }
             return Err(self.judge(operation.number));
         }
         self.look_back(operation)?;
         match operation.route {
-            Route::Post => self.fold_posts(operation, data),
-            Route::Leaf => self.fold_leaves(operation, data),
-            Route::Slot => self.fold_slots(operation, data),
-            Route::Pipe => {
-                operation.stage = Stage::Moving;
+            PayloadRoute::Post => self.fold_posts(operation, data),
+            PayloadRoute::Leaf => self.fold_leaves(operation, data),
+            PayloadRoute::Slot => self.fold_slots(operation, data),
+            PayloadRoute::Pipe => {
+                operation.stage = OperationStage::Moving;
                 return Ok(self.advance_large(operation, data));
             }
         }
@@ -93,15 +105,15 @@ impl Team {
     }
 
     #[inline]
-    fn finish_small(&mut self, operation: &mut Operation) -> Progress {
+    fn finish_small(&mut self, operation: &mut TeamOperation) -> TeamProgress {
         self.window.settle(&self.region, operation.number);
         self.region.bell(self.rank).ring();
-        operation.stage = Stage::Over;
-        Progress::Done
+        operation.stage = OperationStage::Over;
+        TeamProgress::Done
     }
 
     #[inline]
-    fn fold_posts(&mut self, operation: &Operation, data: &mut Data<'_>) {
+    fn fold_posts(&mut self, operation: &TeamOperation, data: &mut CollectiveBuffers<'_>) {
         let Some(kind) = operation.kind else { return };
         let (channel, length) = (self.window.channel(operation.number), operation.length());
         let brought = |rank| self.region.post(rank, channel).payload();
@@ -124,7 +136,7 @@ impl Team {
         data.output().copy_from_slice(&sum[..length]);
     }
 
-    fn fold_leaves(&mut self, operation: &Operation, data: &mut Data<'_>) {
+    fn fold_leaves(&mut self, operation: &TeamOperation, data: &mut CollectiveBuffers<'_>) {
         let Some(kind) = operation.kind else { return };
         let (channel, length) = (self.window.channel(operation.number), operation.length());
         fold_whole(kind, self.rank, self.ranks, data, 0..length, |rank, part| {
@@ -134,7 +146,7 @@ impl Team {
         });
     }
 
-    fn fold_slots(&mut self, operation: &Operation, data: &mut Data<'_>) {
+    fn fold_slots(&mut self, operation: &TeamOperation, data: &mut CollectiveBuffers<'_>) {
         let Some(kind) = operation.kind else { return };
         let (number, length) = (operation.number, operation.length());
         fold_whole(kind, self.rank, self.ranks, data, 0..length, |rank, part| {

@@ -1,7 +1,7 @@
 //! Waiting: spin, then let others have the processor, then sleep.
 //!
 //! Whoever is waited for may need the processor on which one spins, because there are more ranks than processors or because
-//! others want the processors too. Of ranks one knows it ([`super::crowd`]): one that is awaited gets the processor at once, and
+//! others want the processors too. Of ranks one knows it ([`super::oversubscription`]): one that is awaited gets the processor at once, and
 //! if none on this processor is, nobody gets it for a while. Of strangers, how long the processor is away when it is given up tells:
 //!
 //! - It comes back at once: nobody wants it. Spin longer the next time, for nothing is quicker.
@@ -13,16 +13,16 @@
 
 use std::time::{Duration, Instant};
 
-use super::data::Data;
-use super::error::{Error, WaitError};
-use super::lines;
-use super::operation::{Call, Operation, Progress, Route, Stage};
-use super::pipe::At;
+use super::buffers::CollectiveBuffers;
+use super::cache_hints;
+use super::error::{TeamError, TeamWaitError};
+use super::operation::{OperationStage, PayloadRoute, TeamCall, TeamOperation, TeamProgress};
+use super::pipeline::PipelinePosition;
 use super::team::Team;
 
 /// What the caller's check says about sleeping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Attention {
+pub enum WaitMode {
     /// Nothing else needs this thread.
     MaySleep,
     /// The caller has something under way that the check moves on: the wait stays awake.
@@ -30,10 +30,10 @@ pub enum Attention {
 }
 
 /// Polls of a wait before it gives up the processor: at most about 50 us.
-pub(super) const MOST_SPINS: u32 = 8192;
-const LEAST_SPINS: u32 = 4;
+pub(super) const MAX_SPINS: u32 = 8192;
+const MIN_SPINS: u32 = 4;
 /// Polls by a rank that shares its processor with others, while it waits for none of them: some 10 us.
-const CROWDED_SPINS: u32 = 1024;
+const OVERSUBSCRIBED_SPINS: u32 = 1024;
 /// Polls without a pause between them. A pause takes as long as a cache line takes to come.
 const EAGER_SPINS: u32 = 1024;
 /// Pauses between those of a brief operation, unless processors are short. See [`Team::await_posts`].
@@ -47,7 +47,7 @@ const SOON: Duration = Duration::from_micros(100);
 const LOOK_AT_CLOCK_EVERY: u32 = 16;
 /// Polls between two checks.
 const CHECK_EVERY: u32 = 128;
-pub(super) const NAP: Duration = Duration::from_millis(1);
+pub(super) const MAX_SLEEP: Duration = Duration::from_millis(1);
 
 impl Team {
     /// Waits until an operation is over. `check` is called now and then and can end the wait.
@@ -58,11 +58,11 @@ impl Team {
     #[inline]
     pub fn wait<E>(
         &mut self,
-        operation: &mut Operation,
-        data: &mut Data<'_>,
-        check: impl FnMut() -> Result<Attention, E>,
-    ) -> Result<(), WaitError<E>> {
-        if operation.is_over() || self.poll(operation, data).map_err(WaitError::Team)? == Progress::Done {
+        operation: &mut TeamOperation,
+        data: &mut CollectiveBuffers<'_>,
+        check: impl FnMut() -> Result<WaitMode, E>,
+    ) -> Result<(), TeamWaitError<E>> {
+        if operation.is_over() || self.poll(operation, data).map_err(TeamWaitError::Team)? == TeamProgress::Done {
             return Ok(());
         }
         self.wait_long(operation, data, check)
@@ -76,21 +76,21 @@ impl Team {
     #[inline]
     pub fn run<E>(
         &mut self,
-        call: Call,
-        data: &mut Data<'_>,
-        check: impl FnMut() -> Result<Attention, E>,
-    ) -> Result<(), WaitError<E>> {
-        let mut lent = Lent { team: self, operation: Operation::OVER };
-        let Lent { team, operation } = &mut lent;
-        operation.prepare(call, data, team.rank, team.ranks).map_err(WaitError::Team)?;
+        call: TeamCall,
+        data: &mut CollectiveBuffers<'_>,
+        check: impl FnMut() -> Result<WaitMode, E>,
+    ) -> Result<(), TeamWaitError<E>> {
+        let mut lent = RunGuard { team: self, operation: TeamOperation::OVER };
+        let RunGuard { team, operation } = &mut lent;
+        operation.prepare(call, data, team.rank, team.ranks).map_err(TeamWaitError::Team)?;
         operation.is_lent = true;
-        if team.begin(operation, data).map_err(WaitError::Team)? == Progress::Done {
+        if team.begin(operation, data).map_err(TeamWaitError::Team)? == TeamProgress::Done {
             return Ok(());
         }
         match team.wait_long(operation, data, check) {
-            Err(WaitError::Check(error)) => match team.poll(operation, data).map_err(WaitError::Team)? {
-                Progress::Done => Ok(()),
-                Progress::Pending => Err(WaitError::Check(error)),
+            Err(TeamWaitError::Check(error)) => match team.poll(operation, data).map_err(TeamWaitError::Team)? {
+                TeamProgress::Done => Ok(()),
+                TeamProgress::Pending => Err(TeamWaitError::Check(error)),
             },
             result => result,
         }
@@ -102,26 +102,26 @@ impl Team {
     /// of the line, which must be taken back before it can be written, and then comes late for the next operation, so that
     /// the next time it is the other who looks too early.
     #[inline]
-    pub(super) fn await_posts(&self, operation: &Operation) {
+    pub(super) fn await_posts(&self, operation: &TeamOperation) {
         if !operation.is_brief() || self.crowd.is_here || self.spins <= EAGER_SPINS {
             return;
         }
         std::hint::spin_loop();
-        if operation.route == Route::Leaf && self.ranks == 2 {
+        if operation.route == PayloadRoute::Leaf && self.ranks == 2 {
             let channel = self.window.channel(operation.number);
             let length = operation.length();
-            lines::fetch(self.region.leaf_start(1 - self.rank, channel, length), length);
+            cache_hints::prefetch(self.region.leaf_start(1 - self.rank, channel, length), length);
         }
     }
 
     #[inline(never)]
     fn wait_long<E>(
         &mut self,
-        operation: &mut Operation,
-        data: &mut Data<'_>,
-        mut check: impl FnMut() -> Result<Attention, E>,
-    ) -> Result<(), WaitError<E>> {
-        let mut attention = Attention::MaySleep;
+        operation: &mut TeamOperation,
+        data: &mut CollectiveBuffers<'_>,
+        mut check: impl FnMut() -> Result<WaitMode, E>,
+    ) -> Result<(), TeamWaitError<E>> {
+        let mut attention = WaitMode::MaySleep;
         let (mut polls, mut yields) = (0u32, 0);
         let (mut enough, mut may_spin) = (self.first_polls(), true);
         let mut at = self.headway(operation);
@@ -136,12 +136,12 @@ impl Team {
                 _ => 1,
             };
             (0..pauses).for_each(|_| std::hint::spin_loop());
-            if self.poll(operation, data).map_err(WaitError::Team)? == Progress::Done {
+            if self.poll(operation, data).map_err(TeamWaitError::Team)? == TeamProgress::Done {
                 return Ok(());
             }
             polls = polls.saturating_add(1);
             if polls.is_multiple_of(CHECK_EVERY) {
-                attention = check().map_err(WaitError::Check)?;
+                attention = check().map_err(TeamWaitError::Check)?;
             }
             if polls < enough {
                 continue;
@@ -154,16 +154,16 @@ impl Team {
             }
             let awaits_someone_here = self.awaits_someone_here(operation);
             if may_spin && !awaits_someone_here {
-                let spins = if self.crowd.is_here { CROWDED_SPINS } else { self.spins };
+                let spins = if self.crowd.is_here { OVERSUBSCRIBED_SPINS } else { self.spins };
                 (enough, may_spin) = (polls.saturating_add(spins), false);
                 continue;
             }
-            if yields < YIELDS || attention == Attention::StayAwake {
+            if yields < YIELDS || attention == WaitMode::StayAwake {
                 yields = if self.give_up_processor() < SOON { yields + 1 } else { YIELDS };
                 continue;
             }
-            attention = check().map_err(WaitError::Check)?;
-            if self.nap(operation, data).map_err(WaitError::Team)? == Progress::Done {
+            attention = check().map_err(TeamWaitError::Check)?;
+            if self.nap(operation, data).map_err(TeamWaitError::Team)? == TeamProgress::Done {
                 return Ok(());
             }
         }
@@ -171,7 +171,7 @@ impl Team {
 
     /// Polls before this rank asks itself who else needs the processor.
     fn first_polls(&self) -> u32 {
-        if self.crowd.is_here { 1 } else { LEAST_SPINS }
+        if self.crowd.is_here { 1 } else { MIN_SPINS }
     }
 
     /// Lets a rank on this processor go first. How many times to have given up the processor that counts for.
@@ -195,28 +195,32 @@ impl Team {
         self.crowd.is_disturbed = away >= SOON;
         if !self.crowd.is_here {
             self.spins =
-                if away < AT_ONCE { (self.spins * 2).min(MOST_SPINS) } else { (self.spins / 2).max(LEAST_SPINS) };
+                if away < AT_ONCE { (self.spins * 2).min(MAX_SPINS) } else { (self.spins / 2).max(MIN_SPINS) };
         }
         away
     }
 
     /// How far an operation has come. Of a large one it is enough to know how far the pipe is.
-    fn headway(&self, operation: &Operation) -> (u16, Stage, At) {
+    fn headway(&self, operation: &TeamOperation) -> (u16, OperationStage, PipelinePosition) {
         (operation.seen, operation.stage, self.pipe.at)
     }
 
     /// Sleeps at the bell of the awaited rank.
-    fn nap(&mut self, operation: &mut Operation, data: &mut Data<'_>) -> Result<Progress, Error> {
+    fn nap(
+        &mut self,
+        operation: &mut TeamOperation,
+        data: &mut CollectiveBuffers<'_>,
+    ) -> Result<TeamProgress, TeamError> {
         self.look_around(operation)?;
         let awaiting = usize::from(operation.awaiting);
         let ticket = self.region.bell(awaiting).come();
         let polled = self.poll(operation, data);
-        if polled == Ok(Progress::Pending) {
-            self.region.bell(awaiting).sleep(ticket, NAP);
+        if polled == Ok(TeamProgress::Pending) {
+            self.region.bell(awaiting).sleep(ticket, MAX_SLEEP);
         }
         self.region.bell(awaiting).leave();
-        if polled? == Progress::Done {
-            return Ok(Progress::Done);
+        if polled? == TeamProgress::Done {
+            return Ok(TeamProgress::Done);
         }
         // First whether it is there, then what it left behind: one that has done its part may go.
         let is_there = awaiting == self.rank || !self.is_complete() || self.region.is_there(awaiting).unwrap_or(true);
@@ -224,20 +228,20 @@ impl Team {
             self.look_around(operation)?;
         }
         let progress = self.poll(operation, data)?;
-        if progress == Progress::Pending && !is_there && usize::from(operation.awaiting) == awaiting {
-            return Err(Error::Lost { rank: awaiting as u16 });
+        if progress == TeamProgress::Pending && !is_there && usize::from(operation.awaiting) == awaiting {
+            return Err(TeamError::Lost { rank: awaiting as u16 });
         }
         Ok(progress)
     }
 }
 
 /// An operation whose buffers the caller has lent until it is over. If it will never be, for whatever reason, they are taken back.
-struct Lent<'t> {
+struct RunGuard<'t> {
     team: &'t mut Team,
-    operation: Operation,
+    operation: TeamOperation,
 }
 
-impl Drop for Lent<'_> {
+impl Drop for RunGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         if !self.operation.is_over() {

@@ -4,7 +4,7 @@
 //! `n mod channels` of every rank: a note, a post and a leaf. A rank *settles* an operation when it has read all that it wants of the
 //! others' notes, posts, leaves and slots, and has compared its claim:
 //!
-//! - in a barrier and an allreduce, and as a root, with everyone's, or that of a rank that has ([`super::share`]);
+//! - in a barrier and an allreduce, and as a root, with everyone's, or that of a rank that has ([`super::shared_result`]);
 //! - otherwise with its root's.
 //!
 //! So if all ranks have settled an operation, all claimed the same: each agrees with its root, that root therefore takes itself
@@ -18,18 +18,18 @@
 //! is published (release), and that word is observed (acquire) before anything else is read. `models.rs` tries all orders.
 //!
 //! Why everyone hears of a disagreement: someone does not settle the operation, so that nobody overwrites a note of it, and
-//! whoever has settled it comes to a standstill some operations later and looks back ([`Window::audit`]).
+//! whoever has settled it comes to a standstill some operations later and looks back ([`OperationWindow::audit`]).
 
 use std::collections::VecDeque;
 
-use super::post::Claim;
-use super::word::{Board, Word};
+use super::descriptor::CallSignature;
+use super::shared_word::{SharedWord, TeamMemory};
 
 /// Notes that are read at a time. A note that is read as soon as it is written makes its cache line travel for each.
 const BATCH: usize = 16;
 
-/// One rank's view of the operations of a team. Private to the rank; only what goes through a [`Board`] is shared.
-pub(super) struct Window {
+/// One rank's view of the operations of a team. Private to the rank; only what goes through a [`TeamMemory`] is shared.
+pub(super) struct OperationWindow {
     rank: usize,
     channels: u64,
     /// The last operation that was started.
@@ -45,37 +45,37 @@ pub(super) struct Window {
     /// The least of `known`, or less.
     floor: u64,
     /// Operations that are over for this rank, except that not every claim has been compared.
-    unheard: VecDeque<Unheard>,
+    unheard: VecDeque<UncheckedOperation>,
     /// Of the broadcasts and reductions that were posted.
     history: u64,
 }
 
 /// Whose claims are to be compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Whose {
+pub(super) enum SignatureScope {
     Everyones,
     Of(usize),
 }
 
 /// How hard to listen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Listen {
+pub(super) enum ComparisonEffort {
     /// Only if much has been said.
     ToBatches,
     ToEach,
 }
 
 #[derive(Clone, Copy)]
-struct Unheard {
+struct UncheckedOperation {
     number: u64,
-    claim: Claim,
-    whose: Whose,
+    claim: CallSignature,
+    whose: SignatureScope,
     /// If everyone's: the claims of ranks below have been seen, and one of them differs.
     seen: usize,
     differs: bool,
 }
 
-impl Window {
+impl OperationWindow {
     pub(super) fn new(rank: usize, ranks: usize, channels: usize) -> Self {
         assert!(channels <= 64, "settled operations are kept in 64 bits");
         Self {
@@ -115,7 +115,7 @@ impl Window {
 
     /// Whether an operation may be posted; if not, the rank that must do something first.
     #[inline]
-    pub(super) fn may_post(&mut self, board: &impl Board, number: u64) -> Result<(), usize> {
+    pub(super) fn may_post(&mut self, board: &impl TeamMemory, number: u64) -> Result<(), usize> {
         if number != self.posted + 1 {
             return Err(self.rank); // In order: an earlier one waits for its channel.
         }
@@ -132,7 +132,7 @@ impl Window {
 
     /// Whether all others have settled all operations up to this one; if not, a rank that has not.
     #[inline]
-    pub(super) fn others_have_settled(&mut self, board: &impl Board, number: u64) -> Result<(), usize> {
+    pub(super) fn others_have_settled(&mut self, board: &impl TeamMemory, number: u64) -> Result<(), usize> {
         self.known[self.rank] = self.settled;
         for (rank, known) in self.known.iter_mut().enumerate().filter(|(rank, _)| *rank != self.rank) {
             if *known < number {
@@ -154,7 +154,13 @@ impl Window {
     /// Notes an operation that may be posted, and shows a post if there is one: its payload. Its slot, if it uses one, has been
     /// written. The history of what was posted before.
     #[inline]
-    pub(super) fn post(&mut self, board: &impl Board, number: u64, claim: Claim, payload: Option<&[u8]>) -> u64 {
+    pub(super) fn post(
+        &mut self,
+        board: &impl TeamMemory,
+        number: u64,
+        claim: CallSignature,
+        payload: Option<&[u8]>,
+    ) -> u64 {
         let history = self.history;
         debug_assert_eq!(number, self.posted + 1);
         let (channel, lag) = (self.channel(number), number - self.settled);
@@ -172,7 +178,7 @@ impl Window {
 
     /// What a rank claims about an operation, once it has posted it.
     #[inline]
-    pub(super) fn observe(&mut self, board: &impl Board, rank: usize, number: u64) -> Option<Claim> {
+    pub(super) fn observe(&mut self, board: &impl TeamMemory, rank: usize, number: u64) -> Option<CallSignature> {
         let (claim, lag) = board.post(rank, self.channel(number)).observe(number)?;
         self.learn(rank, number.saturating_sub(lag));
         Some(claim)
@@ -180,7 +186,7 @@ impl Window {
 
     /// What a rank claims about an operation, once it has noted it.
     #[inline]
-    pub(super) fn read_note(&mut self, board: &impl Board, rank: usize, number: u64) -> Option<Claim> {
+    pub(super) fn read_note(&mut self, board: &impl TeamMemory, rank: usize, number: u64) -> Option<CallSignature> {
         let (claim, lag) = board.note(rank, self.channel(number)).observe(number)?;
         self.learn(rank, number.saturating_sub(lag));
         Some(claim)
@@ -193,13 +199,13 @@ impl Window {
     }
 
     /// The operation is over for this rank, but some claims have not been compared.
-    pub(super) fn leave(&mut self, number: u64, claim: Claim, whose: Whose) {
-        self.unheard.push_back(Unheard { number, claim, whose, seen: 0, differs: false });
+    pub(super) fn leave(&mut self, number: u64, claim: CallSignature, whose: SignatureScope) {
+        self.unheard.push_back(UncheckedOperation { number, claim, whose, seen: 0, differs: false });
     }
 
     /// The operation is over and all claims were compared that this rank must compare.
     #[inline]
-    pub(super) fn settle(&mut self, board: &impl Board, number: u64) {
+    pub(super) fn settle(&mut self, board: &impl TeamMemory, number: u64) {
         debug_assert!(number > self.settled && number - self.settled <= 64);
         self.ahead |= 1 << (number - self.settled - 1);
         let run = self.ahead.trailing_ones();
@@ -214,8 +220,8 @@ impl Window {
     ///
     /// # Errors
     /// The number of an operation about which all have spoken and not all said the same.
-    pub(super) fn hear(&mut self, board: &impl Board, listen: Listen) -> Result<bool, u64> {
-        if listen == Listen::ToBatches && !self.is_batch_there(board) {
+    pub(super) fn hear(&mut self, board: &impl TeamMemory, listen: ComparisonEffort) -> Result<bool, u64> {
+        if listen == ComparisonEffort::ToBatches && !self.is_batch_there(board) {
             return Ok(false);
         }
         let mut settled_any = false;
@@ -235,27 +241,29 @@ impl Window {
 
     /// Many of the operations can probably be compared: the rank that the oldest waits for has noted one that is much younger.
     /// Or there are not many.
-    fn is_batch_there(&mut self, board: &impl Board) -> bool {
+    fn is_batch_there(&mut self, board: &impl TeamMemory) -> bool {
         let Some((oldest, young)) = self.unheard.front().zip(self.unheard.get(BATCH - 1)) else { return true };
         let (rank, number) = (self.awaited(oldest), young.number);
         rank == self.rank || self.read_note(board, rank, number).is_some()
     }
 
     /// Whose claim is to be compared next. Our own if there is none left.
-    fn awaited(&self, unheard: &Unheard) -> usize {
+    fn awaited(&self, unheard: &UncheckedOperation) -> usize {
         match unheard.whose {
-            Whose::Of(rank) => rank,
-            Whose::Everyones => (unheard.seen..self.known.len()).find(|&rank| rank != self.rank).unwrap_or(self.rank),
+            SignatureScope::Of(rank) => rank,
+            SignatureScope::Everyones => {
+                (unheard.seen..self.known.len()).find(|&rank| rank != self.rank).unwrap_or(self.rank)
+            }
         }
     }
 
     /// Whether anyone claims something else than this rank did in the oldest operation, if that is known yet.
-    fn compare(&mut self, board: &impl Board, mut oldest: Unheard) -> Option<bool> {
-        if let Whose::Of(rank) = oldest.whose {
+    fn compare(&mut self, board: &impl TeamMemory, mut oldest: UncheckedOperation) -> Option<bool> {
+        if let SignatureScope::Of(rank) = oldest.whose {
             if self.read_note(board, rank, oldest.number)? == oldest.claim {
                 return Some(false);
             }
-            oldest.whose = Whose::Everyones; // So that all ranks can name the same two claims.
+            oldest.whose = SignatureScope::Everyones; // So that all ranks can name the same two claims.
         }
         while oldest.seen < self.known.len() {
             if oldest.seen != self.rank {
@@ -272,7 +280,7 @@ impl Window {
 
     /// All have posted this operation, and with the same history. So all earlier ones need not be compared.
     #[inline]
-    pub(super) fn trust_before(&mut self, board: &impl Board, number: u64) {
+    pub(super) fn trust_before(&mut self, board: &impl TeamMemory, number: u64) {
         while let Some(oldest) = self.unheard.front().map(|oldest| oldest.number).filter(|&oldest| oldest < number) {
             self.unheard.pop_front();
             self.settle(board, oldest);
@@ -283,7 +291,7 @@ impl Window {
     ///
     /// # Errors
     /// The number of an operation about which all have spoken and not all said the same.
-    pub(super) fn audit(&mut self, board: &impl Board) -> Result<(), u64> {
+    pub(super) fn audit(&mut self, board: &impl TeamMemory) -> Result<(), u64> {
         let _ = self.others_have_settled(board, self.posted);
         let floor = self.known.iter().copied().min().unwrap_or(0);
         for number in floor + 1..=self.posted.min(floor.saturating_add(self.channels)) {

@@ -11,19 +11,19 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use quadrics::{MulticastRule, QsnetParameters, SaturationPattern, SaturationTraffic};
 use serde::Serialize;
-use simulator::collective::{Collective, CollectiveParameters, Contents, Nobody};
-use simulator::fault::Plan;
-use quadrics::{FabricParameters, Flood, FloodPattern, MulticastRule};
-use simulator::technology::{ByteTime, Rate, Width};
-use simulator::{Forwarding, LinkParameters, Pattern, Traffic};
+use simulator::collective::{CollectiveParameters, ContributionContents, NoObserver, SimulatedCollective};
+use simulator::fault::FaultPlan;
+use simulator::link_rate::{ByteTime, LinkRate, LinkWidth};
+use simulator::{BackgroundTraffic, Forwarding, LinkParameters, TrafficPattern};
 use topology::Fabric;
 use units::Span;
 
-use super::memory;
-use crate::Outcome;
-use crate::report::deliver;
-use crate::report::Format;
+use super::process_memory_bytes;
+use crate::CommandOutcome;
+use crate::report::ReportFormat;
+use crate::report::write_report;
 
 /// Payload and framing of a full packet: 4 KiB, BTH, link header and codes.
 const PACKET_BYTES: u32 = 4096 + 12 + 14;
@@ -38,7 +38,7 @@ Examples:
   pleach bench simulator --largest 65536 --format json
 
 Hold still everything else on the machine while it runs; it takes about a minute and 4 GiB.")]
-pub(crate) struct Arguments {
+pub(crate) struct BenchSimulatorArgs {
     /// Leave out fabrics with more hosts than this.
     #[arg(long, default_value_t = 1 << 20)]
     largest: u32,
@@ -46,15 +46,15 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     hops: u64,
     /// How to write the report: table or json.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    format: ReportFormat,
     /// Where to write it; standard output if not said.
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
-struct Report {
+struct SimulatorBenchReport {
     packet_bytes: u32,
     stretches: usize,
     hops_per_stretch: u64,
@@ -100,8 +100,8 @@ struct WormholeRow {
     trace: String,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
-    ensure!(arguments.format != Format::Html, "bench simulator writes table or json");
+pub(crate) fn run(arguments: &BenchSimulatorArgs) -> Result<CommandOutcome> {
+    ensure!(arguments.format != ReportFormat::Html, "bench simulator writes table or json");
     let shapes: Vec<Arc<Fabric>> = [(32, 2), (16, 4), (32, 4)]
         .into_iter()
         .map(|(radix, levels)| fat_tree(radix, levels))
@@ -114,12 +114,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     // Allreduces first: what they add to the resident memory can be told only while nothing freed lies about.
     let allreduce = shapes.iter().map(allreduce).collect::<Result<Vec<_>>>()?;
     let traffic = shapes.iter().map(|fabric| traffic(fabric, hops)).collect();
-    let patterns = [("uniform", FloodPattern::Uniform), ("complement", FloodPattern::Complement)];
+    let patterns = [("uniform", SaturationPattern::Uniform), ("complement", SaturationPattern::Complement)];
     let wormhole = [3, 5]
         .into_iter()
         .flat_map(|dimension| patterns.map(|(name, pattern)| wormhole(dimension, name, pattern, hops)))
         .collect::<Result<Vec<_>>>()?;
-    let report = Report {
+    let report = SimulatorBenchReport {
         packet_bytes: PACKET_BYTES,
         stretches: STRETCHES,
         hops_per_stretch: hops,
@@ -128,11 +128,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         wormhole,
     };
     let text = match arguments.format {
-        Format::Json => serde_json::to_string_pretty(&report)? + "\n",
+        ReportFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
         _ => table(&report),
     };
-    deliver(&text, arguments.output.as_deref())?;
-    Ok(Outcome::Right)
+    write_report(&text, arguments.output.as_deref())?;
+    Ok(CommandOutcome::Right)
 }
 
 /// A full fat tree of switches with twice `radix` ports.
@@ -144,7 +144,7 @@ fn fat_tree(radix: u32, levels: usize) -> Result<Arc<Fabric>> {
 
 fn link() -> LinkParameters {
     LinkParameters {
-        byte_time: ByteTime::of(Width::X4, Rate::Edr),
+        byte_time: ByteTime::of(LinkWidth::X4, LinkRate::Edr),
         wire: Span::from_nanos(10),
         switch_delay: Span::from_nanos(100),
         adapter_delay: Span::from_nanos(100),
@@ -157,9 +157,9 @@ fn link() -> LinkParameters {
 
 fn traffic(fabric: &Arc<Fabric>, hops: u64) -> TrafficRow {
     let hosts = fabric.hosts();
-    let idle_bytes_per_host = Traffic::idle_bytes_per_host(fabric.clone(), link());
+    let idle_bytes_per_host = BackgroundTraffic::idle_bytes_per_host(fabric.clone(), link());
     let start = Instant::now();
-    let mut traffic = Traffic::new(fabric.clone(), link(), Pattern::Permutation, PACKET_BYTES, 1);
+    let mut traffic = BackgroundTraffic::new(fabric.clone(), link(), TrafficPattern::Permutation, PACKET_BYTES, 1);
     let set_up_s = start.elapsed().as_secs_f64();
     // Every host's first packets must have arrived before the fabric is as full as it will be.
     traffic.run_hops(hops.max(u64::from(hosts) * 16));
@@ -179,8 +179,8 @@ fn traffic(fabric: &Arc<Fabric>, hops: u64) -> TrafficRow {
 }
 
 /// The Quadrics network under nothing but background traffic.
-fn wormhole(dimension: u32, name: &'static str, pattern: FloodPattern, hops: u64) -> Result<WormholeRow> {
-    let parameters = FabricParameters {
+fn wormhole(dimension: u32, name: &'static str, pattern: SaturationPattern, hops: u64) -> Result<WormholeRow> {
+    let parameters = QsnetParameters {
         dimension,
         byte_time: ByteTime::of_megabits(3_200),
         switch_delay: Span::from_nanos(35),
@@ -190,7 +190,7 @@ fn wormhole(dimension: u32, name: &'static str, pattern: FloodPattern, hops: u64
         rule: MulticastRule::Serialised { roots: 1 },
         damage: 0.0,
     };
-    let mut flood = Flood::new(parameters, pattern, 1).context("a network of this dimension")?;
+    let mut flood = SaturationTraffic::new(parameters, pattern, 1).context("a network of this dimension")?;
     flood.run_hops(hops / 10);
     let rates = rates(hops, || flood.run_hops(hops));
     let summary = flood.summary();
@@ -221,14 +221,15 @@ fn rates(hops: u64, mut stretch: impl FnMut()) -> Vec<f64> {
 
 fn allreduce(fabric: &Arc<Fabric>) -> Result<AllreduceRow> {
     let hosts = fabric.hosts();
-    let before = memory("VmRSS");
+    let before = process_memory_bytes("VmRSS");
     let start = Instant::now();
-    let parameters = CollectiveParameters::new(Contents::SizeOnly { bytes: 256 });
-    let mut collective = Collective::new(fabric.clone(), link(), parameters, &Plan::default(), 1, Width::X4)?;
+    let parameters = CollectiveParameters::new(ContributionContents::SizeOnly { bytes: 256 });
+    let mut collective =
+        SimulatedCollective::new(fabric.clone(), link(), parameters, &FaultPlan::default(), 1, LinkWidth::X4)?;
     let set_up_s = start.elapsed().as_secs_f64();
-    let resident = memory("VmRSS").saturating_sub(before);
+    let resident = process_memory_bytes("VmRSS").saturating_sub(before);
     let start = Instant::now();
-    let timings = collective.run(1, &mut Nobody, |_| ());
+    let timings = collective.run(1, &mut NoObserver, |_| ());
     let run_s = start.elapsed().as_secs_f64();
     let complete = timings[0].complete.context("the allreduce did not complete")?;
     Ok(AllreduceRow {
@@ -239,11 +240,11 @@ fn allreduce(fabric: &Arc<Fabric>) -> Result<AllreduceRow> {
         simulated_us: complete.as_nanos_f64() / 1e3,
         hops: collective.counters().hops,
         resident_bytes_per_host: resident as f64 / f64::from(hosts),
-        peak_resident_gib: memory("VmHWM") as f64 / (1u64 << 30) as f64,
+        peak_resident_gib: process_memory_bytes("VmHWM") as f64 / (1u64 << 30) as f64,
     })
 }
 
-fn table(report: &Report) -> String {
+fn table(report: &SimulatorBenchReport) -> String {
     use std::fmt::Write;
     let mut text = String::new();
     let _ = writeln!(

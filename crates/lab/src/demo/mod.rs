@@ -5,14 +5,14 @@
 //! `act.rs` plays one act (`rank.rs` is what its ranks do, `piece.rs` what they do it with and what must come out), `tally.rs`
 //! adds up what they say (`word.rs`), `stage.rs` shows it, `summary.rs` ends the show. `simulated/` is another show.
 
-mod act;
-mod piece;
+mod demo_view;
+mod operation;
+mod phase;
+mod phase_statistics;
 pub mod rank;
+mod rank_report;
 mod simulated;
-mod stage;
 mod summary;
-mod tally;
-mod word;
 
 use std::fs::File;
 use std::io::Write;
@@ -25,10 +25,10 @@ use anyhow::{Context, Result};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::time::{ClockId, clock_gettime};
 
-use crate::Outcome;
-use crate::fabric::signals::{ENDING, Signals};
-use act::{Act, Ended, Through, Weather};
-use stage::Stage;
+use crate::CommandOutcome;
+use crate::local_fabric::signals::{ENDING, SignalQueue};
+use demo_view::DemoView;
+use phase::{DemoPhase, DemoRoute, FaultInjection, PhaseResult};
 
 /// Ranks, and how many share a host.
 const RANKS: u32 = 8;
@@ -38,7 +38,7 @@ const NODES: u32 = 3;
 
 /// Arguments of `pleach demo`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct DemoArgs {
     /// Another seed, other numbers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -53,55 +53,61 @@ pub struct Arguments {
     operations: u32,
 }
 
-const ACTS: [Act; 5] = [
-    Act { title: "the hosts alone", short: "hosts", through: Through::Hosts, weather: Weather::Fine },
-    Act { title: "through the nodes", short: "nodes", through: Through::Nodes, weather: Weather::Fine },
-    Act {
+const ACTS: [DemoPhase; 5] = [
+    DemoPhase { title: "the hosts alone", short: "hosts", through: DemoRoute::Hosts, weather: FaultInjection::Fine },
+    DemoPhase {
+        title: "through the nodes",
+        short: "nodes",
+        through: DemoRoute::Nodes,
+        weather: FaultInjection::Fine,
+    },
+    DemoPhase {
         title: "the hosts alone; bits flip, packets vanish",
         short: "hosts*",
-        through: Through::Hosts,
-        weather: Weather::Foul,
+        through: DemoRoute::Hosts,
+        weather: FaultInjection::Foul,
     },
-    Act {
+    DemoPhase {
         title: "through the nodes; bits flip, packets vanish",
         short: "nodes*",
-        through: Through::Nodes,
-        weather: Weather::Foul,
+        through: DemoRoute::Nodes,
+        weather: FaultInjection::Foul,
     },
-    Act {
+    DemoPhase {
         title: "the same, and a node is killed",
         short: "killed*",
-        through: Through::NodesUntilOneIsKilled,
-        weather: Weather::Foul,
+        through: DemoRoute::NodesUntilOneIsKilled,
+        weather: FaultInjection::Foul,
     },
 ];
 
 /// What the user chose, and what all acts share.
-struct Show {
+struct DemoSettings {
     seed: u64,
     act: Duration,
-    faults: FaultsFile,
-    signals: Signals,
+    faults: FaultPlanFile,
+    signals: SignalQueue,
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run(arguments: &DemoArgs) -> Result<ExitCode> {
     if arguments.simulated {
-        let show = simulated::Show { seed: arguments.seed, operations: arguments.operations };
+        let show = simulated::SimulatedDemoSettings { seed: arguments.seed, operations: arguments.operations };
         return simulated::run(&show).map(exit_code);
     }
     let began = Instant::now();
-    let signals = Signals::take_over(ENDING).context("signals cannot be taken over")?;
-    let faults = FaultsFile::new()?;
-    let show = Show { seed: arguments.seed, act: Duration::from_secs_f64(arguments.seconds), faults, signals };
-    let mut stage = Stage::new();
+    let signals = SignalQueue::take_over(ENDING).context("signals cannot be taken over")?;
+    let faults = FaultPlanFile::new()?;
+    let show =
+        DemoSettings { seed: arguments.seed, act: Duration::from_secs_f64(arguments.seconds), faults, signals };
+    let mut stage = DemoView::new();
     for line in summary::opening() {
         stage.say(&line);
     }
-    let mut ended: Vec<Ended> = Vec::new();
+    let mut ended: Vec<PhaseResult> = Vec::new();
     for (number, act) in ACTS.iter().enumerate() {
         match act.perform(number + 1, &show, &mut stage)? {
-            act::Outcome::Ended(act) => ended.push(*act),
-            act::Outcome::Interrupted(signal) => {
+            phase::PhaseOutcome::Ended(act) => ended.push(*act),
+            phase::PhaseOutcome::Interrupted(signal) => {
                 stage.say(&format!("{signal}: ended, and so is every process of the demo."));
                 return Ok(ExitCode::from(128 + signal as u8));
             }
@@ -113,13 +119,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     for line in summary::closing(&ended, began.elapsed()) {
         stage.say(&line);
     }
-    Ok(exit_code(if ended.iter().all(Ended::is_right) { Outcome::Right } else { Outcome::Wrong }))
+    Ok(exit_code(if ended.iter().all(PhaseResult::is_right) { CommandOutcome::Right } else { CommandOutcome::Wrong }))
 }
 
-fn exit_code(outcome: Outcome) -> ExitCode {
+fn exit_code(outcome: CommandOutcome) -> ExitCode {
     match outcome {
-        Outcome::Right => ExitCode::SUCCESS,
-        Outcome::Wrong => ExitCode::from(1),
+        CommandOutcome::Right => ExitCode::SUCCESS,
+        CommandOutcome::Wrong => ExitCode::from(1),
     }
 }
 
@@ -145,12 +151,12 @@ probability = 0.004
 ";
 
 /// The plan of faults as a file that has no name but this process's, so that nothing is left however this one ends.
-struct FaultsFile {
+struct FaultPlanFile {
     path: PathBuf,
     _content: File,
 }
 
-impl FaultsFile {
+impl FaultPlanFile {
     fn new() -> Result<Self> {
         let descriptor = memfd_create("pleach-demo-faults", MFdFlags::MFD_CLOEXEC).context("a file in memory")?;
         let path = format!("/proc/{}/fd/{}", std::process::id(), descriptor.as_raw_fd()).into();

@@ -7,15 +7,15 @@ use pleach::{Communicator, Operator};
 use units::{OpId, Rank};
 
 use super::now_ns;
-use super::piece::{Folding, Piece};
-use super::word::{Account, Done, Word};
-use crate::Outcome;
+use super::operation::{DemoFoldOrder, DemoOperation};
+use super::rank_report::{BatchReport, RankReport, RankTotals};
+use crate::CommandOutcome;
 
 /// However slow the machine is, an act has so many rounds.
 const LEAST_ROUNDS: u32 = 3;
 
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct DemoRankArgs {
     /// What the inputs are drawn from.
     #[arg(long)]
     seed: u64,
@@ -24,22 +24,22 @@ pub struct Arguments {
     millis: u64,
     /// The order in which floats must have been folded.
     #[arg(long, value_enum)]
-    folding: Folding,
+    folding: DemoFoldOrder,
 }
 
-pub fn run(arguments: &Arguments) -> Result<Outcome> {
+pub fn run(arguments: &DemoRankArgs) -> Result<CommandOutcome> {
     match play(arguments) {
-        Ok(()) => Ok(Outcome::Right),
+        Ok(()) => Ok(CommandOutcome::Right),
         Err(error) => {
-            say(&Word::Failed { what: format!("{error:#}") });
-            Ok(Outcome::Wrong)
+            say(&RankReport::Failed { what: format!("{error:#}") });
+            Ok(CommandOutcome::Wrong)
         }
     }
 }
 
-fn play(arguments: &Arguments) -> Result<()> {
+fn play(arguments: &DemoRankArgs) -> Result<()> {
     let world = pleach::join()?;
-    say(&Word::Joined { explained: world.explain(8, Operator::Sum) });
+    say(&RankReport::Joined { explained: world.explain(8, Operator::Sum) });
     let (began, limit) = (Instant::now(), Duration::from_millis(arguments.millis));
     let mut next = 0;
     for round in 0.. {
@@ -51,22 +51,28 @@ fn play(arguments: &Arguments) -> Result<()> {
         if share[0] >= 1.0 {
             break;
         }
-        for piece in Piece::ALL {
-            say(&Word::Done(batch(&world, arguments, piece, next, share[0])?));
+        for piece in DemoOperation::ALL {
+            say(&RankReport::Done(batch(&world, arguments, piece, next, share[0])?));
             next += piece.batch();
         }
     }
-    say(&Word::Ended(account(&world)));
+    say(&RankReport::Ended(account(&world)));
     Ok(())
 }
 
 /// Some operations in a row: first all inputs, then all calls, then all checks, so that the calls are what is timed.
-fn batch(world: &Communicator, arguments: &Arguments, piece: Piece, first: u64, share: f64) -> Result<Done> {
+fn batch(
+    world: &Communicator,
+    arguments: &DemoRankArgs,
+    piece: DemoOperation,
+    first: u64,
+    share: f64,
+) -> Result<BatchReport> {
     let ops = || (first..first + piece.batch()).map(|op| OpId(op as u32));
     let mut buffers: Vec<_> = ops().map(|op| piece.input(arguments.seed, op, Rank(world.rank()))).collect();
     world.barrier()?;
     if world.rank() == 0 {
-        say(&Word::Begins { piece, share });
+        say(&RankReport::Begins { piece, share });
     }
     let (mut entered_ns, mut left_ns) = (Vec::new(), Vec::new());
     for (op, buffer) in ops().zip(&mut buffers) {
@@ -76,12 +82,12 @@ fn batch(world: &Communicator, arguments: &Arguments, piece: Piece, first: u64, 
     }
     let objection = |(op, buffer): (OpId, &_)| piece.objection(arguments.seed, op, arguments.folding, buffer);
     let wrong = ops().zip(&buffers).filter_map(objection).collect();
-    Ok(Done { piece, first, entered_ns, left_ns, wrong })
+    Ok(BatchReport { piece, first, entered_ns, left_ns, wrong })
 }
 
-fn account(world: &Communicator) -> Account {
+fn account(world: &Communicator) -> RankTotals {
     let (statistics, packets) = (world.statistics(), world.packets());
-    Account {
+    RankTotals {
         operations: statistics.operations,
         aggregated: statistics.aggregated,
         sent: packets.sent,
@@ -92,6 +98,6 @@ fn account(world: &Communicator) -> Account {
     }
 }
 
-fn say(word: &Word) {
+fn say(word: &RankReport) {
     println!("{}", serde_json::to_string(word).expect("plain values"));
 }

@@ -1,4 +1,4 @@
 //! MPI installations: their launchers, and the library that is preloaded into their programs.
 
-pub mod launcher;
-pub mod library;
+pub mod mpi_launcher;
+pub mod preload_library;

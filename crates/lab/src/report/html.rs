@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use super::svg::{bars, course, escape, histogram};
+use super::svg::{bar_chart, escape, histogram, latency_chart};
 use super::table::error_counts;
-use super::{LinkLine, Report, parameters};
-use crate::words::{counted, grouped, rough};
+use super::{LinkLine, SimulationReport, parameters};
+use crate::number_format::{group_digits, pluralize, si_number};
 
 /// The report as a page.
-pub fn html(report: &Report) -> String {
+pub fn html(report: &SimulationReport) -> String {
     let mut page = String::new();
     let name = escape(&report.scenario.name);
     let _ = write!(
@@ -30,12 +30,12 @@ pub fn html(report: &Report) -> String {
         report.scenario.seed,
         report.trace,
         report.machine.seconds,
-        rough(report.machine.hops_per_second),
+        si_number(report.machine.hops_per_second),
     );
     page
 }
 
-fn head(page: &mut String, report: &Report) {
+fn head(page: &mut String, report: &SimulationReport) {
     let (class, sign) = if report.oracle.objects() { ("wrong", "✗") } else { ("right", "✓") };
     let about = report.scenario.about.lines().map(str::trim).collect::<Vec<_>>().join(" ");
     let _ = write!(
@@ -47,7 +47,7 @@ fn head(page: &mut String, report: &Report) {
     );
     let fabric = &report.fabric;
     let facts = [
-        ("Fabric", format!("{}: {}", fabric.shape, counted(fabric.hosts.into(), "host"))),
+        ("Fabric", format!("{}: {}", fabric.shape, pluralize(fabric.hosts.into(), "host"))),
         ("Links", parameters::links(&report.parameters)),
         ("Operation", parameters::operation(&report.parameters)),
         ("Faults", if report.faults.is_empty() { "none".to_owned() } else { report.faults.join("; ") }),
@@ -59,7 +59,7 @@ fn head(page: &mut String, report: &Report) {
     page.push_str("</dl>\n");
 }
 
-fn latency(page: &mut String, report: &Report) {
+fn latency(page: &mut String, report: &SimulationReport) {
     page.push_str("<h2>Latency and errors</h2>\n");
     let rows = [("complete", &report.latency.complete), ("reduce phase", &report.latency.reduce)];
     page.push_str("<div class=\"wide\"><table>\n<tr><th></th><th>operations</th><th>min</th><th>median</th><th>mean</th><th>p90</th><th>p99</th><th>max</th></tr>\n");
@@ -68,7 +68,7 @@ fn latency(page: &mut String, report: &Report) {
         let cells: String = [d.min_ns, d.median_ns, d.mean_ns, d.p90_ns, d.p99_ns, d.max_ns]
             .map(|nanos| format!("<td>{}</td>", units::Span::from_picos((nanos * 1e3).round() as u64)))
             .concat();
-        let _ = writeln!(page, "<tr><th>{name}</th><td>{}</td>{cells}</tr>", grouped(d.count as u64));
+        let _ = writeln!(page, "<tr><th>{name}</th><td>{}</td>{cells}</tr>", group_digits(d.count as u64));
     }
     page.push_str("</table></div>\n<div class=\"charts\">\n");
     for (name, distribution) in rows {
@@ -86,28 +86,28 @@ fn latency(page: &mut String, report: &Report) {
     let _ = writeln!(
         page,
         "<figure><figcaption>Latency by operation{note}</figcaption>\n{}</figure>",
-        course(&report.course, report.operations.run)
+        latency_chart(&report.course, report.operations.run)
     );
     let counts = error_counts(report);
     let _ = writeln!(
         page,
-        "<figure><figcaption>Packets hurt, by error class{}</figcaption>\n{}</figure>\n</div>",
+        "<figure><figcaption>PacketCounters hurt, by error class{}</figcaption>\n{}</figure>\n</div>",
         if counts.iter().any(|(_, _, number)| *number > 0) { " (bars are logarithmic)" } else { "" },
-        bars(&counts)
+        bar_chart(&counts)
     );
 }
 
-fn fabric(page: &mut String, report: &Report) {
+fn fabric(page: &mut String, report: &SimulationReport) {
     let fabric = &report.fabric;
     let _ = write!(
         page,
         "<h2>Fabric</h2>\n<p>{}: {}, {}, {}. The tree has {} and {}.</p>\n",
         escape(&fabric.shape),
-        counted(fabric.hosts.into(), "host"),
-        counted(fabric.switches.into(), "switch"),
-        counted(fabric.cables, "cable"),
-        counted(fabric.tree_nodes as u64, "aggregation node"),
-        counted(fabric.roots as u64, "root"),
+        pluralize(fabric.hosts.into(), "host"),
+        pluralize(fabric.switches.into(), "switch"),
+        pluralize(fabric.cables, "cable"),
+        pluralize(fabric.tree_nodes as u64, "aggregation node"),
+        pluralize(fabric.roots as u64, "root"),
     );
     let legend = report.picture.legend();
     let stop = if legend.is_empty() { String::new() } else { format!(" {legend}.") };
@@ -122,7 +122,7 @@ fn fabric(page: &mut String, report: &Report) {
     );
 }
 
-fn links(page: &mut String, report: &Report) {
+fn links(page: &mut String, report: &SimulationReport) {
     page.push_str("<div class=\"tables\">\n");
     link_table(page, "Links with most damage", &report.damaged_links);
     link_table(page, "Busiest links", &report.busiest_links);
@@ -140,13 +140,13 @@ fn link_table(page: &mut String, title: &str, links: &[LinkLine]) {
     for link in links {
         let name = escape(&format!("{} > {}", link.from, link.to));
         let cells = [u64::from(link.lane), u64::from(link.packets), link.damaged, link.lost];
-        let cells: String = cells.map(|number| format!("<td>{}</td>", grouped(number))).concat();
+        let cells: String = cells.map(|number| format!("<td>{}</td>", group_digits(number))).concat();
         let _ = writeln!(page, "<tr><th>{name}</th>{cells}</tr>");
     }
     page.push_str("</table></div>\n");
 }
 
-fn failures(page: &mut String, report: &Report) {
+fn failures(page: &mut String, report: &SimulationReport) {
     let oracle = &report.oracle;
     if !oracle.listed_violations.is_empty() {
         page.push_str("<h2>Objections</h2>\n<ul class=\"wrong\">\n");
@@ -171,11 +171,11 @@ fn failures(page: &mut String, report: &Report) {
     page.push_str("</table></div>\n");
     let unlisted = oracle.failures.saturating_sub(oracle.listed_failures.len() as u64);
     if unlisted > 0 {
-        let _ = writeln!(page, "<p>And {} more.</p>", grouped(unlisted));
+        let _ = writeln!(page, "<p>And {} more.</p>", group_digits(unlisted));
     }
 }
 
-fn all_parameters(page: &mut String, report: &Report) {
+fn all_parameters(page: &mut String, report: &SimulationReport) {
     page.push_str("<details><summary>All parameters</summary>\n<div class=\"tables\">\n");
     for (table, fields) in &report.parameters {
         let _ = writeln!(page, "<div class=\"wide\"><table class=\"words\">\n<caption>[{table}]</caption>");

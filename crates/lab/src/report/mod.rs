@@ -1,9 +1,9 @@
 //! What a run has to say, gathered once and told three ways: a table, JSON, a page.
 
+mod fabric_diagram;
 mod html;
 pub mod page;
 mod parameters;
-mod picture;
 mod svg;
 mod table;
 
@@ -15,22 +15,22 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::Serialize;
-use simulator::Counters;
-use simulator::collective::{Collective, LinkReport, Timing};
-use simulator::scenario::{Check, Scenario};
+use simulator::FabricCounters;
+use simulator::collective::{CollectiveTiming, LinkReport, SimulatedCollective};
+use simulator::scenario::{ResultCheck, Scenario};
 use units::Span;
 
-use crate::distribution::Distribution;
-use crate::judge::Judgement;
-use picture::Picture;
+use crate::latency_distribution::LatencyDistribution;
+use crate::oracle_checker::OracleJudgement;
+use fabric_diagram::FabricDiagram;
 
 pub use html::html;
-pub use svg::{escape, histogram, lines};
-pub use table::{Rows, aligned, table, with_head};
+pub use svg::{escape, histogram, line_chart};
+pub use table::{TableRows, format_table, table, with_header};
 
 /// How to report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Format {
+pub enum ReportFormat {
     /// Text for the terminal.
     Table,
     /// One object, with field names that stay.
@@ -40,7 +40,7 @@ pub enum Format {
 }
 
 /// Writes a report to where the user wants it: a file, or the standard output.
-pub fn deliver(text: &str, output: Option<&Path>) -> Result<()> {
+pub fn write_report(text: &str, output: Option<&Path>) -> Result<()> {
     match output {
         Some(path) => {
             std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -59,7 +59,7 @@ const PLOTTED: usize = 800;
 
 /// Everything. Field names are those of the JSON report and stay as they are.
 #[derive(Serialize)]
-pub struct Report {
+pub struct SimulationReport {
     /// Of these field names.
     pub version: u32,
     pub scenario: ScenarioLine,
@@ -67,17 +67,17 @@ pub struct Report {
     /// By table and field, as a scenario file would say it.
     pub parameters: BTreeMap<&'static str, BTreeMap<&'static str, String>>,
     pub faults: Vec<String>,
-    pub operations: Operations,
-    pub latency: Latency,
-    pub counters: Counters,
+    pub operations: OperationCounts,
+    pub latency: LatencyReport,
+    pub counters: FabricCounters,
     pub damaged_links: Vec<LinkLine>,
     pub busiest_links: Vec<LinkLine>,
-    pub oracle: Oracle,
+    pub oracle: OracleReport,
     /// Same seed and parameters, same trace.
     pub trace: String,
-    pub machine: Machine,
+    pub machine: SimulationCost,
     #[serde(skip)]
-    pub picture: Picture,
+    pub picture: FabricDiagram,
     /// The longest latency of each stretch of operations, for the plot; none where an operation failed.
     #[serde(skip)]
     pub course: Vec<(u32, Option<Span>)>,
@@ -105,7 +105,7 @@ pub struct FabricLine {
 }
 
 #[derive(Serialize)]
-pub struct Operations {
+pub struct OperationCounts {
     pub run: u32,
     /// Complete at every member.
     pub completed: u32,
@@ -115,11 +115,11 @@ pub struct Operations {
 
 /// Of the operations that completed.
 #[derive(Serialize)]
-pub struct Latency {
+pub struct LatencyReport {
     /// From the start to the last member's result.
-    pub complete: Option<Distribution>,
+    pub complete: Option<LatencyDistribution>,
     /// From the start to the first root's.
-    pub reduce: Option<Distribution>,
+    pub reduce: Option<LatencyDistribution>,
 }
 
 #[derive(Serialize)]
@@ -133,7 +133,7 @@ pub struct LinkLine {
 }
 
 #[derive(Serialize)]
-pub struct Oracle {
+pub struct OracleReport {
     /// `bits`, `delivery` or `nothing`.
     pub looked_at: &'static str,
     /// Deliveries compared bit by bit with the reference.
@@ -158,13 +158,13 @@ pub struct FailureLine {
 
 /// What the run cost the machine that simulated it; the only part that differs from run to run.
 #[derive(Serialize)]
-pub struct Machine {
+pub struct SimulationCost {
     pub seconds: f64,
     pub hops_per_second: f64,
     pub state_bytes: usize,
 }
 
-impl Oracle {
+impl OracleReport {
     /// True if something happened that must not.
     pub fn objects(&self) -> bool {
         self.violations > 0
@@ -172,31 +172,31 @@ impl Oracle {
 
     /// In one line.
     pub fn sentence(&self) -> String {
-        use crate::words::{counted, grouped};
+        use crate::number_format::{group_digits, pluralize};
         let wrong = match self.violations {
             0 => "0 wrong results".to_owned(),
-            number => format!("{} OBJECTIONS", grouped(number)),
+            number => format!("{} OBJECTIONS", group_digits(number)),
         };
         let looked = match self.looked_at {
             "nothing" => "nothing was checked".to_owned(),
-            "bits" => format!("{} checked bit by bit", counted(self.checked, "delivery")),
-            _ => format!("{} counted, once each", counted(self.counted, "delivery")),
+            "bits" => format!("{} checked bit by bit", pluralize(self.checked, "delivery")),
+            _ => format!("{} counted, once each", pluralize(self.counted, "delivery")),
         };
         let failed = match self.failures {
             0 => String::new(),
-            number => format!("; {} failed with a cause", counted(number, "delivery")),
+            number => format!("; {} failed with a cause", pluralize(number, "delivery")),
         };
         format!("{wrong}, {looked}{failed}")
     }
 }
 
-impl Report {
+impl SimulationReport {
     pub fn new(
         scenario: &Scenario,
         file: &str,
-        collective: &Collective,
-        timings: &[Timing],
-        judgement: Judgement,
+        collective: &SimulatedCollective,
+        timings: &[CollectiveTiming],
+        judgement: OracleJudgement,
         elapsed: Duration,
     ) -> Self {
         let counters = collective.counters().clone();
@@ -214,14 +214,18 @@ impl Report {
             fabric: fabric_line(scenario, collective),
             parameters: parameters::parameters(scenario),
             faults: parameters::faults(&scenario.plan),
-            operations: Operations { run: timings.len() as u32, completed, failed: timings.len() as u32 - completed },
-            latency: Latency {
-                complete: Distribution::of(timings.iter().filter_map(|timing| timing.complete)),
-                reduce: Distribution::of(
+            operations: OperationCounts {
+                run: timings.len() as u32,
+                completed,
+                failed: timings.len() as u32 - completed,
+            },
+            latency: LatencyReport {
+                complete: LatencyDistribution::of(timings.iter().filter_map(|timing| timing.complete)),
+                reduce: LatencyDistribution::of(
                     timings.iter().filter(|timing| timing.complete.is_some()).filter_map(|timing| timing.reduce),
                 ),
             },
-            machine: Machine {
+            machine: SimulationCost {
                 seconds,
                 hops_per_second: if seconds > 0.0 { counters.hops as f64 / seconds } else { 0.0 },
                 state_bytes: collective.memory(),
@@ -231,20 +235,20 @@ impl Report {
             busiest_links,
             oracle: oracle_line(scenario.check, judgement),
             trace: format!("{:#018x}", collective.trace()),
-            picture: Picture::new(&scenario.fabric, &scenario.plan, collective.links()),
+            picture: FabricDiagram::new(&scenario.fabric, &scenario.plan, collective.links()),
             course: course(timings),
         }
     }
 }
 
 /// The report as JSON.
-pub fn json(report: &Report) -> String {
+pub fn json(report: &SimulationReport) -> String {
     let mut text = serde_json::to_string_pretty(report).expect("a report has only text keys");
     text.push('\n');
     text
 }
 
-fn fabric_line(scenario: &Scenario, collective: &Collective) -> FabricLine {
+fn fabric_line(scenario: &Scenario, collective: &SimulatedCollective) -> FabricLine {
     let fabric = &scenario.fabric;
     FabricLine {
         shape: fabric.to_string(),
@@ -254,18 +258,18 @@ fn fabric_line(scenario: &Scenario, collective: &Collective) -> FabricLine {
         members: collective.ranks(),
         tree_nodes: collective.tree().nodes.len(),
         roots: collective.tree().roots().count(),
-        levels: picture::level_sizes(fabric),
+        levels: fabric_diagram::level_sizes(fabric),
     }
 }
 
-fn oracle_line(check: Check, judgement: Judgement) -> Oracle {
-    let Judgement { verdict, failures } = judgement;
-    let line = |failure: &crate::judge::Failure| FailureLine {
+fn oracle_line(check: ResultCheck, judgement: OracleJudgement) -> OracleReport {
+    let OracleJudgement { verdict, failures } = judgement;
+    let line = |failure: &crate::oracle_checker::FailedOperation| FailureLine {
         operation: failure.op.0,
         rank: failure.rank.0,
         cause: failure.cause.to_string(),
     };
-    Oracle {
+    OracleReport {
         looked_at: simulator::scenario::names::word(&simulator::scenario::names::CHECKS, check),
         checked: verdict.checked,
         counted: verdict.only_agreed,
@@ -278,7 +282,7 @@ fn oracle_line(check: Check, judgement: Judgement) -> Oracle {
 }
 
 /// The links with most damage, and those with most packets.
-fn links(scenario: &Scenario, collective: &Collective) -> (Vec<LinkLine>, Vec<LinkLine>) {
+fn links(scenario: &Scenario, collective: &SimulatedCollective) -> (Vec<LinkLine>, Vec<LinkLine>) {
     let fabric = &scenario.fabric;
     let line = |link: &LinkReport| LinkLine {
         from: fabric.name(link.from),
@@ -305,9 +309,9 @@ fn links(scenario: &Scenario, collective: &Collective) -> (Vec<LinkLine>, Vec<Li
     (damaged, busiest)
 }
 
-fn course(timings: &[Timing]) -> Vec<(u32, Option<Span>)> {
+fn course(timings: &[CollectiveTiming]) -> Vec<(u32, Option<Span>)> {
     let together = timings.len().div_ceil(PLOTTED).max(1);
-    let longest = |(number, stretch): (usize, &[Timing])| {
+    let longest = |(number, stretch): (usize, &[CollectiveTiming])| {
         let failed = stretch.iter().any(|timing| timing.complete.is_none());
         let longest = if failed { None } else { stretch.iter().filter_map(|timing| timing.complete).max() };
         ((number * together) as u32, longest)

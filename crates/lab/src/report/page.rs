@@ -6,7 +6,7 @@ use super::html::STYLE;
 use super::svg::escape;
 
 /// A page; each section is a title and what stands below it, as HTML.
-pub fn page(title: &str, sections: &[(String, String)]) -> String {
+pub fn html_page(title: &str, sections: &[(String, String)]) -> String {
     let name = escape(title);
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -21,7 +21,7 @@ pub fn page(title: &str, sections: &[(String, String)]) -> String {
 }
 
 /// Rows as a table; the first is its head.
-pub fn rows(rows: &[Vec<String>]) -> String {
+pub fn html_table(rows: &[Vec<String>]) -> String {
     let mut table = String::from("<div class=\"wide\"><table>\n");
     for (number, row) in rows.iter().enumerate() {
         let tag = if number == 0 { "th" } else { "td" };

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use simulator::collective::{Contents, ControlPath, Replication};
-use simulator::fault::{FaultKind, PhaseFilter, Plan, RulePlan};
+use simulator::collective::{ContributionContents, ControlPath, Replication};
+use simulator::fault::{FaultKind, FaultPlan, FaultRule, PhaseFilter};
+use simulator::link_rate::{LinkRate, LinkWidth};
 use simulator::scenario::Scenario;
 use simulator::scenario::names::{
-    CHECKS, FORWARDINGS, FRAMINGS, LANE_FEEDS, PACES, RESEND_WIDTHS, SHARINGS, task_words, word,
+    CHECKS, FORWARDINGS, FRAMINGS, LANE_FEEDS, PACINGS, RESEND_WIDTHS, SHARINGS, operation_names, word,
 };
-use simulator::technology::{Rate, Width};
 
 /// By table and field.
 pub(super) fn parameters(scenario: &Scenario) -> BTreeMap<&'static str, BTreeMap<&'static str, String>> {
@@ -18,8 +18,8 @@ pub(super) fn parameters(scenario: &Scenario) -> BTreeMap<&'static str, BTreeMap
 fn link(scenario: &Scenario) -> BTreeMap<&'static str, String> {
     let link = &scenario.link;
     BTreeMap::from([
-        ("width", word(&Width::NAMES, scenario.width).to_owned()),
-        ("rate", word(&Rate::NAMES, scenario.rate).to_owned()),
+        ("width", word(&LinkWidth::NAMES, scenario.width).to_owned()),
+        ("rate", word(&LinkRate::NAMES, scenario.rate).to_owned()),
         ("wire-ns", link.wire.as_nanos_f64().to_string()),
         ("switch-delay-ns", link.switch_delay.as_nanos_f64().to_string()),
         ("adapter-delay-ns", link.adapter_delay.as_nanos_f64().to_string()),
@@ -34,8 +34,8 @@ fn collective(scenario: &Scenario) -> BTreeMap<&'static str, String> {
     let policy = &parameters.policy;
     let micros = |span: units::Span| (span.as_nanos_f64() / 1e3).to_string();
     let mut fields = BTreeMap::from([
-        ("operation", task_words(parameters.task).0.to_owned()),
-        ("algorithm", task_words(parameters.task).1.to_owned()),
+        ("operation", operation_names(parameters.task).0.to_owned()),
+        ("algorithm", operation_names(parameters.task).1.to_owned()),
         ("late-us", micros(parameters.late)),
         ("operations", scenario.operations.to_string()),
         ("members", scenario.members().to_string()),
@@ -45,7 +45,7 @@ fn collective(scenario: &Scenario) -> BTreeMap<&'static str, String> {
         ("lane-feeds", word(&LANE_FEEDS, parameters.lane_feeds).to_owned()),
         ("sharing", word(&SHARINGS, parameters.sharing).to_owned()),
         ("resend-width", word(&RESEND_WIDTHS, parameters.resend_width).to_owned()),
-        ("pace", word(&PACES, parameters.pace).to_owned()),
+        ("pace", word(&PACINGS, parameters.pace).to_owned()),
         ("timeout-us", micros(policy.timeout)),
         ("retry-limit", policy.retry_limit.to_string()),
         ("refusal-limit", policy.refusal_limit.to_string()),
@@ -59,10 +59,10 @@ fn collective(scenario: &Scenario) -> BTreeMap<&'static str, String> {
         fields.insert("radix-limit", limit.to_string());
     }
     match parameters.contents {
-        Contents::SizeOnly { bytes } => {
+        ContributionContents::SizeOnly { bytes } => {
             fields.insert("size-only-bytes", bytes.to_string());
         }
-        Contents::Real { kind, count } => fields.extend([
+        ContributionContents::Real { kind, count } => fields.extend([
             ("element", kind.element().to_string()),
             ("operator", kind.operator().to_string()),
             ("count", count.to_string()),
@@ -127,11 +127,11 @@ pub(super) fn links(parameters: &BTreeMap<&'static str, BTreeMap<&'static str, S
 }
 
 /// Each rule in a line.
-pub(super) fn faults(plan: &Plan) -> Vec<String> {
+pub(super) fn faults(plan: &FaultPlan) -> Vec<String> {
     plan.rules.iter().map(fault).collect()
 }
 
-fn fault(rule: &RulePlan) -> String {
+fn fault(rule: &FaultRule) -> String {
     let what = match rule.kind.get_ref() {
         FaultKind::Flip => "bits flip",
         FaultKind::Memory => "bits flip in buffers",

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use units::Span;
 
-use crate::distribution::Distribution;
-use crate::words::{counted, grouped, unit_for};
+use crate::latency_distribution::LatencyDistribution;
+use crate::number_format::{group_digits, pluralize, time_unit};
 
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 220.0;
@@ -31,7 +31,7 @@ pub fn escape(text: &str) -> String {
 }
 
 /// A scale from data to the drawing, straight or logarithmic.
-struct Scale {
+struct ChartScale {
     from: f64,
     to: f64,
     start: f64,
@@ -41,7 +41,7 @@ struct Scale {
     least_step: f64,
 }
 
-impl Scale {
+impl ChartScale {
     fn at(&self, value: f64) -> f64 {
         let share = if self.logarithmic {
             (value / self.from).ln() / (self.to / self.from).ln()
@@ -84,7 +84,7 @@ fn short(value: f64) -> String {
     format!("{}{letter}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-fn horizontal_axis(svg: &mut String, scale: &Scale, what: &str) {
+fn horizontal_axis(svg: &mut String, scale: &ChartScale, what: &str) {
     let base = HEIGHT - BOTTOM;
     let _ = writeln!(svg, "<path class=\"axis\" d=\"M{LEFT} {base}H{}\"/>", WIDTH - RIGHT);
     for tick in scale.ticks() {
@@ -96,7 +96,7 @@ fn horizontal_axis(svg: &mut String, scale: &Scale, what: &str) {
     let _ = writeln!(svg, "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{what}</text>", HEIGHT - 4.0);
 }
 
-fn vertical_axis(svg: &mut String, scale: &Scale) {
+fn vertical_axis(svg: &mut String, scale: &ChartScale) {
     for tick in scale.ticks() {
         let y = scale.at(tick);
         let _ = writeln!(svg, "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{}\"/>", WIDTH - RIGHT);
@@ -111,8 +111,8 @@ fn vertical_axis(svg: &mut String, scale: &Scale) {
 }
 
 /// A histogram of latencies.
-pub fn histogram(distribution: &Distribution, title: &str) -> String {
-    let (unit, size) = unit_for(Span::from_picos((distribution.median_ns * 1e3) as u64));
+pub fn histogram(distribution: &LatencyDistribution, title: &str) -> String {
+    let (unit, size) = time_unit(Span::from_picos((distribution.median_ns * 1e3) as u64));
     let in_unit = |nanos: f64| nanos * 1e3 / size;
     let (mut from, mut to) = (in_unit(distribution.min_ns), in_unit(distribution.max_ns));
     let single = to <= from;
@@ -121,10 +121,16 @@ pub fn histogram(distribution: &Distribution, title: &str) -> String {
     }
     let bins = &distribution.histogram;
     let logarithmic = bins.len() > 1 && bins[1].to_ns - bins[1].from_ns > 1.001 * (bins[0].to_ns - bins[0].from_ns);
-    let x = Scale { from, to, start: LEFT, end: WIDTH - RIGHT, logarithmic, least_step: 0.0 };
+    let x = ChartScale { from, to, start: LEFT, end: WIDTH - RIGHT, logarithmic, least_step: 0.0 };
     let most = bins.iter().map(|bin| bin.count).max().unwrap_or(1).max(1);
-    let y =
-        Scale { from: 0.0, to: most as f64, start: HEIGHT - BOTTOM, end: TOP, logarithmic: false, least_step: 1.0 };
+    let y = ChartScale {
+        from: 0.0,
+        to: most as f64,
+        start: HEIGHT - BOTTOM,
+        end: TOP,
+        logarithmic: false,
+        least_step: 1.0,
+    };
     let mut svg = open(title, HEIGHT);
     vertical_axis(&mut svg, &y);
     for bin in bins.iter().filter(|bin| bin.count > 0) {
@@ -142,7 +148,7 @@ pub fn histogram(distribution: &Distribution, title: &str) -> String {
             left + 0.5,
             (right - left - 1.0).max(1.0),
             HEIGHT - BOTTOM - top,
-            counted(bin.count as u64, "operation"),
+            pluralize(bin.count as u64, "operation"),
         );
     }
     let scale = if logarithmic { format!("{unit}, logarithmic") } else { unit.to_owned() };
@@ -152,11 +158,11 @@ pub fn histogram(distribution: &Distribution, title: &str) -> String {
 }
 
 /// Latency by operation; failed ones are marked at the top.
-pub(super) fn course(points: &[(u32, Option<Span>)], operations: u32) -> String {
+pub(super) fn latency_chart(points: &[(u32, Option<Span>)], operations: u32) -> String {
     let longest = points.iter().filter_map(|(_, span)| *span).max().unwrap_or(Span::from_nanos(1));
-    let (unit, size) = unit_for(longest);
+    let (unit, size) = time_unit(longest);
     let in_unit = |span: Span| span.as_picos() as f64 / size;
-    let x = Scale {
+    let x = ChartScale {
         from: 0.0,
         to: f64::from(operations.max(2) - 1),
         start: LEFT,
@@ -164,7 +170,7 @@ pub(super) fn course(points: &[(u32, Option<Span>)], operations: u32) -> String 
         logarithmic: false,
         least_step: 1.0,
     };
-    let y = Scale {
+    let y = ChartScale {
         from: 0.0,
         to: in_unit(longest) * 1.05,
         start: HEIGHT - BOTTOM,
@@ -200,16 +206,16 @@ pub(super) fn course(points: &[(u32, Option<Span>)], operations: u32) -> String 
 
 /// Several named series of points, both axes logarithmic. The key stands above, three to a row: series that stand below
 /// each other there have a colour in common.
-pub fn lines(series: &[(&str, Vec<(f64, f64)>)], across: &str, up: &str) -> String {
+pub fn line_chart(series: &[(&str, Vec<(f64, f64)>)], across: &str, up: &str) -> String {
     let all = || series.iter().flat_map(|(_, points)| points.iter().copied());
     let bounds = |values: Vec<f64>| {
         let (least, most) = values.iter().fold((f64::MAX, f64::MIN), |(a, b), value| (a.min(*value), b.max(*value)));
         (least.max(1e-3), most.max(least * 1.01).max(2e-3))
     };
     let ((left, right), (low, high)) = (bounds(all().map(|p| p.0).collect()), bounds(all().map(|p| p.1).collect()));
-    let x = Scale { from: left, to: right, start: LEFT, end: WIDTH - RIGHT, logarithmic: true, least_step: 0.0 };
+    let x = ChartScale { from: left, to: right, start: LEFT, end: WIDTH - RIGHT, logarithmic: true, least_step: 0.0 };
     let (from, to) = (round_down(low), round_up(high));
-    let y = Scale { from, to, start: HEIGHT - BOTTOM, end: TOP, logarithmic: true, least_step: 0.0 };
+    let y = ChartScale { from, to, start: HEIGHT - BOTTOM, end: TOP, logarithmic: true, least_step: 0.0 };
     let key = 16.0 * series.len().div_ceil(IN_A_ROW) as f64;
     let mut svg = open(&format!("{up} by {across}"), HEIGHT + key);
     for (number, (name, _)) in series.iter().enumerate() {
@@ -258,7 +264,7 @@ fn round_up(value: f64) -> f64 {
 }
 
 /// Named counts as bars; long and short ones are told apart by a logarithmic scale.
-pub(super) fn bars(counts: &[(&str, &str, u64)]) -> String {
+pub(super) fn bar_chart(counts: &[(&str, &str, u64)]) -> String {
     let step = 22.0;
     let height = step * counts.len() as f64 + 6.0;
     let most = counts.iter().map(|(_, _, number)| *number).max().unwrap_or(0);
@@ -281,7 +287,7 @@ pub(super) fn bars(counts: &[(&str, &str, u64)]) -> String {
             "<text x=\"{:.1}\" y=\"{:.1}\" class=\"strong\">{}</text>",
             98.0 + width,
             y + 12.0,
-            grouped(*number)
+            group_digits(*number)
         );
     }
     svg.push_str("</svg>\n");
@@ -294,9 +300,9 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_few() {
-        let scale = Scale { from: 1.724, to: 9.8, start: 0.0, end: 1.0, logarithmic: false, least_step: 0.0 };
+        let scale = ChartScale { from: 1.724, to: 9.8, start: 0.0, end: 1.0, logarithmic: false, least_step: 0.0 };
         assert_eq!(scale.ticks(), [2.5, 5.0, 7.5]);
-        let scale = Scale { from: 1.5, to: 900.0, start: 0.0, end: 1.0, logarithmic: true, least_step: 0.0 };
+        let scale = ChartScale { from: 1.5, to: 900.0, start: 0.0, end: 1.0, logarithmic: true, least_step: 0.0 };
         assert_eq!(scale.ticks(), [2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0]);
     }
 

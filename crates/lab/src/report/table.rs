@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use units::Span;
 
-use super::{LinkLine, Report, parameters};
-use crate::distribution::Distribution;
-use crate::words::{counted, grouped, rough, unit_for};
+use super::{LinkLine, SimulationReport, parameters};
+use crate::latency_distribution::LatencyDistribution;
+use crate::number_format::{group_digits, pluralize, si_number, time_unit};
 
 /// Columns of the bar chart's longest bar.
 const BAR: usize = 40;
@@ -14,7 +14,7 @@ const BAR: usize = 40;
 const ROWS: usize = 12;
 
 /// The report as text.
-pub fn table(report: &Report) -> String {
+pub fn table(report: &SimulationReport) -> String {
     let mut text = String::new();
     head(&mut text, report);
     latencies(&mut text, report);
@@ -27,7 +27,7 @@ pub fn table(report: &Report) -> String {
 
 const IN_MEMORY: &str = "writing to a String does not fail";
 
-fn head(text: &mut String, report: &Report) {
+fn head(text: &mut String, report: &SimulationReport) {
     let fabric = &report.fabric;
     let machine = &report.machine;
     let mut line = |name: &str, value: String| writeln!(text, "{name:<12}{value}").expect(IN_MEMORY);
@@ -35,36 +35,36 @@ fn head(text: &mut String, report: &Report) {
     for part in report.scenario.about.lines() {
         line("", part.trim().to_owned());
     }
-    let (hosts, switches) = (counted(fabric.hosts.into(), "host"), counted(fabric.switches.into(), "switch"));
-    line("fabric", format!("{}: {hosts}, {switches}, {}", fabric.shape, counted(fabric.cables, "cable")));
-    let members = counted(fabric.members.into(), "member");
-    let nodes = counted(fabric.tree_nodes as u64, "aggregation node");
-    line("tree", format!("{members}, {nodes}, {}", counted(fabric.roots as u64, "root")));
+    let (hosts, switches) = (pluralize(fabric.hosts.into(), "host"), pluralize(fabric.switches.into(), "switch"));
+    line("fabric", format!("{}: {hosts}, {switches}, {}", fabric.shape, pluralize(fabric.cables, "cable")));
+    let members = pluralize(fabric.members.into(), "member");
+    let nodes = pluralize(fabric.tree_nodes as u64, "aggregation node");
+    line("tree", format!("{members}, {nodes}, {}", pluralize(fabric.roots as u64, "root")));
     line("links", parameters::links(&report.parameters));
     line("operation", parameters::operation(&report.parameters));
     for (number, fault) in report.faults.iter().enumerate() {
         line(if number == 0 { "faults" } else { "" }, fault.clone());
     }
-    let run = counted(report.operations.run.into(), "operation");
+    let run = pluralize(report.operations.run.into(), "operation");
     line("run", format!("{run}, seed {}, trace {}", report.scenario.seed, report.trace));
     line(
         "cost",
         format!(
             "{:.2} s, {} packet hops ({}/s), {}B of state",
             machine.seconds,
-            grouped(report.counters.hops),
-            rough(machine.hops_per_second),
-            rough(machine.state_bytes as f64),
+            group_digits(report.counters.hops),
+            si_number(machine.hops_per_second),
+            si_number(machine.state_bytes as f64),
         ),
     );
 }
 
-fn latencies(text: &mut String, report: &Report) {
+fn latencies(text: &mut String, report: &SimulationReport) {
     let Some(complete) = &report.latency.complete else {
         writeln!(text, "\nno operation completed").expect(IN_MEMORY);
         return;
     };
-    let (unit, size) = unit_for(Span::from_picos((complete.median_ns * 1e3) as u64));
+    let (unit, size) = time_unit(Span::from_picos((complete.median_ns * 1e3) as u64));
     let mut rows = vec![["latency", "min", "median", "mean", "p90", "p99", "max"].map(str::to_owned).to_vec()];
     for (name, distribution) in [("complete", Some(complete)), ("reduce phase", report.latency.reduce.as_ref())] {
         let Some(d) = distribution else { continue };
@@ -73,16 +73,16 @@ fn latencies(text: &mut String, report: &Report) {
         rows.push(std::iter::once(name.to_owned()).chain(row).collect());
     }
     text.push('\n');
-    text.push_str(&aligned(&rows));
-    writeln!(text, "\n{} completed", counted(complete.count as u64, "operation")).expect(IN_MEMORY);
+    text.push_str(&format_table(&rows));
+    writeln!(text, "\n{} completed", pluralize(complete.count as u64, "operation")).expect(IN_MEMORY);
     bars(text, complete, unit, size);
 }
 
 /// A bar per bin; empty stretches are one line.
-fn bars(text: &mut String, distribution: &Distribution, unit: &str, size: f64) {
+fn bars(text: &mut String, distribution: &LatencyDistribution, unit: &str, size: f64) {
     let bins = distribution.coarser(ROWS);
     let most = bins.iter().map(|bin| bin.count).max().unwrap_or(1).max(1);
-    let width = grouped(most as u64).len();
+    let width = group_digits(most as u64).len();
     let label = |nanos: f64| format!("{:.3}", nanos * 1e3 / size);
     let last = bins.last().map_or(0, |bin| label(bin.to_ns).len());
     let mut skipped = false;
@@ -97,25 +97,27 @@ fn bars(text: &mut String, distribution: &Distribution, unit: &str, size: f64) {
         let length = (bin.count * BAR).div_ceil(most);
         let (from, to) = (label(bin.from_ns), label(bin.to_ns));
         let bar = "#".repeat(length);
-        writeln!(text, "  {from:>last$} to {to:>last$} {unit} {:>width$}  {bar}", grouped(bin.count as u64))
+        writeln!(text, "  {from:>last$} to {to:>last$} {unit} {:>width$}  {bar}", group_digits(bin.count as u64))
             .expect(IN_MEMORY);
     }
 }
 
-fn errors(text: &mut String, report: &Report) {
-    let rows: Vec<Vec<String>> =
-        error_counts(report).into_iter().map(|(_, name, number)| vec![name.to_owned(), grouped(number)]).collect();
+fn errors(text: &mut String, report: &SimulationReport) {
+    let rows: Vec<Vec<String>> = error_counts(report)
+        .into_iter()
+        .map(|(_, name, number)| vec![name.to_owned(), group_digits(number)])
+        .collect();
     if error_counts(report).iter().all(|(_, _, number)| *number == 0) {
         writeln!(text, "\nno packet was hurt").expect(IN_MEMORY);
         return;
     }
     text.push('\n');
     let head = vec!["errors".to_owned(), "packets".to_owned()];
-    text.push_str(&aligned(&[vec![head], rows].concat()));
+    text.push_str(&format_table(&[vec![head], rows].concat()));
 }
 
 /// The counters of errors: a short name, a longer one, the number. The first four are the classes of SE-4.
-pub(super) fn error_counts(report: &Report) -> [(&'static str, &'static str, u64); 9] {
+pub(super) fn error_counts(report: &SimulationReport) -> [(&'static str, &'static str, u64); 9] {
     let counters = &report.counters;
     [
         ("physical", "physical: a check code did not fit", counters.physical),
@@ -137,14 +139,14 @@ fn links(text: &mut String, title: &str, links: &[LinkLine]) {
     let head = [title, "lane", "packets", "damaged", "lost"].map(str::to_owned).to_vec();
     let row = |link: &LinkLine| {
         let name = format!("{} > {}", link.from, link.to);
-        let numbers = [u64::from(link.lane), u64::from(link.packets), link.damaged, link.lost].map(grouped);
+        let numbers = [u64::from(link.lane), u64::from(link.packets), link.damaged, link.lost].map(group_digits);
         std::iter::once(name).chain(numbers).collect()
     };
     text.push('\n');
-    text.push_str(&aligned(&std::iter::once(head).chain(links.iter().map(row)).collect::<Vec<_>>()));
+    text.push_str(&format_table(&std::iter::once(head).chain(links.iter().map(row)).collect::<Vec<_>>()));
 }
 
-fn failures(text: &mut String, report: &Report) {
+fn failures(text: &mut String, report: &SimulationReport) {
     let oracle = &report.oracle;
     for violation in &oracle.listed_violations {
         writeln!(text, "\nOBJECTION   {violation}").expect(IN_MEMORY);
@@ -152,27 +154,29 @@ fn failures(text: &mut String, report: &Report) {
     if oracle.listed_failures.is_empty() {
         return;
     }
-    let failed = counted(report.operations.failed.into(), "operation");
+    let failed = pluralize(report.operations.failed.into(), "operation");
     writeln!(text, "\n{failed} failed somewhere; every member is told the cause").expect(IN_MEMORY);
     let row = |line: &super::FailureLine| vec![line.operation.to_string(), line.rank.to_string(), line.cause.clone()];
     let head = ["operation", "rank", "cause"].map(str::to_owned).to_vec();
-    text.push_str(&aligned(&std::iter::once(head).chain(oracle.listed_failures.iter().map(row)).collect::<Vec<_>>()));
+    text.push_str(&format_table(
+        &std::iter::once(head).chain(oracle.listed_failures.iter().map(row)).collect::<Vec<_>>(),
+    ));
     let unlisted = oracle.failures.saturating_sub(oracle.listed_failures.len() as u64);
     if unlisted > 0 {
-        writeln!(text, "and {} more", grouped(unlisted)).expect(IN_MEMORY);
+        writeln!(text, "and {} more", group_digits(unlisted)).expect(IN_MEMORY);
     }
 }
 
 /// Rows of cells, the first of them the head.
-pub type Rows = Vec<Vec<String>>;
+pub type TableRows = Vec<Vec<String>>;
 
 /// Puts a head on rows that are as wide.
-pub fn with_head<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> Rows {
+pub fn with_header<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> TableRows {
     std::iter::once(head.map(String::from).to_vec()).chain(rows.map(Vec::from)).collect()
 }
 
 /// Rows with their columns lined up: the first to the left, numbers to the right, words to the left.
-pub fn aligned(rows: &[Vec<String>]) -> String {
+pub fn format_table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cell = |row: &'_ Vec<String>, column: usize| row.get(column).map_or(0, |text| text.chars().count());
     let widths: Vec<usize> =
@@ -208,6 +212,6 @@ mod tests {
     fn columns_line_up() {
         let rows = [["a", "number", "word"], ["long name", "7", "x"], ["b", "1,000", "yz"]];
         let rows: Vec<Vec<String>> = rows.iter().map(|row| row.map(str::to_owned).to_vec()).collect();
-        assert_eq!(aligned(&rows), "a          number  word\nlong name       7  x\nb           1,000  yz\n");
+        assert_eq!(format_table(&rows), "a          number  word\nlong name       7  x\nb           1,000  yz\n");
     }
 }

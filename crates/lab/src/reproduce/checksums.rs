@@ -14,16 +14,16 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 
-use self::measured::Measured;
-use self::models::{JACK, Pipelined};
-use self::simulated::{Manner, Point};
+use self::measured::MeasuredChecksumLoss;
+use self::models::{JACK, PipelineOverhead};
+use self::simulated::{ChecksumLossPoint, ChecksumScheme};
+use super::comparison::{Comparison, Gate, Remark, ReproductionVerdict};
 use super::published;
-use super::verdict::{Comparison, Gate, Remark, Verdict};
-use crate::Outcome;
-use crate::bench::migration::Figure;
-use crate::bench::pingpong::Transport;
-use crate::report::{aligned, deliver, page};
-use crate::report::Format;
+use crate::CommandOutcome;
+use crate::bench::migration::TrialSummary;
+use crate::bench::pingpong::PingpongTransport;
+use crate::report::ReportFormat;
+use crate::report::{format_table, page, write_report};
 
 const PUBLISHED: &str = include_str!("../../../../experiments/checksums/published.csv");
 
@@ -36,13 +36,13 @@ Examples:
 
 Hold still everything else on the machine while it is measured, or leave that out. What single checksums cost: pleach bench checksum.
 Exit status: 0 if the gated numbers hold, 1 if one does not; what is measured is reported, not judged.")]
-pub(crate) struct Arguments {
+pub(crate) struct ReproduceChecksumsArgs {
     /// Only what is computed and simulated, not this machine.
     #[arg(long)]
     computed_only: bool,
     /// How to write the report.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    format: ReportFormat,
     /// Where to write it; standard output if not said.
     #[arg(long)]
     output: Option<PathBuf>,
@@ -50,31 +50,31 @@ pub(crate) struct Arguments {
 
 /// Everything that the command found.
 #[derive(Serialize)]
-struct Findings {
+struct ChecksumsFindings {
     comparisons: Vec<Comparison>,
     gates: Vec<Gate>,
     /// The super-pipeline by the speed of the copy, which the paper does not print.
-    pipelines: Vec<Pipelined>,
+    pipelines: Vec<PipelineOverhead>,
     /// The cluster jack with our machines, and graphene with assumed speeds.
-    simulated: Vec<Point>,
-    graphene: Vec<Point>,
+    simulated: Vec<ChecksumLossPoint>,
+    graphene: Vec<ChecksumLossPoint>,
     /// This machine, if it was asked about.
-    measured: Vec<Measured>,
+    measured: Vec<MeasuredChecksumLoss>,
     holds: bool,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+pub(crate) fn run(arguments: &ReproduceChecksumsArgs) -> Result<CommandOutcome> {
     let mut findings = find()?;
     if !arguments.computed_only {
         findings.measured = measured::measure()?;
     }
     let text = match arguments.format {
-        Format::Table => table(&findings),
-        Format::Json => serde_json::to_string_pretty(&findings)? + "\n",
-        Format::Html => html(&findings),
+        ReportFormat::Table => table(&findings),
+        ReportFormat::Json => serde_json::to_string_pretty(&findings)? + "\n",
+        ReportFormat::Html => html(&findings),
     };
-    deliver(&text, arguments.output.as_deref())?;
-    Ok(if findings.holds { Outcome::Right } else { Outcome::Wrong })
+    write_report(&text, arguments.output.as_deref())?;
+    Ok(if findings.holds { CommandOutcome::Right } else { CommandOutcome::Wrong })
 }
 
 const LAST_CHUNK: &str =
@@ -82,30 +82,30 @@ const LAST_CHUNK: &str =
 
 const MEGABYTE: f64 = 1_048_576.0;
 
-fn find() -> Result<Findings> {
-    let pipelines: Vec<Pipelined> =
+fn find() -> Result<ChecksumsFindings> {
+    let pipelines: Vec<PipelineOverhead> =
         (6..=24).map(|gigabytes| JACK.pipelined(MEGABYTE, f64::from(gigabytes))).collect();
     let (simulated, graphene) = (simulated::points(&simulated::JACK)?, simulated::points(&simulated::GRAPHENE)?);
-    let lost = |bytes: usize, manner: Manner| {
+    let lost = |bytes: usize, manner: ChecksumScheme| {
         simulated.iter().find(|point| point.bytes == bytes).map(|point| point.lost(manner))
     };
     let ours = |id: &str| match id {
         "naive" => Some(100.0 * JACK.naive_share()),
         "eager-4k" => Some(100.0 * JACK.eager_loss(4096.0)),
-        "naive-16m-simulated" => lost(16 << 20, Manner::Naive).map(|lost| 100.0 - lost),
-        "small-4k-simulated" => lost(4 << 10, Manner::SuperPipelined),
-        "pipelined-64k-simulated" => lost(64 << 10, Manner::SuperPipelined),
+        "naive-16m-simulated" => lost(16 << 20, ChecksumScheme::Naive).map(|lost| 100.0 - lost),
+        "small-4k-simulated" => lost(4 << 10, ChecksumScheme::SuperPipelined),
+        "pipelined-64k-simulated" => lost(64 << 10, ChecksumScheme::SuperPipelined),
         _ => None,
     };
     let mut comparisons = Vec::new();
-    for published in published::read(PUBLISHED).context("experiments/checksums/published.csv")? {
+    for published in published::read_published(PUBLISHED).context("experiments/checksums/published.csv")? {
         let ours = ours(&published.id).with_context(|| format!("no such number: {}", published.id))?;
         let remark = (published.id == "pipelined-64k-simulated").then_some(Remark::Why(LAST_CHUNK));
         comparisons.push(Comparison::new(&published, ours, "jack", remark));
     }
     // The paper prints a bound and no number.
     let printed = 100.0 * JACK.printed_overhead(MEGABYTE);
-    let long = lost(16 << 20, Manner::SuperPipelined).unwrap_or(100.0);
+    let long = lost(16 << 20, ChecksumScheme::SuperPipelined).unwrap_or(100.0);
     let gates = vec![
         Gate {
             statement: format!("CK-9: {long:.2} % lost at 16 MB, simulated, below the printed 0.5 %"),
@@ -122,12 +122,12 @@ fn find() -> Result<Findings> {
             holds: pipelines.iter().all(|pipeline| (0.0..1.0).contains(&pipeline.overhead_percent)),
         },
     ];
-    let right = |row: &Comparison| !row.gated || row.verdict == Verdict::Match;
+    let right = |row: &Comparison| !row.gated || row.verdict == ReproductionVerdict::Match;
     let holds = comparisons.iter().all(right) && gates.iter().all(|gate| gate.holds);
-    Ok(Findings { comparisons, gates, pipelines, simulated, graphene, measured: Vec::new(), holds })
+    Ok(ChecksumsFindings { comparisons, gates, pipelines, simulated, graphene, measured: Vec::new(), holds })
 }
 
-fn comparison_rows(findings: &Findings) -> Vec<Vec<String>> {
+fn comparison_rows(findings: &ChecksumsFindings) -> Vec<Vec<String>> {
     let head = ["where", "claim", "statement", "published", "ours", "verdict"].map(str::to_owned).to_vec();
     let rows = findings.comparisons.iter().map(|row| {
         let verdict = format!("{}{}", row.verdict.words(), if row.gated { " (gated)" } else { "" });
@@ -136,7 +136,7 @@ fn comparison_rows(findings: &Findings) -> Vec<Vec<String>> {
     std::iter::once(head).chain(rows).collect()
 }
 
-fn pipeline_rows(findings: &Findings) -> Vec<Vec<String>> {
+fn pipeline_rows(findings: &ChecksumsFindings) -> Vec<Vec<String>> {
     let head = ["copy, GB/s", "gaps without", "gaps with", "added, us", "added, %"].map(str::to_owned).to_vec();
     // Every other one is enough to see how it goes.
     let rows = findings.pipelines.iter().step_by(2).map(|row| {
@@ -151,7 +151,7 @@ fn pipeline_rows(findings: &Findings) -> Vec<Vec<String>> {
     std::iter::once(head).chain(rows).collect()
 }
 
-fn simulated_rows(points: &[Point]) -> Vec<Vec<String>> {
+fn simulated_rows(points: &[ChecksumLossPoint]) -> Vec<Vec<String>> {
     let ways = ["naive", "copy, then checksum", "fused, one chunk", "super-pipeline", "the same by sub-blocks"];
     let head: Vec<&str> = ["bytes", "plain, us"].into_iter().chain(ways).collect();
     let rows = points.iter().map(|point| {
@@ -161,11 +161,11 @@ fn simulated_rows(points: &[Point]) -> Vec<Vec<String>> {
     std::iter::once(head.into_iter().map(str::to_owned).collect()).chain(rows).collect()
 }
 
-fn measured_rows(findings: &Findings) -> Vec<Vec<String>> {
+fn measured_rows(findings: &ChecksumsFindings) -> Vec<Vec<String>> {
     let head = ["transport", "bytes", "lost, %", "published, %", "verdict"].map(str::to_owned).to_vec();
     let rows = findings.measured.iter().map(|row| {
-        let Figure { median, least, most } = row.lost_percent;
-        let transport = if row.transport == Transport::Udp { "udp" } else { "shm" };
+        let TrialSummary { median, least, most } = row.lost_percent;
+        let transport = if row.transport == PingpongTransport::Udp { "udp" } else { "shm" };
         vec![
             transport.to_owned(),
             row.bytes.to_string(),
@@ -177,7 +177,7 @@ fn measured_rows(findings: &Findings) -> Vec<Vec<String>> {
     std::iter::once(head).chain(rows).collect()
 }
 
-fn sentences(findings: &Findings) -> Vec<String> {
+fn sentences(findings: &ChecksumsFindings) -> Vec<String> {
     let verdict = if findings.holds { "All gated numbers hold." } else { "A gated number does not hold." };
     findings.gates.iter().map(Gate::to_string).chain([verdict.to_owned()]).collect()
 }
@@ -190,31 +190,31 @@ const MEASURED: &str =
     "Bandwidth lost on this machine, between two processes, beside what the paper measured on its clusters";
 const PIPELINES: &str = "Super-pipeline at 1 MB, by the speed of the copy";
 
-fn table(findings: &Findings) -> String {
-    let mut text = format!("{TITLE}\n\n{}\n{PIPELINES}\n", aligned(&comparison_rows(findings)));
-    let _ = write!(text, "{}\n{SIMULATED}\n", aligned(&pipeline_rows(findings)));
-    let _ = write!(text, "{}\n{GRAPHENE}\n", aligned(&simulated_rows(&findings.simulated)));
-    let _ = writeln!(text, "{}", aligned(&simulated_rows(&findings.graphene)));
+fn table(findings: &ChecksumsFindings) -> String {
+    let mut text = format!("{TITLE}\n\n{}\n{PIPELINES}\n", format_table(&comparison_rows(findings)));
+    let _ = write!(text, "{}\n{SIMULATED}\n", format_table(&pipeline_rows(findings)));
+    let _ = write!(text, "{}\n{GRAPHENE}\n", format_table(&simulated_rows(&findings.simulated)));
+    let _ = writeln!(text, "{}", format_table(&simulated_rows(&findings.graphene)));
     if !findings.measured.is_empty() {
-        let _ = writeln!(text, "{MEASURED}\n{}", aligned(&measured_rows(findings)));
+        let _ = writeln!(text, "{MEASURED}\n{}", format_table(&measured_rows(findings)));
     }
     text + &sentences(findings).join("\n") + "\n"
 }
 
-fn html(findings: &Findings) -> String {
+fn html(findings: &ChecksumsFindings) -> String {
     let sentences: String =
         sentences(findings).iter().map(|sentence| format!("<p>{}</p>", crate::report::escape(sentence))).collect();
     let mut sections = vec![
-        ("Numbers".to_owned(), page::rows(&comparison_rows(findings))),
-        (PIPELINES.to_owned(), page::rows(&pipeline_rows(findings))),
-        (SIMULATED.to_owned(), page::rows(&simulated_rows(&findings.simulated))),
-        (GRAPHENE.to_owned(), page::rows(&simulated_rows(&findings.graphene))),
+        ("Numbers".to_owned(), page::html_table(&comparison_rows(findings))),
+        (PIPELINES.to_owned(), page::html_table(&pipeline_rows(findings))),
+        (SIMULATED.to_owned(), page::html_table(&simulated_rows(&findings.simulated))),
+        (GRAPHENE.to_owned(), page::html_table(&simulated_rows(&findings.graphene))),
     ];
     if !findings.measured.is_empty() {
-        sections.push((MEASURED.to_owned(), page::rows(&measured_rows(findings))));
+        sections.push((MEASURED.to_owned(), page::html_table(&measured_rows(findings))));
     }
     sections.push(("Verdict".to_owned(), sentences));
-    page::page(TITLE, &sections)
+    page::html_page(TITLE, &sections)
 }
 
 #[cfg(test)]

@@ -1,23 +1,23 @@
 //! `pleach reproduce`: every published number beside ours, with an honest verdict.
 
 mod checksums;
-mod cores;
-mod parameters;
+mod comparison;
+mod parallel;
+mod parameter_file;
 mod path_migration;
 mod published;
 mod quadrics;
 mod sharp;
 mod soft_errors;
-mod verdict;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use crate::Outcome;
+use crate::CommandOutcome;
 
 /// Runs a paper's experiments on the product and holds the published numbers against ours.
 #[derive(Args)]
-pub struct Arguments {
+pub struct ReproduceArgs {
     #[command(subcommand)]
     paper: Paper,
 }
@@ -25,19 +25,19 @@ pub struct Arguments {
 #[derive(Subcommand)]
 enum Paper {
     /// Soft errors on fabric-based collectives: temporal and spatial replication over 1,728 hosts (claims SE-13 to SE-16).
-    SoftErrors(soft_errors::Arguments),
+    SoftErrors(soft_errors::ReproduceSoftErrorsArgs),
     /// Automatic path migration: arming, moving and pulled cables, and three kernels that hardly notice (claims PM-5 to PM-7).
-    PathMigration(path_migration::Arguments),
+    PathMigration(path_migration::ReproducePathMigrationArgs),
     /// Aggregation in the network: Tables I to VII, then up to a million hosts (claims SH-8 to SH-15).
-    Sharp(sharp::Arguments),
+    Sharp(sharp::ReproduceSharpArgs),
     /// Barriers and broadcasts on the Quadrics network, idle and under load, then up to 65,536 nodes (claims QN-12 to QN-16).
-    Quadrics(quadrics::Arguments),
+    Quadrics(quadrics::ReproduceQuadricsArgs),
     /// Checksums for messages: the models of their cost (claims CK-4, CK-6, CK-7).
-    Checksums(checksums::Arguments),
+    Checksums(checksums::ReproduceChecksumsArgs),
 }
 
 /// Runs the experiments of a paper.
-pub fn run(arguments: &Arguments) -> Result<Outcome> {
+pub fn run(arguments: &ReproduceArgs) -> Result<CommandOutcome> {
     match &arguments.paper {
         Paper::SoftErrors(arguments) => soft_errors::run(arguments),
         Paper::PathMigration(arguments) => path_migration::run(arguments),

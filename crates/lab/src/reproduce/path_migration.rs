@@ -5,12 +5,12 @@
 //! absolute times are only in its pictures, so shapes and ratios are compared. Measured times are a real machine's: each
 //! stands with its spread.
 
-mod length;
+mod cable_cuts;
 mod output;
 mod progress;
-mod pulled;
+mod run_length;
 mod simulated;
-mod spread;
+mod statistics;
 mod transitions;
 
 use std::path::PathBuf;
@@ -20,16 +20,16 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
 
+use super::comparison::{Comparison, Gate, Remark, ReproductionVerdict};
 use super::published;
-use super::verdict::{Comparison, Gate, Remark, Verdict};
-use crate::Outcome;
-use crate::kernels::Kernel;
-use crate::report::deliver;
-use crate::report::Format;
-use progress::Progress;
-use pulled::{Candidate, Pulled};
-use simulated::Simulated;
-use transitions::Transitions;
+use crate::CommandOutcome;
+use crate::nas_kernels::NasKernel;
+use crate::report::ReportFormat;
+use crate::report::write_report;
+use cable_cuts::{KernelCutResults, RunVariant};
+use progress::MeasurementProgress;
+use simulated::SimulatedFigures;
+use transitions::TransitionMeasurements;
 
 const PUBLISHED: &str = include_str!("../../../../experiments/path-migration/published.csv");
 
@@ -45,7 +45,7 @@ Examples:
 Hold still everything else on the machine while it runs.
 
 Exit status: 0 if every result was right and the gated statements hold, 1 if one does not.")]
-pub(crate) struct Arguments {
+pub(crate) struct ReproducePathMigrationArgs {
     /// Runs of 2 seconds with four cuts, fewer connections and tries.
     #[arg(long)]
     quick: bool,
@@ -60,8 +60,8 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with_all = ["quick", "seconds"])]
     simulated: bool,
     /// How to write the report.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    format: ReportFormat,
     /// Where to write it; standard output if not said.
     #[arg(long)]
     output: Option<PathBuf>,
@@ -69,18 +69,18 @@ pub(crate) struct Arguments {
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
-struct Effort {
+struct MeasurementEffort {
     length: Duration,
     cuts: u32,
     quick: bool,
 }
 
-impl Arguments {
-    fn effort(&self) -> Result<Effort> {
+impl ReproducePathMigrationArgs {
+    fn effort(&self) -> Result<MeasurementEffort> {
         let (seconds, cuts) = if self.quick { (2.0, 4) } else { (10.0, 16) };
         let seconds = self.seconds.unwrap_or(seconds);
         ensure!((0.1..=3600.0).contains(&seconds), "--seconds {seconds} is not within 0.1 and 3600");
-        Ok(Effort {
+        Ok(MeasurementEffort {
             length: Duration::from_secs_f64(seconds),
             cuts: self.cuts.unwrap_or(cuts),
             quick: self.quick || seconds < 1.0,
@@ -90,18 +90,18 @@ impl Arguments {
 
 /// Everything that the command found.
 #[derive(Serialize)]
-struct Findings {
+struct PathMigrationFindings {
     seconds: f64,
     cuts: u32,
     cores: usize,
-    transitions: Transitions,
-    kernels: Vec<Pulled>,
-    simulated: Simulated,
+    transitions: TransitionMeasurements,
+    kernels: Vec<KernelCutResults>,
+    simulated: SimulatedFigures,
     comparisons: Vec<Comparison>,
     /// Numbers that no run gave: a single cut is of one kind only, and on a busy machine a run may be over before its cut.
     missing: Vec<String>,
     /// The simulated number beside each comparison.
-    beside: Vec<Beside>,
+    beside: Vec<SimulatedComparison>,
     gates: Vec<Gate>,
     /// Hoped for, reported, not gated: a busy machine would break them.
     targets: Vec<Gate>,
@@ -110,7 +110,7 @@ struct Findings {
 
 /// A published number and what the simulation says of it.
 #[derive(Serialize)]
-struct Beside {
+struct SimulatedComparison {
     figure: String,
     id: String,
     statement: String,
@@ -119,62 +119,68 @@ struct Beside {
     value: f64,
     /// What it was simulated with.
     of: String,
-    verdict: Verdict,
+    verdict: ReproductionVerdict,
     /// A sentence where it differs.
     remark: String,
 }
 
-fn beside(simulated: &Simulated) -> Result<Vec<Beside>> {
-    let rows = published::read(PUBLISHED).context("experiments/path-migration/published.csv")?;
-    let row = |published: published::Published| {
+fn compare_simulated(simulated: &SimulatedFigures) -> Result<Vec<SimulatedComparison>> {
+    let rows = published::read_published(PUBLISHED).context("experiments/path-migration/published.csv")?;
+    let row = |published: published::PublishedNumber| {
         let (value, of) =
             simulated.value(&published.id).with_context(|| format!("no such number: {}", published.id))?;
         let why = remark_on_simulated(&published.id, value, published.value);
         let compared = Comparison::new(&published, value, &of, why);
         let Comparison { figure, id, statement, published, ours, verdict, remark, .. } = compared;
-        Ok(Beside { figure, id, statement, published, simulated: ours, value, of, verdict, remark })
+        Ok(SimulatedComparison { figure, id, statement, published, simulated: ours, value, of, verdict, remark })
     };
     rows.into_iter().map(row).collect()
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+pub(crate) fn run(arguments: &ReproducePathMigrationArgs) -> Result<CommandOutcome> {
     let effort = arguments.effort()?;
-    let measured_ms = if arguments.simulated { 0 } else { transitions::EXPECTED_MS + pulled::expected_ms(effort) };
-    let progress = Progress::new(simulated::EXPECTED_MS + measured_ms);
+    let measured_ms =
+        if arguments.simulated { 0 } else { transitions::EXPECTED_MS + cable_cuts::expected_ms(effort) };
+    let progress = MeasurementProgress::new(simulated::EXPECTED_MS + measured_ms);
     let simulated = simulated::simulate(effort.cuts, &progress)?;
     if arguments.simulated {
         progress.end();
         return deliver_simulated(arguments, &simulated);
     }
     let transitions = transitions::measure(effort.quick, &progress)?;
-    let kernels = pulled::measure_all(effort, &progress)?;
+    let kernels = cable_cuts::measure_all(effort, &progress)?;
     progress.end();
     let findings = find(effort, transitions, kernels, simulated)?;
     let text = match arguments.format {
-        Format::Table => output::table(&findings),
-        Format::Json => serde_json::to_string_pretty(&findings)? + "\n",
-        Format::Html => output::html(&findings),
+        ReportFormat::Table => output::table(&findings),
+        ReportFormat::Json => serde_json::to_string_pretty(&findings)? + "\n",
+        ReportFormat::Html => output::html(&findings),
     };
-    deliver(&text, arguments.output.as_deref())?;
-    Ok(if findings.holds { Outcome::Right } else { Outcome::Wrong })
+    write_report(&text, arguments.output.as_deref())?;
+    Ok(if findings.holds { CommandOutcome::Right } else { CommandOutcome::Wrong })
 }
 
-fn deliver_simulated(arguments: &Arguments, simulated: &Simulated) -> Result<Outcome> {
-    let rows = beside(simulated)?;
+fn deliver_simulated(arguments: &ReproducePathMigrationArgs, simulated: &SimulatedFigures) -> Result<CommandOutcome> {
+    let rows = compare_simulated(simulated)?;
     let text = match arguments.format {
-        Format::Table => output::simulated_table(simulated, &rows),
-        Format::Json => {
+        ReportFormat::Table => output::simulated_table(simulated, &rows),
+        ReportFormat::Json => {
             serde_json::to_string_pretty(&serde_json::json!({ "simulated": simulated, "beside": rows }))? + "\n"
         }
-        Format::Html => output::simulated_html(simulated, &rows),
+        ReportFormat::Html => output::simulated_html(simulated, &rows),
     };
-    deliver(&text, arguments.output.as_deref())?;
-    Ok(Outcome::Right)
+    write_report(&text, arguments.output.as_deref())?;
+    Ok(CommandOutcome::Right)
 }
 
-fn find(effort: Effort, transitions: Transitions, kernels: Vec<Pulled>, simulated: Simulated) -> Result<Findings> {
+fn find(
+    effort: MeasurementEffort,
+    transitions: TransitionMeasurements,
+    kernels: Vec<KernelCutResults>,
+    simulated: SimulatedFigures,
+) -> Result<PathMigrationFindings> {
     let (mut comparisons, mut missing) = (Vec::new(), Vec::new());
-    for mut published in published::read(PUBLISHED).context("experiments/path-migration/published.csv")? {
+    for mut published in published::read_published(PUBLISHED).context("experiments/path-migration/published.csv")? {
         // What cannot be told apart does not differ.
         if let Some(error) = error(&published.id, &kernels) {
             published.tolerance = published.tolerance.max(2.0 * error);
@@ -186,8 +192,8 @@ fn find(effort: Effort, transitions: Transitions, kernels: Vec<Pulled>, simulate
         comparisons.push(Comparison::new(&published, ours, &of, remark(&published.id, ours, published.value)));
     }
     let gates = gates(&transitions, &kernels);
-    let matched = comparisons.iter().filter(|row| row.gated).all(|row| row.verdict == Verdict::Match);
-    Ok(Findings {
+    let matched = comparisons.iter().filter(|row| row.gated).all(|row| row.verdict == ReproductionVerdict::Match);
+    Ok(PathMigrationFindings {
         seconds: effort.length.as_secs_f64(),
         cuts: effort.cuts,
         cores: std::thread::available_parallelism().map_or(1, usize::from),
@@ -195,7 +201,7 @@ fn find(effort: Effort, transitions: Transitions, kernels: Vec<Pulled>, simulate
         holds: missing.is_empty() && matched && gates.iter().all(|gate| gate.holds),
         transitions,
         kernels,
-        beside: beside(&simulated)?,
+        beside: compare_simulated(&simulated)?,
         simulated,
         comparisons,
         missing,
@@ -204,8 +210,8 @@ fn find(effort: Effort, transitions: Transitions, kernels: Vec<Pulled>, simulate
 }
 
 /// Our number, and what it was measured on.
-fn ours(id: &str, transitions: &Transitions, kernels: &[Pulled]) -> Option<(f64, String)> {
-    let of = |kernel: Kernel| kernels.iter().find(|pulled| pulled.kernel == kernel);
+fn ours(id: &str, transitions: &TransitionMeasurements, kernels: &[KernelCutResults]) -> Option<(f64, String)> {
+    let of = |kernel: NasKernel| kernels.iter().find(|pulled| pulled.kernel == kernel);
     let lost = |kernel, candidate| {
         // Runs of a few iterations have no time around the cut to compare with.
         let lost = of(kernel)?.lost(candidate).or_else(|| of(kernel)?.slower(candidate))?;
@@ -221,23 +227,23 @@ fn ours(id: &str, transitions: &Transitions, kernels: &[Pulled]) -> Option<(f64,
         "migrating-connections" => Some(transitions.by_connections()),
         "migrating-size" => Some(transitions::by_size(&transitions.while_migrating)),
         "cut-size" => Some(transitions::by_size(&transitions.noticed_cut)),
-        "is-free" => dear(Kernel::IntegerSort),
-        "ft-free" => dear(Kernel::Fourier),
-        "lu-free" => dear(Kernel::Wavefront),
-        "ft-silent" => lost(Kernel::Fourier, Candidate::Silent),
-        "ft-noticed" => lost(Kernel::Fourier, Candidate::Noticed),
-        "lu-silent" => lost(Kernel::Wavefront, Candidate::Silent),
-        "lu-noticed" => lost(Kernel::Wavefront, Candidate::Noticed),
+        "is-free" => dear(NasKernel::IntegerSort),
+        "ft-free" => dear(NasKernel::Fourier),
+        "lu-free" => dear(NasKernel::Wavefront),
+        "ft-silent" => lost(NasKernel::Fourier, RunVariant::Silent),
+        "ft-noticed" => lost(NasKernel::Fourier, RunVariant::Noticed),
+        "lu-silent" => lost(NasKernel::Wavefront, RunVariant::Silent),
+        "lu-noticed" => lost(NasKernel::Wavefront, RunVariant::Noticed),
         _ => None,
     }
 }
 
 /// The standard error of our number, where it is known.
-fn error(id: &str, kernels: &[Pulled]) -> Option<f64> {
+fn error(id: &str, kernels: &[KernelCutResults]) -> Option<f64> {
     let kernel = match id {
-        "is-free" => Kernel::IntegerSort,
-        "ft-free" => Kernel::Fourier,
-        "lu-free" => Kernel::Wavefront,
+        "is-free" => NasKernel::IntegerSort,
+        "ft-free" => NasKernel::Fourier,
+        "lu-free" => NasKernel::Wavefront,
         _ => return None,
     };
     Some(kernels.iter().find(|pulled| pulled.kernel == kernel)?.armed_over_plain.error)
@@ -278,7 +284,7 @@ fn remark_on_simulated(id: &str, simulated: f64, published: f64) -> Option<Remar
 }
 
 /// What must hold, whatever the exact numbers.
-fn gates(transitions: &Transitions, kernels: &[Pulled]) -> Vec<Gate> {
+fn gates(transitions: &TransitionMeasurements, kernels: &[KernelCutResults]) -> Vec<Gate> {
     let gate = |statement: String, holds| Gate { statement, holds };
     let runs: usize = kernels.iter().map(|pulled| pulled.runs.len()).sum();
     let right = kernels.iter().all(|pulled| pulled.wrong == 0);
@@ -296,7 +302,7 @@ fn gates(transitions: &Transitions, kernels: &[Pulled]) -> Vec<Gate> {
             fits.iter().all(|fit| fit.r_squared >= 0.95),
         ),
     ];
-    for kernel in [Kernel::Fourier, Kernel::Wavefront] {
+    for kernel in [NasKernel::Fourier, NasKernel::Wavefront] {
         let Some(pulled) = kernels.iter().find(|pulled| pulled.kernel == kernel) else { continue };
         gates.push(gate(
             format!("{} with one cut in 10 s loses no more than the published 7 %", kernel.name()),
@@ -306,11 +312,11 @@ fn gates(transitions: &Transitions, kernels: &[Pulled]) -> Vec<Gate> {
     gates
 }
 
-fn targets(kernels: &[Pulled]) -> Vec<Gate> {
+fn targets(kernels: &[KernelCutResults]) -> Vec<Gate> {
     let mut targets = Vec::new();
     for pulled in kernels {
         let name = pulled.kernel.name();
-        if pulled.kernel != Kernel::IntegerSort {
+        if pulled.kernel != NasKernel::IntegerSort {
             let worst = pulled.worst_median();
             let statement = format!("{name} with one cut in 10 s loses at most 2 % ({worst:+.1} %)");
             targets.push(Gate { statement, holds: worst <= 2.0 });

@@ -4,11 +4,11 @@ use anyhow::{Context, Result, bail};
 
 /// One published number and how near ours must come.
 #[derive(Clone, Debug)]
-pub(crate) struct Published {
+pub(crate) struct PublishedNumber {
     pub figure: String,
     pub id: String,
     pub value: f64,
-    pub unit: Unit,
+    pub unit: NumberUnit,
     /// How far off still counts as a match.
     pub tolerance: f64,
     /// Whether the exit status depends on it.
@@ -19,7 +19,7 @@ pub(crate) struct Published {
 
 /// What a number is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unit {
+pub(crate) enum NumberUnit {
     /// A difference in percent.
     Percent,
     /// A ratio.
@@ -32,7 +32,7 @@ pub(crate) enum Unit {
     Megabytes,
 }
 
-impl Unit {
+impl NumberUnit {
     /// The number as a person reads it.
     pub(crate) fn show(self, value: f64) -> String {
         match self {
@@ -46,7 +46,7 @@ impl Unit {
 }
 
 /// Reads the table.
-pub(crate) fn read(csv: &str) -> Result<Vec<Published>> {
+pub(crate) fn read_published(csv: &str) -> Result<Vec<PublishedNumber>> {
     csv.lines()
         .skip(1)
         .enumerate()
@@ -54,22 +54,22 @@ pub(crate) fn read(csv: &str) -> Result<Vec<Published>> {
         .collect()
 }
 
-fn parse(line: &str) -> Result<Published> {
+fn parse(line: &str) -> Result<PublishedNumber> {
     let fields: Vec<&str> = line.splitn(8, ',').collect();
     let [figure, id, value, unit, tolerance, gated, claim, statement] = fields.as_slice() else {
         bail!("eight columns are wanted, {} are there", fields.len());
     };
     let value: f64 = value.parse().context("published")?;
-    Ok(Published {
+    Ok(PublishedNumber {
         figure: (*figure).into(),
         id: (*id).into(),
         value,
         unit: match *unit {
-            "%" => Unit::Percent,
-            "x" => Unit::Times,
-            "us" => Unit::Micros,
-            "s" => Unit::Seconds,
-            "MB/s" => Unit::Megabytes,
+            "%" => NumberUnit::Percent,
+            "x" => NumberUnit::Times,
+            "us" => NumberUnit::Micros,
+            "s" => NumberUnit::Seconds,
+            "MB/s" => NumberUnit::Megabytes,
             other => bail!("unit '{other}' is none of %, x, us, s and MB/s"),
         },
         tolerance: match tolerance.strip_suffix('%') {
@@ -92,14 +92,14 @@ mod tests {
 
     #[test]
     fn a_tolerance_may_be_relative() {
-        let rows = read("head\nI,a,2.60,us,5%,yes,SH-8,fine\n3,b,22,%,2,yes,SE-13,fine").unwrap();
+        let rows = read_published("head\nI,a,2.60,us,5%,yes,SH-8,fine\n3,b,22,%,2,yes,SE-13,fine").unwrap();
         assert!((rows[0].tolerance - 0.13).abs() < 1e-12);
         assert!((rows[1].tolerance - 2.0).abs() < 1e-12);
     }
 
     #[test]
     fn a_wrong_row_is_named() {
-        let error = read("head\n3,a,22,%,2,yes,SE-13,fine\n3,b,22,km,2,yes,SE-13,not").unwrap_err();
+        let error = read_published("head\n3,a,22,%,2,yes,SE-13,fine\n3,b,22,km,2,yes,SE-13,not").unwrap_err();
         assert_eq!(format!("{error:#}"), "row 3: unit 'km' is none of %, x, us, s and MB/s");
     }
 }

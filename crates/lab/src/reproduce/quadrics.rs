@@ -16,14 +16,16 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 
-use self::parameters::Parameters;
-use self::points::{Barrier, Cast, Load, Place, Point, Taken, Times};
-use self::scale::{Roots, Size};
+use self::parameters::QuadricsParameters;
+use self::points::{
+    BackgroundLoad, BufferMemory, ElanBarrier, ElanBroadcast, QuadricsPoint, QuadricsPointTiming, QuadricsTimes,
+};
+use self::scale::{MulticastRootsPoint, QuadricsScalePoint};
+use super::comparison::{Comparison, Gate, Remark, ReproductionVerdict};
 use super::published;
-use super::verdict::{Comparison, Gate, Remark, Verdict};
-use crate::Outcome;
-use crate::report::deliver;
-use crate::report::Format;
+use crate::CommandOutcome;
+use crate::report::ReportFormat;
+use crate::report::write_report;
 
 const PUBLISHED: &str = include_str!("../../../../experiments/quadrics/published.csv");
 /// Nodes of the paper's barriers.
@@ -47,7 +49,7 @@ Examples:
   pleach reproduce quadrics --nodes 0 --parameters mine.toml    the figures with other parameters
 
 Exit status: 0 if the gated numbers hold, 1 if one does not.")]
-pub(crate) struct Arguments {
+pub(crate) struct ReproduceQuadricsArgs {
     /// A tenth of the barriers, at most 4,096 nodes past the paper, and of the broadcasts under load only hbcast from main memory.
     #[arg(long)]
     quick: bool,
@@ -64,8 +66,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     parameters: Option<PathBuf>,
     /// How to write the report.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    format: ReportFormat,
     /// Where to write it; standard output if not said.
     #[arg(long)]
     output: Option<PathBuf>,
@@ -73,27 +75,28 @@ pub(crate) struct Arguments {
 
 /// Everything that the command found.
 #[derive(Serialize)]
-struct Findings {
+struct QuadricsFindings {
     calls: u32,
     seed: u64,
-    parameters: Parameters,
+    parameters: QuadricsParameters,
     comparisons: Vec<Comparison>,
     gates: Vec<Gate>,
-    scale: Vec<Size>,
-    roots: Vec<Roots>,
-    points: Vec<Taken>,
+    scale: Vec<QuadricsScalePoint>,
+    roots: Vec<MulticastRootsPoint>,
+    points: Vec<QuadricsPointTiming>,
     holds: bool,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
-    let parameters = Parameters::read(arguments.parameters.as_deref())?;
+pub(crate) fn run(arguments: &ReproduceQuadricsArgs) -> Result<CommandOutcome> {
+    let parameters = QuadricsParameters::read(arguments.parameters.as_deref())?;
     if let Some(folder) = arguments.output.as_deref().and_then(Path::parent) {
         // Said before the work, not after it.
         ensure!(folder == Path::new("") || folder.is_dir(), "there is no folder {}", folder.display());
     }
-    let rows = published::read(PUBLISHED).context("experiments/quadrics/published.csv")?;
+    let rows = published::read_published(PUBLISHED).context("experiments/quadrics/published.csv")?;
     let calls = arguments.calls.unwrap_or(if arguments.quick { 1_000 } else { 10_000 });
-    let loaded = if arguments.quick { &Cast::WAYS[Cast::WAYS.len() - 1..] } else { &Cast::WAYS };
+    let loaded =
+        if arguments.quick { &ElanBroadcast::WAYS[ElanBroadcast::WAYS.len() - 1..] } else { &ElanBroadcast::WAYS };
     let times = points::measure_all(all_points(loaded), &parameters, calls, arguments.seed)?;
     let most = arguments.nodes.unwrap_or(if arguments.quick { 1 << 12 } else { scale::MOST });
     let scale = scale::measure(&parameters, most, arguments.seed)?;
@@ -101,38 +104,38 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let mut comparisons = Vec::new();
     for row in &rows {
         let ours = number(&times, &row.id).with_context(|| format!("{} in published.csv", row.id))?;
-        comparisons.push(Comparison::new(row, ours, Role::of(&row.id).words(), remark(&row.id)));
+        comparisons.push(Comparison::new(row, ours, CalibrationRole::of(&row.id).words(), remark(&row.id)));
     }
     let gates = gates(&times, &scale, &roots)?;
-    let matched = comparisons.iter().filter(|row| row.gated).all(|row| row.verdict == Verdict::Match);
+    let matched = comparisons.iter().filter(|row| row.gated).all(|row| row.verdict == ReproductionVerdict::Match);
     let holds = matched && gates.iter().all(|gate| gate.holds);
     let points = times.all();
     let findings =
-        Findings { calls, seed: arguments.seed, parameters, comparisons, gates, scale, roots, points, holds };
+        QuadricsFindings { calls, seed: arguments.seed, parameters, comparisons, gates, scale, roots, points, holds };
     let text = match arguments.format {
-        Format::Table => output::table(&findings),
-        Format::Json => serde_json::to_string_pretty(&findings)? + "\n",
-        Format::Html => output::html(&findings),
+        ReportFormat::Table => output::table(&findings),
+        ReportFormat::Json => serde_json::to_string_pretty(&findings)? + "\n",
+        ReportFormat::Html => output::html(&findings),
     };
-    deliver(&text, arguments.output.as_deref())?;
-    Ok(if findings.holds { Outcome::Right } else { Outcome::Wrong })
+    write_report(&text, arguments.output.as_deref())?;
+    Ok(if findings.holds { CommandOutcome::Right } else { CommandOutcome::Wrong })
 }
 
 /// Everything that is simulated; of the broadcasts under load those that are named.
-fn all_points(loaded: &[(Cast, Place)]) -> Vec<Point> {
-    let ping = |bytes, place, by_mpi| Point::Ping { bytes, place, by_mpi };
+fn all_points(loaded: &[(ElanBroadcast, BufferMemory)]) -> Vec<QuadricsPoint> {
+    let ping = |bytes, place, by_mpi| QuadricsPoint::Ping { bytes, place, by_mpi };
     let mut points = vec![
-        ping(0, Place::Elan, false),
-        ping(64, Place::Elan, false),
-        ping(0, Place::Elan, true),
-        ping(MEGABYTE, Place::Elan, false),
-        ping(MEGABYTE, Place::Main, false),
+        ping(0, BufferMemory::Elan, false),
+        ping(64, BufferMemory::Elan, false),
+        ping(0, BufferMemory::Elan, true),
+        ping(MEGABYTE, BufferMemory::Elan, false),
+        ping(MEGABYTE, BufferMemory::Main, false),
     ];
-    for load in Load::ALL {
-        for barrier in Barrier::ALL {
-            points.extend(NODES.map(|nodes| Point::Barrier { barrier, nodes, load }));
+    for load in BackgroundLoad::ALL {
+        for barrier in ElanBarrier::ALL {
+            points.extend(NODES.map(|nodes| QuadricsPoint::Barrier { barrier, nodes, load }));
         }
-        let ways = if load == Load::Idle { &Cast::WAYS } else { loaded };
+        let ways = if load == BackgroundLoad::Idle { &ElanBroadcast::WAYS } else { loaded };
         for (way, place) in ways.iter().copied() {
             points.extend(SIZES.map(|bytes| cast(way, place, 64, bytes, load)));
             points.extend(NODES.map(|nodes| cast(way, place, nodes, QUARTER, load)));
@@ -141,28 +144,30 @@ fn all_points(loaded: &[(Cast, Place)]) -> Vec<Point> {
     points
 }
 
-fn cast(cast: Cast, place: Place, nodes: u32, bytes: u32, load: Load) -> Point {
-    Point::Broadcast { cast, bytes, place, nodes, load }
+fn cast(cast: ElanBroadcast, place: BufferMemory, nodes: u32, bytes: u32, load: BackgroundLoad) -> QuadricsPoint {
+    QuadricsPoint::Broadcast { cast, bytes, place, nodes, load }
 }
 
 /// Our number for a published one, by its name.
-fn number(times: &Times, id: &str) -> Result<f64> {
+fn number(times: &QuadricsTimes, id: &str) -> Result<f64> {
     let parts: Vec<&str> = id.split('-').collect();
-    let rate = |point: Point, bytes: u32| Ok(f64::from(bytes) / times.of(point)?);
-    let at_64 = |barrier, load| Point::Barrier { barrier, nodes: 64, load };
+    let rate = |point: QuadricsPoint, bytes: u32| Ok(f64::from(bytes) / times.of(point)?);
+    let at_64 = |barrier, load| QuadricsPoint::Barrier { barrier, nodes: 64, load };
     match parts.as_slice() {
         ["ping", "rate", place] => {
-            rate(Point::Ping { bytes: MEGABYTE, place: place_of(place)?, by_mpi: false }, MEGABYTE)
+            rate(QuadricsPoint::Ping { bytes: MEGABYTE, place: place_of(place)?, by_mpi: false }, MEGABYTE)
         }
-        ["ping", "mpi"] => times.of(Point::Ping { bytes: 0, place: Place::Elan, by_mpi: true }),
-        ["ping", bytes] => times.of(Point::Ping { bytes: bytes.parse()?, place: Place::Elan, by_mpi: false }),
+        ["ping", "mpi"] => times.of(QuadricsPoint::Ping { bytes: 0, place: BufferMemory::Elan, by_mpi: true }),
+        ["ping", bytes] => {
+            times.of(QuadricsPoint::Ping { bytes: bytes.parse()?, place: BufferMemory::Elan, by_mpi: false })
+        }
         ["slower", barrier, load] => {
             let barrier = barrier_of(barrier)?;
             slower(times, barrier, load_of(load)?)
         }
         ["growth", barrier, load] => {
             let (barrier, load) = (barrier_of(barrier)?, load_of(load)?);
-            let at = |nodes| times.of(Point::Barrier { barrier, nodes, load });
+            let at = |nodes| times.of(QuadricsPoint::Barrier { barrier, nodes, load });
             Ok(100.0 * (at(64)? / at(4)? - 1.0))
         }
         ["below", barrier, load, us] => times.below(at_64(barrier_of(barrier)?, load_of(load)?), us.parse()?),
@@ -172,25 +177,25 @@ fn number(times: &Times, id: &str) -> Result<f64> {
         ["drop", place, few, many] => {
             let place = place_of(place)?;
             let of = |nodes: &str| -> Result<f64> {
-                rate(cast(Cast::Hbcast, place, nodes.parse()?, QUARTER, Load::Idle), QUARTER)
+                rate(cast(ElanBroadcast::Hbcast, place, nodes.parse()?, QUARTER, BackgroundLoad::Idle), QUARTER)
             };
             Ok(100.0 * (1.0 - of(many)? / of(few)?))
         }
         [way @ ("bcast" | "hbcast"), rest @ ..] => broadcast_number(times, way, rest),
         [barrier, load, nodes] => {
             let (barrier, load) = (barrier_of(barrier)?, load_of(load)?);
-            times.of(Point::Barrier { barrier, nodes: nodes.parse()?, load })
+            times.of(QuadricsPoint::Barrier { barrier, nodes: nodes.parse()?, load })
         }
         _ => bail!("no such number"),
     }
 }
 
 /// Of a broadcast: `[main-][rate-]load-nodes-bytes`.
-fn broadcast_number(times: &Times, way: &str, rest: &[&str]) -> Result<f64> {
-    let way = if way == "bcast" { Cast::Bcast } else { Cast::Hbcast };
+fn broadcast_number(times: &QuadricsTimes, way: &str, rest: &[&str]) -> Result<f64> {
+    let way = if way == "bcast" { ElanBroadcast::Bcast } else { ElanBroadcast::Hbcast };
     let (place, rest) = match rest {
-        ["main", rest @ ..] => (Place::Main, rest),
-        rest => (Place::Elan, rest),
+        ["main", rest @ ..] => (BufferMemory::Main, rest),
+        rest => (BufferMemory::Elan, rest),
     };
     let (is_rate, rest) = match rest {
         ["rate", rest @ ..] => (true, rest),
@@ -203,33 +208,33 @@ fn broadcast_number(times: &Times, way: &str, rest: &[&str]) -> Result<f64> {
 }
 
 /// How many times longer a barrier on 64 nodes takes under load.
-fn slower(times: &Times, barrier: Barrier, load: Load) -> Result<f64> {
-    let at = |load| times.of(Point::Barrier { barrier, nodes: 64, load });
-    Ok(at(load)? / at(Load::Idle)?)
+fn slower(times: &QuadricsTimes, barrier: ElanBarrier, load: BackgroundLoad) -> Result<f64> {
+    let at = |load| times.of(QuadricsPoint::Barrier { barrier, nodes: 64, load });
+    Ok(at(load)? / at(BackgroundLoad::Idle)?)
 }
 
-fn place_of(name: &str) -> Result<Place> {
+fn place_of(name: &str) -> Result<BufferMemory> {
     match name {
-        "elan" => Ok(Place::Elan),
-        "main" => Ok(Place::Main),
+        "elan" => Ok(BufferMemory::Elan),
+        "main" => Ok(BufferMemory::Main),
         _ => bail!("no such memory: {name}"),
     }
 }
 
-fn barrier_of(name: &str) -> Result<Barrier> {
-    Barrier::ALL
+fn barrier_of(name: &str) -> Result<ElanBarrier> {
+    ElanBarrier::ALL
         .into_iter()
         .find(|barrier| barrier.words() == name)
         .with_context(|| format!("no such barrier: {name}"))
 }
 
-fn load_of(name: &str) -> Result<Load> {
-    Load::ALL.into_iter().find(|load| load.words() == name).with_context(|| format!("no such load: {name}"))
+fn load_of(name: &str) -> Result<BackgroundLoad> {
+    BackgroundLoad::ALL.into_iter().find(|load| load.words() == name).with_context(|| format!("no such load: {name}"))
 }
 
 /// What a published number is to the parameters.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
+enum CalibrationRole {
     /// They were fitted to it: the ping, and the idle barriers on 16 nodes.
     Fitted,
     /// It set the noise of the hosts.
@@ -238,7 +243,7 @@ enum Role {
     Predicted,
 }
 
-impl Role {
+impl CalibrationRole {
     fn of(id: &str) -> Self {
         match id {
             _ if id.starts_with("ping-") || id.ends_with("-idle-16") => Self::Fitted,
@@ -257,8 +262,9 @@ impl Role {
 }
 
 /// What must hold, whatever the exact numbers.
-fn gates(times: &Times, scale: &[Size], roots: &[Roots]) -> Result<Vec<Gate>> {
-    let [software, hardware] = [Barrier::Gsync, Barrier::Hgsync].map(|barrier| slower(times, barrier, Load::Uniform));
+fn gates(times: &QuadricsTimes, scale: &[QuadricsScalePoint], roots: &[MulticastRootsPoint]) -> Result<Vec<Gate>> {
+    let [software, hardware] =
+        [ElanBarrier::Gsync, ElanBarrier::Hgsync].map(|barrier| slower(times, barrier, BackgroundLoad::Uniform));
     let ratio = software? / hardware?;
     let mut gates = vec![Gate {
         statement: format!(
@@ -266,14 +272,14 @@ fn gates(times: &Times, scale: &[Size], roots: &[Roots]) -> Result<Vec<Gate>> {
         ),
         holds: ratio >= SUFFERS,
     }];
-    let at = |barrier, nodes| times.of(Point::Barrier { barrier, nodes, load: Load::Idle });
+    let at = |barrier, nodes| times.of(QuadricsPoint::Barrier { barrier, nodes, load: BackgroundLoad::Idle });
     let mut ahead = true;
     for nodes in NODES {
-        ahead &= at(Barrier::Hgsync, nodes)? < at(Barrier::Gsync, nodes)?;
+        ahead &= at(ElanBarrier::Hgsync, nodes)? < at(ElanBarrier::Gsync, nodes)?;
     }
     gates.push(Gate { statement: "idle: hardware barriers are quicker than software barriers".into(), holds: ahead });
     if let (Some(first), Some(last)) = (scale.first(), scale.last()) {
-        let grows = |us: fn(&Size) -> f64| us(last) - us(first);
+        let grows = |us: fn(&QuadricsScalePoint) -> f64| us(last) - us(first);
         gates.push(Gate {
             statement: "past the paper: a tested barrier grows less with the nodes than a tree does".into(),
             holds: grows(|size| size.tested_us) <= grows(|size| size.tree_us),

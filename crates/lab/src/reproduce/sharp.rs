@@ -17,15 +17,15 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 
-use self::application::{Library, Model};
-use self::parameters::{Parameters, System};
-use self::points::{Among, Down, Point, Taken, Times};
-use self::scale::Size;
-use super::published::{self, Published};
-use super::verdict::{Comparison, Gate, Remark, Verdict};
-use crate::Outcome;
-use crate::report::deliver;
-use crate::report::Format;
+use self::application::{ApplicationLibrary, ApplicationModel};
+use self::parameters::{SharpHostNoise, SharpParameters};
+use self::points::{HostAlgorithm, ResultDelivery, SharpPoint, SharpPointTiming, SharpTimes};
+use self::scale::SharpScalePoint;
+use super::comparison::{Comparison, Gate, Remark, ReproductionVerdict};
+use super::published::{self, PublishedNumber};
+use crate::CommandOutcome;
+use crate::report::ReportFormat;
+use crate::report::write_report;
 
 const PUBLISHED: &str = include_str!("../../../../experiments/sharp/published.csv");
 
@@ -39,7 +39,7 @@ Examples:
   pleach reproduce sharp --hosts 0 --parameters mine.toml    the tables with other parameters
 
 Exit status: 0 if the gated numbers hold, 1 if one does not.")]
-pub(crate) struct Arguments {
+pub(crate) struct ReproduceSharpArgs {
     /// Fewer calls under noise, and at most 4,096 hosts.
     #[arg(long)]
     quick: bool,
@@ -59,8 +59,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     parameters: Option<PathBuf>,
     /// How to write the report.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    format: ReportFormat,
     /// Where to write it; standard output if not said.
     #[arg(long)]
     output: Option<PathBuf>,
@@ -68,42 +68,42 @@ pub(crate) struct Arguments {
 
 /// Everything that the command found.
 #[derive(Serialize)]
-struct Findings {
+struct SharpFindings {
     calls_under_noise: u32,
     seed: u64,
-    parameters: Parameters,
+    parameters: SharpParameters,
     comparisons: Vec<Comparison>,
-    scores: Vec<Score>,
+    scores: Vec<TableScore>,
     gates: Vec<Gate>,
-    application: Model,
-    scale: Vec<Size>,
-    points: Vec<Taken>,
+    application: ApplicationModel,
+    scale: Vec<SharpScalePoint>,
+    points: Vec<SharpPointTiming>,
     holds: bool,
 }
 
 /// How many of a table's numbers came out.
 #[derive(Serialize)]
-struct Score {
+struct TableScore {
     table: String,
     /// The parameters were fitted to these.
-    fitted: Tally,
+    fitted: ScoreCount,
     /// They were not fitted to these.
-    predicted: Tally,
+    predicted: ScoreCount,
     /// The model of the application was set by these, and no other parameter.
-    inputs: Tally,
+    inputs: ScoreCount,
 }
 
 #[derive(Default, Serialize)]
-struct Tally {
+struct ScoreCount {
     matched: usize,
     of: usize,
     /// The largest deviation, in percent of the published number.
     worst_percent: f64,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
-    let parameters = Parameters::read(arguments.parameters.as_deref())?;
-    let published = published::read(PUBLISHED).context("experiments/sharp/published.csv")?;
+pub(crate) fn run(arguments: &ReproduceSharpArgs) -> Result<CommandOutcome> {
+    let parameters = SharpParameters::read(arguments.parameters.as_deref())?;
+    let published = published::read_published(PUBLISHED).context("experiments/sharp/published.csv")?;
     let calls = arguments.calls.unwrap_or(if arguments.quick { 1000 } else { 20_000 });
     let times = points::measure_all(&points(&published, &parameters)?, &parameters, calls, arguments.seed)?;
     let most = arguments.hosts.unwrap_or(if arguments.quick { 1 << 12 } else { scale::MOST });
@@ -111,22 +111,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let scale = scale::measure(&parameters, most, alone, arguments.seed)?;
     let findings = find(&published, parameters, &times, scale, calls, arguments.seed)?;
     let text = match arguments.format {
-        Format::Table => output::table(&findings),
-        Format::Json => serde_json::to_string_pretty(&findings)? + "\n",
-        Format::Html => output::html(&findings),
+        ReportFormat::Table => output::table(&findings),
+        ReportFormat::Json => serde_json::to_string_pretty(&findings)? + "\n",
+        ReportFormat::Html => output::html(&findings),
     };
-    deliver(&text, arguments.output.as_deref())?;
-    Ok(if findings.holds { Outcome::Right } else { Outcome::Wrong })
+    write_report(&text, arguments.output.as_deref())?;
+    Ok(if findings.holds { CommandOutcome::Right } else { CommandOutcome::Wrong })
 }
 
 /// The name of a published number, taken apart: what, and two numbers of which the second may be missing.
-struct Id<'a> {
+struct PublishedId<'a> {
     what: &'a str,
     first: u32,
     second: u32,
 }
 
-impl<'a> Id<'a> {
+impl<'a> PublishedId<'a> {
     fn parse(id: &'a str) -> Option<Self> {
         let (head, last) = id.rsplit_once('-')?;
         let last = last.parse().ok()?;
@@ -137,29 +137,29 @@ impl<'a> Id<'a> {
     }
 
     /// What is simulated for it; nothing for the application's run times, which take several points.
-    fn points(&self) -> Vec<Point> {
+    fn points(&self) -> Vec<SharpPoint> {
         let (hosts, bytes) = (self.first, self.second);
-        let with = |down| Point::Aggregation { hosts: 128, bytes: self.first, down };
-        let among = |among| Point::Hosts { hosts: 128, bytes: self.first, among };
+        let with = |down| SharpPoint::Aggregation { hosts: 128, bytes: self.first, down };
+        let among = |among| SharpPoint::Hosts { hosts: 128, bytes: self.first, among };
         match self.what {
-            "native" => vec![Point::Native { hosts, bytes, system: System::Quiet }],
-            "noisy" => vec![Point::Native { hosts, bytes, system: System::Noisy }],
-            "mpi" => vec![Point::MpiOverNative { hosts, bytes }],
-            "iv-sharp" | "v-sharp" | "vi-rc" => vec![with(Down::Connections)],
-            "vi-both" => vec![with(Down::Both)],
-            "vi-ud" => vec![with(Down::Multicast)],
-            "iv-hosts" | "v-hosts" | "vi-hosts" => vec![among(Among::Kings)],
-            "iv-mvapich" => vec![among(Among::Doubling)],
-            "v-factor" => vec![among(Among::Kings), with(Down::Connections)],
+            "native" => vec![SharpPoint::Native { hosts, bytes, system: SharpHostNoise::Quiet }],
+            "noisy" => vec![SharpPoint::Native { hosts, bytes, system: SharpHostNoise::Noisy }],
+            "mpi" => vec![SharpPoint::MpiOverNative { hosts, bytes }],
+            "iv-sharp" | "v-sharp" | "vi-rc" => vec![with(ResultDelivery::Connections)],
+            "vi-both" => vec![with(ResultDelivery::Both)],
+            "vi-ud" => vec![with(ResultDelivery::Multicast)],
+            "iv-hosts" | "v-hosts" | "vi-hosts" => vec![among(HostAlgorithm::Kings)],
+            "iv-mvapich" => vec![among(HostAlgorithm::Doubling)],
+            "v-factor" => vec![among(HostAlgorithm::Kings), with(ResultDelivery::Connections)],
             _ => Vec::new(),
         }
     }
 
-    fn library(&self) -> Option<Library> {
+    fn library(&self) -> Option<ApplicationLibrary> {
         match self.what {
-            "foam-hcoll" => Some(Library::Hcoll),
-            "foam-openmpi" => Some(Library::OpenMpi),
-            "foam-sharp" => Some(Library::Sharp),
+            "foam-hcoll" => Some(ApplicationLibrary::Hcoll),
+            "foam-openmpi" => Some(ApplicationLibrary::OpenMpi),
+            "foam-sharp" => Some(ApplicationLibrary::Sharp),
             _ => None,
         }
     }
@@ -167,7 +167,7 @@ impl<'a> Id<'a> {
 
 /// What a published number is to the parameters.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
+enum CalibrationRole {
     /// They were fitted to it: Table I on 32 and 64 hosts, and the 1,024-byte row of Table VI.
     Fitted,
     /// It sets the model of the application, which has no part in any other table.
@@ -176,7 +176,7 @@ enum Role {
     Predicted,
 }
 
-impl Role {
+impl CalibrationRole {
     fn of(id: &str) -> Self {
         let is_fitted = ["native-32-", "native-64-"].iter().any(|head| id.starts_with(head))
             || id.starts_with("vi-") && id.ends_with("-1024");
@@ -197,53 +197,53 @@ impl Role {
 }
 
 /// Every point that is needed, once; the long ones first, so that no core is left with one at the end.
-fn points(published: &[Published], parameters: &Parameters) -> Result<Vec<Point>> {
-    let mut points: BTreeSet<Point> = application::points(&parameters.application).into_iter().collect();
+fn points(published: &[PublishedNumber], parameters: &SharpParameters) -> Result<Vec<SharpPoint>> {
+    let mut points: BTreeSet<SharpPoint> = application::points(&parameters.application).into_iter().collect();
     for row in published {
-        let id = Id::parse(&row.id).with_context(|| format!("no such number: {}", row.id))?;
+        let id = PublishedId::parse(&row.id).with_context(|| format!("no such number: {}", row.id))?;
         points.extend(id.points());
     }
     // For the prediction that half the children make half the slope.
     for (bytes, down) in [2048, 4096].into_iter().flat_map(|bytes| DOWNS.map(|down| (bytes, down))) {
-        points.insert(Point::Aggregation { hosts: 64, bytes, down });
+        points.insert(SharpPoint::Aggregation { hosts: 64, bytes, down });
     }
-    let mut points: Vec<Point> = points.into_iter().collect();
-    points.sort_by_key(|point| !matches!(point, Point::Native { system: System::Noisy, .. }));
+    let mut points: Vec<SharpPoint> = points.into_iter().collect();
+    points.sort_by_key(|point| !matches!(point, SharpPoint::Native { system: SharpHostNoise::Noisy, .. }));
     Ok(points)
 }
 
-const DOWNS: [Down; 3] = [Down::Connections, Down::Both, Down::Multicast];
+const DOWNS: [ResultDelivery; 3] = [ResultDelivery::Connections, ResultDelivery::Both, ResultDelivery::Multicast];
 
 fn find(
-    published: &[Published],
-    parameters: Parameters,
-    times: &Times,
-    scale: Vec<Size>,
+    published: &[PublishedNumber],
+    parameters: SharpParameters,
+    times: &SharpTimes,
+    scale: Vec<SharpScalePoint>,
     calls: u32,
     seed: u64,
-) -> Result<Findings> {
+) -> Result<SharpFindings> {
     let value = |id: &str| {
         let row = published.iter().find(|row| row.id == id);
         row.map(|row| row.value).with_context(|| format!("{id} is not in published.csv"))
     };
     let [few, hcoll, sharp] = application::INPUTS;
     let many = [value(hcoll)?, value(sharp)?];
-    let model = Model::new(times, &parameters.application, value(few)?, many);
+    let model = ApplicationModel::new(times, &parameters.application, value(few)?, many);
     let mut comparisons = Vec::new();
     for row in published {
-        let id = Id::parse(&row.id).with_context(|| format!("no such number: {}", row.id))?;
+        let id = PublishedId::parse(&row.id).with_context(|| format!("no such number: {}", row.id))?;
         let ours = match (id.points().as_slice(), id.library()) {
             ([point], _) => times.of(*point),
             ([hosts, sharp], _) => times.of(*hosts) / times.of(*sharp),
             (_, Some(library)) => model.seconds(times, &parameters.application, library, id.first),
             _ => anyhow::bail!("no such number: {}", row.id),
         };
-        let role = Role::of(&row.id).words();
+        let role = CalibrationRole::of(&row.id).words();
         comparisons.push(Comparison::new(row, ours, role, remark(&id, ours, row.value)));
     }
     let gates = gates(times, &scale);
-    let matched = comparisons.iter().filter(|row| row.gated).all(|row| row.verdict == Verdict::Match);
-    Ok(Findings {
+    let matched = comparisons.iter().filter(|row| row.gated).all(|row| row.verdict == ReproductionVerdict::Match);
+    Ok(SharpFindings {
         calls_under_noise: calls,
         seed,
         parameters,
@@ -257,24 +257,24 @@ fn find(
     })
 }
 
-fn scores(comparisons: &[Comparison]) -> Vec<Score> {
+fn scores(comparisons: &[Comparison]) -> Vec<TableScore> {
     comparisons
         .chunk_by(|a, b| a.figure == b.figure)
         .map(|rows| {
-            let tally = |role: Role| {
-                let mut tally = Tally::default();
-                for row in rows.iter().filter(|row| Role::of(&row.id) == role) {
+            let tally = |role: CalibrationRole| {
+                let mut tally = ScoreCount::default();
+                for row in rows.iter().filter(|row| CalibrationRole::of(&row.id) == role) {
                     tally.of += 1;
-                    tally.matched += usize::from(row.verdict == Verdict::Match);
+                    tally.matched += usize::from(row.verdict == ReproductionVerdict::Match);
                     tally.worst_percent = tally.worst_percent.max(deviation(row).abs());
                 }
                 tally
             };
-            Score {
+            TableScore {
                 table: rows[0].figure.clone(),
-                fitted: tally(Role::Fitted),
-                predicted: tally(Role::Predicted),
-                inputs: tally(Role::Input),
+                fitted: tally(CalibrationRole::Fitted),
+                predicted: tally(CalibrationRole::Predicted),
+                inputs: tally(CalibrationRole::Input),
             }
         })
         .collect()
@@ -286,22 +286,22 @@ fn deviation(row: &Comparison) -> f64 {
 }
 
 /// Microseconds that each further segment adds.
-fn slope(times: &Times, hosts: u32, down: Down) -> f64 {
-    let of = |bytes| times.of(Point::Aggregation { hosts, bytes, down });
+fn slope(times: &SharpTimes, hosts: u32, down: ResultDelivery) -> f64 {
+    let of = |bytes| times.of(SharpPoint::Aggregation { hosts, bytes, down });
     (of(4096) - of(2048)) / 8.0
 }
 
 /// What must hold, whatever the exact numbers.
-fn gates(times: &Times, scale: &[Size]) -> Vec<Gate> {
+fn gates(times: &SharpTimes, scale: &[SharpScalePoint]) -> Vec<Gate> {
     let mut gates = Vec::new();
-    for down in [Down::Connections, Down::Multicast] {
+    for down in [ResultDelivery::Connections, ResultDelivery::Multicast] {
         let share = slope(times, 64, down) / slope(times, 128, down);
-        let way = if down == Down::Multicast { "multicast" } else { "connections" };
+        let way = if down == ResultDelivery::Multicast { "multicast" } else { "connections" };
         let statement =
             format!("half the children of a leaf, half the slope per segment ({way}: {share:.2}, 0.45 to 0.6)");
         gates.push(Gate { statement, holds: (0.45..=0.6).contains(&share) });
     }
-    let at = |bytes| DOWNS.map(|down| times.of(Point::Aggregation { hosts: 128, bytes, down }));
+    let at = |bytes| DOWNS.map(|down| times.of(SharpPoint::Aggregation { hosts: 128, bytes, down }));
     let [connections, both, multicast] = at(4096);
     gates.push(Gate {
         statement: "Table VI: at 4096 bytes multicast is quickest, then both, then connections".into(),
@@ -313,15 +313,15 @@ fn gates(times: &Times, scale: &[Size]) -> Vec<Gate> {
         holds: connections < multicast,
     });
     let slower = |hosts| {
-        let of = |system| times.of(Point::Native { hosts, bytes: 8, system });
-        of(System::Noisy) / of(System::Quiet)
+        let of = |system| times.of(SharpPoint::Native { hosts, bytes: 8, system });
+        of(SharpHostNoise::Noisy) / of(SharpHostNoise::Quiet)
     };
     gates.push(Gate {
         statement: "Table II: noise hurts more on 128 hosts than on 64".into(),
         holds: slower(128) > slower(64) && slower(64) > 1.0,
     });
     if !scale.is_empty() {
-        let behind = |size: &Size| size.hosts_us.is_none_or(|alone| alone > size.connections_us);
+        let behind = |size: &SharpScalePoint| size.hosts_us.is_none_or(|alone| alone > size.connections_us);
         gates.push(Gate {
             statement: "past the paper: hosts alone never catch up".into(),
             holds: scale.iter().all(behind),
@@ -331,7 +331,7 @@ fn gates(times: &Times, scale: &[Size]) -> Vec<Gate> {
 }
 
 /// What is known about a number that does not come out.
-fn remark(id: &Id<'_>, ours: f64, published: f64) -> Option<Remark> {
+fn remark(id: &PublishedId<'_>, ours: f64, published: f64) -> Option<Remark> {
     Some(Remark::Why(match id.what {
         "noisy" => "the paper does not say what the default system does; ours has a timer tick and nothing else",
         "mpi" => {

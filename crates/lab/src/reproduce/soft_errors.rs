@@ -13,12 +13,12 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 
-use self::points::{Measured, Point, Scheme};
+use self::points::{ReplicationScheme, SoftErrorPattern, SoftErrorPoint};
+use super::comparison::{Comparison, Gate, Remark};
 use super::published;
-use super::verdict::{Comparison, Gate, Remark};
-use crate::Outcome;
-use crate::report::deliver;
-use crate::report::Format;
+use crate::CommandOutcome;
+use crate::report::ReportFormat;
+use crate::report::write_report;
 
 const PUBLISHED: &str = include_str!("../../../../experiments/soft-errors/published.csv");
 
@@ -31,7 +31,7 @@ Examples:
   pleach reproduce soft-errors --collectives 100        quicker and noisier
 
 Exit status: 0 if the gated numbers hold, 1 if one does not.")]
-pub(crate) struct Arguments {
+pub(crate) struct ReproduceSoftErrorsArgs {
     /// Collectives per random point, as in the paper.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     collectives: u32,
@@ -39,8 +39,8 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// How to write the report.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    format: ReportFormat,
     /// Where to write it; standard output if not said.
     #[arg(long)]
     output: Option<PathBuf>,
@@ -48,72 +48,78 @@ pub(crate) struct Arguments {
 
 /// Everything that the command found.
 #[derive(Serialize)]
-struct Findings {
+struct SoftErrorsFindings {
     collectives: u32,
     seed: u64,
-    points: Vec<Measured>,
+    points: Vec<SoftErrorPoint>,
     comparisons: Vec<Comparison>,
     gates: Vec<Gate>,
     holds: bool,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+pub(crate) fn run(arguments: &ReproduceSoftErrorsArgs) -> Result<CommandOutcome> {
     let measured = points::measure_all(arguments.collectives, arguments.seed)?;
     let findings = find(arguments, measured)?;
     let text = match arguments.format {
-        Format::Table => output::table(&findings),
-        Format::Json => serde_json::to_string_pretty(&findings)? + "\n",
-        Format::Html => output::html(&findings),
+        ReportFormat::Table => output::table(&findings),
+        ReportFormat::Json => serde_json::to_string_pretty(&findings)? + "\n",
+        ReportFormat::Html => output::html(&findings),
     };
-    deliver(&text, arguments.output.as_deref())?;
-    Ok(if findings.holds { Outcome::Right } else { Outcome::Wrong })
+    write_report(&text, arguments.output.as_deref())?;
+    Ok(if findings.holds { CommandOutcome::Right } else { CommandOutcome::Wrong })
 }
 
 /// Times of all points, by what they are.
-struct Times<'a>(&'a [Measured]);
+struct SoftErrorTimes<'a>(&'a [SoftErrorPoint]);
 
-impl Times<'_> {
-    fn of(&self, point: Point, scheme: Scheme, copies: u8) -> f64 {
-        let is = |measured: &&Measured| (measured.point, measured.scheme, measured.copies) == (point, scheme, copies);
+impl SoftErrorTimes<'_> {
+    fn of(&self, point: SoftErrorPattern, scheme: ReplicationScheme, copies: u8) -> f64 {
+        let is = |measured: &&SoftErrorPoint| {
+            (measured.point, measured.scheme, measured.copies) == (point, scheme, copies)
+        };
         self.0.iter().find(is).expect("every point that a number needs is measured").mean_ns
     }
 
-    fn temporal(&self, point: Point) -> f64 {
-        self.of(point, Scheme::Temporal, 2)
+    fn temporal(&self, point: SoftErrorPattern) -> f64 {
+        self.of(point, ReplicationScheme::Temporal, 2)
     }
 
-    fn spatial(&self, point: Point) -> f64 {
-        self.of(point, Scheme::Spatial, 2)
+    fn spatial(&self, point: SoftErrorPattern) -> f64 {
+        self.of(point, ReplicationScheme::Spatial, 2)
     }
 
     /// How much less time temporal takes, in percent of spatial's.
-    fn gap(&self, point: Point) -> f64 {
+    fn gap(&self, point: SoftErrorPattern) -> f64 {
         100.0 * (1.0 - self.temporal(point) / self.spatial(point))
     }
 
     fn ours(&self, id: &str) -> Option<f64> {
         let percent_over = |a: f64, b: f64| 100.0 * (a / b - 1.0);
-        let (free, one) = (Point::Free, Point::OneError);
-        let random = |copies| self.of(Point::Mean { us: 1 }, Scheme::Temporal, copies);
-        let random_spatial = |copies| self.of(Point::Mean { us: 1 }, Scheme::Spatial, copies);
+        let (free, one) = (SoftErrorPattern::Free, SoftErrorPattern::OneError);
+        let random = |copies| self.of(SoftErrorPattern::Mean { us: 1 }, ReplicationScheme::Temporal, copies);
+        let random_spatial = |copies| self.of(SoftErrorPattern::Mean { us: 1 }, ReplicationScheme::Spatial, copies);
         Some(match id {
             "free-lead" => percent_over(self.spatial(free), self.temporal(free)),
-            "all-links" => self.spatial(Point::AllLinks) / self.temporal(Point::AllLinks),
+            "all-links" => self.spatial(SoftErrorPattern::AllLinks) / self.temporal(SoftErrorPattern::AllLinks),
             "one-temporal" => percent_over(self.temporal(one), self.temporal(free)),
             "one-spatial" => percent_over(self.spatial(one), self.spatial(free)),
             "one-tie" => percent_over(self.temporal(one), self.spatial(one)),
-            "level-temporal" => percent_over(self.temporal(Point::TwoAtOneLevel), self.temporal(one)),
-            "level-spatial" => percent_over(self.spatial(Point::TwoAtOneLevel), self.spatial(one)),
-            "ports-spatial" => percent_over(self.spatial(Point::BothPorts { level: 1 }), self.spatial(free)),
-            "upper-spatial" => percent_over(self.spatial(Point::BothPorts { level: 2 }), self.spatial(free)),
+            "level-temporal" => percent_over(self.temporal(SoftErrorPattern::TwoAtOneLevel), self.temporal(one)),
+            "level-spatial" => percent_over(self.spatial(SoftErrorPattern::TwoAtOneLevel), self.spatial(one)),
+            "ports-spatial" => {
+                percent_over(self.spatial(SoftErrorPattern::BothPorts { level: 1 }), self.spatial(free))
+            }
+            "upper-spatial" => {
+                percent_over(self.spatial(SoftErrorPattern::BothPorts { level: 2 }), self.spatial(free))
+            }
             "adjacent-temporal" => {
                 let (none, one) = (self.temporal(free), self.temporal(one));
-                (self.temporal(Point::Adjacent) - none) / (one - none)
+                (self.temporal(SoftErrorPattern::Adjacent) - none) / (one - none)
             }
-            "gap-1000" => self.gap(Point::Mean { us: 1000 }),
-            "gap-100" => self.gap(Point::Mean { us: 100 }),
-            "gap-10" => self.gap(Point::Mean { us: 10 }),
-            "gap-1" => self.gap(Point::Mean { us: 1 }),
+            "gap-1000" => self.gap(SoftErrorPattern::Mean { us: 1000 }),
+            "gap-100" => self.gap(SoftErrorPattern::Mean { us: 100 }),
+            "gap-10" => self.gap(SoftErrorPattern::Mean { us: 10 }),
+            "gap-1" => self.gap(SoftErrorPattern::Mean { us: 1 }),
             "fall-4" => 100.0 * (1.0 - random(4) / random(2)),
             "fall-6" => 100.0 * (1.0 - random(6) / random(2)),
             "lead-4" => percent_over(random_spatial(4), random(4)),
@@ -123,27 +129,34 @@ impl Times<'_> {
     }
 }
 
-fn find(arguments: &Arguments, points: Vec<Measured>) -> Result<Findings> {
-    let times = Times(&points);
+fn find(arguments: &ReproduceSoftErrorsArgs, points: Vec<SoftErrorPoint>) -> Result<SoftErrorsFindings> {
+    let times = SoftErrorTimes(&points);
     let mut comparisons = Vec::new();
-    for published in published::read(PUBLISHED).context("experiments/soft-errors/published.csv")? {
+    for published in published::read_published(PUBLISHED).context("experiments/soft-errors/published.csv")? {
         let ours = times.ours(&published.id).with_context(|| format!("no such number: {}", published.id))?;
         let preset = if matches!(published.figure.as_str(), "3" | "4") { points::FEW } else { points::RANDOM };
         comparisons.push(Comparison::new(&published, ours, preset, remark(&published.id)));
     }
     let gates = gates(&times);
     let gated = comparisons.iter().filter(|row| row.gated);
-    let holds =
-        gated.clone().all(|row| row.verdict == super::verdict::Verdict::Match) && gates.iter().all(|gate| gate.holds);
-    Ok(Findings { collectives: arguments.collectives, seed: arguments.seed, points, comparisons, gates, holds })
+    let holds = gated.clone().all(|row| row.verdict == super::comparison::ReproductionVerdict::Match)
+        && gates.iter().all(|gate| gate.holds);
+    Ok(SoftErrorsFindings {
+        collectives: arguments.collectives,
+        seed: arguments.seed,
+        points,
+        comparisons,
+        gates,
+        holds,
+    })
 }
 
 /// The orderings that must hold in Figures 5 and 6, and one of Figure 4.
-fn gates(times: &Times<'_>) -> Vec<Gate> {
-    let gap = |us| times.gap(Point::Mean { us });
-    let fall = |copies| times.of(Point::Mean { us: 1 }, Scheme::Temporal, copies);
+fn gates(times: &SoftErrorTimes<'_>) -> Vec<Gate> {
+    let gap = |us| times.gap(SoftErrorPattern::Mean { us });
+    let fall = |copies| times.of(SoftErrorPattern::Mean { us: 1 }, ReplicationScheme::Temporal, copies);
     let gate = |statement: &str, holds| Gate { statement: statement.into(), holds };
-    let adjacent = times.temporal(Point::Adjacent) > times.spatial(Point::Adjacent);
+    let adjacent = times.temporal(SoftErrorPattern::Adjacent) > times.spatial(SoftErrorPattern::Adjacent);
     vec![
         gate("Figure 4: errors on adjacent levels make temporal worse than spatial", adjacent),
         gate("Figure 5: the gap is largest at 100 us", [1000, 10, 1].iter().all(|us| gap(*us) < gap(100))),

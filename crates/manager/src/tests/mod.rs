@@ -1,10 +1,10 @@
 //! Manager, stewards and jobs in memory: a driver that delivers messages in any order, from a seed.
 
-mod accounts;
-mod garbage;
-mod losing;
-mod placing;
-mod reserving;
+mod failures;
+mod job_history;
+mod malformed_input;
+mod placement;
+mod reservations;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -16,9 +16,9 @@ use super::message::*;
 use super::*;
 
 /// A generator for tests: the same numbers for the same seed.
-pub(super) struct Dice(u64);
+pub(super) struct SeededRandom(u64);
 
-impl Dice {
+impl SeededRandom {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -32,30 +32,30 @@ impl Dice {
         ((x ^ (x >> 31)) % below.max(1) as u64) as usize
     }
 
-    fn key(&mut self) -> Key {
-        Key(std::array::from_fn(|_| self.roll(256) as u8))
+    fn key(&mut self) -> AuthKey {
+        AuthKey(std::array::from_fn(|_| self.roll(256) as u8))
     }
 }
 
 /// Whom a message reaches. A pair of ends has one connection, which keeps the order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum End {
+enum ClusterEndpoint {
     Manager,
     Node(usize),
     Job(usize),
 }
 
-enum Parcel {
+enum ClusterMessage {
     Up(ToManager),
     Down(FromManager),
-    Order(Order),
-    Answer(Answer),
+    Order(NodeCommand),
+    Answer(NodeReply),
 }
 
 /// A node: its steward, and seats that are only remembered.
-pub(super) struct TestNode {
-    steward: Steward,
-    card: NodeCard,
+pub(super) struct SimulatedNode {
+    steward: NodeAgent,
+    card: NodeDescriptor,
     pub(super) installed: BTreeMap<GroupKey, SeatSpec>,
     refuses: bool,
     alive: bool,
@@ -64,18 +64,18 @@ pub(super) struct TestNode {
     folded: BTreeMap<GroupKey, u64>,
 }
 
-pub(super) struct Cluster {
+pub(super) struct SimulatedCluster {
     pub(super) manager: Manager,
-    settings: Settings,
-    pub(super) nodes: Vec<TestNode>,
+    settings: ManagerSettings,
+    pub(super) nodes: Vec<SimulatedNode>,
     /// What jobs were told.
     pub(super) heard: BTreeMap<usize, Vec<FromManager>>,
-    wires: BTreeMap<(End, End), VecDeque<Parcel>>,
-    peers: BTreeMap<PeerId, End>,
+    wires: BTreeMap<(ClusterEndpoint, ClusterEndpoint), VecDeque<ClusterMessage>>,
+    peers: BTreeMap<PeerId, ClusterEndpoint>,
     pub(super) now: Time,
-    pub(super) dice: Dice,
+    pub(super) dice: SeededRandom,
     next_request: u32,
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<ManagerEvent>,
 }
 
 pub(super) const ROOM: Capacity = Capacity { seats: 1_000, operations: 100_000, bytes: 1 << 40 };
@@ -88,9 +88,15 @@ pub(super) fn address(network: u8, index: usize) -> SocketAddr {
     SocketAddr::from(([10, network, (index >> 8) as u8, index as u8], 4791))
 }
 
-pub(super) fn card(index: usize, name: &str, parents: &[&str], serves: &[&str], capacity: Capacity) -> NodeCard {
+pub(super) fn card(
+    index: usize,
+    name: &str,
+    parents: &[&str],
+    serves: &[&str],
+    capacity: Capacity,
+) -> NodeDescriptor {
     let owned = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
-    NodeCard {
+    NodeDescriptor {
         name: name.to_owned(),
         addresses: vec![address(200, index), address(201, index)],
         control: address(202, index),
@@ -101,8 +107,8 @@ pub(super) fn card(index: usize, name: &str, parents: &[&str], serves: &[&str], 
 }
 
 /// Leaders on hosts of these numbers.
-pub(super) fn leaders(hosts: impl IntoIterator<Item = usize>) -> Vec<Leader> {
-    let leader = |(rank, host): (usize, usize)| Leader {
+pub(super) fn leaders(hosts: impl IntoIterator<Item = usize>) -> Vec<GroupLeader> {
+    let leader = |(rank, host): (usize, usize)| GroupLeader {
         rank: Rank(rank as u32),
         host: format!("host{host}"),
         addresses: vec![address(1, host)],
@@ -110,15 +116,15 @@ pub(super) fn leaders(hosts: impl IntoIterator<Item = usize>) -> Vec<Leader> {
     hosts.into_iter().enumerate().map(leader).collect()
 }
 
-pub(super) fn request(leaders: Vec<Leader>, window: u32, segment_bytes: u32) -> GroupRequest {
-    GroupRequest { leaders, window, segment_bytes, distribution: Distribution::Edges, avoid: Vec::new() }
+pub(super) fn request(leaders: Vec<GroupLeader>, window: u32, segment_bytes: u32) -> GroupRequest {
+    GroupRequest { leaders, window, segment_bytes, distribution: DistributionSpec::Edges, avoid: Vec::new() }
 }
 
-impl Cluster {
-    pub(super) fn new(seed: u64, settings: Settings, cards: Vec<NodeCard>) -> Self {
-        let mut dice = Dice::new(seed);
-        let node = |card: NodeCard| TestNode {
-            steward: Steward::new(&card.name, card.capacity.seats),
+impl SimulatedCluster {
+    pub(super) fn new(seed: u64, settings: ManagerSettings, cards: Vec<NodeDescriptor>) -> Self {
+        let mut dice = SeededRandom::new(seed);
+        let node = |card: NodeDescriptor| SimulatedNode {
+            steward: NodeAgent::new(&card.name, card.capacity.seats),
             card,
             installed: BTreeMap::new(),
             refuses: false,
@@ -143,11 +149,11 @@ impl Cluster {
         cluster
     }
 
-    fn peer_of(&self, end: End) -> PeerId {
+    fn peer_of(&self, end: ClusterEndpoint) -> PeerId {
         match end {
-            End::Manager => PeerId(0),
-            End::Node(index) => PeerId(1_000_000 * (1 + self.nodes[index].connection) + index as u64),
-            End::Job(index) => PeerId(500_000 + index as u64),
+            ClusterEndpoint::Manager => PeerId(0),
+            ClusterEndpoint::Node(index) => PeerId(1_000_000 * (1 + self.nodes[index].connection) + index as u64),
+            ClusterEndpoint::Job(index) => PeerId(500_000 + index as u64),
         }
     }
 
@@ -156,9 +162,9 @@ impl Cluster {
         self.nodes[index].connection += 1;
         let card = self.nodes[index].card.clone();
         let version = "0.1.0".to_owned();
-        self.say(End::Node(index), ToManager::Register { request: RequestId(7), card, version });
+        self.say(ClusterEndpoint::Node(index), ToManager::Register { request: RequestId(7), card, version });
         let seats = self.nodes[index].steward.held();
-        self.say(End::Node(index), ToManager::Holding { seats });
+        self.say(ClusterEndpoint::Node(index), ToManager::Holding { seats });
         self.beat(index);
     }
 
@@ -166,20 +172,20 @@ impl Cluster {
         let node = &self.nodes[index];
         let folded = |group: &GroupKey| node.folded.get(group).copied().unwrap_or(0);
         let seats = node.steward.seats();
-        let seats = seats.into_iter().map(|group| SeatBeat { group, operations: folded(&group) }).collect();
-        self.say(End::Node(index), ToManager::Beat { seats, report: NodeReport::default() });
+        let seats = seats.into_iter().map(|group| SeatHeartbeat { group, operations: folded(&group) }).collect();
+        self.say(ClusterEndpoint::Node(index), ToManager::Beat { seats, report: NodeReport::default() });
     }
 
-    fn say(&mut self, from: End, message: ToManager) {
+    fn say(&mut self, from: ClusterEndpoint, message: ToManager) {
         self.peers.insert(self.peer_of(from), from);
-        self.post(from, End::Manager, Parcel::Up(through_json(&message)));
+        self.post(from, ClusterEndpoint::Manager, ClusterMessage::Up(through_json(&message)));
     }
 
     /// A job asks; the answer is in `heard`.
     pub(super) fn ask(&mut self, job: usize, make: impl FnOnce(RequestId) -> ToManager) -> RequestId {
         self.next_request += 1;
         let request = RequestId(self.next_request);
-        self.say(End::Job(job), make(request));
+        self.say(ClusterEndpoint::Job(job), make(request));
         request
     }
 
@@ -197,7 +203,7 @@ impl Cluster {
         job: usize,
         ticket: JobTicket,
         group: GroupRequest,
-    ) -> Result<GroupOpened, Refusal> {
+    ) -> Result<GroupDescriptor, ControlError> {
         let asked = self.ask(job, |request| ToManager::OpenGroup { request, ticket, group });
         self.settle();
         match self.heard.get_mut(&job).and_then(Vec::pop) {
@@ -213,7 +219,7 @@ impl Cluster {
         assert_eq!(self.heard.get_mut(&job).and_then(Vec::pop), Some(FromManager::Closed { request: asked }));
     }
 
-    fn post(&mut self, from: End, to: End, parcel: Parcel) {
+    fn post(&mut self, from: ClusterEndpoint, to: ClusterEndpoint, parcel: ClusterMessage) {
         self.wires.entry((from, to)).or_default().push_back(parcel);
     }
 
@@ -221,7 +227,7 @@ impl Cluster {
     pub(super) fn settle(&mut self) {
         self.carry_out();
         loop {
-            let busy: Vec<(End, End)> =
+            let busy: Vec<(ClusterEndpoint, ClusterEndpoint)> =
                 self.wires.iter().filter(|(_, wire)| !wire.is_empty()).map(|(ends, _)| *ends).collect();
             if busy.is_empty() {
                 return;
@@ -234,7 +240,7 @@ impl Cluster {
     /// Delivers everything that is under way now and nothing that it brings about; false if there was nothing.
     pub(super) fn step(&mut self) -> bool {
         self.carry_out();
-        let busy: Vec<((End, End), usize)> =
+        let busy: Vec<((ClusterEndpoint, ClusterEndpoint), usize)> =
             self.wires.iter().filter(|(_, wire)| !wire.is_empty()).map(|(ends, wire)| (*ends, wire.len())).collect();
         for ((from, to), count) in &busy {
             (0..*count).for_each(|_| self.deliver(*from, *to));
@@ -242,28 +248,30 @@ impl Cluster {
         !busy.is_empty()
     }
 
-    fn deliver(&mut self, from: End, to: End) {
+    fn deliver(&mut self, from: ClusterEndpoint, to: ClusterEndpoint) {
         let Some(parcel) = self.wires.get_mut(&(from, to)).and_then(VecDeque::pop_front) else { return };
         let fresh = self.dice.key();
         match (to, parcel) {
-            (End::Manager, Parcel::Up(message)) => {
+            (ClusterEndpoint::Manager, ClusterMessage::Up(message)) => {
                 self.manager.handle_message(self.now, self.peer_of(from), message, fresh);
             }
-            (End::Job(job), Parcel::Down(message)) => self.heard.entry(job).or_default().push(message),
-            (End::Node(node), _) if !self.nodes[node].alive => {}
-            (End::Node(node), Parcel::Down(FromManager::Order(order))) => {
-                self.nodes[node].steward.handle_order(self.now, Source::Manager, order);
+            (ClusterEndpoint::Job(job), ClusterMessage::Down(message)) => {
+                self.heard.entry(job).or_default().push(message)
             }
-            (End::Node(node), Parcel::Order(order)) => {
-                let End::Node(above) = from else { panic!("only nodes pass orders on") };
-                self.nodes[node].steward.handle_order(self.now, Source::Node(PeerId(above as u64)), order);
+            (ClusterEndpoint::Node(node), _) if !self.nodes[node].alive => {}
+            (ClusterEndpoint::Node(node), ClusterMessage::Down(FromManager::Order(order))) => {
+                self.nodes[node].steward.handle_order(self.now, CommandSource::Manager, order);
             }
-            (End::Node(node), Parcel::Answer(answer)) => {
-                let End::Node(below) = from else { panic!("only nodes answer") };
+            (ClusterEndpoint::Node(node), ClusterMessage::Order(order)) => {
+                let ClusterEndpoint::Node(above) = from else { panic!("only nodes pass orders on") };
+                self.nodes[node].steward.handle_order(self.now, CommandSource::Node(PeerId(above as u64)), order);
+            }
+            (ClusterEndpoint::Node(node), ClusterMessage::Answer(answer)) => {
+                let ClusterEndpoint::Node(below) = from else { panic!("only nodes answer") };
                 let address = self.nodes[below].card.control;
                 self.nodes[node].steward.handle_answer(self.now, address, answer);
             }
-            (End::Node(_), Parcel::Down(_)) => {}
+            (ClusterEndpoint::Node(_), ClusterMessage::Down(_)) => {}
             _ => panic!("a parcel to the wrong end"),
         }
         self.carry_out();
@@ -272,15 +280,15 @@ impl Cluster {
     fn carry_out(&mut self) {
         while let Some(duty) = self.manager.poll_duty() {
             match duty {
-                Duty::Send { to, message } => {
+                ManagerAction::Send { to, message } => {
                     // A connection that was replaced loses what is sent over it.
                     let end = self.peers.get(&to).copied().filter(|end| self.peer_of(*end) == to);
                     if let Some(end) = end {
-                        self.post(End::Manager, end, Parcel::Down(through_json(&*message)));
+                        self.post(ClusterEndpoint::Manager, end, ClusterMessage::Down(through_json(&*message)));
                     }
                 }
-                Duty::Close(_) => {}
-                Duty::Log(event) => self.events.push(event),
+                ManagerAction::Close(_) => {}
+                ManagerAction::Log(event) => self.events.push(event),
             }
         }
         for index in 0..self.nodes.len() {
@@ -290,33 +298,41 @@ impl Cluster {
         }
     }
 
-    fn steward_duty(&mut self, index: usize, duty: StewardDuty) {
+    fn steward_duty(&mut self, index: usize, duty: NodeAgentAction) {
         let now = self.now;
         let node = &mut self.nodes[index];
         match duty {
-            StewardDuty::Install(spec) => {
+            NodeAgentAction::Install(spec) => {
                 let group = spec.key_of_group();
                 let refusal =
-                    Refusal::NodeFailed { node: node.card.name.clone(), why: "it does not want to".to_owned() };
+                    ControlError::NodeFailed { node: node.card.name.clone(), why: "it does not want to".to_owned() };
                 let outcome = if node.refuses { Err(refusal) } else { Ok(()) };
                 if outcome.is_ok() {
                     assert!(node.installed.insert(group, *spec).is_none(), "a seat is taken once");
                 }
                 node.steward.handle_installed(now, group, outcome);
             }
-            StewardDuty::Remove(group) => {
+            NodeAgentAction::Remove(group) => {
                 node.installed.remove(&group);
             }
-            StewardDuty::Answer { to: Source::Manager, answer } => {
-                self.say(End::Node(index), ToManager::Answer(answer))
+            NodeAgentAction::Answer { to: CommandSource::Manager, answer } => {
+                self.say(ClusterEndpoint::Node(index), ToManager::Answer(answer))
             }
-            StewardDuty::Answer { to: Source::Node(above), answer } => {
-                self.post(End::Node(index), End::Node(above.0 as usize), Parcel::Answer(through_json(&answer)));
+            NodeAgentAction::Answer { to: CommandSource::Node(above), answer } => {
+                self.post(
+                    ClusterEndpoint::Node(index),
+                    ClusterEndpoint::Node(above.0 as usize),
+                    ClusterMessage::Answer(through_json(&answer)),
+                );
             }
-            StewardDuty::Order { to, order } => {
+            NodeAgentAction::Order { to, order } => {
                 let below = self.nodes.iter().position(|node| node.card.control == to).expect("a node of ours");
                 if self.nodes[below].alive {
-                    self.post(End::Node(index), End::Node(below), Parcel::Order(through_json(&*order)));
+                    self.post(
+                        ClusterEndpoint::Node(index),
+                        ClusterEndpoint::Node(below),
+                        ClusterMessage::Order(through_json(&*order)),
+                    );
                 } else {
                     self.nodes[index].steward.handle_unreachable(now, to);
                 }
@@ -345,8 +361,9 @@ impl Cluster {
     /// The node is gone, and everyone's connections to it.
     pub(super) fn kill(&mut self, index: usize) {
         self.nodes[index].alive = false;
-        let (peer, control) = (self.peer_of(End::Node(index)), self.nodes[index].card.control);
-        self.wires.retain(|(from, to), _| *from != End::Node(index) && *to != End::Node(index));
+        let (peer, control) = (self.peer_of(ClusterEndpoint::Node(index)), self.nodes[index].card.control);
+        self.wires
+            .retain(|(from, to), _| *from != ClusterEndpoint::Node(index) && *to != ClusterEndpoint::Node(index));
         self.manager.handle_lost(self.now, peer);
         for other in 0..self.nodes.len() {
             self.nodes[other].steward.handle_unreachable(self.now, control);
@@ -357,20 +374,20 @@ impl Cluster {
     /// The node comes back with nothing, as a new process.
     pub(super) fn revive(&mut self, index: usize) {
         let node = &mut self.nodes[index];
-        node.steward = Steward::new(&node.card.name, node.card.capacity.seats);
+        node.steward = NodeAgent::new(&node.card.name, node.card.capacity.seats);
         node.installed.clear();
         node.alive = true;
         self.register(index);
     }
 
     pub(super) fn lose_job(&mut self, job: usize) {
-        self.wires.retain(|(from, to), _| *from != End::Job(job) && *to != End::Job(job));
-        self.manager.handle_lost(self.now, self.peer_of(End::Job(job)));
+        self.wires.retain(|(from, to), _| *from != ClusterEndpoint::Job(job) && *to != ClusterEndpoint::Job(job));
+        self.manager.handle_lost(self.now, self.peer_of(ClusterEndpoint::Job(job)));
     }
 
     /// The manager dies and another begins; every node finds it.
     pub(super) fn restart_manager(&mut self) {
-        self.wires.retain(|(from, to), _| *from != End::Manager && *to != End::Manager);
+        self.wires.retain(|(from, to), _| *from != ClusterEndpoint::Manager && *to != ClusterEndpoint::Manager);
         let fresh = self.dice.key();
         self.manager = Manager::new(self.settings.clone(), fresh);
         for index in 0..self.nodes.len() {
@@ -420,7 +437,7 @@ impl Cluster {
     }
 
     /// Holds an open group against what every tree must be, seen from what the nodes really installed.
-    pub(super) fn check_tree(&self, asked: &GroupRequest, opened: &GroupOpened) {
+    pub(super) fn check_tree(&self, asked: &GroupRequest, opened: &GroupDescriptor) {
         let group = opened.key_of_group();
         let held: BTreeSet<&str> = self
             .nodes
@@ -444,7 +461,7 @@ impl Cluster {
     fn check_seat(
         &self,
         asked: &GroupRequest,
-        opened: &GroupOpened,
+        opened: &GroupDescriptor,
         seat: &SeatSpec,
         edges: &mut BTreeSet<u32>,
         seen: &mut BTreeSet<u32>,
@@ -456,7 +473,7 @@ impl Cluster {
         for (position, child) in seat.children.iter().enumerate() {
             assert!((2..1 << 23).contains(&child.edge.0) && edges.insert(child.edge.0), "an edge has its own number");
             match &child.who {
-                Child::Member { leader, rank } => {
+                SeatChild::Member { leader, rank } => {
                     assert!(seen.insert(*leader), "a leader hangs on one seat");
                     let asked = &asked.leaders[*leader as usize];
                     assert_eq!((&asked.addresses, asked.rank), (&child.addresses, *rank));
@@ -467,7 +484,7 @@ impl Cluster {
                     );
                     parts.push(FoldTree::Leader(*leader));
                 }
-                Child::Seat { spec, .. } => {
+                SeatChild::Seat { spec, .. } => {
                     // What the node below really installed, not what it was meant to.
                     let below = self.seat(&spec.name, seat.key_of_group()).expect("the seat below is taken");
                     let up = below.parent.as_ref().expect("it has a parent");

@@ -184,7 +184,7 @@ impl Job {
     }
 
     /// Starts Open MPI's launcher on one host and the ranks on others, which are namespaces: `name:ranks`, with commas.
-    pub(crate) fn started_on(mut self, host: namespaces::Host<'_>, others: &str) -> Self {
+    pub(crate) fn started_on(mut self, host: namespaces::NamespaceHost<'_>, others: &str) -> Self {
         let agent = scratch_file(
             "agent.sh",
             "#!/bin/sh\nhost=$1; shift\nexec ip netns exec $host unshare --uts sh -c \"hostname $host; $*\"\n",

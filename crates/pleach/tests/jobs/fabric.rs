@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use manager::Settings;
-use manager::message::{Capacity, NodeCard};
-use engine::aggregation::NodeSeats;
-use control::{ManagerClient, ManagerDaemon, NodeControl, Openness, Seats};
-use transport::udp::Mischief;
+use control::{AccessPolicy, DataPlane, ManagerClient, ManagerDaemon, NodeControl};
+use engine::aggregation::NodeDataPlane;
+use manager::ManagerSettings;
+use manager::message::{Capacity, NodeDescriptor};
+use transport::udp::FaultInjector;
 
 /// A manager and its nodes; they end when it is dropped.
 pub(crate) struct Fabric {
@@ -40,9 +40,10 @@ impl Worker {
 
 impl Fabric {
     /// Nodes with a name and those above each.
-    pub(crate) fn new(nodes: &[(&str, &[&str])], mischief: &Mischief) -> Self {
+    pub(crate) fn new(nodes: &[(&str, &[&str])], mischief: &FaultInjector) -> Self {
         let loopback: SocketAddr = "127.0.0.1:0".parse().expect("an address");
-        let mut daemon = ManagerDaemon::bind(loopback, Settings::default(), None, Openness::Guarded).expect("a port");
+        let mut daemon =
+            ManagerDaemon::bind(loopback, ManagerSettings::default(), None, AccessPolicy::Guarded).expect("a port");
         let manager = daemon.address();
         let mut threads = vec![Worker::start("manager", move |stop| {
             while !stop.load(Ordering::Relaxed) {
@@ -51,8 +52,8 @@ impl Fabric {
             0
         })];
         for (name, parents) in nodes {
-            let mut seats = NodeSeats::open(&[loopback], mischief.clone()).expect("a socket");
-            let card = NodeCard {
+            let mut seats = NodeDataPlane::open(&[loopback], mischief.clone()).expect("a socket");
+            let card = NodeDescriptor {
                 name: (*name).to_owned(),
                 addresses: seats.addresses(),
                 control: loopback,
@@ -60,7 +61,8 @@ impl Fabric {
                 serves: Vec::new(),
                 capacity: Capacity { seats: 100, operations: 1 << 14, bytes: 1 << 30 },
             };
-            let mut control = NodeControl::bind(card, manager, loopback, None, Openness::Guarded).expect("a port");
+            let mut control =
+                NodeControl::bind(card, manager, loopback, None, AccessPolicy::Guarded).expect("a port");
             threads.push(Worker::start(name, move |stop| {
                 while !stop.load(Ordering::Relaxed) {
                     control.turn(&mut seats);

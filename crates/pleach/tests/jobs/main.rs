@@ -4,8 +4,8 @@ mod fabric;
 mod troupe;
 
 use fabric::Fabric;
-use pleach::{Communicator, Error, Located, Operator};
-use transport::udp::Mischief;
+use pleach::{Communicator, Error, Operator, ValueLoc};
+use transport::udp::FaultInjector;
 use troupe::{Troupe, end_of, is_rank};
 
 /// With shared memory, without (every rank is a host of its own), and as if on several hosts with two ranks each.
@@ -42,9 +42,9 @@ fn everything_gives_what_it_should() {
                 assert!(largest.iter().all(|value| *value == expected), "{length} at {root}");
             }
         }
-        let mut places = [Located { value: (rank as f32 - 2.0).abs(), index: rank as i32 }];
+        let mut places = [ValueLoc { value: (rank as f32 - 2.0).abs(), index: rank as i32 }];
         world.all_reduce_located(&mut places, Operator::MinLoc).expect("all look");
-        assert_eq!(places, [Located { value: 0.0, index: 2 }]);
+        assert_eq!(places, [ValueLoc { value: 0.0, index: 2 }]);
     });
 }
 
@@ -274,15 +274,15 @@ fn operations_go_through_the_nodes_of_a_tree() {
         return play_digest();
     }
     for shared_memory in ["off", "2"] {
-        let mut fabric = Fabric::new(&TREE, &Mischief::default());
+        let mut fabric = Fabric::new(&TREE, &FaultInjector::default());
         let plain = digests(test, &mut fabric, shared_memory, None);
         assert!(fabric.kill("root") > 100, "the nodes have folded");
         // Flips, losses and the like change nothing.
-        let mut bad = Fabric::new(&TREE, &Mischief::new(50, 50));
+        let mut bad = Fabric::new(&TREE, &FaultInjector::new(50, 50));
         assert_eq!(digests(test, &mut bad, shared_memory, None), plain);
         // Nor does the way in which results come.
         for results in ["multicast", "both"] {
-            let mut fabric = Fabric::new(&TREE, &Mischief::new(20, 20));
+            let mut fabric = Fabric::new(&TREE, &FaultInjector::new(20, 20));
             assert_eq!(digests_by(test, &mut fabric, shared_memory, None, results), plain, "{results}");
         }
     }
@@ -295,7 +295,7 @@ fn a_killed_node_or_manager_changes_no_result() {
         return play_digest();
     }
     let mut digests = ["left", "root", "manager"].map(|name| {
-        let mut fabric = Fabric::new(&TREE, &Mischief::default());
+        let mut fabric = Fabric::new(&TREE, &FaultInjector::default());
         digests(test, &mut fabric, "off", Some(name))
     });
     digests.sort_unstable();
@@ -305,7 +305,7 @@ fn a_killed_node_or_manager_changes_no_result() {
 /// Short and long messages from each to each, over UDP and in shared memory, with tags that do not mix.
 #[test]
 fn ports_exchange_messages() {
-    use pleach::port::{Rank, Wanted};
+    use pleach::tagged_endpoint::{MessageSelector, Rank};
     in_every_way("ports_exchange_messages", 3, || {
         let world = world();
         let (me, size) = (world.rank(), world.size());
@@ -317,7 +317,7 @@ fn ports_exchange_messages() {
         let peers: Vec<u32> = (0..size).filter(|peer| *peer != me).collect();
         let mut receives = Vec::new();
         for (peer, (tag, length)) in peers.iter().flat_map(|peer| (0..).zip(lengths).map(move |one| (*peer, one))) {
-            let wanted = Wanted::from(Rank(peer), tag);
+            let wanted = MessageSelector::from(Rank(peer), tag);
             receives.push((peer, tag, length, port.receive(wanted, vec![0; length]).expect("posted")));
             port.send(peer, tag, message(me, peer, tag, length)).expect("sent");
         }

@@ -16,7 +16,7 @@ pub enum AbortCause {
 }
 
 /// Node numbers share the word with the cause.
-const NUMBER: u32 = (1 << 28) - 1;
+const NODE_MASK: u32 = (1 << 28) - 1;
 
 impl AbortCause {
     /// For the wire.
@@ -24,7 +24,7 @@ impl AbortCause {
         match self {
             Self::Mismatch => 1 << 28,
             Self::Unfoldable => 2 << 28,
-            Self::LostPeer(node) => 3 << 28 | node & NUMBER,
+            Self::LostPeer(node) => 3 << 28 | node & NODE_MASK,
             Self::Other(code) => code,
         }
     }
@@ -34,7 +34,7 @@ impl AbortCause {
         match code >> 28 {
             1 => Self::Mismatch,
             2 => Self::Unfoldable,
-            3 => Self::LostPeer(code & NUMBER),
+            3 => Self::LostPeer(code & NODE_MASK),
             _ => Self::Other(code),
         }
     }

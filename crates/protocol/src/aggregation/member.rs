@@ -1,49 +1,52 @@
 //! A member: contributes to a group's operations and takes the results, from a host at the edge of the tree.
 //!
-//! In: operations to start; frames, multicasts, damage and time. Out: duties, among them [`Duty::Complete`] exactly
-//! once for each operation, or [`Duty::Failed`]. Rules: P-10 to P-26; for operations that are cast or tested
+//! In: operations to start; frames, multicasts, damage and time. Out: duties, among them [`AggregationAction::Complete`] exactly
+//! once for each operation, or [`AggregationAction::Failed`]. Rules: P-10 to P-26; for operations that are cast or tested
 //! (`member/tested.rs`) P-94 to P-97.
 
-mod tested;
+mod polled_barrier;
 
 use std::collections::VecDeque;
 use std::fmt;
 
 use units::{Epoch, GroupId, OpId, PathId, Psn, SegmentIndex, Span, Time};
-use wire::aggregation::{AggregationHeader, ElementCode, Kind, OperatorCode};
+use wire::aggregation::{AggregationHeader, AggregationMessageKind, ElementCode, OperatorCode};
 
-use super::casts::{Casts, Origin};
-use super::manner::{CAST, is_cast};
+use super::member_multicast::{MemberMulticasts, MulticastOrigin};
 use super::node::transmit;
-use super::{AbortCause, Damage, Duty, EdgeIndex, Manner, Message, Outbox, ResultProves, Role, Upward, Voice, Wish};
+use super::operation_mode::{MEMBER_MULTICAST, is_member_multicast};
+use super::{
+    AbortCause, AggregationAction, AggregationMessage, ContributionRole, Damage, EdgeIndex, ImplicitAck,
+    OperationMode, Outbox, ParentLink, PollRole, ResultDisposition,
+};
 use crate::Payload;
-use crate::connection::{Arrival, Ask, Connection, DamageOutcome, Frame, Paths, Policy};
-use tested::Testing;
+use crate::connection::{AckRequest, Connection, ConnectionPolicy, DamageOutcome, Frame, FramePath, Paths};
+use polled_barrier::BarrierPollState;
 
 /// What a member must know to take part.
 #[derive(Clone, Debug)]
-pub struct MemberPlan {
+pub struct MemberConfig {
     /// The group.
     pub group: GroupId,
     /// Its incarnation.
     pub epoch: Epoch,
     /// The ways up: one, or one per lane of a split adapter. Edge `n` is the `n`-th of these.
-    pub parents: Vec<Upward>,
+    pub parents: Vec<ParentLink>,
     /// The numbers of the nodes at the other ends, for naming them.
     pub peers: Vec<u32>,
     /// What a result tells about the contribution sent up.
-    pub result_proves: ResultProves,
+    pub result_proves: ImplicitAck,
     /// Operations that may be in flight at once.
     pub window: u32,
     /// A result that has not come after so long is asked for.
     pub repair_after: Span,
     /// Whether that time is longer where operations usually take longer.
-    pub patience: Patience,
+    pub patience: RepairTimeoutMode,
 }
 
 /// How long a member waits for a result before it asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Patience {
+pub enum RepairTimeoutMode {
     /// As long as its plan says.
     Fixed,
     /// At least that long, and several times what operations took of late: whoever shares a processor is often late.
@@ -60,9 +63,9 @@ pub struct Contribution {
     /// How many.
     pub element_count: u16,
     /// What it is among the others.
-    pub voice: Voice,
+    pub voice: ContributionRole,
     /// What the member wants to hear of the result.
-    pub wish: Wish,
+    pub wish: ResultDisposition,
     /// Which piece of the user's vector they are; all members must agree on it.
     pub segment: SegmentIndex,
     /// Their bytes.
@@ -71,7 +74,7 @@ pub struct Contribution {
 
 /// Why an operation cannot be started now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum StartError {
+pub enum OperationStartError {
     /// As many operations are in flight as the window allows: take a result first.
     WindowFull,
     /// Casts before it have not come, or one that is tested is not over: what all contribute to waits for them.
@@ -80,7 +83,7 @@ pub enum StartError {
     NoWayUp(AbortCause),
 }
 
-impl fmt::Display for StartError {
+impl fmt::Display for OperationStartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::WindowFull => f.write_str("all operations of the window are in flight; wait for one to complete"),
@@ -90,13 +93,13 @@ impl fmt::Display for StartError {
     }
 }
 
-impl std::error::Error for StartError {}
+impl std::error::Error for OperationStartError {}
 
 #[derive(Debug)]
-struct Flight {
+struct InFlightOperation {
     op: OpId,
     header: AggregationHeader,
-    manner: Manner,
+    manner: OperationMode,
     /// What is contributed when somebody asks.
     held: Option<Payload>,
     /// The number of the contribution, if there is only one way up.
@@ -109,25 +112,25 @@ struct Flight {
 }
 
 /// The pause between two questions for one result doubles so many times.
-const MOST_PATIENCE: u8 = 6;
+const MAX_REPAIR_BACKOFF_SHIFT: u8 = 6;
 /// How much longer a cast is waited for than a result.
-const CAST_PATIENCE: u64 = 4;
+const MULTICAST_REPAIR_FACTOR: u64 = 4;
 /// A cast that another one overtook is asked for after so small a part of the usual time.
-const OVERTAKEN: u64 = 8;
+const GAP_REPAIR_DIVISOR: u64 = 8;
 /// Most ways up that a member uses.
-const MAX_WAYS: usize = 64;
+const MAX_PARENTS: usize = 64;
 
 /// The machine of one member.
 #[derive(Debug)]
-pub struct Member {
-    plan: MemberPlan,
-    policy: Policy,
-    edges: Vec<Connection<Message>>,
+pub struct AggregationMember {
+    plan: MemberConfig,
+    policy: ConnectionPolicy,
+    edges: Vec<Connection<AggregationMessage>>,
     /// Edges whose other end has been given up, one bit each.
     lost_edges: u64,
     lost: Option<AbortCause>,
     /// Operations in flight, oldest first, without gaps.
-    flights: VecDeque<Flight>,
+    flights: VecDeque<InFlightOperation>,
     next: OpId,
     wake_at: Time,
     corrupt: u64,
@@ -135,17 +138,17 @@ pub struct Member {
     unheard: u32,
     /// What an operation took of late.
     usual: Span,
-    casts: Casts,
-    testing: Option<Box<Testing>>,
+    casts: MemberMulticasts,
+    testing: Option<Box<BarrierPollState>>,
 }
 
-impl Member {
+impl AggregationMember {
     /// A member that has not yet started anything.
-    pub fn new(policy: Policy, plan: MemberPlan) -> Self {
-        let window = plan.window.clamp(1, units::limits::MAX_WINDOW).next_power_of_two();
+    pub fn new(policy: ConnectionPolicy, plan: MemberConfig) -> Self {
+        let window = plan.window.clamp(1, units::limits::MAX_GROUP_WINDOW).next_power_of_two();
         Self {
-            edges: plan.parents.iter().take(MAX_WAYS).map(|_| Connection::new(policy)).collect(),
-            plan: MemberPlan { window, parents: plan.parents.into_iter().take(MAX_WAYS).collect(), ..plan },
+            edges: plan.parents.iter().take(MAX_PARENTS).map(|_| Connection::new(policy)).collect(),
+            plan: MemberConfig { window, parents: plan.parents.into_iter().take(MAX_PARENTS).collect(), ..plan },
             policy,
             lost_edges: 0,
             lost: None,
@@ -156,7 +159,7 @@ impl Member {
             heard: 0,
             unheard: 0,
             usual: Span::ZERO,
-            casts: Casts::new(window),
+            casts: MemberMulticasts::new(window),
             testing: None,
         }
     }
@@ -188,7 +191,7 @@ impl Member {
 
     /// True if nobody above or beside can still need anything of this member.
     pub fn is_settled(&self) -> bool {
-        let has_spoken = |connection: &Connection<Message>| connection.outstanding() == 0;
+        let has_spoken = |connection: &Connection<AggregationMessage>| connection.outstanding() == 0;
         self.lost.is_some() || self.casts.is_settled() && self.edges.iter().all(has_spoken)
     }
 
@@ -196,8 +199,8 @@ impl Member {
     ///
     /// # Errors
     /// If the window is full or no way up is left; nothing has happened then.
-    pub fn start(&mut self, now: Time, own: Contribution, out: &mut Outbox) -> Result<OpId, StartError> {
-        self.start_as(now, own, Manner::Folded, out)
+    pub fn start(&mut self, now: Time, own: Contribution, out: &mut Outbox) -> Result<OpId, OperationStartError> {
+        self.start_as(now, own, OperationMode::Folded, out)
     }
 
     /// Begins the next operation in some manner. Whoever casts, or whose cast has come early, is done at once.
@@ -208,15 +211,15 @@ impl Member {
         &mut self,
         now: Time,
         own: Contribution,
-        manner: Manner,
+        manner: OperationMode,
         out: &mut Outbox,
-    ) -> Result<OpId, StartError> {
+    ) -> Result<OpId, OperationStartError> {
         self.may_start(manner)?;
         let op = self.next;
         self.next = op.next();
-        let mark = if manner == Manner::Cast { CAST } else { 0 };
+        let mark = if manner == OperationMode::Cast { MEMBER_MULTICAST } else { 0 };
         let header = AggregationHeader {
-            kind: Kind::Contribution,
+            kind: AggregationMessageKind::Contribution,
             element: own.element,
             operator: own.operator,
             flags: 0,
@@ -229,9 +232,13 @@ impl Member {
             detail: own.voice.code() | own.wish.code() | mark,
         };
         // Who waits for a cast is told by the next one that it is lost: without that, most likely nobody has told it yet.
-        let ask_at =
-            now + if manner == Manner::Cast { self.patience().times(CAST_PATIENCE) } else { self.patience() };
-        self.flights.push_back(Flight {
+        let ask_at = now
+            + if manner == OperationMode::Cast {
+                self.patience().times(MULTICAST_REPAIR_FACTOR)
+            } else {
+                self.patience()
+            };
+        self.flights.push_back(InFlightOperation {
             op,
             header,
             manner,
@@ -243,40 +250,39 @@ impl Member {
             done: false,
         });
         self.note_deadline(ask_at);
-        if manner == Manner::Cast {
+        if manner == OperationMode::Cast {
             self.casts.begin(op);
         }
         match manner {
-            Manner::Folded | Manner::Tested(Role::Asks) => self.contribute(now, op, out),
-            Manner::Tested(Role::Answers) => {}
-            Manner::Cast if own.voice == Voice::Sole => self.cast(now, op, out),
-            Manner::Cast => {
+            OperationMode::Folded | OperationMode::Tested(PollRole::Asks) => self.contribute(now, op, out),
+            OperationMode::Tested(PollRole::Answers) => {}
+            OperationMode::Cast if own.voice == ContributionRole::Sole => self.cast(now, op, out),
+            OperationMode::Cast => {
                 if let Some(early) = self.casts.take_early(op) {
                     self.result(now, &early, out);
                 }
             }
         }
-        if manner == Manner::Tested(Role::Asks) {
+        if manner == OperationMode::Tested(PollRole::Asks) {
             self.begin_to_test(now, out);
         }
         Ok(op)
     }
 
-    fn may_start(&self, manner: Manner) -> Result<(), StartError> {
+    fn may_start(&self, manner: OperationMode) -> Result<(), OperationStartError> {
         if self.flights.len() >= self.plan.window as usize || !self.casts.has_room_for(self.next) {
-            return Err(StartError::WindowFull);
+            return Err(OperationStartError::WindowFull);
         }
         if let Some(cause) = self.lost {
-            return Err(StartError::NoWayUp(cause));
+            return Err(OperationStartError::NoWayUp(cause));
         }
-        let blocks = |flight: &Flight| match (flight.manner, manner) {
+        let blocks = |flight: &InFlightOperation| match (flight.manner, manner) {
             // P-95: whoever contributes says with it that it has every cast before.
-            (Manner::Cast, Manner::Folded | Manner::Tested(_)) | (Manner::Tested(_), Manner::Tested(_)) => {
-                !flight.done
-            }
+            (OperationMode::Cast, OperationMode::Folded | OperationMode::Tested(_))
+            | (OperationMode::Tested(_), OperationMode::Tested(_)) => !flight.done,
             _ => false,
         };
-        if self.flights.iter().any(blocks) { Err(StartError::Behind) } else { Ok(()) }
+        if self.flights.iter().any(blocks) { Err(OperationStartError::Behind) } else { Ok(()) }
     }
 
     /// Sends what a flight holds up every way, once.
@@ -290,11 +296,12 @@ impl Member {
                 continue;
             }
             let header = AggregationHeader { child: parent.child, flags: parent.plane.0, ..header };
-            let message = Message::new(header, payload.clone());
-            sent = self.edges[edge].send(now, message, Ask::InTurn, &mut transmit(EdgeIndex(edge as u16), out));
+            let message = AggregationMessage::new(header, payload.clone());
+            sent =
+                self.edges[edge].send(now, message, AckRequest::InTurn, &mut transmit(EdgeIndex(edge as u16), out));
         }
         self.flights[place].sent =
-            sent.filter(|_| self.edges.len() == 1 && self.plan.result_proves == ResultProves::Arrival);
+            sent.filter(|_| self.edges.len() == 1 && self.plan.result_proves == ImplicitAck::Arrival);
         let deadlines = self.edges.iter().filter_map(Connection::deadline);
         self.note_deadline(deadlines.min().unwrap_or(Time::NEVER));
     }
@@ -303,8 +310,11 @@ impl Member {
     fn cast(&mut self, now: Time, op: OpId, out: &mut Outbox) {
         let Some(flight) = self.flights.iter_mut().find(|flight| flight.op == op) else { return };
         let Some(payload) = flight.held.take() else { return };
-        let told = Message::new(AggregationHeader { kind: Kind::Result, ..flight.header }, payload);
-        out.push(Duty::Multicast { message: told.clone(), copies: self.policy.copies });
+        let told = AggregationMessage::new(
+            AggregationHeader { kind: AggregationMessageKind::Result, ..flight.header },
+            payload,
+        );
+        out.push(AggregationAction::Multicast { message: told.clone(), copies: self.policy.copies });
         self.result(now, &told, out);
         self.casts.keep_own(told);
     }
@@ -314,8 +324,8 @@ impl Member {
         &mut self,
         now: Time,
         edge: EdgeIndex,
-        came: Arrival,
-        frame: &Frame<Message>,
+        came: FramePath,
+        frame: &Frame<AggregationMessage>,
         out: &mut Outbox,
     ) {
         if self.is_lost(edge) {
@@ -333,23 +343,27 @@ impl Member {
             self.note_deadline(deadline);
         }
         match delivered.map(|message| (message.header.kind, message)) {
-            Some((Kind::Repair, message)) => self.asked(now, edge, message, out),
-            Some((Kind::Result | Kind::Abort, message)) => {
+            Some((AggregationMessageKind::Repair, message)) => self.asked(now, edge, message, out),
+            Some((AggregationMessageKind::Result | AggregationMessageKind::Abort, message)) => {
                 if self.result(now, message, out) {
                     self.unheard = self.unheard.saturating_add(1);
                 }
             }
-            Some((Kind::Contribution | Kind::Test | Kind::Late, _)) | None => {}
+            Some((
+                AggregationMessageKind::Contribution | AggregationMessageKind::Test | AggregationMessageKind::Late,
+                _,
+            ))
+            | None => {}
         }
     }
 
     /// A parent asks (P-24). That we live the acknowledgement has shown, and a contribution is under way if there is one; but
     /// what we cast we may be asked for (P-94), and whoever is tested takes this for the test (P-97).
-    fn asked(&mut self, now: Time, edge: EdgeIndex, question: &Message, out: &mut Outbox) {
+    fn asked(&mut self, now: Time, edge: EdgeIndex, question: &AggregationMessage, out: &mut Outbox) {
         let op = question.op();
         if let Some(own) = self.casts.own(op) {
             let told = own.clone();
-            self.edges[edge.index()].send(now, told, Ask::InTurn, &mut transmit(edge, out));
+            self.edges[edge.index()].send(now, told, AckRequest::InTurn, &mut transmit(edge, out));
             if let Some(deadline) = self.edges[edge.index()].deadline() {
                 self.note_deadline(deadline);
             }
@@ -359,21 +373,23 @@ impl Member {
     }
 
     /// A sound multicast came down over an edge.
-    pub fn handle_multicast(&mut self, now: Time, edge: EdgeIndex, message: &Message, out: &mut Outbox) {
+    pub fn handle_multicast(&mut self, now: Time, edge: EdgeIndex, message: &AggregationMessage, out: &mut Outbox) {
         match message.header.kind {
-            Kind::Test | Kind::Late => return self.handle_test(now, message, out),
-            Kind::Result if is_cast(&message.header) && self.is_of_ours(message) => {
+            AggregationMessageKind::Test | AggregationMessageKind::Late => {
+                return self.handle_test(now, message, out);
+            }
+            AggregationMessageKind::Result if is_member_multicast(&message.header) && self.is_of_ours(message) => {
                 match self.casts.origin(message) {
-                    Origin::Own => return,
-                    Origin::Rival => return self.fail(message.op(), AbortCause::Mismatch, out),
-                    Origin::Other => {}
+                    MulticastOrigin::Own => return,
+                    MulticastOrigin::Rival => return self.fail(message.op(), AbortCause::Mismatch, out),
+                    MulticastOrigin::Other => {}
                 }
             }
             _ => {}
         }
         (self.heard, self.unheard) = (self.heard + 1, 0);
         // Several roots multicast the same result: what comes after the first is dropped before anything is looked at.
-        if self.flights.is_empty() && self.policy.copies == 1 && !is_cast(&message.header) {
+        if self.flights.is_empty() && self.policy.copies == 1 && !is_member_multicast(&message.header) {
             return;
         }
         if !message.is_intact() {
@@ -471,8 +487,8 @@ impl Member {
     /// How long a result is waited for.
     fn patience(&self) -> Span {
         match self.plan.patience {
-            Patience::Fixed => self.plan.repair_after,
-            Patience::Measured => self.plan.repair_after.max(self.usual.times(4)),
+            RepairTimeoutMode::Fixed => self.plan.repair_after,
+            RepairTimeoutMode::Measured => self.plan.repair_after.max(self.usual.times(4)),
         }
     }
 
@@ -490,18 +506,21 @@ impl Member {
             return;
         }
         let parent = self.plan.parents[edge.index()];
-        let request =
-            Message { header, payload: Payload::EMPTY, seal: 0 }.about(Kind::Repair, parent.child, parent.plane);
+        let request = AggregationMessage { header, payload: Payload::EMPTY, seal: 0 }.about(
+            AggregationMessageKind::Repair,
+            parent.child,
+            parent.plane,
+        );
         let connection = &mut self.edges[edge.index()];
         if !connection.is_carrying(|carried| carried.asks_the_same(&request)) {
-            connection.send(now, request, Ask::InTurn, &mut transmit(edge, out));
+            connection.send(now, request, AckRequest::InTurn, &mut transmit(edge, out));
         }
         if let Some(deadline) = self.edges[edge.index()].deadline() {
             self.note_deadline(deadline);
         }
         let (patience, most) = match self.plan.patience {
-            Patience::Fixed => (self.patience(), 1),
-            Patience::Measured => (self.patience(), MOST_PATIENCE),
+            RepairTimeoutMode::Fixed => (self.patience(), 1),
+            RepairTimeoutMode::Measured => (self.patience(), MAX_REPAIR_BACKOFF_SHIFT),
         };
         let flight = self.flights.iter_mut().find(|flight| flight.op == header.operation);
         if let Some(flight) = flight {
@@ -512,21 +531,22 @@ impl Member {
     }
 
     /// Takes a result; true if it was due.
-    fn result(&mut self, now: Time, message: &Message, out: &mut Outbox) -> bool {
+    fn result(&mut self, now: Time, message: &AggregationMessage, out: &mut Outbox) -> bool {
         let header = &message.header;
         if !self.is_of_ours(message) {
             return false;
         }
         let op = header.operation;
-        if is_cast(header) {
+        if is_member_multicast(header) {
             self.miss_before(now, op);
         }
         let Some(flight) = self.flights.iter_mut().find(|flight| flight.op == op && !flight.done) else {
             // P-18: known already, or never asked for; unless it is what we shall want to hear (P-94).
-            return is_cast(header) && self.casts.keep_early(self.next, message);
+            return is_member_multicast(header) && self.casts.keep_early(self.next, message);
         };
-        let is_alike = is_cast(header) == (flight.manner == Manner::Cast) && header.segment == flight.header.segment;
-        if header.kind == Kind::Result && !is_alike {
+        let is_alike = is_member_multicast(header) == (flight.manner == OperationMode::Cast)
+            && header.segment == flight.header.segment;
+        if header.kind == AggregationMessageKind::Result && !is_alike {
             self.fail(op, AbortCause::Mismatch, out);
             return true;
         }
@@ -537,37 +557,39 @@ impl Member {
             self.usual = Span::from_picos(self.usual.as_picos() / 8 * 7 + took.as_picos() / 8);
         }
         // P-5: a result proves that the contribution came; an abort proves nothing.
-        if let Some(psn) = flight.sent.take().filter(|_| header.kind == Kind::Result) {
+        if let Some(psn) = flight.sent.take().filter(|_| header.kind == AggregationMessageKind::Result) {
             self.edges[0].confirm(now, psn, &mut transmit(EdgeIndex(0), out));
         }
         match flight.manner {
-            Manner::Cast => {}
-            Manner::Folded => self.note_contributions(header.kind, op),
-            Manner::Tested(_) => {
+            OperationMode::Cast => {}
+            OperationMode::Folded => self.note_contributions(header.kind, op),
+            OperationMode::Tested(_) => {
                 self.note_contributions(header.kind, op);
                 self.end_test();
             }
         }
         out.push(match header.kind {
-            Kind::Abort => Duty::Failed { op, cause: AbortCause::from_code(header.detail) },
-            _ => Duty::Complete { op, result: message.payload.clone() },
+            AggregationMessageKind::Abort => {
+                AggregationAction::Failed { op, cause: AbortCause::from_code(header.detail) }
+            }
+            _ => AggregationAction::Complete { op, result: message.payload.clone() },
         });
         self.forget_done();
         true
     }
 
     /// An operation to which members contribute is over. Only a result shows that all have.
-    fn note_contributions(&mut self, end: Kind, op: OpId) {
-        if end == Kind::Result {
+    fn note_contributions(&mut self, end: AggregationMessageKind, op: OpId) {
+        if end == AggregationMessageKind::Result {
             self.casts.reach(op);
         }
     }
 
     /// A cast is here: those before it that have not come are lost, or will come at any moment.
     fn miss_before(&mut self, now: Time, op: OpId) {
-        let soon = now + self.plan.repair_after.divided_by(OVERTAKEN);
-        let is_missed = |flight: &&mut Flight| {
-            flight.manner == Manner::Cast && !flight.done && flight.asked == 0 && op.steps_from(flight.op) > 0
+        let soon = now + self.plan.repair_after.divided_by(GAP_REPAIR_DIVISOR);
+        let is_missed = |flight: &&mut InFlightOperation| {
+            flight.manner == OperationMode::Cast && !flight.done && flight.asked == 0 && op.steps_from(flight.op) > 0
         };
         let mut is_any = false;
         for flight in self.flights.iter_mut().filter(is_missed) {
@@ -585,7 +607,7 @@ impl Member {
         }
     }
 
-    fn is_of_ours(&self, message: &Message) -> bool {
+    fn is_of_ours(&self, message: &AggregationMessage) -> bool {
         (message.header.group, message.header.epoch) == (self.plan.group, self.plan.epoch)
     }
 
@@ -595,14 +617,14 @@ impl Member {
             flight.done = true;
         }
         self.forget_done();
-        out.push(Duty::Failed { op, cause });
+        out.push(AggregationAction::Failed { op, cause });
     }
 
     fn give_up(&mut self, cause: AbortCause, out: &mut Outbox) {
         self.lost = Some(cause);
         self.wake_at = Time::NEVER;
         for flight in self.flights.drain(..).filter(|flight| !flight.done) {
-            out.push(Duty::Failed { op: flight.op, cause });
+            out.push(AggregationAction::Failed { op: flight.op, cause });
         }
     }
 }

@@ -1,15 +1,15 @@
 //! Aggregation: members contribute, nodes fold, roots distribute.
 //!
-//! In: frames over edges, multicasts, reports of damage, time. Out: duties in an [`Outbox`]. A [`Member`] sits in a
-//! host, a [`Node`] in a switch (or a server); a node has a [`SeatPlan`] for every group and plane it serves.
+//! In: frames over edges, multicasts, reports of damage, time. Out: duties in an [`Outbox`]. A [`AggregationMember`] sits in a
+//! host, a [`AggregationNode`] in a switch (or a server); a node has a [`SeatConfig`] for every group and plane it serves.
 //! Rules: docs/protocol.md P-10 to P-26, P-94 to P-97; claims SE-1, SE-7, SE-9, SH-1 to SH-3, QN-6, QN-9, QN-10.
 
 mod abort;
-mod casts;
-mod manner;
 mod member;
+mod member_multicast;
 mod message;
 mod node;
+mod operation_mode;
 mod outbox;
 mod seat;
 mod slot;
@@ -17,14 +17,14 @@ mod slot;
 mod tests;
 
 pub use abort::AbortCause;
-pub use casts::Census;
-pub use manner::{Manner, Role};
-pub use member::{Contribution, Member, MemberPlan, Patience, StartError};
-pub use message::{Message, Voice, Wish};
-pub use node::{Node, NodeCounters, NodeLoad};
-pub use outbox::{Duty, EdgeIndex, Outbox};
+pub use member::{AggregationMember, Contribution, MemberConfig, OperationStartError, RepairTimeoutMode};
+pub use member_multicast::AckBarrierCounter;
+pub use message::{AggregationMessage, ContributionRole, ResultDisposition};
+pub use node::{AggregationNode, NodeCounters, NodeLoad};
+pub use operation_mode::{OperationMode, PollRole};
+pub use outbox::{AggregationAction, EdgeIndex, Outbox};
 
 pub use crate::connection::Damage;
-pub use seat::{Distribution, Plane, ResultProves, SeatPlan, Upward};
+pub use seat::{DownwardDelivery, ImplicitAck, ParentLink, Plane, SeatConfig};
 #[cfg(feature = "sabotage")]
-pub use slot::Sabotage;
+pub use slot::SlotMutation;

@@ -3,13 +3,18 @@
 //! In: frames, multicasts and damage, each with the edge it came over. Out: duties. Rules: P-10 to P-26, P-94 to P-97.
 
 use units::{ChildIndex, PathId, Time};
-use wire::aggregation::Kind;
+use wire::aggregation::AggregationMessageKind;
 
-use super::manner::is_cast;
+use super::operation_mode::is_member_multicast;
 use super::seat::Seat;
-use super::slot::Outcome;
-use super::{AbortCause, Damage, Distribution, Duty, EdgeIndex, Message, Outbox, ResultProves, SeatPlan};
-use crate::connection::{Arrival, Ask, Connection, DamageOutcome, Frame, Outgoing, Paths, Policy};
+use super::slot::ContributionOutcome;
+use super::{
+    AbortCause, AggregationAction, AggregationMessage, Damage, DownwardDelivery, EdgeIndex, ImplicitAck, Outbox,
+    SeatConfig,
+};
+use crate::connection::{
+    AckRequest, Connection, ConnectionPolicy, DamageOutcome, Frame, FramePath, OutgoingFrame, Paths,
+};
 
 /// What a node dropped, by cause. Dropping costs no memory.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -45,7 +50,7 @@ pub struct NodeLoad {
 
 #[derive(Debug)]
 struct Edge {
-    connection: Connection<Message>,
+    connection: Connection<AggregationMessage>,
     /// The neighbour's number among the fabric's nodes, for naming it.
     peer: u32,
     lost: bool,
@@ -53,29 +58,29 @@ struct Edge {
 
 /// The machine of one aggregation node.
 #[derive(Debug)]
-pub struct Node {
-    policy: Policy,
+pub struct AggregationNode {
+    policy: ConnectionPolicy,
     edges: Vec<Edge>,
     seats: Vec<Seat>,
     wake_at: Time,
     counters: NodeCounters,
     folded: u64,
     #[cfg(feature = "sabotage")]
-    sabotage: Option<super::Sabotage>,
+    sabotage: Option<super::SlotMutation>,
 }
 
 /// How a result reached this node.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Came {
+enum ResultArrival {
     /// To everyone below as well.
     ByMulticast,
     /// To this node alone: those below still need it.
     OverEdge,
 }
 
-impl Node {
+impl AggregationNode {
     /// A node with one edge to each of these neighbours.
-    pub fn new(policy: Policy, peers: &[u32]) -> Self {
+    pub fn new(policy: ConnectionPolicy, peers: &[u32]) -> Self {
         let edges = peers.iter().map(|peer| Edge { connection: Connection::new(policy), peer: *peer, lost: false });
         Self {
             policy,
@@ -90,13 +95,13 @@ impl Node {
     }
 
     /// Takes a seat in a group's tree.
-    pub fn take_seat(&mut self, plan: SeatPlan) {
+    pub fn take_seat(&mut self, plan: SeatConfig) {
         self.seats.push(Seat::new(plan));
     }
 
     /// Breaks the machine on purpose.
     #[cfg(feature = "sabotage")]
-    pub fn set_sabotage(&mut self, sabotage: super::Sabotage) {
+    pub fn set_sabotage(&mut self, sabotage: super::SlotMutation) {
         self.sabotage = Some(sabotage);
     }
 
@@ -137,8 +142,8 @@ impl Node {
         &mut self,
         now: Time,
         edge: EdgeIndex,
-        came: Arrival,
-        frame: &Frame<Message>,
+        came: FramePath,
+        frame: &Frame<AggregationMessage>,
         out: &mut Outbox,
     ) {
         if self.edges[edge.index()].lost {
@@ -165,39 +170,44 @@ impl Node {
         };
         match (message.header.kind, below.is_some()) {
             // P-94: to a cast nobody contributes, so this is the answer to a question, and goes to everyone who asked.
-            (Kind::Abort, false) if self.seats[seat].slot(message.op()).is_sought(message.op()) => {
-                self.result(now, message, Came::OverEdge, out);
+            (AggregationMessageKind::Abort, false) if self.seats[seat].slot(message.op()).is_sought(message.op()) => {
+                self.result(now, message, ResultArrival::OverEdge, out);
             }
-            (Kind::Contribution | Kind::Abort, false) => self.contribution(now, seat, edge, message, out),
-            (Kind::Result, _) | (Kind::Abort, true) => {
-                self.result(now, message, Came::OverEdge, out);
+            (AggregationMessageKind::Contribution | AggregationMessageKind::Abort, false) => {
+                self.contribution(now, seat, edge, message, out)
             }
-            (Kind::Repair, _) if is_cast(&message.header) => self.seek(now, seat, edge, message, out),
-            (Kind::Repair, true) => self.nudge(now, seat, message, out),
-            (Kind::Repair, false) => self.repair(now, seat, edge, message, out),
-            (Kind::Late, false) => self.late(now, seat, edge, message, out),
-            (Kind::Contribution | Kind::Late, true) | (Kind::Test, _) => self.counters.impostor += 1,
+            (AggregationMessageKind::Result, _) | (AggregationMessageKind::Abort, true) => {
+                self.result(now, message, ResultArrival::OverEdge, out);
+            }
+            (AggregationMessageKind::Repair, _) if is_member_multicast(&message.header) => {
+                self.seek(now, seat, edge, message, out)
+            }
+            (AggregationMessageKind::Repair, true) => self.nudge(now, seat, message, out),
+            (AggregationMessageKind::Repair, false) => self.repair(now, seat, edge, message, out),
+            (AggregationMessageKind::Late, false) => self.late(now, seat, edge, message, out),
+            (AggregationMessageKind::Contribution | AggregationMessageKind::Late, true)
+            | (AggregationMessageKind::Test, _) => self.counters.impostor += 1,
         }
     }
 
     /// A contribution of a child reached this node by another way than its connection. Being named, it is folded once
     /// whichever way comes first.
-    pub fn handle_shared(&mut self, now: Time, edge: EdgeIndex, message: &Message, out: &mut Outbox) {
+    pub fn handle_shared(&mut self, now: Time, edge: EdgeIndex, message: &AggregationMessage, out: &mut Outbox) {
         if let Some(seat) = self.seat_of(message) {
             self.contribution(now, seat, edge, message, out);
         }
     }
 
     /// A sound multicast came down over a parent's edge.
-    pub fn handle_multicast(&mut self, now: Time, edge: EdgeIndex, message: &Message, out: &mut Outbox) {
-        if matches!(message.header.kind, Kind::Test | Kind::Late) {
+    pub fn handle_multicast(&mut self, now: Time, edge: EdgeIndex, message: &AggregationMessage, out: &mut Outbox) {
+        if matches!(message.header.kind, AggregationMessageKind::Test | AggregationMessageKind::Late) {
             return; // Members ask members.
         }
         if !message.is_intact() {
             self.counters.corrupt += 1;
             return self.handle_damage(now, edge, Damage::Here, out);
         }
-        let fresh = self.result(now, message, Came::ByMulticast, out);
+        let fresh = self.result(now, message, ResultArrival::ByMulticast, out);
         let connection = &mut self.edges[edge.index()].connection;
         if fresh {
             connection.expect_echoes(self.policy.copies - 1);
@@ -262,16 +272,23 @@ impl Node {
         }
     }
 
-    fn seat_of(&self, message: &Message) -> Option<usize> {
+    fn seat_of(&self, message: &AggregationMessage) -> Option<usize> {
         self.seats.iter().position(|seat| seat.serves(message) && seat.plan.epoch == message.header.epoch)
     }
 
-    fn serves_group(&self, seat: usize, message: &Message) -> bool {
+    fn serves_group(&self, seat: usize, message: &AggregationMessage) -> bool {
         let plan = &self.seats[seat].plan;
         (plan.group, plan.epoch) == (message.header.group, message.header.epoch)
     }
 
-    fn contribution(&mut self, now: Time, seat: usize, edge: EdgeIndex, message: &Message, out: &mut Outbox) {
+    fn contribution(
+        &mut self,
+        now: Time,
+        seat: usize,
+        edge: EdgeIndex,
+        message: &AggregationMessage,
+        out: &mut Outbox,
+    ) {
         let (op, child) = (message.op(), message.header.child);
         let place = &mut self.seats[seat];
         if !place.may_speak(child, edge) {
@@ -281,14 +298,14 @@ impl Node {
         let (children, window, childless) = (place.plan.children.len(), place.plan.window, place.childless);
         let slot = place.slot(op);
         match slot.contribute(message, child, children, window) {
-            Outcome::Keep => {
+            ContributionOutcome::Keep => {
                 // P-25: with a child lost for good, waiting for the others is no use.
                 if let Some(abort) = childless.and_then(|cause| slot.abort(cause, None)) {
                     return self.pass_on(now, seat, abort, out);
                 }
                 self.tell_who_is_late(now, seat, message, out);
             }
-            Outcome::Fold => {
+            ContributionOutcome::Fold => {
                 #[cfg(feature = "sabotage")]
                 if let Some(sabotage) = self.sabotage {
                     slot.sabotage(sabotage);
@@ -297,23 +314,27 @@ impl Node {
                 self.folded += 1;
                 self.pass_on(now, seat, folded, out);
             }
-            Outcome::Duplicate => self.counters.duplicate += 1,
-            Outcome::OutOfWindow => self.counters.out_of_window += 1,
+            ContributionOutcome::Duplicate => self.counters.duplicate += 1,
+            ContributionOutcome::OutOfWindow => self.counters.out_of_window += 1,
         }
     }
 
     /// Sends a fold (or the abort in its place) to the parents; a root makes it the result.
-    fn pass_on(&mut self, now: Time, seat: usize, folded: Message, out: &mut Outbox) {
+    fn pass_on(&mut self, now: Time, seat: usize, folded: AggregationMessage, out: &mut Outbox) {
         let plan = &self.seats[seat].plan;
         if plan.parents.is_empty() {
-            out.push(Duty::Reduced { op: folded.op() });
+            out.push(AggregationAction::Reduced { op: folded.op() });
             return self.distribute(now, &folded, out);
         }
         if let Some(cause) = self.seats[seat].orphaned {
             return self.distribute(now, &folded.aborted(cause), out);
         }
-        let kind = if folded.header.kind == Kind::Abort { Kind::Abort } else { Kind::Contribution };
-        let provable = plan.result_proves == ResultProves::Arrival && plan.parents.len() == 1;
+        let kind = if folded.header.kind == AggregationMessageKind::Abort {
+            AggregationMessageKind::Abort
+        } else {
+            AggregationMessageKind::Contribution
+        };
+        let provable = plan.result_proves == ImplicitAck::Arrival && plan.parents.len() == 1;
         for parent in plan.parents.clone() {
             let message = folded.addressed(kind, parent.child, parent.plane);
             let psn = self.send(now, parent.edge, message, out);
@@ -323,27 +344,37 @@ impl Node {
         }
     }
 
-    fn send(&mut self, now: Time, edge: EdgeIndex, message: Message, out: &mut Outbox) -> Option<units::Psn> {
+    fn send(
+        &mut self,
+        now: Time,
+        edge: EdgeIndex,
+        message: AggregationMessage,
+        out: &mut Outbox,
+    ) -> Option<units::Psn> {
         let place = &mut self.edges[edge.index()];
         let is_asked = || place.connection.is_carrying(|carried| carried.asks_the_same(&message));
-        if place.lost || message.header.kind == Kind::Repair && is_asked() {
+        if place.lost || message.header.kind == AggregationMessageKind::Repair && is_asked() {
             return None;
         }
-        let psn = place.connection.send(now, message, Ask::InTurn, &mut transmit(edge, out));
+        let psn = place.connection.send(now, message, AckRequest::InTurn, &mut transmit(edge, out));
         self.note_deadline(edge);
         psn
     }
 
     /// Makes a fold the operation's result and sends it to everyone below.
-    fn distribute(&mut self, now: Time, folded: &Message, out: &mut Outbox) {
-        let kind = if folded.header.kind == Kind::Abort { Kind::Abort } else { Kind::Result };
+    fn distribute(&mut self, now: Time, folded: &AggregationMessage, out: &mut Outbox) {
+        let kind = if folded.header.kind == AggregationMessageKind::Abort {
+            AggregationMessageKind::Abort
+        } else {
+            AggregationMessageKind::Result
+        };
         let message = folded.addressed(kind, folded.header.child, folded.plane());
-        self.result(now, &message, Came::OverEdge, out);
+        self.result(now, &message, ResultArrival::OverEdge, out);
     }
 
     /// A result is here. The plane of a result is that of its root, so every seat of the group takes it; true if one of
     /// them did not know it.
-    fn result(&mut self, now: Time, message: &Message, came: Came, out: &mut Outbox) -> bool {
+    fn result(&mut self, now: Time, message: &AggregationMessage, came: ResultArrival, out: &mut Outbox) -> bool {
         let mut fresh = false;
         for seat in 0..self.seats.len() {
             if self.serves_group(seat, message) {
@@ -351,37 +382,38 @@ impl Node {
             }
         }
         // With both, a result that came by multicast went to those below as well: the connections make sure of it.
-        let is_new_below = fresh || self.distribution(message) == Distribution::Multicast;
-        if came == Came::OverEdge && self.distribution(message).has_multicast() && is_new_below {
+        let is_new_below = fresh || self.distribution(message) == DownwardDelivery::Multicast;
+        if came == ResultArrival::OverEdge && self.distribution(message).has_multicast() && is_new_below {
             // P-21: those below need it, even if the operation is past for us.
-            out.push(Duty::Multicast { message: message.clone(), copies: self.policy.copies });
+            out.push(AggregationAction::Multicast { message: message.clone(), copies: self.policy.copies });
         }
-        if came == Came::OverEdge && self.distribution(message).has_connections() {
+        if came == ResultArrival::OverEdge && self.distribution(message).has_connections() {
             self.hand_down(now, message, out);
         }
         fresh
     }
 
-    fn distribution(&self, message: &Message) -> Distribution {
+    fn distribution(&self, message: &AggregationMessage) -> DownwardDelivery {
         let seat = (0..self.seats.len()).find(|seat| self.serves_group(*seat, message));
-        seat.map_or(Distribution::Multicast, |seat| self.seats[seat].plan.distribution)
+        seat.map_or(DownwardDelivery::Multicast, |seat| self.seats[seat].plan.distribution)
     }
 
     /// Sends a result to every child over its connection, once (P-60); to those who want to hear no more than that it is there,
     /// where nothing else brings it, no more than that (P-64).
-    fn hand_down(&mut self, now: Time, message: &Message, out: &mut Outbox) {
+    fn hand_down(&mut self, now: Time, message: &AggregationMessage, out: &mut Outbox) {
         let op = message.op();
         for seat in 0..self.seats.len() {
             if !self.serves_group(seat, message) || !self.seats[seat].slot(op).take_turn_down(op) {
                 continue;
             }
-            let alone = self.seats[seat].plan.distribution == Distribution::Connections;
+            let alone = self.seats[seat].plan.distribution == DownwardDelivery::Connections;
             let content = self.seats[seat].slot(op).take_content();
-            let content: &[ChildIndex] = if alone && message.header.kind == Kind::Result { &content } else { &[] };
+            let content: &[ChildIndex] =
+                if alone && message.header.kind == AggregationMessageKind::Result { &content } else { &[] };
             for position in 0..self.seats[seat].plan.children.len() {
                 let Some(edge) = self.seats[seat].plan.children[position].first().copied() else { continue };
                 let told = if content.contains(&ChildIndex::from_position(position)) {
-                    message.about(Kind::Result, message.header.child, message.plane())
+                    message.about(AggregationMessageKind::Result, message.header.child, message.plane())
                 } else {
                     message.clone()
                 };
@@ -394,7 +426,7 @@ impl Node {
     }
 
     /// A seat takes a result and hands it to those who asked for it; true if it was not known.
-    fn finish(&mut self, now: Time, seat: usize, message: &Message, out: &mut Outbox) -> bool {
+    fn finish(&mut self, now: Time, seat: usize, message: &AggregationMessage, out: &mut Outbox) -> bool {
         let op = message.op();
         let place = &mut self.seats[seat];
         let window = place.plan.window;
@@ -407,7 +439,7 @@ impl Node {
             wanted_by.clear(); // Everyone gets it anyway.
         }
         // P-5: a result proves that the contribution came; an abort proves nothing.
-        let proof = place.sent(op).take().filter(|_| message.header.kind == Kind::Result);
+        let proof = place.sent(op).take().filter(|_| message.header.kind == AggregationMessageKind::Result);
         if let Some(psn) = proof {
             let parent = place.plan.parents[0].edge;
             self.edges[parent.index()].connection.confirm(now, psn, &mut transmit(parent, out));
@@ -419,7 +451,7 @@ impl Node {
     }
 
     /// A child misses a result: it gets it, or whoever may have it is asked (P-20, P-21).
-    fn repair(&mut self, now: Time, seat: usize, edge: EdgeIndex, request: &Message, out: &mut Outbox) {
+    fn repair(&mut self, now: Time, seat: usize, edge: EdgeIndex, request: &AggregationMessage, out: &mut Outbox) {
         let (op, orphaned, window) = (request.op(), self.seats[seat].orphaned, self.seats[seat].plan.window);
         let slot = self.seats[seat].slot(op);
         // P-97: whoever is to be tested asks before it contributes, so this may be the first that is heard of the operation.
@@ -447,7 +479,7 @@ impl Node {
 
     /// Somebody misses a cast. Whoever told it may be anywhere, and so may those who heard it: it is asked for on all other
     /// edges, and what comes goes to all who asked (P-94).
-    fn seek(&mut self, now: Time, seat: usize, from: EdgeIndex, request: &Message, out: &mut Outbox) {
+    fn seek(&mut self, now: Time, seat: usize, from: EdgeIndex, request: &AggregationMessage, out: &mut Outbox) {
         let (op, patience) = (request.op(), self.policy.timeout);
         let place = &mut self.seats[seat];
         let (window, plane) = (place.plan.window, place.plan.plane);
@@ -470,19 +502,24 @@ impl Node {
             let child = ChildIndex::from_position(position);
             for edge in self.seats[seat].plan.children[position].clone() {
                 if edge != from {
-                    self.send(now, edge, request.about(Kind::Repair, child, plane), out);
+                    self.send(now, edge, request.about(AggregationMessageKind::Repair, child, plane), out);
                 }
             }
         }
         for parent in self.seats[seat].plan.parents.clone() {
             if parent.edge != from {
-                self.send(now, parent.edge, request.about(Kind::Repair, parent.child, parent.plane), out);
+                self.send(
+                    now,
+                    parent.edge,
+                    request.about(AggregationMessageKind::Repair, parent.child, parent.plane),
+                    out,
+                );
             }
         }
     }
 
     /// A child, or somebody below it, has not come to what is tested (P-97).
-    fn late(&mut self, now: Time, seat: usize, edge: EdgeIndex, message: &Message, out: &mut Outbox) {
+    fn late(&mut self, now: Time, seat: usize, edge: EdgeIndex, message: &AggregationMessage, out: &mut Outbox) {
         let place = &mut self.seats[seat];
         let (op, child) = (message.op(), message.header.child);
         if !place.may_speak(child, edge) {
@@ -495,29 +532,29 @@ impl Node {
     }
 
     /// When all children have answered a test, the worst of their answers goes on: up, and from the root to everyone.
-    fn tell_who_is_late(&mut self, now: Time, seat: usize, about: &Message, out: &mut Outbox) {
+    fn tell_who_is_late(&mut self, now: Time, seat: usize, about: &AggregationMessage, out: &mut Outbox) {
         let place = &mut self.seats[seat];
         let (children, window, plane) = (place.plan.children.len(), place.plan.window, place.plan.plane);
         let Some(test) = place.slot(about.op()).take_verdict(children, window) else { return };
         if place.plan.parents.is_empty() {
             let message = about.late(test, ChildIndex(0), plane);
-            out.push(Duty::Multicast { message, copies: self.policy.copies });
+            out.push(AggregationAction::Multicast { message, copies: self.policy.copies });
         }
         for parent in self.seats[seat].plan.parents.clone() {
             self.send(now, parent.edge, about.late(test, parent.child, parent.plane), out);
         }
     }
 
-    fn ask_parents(&mut self, now: Time, seat: usize, about: &Message, out: &mut Outbox) {
+    fn ask_parents(&mut self, now: Time, seat: usize, about: &AggregationMessage, out: &mut Outbox) {
         for parent in self.seats[seat].plan.parents.clone() {
-            let request = about.about(Kind::Repair, parent.child, parent.plane);
+            let request = about.about(AggregationMessageKind::Repair, parent.child, parent.plane);
             self.send(now, parent.edge, request, out);
         }
     }
 
     /// Asks the children whose contributions are missing whether they are still there (P-24); with one lost for good,
     /// says so instead.
-    fn nudge(&mut self, now: Time, seat: usize, about: &Message, out: &mut Outbox) {
+    fn nudge(&mut self, now: Time, seat: usize, about: &AggregationMessage, out: &mut Outbox) {
         let op = about.op();
         let place = &mut self.seats[seat];
         let (children, window, plane, childless) =
@@ -532,7 +569,7 @@ impl Node {
         }
         for child in missing {
             for edge in self.seats[seat].plan.children[child.index()].clone() {
-                self.send(now, edge, about.about(Kind::Repair, child, plane), out);
+                self.send(now, edge, about.about(AggregationMessageKind::Repair, child, plane), out);
             }
         }
     }
@@ -551,7 +588,9 @@ impl Node {
             if !slot.may_ask(now, self.policy.timeout) {
                 continue;
             }
-            let request = slot.awaiting().map(|sample| sample.about(Kind::Repair, parent.child, parent.plane));
+            let request = slot
+                .awaiting()
+                .map(|sample| sample.about(AggregationMessageKind::Repair, parent.child, parent.plane));
             self.send(now, edge, request.expect("it was chosen for it"), out);
         }
     }
@@ -583,7 +622,7 @@ impl Node {
         let orphaned = self.seats[seat].orphaned.is_some();
         // With parents left, what has gone up can still come down; only what is being collected cannot complete.
         let slots = self.seats[seat].slots().filter(|slot| orphaned || slot.awaiting().is_none());
-        let aborts: Vec<Message> = slots.filter_map(|slot| slot.abort(cause, None)).collect();
+        let aborts: Vec<AggregationMessage> = slots.filter_map(|slot| slot.abort(cause, None)).collect();
         for abort in aborts {
             self.pass_on(now, seat, abort, out);
         }
@@ -591,6 +630,6 @@ impl Node {
 }
 
 /// Puts what a connection sends into the outbox.
-pub(super) fn transmit(edge: EdgeIndex, out: &mut Outbox) -> impl FnMut(Outgoing<Message>) + '_ {
-    move |outgoing| out.push(Duty::Transmit { edge, outgoing })
+pub(super) fn transmit(edge: EdgeIndex, out: &mut Outbox) -> impl FnMut(OutgoingFrame<AggregationMessage>) + '_ {
+    move |outgoing| out.push(AggregationAction::Transmit { edge, outgoing })
 }

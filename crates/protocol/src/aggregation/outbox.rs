@@ -5,9 +5,9 @@
 
 use units::OpId;
 
-use super::{AbortCause, Message};
+use super::{AbortCause, AggregationMessage};
 use crate::Payload;
-use crate::connection::Outgoing;
+use crate::connection::OutgoingFrame;
 
 /// An edge of a machine: a connection to one neighbour in the tree.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -21,18 +21,18 @@ impl EdgeIndex {
 
 /// Something that the driver must do. Every variant is a duty, never a hint.
 #[derive(Clone, Debug)]
-pub enum Duty {
+pub enum AggregationAction {
     /// Transmit a frame over an edge, so many times in a row.
     Transmit {
         /// The edge.
         edge: EdgeIndex,
         /// The frame, how often and by which path.
-        outgoing: Outgoing<Message>,
+        outgoing: OutgoingFrame<AggregationMessage>,
     },
     /// Send a message down the tree from here, to every member below, so many times in a row.
     Multicast {
         /// The result or abort.
-        message: Message,
+        message: AggregationMessage,
         /// How many times.
         copies: u8,
     },
@@ -60,17 +60,17 @@ pub enum Duty {
 /// Duties, in the order in which they are to be done.
 #[derive(Default, Debug)]
 pub struct Outbox {
-    duties: Vec<Duty>,
+    duties: Vec<AggregationAction>,
 }
 
 impl Outbox {
     /// Adds a duty.
-    pub fn push(&mut self, duty: Duty) {
+    pub fn push(&mut self, duty: AggregationAction) {
         self.duties.push(duty);
     }
 
     /// Takes all duties, first things first; the room stays for the next call.
-    pub fn drain(&mut self) -> impl Iterator<Item = Duty> + '_ {
+    pub fn drain(&mut self) -> impl Iterator<Item = AggregationAction> + '_ {
         self.duties.drain(..)
     }
 

@@ -2,8 +2,8 @@
 
 use units::{ChildIndex, Epoch, GroupId, OpId, Psn};
 
-use super::slot::{Past, Slot};
-use super::{AbortCause, EdgeIndex, Message};
+use super::slot::{Slot, SlotHistory};
+use super::{AbortCause, AggregationMessage, EdgeIndex};
 
 /// One of several trees over the same members (SE-7); a plain tree has plane zero only.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
@@ -11,7 +11,7 @@ pub struct Plane(pub u8);
 
 /// The way up to one parent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Upward {
+pub struct ParentLink {
     /// Over this edge.
     pub edge: EdgeIndex,
     /// What the parent calls us.
@@ -22,7 +22,7 @@ pub struct Upward {
 
 /// What it means for a contribution's arrival that the result has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ResultProves {
+pub enum ImplicitAck {
     /// There is one way up: no result without it, so nothing needs to be acknowledged (P-5).
     Arrival,
     /// Other planes may have made the result: only an acknowledgement proves anything.
@@ -31,7 +31,7 @@ pub enum ResultProves {
 
 /// How a result goes to those below (SH-13).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Distribution {
+pub enum DownwardDelivery {
     /// In one packet that the network copies; whoever misses it asks (P-20).
     Multicast,
     /// Over the children's connections, which are reliable.
@@ -40,7 +40,7 @@ pub enum Distribution {
     Both,
 }
 
-impl Distribution {
+impl DownwardDelivery {
     pub(super) const fn has_multicast(self) -> bool {
         matches!(self, Self::Multicast | Self::Both)
     }
@@ -52,7 +52,7 @@ impl Distribution {
 
 /// What a node must know to serve a group.
 #[derive(Clone, Debug)]
-pub struct SeatPlan {
+pub struct SeatConfig {
     /// The group.
     pub group: GroupId,
     /// Its incarnation.
@@ -62,30 +62,30 @@ pub struct SeatPlan {
     /// For each child, in fold order, the edges over which it may speak (several if its adapter is split).
     pub children: Vec<Vec<EdgeIndex>>,
     /// The parents, all of which get what is folded here; none for a root.
-    pub parents: Vec<Upward>,
+    pub parents: Vec<ParentLink>,
     /// What a result tells about the contribution sent up.
-    pub result_proves: ResultProves,
+    pub result_proves: ImplicitAck,
     /// How results go down.
-    pub distribution: Distribution,
+    pub distribution: DownwardDelivery,
     /// Operations that may be in flight at once.
     pub window: u32,
 }
 
 /// A place in the ring of slots. A slot is made when something comes for it, and freed when nobody can want it any more.
 #[derive(Debug)]
-enum Place {
+enum SlotEntry {
     /// No state but the operation that it is for, or that it was for.
     Free {
         op: OpId,
-        past: Past,
+        past: SlotHistory,
     },
     Used(Box<Slot>),
 }
 
 #[derive(Debug)]
 pub(super) struct Seat {
-    pub plan: SeatPlan,
-    slots: Vec<Place>,
+    pub plan: SeatConfig,
+    slots: Vec<SlotEntry>,
     /// A child is lost: nothing that still misses it can complete.
     pub childless: Option<AbortCause>,
     /// All parents are lost: nothing that is folded here can go on.
@@ -97,12 +97,12 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    pub(super) fn new(plan: SeatPlan) -> Self {
+    pub(super) fn new(plan: SeatConfig) -> Self {
         // A power of two, so that the ring of slots survives the wrap of operation numbers.
-        let window = plan.window.clamp(1, units::limits::MAX_WINDOW).next_power_of_two();
-        let slots = (0..window).map(|op| Place::Free { op: OpId(op), past: Past::Unknown }).collect();
+        let window = plan.window.clamp(1, units::limits::MAX_GROUP_WINDOW).next_power_of_two();
+        let slots = (0..window).map(|op| SlotEntry::Free { op: OpId(op), past: SlotHistory::Unknown }).collect();
         Self {
-            plan: SeatPlan { window, ..plan },
+            plan: SeatConfig { window, ..plan },
             slots,
             childless: None,
             orphaned: None,
@@ -112,7 +112,7 @@ impl Seat {
     }
 
     /// True if a message is meant for this seat.
-    pub(super) fn serves(&self, message: &Message) -> bool {
+    pub(super) fn serves(&self, message: &AggregationMessage) -> bool {
         self.plan.group == message.header.group && self.plan.plane == message.plane()
     }
 
@@ -126,33 +126,33 @@ impl Seat {
         }
         let place = &mut self.slots[(op.0 % window) as usize];
         let at = match place {
-            Place::Free { op, .. } => *op,
-            Place::Used(slot) => slot.op(),
+            SlotEntry::Free { op, .. } => *op,
+            SlotEntry::Used(slot) => slot.op(),
         };
         // Casts go by without a word to the nodes: what the slot missed is over for everyone (P-96).
         if is_near && op.steps_from(at) > window as i32 {
-            *place = Place::Free { op: OpId(op.0.wrapping_sub(window)), past: Past::Delivered };
+            *place = SlotEntry::Free { op: OpId(op.0.wrapping_sub(window)), past: SlotHistory::Delivered };
         }
-        if let Place::Free { op, past } = *place {
-            *place = Place::Used(Box::new(Slot::new(op, past)));
+        if let SlotEntry::Free { op, past } = *place {
+            *place = SlotEntry::Used(Box::new(Slot::new(op, past)));
         }
-        let Place::Used(slot) = place else { unreachable!("just made") };
+        let SlotEntry::Used(slot) = place else { unreachable!("just made") };
         slot
     }
 
     /// The slots that are in use.
     pub(super) fn slots(&mut self) -> impl Iterator<Item = &mut Slot> {
         self.slots.iter_mut().filter_map(|place| match place {
-            Place::Free { .. } => None,
-            Place::Used(slot) => Some(&mut **slot),
+            SlotEntry::Free { .. } => None,
+            SlotEntry::Used(slot) => Some(&mut **slot),
         })
     }
 
     /// For each operation in flight, the bytes that are kept for it.
     pub(super) fn held(&self) -> impl Iterator<Item = u64> + '_ {
         self.slots.iter().filter_map(|place| match place {
-            Place::Free { .. } => None,
-            Place::Used(slot) => slot.held(),
+            SlotEntry::Free { .. } => None,
+            SlotEntry::Used(slot) => slot.held(),
         })
     }
 
@@ -160,8 +160,8 @@ impl Seat {
     pub(super) fn release(&mut self, op: OpId) {
         let index = op.0 % self.plan.window;
         let place = &mut self.slots[index as usize];
-        if matches!(place, Place::Used(slot) if slot.op() == op) {
-            *place = Place::Free { op, past: Past::Delivered };
+        if matches!(place, SlotEntry::Used(slot) if slot.op() == op) {
+            *place = SlotEntry::Free { op, past: SlotHistory::Delivered };
         }
     }
 

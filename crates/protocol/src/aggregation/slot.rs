@@ -7,17 +7,17 @@
 //! when it has the result of `n`, so when all children have contributed to it, nobody can ask for the old result any
 //! more. Until then the slot keeps it, if it has it, beside the new collection (P-19).
 
-use reduce::{ElementType, Kind, Operator};
+use reduce::{ElementType, Operator, ReductionKind};
 use units::{ChildIndex, OpId, Span, Time};
-use wire::aggregation::{AggregationHeader, Kind as MessageKind};
+use wire::aggregation::{AggregationHeader, AggregationMessageKind as MessageKind};
 
-use super::{AbortCause, EdgeIndex, Message, Voice, Wish};
+use super::{AbortCause, AggregationMessage, ContributionRole, EdgeIndex, ResultDisposition};
 use crate::Payload;
 
 /// What the caller must do next. Every variant is a duty, never a hint.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Outcome {
+pub(super) enum ContributionOutcome {
     /// More children are missing.
     Keep,
     /// All are here: fold, then send on.
@@ -38,7 +38,7 @@ enum Admission {
 
 /// What is known of an operation whose slot holds nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Past {
+pub(super) enum SlotHistory {
     /// It may be yet to come.
     Unknown,
     /// Its result has been handed to reliable connections.
@@ -47,17 +47,17 @@ pub(super) enum Past {
 
 /// What the node knows of an operation.
 #[derive(Debug)]
-enum Stage {
+enum SlotState {
     /// Nobody has contributed yet.
     Vacant,
     Collecting(Collection),
     /// Folded and sent up; the result has not come down.
     Awaiting {
-        sample: Message,
+        sample: AggregationMessage,
     },
     /// The result (or the abort that stands for it).
     Done {
-        result: Message,
+        result: AggregationMessage,
     },
     /// The result is on reliable connections to everyone below, and no longer here.
     Delivered,
@@ -86,9 +86,9 @@ enum Operand {
 #[derive(Debug)]
 pub(super) struct Slot {
     op: OpId,
-    stage: Stage,
+    stage: SlotState,
     /// The result of the operation that used this slot before.
-    earlier: Option<Message>,
+    earlier: Option<AggregationMessage>,
     /// Children that asked for the result before it was here.
     pub wanted_by: Vec<EdgeIndex>,
     /// Until when an answer to what was last asked may come.
@@ -98,14 +98,14 @@ pub(super) struct Slot {
     /// Children that need to hear no more of it than that it is there (P-64).
     content: Vec<ChildIndex>,
     /// Who was late for the last test.
-    late: Option<Late>,
+    late: Option<LateChildren>,
     /// Somebody has asked for what was cast.
     sought: bool,
 }
 
 /// Answers to a test of those who have not come (P-97).
 #[derive(Debug)]
-struct Late {
+struct LateChildren {
     test: u32,
     children: Vec<ChildIndex>,
     told: bool,
@@ -114,7 +114,7 @@ struct Late {
 /// A deliberately broken slot, which the oracle must catch.
 #[cfg(feature = "sabotage")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sabotage {
+pub enum SlotMutation {
     /// Folds the last child's operand twice.
     FoldTwice,
     /// Leaves the first child's operand out.
@@ -124,10 +124,10 @@ pub enum Sabotage {
 }
 
 impl Slot {
-    pub(super) fn new(op: OpId, past: Past) -> Self {
+    pub(super) fn new(op: OpId, past: SlotHistory) -> Self {
         let stage = match past {
-            Past::Unknown => Stage::Vacant,
-            Past::Delivered => Stage::Delivered,
+            SlotHistory::Unknown => SlotState::Vacant,
+            SlotHistory::Delivered => SlotState::Delivered,
         };
         Self {
             op,
@@ -145,21 +145,21 @@ impl Slot {
     /// Notes a contribution, or the abort that stands for one.
     pub(super) fn contribute(
         &mut self,
-        message: &Message,
+        message: &AggregationMessage,
         child: ChildIndex,
         children: usize,
         window: u32,
-    ) -> Outcome {
+    ) -> ContributionOutcome {
         match self.admit(message.op(), window) {
             Admission::Current => {}
-            Admission::Past => return Outcome::Duplicate,
-            Admission::Foreign => return Outcome::OutOfWindow,
+            Admission::Past => return ContributionOutcome::Duplicate,
+            Admission::Foreign => return ContributionOutcome::OutOfWindow,
         }
-        if matches!(self.stage, Stage::Vacant) {
-            self.stage = Stage::Collecting(Collection::new(message.header, children));
+        if matches!(self.stage, SlotState::Vacant) {
+            self.stage = SlotState::Collecting(Collection::new(message.header, children));
         }
-        let Stage::Collecting(collection) = &mut self.stage else {
-            return Outcome::Duplicate;
+        let SlotState::Collecting(collection) = &mut self.stage else {
+            return ContributionOutcome::Duplicate;
         };
         collection.add(message, child)
     }
@@ -170,8 +170,8 @@ impl Slot {
         match op.steps_from(self.op) {
             0 => Admission::Current,
             steps if steps == window as i32 => {
-                self.earlier = match std::mem::replace(&mut self.stage, Stage::Vacant) {
-                    Stage::Done { result } => Some(result),
+                self.earlier = match std::mem::replace(&mut self.stage, SlotState::Vacant) {
+                    SlotState::Done { result } => Some(result),
                     _ => None,
                 };
                 self.op = op;
@@ -194,34 +194,34 @@ impl Slot {
     }
 
     /// Folds all contributions in child order (P-16). The slot then awaits the result.
-    pub(super) fn fold(&mut self) -> Message {
-        let Stage::Collecting(collection) = std::mem::replace(&mut self.stage, Stage::Vacant) else {
+    pub(super) fn fold(&mut self) -> AggregationMessage {
+        let SlotState::Collecting(collection) = std::mem::replace(&mut self.stage, SlotState::Vacant) else {
             unreachable!("the caller was told to fold")
         };
         self.earlier = None; // P-19: everyone who contributed has it.
         let (folded, content) = collection.fold();
         self.content = content;
-        self.stage = Stage::Awaiting { sample: folded.clone() };
+        self.stage = SlotState::Awaiting { sample: folded.clone() };
         folded
     }
 
     /// Notes the result; false if it is known already or not of this slot.
-    pub(super) fn finish(&mut self, result: &Message, window: u32) -> bool {
+    pub(super) fn finish(&mut self, result: &AggregationMessage, window: u32) -> bool {
         if self.admit(result.op(), window) != Admission::Current || self.is_over() {
             return false;
         }
-        self.stage = Stage::Done { result: result.clone() };
+        self.stage = SlotState::Done { result: result.clone() };
         true
     }
 
     /// True if the result has been here.
     pub(super) fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Done { .. } | Stage::Delivered)
+        matches!(self.stage, SlotState::Done { .. } | SlotState::Delivered)
     }
 
     /// True once, when an operation's result is there and has not yet gone down over the connections.
     pub(super) fn take_turn_down(&mut self, op: OpId) -> bool {
-        let due = self.op == op && matches!(self.stage, Stage::Done { .. }) && !self.handed_down;
+        let due = self.op == op && matches!(self.stage, SlotState::Done { .. }) && !self.handed_down;
         self.handed_down |= due;
         due
     }
@@ -232,9 +232,9 @@ impl Slot {
     }
 
     /// The result of an operation, if this slot still has it.
-    pub(super) fn result_of(&self, op: OpId) -> Option<&Message> {
+    pub(super) fn result_of(&self, op: OpId) -> Option<&AggregationMessage> {
         match &self.stage {
-            Stage::Done { result } if op == self.op => Some(result),
+            SlotState::Done { result } if op == self.op => Some(result),
             _ => self.earlier.as_ref().filter(|earlier| earlier.op() == op),
         }
     }
@@ -244,9 +244,9 @@ impl Slot {
     }
 
     /// What was sent up, if the result has not come down.
-    pub(super) fn awaiting(&self) -> Option<&Message> {
+    pub(super) fn awaiting(&self) -> Option<&AggregationMessage> {
         match &self.stage {
-            Stage::Awaiting { sample } => Some(sample),
+            SlotState::Awaiting { sample } => Some(sample),
             _ => None,
         }
     }
@@ -278,7 +278,7 @@ impl Slot {
             // Tests are counted, so that a late answer to an earlier one says nothing.
             Some(late) if (late.test.wrapping_sub(test) as i32) > 0 => return,
             Some(late) if late.test == test => late,
-            place => place.insert(Late { test, children: Vec::new(), told: false }),
+            place => place.insert(LateChildren { test, children: Vec::new(), told: false }),
         };
         if !late.children.contains(&child) {
             late.children.push(child);
@@ -297,9 +297,9 @@ impl Slot {
     /// The bytes that are kept for the operation, if it is in flight.
     pub(super) fn held(&self) -> Option<u64> {
         match &self.stage {
-            Stage::Collecting(collection) => Some(collection.bytes()),
-            Stage::Awaiting { sample } => Some(sample.payload.len().into()),
-            Stage::Vacant | Stage::Done { .. } | Stage::Delivered => None,
+            SlotState::Collecting(collection) => Some(collection.bytes()),
+            SlotState::Awaiting { sample } => Some(sample.payload.len().into()),
+            SlotState::Vacant | SlotState::Done { .. } | SlotState::Delivered => None,
         }
     }
 
@@ -309,9 +309,9 @@ impl Slot {
             return Vec::new();
         }
         let is_missing = |position: &usize| match &self.stage {
-            Stage::Vacant => true,
-            Stage::Collecting(collection) => collection.operands[*position].is_none(),
-            Stage::Awaiting { .. } | Stage::Done { .. } | Stage::Delivered => false,
+            SlotState::Vacant => true,
+            SlotState::Collecting(collection) => collection.operands[*position].is_none(),
+            SlotState::Awaiting { .. } | SlotState::Done { .. } | SlotState::Delivered => false,
         };
         (0..children).filter(is_missing).map(ChildIndex::from_position).collect()
     }
@@ -328,15 +328,19 @@ impl Slot {
 
     /// Ends a collection for good: its result will be this abort. A slot to which nobody contributed needs a message
     /// about the operation to know what to abort.
-    pub(super) fn abort(&mut self, cause: AbortCause, about: Option<&Message>) -> Option<Message> {
+    pub(super) fn abort(
+        &mut self,
+        cause: AbortCause,
+        about: Option<&AggregationMessage>,
+    ) -> Option<AggregationMessage> {
         let sample = match &self.stage {
-            Stage::Collecting(collection) => Message::new(collection.sample, Payload::EMPTY),
-            Stage::Awaiting { sample } => sample.clone(),
-            Stage::Vacant => about?.clone(),
-            Stage::Done { .. } | Stage::Delivered => return None,
+            SlotState::Collecting(collection) => AggregationMessage::new(collection.sample, Payload::EMPTY),
+            SlotState::Awaiting { sample } => sample.clone(),
+            SlotState::Vacant => about?.clone(),
+            SlotState::Done { .. } | SlotState::Delivered => return None,
         };
         let abort = sample.aborted(cause);
-        self.stage = Stage::Awaiting { sample: abort.clone() };
+        self.stage = SlotState::Awaiting { sample: abort.clone() };
         Some(abort)
     }
 }
@@ -346,29 +350,30 @@ impl Collection {
         Self { sample, operands: vec![None; children], missing: children as u16, content: Vec::new(), abort: None }
     }
 
-    fn add(&mut self, message: &Message, child: ChildIndex) -> Outcome {
+    fn add(&mut self, message: &AggregationMessage, child: ChildIndex) -> ContributionOutcome {
         let is_first = usize::from(self.missing) == self.operands.len();
         let place = &mut self.operands[child.index()];
         if place.is_some() {
-            return Outcome::Duplicate; // P-15: known before any arithmetic, so never folded twice.
+            return ContributionOutcome::Duplicate; // P-15: known before any arithmetic, so never folded twice.
         }
         let header = &message.header;
         if header.kind == MessageKind::Abort {
             self.abort = self.abort.or(Some(AbortCause::from_code(header.detail)));
         } else if !is_first && self.sample.kind != MessageKind::Abort && !agree(header, &self.sample) {
             self.abort = self.abort.or(Some(AbortCause::Mismatch));
-        } else if self.sample.kind == MessageKind::Abort || voice_of(&self.sample) == Voice::Silent {
+        } else if self.sample.kind == MessageKind::Abort || role_of(&self.sample) == ContributionRole::Silent {
             self.sample = *header; // Whoever gives something says what the others are compared with.
         }
-        *place = Some(match voice_of(header) {
-            Voice::Silent => Operand::Silent,
-            Voice::Plain | Voice::Sole => Operand::Given(message.payload.clone()),
+        *place = Some(match role_of(header) {
+            ContributionRole::Silent => Operand::Silent,
+            ContributionRole::Plain | ContributionRole::Sole => Operand::Given(message.payload.clone()),
         });
-        if header.kind != MessageKind::Abort && Wish::from_code(header.detail) == Wish::End {
+        if header.kind != MessageKind::Abort && ResultDisposition::from_code(header.detail) == ResultDisposition::End
+        {
             self.content.push(child);
         }
         self.missing -= 1;
-        if self.missing == 0 { Outcome::Fold } else { Outcome::Keep }
+        if self.missing == 0 { ContributionOutcome::Fold } else { ContributionOutcome::Keep }
     }
 
     fn bytes(&self) -> u64 {
@@ -380,25 +385,25 @@ impl Collection {
     }
 
     /// The fold wants what any of those below wants.
-    fn fold(self) -> (Message, Vec<ChildIndex>) {
+    fn fold(self) -> (AggregationMessage, Vec<ChildIndex>) {
         let everyone_is_content = self.content.len() == self.operands.len();
-        let wish = if everyone_is_content { Wish::End } else { Wish::Result };
-        let sample = AggregationHeader { detail: voice_of(&self.sample).code() | wish.code(), ..self.sample };
+        let wish = if everyone_is_content { ResultDisposition::End } else { ResultDisposition::Result };
+        let sample = AggregationHeader { detail: role_of(&self.sample).code() | wish.code(), ..self.sample };
         let folded = match self.abort {
             Some(cause) => Err(cause),
             None => fold_payloads(&sample, &self.operands),
         };
         let folded = match folded {
-            Ok(Operand::Given(payload)) => Message::new(sample, payload),
-            Ok(Operand::Silent) => Message::new(sample, Payload::EMPTY),
-            Err(cause) => Message::new(sample, Payload::EMPTY).aborted(cause),
+            Ok(Operand::Given(payload)) => AggregationMessage::new(sample, payload),
+            Ok(Operand::Silent) => AggregationMessage::new(sample, Payload::EMPTY),
+            Err(cause) => AggregationMessage::new(sample, Payload::EMPTY).aborted(cause),
         };
         (folded, self.content)
     }
 }
 
-fn voice_of(header: &AggregationHeader) -> Voice {
-    Voice::from_code(header.detail)
+fn role_of(header: &AggregationHeader) -> ContributionRole {
+    ContributionRole::from_code(header.detail)
 }
 
 /// Whether two contributions go together. Of those who are silent nobody knows how much they would have given, and of
@@ -406,10 +411,10 @@ fn voice_of(header: &AggregationHeader) -> Voice {
 fn agree(a: &AggregationHeader, b: &AggregationHeader) -> bool {
     let alike = (a.element, a.operator, a.segment) == (b.element, b.operator, b.segment);
     alike
-        && match (voice_of(a), voice_of(b)) {
-            (Voice::Silent, _) | (_, Voice::Silent) => true,
-            (Voice::Plain, Voice::Plain) => a.element_count == b.element_count,
-            (Voice::Sole, _) | (_, Voice::Sole) => false,
+        && match (role_of(a), role_of(b)) {
+            (ContributionRole::Silent, _) | (_, ContributionRole::Silent) => true,
+            (ContributionRole::Plain, ContributionRole::Plain) => a.element_count == b.element_count,
+            (ContributionRole::Sole, _) | (_, ContributionRole::Sole) => false,
         }
 }
 
@@ -426,12 +431,12 @@ fn fold_payloads(sample: &AggregationHeader, operands: &[Option<Operand>]) -> Re
     if let Some(Payload::Absent { bytes }) = present().find(|payload| payload.bytes().is_none()) {
         return Ok(Operand::Given(Payload::Absent { bytes: *bytes }));
     }
-    if voice_of(sample) == Voice::Sole {
+    if role_of(sample) == ContributionRole::Sole {
         return present().next().cloned().map(Operand::Given).ok_or(AbortCause::Unfoldable);
     }
     let element = ElementType::from_code(sample.element.0).ok_or(AbortCause::Unfoldable)?;
     let operator = Operator::from_code(sample.operator.0).ok_or(AbortCause::Unfoldable)?;
-    let kind = Kind::new(element, operator).map_err(|_| AbortCause::Unfoldable)?;
+    let kind = ReductionKind::new(element, operator).map_err(|_| AbortCause::Unfoldable)?;
     let folded = kind.fold_all(present().filter_map(Payload::bytes)).map_err(|_| AbortCause::Unfoldable)?;
     Ok(Operand::Given(folded.into()))
 }
@@ -439,17 +444,17 @@ fn fold_payloads(sample: &AggregationHeader, operands: &[Option<Operand>]) -> Re
 #[cfg(feature = "sabotage")]
 impl Slot {
     /// Spoils the operands as asked, just before they are folded.
-    pub(super) fn sabotage(&mut self, sabotage: Sabotage) {
-        let Stage::Collecting(collection) = &mut self.stage else {
+    pub(super) fn sabotage(&mut self, sabotage: SlotMutation) {
+        let SlotState::Collecting(collection) = &mut self.stage else {
             return;
         };
         match sabotage {
-            Sabotage::FoldTwice => {
+            SlotMutation::FoldTwice => {
                 let last = collection.operands.last().cloned().flatten();
                 collection.operands.push(last);
             }
-            Sabotage::FoldEarly => collection.operands[0] = None,
-            Sabotage::FoldBackwards => collection.operands.reverse(),
+            SlotMutation::FoldEarly => collection.operands[0] = None,
+            SlotMutation::FoldBackwards => collection.operands.reverse(),
         }
     }
 }

@@ -2,21 +2,21 @@
 
 use std::fmt;
 
-use reduce::Kind;
+use reduce::ReductionKind;
 use units::Rank;
 
-use super::dissemination::Disseminate;
+use super::dissemination::DisseminationBarrier;
 use super::fold_order::FoldOrder;
-use super::halving::{Double, Halve};
-use super::knomial::{Knomial, TreeBroadcast, TreeReduce, TreeScatter};
-use super::ordered::{CollectBlocks, HandOver, OrderFold};
-use super::recursive::{Exchange, Join, Leave};
-use super::ring::{GatherBlocks, RingFold, RingSpread};
-use super::step::Schedule;
+use super::knomial::{KnomialBroadcast, KnomialReduce, KnomialScatter, KnomialTree};
+use super::ordered::{BlockAllToAll, OrderedTreeReduce, SendToRoot};
+use super::rabenseifner::{DoublingAllgather, HalvingReduceScatter};
+use super::recursive_exchange::{NonPowerPostPhase, NonPowerPrePhase, RecursiveExchange};
+use super::ring::{GatherToRoot, RingAllgather, RingReduceScatter};
+use super::step::RoundPattern;
 
 /// What a group does together.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Collective {
+pub enum CollectiveOperation {
     /// Nobody leaves before all have come.
     Barrier,
     /// All get what the root has.
@@ -29,18 +29,18 @@ pub enum Collective {
         /// Who gets it.
         root: Rank,
         /// What is folded, and how.
-        kind: Kind,
+        kind: ReductionKind,
     },
     /// All get the fold of all contributions.
     AllReduce {
         /// What is folded, and how.
-        kind: Kind,
+        kind: ReductionKind,
     },
 }
 
-impl Collective {
+impl CollectiveOperation {
     /// What is folded and how, if anything is.
-    pub const fn kind(&self) -> Option<Kind> {
+    pub const fn kind(&self) -> Option<ReductionKind> {
         match self {
             Self::Barrier | Self::Broadcast { .. } => None,
             Self::Reduce { kind, .. } | Self::AllReduce { kind } => Some(*kind),
@@ -56,7 +56,7 @@ impl Collective {
     }
 }
 
-impl fmt::Display for Collective {
+impl fmt::Display for CollectiveOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Barrier => f.write_str("barrier"),
@@ -69,7 +69,7 @@ impl fmt::Display for Collective {
 
 /// How hosts do it among themselves.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Algorithm {
+pub enum CollectiveAlgorithm {
     /// Pairs exchange whole vectors. Allreduce and barrier.
     RecursiveDoubling,
     /// Groups of `radix` exchange whole vectors. Allreduce and barrier.
@@ -99,10 +99,10 @@ pub enum Algorithm {
     OrderedBlocks,
 }
 
-impl Algorithm {
+impl CollectiveAlgorithm {
     /// True if the algorithm can do this.
-    pub const fn suits(self, collective: &Collective) -> bool {
-        use Collective::{AllReduce, Barrier, Broadcast, Reduce};
+    pub const fn suits(self, collective: &CollectiveOperation) -> bool {
+        use CollectiveOperation::{AllReduce, Barrier, Broadcast, Reduce};
         match self {
             Self::RecursiveDoubling | Self::RecursiveKing { .. } => matches!(collective, AllReduce { .. } | Barrier),
             Self::Tree { .. } => true,
@@ -133,7 +133,7 @@ impl Algorithm {
     }
 }
 
-impl fmt::Display for Algorithm {
+impl fmt::Display for CollectiveAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RecursiveDoubling => f.write_str("recursive doubling"),
@@ -151,44 +151,44 @@ impl fmt::Display for Algorithm {
 }
 
 /// A part of an algorithm whose rounds follow one pattern.
-pub(super) enum Phase<'a> {
+pub(super) enum SchedulePhase<'a> {
     Nothing,
     Join,
-    Exchange(Exchange),
+    Exchange(RecursiveExchange),
     Leave,
     Halve,
     Double,
     RingFold,
     RingSpread,
-    GatherBlocks(GatherBlocks),
-    TreeReduce(TreeReduce),
-    TreeBroadcast(TreeBroadcast),
-    TreeScatter(TreeScatter),
-    Disseminate(Disseminate),
-    OrderFold(OrderFold<'a>),
+    GatherBlocks(GatherToRoot),
+    TreeReduce(KnomialReduce),
+    TreeBroadcast(KnomialBroadcast),
+    TreeScatter(KnomialScatter),
+    Disseminate(DisseminationBarrier),
+    OrderFold(OrderedTreeReduce<'a>),
     CollectBlocks,
-    HandOver(HandOver),
+    HandOver(SendToRoot),
 }
 
-impl Phase<'_> {
+impl SchedulePhase<'_> {
     /// What is to be done in it; nothing at all in an empty place.
-    pub(super) fn schedule(&self) -> Option<&dyn Schedule> {
+    pub(super) fn schedule(&self) -> Option<&dyn RoundPattern> {
         Some(match self {
             Self::Nothing => return None,
-            Self::Join => &Join,
+            Self::Join => &NonPowerPrePhase,
             Self::Exchange(exchange) => exchange,
-            Self::Leave => &Leave,
-            Self::Halve => &Halve,
-            Self::Double => &Double,
-            Self::RingFold => &RingFold,
-            Self::RingSpread => &RingSpread,
+            Self::Leave => &NonPowerPostPhase,
+            Self::Halve => &HalvingReduceScatter,
+            Self::Double => &DoublingAllgather,
+            Self::RingFold => &RingReduceScatter,
+            Self::RingSpread => &RingAllgather,
             Self::GatherBlocks(gather) => gather,
             Self::TreeReduce(reduce) => reduce,
             Self::TreeBroadcast(broadcast) => broadcast,
             Self::TreeScatter(scatter) => scatter,
             Self::Disseminate(disseminate) => disseminate,
             Self::OrderFold(fold) => fold,
-            Self::CollectBlocks => &CollectBlocks,
+            Self::CollectBlocks => &BlockAllToAll,
             Self::HandOver(hand_over) => hand_over,
         })
     }
@@ -199,49 +199,57 @@ pub(super) const MAX_PHASES: usize = 4;
 
 /// The phases of an algorithm that suits the collective, in their order. `order` is there if the algorithm is ordered.
 pub(super) fn phases<'a>(
-    algorithm: Algorithm,
-    collective: &Collective,
+    algorithm: CollectiveAlgorithm,
+    collective: &CollectiveOperation,
     order: Option<&'a FoldOrder>,
-) -> [Phase<'a>; MAX_PHASES] {
-    use Phase::Nothing;
+) -> [SchedulePhase<'a>; MAX_PHASES] {
+    use SchedulePhase::Nothing;
     let radix = u32::from(algorithm.radix());
     let root = collective.root();
-    let tree = |root: Option<Rank>| Knomial { root: root.unwrap_or_default().0, radix };
+    let tree = |root: Option<Rank>| KnomialTree { root: root.unwrap_or_default().0, radix };
     match algorithm {
-        Algorithm::RecursiveDoubling | Algorithm::RecursiveKing { .. } => {
-            [Phase::Join, Phase::Exchange(Exchange { radix }), Phase::Leave, Nothing]
+        CollectiveAlgorithm::RecursiveDoubling | CollectiveAlgorithm::RecursiveKing { .. } => {
+            [SchedulePhase::Join, SchedulePhase::Exchange(RecursiveExchange { radix }), SchedulePhase::Leave, Nothing]
         }
-        Algorithm::Rabenseifner => [Phase::Join, Phase::Halve, Phase::Double, Phase::Leave],
-        Algorithm::Ring => [Phase::RingFold, spread_blocks(root), Nothing, Nothing],
-        Algorithm::Tree { .. } => {
-            let reduce = Phase::TreeReduce(TreeReduce(tree(root)));
-            let broadcast = Phase::TreeBroadcast(TreeBroadcast(tree(root)));
+        CollectiveAlgorithm::Rabenseifner => {
+            [SchedulePhase::Join, SchedulePhase::Halve, SchedulePhase::Double, SchedulePhase::Leave]
+        }
+        CollectiveAlgorithm::Ring => [SchedulePhase::RingFold, distribute_blocks(root), Nothing, Nothing],
+        CollectiveAlgorithm::Tree { .. } => {
+            let reduce = SchedulePhase::TreeReduce(KnomialReduce(tree(root)));
+            let broadcast = SchedulePhase::TreeBroadcast(KnomialBroadcast(tree(root)));
             match collective {
-                Collective::Reduce { .. } => [reduce, Nothing, Nothing, Nothing],
-                Collective::Broadcast { .. } => [broadcast, Nothing, Nothing, Nothing],
-                Collective::AllReduce { .. } | Collective::Barrier => [reduce, broadcast, Nothing, Nothing],
+                CollectiveOperation::Reduce { .. } => [reduce, Nothing, Nothing, Nothing],
+                CollectiveOperation::Broadcast { .. } => [broadcast, Nothing, Nothing, Nothing],
+                CollectiveOperation::AllReduce { .. } | CollectiveOperation::Barrier => {
+                    [reduce, broadcast, Nothing, Nothing]
+                }
             }
         }
-        Algorithm::ScatterAllgather => {
-            [Phase::TreeScatter(TreeScatter(tree(root))), Phase::RingSpread, Nothing, Nothing]
+        CollectiveAlgorithm::ScatterAllgather => {
+            [SchedulePhase::TreeScatter(KnomialScatter(tree(root))), SchedulePhase::RingSpread, Nothing, Nothing]
         }
-        Algorithm::Dissemination { .. } => [Phase::Disseminate(Disseminate { radix }), Nothing, Nothing, Nothing],
-        Algorithm::OrderedTree => {
+        CollectiveAlgorithm::Dissemination { .. } => {
+            [SchedulePhase::Disseminate(DisseminationBarrier { radix }), Nothing, Nothing, Nothing]
+        }
+        CollectiveAlgorithm::OrderedTree => {
             let order = order.expect("the plan has an order for an ordered algorithm");
             let last = match root {
-                Some(root) => Phase::HandOver(HandOver { from: order.root().0, to: root.0 }),
-                None => Phase::TreeBroadcast(TreeBroadcast(tree(Some(order.root())))),
+                Some(root) => SchedulePhase::HandOver(SendToRoot { from: order.root().0, to: root.0 }),
+                None => SchedulePhase::TreeBroadcast(KnomialBroadcast(tree(Some(order.root())))),
             };
-            [Phase::OrderFold(OrderFold(order)), last, Nothing, Nothing]
+            [SchedulePhase::OrderFold(OrderedTreeReduce(order)), last, Nothing, Nothing]
         }
-        Algorithm::OrderedBlocks => [Phase::CollectBlocks, spread_blocks(root), Nothing, Nothing],
+        CollectiveAlgorithm::OrderedBlocks => {
+            [SchedulePhase::CollectBlocks, distribute_blocks(root), Nothing, Nothing]
+        }
     }
 }
 
 /// How finished blocks reach those who want the result.
-fn spread_blocks<'a>(root: Option<Rank>) -> Phase<'a> {
+fn distribute_blocks<'a>(root: Option<Rank>) -> SchedulePhase<'a> {
     match root {
-        Some(root) => Phase::GatherBlocks(GatherBlocks { root: root.0 }),
-        None => Phase::RingSpread,
+        Some(root) => SchedulePhase::GatherBlocks(GatherToRoot { root: root.0 }),
+        None => SchedulePhase::RingSpread,
     }
 }

@@ -4,22 +4,22 @@
 
 use units::Rank;
 
-use super::step::{Apply, Part, Place, ReceiveStep, Schedule, SendStep};
+use super::step::{CombineMode, RankContext, ReceiveStep, RoundPattern, SendStep, VectorRange};
 
-pub(super) struct Disseminate {
+pub(super) struct DisseminationBarrier {
     pub(super) radix: u32,
 }
 
-impl Disseminate {
+impl DisseminationBarrier {
     /// How far away the `index`-th peer of a round is; less than the size, so that nobody is its own peer.
-    fn distance(&self, at: &Place, round: u32, index: u32) -> Option<u32> {
+    fn distance(&self, at: &RankContext, round: u32, index: u32) -> Option<u32> {
         let distance = self.radix.pow(round) * (index + 1);
         (index + 1 < self.radix && distance < at.size).then_some(distance)
     }
 }
 
-impl Schedule for Disseminate {
-    fn rounds(&self, at: &Place) -> u32 {
+impl RoundPattern for DisseminationBarrier {
+    fn rounds(&self, at: &RankContext) -> u32 {
         let (mut rounds, mut known) = (0, 1);
         while known < at.size {
             known *= self.radix;
@@ -28,13 +28,13 @@ impl Schedule for Disseminate {
         rounds
     }
 
-    fn send(&self, at: &Place, round: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
         let distance = self.distance(at, round, index)?;
-        Some(SendStep { to: Rank(at.after(distance)), part: Part::NOTHING })
+        Some(SendStep { to: Rank(at.after(distance)), part: VectorRange::NOTHING })
     }
 
-    fn receive(&self, at: &Place, round: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
         let distance = self.distance(at, round, index)?;
-        Some(ReceiveStep { from: Rank(at.before(distance)), part: Part::NOTHING, apply: Apply::Replace })
+        Some(ReceiveStep { from: Rank(at.before(distance)), part: VectorRange::NOTHING, apply: CombineMode::Replace })
     }
 }

@@ -9,15 +9,15 @@
 
 use std::fmt;
 
-use reduce::{FoldError, Kind};
+use reduce::{FoldError, ReductionKind};
 use units::Rank;
 
-use super::plan::MAX_RANKS;
+use super::schedule::MAX_RANKS;
 
 /// Places that a tree may have for each of its ranks: more levels than any fabric has.
-const PLACES_PER_RANK: usize = 64;
+const MAX_TREE_NODES_PER_RANK: usize = 64;
 /// The parent of the rank that ends up with everything.
-const NOBODY: u32 = u32::MAX;
+const NO_PARENT: u32 = u32::MAX;
 
 /// Who is folded with whom, and in which order.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,7 +36,7 @@ pub struct FoldOrder {
 
 /// What stands at a place of a tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Branch<N> {
+pub enum FoldTreeNode<N> {
     /// A rank with its contribution.
     Rank(Rank),
     /// A node that folds these, in this order. Without children it adds nothing.
@@ -48,7 +48,11 @@ impl FoldOrder {
     ///
     /// # Errors
     /// If a rank is missing, there twice or too high, or if the tree is beyond all bounds, perhaps without an end.
-    pub fn from_tree<N>(size: u32, root: N, mut branch: impl FnMut(N) -> Branch<N>) -> Result<Self, FoldOrderError> {
+    pub fn from_tree<N>(
+        size: u32,
+        root: N,
+        mut branch: impl FnMut(N) -> FoldTreeNode<N>,
+    ) -> Result<Self, FoldOrderError> {
         if size == 0 || size > MAX_RANKS {
             return Err(FoldOrderError::Size(size));
         }
@@ -58,17 +62,17 @@ impl FoldOrder {
         let mut open: Vec<Option<u32>> = vec![None];
         // None marks where a node ends: its children are all above it on the stack.
         let mut ahead = vec![Some(root)];
-        let mut places_left = PLACES_PER_RANK * (size as usize + 1);
+        let mut places_left = MAX_TREE_NODES_PER_RANK * (size as usize + 1);
         while let Some(place) = ahead.pop() {
             let sum = match place.map(&mut branch) {
-                Some(Branch::Node(children)) => {
+                Some(FoldTreeNode::Node(children)) => {
                     places_left = places_left.checked_sub(children.len() + 1).ok_or(FoldOrderError::TooManyPlaces)?;
                     open.push(None);
                     ahead.push(None);
                     ahead.extend(children.into_iter().rev().map(Some));
                     continue;
                 }
-                Some(Branch::Rank(rank)) => {
+                Some(FoldTreeNode::Rank(rank)) => {
                     let seen = seen.get_mut(rank.index()).ok_or(FoldOrderError::Unknown(rank))?;
                     if std::mem::replace(seen, true) {
                         return Err(FoldOrderError::Twice(rank));
@@ -99,8 +103,8 @@ impl FoldOrder {
             return Err(FoldOrderError::Size(size));
         }
         Self::from_tree(size, None, |place: Option<u32>| match place {
-            None => Branch::Node((0..size).map(Some).collect()),
-            Some(rank) => Branch::Rank(Rank(rank)),
+            None => FoldTreeNode::Node((0..size).map(Some).collect()),
+            Some(rank) => FoldTreeNode::Rank(Rank(rank)),
         })
     }
 
@@ -115,7 +119,7 @@ impl FoldOrder {
         }
         let mut operands = vec![0; edges.len()];
         let mut filled = first.clone();
-        let mut parent = vec![NOBODY; size as usize];
+        let mut parent = vec![NO_PARENT; size as usize];
         let mut round = vec![0; size as usize];
         // The first round in which a rank is free to receive again, or to send.
         let mut free = vec![0_u32; size as usize];
@@ -163,7 +167,7 @@ impl FoldOrder {
     /// If there is no such rank.
     pub fn parent_of(&self, rank: Rank) -> Option<Rank> {
         let parent = self.parent[rank.index()];
-        (parent != NOBODY).then_some(Rank(parent))
+        (parent != NO_PARENT).then_some(Rank(parent))
     }
 
     /// A number that two orders share only if they are the same, or by an accident of 32 bits.
@@ -175,7 +179,11 @@ impl FoldOrder {
     ///
     /// # Errors
     /// If contributions differ in length or are no whole number of elements.
-    pub fn fold<'a>(&self, kind: Kind, contribution: impl Fn(Rank) -> &'a [u8]) -> Result<Vec<u8>, FoldError> {
+    pub fn fold<'a>(
+        &self,
+        kind: ReductionKind,
+        contribution: impl Fn(Rank) -> &'a [u8],
+    ) -> Result<Vec<u8>, FoldError> {
         struct Open {
             rank: u32,
             next: usize,

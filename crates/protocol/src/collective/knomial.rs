@@ -6,24 +6,24 @@
 
 use units::Rank;
 
-use super::step::{Apply, Part, Place, ReceiveStep, Schedule, SendStep};
+use super::step::{CombineMode, RankContext, ReceiveStep, RoundPattern, SendStep, VectorRange};
 
 /// The shape of the tree.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Knomial {
+pub(super) struct KnomialTree {
     pub(super) root: u32,
     pub(super) radix: u32,
 }
 
 /// Folds towards the root.
-pub(super) struct TreeReduce(pub(super) Knomial);
+pub(super) struct KnomialReduce(pub(super) KnomialTree);
 /// Copies from the root.
-pub(super) struct TreeBroadcast(pub(super) Knomial);
+pub(super) struct KnomialBroadcast(pub(super) KnomialTree);
 /// Gives each rank its own block, from the root.
-pub(super) struct TreeScatter(pub(super) Knomial);
+pub(super) struct KnomialScatter(pub(super) KnomialTree);
 
 /// How a rank stands when the groups of a level merge.
-enum Standing {
+enum MergeRole {
     /// It speaks for the merged group.
     Speaker,
     /// It speaks for one of the groups that merge; this is the speaker of the merged one.
@@ -33,7 +33,7 @@ enum Standing {
 
 /// Some groups that merge, seen from a rank in one of them.
 struct Merge {
-    tree: Knomial,
+    tree: KnomialTree,
     /// The first rank of the merged group.
     first: u32,
     /// Ranks of each group that merges.
@@ -42,7 +42,7 @@ struct Merge {
     mine: u32,
 }
 
-impl Knomial {
+impl KnomialTree {
     fn levels(&self, size: u32) -> u32 {
         let (mut levels, mut span) = (0, 1);
         while span < size {
@@ -65,14 +65,14 @@ impl Knomial {
 }
 
 impl Merge {
-    fn standing(&self, rank: u32) -> Standing {
+    fn standing(&self, rank: u32) -> MergeRole {
         let above = self.tree.speaker(self.first, self.span * self.tree.radix);
         if rank == above {
-            Standing::Speaker
+            MergeRole::Speaker
         } else if rank == self.tree.speaker(self.first + self.mine * self.span, self.span) {
-            Standing::Delegate(above)
+            MergeRole::Delegate(above)
         } else {
-            Standing::Idle
+            MergeRole::Idle
         }
     }
 
@@ -88,102 +88,102 @@ impl Merge {
     }
 
     /// The blocks of the ranks of a group.
-    fn blocks_of(&self, first: u32, at: &Place) -> Part {
+    fn blocks_of(&self, first: u32, at: &RankContext) -> VectorRange {
         at.blocks(first, (first + self.span).min(at.size), at.size)
     }
 
-    fn blocks_of_mine(&self, at: &Place) -> Part {
+    fn blocks_of_mine(&self, at: &RankContext) -> VectorRange {
         self.blocks_of(self.first + self.mine * self.span, at)
     }
 }
 
-impl Schedule for TreeReduce {
-    fn rounds(&self, at: &Place) -> u32 {
+impl RoundPattern for KnomialReduce {
+    fn rounds(&self, at: &RankContext) -> u32 {
         self.0.levels(at.size)
     }
 
-    fn send(&self, at: &Place, round: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
         match self.0.merge(at.rank, round).standing(at.rank) {
-            Standing::Delegate(above) if index == 0 => Some(SendStep { to: Rank(above), part: at.whole() }),
+            MergeRole::Delegate(above) if index == 0 => Some(SendStep { to: Rank(above), part: at.whole() }),
             _ => None,
         }
     }
 
-    fn receive(&self, at: &Place, round: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
         let merge = self.0.merge(at.rank, round);
-        let Standing::Speaker = merge.standing(at.rank) else { return None };
+        let MergeRole::Speaker = merge.standing(at.rank) else { return None };
         let from = merge.speaker_of(merge.other(index, at.size)?);
-        Some(ReceiveStep { from: Rank(from), part: at.whole(), apply: Apply::by_rank(from, at.rank) })
+        Some(ReceiveStep { from: Rank(from), part: at.whole(), apply: CombineMode::by_rank(from, at.rank) })
     }
 
     /// Who has given its part away has nothing more to do.
-    fn next(&self, at: &Place, round: u32) -> u32 {
+    fn next(&self, at: &RankContext, round: u32) -> u32 {
         match self.0.merge(at.rank, round).standing(at.rank) {
-            Standing::Idle => self.rounds(at),
-            Standing::Speaker | Standing::Delegate(_) => round,
+            MergeRole::Idle => self.rounds(at),
+            MergeRole::Speaker | MergeRole::Delegate(_) => round,
         }
     }
 }
 
 /// The first round from this one on in which a rank is reached, or reaches others.
-fn next_split(tree: &Knomial, at: &Place, round: u32) -> u32 {
+fn next_split(tree: &KnomialTree, at: &RankContext, round: u32) -> u32 {
     let levels = tree.levels(at.size);
-    let is_idle = |level: u32| matches!(tree.merge(at.rank, level).standing(at.rank), Standing::Idle);
+    let is_idle = |level: u32| matches!(tree.merge(at.rank, level).standing(at.rank), MergeRole::Idle);
     (round..levels).find(|round| !is_idle(levels - 1 - round)).unwrap_or(levels)
 }
 
 /// The merges of a reduce backwards: in the first round the largest groups are reached.
-fn split(tree: &Knomial, at: &Place, round: u32) -> Merge {
+fn split(tree: &KnomialTree, at: &RankContext, round: u32) -> Merge {
     tree.merge(at.rank, tree.levels(at.size) - 1 - round)
 }
 
-impl Schedule for TreeBroadcast {
-    fn rounds(&self, at: &Place) -> u32 {
+impl RoundPattern for KnomialBroadcast {
+    fn rounds(&self, at: &RankContext) -> u32 {
         self.0.levels(at.size)
     }
 
-    fn next(&self, at: &Place, round: u32) -> u32 {
+    fn next(&self, at: &RankContext, round: u32) -> u32 {
         next_split(&self.0, at, round)
     }
 
-    fn send(&self, at: &Place, round: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
         let split = split(&self.0, at, round);
-        let Standing::Speaker = split.standing(at.rank) else { return None };
+        let MergeRole::Speaker = split.standing(at.rank) else { return None };
         let to = split.speaker_of(split.other(index, at.size)?);
         Some(SendStep { to: Rank(to), part: at.whole() })
     }
 
-    fn receive(&self, at: &Place, round: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
         match split(&self.0, at, round).standing(at.rank) {
-            Standing::Delegate(above) if index == 0 => {
-                Some(ReceiveStep { from: Rank(above), part: at.whole(), apply: Apply::Replace })
+            MergeRole::Delegate(above) if index == 0 => {
+                Some(ReceiveStep { from: Rank(above), part: at.whole(), apply: CombineMode::Replace })
             }
             _ => None,
         }
     }
 }
 
-impl Schedule for TreeScatter {
-    fn rounds(&self, at: &Place) -> u32 {
+impl RoundPattern for KnomialScatter {
+    fn rounds(&self, at: &RankContext) -> u32 {
         self.0.levels(at.size)
     }
 
-    fn next(&self, at: &Place, round: u32) -> u32 {
+    fn next(&self, at: &RankContext, round: u32) -> u32 {
         next_split(&self.0, at, round)
     }
 
-    fn send(&self, at: &Place, round: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
         let split = split(&self.0, at, round);
-        let Standing::Speaker = split.standing(at.rank) else { return None };
+        let MergeRole::Speaker = split.standing(at.rank) else { return None };
         let group = split.other(index, at.size)?;
         Some(SendStep { to: Rank(split.speaker_of(group)), part: split.blocks_of(group, at) })
     }
 
-    fn receive(&self, at: &Place, round: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
         let split = split(&self.0, at, round);
         match split.standing(at.rank) {
-            Standing::Delegate(above) if index == 0 => {
-                Some(ReceiveStep { from: Rank(above), part: split.blocks_of_mine(at), apply: Apply::Replace })
+            MergeRole::Delegate(above) if index == 0 => {
+                Some(ReceiveStep { from: Rank(above), part: split.blocks_of_mine(at), apply: CombineMode::Replace })
             }
             _ => None,
         }

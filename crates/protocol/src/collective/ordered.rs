@@ -8,40 +8,40 @@
 use units::Rank;
 
 use super::fold_order::FoldOrder;
-use super::step::{Apply, Closing, Place, ReceiveStep, Schedule, SendStep};
+use super::step::{CombineMode, RankContext, ReceiveStep, RoundEnd, RoundPattern, SendStep};
 
 /// Ranks play the tree.
-pub(super) struct OrderFold<'a>(pub(super) &'a FoldOrder);
+pub(super) struct OrderedTreeReduce<'a>(pub(super) &'a FoldOrder);
 
 /// Everyone's contributions to a block come to its owner.
-pub(super) struct CollectBlocks;
+pub(super) struct BlockAllToAll;
 
 /// The whole vector goes from one rank to another, if they are two.
-pub(super) struct HandOver {
+pub(super) struct SendToRoot {
     pub(super) from: u32,
     pub(super) to: u32,
 }
 
-impl Schedule for OrderFold<'_> {
-    fn rounds(&self, _: &Place) -> u32 {
+impl RoundPattern for OrderedTreeReduce<'_> {
+    fn rounds(&self, _: &RankContext) -> u32 {
         self.0.rounds()
     }
 
-    fn send(&self, at: &Place, round: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
         let parent = self.0.parent_of(Rank(at.rank))?;
         (index == 0 && round == self.0.round_of(at.rank)).then(|| SendStep { to: parent, part: at.whole() })
     }
 
-    fn receive(&self, at: &Place, round: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
         let from = self.0.operand_from(at.rank, round)?;
         (index == 0 && round == self.0.round_of(from)).then(|| ReceiveStep {
             from: Rank(from),
             part: at.whole(),
-            apply: Apply::FoldRight,
+            apply: CombineMode::FoldRight,
         })
     }
 
-    fn next(&self, at: &Place, round: u32) -> u32 {
+    fn next(&self, at: &RankContext, round: u32) -> u32 {
         let to_receive = self.0.operand_from(at.rank, round).map(|operand| self.0.round_of(operand));
         let to_send = self.0.parent_of(Rank(at.rank)).map(|_| self.0.round_of(at.rank));
         let to_send = to_send.filter(|to_send| *to_send >= round);
@@ -49,43 +49,43 @@ impl Schedule for OrderFold<'_> {
     }
 }
 
-impl Schedule for CollectBlocks {
-    fn rounds(&self, at: &Place) -> u32 {
+impl RoundPattern for BlockAllToAll {
+    fn rounds(&self, at: &RankContext) -> u32 {
         at.size - 1
     }
 
-    fn send(&self, at: &Place, round: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
         let to = at.after(round + 1);
         (index == 0).then(|| SendStep { to: Rank(to), part: at.block(to) })
     }
 
-    fn receive(&self, at: &Place, round: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
         (index == 0).then(|| ReceiveStep {
             from: Rank(at.before(round + 1)),
             part: at.block(at.rank),
-            apply: Apply::Keep,
+            apply: CombineMode::Keep,
         })
     }
 
-    fn closing(&self, at: &Place, round: u32) -> Closing {
-        if round + 1 == self.rounds(at) { Closing::FoldKept(at.block(at.rank)) } else { Closing::Nothing }
+    fn closing(&self, at: &RankContext, round: u32) -> RoundEnd {
+        if round + 1 == self.rounds(at) { RoundEnd::FoldKept(at.block(at.rank)) } else { RoundEnd::Nothing }
     }
 }
 
-impl Schedule for HandOver {
-    fn rounds(&self, _: &Place) -> u32 {
+impl RoundPattern for SendToRoot {
+    fn rounds(&self, _: &RankContext) -> u32 {
         (self.from != self.to).into()
     }
 
-    fn send(&self, at: &Place, _: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext, _: u32, index: u32) -> Option<SendStep> {
         (index == 0 && at.rank == self.from).then(|| SendStep { to: Rank(self.to), part: at.whole() })
     }
 
-    fn receive(&self, at: &Place, _: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext, _: u32, index: u32) -> Option<ReceiveStep> {
         (index == 0 && at.rank == self.to).then(|| ReceiveStep {
             from: Rank(self.from),
             part: at.whole(),
-            apply: Apply::Replace,
+            apply: CombineMode::Replace,
         })
     }
 }

@@ -6,83 +6,83 @@
 
 use units::Rank;
 
-use super::step::{Apply, Place, ReceiveStep, Schedule, SendStep};
+use super::step::{CombineMode, RankContext, ReceiveStep, RoundPattern, SendStep};
 
 /// The reduce-scatter: each rank ends with its own block complete.
-pub(super) struct RingFold;
+pub(super) struct RingReduceScatter;
 
 /// The allgather: each rank begins with its own block complete.
-pub(super) struct RingSpread;
+pub(super) struct RingAllgather;
 
 /// Each rank sends its own block to one.
-pub(super) struct GatherBlocks {
+pub(super) struct GatherToRoot {
     pub(super) root: u32,
 }
 
-impl Schedule for RingFold {
-    fn rounds(&self, at: &Place) -> u32 {
+impl RoundPattern for RingReduceScatter {
+    fn rounds(&self, at: &RankContext) -> u32 {
         at.size - 1
     }
 
-    fn send(&self, at: &Place, round: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
         (index == 0).then(|| SendStep { to: Rank(at.after(1)), part: at.block(at.before(round + 1)) })
     }
 
-    fn receive(&self, at: &Place, round: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
         let from = at.before(1);
         (index == 0).then(|| ReceiveStep {
             from: Rank(from),
             part: at.block(at.before(round + 2)),
-            apply: Apply::by_rank(from, at.rank),
+            apply: CombineMode::by_rank(from, at.rank),
         })
     }
 }
 
-impl Schedule for RingSpread {
-    fn rounds(&self, at: &Place) -> u32 {
+impl RoundPattern for RingAllgather {
+    fn rounds(&self, at: &RankContext) -> u32 {
         at.size - 1
     }
 
-    fn send(&self, at: &Place, round: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
         (index == 0).then(|| SendStep { to: Rank(at.after(1)), part: at.block(at.before(round)) })
     }
 
-    fn receive(&self, at: &Place, round: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
         (index == 0).then(|| ReceiveStep {
             from: Rank(at.before(1)),
             part: at.block(at.before(round + 1)),
-            apply: Apply::Replace,
+            apply: CombineMode::Replace,
         })
     }
 }
 
-impl GatherBlocks {
+impl GatherToRoot {
     /// In which round a rank sends; not a round at all for the root.
-    fn turn(&self, at: &Place) -> u32 {
+    fn turn(&self, at: &RankContext) -> u32 {
         (at.rank + at.size - self.root + at.size - 1) % at.size
     }
 }
 
-impl Schedule for GatherBlocks {
-    fn rounds(&self, at: &Place) -> u32 {
+impl RoundPattern for GatherToRoot {
+    fn rounds(&self, at: &RankContext) -> u32 {
         at.size - 1
     }
 
-    fn send(&self, at: &Place, round: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
         (index == 0 && at.rank != self.root && round == self.turn(at))
             .then(|| SendStep { to: Rank(self.root), part: at.block(at.rank) })
     }
 
-    fn receive(&self, at: &Place, round: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
         let from = at.after(round + 1);
         (index == 0 && at.rank == self.root).then(|| ReceiveStep {
             from: Rank(from),
             part: at.block(from),
-            apply: Apply::Replace,
+            apply: CombineMode::Replace,
         })
     }
 
-    fn next(&self, at: &Place, round: u32) -> u32 {
+    fn next(&self, at: &RankContext, round: u32) -> u32 {
         match self.turn(at) {
             _ if at.rank == self.root => round,
             turn if round <= turn => turn,

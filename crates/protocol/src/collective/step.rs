@@ -1,20 +1,20 @@
 //! What a round is made of: parts of the vector that go to others, and parts that come from them.
 //!
-//! Every algorithm is a [`Schedule`]: a pure function from a rank's place and a round to its steps. Nothing is stored, so
+//! Every algorithm is a [`RoundPattern`]: a pure function from a rank's place and a round to its steps. Nothing is stored, so
 //! that a million ranks cost no memory for their plans.
 
 use units::Rank;
 
 /// A range of the vector, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Part {
+pub struct VectorRange {
     /// The first byte.
     pub start: u32,
     /// The byte after the last.
     pub end: u32,
 }
 
-impl Part {
+impl VectorRange {
     /// No bytes.
     pub const NOTHING: Self = Self { start: 0, end: 0 };
 
@@ -39,7 +39,7 @@ pub struct SendStep {
     /// To whom. Nobody gets two messages of one round.
     pub to: Rank,
     /// Which part of the vector, as it is then.
-    pub part: Part,
+    pub part: VectorRange,
 }
 
 /// What a rank must have received before it leaves a round.
@@ -48,14 +48,14 @@ pub struct ReceiveStep {
     /// From whom.
     pub from: Rank,
     /// The part of the vector that it is for; the message has this length.
-    pub part: Part,
+    pub part: VectorRange,
     /// What becomes of it.
-    pub apply: Apply,
+    pub apply: CombineMode,
 }
 
 /// What becomes of a received part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Apply {
+pub enum CombineMode {
     /// It takes the place of what was there.
     Replace,
     /// It is folded with what was there, as the left operand.
@@ -66,7 +66,7 @@ pub enum Apply {
     Keep,
 }
 
-impl Apply {
+impl CombineMode {
     /// The lower rank's part is the left operand (P-47).
     pub(super) const fn by_rank(from: u32, me: u32) -> Self {
         if from < me { Self::FoldLeft } else { Self::FoldRight }
@@ -75,15 +75,15 @@ impl Apply {
 
 /// What follows when all of a round is here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Closing {
+pub(super) enum RoundEnd {
     Nothing,
     /// Everyone's contribution to this part has been kept: fold them in the prescribed order.
-    FoldKept(Part),
+    FoldKept(VectorRange),
 }
 
 /// Who a rank is, and how long the vector is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct RankContext {
     pub(super) rank: u32,
     pub(super) size: u32,
     pub(super) bytes: u32,
@@ -94,18 +94,18 @@ pub(super) struct Place {
     pub(super) participants: u32,
 }
 
-impl Place {
-    pub(super) const fn whole(&self) -> Part {
-        Part { start: 0, end: self.bytes }
+impl RankContext {
+    pub(super) const fn whole(&self) -> VectorRange {
+        VectorRange { start: 0, end: self.bytes }
     }
 
     /// The blocks from `first` up to, not including, `end`, when the vector is cut into `count` as equal as can be.
-    pub(super) const fn blocks(&self, first: u32, end: u32, count: u32) -> Part {
-        Part { start: self.cut(first, count), end: self.cut(end, count) }
+    pub(super) const fn blocks(&self, first: u32, end: u32, count: u32) -> VectorRange {
+        VectorRange { start: self.cut(first, count), end: self.cut(end, count) }
     }
 
     /// One of as many blocks as there are ranks.
-    pub(super) const fn block(&self, index: u32) -> Part {
+    pub(super) const fn block(&self, index: u32) -> VectorRange {
         self.blocks(index, index + 1, self.size)
     }
 
@@ -126,22 +126,22 @@ impl Place {
 }
 
 /// What each rank does in each round. Both ends of a message derive it alike (P-46).
-pub(super) trait Schedule {
-    fn rounds(&self, at: &Place) -> u32;
+pub(super) trait RoundPattern {
+    fn rounds(&self, at: &RankContext) -> u32;
 
     /// The `index`-th message to send on entering a round; none after the first `None`.
-    fn send(&self, at: &Place, round: u32, index: u32) -> Option<SendStep>;
+    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep>;
 
     /// The `index`-th message to receive in a round, in the order of folding; none after the first `None`.
-    fn receive(&self, at: &Place, round: u32, index: u32) -> Option<ReceiveStep>;
+    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep>;
 
     /// The first round from this one on in which there may be something to do. Long schedules in which most ranks are
     /// idle most of the time say so here.
-    fn next(&self, _at: &Place, round: u32) -> u32 {
+    fn next(&self, _at: &RankContext, round: u32) -> u32 {
         round
     }
 
-    fn closing(&self, _at: &Place, _round: u32) -> Closing {
-        Closing::Nothing
+    fn closing(&self, _at: &RankContext, _round: u32) -> RoundEnd {
+        RoundEnd::Nothing
     }
 }

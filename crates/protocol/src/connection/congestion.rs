@@ -7,7 +7,7 @@
 
 use units::Time;
 
-use super::round_trip::RoundTrip;
+use super::rtt::RttEstimator;
 
 /// The window with which a path that nothing is known of begins.
 const INITIAL: u32 = 16;
@@ -17,20 +17,20 @@ const LEAST: u32 = 4;
 const ONE: u32 = 256;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Congestion {
+pub(super) struct CongestionWindow {
     window: u32,
     threshold: u32,
     /// One loss counts per round trip: those of one burst are one sign.
     deaf_until: Time,
 }
 
-impl Default for Congestion {
+impl Default for CongestionWindow {
     fn default() -> Self {
         Self { window: INITIAL * ONE, threshold: u32::MAX, deaf_until: Time::ZERO }
     }
 }
 
-impl Congestion {
+impl CongestionWindow {
     /// Frames that may be in flight.
     pub(super) fn window(&self) -> u32 {
         self.window / ONE
@@ -44,7 +44,7 @@ impl Congestion {
     }
 
     /// Frames were lost, though others came through.
-    pub(super) fn lost(&mut self, now: Time, trips: &RoundTrip) {
+    pub(super) fn lost(&mut self, now: Time, trips: &RttEstimator) {
         if now < self.deaf_until {
             return;
         }
@@ -67,8 +67,8 @@ mod tests {
 
     use super::*;
 
-    fn trips(last_micros: u64) -> RoundTrip {
-        let mut trips = RoundTrip::default();
+    fn trips(last_micros: u64) -> RttEstimator {
+        let mut trips = RttEstimator::default();
         trips.sample(Span::from_micros(10));
         trips.sample(Span::from_micros(last_micros));
         trips
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_loss_on_a_full_path_shrinks_the_window_and_one_on_a_noisy_path_hardly() {
-        let mut window = Congestion::default();
+        let mut window = CongestionWindow::default();
         window.acknowledged(112, 1_000);
         assert_eq!(window.window(), 128);
         let (mut full, mut noisy) = (window, window);
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn after_a_timeout_it_starts_small_and_doubles() {
-        let mut window = Congestion::default();
+        let mut window = CongestionWindow::default();
         window.timed_out();
         let mut sizes = vec![window.window()];
         for _ in 0..3 {

@@ -43,7 +43,7 @@ pub enum Frame<M> {
         /// The number.
         psn: Psn,
         /// Why.
-        cause: Refusal,
+        cause: FatalNak,
     },
     /// Does this path carry anything? To be answered on the same path.
     Probe {
@@ -59,7 +59,7 @@ pub enum Frame<M> {
 
 /// Why a request can never be served (IB specification, 9.7.5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
+pub enum FatalNak {
     /// It makes no sense, or is longer than what waits for it.
     InvalidRequest,
     /// It names memory that it may not touch.
@@ -70,7 +70,7 @@ pub enum Refusal {
 
 /// Why a frame is sent: drivers may treat repeats and control differently.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Purpose {
+pub enum FramePurpose {
     /// For the first time.
     First,
     /// Again.
@@ -90,40 +90,40 @@ pub enum MigrationBit {
 
 /// A frame to transmit.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Outgoing<M> {
+pub struct OutgoingFrame<M> {
     /// The frame.
     pub frame: Frame<M>,
     /// How many times in a row.
     pub copies: u8,
     /// Why.
-    pub purpose: Purpose,
+    pub purpose: FramePurpose,
     /// Over which path.
     pub path: PathId,
     /// What the header says of the sender's path state.
     pub migration: MigrationBit,
 }
 
-impl<M> Outgoing<M> {
+impl<M> OutgoingFrame<M> {
     /// A frame for the only path of an end that knows no other.
-    pub(super) fn new(frame: Frame<M>, copies: u8, purpose: Purpose) -> Self {
+    pub(super) fn new(frame: Frame<M>, copies: u8, purpose: FramePurpose) -> Self {
         Self { frame, copies, purpose, path: PathId(0), migration: MigrationBit::Migrated }
     }
 
     pub(super) fn control(frame: Frame<M>) -> Self {
-        Self::new(frame, 1, Purpose::Control)
+        Self::new(frame, 1, FramePurpose::Control)
     }
 }
 
 /// What the driver knows of a packet beside its contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Arrival {
+pub struct FramePath {
     /// The path on which it came.
     pub path: PathId,
     /// What its header says of the sender's path state.
     pub migration: MigrationBit,
 }
 
-impl Arrival {
+impl FramePath {
     /// On a connection with one path.
     pub const ONLY_PATH: Self = Self { path: PathId(0), migration: MigrationBit::Migrated };
 }

@@ -14,25 +14,25 @@
 
 mod congestion;
 mod frame;
-mod framing;
+mod frame_headers;
 pub mod path;
 mod policy;
 mod receiver;
-mod round_trip;
+mod rtt;
 mod sender;
 #[cfg(test)]
 mod tests;
 
 use units::{PathId, Psn, Span, Time};
 
-pub use frame::{Arrival, Frame, MigrationBit, Outgoing, Purpose, Refusal};
-pub use framing::{control_frame, control_headers, migration_bit};
+pub use frame::{FatalNak, Frame, FramePath, FramePurpose, MigrationBit, OutgoingFrame};
+pub use frame_headers::{control_frame, control_headers, migration_bit};
 pub use path::Paths;
-pub use policy::{Pace, Policy, Repair, Timer};
-pub use receiver::Place;
-pub use sender::{Ask, Exhausted};
+pub use policy::{CongestionControl, ConnectionPolicy, LossRecovery, RetransmitTimer};
+pub use receiver::PsnPosition;
+pub use sender::{AckRequest, RetryExceeded};
 
-use path::{Leads, LoadError, MigrationCause, ProbeDuty, Traffic, WrongPathMove};
+use path::{FollowDecision, InvalidPathTransition, LoadPathError, MigrationCause, PathActivity, ProbeRequest};
 use receiver::Receiver;
 use sender::Sender;
 
@@ -57,7 +57,7 @@ pub enum DamageOutcome {
 /// One end of a connection that carries messages of type `M`.
 #[derive(Debug)]
 pub struct Connection<M> {
-    policy: Policy,
+    policy: ConnectionPolicy,
     sender: Sender<M>,
     receiver: Receiver,
     /// When what was not asked for is to be acknowledged; never, if nothing is.
@@ -68,12 +68,12 @@ pub struct Connection<M> {
 
 impl<M: Clone> Connection<M> {
     /// A connection with one path whose two directions start at number zero.
-    pub fn new(policy: Policy) -> Self {
+    pub fn new(policy: ConnectionPolicy) -> Self {
         Self::starting_at(policy, Psn::new(0), Psn::new(0))
     }
 
     /// A connection with one path: what it sends is numbered from `send` on, what it receives from `receive` on.
-    pub fn starting_at(policy: Policy, send: Psn, receive: Psn) -> Self {
+    pub fn starting_at(policy: ConnectionPolicy, send: Psn, receive: Psn) -> Self {
         let (sender, receiver) = (Sender::new(send), Receiver::new(receive));
         Self { policy, sender, receiver, acknowledge_at: Time::NEVER, paths: None }
     }
@@ -94,21 +94,27 @@ impl<M: Clone> Connection<M> {
     }
 
     /// The path on which it sends now, and what headers say of its state.
-    fn way(&self) -> Arrival {
+    fn way(&self) -> FramePath {
         match &self.paths {
-            Some(paths) => Arrival { path: paths.current(), migration: paths.bit() },
-            None => Arrival::ONLY_PATH,
+            Some(paths) => FramePath { path: paths.current(), migration: paths.bit() },
+            None => FramePath::ONLY_PATH,
         }
     }
 
     /// Sends a message, now or when the window allows. Returns its number if it went out now.
-    pub fn send(&mut self, now: Time, message: M, ask: Ask, out: &mut impl FnMut(Outgoing<M>)) -> Option<Psn> {
+    pub fn send(
+        &mut self,
+        now: Time,
+        message: M,
+        ask: AckRequest,
+        out: &mut impl FnMut(OutgoingFrame<M>),
+    ) -> Option<Psn> {
         let way = self.way();
         self.sender.send(&self.policy, now, message, ask, &mut on(way, out))
     }
 
     /// The answer to the frame of this number has come some other way (P-5): it need not be acknowledged.
-    pub fn confirm(&mut self, now: Time, psn: Psn, out: &mut impl FnMut(Outgoing<M>)) {
+    pub fn confirm(&mut self, now: Time, psn: Psn, out: &mut impl FnMut(OutgoingFrame<M>)) {
         let way = self.way();
         self.sender.confirm(&self.policy, now, psn, &mut on(way, out));
     }
@@ -117,19 +123,19 @@ impl<M: Clone> Connection<M> {
     pub fn handle_frame<'f>(
         &mut self,
         now: Time,
-        arrival: Arrival,
+        arrival: FramePath,
         frame: &'f Frame<M>,
-        out: &mut impl FnMut(Outgoing<M>),
+        out: &mut impl FnMut(OutgoingFrame<M>),
     ) -> Option<&'f M> {
         let Frame::Data { psn, wants_ack, message } = frame else {
             self.handle_control(now, arrival, frame, out);
             return None;
         };
         let place = match self.place(now, arrival, *psn, out) {
-            Place::Ahead(_) => Place::Beyond,
+            PsnPosition::Ahead(_) => PsnPosition::Beyond,
             place => place,
         };
-        if place != Place::Next {
+        if place != PsnPosition::Next {
             self.turn_away(arrival, place, *wants_ack, out);
             return None;
         }
@@ -144,11 +150,11 @@ impl<M: Clone> Connection<M> {
     pub fn handle_control(
         &mut self,
         now: Time,
-        arrival: Arrival,
+        arrival: FramePath,
         frame: &Frame<M>,
-        out: &mut impl FnMut(Outgoing<M>),
+        out: &mut impl FnMut(OutgoingFrame<M>),
     ) {
-        let leads = if matches!(frame, Frame::Probe { .. }) { Leads::Yes } else { Leads::No };
+        let leads = if matches!(frame, Frame::Probe { .. }) { FollowDecision::Yes } else { FollowDecision::No };
         self.heard(now, arrival, leads, out);
         let way = self.way();
         let before = self.sender.first_unacknowledged();
@@ -163,7 +169,7 @@ impl<M: Clone> Connection<M> {
                 if let Some(paths) = &mut self.paths {
                     paths.probed(now, arrival.path, arrival.migration);
                 }
-                let reply = Outgoing::control(Frame::ProbeReply { token: *token });
+                let reply = OutgoingFrame::control(Frame::ProbeReply { token: *token });
                 on(self.back(arrival), out)(reply);
             }
             Frame::ProbeReply { token } => {
@@ -183,11 +189,17 @@ impl<M: Clone> Connection<M> {
 
     /// Where a data frame stands. If it is the next, it may be taken ([`Self::take_next`]), be put off
     /// ([`Self::not_ready`]) or be refused ([`Self::refuse`]); if it is ahead, it may be kept ([`Self::keep`]).
-    pub fn place(&mut self, now: Time, arrival: Arrival, psn: Psn, out: &mut impl FnMut(Outgoing<M>)) -> Place {
+    pub fn place(
+        &mut self,
+        now: Time,
+        arrival: FramePath,
+        psn: Psn,
+        out: &mut impl FnMut(OutgoingFrame<M>),
+    ) -> PsnPosition {
         let place = self.receiver.place(&self.policy, psn);
-        let leads = if place == Place::Old { Leads::No } else { Leads::Yes };
+        let leads = if place == PsnPosition::Old { FollowDecision::No } else { FollowDecision::Yes };
         self.heard(now, arrival, leads, out);
-        if leads == Leads::Yes
+        if leads == FollowDecision::Yes
             && let Some(paths) = &mut self.paths
         {
             paths.served(now, arrival.path);
@@ -196,7 +208,13 @@ impl<M: Clone> Connection<M> {
     }
 
     /// A sound packet came; perhaps the other end has moved.
-    fn heard(&mut self, now: Time, arrival: Arrival, leads: Leads, out: &mut impl FnMut(Outgoing<M>)) {
+    fn heard(
+        &mut self,
+        now: Time,
+        arrival: FramePath,
+        leads: FollowDecision,
+        out: &mut impl FnMut(OutgoingFrame<M>),
+    ) {
         if let Some(paths) = &mut self.paths
             && paths.heard(now, arrival.path, arrival.migration, leads)
         {
@@ -226,12 +244,24 @@ impl<M: Clone> Connection<M> {
     }
 
     /// A frame that stands so far ahead has been kept; the sender is told what is missing.
-    pub fn keep(&mut self, arrival: Arrival, distance: u32, wants_ack: bool, out: &mut impl FnMut(Outgoing<M>)) {
+    pub fn keep(
+        &mut self,
+        arrival: FramePath,
+        distance: u32,
+        wants_ack: bool,
+        out: &mut impl FnMut(OutgoingFrame<M>),
+    ) {
         self.receiver.keep(distance, wants_ack, &mut on(self.back(arrival), out));
     }
 
     /// A frame that is old or too far ahead is dropped.
-    pub fn turn_away(&mut self, arrival: Arrival, place: Place, wants_ack: bool, out: &mut impl FnMut(Outgoing<M>)) {
+    pub fn turn_away(
+        &mut self,
+        arrival: FramePath,
+        place: PsnPosition,
+        wants_ack: bool,
+        out: &mut impl FnMut(OutgoingFrame<M>),
+    ) {
         self.receiver.turn_away(&self.policy, place, wants_ack, &mut on(self.back(arrival), out));
     }
 
@@ -243,41 +273,41 @@ impl<M: Clone> Connection<M> {
     }
 
     /// Acknowledges everything that has been delivered.
-    pub fn acknowledge(&mut self, arrival: Arrival, out: &mut impl FnMut(Outgoing<M>)) {
+    pub fn acknowledge(&mut self, arrival: FramePath, out: &mut impl FnMut(OutgoingFrame<M>)) {
         self.acknowledge_at = Time::NEVER;
         self.receiver.acknowledge(&mut on(self.back(arrival), out));
     }
 
     /// The next frame came too early for its receiver.
-    pub fn not_ready(&mut self, arrival: Arrival, wait: Span, out: &mut impl FnMut(Outgoing<M>)) {
+    pub fn not_ready(&mut self, arrival: FramePath, wait: Span, out: &mut impl FnMut(OutgoingFrame<M>)) {
         self.receiver.not_ready(wait, &mut on(self.back(arrival), out));
     }
 
     /// The next frame asks for what can never be done.
-    pub fn refuse(&mut self, arrival: Arrival, cause: Refusal, out: &mut impl FnMut(Outgoing<M>)) {
+    pub fn refuse(&mut self, arrival: FramePath, cause: FatalNak, out: &mut impl FnMut(OutgoingFrame<M>)) {
         self.receiver.refuse_for_good(cause, &mut on(self.back(arrival), out));
     }
 
     /// Answers go back on the path on which the question came (P-31): it carried one way, the present one may not.
-    fn back(&self, arrival: Arrival) -> Arrival {
-        Arrival { path: arrival.path, ..self.way() }
+    fn back(&self, arrival: FramePath) -> FramePath {
+        FramePath { path: arrival.path, ..self.way() }
     }
 
     /// A packet came over this edge and was beyond use.
-    pub fn handle_damage(&mut self, damage: Damage, out: &mut impl FnMut(Outgoing<M>)) -> DamageOutcome {
+    pub fn handle_damage(&mut self, damage: Damage, out: &mut impl FnMut(OutgoingFrame<M>)) -> DamageOutcome {
         let way = self.way();
         self.receiver.damaged(&self.policy, damage, &mut on(way, out))
     }
 
     /// A packet came over a path and was beyond use; its number is not known, so nobody is told.
-    pub fn handle_path_damage(&mut self, now: Time, path: PathId, out: &mut impl FnMut(Outgoing<M>)) {
+    pub fn handle_path_damage(&mut self, now: Time, path: PathId, out: &mut impl FnMut(OutgoingFrame<M>)) {
         if self.paths.as_mut().is_some_and(|paths| paths.damaged(now, path)) {
             self.change_path(now, out);
         }
     }
 
     /// The driver knows that a path is down.
-    pub fn handle_path_down(&mut self, now: Time, path: PathId, out: &mut impl FnMut(Outgoing<M>)) {
+    pub fn handle_path_down(&mut self, now: Time, path: PathId, out: &mut impl FnMut(OutgoingFrame<M>)) {
         if self.paths.as_mut().is_some_and(|paths| paths.down(now, path)) {
             self.change_path(now, out);
         }
@@ -301,23 +331,27 @@ impl<M: Clone> Connection<M> {
     ///
     /// # Errors
     /// If there is no such path, or it is the present one.
-    pub fn load_path(&mut self, now: Time, path: PathId) -> Result<(), LoadError> {
-        self.paths.as_mut().map_or(Err(LoadError::Unknown(path)), |paths| paths.load(now, path))
+    pub fn load_path(&mut self, now: Time, path: PathId) -> Result<(), LoadPathError> {
+        self.paths.as_mut().map_or(Err(LoadPathError::Unknown(path)), |paths| paths.load(now, path))
     }
 
     /// Moves traffic to the armed alternate.
     ///
     /// # Errors
     /// If none is armed.
-    pub fn migrate(&mut self, now: Time, out: &mut impl FnMut(Outgoing<M>)) -> Result<(), WrongPathMove> {
-        let wrong = WrongPathMove { state: path::PathState::Migrated, asked: path::PathMove::Migrate };
+    pub fn migrate(
+        &mut self,
+        now: Time,
+        out: &mut impl FnMut(OutgoingFrame<M>),
+    ) -> Result<(), InvalidPathTransition> {
+        let wrong = InvalidPathTransition { state: path::PathState::Migrated, asked: path::PathTransition::Migrate };
         self.paths.as_mut().map_or(Err(wrong), |paths| paths.migrate(now))?;
         self.change_path(now, out);
         Ok(())
     }
 
     /// Everything that is unacknowledged goes out again on the new path; the other end knows what it has.
-    fn change_path(&mut self, now: Time, out: &mut impl FnMut(Outgoing<M>)) {
+    fn change_path(&mut self, now: Time, out: &mut impl FnMut(OutgoingFrame<M>)) {
         let way = self.way();
         self.sender.change_path(&self.policy, now, &mut on(way, out));
     }
@@ -345,7 +379,7 @@ impl<M: Clone> Connection<M> {
     ///
     /// # Errors
     /// If the other end has given no sign of life for too long.
-    pub fn handle_timeout(&mut self, now: Time, out: &mut impl FnMut(Outgoing<M>)) -> Result<(), Exhausted> {
+    pub fn handle_timeout(&mut self, now: Time, out: &mut impl FnMut(OutgoingFrame<M>)) -> Result<(), RetryExceeded> {
         let way = self.way();
         if self.acknowledge_at <= now {
             self.acknowledge(way, out);
@@ -354,10 +388,10 @@ impl<M: Clone> Connection<M> {
         let Some(paths) = &mut self.paths else { return Ok(()) };
         let mut probes = Vec::new();
         let silent = timeouts >= self.policy.path_retries && paths.fail_over(now, MigrationCause::Silence);
-        let traffic = if self.sender.outstanding() > 0 { Traffic::UnderWay } else { Traffic::Idle };
+        let traffic = if self.sender.outstanding() > 0 { PathActivity::UnderWay } else { PathActivity::Idle };
         let moved = paths.handle_timeout(now, traffic, &mut |probe| probes.push(probe));
-        for ProbeDuty { path, migration, token } in probes {
-            on(Arrival { path, migration }, out)(Outgoing::control(Frame::Probe { token }));
+        for ProbeRequest { path, migration, token } in probes {
+            on(FramePath { path, migration }, out)(OutgoingFrame::control(Frame::Probe { token }));
         }
         if silent || moved {
             self.change_path(now, out);
@@ -392,6 +426,6 @@ impl<M: Clone> Connection<M> {
 }
 
 /// Puts frames on a path.
-fn on<M>(way: Arrival, out: &mut impl FnMut(Outgoing<M>)) -> impl FnMut(Outgoing<M>) {
-    move |outgoing| out(Outgoing { path: way.path, migration: way.migration, ..outgoing })
+fn on<M>(way: FramePath, out: &mut impl FnMut(OutgoingFrame<M>)) -> impl FnMut(OutgoingFrame<M>) {
+    move |outgoing| out(OutgoingFrame { path: way.path, migration: way.migration, ..outgoing })
 }

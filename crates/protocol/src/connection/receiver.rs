@@ -1,17 +1,17 @@
 //! The receiving half: in order, once, and honest about damage.
 
-use units::limits::MAX_HELD;
+use units::limits::MAX_REORDER_PACKETS;
 use units::{Psn, Span};
 
-use super::{Damage, DamageOutcome, Frame, Outgoing, Policy, Refusal, Repair};
+use super::{ConnectionPolicy, Damage, DamageOutcome, FatalNak, Frame, LossRecovery, OutgoingFrame};
 
 /// Out-of-order arrivals between two reports of what is missing.
 const REPORT_EVERY: u8 = 16;
-const WORDS: usize = (MAX_HELD / u64::BITS) as usize;
+const WORDS: usize = (MAX_REORDER_PACKETS / u64::BITS) as usize;
 
 /// Where a frame stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum PsnPosition {
     /// It is the expected one.
     Next,
     /// Earlier ones are missing; it is so many numbers past the expected one, and may be kept.
@@ -57,14 +57,14 @@ impl Receiver {
         self.expected
     }
 
-    pub(super) fn place(&self, policy: &Policy, psn: Psn) -> Place {
+    pub(super) fn place(&self, policy: &ConnectionPolicy, psn: Psn) -> PsnPosition {
         let distance = psn.distance_from(self.expected);
         match distance {
-            0 => Place::Next,
-            _ if psn.is_before(self.expected) => Place::Old,
-            _ if policy.repair == Repair::GoBackN || distance >= MAX_HELD => Place::Beyond,
-            _ if self.holds(distance) => Place::Old,
-            _ => Place::Ahead(distance),
+            0 => PsnPosition::Next,
+            _ if psn.is_before(self.expected) => PsnPosition::Old,
+            _ if policy.repair == LossRecovery::GoBackN || distance >= MAX_REORDER_PACKETS => PsnPosition::Beyond,
+            _ if self.holds(distance) => PsnPosition::Old,
+            _ => PsnPosition::Ahead(distance),
         }
     }
 
@@ -73,7 +73,7 @@ impl Receiver {
     }
 
     /// The expected frame has been taken.
-    pub(super) fn take_next(&mut self, policy: &Policy) {
+    pub(super) fn take_next(&mut self, policy: &ConnectionPolicy) {
         self.expected = self.expected.next();
         // P-4: the copies behind the first good one are echoes, except those that already came damaged.
         let copies = if self.refused { policy.resend_copies } else { policy.copies };
@@ -99,7 +99,7 @@ impl Receiver {
     }
 
     /// A frame that is ahead has been kept.
-    pub(super) fn keep<M>(&mut self, distance: u32, wants_ack: bool, out: &mut impl FnMut(Outgoing<M>)) {
+    pub(super) fn keep<M>(&mut self, distance: u32, wants_ack: bool, out: &mut impl FnMut(OutgoingFrame<M>)) {
         let held = self.held.get_or_insert_default();
         held[distance as usize / 64] |= 1 << (distance % 64);
         self.since_report = self.since_report.saturating_add(1);
@@ -109,25 +109,25 @@ impl Receiver {
     }
 
     /// Tells the sender what is missing.
-    fn report<M>(&mut self, out: &mut impl FnMut(Outgoing<M>)) {
+    fn report<M>(&mut self, out: &mut impl FnMut(OutgoingFrame<M>)) {
         self.refused = true;
         self.since_report = 0;
         let arrived = self.held.as_ref().map_or(0, |held| held[0] >> 1 | held[1] << 63);
-        out(Outgoing::control(Frame::Gaps { expected: self.expected, arrived }));
+        out(OutgoingFrame::control(Frame::Gaps { expected: self.expected, arrived }));
     }
 
     /// A frame that has come before, or that is too far ahead.
     pub(super) fn turn_away<M>(
         &mut self,
-        policy: &Policy,
-        place: Place,
+        policy: &ConnectionPolicy,
+        place: PsnPosition,
         wants_ack: bool,
-        out: &mut impl FnMut(Outgoing<M>),
+        out: &mut impl FnMut(OutgoingFrame<M>),
     ) {
-        if place == Place::Old {
+        if place == PsnPosition::Old {
             self.note_echo();
             match (wants_ack, policy.repair, self.held.is_some()) {
-                (true, Repair::Selective, true) => self.report(out),
+                (true, LossRecovery::Selective, true) => self.report(out),
                 (true, ..) => self.acknowledge(out),
                 _ => {}
             }
@@ -136,24 +136,24 @@ impl Receiver {
         }
     }
 
-    pub(super) fn acknowledge<M>(&self, out: &mut impl FnMut(Outgoing<M>)) {
-        out(Outgoing::control(Frame::Ack { psn: self.expected.previous() }));
+    pub(super) fn acknowledge<M>(&self, out: &mut impl FnMut(OutgoingFrame<M>)) {
+        out(OutgoingFrame::control(Frame::Ack { psn: self.expected.previous() }));
     }
 
-    pub(super) fn not_ready<M>(&mut self, wait: Span, out: &mut impl FnMut(Outgoing<M>)) {
+    pub(super) fn not_ready<M>(&mut self, wait: Span, out: &mut impl FnMut(OutgoingFrame<M>)) {
         self.refused = false;
-        out(Outgoing::control(Frame::NotReady { expected: self.expected, wait }));
+        out(OutgoingFrame::control(Frame::NotReady { expected: self.expected, wait }));
     }
 
-    pub(super) fn refuse_for_good<M>(&self, cause: Refusal, out: &mut impl FnMut(Outgoing<M>)) {
-        out(Outgoing::control(Frame::Refusal { psn: self.expected, cause }));
+    pub(super) fn refuse_for_good<M>(&self, cause: FatalNak, out: &mut impl FnMut(OutgoingFrame<M>)) {
+        out(OutgoingFrame::control(Frame::Refusal { psn: self.expected, cause }));
     }
 
     pub(super) fn damaged<M>(
         &mut self,
-        policy: &Policy,
+        policy: &ConnectionPolicy,
         damage: Damage,
-        out: &mut impl FnMut(Outgoing<M>),
+        out: &mut impl FnMut(OutgoingFrame<M>),
     ) -> DamageOutcome {
         if self.echoes > 0 {
             self.echoes -= 1;
@@ -186,9 +186,9 @@ impl Receiver {
     }
 
     /// Tells the sender once what is missing; should that get lost, its own timeout helps.
-    fn refuse<M>(&mut self, out: &mut impl FnMut(Outgoing<M>)) {
+    fn refuse<M>(&mut self, out: &mut impl FnMut(OutgoingFrame<M>)) {
         if !std::mem::replace(&mut self.refused, true) {
-            out(Outgoing::control(Frame::Nak { expected: self.expected }));
+            out(OutgoingFrame::control(Frame::Nak { expected: self.expected }));
         }
     }
 }

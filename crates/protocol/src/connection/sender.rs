@@ -7,13 +7,13 @@ use std::collections::VecDeque;
 
 use units::{Psn, Span, Time};
 
-use super::congestion::Congestion;
-use super::round_trip::RoundTrip;
-use super::{Frame, Outgoing, Pace, Policy, Purpose, Timer};
+use super::congestion::CongestionWindow;
+use super::rtt::RttEstimator;
+use super::{CongestionControl, ConnectionPolicy, Frame, FramePurpose, OutgoingFrame, RetransmitTimer};
 
 /// Why a connection is given up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Exhausted {
+pub enum RetryExceeded {
     /// No sign of life although everything was repeated as often as the policy allows.
     Silence,
     /// It lives, but the same frame never gets through to it.
@@ -24,7 +24,7 @@ pub enum Exhausted {
 
 /// Whether the sender of a message waits for its acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ask {
+pub enum AckRequest {
     /// Yes: the frame asks for it.
     Now,
     /// No: the frame asks only if it is its turn (P-5).
@@ -34,7 +34,7 @@ pub enum Ask {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
+enum TransmitState {
     Flying,
     Lost,
     Arrived,
@@ -44,7 +44,7 @@ enum Fate {
 struct Unacknowledged<M> {
     message: M,
     sent_at: Time,
-    fate: Fate,
+    fate: TransmitState,
     /// Sent more than once: its round trip cannot be told.
     repeated: bool,
     /// It asked for an acknowledgement: how long that took says how long the way is.
@@ -58,7 +58,7 @@ pub(super) struct Sender<M> {
     /// The number of the first unacknowledged frame; the others follow without a gap.
     first: Psn,
     unacknowledged: VecDeque<Unacknowledged<M>>,
-    waiting: VecDeque<(M, Ask)>,
+    waiting: VecDeque<(M, AckRequest)>,
     flying: u16,
     lost: u16,
     /// The number that the other end last said was missing, and how often it said so.
@@ -74,8 +74,8 @@ pub(super) struct Sender<M> {
     not_ready: u8,
     /// The first missing frame has been sent once more, before its timeout (P-41).
     reminded: bool,
-    trips: RoundTrip,
-    congestion: Congestion,
+    trips: RttEstimator,
+    congestion: CongestionWindow,
 }
 
 impl<M: Clone> Sender<M> {
@@ -94,18 +94,18 @@ impl<M: Clone> Sender<M> {
             not_before: Time::ZERO,
             not_ready: 0,
             reminded: false,
-            trips: RoundTrip::default(),
-            congestion: Congestion::default(),
+            trips: RttEstimator::default(),
+            congestion: CongestionWindow::default(),
         }
     }
 
     pub(super) fn send(
         &mut self,
-        policy: &Policy,
+        policy: &ConnectionPolicy,
         now: Time,
         message: M,
-        ask: Ask,
-        out: &mut impl FnMut(Outgoing<M>),
+        ask: AckRequest,
+        out: &mut impl FnMut(OutgoingFrame<M>),
     ) -> Option<Psn> {
         if !self.has_room(policy) || !self.waiting.is_empty() || now < self.not_before {
             self.waiting.push_back((message, ask));
@@ -114,22 +114,22 @@ impl<M: Clone> Sender<M> {
         Some(self.transmit(policy, now, message, ask, out))
     }
 
-    fn has_room(&self, policy: &Policy) -> bool {
+    fn has_room(&self, policy: &ConnectionPolicy) -> bool {
         self.unacknowledged.len() < usize::from(policy.window) && self.may_fly(policy)
     }
 
     /// Room in the congestion window.
-    fn may_fly(&self, policy: &Policy) -> bool {
-        policy.pace == Pace::Fixed || u32::from(self.flying) < self.congestion.window()
+    fn may_fly(&self, policy: &ConnectionPolicy) -> bool {
+        policy.pace == CongestionControl::Fixed || u32::from(self.flying) < self.congestion.window()
     }
 
     fn transmit(
         &mut self,
-        policy: &Policy,
+        policy: &ConnectionPolicy,
         now: Time,
         message: M,
-        ask: Ask,
-        out: &mut impl FnMut(Outgoing<M>),
+        ask: AckRequest,
+        out: &mut impl FnMut(OutgoingFrame<M>),
     ) -> Psn {
         let position = self.unacknowledged.len();
         if position == 0 {
@@ -141,19 +141,19 @@ impl<M: Clone> Sender<M> {
         self.unacknowledged.push_back(Unacknowledged {
             message: message.clone(),
             sent_at: now,
-            fate: Fate::Flying,
+            fate: TransmitState::Flying,
             repeated: false,
             asked: false,
             confirmed: false,
         });
         self.flying += 1;
         // P-5: and always with the last that the window allows, or nothing would ever open it.
-        let wants_ack = ask == Ask::Now
+        let wants_ack = ask == AckRequest::Now
             || (position + 1).is_multiple_of(usize::from(policy.acknowledge_every.max(1)))
             || !self.has_room(policy);
         self.unacknowledged[position].asked = wants_ack;
         let frame = Frame::Data { psn, wants_ack, message };
-        out(Outgoing::new(frame, policy.copies, Purpose::First));
+        out(OutgoingFrame::new(frame, policy.copies, FramePurpose::First));
         psn
     }
 
@@ -162,7 +162,13 @@ impl<M: Clone> Sender<M> {
     }
 
     /// Everything up to `psn` has come.
-    pub(super) fn acknowledged(&mut self, policy: &Policy, now: Time, psn: Psn, out: &mut impl FnMut(Outgoing<M>)) {
+    pub(super) fn acknowledged(
+        &mut self,
+        policy: &ConnectionPolicy,
+        now: Time,
+        psn: Psn,
+        out: &mut impl FnMut(OutgoingFrame<M>),
+    ) {
         let count = psn.next().distance_from(self.first) as usize;
         // Otherwise it is an old one, or nonsense (P-6).
         if count > 0 && count <= self.unacknowledged.len() {
@@ -176,7 +182,7 @@ impl<M: Clone> Sender<M> {
     /// kept until something else came, may have arrived long ago.
     fn measure(&mut self, now: Time, count: usize) {
         let mut entries = self.unacknowledged.iter().take(count);
-        if entries.all(|entry| !entry.repeated && entry.fate == Fate::Flying)
+        if entries.all(|entry| !entry.repeated && entry.fate == TransmitState::Flying)
             && let Some(last) = self.unacknowledged.get(count - 1).filter(|last| last.asked && now >= last.sent_at)
         {
             self.trips.sample(now.since(last.sent_at));
@@ -184,7 +190,13 @@ impl<M: Clone> Sender<M> {
     }
 
     /// The other end misses `expected`: everything before it has come, it and what follows is sent again.
-    pub(super) fn refused(&mut self, policy: &Policy, now: Time, expected: Psn, out: &mut impl FnMut(Outgoing<M>)) {
+    pub(super) fn refused(
+        &mut self,
+        policy: &ConnectionPolicy,
+        now: Time,
+        expected: Psn,
+        out: &mut impl FnMut(OutgoingFrame<M>),
+    ) {
         let count = expected.distance_from(self.first) as usize;
         if count > self.unacknowledged.len() {
             return;
@@ -207,11 +219,11 @@ impl<M: Clone> Sender<M> {
     /// The other end misses `expected` and some after it, but not those whose bits are set (P-28).
     pub(super) fn gaps(
         &mut self,
-        policy: &Policy,
+        policy: &ConnectionPolicy,
         now: Time,
         expected: Psn,
         arrived: u64,
-        out: &mut impl FnMut(Outgoing<M>),
+        out: &mut impl FnMut(OutgoingFrame<M>),
     ) {
         let count = expected.distance_from(self.first) as usize;
         if count > self.unacknowledged.len() {
@@ -227,17 +239,19 @@ impl<M: Clone> Sender<M> {
             let has_come = position > 0 && arrived >> (position - 1) & 1 == 1;
             let may_be_under_way = entry.repeated && now < entry.sent_at + recently;
             match entry.fate {
-                Fate::Flying if has_come => self.flying -= 1,
-                Fate::Flying if !may_be_under_way => {
+                TransmitState::Flying if has_come => self.flying -= 1,
+                TransmitState::Flying if !may_be_under_way => {
                     (self.flying, self.lost, lost) = (self.flying - 1, self.lost + 1, true);
-                    entry.fate = Fate::Lost;
+                    entry.fate = TransmitState::Lost;
                 }
-                Fate::Lost if has_come => self.lost -= 1,
-                Fate::Arrived if position == 0 => (entry.fate, self.lost) = (Fate::Lost, self.lost + 1),
+                TransmitState::Lost if has_come => self.lost -= 1,
+                TransmitState::Arrived if position == 0 => {
+                    (entry.fate, self.lost) = (TransmitState::Lost, self.lost + 1)
+                }
                 _ => {}
             }
             if has_come {
-                entry.fate = Fate::Arrived;
+                entry.fate = TransmitState::Arrived;
             }
         }
         if lost {
@@ -248,7 +262,7 @@ impl<M: Clone> Sender<M> {
     }
 
     /// The other end was not ready for `expected` and wants to be left alone for a while.
-    pub(super) fn not_ready(&mut self, policy: &Policy, now: Time, expected: Psn, wait: Span) {
+    pub(super) fn not_ready(&mut self, policy: &ConnectionPolicy, now: Time, expected: Psn, wait: Span) {
         let count = expected.distance_from(self.first) as usize;
         if count >= self.unacknowledged.len() {
             return;
@@ -261,14 +275,20 @@ impl<M: Clone> Sender<M> {
     }
 
     /// The other end will never take `psn`; everything before it has come.
-    pub(super) fn refused_for_good(&mut self, policy: &Policy, now: Time, psn: Psn) {
+    pub(super) fn refused_for_good(&mut self, policy: &ConnectionPolicy, now: Time, psn: Psn) {
         let count = psn.distance_from(self.first) as usize;
         if count < self.unacknowledged.len() {
             self.drop_first(policy, now, count);
         }
     }
 
-    pub(super) fn confirm(&mut self, policy: &Policy, now: Time, psn: Psn, out: &mut impl FnMut(Outgoing<M>)) {
+    pub(super) fn confirm(
+        &mut self,
+        policy: &ConnectionPolicy,
+        now: Time,
+        psn: Psn,
+        out: &mut impl FnMut(OutgoingFrame<M>),
+    ) {
         let position = psn.distance_from(self.first) as usize;
         let Some(entry) = self.unacknowledged.get_mut(position) else {
             return;
@@ -285,7 +305,7 @@ impl<M: Clone> Sender<M> {
         self.silence = 0;
     }
 
-    fn drop_first(&mut self, policy: &Policy, now: Time, count: usize) {
+    fn drop_first(&mut self, policy: &ConnectionPolicy, now: Time, count: usize) {
         if count == 0 {
             return;
         }
@@ -298,9 +318,9 @@ impl<M: Clone> Sender<M> {
         for _ in 0..count {
             let Some(entry) = self.unacknowledged.pop_front() else { break };
             match entry.fate {
-                Fate::Flying => self.flying -= 1,
-                Fate::Lost => self.lost -= 1,
-                Fate::Arrived => {}
+                TransmitState::Flying => self.flying -= 1,
+                TransmitState::Lost => self.lost -= 1,
+                TransmitState::Arrived => {}
             }
         }
         self.congestion.acknowledged(count as u32, u32::from(policy.window));
@@ -309,19 +329,19 @@ impl<M: Clone> Sender<M> {
     /// Marks the first `count` that have not arrived as lost. The very first counts as lost even if it has: the other
     /// end kept it and then could not take it (P-30), or it would be acknowledged.
     fn lose(&mut self, count: usize) {
-        if let Some(first) = self.unacknowledged.front_mut().filter(|first| first.fate == Fate::Arrived) {
-            first.fate = Fate::Lost;
+        if let Some(first) = self.unacknowledged.front_mut().filter(|first| first.fate == TransmitState::Arrived) {
+            first.fate = TransmitState::Lost;
             self.lost += 1;
         }
-        for entry in self.unacknowledged.iter_mut().take(count).filter(|entry| entry.fate == Fate::Flying) {
-            entry.fate = Fate::Lost;
+        for entry in self.unacknowledged.iter_mut().take(count).filter(|entry| entry.fate == TransmitState::Flying) {
+            entry.fate = TransmitState::Lost;
             self.flying -= 1;
             self.lost += 1;
         }
     }
 
     /// Sends what is lost, then what waits, as far as the windows allow.
-    fn pump(&mut self, policy: &Policy, now: Time, out: &mut impl FnMut(Outgoing<M>)) {
+    fn pump(&mut self, policy: &ConnectionPolicy, now: Time, out: &mut impl FnMut(OutgoingFrame<M>)) {
         if now < self.not_before {
             return;
         }
@@ -337,28 +357,32 @@ impl<M: Clone> Sender<M> {
     }
 
     /// Sends lost frames again; the last one asks for an acknowledgement, so that a lost answer is found out.
-    fn repeat(&mut self, policy: &Policy, now: Time, out: &mut impl FnMut(Outgoing<M>)) {
+    fn repeat(&mut self, policy: &ConnectionPolicy, now: Time, out: &mut impl FnMut(OutgoingFrame<M>)) {
         for position in 0..self.unacknowledged.len() {
             if self.lost == 0 || !self.may_fly(policy) {
                 break;
             }
             let psn = self.number(position);
             let entry = &mut self.unacknowledged[position];
-            if entry.fate != Fate::Lost {
+            if entry.fate != TransmitState::Lost {
                 continue;
             }
-            entry.fate = Fate::Flying;
+            entry.fate = TransmitState::Flying;
             (entry.repeated, entry.sent_at) = (true, now);
             let message = entry.message.clone();
             self.flying += 1;
             self.lost -= 1;
             let wants_ack = self.lost == 0 || !self.may_fly(policy);
-            out(Outgoing::new(Frame::Data { psn, wants_ack, message }, policy.resend_copies, Purpose::Repeat));
+            out(OutgoingFrame::new(
+                Frame::Data { psn, wants_ack, message },
+                policy.resend_copies,
+                FramePurpose::Repeat,
+            ));
         }
         self.quiet_since = now;
     }
 
-    pub(super) fn deadline(&self, policy: &Policy) -> Option<Time> {
+    pub(super) fn deadline(&self, policy: &ConnectionPolicy) -> Option<Time> {
         if self.unacknowledged.is_empty() {
             return None;
         }
@@ -372,27 +396,28 @@ impl<M: Clone> Sender<M> {
     }
 
     /// How long to be quiet before the other end is reminded; none if it has been, or if nothing is known of the path.
-    fn reminder(&self, policy: &Policy) -> Option<Span> {
+    fn reminder(&self, policy: &ConnectionPolicy) -> Option<Span> {
         let trip = self.trips.smoothed();
-        let wanted = policy.timer == Timer::Measured && !self.reminded && self.timeouts == 0 && trip > Span::ZERO;
+        let wanted =
+            policy.timer == RetransmitTimer::Measured && !self.reminded && self.timeouts == 0 && trip > Span::ZERO;
         // An acknowledgement is late after two round trips, but not before the other end had a chance to run.
         wanted
             .then(|| self.trips.timeout(policy.timeout.divided_by(16)).max(trip.times(2)).min(self.patience(policy)))
     }
 
     /// The other end has refused so often that it cannot be said to take anything (P-8).
-    fn refusal(&self, policy: &Policy) -> Option<Exhausted> {
+    fn refusal(&self, policy: &ConnectionPolicy) -> Option<RetryExceeded> {
         if self.refusals >= policy.refusal_limit {
-            return Some(Exhausted::Refused);
+            return Some(RetryExceeded::Refused);
         }
-        policy.not_ready_limit.is_some_and(|limit| self.not_ready > limit).then_some(Exhausted::NotReady)
+        policy.not_ready_limit.is_some_and(|limit| self.not_ready > limit).then_some(RetryExceeded::NotReady)
     }
 
     /// Doubles with every timeout in a row, so that a congested path is not made worse.
-    fn patience(&self, policy: &Policy) -> Span {
+    fn patience(&self, policy: &ConnectionPolicy) -> Span {
         let timeout = match policy.timer {
-            Timer::Fixed => policy.timeout,
-            Timer::Measured => self.trips.timeout(policy.timeout),
+            RetransmitTimer::Fixed => policy.timeout,
+            RetransmitTimer::Measured => self.trips.timeout(policy.timeout),
         };
         // Timeouts on paths that were left count less, so that each path is tried quickly at first, but they do count: an
         // end that is only busy for a while must not be taken for dead the sooner the more paths there are.
@@ -403,10 +428,10 @@ impl<M: Clone> Sender<M> {
     /// Sends again what is overdue. Returns how many timeouts in a row this path has seen.
     pub(super) fn handle_timeout(
         &mut self,
-        policy: &Policy,
+        policy: &ConnectionPolicy,
         now: Time,
-        out: &mut impl FnMut(Outgoing<M>),
-    ) -> Result<u8, Exhausted> {
+        out: &mut impl FnMut(OutgoingFrame<M>),
+    ) -> Result<u8, RetryExceeded> {
         if self.deadline(policy).is_none_or(|deadline| deadline > now) {
             return Ok(self.timeouts);
         }
@@ -426,7 +451,7 @@ impl<M: Clone> Sender<M> {
             return Ok(self.timeouts);
         }
         if self.silence >= policy.retry_limit {
-            return Err(Exhausted::Silence);
+            return Err(RetryExceeded::Silence);
         }
         self.timeouts = self.timeouts.saturating_add(1);
         self.silence = self.silence.saturating_add(1);
@@ -438,9 +463,14 @@ impl<M: Clone> Sender<M> {
     }
 
     /// Another path: nothing that was measured or sent on the old one counts any more.
-    pub(super) fn change_path(&mut self, policy: &Policy, now: Time, out: &mut impl FnMut(Outgoing<M>)) {
-        self.trips = RoundTrip::default();
-        self.congestion = Congestion::default();
+    pub(super) fn change_path(
+        &mut self,
+        policy: &ConnectionPolicy,
+        now: Time,
+        out: &mut impl FnMut(OutgoingFrame<M>),
+    ) {
+        self.trips = RttEstimator::default();
+        self.congestion = CongestionWindow::default();
         self.timeouts = 0;
         self.reminded = false;
         self.refusals = 0;

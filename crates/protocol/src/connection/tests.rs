@@ -2,12 +2,20 @@
 
 use units::{Span, Time};
 
-use super::{Arrival, Ask, Connection, Damage, DamageOutcome, Frame, Outgoing, Policy, Purpose};
+use super::{
+    AckRequest, Connection, ConnectionPolicy, Damage, DamageOutcome, Frame, FramePath, FramePurpose, OutgoingFrame,
+};
 
-type Out = Vec<Outgoing<u32>>;
+type Out = Vec<OutgoingFrame<u32>>;
 
-fn policy() -> Policy {
-    Policy { copies: 2, acknowledge_every: 4, window: 4, timeout: Span::from_micros(10), ..Policy::default() }
+fn policy() -> ConnectionPolicy {
+    ConnectionPolicy {
+        copies: 2,
+        acknowledge_every: 4,
+        window: 4,
+        timeout: Span::from_micros(10),
+        ..ConnectionPolicy::default()
+    }
 }
 
 fn at(micros: u64) -> Time {
@@ -16,14 +24,14 @@ fn at(micros: u64) -> Time {
 
 fn send(connection: &mut Connection<u32>, message: u32) -> Out {
     let mut out = Vec::new();
-    connection.send(at(0), message, Ask::InTurn, &mut |outgoing| out.push(outgoing));
+    connection.send(at(0), message, AckRequest::InTurn, &mut |outgoing| out.push(outgoing));
     out
 }
 
 fn receive(connection: &mut Connection<u32>, frame: &Frame<u32>) -> (Option<u32>, Out) {
     let mut out = Vec::new();
     let message =
-        connection.handle_frame(at(1), Arrival::ONLY_PATH, frame, &mut |outgoing| out.push(outgoing)).copied();
+        connection.handle_frame(at(1), FramePath::ONLY_PATH, frame, &mut |outgoing| out.push(outgoing)).copied();
     (message, out)
 }
 
@@ -34,14 +42,14 @@ fn damage(connection: &mut Connection<u32>) -> (DamageOutcome, Out) {
 }
 
 fn is_nak(out: &Out) -> bool {
-    matches!(out.as_slice(), [Outgoing { frame: Frame::Nak { .. }, purpose: Purpose::Control, .. }])
+    matches!(out.as_slice(), [OutgoingFrame { frame: Frame::Nak { .. }, purpose: FramePurpose::Control, .. }])
 }
 
 #[test]
 fn a_frame_is_sent_as_often_as_the_policy_says_and_delivered_once() {
     let (mut near, mut far) = (Connection::new(policy()), Connection::new(policy()));
     let out = send(&mut near, 7);
-    assert_eq!((out.len(), out[0].copies, out[0].purpose), (1, 2, Purpose::First));
+    assert_eq!((out.len(), out[0].copies, out[0].purpose), (1, 2, FramePurpose::First));
     assert_eq!(receive(&mut far, &out[0].frame).0, Some(7));
     assert_eq!(receive(&mut far, &out[0].frame).0, None);
 }
@@ -121,7 +129,8 @@ fn the_window_holds_back_what_is_too_much_and_an_acknowledgement_lets_it_go() {
 #[test]
 fn confirmation_replaces_acknowledgement_in_any_order() {
     let mut near = Connection::new(policy());
-    let numbers: Vec<_> = (0..3).filter_map(|message| near.send(at(0), message, Ask::InTurn, &mut |_| ())).collect();
+    let numbers: Vec<_> =
+        (0..3).filter_map(|message| near.send(at(0), message, AckRequest::InTurn, &mut |_| ())).collect();
     near.confirm(at(1), numbers[1], &mut |_| ());
     assert!(near.deadline().is_some());
     near.confirm(at(1), numbers[0], &mut |_| ());
@@ -131,7 +140,7 @@ fn confirmation_replaces_acknowledgement_in_any_order() {
 
 #[test]
 fn silence_is_answered_by_repeats_at_growing_distances_and_then_by_giving_up() {
-    let mut near = Connection::new(Policy { retry_limit: 3, ..policy() });
+    let mut near = Connection::new(ConnectionPolicy { retry_limit: 3, ..policy() });
     let _ = send(&mut near, 1);
     let mut deadlines = Vec::new();
     let exhausted = loop {

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use checksum::tuning::Choice;
+use checksum::tuning::ChecksumChoice;
 use units::Rank;
 
 /// Names a send until it completes.
@@ -17,7 +17,7 @@ pub struct ReceiveId(pub u64);
 
 /// What a receive is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wanted {
+pub struct MessageSelector {
     /// From whom; none: from anyone.
     pub source: Option<Rank>,
     /// Bits that the tag must have,
@@ -26,7 +26,7 @@ pub struct Wanted {
     pub mask: u64,
 }
 
-impl Wanted {
+impl MessageSelector {
     /// A message from this rank with exactly this tag.
     pub fn from(source: Rank, tag: u64) -> Self {
         Self { source: Some(source), tag, mask: u64::MAX }
@@ -43,7 +43,7 @@ impl Wanted {
 
 /// A message that a probe found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Found {
+pub struct ProbedMessage {
     /// From this rank.
     pub source: Rank,
     /// With this tag.
@@ -54,24 +54,24 @@ pub struct Found {
 
 /// A receive that waits.
 #[derive(Debug)]
-pub(super) struct Posted {
+pub(super) struct WaitingReceive {
     pub(super) id: ReceiveId,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: MessageSelector,
     pub(super) buffer: Vec<u8>,
 }
 
 /// What of a message is here.
 #[derive(Debug)]
-pub(super) enum Contents {
+pub(super) enum MessageContents {
     /// All of it, with the value of its bytes if they are covered: they may lie here for long.
-    Whole { bytes: Vec<u8>, choice: Option<Choice>, seal: u64 },
+    Whole { bytes: Vec<u8>, choice: Option<ChecksumChoice>, seal: u64 },
     /// The word that it exists.
     Announced { transfer: u64, length: u64 },
     /// The word that its sender has it no more.
     Lost { length: u64 },
 }
 
-impl Contents {
+impl MessageContents {
     fn length(&self) -> u64 {
         match self {
             Self::Whole { bytes, .. } => bytes.len() as u64,
@@ -82,19 +82,19 @@ impl Contents {
 
 /// A message that waits.
 #[derive(Debug)]
-pub(super) struct Unexpected {
+pub(super) struct UnexpectedMessage {
     pub(super) source: Rank,
     pub(super) tag: u64,
-    pub(super) contents: Contents,
+    pub(super) contents: MessageContents,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Matching {
-    posted: VecDeque<Posted>,
-    unexpected: VecDeque<Unexpected>,
+pub(super) struct MatchQueues {
+    posted: VecDeque<WaitingReceive>,
+    unexpected: VecDeque<UnexpectedMessage>,
 }
 
-impl Matching {
+impl MatchQueues {
     pub(super) fn waiting_receives(&self) -> usize {
         self.posted.len()
     }
@@ -116,41 +116,42 @@ impl Matching {
     }
 
     #[inline]
-    pub(super) fn take(&mut self, index: usize) -> Posted {
+    pub(super) fn take(&mut self, index: usize) -> WaitingReceive {
         let posted = if index == 0 { self.posted.pop_front() } else { self.posted.remove(index) };
         posted.expect("it was found")
     }
 
-    pub(super) fn post(&mut self, posted: Posted) {
+    pub(super) fn post(&mut self, posted: WaitingReceive) {
         self.posted.push_back(posted);
     }
 
     /// Takes back a receive that nothing has come for.
-    pub(super) fn cancel(&mut self, id: ReceiveId) -> Option<Posted> {
+    pub(super) fn cancel(&mut self, id: ReceiveId) -> Option<WaitingReceive> {
         let index = self.posted.iter().position(|posted| posted.id == id)?;
         self.posted.remove(index)
     }
 
-    pub(super) fn keep(&mut self, message: Unexpected) {
+    pub(super) fn keep(&mut self, message: UnexpectedMessage) {
         self.unexpected.push_back(message);
     }
 
     /// The first message that is wanted.
     #[inline]
-    pub(super) fn take_unexpected(&mut self, wanted: &Wanted) -> Option<Unexpected> {
+    pub(super) fn take_unexpected(&mut self, wanted: &MessageSelector) -> Option<UnexpectedMessage> {
         let index = self.unexpected.iter().position(|message| wanted.fits(message.source, message.tag))?;
         self.unexpected.remove(index)
     }
 
-    pub(super) fn probe(&self, wanted: &Wanted) -> Option<Found> {
+    pub(super) fn probe(&self, wanted: &MessageSelector) -> Option<ProbedMessage> {
         let message = self.unexpected.iter().find(|message| wanted.fits(message.source, message.tag))?;
-        Some(Found { source: message.source, tag: message.tag, length: message.contents.length() })
+        Some(ProbedMessage { source: message.source, tag: message.tag, length: message.contents.length() })
     }
 
     /// A rank is gone: receives from it alone will never be served, and what it announced will never come.
-    pub(super) fn forget(&mut self, rank: Rank) -> Vec<Posted> {
-        self.unexpected
-            .retain(|message| message.source != rank || !matches!(message.contents, Contents::Announced { .. }));
+    pub(super) fn forget(&mut self, rank: Rank) -> Vec<WaitingReceive> {
+        self.unexpected.retain(|message| {
+            message.source != rank || !matches!(message.contents, MessageContents::Announced { .. })
+        });
         let (gone, left): (Vec<_>, Vec<_>) =
             self.posted.drain(..).partition(|posted| posted.wanted.source == Some(rank));
         self.posted = left.into();

@@ -19,11 +19,11 @@ impl RailIndex {
 }
 
 /// A parcel's number on its rail.
-pub(super) type At = (RailIndex, u64);
+pub(super) type RailPacketId = (RailIndex, u64);
 
 /// What a parcel carries, as far as it matters when it has gone out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Load {
+pub(super) enum PacketLoad {
     Bare,
     /// Letters from this number on.
     Letters(u64),
@@ -31,9 +31,9 @@ pub(super) enum Load {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Flight {
+struct RailInFlight {
     number: u64,
-    load: Load,
+    load: PacketLoad,
     bytes: u64,
     since: Time,
 }
@@ -43,7 +43,7 @@ struct Rail {
     is_live: bool,
     next_number: u64,
     came: u64,
-    flights: VecDeque<Flight>,
+    flights: VecDeque<RailInFlight>,
     /// When the last parcel was known to have come.
     landed: Time,
     /// Bytes per microsecond; zero if not measured.
@@ -53,13 +53,13 @@ struct Rail {
 }
 
 /// What one spoiled parcel adds, what makes a rail a bad one, and the most there can be.
-const SPOILED: u32 = 8;
-const BAD: u32 = 32;
-const WORST: u32 = 64;
+const CORRUPTION_PENALTY: u32 = 8;
+const DISTRUST_THRESHOLD: u32 = 32;
+const MAX_DISTRUST: u32 = 64;
 
 impl Rail {
     fn pieces(&self) -> usize {
-        self.flights.iter().filter(|flight| flight.load == Load::Piece).count()
+        self.flights.iter().filter(|flight| flight.load == PacketLoad::Piece).count()
     }
 }
 
@@ -105,8 +105,9 @@ impl Rails {
             return (rail.is_live && rail.flights.len() < depth).then_some(RailIndex(0));
         }
         let live = self.rails.iter().enumerate().filter(|(_, rail)| rail.is_live);
-        let worth =
-            |index: usize, rail: &Rail| (avoid == Some(RailIndex(index as u8)), rail.distrust / SPOILED, index);
+        let worth = |index: usize, rail: &Rail| {
+            (avoid == Some(RailIndex(index as u8)), rail.distrust / CORRUPTION_PENALTY, index)
+        };
         let (index, rail) = live.min_by_key(|(index, rail)| worth(*index, rail))?;
         (rail.flights.len() < depth).then_some(RailIndex(index as u8))
     }
@@ -115,7 +116,8 @@ impl Rails {
     /// to be avoided, or spoils much, serves only if there is no other, busy or not.
     pub(super) fn for_piece(&self, depth: usize, avoid: Option<RailIndex>) -> Option<RailIndex> {
         let live = || self.rails.iter().enumerate().filter(|(_, rail)| rail.is_live);
-        let is_good = |index: usize, rail: &Rail| avoid != Some(RailIndex(index as u8)) && rail.distrust < BAD;
+        let is_good =
+            |index: usize, rail: &Rail| avoid != Some(RailIndex(index as u8)) && rail.distrust < DISTRUST_THRESHOLD;
         let any_good = live().any(|(index, rail)| is_good(index, rail));
         let allowed = live().filter(|(index, rail)| !any_good || is_good(*index, rail));
         let free = allowed.filter(|(_, rail)| rail.pieces() < depth);
@@ -135,7 +137,7 @@ impl Rails {
     /// A parcel came spoiled, here or there.
     pub(super) fn distrust(&mut self, rail: RailIndex) {
         if let Some(rail) = self.rails.get_mut(rail.index()) {
-            rail.distrust = (rail.distrust + SPOILED).min(WORST);
+            rail.distrust = (rail.distrust + CORRUPTION_PENALTY).min(MAX_DISTRUST);
             self.any_distrust = true;
         }
     }
@@ -174,21 +176,21 @@ impl Rails {
     }
 
     /// A parcel goes out; its number.
-    pub(super) fn launch(&mut self, now: Time, rail: RailIndex, load: Load, bytes: usize) -> u64 {
+    pub(super) fn launch(&mut self, now: Time, rail: RailIndex, load: PacketLoad, bytes: usize) -> u64 {
         let rail = &mut self.rails[rail.index()];
         let number = rail.next_number;
         rail.next_number += 1;
-        rail.flights.push_back(Flight { number, load, bytes: bytes as u64, since: now });
+        rail.flights.push_back(RailInFlight { number, load, bytes: bytes as u64, since: now });
         number
     }
 
     /// The oldest parcel under way has come, or never will: its number and what it carried.
-    pub(super) fn land(&mut self, now: Time, rail: RailIndex) -> Option<(u64, Load)> {
+    pub(super) fn land(&mut self, now: Time, rail: RailIndex) -> Option<(u64, PacketLoad)> {
         let rail = self.rails.get_mut(rail.index())?;
-        let Flight { number, load, bytes, since } = rail.flights.pop_front()?;
+        let RailInFlight { number, load, bytes, since } = rail.flights.pop_front()?;
         if rail.is_live {
             let picos = now.since(since.max(rail.landed)).as_picos();
-            if load == Load::Piece && picos > 0 {
+            if load == PacketLoad::Piece && picos > 0 {
                 let sample = (u128::from(bytes) * 1_000_000 / u128::from(picos)).clamp(1, 1 << 40) as u64;
                 rail.speed = if rail.speed == 0 { sample } else { (rail.speed * 7 + sample) / 8 };
             }
@@ -205,7 +207,7 @@ impl Rails {
     }
 
     /// A parcel is under way on a rail that lives.
-    pub(super) fn flies(&self, (rail, number): At) -> bool {
+    pub(super) fn flies(&self, (rail, number): RailPacketId) -> bool {
         let oldest = |rail: &Rail| rail.flights.front().map(|flight| flight.number);
         self.rails.get(rail.index()).is_some_and(|rail| rail.is_live && oldest(rail).is_some_and(|old| old <= number))
     }

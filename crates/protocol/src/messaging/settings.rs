@@ -2,13 +2,13 @@
 
 use units::Span;
 
-use super::seal::Sealing;
+use super::checksum_policy::ChecksumPolicy;
 
 /// How a port behaves. All ports that speak with each other use the same, except for `copy_speed`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Settings {
+pub struct MessagingSettings {
     /// How parcels are covered.
-    pub sealing: Sealing,
+    pub sealing: ChecksumPolicy,
     /// Messages of at most so many bytes are sent without being asked for.
     pub eager_bytes: u32,
     /// Messages of at most so many bytes are put together if they must wait anyway.
@@ -35,11 +35,11 @@ pub struct Settings {
     pub first_round_trip: Span,
 }
 
-impl Default for Settings {
+impl Default for MessagingSettings {
     /// For queue pairs over UDP.
     fn default() -> Self {
         Self {
-            sealing: Sealing::default(),
+            sealing: ChecksumPolicy::default(),
             eager_bytes: 16 << 10,
             gather_bytes: 1 << 10,
             gathered_bytes: 4032,
@@ -56,10 +56,10 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl MessagingSettings {
     /// Bytes that a buffer must have to take any parcel.
     pub fn parcel_bytes(&self) -> usize {
-        super::HEADER_BYTES + self.piece_bytes as usize
+        super::MESSAGE_HEADER_BYTES + self.piece_bytes as usize
     }
 
     /// # Panics
@@ -67,10 +67,10 @@ impl Settings {
     pub(super) fn check(&self) {
         assert!(self.eager_bytes <= self.piece_bytes, "an eager message is one parcel");
         assert!(self.gather_bytes <= self.eager_bytes, "what is gathered is eager");
-        let gathered = self.gather_bytes as usize + super::parcel::LETTER_BYTES;
+        let gathered = self.gather_bytes as usize + super::packet::CONTROL_HEADER_BYTES;
         assert!(gathered.next_multiple_of(8) <= self.gathered_bytes as usize, "one small message fits a parcel");
         assert!(self.gathered_bytes <= self.piece_bytes, "what is gathered is one parcel");
-        let least = 4 * (u64::from(self.eager_bytes) + super::LETTER_COST);
+        let least = 4 * (u64::from(self.eager_bytes) + super::CONTROL_MESSAGE_COST_BYTES);
         assert!(self.credit_bytes >= least, "the credit is that of four messages at least");
         assert!(self.credit_bytes < 1 << 31, "of a count of granted bytes, 32 bits say which it is");
         assert!(self.depth > 0 && self.letter_depth > 0 && self.copy_speed > 0, "nothing would ever be sent");
@@ -82,11 +82,11 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue_pair::MOST_UNASKED;
+    use crate::queue_pair::MAX_UNREQUESTED_ACKS;
 
     /// With as many letters under way as may be, the next would wait for an acknowledgement that nobody asked for.
     #[test]
     fn the_last_letter_that_may_be_under_way_asks_for_an_acknowledgement() {
-        assert!(Settings::default().letter_depth > MOST_UNASKED);
+        assert!(MessagingSettings::default().letter_depth > MAX_UNREQUESTED_ACKS);
     }
 }

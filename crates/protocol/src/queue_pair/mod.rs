@@ -1,47 +1,47 @@
 //! A queue pair: messages and remote writes of any length over a reliable connection that outlives its path.
 //!
 //! In: posted requests, packets, time. Out: packets to transmit (headers, and which bytes of which buffer follow them),
-//! bytes put into [`Memory`], completions. Rules: docs/protocol.md P-27 to P-40; IB specification 9.7 and 10.3.
+//! bytes put into [`QpMemory`], completions. Rules: docs/protocol.md P-27 to P-40; IB specification 9.7 and 10.3.
 //!
 //! It speaks to other ends of ours and to any verbs peer (RC over RoCEv2). It never copies payload except packets that
 //! come early, of which it keeps a bounded number.
 
-mod request;
 mod requester;
 mod responder;
 mod state;
 #[cfg(test)]
 mod tests;
+mod work_request;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use units::limits::{MAX_HELD, MAX_MTU, is_mtu};
+use units::limits::{MAX_MTU, MAX_REORDER_PACKETS, is_valid_mtu};
 use units::{PathId, Psn, QpNumber, Time};
-use wire::{Bth, Coverage, PacketHeaders, PartitionKey};
+use wire::{Bth, IcrcCoverage, PacketHeaders, PartitionKey};
 
-pub use request::{Completion, Failure, Operation, PostError};
-pub use requester::Segment;
-pub use responder::Memory;
-pub use state::{QP_MOVES, QpMove, QpState, WrongMove};
+pub use requester::PacketDescriptor;
+pub use responder::QpMemory;
+pub use state::{InvalidQpTransition, QP_TRANSITIONS, QpState, QpTransition};
+pub use work_request::{QpError, QpOperation, QpPostError, WorkCompletion};
 
-use crate::connection::path::{LoadError, PathEvent, WrongPathMove};
+use crate::connection::path::{InvalidPathTransition, LoadPathError, PathEvent};
 use crate::connection::{
-    Arrival, Ask, Connection, Frame, Outgoing, Paths, Place, Policy, Purpose, control_frame, control_headers,
-    migration_bit,
+    AckRequest, Connection, ConnectionPolicy, Frame, FramePath, FramePurpose, OutgoingFrame, Paths, PsnPosition,
+    control_frame, control_headers, migration_bit,
 };
 use requester::Requester;
-use responder::{Declined, Responder, is_request};
+use responder::{PacketRejection, Responder, is_request};
 
 /// Requests of each kind that may be posted at once.
-pub const MAX_POSTED: usize = 1 << 14;
+pub const MAX_POSTED_REQUESTS: usize = 1 << 14;
 /// Packets under way beyond which the end of every message asks for an acknowledgement, unless others will.
-pub(crate) const MOST_UNASKED: usize = 7;
+pub(crate) const MAX_UNREQUESTED_ACKS: usize = 7;
 /// The longest message (IB specification, 9.7.1).
-pub const MAX_MESSAGE: u32 = 1 << 31;
+pub const MAX_QP_MESSAGE_BYTES: u32 = 1 << 31;
 
 /// What both ends must agree on, told out of band.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Contract {
+pub struct QpAttributes {
     /// The other end's number.
     pub remote: QpNumber,
     /// The number of the first packet sent from here.
@@ -51,17 +51,17 @@ pub struct Contract {
     /// Most payload of a packet: a power of two, 256 to 4096 bytes; to an end of ours up to 62 KiB.
     pub mtu: u32,
     /// What the checks of packets cover that are longer than InfiniBand's (P-99).
-    pub coverage: Coverage,
+    pub coverage: IcrcCoverage,
     /// The partition of both.
     pub partition: PartitionKey,
     /// How the connection behaves.
-    pub policy: Policy,
+    pub policy: ConnectionPolicy,
 }
 
 /// Ways to break a queue pair on purpose.
 #[cfg(feature = "sabotage")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sabotage {
+pub enum QpSabotage {
     /// Forgets after its first migration that it has the last packet.
     Forget,
     /// Skips a packet after its first migration.
@@ -74,16 +74,16 @@ pub struct Transmit {
     /// Its headers.
     pub headers: PacketHeaders,
     /// Which bytes follow them; none for control packets.
-    pub segment: Option<Segment>,
+    pub segment: Option<PacketDescriptor>,
     /// Over which path.
     pub path: PathId,
     /// Why.
-    pub purpose: Purpose,
+    pub purpose: FramePurpose,
 }
 
 /// Packets that were dropped, by cause.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Dropped {
+pub struct DropCounters {
     /// Came in a state in which nothing is taken.
     pub untimely: u64,
     /// Of another partition.
@@ -98,7 +98,7 @@ pub struct Dropped {
 
 /// A packet that came early.
 #[derive(Debug)]
-struct Held {
+struct OutOfOrderPacket {
     headers: PacketHeaders,
     payload: Box<[u8]>,
 }
@@ -108,29 +108,29 @@ struct Held {
 pub struct QueuePair {
     state: QpState,
     number: QpNumber,
-    contract: Contract,
-    connection: Connection<Segment>,
+    contract: QpAttributes,
+    connection: Connection<PacketDescriptor>,
     requester: Requester,
     responder: Responder,
-    held: BTreeMap<u32, Held>,
-    completions: VecDeque<Completion>,
-    dropped: Dropped,
+    held: BTreeMap<u32, OutOfOrderPacket>,
+    completions: VecDeque<WorkCompletion>,
+    dropped: DropCounters,
     /// How it will break.
     #[cfg(feature = "sabotage")]
-    sabotage: Option<Sabotage>,
+    sabotage: Option<QpSabotage>,
 }
 
 impl QueuePair {
     /// A queue pair in state RESET.
     pub fn new(number: QpNumber) -> Self {
-        let contract = Contract {
+        let contract = QpAttributes {
             remote: QpNumber(0),
             send_psn: Psn::new(0),
             receive_psn: Psn::new(0),
             mtu: MAX_MTU,
-            coverage: Coverage::Whole,
+            coverage: IcrcCoverage::Whole,
             partition: PartitionKey::DEFAULT,
-            policy: Policy::datagram(),
+            policy: ConnectionPolicy::datagram(),
         };
         Self {
             state: QpState::Reset,
@@ -140,7 +140,7 @@ impl QueuePair {
             responder: Responder::default(),
             held: BTreeMap::new(),
             completions: VecDeque::new(),
-            dropped: Dropped::default(),
+            dropped: DropCounters::default(),
             contract,
             #[cfg(feature = "sabotage")]
             sabotage: None,
@@ -149,7 +149,7 @@ impl QueuePair {
 
     /// Breaks the machine on purpose.
     #[cfg(feature = "sabotage")]
-    pub fn set_sabotage(&mut self, sabotage: Sabotage) {
+    pub fn set_sabotage(&mut self, sabotage: QpSabotage) {
         self.sabotage = Some(sabotage);
     }
 
@@ -158,7 +158,7 @@ impl QueuePair {
         let has_moved = self.connection.paths().is_some_and(|paths| paths.migrations() > 0);
         if let Some(sabotage) = self.sabotage.take_if(|_| has_moved) {
             let expected = self.connection.expected();
-            let wrong = if sabotage == Sabotage::Forget { expected.previous() } else { expected.next() };
+            let wrong = if sabotage == QpSabotage::Forget { expected.previous() } else { expected.next() };
             self.connection.expect_wrongly(wrong);
         }
     }
@@ -174,23 +174,23 @@ impl QueuePair {
     }
 
     /// What was dropped so far.
-    pub fn dropped(&self) -> Dropped {
+    pub fn dropped(&self) -> DropCounters {
         self.dropped
     }
 
     /// The connection beneath.
-    pub fn connection(&self) -> &Connection<Segment> {
+    pub fn connection(&self) -> &Connection<PacketDescriptor> {
         &self.connection
     }
 
-    fn go(&mut self, asked: QpMove) -> Result<(), WrongMove> {
+    fn go(&mut self, asked: QpTransition) -> Result<(), InvalidQpTransition> {
         self.state = self.state.after(asked)?;
         Ok(())
     }
 
     /// RESET to INIT: receives may be posted.
-    pub fn initialise(&mut self, partition: PartitionKey) -> Result<(), WrongMove> {
-        self.go(QpMove::Initialise)?;
+    pub fn initialise(&mut self, partition: PartitionKey) -> Result<(), InvalidQpTransition> {
+        self.go(QpTransition::Initialise)?;
         self.contract.partition = partition;
         Ok(())
     }
@@ -199,10 +199,10 @@ impl QueuePair {
     ///
     /// # Panics
     /// If the MTU is not one of those that there are: the caller bounds it.
-    pub fn connect(&mut self, contract: Contract, paths: Option<Paths>) -> Result<(), WrongMove> {
+    pub fn connect(&mut self, contract: QpAttributes, paths: Option<Paths>) -> Result<(), InvalidQpTransition> {
         let mtu = contract.mtu;
-        assert!(is_mtu(mtu), "{mtu} is no path MTU");
-        self.go(QpMove::Connect)?;
+        assert!(is_valid_mtu(mtu), "{mtu} is no path MTU");
+        self.go(QpTransition::Connect)?;
         self.contract = contract;
         self.requester = Requester::new(contract.send_psn);
         self.connection = Connection::starting_at(contract.policy, contract.send_psn, contract.receive_psn);
@@ -213,38 +213,38 @@ impl QueuePair {
     }
 
     /// RTR to RTS: may send.
-    pub fn open(&mut self) -> Result<(), WrongMove> {
-        self.go(QpMove::Open)
+    pub fn open(&mut self) -> Result<(), InvalidQpTransition> {
+        self.go(QpTransition::Open)
     }
 
     /// Back to RESET. Whatever was posted is forgotten without a word.
-    pub fn clear(&mut self) -> Result<(), WrongMove> {
-        self.state.after(QpMove::Clear)?;
+    pub fn clear(&mut self) -> Result<(), InvalidQpTransition> {
+        self.state.after(QpTransition::Clear)?;
         *self = Self::new(self.number);
         Ok(())
     }
 
     /// To ERROR: whatever was posted is given back.
-    pub fn fail(&mut self) -> Result<(), WrongMove> {
-        self.state.after(QpMove::Fail)?;
-        self.break_down(Failure::Flushed, Failure::Flushed);
+    pub fn fail(&mut self) -> Result<(), InvalidQpTransition> {
+        self.state.after(QpTransition::Fail)?;
+        self.break_down(QpError::Flushed, QpError::Flushed);
         Ok(())
     }
 
     /// The first request of each kind hears why, the others that they were flushed.
-    fn break_down(&mut self, mut send: Failure, mut receive: Failure) {
-        if self.go(QpMove::Fail).is_err() {
+    fn break_down(&mut self, mut send: QpError, mut receive: QpError) {
+        if self.go(QpTransition::Fail).is_err() {
             return;
         }
         self.connection.abandon();
         self.held.clear();
         while let Some(id) = self.requester.flush() {
-            let failure = std::mem::replace(&mut send, Failure::Flushed);
-            self.completions.push_back(Completion::SendFailed { id, failure });
+            let failure = std::mem::replace(&mut send, QpError::Flushed);
+            self.completions.push_back(WorkCompletion::SendFailed { id, failure });
         }
         while let Some(id) = self.responder.flush() {
-            let failure = std::mem::replace(&mut receive, Failure::Flushed);
-            self.completions.push_back(Completion::ReceiveFailed { id, failure });
+            let failure = std::mem::replace(&mut receive, QpError::Flushed);
+            self.completions.push_back(WorkCompletion::ReceiveFailed { id, failure });
         }
     }
 
@@ -255,10 +255,10 @@ impl QueuePair {
         now: Time,
         id: u64,
         length: u32,
-        operation: Operation,
+        operation: QpOperation,
         out: &mut impl FnMut(Transmit),
-    ) -> Result<(), PostError> {
-        self.post_send_asking(now, (id, length, operation), Ask::InTurn, out)
+    ) -> Result<(), QpPostError> {
+        self.post_send_asking(now, (id, length, operation), AckRequest::InTurn, out)
     }
 
     /// The same; where somebody waits for its completion, its end is acknowledged at once, whatever the policy says of short
@@ -266,18 +266,18 @@ impl QueuePair {
     pub fn post_send_asking(
         &mut self,
         now: Time,
-        (id, length, operation): (u64, u32, Operation),
-        ask: Ask,
+        (id, length, operation): (u64, u32, QpOperation),
+        ask: AckRequest,
         out: &mut impl FnMut(Transmit),
-    ) -> Result<(), PostError> {
+    ) -> Result<(), QpPostError> {
         if self.state != QpState::ReadyToSend {
-            return Err(PostError::State(self.state));
+            return Err(QpPostError::State(self.state));
         }
-        if self.requester.len() >= MAX_POSTED {
-            return Err(PostError::Full);
+        if self.requester.len() >= MAX_POSTED_REQUESTS {
+            return Err(QpPostError::Full);
         }
-        if length > MAX_MESSAGE {
-            return Err(PostError::TooLong { length });
+        if length > MAX_QP_MESSAGE_BYTES {
+            return Err(QpPostError::TooLong { length });
         }
         self.requester.post(id, length, operation, ask);
         self.pump(now, out);
@@ -285,12 +285,12 @@ impl QueuePair {
     }
 
     /// Posts a buffer of so many bytes for the next message.
-    pub fn post_receive(&mut self, id: u64, length: u32) -> Result<(), PostError> {
+    pub fn post_receive(&mut self, id: u64, length: u32) -> Result<(), QpPostError> {
         if matches!(self.state, QpState::Reset | QpState::Error) {
-            return Err(PostError::State(self.state));
+            return Err(QpPostError::State(self.state));
         }
-        if self.responder.posted() >= MAX_POSTED {
-            return Err(PostError::Full);
+        if self.responder.posted() >= MAX_POSTED_REQUESTS {
+            return Err(QpPostError::Full);
         }
         self.responder.post(id, length);
         Ok(())
@@ -302,7 +302,7 @@ impl QueuePair {
     }
 
     /// What has ended, one at a time.
-    pub fn poll_completion(&mut self) -> Option<Completion> {
+    pub fn poll_completion(&mut self) -> Option<WorkCompletion> {
         self.completions.pop_front()
     }
 
@@ -322,11 +322,11 @@ impl QueuePair {
             let may_wait = begins
                 && self.contract.policy.acknowledge_after.is_some()
                 && match segment.ask {
-                    Ask::Now => false,
-                    Ask::InTurn => self.connection.outstanding() < MOST_UNASKED,
-                    Ask::Later => true,
+                    AckRequest::Now => false,
+                    AckRequest::InTurn => self.connection.outstanding() < MAX_UNREQUESTED_ACKS,
+                    AckRequest::Later => true,
                 };
-            let ask = if ends && !may_wait { Ask::Now } else { Ask::InTurn };
+            let ask = if ends && !may_wait { AckRequest::Now } else { AckRequest::InTurn };
             let mut out = framed(self.contract, self.responder.messages(), out);
             self.connection.send(now, segment, ask, &mut out);
         }
@@ -339,7 +339,7 @@ impl QueuePair {
         path: PathId,
         headers: &PacketHeaders,
         payload: &[u8],
-        memory: &mut impl Memory,
+        memory: &mut impl QpMemory,
         out: &mut impl FnMut(Transmit),
     ) {
         if !matches!(self.state, QpState::ReadyToReceive | QpState::ReadyToSend) {
@@ -351,13 +351,13 @@ impl QueuePair {
             return;
         }
         // Nobody here would look at what the packet's check does not cover.
-        if headers.bth.coverage == Coverage::Beginning && self.contract.coverage == Coverage::Whole {
+        if headers.bth.coverage == IcrcCoverage::Beginning && self.contract.coverage == IcrcCoverage::Whole {
             self.dropped.senseless += 1;
             return;
         }
         #[cfg(feature = "sabotage")]
         self.be_sabotaged();
-        let arrival = Arrival { path, migration: migration_bit(headers) };
+        let arrival = FramePath { path, migration: migration_bit(headers) };
         if is_request(headers.bth.opcode) {
             self.handle_request(now, arrival, headers, payload, memory, out);
         } else if let Some(frame) = control_frame(headers) {
@@ -370,8 +370,8 @@ impl QueuePair {
     fn handle_control(
         &mut self,
         now: Time,
-        arrival: Arrival,
-        frame: &Frame<Segment>,
+        arrival: FramePath,
+        frame: &Frame<PacketDescriptor>,
         out: &mut impl FnMut(Transmit),
     ) {
         self.connection.handle_control(
@@ -385,7 +385,7 @@ impl QueuePair {
             let ahead = psn.distance_from(self.connection.first_unacknowledged()) as usize;
             if ahead < self.connection.outstanding() {
                 self.complete_sends();
-                self.break_down(Failure::Refused(*cause), Failure::Flushed);
+                self.break_down(QpError::Refused(*cause), QpError::Flushed);
             }
             return;
         }
@@ -395,24 +395,24 @@ impl QueuePair {
 
     fn complete_sends(&mut self) {
         while let Some(id) = self.requester.complete(self.connection.first_unacknowledged()) {
-            self.completions.push_back(Completion::Sent { id });
+            self.completions.push_back(WorkCompletion::Sent { id });
         }
     }
 
     fn handle_request(
         &mut self,
         now: Time,
-        arrival: Arrival,
+        arrival: FramePath,
         headers: &PacketHeaders,
         payload: &[u8],
-        memory: &mut impl Memory,
+        memory: &mut impl QpMemory,
         out: &mut impl FnMut(Transmit),
     ) {
         let (psn, wants_ack) = (headers.bth.psn, headers.bth.acknowledge);
         let place =
             self.connection.place(now, arrival, psn, &mut framed(self.contract, self.responder.messages(), out));
         match place {
-            Place::Next => {
+            PsnPosition::Next => {
                 if self.take(arrival, headers, payload, memory, out) {
                     self.held.remove(&psn.get()); // Kept when there was no buffer for it.
                     let more = self.take_held(arrival, memory, out);
@@ -424,17 +424,17 @@ impl QueuePair {
                     }
                 }
             }
-            Place::Ahead(distance) => {
+            PsnPosition::Ahead(distance) => {
                 // Nothing that is longer than agreed is kept, whoever sent it, and of long packets fewer.
                 let mtu = self.contract.mtu;
-                if payload.len() as u32 <= mtu && distance <= MAX_HELD * MAX_MTU / mtu.max(MAX_MTU) {
-                    self.held.insert(psn.get(), Held { headers: *headers, payload: payload.into() });
+                if payload.len() as u32 <= mtu && distance <= MAX_REORDER_PACKETS * MAX_MTU / mtu.max(MAX_MTU) {
+                    self.held.insert(psn.get(), OutOfOrderPacket { headers: *headers, payload: payload.into() });
                     let mut out = framed(self.contract, self.responder.messages(), out);
                     self.connection.keep(arrival, distance, wants_ack, &mut out);
                 }
             }
-            Place::Old | Place::Beyond => {
-                self.dropped.repeated += u64::from(place == Place::Old);
+            PsnPosition::Old | PsnPosition::Beyond => {
+                self.dropped.repeated += u64::from(place == PsnPosition::Old);
                 let mut out = framed(self.contract, self.responder.messages(), out);
                 self.connection.turn_away(arrival, place, wants_ack, &mut out);
             }
@@ -442,7 +442,7 @@ impl QueuePair {
     }
 
     /// Takes the packets that came early and whose turn it is now. True if there were any.
-    fn take_held(&mut self, arrival: Arrival, memory: &mut impl Memory, out: &mut impl FnMut(Transmit)) -> bool {
+    fn take_held(&mut self, arrival: FramePath, memory: &mut impl QpMemory, out: &mut impl FnMut(Transmit)) -> bool {
         let mut any = false;
         while self.connection.has_next() {
             let number = self.connection.expected().get();
@@ -460,10 +460,10 @@ impl QueuePair {
     /// Takes the next packet; true if it was taken.
     fn take(
         &mut self,
-        arrival: Arrival,
+        arrival: FramePath,
         headers: &PacketHeaders,
         payload: &[u8],
-        memory: &mut impl Memory,
+        memory: &mut impl QpMemory,
         out: &mut impl FnMut(Transmit),
     ) -> bool {
         match self.responder.take(headers, payload, self.contract.mtu, memory) {
@@ -472,16 +472,16 @@ impl QueuePair {
                 self.connection.take_next();
                 true
             }
-            Err(Declined::NotReady(wait)) => {
+            Err(PacketRejection::NotReady(wait)) => {
                 self.dropped.unready += 1;
                 let mut out = framed(self.contract, self.responder.messages(), out);
                 self.connection.not_ready(arrival, wait, &mut out);
                 false
             }
-            Err(Declined::Refused(cause, failure)) => {
+            Err(PacketRejection::Refused(cause, failure)) => {
                 let mut out = framed(self.contract, self.responder.messages(), out);
                 self.connection.refuse(arrival, cause, &mut out);
-                self.break_down(Failure::Flushed, failure);
+                self.break_down(QpError::Flushed, failure);
                 false
             }
         }
@@ -508,12 +508,12 @@ impl QueuePair {
     }
 
     /// Loads an alternate path: [`PathEvent::Armed`] tells when it is ready.
-    pub fn load_path(&mut self, now: Time, path: PathId) -> Result<(), LoadError> {
+    pub fn load_path(&mut self, now: Time, path: PathId) -> Result<(), LoadPathError> {
         self.connection.load_path(now, path)
     }
 
     /// Moves traffic to the armed alternate.
-    pub fn migrate(&mut self, now: Time, out: &mut impl FnMut(Transmit)) -> Result<(), WrongPathMove> {
+    pub fn migrate(&mut self, now: Time, out: &mut impl FnMut(Transmit)) -> Result<(), InvalidPathTransition> {
         self.connection.migrate(now, &mut framed(self.contract, self.responder.messages(), out))
     }
 
@@ -533,15 +533,19 @@ impl QueuePair {
         }
         let messages = self.responder.messages();
         if let Err(exhausted) = self.connection.handle_timeout(now, &mut framed(self.contract, messages, out)) {
-            self.break_down(Failure::Unreachable(exhausted), Failure::Flushed);
+            self.break_down(QpError::Unreachable(exhausted), QpError::Flushed);
         }
     }
 }
 
 /// Gives frames their headers.
-fn framed(contract: Contract, messages: u32, out: &mut impl FnMut(Transmit)) -> impl FnMut(Outgoing<Segment>) {
+fn framed(
+    contract: QpAttributes,
+    messages: u32,
+    out: &mut impl FnMut(Transmit),
+) -> impl FnMut(OutgoingFrame<PacketDescriptor>) {
     move |outgoing| {
-        let Outgoing { frame, purpose, path, migration, .. } = outgoing;
+        let OutgoingFrame { frame, purpose, path, migration, .. } = outgoing;
         let (mut headers, segment) = match frame {
             Frame::Data { psn, wants_ack, message } => {
                 let mut headers = PacketHeaders::from(Bth::new(message.opcode, contract.remote, psn));

@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use units::Psn;
 use wire::{Immediate, Opcode, Reth};
 
-use super::request::Operation;
-use crate::connection::Ask;
+use super::work_request::QpOperation;
+use crate::connection::AckRequest;
 
 /// One packet of a request, without its bytes: those stay in the user's buffer until it is sent, each time it is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Segment {
+pub struct PacketDescriptor {
     /// What the user called the request.
     pub id: u64,
     /// Where in its buffer the packet's bytes begin.
@@ -18,25 +18,25 @@ pub struct Segment {
     /// How many they are.
     pub length: u16,
     /// Whether the end of its message is to be acknowledged at once.
-    pub(super) ask: Ask,
+    pub(super) ask: AckRequest,
     pub(super) opcode: Opcode,
     pub(super) reth: Option<Reth>,
     pub(super) immediate: Option<Immediate>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Posted {
+struct PendingSend {
     id: u64,
     length: u32,
-    operation: Operation,
-    ask: Ask,
+    operation: QpOperation,
+    ask: AckRequest,
     /// The number of its last packet, once that has been handed to the connection.
     last: Option<Psn>,
 }
 
 #[derive(Debug)]
 pub(super) struct Requester {
-    posted: VecDeque<Posted>,
+    posted: VecDeque<PendingSend>,
     /// The request that is being cut, and how far.
     cutting: usize,
     offset: u32,
@@ -52,25 +52,25 @@ impl Requester {
         self.posted.len()
     }
 
-    pub(super) fn post(&mut self, id: u64, length: u32, operation: Operation, ask: Ask) {
-        self.posted.push_back(Posted { id, length, operation, ask, last: None });
+    pub(super) fn post(&mut self, id: u64, length: u32, operation: QpOperation, ask: AckRequest) {
+        self.posted.push_back(PendingSend { id, length, operation, ask, last: None });
     }
 
     /// The next packet, and whether a message ends with it.
-    pub(super) fn cut(&mut self, mtu: u32) -> Option<Segment> {
+    pub(super) fn cut(&mut self, mtu: u32) -> Option<PacketDescriptor> {
         let posted = self.posted.get_mut(self.cutting)?;
         let length = (posted.length - self.offset).min(mtu);
         let (begins, ends) = (self.offset == 0, self.offset + length == posted.length);
         let immediate = match posted.operation {
-            Operation::Send { immediate } | Operation::Write { immediate, .. } => immediate.filter(|_| ends),
+            QpOperation::Send { immediate } | QpOperation::Write { immediate, .. } => immediate.filter(|_| ends),
         };
         let reth = match posted.operation {
-            Operation::Write { key, address, .. } if begins => {
+            QpOperation::Write { key, address, .. } if begins => {
                 Some(Reth { address, key, length_bytes: posted.length })
             }
             _ => None,
         };
-        let segment = Segment {
+        let segment = PacketDescriptor {
             id: posted.id,
             offset: self.offset,
             length: length as u16,
@@ -106,10 +106,10 @@ impl Requester {
     }
 }
 
-fn opcode(operation: Operation, begins: bool, ends: bool, immediate: bool) -> Opcode {
+fn opcode(operation: QpOperation, begins: bool, ends: bool, immediate: bool) -> Opcode {
     use Opcode::*;
     match operation {
-        Operation::Send { .. } => match (begins, ends, immediate) {
+        QpOperation::Send { .. } => match (begins, ends, immediate) {
             (true, true, false) => SendOnly,
             (true, true, true) => SendOnlyWithImmediate,
             (true, false, _) => SendFirst,
@@ -117,7 +117,7 @@ fn opcode(operation: Operation, begins: bool, ends: bool, immediate: bool) -> Op
             (false, true, false) => SendLast,
             (false, true, true) => SendLastWithImmediate,
         },
-        Operation::Write { .. } => match (begins, ends, immediate) {
+        QpOperation::Write { .. } => match (begins, ends, immediate) {
             (true, true, false) => WriteOnly,
             (true, true, true) => WriteOnlyWithImmediate,
             (true, false, _) => WriteFirst,

@@ -8,15 +8,15 @@ use std::collections::VecDeque;
 use units::Span;
 use wire::{Immediate, Opcode, PacketHeaders, RemoteKey};
 
-use super::MAX_MESSAGE;
-use super::request::{Completion, Failure};
-use crate::connection::Refusal;
+use super::MAX_QP_MESSAGE_BYTES;
+use super::work_request::{QpError, WorkCompletion};
+use crate::connection::FatalNak;
 
 /// How long a sender is asked to wait if no receive is posted.
 const PATIENCE: Span = Span::from_micros(640);
 
 /// The memory that a queue pair may put bytes into. The driver owns it.
-pub trait Memory {
+pub trait QpMemory {
     /// Bytes of a message, for the buffer of a posted receive.
     fn receive(&mut self, id: u64, offset: u32, bytes: &[u8]);
     /// Whether the other end may write so many bytes there.
@@ -26,38 +26,38 @@ pub trait Memory {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Receive {
+struct PostedBuffer {
     id: u64,
     length: u32,
 }
 
 /// The message that is being received.
 #[derive(Clone, Copy, Debug)]
-enum Incoming {
+enum IncomingMessage {
     Send { offset: u32 },
     Write { key: RemoteKey, address: u64, length: u32, left: u32 },
 }
 
 /// Why a packet is not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Declined {
+pub(super) enum PacketRejection {
     /// Later: no receive is posted.
     NotReady(Span),
     /// Never; the second is what the user of this end hears.
-    Refused(Refusal, Failure),
+    Refused(FatalNak, QpError),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Responder {
-    receives: VecDeque<Receive>,
-    incoming: Option<Incoming>,
+    receives: VecDeque<PostedBuffer>,
+    incoming: Option<IncomingMessage>,
     /// Messages completed, for acknowledgements.
     messages: u32,
 }
 
 impl Responder {
     pub(super) fn post(&mut self, id: u64, length: u32) {
-        self.receives.push_back(Receive { id, length });
+        self.receives.push_back(PostedBuffer { id, length });
     }
 
     pub(super) fn posted(&self) -> usize {
@@ -83,8 +83,8 @@ impl Responder {
         headers: &PacketHeaders,
         payload: &[u8],
         mtu: u32,
-        memory: &mut impl Memory,
-    ) -> Result<Option<Completion>, Declined> {
+        memory: &mut impl QpMemory,
+    ) -> Result<Option<WorkCompletion>, PacketRejection> {
         let opcode = headers.bth.opcode;
         let length = payload.len() as u32;
         let (begins, ends) = (opcode.begins_message(), opcode.ends_message());
@@ -103,8 +103,8 @@ impl Responder {
         Ok(done)
     }
 
-    fn nonsense() -> Declined {
-        Declined::Refused(Refusal::InvalidRequest, Failure::BadRequest)
+    fn nonsense() -> PacketRejection {
+        PacketRejection::Refused(FatalNak::InvalidRequest, QpError::BadRequest)
     }
 
     fn take_send(
@@ -113,30 +113,30 @@ impl Responder {
         payload: &[u8],
         begins: bool,
         ends: bool,
-        memory: &mut impl Memory,
-    ) -> Result<Option<Completion>, Declined> {
+        memory: &mut impl QpMemory,
+    ) -> Result<Option<WorkCompletion>, PacketRejection> {
         let offset = match self.incoming {
             None => 0,
-            Some(Incoming::Send { offset }) => offset,
-            Some(Incoming::Write { .. }) => return Err(Self::nonsense()),
+            Some(IncomingMessage::Send { offset }) => offset,
+            Some(IncomingMessage::Write { .. }) => return Err(Self::nonsense()),
         };
         let Some(receive) = self.receives.front().copied() else {
             debug_assert!(begins, "a receive stays posted until its message ends");
-            return Err(Declined::NotReady(PATIENCE));
+            return Err(PacketRejection::NotReady(PATIENCE));
         };
         let end = offset + payload.len() as u32;
-        if end > receive.length.min(MAX_MESSAGE) {
-            return Err(Declined::Refused(Refusal::InvalidRequest, Failure::TooLong));
+        if end > receive.length.min(MAX_QP_MESSAGE_BYTES) {
+            return Err(PacketRejection::Refused(FatalNak::InvalidRequest, QpError::TooLong));
         }
         memory.receive(receive.id, offset, payload);
         if !ends {
-            self.incoming = Some(Incoming::Send { offset: end });
+            self.incoming = Some(IncomingMessage::Send { offset: end });
             return Ok(None);
         }
         self.incoming = None;
         self.receives.pop_front();
         let immediate = headers.immediate.map(|Immediate(value)| value);
-        Ok(Some(Completion::Received { id: receive.id, length: end, immediate }))
+        Ok(Some(WorkCompletion::Received { id: receive.id, length: end, immediate }))
     }
 
     fn take_write(
@@ -145,11 +145,11 @@ impl Responder {
         payload: &[u8],
         begins: bool,
         ends: bool,
-        memory: &mut impl Memory,
-    ) -> Result<Option<Completion>, Declined> {
+        memory: &mut impl QpMemory,
+    ) -> Result<Option<WorkCompletion>, PacketRejection> {
         let length = payload.len() as u32;
         let (key, address, whole, left) = match (self.incoming, headers.reth) {
-            (Some(Incoming::Write { key, address, length, left }), _) => (key, address, length, left),
+            (Some(IncomingMessage::Write { key, address, length, left }), _) => (key, address, length, left),
             (None, Some(reth)) if begins => (reth.key, reth.address, reth.length_bytes, reth.length_bytes),
             _ => return Err(Self::nonsense()),
         };
@@ -158,19 +158,19 @@ impl Responder {
         }
         // The whole message is looked at when it begins, so that no part of a forbidden one is ever written.
         if begins && whole > 0 && !memory.may_write(key, address, whole) {
-            return Err(Declined::Refused(Refusal::Access, Failure::BadRequest));
+            return Err(PacketRejection::Refused(FatalNak::Access, QpError::BadRequest));
         }
         let receive = match headers.immediate {
             None => None,
             Some(Immediate(value)) => {
-                let receive = self.receives.front().copied().ok_or(Declined::NotReady(PATIENCE))?;
-                Some(Completion::Received { id: receive.id, length: whole, immediate: Some(value) })
+                let receive = self.receives.front().copied().ok_or(PacketRejection::NotReady(PATIENCE))?;
+                Some(WorkCompletion::Received { id: receive.id, length: whole, immediate: Some(value) })
             }
         };
         if length > 0 {
             memory.write(key, address, payload);
         }
-        self.incoming = (!ends).then_some(Incoming::Write {
+        self.incoming = (!ends).then_some(IncomingMessage::Write {
             key,
             address: address.wrapping_add(u64::from(length)),
             length: whole,

@@ -19,7 +19,7 @@ pub enum QpState {
 
 /// What moves a queue pair from one state to another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum QpMove {
+pub enum QpTransition {
     /// Gets its port and partition.
     Initialise,
     /// Hears who the other end is.
@@ -34,34 +34,34 @@ pub enum QpMove {
 
 /// A move that the state does not allow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct WrongMove {
+pub struct InvalidQpTransition {
     /// The state.
     pub state: QpState,
     /// The move that was asked for.
-    pub asked: QpMove,
+    pub asked: QpTransition,
 }
 
 /// Every allowed move: from, by, to. What is not here is refused.
-pub const QP_MOVES: &[(QpState, QpMove, QpState)] = &[
-    (QpState::Reset, QpMove::Initialise, QpState::Init),
-    (QpState::Reset, QpMove::Clear, QpState::Reset),
-    (QpState::Init, QpMove::Connect, QpState::ReadyToReceive),
-    (QpState::Init, QpMove::Fail, QpState::Error),
-    (QpState::Init, QpMove::Clear, QpState::Reset),
-    (QpState::ReadyToReceive, QpMove::Open, QpState::ReadyToSend),
-    (QpState::ReadyToReceive, QpMove::Fail, QpState::Error),
-    (QpState::ReadyToReceive, QpMove::Clear, QpState::Reset),
-    (QpState::ReadyToSend, QpMove::Fail, QpState::Error),
-    (QpState::ReadyToSend, QpMove::Clear, QpState::Reset),
-    (QpState::Error, QpMove::Fail, QpState::Error),
-    (QpState::Error, QpMove::Clear, QpState::Reset),
+pub const QP_TRANSITIONS: &[(QpState, QpTransition, QpState)] = &[
+    (QpState::Reset, QpTransition::Initialise, QpState::Init),
+    (QpState::Reset, QpTransition::Clear, QpState::Reset),
+    (QpState::Init, QpTransition::Connect, QpState::ReadyToReceive),
+    (QpState::Init, QpTransition::Fail, QpState::Error),
+    (QpState::Init, QpTransition::Clear, QpState::Reset),
+    (QpState::ReadyToReceive, QpTransition::Open, QpState::ReadyToSend),
+    (QpState::ReadyToReceive, QpTransition::Fail, QpState::Error),
+    (QpState::ReadyToReceive, QpTransition::Clear, QpState::Reset),
+    (QpState::ReadyToSend, QpTransition::Fail, QpState::Error),
+    (QpState::ReadyToSend, QpTransition::Clear, QpState::Reset),
+    (QpState::Error, QpTransition::Fail, QpState::Error),
+    (QpState::Error, QpTransition::Clear, QpState::Reset),
 ];
 
 impl QpState {
     /// The state after a move.
-    pub fn after(self, asked: QpMove) -> Result<Self, WrongMove> {
-        let allowed = QP_MOVES.iter().find(|(from, by, _)| (*from, *by) == (self, asked));
-        allowed.map(|(_, _, to)| *to).ok_or(WrongMove { state: self, asked })
+    pub fn after(self, asked: QpTransition) -> Result<Self, InvalidQpTransition> {
+        let allowed = QP_TRANSITIONS.iter().find(|(from, by, _)| (*from, *by) == (self, asked));
+        allowed.map(|(_, _, to)| *to).ok_or(InvalidQpTransition { state: self, asked })
     }
 }
 
@@ -77,27 +77,27 @@ impl fmt::Display for QpState {
     }
 }
 
-impl fmt::Display for WrongMove {
+impl fmt::Display for InvalidQpTransition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a queue pair in state {} cannot {:?}", self.state, self.asked)
     }
 }
 
-impl std::error::Error for WrongMove {}
+impl std::error::Error for InvalidQpTransition {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::path::{PATH_MOVES, PathState};
+    use crate::connection::path::{PATH_TRANSITIONS, PathState};
 
     /// The graph under review: `tests/state_graph.txt` shows every allowed move, and nothing else is allowed.
     #[test]
     fn the_drawn_graph_is_the_reviewed_one() {
         let mut drawn = String::new();
-        for (from, by, to) in QP_MOVES {
+        for (from, by, to) in QP_TRANSITIONS {
             drawn += &format!("queue pair  {from:8} --{by:?}--> {to}\n");
         }
-        for (from, by, to) in PATH_MOVES {
+        for (from, by, to) in PATH_TRANSITIONS {
             drawn += &format!("path        {from:8} --{by:?}--> {to}\n");
         }
         assert_eq!(drawn, include_str!("state_graph.txt"), "change the snapshot only after review:\n{drawn}");
@@ -105,11 +105,11 @@ mod tests {
 
     #[test]
     fn what_the_table_does_not_have_is_a_typed_error() {
-        let wrong = QpState::Reset.after(QpMove::Open).expect_err("not from RESET");
+        let wrong = QpState::Reset.after(QpTransition::Open).expect_err("not from RESET");
         assert_eq!(wrong.to_string(), "a queue pair in state RESET cannot Open");
-        let pairs = QP_MOVES.iter().map(|(from, by, _)| (*from, *by));
+        let pairs = QP_TRANSITIONS.iter().map(|(from, by, _)| (*from, *by));
         let unique: std::collections::BTreeSet<_> = pairs.collect();
-        assert_eq!(unique.len(), QP_MOVES.len(), "a state and a move lead to one state");
-        assert!(PathState::Migrated.after(crate::connection::path::PathMove::Agree).is_err());
+        assert_eq!(unique.len(), QP_TRANSITIONS.len(), "a state and a move lead to one state");
+        assert!(PathState::Migrated.after(crate::connection::path::PathTransition::Agree).is_err());
     }
 }

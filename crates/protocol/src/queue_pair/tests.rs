@@ -3,28 +3,28 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
-use units::limits::MAX_LONG_MTU;
+use units::limits::MAX_JUMBO_MTU;
 use units::{PathId, Psn, QpNumber, Span, Time};
 use wire::{
-    Aeth, Arrived, Bth, Coverage, Immediate, NakCause, Opcode, PacketHeaders, PartitionKey, RemoteKey, Reth,
-    RnrTimer, Syndrome, Token,
+    Aeth, Bth, IcrcCoverage, Immediate, NakCause, Opcode, PacketHeaders, PartitionKey, ProbeToken, RemoteKey, Reth,
+    RnrTimer, SackBitmap, Syndrome,
 };
 
 use super::*;
-use crate::connection::path::{PathPolicy, Role};
-use crate::connection::{Exhausted, Refusal, Repair};
+use crate::connection::path::{MigrationRole, PathPolicy};
+use crate::connection::{FatalNak, LossRecovery, RetryExceeded};
 
 const KEY: RemoteKey = RemoteKey(7);
 const BASE: u64 = 0x1000;
 const MTU: u32 = 256;
 
 /// Buffers of receives by id, and one region that the other end may write to.
-struct Store {
+struct TestMemory {
     received: BTreeMap<u64, Vec<u8>>,
     region: Vec<u8>,
 }
 
-impl Memory for Store {
+impl QpMemory for TestMemory {
     fn receive(&mut self, id: u64, offset: u32, bytes: &[u8]) {
         let buffer = self.received.entry(id).or_default();
         buffer.resize(offset as usize, 0);
@@ -42,20 +42,20 @@ impl Memory for Store {
     }
 }
 
-struct End {
+struct QpHarnessEnd {
     pair: QueuePair,
-    store: Store,
+    store: TestMemory,
     /// Bytes of what was posted, by id.
     messages: BTreeMap<u64, Vec<u8>>,
-    completions: Vec<Completion>,
+    completions: Vec<WorkCompletion>,
 }
 
-type Parcel = (PathId, PacketHeaders, Vec<u8>);
+type WirePacket = (PathId, PacketHeaders, Vec<u8>);
 
-struct World {
-    ends: [End; 2],
+struct QpHarness {
+    ends: [QpHarnessEnd; 2],
     now: Time,
-    wire: [VecDeque<Parcel>; 2],
+    wire: [VecDeque<WirePacket>; 2],
     /// Packets sent so far from each end; those whose numbers are listed are lost.
     sent: [u64; 2],
     lose: [Vec<u64>; 2],
@@ -67,20 +67,20 @@ fn at(micros: u64) -> Time {
     Time::ZERO + Span::from_micros(micros)
 }
 
-fn contract(policy: Policy, end: usize) -> Contract {
+fn contract(policy: ConnectionPolicy, end: usize) -> QpAttributes {
     let psns = [Psn::new(0xff_fff0), Psn::new(5)]; // The first end's numbers wrap soon.
-    Contract {
+    QpAttributes {
         remote: QpNumber(1 - end as u32),
         send_psn: psns[end],
         receive_psn: psns[1 - end],
         mtu: MTU,
-        coverage: Coverage::Whole,
+        coverage: IcrcCoverage::Whole,
         partition: PartitionKey::DEFAULT,
         policy,
     }
 }
 
-fn pair(policy: Policy, end: usize) -> QueuePair {
+fn pair(policy: ConnectionPolicy, end: usize) -> QueuePair {
     let mut pair = QueuePair::new(QpNumber(end as u32));
     pair.initialise(PartitionKey::DEFAULT).expect("from RESET");
     pair.connect(contract(policy, end), None).expect("from INIT");
@@ -92,13 +92,13 @@ fn bytes(id: u64, length: usize) -> Vec<u8> {
     (0..length).map(|position| (position as u64 * 7 + id * 13) as u8).collect()
 }
 
-const SEND: Operation = Operation::Send { immediate: None };
+const SEND: QpOperation = QpOperation::Send { immediate: None };
 
-impl World {
-    fn new(policy: Policy) -> Self {
-        let end = |end| End {
+impl QpHarness {
+    fn new(policy: ConnectionPolicy) -> Self {
+        let end = |end| QpHarnessEnd {
             pair: pair(policy, end),
-            store: Store { received: BTreeMap::new(), region: vec![0; 4096] },
+            store: TestMemory { received: BTreeMap::new(), region: vec![0; 4096] },
             messages: BTreeMap::new(),
             completions: Vec::new(),
         };
@@ -112,7 +112,7 @@ impl World {
         }
     }
 
-    fn act(&mut self, end: usize, act: impl FnOnce(&mut QueuePair, &mut Store, Time, &mut dyn FnMut(Transmit))) {
+    fn act(&mut self, end: usize, act: impl FnOnce(&mut QueuePair, &mut TestMemory, Time, &mut dyn FnMut(Transmit))) {
         let mut out = Vec::new();
         let this = &mut self.ends[end];
         act(&mut this.pair, &mut this.store, self.now, &mut |transmit| out.push(transmit));
@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    fn post(&mut self, end: usize, id: u64, length: usize, operation: Operation) {
+    fn post(&mut self, end: usize, id: u64, length: usize, operation: QpOperation) {
         self.ends[end].messages.insert(id, bytes(id, length));
         self.act(end, |pair, _, now, mut out| {
             pair.post_send(now, id, length as u32, operation, &mut out).expect("it may send");
@@ -180,49 +180,49 @@ impl World {
     }
 }
 
-fn received(id: u64, length: u32, immediate: Option<u32>) -> Completion {
-    Completion::Received { id, length, immediate }
+fn received(id: u64, length: u32, immediate: Option<u32>) -> WorkCompletion {
+    WorkCompletion::Received { id, length, immediate }
 }
 
 #[test]
 fn messages_of_any_length_are_cut_and_put_together_across_the_wrap_of_numbers() {
     let lengths = [0, 1, 255, 256, 257, 512, 700, 5_000, 0, 256];
-    for policy in [Policy::datagram(), Policy::verbs(), Policy::default()] {
-        let mut world = World::new(policy);
+    for policy in [ConnectionPolicy::datagram(), ConnectionPolicy::verbs(), ConnectionPolicy::default()] {
+        let mut world = QpHarness::new(policy);
         for (id, length) in lengths.into_iter().enumerate() {
             world.receive(1, id as u64, 8_192);
             let immediate = (id % 2 == 0).then_some(id as u32);
-            world.post(0, id as u64, length, Operation::Send { immediate });
+            world.post(0, id as u64, length, QpOperation::Send { immediate });
         }
         world.settle();
         for (id, length) in lengths.into_iter().enumerate() {
             world.assert_received(1, id as u64, length);
             let immediate = (id % 2 == 0).then_some(id as u32);
             assert_eq!(world.ends[1].completions[id], received(id as u64, length as u32, immediate));
-            assert_eq!(world.ends[0].completions[id], Completion::Sent { id: id as u64 });
+            assert_eq!(world.ends[0].completions[id], WorkCompletion::Sent { id: id as u64 });
         }
     }
 }
 
 #[test]
 fn packets_are_full_but_the_last_and_carry_the_opcodes_of_their_place() {
-    let mut world = World::new(Policy::datagram());
+    let mut world = QpHarness::new(ConnectionPolicy::datagram());
     world.receive(1, 1, 1_000);
-    world.post(0, 1, 600, Operation::Send { immediate: Some(9) });
-    world.post(0, 2, 0, Operation::Write { key: KEY, address: 0, immediate: None });
+    world.post(0, 1, 600, QpOperation::Send { immediate: Some(9) });
+    world.post(0, 2, 0, QpOperation::Write { key: KEY, address: 0, immediate: None });
     world.carry();
     let opcodes: Vec<_> = world.log.iter().map(|headers| headers.bth.opcode).collect();
     assert_eq!(opcodes, [Opcode::SendFirst, Opcode::SendMiddle, Opcode::SendLastWithImmediate, Opcode::WriteOnly]);
     assert!(world.log.iter().all(|headers| headers.present() == headers.bth.opcode.extended_headers()));
-    assert_eq!(world.ends[0].completions, [Completion::Sent { id: 1 }, Completion::Sent { id: 2 }]);
+    assert_eq!(world.ends[0].completions, [WorkCompletion::Sent { id: 1 }, WorkCompletion::Sent { id: 2 }]);
 }
 
 #[test]
 fn a_write_lands_where_it_says_and_its_immediate_completes_a_receive() {
-    let mut world = World::new(Policy::datagram());
+    let mut world = QpHarness::new(ConnectionPolicy::datagram());
     world.receive(1, 40, 0);
-    world.post(0, 1, 1_000, Operation::Write { key: KEY, address: BASE + 10, immediate: Some(77) });
-    world.post(0, 2, 3, Operation::Write { key: KEY, address: BASE + 2_000, immediate: None });
+    world.post(0, 1, 1_000, QpOperation::Write { key: KEY, address: BASE + 10, immediate: Some(77) });
+    world.post(0, 2, 3, QpOperation::Write { key: KEY, address: BASE + 2_000, immediate: None });
     world.carry();
     assert_eq!(world.ends[1].completions, [received(40, 1_000, Some(77))]);
     let region = &world.ends[1].store.region;
@@ -234,15 +234,18 @@ fn a_write_lands_where_it_says_and_its_immediate_completes_a_receive() {
 fn a_forbidden_write_is_refused_before_a_byte_is_written_and_both_ends_fail() {
     let forbidden = [(RemoteKey(8), BASE), (KEY, BASE - 1), (KEY, BASE + 4_096 - 999), (KEY, u64::MAX)];
     for (key, address) in forbidden {
-        let mut world = World::new(Policy::datagram());
+        let mut world = QpHarness::new(ConnectionPolicy::datagram());
         world.receive(1, 5, 10);
-        world.post(0, 1, 1_000, Operation::Write { key, address, immediate: None });
+        world.post(0, 1, 1_000, QpOperation::Write { key, address, immediate: None });
         world.post(0, 2, 10, SEND);
         world.carry();
-        let failed = |id, failure| Completion::SendFailed { id, failure };
-        let refused = Failure::Refused(Refusal::Access);
-        assert_eq!(world.ends[0].completions, [failed(1, refused), failed(2, Failure::Flushed)]);
-        assert_eq!(world.ends[1].completions, [Completion::ReceiveFailed { id: 5, failure: Failure::BadRequest }]);
+        let failed = |id, failure| WorkCompletion::SendFailed { id, failure };
+        let refused = QpError::Refused(FatalNak::Access);
+        assert_eq!(world.ends[0].completions, [failed(1, refused), failed(2, QpError::Flushed)]);
+        assert_eq!(
+            world.ends[1].completions,
+            [WorkCompletion::ReceiveFailed { id: 5, failure: QpError::BadRequest }]
+        );
         assert!(world.ends[1].store.region.iter().all(|byte| *byte == 0));
         assert_eq!([world.ends[0].pair.state(), world.ends[1].pair.state()], [QpState::Error; 2]);
     }
@@ -250,48 +253,48 @@ fn a_forbidden_write_is_refused_before_a_byte_is_written_and_both_ends_fail() {
 
 #[test]
 fn a_message_longer_than_its_buffer_is_refused() {
-    let mut world = World::new(Policy::datagram());
+    let mut world = QpHarness::new(ConnectionPolicy::datagram());
     world.receive(1, 5, 600);
     world.receive(1, 6, 600);
     world.post(0, 1, 601, SEND);
     world.carry();
-    let failed = |id, failure| Completion::ReceiveFailed { id, failure };
-    assert_eq!(world.ends[1].completions, [failed(5, Failure::TooLong), failed(6, Failure::Flushed)]);
-    let refused = Failure::Refused(Refusal::InvalidRequest);
-    assert_eq!(world.ends[0].completions, [Completion::SendFailed { id: 1, failure: refused }]);
+    let failed = |id, failure| WorkCompletion::ReceiveFailed { id, failure };
+    assert_eq!(world.ends[1].completions, [failed(5, QpError::TooLong), failed(6, QpError::Flushed)]);
+    let refused = QpError::Refused(FatalNak::InvalidRequest);
+    assert_eq!(world.ends[0].completions, [WorkCompletion::SendFailed { id: 1, failure: refused }]);
 }
 
 /// The refusal says that everything before it has come; the first request heard of a failure that was not its own.
 #[test]
 fn a_refusal_completes_what_came_before_it() {
-    let mut world = World::new(Policy::datagram());
+    let mut world = QpHarness::new(ConnectionPolicy::datagram());
     world.receive(1, 5, 600);
     world.receive(1, 6, 10);
     world.lose[1] = vec![1]; // The acknowledgement of the first message.
     world.post(0, 1, 600, SEND);
     world.post(0, 2, 11, SEND);
     world.carry();
-    let failure = Failure::Refused(Refusal::InvalidRequest);
-    let expected = [Completion::Sent { id: 1 }, Completion::SendFailed { id: 2, failure }];
+    let failure = QpError::Refused(FatalNak::InvalidRequest);
+    let expected = [WorkCompletion::Sent { id: 1 }, WorkCompletion::SendFailed { id: 2, failure }];
     assert_eq!(world.ends[0].completions, expected);
 }
 
 #[test]
 fn a_lost_refusal_ends_in_silence_at_the_other_end() {
-    let mut world = World::new(Policy { retry_limit: 3, ..Policy::datagram() });
+    let mut world = QpHarness::new(ConnectionPolicy { retry_limit: 3, ..ConnectionPolicy::datagram() });
     world.lose[1] = (1..100).collect();
     world.receive(1, 5, 1);
     world.post(0, 1, 2, SEND);
     world.settle();
-    let failure = Failure::Unreachable(Exhausted::Silence);
-    assert_eq!(world.ends[0].completions, [Completion::SendFailed { id: 1, failure }]);
+    let failure = QpError::Unreachable(RetryExceeded::Silence);
+    assert_eq!(world.ends[0].completions, [WorkCompletion::SendFailed { id: 1, failure }]);
     assert!(world.ends[1].pair.dropped().untimely > 0);
 }
 
 #[test]
 fn a_receiver_without_a_buffer_makes_the_sender_wait() {
-    for policy in [Policy::datagram(), Policy::verbs()] {
-        let mut world = World::new(policy);
+    for policy in [ConnectionPolicy::datagram(), ConnectionPolicy::verbs()] {
+        let mut world = QpHarness::new(policy);
         for id in 0..4 {
             world.post(0, id, 400, SEND);
         }
@@ -309,11 +312,11 @@ fn a_receiver_without_a_buffer_makes_the_sender_wait() {
 
 #[test]
 fn a_receiver_that_is_never_ready_is_given_up_if_the_policy_says_so() {
-    let mut world = World::new(Policy { not_ready_limit: Some(3), ..Policy::datagram() });
+    let mut world = QpHarness::new(ConnectionPolicy { not_ready_limit: Some(3), ..ConnectionPolicy::datagram() });
     world.post(0, 1, 4, SEND);
     world.settle();
-    let failure = Failure::Unreachable(Exhausted::NotReady);
-    assert_eq!(world.ends[0].completions, [Completion::SendFailed { id: 1, failure }]);
+    let failure = QpError::Unreachable(RetryExceeded::NotReady);
+    assert_eq!(world.ends[0].completions, [WorkCompletion::SendFailed { id: 1, failure }]);
 }
 
 /// A packet that came early and was kept counted as arrived for good; when there was no buffer for it in its turn, it
@@ -321,7 +324,7 @@ fn a_receiver_that_is_never_ready_is_given_up_if_the_policy_says_so() {
 #[test]
 fn a_kept_packet_for_which_there_is_no_buffer_is_sent_again() {
     for lost in [vec![], vec![2, 3]] {
-        let mut world = World::new(Policy::datagram());
+        let mut world = QpHarness::new(ConnectionPolicy::datagram());
         world.lose = [vec![1], lost]; // The first of three messages, and perhaps the answers that say what is amiss.
         world.receive(1, 0, 100);
         for id in 0..3 {
@@ -341,7 +344,7 @@ fn a_kept_packet_for_which_there_is_no_buffer_is_sent_again() {
 /// A packet that had been asked to wait came after all by a copy; nothing then woke what waited behind it.
 #[test]
 fn what_waits_behind_a_pause_is_sent_when_the_pause_is_over() {
-    let mut world = World::new(Policy::datagram());
+    let mut world = QpHarness::new(ConnectionPolicy::datagram());
     world.post(0, 0, 10, SEND);
     let copy = world.wire[0][0].clone();
     world.carry(); // Not ready.
@@ -350,14 +353,14 @@ fn what_waits_behind_a_pause_is_sent_when_the_pause_is_over() {
     world.wire[0].push_back(copy);
     world.post(0, 1, 10, SEND);
     world.settle();
-    assert_eq!(world.ends[0].completions, [Completion::Sent { id: 0 }, Completion::Sent { id: 1 }]);
+    assert_eq!(world.ends[0].completions, [WorkCompletion::Sent { id: 0 }, WorkCompletion::Sent { id: 1 }]);
 }
 
 /// Found by seed 4535 of the path trials: packets that had been kept behind a gap were measured as if they had been under
 /// way for as long as the gap lasted, and the next timeouts were as long.
 #[test]
 fn the_repair_of_a_gap_is_not_taken_for_a_round_trip() {
-    let mut world = World::new(Policy::datagram());
+    let mut world = QpHarness::new(ConnectionPolicy::datagram());
     world.receive(1, 0, 10);
     world.receive(1, 1, 10);
     world.lose[0] = vec![1, 3, 4, 5]; // The first message, time and again.
@@ -370,8 +373,8 @@ fn the_repair_of_a_gap_is_not_taken_for_a_round_trip() {
 }
 
 /// Loses the packets of these numbers, in both directions in turn, and demands that all come all the same.
-fn survives(policy: Policy, lose: [Vec<u64>; 2]) -> u64 {
-    let mut world = World::new(policy);
+fn survives(policy: ConnectionPolicy, lose: [Vec<u64>; 2]) -> u64 {
+    let mut world = QpHarness::new(policy);
     world.lose = lose;
     for id in 0..12 {
         world.receive(1, id, 2_000);
@@ -384,22 +387,25 @@ fn survives(policy: Policy, lose: [Vec<u64>; 2]) -> u64 {
         world.assert_received(1, id, 150 * id as usize);
         world.assert_received(0, id, 150 * (12 - id) as usize);
     }
-    let sent = |end: &End| end.completions.iter().filter(|done| matches!(done, Completion::Sent { .. })).count();
+    let sent = |end: &QpHarnessEnd| {
+        end.completions.iter().filter(|done| matches!(done, WorkCompletion::Sent { .. })).count()
+    };
     assert_eq!([sent(&world.ends[0]), sent(&world.ends[1])], [12, 12]);
     world.sent[0]
 }
 
 #[test]
 fn going_back_repeats_everything_and_selective_repair_little() {
-    assert_eq!(Policy::verbs().repair, Repair::GoBackN);
+    assert_eq!(ConnectionPolicy::verbs().repair, LossRecovery::GoBackN);
     let lose = || [vec![3, 9], vec![]];
-    let (back, selective) = (survives(Policy::verbs(), lose()), survives(Policy::datagram(), lose()));
+    let (back, selective) =
+        (survives(ConnectionPolicy::verbs(), lose()), survives(ConnectionPolicy::datagram(), lose()));
     assert!(selective < back, "{selective} packets instead of {back}");
 }
 
 #[test]
 fn a_verbs_sender_goes_back_at_a_nak_and_the_receiver_keeps_nothing() {
-    let mut world = World::new(Policy::verbs());
+    let mut world = QpHarness::new(ConnectionPolicy::verbs());
     world.lose[0] = vec![2];
     world.receive(1, 1, 2_000);
     world.post(0, 1, 1_200, SEND);
@@ -418,7 +424,7 @@ proptest! {
         second in proptest::collection::vec(1u64..80, 0..30),
         verbs in any::<bool>(),
     ) {
-        survives(if verbs { Policy::verbs() } else { Policy::datagram() }, [first, second]);
+        survives(if verbs { ConnectionPolicy::verbs() } else { ConnectionPolicy::datagram() }, [first, second]);
     }
 
     /// Whatever a peer sends, in whatever state: no panic, no byte outside what was posted or granted.
@@ -428,9 +434,9 @@ proptest! {
         verbs in any::<bool>(),
         packets in proptest::collection::vec((packet(), any::<u8>(), 0usize..300), 1..60),
     ) {
-        let policy = if verbs { Policy::verbs() } else { Policy::datagram() };
+        let policy = if verbs { ConnectionPolicy::verbs() } else { ConnectionPolicy::datagram() };
         let mut pair = in_state(state, policy);
-        let mut store = Store { received: BTreeMap::new(), region: vec![0; 64] };
+        let mut store = TestMemory { received: BTreeMap::new(), region: vec![0; 64] };
         for id in 0..3 {
             let _ = pair.post_receive(id, 500);
             let _ = pair.post_send(at(1), id, 600, SEND, &mut |_| ());
@@ -453,13 +459,13 @@ proptest! {
 }
 
 /// A queue pair in the given state, with several paths if it has any.
-fn in_state(state: usize, policy: Policy) -> QueuePair {
+fn in_state(state: usize, policy: ConnectionPolicy) -> QueuePair {
     let mut pair = QueuePair::new(QpNumber(1));
     if state > 0 {
         pair.initialise(PartitionKey::DEFAULT).expect("from RESET");
     }
     if state > 1 {
-        let paths = Paths::new(PathPolicy::default(), Role::Follower, 3, Time::ZERO);
+        let paths = Paths::new(PathPolicy::default(), MigrationRole::Follower, 3, Time::ZERO);
         pair.connect(contract(policy, 1), Some(paths)).expect("from INIT");
     }
     if state > 2 {
@@ -490,8 +496,8 @@ fn packet() -> impl Strategy<Value = PacketHeaders> {
             headers.aeth = wanted.aeth.then_some(Aeth { syndrome, message_sequence: 0 });
             headers.reth = wanted.reth.then_some(Reth { address, key: KEY, length_bytes });
             headers.immediate = wanted.immediate.then_some(Immediate(word as u32));
-            headers.arrived = wanted.arrived.then_some(Arrived(word));
-            headers.token = wanted.token.then_some(Token(word));
+            headers.arrived = wanted.arrived.then_some(SackBitmap(word));
+            headers.token = wanted.token.then_some(ProbeToken(word));
             if !whole {
                 (headers.reth, headers.arrived, headers.token) = (None, None, None);
             }
@@ -502,20 +508,20 @@ fn packet() -> impl Strategy<Value = PacketHeaders> {
 
 #[test]
 fn what_is_posted_is_bounded_and_a_state_that_takes_nothing_says_so() {
-    let mut pair = in_state(3, Policy::datagram());
-    for id in 0..MAX_POSTED as u64 {
+    let mut pair = in_state(3, ConnectionPolicy::datagram());
+    for id in 0..MAX_POSTED_REQUESTS as u64 {
         pair.post_receive(id, 1).expect("there is room");
         pair.post_send(at(1), id, 1, SEND, &mut |_| ()).expect("there is room");
     }
-    assert_eq!(pair.post_receive(0, 1), Err(PostError::Full));
-    assert_eq!(pair.post_send(at(1), 0, 1, SEND, &mut |_| ()), Err(PostError::Full));
-    let too_long = MAX_MESSAGE + 1;
-    let mut empty = in_state(3, Policy::datagram());
+    assert_eq!(pair.post_receive(0, 1), Err(QpPostError::Full));
+    assert_eq!(pair.post_send(at(1), 0, 1, SEND, &mut |_| ()), Err(QpPostError::Full));
+    let too_long = MAX_QP_MESSAGE_BYTES + 1;
+    let mut empty = in_state(3, ConnectionPolicy::datagram());
     let error = empty.post_send(at(1), 0, too_long, SEND, &mut |_| ());
-    assert_eq!(error, Err(PostError::TooLong { length: too_long }));
+    assert_eq!(error, Err(QpPostError::TooLong { length: too_long }));
     for state in [0, 1, 2, 4] {
-        let mut pair = in_state(state, Policy::datagram());
-        let error = PostError::State(pair.state());
+        let mut pair = in_state(state, ConnectionPolicy::datagram());
+        let error = QpPostError::State(pair.state());
         assert_eq!(pair.post_send(at(1), 0, 1, SEND, &mut |_| ()), Err(error));
         assert_eq!(pair.post_receive(0, 1).is_err(), matches!(pair.state(), QpState::Reset | QpState::Error));
     }
@@ -523,16 +529,16 @@ fn what_is_posted_is_bounded_and_a_state_that_takes_nothing_says_so() {
 
 #[test]
 fn an_error_gives_back_everything_that_was_posted_and_takes_nothing_more() {
-    let mut world = World::new(Policy::datagram());
+    let mut world = QpHarness::new(ConnectionPolicy::datagram());
     for id in 0..300 {
         world.receive(0, id, 10);
         world.post(0, id, 1_000, SEND);
     }
     world.act(0, |pair, _, _, _| pair.fail().expect("from RTS"));
     let flushed = |sends: bool| {
-        let is_one = |done: &&Completion| match done {
-            Completion::SendFailed { failure, .. } => sends && *failure == Failure::Flushed,
-            Completion::ReceiveFailed { failure, .. } => !sends && *failure == Failure::Flushed,
+        let is_one = |done: &&WorkCompletion| match done {
+            WorkCompletion::SendFailed { failure, .. } => sends && *failure == QpError::Flushed,
+            WorkCompletion::ReceiveFailed { failure, .. } => !sends && *failure == QpError::Flushed,
             _ => false,
         };
         world.ends[0].completions.iter().filter(is_one).count()
@@ -542,10 +548,10 @@ fn an_error_gives_back_everything_that_was_posted_and_takes_nothing_more() {
     world.post_nothing_more();
 }
 
-impl World {
+impl QpHarness {
     fn post_nothing_more(&mut self) {
         let error = self.ends[0].pair.post_receive(1, 1);
-        assert_eq!(error, Err(PostError::State(QpState::Error)));
+        assert_eq!(error, Err(QpPostError::State(QpState::Error)));
         self.ends[0].pair.clear().expect("ERROR leads back to RESET");
         assert_eq!(self.ends[0].pair.state(), QpState::Reset);
         assert_eq!(self.ends[0].pair.poll_completion(), None);
@@ -554,10 +560,10 @@ impl World {
 
 #[test]
 fn packets_of_another_partition_are_dropped_and_counted() {
-    let mut pair = in_state(3, Policy::datagram());
+    let mut pair = in_state(3, ConnectionPolicy::datagram());
     let mut headers = PacketHeaders::from(Bth::new(Opcode::SendOnly, QpNumber(1), Psn::new(0xff_fff0)));
     headers.bth.partition = PartitionKey(1);
-    let mut store = Store { received: BTreeMap::new(), region: Vec::new() };
+    let mut store = TestMemory { received: BTreeMap::new(), region: Vec::new() };
     pair.post_receive(1, 10).expect("it may receive");
     pair.handle_packet(at(1), PathId(0), &headers, &[], &mut store, &mut |_| ());
     assert_eq!((pair.dropped().foreign, pair.poll_completion()), (1, None));
@@ -566,16 +572,19 @@ fn packets_of_another_partition_are_dropped_and_counted() {
 /// What a packet's check leaves out, the user covers, or nobody does: then such packets are not taken.
 #[test]
 fn packets_whose_check_is_partial_must_be_agreed_on() {
-    let taken = |coverage: Coverage| {
+    let taken = |coverage: IcrcCoverage| {
         let mut pair = QueuePair::new(QpNumber(1));
         pair.initialise(PartitionKey::DEFAULT).expect("from RESET");
-        pair.connect(Contract { mtu: MAX_LONG_MTU, coverage, ..contract(Policy::datagram(), 1) }, None)
-            .expect("from INIT");
+        pair.connect(
+            QpAttributes { mtu: MAX_JUMBO_MTU, coverage, ..contract(ConnectionPolicy::datagram(), 1) },
+            None,
+        )
+        .expect("from INIT");
         pair.open().expect("from RTR");
         pair.post_receive(1, 10_000).expect("it may receive");
         let mut headers = PacketHeaders::from(Bth::new(Opcode::SendOnly, QpNumber(1), pair.connection.expected()));
-        headers.bth.coverage = Coverage::Beginning;
-        let mut store = Store { received: BTreeMap::from([(1, vec![0; 10_000])]), region: Vec::new() };
+        headers.bth.coverage = IcrcCoverage::Beginning;
+        let mut store = TestMemory { received: BTreeMap::from([(1, vec![0; 10_000])]), region: Vec::new() };
         pair.handle_packet(at(1), PathId(0), &headers, &[7; 5_000], &mut store, &mut |_| ());
         let mut sent = Vec::new();
         for length in [4_096, 4_097] {
@@ -584,7 +593,7 @@ fn packets_whose_check_is_partial_must_be_agreed_on() {
         }
         (pair.poll_completion().is_some(), pair.dropped().senseless, sent)
     };
-    let (whole, beginning) = (Coverage::Whole, Coverage::Beginning);
+    let (whole, beginning) = (IcrcCoverage::Whole, IcrcCoverage::Beginning);
     assert_eq!(taken(whole), (false, 1, vec![whole, whole]));
     assert_eq!(taken(beginning), (true, 0, vec![whole, beginning]), "only packets that InfiniBand does not know");
 }
@@ -594,35 +603,35 @@ fn packets_whose_check_is_partial_must_be_agreed_on() {
 fn of_long_packets_few_are_kept() {
     let mut pair = QueuePair::new(QpNumber(1));
     pair.initialise(PartitionKey::DEFAULT).expect("from RESET");
-    let long = Contract { mtu: MAX_LONG_MTU, ..contract(Policy::datagram(), 1) };
+    let long = QpAttributes { mtu: MAX_JUMBO_MTU, ..contract(ConnectionPolicy::datagram(), 1) };
     pair.connect(long, None).expect("from INIT");
-    let mut store = Store { received: BTreeMap::new(), region: Vec::new() };
-    let payload = vec![7; MAX_LONG_MTU as usize];
-    for ahead in 1..MAX_HELD {
+    let mut store = TestMemory { received: BTreeMap::new(), region: Vec::new() };
+    let payload = vec![7; MAX_JUMBO_MTU as usize];
+    for ahead in 1..MAX_REORDER_PACKETS {
         let psn = Psn::new(long.receive_psn.get().wrapping_add(ahead) & 0xff_ffff);
         let headers = PacketHeaders::from(Bth::new(wire::Opcode::SendMiddle, QpNumber(1), psn));
         pair.handle_packet(at(1), PathId(0), &headers, &payload, &mut store, &mut |_| ());
     }
     let kept: usize = pair.held.values().map(|held| held.payload.len()).sum();
-    let most = (MAX_HELD * MAX_MTU) as usize;
+    let most = (MAX_REORDER_PACKETS * MAX_MTU) as usize;
     assert!(kept <= most && kept + payload.len() > most, "{kept} of {most}");
 }
 
 /// Short messages may be acknowledged later, unless somebody waits for that.
 #[test]
 fn an_awaited_send_asks_at_once() {
-    let asks = |ask: Ask| {
-        let mut pair = pair(Policy::conversation(), 0);
+    let asks = |ask: AckRequest| {
+        let mut pair = pair(ConnectionPolicy::conversation(), 0);
         let mut asked = Vec::new();
         let mut out = |transmit: Transmit| asked.push(transmit.headers.bth.acknowledge);
-        for id in 0..MOST_UNASKED as u64 + 1 {
+        for id in 0..MAX_UNREQUESTED_ACKS as u64 + 1 {
             pair.post_send_asking(at(1), (id, 100, SEND), ask, &mut out).expect("it may send");
         }
         asked
     };
-    assert_eq!(asks(Ask::Now), [true; MOST_UNASKED + 1]);
-    assert_eq!(asks(Ask::Later), [false; MOST_UNASKED + 1]);
-    let mut some = [false; MOST_UNASKED + 1];
-    some[MOST_UNASKED] = true;
-    assert_eq!(asks(Ask::InTurn), some);
+    assert_eq!(asks(AckRequest::Now), [true; MAX_UNREQUESTED_ACKS + 1]);
+    assert_eq!(asks(AckRequest::Later), [false; MAX_UNREQUESTED_ACKS + 1]);
+    let mut some = [false; MAX_UNREQUESTED_ACKS + 1];
+    some[MAX_UNREQUESTED_ACKS] = true;
+    assert_eq!(asks(AckRequest::InTurn), some);
 }

@@ -1,42 +1,44 @@
 //! Events: words in an adapter's memory that count what has happened. A remote DMA sets one at each end, a process sets one
 //! anywhere, and a host waits until one has been set so often (QN-8).
 
-use units::Span;
+use units::SimSpan;
 
-use super::super::packet::{Answer, Destination};
-use super::super::wormhole::Wormhole;
-use super::costs::Memory;
-use super::dma::{Dma, Then};
+use super::super::packet::{AckStatus, CircuitDestination};
+use super::super::wormhole::WormholeNetwork;
+use super::costs::MemoryLocation;
+use super::dma::{DmaCompletion, DmaDescriptor};
 use super::library::{ELAN_BASE, ELAN_BYTES, PATIENCE};
-use super::{Address, Atomic, Cluster, Elans, Library, LibraryError, Step, Vpid};
+use super::{
+    AdapterEvent, ElanAdapters, ElanAddress, ElanCluster, ElanLibrary, ElanLibraryError, RemoteAtomic, Vpid,
+};
 
 /// Bytes of a word.
 const WORD: u64 = 8;
 
 /// An event of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Event {
+pub struct ElanEvent {
     owner: Vpid,
-    address: Address,
+    address: ElanAddress,
 }
 
 /// What a remote DMA sets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Events {
+pub struct DmaEvents {
     /// When all is acknowledged; an event of the sender.
-    pub source: Option<Event>,
+    pub source: Option<ElanEvent>,
     /// When all is there; an event of the receiver.
-    pub destination: Option<Event>,
+    pub destination: Option<ElanEvent>,
 }
 
-impl Library {
+impl ElanLibrary {
     /// A new event of a process, never set.
     ///
     /// # Errors
     /// If there is no such process, or its adapter's memory is used up.
-    pub fn event(&mut self, owner: Vpid) -> Result<Event, LibraryError> {
-        let address = self.allocate(owner, WORD, Memory::Elan)?;
-        Ok(Event { owner, address })
+    pub fn event(&mut self, owner: Vpid) -> Result<ElanEvent, ElanLibraryError> {
+        let address = self.allocate(owner, WORD, MemoryLocation::Elan)?;
+        Ok(ElanEvent { owner, address })
     }
 
     /// Hands a remote DMA to the adapter and goes on.
@@ -45,39 +47,41 @@ impl Library {
     /// If an address is not mapped at its end, an event is not of that end, or the network has no such nodes.
     pub fn start_put(
         &self,
-        cluster: &mut Cluster,
-        (from, source): (Vpid, Address),
-        (to, destination): (Vpid, Address),
+        cluster: &mut ElanCluster,
+        (from, source): (Vpid, ElanAddress),
+        (to, destination): (Vpid, ElanAddress),
         bytes: u32,
-        events: Events,
-    ) -> Result<(), LibraryError> {
+        events: DmaEvents,
+    ) -> Result<(), ElanLibraryError> {
         let memory = self.slower(&[(from, source), (to, destination)], bytes)?;
-        let then = |event: Option<Event>, end: Vpid| match event {
-            None => Ok(Then::Nothing),
-            Some(event) if event.owner == end => Ok(Then::Count(self.word(event)?.1)),
-            Some(event) => Err(LibraryError::Unmapped(end, event.address)),
+        let then = |event: Option<ElanEvent>, end: Vpid| match event {
+            None => Ok(DmaCompletion::Nothing),
+            Some(event) if event.owner == end => Ok(DmaCompletion::Count(self.word(event)?.1)),
+            Some(event) => Err(ElanLibraryError::Unmapped(end, event.address)),
         };
         let (source_event, destination_event) = (then(events.source, from)?, then(events.destination, to)?);
         let (from, to) = (self.place(from)?.0, self.place(to)?.0);
-        let dma = Dma { from, to: Destination::Node(to), bytes, memory, source_event, destination_event };
-        cluster.post(dma).ok_or(LibraryError::NotDone)
+        let dma =
+            DmaDescriptor { from, to: CircuitDestination::Node(to), bytes, memory, source_event, destination_event };
+        cluster.post(dma).ok_or(ElanLibraryError::NotDone)
     }
 
     /// Sets an event of another process, or of one's own; how long until that is known.
     ///
     /// # Errors
     /// If there is no such event, or the network has no such nodes.
-    pub fn set(&self, cluster: &mut Cluster, from: Vpid, event: Event) -> Result<Span, LibraryError> {
+    pub fn set(&self, cluster: &mut ElanCluster, from: Vpid, event: ElanEvent) -> Result<SimSpan, ElanLibraryError> {
         let ((node, word), from) = (self.word(event)?, self.place(from)?.0);
-        let fetched = cluster.atomic(from, node..=node, word, Atomic::FetchAdd(1)).ok_or(LibraryError::NotDone)?;
-        if fetched.answer == Answer::Success { Ok(fetched.took) } else { Err(LibraryError::NotDone) }
+        let fetched =
+            cluster.atomic(from, node..=node, word, RemoteAtomic::FetchAdd(1)).ok_or(ElanLibraryError::NotDone)?;
+        if fetched.answer == AckStatus::Success { Ok(fetched.took) } else { Err(ElanLibraryError::NotDone) }
     }
 
     /// How often an event has been set.
     ///
     /// # Errors
     /// If there is no such event.
-    pub fn count(&self, cluster: &Cluster, event: Event) -> Result<u64, LibraryError> {
+    pub fn count(&self, cluster: &ElanCluster, event: ElanEvent) -> Result<u64, ElanLibraryError> {
         let (node, word) = self.word(event)?;
         Ok(cluster.word(node, word))
     }
@@ -86,21 +90,21 @@ impl Library {
     ///
     /// # Errors
     /// If there is no such event, or it is not set within a second of virtual time.
-    pub fn wait(&self, cluster: &mut Cluster, event: Event, count: u64) -> Result<Span, LibraryError> {
+    pub fn wait(&self, cluster: &mut ElanCluster, event: ElanEvent, count: u64) -> Result<SimSpan, ElanLibraryError> {
         let (node, word) = self.word(event)?;
         let begun = cluster.network.now();
-        let is_set = |elans: &Elans| elans.words.get(&(node, word)).copied().unwrap_or(0) >= count;
+        let is_set = |elans: &ElanAdapters| elans.words.get(&(node, word)).copied().unwrap_or(0) >= count;
         let end = begun + PATIENCE;
         cluster.network.run(&mut cluster.elans, |elans, network| is_set(elans) || network.now() >= end);
         if !is_set(&cluster.elans) {
-            return Err(LibraryError::NotDone);
+            return Err(ElanLibraryError::NotDone);
         }
         cluster.pass(cluster.elans.costs.notify + cluster.elans.costs.event);
         Ok(cluster.network.now().since(begun))
     }
 
     /// Where an event is: its node, and its word there. Every process has the adapter's memory to itself.
-    fn word(&self, event: Event) -> Result<(u32, u32), LibraryError> {
+    fn word(&self, event: ElanEvent) -> Result<(u32, u32), ElanLibraryError> {
         self.translate(event.owner, event.address, WORD)?;
         let (node, context) = self.place(event.owner)?;
         let word = u64::from(context) * (ELAN_BYTES / WORD) + (event.address.0 - ELAN_BASE) / WORD;
@@ -108,10 +112,10 @@ impl Library {
     }
 }
 
-impl Cluster {
+impl ElanCluster {
     /// A host's command: the adapter has the descriptor. None if there are no such nodes.
-    pub(super) fn post(&mut self, dma: Dma) -> Option<()> {
-        let Destination::Node(to) = dma.to else { return None };
+    pub(super) fn post(&mut self, dma: DmaDescriptor) -> Option<()> {
+        let CircuitDestination::Node(to) = dma.to else { return None };
         if dma.from.max(to) >= self.network.nodes() {
             return None;
         }
@@ -121,10 +125,10 @@ impl Cluster {
     }
 }
 
-impl Elans {
+impl ElanAdapters {
     /// A DMA sets an event when the adapter comes to it.
-    pub(super) fn set_event(&mut self, network: &mut Wormhole, node: u32, word: u32, at: units::Time) {
-        self.schedule(network, at, Step::Count { node, word });
+    pub(super) fn set_event(&mut self, network: &mut WormholeNetwork, node: u32, word: u32, at: units::SimTime) {
+        self.schedule(network, at, AdapterEvent::Count { node, word });
     }
 
     pub(super) fn count_event(&mut self, node: u32, word: u32) {
@@ -140,32 +144,32 @@ mod tests {
 
     #[test]
     fn a_remote_dma_sets_an_event_at_each_end_and_several_may_be_under_way() {
-        let mut cluster = Cluster::new(fabric(), costs(), None, 1).expect("a network");
-        let mut library = Library::new(16, 2);
+        let mut cluster = ElanCluster::new(fabric(), costs(), None, 1).expect("a network");
+        let mut library = ElanLibrary::new(16, 2);
         let (from, to) = (Vpid(1), Vpid(18));
-        let here = library.allocate(from, 4_096, Memory::Elan).expect("room");
-        let there = library.allocate(to, 4_096, Memory::Elan).expect("room");
+        let here = library.allocate(from, 4_096, MemoryLocation::Elan).expect("room");
+        let there = library.allocate(to, 4_096, MemoryLocation::Elan).expect("room");
         let [sent, came, other] = [from, to, Vpid(19)].map(|owner| library.event(owner).expect("room"));
-        let events = Events { source: Some(sent), destination: Some(came) };
+        let events = DmaEvents { source: Some(sent), destination: Some(came) };
         for _ in 0..3 {
             library.start_put(&mut cluster, (from, here), (to, there), 4_096, events).expect("posted");
         }
         assert_eq!(library.count(&cluster, came), Ok(0));
         let one = library.wait(&mut cluster, came, 1).expect("it comes");
         let all = one + library.wait(&mut cluster, came, 3).expect("they come");
-        assert!(all > one + Span::from_micros(12), "{one:?} {all:?}: a link carries one after the other");
+        assert!(all > one + SimSpan::from_micros(12), "{one:?} {all:?}: a link carries one after the other");
         library.wait(&mut cluster, sent, 3).expect("all are acknowledged");
         assert_eq!([sent, came, other].map(|event| library.count(&cluster, event)), [Ok(3), Ok(3), Ok(0)]);
-        let foreign = Events { source: Some(came), destination: None };
+        let foreign = DmaEvents { source: Some(came), destination: None };
         assert!(library.start_put(&mut cluster, (from, here), (to, there), 8, foreign).is_err());
     }
 
     #[test]
     fn a_process_sets_an_event_elsewhere_and_one_that_is_never_set_is_not_waited_for_for_ever() {
-        let mut cluster = Cluster::new(fabric(), costs(), None, 1).expect("a network");
-        let mut library = Library::new(16, 1);
+        let mut cluster = ElanCluster::new(fabric(), costs(), None, 1).expect("a network");
+        let mut library = ElanLibrary::new(16, 1);
         let event = library.event(Vpid(9)).expect("room");
-        assert_eq!(library.wait(&mut cluster, event, 1), Err(LibraryError::NotDone));
+        assert_eq!(library.wait(&mut cluster, event, 1), Err(ElanLibraryError::NotDone));
         library.set(&mut cluster, Vpid(2), event).expect("it is set");
         assert_eq!(library.count(&cluster, event), Ok(1));
         library.wait(&mut cluster, event, 1).expect("it has been set");

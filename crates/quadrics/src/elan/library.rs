@@ -2,17 +2,17 @@
 //! allocation at the same virtual address everywhere, and groups (QN-1, QN-6, QN-8, QN-10).
 //!
 //! In: processes, what they allocate, what groups do. Out: where an address lies, and what a transfer or a broadcast takes
-//! on a [`Cluster`]. Which buffers a broadcast uses follows from the address: data that has the same address everywhere is
+//! on a [`ElanCluster`]. Which buffers a broadcast uses follows from the address: data that has the same address everywhere is
 //! put in place, everything else goes through the system's buffers.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use protocol::collective::quadrics::{Members, MembersError, Synchronisation};
-use units::{Rank, Span};
+use protocol::collective::quadrics::{BroadcastSynchronization, QuadricsMembers, QuadricsMembersError};
+use units::{Rank, SimSpan};
 
-use super::costs::Memory;
-use super::{Buffers, Cluster, Operation, Task, Via, Wake};
+use super::costs::MemoryLocation;
+use super::{BroadcastBuffers, ElanCluster, ElanCollective, ElanTransport, ElanWorkload, HostWakeup};
 
 /// A process, by its number in the job: what descriptors name instead of a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -20,7 +20,7 @@ pub struct Vpid(pub u32);
 
 /// An address as a process sees it; the adapter's memory management unit knows where it lies.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Address(pub u64);
+pub struct ElanAddress(pub u64);
 
 /// Pages that the unit translates.
 const PAGE: u64 = 8 << 10;
@@ -33,29 +33,29 @@ pub(super) const ELAN_BYTES: u64 = 64 << 20;
 const MAIN_BYTES: u64 = 8 << 30;
 
 /// Whatever takes longer never ends.
-pub(super) const PATIENCE: Span = Span::from_micros(1_000_000);
+pub(super) const PATIENCE: SimSpan = SimSpan::from_micros(1_000_000);
 
 /// Why something cannot be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LibraryError {
+pub enum ElanLibraryError {
     /// There is no such process.
     NoProcess(Vpid),
     /// The memory is used up.
     NoMemory,
     /// No page of this process is there.
-    Unmapped(Vpid, Address),
+    Unmapped(Vpid, ElanAddress),
     /// A multicast reaches one context of a node, and another group has it (QN-6).
     ContextTaken {
         /// The node.
         node: u32,
     },
     /// These processes make no group.
-    NoGroup(MembersError),
+    NoGroup(QuadricsMembersError),
     /// It did not end in time, or the network has no such nodes.
     NotDone,
 }
 
-impl fmt::Display for LibraryError {
+impl fmt::Display for ElanLibraryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoProcess(vpid) => write!(f, "there is no process {}", vpid.0),
@@ -68,48 +68,48 @@ impl fmt::Display for LibraryError {
     }
 }
 
-impl std::error::Error for LibraryError {}
+impl std::error::Error for ElanLibraryError {}
 
 /// One process's memory: what it has allocated, in pages that its adapter can translate.
 #[derive(Debug, Default)]
-struct Heap {
+struct ElanHeap {
     /// Bytes of each mapping, by where it begins.
     mappings: BTreeMap<u64, u64>,
 }
 
-impl Heap {
+impl ElanHeap {
     /// The first address of a kind of memory beyond everything that is mapped there.
-    fn top(&self, memory: Memory) -> u64 {
+    fn top(&self, memory: MemoryLocation) -> u64 {
         let (base, size) = extent(memory);
         let last = self.mappings.range(base..base + size).next_back();
         last.map_or(base, |(start, bytes)| start + bytes)
     }
 
-    fn covers(&self, address: Address, bytes: u64) -> Option<Memory> {
+    fn covers(&self, address: ElanAddress, bytes: u64) -> Option<MemoryLocation> {
         let (start, mapped) = self.mappings.range(..=address.0).next_back()?;
         let is_inside = address.0.checked_add(bytes)? <= start + mapped;
-        is_inside.then_some(if *start >= ELAN_BASE { Memory::Elan } else { Memory::Main })
+        is_inside.then_some(if *start >= ELAN_BASE { MemoryLocation::Elan } else { MemoryLocation::Main })
     }
 }
 
-const fn extent(memory: Memory) -> (u64, u64) {
+const fn extent(memory: MemoryLocation) -> (u64, u64) {
     match memory {
-        Memory::Main => (MAIN_BASE, MAIN_BYTES),
-        Memory::Elan => (ELAN_BASE, ELAN_BYTES),
+        MemoryLocation::Main => (MAIN_BASE, MAIN_BYTES),
+        MemoryLocation::Elan => (ELAN_BASE, ELAN_BYTES),
     }
 }
 
 /// Processes that do something together.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Group {
+pub struct ElanGroup {
     /// Ascending.
     processes: Vec<Vpid>,
     /// On each of the group's nodes.
     per_node: u32,
-    members: Members,
+    members: QuadricsMembers,
 }
 
-impl Group {
+impl ElanGroup {
     /// Who is in it.
     pub fn processes(&self) -> &[Vpid] {
         &self.processes
@@ -123,21 +123,21 @@ impl Group {
 
 /// A job's processes and their memory.
 #[derive(Debug)]
-pub struct Library {
+pub struct ElanLibrary {
     per_node: u32,
-    heaps: Vec<Heap>,
+    heaps: Vec<ElanHeap>,
     /// Which context of a node receives multicasts.
     receivers: BTreeMap<u32, u32>,
 }
 
-impl Library {
+impl ElanLibrary {
     /// A job with so many processes on each of so many nodes; process `n` is on node `n / per_node`.
     pub fn new(nodes: u32, per_node: u32) -> Self {
         let per_node = per_node.max(1);
         let processes = nodes.saturating_mul(per_node) as usize;
         Self {
             per_node,
-            heaps: std::iter::repeat_with(Heap::default).take(processes).collect(),
+            heaps: std::iter::repeat_with(ElanHeap::default).take(processes).collect(),
             receivers: BTreeMap::new(),
         }
     }
@@ -146,16 +146,21 @@ impl Library {
     ///
     /// # Errors
     /// If there is no such process.
-    pub fn place(&self, vpid: Vpid) -> Result<(u32, u32), LibraryError> {
+    pub fn place(&self, vpid: Vpid) -> Result<(u32, u32), ElanLibraryError> {
         let exists = (vpid.0 as usize) < self.heaps.len();
-        exists.then_some((vpid.0 / self.per_node, vpid.0 % self.per_node)).ok_or(LibraryError::NoProcess(vpid))
+        exists.then_some((vpid.0 / self.per_node, vpid.0 % self.per_node)).ok_or(ElanLibraryError::NoProcess(vpid))
     }
 
     /// Allocates for one process, wherever it has room.
     ///
     /// # Errors
     /// If there is no such process, or no room.
-    pub fn allocate(&mut self, vpid: Vpid, bytes: u64, memory: Memory) -> Result<Address, LibraryError> {
+    pub fn allocate(
+        &mut self,
+        vpid: Vpid,
+        bytes: u64,
+        memory: MemoryLocation,
+    ) -> Result<ElanAddress, ElanLibraryError> {
         self.place(vpid)?;
         self.map(&[vpid], bytes, memory)
     }
@@ -164,26 +169,36 @@ impl Library {
     ///
     /// # Errors
     /// If one has no room there.
-    pub fn allocate_global(&mut self, group: &Group, bytes: u64, memory: Memory) -> Result<Address, LibraryError> {
+    pub fn allocate_global(
+        &mut self,
+        group: &ElanGroup,
+        bytes: u64,
+        memory: MemoryLocation,
+    ) -> Result<ElanAddress, ElanLibraryError> {
         self.map(&group.processes, bytes, memory)
     }
 
-    fn map(&mut self, processes: &[Vpid], bytes: u64, memory: Memory) -> Result<Address, LibraryError> {
+    fn map(
+        &mut self,
+        processes: &[Vpid],
+        bytes: u64,
+        memory: MemoryLocation,
+    ) -> Result<ElanAddress, ElanLibraryError> {
         let (base, size) = extent(memory);
         let tops = processes.iter().map(|vpid| self.heaps[vpid.0 as usize].top(memory));
         let start = tops.max().unwrap_or(base);
-        let length = bytes.max(1).checked_next_multiple_of(PAGE).ok_or(LibraryError::NoMemory)?;
+        let length = bytes.max(1).checked_next_multiple_of(PAGE).ok_or(ElanLibraryError::NoMemory)?;
         if length > size || start > base + size - length {
-            return Err(LibraryError::NoMemory);
+            return Err(ElanLibraryError::NoMemory);
         }
         for vpid in processes {
             self.heaps[vpid.0 as usize].mappings.insert(start, length);
         }
-        Ok(Address(start))
+        Ok(ElanAddress(start))
     }
 
     /// Gives up what was allocated at an address; true if something was.
-    pub fn free(&mut self, vpid: Vpid, address: Address) -> bool {
+    pub fn free(&mut self, vpid: Vpid, address: ElanAddress) -> bool {
         self.heaps.get_mut(vpid.0 as usize).is_some_and(|heap| heap.mappings.remove(&address.0).is_some())
     }
 
@@ -191,40 +206,45 @@ impl Library {
     ///
     /// # Errors
     /// If nothing, or not all of it, is mapped there.
-    pub fn translate(&self, vpid: Vpid, address: Address, bytes: u64) -> Result<Memory, LibraryError> {
+    pub fn translate(
+        &self,
+        vpid: Vpid,
+        address: ElanAddress,
+        bytes: u64,
+    ) -> Result<MemoryLocation, ElanLibraryError> {
         self.place(vpid)?;
-        self.heaps[vpid.0 as usize].covers(address, bytes).ok_or(LibraryError::Unmapped(vpid, address))
+        self.heaps[vpid.0 as usize].covers(address, bytes).ok_or(ElanLibraryError::Unmapped(vpid, address))
     }
 
     /// A group of processes, all of one context for each node or all of every node; the first is the root.
     ///
     /// # Errors
     /// If they make no group, or another group's context receives on one of their nodes.
-    pub fn group(&mut self, processes: &[Vpid], arity: u32) -> Result<Group, LibraryError> {
+    pub fn group(&mut self, processes: &[Vpid], arity: u32) -> Result<ElanGroup, ElanLibraryError> {
         let places = processes.iter().map(|vpid| self.place(*vpid)).collect::<Result<Vec<_>, _>>()?;
         let mut contexts: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         places.iter().for_each(|(node, context)| contexts.entry(*node).or_default().push(*context));
         let per_node = contexts.values().map(Vec::len).max().unwrap_or(0);
         if contexts.values().any(|contexts| contexts.len() != per_node) {
-            return Err(LibraryError::NoGroup(MembersError::NotAscending));
+            return Err(ElanLibraryError::NoGroup(QuadricsMembersError::NotAscending));
         }
         let receiver = |contexts: &[u32]| contexts.iter().copied().min().unwrap_or(0);
         let taken = contexts
             .iter()
             .find(|(node, contexts)| self.receivers.get(node).is_some_and(|context| *context != receiver(contexts)));
         if let Some((node, _)) = taken {
-            return Err(LibraryError::ContextTaken { node: *node });
+            return Err(ElanLibraryError::ContextTaken { node: *node });
         }
         let nodes: Vec<u32> = contexts.keys().copied().collect();
-        let members = Members::list(nodes, Rank(0), arity).map_err(LibraryError::NoGroup)?;
+        let members = QuadricsMembers::list(nodes, Rank(0), arity).map_err(ElanLibraryError::NoGroup)?;
         self.receivers.extend(contexts.iter().map(|(node, contexts)| (*node, receiver(contexts))));
         let mut processes = processes.to_vec();
         processes.sort_unstable();
-        Ok(Group { processes, per_node: per_node as u32, members })
+        Ok(ElanGroup { processes, per_node: per_node as u32, members })
     }
 
     /// Its nodes may receive for others again.
-    pub fn disband(&mut self, group: &Group) {
+    pub fn disband(&mut self, group: &ElanGroup) {
         for vpid in &group.processes {
             self.receivers.remove(&(vpid.0 / self.per_node));
         }
@@ -236,19 +256,23 @@ impl Library {
     /// If an address is not mapped at its end, or the network has no such nodes.
     pub fn put(
         &self,
-        cluster: &mut Cluster,
-        (from, source): (Vpid, Address),
-        (to, destination): (Vpid, Address),
+        cluster: &mut ElanCluster,
+        (from, source): (Vpid, ElanAddress),
+        (to, destination): (Vpid, ElanAddress),
         bytes: u32,
-    ) -> Result<Span, LibraryError> {
+    ) -> Result<SimSpan, ElanLibraryError> {
         let memory = self.slower(&[(from, source), (to, destination)], bytes)?;
         let (from, to) = (self.place(from)?.0, self.place(to)?.0);
-        cluster.ping(from, to, bytes, memory, Via::Rdma).ok_or(LibraryError::NotDone)
+        cluster.ping(from, to, bytes, memory, ElanTransport::Rdma).ok_or(ElanLibraryError::NotDone)
     }
 
     /// Of several places with so many bytes, the memory that decides how quick a transfer is.
-    pub(super) fn slower(&self, places: &[(Vpid, Address)], bytes: u32) -> Result<Memory, LibraryError> {
-        let mut slower = Memory::Elan;
+    pub(super) fn slower(
+        &self,
+        places: &[(Vpid, ElanAddress)],
+        bytes: u32,
+    ) -> Result<MemoryLocation, ElanLibraryError> {
+        let mut slower = MemoryLocation::Elan;
         for (vpid, address) in places {
             slower = slower.max(self.translate(*vpid, *address, bytes.into())?);
         }
@@ -262,17 +286,17 @@ impl Library {
     /// If it does not end within a second of virtual time for each call.
     pub fn barrier(
         &self,
-        cluster: &mut Cluster,
-        group: &Group,
-        (synchronisation, wake, calls): (Synchronisation, Wake, u32),
-    ) -> Result<(Synchronisation, Vec<Span>), LibraryError> {
+        cluster: &mut ElanCluster,
+        group: &ElanGroup,
+        (synchronisation, wake, calls): (BroadcastSynchronization, HostWakeup, u32),
+    ) -> Result<(BroadcastSynchronization, Vec<SimSpan>), ElanLibraryError> {
         let (operation, how) = match synchronisation {
-            Synchronisation::Test(back_off) if group.is_contiguous() => {
-                (Operation::TestBarrier { wake, back_off }, synchronisation)
+            BroadcastSynchronization::Test(back_off) if group.is_contiguous() => {
+                (ElanCollective::TestBarrier { wake, back_off }, synchronisation)
             }
-            _ => (Operation::TreeBarrier, Synchronisation::Tree),
+            _ => (ElanCollective::TreeBarrier, BroadcastSynchronization::Tree),
         };
-        let task = Task {
+        let task = ElanWorkload {
             operation,
             members: group.members.clone(),
             processes: group.per_node,
@@ -280,7 +304,7 @@ impl Library {
             calls,
             patience: PATIENCE.times(u64::from(calls)),
         };
-        Ok((how, cluster.run(&task).ok_or(LibraryError::NotDone)?))
+        Ok((how, cluster.run(&task).ok_or(ElanLibraryError::NotDone)?))
     }
 
     /// Broadcasts from the group's root, so often: in place if all have the address, else through the system's buffers.
@@ -289,25 +313,26 @@ impl Library {
     /// If the root has nothing there, or it does not end within a second of virtual time for each call.
     pub fn broadcast(
         &self,
-        cluster: &mut Cluster,
-        group: &Group,
-        address: Address,
+        cluster: &mut ElanCluster,
+        group: &ElanGroup,
+        address: ElanAddress,
         bytes: u32,
-        (synchronisation, calls): (Synchronisation, u32),
-    ) -> Result<(Buffers, Vec<Span>), LibraryError> {
-        let root = *group.processes.first().ok_or(LibraryError::NoGroup(MembersError::Empty))?;
+        (synchronisation, calls): (BroadcastSynchronization, u32),
+    ) -> Result<(BroadcastBuffers, Vec<SimSpan>), ElanLibraryError> {
+        let root = *group.processes.first().ok_or(ElanLibraryError::NoGroup(QuadricsMembersError::Empty))?;
         let memory = self.translate(root, address, bytes.into())?;
         let has_it = |vpid: &Vpid| self.translate(*vpid, address, bytes.into()) == Ok(memory);
-        let buffers = if group.processes.iter().all(has_it) { Buffers::Global } else { Buffers::System };
-        let task = Task {
-            operation: Operation::Broadcast { synchronisation, bytes, memory, buffers },
+        let buffers =
+            if group.processes.iter().all(has_it) { BroadcastBuffers::Global } else { BroadcastBuffers::System };
+        let task = ElanWorkload {
+            operation: ElanCollective::Broadcast { synchronisation, bytes, memory, buffers },
             members: group.members.clone(),
             processes: group.per_node,
             multicast_root: 0,
             calls,
             patience: PATIENCE.times(u64::from(calls)),
         };
-        Ok((buffers, cluster.run(&task).ok_or(LibraryError::NotDone)?))
+        Ok((buffers, cluster.run(&task).ok_or(ElanLibraryError::NotDone)?))
     }
 }
 
@@ -315,7 +340,7 @@ impl Library {
 mod tests {
     use super::super::tests::{costs, fabric};
     use super::*;
-    use protocol::collective::quadrics::BackOff;
+    use protocol::collective::quadrics::PollBackoff;
 
     fn all(nodes: u32, per_node: u32) -> Vec<Vpid> {
         (0..nodes * per_node).map(Vpid).collect()
@@ -323,93 +348,93 @@ mod tests {
 
     #[test]
     fn global_memory_has_the_same_address_whatever_each_had_before() {
-        let mut library = Library::new(4, 2);
+        let mut library = ElanLibrary::new(4, 2);
         let group = library.group(&all(4, 2), 4).expect("a group");
         for (vpid, bytes) in [(0, 100), (3, 50_000), (3, 8_192), (7, 1)] {
-            library.allocate(Vpid(vpid), bytes, Memory::Main).expect("room");
+            library.allocate(Vpid(vpid), bytes, MemoryLocation::Main).expect("room");
         }
-        let address = library.allocate_global(&group, 10_000, Memory::Main).expect("room");
-        let elan = library.allocate_global(&group, 64, Memory::Elan).expect("room");
+        let address = library.allocate_global(&group, 10_000, MemoryLocation::Main).expect("room");
+        let elan = library.allocate_global(&group, 64, MemoryLocation::Elan).expect("room");
         for vpid in all(4, 2) {
-            assert_eq!(library.translate(vpid, address, 10_000), Ok(Memory::Main));
-            assert_eq!(library.translate(vpid, elan, 64), Ok(Memory::Elan));
-            let beyond = Address(address.0 + (64 << 10));
-            assert_eq!(library.translate(vpid, beyond, 1), Err(LibraryError::Unmapped(vpid, beyond)));
+            assert_eq!(library.translate(vpid, address, 10_000), Ok(MemoryLocation::Main));
+            assert_eq!(library.translate(vpid, elan, 64), Ok(MemoryLocation::Elan));
+            let beyond = ElanAddress(address.0 + (64 << 10));
+            assert_eq!(library.translate(vpid, beyond, 1), Err(ElanLibraryError::Unmapped(vpid, beyond)));
         }
         assert!(library.free(Vpid(5), address) && !library.free(Vpid(5), address));
-        assert_eq!(library.translate(Vpid(5), address, 1), Err(LibraryError::Unmapped(Vpid(5), address)));
+        assert_eq!(library.translate(Vpid(5), address, 1), Err(ElanLibraryError::Unmapped(Vpid(5), address)));
     }
 
     #[test]
     fn memory_ends() {
-        let mut library = Library::new(2, 1);
-        assert_eq!(library.allocate(Vpid(0), ELAN_BYTES + 1, Memory::Elan), Err(LibraryError::NoMemory));
-        assert_eq!(library.allocate(Vpid(0), u64::MAX, Memory::Main), Err(LibraryError::NoMemory));
-        library.allocate(Vpid(0), ELAN_BYTES, Memory::Elan).expect("all of it");
-        assert_eq!(library.allocate(Vpid(0), 1, Memory::Elan), Err(LibraryError::NoMemory));
-        assert_eq!(library.allocate(Vpid(2), 1, Memory::Elan), Err(LibraryError::NoProcess(Vpid(2))));
+        let mut library = ElanLibrary::new(2, 1);
+        assert_eq!(library.allocate(Vpid(0), ELAN_BYTES + 1, MemoryLocation::Elan), Err(ElanLibraryError::NoMemory));
+        assert_eq!(library.allocate(Vpid(0), u64::MAX, MemoryLocation::Main), Err(ElanLibraryError::NoMemory));
+        library.allocate(Vpid(0), ELAN_BYTES, MemoryLocation::Elan).expect("all of it");
+        assert_eq!(library.allocate(Vpid(0), 1, MemoryLocation::Elan), Err(ElanLibraryError::NoMemory));
+        assert_eq!(library.allocate(Vpid(2), 1, MemoryLocation::Elan), Err(ElanLibraryError::NoProcess(Vpid(2))));
         let group = library.group(&all(2, 1), 4).expect("a group");
-        assert_eq!(library.allocate_global(&group, 1, Memory::Elan), Err(LibraryError::NoMemory));
+        assert_eq!(library.allocate_global(&group, 1, MemoryLocation::Elan), Err(ElanLibraryError::NoMemory));
     }
 
     #[test]
     fn a_node_receives_multicasts_for_one_context() {
-        let mut library = Library::new(4, 2);
+        let mut library = ElanLibrary::new(4, 2);
         let even = [Vpid(0), Vpid(2), Vpid(4)];
         let first = library.group(&even, 4).expect("context 0 of three nodes");
         assert!(first.is_contiguous());
         let odd = [Vpid(3), Vpid(5)];
-        assert_eq!(library.group(&odd, 4), Err(LibraryError::ContextTaken { node: 1 }));
+        assert_eq!(library.group(&odd, 4), Err(ElanLibraryError::ContextTaken { node: 1 }));
         library.disband(&first);
         library.group(&odd, 4).expect("context 1 has the nodes now");
         assert_eq!(
             library.group(&[Vpid(0), Vpid(2), Vpid(3)], 4),
-            Err(LibraryError::NoGroup(MembersError::NotAscending))
+            Err(ElanLibraryError::NoGroup(QuadricsMembersError::NotAscending))
         );
-        assert_eq!(library.group(&[], 4), Err(LibraryError::NoGroup(MembersError::Empty)));
+        assert_eq!(library.group(&[], 4), Err(ElanLibraryError::NoGroup(QuadricsMembersError::Empty)));
     }
 
     #[test]
     fn a_broadcast_copies_only_where_addresses_differ() {
-        let mut cluster = Cluster::new(fabric(), costs(), None, 1).expect("a network");
-        let mut library = Library::new(16, 1);
+        let mut cluster = ElanCluster::new(fabric(), costs(), None, 1).expect("a network");
+        let mut library = ElanLibrary::new(16, 1);
         let group = library.group(&all(16, 1), 4).expect("a group");
-        let global = library.allocate_global(&group, 64 << 10, Memory::Main).expect("room");
-        let own = library.allocate(Vpid(0), 64 << 10, Memory::Main).expect("room");
+        let global = library.allocate_global(&group, 64 << 10, MemoryLocation::Main).expect("room");
+        let own = library.allocate(Vpid(0), 64 << 10, MemoryLocation::Main).expect("room");
         let mut took = |address| {
-            let how = (Synchronisation::Tree, 3);
+            let how = (BroadcastSynchronization::Tree, 3);
             library.broadcast(&mut cluster, &group, address, 64 << 10, how).expect("it ends")
         };
         let (in_place, copied) = (took(global), took(own));
-        assert_eq!((in_place.0, copied.0), (Buffers::Global, Buffers::System));
-        assert!(copied.1[2] > in_place.1[2] + Span::from_micros(100), "{in_place:?} {copied:?}");
+        assert_eq!((in_place.0, copied.0), (BroadcastBuffers::Global, BroadcastBuffers::System));
+        assert!(copied.1[2] > in_place.1[2] + SimSpan::from_micros(100), "{in_place:?} {copied:?}");
     }
 
     #[test]
     fn a_barrier_tests_only_groups_that_one_multicast_reaches() {
-        let mut cluster = Cluster::new(fabric(), costs(), None, 1).expect("a network");
-        let mut library = Library::new(64, 1);
-        let back_off = BackOff { first: Span::from_micros(1), most: Span::from_micros(64) };
-        let how = (Synchronisation::Test(back_off), Wake::Polling, 4);
+        let mut cluster = ElanCluster::new(fabric(), costs(), None, 1).expect("a network");
+        let mut library = ElanLibrary::new(64, 1);
+        let back_off = PollBackoff { first: SimSpan::from_micros(1), most: SimSpan::from_micros(64) };
+        let how = (BroadcastSynchronization::Test(back_off), HostWakeup::Polling, 4);
         let together = library.group(&all(16, 1), 4).expect("a group");
         let (way, tested) = library.barrier(&mut cluster, &together, how).expect("it ends");
-        assert_eq!((way, tested.len()), (Synchronisation::Test(back_off), 4));
+        assert_eq!((way, tested.len()), (BroadcastSynchronization::Test(back_off), 4));
         let apart: Vec<Vpid> = (0..16).map(|node| Vpid(node * 4)).collect();
         let apart = library.group(&apart, 4).expect("a group");
         let (way, climbed) = library.barrier(&mut cluster, &apart, how).expect("it ends");
-        assert!(way == Synchronisation::Tree && climbed[3] > tested[3], "{climbed:?} {tested:?}");
+        assert!(way == BroadcastSynchronization::Tree && climbed[3] > tested[3], "{climbed:?} {tested:?}");
     }
 
     #[test]
     fn a_remote_dma_needs_memory_at_both_ends() {
-        let mut cluster = Cluster::new(fabric(), costs(), None, 1).expect("a network");
-        let mut library = Library::new(16, 1);
-        let here = library.allocate(Vpid(1), 4_096, Memory::Elan).expect("room");
-        let there = library.allocate(Vpid(9), 4_096, Memory::Elan).expect("room");
+        let mut cluster = ElanCluster::new(fabric(), costs(), None, 1).expect("a network");
+        let mut library = ElanLibrary::new(16, 1);
+        let here = library.allocate(Vpid(1), 4_096, MemoryLocation::Elan).expect("room");
+        let there = library.allocate(Vpid(9), 4_096, MemoryLocation::Elan).expect("room");
         let took = library.put(&mut cluster, (Vpid(1), here), (Vpid(9), there), 4_096).expect("it comes");
-        assert!(took > Span::from_micros(10));
-        let nowhere = Address(there.0 + PAGE);
+        assert!(took > SimSpan::from_micros(10));
+        let nowhere = ElanAddress(there.0 + PAGE);
         let failed = library.put(&mut cluster, (Vpid(1), here), (Vpid(9), nowhere), 8);
-        assert_eq!(failed, Err(LibraryError::Unmapped(Vpid(9), nowhere)));
+        assert_eq!(failed, Err(ElanLibraryError::Unmapped(Vpid(9), nowhere)));
     }
 }

@@ -1,21 +1,24 @@
-use protocol::collective::quadrics::{BackOff, Members, Synchronisation};
-use units::{Rank, Span};
+use protocol::collective::quadrics::{BroadcastSynchronization, PollBackoff, QuadricsMembers};
+use units::{Rank, SimSpan};
 
-use super::super::FloodPattern;
-use super::super::packet::{Answer, FabricParameters, MulticastRule};
-use super::{Atomic, Background, Buffers, Cluster, ElanCosts, Memory, Operation, Task, Via, Wake};
-use simulator::technology::ByteTime;
+use super::super::SaturationPattern;
+use super::super::packet::{AckStatus, MulticastRule, QsnetParameters};
+use super::{
+    BroadcastBuffers, ElanBackground, ElanCluster, ElanCollective, ElanCosts, ElanTransport, ElanWorkload,
+    HostWakeup, MemoryLocation, RemoteAtomic,
+};
+use simulator::link_rate::ByteTime;
 
-const BACK_OFF: BackOff = BackOff { first: Span::from_micros(1), most: Span::from_micros(64) };
+const BACK_OFF: PollBackoff = PollBackoff { first: SimSpan::from_micros(1), most: SimSpan::from_micros(64) };
 
-pub(super) fn fabric() -> FabricParameters {
-    FabricParameters {
+pub(super) fn fabric() -> QsnetParameters {
+    QsnetParameters {
         dimension: 3,
         byte_time: ByteTime::of_megabits(3_168),
-        switch_delay: Span::from_nanos(35),
-        wire: Span::from_nanos(2),
+        switch_delay: SimSpan::from_nanos(35),
+        wire: SimSpan::from_nanos(2),
         channels: 2,
-        ageing: Span::from_micros(20),
+        ageing: SimSpan::from_micros(20),
         rule: MulticastRule::Serialised { roots: 1 },
         damage: 0.0,
     }
@@ -23,59 +26,71 @@ pub(super) fn fabric() -> FabricParameters {
 
 pub(super) fn costs() -> ElanCosts {
     ElanCosts {
-        command: Span::from_nanos(450),
-        dma_start: Span::from_nanos(600),
-        broadcast_start: Span::from_nanos(3_400),
-        input: Span::from_nanos(350),
-        thread: Span::from_nanos(1_300),
-        matching: Span::from_nanos(3_100),
-        notify: Span::from_nanos(550),
-        event: Span::from_nanos(700),
-        call: Span::from_nanos(1_450),
-        slice: Span::from_micros(100),
+        command: SimSpan::from_nanos(450),
+        dma_start: SimSpan::from_nanos(600),
+        broadcast_start: SimSpan::from_nanos(3_400),
+        input: SimSpan::from_nanos(350),
+        thread: SimSpan::from_nanos(1_300),
+        matching: SimSpan::from_nanos(3_100),
+        notify: SimSpan::from_nanos(550),
+        event: SimSpan::from_nanos(700),
+        call: SimSpan::from_nanos(1_450),
+        slice: SimSpan::from_micros(100),
         pci_megabytes: 200,
         memory_megabytes: 800,
         copy_megabytes: 500,
-        flag: Span::from_nanos(200),
+        flag: SimSpan::from_nanos(200),
         fifo_bytes: 8_192,
         noise: None,
     }
 }
 
-fn cluster(background: Option<Background>) -> Cluster {
-    Cluster::new(fabric(), costs(), background, 1).expect("a cluster")
+fn cluster(background: Option<ElanBackground>) -> ElanCluster {
+    ElanCluster::new(fabric(), costs(), background, 1).expect("a cluster")
 }
 
-fn task(operation: Operation, count: u32, calls: u32) -> Task {
-    let members = Members::range(0, count, Rank(0), 4).expect("members");
-    Task { operation, members, processes: 1, multicast_root: 0, calls, patience: Span::from_micros(10_000_000) }
+fn task(operation: ElanCollective, count: u32, calls: u32) -> ElanWorkload {
+    let members = QuadricsMembers::range(0, count, Rank(0), 4).expect("members");
+    ElanWorkload {
+        operation,
+        members,
+        processes: 1,
+        multicast_root: 0,
+        calls,
+        patience: SimSpan::from_micros(10_000_000),
+    }
 }
 
-fn tested() -> Operation {
-    Operation::TestBarrier { wake: Wake::Polling, back_off: BACK_OFF }
+fn tested() -> ElanCollective {
+    ElanCollective::TestBarrier { wake: HostWakeup::Polling, back_off: BACK_OFF }
 }
 
-fn broadcast(synchronisation: Synchronisation, bytes: u32) -> Operation {
-    Operation::Broadcast { synchronisation, bytes, memory: Memory::Elan, buffers: Buffers::Global }
+fn broadcast(synchronisation: BroadcastSynchronization, bytes: u32) -> ElanCollective {
+    ElanCollective::Broadcast {
+        synchronisation,
+        bytes,
+        memory: MemoryLocation::Elan,
+        buffers: BroadcastBuffers::Global,
+    }
 }
 
 /// Microseconds of a call, on average.
-fn mean(took: &[Span]) -> f64 {
+fn mean(took: &[SimSpan]) -> f64 {
     took.iter().map(|span| span.as_nanos_f64()).sum::<f64>() / took.len() as f64 / 1e3
 }
 
-fn micros(operation: Operation, count: u32) -> f64 {
+fn micros(operation: ElanCollective, count: u32) -> f64 {
     mean(&cluster(None).run(&task(operation, count, 5)).expect("it ends"))
 }
 
 #[test]
 fn a_ping_takes_the_sum_of_its_parts() {
     let mut cluster = cluster(None);
-    let empty = cluster.ping(0, 63, 0, Memory::Elan, Via::Rdma).expect("a ping");
+    let empty = cluster.ping(0, 63, 0, MemoryLocation::Elan, ElanTransport::Rdma).expect("a ping");
     // 26 bytes at 396 MB/s, five switches and six cables.
     let expected = 450.0 + 600.0 + 26.0 / 0.396 + 187.0 + 350.0 + 550.0;
     assert!((empty.as_nanos_f64() - expected).abs() < 1.0, "{empty:?} {expected}");
-    let tagged = cluster.ping(0, 63, 0, Memory::Elan, Via::Tports).expect("a ping");
+    let tagged = cluster.ping(0, 63, 0, MemoryLocation::Elan, ElanTransport::Tports).expect("a ping");
     assert!((tagged.as_nanos_f64() - expected - 3_100.0).abs() < 1.0, "{tagged:?}");
 }
 
@@ -83,15 +98,16 @@ fn a_ping_takes_the_sum_of_its_parts() {
 fn large_dmas_go_at_the_rate_of_the_link_or_of_the_bus() {
     let rate = |memory| {
         let bytes = 1_000_000;
-        f64::from(bytes) / (cluster(None).ping(0, 63, bytes, memory, Via::Rdma).expect("a ping").as_nanos_f64() / 1e3)
+        f64::from(bytes)
+            / (cluster(None).ping(0, 63, bytes, memory, ElanTransport::Rdma).expect("a ping").as_nanos_f64() / 1e3)
     };
-    assert!((rate(Memory::Elan) - 335.0).abs() < 1.0, "{}", rate(Memory::Elan));
-    assert!((rate(Memory::Main) - 200.0).abs() < 1.0, "{}", rate(Memory::Main));
+    assert!((rate(MemoryLocation::Elan) - 335.0).abs() < 1.0, "{}", rate(MemoryLocation::Elan));
+    assert!((rate(MemoryLocation::Main) - 200.0).abs() < 1.0, "{}", rate(MemoryLocation::Main));
 }
 
 #[test]
 fn a_tree_barrier_takes_a_step_more_for_four_times_the_nodes() {
-    let [few, some, many] = [4, 16, 64].map(|count| micros(Operation::TreeBarrier, count));
+    let [few, some, many] = [4, 16, 64].map(|count| micros(ElanCollective::TreeBarrier, count));
     // Thread, DMA, wire, and the inputter for four children, one after the other; a parent of fewer has less.
     let step = 1.3 + 0.6 + 26.0 / 396.0 + 0.187 + 4.0 * 0.35;
     assert!(some - few > step - 0.4 && some - few < step, "{few} {some} {step}");
@@ -101,43 +117,43 @@ fn a_tree_barrier_takes_a_step_more_for_four_times_the_nodes() {
 #[test]
 fn a_tested_barrier_hardly_grows_and_events_cost_what_they_cost() {
     let [few, many] = [4, 64].map(|count| micros(tested(), count));
-    assert!((many - few).abs() < 0.1 && many < micros(Operation::TreeBarrier, 4), "{few} {many}");
-    let event = micros(Operation::TestBarrier { wake: Wake::Event, back_off: BACK_OFF }, 64);
+    assert!((many - few).abs() < 0.1 && many < micros(ElanCollective::TreeBarrier, 4), "{few} {many}");
+    let event = micros(ElanCollective::TestBarrier { wake: HostWakeup::Event, back_off: BACK_OFF }, 64);
     assert!((event - many - 0.7).abs() < 0.01, "{event} {many}");
 }
 
 #[test]
 fn broadcasts_are_a_barrier_and_data() {
-    let bcast = micros(broadcast(Synchronisation::Tree, 256), 64);
-    let hbcast = micros(broadcast(Synchronisation::Test(BACK_OFF), 256), 64);
-    assert!(bcast > micros(Operation::TreeBarrier, 64) && hbcast > micros(tested(), 64) && hbcast < bcast);
-    let large = 1_000_000.0 / micros(broadcast(Synchronisation::Tree, 1_000_000), 64);
+    let bcast = micros(broadcast(BroadcastSynchronization::Tree, 256), 64);
+    let hbcast = micros(broadcast(BroadcastSynchronization::Test(BACK_OFF), 256), 64);
+    assert!(bcast > micros(ElanCollective::TreeBarrier, 64) && hbcast > micros(tested(), 64) && hbcast < bcast);
+    let large = 1_000_000.0 / micros(broadcast(BroadcastSynchronization::Tree, 1_000_000), 64);
     assert!((275.0..300.0).contains(&large), "{large}");
 }
 
 #[test]
 fn copies_and_processes_of_one_node_cost_extra() {
     let with = |buffers, processes| {
-        let (synchronisation, bytes, memory) = (Synchronisation::Tree, 50_000, Memory::Main);
-        let operation = Operation::Broadcast { synchronisation, bytes, memory, buffers };
-        mean(&cluster(None).run(&Task { processes, ..task(operation, 16, 4) }).expect("it ends"))
+        let (synchronisation, bytes, memory) = (BroadcastSynchronization::Tree, 50_000, MemoryLocation::Main);
+        let operation = ElanCollective::Broadcast { synchronisation, bytes, memory, buffers };
+        mean(&cluster(None).run(&ElanWorkload { processes, ..task(operation, 16, 4) }).expect("it ends"))
     };
-    let alone = with(Buffers::Global, 1);
-    assert!((with(Buffers::System, 1) - alone - 200.0).abs() < 10.0, "two copies of 100 us each");
-    let four = with(Buffers::Global, 4);
+    let alone = with(BroadcastBuffers::Global, 1);
+    assert!((with(BroadcastBuffers::System, 1) - alone - 200.0).abs() < 10.0, "two copies of 100 us each");
+    let four = with(BroadcastBuffers::Global, 4);
     assert!(four > alone + 15.0 && four < alone + 30.0, "the last slot is copied after the data: {alone} {four}");
 }
 
 #[test]
 fn members_that_are_not_contiguous_take_the_tree_both_ways() {
-    let members = Members::list((0..16).map(|rank| rank * 4).collect(), Rank(0), 4).expect("members");
+    let members = QuadricsMembers::list((0..16).map(|rank| rank * 4).collect(), Rank(0), 4).expect("members");
     let run = |operation| {
-        let task = Task { members: members.clone(), ..task(operation, 16, 3) };
+        let task = ElanWorkload { members: members.clone(), ..task(operation, 16, 3) };
         cluster(None).run(&task).map(|took| mean(&took))
     };
-    let barrier = run(Operation::TreeBarrier).expect("it ends");
-    assert!(barrier > micros(Operation::TreeBarrier, 16) - 3.4, "{barrier}");
-    assert!(run(broadcast(Synchronisation::Test(BACK_OFF), 5_000)).is_some(), "falls back to the tree");
+    let barrier = run(ElanCollective::TreeBarrier).expect("it ends");
+    assert!(barrier > micros(ElanCollective::TreeBarrier, 16) - 3.4, "{barrier}");
+    assert!(run(broadcast(BroadcastSynchronization::Test(BACK_OFF), 5_000)).is_some(), "falls back to the tree");
     assert!(run(tested()).is_none(), "no multicast reaches exactly these");
 }
 
@@ -145,82 +161,82 @@ fn members_that_are_not_contiguous_take_the_tree_both_ways() {
 fn words_elsewhere_are_tested_written_and_counted() {
     let mut cluster = cluster(None);
     let mut one = |what| cluster.atomic(3, 60..=60, 8, what).map(|fetched| (fetched.before, fetched.answer));
-    assert_eq!(one(Atomic::FetchAdd(5)), Some((0, Answer::Success)));
-    assert_eq!(one(Atomic::TestAndWrite(4, 9)), Some((5, Answer::Failed)));
-    assert_eq!(one(Atomic::TestAndWrite(5, 9)), Some((5, Answer::Success)));
-    assert_eq!(one(Atomic::FetchAdd(1)), Some((9, Answer::Success)));
-    assert_eq!(cluster.atomic(3, 64..=64, 8, Atomic::FetchAdd(1)), None);
+    assert_eq!(one(RemoteAtomic::FetchAdd(5)), Some((0, AckStatus::Success)));
+    assert_eq!(one(RemoteAtomic::TestAndWrite(4, 9)), Some((5, AckStatus::Failed)));
+    assert_eq!(one(RemoteAtomic::TestAndWrite(5, 9)), Some((5, AckStatus::Success)));
+    assert_eq!(one(RemoteAtomic::FetchAdd(1)), Some((9, AckStatus::Success)));
+    assert_eq!(cluster.atomic(3, 64..=64, 8, RemoteAtomic::FetchAdd(1)), None);
 }
 
 #[test]
 fn a_test_and_write_on_many_writes_everywhere_or_nowhere_and_a_flood_where_it_is_taken() {
     let mut cluster = cluster(None);
-    let answer = |cluster: &mut Cluster, to, what| cluster.atomic(0, to, 1, what).map(|fetched| fetched.answer);
-    let words = |cluster: &Cluster| [16, 17, 18].map(|node| cluster.word(node, 1));
-    assert_eq!(answer(&mut cluster, 17..=17, Atomic::FetchAdd(7)), Some(Answer::Success));
-    assert_eq!(answer(&mut cluster, 16..=18, Atomic::TestAndWrite(0, 5)), Some(Answer::Failed));
+    let answer = |cluster: &mut ElanCluster, to, what| cluster.atomic(0, to, 1, what).map(|fetched| fetched.answer);
+    let words = |cluster: &ElanCluster| [16, 17, 18].map(|node| cluster.word(node, 1));
+    assert_eq!(answer(&mut cluster, 17..=17, RemoteAtomic::FetchAdd(7)), Some(AckStatus::Success));
+    assert_eq!(answer(&mut cluster, 16..=18, RemoteAtomic::TestAndWrite(0, 5)), Some(AckStatus::Failed));
     assert_eq!(words(&cluster), [0, 7, 0]);
-    assert_eq!(answer(&mut cluster, 16..=18, Atomic::Flood(7, 8)), Some(Answer::Success));
+    assert_eq!(answer(&mut cluster, 16..=18, RemoteAtomic::Flood(7, 8)), Some(AckStatus::Success));
     assert_eq!(words(&cluster), [0, 8, 0]);
-    assert_eq!(answer(&mut cluster, 16..=18, Atomic::Flood(7, 8)), Some(Answer::Failed), "nobody takes it");
-    assert_eq!(answer(&mut cluster, 18..=20, Atomic::TestAndWrite(0, 5)), Some(Answer::Success));
+    assert_eq!(answer(&mut cluster, 16..=18, RemoteAtomic::Flood(7, 8)), Some(AckStatus::Failed), "nobody takes it");
+    assert_eq!(answer(&mut cluster, 18..=20, RemoteAtomic::TestAndWrite(0, 5)), Some(AckStatus::Success));
     assert_eq!([18, 19, 20].map(|node| cluster.word(node, 1)), [5; 3]);
 }
 
 #[test]
 fn a_flood_of_data_is_over_when_one_has_a_buffer_for_it() {
-    let fabric = FabricParameters { damage: 0.002, ..fabric() };
-    let mut cluster = Cluster::new(fabric, costs(), None, 3).expect("a cluster");
+    let fabric = QsnetParameters { damage: 0.002, ..fabric() };
+    let mut cluster = ElanCluster::new(fabric, costs(), None, 3).expect("a cluster");
     let buffer = 5;
-    assert_eq!(cluster.flood(0, 16..=31, 10_000, buffer).map(|flooded| flooded.answer), Some(Answer::Failed));
-    cluster.atomic(0, 20..=20, buffer, Atomic::FetchAdd(1)).expect("a buffer");
+    assert_eq!(cluster.flood(0, 16..=31, 10_000, buffer).map(|flooded| flooded.answer), Some(AckStatus::Failed));
+    cluster.atomic(0, 20..=20, buffer, RemoteAtomic::FetchAdd(1)).expect("a buffer");
     let taken = cluster.flood(0, 16..=31, 10_000, buffer).expect("a flood");
-    assert_eq!(taken.answer, Answer::Success);
-    assert!(taken.took > Span::from_micros(30), "{taken:?}");
+    assert_eq!(taken.answer, AckStatus::Success);
+    assert!(taken.took > SimSpan::from_micros(30), "{taken:?}");
     assert_eq!(cluster.flood(0, 60..=64, 1, buffer), None);
 }
 
 #[test]
 fn damaged_packets_are_sent_again_until_all_is_there() {
-    let fabric = FabricParameters { damage: 0.002, ..fabric() };
-    let mut cluster = Cluster::new(fabric, costs(), None, 7).expect("a cluster");
+    let fabric = QsnetParameters { damage: 0.002, ..fabric() };
+    let mut cluster = ElanCluster::new(fabric, costs(), None, 7).expect("a cluster");
     let mut run = |operation| cluster.run(&task(operation, 64, 40)).expect("it ends").len();
     assert_eq!(run(tested()), 40);
-    assert_eq!(run(Operation::TreeBarrier), 40);
-    assert_eq!(run(broadcast(Synchronisation::Test(BACK_OFF), 20_000)), 40);
+    assert_eq!(run(ElanCollective::TreeBarrier), 40);
+    assert_eq!(run(broadcast(BroadcastSynchronization::Test(BACK_OFF), 20_000)), 40);
     assert!(cluster.counters().damaged > 100, "{:?}", cluster.counters());
 }
 
 #[test]
 fn software_suffers_more_under_load_than_hardware_and_a_seed_repeats_it() {
-    let load = Background { pattern: FloodPattern::Uniform, message_bytes: 65_536 };
+    let load = ElanBackground { pattern: SaturationPattern::Uniform, message_bytes: 65_536 };
     let run = |operation| {
         let mut cluster = cluster(Some(load));
-        cluster.pass(Span::from_micros(500));
+        cluster.pass(SimSpan::from_micros(500));
         let took = cluster.run(&task(operation, 64, 20)).expect("it ends");
         assert!(cluster.background_messages() > 0);
         (mean(&took), cluster.trace())
     };
-    let (software, hardware) = (run(Operation::TreeBarrier), run(tested()));
-    assert_eq!(software, run(Operation::TreeBarrier));
+    let (software, hardware) = (run(ElanCollective::TreeBarrier), run(tested()));
+    assert_eq!(software, run(ElanCollective::TreeBarrier));
     let slower = |loaded: f64, operation| loaded / micros(operation, 64);
     assert!(
-        slower(software.0, Operation::TreeBarrier) > 3.0 * slower(hardware.0, tested()),
+        slower(software.0, ElanCollective::TreeBarrier) > 3.0 * slower(hardware.0, tested()),
         "{software:?} {hardware:?}"
     );
 }
 
 #[test]
 fn a_folded_barrier_takes_what_pencil_and_paper_say_and_stands_load() {
-    let costs = super::FoldCosts { receive: Span::from_nanos(240), fold: Span::from_nanos(240) };
-    let folded = Operation::FoldedBarrier(costs);
+    let costs = super::SwitchFoldCosts { receive: SimSpan::from_nanos(240), fold: SimSpan::from_nanos(240) };
+    let folded = ElanCollective::FoldedBarrier(costs);
     let took = micros(folded, 64);
     // A link: 34 bytes and a cable. Three links up and three down; three switches receive and fold, and two pass on.
     let link = 34.0 / 396.0 + 0.002;
     let expected = 1.45 + 0.45 + 1.3 + 6.0 * link + 3.0 * 0.48 + 2.0 * 0.24 + 0.35 + 0.55;
     assert!((took - expected).abs() < 0.01, "{took} {expected}");
-    let mut cluster = cluster(Some(Background { pattern: FloodPattern::Uniform, message_bytes: 65_536 }));
-    cluster.pass(Span::from_micros(200));
+    let mut cluster = cluster(Some(ElanBackground { pattern: SaturationPattern::Uniform, message_bytes: 65_536 }));
+    cluster.pass(SimSpan::from_micros(200));
     let loaded = mean(&cluster.run(&task(folded, 64, 50)).expect("it ends"));
     assert!(loaded > took && loaded < 10.0 * took, "{took} {loaded}");
     assert!(cluster.run(&task(folded, 16, 1)).is_none(), "all nodes or none");
@@ -230,13 +246,14 @@ fn a_folded_barrier_takes_what_pencil_and_paper_say_and_stands_load() {
 fn all_that_an_adapter_sends_and_receives_shares_its_memory() {
     let rates = |memory_megabytes| {
         let costs = ElanCosts { memory_megabytes, ..costs() };
-        let load = Background { pattern: FloodPattern::Complement, message_bytes: 65_536 };
-        let mut cluster = Cluster::new(fabric(), costs, Some(load), 1).expect("a cluster");
-        cluster.pass(Span::from_micros(5_000));
+        let load = ElanBackground { pattern: SaturationPattern::Complement, message_bytes: 65_536 };
+        let mut cluster = ElanCluster::new(fabric(), costs, Some(load), 1).expect("a cluster");
+        cluster.pass(SimSpan::from_micros(5_000));
         let sent = cluster.background_messages() as f64 * 65_536.0 / 64.0 / 5_000.0;
         let bytes = 1_000_000;
-        let mut alone = Cluster::new(fabric(), costs, None, 1).expect("a cluster");
-        let took = alone.ping(0, 63, bytes, Memory::Elan, Via::Rdma).expect("a ping").as_nanos_f64() / 1e3;
+        let mut alone = ElanCluster::new(fabric(), costs, None, 1).expect("a cluster");
+        let took =
+            alone.ping(0, 63, bytes, MemoryLocation::Elan, ElanTransport::Rdma).expect("a ping").as_nanos_f64() / 1e3;
         (sent, f64::from(bytes) / took)
     };
     let ((sent, alone), (sent_by_half, alone_by_half)) = (rates(800), rates(400));
@@ -248,7 +265,7 @@ fn all_that_an_adapter_sends_and_receives_shares_its_memory() {
 #[test]
 fn the_command_processor_takes_one_word_after_the_other() {
     let mut cluster = cluster(None);
-    let now = units::Time::ZERO;
+    let now = units::SimTime::ZERO;
     let [first, second] = [cluster.elans.command(5, now), cluster.elans.command(5, now)];
     assert_eq!(second.since(first), costs().command);
     assert_eq!(cluster.elans.command(6, now), first);

@@ -3,17 +3,17 @@
 
 use std::collections::VecDeque;
 
-use units::{Span, Time};
+use units::{SimSpan, SimTime};
 
-use super::super::packet::Destination;
-use super::super::wormhole::Wormhole;
-use super::dma::{Dma, Then};
+use super::super::packet::CircuitDestination;
+use super::super::wormhole::WormholeNetwork;
+use super::dma::{DmaCompletion, DmaDescriptor};
 use super::library::PATIENCE;
-use super::{Address, Cluster, Elans, Library, LibraryError, Step, Vpid};
+use super::{AdapterEvent, ElanAdapters, ElanAddress, ElanCluster, ElanLibrary, ElanLibraryError, Vpid};
 
 /// What a sender writes on a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Envelope {
+pub struct TportEnvelope {
     /// The sender's virtual process id.
     pub from: u32,
     /// The tag.
@@ -24,7 +24,7 @@ pub struct Envelope {
 
 /// What a receiver wants; nothing said is anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Receive {
+pub struct TportReceive {
     /// From whom.
     pub from: Option<u32>,
     /// With which tag.
@@ -33,32 +33,32 @@ pub struct Receive {
     pub number: u32,
 }
 
-impl Receive {
-    fn takes(&self, envelope: &Envelope) -> bool {
+impl TportReceive {
+    fn takes(&self, envelope: &TportEnvelope) -> bool {
         self.from.is_none_or(|from| from == envelope.from) && self.tag.is_none_or(|tag| tag == envelope.tag)
     }
 }
 
 /// A receive and the message that it got.
-pub type Match = (Receive, Envelope);
+pub type TportMatch = (TportReceive, TportEnvelope);
 
 /// The port of a process.
 #[derive(Debug)]
-pub struct TaggedPort {
-    posted: VecDeque<Receive>,
-    unexpected: VecDeque<Envelope>,
+pub struct TportQueue {
+    posted: VecDeque<TportReceive>,
+    unexpected: VecDeque<TportEnvelope>,
     /// Messages that are kept until somebody wants them, at most.
     room: usize,
 }
 
-impl TaggedPort {
+impl TportQueue {
     /// A port that keeps so many messages that nobody has asked for yet.
     pub fn new(room: usize) -> Self {
         Self { posted: VecDeque::new(), unexpected: VecDeque::new(), room }
     }
 
     /// A receive is posted: the oldest message that fits is its.
-    pub fn post(&mut self, receive: Receive) -> Option<Match> {
+    pub fn post(&mut self, receive: TportReceive) -> Option<TportMatch> {
         match self.unexpected.iter().position(|envelope| receive.takes(envelope)) {
             Some(place) => Some((receive, self.unexpected.remove(place)?)),
             None => {
@@ -72,7 +72,7 @@ impl TaggedPort {
     ///
     /// # Errors
     /// The message itself, if it fits none and there is no room: the sender must try again.
-    pub fn arrive(&mut self, envelope: Envelope) -> Result<Option<Match>, Envelope> {
+    pub fn arrive(&mut self, envelope: TportEnvelope) -> Result<Option<TportMatch>, TportEnvelope> {
         match self.posted.iter().position(|receive| receive.takes(&envelope)) {
             Some(place) => Ok(self.posted.remove(place).map(|receive| (receive, envelope))),
             None if self.unexpected.len() >= self.room => Err(envelope),
@@ -87,16 +87,21 @@ impl TaggedPort {
 /// Messages that a port keeps for receives to come.
 const ROOM: usize = 64;
 
-impl Library {
+impl ElanLibrary {
     /// A process wants a message.
     ///
     /// # Errors
     /// If there is no such process.
-    pub fn receive(&self, cluster: &mut Cluster, owner: Vpid, wanted: Receive) -> Result<(), LibraryError> {
+    pub fn receive(
+        &self,
+        cluster: &mut ElanCluster,
+        owner: Vpid,
+        wanted: TportReceive,
+    ) -> Result<(), ElanLibraryError> {
         self.place(owner)?;
-        let Cluster { network, elans } = cluster;
-        if let Some(matched) = elans.ports.entry(owner.0).or_insert_with(|| TaggedPort::new(ROOM)).post(wanted) {
-            elans.schedule(network, network.now(), Step::Received { owner: owner.0, matched });
+        let ElanCluster { network, elans } = cluster;
+        if let Some(matched) = elans.ports.entry(owner.0).or_insert_with(|| TportQueue::new(ROOM)).post(wanted) {
+            elans.schedule(network, network.now(), AdapterEvent::Received { owner: owner.0, matched });
         }
         Ok(())
     }
@@ -107,25 +112,26 @@ impl Library {
     /// If the sender has nothing there, there is no such process, or the network has no such nodes.
     pub fn send(
         &self,
-        cluster: &mut Cluster,
-        (from, address): (Vpid, Address),
+        cluster: &mut ElanCluster,
+        (from, address): (Vpid, ElanAddress),
         to: Vpid,
         tag: u32,
         bytes: u32,
-    ) -> Result<(), LibraryError> {
+    ) -> Result<(), ElanLibraryError> {
         let memory = self.translate(from, address, bytes.into())?;
         let ((here, _), (there, _)) = (self.place(from)?, self.place(to)?);
-        let envelope = Envelope { from: from.0, tag, bytes };
+        let envelope = TportEnvelope { from: from.0, tag, bytes };
         if here == there {
-            let Cluster { network, elans } = cluster;
+            let ElanCluster { network, elans } = cluster;
             let at = network.now() + elans.costs.flag + elans.costs.copy(bytes).times(2);
-            elans.schedule(network, at, Step::Matched { owner: to.0, envelope });
+            elans.schedule(network, at, AdapterEvent::Matched { owner: to.0, envelope });
             return Ok(());
         }
-        let destination_event = Then::Message { owner: to.0, envelope };
-        let to = Destination::Node(there);
-        let dma = Dma { from: here, to, bytes, memory, source_event: Then::Nothing, destination_event };
-        cluster.post(dma).ok_or(LibraryError::NotDone)
+        let destination_event = DmaCompletion::Message { owner: to.0, envelope };
+        let to = CircuitDestination::Node(there);
+        let dma =
+            DmaDescriptor { from: here, to, bytes, memory, source_event: DmaCompletion::Nothing, destination_event };
+        cluster.post(dma).ok_or(ElanLibraryError::NotDone)
     }
 
     /// Waits until a process has what it wanted under this number; what it got, and how long that was.
@@ -134,47 +140,47 @@ impl Library {
     /// If it does not come within a second of virtual time.
     pub fn received(
         &self,
-        cluster: &mut Cluster,
+        cluster: &mut ElanCluster,
         owner: Vpid,
         number: u32,
-    ) -> Result<(Envelope, Span), LibraryError> {
+    ) -> Result<(TportEnvelope, SimSpan), ElanLibraryError> {
         self.place(owner)?;
         let begun = cluster.network.now();
-        let place = |elans: &Elans| {
+        let place = |elans: &ElanAdapters| {
             elans.received.iter().position(|(who, (receive, _))| *who == owner.0 && receive.number == number)
         };
         let end = begun + PATIENCE;
         cluster.network.run(&mut cluster.elans, |elans, network| place(elans).is_some() || network.now() >= end);
-        let place = place(&cluster.elans).ok_or(LibraryError::NotDone)?;
+        let place = place(&cluster.elans).ok_or(ElanLibraryError::NotDone)?;
         let (_, (_, envelope)) = cluster.elans.received.swap_remove(place);
         Ok((envelope, cluster.network.now().since(begun)))
     }
 }
 
-impl Elans {
+impl ElanAdapters {
     /// A message has come whole: the thread processor looks for a receive.
     pub(super) fn message_arrived(
         &mut self,
-        network: &mut Wormhole,
+        network: &mut WormholeNetwork,
         node: u32,
-        (owner, envelope): (u32, Envelope),
-        at: Time,
+        (owner, envelope): (u32, TportEnvelope),
+        at: SimTime,
     ) {
         let matched = self.think(node, at, self.costs.matching);
-        self.schedule(network, matched, Step::Matched { owner, envelope });
+        self.schedule(network, matched, AdapterEvent::Matched { owner, envelope });
     }
 
-    pub(super) fn match_message(&mut self, network: &mut Wormhole, owner: u32, envelope: Envelope) {
-        let port = self.ports.entry(owner).or_insert_with(|| TaggedPort::new(ROOM));
+    pub(super) fn match_message(&mut self, network: &mut WormholeNetwork, owner: u32, envelope: TportEnvelope) {
+        let port = self.ports.entry(owner).or_insert_with(|| TportQueue::new(ROOM));
         match port.arrive(envelope) {
             Ok(Some(matched)) => {
-                self.schedule(network, network.now() + self.costs.notify, Step::Received { owner, matched });
+                self.schedule(network, network.now() + self.costs.notify, AdapterEvent::Received { owner, matched });
             }
             Ok(None) => {}
             // No room: it is offered again.
             Err(envelope) => {
-                let at = network.now() + self.costs.matching.max(Span::from_micros(1));
-                self.schedule(network, at, Step::Matched { owner, envelope });
+                let at = network.now() + self.costs.matching.max(SimSpan::from_micros(1));
+                self.schedule(network, at, AdapterEvent::Matched { owner, envelope });
             }
         }
     }
@@ -184,40 +190,44 @@ impl Elans {
 mod tests {
     use super::*;
 
-    const fn message(from: u32, tag: u32) -> Envelope {
-        Envelope { from, tag, bytes: 8 }
+    const fn message(from: u32, tag: u32) -> TportEnvelope {
+        TportEnvelope { from, tag, bytes: 8 }
     }
 
     #[test]
     fn processes_send_by_tag_between_nodes_and_within_one() {
-        use super::super::costs::Memory;
+        use super::super::costs::MemoryLocation;
         use super::super::tests::{costs, fabric};
-        let mut cluster = Cluster::new(fabric(), costs(), None, 1).expect("a network");
-        let mut library = Library::new(16, 2);
-        let near = library.allocate(Vpid(8), 64, Memory::Main).expect("room");
-        let far = library.allocate(Vpid(30), 64, Memory::Main).expect("room");
+        let mut cluster = ElanCluster::new(fabric(), costs(), None, 1).expect("a network");
+        let mut library = ElanLibrary::new(16, 2);
+        let near = library.allocate(Vpid(8), 64, MemoryLocation::Main).expect("room");
+        let far = library.allocate(Vpid(30), 64, MemoryLocation::Main).expect("room");
         let to = Vpid(9);
-        library.receive(&mut cluster, to, Receive { from: Some(30), tag: None, number: 1 }).expect("posted");
+        library.receive(&mut cluster, to, TportReceive { from: Some(30), tag: None, number: 1 }).expect("posted");
         library.send(&mut cluster, (Vpid(30), far), to, 5, 64).expect("sent");
         library.send(&mut cluster, (Vpid(8), near), to, 6, 64).expect("sent");
         let (got, took) = library.received(&mut cluster, to, 1).expect("it comes");
-        assert_eq!((got, took > Span::from_micros(5)), (Envelope { from: 30, tag: 5, bytes: 64 }, true), "{took:?}");
+        assert_eq!(
+            (got, took > SimSpan::from_micros(5)),
+            (TportEnvelope { from: 30, tag: 5, bytes: 64 }, true),
+            "{took:?}"
+        );
         // The other came early, and waits for whoever wants it.
-        library.receive(&mut cluster, to, Receive { from: None, tag: Some(6), number: 2 }).expect("posted");
+        library.receive(&mut cluster, to, TportReceive { from: None, tag: Some(6), number: 2 }).expect("posted");
         let (got, took) = library.received(&mut cluster, to, 2).expect("it is there");
-        assert_eq!((got.from, took < Span::from_micros(1)), (8, true), "{took:?}");
-        library.receive(&mut cluster, to, Receive { from: None, tag: Some(7), number: 3 }).expect("posted");
-        assert_eq!(library.received(&mut cluster, to, 3), Err(LibraryError::NotDone), "nobody sends that");
+        assert_eq!((got.from, took < SimSpan::from_micros(1)), (8, true), "{took:?}");
+        library.receive(&mut cluster, to, TportReceive { from: None, tag: Some(7), number: 3 }).expect("posted");
+        assert_eq!(library.received(&mut cluster, to, 3), Err(ElanLibraryError::NotDone), "nobody sends that");
     }
 
     #[test]
     fn the_oldest_receive_that_fits_gets_the_message() {
-        let mut port = TaggedPort::new(8);
+        let mut port = TportQueue::new(8);
         for (number, from, tag) in [(0, Some(1), None), (1, None, Some(7)), (2, None, None)] {
-            assert_eq!(port.post(Receive { from, tag, number }), None);
+            assert_eq!(port.post(TportReceive { from, tag, number }), None);
         }
         let got =
-            |port: &mut TaggedPort, from, tag| port.arrive(message(from, tag)).ok().flatten().map(|(r, _)| r.number);
+            |port: &mut TportQueue, from, tag| port.arrive(message(from, tag)).ok().flatten().map(|(r, _)| r.number);
         assert_eq!(got(&mut port, 2, 7), Some(1));
         assert_eq!(got(&mut port, 1, 7), Some(0));
         assert_eq!(got(&mut port, 1, 7), Some(2));
@@ -226,11 +236,11 @@ mod tests {
 
     #[test]
     fn unexpected_messages_are_kept_in_order_while_there_is_room() {
-        let mut port = TaggedPort::new(2);
+        let mut port = TportQueue::new(2);
         assert_eq!(port.arrive(message(1, 5)), Ok(None));
         assert_eq!(port.arrive(message(2, 5)), Ok(None));
         assert_eq!(port.arrive(message(3, 5)), Err(message(3, 5)));
-        let wanted = Receive { from: None, tag: Some(5), number: 9 };
+        let wanted = TportReceive { from: None, tag: Some(5), number: 9 };
         assert_eq!(port.post(wanted).map(|(_, envelope)| envelope.from), Some(1));
         assert_eq!(port.post(wanted).map(|(_, envelope)| envelope.from), Some(2));
         assert_eq!(port.post(wanted), None);

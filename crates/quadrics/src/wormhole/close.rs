@@ -1,35 +1,35 @@
 //! Closing: answers come back, combined where ways part, and links are let go one after the other.
 
-use units::Time;
+use units::SimTime;
 
-use super::super::packet::{Answer, Closing, Destination, Packet};
-use super::{Adapters, Channel, Event, NONE, Phase, Wormhole};
+use super::super::packet::{AckStatus, CircuitClosing, CircuitDestination, CircuitPacket};
+use super::{AdapterCallbacks, CircuitPhase, NONE, VirtualChannel, WormholeEvent, WormholeNetwork};
 
-impl Wormhole {
+impl WormholeNetwork {
     /// The last byte has left the source, unless the event has been overtaken.
-    pub(super) fn handle_drained<A: Adapters>(&mut self, adapters: &mut A, number: u32, generation: u16) {
+    pub(super) fn handle_drained<A: AdapterCallbacks>(&mut self, adapters: &mut A, number: u32, generation: u16) {
         let circuit = &self.circuits[number as usize];
-        if circuit.phase != Phase::Streaming || circuit.generation != generation {
+        if circuit.phase != CircuitPhase::Streaming || circuit.generation != generation {
             return;
         }
         self.end_stream(number);
-        let Packet { tag, closing, .. } = self.circuits[number as usize].packet;
+        let CircuitPacket { tag, closing, .. } = self.circuits[number as usize].packet;
         let there = self.now + self.circuits[number as usize].lag;
         adapters.drained(self, tag);
         match closing {
-            Closing::EndToken => self.queue.push(there, Event::Tested { circuit: number }.encode()),
-            Closing::Acknowledgement => self.acknowledge(adapters, number, there),
+            CircuitClosing::EndToken => self.queue.push(there, WormholeEvent::Tested { circuit: number }.encode()),
+            CircuitClosing::Acknowledgement => self.acknowledge(adapters, number, there),
         }
     }
 
     /// Every destination acknowledges as soon as the codes are checked; links are let go as the answer passes.
-    fn acknowledge<A: Adapters>(&mut self, adapters: &mut A, number: u32, there: Time) {
+    fn acknowledge<A: AdapterCallbacks>(&mut self, adapters: &mut A, number: u32, there: SimTime) {
         let answer = self.damaged(number);
         let circuit = &self.circuits[number as usize];
         let (packet, links) = (circuit.packet, circuit.links);
         let back = there + self.way(links);
         self.let_go(number, |network, depth| there + network.way(links - depth));
-        if answer == Answer::Success {
+        if answer == AckStatus::Success {
             for node in Self::destinations(&packet) {
                 adapters.arrived(self, node, packet.tag, there);
             }
@@ -38,12 +38,12 @@ impl Wormhole {
     }
 
     /// The destinations say what they think; the source's end token tells them what came of it.
-    pub(super) fn handle_tested<A: Adapters>(&mut self, adapters: &mut A, number: u32) {
+    pub(super) fn handle_tested<A: AdapterCallbacks>(&mut self, adapters: &mut A, number: u32) {
         let damaged = self.damaged(number);
         let circuit = &self.circuits[number as usize];
         let (packet, links) = (circuit.packet, circuit.links);
         let (mut answer, mut said) = (None, self.now);
-        if damaged == Answer::Success {
+        if damaged == AckStatus::Success {
             for node in Self::destinations(&packet) {
                 let (one, at) = adapters.test(self, node, packet.tag);
                 answer = Some(answer.map_or(one, |answer| packet.combining.of(answer, one)));
@@ -54,7 +54,7 @@ impl Wormhole {
         let known = said + self.way(links);
         self.let_go(number, |network, depth| known + network.way(depth + 1));
         let at = known + self.way(links);
-        if damaged == Answer::Success {
+        if damaged == AckStatus::Success {
             for node in Self::destinations(&packet) {
                 adapters.ended(self, node, packet.tag, answer, at);
             }
@@ -63,21 +63,21 @@ impl Wormhole {
     }
 
     /// Whether the codes find damage.
-    fn damaged(&mut self, number: u32) -> Answer {
+    fn damaged(&mut self, number: u32) -> AckStatus {
         if self.parameters.damage <= 0.0 {
-            return Answer::Success;
+            return AckStatus::Success;
         }
         let links = self.circuits[number as usize].channels.len() as u64;
         let first = self.counters.packets << 20;
         if (0..links).any(|link| self.damage_chance.hits(self.damage.at(first + link))) {
             self.counters.damaged += 1;
-            return Answer::NetworkError;
+            return AckStatus::NetworkError;
         }
-        Answer::Success
+        AckStatus::Success
     }
 
     /// Lets go of all links, each at the time that belongs to its distance from the source; the circuit is over.
-    fn let_go(&mut self, number: u32, at: impl Fn(&Self, u32) -> Time) {
+    fn let_go(&mut self, number: u32, at: impl Fn(&Self, u32) -> SimTime) {
         let circuit = &mut self.circuits[number as usize];
         let (links, to) = (circuit.links, circuit.packet.to);
         let mut channels = std::mem::take(&mut circuit.channels);
@@ -86,24 +86,24 @@ impl Wormhole {
             let free_at = at(self, self.depth(link, links));
             let waited_for = self.lines[link.0 as usize].first != NONE
                 || self.tree.group(link).is_some_and(|group| self.groups[group as usize].first != NONE);
-            self.channels[*channel as usize] = Channel { holder: NONE, free_at, told: waited_for };
+            self.channels[*channel as usize] = VirtualChannel { holder: NONE, free_at, told: waited_for };
             if waited_for {
-                self.queue.push(free_at, Event::Grant { link }.encode());
+                self.queue.push(free_at, WormholeEvent::Grant { link }.encode());
             }
         }
-        if let Destination::Range { root, .. } = to {
+        if let CircuitDestination::Range { root, .. } = to {
             let free_at = at(self, self.tree.dimension());
             let place = &mut self.roots[root as usize];
             if place.holder == number {
                 (place.holder, place.free_at) = (NONE, free_at);
                 if !place.waiting.is_empty() {
-                    self.queue.push(free_at, Event::RootFree { root }.encode());
+                    self.queue.push(free_at, WormholeEvent::RootFree { root }.encode());
                 }
             }
         }
         channels.clear();
         let circuit = &mut self.circuits[number as usize];
-        (circuit.channels, circuit.phase) = (channels, Phase::Unused);
+        (circuit.channels, circuit.phase) = (channels, CircuitPhase::Unused);
         self.free_circuits.push(number);
         self.counters.packets += 1;
     }

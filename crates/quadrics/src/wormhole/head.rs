@@ -1,38 +1,42 @@
 //! Heads: a circuit is opened link by link.
 //!
 //! A head that finds no free channel waits in the line of its link or, where its tag names several ports, in that of its
-//! switch. Whoever waits is served by priority, then by age; after [`FabricParameters::ageing`] all are alike (QN-2).
+//! switch. Whoever waits is served by priority, then by age; after [`QsnetParameters::ageing`] all are alike (QN-2).
 
-use units::{Span, Time};
+use units::{SimSpan, SimTime};
 
-use super::super::packet::{Destination, FabricParameters, MulticastRule, Packet, Priority};
-use super::super::route::{Route, Tag};
-use super::super::tree::{ARITY, End, Link, Switch};
-use super::{Channel, Circuit, Event, Line, MAX_CHANNELS, NONE, Phase, Waiter, Wormhole};
+use super::super::packet::{CircuitDestination, CircuitPacket, CircuitPriority, MulticastRule, QsnetParameters};
+use super::super::quaternary_tree::{ARITY, EliteSwitch, TreeLink, TreeLinkEnd};
+use super::super::source_route::{RouteTag, SourceRoute};
+use super::{
+    Circuit, CircuitPhase, MAX_CHANNELS, NONE, VirtualChannel, WaitQueue, Waiter, WormholeEvent, WormholeNetwork,
+};
 
-impl Wormhole {
+impl WormholeNetwork {
     /// Sends a packet: now, or when its node's link has a channel for it.
-    pub(crate) fn send(&mut self, packet: Packet) {
+    pub(crate) fn send(&mut self, packet: CircuitPacket) {
         let tree = self.tree;
         let (route, links) = match packet.to {
-            Destination::Node(to) => {
-                let route = Route::new(tree, packet.from, to);
+            CircuitDestination::Node(to) => {
+                let route = SourceRoute::new(tree, packet.from, to);
                 (route, route.links())
             }
-            Destination::Range { .. } => (Route::new(tree, packet.from, packet.from), 2 * tree.dimension()),
-            Destination::Link(_) => (Route::new(tree, 0, 0), 1),
+            CircuitDestination::Range { .. } => {
+                (SourceRoute::new(tree, packet.from, packet.from), 2 * tree.dimension())
+            }
+            CircuitDestination::Link(_) => (SourceRoute::new(tree, 0, 0), 1),
         };
         let number = self.free_circuits.pop().unwrap_or_else(|| {
             self.circuits.push(Circuit {
-                phase: Phase::Unused,
+                phase: CircuitPhase::Unused,
                 packet,
                 route,
                 channels: Vec::new(),
                 heads: 0,
                 links,
                 remaining: 0,
-                since: Time::ZERO,
-                lag: Span::ZERO,
+                since: SimTime::ZERO,
+                lag: SimSpan::ZERO,
                 crowd: 1,
                 stretch: 0,
                 generation: 0,
@@ -40,25 +44,25 @@ impl Wormhole {
             self.circuits.len() as u32 - 1
         });
         let circuit = &mut self.circuits[number as usize];
-        circuit.phase = Phase::Opening;
+        circuit.phase = CircuitPhase::Opening;
         (circuit.packet, circuit.route, circuit.links) = (packet, route, links);
         (circuit.heads, circuit.crowd) = (1, 1);
         let first = match packet.to {
-            Destination::Link(link) => link,
+            CircuitDestination::Link(link) => link,
             _ => tree.injection(packet.from),
         };
         self.advance(number, first, None);
     }
 
     /// A head has crossed a link.
-    pub(super) fn handle_head(&mut self, number: u32, link: Link) {
+    pub(super) fn handle_head(&mut self, number: u32, link: TreeLink) {
         match (self.tree.end(link), self.circuits[number as usize].packet.to) {
-            (End::Node(_), _) | (_, Destination::Link(_)) => self.head_is_there(number),
-            (End::Switch(switch), Destination::Node(_)) => self.route(number, switch),
-            (End::Switch(switch), Destination::Range { root, .. }) if self.tree.leads_up(link) => {
+            (TreeLinkEnd::Node(_), _) | (_, CircuitDestination::Link(_)) => self.head_is_there(number),
+            (TreeLinkEnd::Switch(switch), CircuitDestination::Node(_)) => self.route(number, switch),
+            (TreeLinkEnd::Switch(switch), CircuitDestination::Range { root, .. }) if self.tree.leads_up(link) => {
                 self.climb(number, switch, root);
             }
-            (End::Switch(switch), Destination::Range { .. }) => self.branch(number, switch, self.now),
+            (TreeLinkEnd::Switch(switch), CircuitDestination::Range { .. }) => self.branch(number, switch, self.now),
         }
     }
 
@@ -70,7 +74,7 @@ impl Wormhole {
         }
     }
 
-    fn route(&mut self, number: u32, switch: Switch) {
+    fn route(&mut self, number: u32, switch: EliteSwitch) {
         let tag = self.circuits[number as usize].route.take().expect("a route ends at a node");
         if tag.first == tag.last {
             let link = self.tree.out(switch, u32::from(tag.first));
@@ -84,7 +88,7 @@ impl Wormhole {
 
     /// The link with the most free channels among those that a tag names; of equals, one that depends on the source, so
     /// that sources spread. None if no channel is free, or others wait already.
-    fn least_loaded(&self, number: u32, switch: Switch, tag: Tag) -> Option<Link> {
+    fn least_loaded(&self, number: u32, switch: EliteSwitch, tag: RouteTag) -> Option<TreeLink> {
         if self.groups[self.tree.index(switch) as usize].first != NONE {
             return None;
         }
@@ -102,14 +106,14 @@ impl Wormhole {
         best.1
     }
 
-    fn free_channels(&self, link: Link) -> usize {
+    fn free_channels(&self, link: TreeLink) -> usize {
         let first = (link.0 * MAX_CHANNELS) as usize;
         let channels = &self.channels[first..first + self.parameters.channels as usize];
         channels.iter().filter(|channel| channel.holder == NONE && channel.free_at <= self.now).count()
     }
 
     /// A multicast goes up by the ports that lead to its root (QN-6), and is alone there.
-    fn climb(&mut self, number: u32, switch: Switch, root: u32) {
+    fn climb(&mut self, number: u32, switch: EliteSwitch, root: u32) {
         if switch.level + 1 < self.tree.dimension() {
             let port = ARITY + ((root >> (2 * switch.level)) & 3);
             let link = self.tree.out(switch, port);
@@ -125,7 +129,7 @@ impl Wormhole {
         }
         place.waiting.push_back((number, self.now));
         if place.holder == NONE {
-            self.queue.push(place.free_at.max(self.now), Event::RootFree { root }.encode());
+            self.queue.push(place.free_at.max(self.now), WormholeEvent::RootFree { root }.encode());
         }
     }
 
@@ -137,13 +141,15 @@ impl Wormhole {
         }
         if let Some((number, since)) = place.waiting.pop_front() {
             place.holder = number;
-            self.branch(number, Switch { word: root, level: self.tree.dimension() - 1 }, since);
+            self.branch(number, EliteSwitch { word: root, level: self.tree.dimension() - 1 }, since);
         }
     }
 
     /// A multicast that came to a switch at `since` leaves it by all ports that lead to one of its destinations.
-    fn branch(&mut self, number: u32, switch: Switch, since: Time) {
-        let Destination::Range { first, last, root } = self.circuits[number as usize].packet.to else { return };
+    fn branch(&mut self, number: u32, switch: EliteSwitch, since: SimTime) {
+        let CircuitDestination::Range { first, last, root } = self.circuits[number as usize].packet.to else {
+            return;
+        };
         let only = match self.parameters.rule {
             MulticastRule::Serialised { roots } if roots > 1 => Some(root as u8),
             _ => None,
@@ -158,12 +164,12 @@ impl Wormhole {
     }
 
     /// A head that has just come wants to cross a link.
-    fn advance(&mut self, number: u32, link: Link, only: Option<u8>) {
+    fn advance(&mut self, number: u32, link: TreeLink, only: Option<u8>) {
         self.advance_from(number, link, only, self.now);
     }
 
     /// A head that came at `since` wants to cross a link.
-    fn advance_from(&mut self, number: u32, link: Link, only: Option<u8>, since: Time) {
+    fn advance_from(&mut self, number: u32, link: TreeLink, only: Option<u8>, since: SimTime) {
         let nobody_waits = self.lines[link.0 as usize].first == NONE;
         if let Some(channel) = self.free_channel(link, only).filter(|_| nobody_waits) {
             return self.take(number, channel, since);
@@ -173,7 +179,7 @@ impl Wormhole {
         self.expect_grant(link);
     }
 
-    fn wait_in_group(&mut self, number: u32, switch: Switch, tag: Tag) {
+    fn wait_in_group(&mut self, number: u32, switch: EliteSwitch, tag: RouteTag) {
         let waiter = self.waiter(number, None);
         let index = self.tree.index(switch) as usize;
         push_back(&mut self.groups[index], &mut self.waiters, waiter);
@@ -198,19 +204,19 @@ impl Wormhole {
     }
 
     /// Channels that are known to become free do so without another word, so whoever waits must be told.
-    fn expect_grant(&mut self, link: Link) {
+    fn expect_grant(&mut self, link: TreeLink) {
         let first = (link.0 * MAX_CHANNELS) as usize;
         for index in first..first + self.parameters.channels as usize {
-            let Channel { holder, free_at, told } = self.channels[index];
+            let VirtualChannel { holder, free_at, told } = self.channels[index];
             if holder == NONE && !(told && free_at > self.now) {
                 self.channels[index].told = true;
-                self.queue.push(free_at.max(self.now), Event::Grant { link }.encode());
+                self.queue.push(free_at.max(self.now), WormholeEvent::Grant { link }.encode());
             }
         }
     }
 
     #[inline]
-    fn free_channel(&self, link: Link, only: Option<u8>) -> Option<u32> {
+    fn free_channel(&self, link: TreeLink, only: Option<u8>) -> Option<u32> {
         let first = link.0 * MAX_CHANNELS;
         let mut channels = match only {
             Some(channel) => first + u32::from(channel)..first + u32::from(channel) + 1,
@@ -224,20 +230,20 @@ impl Wormhole {
 
     /// A head takes a channel; it came to the link at `since`.
     #[inline]
-    fn take(&mut self, number: u32, channel: u32, since: Time) {
+    fn take(&mut self, number: u32, channel: u32, since: SimTime) {
         self.channels[channel as usize].holder = number;
         let circuit = &mut self.circuits[number as usize];
-        let FabricParameters { switch_delay, wire, .. } = self.parameters;
+        let QsnetParameters { switch_delay, wire, .. } = self.parameters;
         // The switch looks at the tag while the head waits.
         let ready = if circuit.channels.is_empty() { self.now } else { self.now.max(since + switch_delay) };
         circuit.channels.push(channel);
         self.counters.hops += 1;
         let link = self.link_of(channel);
-        self.queue.push(ready + wire, Event::Head { circuit: number, link }.encode());
+        self.queue.push(ready + wire, WormholeEvent::Head { circuit: number, link }.encode());
     }
 
     /// Free channels of a link go to those who wait for it.
-    pub(super) fn grant(&mut self, link: Link) {
+    pub(super) fn grant(&mut self, link: TreeLink) {
         loop {
             let group = self.tree.group(link).map(|group| group as usize);
             let own = self.best(self.lines[link.0 as usize], link);
@@ -260,17 +266,17 @@ impl Wormhole {
     }
 
     /// Who of a line goes next, if there is a channel for it.
-    fn best(&self, line: Line, link: Link) -> Option<Found> {
-        let mut best: Option<Found> = None;
+    fn best(&self, line: WaitQueue, link: TreeLink) -> Option<GrantCandidate> {
+        let mut best: Option<GrantCandidate> = None;
         let (mut before, mut at) = (NONE, line.first);
         while at != NONE {
             let Waiter { circuit, next, since, only } = self.waiters[at as usize];
             if let Some(channel) = self.free_channel(link, only) {
                 let aged = self.now.since(since) >= self.parameters.ageing;
-                let urgent = aged || self.circuits[circuit as usize].packet.priority == Priority::High;
+                let urgent = aged || self.circuits[circuit as usize].packet.priority == CircuitPriority::High;
                 let rank = (!urgent, since);
                 if best.as_ref().is_none_or(|best| rank < best.rank) {
-                    best = Some(Found { before, waiter: at, channel, rank });
+                    best = Some(GrantCandidate { before, waiter: at, channel, rank });
                 }
             } else if only.is_none() {
                 return best; // No channel at all.
@@ -282,15 +288,15 @@ impl Wormhole {
 }
 
 /// Somebody in a line, and who stands before.
-struct Found {
+struct GrantCandidate {
     before: u32,
     waiter: u32,
     channel: u32,
     /// The smallest goes first.
-    rank: (bool, Time),
+    rank: (bool, SimTime),
 }
 
-fn push_back(line: &mut Line, waiters: &mut [Waiter], waiter: u32) {
+fn push_back(line: &mut WaitQueue, waiters: &mut [Waiter], waiter: u32) {
     match line.last {
         NONE => line.first = waiter,
         last => waiters[last as usize].next = waiter,
@@ -298,7 +304,7 @@ fn push_back(line: &mut Line, waiters: &mut [Waiter], waiter: u32) {
     line.last = waiter;
 }
 
-fn unlink(line: &mut Line, waiters: &mut [Waiter], before: u32, waiter: u32) {
+fn unlink(line: &mut WaitQueue, waiters: &mut [Waiter], before: u32, waiter: u32) {
     let next = waiters[waiter as usize].next;
     match before {
         NONE => line.first = next,

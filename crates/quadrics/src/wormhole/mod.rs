@@ -1,6 +1,6 @@
 //! The wormhole network: circuits over virtual channels, one event a hop.
 //!
-//! In: packets, each with its destination. Out: calls of [`Adapters`], in the order of time. A packet's head takes one
+//! In: packets, each with its destination. Out: calls of [`AdapterCallbacks`], in the order of time. A packet's head takes one
 //! virtual channel of every link on its way and keeps it until the circuit closes (QN-4). Once the head is at its
 //! destination, at all of them for a multicast, the data flows as fast as the most crowded link lets it. Flits are not
 //! simulated: a circuit has one rate at any time, and it changes when another begins or ends on one of its links. With
@@ -19,13 +19,13 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use faults::{Chance, Stream};
-use units::{Span, Time};
+use faults::{Probability, RandomStream};
+use units::{SimSpan, SimTime};
 
-use super::packet::{Answer, Destination, FabricParameters, MulticastRule, Packet};
-use super::route::Route;
-use super::tree::{ARITY, Link, Tree};
-use simulator::queue::Queue;
+use super::packet::{AckStatus, CircuitDestination, CircuitPacket, MulticastRule, QsnetParameters};
+use super::quaternary_tree::{ARITY, QuaternaryTree, TreeLink};
+use super::source_route::SourceRoute;
+use simulator::event_queue::EventQueue;
 
 /// Nobody.
 const NONE: u32 = u32::MAX;
@@ -33,39 +33,39 @@ const NONE: u32 = u32::MAX;
 pub(crate) const MAX_CHANNELS: u32 = 4;
 
 /// Who uses the network: the adapters of all nodes.
-pub(crate) trait Adapters {
+pub(crate) trait AdapterCallbacks {
     /// The last byte has left the source: it may send the next packet.
-    fn drained(&mut self, network: &mut Wormhole, tag: u32);
+    fn drained(&mut self, network: &mut WormholeNetwork, tag: u32);
     /// A packet that closes by acknowledgement has come whole, or will have at `at`.
-    fn arrived(&mut self, network: &mut Wormhole, node: u32, tag: u32, at: Time);
+    fn arrived(&mut self, network: &mut WormholeNetwork, node: u32, tag: u32, at: SimTime);
     /// A packet that closes by end token has come whole: what does this node say, and when?
-    fn test(&mut self, network: &mut Wormhole, node: u32, tag: u32) -> (Answer, Time);
+    fn test(&mut self, network: &mut WormholeNetwork, node: u32, tag: u32) -> (AckStatus, SimTime);
     /// The end token comes by at `at` and tells a destination what all have said together.
-    fn ended(&mut self, network: &mut Wormhole, node: u32, tag: u32, answer: Answer, at: Time);
+    fn ended(&mut self, network: &mut WormholeNetwork, node: u32, tag: u32, answer: AckStatus, at: SimTime);
     /// The source hears at `at` what the destinations say together.
-    fn closed(&mut self, network: &mut Wormhole, tag: u32, answer: Answer, at: Time);
+    fn closed(&mut self, network: &mut WormholeNetwork, tag: u32, answer: AckStatus, at: SimTime);
     /// An alarm that an adapter has set.
-    fn alarm(&mut self, network: &mut Wormhole, number: u32);
+    fn alarm(&mut self, network: &mut WormholeNetwork, number: u32);
 }
 
 /// A virtual channel of a link.
 #[derive(Clone, Copy)]
-struct Channel {
+struct VirtualChannel {
     holder: u32,
     /// When the last holder lets go, if nobody holds it.
-    free_at: Time,
+    free_at: SimTime,
     /// Those who wait will be looked at when that is so.
     told: bool,
 }
 
 /// Heads that wait, first come first.
 #[derive(Clone, Copy)]
-struct Line {
+struct WaitQueue {
     first: u32,
     last: u32,
 }
 
-impl Line {
+impl WaitQueue {
     const EMPTY: Self = Self { first: NONE, last: NONE };
 }
 
@@ -75,13 +75,13 @@ struct Waiter {
     circuit: u32,
     next: u32,
     /// When it came.
-    since: Time,
+    since: SimTime,
     /// The only channel that it may take, if it may not take any.
     only: Option<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+enum CircuitPhase {
     Unused,
     /// Heads are under way.
     Opening,
@@ -92,9 +92,9 @@ enum Phase {
 }
 
 struct Circuit {
-    phase: Phase,
-    packet: Packet,
-    route: Route,
+    phase: CircuitPhase,
+    packet: CircuitPacket,
+    route: SourceRoute,
     /// What it holds.
     channels: Vec<u32>,
     /// Heads that are not at their destinations.
@@ -104,9 +104,9 @@ struct Circuit {
     /// Data that has not left, as picoseconds on a link of its own.
     remaining: u64,
     /// When that was so.
-    since: Time,
+    since: SimTime,
     /// From the last byte's departure to its arrival.
-    lag: Span,
+    lag: SimSpan,
     /// The most circuits with which it shares a link, itself included.
     crowd: u8,
     /// How much longer than on a link of its own a byte takes, in 1/1024.
@@ -116,11 +116,11 @@ struct Circuit {
 }
 
 /// A root of multicasts.
-struct Root {
+struct MulticastRoot {
     holder: u32,
-    free_at: Time,
+    free_at: SimTime,
     /// Who waits, and since when.
-    waiting: VecDeque<(u32, Time)>,
+    waiting: VecDeque<(u32, SimTime)>,
 }
 
 /// What has happened.
@@ -139,39 +139,39 @@ pub struct WormholeCounters {
 }
 
 /// The network.
-pub(crate) struct Wormhole {
-    parameters: FabricParameters,
-    tree: Tree,
-    now: Time,
-    queue: Queue,
-    channels: Vec<Channel>,
+pub(crate) struct WormholeNetwork {
+    parameters: QsnetParameters,
+    tree: QuaternaryTree,
+    now: SimTime,
+    queue: EventQueue,
+    channels: Vec<VirtualChannel>,
     /// Circuits whose data flows, for each link.
     streaming: Vec<u8>,
-    lines: Vec<Line>,
+    lines: Vec<WaitQueue>,
     /// Heads that take any port up, for each switch.
-    groups: Vec<Line>,
+    groups: Vec<WaitQueue>,
     waiters: Vec<Waiter>,
     free_waiters: Vec<u32>,
     circuits: Vec<Circuit>,
     free_circuits: Vec<u32>,
-    roots: Vec<Root>,
-    damage: Stream,
-    damage_chance: Chance,
+    roots: Vec<MulticastRoot>,
+    damage: RandomStream,
+    damage_chance: Probability,
     pub(crate) counters: WormholeCounters,
     trace: u64,
 }
 
 /// What is due. The number of the kind is in the top bits of a queue entry.
-enum Event {
-    Head { circuit: u32, link: Link },
+enum WormholeEvent {
+    Head { circuit: u32, link: TreeLink },
     Drained { circuit: u32, generation: u16 },
     Tested { circuit: u32 },
-    Grant { link: Link },
+    Grant { link: TreeLink },
     RootFree { root: u32 },
     Alarm { number: u32 },
 }
 
-impl Event {
+impl WormholeEvent {
     #[inline]
     fn encode(self) -> u64 {
         let (kind, high, low) = match self {
@@ -189,20 +189,20 @@ impl Event {
     fn decode(entry: u64) -> Self {
         let (circuit, low) = ((entry >> 32) as u32 & 0x1fff_ffff, entry as u32);
         match entry >> 61 {
-            0 => Self::Head { circuit, link: Link(low) },
+            0 => Self::Head { circuit, link: TreeLink(low) },
             1 => Self::Drained { circuit, generation: low as u16 },
             2 => Self::Tested { circuit },
-            3 => Self::Grant { link: Link(low) },
+            3 => Self::Grant { link: TreeLink(low) },
             4 => Self::RootFree { root: low },
             _ => Self::Alarm { number: low },
         }
     }
 }
 
-impl Wormhole {
+impl WormholeNetwork {
     /// The network at rest; none if the parameters make no network.
-    pub(crate) fn new(parameters: FabricParameters, seed: u64) -> Option<Self> {
-        let tree = Tree::new(parameters.dimension)?;
+    pub(crate) fn new(parameters: QsnetParameters, seed: u64) -> Option<Self> {
+        let tree = QuaternaryTree::new(parameters.dimension)?;
         let roots = parameters.rule.roots();
         let fits = (1..=MAX_CHANNELS).contains(&parameters.channels) && roots >= 1;
         // Roots differ in the ports that lowest switches take up; with the rule each owns a channel below.
@@ -214,30 +214,30 @@ impl Wormhole {
             return None;
         }
         let links = tree.links() as usize;
-        let idle = Channel { holder: NONE, free_at: Time::ZERO, told: false };
-        let root = || Root { holder: NONE, free_at: Time::ZERO, waiting: VecDeque::new() };
+        let idle = VirtualChannel { holder: NONE, free_at: SimTime::ZERO, told: false };
+        let root = || MulticastRoot { holder: NONE, free_at: SimTime::ZERO, waiting: VecDeque::new() };
         Some(Self {
             parameters,
             tree,
-            now: Time::ZERO,
-            queue: Queue::new(12),
+            now: SimTime::ZERO,
+            queue: EventQueue::new(12),
             channels: vec![idle; links * MAX_CHANNELS as usize],
             streaming: vec![0; links],
-            lines: vec![Line::EMPTY; links],
-            groups: vec![Line::EMPTY; tree.switches() as usize],
+            lines: vec![WaitQueue::EMPTY; links],
+            groups: vec![WaitQueue::EMPTY; tree.switches() as usize],
             waiters: Vec::new(),
             free_waiters: Vec::new(),
             circuits: Vec::new(),
             free_circuits: Vec::new(),
             roots: std::iter::repeat_with(root).take(roots as usize).collect(),
-            damage: Stream::new(seed, 0xc4c),
-            damage_chance: Chance::new(parameters.damage),
+            damage: RandomStream::new(seed, 0xc4c),
+            damage_chance: Probability::new(parameters.damage),
             counters: WormholeCounters::default(),
             trace: 0,
         })
     }
 
-    pub(crate) fn now(&self) -> Time {
+    pub(crate) fn now(&self) -> SimTime {
         self.now
     }
 
@@ -245,11 +245,11 @@ impl Wormhole {
         self.tree.nodes()
     }
 
-    pub(crate) fn tree(&self) -> Tree {
+    pub(crate) fn tree(&self) -> QuaternaryTree {
         self.tree
     }
 
-    pub(crate) fn parameters(&self) -> &FabricParameters {
+    pub(crate) fn parameters(&self) -> &QsnetParameters {
         &self.parameters
     }
 
@@ -258,53 +258,55 @@ impl Wormhole {
         self.trace
     }
 
-    /// Calls [`Adapters::alarm`] at a time not before now.
-    pub(crate) fn set_alarm(&mut self, at: Time, number: u32) {
-        self.queue.push(at.max(self.now), Event::Alarm { number }.encode());
+    /// Calls [`AdapterCallbacks::alarm`] at a time not before now.
+    pub(crate) fn set_alarm(&mut self, at: SimTime, number: u32) {
+        self.queue.push(at.max(self.now), WormholeEvent::Alarm { number }.encode());
     }
 
     /// Handles events until `done` says so or nothing is left to happen.
-    pub(crate) fn run<A: Adapters>(&mut self, adapters: &mut A, mut done: impl FnMut(&A, &Self) -> bool) {
+    pub(crate) fn run<A: AdapterCallbacks>(&mut self, adapters: &mut A, mut done: impl FnMut(&A, &Self) -> bool) {
         while !done(adapters, self) {
             let Some((at, entry)) = self.queue.pop() else { return };
             self.now = at;
             self.counters.events += 1;
             self.trace = (self.trace ^ at.as_picos().rotate_left(32) ^ entry).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            match Event::decode(entry) {
-                Event::Head { circuit, link } => self.handle_head(circuit, link),
-                Event::Drained { circuit, generation } => self.handle_drained(adapters, circuit, generation),
-                Event::Tested { circuit } => self.handle_tested(adapters, circuit),
-                Event::Grant { link } => self.grant(link),
-                Event::RootFree { root } => self.handle_root_free(root),
-                Event::Alarm { number } => adapters.alarm(self, number),
+            match WormholeEvent::decode(entry) {
+                WormholeEvent::Head { circuit, link } => self.handle_head(circuit, link),
+                WormholeEvent::Drained { circuit, generation } => self.handle_drained(adapters, circuit, generation),
+                WormholeEvent::Tested { circuit } => self.handle_tested(adapters, circuit),
+                WormholeEvent::Grant { link } => self.grant(link),
+                WormholeEvent::RootFree { root } => self.handle_root_free(root),
+                WormholeEvent::Alarm { number } => adapters.alarm(self, number),
             }
         }
     }
 
     /// From the first bit's departure to its arrival over so many links, if nothing is in the way.
-    pub(crate) fn way(&self, links: u32) -> Span {
-        let FabricParameters { switch_delay, wire, .. } = self.parameters;
-        Span::from_picos(wire.as_picos() * u64::from(links) + switch_delay.as_picos() * u64::from(links.max(1) - 1))
+    pub(crate) fn way(&self, links: u32) -> SimSpan {
+        let QsnetParameters { switch_delay, wire, .. } = self.parameters;
+        SimSpan::from_picos(
+            wire.as_picos() * u64::from(links) + switch_delay.as_picos() * u64::from(links.max(1) - 1),
+        )
     }
 
     #[inline]
-    fn link_of(&self, channel: u32) -> Link {
-        Link(channel / MAX_CHANNELS)
+    fn link_of(&self, channel: u32) -> TreeLink {
+        TreeLink(channel / MAX_CHANNELS)
     }
 
     /// How many links lie between source and this one, on a way of so many.
     #[inline]
-    fn depth(&self, link: Link, links: u32) -> u32 {
+    fn depth(&self, link: TreeLink, links: u32) -> u32 {
         let level = self.tree.level_of(link).min(links - 1);
         if self.tree.leads_up(link) { level } else { links - 1 - level }
     }
 
     /// Nodes that a circuit leads to, or the number of its only link.
-    fn destinations(packet: &Packet) -> std::ops::RangeInclusive<u32> {
+    fn destinations(packet: &CircuitPacket) -> std::ops::RangeInclusive<u32> {
         match packet.to {
-            Destination::Node(node) => node..=node,
-            Destination::Range { first, last, .. } => first..=last,
-            Destination::Link(link) => link.0..=link.0,
+            CircuitDestination::Node(node) => node..=node,
+            CircuitDestination::Range { first, last, .. } => first..=last,
+            CircuitDestination::Link(link) => link.0..=link.0,
         }
     }
 }

@@ -1,28 +1,28 @@
 //! Data on open circuits: everyone on a link has a fair share, and the most crowded link decides.
 
-use units::Span;
+use units::SimSpan;
 
-use super::super::tree::Link;
-use super::{Event, MAX_CHANNELS, Phase, Wormhole};
+use super::super::quaternary_tree::TreeLink;
+use super::{CircuitPhase, MAX_CHANNELS, WormholeEvent, WormholeNetwork};
 
 /// One, in the unit of `stretch`.
 const ONE: u64 = 1024;
 
-impl Wormhole {
+impl WormholeNetwork {
     /// All heads are there.
     pub(super) fn start_stream(&mut self, number: u32) {
         let byte_time = self.parameters.byte_time;
         let way = self.way(self.circuits[number as usize].links).as_picos();
         let circuit = &mut self.circuits[number as usize];
         let whole = byte_time.serialise(circuit.packet.bytes).as_picos();
-        circuit.phase = Phase::Streaming;
+        circuit.phase = CircuitPhase::Streaming;
         circuit.since = self.now;
         // The flits behind the head fill the links already.
         let slowest = circuit.packet.slowest.map_or(0, |slow| slow.serialise(circuit.packet.bytes).as_picos());
         circuit.stretch = (slowest * ONE / whole.max(1)).max(ONE);
         circuit.remaining = whole.saturating_sub(way * ONE / circuit.stretch);
         // A packet shorter than its way has left before its head is there.
-        circuit.lag = Span::from_picos(way.min(whole * circuit.stretch / ONE));
+        circuit.lag = SimSpan::from_picos(way.min(whole * circuit.stretch / ONE));
         let channels = std::mem::take(&mut circuit.channels);
         let mut crowd = 1;
         for channel in &channels {
@@ -41,7 +41,7 @@ impl Wormhole {
     }
 
     /// Another circuit streams on a link: those on it may have to slow down.
-    fn crowd_others(&mut self, newcomer: u32, link: Link, crowd: u8) {
+    fn crowd_others(&mut self, newcomer: u32, link: TreeLink, crowd: u8) {
         let first = (link.0 * MAX_CHANNELS) as usize;
         for index in first..first + self.parameters.channels as usize {
             let other = self.channels[index].holder;
@@ -52,12 +52,12 @@ impl Wormhole {
     }
 
     fn is_streaming(&self, number: u32) -> bool {
-        self.circuits.get(number as usize).is_some_and(|circuit| circuit.phase == Phase::Streaming)
+        self.circuits.get(number as usize).is_some_and(|circuit| circuit.phase == CircuitPhase::Streaming)
     }
 
     /// A circuit's data has left: those who shared links with it may speed up.
     pub(super) fn end_stream(&mut self, number: u32) {
-        self.circuits[number as usize].phase = Phase::Answering;
+        self.circuits[number as usize].phase = CircuitPhase::Answering;
         let channels = std::mem::take(&mut self.circuits[number as usize].channels);
         for channel in &channels {
             let link = self.link_of(*channel);
@@ -99,8 +99,8 @@ impl Wormhole {
         let circuit = &mut self.circuits[number as usize];
         circuit.generation = circuit.generation.wrapping_add(1);
         let stretch = circuit.stretch.max(u64::from(circuit.crowd) * ONE);
-        let left = Span::from_picos(circuit.remaining * stretch / ONE);
-        let event = Event::Drained { circuit: number, generation: circuit.generation };
+        let left = SimSpan::from_picos(circuit.remaining * stretch / ONE);
+        let event = WormholeEvent::Drained { circuit: number, generation: circuit.generation };
         self.queue.push(self.now + left, event.encode());
     }
 }

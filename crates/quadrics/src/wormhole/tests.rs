@@ -1,21 +1,21 @@
-use units::{Span, Time};
+use units::{SimSpan, SimTime};
 
 use super::super::packet::{
-    Answer, Closing, Combining, Destination, FabricParameters, MulticastRule, PACKET_BYTES, Packet, Priority,
-    wire_bytes,
+    AckCombining, AckStatus, CircuitClosing, CircuitDestination, CircuitPacket, CircuitPriority, MulticastRule,
+    PACKET_BYTES, QsnetParameters, wire_bytes,
 };
-use super::super::{Flood, FloodPattern, GroupedMulticasts};
-use super::{Adapters, Wormhole};
-use simulator::technology::ByteTime;
+use super::super::{GroupedMulticasts, SaturationPattern, SaturationTraffic};
+use super::{AdapterCallbacks, WormholeNetwork};
+use simulator::link_rate::ByteTime;
 
-fn fabric(dimension: u32) -> FabricParameters {
-    FabricParameters {
+fn fabric(dimension: u32) -> QsnetParameters {
+    QsnetParameters {
         dimension,
         byte_time: ByteTime::of_megabits(3_200),
-        switch_delay: Span::from_nanos(35),
-        wire: Span::from_nanos(2),
+        switch_delay: SimSpan::from_nanos(35),
+        wire: SimSpan::from_nanos(2),
         channels: 2,
-        ageing: Span::from_micros(20),
+        ageing: SimSpan::from_micros(20),
         rule: MulticastRule::Serialised { roots: 1 },
         damage: 0.0,
     }
@@ -23,79 +23,79 @@ fn fabric(dimension: u32) -> FabricParameters {
 
 /// Keeps what happens; sends packets again and again if told to.
 #[derive(Default)]
-struct Notes {
-    drained: Vec<(u32, Time)>,
-    arrived: Vec<(u32, u32, Time)>,
-    ended: Vec<(u32, Answer, Time)>,
-    closed: Vec<(u32, Answer, Time)>,
+struct CallbackRecorder {
+    drained: Vec<(u32, SimTime)>,
+    arrived: Vec<(u32, u32, SimTime)>,
+    ended: Vec<(u32, AckStatus, SimTime)>,
+    closed: Vec<(u32, AckStatus, SimTime)>,
     /// Nodes that answer that a test failed.
     failing: Vec<u32>,
     /// What each tag still sends.
-    again: Vec<(Packet, u32)>,
+    again: Vec<(CircuitPacket, u32)>,
 }
 
-impl Adapters for Notes {
-    fn drained(&mut self, network: &mut Wormhole, tag: u32) {
+impl AdapterCallbacks for CallbackRecorder {
+    fn drained(&mut self, network: &mut WormholeNetwork, tag: u32) {
         self.drained.push((tag, network.now()));
         if let Some((packet, left)) = self.again.iter_mut().find(|(packet, left)| packet.tag == tag && *left > 0) {
             *left -= 1;
-            if let Destination::Node(to) = &mut packet.to {
+            if let CircuitDestination::Node(to) = &mut packet.to {
                 *to = (*to * 29 + packet.from * 13 + 7) % network.nodes();
             }
             network.send(*packet);
         }
     }
 
-    fn arrived(&mut self, _: &mut Wormhole, node: u32, tag: u32, at: Time) {
+    fn arrived(&mut self, _: &mut WormholeNetwork, node: u32, tag: u32, at: SimTime) {
         self.arrived.push((node, tag, at));
     }
 
-    fn test(&mut self, network: &mut Wormhole, node: u32, _: u32) -> (Answer, Time) {
-        (if self.failing.contains(&node) { Answer::Failed } else { Answer::Success }, network.now())
+    fn test(&mut self, network: &mut WormholeNetwork, node: u32, _: u32) -> (AckStatus, SimTime) {
+        (if self.failing.contains(&node) { AckStatus::Failed } else { AckStatus::Success }, network.now())
     }
 
-    fn ended(&mut self, _: &mut Wormhole, node: u32, _: u32, answer: Answer, at: Time) {
+    fn ended(&mut self, _: &mut WormholeNetwork, node: u32, _: u32, answer: AckStatus, at: SimTime) {
         self.ended.push((node, answer, at));
     }
 
-    fn closed(&mut self, _: &mut Wormhole, tag: u32, answer: Answer, at: Time) {
+    fn closed(&mut self, _: &mut WormholeNetwork, tag: u32, answer: AckStatus, at: SimTime) {
         self.closed.push((tag, answer, at));
     }
 
-    fn alarm(&mut self, _: &mut Wormhole, _: u32) {}
+    fn alarm(&mut self, _: &mut WormholeNetwork, _: u32) {}
 }
 
-fn full(from: u32, to: Destination, tag: u32) -> Packet {
-    let (priority, closing) = (Priority::Low, Closing::Acknowledgement);
-    Packet {
+fn full(from: u32, to: CircuitDestination, tag: u32) -> CircuitPacket {
+    let (priority, closing) = (CircuitPriority::Low, CircuitClosing::Acknowledgement);
+    CircuitPacket {
         from,
         to,
         bytes: wire_bytes(PACKET_BYTES),
         priority,
         closing,
-        combining: Combining::Worst,
+        combining: AckCombining::Worst,
         slowest: None,
         tag,
     }
 }
 
-fn run(network: &mut Wormhole, notes: &mut Notes) {
+fn run(network: &mut WormholeNetwork, notes: &mut CallbackRecorder) {
     network.run(notes, |_, _| false);
 }
 
-fn nanos(time: Time) -> f64 {
-    time.since(Time::ZERO).as_nanos_f64()
+fn nanos(time: SimTime) -> f64 {
+    time.since(SimTime::ZERO).as_nanos_f64()
 }
 
 #[test]
 fn a_packet_alone_takes_what_pencil_and_paper_say() {
-    let mut network = Wormhole::new(fabric(3), 1).expect("a network");
-    let mut notes = Notes::default();
-    network.send(full(0, Destination::Node(63), 7));
+    let mut network = WormholeNetwork::new(fabric(3), 1).expect("a network");
+    let mut notes = CallbackRecorder::default();
+    network.send(full(0, CircuitDestination::Node(63), 7));
     run(&mut network, &mut notes);
     // Five switches, six cables, 378 bytes of 2.5 ns each; the acknowledgement takes the way back.
     let way = 5.0 * 35.0 + 6.0 * 2.0;
-    assert_eq!(notes.drained, [(7, Time::from_picos(945_000))]);
+    assert_eq!(notes.drained, [(7, SimTime::from_picos(945_000))]);
     assert_eq!(
         notes.arrived.iter().map(|(node, _, at)| (*node, nanos(*at))).collect::<Vec<_>>(),
         [(63, way + 945.0)]
@@ -106,9 +106,9 @@ fn a_packet_alone_takes_what_pencil_and_paper_say() {
 
 #[test]
 fn packets_follow_each_other_without_a_gap_on_the_other_channel() {
-    let mut network = Wormhole::new(fabric(3), 1).expect("a network");
-    let packet = full(0, Destination::Node(63), 7);
-    let mut notes = Notes { again: vec![(packet, 99)], ..Notes::default() };
+    let mut network = WormholeNetwork::new(fabric(3), 1).expect("a network");
+    let packet = full(0, CircuitDestination::Node(63), 7);
+    let mut notes = CallbackRecorder { again: vec![(packet, 99)], ..CallbackRecorder::default() };
     network.send(packet);
     run(&mut network, &mut notes);
     assert_eq!(nanos(notes.drained.last().expect("packets").1), 100.0 * 945.0);
@@ -116,10 +116,10 @@ fn packets_follow_each_other_without_a_gap_on_the_other_channel() {
 
 #[test]
 fn two_circuits_on_a_link_have_half_of_it_each() {
-    let mut network = Wormhole::new(fabric(1), 1).expect("a network");
-    let mut notes = Notes::default();
+    let mut network = WormholeNetwork::new(fabric(1), 1).expect("a network");
+    let mut notes = CallbackRecorder::default();
     for from in [0, 1] {
-        network.send(full(from, Destination::Node(3), from));
+        network.send(full(from, CircuitDestination::Node(3), from));
     }
     run(&mut network, &mut notes);
     // What fills the links when the heads arrive has gone at full speed.
@@ -130,10 +130,10 @@ fn two_circuits_on_a_link_have_half_of_it_each() {
 
 #[test]
 fn a_third_circuit_waits_until_the_acknowledgement_frees_a_channel() {
-    let mut network = Wormhole::new(fabric(1), 1).expect("a network");
-    let mut notes = Notes::default();
+    let mut network = WormholeNetwork::new(fabric(1), 1).expect("a network");
+    let mut notes = CallbackRecorder::default();
     for from in [0, 1, 2] {
-        network.send(full(from, Destination::Node(3), from));
+        network.send(full(from, CircuitDestination::Node(3), from));
     }
     run(&mut network, &mut notes);
     assert_eq!(network.counters.waits, 1);
@@ -144,26 +144,27 @@ fn a_third_circuit_waits_until_the_acknowledgement_frees_a_channel() {
 
 #[test]
 fn urgent_packets_go_first_until_the_others_have_aged() {
-    let order = |ageing: Span| {
-        let mut network = Wormhole::new(FabricParameters { ageing, channels: 1, ..fabric(1) }, 1).expect("a network");
-        let mut notes = Notes::default();
-        network.send(full(0, Destination::Node(3), 0));
-        network.send(full(1, Destination::Node(3), 1));
-        network.send(Packet { priority: Priority::High, ..full(2, Destination::Node(3), 2) });
+    let order = |ageing: SimSpan| {
+        let mut network =
+            WormholeNetwork::new(QsnetParameters { ageing, channels: 1, ..fabric(1) }, 1).expect("a network");
+        let mut notes = CallbackRecorder::default();
+        network.send(full(0, CircuitDestination::Node(3), 0));
+        network.send(full(1, CircuitDestination::Node(3), 1));
+        network.send(CircuitPacket { priority: CircuitPriority::High, ..full(2, CircuitDestination::Node(3), 2) });
         run(&mut network, &mut notes);
         notes.drained.iter().map(|(tag, _)| *tag).collect::<Vec<_>>()
     };
-    assert_eq!(order(Span::from_micros(20)), [0, 2, 1]);
-    assert_eq!(order(Span::from_nanos(100)), [0, 1, 2]);
+    assert_eq!(order(SimSpan::from_micros(20)), [0, 2, 1]);
+    assert_eq!(order(SimSpan::from_nanos(100)), [0, 1, 2]);
 }
 
 #[test]
 fn the_way_up_avoids_links_that_are_taken() {
     // Four senders of one switch, all to different switches: every one finds a port of its own, and none slows down.
-    let mut network = Wormhole::new(fabric(2), 1).expect("a network");
-    let mut notes = Notes::default();
+    let mut network = WormholeNetwork::new(fabric(2), 1).expect("a network");
+    let mut notes = CallbackRecorder::default();
     for from in 0..4 {
-        network.send(full(from, Destination::Node(4 * from + 3), from));
+        network.send(full(from, CircuitDestination::Node(4 * from + 3), from));
     }
     run(&mut network, &mut notes);
     assert!(notes.drained.iter().all(|(_, at)| nanos(*at) == 945.0), "{:?}", notes.drained);
@@ -171,11 +172,11 @@ fn the_way_up_avoids_links_that_are_taken() {
 
 #[test]
 fn a_multicast_reaches_its_range_and_the_worst_answer_comes_back() {
-    for (failing, expected) in [(vec![], Answer::Success), (vec![37], Answer::Failed)] {
-        let mut network = Wormhole::new(fabric(3), 1).expect("a network");
-        let mut notes = Notes { failing, ..Notes::default() };
-        let to = Destination::Range { first: 5, last: 40, root: 0 };
-        network.send(Packet { closing: Closing::EndToken, bytes: wire_bytes(0), ..full(9, to, 1) });
+    for (failing, expected) in [(vec![], AckStatus::Success), (vec![37], AckStatus::Failed)] {
+        let mut network = WormholeNetwork::new(fabric(3), 1).expect("a network");
+        let mut notes = CallbackRecorder { failing, ..CallbackRecorder::default() };
+        let to = CircuitDestination::Range { first: 5, last: 40, root: 0 };
+        network.send(CircuitPacket { closing: CircuitClosing::EndToken, bytes: wire_bytes(0), ..full(9, to, 1) });
         run(&mut network, &mut notes);
         assert_eq!(notes.ended.iter().map(|(node, ..)| *node).collect::<Vec<_>>(), (5..=40).collect::<Vec<_>>());
         assert!(notes.ended.iter().all(|(_, answer, _)| *answer == expected));
@@ -185,10 +186,10 @@ fn a_multicast_reaches_its_range_and_the_worst_answer_comes_back() {
 
 #[test]
 fn multicasts_are_alone_below_the_root() {
-    let mut network = Wormhole::new(fabric(3), 1).expect("a network");
-    let mut notes = Notes::default();
+    let mut network = WormholeNetwork::new(fabric(3), 1).expect("a network");
+    let mut notes = CallbackRecorder::default();
     for from in [3, 60] {
-        network.send(full(from, Destination::Range { first: 0, last: 63, root: 0 }, from));
+        network.send(full(from, CircuitDestination::Range { first: 0, last: 63, root: 0 }, from));
     }
     run(&mut network, &mut notes);
     let [first, second] = [notes.drained[0].1, notes.drained[1].1].map(nanos);
@@ -201,15 +202,15 @@ fn multicasts_are_alone_below_the_root() {
 /// branches get on at different speeds. Says how many circuits are open, and how many of these stuck, when nothing more
 /// can happen.
 fn many_multicasts(rule: MulticastRule, channels: u32) -> (usize, usize) {
-    let mut network = Wormhole::new(FabricParameters { rule, channels, ..fabric(3) }, 1).expect("a network");
+    let mut network = WormholeNetwork::new(QsnetParameters { rule, channels, ..fabric(3) }, 1).expect("a network");
     let root = |from: u32| from % rule.roots();
     let multicasts =
-        (0..64).map(|from| full(from, Destination::Range { first: 0, last: 63, root: root(from) }, from));
-    let others = (0..64).map(|from| full(from, Destination::Node(63 - from), 64 + from));
-    let packets: Vec<Packet> = multicasts.chain(others).collect();
-    let turns = |packet: &Packet| if packet.tag < 64 { 10 } else { 500 };
+        (0..64).map(|from| full(from, CircuitDestination::Range { first: 0, last: 63, root: root(from) }, from));
+    let others = (0..64).map(|from| full(from, CircuitDestination::Node(63 - from), 64 + from));
+    let packets: Vec<CircuitPacket> = multicasts.chain(others).collect();
+    let turns = |packet: &CircuitPacket| if packet.tag < 64 { 10 } else { 500 };
     let again = packets.iter().map(|packet| (*packet, turns(packet))).collect();
-    let mut notes = Notes { again, ..Notes::default() };
+    let mut notes = CallbackRecorder { again, ..CallbackRecorder::default() };
     for packet in packets {
         network.send(packet);
     }
@@ -236,13 +237,13 @@ fn no_number_of_roots_deadlocks_with_the_rule() {
 
 #[test]
 fn a_damaged_packet_is_told_to_its_source_and_to_nobody_else() {
-    let mut network = Wormhole::new(FabricParameters { damage: 1.0, ..fabric(2) }, 1).expect("a network");
-    let mut notes = Notes::default();
-    network.send(full(0, Destination::Node(9), 4));
+    let mut network = WormholeNetwork::new(QsnetParameters { damage: 1.0, ..fabric(2) }, 1).expect("a network");
+    let mut notes = CallbackRecorder::default();
+    network.send(full(0, CircuitDestination::Node(9), 4));
     run(&mut network, &mut notes);
     assert_eq!(
         notes.closed.iter().map(|(tag, answer, _)| (*tag, *answer)).collect::<Vec<_>>(),
-        [(4, Answer::NetworkError)]
+        [(4, AckStatus::NetworkError)]
     );
     assert!(notes.arrived.is_empty() && network.counters.damaged == 1);
 }
@@ -250,34 +251,34 @@ fn a_damaged_packet_is_told_to_its_source_and_to_nobody_else() {
 #[test]
 fn complement_traffic_fills_every_link_and_uniform_traffic_does_not() {
     let rate = |pattern| {
-        let mut flood = Flood::new(fabric(3), pattern, 1).expect("a network");
+        let mut flood = SaturationTraffic::new(fabric(3), pattern, 1).expect("a network");
         flood.run_hops(400_000);
         flood.summary()
     };
-    let complement = rate(FloodPattern::Complement).megabytes_per_second;
-    let uniform = rate(FloodPattern::Uniform);
+    let complement = rate(SaturationPattern::Complement).megabytes_per_second;
+    let uniform = rate(SaturationPattern::Uniform);
     assert!(complement > 330.0, "{complement}"); // 400 x 320/378 = 338.6, but for the start.
     assert!((100.0..300.0).contains(&uniform.megabytes_per_second), "{uniform:?}");
-    assert_eq!(uniform.trace, rate(FloodPattern::Uniform).trace);
+    assert_eq!(uniform.trace, rate(SaturationPattern::Uniform).trace);
 }
 
 #[test]
 fn what_makes_no_network_is_refused() {
-    let refused = |parameters| Wormhole::new(parameters, 1).is_none();
-    assert!(refused(FabricParameters { dimension: 0, ..fabric(3) }));
-    assert!(refused(FabricParameters { dimension: 9, ..fabric(3) }));
-    assert!(refused(FabricParameters { channels: 0, ..fabric(3) }));
-    assert!(refused(FabricParameters { channels: 5, ..fabric(3) }));
-    assert!(refused(FabricParameters { rule: MulticastRule::Serialised { roots: 3 }, ..fabric(3) }));
-    assert!(refused(FabricParameters { rule: MulticastRule::Serialised { roots: 0 }, ..fabric(3) }));
-    assert!(refused(FabricParameters { rule: MulticastRule::Serialised { roots: 2 }, ..fabric(1) }));
+    let refused = |parameters| WormholeNetwork::new(parameters, 1).is_none();
+    assert!(refused(QsnetParameters { dimension: 0, ..fabric(3) }));
+    assert!(refused(QsnetParameters { dimension: 9, ..fabric(3) }));
+    assert!(refused(QsnetParameters { channels: 0, ..fabric(3) }));
+    assert!(refused(QsnetParameters { channels: 5, ..fabric(3) }));
+    assert!(refused(QsnetParameters { rule: MulticastRule::Serialised { roots: 3 }, ..fabric(3) }));
+    assert!(refused(QsnetParameters { rule: MulticastRule::Serialised { roots: 0 }, ..fabric(3) }));
+    assert!(refused(QsnetParameters { rule: MulticastRule::Serialised { roots: 2 }, ..fabric(1) }));
 }
 
 #[test]
 fn groups_with_roots_of_their_own_do_not_wait_for_each_other() {
     let rate = |roots, channels| {
         let rule = MulticastRule::Serialised { roots };
-        let parameters = FabricParameters { rule, channels, ..fabric(3) };
+        let parameters = QsnetParameters { rule, channels, ..fabric(3) };
         GroupedMulticasts::megabytes_per_second(parameters, 4, 50).expect("it ends")
     };
     let [one, two, four] = [rate(1, 2), rate(2, 2), rate(4, 4)];

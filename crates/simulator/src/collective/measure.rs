@@ -5,32 +5,32 @@
 //! the last result has been taken (SH-4, SH-12).
 
 use protocol::Payload;
-use protocol::aggregation::{Contribution, Duty, Voice, Wish};
+use protocol::aggregation::{AggregationAction, Contribution, ContributionRole, ResultDisposition};
 use serde::Serialize;
-use units::{Rank, SegmentIndex, Span, Time};
+use units::{Rank, SegmentIndex, SimSpan, SimTime};
 use wire::aggregation::{ElementCode, OperatorCode};
 
-use super::Collective;
-use super::drive::Driver;
-use super::parameters::Pace;
-use super::passage::Mail;
-use crate::network::Network;
-use crate::processor::{HostCosts, Processors};
+use super::SimulatedCollective;
+use super::deferred_event::DeferredEvent;
+use super::driver::CollectiveDriver;
+use super::parameters::OperationPacing;
+use crate::network::SimulatedNetwork;
+use crate::processor::{HostCosts, HostProcessors};
 
 /// What is called, and how often.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Calls {
+pub struct CallWorkload {
     /// Calls by each host.
     pub count: u32,
     /// Segments of each; every one has the size of [`super::CollectiveParameters::contents`].
     pub segments: u32,
     /// When the next call begins.
-    pub pace: Pace,
+    pub pace: OperationPacing,
 }
 
 /// How long calls took.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Measured {
+pub struct CallLatency {
     /// Calls by each host that were counted.
     pub calls: u32,
     /// The mean over hosts and calls.
@@ -41,7 +41,7 @@ pub struct Measured {
 
 /// What a host's software comes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum HostEvent {
+pub(super) enum HostSoftwareEvent {
     /// A segment has been posted.
     Posted,
     /// A result can be seen.
@@ -51,24 +51,24 @@ pub(super) enum HostEvent {
 }
 
 /// The software of all hosts.
-pub(super) struct Hosts {
-    calls: Calls,
+pub(super) struct HostSoftware {
+    calls: CallWorkload,
     window: u32,
     costs: HostCosts,
-    processors: Processors,
+    processors: HostProcessors,
     each: Vec<Progress>,
     over: u32,
     failed: bool,
     sum_ps: u128,
     counted: u64,
-    longest: Span,
+    longest: SimSpan,
 }
 
 /// How far a host has come.
 #[derive(Clone, Copy, Default)]
 struct Progress {
     calls: u32,
-    started: Time,
+    started: SimTime,
     /// Segments that are posted, or being posted.
     posted: u32,
     /// The last of them is being posted.
@@ -76,30 +76,30 @@ struct Progress {
     taken: u32,
 }
 
-impl Collective {
+impl SimulatedCollective {
     /// Runs so many calls by all hosts; none if the parameters say nothing of hosts, or an operation failed or hung.
-    pub fn measure(&mut self, calls: Calls, seed: u64) -> Option<Measured> {
+    pub fn measure(&mut self, calls: CallWorkload, seed: u64) -> Option<CallLatency> {
         self.driver.measure(&mut self.network, calls, seed)
     }
 }
 
-impl Driver {
-    fn measure(&mut self, network: &mut Network, calls: Calls, seed: u64) -> Option<Measured> {
+impl CollectiveDriver {
+    fn measure(&mut self, network: &mut SimulatedNetwork, calls: CallWorkload, seed: u64) -> Option<CallLatency> {
         let costs = self.parameters.host?;
         let ranks = self.ranks();
-        self.hosts = Some(Box::new(Hosts {
+        self.hosts = Some(Box::new(HostSoftware {
             calls,
             window: self.parameters.window.max(1),
             costs,
-            processors: Processors::new(ranks, costs.noise, seed),
+            processors: HostProcessors::new(ranks, costs.noise, seed),
             each: vec![Progress::default(); ranks as usize],
             over: 0,
             failed: false,
             sum_ps: 0,
             counted: 0,
-            longest: Span::ZERO,
+            longest: SimSpan::ZERO,
         }));
-        let rounds = if calls.pace == Pace::BackToBack { 1 } else { calls.count };
+        let rounds = if calls.pace == OperationPacing::BackToBack { 1 } else { calls.count };
         for _ in 0..rounds {
             let begun = network.now();
             self.hosts.as_mut()?.over = 0;
@@ -116,46 +116,46 @@ impl Driver {
         let hosts = self.hosts.take()?;
         let whole = u64::from(ranks) * u64::from(calls.count);
         let expected = if calls.count > 1 { whole - u64::from(ranks) } else { whole };
-        (hosts.counted == expected && !hosts.failed).then(|| Measured {
+        (hosts.counted == expected && !hosts.failed).then(|| CallLatency {
             calls: (expected / u64::from(ranks.max(1))) as u32,
             mean_ns: hosts.sum_ps as f64 / 1e3 / hosts.counted as f64,
             longest_ns: hosts.longest.as_nanos_f64(),
         })
     }
 
-    fn begin_call(&mut self, network: &mut Network, rank: Rank, at: Time) {
+    fn begin_call(&mut self, network: &mut SimulatedNetwork, rank: Rank, at: SimTime) {
         let Some(hosts) = &mut self.hosts else { return };
         let progress = &mut hosts.each[rank.index()];
         *progress = Progress { calls: progress.calls, started: at, posted: 1, is_posting: true, taken: 0 };
         let ready = hosts.processors.work(rank.index(), at, hosts.costs.call + hosts.costs.post);
-        self.send_mail(network, ready, Mail::Host { rank, event: HostEvent::Posted });
+        self.send_mail(network, ready, DeferredEvent::Host { rank, event: HostSoftwareEvent::Posted });
     }
 
     /// A member has a result, or never will: its software hears of it later.
-    pub(super) fn came_to_host(&mut self, network: &mut Network, rank: Rank, duty: &Duty) {
+    pub(super) fn came_to_host(&mut self, network: &mut SimulatedNetwork, rank: Rank, duty: &AggregationAction) {
         let way = self.way;
         let Some(hosts) = &mut self.hosts else { return };
-        let Duty::Complete { result, .. } = duty else {
+        let AggregationAction::Complete { result, .. } = duty else {
             hosts.failed = true;
             return;
         };
         let at = network.now() + network.parameters().adapter_delay + hosts.costs.receiving(result.len(), way);
-        self.send_mail(network, at, Mail::Host { rank, event: HostEvent::Visible });
+        self.send_mail(network, at, DeferredEvent::Host { rank, event: HostSoftwareEvent::Visible });
     }
 
-    pub(super) fn host_event(&mut self, network: &mut Network, rank: Rank, event: HostEvent) {
+    pub(super) fn host_event(&mut self, network: &mut SimulatedNetwork, rank: Rank, event: HostSoftwareEvent) {
         let Some(hosts) = &mut self.hosts else { return };
         match event {
-            HostEvent::Visible => {
+            HostSoftwareEvent::Visible => {
                 let taken = hosts.processors.work(rank.index(), network.now(), hosts.costs.poll);
-                self.send_mail(network, taken, Mail::Host { rank, event: HostEvent::Taken });
+                self.send_mail(network, taken, DeferredEvent::Host { rank, event: HostSoftwareEvent::Taken });
             }
-            HostEvent::Posted => {
+            HostSoftwareEvent::Posted => {
                 hosts.each[rank.index()].is_posting = false;
                 self.contribute(network, rank);
                 self.post_next(network, rank);
             }
-            HostEvent::Taken => {
+            HostSoftwareEvent::Taken => {
                 hosts.each[rank.index()].taken += 1;
                 if hosts.each[rank.index()].taken == hosts.calls.segments {
                     self.end_call(network, rank);
@@ -167,7 +167,7 @@ impl Driver {
     }
 
     /// Posts another segment if there is one and the window has room; one at a time.
-    fn post_next(&mut self, network: &mut Network, rank: Rank) {
+    fn post_next(&mut self, network: &mut SimulatedNetwork, rank: Rank) {
         let Some(hosts) = &mut self.hosts else { return };
         let progress = &mut hosts.each[rank.index()];
         let has_room = progress.posted < hosts.calls.segments && progress.posted - progress.taken < hosts.window;
@@ -175,18 +175,18 @@ impl Driver {
             progress.posted += 1;
             progress.is_posting = true;
             let ready = hosts.processors.work(rank.index(), network.now(), hosts.costs.post);
-            self.send_mail(network, ready, Mail::Host { rank, event: HostEvent::Posted });
+            self.send_mail(network, ready, DeferredEvent::Host { rank, event: HostSoftwareEvent::Posted });
         }
     }
 
-    fn contribute(&mut self, network: &mut Network, rank: Rank) {
+    fn contribute(&mut self, network: &mut SimulatedNetwork, rank: Rank) {
         let segment = self.hosts.as_ref().map_or(0, |hosts| hosts.each[rank.index()].posted - 1);
         let own = Contribution {
             element: ElementCode(0),
             operator: OperatorCode(0),
             element_count: 0,
-            voice: Voice::Plain,
-            wish: Wish::Result,
+            voice: ContributionRole::Plain,
+            wish: ResultDisposition::Result,
             segment: SegmentIndex(segment),
             payload: Payload::Absent { bytes: self.parameters.contents.bytes() },
         };
@@ -199,7 +199,7 @@ impl Driver {
         self.carry_out(network, party, outbox);
     }
 
-    fn end_call(&mut self, network: &mut Network, rank: Rank) {
+    fn end_call(&mut self, network: &mut SimulatedNetwork, rank: Rank) {
         let Some(hosts) = &mut self.hosts else { return };
         let progress = &mut hosts.each[rank.index()];
         progress.calls += 1;
@@ -210,7 +210,7 @@ impl Driver {
             hosts.counted += 1;
             hosts.longest = hosts.longest.max(took);
         }
-        if hosts.calls.pace == Pace::BackToBack && progress.calls < hosts.calls.count {
+        if hosts.calls.pace == OperationPacing::BackToBack && progress.calls < hosts.calls.count {
             return self.begin_call(network, rank, network.now());
         }
         hosts.over += 1;

@@ -1,16 +1,16 @@
 //! Collectives in the simulated fabric: the protocol machines, driven in virtual time.
 //!
 //! In: a fabric, its constants, a fault plan, what members do and contribute. Out: how long each operation took, phase by
-//! phase, and every delivery, handed to a [`Witness`] that may judge it.
+//! phase, and every delivery, handed to a [`CollectiveObserver`] that may judge it.
 
-mod detours;
-mod drive;
+mod aggregation_unit;
+mod alternate_path;
+mod deferred_event;
+mod driver;
 mod measure;
+mod operation;
+mod operation_sequence;
 mod parameters;
-mod passage;
-mod rounds;
-mod task;
-mod unit;
 mod wiring;
 
 use std::collections::BTreeMap;
@@ -18,29 +18,29 @@ use std::fmt;
 use std::sync::Arc;
 
 use protocol::Payload;
-use protocol::aggregation::{AbortCause, Census};
-use topology::{AggregationTree, ChildNode, Fabric, NodeId, PlaceError, TreeRequest};
-use units::{Lane, OpId, Rank, Span};
+use protocol::aggregation::{AbortCause, AckBarrierCounter};
+use topology::{AggregationTree, ChildNode, Fabric, NodeId, PlacementError, TreeRequest};
+use units::{Lane, OpId, Rank, SimSpan};
 
 pub use parameters::{
-    Alternates, CollectiveParameters, Contents, ControlPath, Framing, LaneFeeds, Pace, ReplicaSharing, Replication,
-    ResendWidth,
+    AlternatePathParameters, CollectiveParameters, ContributionContents, ControlPath, Framing, LaneFeeds,
+    OperationPacing, ReplicaSharing, Replication, ResendWidth,
 };
 
-pub use measure::{Calls, Measured};
-pub use protocol::aggregation::Distribution;
-pub use task::{Means, Task};
-pub use unit::UnitParameters;
+pub use aggregation_unit::AggregationUnitParameters;
+pub use measure::{CallLatency, CallWorkload};
+pub use operation::{CollectiveMethod, SimulatedOperation};
+pub use protocol::aggregation::DownwardDelivery;
 
-use crate::counters::{Counters, LinkTally};
-use crate::fault::{Plan, PlanError};
-use crate::network::{LinkParameters, Network};
-use crate::technology::Width;
-use drive::Driver;
-pub(crate) use wiring::{End, RootIndex};
+use crate::counters::{FabricCounters, LinkErrorCounters};
+use crate::fault::{FaultPlan, FaultPlanError};
+use crate::link_rate::LinkWidth;
+use crate::network::{LinkParameters, SimulatedNetwork};
+use driver::CollectiveDriver;
+pub(crate) use wiring::{EdgeEnd, RootIndex};
 
 /// Sees what goes in and what comes out.
-pub trait Witness {
+pub trait CollectiveObserver {
     /// What a rank contributes; asked only for real contents, and only of those that have something to say.
     fn contribution(&mut self, rank: Rank, op: OpId) -> Vec<u8>;
     /// A rank has come to an operation.
@@ -52,9 +52,9 @@ pub trait Witness {
 }
 
 /// A witness that looks at nothing, for runs without real contents.
-pub struct Nobody;
+pub struct NoObserver;
 
-impl Witness for Nobody {
+impl CollectiveObserver for NoObserver {
     fn contribution(&mut self, _: Rank, _: OpId) -> Vec<u8> {
         Vec::new()
     }
@@ -64,11 +64,11 @@ impl Witness for Nobody {
 
 /// Why a collective cannot be set up.
 #[derive(Debug)]
-pub enum SetupError {
+pub enum CollectiveSetupError {
     /// No tree fits the request.
-    Place(PlaceError),
+    Place(PlacementError),
     /// The fault plan does not fit the fabric.
-    Plan(PlanError),
+    Plan(FaultPlanError),
     /// An adapter port has fewer lanes than copies were asked for (SE-8).
     TooFewLanes {
         /// Copies.
@@ -82,7 +82,7 @@ pub enum SetupError {
     OutOfRange(&'static str),
 }
 
-impl fmt::Display for SetupError {
+impl fmt::Display for CollectiveSetupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Place(error) => write!(f, "no aggregation tree: {error}"),
@@ -101,7 +101,7 @@ impl fmt::Display for SetupError {
     }
 }
 
-impl std::error::Error for SetupError {}
+impl std::error::Error for CollectiveSetupError {}
 
 /// What one direction of a cable (or of a lane of it) carried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,26 +115,26 @@ pub struct LinkReport {
     /// Packets sent on it.
     pub packets: u32,
     /// What went wrong on it.
-    pub tally: LinkTally,
+    pub tally: LinkErrorCounters,
 }
 
 /// How one operation went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Timing {
+pub struct CollectiveTiming {
     /// From the start to the first root that had the result.
-    pub reduce: Option<Span>,
+    pub reduce: Option<SimSpan>,
     /// From the start to the last host that had it; none if it failed somewhere.
-    pub complete: Option<Span>,
+    pub complete: Option<SimSpan>,
 }
 
 /// A collective, set up and ready to run.
-pub struct Collective {
-    network: Network,
-    driver: Driver,
+pub struct SimulatedCollective {
+    network: SimulatedNetwork,
+    driver: CollectiveDriver,
     tree: AggregationTree,
 }
 
-impl Collective {
+impl SimulatedCollective {
     /// Sets up the tree and the machines.
     ///
     /// # Errors
@@ -143,10 +143,10 @@ impl Collective {
         fabric: Arc<Fabric>,
         mut link: LinkParameters,
         parameters: CollectiveParameters,
-        plan: &Plan,
+        plan: &FaultPlan,
         seed: u64,
-        width: Width,
-    ) -> Result<Self, SetupError> {
+        width: LinkWidth,
+    ) -> Result<Self, CollectiveSetupError> {
         check(&parameters)?;
         let members = parameters.members.unwrap_or(fabric.hosts()).min(fabric.hosts());
         let request = TreeRequest {
@@ -154,19 +154,24 @@ impl Collective {
             ..if members == fabric.hosts() { TreeRequest::all() } else { TreeRequest::over((0..members).map(NodeId)) }
         };
         let request = request.with_replicas(parameters.spatial_copies());
-        let tree = topology::place(&fabric, &request).map_err(SetupError::Place)?;
+        let tree = topology::place_tree(&fabric, &request).map_err(CollectiveSetupError::Place)?;
         link.adapter_lanes = adapter_lanes(&tree, &parameters, width)?;
         if depends_on_order(&parameters.contents) && !tree.roots_fold_alike() {
-            return Err(SetupError::OrdersDiffer);
+            return Err(CollectiveSetupError::OrdersDiffer);
         }
-        let mut network = Network::new(fabric, link);
-        network.set_faults(plan, seed).map_err(SetupError::Plan)?;
-        let driver = Driver::new(&tree, &mut network, parameters, seed);
+        let mut network = SimulatedNetwork::new(fabric, link);
+        network.set_faults(plan, seed).map_err(CollectiveSetupError::Plan)?;
+        let driver = CollectiveDriver::new(&tree, &mut network, parameters, seed);
         Ok(Self { network, driver, tree })
     }
 
     /// Runs so many collectives, one after the other; fewer if one hangs (see [`CollectiveParameters::patience`]).
-    pub fn run(&mut self, operations: u32, witness: &mut dyn Witness, mut progress: impl FnMut(u32)) -> Vec<Timing> {
+    pub fn run(
+        &mut self,
+        operations: u32,
+        witness: &mut dyn CollectiveObserver,
+        mut progress: impl FnMut(u32),
+    ) -> Vec<CollectiveTiming> {
         let mut timings = Vec::with_capacity(operations as usize);
         for done in 0..operations {
             timings.push(self.driver.run_one(&mut self.network, witness));
@@ -194,7 +199,7 @@ impl Collective {
     }
 
     /// What was counted so far.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &FabricCounters {
         &self.network.counters
     }
 
@@ -215,20 +220,20 @@ impl Collective {
             let packets = self.network.sent(channel);
             let (from, lane) = self.network.origin(channel);
             let report = LinkReport { from: from.node, to: self.network.destination(channel), lane, packets, tally };
-            (packets > 0 || tally != LinkTally::default()).then_some(report)
+            (packets > 0 || tally != LinkErrorCounters::default()).then_some(report)
         })
     }
 
     /// Breaks one node on purpose, for the test that the oracle notices.
     #[cfg(feature = "sabotage")]
-    pub fn sabotage(&mut self, node: usize, sabotage: protocol::aggregation::Sabotage) {
+    pub fn sabotage(&mut self, node: usize, sabotage: protocol::aggregation::SlotMutation) {
         self.driver.sabotage(node, sabotage);
     }
 }
 
 /// Sums and products of floats round at every step; everything else gives the same bits in any order.
-fn depends_on_order(contents: &Contents) -> bool {
-    let Contents::Real { kind, .. } = contents else {
+fn depends_on_order(contents: &ContributionContents) -> bool {
+    let ContributionContents::Real { kind, .. } = contents else {
         return false;
     };
     kind.element().is_float() && matches!(kind.operator(), reduce::Operator::Sum | reduce::Operator::Prod)
@@ -236,7 +241,11 @@ fn depends_on_order(contents: &Contents) -> bool {
 
 /// Into how many lanes each adapter's port is split, for spatial replication (SE-8): not at all if adapters have a port
 /// for each copy, otherwise one port carries all copies.
-fn adapter_lanes(tree: &AggregationTree, parameters: &CollectiveParameters, width: Width) -> Result<u8, SetupError> {
+fn adapter_lanes(
+    tree: &AggregationTree,
+    parameters: &CollectiveParameters,
+    width: LinkWidth,
+) -> Result<u8, CollectiveSetupError> {
     let copies = parameters.spatial_copies();
     let mut ways: BTreeMap<NodeId, u8> = BTreeMap::new();
     if copies > 1 {
@@ -251,33 +260,35 @@ fn adapter_lanes(tree: &AggregationTree, parameters: &CollectiveParameters, widt
         return Ok(1);
     }
     if ways.values().any(|ways| *ways != 1) {
-        return Err(SetupError::OutOfRange("copies: one per adapter port, or adapters with a single port to split"));
+        return Err(CollectiveSetupError::OutOfRange(
+            "copies: one per adapter port, or adapters with a single port to split",
+        ));
     }
     if u64::from(copies) > width.lanes() && !parameters.what_if_lanes {
-        return Err(SetupError::TooFewLanes { copies, lanes: width.lanes() });
+        return Err(CollectiveSetupError::TooFewLanes { copies, lanes: width.lanes() });
     }
     Ok(copies)
 }
 
-fn check(parameters: &CollectiveParameters) -> Result<(), SetupError> {
+fn check(parameters: &CollectiveParameters) -> Result<(), CollectiveSetupError> {
     let copies = parameters.spatial_copies();
     if copies == 0 || parameters.temporal_copies() == 0 {
-        return Err(SetupError::OutOfRange("copies: from 1 on"));
+        return Err(CollectiveSetupError::OutOfRange("copies: from 1 on"));
     }
     if copies.max(parameters.temporal_copies()) > units::limits::MAX_COPIES {
-        return Err(SetupError::OutOfRange("copies: at most 16"));
+        return Err(CollectiveSetupError::OutOfRange("copies: at most 16"));
     }
     if parameters.contents.bytes() > units::limits::MAX_MTU {
-        return Err(SetupError::OutOfRange("a contribution is one packet: at most 4096 bytes"));
+        return Err(CollectiveSetupError::OutOfRange("a contribution is one packet: at most 4096 bytes"));
     }
     if parameters.members == Some(0) {
-        return Err(SetupError::OutOfRange("members: from 1 on"));
+        return Err(CollectiveSetupError::OutOfRange("members: from 1 on"));
     }
     if parameters.task.is_by_multicast() && copies > 1 {
-        return Err(SetupError::OutOfRange("members that speak to all have one tree: no spatial copies"));
+        return Err(CollectiveSetupError::OutOfRange("members that speak to all have one tree: no spatial copies"));
     }
-    if parameters.task.is_cast() && parameters.window < Census::LEAST_WINDOW {
-        return Err(SetupError::OutOfRange("window: from 8 on where members cast"));
+    if parameters.task.is_cast() && parameters.window < AckBarrierCounter::LEAST_WINDOW {
+        return Err(CollectiveSetupError::OutOfRange("window: from 8 on where members cast"));
     }
     Ok(())
 }

@@ -1,15 +1,15 @@
 //! Everything that a simulated collective assumes, by name. Defaults are what the papers describe or, where they are
 //! silent, what InfiniBand does; the presets of `pleach reproduce` are sets of these and nothing else.
 
-use protocol::aggregation::Distribution;
-use protocol::connection::Policy;
+use protocol::aggregation::DownwardDelivery;
+use protocol::connection::ConnectionPolicy;
 use protocol::connection::path::PathPolicy;
-use units::Span;
+use units::SimSpan;
 
-use super::task::Task;
-use super::unit::UnitParameters;
-use crate::exchange::Notice;
+use super::aggregation_unit::AggregationUnitParameters;
+use super::operation::SimulatedOperation;
 use crate::processor::HostCosts;
+use crate::queue_pair::LinkNotification;
 
 /// How packets are replicated against soft errors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +45,7 @@ pub enum ControlPath {
     /// Beside the links: from the discovery of the damage to the start of the resend takes so long.
     Fixed {
         /// NAK turn-round.
-        turnaround: Span,
+        turnaround: SimSpan,
     },
 }
 
@@ -79,7 +79,7 @@ pub enum ResendWidth {
 
 /// When the next collective starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Pace {
+pub enum OperationPacing {
     /// When the last one is complete everywhere and nothing of it is under way.
     Drained,
     /// Each host as soon as it has the result of the last.
@@ -88,11 +88,11 @@ pub enum Pace {
 
 /// What members contribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Contents {
+pub enum ContributionContents {
     /// Real bytes of this kind; every result bit can be checked.
     Real {
         /// Type and operator.
-        kind: reduce::Kind,
+        kind: reduce::ReductionKind,
         /// Elements.
         count: u16,
     },
@@ -103,7 +103,7 @@ pub enum Contents {
     },
 }
 
-impl Contents {
+impl ContributionContents {
     /// Bytes of one contribution.
     pub fn bytes(&self) -> u32 {
         match self {
@@ -115,24 +115,24 @@ impl Contents {
 
 /// Second paths for the edges of the tree (P-31 to P-38).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Alternates {
+pub struct AlternatePathParameters {
     /// How they are watched and chosen.
     pub policy: PathPolicy,
     /// Whether machines hear of the cables in their own ports.
-    pub notice: Notice,
+    pub notice: LinkNotification,
 }
 
 /// What a collective assumes.
 #[derive(Clone, Debug)]
 pub struct CollectiveParameters {
-    /// See [`Task`].
-    pub task: Task,
+    /// See [`SimulatedOperation`].
+    pub task: SimulatedOperation,
     /// Members come to an operation at random up to so much later than the first.
-    pub late: Span,
+    pub late: SimSpan,
     /// See [`Replication`].
     pub replication: Replication,
-    /// See [`Contents`].
-    pub contents: Contents,
+    /// See [`ContributionContents`].
+    pub contents: ContributionContents,
     /// See [`Framing`].
     pub framing: Framing,
     /// See [`ControlPath`].
@@ -143,12 +143,12 @@ pub struct CollectiveParameters {
     pub sharing: ReplicaSharing,
     /// See [`ResendWidth`].
     pub resend_width: ResendWidth,
-    /// See [`Pace`].
-    pub pace: Pace,
+    /// See [`OperationPacing`].
+    pub pace: OperationPacing,
     /// The connections' timers, windows and limits; its copies are set by `replication`.
-    pub policy: Policy,
+    pub policy: ConnectionPolicy,
     /// A member asks for a result that is late by so much.
-    pub repair_after: Span,
+    pub repair_after: SimSpan,
     /// Operations of the group in flight at once.
     pub window: u32,
     /// Most children of an aggregation node.
@@ -156,25 +156,25 @@ pub struct CollectiveParameters {
     /// Hosts that take part, from host 0 on; all if not said.
     pub members: Option<u32>,
     /// A collective that has not settled after so much virtual time counts as hung, and the run goes on without it.
-    pub patience: Span,
+    pub patience: SimSpan,
     /// Allow more spatial copies than the adapter has lanes: it could not be built.
     pub what_if_lanes: bool,
     /// Second paths for the edges of the tree, where the fabric has them; none if not said.
-    pub alternates: Option<Alternates>,
+    pub alternates: Option<AlternatePathParameters>,
     /// How results go down.
-    pub distribution: Distribution,
+    pub distribution: DownwardDelivery,
     /// Nodes sit behind an internal port of their switch; none: they have at once what reaches it.
-    pub unit: Option<UnitParameters>,
-    /// What hosts take in [`super::Collective::measure`].
+    pub unit: Option<AggregationUnitParameters>,
+    /// What hosts take in [`super::SimulatedCollective::measure`].
     pub host: Option<HostCosts>,
 }
 
 impl CollectiveParameters {
     /// A collective over all hosts without replication, everything else as documented.
-    pub fn new(contents: Contents) -> Self {
+    pub fn new(contents: ContributionContents) -> Self {
         Self {
-            task: Task::AllReduce,
-            late: Span::ZERO,
+            task: SimulatedOperation::AllReduce,
+            late: SimSpan::ZERO,
             replication: Replication::None,
             contents,
             framing: Framing::Full,
@@ -182,16 +182,16 @@ impl CollectiveParameters {
             lane_feeds: LaneFeeds::OwnPlane,
             sharing: ReplicaSharing::OwnPlane,
             resend_width: ResendWidth::Lane,
-            pace: Pace::Drained,
-            policy: Policy::default(),
-            repair_after: Span::from_micros(100),
+            pace: OperationPacing::Drained,
+            policy: ConnectionPolicy::default(),
+            repair_after: SimSpan::from_micros(100),
             window: 2,
             radix_limit: None,
             members: None,
-            patience: Span::from_micros(1_000_000),
+            patience: SimSpan::from_micros(1_000_000),
             what_if_lanes: false,
             alternates: None,
-            distribution: Distribution::Multicast,
+            distribution: DownwardDelivery::Multicast,
             unit: None,
             host: None,
         }

@@ -1,84 +1,87 @@
 //! From an aggregation tree to machines and channels: who speaks to whom, over which edge, on which channel.
 
-use protocol::aggregation::{EdgeIndex, Member, MemberPlan, Node, Patience, Plane, ResultProves, SeatPlan, Upward};
-use protocol::connection::Policy;
-use topology::{AggregationTree, ChildNode, Endpoint, NodeId, TreeIndex};
+use protocol::aggregation::{
+    AggregationMember, AggregationNode, EdgeIndex, ImplicitAck, MemberConfig, ParentLink, Plane, RepairTimeoutMode,
+    SeatConfig,
+};
+use protocol::connection::ConnectionPolicy;
+use topology::{AggregationTree, ChildNode, NodeId, NodePort, TreeIndex};
 use units::{ChildIndex, Epoch, GroupId, Lane};
 
 use super::parameters::{CollectiveParameters, LaneFeeds, Replication};
-use crate::network::{Branches, ChannelId, Network};
+use crate::network::{ChannelId, MulticastForwardingTable, SimulatedNetwork};
 
 /// A machine's number: tree nodes first, then members by rank.
-pub(super) type PartyIndex = u32;
+pub(super) type ParticipantIndex = u32;
 
 /// Where an edge of a machine leads: to an edge of another machine, over a cable or inside a switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Wire {
+pub(super) struct EdgeLink {
     /// The cable's channel; none between nodes on the same switch.
     pub channel: Option<ChannelId>,
-    pub far: End,
+    pub far: EdgeEnd,
 }
 
 /// An edge of a machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct End {
-    pub party: PartyIndex,
+pub(crate) struct EdgeEnd {
+    pub party: ParticipantIndex,
     pub edge: EdgeIndex,
 }
 
 /// All machines and how they are joined.
-pub(super) struct Wiring {
-    pub nodes: Vec<Node>,
-    pub members: Vec<Member>,
+pub(super) struct TreeWiring {
+    pub nodes: Vec<AggregationNode>,
+    pub members: Vec<AggregationMember>,
     /// Of party `p`: `wires[first_wire[p]..first_wire[p + 1]]`, one per edge.
-    wires: Vec<Wire>,
+    wires: Vec<EdgeLink>,
     first_wire: Vec<u32>,
     ends: Ends,
     /// For each root, in the order of [`Self::roots`], where its multicasts go.
-    pub branches: Vec<Branches>,
+    pub branches: Vec<MulticastForwardingTable>,
     /// Where the multicasts of members go, if they speak to all themselves: up to the root, and from there to everyone.
-    pub casts: Option<Branches>,
+    pub casts: Option<MulticastForwardingTable>,
     /// For each node, its first root (a root is its own): multicasts that start at the node follow that root's tree.
     pub root_of: Vec<RootIndex>,
     is_root: Vec<bool>,
     /// For each node: its ways down, by plane.
-    down: Vec<Vec<(Plane, Wire)>>,
+    down: Vec<Vec<(Plane, EdgeLink)>>,
     /// For each node: those below it on the same switch.
-    inside: Vec<Vec<End>>,
+    inside: Vec<Vec<EdgeEnd>>,
 }
 
 /// A root's position among the roots.
 pub(crate) type RootIndex = u32;
 
-impl Wiring {
-    pub(super) fn wire(&self, party: PartyIndex, edge: EdgeIndex) -> Wire {
+impl TreeWiring {
+    pub(super) fn wire(&self, party: ParticipantIndex, edge: EdgeIndex) -> EdgeLink {
         self.wires[self.first_wire[party as usize] as usize + usize::from(edge.0)]
     }
 
     /// The wires of a machine, one per edge.
-    pub(super) fn wires_of(&self, party: PartyIndex) -> &[Wire] {
+    pub(super) fn wires_of(&self, party: ParticipantIndex) -> &[EdgeLink] {
         let bounds = &self.first_wire[party as usize..];
         &self.wires[bounds[0] as usize..bounds[1] as usize]
     }
 
     /// The edges that a channel leads to: one, unless trees share the cable.
-    pub(super) fn ends(&self, channel: ChannelId) -> impl Iterator<Item = End> + '_ {
+    pub(super) fn ends(&self, channel: ChannelId) -> impl Iterator<Item = EdgeEnd> + '_ {
         self.ends.of(channel).iter().map(|(end, _)| *end)
     }
 
     /// The edge over which a root's multicast is heard on a channel. On its way up nobody hears it.
     #[inline]
-    pub(super) fn hearer(&self, channel: ChannelId, root: RootIndex) -> Option<End> {
+    pub(super) fn hearer(&self, channel: ChannelId, root: RootIndex) -> Option<EdgeEnd> {
         self.end_of_multicast(channel, root).filter(|end| !self.is_from_below(*end))
     }
 
     /// Whether an edge leads to a child.
-    fn is_from_below(&self, end: End) -> bool {
+    fn is_from_below(&self, end: EdgeEnd) -> bool {
         self.down.get(end.party as usize).is_some_and(|children| usize::from(end.edge.0) < children.len())
     }
 
     #[inline]
-    fn end_of_multicast(&self, channel: ChannelId, root: RootIndex) -> Option<End> {
+    fn end_of_multicast(&self, channel: ChannelId, root: RootIndex) -> Option<EdgeEnd> {
         if let Some(end) = self.ends.only[channel as usize] {
             return Some(end);
         }
@@ -90,13 +93,13 @@ impl Wiring {
 
     /// Where a multicast that starts at this node goes, through nodes on the same switch; to hosts on the lane of the
     /// plane.
-    pub(super) fn down(&self, node: PartyIndex, plane: Plane) -> Vec<Wire> {
+    pub(super) fn down(&self, node: ParticipantIndex, plane: Plane) -> Vec<EdgeLink> {
         let mut wires = Vec::new();
         self.collect_down(node, plane, &mut wires);
         wires
     }
 
-    fn collect_down(&self, node: PartyIndex, plane: Plane, into: &mut Vec<Wire>) {
+    fn collect_down(&self, node: ParticipantIndex, plane: Plane, into: &mut Vec<EdgeLink>) {
         let wires = self.down[node as usize].iter();
         for (_, wire) in wires.filter(|(of, _)| *of == plane || *of == EVERY_PLANE) {
             into.push(*wire);
@@ -107,12 +110,12 @@ impl Wiring {
     }
 
     /// Whether a node has nobody above it.
-    pub(super) fn is_root(&self, node: PartyIndex) -> bool {
+    pub(super) fn is_root(&self, node: ParticipantIndex) -> bool {
         self.is_root[node as usize]
     }
 
     /// The nodes below this one on the same switch, all the way down.
-    pub(super) fn inside(&self, node: PartyIndex) -> &[End] {
+    pub(super) fn inside(&self, node: ParticipantIndex) -> &[EdgeEnd] {
         &self.inside[node as usize]
     }
 }
@@ -121,13 +124,13 @@ impl Wiring {
 #[derive(Default)]
 struct Ends {
     /// The edge of each channel that leads to just one, as most do.
-    only: Vec<Option<End>>,
+    only: Vec<Option<EdgeEnd>>,
     first: Vec<u32>,
-    ends: Vec<(End, Vec<RootIndex>)>,
+    ends: Vec<(EdgeEnd, Vec<RootIndex>)>,
 }
 
 impl Ends {
-    fn new(channels: u32, mut found: Vec<(ChannelId, End, Vec<RootIndex>)>) -> Self {
+    fn new(channels: u32, mut found: Vec<(ChannelId, EdgeEnd, Vec<RootIndex>)>) -> Self {
         found.sort_unstable();
         let mut first = vec![0u32; channels as usize + 1];
         for (channel, _, _) in &found {
@@ -145,7 +148,7 @@ impl Ends {
         Self { only, first, ends: found.into_iter().map(|(_, end, roots)| (end, roots)).collect() }
     }
 
-    fn of(&self, channel: ChannelId) -> &[(End, Vec<RootIndex>)] {
+    fn of(&self, channel: ChannelId) -> &[(EdgeEnd, Vec<RootIndex>)] {
         &self.ends[self.first[channel as usize] as usize..self.first[channel as usize + 1] as usize]
     }
 }
@@ -154,7 +157,11 @@ impl Ends {
 const EVERY_PLANE: Plane = Plane(u8::MAX);
 
 /// Builds the machines.
-pub(super) fn wire_up(tree: &AggregationTree, network: &Network, parameters: &CollectiveParameters) -> Wiring {
+pub(super) fn build_wiring(
+    tree: &AggregationTree,
+    network: &SimulatedNetwork,
+    parameters: &CollectiveParameters,
+) -> TreeWiring {
     let mut builder = Builder::new(tree, network, parameters);
     for index in 0..tree.nodes.len() {
         builder.edges_of_node(TreeIndex(index as u32));
@@ -165,17 +172,17 @@ pub(super) fn wire_up(tree: &AggregationTree, network: &Network, parameters: &Co
 
 struct Builder<'a> {
     tree: &'a AggregationTree,
-    network: &'a Network,
+    network: &'a SimulatedNetwork,
     parameters: &'a CollectiveParameters,
     lanes: u8,
     /// Ways of hosts into the tree, by host; a host's are next to each other.
     ways: Vec<HostWay>,
     /// The roots above each node.
     roots_above: Vec<Vec<RootIndex>>,
-    wires: Vec<Wire>,
+    wires: Vec<EdgeLink>,
     first_wire: Vec<u32>,
-    ends: Vec<(ChannelId, End, Vec<RootIndex>)>,
-    down: Vec<Vec<(Plane, Wire)>>,
+    ends: Vec<(ChannelId, EdgeEnd, Vec<RootIndex>)>,
+    down: Vec<Vec<(Plane, EdgeLink)>>,
 }
 
 /// A member's host and its place below a node.
@@ -184,13 +191,13 @@ struct HostWay {
     node: TreeIndex,
     child: ChildIndex,
     /// The switch port to the host.
-    port: Endpoint,
+    port: NodePort,
     /// The member's number, and the first of its edges that belongs to this way.
-    far: End,
+    far: EdgeEnd,
 }
 
 impl<'a> Builder<'a> {
-    fn new(tree: &'a AggregationTree, network: &'a Network, parameters: &'a CollectiveParameters) -> Self {
+    fn new(tree: &'a AggregationTree, network: &'a SimulatedNetwork, parameters: &'a CollectiveParameters) -> Self {
         let lanes = network.parameters().adapter_lanes;
         Self {
             tree,
@@ -216,29 +223,36 @@ impl<'a> Builder<'a> {
             let lanes = lanes_of(child.who, self.lanes);
             let far = match child.who {
                 ChildNode::Host(host) => self.way(host, index).far,
-                ChildNode::Node(below) => End { party: below.0, edge: self.parent_edge(below, index) },
+                ChildNode::Node(below) => EdgeEnd { party: below.0, edge: self.parent_edge(below, index) },
             };
             for lane in 0..lanes {
-                let far = End { party: far.party, edge: EdgeIndex(far.edge.0 + u16::from(lane)) };
-                let near = End { party: index.0, edge: EdgeIndex((self.wires.len() - first) as u16) };
-                let port = child.port.map(|port| Endpoint { node: node.switch, port });
+                let far = EdgeEnd { party: far.party, edge: EdgeIndex(far.edge.0 + u16::from(lane)) };
+                let near = EdgeEnd { party: index.0, edge: EdgeIndex((self.wires.len() - first) as u16) };
+                let port = child.port.map(|port| NodePort { node: node.switch, port });
                 let wire = self.join(near, far, port, Lane(lane), &[]);
                 down.push((if lanes > 1 { Plane(lane) } else { EVERY_PLANE }, wire));
             }
         }
         for uplink in &node.parents {
-            let far = End { party: uplink.parent.0, edge: self.child_edge(uplink.parent, uplink.child) };
-            let near = End { party: index.0, edge: EdgeIndex((self.wires.len() - first) as u16) };
+            let far = EdgeEnd { party: uplink.parent.0, edge: self.child_edge(uplink.parent, uplink.child) };
+            let near = EdgeEnd { party: index.0, edge: EdgeIndex((self.wires.len() - first) as u16) };
             let roots = self.roots_above[uplink.parent.index()].clone();
-            let port = uplink.port.map(|port| Endpoint { node: node.switch, port });
+            let port = uplink.port.map(|port| NodePort { node: node.switch, port });
             self.join(near, far, port, Lane(0), &roots);
         }
         self.down.push(down);
     }
 
     /// Notes a wire, and that what arrives from its far end belongs to its near one.
-    fn join(&mut self, near: End, far: End, port: Option<Endpoint>, lane: Lane, roots: &[RootIndex]) -> Wire {
-        let wire = Wire { channel: port.map(|port| self.network.channel(port, lane)), far };
+    fn join(
+        &mut self,
+        near: EdgeEnd,
+        far: EdgeEnd,
+        port: Option<NodePort>,
+        lane: Lane,
+        roots: &[RootIndex],
+    ) -> EdgeLink {
+        let wire = EdgeLink { channel: port.map(|port| self.network.channel(port, lane)), far };
         if let Some(port) = port {
             let other = self.network.topology().peer(port.node, port.port).expect("tree edges follow cables");
             self.ends.push((self.network.channel(other, lane), near, roots.to_vec()));
@@ -276,8 +290,8 @@ impl<'a> Builder<'a> {
                 let first = self.child_edge(way.node, way.child);
                 let roots = self.roots_above[way.node.index()].clone();
                 for lane in 0..self.lanes {
-                    let near = End { party: way.far.party, edge: EdgeIndex(way.far.edge.0 + u16::from(lane)) };
-                    let far = End { party: way.node.0, edge: EdgeIndex(first.0 + u16::from(lane)) };
+                    let near = EdgeEnd { party: way.far.party, edge: EdgeIndex(way.far.edge.0 + u16::from(lane)) };
+                    let far = EdgeEnd { party: way.node.0, edge: EdgeIndex(first.0 + u16::from(lane)) };
                     self.join(near, far, Some(port), Lane(lane), &roots);
                 }
             }
@@ -286,14 +300,14 @@ impl<'a> Builder<'a> {
         self.ways = ways;
     }
 
-    fn policy(&self) -> Policy {
-        Policy { copies: self.parameters.temporal_copies(), ..self.parameters.policy }
+    fn policy(&self) -> ConnectionPolicy {
+        ConnectionPolicy { copies: self.parameters.temporal_copies(), ..self.parameters.policy }
     }
 
-    fn result_proves(&self) -> ResultProves {
+    fn result_proves(&self) -> ImplicitAck {
         match self.parameters.replication {
-            Replication::Spatial { .. } => ResultProves::Nothing,
-            Replication::None | Replication::Temporal { .. } => ResultProves::Arrival,
+            Replication::Spatial { .. } => ImplicitAck::Nothing,
+            Replication::None | Replication::Temporal { .. } => ImplicitAck::Arrival,
         }
     }
 
@@ -306,7 +320,7 @@ impl<'a> Builder<'a> {
         self.lanes > 1 && has_hosts && has_ways && self.parameters.lane_feeds == LaneFeeds::OwnPlane
     }
 
-    fn node(&self, index: TreeIndex) -> Node {
+    fn node(&self, index: TreeIndex) -> AggregationNode {
         let node = self.tree.node(index);
         let mut peers = Vec::new();
         for child in &node.children {
@@ -318,7 +332,7 @@ impl<'a> Builder<'a> {
         }
         let first_parent = peers.len() as u16;
         peers.extend(node.parents.iter().map(|uplink| self.tree.node(uplink.parent).switch.0));
-        let mut machine = Node::new(self.policy(), &peers);
+        let mut machine = AggregationNode::new(self.policy(), &peers);
         let separate = self.separate_planes(index);
         let planes = if separate { self.lanes } else { 1 };
         for plane in 0..planes {
@@ -336,12 +350,12 @@ impl<'a> Builder<'a> {
             let children = children.collect();
             let ups = node.parents.iter().enumerate();
             let ups = ups.filter(|(position, _)| !separate || *position == usize::from(plane));
-            let parents = ups.map(|(position, uplink)| Upward {
+            let parents = ups.map(|(position, uplink)| ParentLink {
                 edge: EdgeIndex(first_parent + position as u16),
                 child: uplink.child,
                 plane: Plane(0),
             });
-            machine.take_seat(SeatPlan {
+            machine.take_seat(SeatConfig {
                 group: GROUP,
                 epoch: Epoch(0),
                 plane: Plane(plane),
@@ -355,16 +369,16 @@ impl<'a> Builder<'a> {
         machine
     }
 
-    fn member(&self, ways: &[HostWay]) -> Member {
+    fn member(&self, ways: &[HostWay]) -> AggregationMember {
         let mut parents = Vec::new();
         for way in ways {
             for lane in 0..self.lanes {
                 let plane = if self.separate_planes(way.node) { Plane(lane) } else { Plane(0) };
-                parents.push(Upward { edge: EdgeIndex(parents.len() as u16), child: way.child, plane });
+                parents.push(ParentLink { edge: EdgeIndex(parents.len() as u16), child: way.child, plane });
             }
         }
         let switch = |way: &HostWay| std::iter::repeat_n(way.port.node.0, usize::from(self.lanes));
-        let plan = MemberPlan {
+        let plan = MemberConfig {
             group: GROUP,
             epoch: Epoch(0),
             peers: ways.iter().flat_map(switch).collect(),
@@ -372,18 +386,18 @@ impl<'a> Builder<'a> {
             result_proves: self.result_proves(),
             window: self.parameters.window,
             repair_after: self.parameters.repair_after,
-            patience: Patience::Fixed,
+            patience: RepairTimeoutMode::Fixed,
         };
-        Member::new(self.policy(), plan)
+        AggregationMember::new(self.policy(), plan)
     }
 
-    fn finish(mut self) -> Wiring {
+    fn finish(mut self) -> TreeWiring {
         let nodes = (0..self.tree.nodes.len() as u32).map(|index| self.node(TreeIndex(index))).collect();
         let members = self.ways.chunk_by(|a, b| a.host == b.host).map(|ways| self.member(ways)).collect();
         let branches = (0..self.tree.roots().count() as RootIndex).map(|root| self.branches(root)).collect();
         let casts = self.parameters.task.is_by_multicast().then(|| self.casts());
         let inside = self.inside();
-        Wiring {
+        TreeWiring {
             casts,
             nodes,
             members,
@@ -400,12 +414,12 @@ impl<'a> Builder<'a> {
 
     /// For every channel on which a node hears a root: the channels on which it goes on, to hosts on the lane that
     /// has the parent's position.
-    fn branches(&self, root: RootIndex) -> Branches {
-        Branches::new(self.network.channel_count(), self.pairs_down(root))
+    fn branches(&self, root: RootIndex) -> MulticastForwardingTable {
+        MulticastForwardingTable::new(self.network.channel_count(), self.pairs_down(root))
     }
 
     /// For every channel on which something comes up: the channel on which it goes on, and at the root all channels down.
-    fn casts(&self) -> Branches {
+    fn casts(&self) -> MulticastForwardingTable {
         let mut pairs = self.pairs_down(0);
         for (index, node) in self.tree.nodes.iter().enumerate() {
             let onward = self.onward(TreeIndex(index as u32));
@@ -415,7 +429,7 @@ impl<'a> Builder<'a> {
                 pairs.extend(onward.iter().map(|channel| (arrival, *channel)));
             }
         }
-        Branches::new(self.network.channel_count(), pairs)
+        MulticastForwardingTable::new(self.network.channel_count(), pairs)
     }
 
     /// Where a node passes on what came from below: up, or down if nobody is above.
@@ -428,7 +442,7 @@ impl<'a> Builder<'a> {
                 return all;
             };
             if let Some(port) = uplink.port {
-                return vec![self.network.channel(Endpoint { node: node.switch, port }, Lane(0))];
+                return vec![self.network.channel(NodePort { node: node.switch, port }, Lane(0))];
             }
             index = uplink.parent; // On the same switch.
         }
@@ -451,8 +465,8 @@ impl<'a> Builder<'a> {
     }
 
     /// For each node, the nodes below it on the same switch; children come first, so theirs are known.
-    fn inside(&self) -> Vec<Vec<End>> {
-        let mut inside: Vec<Vec<End>> = Vec::with_capacity(self.down.len());
+    fn inside(&self) -> Vec<Vec<EdgeEnd>> {
+        let mut inside: Vec<Vec<EdgeEnd>> = Vec::with_capacity(self.down.len());
         for wires in &self.down {
             let mut found = Vec::new();
             for (_, wire) in wires.iter().filter(|(_, wire)| wire.channel.is_none()) {
@@ -465,7 +479,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The channels down from a node, through nodes on the same switch.
-    fn below(&self, node: PartyIndex, plane: Plane, each: &mut impl FnMut(ChannelId)) {
+    fn below(&self, node: ParticipantIndex, plane: Plane, each: &mut impl FnMut(ChannelId)) {
         for (of, wire) in &self.down[node as usize] {
             if *of != plane && *of != EVERY_PLANE {
                 continue;
@@ -488,8 +502,8 @@ fn host_ways(tree: &AggregationTree, lanes: u8) -> Vec<HostWay> {
                     host,
                     node: TreeIndex(index as u32),
                     child: ChildIndex::from_position(position),
-                    port: Endpoint { node: node.switch, port },
-                    far: End { party: 0, edge: EdgeIndex(0) },
+                    port: NodePort { node: node.switch, port },
+                    far: EdgeEnd { party: 0, edge: EdgeIndex(0) },
                 });
             }
         }
@@ -498,7 +512,7 @@ fn host_ways(tree: &AggregationTree, lanes: u8) -> Vec<HostWay> {
     let parties = tree.nodes.len() as u32..;
     for (party, ways) in parties.zip(ways.chunk_by_mut(|a, b| a.host == b.host)) {
         for (position, way) in ways.iter_mut().enumerate() {
-            way.far = End { party, edge: EdgeIndex(position as u16 * u16::from(lanes)) };
+            way.far = EdgeEnd { party, edge: EdgeIndex(position as u16 * u16::from(lanes)) };
         }
     }
     ways

@@ -4,23 +4,23 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use protocol::connection::Paths;
-use protocol::connection::path::Role;
+use protocol::connection::path::MigrationRole;
 use protocol::messaging::RailIndex;
-use protocol::queue_pair::{Contract, Memory, Operation, QpState, QueuePair, Segment, Transmit};
+use protocol::queue_pair::{PacketDescriptor, QpAttributes, QpMemory, QpOperation, QpState, QueuePair, Transmit};
 use topology::NodeId;
-use units::{Lane, PathId, Psn, QpNumber, Rank, Time};
-use wire::{Coverage, PartitionKey, RemoteKey};
+use units::{Lane, PathId, Psn, QpNumber, Rank, SimTime};
+use wire::{IcrcCoverage, PartitionKey, RemoteKey};
 
-use super::{ConversationParameters, SetupError};
-use crate::body::Body;
-use crate::exchange::way;
-use crate::network::{ChannelId, Network, Packet, Target};
+use super::{MessagingRunParameters, TransportSetupError};
+use crate::network::{ChannelId, PacketTarget, SimulatedNetwork, SimulatedPacket};
+use crate::packet_body::PacketBody;
+use crate::queue_pair::way;
 
 /// Receives that are posted at any time.
 const RECEIVES: u64 = 32;
 
 /// How one path begins and ends.
-pub(super) struct Way {
+pub(super) struct RailPath {
     pub(super) leaves: ChannelId,
     pub(super) reverse: ChannelId,
     pub(super) enters: ChannelId,
@@ -36,9 +36,9 @@ struct InHand {
 
 /// Buffers of posted receives, as far as they are filled.
 #[derive(Default)]
-pub(super) struct Store(BTreeMap<u64, Vec<u8>>);
+pub(super) struct ReceiveBuffers(BTreeMap<u64, Vec<u8>>);
 
-impl Memory for Store {
+impl QpMemory for ReceiveBuffers {
     fn receive(&mut self, id: u64, offset: u32, bytes: &[u8]) {
         let buffer = self.0.entry(id).or_default();
         buffer.truncate(offset as usize);
@@ -57,11 +57,11 @@ pub(super) struct RailEnd {
     pub(super) here: Rank,
     pub(super) peer: Rank,
     pub(super) rail: RailIndex,
-    pub(super) ways: Vec<Way>,
+    pub(super) ways: Vec<RailPath>,
     pub(super) far: NodeId,
-    pub(super) store: Store,
+    pub(super) store: ReceiveBuffers,
     /// When its alarm is set.
-    pub(super) timer: Time,
+    pub(super) timer: SimTime,
     pub(super) is_lost: bool,
     in_hand: VecDeque<InHand>,
     next_send: u64,
@@ -72,20 +72,20 @@ pub(super) struct RailEnd {
 impl RailEnd {
     /// `index` numbers the ends; the other end is `index ^ 1`.
     pub(super) fn new(
-        network: &Network,
-        parameters: &ConversationParameters,
+        network: &SimulatedNetwork,
+        parameters: &MessagingRunParameters,
         index: usize,
         [here, peer]: [Rank; 2],
         rail: RailIndex,
-    ) -> Result<Self, SetupError> {
-        let role = if index.is_multiple_of(2) { Role::Leader } else { Role::Follower };
+    ) -> Result<Self, TransportSetupError> {
+        let role = if index.is_multiple_of(2) { MigrationRole::Leader } else { MigrationRole::Follower };
         let mut pair = QueuePair::new(QpNumber(index as u32));
-        let contract = Contract {
+        let contract = QpAttributes {
             remote: QpNumber(index as u32 ^ 1),
             send_psn: Psn::new(0),
             receive_psn: Psn::new(0),
             mtu: parameters.mtu,
-            coverage: Coverage::Whole,
+            coverage: IcrcCoverage::Whole,
             partition: PartitionKey::DEFAULT,
             policy: parameters.policy,
         };
@@ -96,7 +96,7 @@ impl RailEnd {
             .and_then(|()| pair.open())
             .expect("a new queue pair goes this way");
         let (from, far) = (parameters.hosts[here.index()], parameters.hosts[peer.index()]);
-        let ways = (0..parameters.paths).map(|path| Way::new(network, from, far, PathId(rail.0 + path)));
+        let ways = (0..parameters.paths).map(|path| RailPath::new(network, from, far, PathId(rail.0 + path)));
         let mut end = Self {
             pair,
             here,
@@ -104,8 +104,8 @@ impl RailEnd {
             rail,
             ways: ways.collect::<Result<_, _>>()?,
             far,
-            store: Store::default(),
-            timer: Time::NEVER,
+            store: ReceiveBuffers::default(),
+            timer: SimTime::NEVER,
             is_lost: false,
             in_hand: VecDeque::new(),
             next_send: 0,
@@ -123,12 +123,12 @@ impl RailEnd {
     }
 
     /// Posts a parcel; `read` is what the adapter reads of it.
-    pub(super) fn post(&mut self, now: Time, bytes: Vec<u8>, read: Rc<[u8]>, out: &mut Vec<Transmit>) {
+    pub(super) fn post(&mut self, now: SimTime, bytes: Vec<u8>, read: Rc<[u8]>, out: &mut Vec<Transmit>) {
         let (id, length) = (self.next_send, bytes.len() as u32);
         self.next_send += 1;
         self.in_hand.push_back(InHand { id, bytes, read });
         if self.pair.state() == QpState::ReadyToSend {
-            let operation = Operation::Send { immediate: None };
+            let operation = QpOperation::Send { immediate: None };
             self.pair
                 .post_send(now, id, length, operation, &mut |transmit| out.push(transmit))
                 .expect("a port keeps within the limits");
@@ -148,30 +148,35 @@ impl RailEnd {
         bytes
     }
 
-    fn bytes_of(&self, segment: &Segment) -> Box<[u8]> {
+    fn bytes_of(&self, segment: &PacketDescriptor) -> Box<[u8]> {
         let index = self.in_hand.iter().position(|in_hand| in_hand.id == segment.id).expect("it is in hand");
         let from = segment.offset as usize;
         self.in_hand[index].read[from..from + usize::from(segment.length)].into()
     }
 
     /// Sends packets.
-    pub(super) fn transmit(&self, network: &mut Network, packets: impl Iterator<Item = Transmit>) {
+    pub(super) fn transmit(&self, network: &mut SimulatedNetwork, packets: impl Iterator<Item = Transmit>) {
         let ready = network.now() + network.parameters().adapter_delay;
         for Transmit { headers, segment, path, .. } in packets {
             let Some(way) = self.ways.get(path.index()) else { continue };
             let payload = segment.map_or(Box::default(), |segment| self.bytes_of(&segment));
-            let body = Body::Transport { to: headers.bth.destination.0, path, headers, payload };
+            let body = PacketBody::Transport { to: headers.bth.destination.0, path, headers, payload };
             let bytes = body.framed_bytes();
-            let packet = Packet::new(Target::Node, self.far.0, bytes, ready, Some(Rc::new(body)));
-            network.inject(way.leaves, Packet { flow: way.flow, ..packet });
+            let packet = SimulatedPacket::new(PacketTarget::Node, self.far.0, bytes, ready, Some(Rc::new(body)));
+            network.inject(way.leaves, SimulatedPacket { flow: way.flow, ..packet });
         }
     }
 }
 
-impl Way {
-    fn new(network: &Network, here: NodeId, there: NodeId, path: PathId) -> Result<Self, SetupError> {
+impl RailPath {
+    fn new(
+        network: &SimulatedNetwork,
+        here: NodeId,
+        there: NodeId,
+        path: PathId,
+    ) -> Result<Self, TransportSetupError> {
         let fabric = network.topology();
-        let no_way = SetupError::NoWay { from: here, to: there };
+        let no_way = TransportSetupError::NoWay { from: here, to: there };
         let Some([out, back]) = way(fabric, here, there, path) else { return Err(no_way) };
         let (Some(first), Some(last)) = (out.hops.first(), back.hops.last()) else { return Err(no_way) };
         let peer = fabric.peer(first.node, first.port).expect("a way uses cabled ports");

@@ -4,10 +4,10 @@
 //! Credits are counted in blocks of 64 bytes, as InfiniBand does. A credit that is on its way back is kept with
 //! its time of arrival and collected when someone needs it, so that it costs no event unless a packet waits.
 
-use units::{Span, Time};
+use units::{SimSpan, SimTime};
 
-use super::packet::{NONE, PacketIndex};
-use crate::technology::ByteTime;
+use super::packet::{NO_PACKET, PacketIndex};
+use crate::link_rate::ByteTime;
 
 /// A channel's number.
 pub(crate) type ChannelId = u32;
@@ -17,7 +17,7 @@ const BLOCK: u32 = 64;
 
 /// Blocks that a packet of so many bytes needs.
 #[inline]
-pub(crate) const fn blocks(bytes: u32) -> u32 {
+pub(crate) const fn credit_blocks(bytes: u32) -> u32 {
     bytes.div_ceil(BLOCK)
 }
 
@@ -25,8 +25,8 @@ pub(crate) const fn blocks(bytes: u32) -> u32 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkClass {
     pub byte_time: ByteTime,
-    /// Time of flight.
-    pub wire: Span,
+    /// SimTime of flight.
+    pub wire: SimSpan,
 }
 
 /// Why a channel asks for attention.
@@ -44,9 +44,9 @@ pub(crate) struct ChannelFlags {
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(crate) struct Channel {
-    pub busy_until: Time,
+    pub busy_until: SimTime,
     /// The pending wake-up, or never. A wake event of any other time is stale.
-    pub wake_at: Time,
+    pub wake_at: SimTime,
     /// The node at the far end.
     pub to: u32,
     /// Packets sent, for finding the hot link.
@@ -56,16 +56,16 @@ pub(crate) struct Channel {
     /// The virtual lane that is served first next time.
     pub turn: u8,
     /// Virtual lane 0; the others, if there are any, live in a list of their own.
-    pub lane: Lane,
+    pub lane: VirtualLaneState,
 }
 
 /// One virtual lane of a channel.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lane {
+pub(crate) struct VirtualLaneState {
     pub head: PacketIndex,
     pub tail: PacketIndex,
-    /// Credits on their way back: the latest promise here, earlier ones that are not yet due in [`Returns`].
-    due: Time,
+    /// Credits on their way back: the latest promise here, earlier ones that are not yet due in [`CreditReturns`].
+    due: SimTime,
     due_blocks: u32,
     /// Blocks free at the far end, as far as this end knows.
     pub credit: u32,
@@ -74,34 +74,42 @@ pub(crate) struct Lane {
     pub starved: bool,
 }
 
-impl Lane {
+impl VirtualLaneState {
     pub(crate) const fn new(credit: u32) -> Self {
-        Self { head: NONE, tail: NONE, due: Time::ZERO, due_blocks: 0, credit, returning: NONE, starved: false }
+        Self {
+            head: NO_PACKET,
+            tail: NO_PACKET,
+            due: SimTime::ZERO,
+            due_blocks: 0,
+            credit,
+            returning: NO_PACKET,
+            starved: false,
+        }
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
-        self.head == NONE
+        self.head == NO_PACKET
     }
 }
 
 /// Credits under way, in a pool of small lists.
 #[derive(Default)]
-pub(crate) struct Returns {
+pub(crate) struct CreditReturns {
     entries: Vec<Return>,
     free: Vec<u32>,
 }
 
 #[derive(Clone, Copy)]
 struct Return {
-    at: Time,
+    at: SimTime,
     blocks: u32,
     next: u32,
 }
 
-impl Returns {
-    /// Notes that `blocks` will be back at `at`.
+impl CreditReturns {
+    /// Notes that `credit_blocks` will be back at `at`.
     #[inline]
-    pub(crate) fn promise(&mut self, lane: &mut Lane, now: Time, at: Time, blocks: u32) {
+    pub(crate) fn promise(&mut self, lane: &mut VirtualLaneState, now: SimTime, at: SimTime, blocks: u32) {
         if lane.due <= now {
             lane.credit += lane.due_blocks;
         } else {
@@ -111,7 +119,7 @@ impl Returns {
     }
 
     /// Moves a lane's latest promise to its list: another one has come before it was due.
-    fn defer(&mut self, lane: &mut Lane) {
+    fn defer(&mut self, lane: &mut VirtualLaneState) {
         let entry = Return { at: lane.due, blocks: lane.due_blocks, next: lane.returning };
         lane.returning = match self.free.pop() {
             Some(index) => {
@@ -126,14 +134,14 @@ impl Returns {
     }
 
     /// Gives the lane all that is back by `at`.
-    pub(crate) fn collect(&mut self, lane: &mut Lane, at: Time) {
+    pub(crate) fn collect(&mut self, lane: &mut VirtualLaneState, at: SimTime) {
         if lane.due <= at {
             lane.credit += lane.due_blocks;
             lane.due_blocks = 0;
         }
-        let mut kept = NONE;
+        let mut kept = NO_PACKET;
         let mut index = lane.returning;
-        while index != NONE {
+        while index != NO_PACKET {
             let entry = &mut self.entries[index as usize];
             let next = entry.next;
             if entry.at <= at {
@@ -149,10 +157,10 @@ impl Returns {
     }
 
     /// When the lane will hold `needed` blocks by what is promised; none if the promises do not suffice.
-    pub(crate) fn sufficient_at(&self, lane: &Lane, needed: u32) -> Option<Time> {
+    pub(crate) fn sufficient_at(&self, lane: &VirtualLaneState, needed: u32) -> Option<SimTime> {
         let mut promised = vec![(lane.due, lane.due_blocks)];
         let mut index = lane.returning;
-        while index != NONE {
+        while index != NO_PACKET {
             let entry = self.entries[index as usize];
             promised.push((entry.at, entry.blocks));
             index = entry.next;
@@ -172,7 +180,7 @@ impl Returns {
 }
 
 // Fabric state per host is bounded by this (a full fat tree of a million hosts has eight channels a host).
-const _: () = assert!(size_of::<Channel>() == 64 && size_of::<Lane>() <= 32);
+const _: () = assert!(size_of::<Channel>() == 64 && size_of::<VirtualLaneState>() <= 32);
 
 #[cfg(test)]
 mod tests {
@@ -180,16 +188,16 @@ mod tests {
 
     #[test]
     fn credits_come_back_when_they_are_due_and_not_before() {
-        let (mut returns, mut lane) = (Returns::default(), Lane::new(2));
+        let (mut returns, mut lane) = (CreditReturns::default(), VirtualLaneState::new(2));
         for (at, blocks) in [(300, 4), (100, 1), (200, 3)] {
-            returns.promise(&mut lane, Time::ZERO, Time::from_picos(at), blocks);
+            returns.promise(&mut lane, SimTime::ZERO, SimTime::from_picos(at), blocks);
         }
-        assert_eq!(returns.sufficient_at(&lane, 6), Some(Time::from_picos(200)));
+        assert_eq!(returns.sufficient_at(&lane, 6), Some(SimTime::from_picos(200)));
         assert_eq!(returns.sufficient_at(&lane, 11), None);
-        returns.collect(&mut lane, Time::from_picos(150));
+        returns.collect(&mut lane, SimTime::from_picos(150));
         assert_eq!(lane.credit, 3);
-        returns.collect(&mut lane, Time::from_picos(300));
-        assert_eq!((lane.credit, lane.returning), (10, NONE));
+        returns.collect(&mut lane, SimTime::from_picos(300));
+        assert_eq!((lane.credit, lane.returning), (10, NO_PACKET));
         assert_eq!(returns.sufficient_at(&lane, 11), None);
     }
 }

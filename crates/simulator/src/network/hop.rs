@@ -1,24 +1,24 @@
 //! One hop: a head arrives, finds its way, waits or goes.
 
 use topology::NodeId;
-use units::Time;
+use units::SimTime;
 
-use super::channel::{Lane, Returns, blocks};
-use super::inspection::{Inspection, inspect_link};
-use super::packet::{Harm, NONE, Packet, PacketIndex, Seat, Target};
-use super::{Arrival, ChannelId, Forwarding, Kind, Network, Parties};
-use crate::fault::Ending;
+use super::channel::{CreditReturns, VirtualLaneState, credit_blocks};
+use super::packet::{BufferLocation, NO_PACKET, PacketCorruption, PacketIndex, PacketTarget, SimulatedPacket};
+use super::packet_check::{LinkCheck, check_link};
+use super::{ChannelId, DeliveredPacket, Forwarding, Kind, NetworkHandler, SimulatedNetwork};
+use crate::fault::LinkOutcome;
 
-impl Network {
+impl SimulatedNetwork {
     /// Puts a packet into a channel's queue; it may leave at `packet.ready`.
-    pub(crate) fn inject(&mut self, channel: ChannelId, packet: Packet) {
+    pub(crate) fn inject(&mut self, channel: ChannelId, packet: SimulatedPacket) {
         let index = self.packets.add(packet);
         self.offer(channel, index);
     }
 
     /// The head of a packet has reached the end of the channel on which it was sent.
     #[inline]
-    pub(super) fn head<P: Parties>(&mut self, index: PacketIndex, parties: &mut P) {
+    pub(super) fn head<P: NetworkHandler>(&mut self, index: PacketIndex, parties: &mut P) {
         let packet = &self.packets[index];
         let channel = packet.came_on;
         let node = self.channels[channel as usize].to;
@@ -28,28 +28,35 @@ impl Network {
             if !self.inspect(index, channel, tail) {
                 return;
             }
-        } else if packet.target == Target::Node && packet.to != node {
+        } else if packet.target == PacketTarget::Node && packet.to != node {
             return self.forward(index, node, tail);
         }
         self.settle(index, channel, node, tail, parties);
     }
 
     /// The packet is for this node, or for a tree, or has been hurt: the less common ways on.
-    fn settle<P: Parties>(&mut self, index: PacketIndex, channel: ChannelId, node: u32, tail: Time, parties: &mut P) {
+    fn settle<P: NetworkHandler>(
+        &mut self,
+        index: PacketIndex,
+        channel: ChannelId,
+        node: u32,
+        tail: SimTime,
+        parties: &mut P,
+    ) {
         let packet = &self.packets[index];
         match packet.target {
-            Target::Tree => self.branch_out(index, channel, tail),
-            Target::Node if packet.to != node => self.forward(index, node, tail),
-            Target::Node if P::AT_THE_HEAD => {
+            PacketTarget::Tree => self.branch_out(index, channel, tail),
+            PacketTarget::Node if packet.to != node => self.forward(index, node, tail),
+            PacketTarget::Node if P::AT_THE_HEAD => {
                 self.vacate(index, tail);
                 self.give(index, channel, parties);
             }
-            Target::Node => self.push(tail, Kind::Whole, index),
+            PacketTarget::Node => self.push(tail, Kind::Whole, index),
         }
     }
 
     /// A whole packet goes to the party at this node.
-    pub(super) fn hand_over<P: Parties>(&mut self, index: PacketIndex, parties: &mut P) {
+    pub(super) fn hand_over<P: NetworkHandler>(&mut self, index: PacketIndex, parties: &mut P) {
         let channel = self.packets[index].came_on;
         if self.channels[channel as usize].flags.down {
             self.counters.note_lost_on_down_link(channel);
@@ -60,9 +67,9 @@ impl Network {
     }
 
     #[inline]
-    fn give<P: Parties>(&mut self, index: PacketIndex, channel: ChannelId, parties: &mut P) {
+    fn give<P: NetworkHandler>(&mut self, index: PacketIndex, channel: ChannelId, parties: &mut P) {
         let packet = &mut self.packets[index];
-        let arrival = Arrival {
+        let arrival = DeliveredPacket {
             channel,
             bytes: packet.bytes,
             born: packet.born,
@@ -76,10 +83,10 @@ impl Network {
 
     /// Finds the way on and offers the packet to it.
     #[inline]
-    fn forward(&mut self, index: PacketIndex, node: u32, tail: Time) {
+    fn forward(&mut self, index: PacketIndex, node: u32, tail: SimTime) {
         let packet = &self.packets[index];
         let (channel, lane) =
-            if packet.next == NONE { self.way_on(packet, node) } else { (packet.next, packet.lane) };
+            if packet.next == NO_PACKET { self.way_on(packet, node) } else { (packet.next, packet.lane) };
         let ready = self.ready_at(index, channel, tail);
         let packet = &mut self.packets[index];
         packet.ready = ready;
@@ -93,7 +100,7 @@ impl Network {
 
     /// The channel and the virtual lane on which a packet leaves a node.
     #[inline]
-    fn way_on(&self, packet: &Packet, node: u32) -> (ChannelId, u8) {
+    fn way_on(&self, packet: &SimulatedPacket, node: u32) -> (ChannelId, u8) {
         let Some(hop) = self.topology.next_hop(NodeId(node), NodeId(packet.to), packet.flow) else {
             unreachable!("a packet that is where it belongs is not forwarded")
         };
@@ -106,14 +113,14 @@ impl Network {
         let packet = &self.packets[index];
         let Some(node) = self.channels.get(packet.came_on as usize).map(|channel| channel.to) else { return };
         // With several virtual lanes the lane would have to be noted as well.
-        if self.parameters.virtual_lanes == 1 && packet.target == Target::Node && packet.to != node {
+        if self.parameters.virtual_lanes == 1 && packet.target == PacketTarget::Node && packet.to != node {
             self.packets[index].next = self.way_on(packet, node).0;
         }
     }
 
     /// When a packet whose tail comes in at `tail` may start to leave on `channel`.
     #[inline]
-    pub(super) fn ready_at(&self, index: PacketIndex, channel: ChannelId, tail: Time) -> Time {
+    pub(super) fn ready_at(&self, index: PacketIndex, channel: ChannelId, tail: SimTime) -> SimTime {
         let whole = tail + self.parameters.switch_delay;
         match self.parameters.forwarding {
             Forwarding::StoreAndForward => whole,
@@ -122,13 +129,13 @@ impl Network {
                 let class = self.classes[usize::from(self.channels[channel as usize].class)];
                 let out = class.byte_time.serialise(self.packets[index].bytes);
                 // A fast way out of a slow way in must not run dry.
-                head.max(Time::from_picos(whole.as_picos().saturating_sub(out.as_picos())))
+                head.max(SimTime::from_picos(whole.as_picos().saturating_sub(out.as_picos())))
             }
         }
     }
 
     #[inline]
-    fn lane(&self, channel: ChannelId, lane: u8) -> &Lane {
+    fn lane(&self, channel: ChannelId, lane: u8) -> &VirtualLaneState {
         if lane == 0 {
             &self.channels[channel as usize].lane
         } else {
@@ -138,7 +145,7 @@ impl Network {
 
     /// A lane, and the credits that are coming back to lanes.
     #[inline]
-    pub(super) fn lane_mut(&mut self, channel: ChannelId, lane: u8) -> (&mut Lane, &mut Returns) {
+    pub(super) fn lane_mut(&mut self, channel: ChannelId, lane: u8) -> (&mut VirtualLaneState, &mut CreditReturns) {
         let further = if lane == 0 { 0 } else { self.further(channel, lane) };
         let place =
             if lane == 0 { &mut self.channels[channel as usize].lane } else { &mut self.further_lanes[further] };
@@ -153,7 +160,7 @@ impl Network {
     #[inline]
     pub(super) fn offer(&mut self, channel: ChannelId, index: PacketIndex) {
         let packet = &self.packets[index];
-        let (ready, needed) = (packet.ready, blocks(packet.bytes));
+        let (ready, needed) = (packet.ready, credit_blocks(packet.bytes));
         if packet.harm.is_some() && self.is_known_bad_by(index, ready) {
             return self.discard(index, ready);
         }
@@ -187,7 +194,7 @@ impl Network {
         let packet = &mut self.packets[index];
         let (seat, old) = (packet.seat, packet.lane);
         packet.lane = lane;
-        packet.seat = Seat::Shared(self.holdings.open(seat, old, blocks(packet.bytes), 1));
+        packet.seat = BufferLocation::Shared(self.holdings.open(seat, old, credit_blocks(packet.bytes), 1));
         self.offer(channel, index);
     }
 
@@ -200,7 +207,7 @@ impl Network {
         } else {
             self.packets[last].next = index;
         }
-        self.packets[index].next = NONE;
+        self.packets[index].next = NO_PACKET;
         if first {
             let at = self.channels[channel as usize].busy_until.max(self.packets[index].ready);
             self.wake_by(channel, at);
@@ -208,7 +215,7 @@ impl Network {
     }
 
     /// Makes sure that the channel is looked at no later than `at`.
-    pub(super) fn wake_by(&mut self, channel: ChannelId, at: Time) {
+    pub(super) fn wake_by(&mut self, channel: ChannelId, at: SimTime) {
         let at = at.max(self.now);
         let state = &mut self.channels[channel as usize];
         if at < state.wake_at {
@@ -218,12 +225,12 @@ impl Network {
     }
 
     /// Looks for a packet that the channel can send now, lane by lane from the one whose turn it is.
-    pub(super) fn wake<P: Parties>(&mut self, channel: ChannelId, parties: &mut P) {
+    pub(super) fn wake<P: NetworkHandler>(&mut self, channel: ChannelId, parties: &mut P) {
         let state = &mut self.channels[channel as usize];
         if state.wake_at != self.now {
             return; // Stale: an earlier wake-up was asked for since.
         }
-        state.wake_at = Time::NEVER;
+        state.wake_at = SimTime::NEVER;
         if state.busy_until > self.now {
             let at = state.busy_until;
             return self.wake_by(channel, at);
@@ -252,7 +259,7 @@ impl Network {
     /// Sends the first packet of a lane if it is ready and has credits; otherwise arranges to be woken.
     fn send_head_of(&mut self, channel: ChannelId, lane: u8) -> bool {
         let index = self.lane(channel, lane).head;
-        let (ready, needed) = (self.packets[index].ready, blocks(self.packets[index].bytes));
+        let (ready, needed) = (self.packets[index].ready, credit_blocks(self.packets[index].bytes));
         if ready > self.now {
             self.wake_by(channel, ready);
             return false;
@@ -280,7 +287,7 @@ impl Network {
 
     /// The packet starts on its way at `start`; from then on the future of this hop is known.
     #[inline]
-    fn depart(&mut self, channel: ChannelId, index: PacketIndex, start: Time) {
+    fn depart(&mut self, channel: ChannelId, index: PacketIndex, start: SimTime) {
         let state = &mut self.channels[channel as usize];
         let class = self.classes[usize::from(state.class)];
         let packet = &mut self.packets[index];
@@ -288,12 +295,12 @@ impl Network {
         state.busy_until = end;
         state.sent = state.sent.wrapping_add(1);
         let (watched, source, bytes, lane) = (state.flags.watched, state.flags.source, packet.bytes, packet.lane);
-        self.lane_mut(channel, lane).0.credit -= blocks(bytes);
+        self.lane_mut(channel, lane).0.credit -= credit_blocks(bytes);
         self.vacate(index, end);
         let packet = &mut self.packets[index];
-        packet.seat = Seat::Behind(channel);
+        packet.seat = BufferLocation::Behind(channel);
         packet.came_on = channel;
-        packet.next = NONE;
+        packet.next = NO_PACKET;
         self.counters.hops += 1;
         if source {
             self.wake_by(channel, end);
@@ -308,11 +315,11 @@ impl Network {
     /// Schedules the arrival of a packet to which nothing happens on the way: of its head if it goes on from there,
     /// of the whole if it ends there. Most hops of a collective end at a party, and this saves each an event.
     #[inline]
-    fn set_out(&mut self, channel: ChannelId, index: PacketIndex, head: Time, tail: Time) {
+    fn set_out(&mut self, channel: ChannelId, index: PacketIndex, head: SimTime, tail: SimTime) {
         let packet = &self.packets[index];
         let ends = match packet.target {
-            Target::Node => packet.to == self.channels[channel as usize].to,
-            Target::Tree => self.branches[packet.to as usize].ends_with(channel),
+            PacketTarget::Node => packet.to == self.channels[channel as usize].to,
+            PacketTarget::Tree => self.branches[packet.to as usize].ends_with(channel),
         };
         if ends && !self.parties_at_the_head {
             self.push(tail, Kind::Whole, index);
@@ -323,14 +330,16 @@ impl Network {
 
     /// Gives back the room that a packet takes where it sits: it will be gone by `gone`.
     #[inline]
-    pub(super) fn vacate(&mut self, index: PacketIndex, gone: Time) {
+    pub(super) fn vacate(&mut self, index: PacketIndex, gone: SimTime) {
         let packet = &self.packets[index];
         match packet.seat {
-            Seat::Origin => {}
-            Seat::Behind(channel) => self.return_credit(channel, packet.lane, blocks(packet.bytes), gone),
-            Seat::Shared(holding) => {
+            BufferLocation::Origin => {}
+            BufferLocation::Behind(channel) => {
+                self.return_credit(channel, packet.lane, credit_blocks(packet.bytes), gone)
+            }
+            BufferLocation::Shared(holding) => {
                 if let Some(freed) = self.holdings.leave(holding, gone)
-                    && let Seat::Behind(channel) = freed.seat
+                    && let BufferLocation::Behind(channel) = freed.seat
                 {
                     self.return_credit(channel, freed.lane, freed.blocks, freed.gone);
                 }
@@ -340,7 +349,7 @@ impl Network {
 
     /// The receiver's buffer is free at `gone`; the sender hears of it one flight later.
     #[inline]
-    fn return_credit(&mut self, channel: ChannelId, lane: u8, blocks: u32, gone: Time) {
+    fn return_credit(&mut self, channel: ChannelId, lane: u8, blocks: u32, gone: SimTime) {
         let class = self.classes[usize::from(self.channels[channel as usize].class)];
         let (now, at) = (self.now, gone + class.wire);
         let (lane, returns) = self.lane_mut(channel, lane);
@@ -352,14 +361,14 @@ impl Network {
     }
 
     /// Removes a packet that will not go on.
-    pub(super) fn discard(&mut self, index: PacketIndex, gone: Time) {
+    pub(super) fn discard(&mut self, index: PacketIndex, gone: SimTime) {
         self.vacate(index, gone);
         self.packets.remove(index);
     }
 
     /// A packet that may have been hurt reaches a device, or its cable has gone down. False: it ends here.
     #[cold]
-    fn inspect(&mut self, index: PacketIndex, channel: ChannelId, tail: Time) -> bool {
+    fn inspect(&mut self, index: PacketIndex, channel: ChannelId, tail: SimTime) -> bool {
         if self.channels[channel as usize].flags.down {
             self.counters.note_lost_on_down_link(channel);
             self.discard(index, tail);
@@ -367,10 +376,10 @@ impl Network {
         }
         let packet = &mut self.packets[index];
         let harm = packet.harm.as_mut().expect("only the hurt are inspected");
-        let inspection = inspect_link(packet.body.as_deref(), packet.bytes, harm, &mut self.samples);
+        let inspection = check_link(packet.body.as_deref(), packet.bytes, harm, &mut self.samples);
         self.counters.note(inspection, channel);
-        harm.known_at = if inspection.is_bad() { tail } else { Time::NEVER };
-        if inspection == Inspection::Misrouted {
+        harm.known_at = if inspection.is_bad() { tail } else { SimTime::NEVER };
+        if inspection == LinkCheck::Misrouted {
             self.discard(index, tail);
             return false;
         }
@@ -378,17 +387,24 @@ impl Network {
     }
 
     /// A switch that has not yet begun to pass on a packet which it knows to be bad drops it.
-    fn is_known_bad_by(&self, index: PacketIndex, time: Time) -> bool {
+    fn is_known_bad_by(&self, index: PacketIndex, time: SimTime) -> bool {
         self.packets[index].harm.as_ref().is_some_and(|harm| harm.known_at <= time)
     }
 
     /// A departure that fault rules watch, or of a packet that is hurt already.
     #[cold]
-    fn depart_with_care(&mut self, channel: ChannelId, index: PacketIndex, start: Time, end: Time, at: Time) {
+    fn depart_with_care(
+        &mut self,
+        channel: ChannelId,
+        index: PacketIndex,
+        start: SimTime,
+        end: SimTime,
+        at: SimTime,
+    ) {
         if let Some(harm) = &mut self.packets[index].harm {
             // Found bad after its head had left (SE-5): a bad CRC and the end-bad-packet delimiter go with it.
-            if harm.known_at != Time::NEVER {
-                **harm = Harm::marked();
+            if harm.known_at != SimTime::NEVER {
+                **harm = PacketCorruption::marked();
             }
         }
         if !self.channels[channel as usize].flags.watched {
@@ -402,13 +418,13 @@ impl Network {
                 absent => *absent = Some(Box::new(harm)),
             }
         }
-        if fate.ending != Ending::Arrives {
+        if fate.ending != LinkOutcome::Arrives {
             self.counters.note_ending(fate.ending, channel);
             return self.discard(index, end);
         }
         if fate.doubled {
             let mut twin = self.packets[index].twin();
-            twin.seat = Seat::Origin; // The link's own doing: it takes no credit.
+            twin.seat = BufferLocation::Origin; // The link's own doing: it takes no credit.
             let twin = self.packets.add(twin);
             self.counters.doubled_by_plan += 1;
             self.push(at + end.since(start) + fate.delay, Kind::Head, twin);

@@ -1,6 +1,6 @@
 //! The fabric in motion: channels, switches that forward, credits, multicast. A plain router.
 //!
-//! In: packets injected at a channel, and time. Out: arrivals handed to the [`Parties`] at the nodes. What the
+//! In: packets injected at a channel, and time. Out: arrivals handed to the [`NetworkHandler`] at the nodes. What the
 //! packets mean is the parties' business; what befalls them is the fault rules' (`crate::fault`).
 //!
 //! A hop costs one event when the way is free: whoever sends decides at once when the head reaches the next
@@ -10,31 +10,31 @@
 
 mod channel;
 mod hop;
-mod inspection;
 mod multicast;
 mod packet;
+mod packet_check;
 #[cfg(test)]
 mod tests;
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use topology::{Endpoint, Fabric, NodeId, PortIndex};
-use units::{Lane as AdapterLane, Span, Time};
+use topology::{Fabric, FabricPort, NodeId, NodePort};
+use units::{Lane as AdapterLane, SimSpan, SimTime};
 
 pub(crate) use channel::ChannelId;
-pub(crate) use inspection::{Inspection, Verdict, inspect_end_to_end};
-pub(crate) use multicast::Branches;
-pub(crate) use packet::{Harm, Inside, Packet, Target};
+pub(crate) use multicast::MulticastForwardingTable;
+pub(crate) use packet::{DeviceCorruption, PacketCorruption, PacketTarget, SimulatedPacket};
+pub(crate) use packet_check::{EndToEndCheck, LinkCheck, check_end_to_end};
 
-use crate::body::Body;
-use crate::counters::Counters;
-use crate::fault::{Faults, Plan, PlanError, Wiring};
-use crate::queue::Queue;
-use crate::technology::ByteTime;
-use channel::{Channel, ChannelFlags, Lane, LinkClass, Returns};
-use inspection::SampleFrames;
-use packet::Pool;
+use crate::counters::FabricCounters;
+use crate::event_queue::EventQueue;
+use crate::fault::{ChannelMap, FabricFaultInjector, FaultPlan, FaultPlanError};
+use crate::link_rate::ByteTime;
+use crate::packet_body::PacketBody;
+use channel::{Channel, ChannelFlags, CreditReturns, LinkClass, VirtualLaneState};
+use packet::PacketPool;
+use packet_check::SampleFrames;
 
 /// How switches pass a packet on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,12 +50,12 @@ pub enum Forwarding {
 pub struct LinkParameters {
     /// What a byte costs on a full port.
     pub byte_time: ByteTime,
-    /// Time of flight of every cable.
-    pub wire: Span,
+    /// SimTime of flight of every cable.
+    pub wire: SimSpan,
     /// From the head's arrival at a switch to its earliest departure; also what an aggregation takes.
-    pub switch_delay: Span,
+    pub switch_delay: SimSpan,
     /// What an adapter takes to send, and to hand over what it received.
-    pub adapter_delay: Span,
+    pub adapter_delay: SimSpan,
     /// How switches pass packets on.
     pub forwarding: Forwarding,
     /// Virtual lanes, at most 15 (IB specification 7.6.2).
@@ -67,27 +67,27 @@ pub struct LinkParameters {
 }
 
 /// What happened at a node.
-pub(crate) struct Arrival {
+pub(crate) struct DeliveredPacket {
     pub channel: ChannelId,
     pub bytes: u32,
-    pub born: Time,
-    pub body: Option<Rc<Body>>,
-    pub harm: Option<Box<Harm>>,
+    pub born: SimTime,
+    pub body: Option<Rc<PacketBody>>,
+    pub harm: Option<Box<PacketCorruption>>,
 }
 
 /// Whoever sits at the nodes.
-pub(crate) trait Parties {
+pub(crate) trait NetworkHandler {
     /// Hand over at the head's arrival instead of waiting for the tail: for pure background traffic, whose
     /// receivers do nothing, it saves an event per packet.
     const AT_THE_HEAD: bool = false;
     /// A packet has arrived whole.
-    fn arrived(&mut self, network: &mut Network, arrival: Arrival);
+    fn arrived(&mut self, network: &mut SimulatedNetwork, arrival: DeliveredPacket);
     /// A source channel has nothing left to send.
-    fn refill(&mut self, network: &mut Network, channel: ChannelId);
-    /// An alarm set with [`Network::set_alarm`] goes off.
-    fn alarm(&mut self, network: &mut Network, number: u32);
+    fn refill(&mut self, network: &mut SimulatedNetwork, channel: ChannelId);
+    /// An alarm set with [`SimulatedNetwork::set_alarm`] goes off.
+    fn alarm(&mut self, network: &mut SimulatedNetwork, number: u32);
     /// The fault plan took these channels down or brought them up again.
-    fn channels_changed(&mut self, _: &mut Network, _: &[ChannelId]) {}
+    fn channels_changed(&mut self, _: &mut SimulatedNetwork, _: &[ChannelId]) {}
 }
 
 /// Kinds of events.
@@ -112,39 +112,39 @@ const KIND_SHIFT: u32 = 32;
 const BURST: usize = 64;
 
 /// The fabric in motion.
-pub(crate) struct Network {
+pub(crate) struct SimulatedNetwork {
     topology: Arc<Fabric>,
     parameters: LinkParameters,
     /// Full ports and, if adapters are split, their lanes.
     classes: [LinkClass; 2],
     channels: Vec<Channel>,
     /// Virtual lanes from the second on, for each channel.
-    further_lanes: Vec<Lane>,
-    returns: Returns,
+    further_lanes: Vec<VirtualLaneState>,
+    returns: CreditReturns,
     /// The first channel of each node; its port `p` sends on `first + p`.
     first: Vec<u32>,
     /// The first channel of the second and further adapter lanes.
     first_split: u32,
     /// The usual delay of a device: how far ahead of its departure a packet's fate can be settled.
-    look_ahead: Span,
-    packets: Pool,
-    branches: Vec<Branches>,
-    holdings: multicast::Holdings,
+    look_ahead: SimSpan,
+    packets: PacketPool,
+    branches: Vec<MulticastForwardingTable>,
+    holdings: multicast::SharedBuffers,
     samples: SampleFrames,
-    queue: Queue,
-    now: Time,
-    pub(crate) faults: Faults,
-    pub(crate) counters: Counters,
+    queue: EventQueue,
+    now: SimTime,
+    pub(crate) faults: FabricFaultInjector,
+    pub(crate) counters: FabricCounters,
     trace: u64,
     /// Its state does not fit the caches.
     is_large: bool,
     /// Events ahead whose memory has been touched.
     warm: u32,
-    /// What [`Parties::AT_THE_HEAD`] says.
+    /// What [`NetworkHandler::AT_THE_HEAD`] says.
     parties_at_the_head: bool,
 }
 
-impl Network {
+impl SimulatedNetwork {
     /// The fabric at rest.
     pub(crate) fn new(topology: Arc<Fabric>, parameters: LinkParameters) -> Self {
         let (hosts, nodes) = (topology.hosts(), topology.nodes());
@@ -158,11 +158,11 @@ impl Network {
         let extra = u32::from(parameters.adapter_lanes) - 1;
         let full = LinkClass { byte_time: parameters.byte_time, wire: parameters.wire };
         let split = LinkClass { byte_time: parameters.byte_time.split(u64::from(parameters.adapter_lanes)), ..full };
-        let credit = channel::blocks(parameters.buffer_bytes);
+        let credit = channel::credit_blocks(parameters.buffer_bytes);
         let channel = |to: u32, class: u8| Channel {
-            lane: Lane::new(credit),
-            busy_until: Time::ZERO,
-            wake_at: Time::NEVER,
+            lane: VirtualLaneState::new(credit),
+            busy_until: SimTime::ZERO,
+            wake_at: SimTime::NEVER,
             to,
             sent: 0,
             class,
@@ -172,37 +172,37 @@ impl Network {
         let mut channels = Vec::with_capacity((total + 2 * hosts * extra) as usize);
         for node in 0..nodes {
             for port in 0..topology.port_count(NodeId(node)) {
-                let to = topology.peer(NodeId(node), PortIndex(port)).map_or(u32::MAX, |peer| peer.node.0);
+                let to = topology.peer(NodeId(node), FabricPort(port)).map_or(u32::MAX, |peer| peer.node.0);
                 let touches_host = node < hosts || to < hosts;
                 channels.push(channel(to, u8::from(touches_host)));
             }
         }
         for host in 0..hosts {
-            let switch = topology.peer(NodeId(host), PortIndex(0)).map_or(u32::MAX, |peer| peer.node.0);
+            let switch = topology.peer(NodeId(host), FabricPort(0)).map_or(u32::MAX, |peer| peer.node.0);
             for _ in 0..extra {
                 channels.extend([channel(switch, 1), channel(host, 1)]);
             }
         }
         let further = channels.len() * (usize::from(parameters.virtual_lanes) - 1);
-        let further_lanes = vec![Lane::new(credit); further];
+        let further_lanes = vec![VirtualLaneState::new(credit); further];
         let shift = bucket_shift(nodes);
         Self {
             topology,
             classes: [full, split],
             channels,
             further_lanes,
-            returns: Returns::default(),
+            returns: CreditReturns::default(),
             first,
             first_split: total,
             look_ahead: parameters.switch_delay.max(parameters.adapter_delay),
-            packets: Pool::default(),
+            packets: PacketPool::default(),
             branches: Vec::new(),
-            holdings: multicast::Holdings::default(),
+            holdings: multicast::SharedBuffers::default(),
             samples: SampleFrames::default(),
-            queue: Queue::new(shift),
-            now: Time::ZERO,
-            faults: Faults::none(),
-            counters: Counters::default(),
+            queue: EventQueue::new(shift),
+            now: SimTime::ZERO,
+            faults: FabricFaultInjector::none(),
+            counters: FabricCounters::default(),
             trace: 0,
             is_large: nodes > 16_384,
             warm: 0,
@@ -212,14 +212,14 @@ impl Network {
     }
 
     /// Puts a plan's rules in force. Done once, before anything moves.
-    pub(crate) fn set_faults(&mut self, plan: &Plan, seed: u64) -> Result<(), PlanError> {
+    pub(crate) fn set_faults(&mut self, plan: &FaultPlan, seed: u64) -> Result<(), FaultPlanError> {
         let channels = (0..self.channel_count()).map(|channel| {
             let (from, lane) = self.origin(channel);
             (from.node, self.destination(channel), lane.0)
         });
         // A million hosts have millions of channels: they are listed only for plans that name some.
         let channels = if plan.rules.is_empty() { Vec::new() } else { channels.collect() };
-        self.faults = Faults::new(plan, seed, &Wiring { fabric: &self.topology, channels })?;
+        self.faults = FabricFaultInjector::new(plan, seed, &ChannelMap { fabric: &self.topology, channels })?;
         self.adopt_faults();
         Ok(())
     }
@@ -242,7 +242,7 @@ impl Network {
         &self.parameters
     }
 
-    pub(crate) fn now(&self) -> Time {
+    pub(crate) fn now(&self) -> SimTime {
         self.now
     }
 
@@ -259,14 +259,14 @@ impl Network {
     /// Bytes of the fabric's own state.
     pub(crate) fn memory(&self) -> usize {
         self.channels.capacity() * size_of::<Channel>()
-            + self.further_lanes.capacity() * size_of::<Lane>()
+            + self.further_lanes.capacity() * size_of::<VirtualLaneState>()
             + self.first.capacity() * 4
             + self.returns.memory()
             + self.packets.memory()
     }
 
     /// The channel out of a node's port; of a split adapter's cable, the given lane.
-    pub(crate) fn channel(&self, from: Endpoint, lane: AdapterLane) -> ChannelId {
+    pub(crate) fn channel(&self, from: NodePort, lane: AdapterLane) -> ChannelId {
         if lane.0 == 0 {
             return self.first[from.node.index()] + u32::from(from.port.0);
         }
@@ -281,16 +281,16 @@ impl Network {
     }
 
     /// Where a channel starts, and which lane it is; the inverse of [`Self::channel`].
-    pub(crate) fn origin(&self, channel: ChannelId) -> (Endpoint, AdapterLane) {
+    pub(crate) fn origin(&self, channel: ChannelId) -> (NodePort, AdapterLane) {
         if channel < self.first_split {
             let node = self.first.partition_point(|first| *first <= channel) - 1;
-            let port = PortIndex((channel - self.first[node]) as u16);
-            return (Endpoint { node: NodeId(node as u32), port }, AdapterLane(0));
+            let port = FabricPort((channel - self.first[node]) as u16);
+            return (NodePort { node: NodeId(node as u32), port }, AdapterLane(0));
         }
         let per_host = 2 * (u32::from(self.parameters.adapter_lanes) - 1);
         let offset = channel - self.first_split;
         let lane = AdapterLane((offset % per_host / 2 + 1) as u8);
-        let host = Endpoint { node: NodeId(offset / per_host), port: PortIndex(0) };
+        let host = NodePort { node: NodeId(offset / per_host), port: FabricPort(0) };
         if offset.is_multiple_of(2) {
             (host, lane)
         } else {
@@ -326,18 +326,18 @@ impl Network {
         self.channels[channel as usize].sent
     }
 
-    /// Asks for [`Parties::refill`] whenever the channel has nothing to send.
+    /// Asks for [`NetworkHandler::refill`] whenever the channel has nothing to send.
     pub(crate) fn make_source(&mut self, channel: ChannelId) {
         self.channels[channel as usize].flags.source = true;
     }
 
     /// Sets an alarm. The party that gets it must know what it is for.
-    pub(crate) fn set_alarm(&mut self, at: Time, number: u32) {
+    pub(crate) fn set_alarm(&mut self, at: SimTime, number: u32) {
         self.push(at, Kind::Alarm, number);
     }
 
     /// Runs until `done` says so after an event, or nothing is left to happen.
-    pub(crate) fn run<P: Parties>(&mut self, parties: &mut P, mut done: impl FnMut(&P, &Self) -> bool) {
+    pub(crate) fn run<P: NetworkHandler>(&mut self, parties: &mut P, mut done: impl FnMut(&P, &Self) -> bool) {
         self.parties_at_the_head = P::AT_THE_HEAD;
         while !done(parties, self) {
             if !self.step(parties) {
@@ -348,7 +348,7 @@ impl Network {
 
     /// One event; false if none is left.
     #[inline]
-    fn step<P: Parties>(&mut self, parties: &mut P) -> bool {
+    fn step<P: NetworkHandler>(&mut self, parties: &mut P) -> bool {
         self.warm_up();
         let Some((at, what)) = self.queue.pop() else {
             return false;
@@ -434,12 +434,12 @@ impl Network {
     }
 
     #[inline]
-    fn push(&mut self, at: Time, kind: Kind, number: u32) {
+    fn push(&mut self, at: SimTime, kind: Kind, number: u32) {
         self.queue.push(at, (kind as u64) << KIND_SHIFT | u64::from(number));
     }
 
     /// A cable goes down or comes up, as the plan says.
-    fn change<P: Parties>(&mut self, number: u32, parties: &mut P) {
+    fn change<P: NetworkHandler>(&mut self, number: u32, parties: &mut P) {
         let change = self.faults.change(number);
         for channel in &change.channels {
             self.channels[*channel as usize].flags.down = change.down;

@@ -3,20 +3,20 @@
 //! The table is keyed by the channel of arrival, as InfiniBand's forwarding tables are by port, so one table
 //! serves every root of a tree with several (SE-7), and a node in the middle can send down its own part.
 
-use units::Time;
+use units::SimTime;
 
-use super::channel::blocks;
-use super::packet::{PacketIndex, Seat};
-use super::{ChannelId, Kind, Network};
+use super::channel::credit_blocks;
+use super::packet::{BufferLocation, PacketIndex};
+use super::{ChannelId, Kind, SimulatedNetwork};
 
 /// Where copies go, for each channel of arrival.
-pub(crate) struct Branches {
+pub(crate) struct MulticastForwardingTable {
     /// Of channel `c`: `out[first[c]..first[c + 1]]`.
     first: Vec<u32>,
     out: Vec<ChannelId>,
 }
 
-impl Branches {
+impl MulticastForwardingTable {
     /// From pairs (channel of arrival, channel of departure), in any order.
     pub(crate) fn new(channels: u32, mut pairs: Vec<(ChannelId, ChannelId)>) -> Self {
         pairs.sort_unstable();
@@ -43,26 +43,26 @@ impl Branches {
 
 /// A buffer place that several copies share until the last has left.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Holding {
-    pub seat: Seat,
+pub(super) struct SharedBuffer {
+    pub seat: BufferLocation,
     pub lane: u8,
     pub blocks: u32,
     /// When the last of those that left was gone.
-    pub gone: Time,
+    pub gone: SimTime,
     left: u32,
 }
 
 /// All shared places; free ones are reused.
 #[derive(Default)]
-pub(super) struct Holdings {
-    holdings: Vec<Holding>,
+pub(super) struct SharedBuffers {
+    holdings: Vec<SharedBuffer>,
     free: Vec<u32>,
 }
 
-impl Holdings {
+impl SharedBuffers {
     /// Opens a holding for so many copies.
-    pub(super) fn open(&mut self, seat: Seat, lane: u8, blocks: u32, copies: u32) -> u32 {
-        let holding = Holding { seat, lane, blocks, gone: Time::ZERO, left: copies };
+    pub(super) fn open(&mut self, seat: BufferLocation, lane: u8, blocks: u32, copies: u32) -> u32 {
+        let holding = SharedBuffer { seat, lane, blocks, gone: SimTime::ZERO, left: copies };
         match self.free.pop() {
             Some(number) => {
                 self.holdings[number as usize] = holding;
@@ -76,7 +76,7 @@ impl Holdings {
     }
 
     /// One copy will be gone by `gone`; if it was the last, the place to give back.
-    pub(super) fn leave(&mut self, number: u32, gone: Time) -> Option<Holding> {
+    pub(super) fn leave(&mut self, number: u32, gone: SimTime) -> Option<SharedBuffer> {
         let holding = &mut self.holdings[number as usize];
         holding.gone = holding.gone.max(gone);
         holding.left -= 1;
@@ -88,21 +88,22 @@ impl Holdings {
     }
 }
 
-impl Network {
+impl SimulatedNetwork {
     /// Makes a tree known; packets to it carry the number that is returned.
-    pub(crate) fn plant(&mut self, branches: Branches) -> u32 {
+    pub(crate) fn plant(&mut self, branches: MulticastForwardingTable) -> u32 {
         self.branches.push(branches);
         (self.branches.len() - 1) as u32
     }
 
     /// Copies a packet to the branches; the original is heard at this node once it is whole.
-    pub(super) fn branch_out(&mut self, index: PacketIndex, channel: ChannelId, tail: Time) {
+    pub(super) fn branch_out(&mut self, index: PacketIndex, channel: ChannelId, tail: SimTime) {
         let packet = &self.packets[index];
         let tree = packet.to as usize;
         let range = self.branches[tree].of(channel);
         if !range.is_empty() {
-            let shared = self.holdings.open(packet.seat, packet.lane, blocks(packet.bytes), range.len() as u32 + 1);
-            self.packets[index].seat = Seat::Shared(shared);
+            let shared =
+                self.holdings.open(packet.seat, packet.lane, credit_blocks(packet.bytes), range.len() as u32 + 1);
+            self.packets[index].seat = BufferLocation::Shared(shared);
             for place in range {
                 let out = self.branches[tree].out[place];
                 let mut copy = self.packets[index].twin();

@@ -2,38 +2,38 @@
 
 use std::rc::Rc;
 
-use units::Time;
+use units::SimTime;
 
 use super::ChannelId;
-use crate::body::Body;
+use crate::packet_body::PacketBody;
 
 /// A place in the pool.
 pub(crate) type PacketIndex = u32;
 /// No packet: the end of a list.
-pub(crate) const NONE: PacketIndex = u32::MAX;
+pub(crate) const NO_PACKET: PacketIndex = u32::MAX;
 
 /// What has befallen a packet. Rare, so it lives outside the packet's cache line.
 #[derive(Clone, Debug)]
-pub(crate) struct Harm {
+pub(crate) struct PacketCorruption {
     /// Bits flipped on the present link, counted from the first bit of the frame; empty if none.
     pub flipped: Vec<u32>,
     /// A switch found it bad while it was already on its way out: it carries a bad CRC and the end-bad-packet
     /// delimiter (SE-5), and whoever receives it knows that the fault lies further up.
     pub marked: bool,
     /// From when on the present holder knows that it is bad.
-    pub known_at: Time,
+    pub known_at: SimTime,
     /// Where it was hurt before the link checked it: the VCRC is right, the contents are not.
-    pub inside: Option<Inside>,
+    pub inside: Option<DeviceCorruption>,
 }
 
-impl Harm {
+impl PacketCorruption {
     /// Bits flipped on the wire.
     pub(crate) fn flipped(bits: Vec<u32>) -> Self {
-        Self { flipped: bits, marked: false, known_at: Time::NEVER, inside: None }
+        Self { flipped: bits, marked: false, known_at: SimTime::NEVER, inside: None }
     }
 
     /// Spoiled inside the sending device.
-    pub(crate) fn inside(inside: Inside, bits: Vec<u32>) -> Self {
+    pub(crate) fn inside(inside: DeviceCorruption, bits: Vec<u32>) -> Self {
         Self { inside: Some(inside), ..Self::flipped(bits) }
     }
 
@@ -51,7 +51,7 @@ impl Harm {
 
 /// Harm done inside a device, where the link's CRC is made anew over it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Inside {
+pub(crate) enum DeviceCorruption {
     /// A bit flipped in a buffer: the VCRC is right, the ICRC is not.
     Memory,
     /// A header whose length does not fit: malformed at the next device.
@@ -62,43 +62,43 @@ pub(crate) enum Inside {
 
 /// Where a packet goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Target {
+pub(crate) enum PacketTarget {
     /// To one node.
     Node,
-    /// Along the branches of a multicast tree; `Packet::to` names the tree.
+    /// Along the branches of a multicast tree; `SimulatedPacket::to` names the tree.
     Tree,
 }
 
 /// One packet, or one copy of it on one branch. A hop touches one packet: it is one cache line.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(crate) struct Packet {
+pub(crate) struct SimulatedPacket {
     /// When it was injected.
-    pub born: Time,
+    pub born: SimTime,
     /// When it may leave the device in which it sits.
-    pub ready: Time,
+    pub ready: SimTime,
     /// What the machines put into it; nothing for background traffic.
-    pub body: Option<Rc<Body>>,
-    pub harm: Option<Box<Harm>>,
+    pub body: Option<Rc<PacketBody>>,
+    pub harm: Option<Box<PacketCorruption>>,
     /// The node's or the tree's number.
     pub to: u32,
     /// The channel on which it travels or came.
     pub came_on: ChannelId,
     /// The buffer that it occupies.
-    pub seat: Seat,
+    pub seat: BufferLocation,
     /// In a queue, the packet behind it. Under way, the channel on which it will go on, if that has been worked out.
     pub next: PacketIndex,
     /// Bytes on the wire, framing included.
     pub bytes: u32,
     /// Spreads packets that have a choice of ways.
     pub flow: u32,
-    pub target: Target,
+    pub target: PacketTarget,
     pub lane: u8,
 }
 
 /// Whose buffer a packet occupies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Seat {
+pub(crate) enum BufferLocation {
     /// Its origin's own memory.
     Origin,
     /// The input buffer at the end of the channel on which it came.
@@ -107,9 +107,15 @@ pub(crate) enum Seat {
     Shared(u32),
 }
 
-impl Packet {
+impl SimulatedPacket {
     /// A packet at its origin, ready to leave at `ready`.
-    pub(crate) fn new(target: Target, to: u32, bytes: u32, ready: Time, body: Option<Rc<Body>>) -> Self {
+    pub(crate) fn new(
+        target: PacketTarget,
+        to: u32,
+        bytes: u32,
+        ready: SimTime,
+        body: Option<Rc<PacketBody>>,
+    ) -> Self {
         Self {
             born: ready,
             ready,
@@ -117,8 +123,8 @@ impl Packet {
             harm: None,
             to,
             came_on: ChannelId::MAX,
-            seat: Seat::Origin,
-            next: NONE,
+            seat: BufferLocation::Origin,
+            next: NO_PACKET,
             bytes,
             flow: 0,
             target,
@@ -127,31 +133,31 @@ impl Packet {
     }
 
     /// A packet of background traffic.
-    pub(crate) fn background(to: u32, bytes: u32, ready: Time) -> Self {
-        Self::new(Target::Node, to, bytes, ready, None)
+    pub(crate) fn background(to: u32, bytes: u32, ready: SimTime) -> Self {
+        Self::new(PacketTarget::Node, to, bytes, ready, None)
     }
 
     /// A copy of this packet, sharing its body and its seat.
     pub(crate) fn twin(&self) -> Self {
-        Self { body: self.body.clone(), harm: self.harm.clone(), next: NONE, ..*self }
+        Self { body: self.body.clone(), harm: self.harm.clone(), next: NO_PACKET, ..*self }
     }
 }
 
 /// All packets, with the free places chained through `next`.
 #[derive(Default)]
-pub(crate) struct Pool {
-    packets: Vec<Packet>,
+pub(crate) struct PacketPool {
+    packets: Vec<SimulatedPacket>,
     free: Option<PacketIndex>,
     live: usize,
 }
 
-impl Pool {
-    pub(crate) fn add(&mut self, packet: Packet) -> PacketIndex {
+impl PacketPool {
+    pub(crate) fn add(&mut self, packet: SimulatedPacket) -> PacketIndex {
         self.live += 1;
         match self.free {
             Some(index) => {
                 let place = &mut self.packets[index as usize];
-                self.free = (place.next != NONE).then_some(place.next);
+                self.free = (place.next != NO_PACKET).then_some(place.next);
                 *place = packet;
                 index
             }
@@ -163,7 +169,7 @@ impl Pool {
     }
 
     pub(crate) fn remove(&mut self, index: PacketIndex) {
-        let free = self.free.unwrap_or(NONE);
+        let free = self.free.unwrap_or(NO_PACKET);
         let place = &mut self.packets[index as usize];
         place.body = None;
         place.harm = None;
@@ -174,7 +180,7 @@ impl Pool {
 
     /// The packet at a place, if there is such a place.
     #[inline]
-    pub(crate) fn peek(&self, index: PacketIndex) -> Option<&Packet> {
+    pub(crate) fn peek(&self, index: PacketIndex) -> Option<&SimulatedPacket> {
         self.packets.get(index as usize)
     }
 
@@ -185,23 +191,23 @@ impl Pool {
 
     /// Bytes that the pool holds.
     pub(crate) fn memory(&self) -> usize {
-        self.packets.capacity() * size_of::<Packet>()
+        self.packets.capacity() * size_of::<SimulatedPacket>()
     }
 }
 
-impl std::ops::Index<PacketIndex> for Pool {
-    type Output = Packet;
+impl std::ops::Index<PacketIndex> for PacketPool {
+    type Output = SimulatedPacket;
     #[inline]
-    fn index(&self, index: PacketIndex) -> &Packet {
+    fn index(&self, index: PacketIndex) -> &SimulatedPacket {
         &self.packets[index as usize]
     }
 }
 
-impl std::ops::IndexMut<PacketIndex> for Pool {
+impl std::ops::IndexMut<PacketIndex> for PacketPool {
     #[inline]
-    fn index_mut(&mut self, index: PacketIndex) -> &mut Packet {
+    fn index_mut(&mut self, index: PacketIndex) -> &mut SimulatedPacket {
         &mut self.packets[index as usize]
     }
 }
 
-const _: () = assert!(size_of::<Packet>() == 64);
+const _: () = assert!(size_of::<SimulatedPacket>() == 64);

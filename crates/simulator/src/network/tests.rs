@@ -2,30 +2,32 @@
 
 use std::sync::Arc;
 
-use topology::{Endpoint, Fabric, NodeId, PortIndex};
-use units::{Lane as AdapterLane, Span, Time};
+use topology::{Fabric, FabricPort, NodeId, NodePort};
+use units::{Lane as AdapterLane, SimSpan, SimTime};
 
-use super::channel::blocks;
-use super::{Arrival, ChannelId, Forwarding, LinkParameters, Network, Packet, Parties};
-use crate::technology::{ByteTime, Rate, Width};
-use faults::Stream;
+use super::channel::credit_blocks;
+use super::{
+    ChannelId, DeliveredPacket, Forwarding, LinkParameters, NetworkHandler, SimulatedNetwork, SimulatedPacket,
+};
+use crate::link_rate::{ByteTime, LinkRate, LinkWidth};
+use faults::RandomStream;
 
 /// Every host sends so many packets to random others, as fast as it can.
 struct Burst {
     left: Vec<u32>,
     hosts: u32,
     bytes: u32,
-    stream: Stream,
+    stream: RandomStream,
     sent: u64,
     received: u64,
 }
 
-impl Parties for Burst {
-    fn arrived(&mut self, _: &mut Network, _: Arrival) {
+impl NetworkHandler for Burst {
+    fn arrived(&mut self, _: &mut SimulatedNetwork, _: DeliveredPacket) {
         self.received += 1;
     }
 
-    fn refill(&mut self, network: &mut Network, channel: ChannelId) {
+    fn refill(&mut self, network: &mut SimulatedNetwork, channel: ChannelId) {
         let host = network.host_of(channel).0;
         if self.left[host as usize] == 0 {
             return;
@@ -34,18 +36,18 @@ impl Parties for Burst {
         let to = (host + 1 + self.stream.below(self.sent, u64::from(self.hosts) - 1) as u32) % self.hosts;
         self.sent += 1;
         let now = network.now();
-        network.inject(channel, Packet::background(to, self.bytes, now));
+        network.inject(channel, SimulatedPacket::background(to, self.bytes, now));
     }
 
-    fn alarm(&mut self, _: &mut Network, _: u32) {}
+    fn alarm(&mut self, _: &mut SimulatedNetwork, _: u32) {}
 }
 
 fn parameters(virtual_lanes: u8, buffer_bytes: u32) -> LinkParameters {
     LinkParameters {
-        byte_time: ByteTime::of(Width::X4, Rate::Edr),
-        wire: Span::from_nanos(20),
-        switch_delay: Span::from_nanos(100),
-        adapter_delay: Span::from_nanos(100),
+        byte_time: ByteTime::of(LinkWidth::X4, LinkRate::Edr),
+        wire: SimSpan::from_nanos(20),
+        switch_delay: SimSpan::from_nanos(100),
+        adapter_delay: SimSpan::from_nanos(100),
         forwarding: Forwarding::CutThrough,
         virtual_lanes,
         buffer_bytes,
@@ -53,13 +55,13 @@ fn parameters(virtual_lanes: u8, buffer_bytes: u32) -> LinkParameters {
     }
 }
 
-fn burst(fabric: Fabric, parameters: LinkParameters, packets: u32, bytes: u32) -> (Network, Burst) {
+fn burst(fabric: Fabric, parameters: LinkParameters, packets: u32, bytes: u32) -> (SimulatedNetwork, Burst) {
     let hosts = fabric.hosts();
-    let mut network = Network::new(Arc::new(fabric), parameters);
+    let mut network = SimulatedNetwork::new(Arc::new(fabric), parameters);
     let left = vec![packets; hosts as usize];
-    let mut burst = Burst { left, hosts, bytes, stream: Stream::new(5, 5), sent: 0, received: 0 };
+    let mut burst = Burst { left, hosts, bytes, stream: RandomStream::new(5, 5), sent: 0, received: 0 };
     for host in 0..hosts {
-        let channel = network.channel(Endpoint { node: NodeId(host), port: PortIndex(0) }, AdapterLane(0));
+        let channel = network.channel(NodePort { node: NodeId(host), port: FabricPort(0) }, AdapterLane(0));
         network.make_source(channel);
         burst.refill(&mut network, channel);
     }
@@ -68,13 +70,13 @@ fn burst(fabric: Fabric, parameters: LinkParameters, packets: u32, bytes: u32) -
 }
 
 /// Credits of every lane once everything that is promised has come.
-fn all_credits_are_home(network: &mut Network) -> bool {
-    let full = blocks(network.parameters.buffer_bytes);
+fn all_credits_are_home(network: &mut SimulatedNetwork) -> bool {
+    let full = credit_blocks(network.parameters.buffer_bytes);
     let mut home = true;
     for channel in 0..network.channel_count() {
         for lane in 0..network.parameters.virtual_lanes {
             let (lane, returns) = network.lane_mut(channel, lane);
-            returns.collect(lane, Time::NEVER);
+            returns.collect(lane, SimTime::NEVER);
             home &= lane.credit == full && lane.is_empty() && !lane.starved;
         }
     }
@@ -135,7 +137,7 @@ fn small_buffers_slow_a_fabric_down_but_store_and_forward_and_cut_through_both_f
 #[test]
 fn channels_know_where_they_start() {
     let fabric = Arc::new(Fabric::xgft(&[4, 3], &[1, 2]).expect("small"));
-    let network = Network::new(fabric, LinkParameters { adapter_lanes: 4, ..parameters(1, 4_608) });
+    let network = SimulatedNetwork::new(fabric, LinkParameters { adapter_lanes: 4, ..parameters(1, 4_608) });
     for channel in 0..network.channel_count() {
         let (from, lane) = network.origin(channel);
         assert_eq!(network.channel(from, lane), channel);

@@ -33,14 +33,14 @@ struct Quote {
 
 /// A complaint about a stretch of the text, not yet made readable.
 #[derive(Debug)]
-pub(super) struct Complaint {
+pub(super) struct SpannedError {
     pub span: Range<usize>,
     pub message: String,
     /// Instead of what `fields.rs` says of the field.
     pub allowed: Option<String>,
 }
 
-impl Complaint {
+impl SpannedError {
     pub(super) fn new(span: Range<usize>, message: impl Into<String>) -> Self {
         Self { span, message: message.into(), allowed: None }
     }
@@ -50,7 +50,7 @@ impl Complaint {
     }
 }
 
-impl From<toml::de::Error> for Complaint {
+impl From<toml::de::Error> for SpannedError {
     fn from(error: toml::de::Error) -> Self {
         let span = error.span().unwrap_or(0..0);
         Self::new(span, plain_words(error.message()))
@@ -61,7 +61,7 @@ impl From<toml::de::Error> for Complaint {
 const QUOTED: usize = 100;
 
 impl ScenarioError {
-    pub(super) fn new(text: &str, file: &str, complaint: Complaint) -> Self {
+    pub(super) fn new(text: &str, file: &str, complaint: SpannedError) -> Self {
         let start = boundary(text, complaint.span.start);
         let end = boundary(text, complaint.span.end.max(start));
         let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);

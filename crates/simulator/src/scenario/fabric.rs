@@ -7,8 +7,8 @@ use std::path::Path;
 use toml::Spanned;
 use topology::{DragonflyShape, Fabric};
 
-use super::error::Complaint;
-use super::tables::{FabricTable, Field};
+use super::error::SpannedError;
+use super::tables::{ScenarioFabricTable, SpannedField};
 
 /// Most hosts of a simulated fabric.
 pub const MAX_HOSTS: u32 = 1 << 22;
@@ -33,18 +33,18 @@ const KINDS: [(&str, &[&str]); 7] = [
 ];
 
 /// The fabric that a table describes. Files are looked for in `folder`.
-pub(super) fn fabric(table: &Spanned<FabricTable>, folder: &Path) -> Result<Fabric, Complaint> {
+pub(super) fn fabric(table: &Spanned<ScenarioFabricTable>, folder: &Path) -> Result<Fabric, SpannedError> {
     let fields = table.get_ref();
     let kind = fields.kind.get_ref().as_str();
     let Some((_, wanted)) = KINDS.iter().find(|(name, _)| *name == kind) else {
-        return Err(Complaint::new(fields.kind.span(), format!("there is no fabric '{kind}'")));
+        return Err(SpannedError::new(fields.kind.span(), format!("there is no fabric '{kind}'")));
     };
     refuse_strangers(fields, kind, wanted)?;
-    let number = |name: &str, field: &Field<i64>| -> Result<u32, Complaint> {
+    let number = |name: &str, field: &SpannedField<i64>| -> Result<u32, SpannedError> {
         let value = present(name, field.as_ref(), table, kind)?;
         natural(*value.get_ref(), value.span())
     };
-    let list = |name: &str, field: &Field<Vec<i64>>| -> Result<Vec<u32>, Complaint> {
+    let list = |name: &str, field: &SpannedField<Vec<i64>>| -> Result<Vec<u32>, SpannedError> {
         let list = present(name, field.as_ref(), table, kind)?;
         list.get_ref().iter().map(|value| natural(*value, list.span())).collect()
     };
@@ -67,26 +67,26 @@ pub(super) fn fabric(table: &Spanned<FabricTable>, folder: &Path) -> Result<Fabr
         "mesh" => Fabric::mesh(&list("sizes", &fields.sizes)?, hosts_per_switch()?),
         _ => return import(present("file", fields.file.as_ref(), table, kind)?, folder),
     };
-    shape.map_err(|error| Complaint::new(fields.kind.span(), error.to_string()).allowing(of_kind(kind, wanted)))
+    shape.map_err(|error| SpannedError::new(fields.kind.span(), error.to_string()).allowing(of_kind(kind, wanted)))
 }
 
 /// Refuses a fabric that would not fit into memory.
 pub(super) fn fits(
     fabric: &Fabric,
-    table: &Spanned<FabricTable>,
+    table: &Spanned<ScenarioFabricTable>,
     virtual_lanes: u8,
     adapter_lanes: u8,
-) -> Result<(), Complaint> {
+) -> Result<(), SpannedError> {
     let span = table.get_ref().kind.span();
     if fabric.hosts() > MAX_HOSTS {
         let message = format!("the fabric has {} hosts", fabric.hosts());
-        return Err(Complaint::new(span, message).allowing(format!("at most {MAX_HOSTS} hosts")));
+        return Err(SpannedError::new(span, message).allowing(format!("at most {MAX_HOSTS} hosts")));
     }
     let channels = 2 * (fabric.cable_count() + u64::from(fabric.hosts()) * (u64::from(adapter_lanes) - 1));
     let bytes = channels * (CHANNEL_BYTES + LANE_BYTES * u64::from(virtual_lanes));
     if bytes > MAX_CHANNEL_BYTES {
         let message = format!("{channels} channels of {virtual_lanes} virtual lanes take {} GiB", bytes >> 30);
-        return Err(Complaint::new(span, message).allowing(format!("at most {} GiB", MAX_CHANNEL_BYTES >> 30)));
+        return Err(SpannedError::new(span, message).allowing(format!("at most {} GiB", MAX_CHANNEL_BYTES >> 30)));
     }
     Ok(())
 }
@@ -94,12 +94,12 @@ pub(super) fn fits(
 fn present<'t, T>(
     name: &str,
     field: Option<&'t Spanned<T>>,
-    table: &Spanned<FabricTable>,
+    table: &Spanned<ScenarioFabricTable>,
     kind: &str,
-) -> Result<&'t Spanned<T>, Complaint> {
+) -> Result<&'t Spanned<T>, SpannedError> {
     let help = super::fields::find(&format!("fabric.{name}")).map_or_else(String::new, |help| help.values.to_owned());
     field.ok_or_else(|| {
-        Complaint::new(table.get_ref().kind.span(), format!("'{kind}' needs {name}"))
+        SpannedError::new(table.get_ref().kind.span(), format!("'{kind}' needs {name}"))
             .allowing(format!("{name} = {help}"))
     })
 }
@@ -108,8 +108,8 @@ fn of_kind(kind: &str, wanted: &[&str]) -> String {
     format!("for '{kind}': {}", wanted.join(", "))
 }
 
-fn refuse_strangers(fields: &FabricTable, kind: &str, wanted: &[&str]) -> Result<(), Complaint> {
-    fn at<T>(field: &Field<T>) -> Option<std::ops::Range<usize>> {
+fn refuse_strangers(fields: &ScenarioFabricTable, kind: &str, wanted: &[&str]) -> Result<(), SpannedError> {
+    fn at<T>(field: &SpannedField<T>) -> Option<std::ops::Range<usize>> {
         field.as_ref().map(Spanned::span)
     }
     let given = [
@@ -129,20 +129,20 @@ fn refuse_strangers(fields: &FabricTable, kind: &str, wanted: &[&str]) -> Result
     ];
     match given.into_iter().find(|(name, span)| span.is_some() && !wanted.contains(name)) {
         Some((name, Some(span))) => {
-            Err(Complaint::new(span, format!("'{kind}' has no {name}")).allowing(of_kind(kind, wanted)))
+            Err(SpannedError::new(span, format!("'{kind}' has no {name}")).allowing(of_kind(kind, wanted)))
         }
         _ => Ok(()),
     }
 }
 
-fn natural(value: i64, span: std::ops::Range<usize>) -> Result<u32, Complaint> {
-    u32::try_from(value).map_err(|_| Complaint::new(span, format!("{value} is out of range")))
+fn natural(value: i64, span: std::ops::Range<usize>) -> Result<u32, SpannedError> {
+    u32::try_from(value).map_err(|_| SpannedError::new(span, format!("{value} is out of range")))
 }
 
 /// Reads and imports the output of `ibnetdiscover`.
-fn import(file: &Spanned<String>, folder: &Path) -> Result<Fabric, Complaint> {
+fn import(file: &Spanned<String>, folder: &Path) -> Result<Fabric, SpannedError> {
     let name = file.get_ref();
-    let wrong = |why: String| Complaint::new(file.span(), format!("{name}: {why}"));
+    let wrong = |why: String| SpannedError::new(file.span(), format!("{name}: {why}"));
     let path = folder.join(name);
     // A pipe or a device could block or never end.
     let kind = std::fs::metadata(&path).map_err(|error| wrong(error.to_string()))?;

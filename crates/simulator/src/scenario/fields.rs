@@ -74,7 +74,7 @@ fields! {
     "link" {
         "width": "\"1X\", \"4X\", \"12X\"", "4X", "Lanes of a port.";
         "rate": "\"SDR\", \"DDR\", \"QDR\", \"FDR\", \"EDR\", \"HDR\", \"NDR\", \"XDR\"", "SDR", "Speed of a lane, line code included.";
-        "wire-ns": "a number from 0 to 1e6", "0", "Time of flight of every cable (5 ns a metre).";
+        "wire-ns": "a number from 0 to 1e6", "0", "SimTime of flight of every cable (5 ns a metre).";
         "switch-delay-ns": "a number from 0 to 1e6", "100", "From a head's arrival at a switch to its departure; also what a reduction takes (SE-11).";
         "adapter-delay-ns": "a number from 0 to 1e6", "100", "What an adapter takes to send or to hand over (SE-11).";
         "forwarding": "\"cut-through\", \"store-and-forward\"", "cut-through", "How switches pass packets on; reductions store in any case (SE-1).";

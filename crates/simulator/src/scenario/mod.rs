@@ -22,7 +22,7 @@
 
 mod error;
 mod fabric;
-mod faults;
+mod fault_rules;
 mod fields;
 pub mod names;
 mod tables;
@@ -33,17 +33,17 @@ mod values;
 use std::path::Path;
 use std::sync::Arc;
 
-use topology::{Fabric, PlaceError};
+use topology::{Fabric, PlacementError};
 
 pub use error::ScenarioError;
 pub use fabric::MAX_HOSTS;
 pub use fields::{FIELDS, FieldHelp};
 
-use crate::collective::{Collective, CollectiveParameters, SetupError};
-use crate::fault::Plan;
+use crate::collective::{CollectiveParameters, CollectiveSetupError, SimulatedCollective};
+use crate::fault::FaultPlan;
+use crate::link_rate::{LinkRate, LinkWidth};
 use crate::network::LinkParameters;
-use crate::technology::{Rate, Width};
-use error::Complaint;
+use error::SpannedError;
 use tables::ScenarioTable;
 
 /// Most operations of a run.
@@ -55,7 +55,7 @@ const MAX_TEXT: usize = 1 << 20;
 
 /// What the oracle is to look at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Check {
+pub enum ResultCheck {
     /// Every bit of every result.
     Bits,
     /// That every member gets each result once; there are no bits, or nobody asks.
@@ -78,17 +78,17 @@ pub struct Scenario {
     /// The fabric.
     pub fabric: Arc<Fabric>,
     /// Lanes of a port.
-    pub width: Width,
+    pub width: LinkWidth,
     /// Speed of a lane.
-    pub rate: Rate,
+    pub rate: LinkRate,
     /// Cables, switches and adapters.
     pub link: LinkParameters,
     /// The operation and what it assumes.
     pub collective: CollectiveParameters,
     /// The faults.
-    pub plan: Plan,
+    pub plan: FaultPlan,
     /// What the oracle is to look at.
-    pub check: Check,
+    pub check: ResultCheck,
     source: Source,
 }
 
@@ -114,9 +114,10 @@ impl Scenario {
     ///
     /// # Errors
     /// If the parts do not go together, such as too few switches for the replicas.
-    pub fn collective(&self, seed: u64) -> Result<Collective, ScenarioError> {
+    pub fn collective(&self, seed: u64) -> Result<SimulatedCollective, ScenarioError> {
         let (fabric, link, parameters) = (self.fabric.clone(), self.link.clone(), self.collective.clone());
-        Collective::new(fabric, link, parameters, &self.plan, seed, self.width).map_err(|error| self.complain(error))
+        SimulatedCollective::new(fabric, link, parameters, &self.plan, seed, self.width)
+            .map_err(|error| self.complain(error))
     }
 
     /// Members of the group.
@@ -130,22 +131,25 @@ impl Scenario {
             && u64::from(operations) * u64::from(self.members()) <= MAX_DELIVERIES
     }
 
-    fn complain(&self, error: SetupError) -> ScenarioError {
+    fn complain(&self, error: CollectiveSetupError) -> ScenarioError {
         let source = &self.source;
         let span = match &error {
-            SetupError::Plan(error) => error.span.clone(),
-            SetupError::TooFewLanes { .. }
-            | SetupError::OrdersDiffer
-            | SetupError::Place(PlaceError::TooFewParents { .. }) => source.copies.clone(),
-            SetupError::Place(_) | SetupError::OutOfRange(_) => source.fabric.clone(),
+            CollectiveSetupError::Plan(error) => error.span.clone(),
+            CollectiveSetupError::TooFewLanes { .. }
+            | CollectiveSetupError::OrdersDiffer
+            | CollectiveSetupError::Place(PlacementError::TooFewParents { .. }) => source.copies.clone(),
+            CollectiveSetupError::Place(_) | CollectiveSetupError::OutOfRange(_) => source.fabric.clone(),
         };
-        ScenarioError::new(&source.text, &source.file, Complaint::new(span, error.to_string()))
+        ScenarioError::new(&source.text, &source.file, SpannedError::new(span, error.to_string()))
     }
 }
 
-fn read(text: &str, file_name: &str) -> Result<Scenario, Complaint> {
+fn read(text: &str, file_name: &str) -> Result<Scenario, SpannedError> {
     if text.len() > MAX_TEXT {
-        return Err(Complaint::new(0..0, format!("the text has {} bytes; at most {MAX_TEXT} are read", text.len())));
+        return Err(SpannedError::new(
+            0..0,
+            format!("the text has {} bytes; at most {MAX_TEXT} are read", text.len()),
+        ));
     }
     let table: ScenarioTable = toml::from_str(text)?;
     let file = Path::new(file_name);
@@ -161,9 +165,9 @@ fn read(text: &str, file_name: &str) -> Result<Scenario, Complaint> {
         given => Some(values::whole(given, 0..=i64::MAX, 0)? as u64),
     };
     let operations = values::whole(&table.collective.operations, 1..=i64::from(MAX_OPERATIONS), 100)? as u32;
-    let plan = faults::plan(table.fault, fault_seed, &fabric, collective.spatial_copies())?;
+    let plan = fault_rules::plan(table.fault, fault_seed, &fabric, collective.spatial_copies())?;
     let kind = table.fabric.get_ref().kind.span();
-    let place = |field: &tables::Field<i64>| field.as_ref().map_or(kind.clone(), toml::Spanned::span);
+    let place = |field: &tables::SpannedField<i64>| field.as_ref().map_or(kind.clone(), toml::Spanned::span);
     let scenario = Scenario {
         name: table.name.unwrap_or_else(|| stem(file)),
         about: table.about.unwrap_or_default(),
@@ -185,7 +189,7 @@ fn read(text: &str, file_name: &str) -> Result<Scenario, Complaint> {
     };
     if !scenario.bears(operations) {
         let message = format!("{operations} operations of {} members are too many", scenario.members());
-        return Err(Complaint::new(place(&table.collective.operations), message));
+        return Err(SpannedError::new(place(&table.collective.operations), message));
     }
     Ok(scenario)
 }

@@ -1,9 +1,11 @@
 //! The words that scenarios and reports use for choices, each with what it means.
 
-use crate::collective::{Framing, LaneFeeds, Means, Pace, ReplicaSharing, ResendWidth, Task};
+use crate::collective::{
+    CollectiveMethod, Framing, LaneFeeds, OperationPacing, ReplicaSharing, ResendWidth, SimulatedOperation,
+};
 use crate::network::Forwarding;
 
-use super::Check;
+use super::ResultCheck;
 
 /// The word for a value.
 ///
@@ -26,29 +28,30 @@ pub const SHARINGS: [(&str, ReplicaSharing); 2] =
     [("own-plane", ReplicaSharing::OwnPlane), ("above-level-one", ReplicaSharing::AboveLevelOne)];
 /// See [`ResendWidth`].
 pub const RESEND_WIDTHS: [(&str, ResendWidth); 2] = [("lane", ResendWidth::Lane), ("port", ResendWidth::Port)];
-/// See [`Pace`].
-pub const PACES: [(&str, Pace); 2] = [("drained", Pace::Drained), ("back-to-back", Pace::BackToBack)];
-/// See [`Check`].
-pub const CHECKS: [(&str, Check); 3] =
-    [("bits", Check::Bits), ("delivery", Check::Delivery), ("nothing", Check::Nothing)];
+/// See [`OperationPacing`].
+pub const PACINGS: [(&str, OperationPacing); 2] =
+    [("drained", OperationPacing::Drained), ("back-to-back", OperationPacing::BackToBack)];
+/// See [`ResultCheck`].
+pub const CHECKS: [(&str, ResultCheck); 3] =
+    [("bits", ResultCheck::Bits), ("delivery", ResultCheck::Delivery), ("nothing", ResultCheck::Nothing)];
 
 /// The operations, each with its algorithms; the first is the one if none is named.
-pub const TASKS: [(&str, &[(&str, Task)]); 3] = [
-    ("allreduce", &[("aggregation", Task::AllReduce)]),
+pub const OPERATIONS: [(&str, &[(&str, SimulatedOperation)]); 3] = [
+    ("allreduce", &[("aggregation", SimulatedOperation::AllReduce)]),
     (
         "broadcast",
         &[
-            ("aggregation", Task::Broadcast(Means::Aggregation)),
-            ("hbcast", Task::Broadcast(Means::Multicast)),
-            ("multicast", Task::Broadcast(Means::Multicast)),
+            ("aggregation", SimulatedOperation::Broadcast(CollectiveMethod::Aggregation)),
+            ("hbcast", SimulatedOperation::Broadcast(CollectiveMethod::Multicast)),
+            ("multicast", SimulatedOperation::Broadcast(CollectiveMethod::Multicast)),
         ],
     ),
     (
         "barrier",
         &[
-            ("aggregation", Task::Barrier(Means::Aggregation)),
-            ("hgsync", Task::Barrier(Means::Multicast)),
-            ("multicast", Task::Barrier(Means::Multicast)),
+            ("aggregation", SimulatedOperation::Barrier(CollectiveMethod::Aggregation)),
+            ("hgsync", SimulatedOperation::Barrier(CollectiveMethod::Multicast)),
+            ("multicast", SimulatedOperation::Barrier(CollectiveMethod::Multicast)),
         ],
     ),
 ];
@@ -57,8 +60,8 @@ pub const TASKS: [(&str, &[(&str, Task)]); 3] = [
 ///
 /// # Panics
 /// If the list leaves the task out: it is complete.
-pub fn task_words(task: Task) -> (&'static str, &'static str) {
-    let words = TASKS.iter().find_map(|(operation, algorithms)| {
+pub fn operation_names(task: SimulatedOperation) -> (&'static str, &'static str) {
+    let words = OPERATIONS.iter().find_map(|(operation, algorithms)| {
         let algorithm = algorithms.iter().find(|(_, meaning)| *meaning == task)?;
         Some((*operation, algorithm.0))
     });

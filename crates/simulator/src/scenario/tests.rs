@@ -4,10 +4,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::collective::{
-    Contents, ControlPath, Framing, LaneFeeds, Nobody, Pace, ReplicaSharing, Replication, ResendWidth, Task,
+    ContributionContents, ControlPath, Framing, LaneFeeds, NoObserver, OperationPacing, ReplicaSharing, Replication,
+    ResendWidth, SimulatedOperation,
 };
 use crate::network::Forwarding;
-use units::Span;
+use units::SimSpan;
 
 const SMALL: &str = "[fabric]\nkind = \"xgft\"\nchildren = [4, 4, 2]\nparents = [1, 4, 2]\n";
 
@@ -207,9 +208,9 @@ fn a_fabric_says_what_its_kind_needs() {
 fn defaults_are_those_of_the_field_list() {
     let scenario = Scenario::parse(SMALL, "folder/small.toml").expect("it is right");
     assert_eq!((scenario.name.as_str(), scenario.seed, scenario.operations), ("small", 1, 100));
-    assert_eq!((scenario.width, scenario.rate, scenario.check), (Width::X4, Rate::Sdr, Check::Bits));
+    assert_eq!((scenario.width, scenario.rate, scenario.check), (LinkWidth::X4, LinkRate::Sdr, ResultCheck::Bits));
     assert_eq!((scenario.members(), scenario.plan.rules.len()), (32, 0));
-    assert_eq!(scenario.link.switch_delay, Span::from_nanos(100));
+    assert_eq!(scenario.link.switch_delay, SimSpan::from_nanos(100));
     assert_eq!(scenario.collective.contents.bytes(), 256);
     let documented = CollectiveParameters::new(scenario.collective.contents);
     assert_eq!(format!("{:?}", scenario.collective), format!("{documented:?}"));
@@ -321,28 +322,31 @@ fn every_field_reaches_its_parameter() {
     let scenario = Scenario::parse(EVERYTHING, "all.toml").unwrap_or_else(|error| panic!("{error}"));
     let parameters = &scenario.collective;
     assert_eq!((scenario.seed, scenario.plan.seed, scenario.operations), (7, Some(9), 3));
-    assert_eq!((scenario.width, scenario.rate), (Width::X12, Rate::Hdr));
-    assert_eq!(scenario.link.wire, Span::from_picos(12_500));
-    assert_eq!(scenario.link.switch_delay, Span::from_nanos(90));
-    assert_eq!(scenario.link.adapter_delay, Span::from_nanos(80));
+    assert_eq!((scenario.width, scenario.rate), (LinkWidth::X12, LinkRate::Hdr));
+    assert_eq!(scenario.link.wire, SimSpan::from_picos(12_500));
+    assert_eq!(scenario.link.switch_delay, SimSpan::from_nanos(90));
+    assert_eq!(scenario.link.adapter_delay, SimSpan::from_nanos(80));
     assert_eq!(scenario.link.forwarding, Forwarding::StoreAndForward);
     assert_eq!((scenario.link.virtual_lanes, scenario.link.buffer_bytes), (2, 8192));
-    assert!(matches!(parameters.contents, Contents::Real { count: 10, .. }));
-    assert_eq!((parameters.contents.bytes(), parameters.members, scenario.check), (40, Some(20), Check::Delivery));
+    assert!(matches!(parameters.contents, ContributionContents::Real { count: 10, .. }));
+    assert_eq!(
+        (parameters.contents.bytes(), parameters.members, scenario.check),
+        (40, Some(20), ResultCheck::Delivery)
+    );
     assert_eq!(parameters.replication, Replication::Spatial { copies: 2 });
     assert_eq!(parameters.framing, Framing::PayloadOnly);
-    assert_eq!(parameters.control, ControlPath::Fixed { turnaround: Span::from_nanos(525) });
+    assert_eq!(parameters.control, ControlPath::Fixed { turnaround: SimSpan::from_nanos(525) });
     assert_eq!(parameters.lane_feeds, LaneFeeds::AnyPlane);
     assert_eq!(parameters.sharing, ReplicaSharing::AboveLevelOne);
     assert_eq!(parameters.resend_width, ResendWidth::Port);
-    assert_eq!(parameters.pace, Pace::BackToBack);
-    assert_eq!(parameters.policy.timeout, Span::from_micros(30));
+    assert_eq!(parameters.pace, OperationPacing::BackToBack);
+    assert_eq!(parameters.policy.timeout, SimSpan::from_micros(30));
     assert_eq!(parameters.policy.refusal_limit, 9);
     assert_eq!((parameters.policy.retry_limit, parameters.policy.resend_copies), (5, 2));
     assert_eq!((parameters.policy.window, parameters.policy.acknowledge_every), (32, 8));
-    assert_eq!(parameters.repair_after, Span::from_micros(50));
+    assert_eq!(parameters.repair_after, SimSpan::from_micros(50));
     assert_eq!((parameters.window, parameters.radix_limit), (4, Some(3)));
-    assert_eq!((parameters.task, parameters.late), (Task::AllReduce, Span::from_nanos(1_500)));
+    assert_eq!((parameters.task, parameters.late), (SimulatedOperation::AllReduce, SimSpan::from_nanos(1_500)));
     assert_eq!(scenario.plan.rules.len(), 6);
 }
 
@@ -377,8 +381,8 @@ fn try_out(text: &str) {
         Err(error) => assert!(error.to_string().contains("fuzz.toml:"), "{error}"),
         Ok(scenario) if scenario.fabric.hosts() <= 256 => {
             let contents = scenario.collective.contents;
-            if let (Ok(mut collective), Contents::SizeOnly { .. }) = (scenario.collective(1), contents) {
-                collective.run(2, &mut Nobody, |_| ());
+            if let (Ok(mut collective), ContributionContents::SizeOnly { .. }) = (scenario.collective(1), contents) {
+                collective.run(2, &mut NoObserver, |_| ());
             }
         }
         Ok(_) => {}

@@ -6,28 +6,28 @@
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 
-use super::ibnetdiscover::{Block, Kind, Link};
+use super::ibnetdiscover::{DeviceBlock, DeviceKind, PortLine};
 use super::{ImportError, ImportProblem};
-use crate::parts::{Endpoint, NodeId, PortIndex};
+use crate::parts::{FabricPort, NodeId, NodePort};
 
 #[derive(Debug)]
-pub(super) struct Graph {
+pub(super) struct ImportedGraph {
     pub(super) hosts: u32,
     pub(super) cables: u64,
     /// Per node: where its ports start in `peers`; one more at the end.
     starts: Vec<u32>,
-    peers: Vec<Option<Endpoint>>,
+    peers: Vec<Option<NodePort>>,
     pub(super) levels: Vec<u8>,
     pub(super) descriptions: Vec<String>,
     /// Nodes ordered by description.
     by_description: Vec<NodeId>,
 }
 
-impl Graph {
-    pub(super) fn build(blocks: &[Block<'_>]) -> Result<Self, ImportError> {
-        let wiring = Wiring::read(blocks)?;
+impl ImportedGraph {
+    pub(super) fn build(blocks: &[DeviceBlock<'_>]) -> Result<Self, ImportError> {
+        let wiring = PortMap::read(blocks)?;
         let order = wiring.numbering(blocks);
-        let hosts = blocks.iter().filter(|block| block.kind == Kind::Host).count();
+        let hosts = blocks.iter().filter(|block| block.kind == DeviceKind::Host).count();
         if hosts == 0 {
             return Err(ImportError { line: 0, problem: ImportProblem::NoHosts });
         }
@@ -39,7 +39,7 @@ impl Graph {
         let mut peers = Vec::new();
         for &(_, block) in &order {
             let ends = wiring.ports[block].iter();
-            peers.extend(ends.map(|end| end.map(|(peer, port)| Endpoint::new(number_of[peer], PortIndex(port)))));
+            peers.extend(ends.map(|end| end.map(|(peer, port)| NodePort::new(number_of[peer], FabricPort(port)))));
             starts.push(peers.len() as u32);
         }
         let descriptions: Vec<String> =
@@ -65,17 +65,17 @@ impl Graph {
         self.levels.len() - self.hosts as usize
     }
 
-    pub(super) fn ports(&self, node: NodeId) -> &[Option<Endpoint>] {
+    pub(super) fn ports(&self, node: NodeId) -> &[Option<NodePort>] {
         &self.peers[self.starts[node.index()] as usize..self.starts[node.index() + 1] as usize]
     }
 
     /// The cabled ports of a node.
-    pub(super) fn cabled(&self, node: NodeId) -> impl Iterator<Item = (PortIndex, Endpoint)> + '_ {
-        (0..).map(PortIndex).zip(self.ports(node)).filter_map(|(port, peer)| peer.map(|peer| (port, peer)))
+    pub(super) fn cabled(&self, node: NodeId) -> impl Iterator<Item = (FabricPort, NodePort)> + '_ {
+        (0..).map(FabricPort).zip(self.ports(node)).filter_map(|(port, peer)| peer.map(|peer| (port, peer)))
     }
 
     /// The neighbours of a switch that are switches, all counted from the first switch.
-    pub(super) fn switch_neighbours(&self, switch: usize) -> impl Iterator<Item = (PortIndex, usize)> + '_ {
+    pub(super) fn switch_neighbours(&self, switch: usize) -> impl Iterator<Item = (FabricPort, usize)> + '_ {
         let hosts = self.hosts;
         self.cabled(NodeId(hosts + switch as u32))
             .filter(move |(_, peer)| peer.node.0 >= hosts)
@@ -90,12 +90,12 @@ impl Graph {
 }
 
 /// Which port is cabled to which, by block.
-struct Wiring {
+struct PortMap {
     ports: Vec<Vec<Option<(usize, u16)>>>,
 }
 
-impl Wiring {
-    fn read(blocks: &[Block<'_>]) -> Result<Self, ImportError> {
+impl PortMap {
+    fn read(blocks: &[DeviceBlock<'_>]) -> Result<Self, ImportError> {
         let mut index_of = BTreeMap::new();
         for (index, block) in blocks.iter().enumerate() {
             if index_of.insert(block.id, index).is_some() {
@@ -116,13 +116,13 @@ impl Wiring {
 
     fn connect(
         &mut self,
-        blocks: &[Block<'_>],
+        blocks: &[DeviceBlock<'_>],
         index_of: &BTreeMap<&str, usize>,
         block: usize,
-        link: &Link<'_>,
+        link: &PortLine<'_>,
     ) -> Result<(), ImportProblem> {
         let peer = *index_of.get(link.peer).ok_or_else(|| ImportProblem::UnknownPeer(link.peer.to_owned()))?;
-        if [blocks[block].kind, blocks[peer].kind].contains(&Kind::AggregationNode) {
+        if [blocks[block].kind, blocks[peer].kind].contains(&DeviceKind::AggregationNode) {
             return Ok(());
         }
         let ports = blocks[peer].ports;
@@ -143,18 +143,18 @@ impl Wiring {
     }
 
     /// Blocks with their levels, in the order in which they are numbered.
-    fn numbering(&self, blocks: &[Block<'_>]) -> Vec<(u8, usize)> {
+    fn numbering(&self, blocks: &[DeviceBlock<'_>]) -> Vec<(u8, usize)> {
         let levels = self.levels(blocks);
-        let kept = (0..blocks.len()).filter(|&block| blocks[block].kind != Kind::AggregationNode);
+        let kept = (0..blocks.len()).filter(|&block| blocks[block].kind != DeviceKind::AggregationNode);
         let mut order: Vec<(u8, usize)> = kept.map(|block| (levels[block], block)).collect();
         order.sort_unstable();
         order
     }
 
     /// Distance from the nearest host; switches that no host reaches count as leaves.
-    fn levels(&self, blocks: &[Block<'_>]) -> Vec<u8> {
+    fn levels(&self, blocks: &[DeviceBlock<'_>]) -> Vec<u8> {
         let mut levels: Vec<Option<u8>> =
-            blocks.iter().map(|block| (block.kind == Kind::Host).then_some(0)).collect();
+            blocks.iter().map(|block| (block.kind == DeviceKind::Host).then_some(0)).collect();
         let mut queue: VecDeque<(usize, u8)> =
             (0..blocks.len()).filter(|&block| levels[block].is_some()).map(|block| (block, 0)).collect();
         while let Some((block, level)) = queue.pop_front() {

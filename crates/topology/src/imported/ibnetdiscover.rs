@@ -9,7 +9,7 @@ use super::{ImportError, ImportProblem, MAX_IMPORTED_BYTES, MAX_IMPORTED_NODES, 
 
 /// What a block describes. Routers are edges of the subnet, so they count as hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum DeviceKind {
     Host,
     Switch,
     /// The processor of a switch that folds operands; it is part of the switch.
@@ -17,28 +17,28 @@ pub(super) enum Kind {
 }
 
 #[derive(Debug)]
-pub(super) struct Block<'a> {
+pub(super) struct DeviceBlock<'a> {
     pub(super) line: usize,
-    pub(super) kind: Kind,
+    pub(super) kind: DeviceKind,
     pub(super) id: &'a str,
     pub(super) description: &'a str,
     pub(super) ports: u16,
-    pub(super) links: Vec<Link<'a>>,
+    pub(super) links: Vec<PortLine<'a>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Link<'a> {
+pub(super) struct PortLine<'a> {
     pub(super) line: usize,
     pub(super) port: u16,
     pub(super) peer: &'a str,
     pub(super) peer_port: u16,
 }
 
-pub(super) fn parse(text: &str) -> Result<Vec<Block<'_>>, ImportError> {
+pub(super) fn parse(text: &str) -> Result<Vec<DeviceBlock<'_>>, ImportError> {
     if text.len() > MAX_IMPORTED_BYTES {
         return Err(ImportError { line: 0, problem: ImportProblem::TooLong });
     }
-    let mut reader = Reader { blocks: Vec::new(), is_open: false, switches: 0 };
+    let mut reader = DiscoverParser { blocks: Vec::new(), is_open: false, switches: 0 };
     for (index, line) in text.lines().enumerate() {
         let number = index + 1;
         reader.handle_line(line.trim(), number).map_err(|problem| ImportError { line: number, problem })?;
@@ -46,14 +46,14 @@ pub(super) fn parse(text: &str) -> Result<Vec<Block<'_>>, ImportError> {
     Ok(reader.blocks)
 }
 
-struct Reader<'a> {
-    blocks: Vec<Block<'a>>,
+struct DiscoverParser<'a> {
+    blocks: Vec<DeviceBlock<'a>>,
     /// True while port lines belong to the last block.
     is_open: bool,
     switches: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> DiscoverParser<'a> {
     fn handle_line(&mut self, line: &'a str, number: usize) -> Result<(), ImportProblem> {
         if line.is_empty() {
             self.is_open = false;
@@ -64,16 +64,16 @@ impl<'a> Reader<'a> {
         }
         let word = line.split(|c: char| c.is_whitespace() || c == '=').next().unwrap_or(line);
         match word {
-            "Switch" => self.handle_node(Kind::Switch, line, number),
-            "Ca" | "Rt" => self.handle_node(Kind::Host, line, number),
+            "Switch" => self.handle_node(DeviceKind::Switch, line, number),
+            "Ca" | "Rt" => self.handle_node(DeviceKind::Host, line, number),
             _ if line.starts_with('#') || is_heading(word) || is_attribute(line, word) => Ok(()),
             _ => Err(ImportProblem::UnknownLine),
         }
     }
 
-    fn handle_node(&mut self, kind: Kind, line: &'a str, number: usize) -> Result<(), ImportProblem> {
+    fn handle_node(&mut self, kind: DeviceKind, line: &'a str, number: usize) -> Result<(), ImportProblem> {
         let (node, comment) = split_comment(line);
-        let mut scan = Scan(node);
+        let mut scan = LineScanner(node);
         scan.word();
         let ports = scan.word().parse().map_err(|_| ImportProblem::BadNode)?;
         let id = scan.quoted().filter(|id| !id.is_empty()).ok_or(ImportProblem::BadNode)?;
@@ -81,17 +81,17 @@ impl<'a> Reader<'a> {
         if !(1..=254).contains(&ports) {
             return Err(ImportProblem::BadNode);
         }
-        let description = Scan(comment).quoted().map(str::trim).filter(|text| !text.is_empty()).unwrap_or(id);
-        let is_part_of_switch = kind == Kind::Host && description.contains("Aggregation Node");
-        let kind = if is_part_of_switch { Kind::AggregationNode } else { kind };
-        self.switches += usize::from(kind == Kind::Switch);
+        let description = LineScanner(comment).quoted().map(str::trim).filter(|text| !text.is_empty()).unwrap_or(id);
+        let is_part_of_switch = kind == DeviceKind::Host && description.contains("Aggregation Node");
+        let kind = if is_part_of_switch { DeviceKind::AggregationNode } else { kind };
+        self.switches += usize::from(kind == DeviceKind::Switch);
         if self.switches > MAX_IMPORTED_SWITCHES {
             return Err(ImportProblem::TooManySwitches);
         }
         if self.blocks.len() == MAX_IMPORTED_NODES {
             return Err(ImportProblem::TooManyNodes);
         }
-        self.blocks.push(Block { line: number, kind, id, description, ports, links: Vec::new() });
+        self.blocks.push(DeviceBlock { line: number, kind, id, description, ports, links: Vec::new() });
         self.is_open = true;
         Ok(())
     }
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
     /// `[19] "S-248a070300f82e40"[1] # "leaf" lid 3 4xEDR`, with `(guid)` after a host's port.
     fn handle_port(&mut self, line: &'a str, number: usize) -> Result<(), ImportProblem> {
         let block = self.blocks.last_mut().filter(|_| self.is_open).ok_or(ImportProblem::PortWithoutNode)?;
-        let mut scan = Scan(split_comment(line).0);
+        let mut scan = LineScanner(split_comment(line).0);
         let port = scan.port().ok_or(ImportProblem::BadPort)?;
         let peer = scan.quoted().ok_or(ImportProblem::BadPort)?;
         let peer_port = scan.port().ok_or(ImportProblem::BadPort)?;
@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
         if block.links.len() == usize::from(block.ports) {
             return Err(ImportProblem::CabledTwice { node: block.id.to_owned(), port });
         }
-        block.links.push(Link { line: number, port, peer, peer_port });
+        block.links.push(PortLine { line: number, port, peer, peer_port });
         Ok(())
     }
 }
@@ -138,9 +138,9 @@ fn split_comment(line: &str) -> (&str, &str) {
 }
 
 /// What is left of a line.
-struct Scan<'a>(&'a str);
+struct LineScanner<'a>(&'a str);
 
-impl<'a> Scan<'a> {
+impl<'a> LineScanner<'a> {
     fn word(&mut self) -> &'a str {
         let rest = self.0.trim_start();
         let end = rest.find(char::is_whitespace).unwrap_or(rest.len());

@@ -7,16 +7,16 @@
 mod graph;
 mod ibnetdiscover;
 mod orientation;
-mod table;
+mod routing_table;
 
 use std::fmt;
 use std::sync::OnceLock;
 
-use graph::Graph;
-use orientation::Orientation;
-use table::Table;
+use graph::ImportedGraph;
+use orientation::UpDownOrientation;
+use routing_table::RoutingTable;
 
-use crate::parts::{Endpoint, Hop, NodeId, PortIndex};
+use crate::parts::{FabricPort, NextHop, NodeId, NodePort};
 
 /// Most nodes of an imported fabric.
 pub const MAX_IMPORTED_NODES: usize = 1 << 16;
@@ -101,18 +101,18 @@ impl std::error::Error for ImportError {}
 
 /// An imported fabric.
 #[derive(Debug)]
-pub(crate) struct Imported {
+pub(crate) struct ImportedFabric {
     pub(crate) hosts: u32,
-    graph: Graph,
-    orientation: Orientation,
+    graph: ImportedGraph,
+    orientation: UpDownOrientation,
     /// Per destination switch, made when first asked for.
-    tables: Vec<OnceLock<Table>>,
+    tables: Vec<OnceLock<RoutingTable>>,
 }
 
-impl Imported {
+impl ImportedFabric {
     pub(crate) fn from_ibnetdiscover(text: &str) -> Result<Self, ImportError> {
-        let graph = Graph::build(&ibnetdiscover::parse(text)?)?;
-        let orientation = Orientation::choose(&graph);
+        let graph = ImportedGraph::build(&ibnetdiscover::parse(text)?)?;
+        let orientation = UpDownOrientation::choose(&graph);
         let tables = (0..graph.switches()).map(|_| OnceLock::new()).collect();
         Ok(Self { hosts: graph.hosts, graph, orientation, tables })
     }
@@ -125,7 +125,7 @@ impl Imported {
         self.graph.ports(node).len() as u16
     }
 
-    pub(crate) fn peer(&self, node: NodeId, port: PortIndex) -> Option<Endpoint> {
+    pub(crate) fn peer(&self, node: NodeId, port: FabricPort) -> Option<NodePort> {
         self.graph.ports(node).get(port.index()).copied().flatten()
     }
 
@@ -150,7 +150,7 @@ impl Imported {
     }
 
     /// Toward the nearest switch that the destination is cabled to; each hop comes one nearer.
-    pub(crate) fn next_hop(&self, at: NodeId, to: NodeId, flow: u32) -> Option<Hop> {
+    pub(crate) fn next_hop(&self, at: NodeId, to: NodeId, flow: u32) -> Option<NextHop> {
         let spread = u64::from(to.0) + u64::from(flow);
         if at.0 >= self.hosts {
             return self.hop_from_switch(at, to, spread);
@@ -165,24 +165,24 @@ impl Imported {
         };
         let least = ways().map(|(cost, _)| cost).min()?;
         let least_ways = || ways().filter(|&(cost, _)| cost == least).map(|(_, port)| port);
-        nth_of(least_ways, spread).map(|port| Hop { port, lane: 0 })
+        nth_of(least_ways, spread).map(|port| NextHop { port, lane: 0 })
     }
 
-    fn hop_from_switch(&self, at: NodeId, to: NodeId, spread: u64) -> Option<Hop> {
+    fn hop_from_switch(&self, at: NodeId, to: NodeId, spread: u64) -> Option<NextHop> {
         let (_, exit) = self.nearest_exit(at, to)?;
         if exit.node == at {
-            return Some(Hop { port: exit.port, lane: 0 });
+            return Some(NextHop { port: exit.port, lane: 0 });
         }
         let port = self.table(exit.node).port(&self.graph, &self.orientation, at, spread)?;
-        Some(Hop { port, lane: 0 })
+        Some(NextHop { port, lane: 0 })
     }
 
     /// The switch port behind which the destination is and that is nearest to `at`, with its cost.
     /// For a switch as the destination, the port is of no meaning.
-    fn nearest_exit(&self, at: NodeId, to: NodeId) -> Option<(u32, Endpoint)> {
+    fn nearest_exit(&self, at: NodeId, to: NodeId) -> Option<(u32, NodePort)> {
         if to.0 >= self.hosts {
             let cost = self.cost(at, to)?;
-            return Some((cost, Endpoint::new(to, PortIndex(0))));
+            return Some((cost, NodePort::new(to, FabricPort(0))));
         }
         let exits = self.graph.cabled(to).map(|(_, peer)| peer).filter(|peer| peer.node.0 >= self.hosts);
         exits.filter_map(|exit| Some((self.cost(at, exit.node)?, exit))).min_by_key(|&(cost, _)| cost)
@@ -192,9 +192,9 @@ impl Imported {
         self.table(switch).cost((at.0 - self.hosts) as usize)
     }
 
-    fn table(&self, switch: NodeId) -> &Table {
+    fn table(&self, switch: NodeId) -> &RoutingTable {
         let index = (switch.0 - self.hosts) as usize;
-        self.tables[index].get_or_init(|| Table::toward(&self.graph, &self.orientation, switch))
+        self.tables[index].get_or_init(|| RoutingTable::toward(&self.graph, &self.orientation, switch))
     }
 }
 

@@ -8,22 +8,22 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::graph::Graph;
+use super::graph::ImportedGraph;
 use crate::parts::NodeId;
 
 /// More different sets of tops than this are not compared; one root then serves.
 const MAX_COMPARED: usize = 1 << 10;
 
 #[derive(Debug)]
-pub(super) struct Orientation {
+pub(super) struct UpDownOrientation {
     /// Per switch; no two are equal.
     ranks: Vec<u32>,
     /// Switches, highest rank first.
     pub(super) from_top: Vec<usize>,
 }
 
-impl Orientation {
-    pub(super) fn choose(graph: &Graph) -> Self {
+impl UpDownOrientation {
+    pub(super) fn choose(graph: &ImportedGraph) -> Self {
         let hosts = graph.hosts as usize;
         let by_level: Vec<u32> = graph.levels[hosts..].iter().map(|&level| 255 - u32::from(level)).collect();
         let ranked = Self::by_depth(&by_level);
@@ -47,7 +47,7 @@ impl Orientation {
     }
 
     /// True if any two switches with hosts, of one connected part, have a switch above both.
-    fn all_meet(&self, graph: &Graph, parts: &[usize]) -> bool {
+    fn all_meet(&self, graph: &ImportedGraph, parts: &[usize]) -> bool {
         let tops = self.tops_above(graph);
         let has_hosts = |switch: usize| {
             let node = NodeId(graph.hosts + switch as u32);
@@ -66,7 +66,7 @@ impl Orientation {
     }
 
     /// Per switch, the set of switches without anything above that it can reach going up.
-    fn tops_above(&self, graph: &Graph) -> Vec<Vec<u64>> {
+    fn tops_above(&self, graph: &ImportedGraph) -> Vec<Vec<u64>> {
         let is_top = |switch: usize| !graph.switch_neighbours(switch).any(|(_, peer)| self.is_up(switch, peer));
         let tops: Vec<usize> = (0..graph.switches()).filter(|&switch| is_top(switch)).collect();
         let words = tops.len().div_ceil(64);
@@ -86,7 +86,7 @@ impl Orientation {
 }
 
 /// Per switch, the distance from the root of its connected part, and the part's number.
-fn depths(graph: &Graph) -> (Vec<u32>, Vec<usize>) {
+fn depths(graph: &ImportedGraph) -> (Vec<u32>, Vec<usize>) {
     let switches = graph.switches();
     let (mut depths, mut parts) = (vec![u32::MAX; switches], vec![usize::MAX; switches]);
     // The best cabled switch is the root of its part.

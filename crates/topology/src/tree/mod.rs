@@ -5,11 +5,11 @@
 //! number, then nodes by their first host), so the order of folding is fixed. From any root going
 //! down, every member is reached by exactly one path, also with replication (claim SE-7).
 
-mod assemble;
-mod place;
-mod reach;
-mod regular;
+mod builder;
+mod formula;
+mod placement;
 mod search;
+mod shortest_paths;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,15 +17,15 @@ use std::fmt;
 use units::ChildIndex;
 
 use crate::fabric::Fabric;
-use crate::parts::{Cable, NodeId, PortIndex};
+use crate::parts::{Cable, FabricPort, NodeId};
 
-pub use place::place;
+pub use placement::place_tree;
 
 /// What tree is wanted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TreeRequest {
     /// The hosts that take part.
-    pub members: Members,
+    pub members: TreeMembers,
     /// Copies of every result on its way up; 1 is a plain tree (claim SE-7). In a fat tree, every
     /// node below the roots has so many parents on different ports. Elsewhere there are so many
     /// trees with different roots, which share the nodes that fold hosts and, where they can, no cable.
@@ -35,12 +35,12 @@ pub struct TreeRequest {
     /// The switch that shall be the (first) root.
     pub root: Option<NodeId>,
     /// What the tree must not touch.
-    pub avoid: Avoid,
+    pub avoid: TreeExclusions,
 }
 
 /// The hosts that take part.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Members {
+pub enum TreeMembers {
     /// Every host of the fabric.
     All,
     /// These hosts; order and repetition do not matter.
@@ -49,7 +49,7 @@ pub enum Members {
 
 /// What a tree must not touch, because it is broken or busy.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Avoid {
+pub struct TreeExclusions {
     /// Switches without aggregation nodes.
     pub nodes: Vec<NodeId>,
     /// Cables without tree traffic.
@@ -77,7 +77,7 @@ pub struct TreeNode {
     /// Where it sends its result; empty for roots.
     pub parents: Vec<Uplink>,
     /// Whose operands it folds, in this order.
-    pub children: Vec<Child>,
+    pub children: Vec<Downlink>,
 }
 
 /// The way from a node to one of its parents.
@@ -86,18 +86,18 @@ pub struct Uplink {
     /// The parent.
     pub parent: TreeIndex,
     /// The port to it; none if the parent sits on the same switch.
-    pub port: Option<PortIndex>,
+    pub port: Option<FabricPort>,
     /// What the parent calls this node: its position in the parent's `children`.
     pub child: ChildIndex,
 }
 
 /// The way from a node to one of its children.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Child {
+pub struct Downlink {
     /// The child.
     pub who: ChildNode,
     /// The port to it; none if the child sits on the same switch.
-    pub port: Option<PortIndex>,
+    pub port: Option<FabricPort>,
 }
 
 /// A child is a member's host or another aggregation node.
@@ -120,7 +120,7 @@ pub struct HostUplink {
 
 /// Why no tree could be placed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum PlaceError {
+pub enum PlacementError {
     /// There are no members.
     NoMembers,
     /// A listed member is not a host of the fabric.
@@ -154,12 +154,18 @@ pub enum PlaceError {
 impl TreeRequest {
     /// A plain tree over every host.
     pub fn all() -> Self {
-        Self { members: Members::All, replicas: 1, radix_limit: None, root: None, avoid: Avoid::default() }
+        Self {
+            members: TreeMembers::All,
+            replicas: 1,
+            radix_limit: None,
+            root: None,
+            avoid: TreeExclusions::default(),
+        }
     }
 
     /// A plain tree over these hosts.
     pub fn over(members: impl IntoIterator<Item = NodeId>) -> Self {
-        Self { members: Members::Listed(members.into_iter().collect()), ..Self::all() }
+        Self { members: TreeMembers::Listed(members.into_iter().collect()), ..Self::all() }
     }
 
     /// The same, with this many parents per node.
@@ -234,7 +240,7 @@ impl AggregationTree {
     }
 }
 
-impl fmt::Display for PlaceError {
+impl fmt::Display for PlacementError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoMembers => write!(f, "a tree needs at least one member"),
@@ -258,4 +264,4 @@ impl fmt::Display for PlaceError {
     }
 }
 
-impl std::error::Error for PlaceError {}
+impl std::error::Error for PlacementError {}

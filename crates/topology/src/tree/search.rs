@@ -8,12 +8,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::assemble::Assembly;
-use super::place::Barred;
-use super::reach::Reach;
-use super::{AggregationTree, Child, ChildNode, PlaceError, TreeIndex, TreeRequest};
+use super::builder::TreeBuilder;
+use super::placement::ExclusionIndex;
+use super::shortest_paths::ShortestPaths;
+use super::{AggregationTree, ChildNode, Downlink, PlacementError, TreeIndex, TreeRequest};
 use crate::fabric::Fabric;
-use crate::parts::{Cable, Endpoint, NodeId, PortIndex};
+use crate::parts::{Cable, FabricPort, NodeId, NodePort};
 
 /// Cables that all trials of a root together may look at.
 const SEARCH_BUDGET: u64 = 10_000_000;
@@ -22,57 +22,57 @@ pub(super) fn place_by_search(
     fabric: &Fabric,
     members: &[NodeId],
     request: &TreeRequest,
-    barred: &Barred,
-) -> Result<AggregationTree, PlaceError> {
-    let mut search = Search { fabric, members, barred, used: BTreeSet::new(), seats: None };
-    let mut drafts: Vec<Draft> = Vec::new();
+    barred: &ExclusionIndex,
+) -> Result<AggregationTree, PlacementError> {
+    let mut search = RootSearch { fabric, members, barred, used: BTreeSet::new(), seats: None };
+    let mut drafts: Vec<TreeDraft> = Vec::new();
     for turn in 0..request.replicas {
         let wanted = request.root.filter(|_| turn == 0);
         let draft = search.best_draft(wanted, &drafts).map_err(|error| match turn {
             0 => error,
-            _ => PlaceError::TooFewParents { level: 1, wanted: request.replicas, available: u32::from(turn) },
+            _ => PlacementError::TooFewParents { level: 1, wanted: request.replicas, available: u32::from(turn) },
         })?;
         search.used.extend(draft.cables(fabric));
         search.seats = Some(draft.seats.clone());
         drafts.push(draft);
     }
-    let assembly = Assembly::new(fabric, request.radix_limit);
+    let assembly = TreeBuilder::new(fabric, request.radix_limit);
     Ok(if let [draft] = &drafts[..] { assemble_one(assembly, draft) } else { assemble_many(assembly, &drafts) })
 }
 
-struct Search<'a> {
+struct RootSearch<'a> {
     fabric: &'a Fabric,
     members: &'a [NodeId],
-    barred: &'a Barred,
+    barred: &'a ExclusionIndex,
     /// Cables of the trees drawn so far.
     used: BTreeSet<Cable>,
     /// Where members enter the first tree; the others must agree.
-    seats: Option<Seats>,
+    seats: Option<EntrySwitches>,
 }
 
 /// Per switch, the members that enter the tree there, and by which port of the switch.
-type Seats = BTreeMap<NodeId, Vec<(NodeId, PortIndex)>>;
+type EntrySwitches = BTreeMap<NodeId, Vec<(NodeId, FabricPort)>>;
 
 /// A tree before it is assembled.
-struct Draft {
+struct TreeDraft {
     root: NodeId,
-    seats: Seats,
+    seats: EntrySwitches,
     /// Per switch below the root, farthest first: its port toward the root.
-    uplinks: Vec<Endpoint>,
+    uplinks: Vec<NodePort>,
     /// Per switch, the switches below it with the ports to them, in the order of their numbers.
-    below: BTreeMap<NodeId, Vec<(NodeId, PortIndex)>>,
+    below: BTreeMap<NodeId, Vec<(NodeId, FabricPort)>>,
 }
 
 /// What to minimise: cables shared with earlier trees, switches, depth.
-type Score = (usize, usize, u64);
+type DraftScore = (usize, usize, u64);
 
-impl Search<'_> {
-    fn best_draft(&self, wanted: Option<NodeId>, earlier: &[Draft]) -> Result<Draft, PlaceError> {
+impl RootSearch<'_> {
+    fn best_draft(&self, wanted: Option<NodeId>, earlier: &[TreeDraft]) -> Result<TreeDraft, PlacementError> {
         let candidates = match wanted {
             Some(root) => vec![root],
             None => self.candidates(),
         };
-        let mut best: Option<(Score, NodeId, Reach)> = None;
+        let mut best: Option<(DraftScore, NodeId, ShortestPaths)> = None;
         let mut lost = self.members[0];
         for root in candidates {
             if self.barred.has_node(root) || earlier.iter().any(|draft| draft.root == root) {
@@ -87,8 +87,8 @@ impl Search<'_> {
                 Ok(_) => {}
             }
         }
-        let (_, root, reach) = best.ok_or(PlaceError::Unreachable(lost))?;
-        let mut draft = self.draft(root, &reach).map_err(PlaceError::Unreachable)?;
+        let (_, root, reach) = best.ok_or(PlacementError::Unreachable(lost))?;
+        let mut draft = self.draft(root, &reach).map_err(PlacementError::Unreachable)?;
         if wanted.is_none() && earlier.is_empty() {
             draft.lower_root();
         }
@@ -127,17 +127,17 @@ impl Search<'_> {
         vec![at, first.node]
     }
 
-    fn farthest(&self, reach: &Reach) -> Option<NodeId> {
+    fn farthest(&self, reach: &ShortestPaths) -> Option<NodeId> {
         let entries = self.members.iter().filter_map(|&member| reach.entry(self.fabric, member, self.barred));
         entries.map(|(peer, _)| peer.node).max_by_key(|&switch| reach.cost(switch))
     }
 
-    fn reach(&self, root: NodeId) -> Reach {
-        Reach::from(self.fabric, root, self.barred, &self.used)
+    fn reach(&self, root: NodeId) -> ShortestPaths {
+        ShortestPaths::from(self.fabric, root, self.barred, &self.used)
     }
 
     /// How good the tree of shortest ways to `root` would be; else a member that has no way.
-    fn score(&self, root: NodeId, reach: &Reach) -> Result<Score, NodeId> {
+    fn score(&self, root: NodeId, reach: &ShortestPaths) -> Result<DraftScore, NodeId> {
         let mut joined = vec![false; self.fabric.switches() as usize];
         let mut joins =
             |switch: NodeId| !std::mem::replace(&mut joined[(switch.0 - self.fabric.hosts()) as usize], true);
@@ -171,19 +171,19 @@ impl Search<'_> {
     }
 
     /// The next cable toward the root: its near end and its far end.
-    fn step(&self, at: NodeId, reach: &Reach) -> (Endpoint, Endpoint) {
+    fn step(&self, at: NodeId, reach: &ShortestPaths) -> (NodePort, NodePort) {
         let port = reach.toward(at).expect("every seat has been reached");
         let parent = self.fabric.peer(at, port).expect("a way uses cabled ports");
-        (Endpoint::new(at, port), parent)
+        (NodePort::new(at, port), parent)
     }
 
     /// The tree of shortest ways to `root`, pruned to the members; else a member that has no way.
-    fn draft(&self, root: NodeId, reach: &Reach) -> Result<Draft, NodeId> {
+    fn draft(&self, root: NodeId, reach: &ShortestPaths) -> Result<TreeDraft, NodeId> {
         let seats = match &self.seats {
             Some(seats) => seats.clone(),
             None => self.seat_members(reach)?,
         };
-        let mut below: BTreeMap<NodeId, Vec<(NodeId, PortIndex)>> = BTreeMap::new();
+        let mut below: BTreeMap<NodeId, Vec<(NodeId, FabricPort)>> = BTreeMap::new();
         let mut joined: BTreeSet<NodeId> = BTreeSet::from([root]);
         let mut uplinks = Vec::new();
         for &seat in seats.keys() {
@@ -197,12 +197,12 @@ impl Search<'_> {
         }
         below.values_mut().for_each(|switches| switches.sort_unstable());
         uplinks.sort_by_key(|uplink| (std::cmp::Reverse(reach.cost(uplink.node)), uplink.node));
-        Ok(Draft { root, seats, uplinks, below })
+        Ok(TreeDraft { root, seats, uplinks, below })
     }
 
     /// Lets every member enter at its nearest switch.
-    fn seat_members(&self, reach: &Reach) -> Result<Seats, NodeId> {
-        let mut seats = Seats::new();
+    fn seat_members(&self, reach: &ShortestPaths) -> Result<EntrySwitches, NodeId> {
+        let mut seats = EntrySwitches::new();
         for &member in self.members {
             let (peer, _) = reach.entry(self.fabric, member, self.barred).ok_or(member)?;
             seats.entry(peer.node).or_default().push((member, peer.port));
@@ -211,7 +211,7 @@ impl Search<'_> {
     }
 }
 
-impl Draft {
+impl TreeDraft {
     /// Moves the root down to where the tree first branches: a sampled root may lie aside.
     fn lower_root(&mut self) {
         while !self.seats.contains_key(&self.root) && self.below[&self.root].len() == 1 {
@@ -229,19 +229,22 @@ impl Draft {
         self.uplinks.iter().map(|uplink| uplink.node).chain([self.root])
     }
 
-    fn hosts_of(&self, switch: NodeId) -> Vec<Child> {
+    fn hosts_of(&self, switch: NodeId) -> Vec<Downlink> {
         let seated = self.seats.get(&switch).map_or(&[][..], Vec::as_slice);
-        seated.iter().map(|&(host, port)| Child { who: ChildNode::Host(host), port: Some(port) }).collect()
+        seated.iter().map(|&(host, port)| Downlink { who: ChildNode::Host(host), port: Some(port) }).collect()
     }
 
-    fn nodes_below(&self, switch: NodeId, placed: &BTreeMap<NodeId, TreeIndex>) -> Vec<Child> {
+    fn nodes_below(&self, switch: NodeId, placed: &BTreeMap<NodeId, TreeIndex>) -> Vec<Downlink> {
         let below = self.below.get(&switch).map_or(&[][..], Vec::as_slice);
-        below.iter().map(|(below, port)| Child { who: ChildNode::Node(placed[below]), port: Some(*port) }).collect()
+        below
+            .iter()
+            .map(|(below, port)| Downlink { who: ChildNode::Node(placed[below]), port: Some(*port) })
+            .collect()
     }
 }
 
 /// One tree: a node folds the hosts of its switch and the nodes below.
-fn assemble_one(mut assembly: Assembly<'_>, draft: &Draft) -> AggregationTree {
+fn assemble_one(mut assembly: TreeBuilder<'_>, draft: &TreeDraft) -> AggregationTree {
     let mut placed = BTreeMap::new();
     for switch in draft.switches() {
         let mut children = draft.hosts_of(switch);
@@ -252,7 +255,7 @@ fn assemble_one(mut assembly: Assembly<'_>, draft: &Draft) -> AggregationTree {
 }
 
 /// Several trees: the nodes that fold hosts are shared, the others belong to one tree each.
-fn assemble_many(mut assembly: Assembly<'_>, drafts: &[Draft]) -> AggregationTree {
+fn assemble_many(mut assembly: TreeBuilder<'_>, drafts: &[TreeDraft]) -> AggregationTree {
     let shared: BTreeMap<NodeId, TreeIndex> =
         drafts[0].seats.keys().map(|&switch| (switch, assembly.add(switch, drafts[0].hosts_of(switch)))).collect();
     for draft in drafts {
@@ -263,7 +266,7 @@ fn assemble_many(mut assembly: Assembly<'_>, drafts: &[Draft]) -> AggregationTre
                 continue; // The shared node of this switch reports straight to the next one.
             }
             if let Some(&own) = shared.get(&switch) {
-                children.insert(0, Child { who: ChildNode::Node(own), port: None });
+                children.insert(0, Downlink { who: ChildNode::Node(own), port: None });
             }
             placed.insert(switch, assembly.add(switch, children));
         }

@@ -1,6 +1,6 @@
 //! The endpoint of a process: its sockets and its queue pairs, turned by whoever waits for something.
 //!
-//! In: orders from the user; datagrams, link changes and time from the kernel. Out: datagrams, and [`Event`]s for the
+//! In: orders from the user; datagrams, link changes and time from the kernel. Out: datagrams, and [`EndpointEvent`]s for the
 //! user. There are no threads: [`Endpoint::turn`] does everything that can be done now, and waits if asked to.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -8,25 +8,27 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use protocol::Lent;
+use protocol::BufferSlice;
 use protocol::connection::path::{MigrationCause, PathEvent, PathState};
-use protocol::connection::{Ask, Paths};
-use protocol::datagram::MULTICAST;
-use protocol::queue_pair::{Completion, Contract, Operation, QueuePair, Transmit};
+use protocol::connection::{AckRequest, Paths};
+use protocol::datagram::MULTICAST_QP;
+use protocol::queue_pair::{QpAttributes, QpOperation, QueuePair, Transmit, WorkCompletion};
 use units::limits::MAX_PATHS;
 use units::{PathId, QpNumber, Span, Time};
 use wire::rocev2;
 use wire::{Packet, PacketHeaders, PartitionKey, RemoteKey};
 
-use super::alarms::Alarms;
-use super::batch::{Batch, Gathering, Unsent};
-use super::bed::{Bed, Woken};
-use super::datagrams::{Datagrams, Lost};
-use super::mischief::{Delayed, datagram};
-use super::pair::{Event, Pair, PairError, Part, Room, Sending, Setup};
-use super::port::{Buffers, More, Place, Port, PortIndex};
-use super::terms::{Counters, Cut, Options};
-use super::watch::{Watch, live_addresses};
+use super::datagram_queue_pairs::{DatagramDrop, DatagramQueuePairs};
+use super::epoll_set::{EpollSet, WakeSource};
+use super::fault_injector::{DelayQueue, encode_datagram};
+use super::link_monitor::{LinkMonitor, live_addresses};
+use super::options::{EndpointCounters, EndpointOptions, LinkCut};
+use super::port::{DatagramSpan, ReceiveBacklog, SocketBuffers, UdpPort, UdpPortIndex};
+use super::queue_pair::{
+    EndpointEvent, PostedReceive, PostedSend, QueuePairError, QueuePairSetup, SendSlice, UdpQueuePair,
+};
+use super::queue_pair_timers::QueuePairTimers;
+use super::send_batch::{Coalescing, SendBatch, SocketSendError};
 use crate::Clock;
 
 /// Receive calls on one port in one turn, so that one busy port does not starve the others.
@@ -44,7 +46,7 @@ const IDLE_PAUSE: Duration = Duration::from_micros(500);
 const SUSPICION: Span = Span::from_micros(50_000);
 /// What is told of a path.
 #[derive(Clone, Copy)]
-enum News {
+enum PathObservation {
     Damaged,
     Down,
     Up,
@@ -55,23 +57,23 @@ enum News {
 /// The endpoint of a process.
 pub struct Endpoint {
     pub(super) clock: Clock,
-    pub(super) ports: Vec<Port>,
+    pub(super) ports: Vec<UdpPort>,
     /// Boxed, since the map has room for about twice as many as it holds.
-    pairs: BTreeMap<QpNumber, Box<Pair>>,
-    pub(super) datagrams: Datagrams,
+    pairs: BTreeMap<QpNumber, Box<UdpQueuePair>>,
+    pub(super) datagrams: DatagramQueuePairs,
     next_number: u32,
     next_key: u32,
-    alarms: Alarms,
-    watch: Option<Watch>,
-    pub(super) bed: Bed,
-    batch: Batch,
+    alarms: QueuePairTimers,
+    watch: Option<LinkMonitor>,
+    pub(super) bed: EpollSet,
+    batch: SendBatch,
     /// Lent to whoever receives.
-    buffers: Option<Box<Buffers>>,
+    buffers: Option<Box<SocketBuffers>>,
     /// What the machine of one queue pair asks to be transmitted, until it is.
     outbox: Vec<Transmit>,
-    events: VecDeque<Event>,
-    pub(super) options: Options,
-    counters: Counters,
+    events: VecDeque<EndpointEvent>,
+    pub(super) options: EndpointOptions,
+    counters: EndpointCounters,
     turns: u32,
     /// When the last turn began.
     now: Time,
@@ -80,10 +82,10 @@ pub struct Endpoint {
     /// Turns in a row in which not everything was read that had come.
     reading: u8,
     /// Paths that a connection has left because of silence, and when others were last told.
-    suspects: Vec<(PortIndex, SocketAddr)>,
+    suspects: Vec<(UdpPortIndex, SocketAddr)>,
     suspected_at: Time,
     /// Datagrams that the plan of faults delays.
-    held_back: Delayed,
+    held_back: DelayQueue,
 }
 
 impl Endpoint {
@@ -91,17 +93,17 @@ impl Endpoint {
     ///
     /// # Errors
     /// If an address cannot be had.
-    pub fn open(addresses: &[SocketAddr], options: Options) -> io::Result<Self> {
+    pub fn open(addresses: &[SocketAddr], options: EndpointOptions) -> io::Result<Self> {
         if addresses.len() > MAX_PATHS {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("at most {MAX_PATHS} addresses")));
         }
         let ports = addresses
             .iter()
-            .map(|address| Port::open(*address, options.reception))
+            .map(|address| UdpPort::open(*address, options.reception))
             .collect::<io::Result<Vec<_>>>()?;
         // Without it cuts are noticed by silence only.
-        let watch = Watch::new().ok();
-        let bed = Bed::new()?;
+        let watch = LinkMonitor::new().ok();
+        let bed = EpollSet::new()?;
         for (index, port) in ports.iter().enumerate() {
             bed.add_port(index, port.as_fd())?;
         }
@@ -112,25 +114,25 @@ impl Endpoint {
             clock: Clock::new(),
             ports,
             pairs: BTreeMap::new(),
-            datagrams: Datagrams::default(),
+            datagrams: DatagramQueuePairs::default(),
             next_number: 0x10,
             next_key: 1,
-            alarms: Alarms::default(),
+            alarms: QueuePairTimers::default(),
             watch,
             bed,
-            batch: Batch::new(),
+            batch: SendBatch::new(),
             buffers: Some(Box::default()),
             outbox: Vec::new(),
             events: VecDeque::new(),
             options,
-            counters: Counters::default(),
+            counters: EndpointCounters::default(),
             turns: 0,
             now: Time::ZERO,
             looked_at: Instant::now(),
             reading: 0,
             suspects: Vec::new(),
             suspected_at: Time::ZERO,
-            held_back: Delayed::default(),
+            held_back: DelayQueue::default(),
         })
     }
 
@@ -140,7 +142,7 @@ impl Endpoint {
     }
 
     /// What it has seen so far.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> EndpointCounters {
         self.counters
     }
 
@@ -157,14 +159,14 @@ impl Endpoint {
     /// Makes a queue pair in state INIT: receives may be posted.
     pub fn create(&mut self) -> QpNumber {
         let number = self.next_number();
-        self.pairs.insert(number, Box::new(Pair::new(number)));
+        self.pairs.insert(number, Box::new(UdpQueuePair::new(number)));
         number
     }
 
     pub(super) fn next_number(&mut self) -> QpNumber {
         // Numbers come round after sixteen million; zero and one belong to management, the last to multicast.
         loop {
-            self.next_number = (self.next_number + 1) % MULTICAST.0;
+            self.next_number = (self.next_number + 1) % MULTICAST_QP.0;
             let number = QpNumber(self.next_number);
             if number.0 > 1 && !self.pairs.contains_key(&number) && !self.datagrams.contains(number) {
                 return number;
@@ -176,13 +178,13 @@ impl Endpoint {
     ///
     /// # Errors
     /// If the set-up cannot be, or it is connected already.
-    pub fn connect(&mut self, number: QpNumber, setup: Setup) -> Result<(), PairError> {
+    pub fn connect(&mut self, number: QpNumber, setup: QueuePairSetup) -> Result<(), QueuePairError> {
         setup.check(self.ports.len())?;
         let now = self.clock.now();
-        let pair = self.pairs.get_mut(&number).ok_or(PairError::Unknown(number))?;
+        let pair = self.pairs.get_mut(&number).ok_or(QueuePairError::Unknown(number))?;
         let paths =
             (setup.routes.len() > 1).then(|| Paths::new(setup.path_policy, setup.role, setup.routes.len(), now));
-        let contract = Contract {
+        let contract = QpAttributes {
             remote: setup.remote,
             send_psn: setup.send_psn,
             receive_psn: setup.receive_psn,
@@ -191,10 +193,10 @@ impl Endpoint {
             partition: PartitionKey::DEFAULT,
             policy: setup.policy,
         };
-        pair.machine.connect(contract, paths).map_err(PairError::Move)?;
-        pair.machine.open().map_err(PairError::Move)?;
+        pair.machine.connect(contract, paths).map_err(QueuePairError::Move)?;
+        pair.machine.open().map_err(QueuePairError::Move)?;
         pair.routes = setup.routes;
-        pair.gathering = if setup.verbs_peer { Gathering::Forbidden } else { Gathering::Allowed };
+        pair.gathering = if setup.verbs_peer { Coalescing::Forbidden } else { Coalescing::Allowed };
         self.look_at_alarm(number);
         Ok(())
     }
@@ -207,9 +209,9 @@ impl Endpoint {
     }
 
     /// Lets the other end of a queue pair write to a region; the key to give to it.
-    pub fn register(&mut self, number: QpNumber, region: Vec<u8>) -> Result<RemoteKey, PairError> {
+    pub fn register(&mut self, number: QpNumber, region: Vec<u8>) -> Result<RemoteKey, QueuePairError> {
         let key = self.next_key;
-        let pair = self.pairs.get_mut(&number).ok_or(PairError::Unknown(number))?;
+        let pair = self.pairs.get_mut(&number).ok_or(QueuePairError::Unknown(number))?;
         pair.stores.regions.insert(key, region);
         self.next_key += 1;
         Ok(RemoteKey(key))
@@ -235,34 +237,45 @@ impl Endpoint {
     /// message comes in one packet: a buffer like it comes back.
     ///
     /// [`RECEIVE_BYTES`]: super::RECEIVE_BYTES
-    pub fn post_receive(&mut self, number: QpNumber, buffer: Vec<u8>) -> Result<u64, PairError> {
-        let pair = self.pairs.get_mut(&number).ok_or(PairError::Unknown(number))?;
+    pub fn post_receive(&mut self, number: QpNumber, buffer: Vec<u8>) -> Result<u64, QueuePairError> {
+        let pair = self.pairs.get_mut(&number).ok_or(QueuePairError::Unknown(number))?;
         let id = pair.stores.receives.next_id();
         let length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
-        pair.machine.post_receive(id, length).map_err(PairError::Post)?;
+        pair.machine.post_receive(id, length).map_err(QueuePairError::Post)?;
         pair.stores.post(buffer, pair.machine.is_receiving());
         Ok(id)
     }
 
     /// Posts a send or a write; its number comes back with the event, and the buffer with it.
-    pub fn post_send(&mut self, number: QpNumber, buffer: Vec<u8>, operation: Operation) -> Result<u64, PairError> {
-        self.post(number, Sending { head: buffer, body: None }, operation, Ask::InTurn)
+    pub fn post_send(
+        &mut self,
+        number: QpNumber,
+        buffer: Vec<u8>,
+        operation: QpOperation,
+    ) -> Result<u64, QueuePairError> {
+        self.post(number, PostedSend { head: buffer, body: None }, operation, AckRequest::InTurn)
     }
 
     /// The same with bytes that are lent behind those of the buffer; they are held until the event. Whoever wants that soon, asks now.
     pub fn post_send_lent(
         &mut self,
         number: QpNumber,
-        (buffer, body): (Vec<u8>, Lent),
-        operation: Operation,
-        ask: Ask,
-    ) -> Result<u64, PairError> {
-        self.post(number, Sending { head: buffer, body: Some(body) }, operation, ask)
+        (buffer, body): (Vec<u8>, BufferSlice),
+        operation: QpOperation,
+        ask: AckRequest,
+    ) -> Result<u64, QueuePairError> {
+        self.post(number, PostedSend { head: buffer, body: Some(body) }, operation, ask)
     }
 
-    fn post(&mut self, number: QpNumber, sending: Sending, operation: Operation, ask: Ask) -> Result<u64, PairError> {
+    fn post(
+        &mut self,
+        number: QpNumber,
+        sending: PostedSend,
+        operation: QpOperation,
+        ask: AckRequest,
+    ) -> Result<u64, QueuePairError> {
         let now = self.clock.now();
-        let pair = self.pairs.get_mut(&number).ok_or(PairError::Unknown(number))?;
+        let pair = self.pairs.get_mut(&number).ok_or(QueuePairError::Unknown(number))?;
         let id = pair.sends.next_id();
         let length = u32::try_from(sending.len()).unwrap_or(u32::MAX);
         pair.sends.push(sending);
@@ -271,35 +284,35 @@ impl Endpoint {
         if let Err(error) = pair.machine.post_send_asking(now, (id, length, operation), ask, out) {
             pair.sends.pop_back();
             self.outbox = outbox;
-            return Err(PairError::Post(error));
+            return Err(QueuePairError::Post(error));
         }
         self.carry_out(number, outbox);
         self.flush();
         Ok(id)
     }
 
-    /// Loads an alternate path; [`Event::Path`] tells when it is armed.
-    pub fn load_path(&mut self, number: QpNumber, path: PathId) -> Result<(), PairError> {
+    /// Loads an alternate path; [`EndpointEvent::Path`] tells when it is armed.
+    pub fn load_path(&mut self, number: QpNumber, path: PathId) -> Result<(), QueuePairError> {
         let now = self.clock.now();
-        let pair = self.pairs.get_mut(&number).ok_or(PairError::Unknown(number))?;
-        pair.machine.load_path(now, path).map_err(PairError::Load)?;
+        let pair = self.pairs.get_mut(&number).ok_or(QueuePairError::Unknown(number))?;
+        pair.machine.load_path(now, path).map_err(QueuePairError::Load)?;
         self.look_at_alarm(number);
         Ok(())
     }
 
     /// Loads an alternate path of each of several queue pairs (PM-2). Each tells by an event of its own when it is armed;
     /// those that cannot load it come back with the reason, and the others are under way.
-    pub fn load_paths(&mut self, numbers: &[QpNumber], path: PathId) -> Vec<(QpNumber, PairError)> {
+    pub fn load_paths(&mut self, numbers: &[QpNumber], path: PathId) -> Vec<(QpNumber, QueuePairError)> {
         let refused = |number: &QpNumber| Some((*number, self.load_path(*number, path).err()?));
         numbers.iter().filter_map(refused).collect()
     }
 
     /// Moves traffic to the armed alternate.
-    pub fn migrate(&mut self, number: QpNumber) -> Result<(), PairError> {
+    pub fn migrate(&mut self, number: QpNumber) -> Result<(), QueuePairError> {
         let now = self.clock.now();
-        let pair = self.pairs.get_mut(&number).ok_or(PairError::Unknown(number))?;
+        let pair = self.pairs.get_mut(&number).ok_or(QueuePairError::Unknown(number))?;
         let mut outbox = std::mem::take(&mut self.outbox);
-        let migrated = pair.machine.migrate(now, &mut |packet| outbox.push(packet)).map_err(PairError::Migrate);
+        let migrated = pair.machine.migrate(now, &mut |packet| outbox.push(packet)).map_err(QueuePairError::Migrate);
         self.carry_out(number, outbox);
         self.flush();
         migrated
@@ -307,25 +320,25 @@ impl Endpoint {
 
     /// Cuts a port as a pulled cable would, for tests and benchmarks: nothing goes out or comes in by it. Whether the kernel
     /// would notice is up to `cut`.
-    pub fn cut(&mut self, port: PortIndex, cut: Cut) {
+    pub fn cut(&mut self, port: UdpPortIndex, cut: LinkCut) {
         self.ports[port.index()].is_cut = true;
-        if cut == Cut::Noticed {
-            self.tell_users_of(port, News::Down);
+        if cut == LinkCut::Noticed {
+            self.tell_users_of(port, PathObservation::Down);
             self.flush();
         }
     }
 
     /// Mends a port that was cut.
-    pub fn mend(&mut self, port: PortIndex, cut: Cut) {
+    pub fn mend(&mut self, port: UdpPortIndex, cut: LinkCut) {
         self.ports[port.index()].is_cut = false;
-        if cut == Cut::Noticed {
-            self.tell_users_of(port, News::Up);
+        if cut == LinkCut::Noticed {
+            self.tell_users_of(port, PathObservation::Up);
             self.flush();
         }
     }
 
     /// What has happened, one thing at a time.
-    pub fn next_event(&mut self) -> Option<Event> {
+    pub fn next_event(&mut self) -> Option<EndpointEvent> {
         self.events.pop_front()
     }
 
@@ -372,7 +385,7 @@ impl Endpoint {
         let ask_all = look_at_all || is_due || self.ports.iter().all(|port| port.silence >= IDLE_AFTER);
         for index in 0..self.ports.len() {
             if ask_all || self.ports[index].silence < IDLE_AFTER {
-                let (came, read) = self.receive(PortIndex(index as u8));
+                let (came, read) = self.receive(UdpPortIndex(index as u8));
                 let silence = &mut self.ports[index].silence;
                 *silence = if came { 0 } else { silence.saturating_add(1) };
                 busy |= came;
@@ -385,7 +398,7 @@ impl Endpoint {
             busy |= waits || self.ring_alarms();
         }
         self.spread_suspicion();
-        if look_at_all && self.watch.as_ref().is_some_and(Watch::has_changed) {
+        if look_at_all && self.watch.as_ref().is_some_and(LinkMonitor::has_changed) {
             self.look_at_links();
             busy = true;
         }
@@ -400,13 +413,13 @@ impl Endpoint {
         let Self { bed, ports, turns, .. } = self;
         // Whatever woke us is asked in the next turn; the others need not be.
         bed.sleep(alarm.min(wait), |woken| match woken {
-            Woken::Port(index) => ports[index].silence = 0,
-            Woken::Links => *turns = u32::MAX,
+            WakeSource::Port(index) => ports[index].silence = 0,
+            WakeSource::Links => *turns = u32::MAX,
         })
     }
 
     /// Whether anything came, and whether that was all.
-    fn receive(&mut self, port: PortIndex) -> (bool, bool) {
+    fn receive(&mut self, port: UdpPortIndex) -> (bool, bool) {
         let (mut any, mut all) = (false, false);
         let mut buffers = self.buffers.take().expect("receiving does not nest");
         for _ in 0..RECEIVES_PER_TURN {
@@ -419,8 +432,8 @@ impl Endpoint {
             }
             any |= filled > 0;
             // Who has something to hear may have receives to post: nobody should be told that there are none.
-            if more != More::Likely || !self.events.is_empty() {
-                all = more == More::No;
+            if more != ReceiveBacklog::Likely || !self.events.is_empty() {
+                all = more == ReceiveBacklog::No;
                 break;
             }
             self.flush();
@@ -430,7 +443,7 @@ impl Endpoint {
     }
 
     /// Checks a datagram and gives it to its queue pair.
-    fn take(&mut self, (at, from): (PortIndex, SocketAddr), bytes: &mut Vec<u8>, place: &Place) {
+    fn take(&mut self, (at, from): (UdpPortIndex, SocketAddr), bytes: &mut Vec<u8>, place: &DatagramSpan) {
         let datagram = &bytes[place.bytes.clone()];
         if !self.ports[at.index()].is_sound(from, datagram, place.number) {
             self.counters.damaged += 1;
@@ -443,8 +456,8 @@ impl Endpoint {
         if packet.headers.deth.is_some() {
             match self.datagrams.take(at, from, &packet, &mut self.events) {
                 Ok(()) => self.counters.received += 1,
-                Err(Lost::Foreign) => self.counters.foreign += 1,
-                Err(Lost::Unbuffered) => self.counters.unbuffered += 1,
+                Err(DatagramDrop::Foreign) => self.counters.foreign += 1,
+                Err(DatagramDrop::Unbuffered) => self.counters.unbuffered += 1,
             }
             return;
         }
@@ -457,7 +470,7 @@ impl Endpoint {
         self.counters.received += 1;
         let now = self.clock.now();
         let mut outbox = std::mem::take(&mut self.outbox);
-        let Pair { machine, stores, came_by, .. } = &mut **pair;
+        let UdpQueuePair { machine, stores, came_by, .. } = &mut **pair;
         *came_by = path;
         // A long one is not copied, unless others are to be read behind it.
         let opcode = packet.headers.bth.opcode;
@@ -472,8 +485,8 @@ impl Endpoint {
     }
 
     /// Nothing in a damaged packet can be believed but where it came from.
-    fn report_damage(&mut self, at: PortIndex, from: SocketAddr) {
-        self.tell_paths(News::Damaged, |pair| pair.path(at, from));
+    fn report_damage(&mut self, at: UdpPortIndex, from: SocketAddr) {
+        self.tell_paths(PathObservation::Damaged, |pair| pair.path(at, from));
     }
 
     /// What came over a path of a queue pair was beyond use, as its user has found out (P-99). It counts as damage of that path.
@@ -487,7 +500,7 @@ impl Endpoint {
     }
 
     /// Tells every queue pair that has such a path something about it.
-    fn tell_paths(&mut self, news: News, which: impl Fn(&Pair) -> Option<PathId>) {
+    fn tell_paths(&mut self, news: PathObservation, which: impl Fn(&UdpQueuePair) -> Option<PathId>) {
         let now = self.clock.now();
         let concerned: Vec<(QpNumber, PathId)> =
             self.pairs.iter().filter_map(|(number, pair)| Some((*number, which(pair)?))).collect();
@@ -496,10 +509,10 @@ impl Endpoint {
             let pair = self.pairs.get_mut(&number).expect("just seen");
             let out = &mut |packet| outbox.push(packet);
             match news {
-                News::Damaged => pair.machine.handle_damage(now, path, out),
-                News::Down => pair.machine.handle_path_down(now, path, out),
-                News::Up => pair.machine.handle_path_up(now, path),
-                News::Suspect => pair.machine.suspect_path(now, path),
+                PathObservation::Damaged => pair.machine.handle_damage(now, path, out),
+                PathObservation::Down => pair.machine.handle_path_down(now, path, out),
+                PathObservation::Up => pair.machine.handle_path_up(now, path),
+                PathObservation::Suspect => pair.machine.suspect_path(now, path),
             }
             self.carry_out(number, outbox);
         }
@@ -513,7 +526,7 @@ impl Endpoint {
         }
         self.suspected_at = self.clock.now();
         for (port, to) in std::mem::take(&mut self.suspects) {
-            self.tell_paths(News::Suspect, |pair| {
+            self.tell_paths(PathObservation::Suspect, |pair| {
                 let current = pair.machine.connection().paths()?.current();
                 let route = pair.routes.get(current.index())?;
                 ((route.port, route.to) == (port, to)).then_some(current)
@@ -525,19 +538,19 @@ impl Endpoint {
     fn look_at_links(&mut self) {
         let Ok(live) = live_addresses() else { return };
         for index in 0..self.ports.len() {
-            let port = PortIndex(index as u8);
+            let port = UdpPortIndex(index as u8);
             let address = self.ports[index].local.ip();
             // A group is no address of any link.
             let is_up = address.is_unspecified() || address.is_multicast() || live.contains(&address);
             if std::mem::replace(&mut self.ports[index].is_up, is_up) == is_up {
                 continue;
             }
-            self.tell_users_of(port, if is_up { News::Up } else { News::Down });
+            self.tell_users_of(port, if is_up { PathObservation::Up } else { PathObservation::Down });
         }
     }
 
     /// Tells every queue pair with a path by this port.
-    fn tell_users_of(&mut self, port: PortIndex, news: News) {
+    fn tell_users_of(&mut self, port: UdpPortIndex, news: PathObservation) {
         for path in 0..MAX_PATHS as u8 {
             self.tell_paths(news, |pair| {
                 let route = pair.routes.get(usize::from(path))?;
@@ -589,14 +602,14 @@ impl Endpoint {
         let Some(pair) = self.pairs.get(&number) else { return };
         let Some(route) = pair.routes.get(packet.path.index()) else { return };
         let payload = match &packet.segment {
-            None => Part::default(),
+            None => SendSlice::default(),
             Some(segment) => {
                 let Some(sending) = pair.sends.get(segment.id) else { return };
                 sending.part(segment.offset as usize, usize::from(segment.length))
             }
         };
         self.counters.sent += 1;
-        self.counters.repeated += u64::from(packet.purpose == protocol::connection::Purpose::Repeat);
+        self.counters.repeated += u64::from(packet.purpose == protocol::connection::FramePurpose::Repeat);
         let to = (route.port, route.to);
         // Whoever speaks by a port expects an answer there.
         self.ports[route.at.index()].silence = 0;
@@ -605,7 +618,7 @@ impl Endpoint {
             let whole = Packet::new(packet.headers, &payload);
             let fate = self.options.mischief.judge(to.0, whole.size());
             if !fate.is_plain() {
-                let datagram = datagram(&whole, &self.ports[to.0.index()].outgoing(to.1, 0));
+                let datagram = encode_datagram(&whole, &self.ports[to.0.index()].outgoing(to.1, 0));
                 return self.held_back.mishandle(&self.ports, self.clock.now(), to, datagram, &fate);
             }
         }
@@ -617,10 +630,10 @@ impl Endpoint {
     /// Sends one packet at once.
     pub(super) fn send_one(
         &mut self,
-        to: (PortIndex, SocketAddr),
+        to: (UdpPortIndex, SocketAddr),
         headers: PacketHeaders,
         payload: &[u8],
-        gathering: Gathering,
+        gathering: Coalescing,
     ) {
         self.counters.sent += 1;
         if let Err(unsent) = self.batch.add(&self.ports, to, &headers, payload.into(), gathering) {
@@ -637,16 +650,16 @@ impl Endpoint {
 
     /// The kernel did not take packets. If it has no way at all, the path is down; the machines are told in the next turn
     /// by their own timers at the latest.
-    fn note_unsent(&mut self, unsent: &Unsent) {
+    fn note_unsent(&mut self, unsent: &SocketSendError) {
         self.counters.unsent += 1;
         let no_way = !matches!(unsent.error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory);
         if no_way && self.ports[unsent.port.index()].is_up {
             let (port, to) = (unsent.port, unsent.to);
-            let uses = |pair: &Pair| {
+            let uses = |pair: &UdpQueuePair| {
                 let found = pair.routes.iter().position(|route| route.port == port && route.to == to);
                 found.map(|index| PathId(index as u8))
             };
-            self.tell_paths(News::Down, uses);
+            self.tell_paths(PathObservation::Down, uses);
         }
     }
 
@@ -655,18 +668,20 @@ impl Endpoint {
         let Some(pair) = self.pairs.get_mut(&number) else { return };
         while let Some(completion) = pair.machine.poll_completion() {
             self.events.push_back(match completion {
-                Completion::Sent { id } => Event::Sent { pair: number, id, buffer: pair.sends.pop().head },
-                Completion::SendFailed { id, failure } => {
-                    Event::Failed { pair: number, id, buffer: pair.sends.pop().head, failure }
+                WorkCompletion::Sent { id } => {
+                    EndpointEvent::Sent { pair: number, id, buffer: pair.sends.pop().head }
                 }
-                Completion::Received { id, length, immediate } => {
-                    let Room { buffer, start } = pair.stores.receives.pop();
+                WorkCompletion::SendFailed { id, failure } => {
+                    EndpointEvent::Failed { pair: number, id, buffer: pair.sends.pop().head, failure }
+                }
+                WorkCompletion::Received { id, length, immediate } => {
+                    let PostedReceive { buffer, start } = pair.stores.receives.pop();
                     // Of a write with immediate data, the length is that of what was written elsewhere.
                     let message = start..buffer.len().min(start + length as usize);
-                    Event::Received { pair: number, id, buffer, message, path: pair.came_by, immediate }
+                    EndpointEvent::Received { pair: number, id, buffer, message, path: pair.came_by, immediate }
                 }
-                Completion::ReceiveFailed { id, failure } => {
-                    Event::Failed { pair: number, id, buffer: pair.stores.receives.pop().buffer, failure }
+                WorkCompletion::ReceiveFailed { id, failure } => {
+                    EndpointEvent::Failed { pair: number, id, buffer: pair.stores.receives.pop().buffer, failure }
                 }
             });
         }
@@ -677,7 +692,7 @@ impl Endpoint {
             {
                 self.suspects.push((route.port, route.to));
             }
-            self.events.push_back(Event::Path { pair: number, event });
+            self.events.push_back(EndpointEvent::Path { pair: number, event });
         }
     }
 }

@@ -1,19 +1,19 @@
 //! Queue pairs over UDP, as RoCEv2 packets.
 
-mod alarms;
-pub(crate) mod batch;
-mod bed;
-mod datagrams;
+mod datagram_queue_pairs;
 mod endpoint;
-pub(crate) mod mischief;
-mod pair;
+mod epoll_set;
+pub(crate) mod fault_injector;
+pub(crate) mod link_monitor;
+mod options;
 pub(crate) mod port;
-mod terms;
-pub(crate) mod watch;
+mod queue_pair;
+mod queue_pair_timers;
+pub(crate) mod send_batch;
 
 pub use endpoint::Endpoint;
-pub use mischief::Mischief;
-pub use pair::{Event, PairError, Route, Setup};
-pub use port::{PortIndex, RECEIVE_BYTES, Reception};
-pub use terms::{Counters, Cut, Options};
-pub use watch::link_bytes;
+pub use fault_injector::FaultInjector;
+pub use link_monitor::link_mtu_bytes;
+pub use options::{EndpointCounters, EndpointOptions, LinkCut};
+pub use port::{RECEIVE_BUFFER_BYTES, ReceiveMode, UdpPortIndex};
+pub use queue_pair::{EndpointEvent, QueuePairError, QueuePairSetup, UdpRoute};

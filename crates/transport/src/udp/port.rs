@@ -16,29 +16,29 @@ use wire::rocev2::{self, Flow, Fragmentation, IpHeader};
 
 /// One of an endpoint's ports, in the order in which they were given.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct PortIndex(pub u8);
+pub struct UdpPortIndex(pub u8);
 
-impl PortIndex {
+impl UdpPortIndex {
     pub(crate) const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
 /// What a socket should hold while its process is busy.
-const SOCKET_BUFFER: usize = 4 << 20;
+const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 /// Datagrams that one receive may bring, each perhaps several that the kernel joined.
 pub(crate) const RECEIVE_BATCH: usize = 8;
 /// So many bytes that the kernel joined are much.
-const LONG: usize = 1 << 14;
+const LONG_DATAGRAM_BYTES: usize = 1 << 14;
 /// Room for each: as much as a datagram, or several that the kernel joined, may have.
-pub const RECEIVE_BYTES: usize = 1 << 16;
+pub const RECEIVE_BUFFER_BYTES: usize = 1 << 16;
 
 /// Room for what the kernel tells beside a datagram: how many it joined.
 const CONTROL_BYTES: usize = 128;
 
 /// How a port receives.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Reception {
+pub enum ReceiveMode {
     /// As any UDP socket does. The IP header is not seen, so the IPv4 identification, which the ICRC covers, must be
     /// what an end of ours makes it.
     #[default]
@@ -48,7 +48,7 @@ pub enum Reception {
     WithHeader,
 }
 
-pub(crate) struct Port {
+pub(crate) struct UdpPort {
     pub socket: UdpSocket,
     /// Receives in place of the socket, which only keeps the address taken.
     raw: Option<Socket>,
@@ -64,8 +64,8 @@ pub(crate) struct Port {
     appetite: usize,
 }
 
-impl Port {
-    pub(crate) fn open(local: SocketAddr, reception: Reception) -> io::Result<Self> {
+impl UdpPort {
+    pub(crate) fn open(local: SocketAddr, reception: ReceiveMode) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
         if local.is_ipv6() {
             socket.set_only_v6(true)?;
@@ -78,13 +78,13 @@ impl Port {
             socket.set_multicast_if_v4(&address)?;
         }
         // The kernel gives what its limits allow; a smaller buffer only makes losses likelier.
-        let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
-        let _ = socket.set_send_buffer_size(SOCKET_BUFFER);
+        let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);
+        let _ = socket.set_send_buffer_size(SOCKET_BUFFER_BYTES);
         let socket = UdpSocket::from(socket);
         let state = state_of(&socket)?;
         let local = socket.local_addr()?;
         let raw = match reception {
-            Reception::WithHeader if local.is_ipv4() => Some(open_raw(local)?),
+            ReceiveMode::WithHeader if local.is_ipv4() => Some(open_raw(local)?),
             _ => None,
         };
         Ok(Self { socket, raw, state, local, is_up: true, is_cut: false, silence: 0, appetite: 1 })
@@ -104,7 +104,7 @@ impl Port {
             }
             _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "a group of the other IP version")),
         }
-        let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
+        let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);
         let socket = UdpSocket::from(socket);
         let state = state_of(&socket)?;
         Ok(Self { socket, raw: None, state, local: group, is_up: true, is_cut: false, silence: 0, appetite: 1 })
@@ -169,32 +169,32 @@ impl Port {
     }
 
     /// Receives into the buffers; how many were filled.
-    pub(crate) fn receive(&self, buffers: &mut Buffers) -> io::Result<usize> {
+    pub(crate) fn receive(&self, buffers: &mut SocketBuffers) -> io::Result<usize> {
         self.receive_up_to(RECEIVE_BATCH, buffers)
     }
 
     /// Receives as much as is likely to be there; how many buffers were filled, and whether there may be more.
-    pub(crate) fn receive_likely(&mut self, buffers: &mut Buffers) -> (usize, More) {
+    pub(crate) fn receive_likely(&mut self, buffers: &mut SocketBuffers) -> (usize, ReceiveBacklog) {
         let asked = self.appetite;
         // An error is that of an earlier datagram (a peer's port is closed): silence will tell.
         let filled = self.receive_up_to(asked, buffers).unwrap_or(0);
         // Long ones are dealt with one by one: what is read stays in the cache, and its sender hears of it earlier.
-        let is_long = buffers.meta[..filled].iter().any(|meta| meta.len > LONG);
+        let is_long = buffers.meta[..filled].iter().any(|meta| meta.len > LONG_DATAGRAM_BYTES);
         self.appetite = if filled < asked || is_long { 1 } else { (2 * asked).min(RECEIVE_BATCH) };
         let more = match filled {
-            RECEIVE_BATCH => More::Likely,
-            _ if filled == asked => More::Perhaps,
-            _ => More::No,
+            RECEIVE_BATCH => ReceiveBacklog::Likely,
+            _ if filled == asked => ReceiveBacklog::Perhaps,
+            _ => ReceiveBacklog::No,
         };
         (filled, more)
     }
 
-    fn receive_up_to(&self, most: usize, buffers: &mut Buffers) -> io::Result<usize> {
+    fn receive_up_to(&self, most: usize, buffers: &mut SocketBuffers) -> io::Result<usize> {
         if let Some(raw) = &self.raw {
             return self.receive_with_header(raw, most, buffers);
         }
         if most == 1 {
-            return self.receive_one(Patience::None, buffers);
+            return self.receive_one(BlockingMode::None, buffers);
         }
         buffers.starts = [0; RECEIVE_BATCH];
         buffers.identifications = [None; RECEIVE_BATCH];
@@ -206,13 +206,13 @@ impl Port {
     }
 
     /// Receives one, by the call that is made for it: that of several takes a tenth of a round trip more.
-    pub(crate) fn receive_one(&self, patience: Patience, buffers: &mut Buffers) -> io::Result<usize> {
+    pub(crate) fn receive_one(&self, patience: BlockingMode, buffers: &mut SocketBuffers) -> io::Result<usize> {
         (buffers.starts[0], buffers.identifications[0]) = (0, None);
         let fd = self.socket.as_raw_fd();
         let mut slices = [io::IoSliceMut::new(&mut buffers.bytes[0])];
         let flags = match patience {
-            Patience::None => MsgFlags::MSG_DONTWAIT,
-            Patience::Some => MsgFlags::empty(),
+            BlockingMode::None => MsgFlags::MSG_DONTWAIT,
+            BlockingMode::Some => MsgFlags::empty(),
         };
         let received = recvmsg::<SockaddrStorage>(fd, &mut slices, Some(&mut buffers.control), flags);
         let received = match received {
@@ -231,7 +231,7 @@ impl Port {
         Ok(1)
     }
 
-    fn receive_with_header(&self, raw: &Socket, most: usize, buffers: &mut Buffers) -> io::Result<usize> {
+    fn receive_with_header(&self, raw: &Socket, most: usize, buffers: &mut SocketBuffers) -> io::Result<usize> {
         for index in 0..most {
             // Not ours: datagrams for other ports of this address come by here too.
             let found = loop {
@@ -239,7 +239,7 @@ impl Port {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(index),
                     other => other?,
                 };
-                if let Some(found) = Datagram::find(&buffers.bytes[index][..length], self.local) {
+                if let Some(found) = Ipv4Datagram::find(&buffers.bytes[index][..length], self.local) {
                     break found;
                 }
             };
@@ -258,11 +258,11 @@ impl Port {
     }
 
     /// True if a datagram's ICRC fits.
-    pub(crate) fn is_sound(&self, from: SocketAddr, datagram: &[u8], number: Number) -> bool {
-        let fits = |number| rocev2::verify_end_to_end(datagram, &self.incoming(from, number)).is_ok();
+    pub(crate) fn is_sound(&self, from: SocketAddr, datagram: &[u8], number: IpIdentification) -> bool {
+        let fits = |number| rocev2::verify_icrc(datagram, &self.incoming(from, number)).is_ok();
         match number {
-            Number::Seen(number) => fits(number),
-            Number::Guess(position) => fits(position) || (from.is_ipv4() && (0..MOST_JOINED).any(fits)),
+            IpIdentification::Seen(number) => fits(number),
+            IpIdentification::Guess(position) => fits(position) || (from.is_ipv4() && (0..MAX_COALESCED).any(fits)),
         }
     }
 
@@ -274,19 +274,19 @@ impl Port {
 
 /// The IPv4 identification of a datagram, which its ICRC covers.
 #[derive(Clone, Copy)]
-pub(crate) enum Number {
+pub(crate) enum IpIdentification {
     Seen(u16),
     /// Packets that were sent in one call are numbered from zero, see `batch`, and the kernel joins them again in the same
     /// order: most likely this one, otherwise one of the first few.
     Guess(u16),
 }
 
-/// Identifications that a joined packet may have had, see [`Port::incoming`].
-const MOST_JOINED: u16 = 64;
+/// Identifications that a joined packet may have had, see [`UdpPort::incoming`].
+const MAX_COALESCED: u16 = 64;
 
 /// Whether to wait for a datagram if none is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Patience {
+pub(crate) enum BlockingMode {
     None,
     /// As long as the socket says.
     Some,
@@ -294,7 +294,7 @@ pub(crate) enum Patience {
 
 /// Whether there is more to receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum More {
+pub(crate) enum ReceiveBacklog {
     No,
     /// As many came as were asked for, which were not many: it can wait until these are dealt with.
     Perhaps,
@@ -302,7 +302,7 @@ pub(crate) enum More {
 }
 
 /// Room for what one receive brings.
-pub(crate) struct Buffers {
+pub(crate) struct SocketBuffers {
     pub bytes: [Vec<u8>; RECEIVE_BATCH],
     pub meta: [RecvMeta; RECEIVE_BATCH],
     /// Where in the bytes the datagram begins.
@@ -313,35 +313,35 @@ pub(crate) struct Buffers {
     control: [u8; CONTROL_BYTES],
 }
 
-impl Buffers {
+impl SocketBuffers {
     /// The datagrams of one filled buffer, each with its sender and what is known of its number.
-    pub(crate) fn datagrams(&self, index: usize) -> impl Iterator<Item = (SocketAddr, &[u8], Number)> {
+    pub(crate) fn datagrams(&self, index: usize) -> impl Iterator<Item = (SocketAddr, &[u8], IpIdentification)> {
         let (from, bytes) = (self.meta[index].addr, &self.bytes[index]);
         self.places(index).map(move |place| (from, &bytes[place.bytes], place.number))
     }
 
     /// Where they lie.
-    pub(crate) fn places(&self, index: usize) -> impl Iterator<Item = Place> + use<> {
+    pub(crate) fn places(&self, index: usize) -> impl Iterator<Item = DatagramSpan> + use<> {
         let (start, end) = (self.starts[index], self.starts[index] + self.meta[index].len);
         let (stride, seen) = (self.meta[index].stride.max(1), self.identifications[index]);
         (start..end).step_by(stride).enumerate().map(move |(position, from)| {
-            let number = seen.map_or(Number::Guess(position as u16), Number::Seen);
-            Place { bytes: from..end.min(from + stride), number, is_last: from + stride >= end }
+            let number = seen.map_or(IpIdentification::Guess(position as u16), IpIdentification::Seen);
+            DatagramSpan { bytes: from..end.min(from + stride), number, is_last: from + stride >= end }
         })
     }
 }
 
 /// Where a datagram lies in a filled buffer.
-pub(crate) struct Place {
+pub(crate) struct DatagramSpan {
     pub bytes: Range<usize>,
-    pub number: Number,
+    pub number: IpIdentification,
     /// None lies behind it.
     pub is_last: bool,
 }
 
-impl Default for Buffers {
+impl Default for SocketBuffers {
     fn default() -> Self {
-        let bytes = std::array::from_fn(|_| vec![0; RECEIVE_BYTES]);
+        let bytes = std::array::from_fn(|_| vec![0; RECEIVE_BUFFER_BYTES]);
         Self {
             bytes,
             meta: [RecvMeta::default(); RECEIVE_BATCH],
@@ -382,19 +382,19 @@ fn open_raw(local: SocketAddr) -> io::Result<Socket> {
     })?;
     socket.bind(&SocketAddr::new(local.ip(), 0).into())?;
     socket.set_nonblocking(true)?;
-    let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
+    let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);
     Ok(socket)
 }
 
 /// A UDP datagram within an IPv4 packet.
-struct Datagram {
+struct Ipv4Datagram {
     from: SocketAddr,
     identification: u16,
     start: usize,
     length: usize,
 }
 
-impl Datagram {
+impl Ipv4Datagram {
     /// The datagram for `local`, if the bytes are one.
     fn find(packet: &[u8], local: SocketAddr) -> Option<Self> {
         let word = |at: usize| packet.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
@@ -436,17 +436,17 @@ mod tests {
         let local: SocketAddr = "10.0.0.2:4791".parse().expect("an address");
         let mut packet = vec![0x45, 0, 0, 33, 0xab, 0xcd, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
         packet.extend([0xc0, 0x01, 0x12, 0xb7, 0, 13, 0, 0, 1, 2, 3, 4, 5]);
-        let found = Datagram::find(&packet, local).expect("it is one");
+        let found = Ipv4Datagram::find(&packet, local).expect("it is one");
         assert_eq!(found.from.to_string(), "10.0.0.1:49153");
         assert_eq!((found.identification, &packet[found.start..][..found.length]), (0xabcd, &[1, 2, 3, 4, 5][..]));
         for length in 0..packet.len() {
-            assert!(Datagram::find(&packet[..length], local).is_none(), "cut at {length}");
+            assert!(Ipv4Datagram::find(&packet[..length], local).is_none(), "cut at {length}");
         }
         for byte in 0..packet.len() {
             for bit in 0..8 {
                 let mut changed = packet.clone();
                 changed[byte] ^= 1 << bit;
-                let _ = Datagram::find(&changed, local); // Never panics.
+                let _ = Ipv4Datagram::find(&changed, local); // Never panics.
             }
         }
     }

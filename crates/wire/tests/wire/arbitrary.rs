@@ -7,18 +7,18 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use units::{ChildIndex, Epoch, GroupId, Lid, OpId, Psn, QpNumber, SegmentIndex};
-use wire::aggregation::{AggregationHeader, ElementCode, Kind, OperatorCode};
+use wire::aggregation::{AggregationHeader, AggregationMessageKind, ElementCode, OperatorCode};
 use wire::rocev2::{Flow, Fragmentation, IpHeader};
 use wire::{
-    Aeth, Arrived, Bth, Coverage, Deth, Gid, Grh, Immediate, LinkNext, Lrh, Opcode, Packet, PacketHeaders,
-    PartitionKey, QueueKey, RemoteKey, Reth, ServiceLevel, Syndrome, Token, VirtualLane,
+    Aeth, Bth, Deth, Gid, Grh, IcrcCoverage, Immediate, LinkNextHeader, Lrh, Opcode, Packet, PacketHeaders,
+    PartitionKey, ProbeToken, QueueKey, RemoteKey, Reth, SackBitmap, ServiceLevel, Syndrome, VirtualLane,
 };
 
 prop_compose! {
     pub(crate) fn lrh()(
         lane in 0u8..16,
         level in 0u8..16,
-        next in select(&[LinkNext::Transport, LinkNext::Global]),
+        next in select(&[LinkNextHeader::Transport, LinkNextHeader::Global]),
         destination: u16,
         length_words in 0..=Lrh::MAX_LENGTH_WORDS,
         source: u16,
@@ -63,7 +63,7 @@ prop_compose! {
             solicited_event,
             migrated,
             pad_count,
-            coverage: Coverage::Whole,
+            coverage: IcrcCoverage::Whole,
             partition: PartitionKey(partition),
             met_congestion,
             reports_congestion,
@@ -104,8 +104,8 @@ prop_compose! {
             reth: wanted.reth.then_some(reth),
             aeth: wanted.aeth.then_some(aeth),
             immediate: wanted.immediate.then_some(Immediate(immediate)),
-            arrived: wanted.arrived.then_some(Arrived(own[0])),
-            token: wanted.token.then_some(Token(own[1])),
+            arrived: wanted.arrived.then_some(SackBitmap(own[0])),
+            token: wanted.token.then_some(ProbeToken(own[1])),
         }
     }
 }
@@ -144,7 +144,7 @@ pub(crate) fn flow() -> impl Strategy<Value = Flow> {
 
 prop_compose! {
     pub(crate) fn aggregation()(
-        kind in select(&[Kind::Contribution, Kind::Result, Kind::Repair, Kind::Abort, Kind::Test, Kind::Late]),
+        kind in select(&[AggregationMessageKind::Contribution, AggregationMessageKind::Result, AggregationMessageKind::Repair, AggregationMessageKind::Abort, AggregationMessageKind::Test, AggregationMessageKind::Late]),
         small: [u8; 3],
         names: [u32; 4],
         child: u16,

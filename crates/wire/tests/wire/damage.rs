@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 use units::Lid;
-use wire::aggregation::{AggregationError, AggregationHeader};
-use wire::local::{self, Frame, mark_congestion, move_to_lane, rewrite_link_check, verify_end_to_end, verify_link};
-use wire::{Check, Coverage, FrameError, Lrh, Packet, ParseError, ServiceLevel, VirtualLane, rocev2};
+use wire::aggregation::{AggregationHeader, AggregationParseError};
+use wire::link_frame::{self, LinkFrame, rewrite_vcrc, set_fecn, set_virtual_lane, verify_icrc, verify_vcrc};
+use wire::{IcrcCoverage, Lrh, Packet, PacketCrc, PacketError, ParseError, ServiceLevel, VirtualLane, rocev2};
 
 use crate::arbitrary;
 
@@ -35,11 +35,11 @@ proptest! {
         (headers, payload) in arbitrary::content(), (lrh, grh) in arbitrary::route(),
     ) {
         let mut bytes = Vec::new();
-        Frame::new(lrh, grh, Packet::new(headers, &payload)).append_to(&mut bytes);
+        LinkFrame::new(lrh, grh, Packet::new(headers, &payload)).append_to(&mut bytes);
         for bit in 0..bytes.len() * 8 {
             flip(&mut bytes, bit);
-            prop_assert_eq!(verify_link(&bytes), Err(FrameError::Physical(Check::Vcrc)), "bit {}", bit);
-            prop_assert_eq!(Frame::verify(&bytes), Err(FrameError::Physical(Check::Vcrc)), "bit {}", bit);
+            prop_assert_eq!(verify_vcrc(&bytes), Err(PacketError::Physical(PacketCrc::Vcrc)), "bit {}", bit);
+            prop_assert_eq!(LinkFrame::verify(&bytes), Err(PacketError::Physical(PacketCrc::Vcrc)), "bit {}", bit);
             flip(&mut bytes, bit);
         }
     }
@@ -49,20 +49,20 @@ proptest! {
         (headers, payload) in arbitrary::content(), (lrh, grh) in arbitrary::route(),
     ) {
         let mut bytes = Vec::new();
-        Frame::new(lrh, grh, Packet::new(headers, &payload)).append_to(&mut bytes);
+        LinkFrame::new(lrh, grh, Packet::new(headers, &payload)).append_to(&mut bytes);
         for bit in 0..(bytes.len() - 2) * 8 {
             flip(&mut bytes, bit);
-            rewrite_link_check(&mut bytes).unwrap();
-            let verdict = verify_end_to_end(&bytes);
+            rewrite_vcrc(&mut bytes).unwrap();
+            let verdict = verify_icrc(&bytes);
             if shapes_the_frame(bit) {
                 prop_assert!(verdict.is_err(), "bit {}", bit);
-                prop_assert!(Frame::verify(&bytes).is_err(), "bit {}", bit);
+                prop_assert!(LinkFrame::verify(&bytes).is_err(), "bit {}", bit);
             } else if may_change_on_the_way(bit, grh.is_some()) {
                 prop_assert_eq!(verdict, Ok(()), "bit {}", bit);
-                let frame = Frame::verify(&bytes).unwrap();
+                let frame = LinkFrame::verify(&bytes).unwrap();
                 prop_assert_eq!(frame.packet.payload, &payload[..]);
             } else {
-                prop_assert_eq!(verdict, Err(FrameError::Physical(Check::Icrc)), "bit {}", bit);
+                prop_assert_eq!(verdict, Err(PacketError::Physical(PacketCrc::Icrc)), "bit {}", bit);
             }
             flip(&mut bytes, bit);
         }
@@ -77,8 +77,8 @@ proptest! {
         rocev2::emit(&packet, &flow, &mut bytes);
         for bit in 0..bytes.len() * 8 {
             flip(&mut bytes, bit);
-            let expected = if bit / 8 == 4 { Ok(()) } else { Err(FrameError::Physical(Check::Icrc)) };
-            prop_assert_eq!(rocev2::verify_end_to_end(&bytes, &flow), expected, "bit {}", bit);
+            let expected = if bit / 8 == 4 { Ok(()) } else { Err(PacketError::Physical(PacketCrc::Icrc)) };
+            prop_assert_eq!(rocev2::verify_icrc(&bytes, &flow), expected, "bit {}", bit);
             flip(&mut bytes, bit);
         }
     }
@@ -87,7 +87,7 @@ proptest! {
     fn a_check_of_the_beginning_finds_each_flip_there_and_none_beyond(
         (mut headers, payload) in arbitrary::content(), flow in arbitrary::flow(),
     ) {
-        headers.bth.coverage = Coverage::Beginning;
+        headers.bth.coverage = IcrcCoverage::Beginning;
         let packet = Packet::new(headers, &payload);
         let mut bytes = vec![0; packet.size()];
         rocev2::emit(&packet, &flow, &mut bytes);
@@ -96,13 +96,13 @@ proptest! {
         for bit in 0..bytes.len() * 8 {
             flip(&mut bytes, bit);
             let is_covered = bit / 8 < 128 || bit / 8 >= code;
-            let expected = if bit / 8 == 4 || !is_covered { Ok(()) } else { Err(FrameError::Physical(Check::Icrc)) };
-            prop_assert_eq!(rocev2::verify_end_to_end(&bytes, &flow), expected, "bit {}", bit);
+            let expected = if bit / 8 == 4 || !is_covered { Ok(()) } else { Err(PacketError::Physical(PacketCrc::Icrc)) };
+            prop_assert_eq!(rocev2::verify_icrc(&bytes, &flow), expected, "bit {}", bit);
             flip(&mut bytes, bit);
         }
         let mut frame = Vec::new();
-        Frame { lrh: Lrh::new(Lid(1), Lid(2), ServiceLevel(0), VirtualLane(0)), grh: None, packet }.append_to(&mut frame);
-        prop_assert!(Frame::verify(&frame).is_err(), "an InfiniBand link knows no such packets");
+        LinkFrame { lrh: Lrh::new(Lid(1), Lid(2), ServiceLevel(0), VirtualLane(0)), grh: None, packet }.append_to(&mut frame);
+        prop_assert!(LinkFrame::verify(&frame).is_err(), "an InfiniBand link knows no such packets");
     }
 
     #[test]
@@ -113,7 +113,7 @@ proptest! {
         let packet = Packet::new(headers, &payload);
         let mut bytes = vec![0; packet.size()];
         rocev2::emit(&packet, &flow, &mut bytes);
-        prop_assert_eq!(rocev2::verify(&bytes, &other), Err(FrameError::Physical(Check::Icrc)));
+        prop_assert_eq!(rocev2::verify(&bytes, &other), Err(PacketError::Physical(PacketCrc::Icrc)));
     }
 
     #[test]
@@ -124,7 +124,7 @@ proptest! {
         header.append_to(&payload, &mut message);
         for bit in 0..message.len() * 8 {
             flip(&mut message, bit);
-            prop_assert_eq!(AggregationHeader::verify(&message), Err(AggregationError::Corrupt), "bit {}", bit);
+            prop_assert_eq!(AggregationHeader::verify(&message), Err(AggregationParseError::Corrupt), "bit {}", bit);
             flip(&mut message, bit);
         }
     }
@@ -133,15 +133,15 @@ proptest! {
     fn what_switches_do_to_a_frame_harms_nothing(
         (headers, payload) in arbitrary::content(), (lrh, grh) in arbitrary::route(), lane in 0u8..16,
     ) {
-        let sent = Frame::new(lrh, grh, Packet::new(headers, &payload));
+        let sent = LinkFrame::new(lrh, grh, Packet::new(headers, &payload));
         let mut bytes = Vec::new();
         sent.append_to(&mut bytes);
-        move_to_lane(&mut bytes, VirtualLane(lane)).unwrap();
-        mark_congestion(&mut bytes).unwrap();
+        set_virtual_lane(&mut bytes, VirtualLane(lane)).unwrap();
+        set_fecn(&mut bytes).unwrap();
         let mut expected = sent;
         expected.lrh.lane = VirtualLane(lane);
         expected.packet.headers.bth.met_congestion = true;
-        prop_assert_eq!(Frame::verify(&bytes), Ok(expected));
+        prop_assert_eq!(LinkFrame::verify(&bytes), Ok(expected));
     }
 
     #[test]
@@ -149,25 +149,25 @@ proptest! {
         (headers, payload) in arbitrary::content(), (lrh, grh) in arbitrary::route(),
     ) {
         let mut bytes = Vec::new();
-        Frame::new(lrh, grh, Packet::new(headers, &payload)).append_to(&mut bytes);
-        local::condemn(&mut bytes).unwrap();
-        prop_assert_eq!(verify_link(&bytes), Err(FrameError::Physical(Check::Vcrc)));
+        LinkFrame::new(lrh, grh, Packet::new(headers, &payload)).append_to(&mut bytes);
+        link_frame::stomp_vcrc(&mut bytes).unwrap();
+        prop_assert_eq!(verify_vcrc(&bytes), Err(PacketError::Physical(PacketCrc::Vcrc)));
     }
 }
 
 #[test]
 fn frames_without_meaning_are_malformed_and_not_physical() {
-    let nothing = FrameError::Malformed(ParseError::TooShort { needed: 2, given: 0 });
-    assert_eq!(verify_link(&[]), Err(nothing));
+    let nothing = PacketError::Malformed(ParseError::TooShort { needed: 2, given: 0 });
+    assert_eq!(verify_vcrc(&[]), Err(nothing));
     // All zeros would be a raw packet; with a fitting VCRC it is as it was sent, and still no packet.
     let mut raw = [0; 26];
-    rewrite_link_check(&mut raw).unwrap();
-    assert!(matches!(verify_link(&raw), Err(FrameError::Malformed(ParseError::UnknownNextHeader { .. }))));
+    rewrite_vcrc(&mut raw).unwrap();
+    assert!(matches!(verify_vcrc(&raw), Err(PacketError::Malformed(ParseError::UnknownNextHeader { .. }))));
     raw[1] = 0b10;
-    rewrite_link_check(&mut raw).unwrap();
-    assert!(matches!(verify_link(&raw), Err(FrameError::Malformed(ParseError::WrongLength { .. }))));
+    rewrite_vcrc(&mut raw).unwrap();
+    assert!(matches!(verify_vcrc(&raw), Err(PacketError::Malformed(ParseError::WrongLength { .. }))));
     raw[5] = 6;
-    rewrite_link_check(&mut raw).unwrap();
-    assert!(verify_link(&raw).is_ok());
-    assert_eq!(verify_end_to_end(&raw), Err(FrameError::Physical(Check::Icrc)));
+    rewrite_vcrc(&mut raw).unwrap();
+    assert!(verify_vcrc(&raw).is_ok());
+    assert_eq!(verify_icrc(&raw), Err(PacketError::Physical(PacketCrc::Icrc)));
 }

@@ -3,11 +3,11 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use units::{Lid, Psn, QpNumber};
-use wire::local::{Frame, verify_end_to_end, verify_link};
+use wire::link_frame::{LinkFrame, verify_icrc, verify_vcrc};
 use wire::rocev2::{self, Flow, Fragmentation, IpHeader, UDP_PORT};
 use wire::{
-    Aeth, Arrived, Bth, CreditCode, Deth, Gid, Grh, Immediate, Lrh, NakCause, Opcode, Packet, PacketHeaders,
-    PartitionKey, QueueKey, RemoteKey, Reth, ServiceLevel, Syndrome, Token, VirtualLane,
+    Aeth, Bth, CreditCode, Deth, Gid, Grh, Immediate, Lrh, NakCause, Opcode, Packet, PacketHeaders, PartitionKey,
+    ProbeToken, QueueKey, RemoteKey, Reth, SackBitmap, ServiceLevel, Syndrome, VirtualLane,
 };
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -33,13 +33,13 @@ fn sample_route() -> Lrh {
 }
 
 #[track_caller]
-fn frame_is(frame: &Frame<'_>, expected: &[u8]) {
+fn frame_is(frame: &LinkFrame<'_>, expected: &[u8]) {
     let mut emitted = Vec::new();
     frame.append_to(&mut emitted);
     assert_eq!(emitted, expected);
-    assert_eq!(Frame::verify(expected).as_ref(), Ok(frame));
-    assert_eq!(verify_link(expected), Ok(frame.lrh));
-    assert_eq!(verify_end_to_end(expected), Ok(()));
+    assert_eq!(LinkFrame::verify(expected).as_ref(), Ok(frame));
+    assert_eq!(verify_vcrc(expected), Ok(frame.lrh));
+    assert_eq!(verify_icrc(expected), Ok(()));
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn the_sample_packet_has_its_codes() {
         "7012375C 000E17D2  0A202487 0087B1B3 000DEC2A  01710A1C 015D4002 38F27A05 0000000E
          BB884D85 FD5CFBA4 728BC069 0ED40000  9625B75A  45FA",
     );
-    frame_is(&Frame::new(sample_route(), None, sample_packet()), &expected);
+    frame_is(&LinkFrame::new(sample_route(), None, sample_packet()), &expected);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn the_same_packet_with_a_global_route_leaves_the_local_one_out_of_its_icrc() {
         Gid(gid)
     };
     let grh = Grh { hop_limit: 0x10, source: gid(0x125, 0x26), destination: gid(0x117, 0x96), ..Grh::default() };
-    frame_is(&Frame::new(sample_route(), Some(grh), sample_packet()), &expected);
+    frame_is(&LinkFrame::new(sample_route(), Some(grh), sample_packet()), &expected);
 }
 
 fn v4(source: [u8; 4], destination: [u8; 4], identification: u16, source_port: u16) -> Flow {
@@ -196,7 +196,7 @@ fn a_selective_acknowledgement_is_laid_out_as_promised() {
     let bth = Bth::new(Opcode::SelectiveAcknowledge, QpNumber(0x11), Psn::new(0xff_fffe));
     let nak = Syndrome::Nak { cause: NakCause::PsnSequence };
     let aeth = Aeth { syndrome: nak, message_sequence: 0x01_0203 };
-    let arrived = Arrived(0x8000_0000_0000_0005);
+    let arrived = SackBitmap(0x8000_0000_0000_0005);
     datagram_is(
         Packet::new(PacketHeaders { aeth: Some(aeth), arrived: Some(arrived), ..bth.into() }, &[]),
         &v4([10, 0, 0, 1], [10, 0, 0, 2], 0, 49_152),
@@ -206,7 +206,7 @@ fn a_selective_acknowledgement_is_laid_out_as_promised() {
 
 #[test]
 fn a_probe_and_its_reply_are_laid_out_as_promised() {
-    let token = Some(Token(0x0123_4567_89ab_cdef));
+    let token = Some(ProbeToken(0x0123_4567_89ab_cdef));
     let probe = Bth { migrated: true, ..Bth::new(Opcode::Probe, QpNumber(0x11), Psn::new(7)) };
     datagram_is(
         Packet::new(PacketHeaders { token, ..probe.into() }, &[]),

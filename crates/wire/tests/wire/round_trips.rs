@@ -3,9 +3,10 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use wire::aggregation::AggregationHeader;
-use wire::local::{self, Frame};
+use wire::link_frame::{self, LinkFrame};
 use wire::{
-    Aeth, Arrived, Bth, Coverage, Deth, Grh, Immediate, LinkNext, Lrh, Packet, PacketHeaders, Reth, Token, rocev2,
+    Aeth, Bth, Deth, Grh, IcrcCoverage, Immediate, LinkNextHeader, Lrh, Packet, PacketHeaders, ProbeToken, Reth,
+    SackBitmap, rocev2,
 };
 
 use crate::arbitrary;
@@ -75,8 +76,8 @@ proptest! {
         comes_back!(aeth, Aeth);
         comes_back!(deth, Deth);
         comes_back!(Immediate(immediate), Immediate);
-        comes_back!(Arrived(own[0]), Arrived);
-        comes_back!(Token(own[1]), Token);
+        comes_back!(SackBitmap(own[0]), SackBitmap);
+        comes_back!(ProbeToken(own[1]), ProbeToken);
     }
 
     #[test]
@@ -103,8 +104,8 @@ proptest! {
         stays!(aeth, Aeth, |_| ());
         stays!(deth, Deth, clear_deth);
         stays!(immediate, Immediate, |_| ());
-        stays!(own, Arrived, |_| ());
-        stays!(own, Token, |_| ());
+        stays!(own, SackBitmap, |_| ());
+        stays!(own, ProbeToken, |_| ());
     }
 
     #[test]
@@ -118,16 +119,16 @@ proptest! {
 
     #[test]
     fn frames_come_back((headers, payload) in arbitrary::content(), (lrh, grh) in arbitrary::route()) {
-        let frame = Frame::new(lrh, grh, Packet::new(headers, &payload));
+        let frame = LinkFrame::new(lrh, grh, Packet::new(headers, &payload));
         let mut bytes = vec![7];
         frame.append_to(&mut bytes);
         let bytes = &bytes[1..];
         prop_assert_eq!(bytes.len(), frame.size());
-        let overhead = if grh.is_some() { local::GLOBAL_OVERHEAD } else { local::OVERHEAD };
+        let overhead = if grh.is_some() { link_frame::GLOBAL_OVERHEAD } else { link_frame::OVERHEAD };
         prop_assert_eq!(bytes.len(), overhead + headers.size() + payload.len().next_multiple_of(4));
-        prop_assert_eq!(Frame::verify(bytes), Ok(frame));
-        prop_assert_eq!(Frame::parse(bytes), Ok(frame));
-        prop_assert_eq!(local::verify_link(bytes), Ok(frame.lrh));
+        prop_assert_eq!(LinkFrame::verify(bytes), Ok(frame));
+        prop_assert_eq!(LinkFrame::parse(bytes), Ok(frame));
+        prop_assert_eq!(link_frame::verify_vcrc(bytes), Ok(frame.lrh));
     }
 
     #[test]
@@ -135,7 +136,7 @@ proptest! {
         (mut headers, payload) in arbitrary::content(),
         flow in arbitrary::flow(),
         cut in any::<prop::sample::Index>(),
-        coverage in prop::sample::select(&[Coverage::Whole, Coverage::Beginning][..]),
+        coverage in prop::sample::select(&[IcrcCoverage::Whole, IcrcCoverage::Beginning][..]),
     ) {
         headers.bth.coverage = coverage;
         let packet = Packet::new(headers, &payload);
@@ -143,10 +144,10 @@ proptest! {
         rocev2::emit(&packet, &flow, &mut whole);
         let parts = payload.split_at(cut.index(payload.len() + 1));
         let mut joined = vec![0x5a; packet.size()];
-        rocev2::emit_joined(&packet.headers, parts.into(), &flow, &mut joined);
+        rocev2::emit_vectored(&packet.headers, parts.into(), &flow, &mut joined);
         prop_assert_eq!(&joined, &whole);
         let mut around = vec![0x5a; packet.size()];
-        let (before, after) = rocev2::emit_around(&packet.headers, parts.into(), &flow, &mut around);
+        let (before, after) = rocev2::emit_zero_copy(&packet.headers, parts.into(), &flow, &mut around);
         prop_assert_eq!([&around[..before], parts.1, &around[before..before + after]].concat(), whole);
     }
 
@@ -172,21 +173,21 @@ proptest! {
 
     #[test]
     fn any_bytes_are_refused_or_understood_but_never_fatal(mut bytes in vec(any::<u8>(), 0..400), flow in arbitrary::flow()) {
-        let _ = Frame::parse(&bytes);
-        let _ = Frame::verify(&bytes);
-        let _ = local::verify_link(&bytes);
-        let _ = local::verify_end_to_end(&bytes);
+        let _ = LinkFrame::parse(&bytes);
+        let _ = LinkFrame::verify(&bytes);
+        let _ = link_frame::verify_vcrc(&bytes);
+        let _ = link_frame::verify_icrc(&bytes);
         let _ = PacketHeaders::parse(&bytes);
         let _ = rocev2::parse(&bytes);
         let _ = rocev2::verify(&bytes, &flow);
         let _ = AggregationHeader::parse(&bytes);
         let _ = AggregationHeader::verify(&bytes);
-        let _ = local::mark_congestion(&mut bytes);
-        let _ = local::move_to_lane(&mut bytes, wire::VirtualLane(3));
-        let _ = local::condemn(&mut bytes);
-        if local::rewrite_link_check(&mut bytes).is_ok() {
+        let _ = link_frame::set_fecn(&mut bytes);
+        let _ = link_frame::set_virtual_lane(&mut bytes, wire::VirtualLane(3));
+        let _ = link_frame::stomp_vcrc(&mut bytes);
+        if link_frame::rewrite_vcrc(&mut bytes).is_ok() {
             // Past the first check, so that the others see garbage too.
-            let _ = Frame::verify(&bytes);
+            let _ = LinkFrame::verify(&bytes);
         }
     }
 
@@ -196,7 +197,7 @@ proptest! {
         garbles in vec((any::<prop::sample::Index>(), any::<u8>()), 0..6), cut in 0usize..6,
     ) {
         let mut bytes = Vec::new();
-        Frame::new(lrh, grh, Packet::new(headers, &payload)).append_to(&mut bytes);
+        LinkFrame::new(lrh, grh, Packet::new(headers, &payload)).append_to(&mut bytes);
         for (at, value) in garbles {
             // Half of them where the routing and transport headers are, for that is where meaning is.
             let reach = if value & 1 == 0 { bytes.len() } else { bytes.len().min(24) };
@@ -204,12 +205,12 @@ proptest! {
         }
         bytes.truncate(bytes.len() - cut / 4);
         let garbled = bytes.clone();
-        let _ = Frame::verify(&garbled);
-        if let Ok(frame) = Frame::parse(&garbled) {
+        let _ = LinkFrame::verify(&garbled);
+        if let Ok(frame) = LinkFrame::parse(&garbled) {
             let mut emitted = Vec::new();
             frame.append_to(&mut emitted);
             clear_lrh(&mut bytes);
-            let start = if frame.lrh.next == LinkNext::Global { Lrh::SIZE + Grh::SIZE } else { Lrh::SIZE };
+            let start = if frame.lrh.next == LinkNextHeader::Global { Lrh::SIZE + Grh::SIZE } else { Lrh::SIZE };
             clear_packet(&mut bytes[start..], &frame.packet);
             let codes = bytes.len() - 6;
             prop_assert_eq!(&emitted[..codes], &bytes[..codes]);

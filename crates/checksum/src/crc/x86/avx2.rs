@@ -3,8 +3,8 @@
 use std::arch::x86_64::*;
 
 use super::sse;
-use crate::crc::{Polynomial, keys};
-use crate::fetch::{Target, fetch_target};
+use crate::crc::{Polynomial, fold_constants};
+use crate::prefetch::{TargetCache, prefetch_target};
 
 pub(in crate::crc) fn is_available() -> bool {
     sse::is_available() && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("vpclmulqdq")
@@ -21,7 +21,7 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
     from: *const u8,
     to: *mut u8,
     len: usize,
-    target: Target,
+    target: TargetCache,
 ) -> u64 {
     if len < 128 {
         // SAFETY: handed on.
@@ -38,11 +38,11 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
     };
     rows[0] = _mm256_xor_si256(rows[0], _mm256_zextsi128_si256(_mm_cvtsi64_si128(register as i64)));
     let mut at = 128;
-    let further = load_keys(const { keys::<P>(1024) });
+    let further = load_keys(const { fold_constants::<P>(1024) });
     let fetches = COPY && target.is_worth_fetching(len);
     while len - at >= 128 {
         if fetches {
-            fetch_target::<2>(to, at);
+            prefetch_target::<2>(to, at);
         }
         for (row, offset) in rows.iter_mut().zip([0, 32, 64, 96]) {
             // SAFETY: 128 more bytes are there.
@@ -50,11 +50,11 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
         }
         at += 128;
     }
-    let third = fold(rows[2], load_keys(const { keys::<P>(256) }), rows[3]);
-    let second = fold(rows[1], load_keys(const { keys::<P>(512) }), third);
-    let all = fold(rows[0], load_keys(const { keys::<P>(768) }), second);
+    let third = fold(rows[2], load_keys(const { fold_constants::<P>(256) }), rows[3]);
+    let second = fold(rows[1], load_keys(const { fold_constants::<P>(512) }), third);
+    let all = fold(rows[0], load_keys(const { fold_constants::<P>(768) }), second);
     let (first, second) = (_mm256_castsi256_si128(all), _mm256_extracti128_si256::<1>(all));
-    let bits = sse::fold(first, sse::load_keys(const { keys::<P>(128) }), second);
+    let bits = sse::fold(first, sse::load_keys(const { fold_constants::<P>(128) }), second);
     // SAFETY: handed on; more than 16 bytes have been folded.
     unsafe { sse::rest::<P, COPY>(bits, from, to, at, len) }
 }

@@ -5,9 +5,9 @@
 
 use std::arch::x86_64::*;
 
-use super::ending;
-use crate::crc::{Polynomial, keys};
-use crate::fetch::{Target, fetch_target};
+use super::reduction;
+use crate::crc::{Polynomial, fold_constants};
+use crate::prefetch::{TargetCache, prefetch_target};
 
 /// From this length on a copy first goes to a whole line of its target: stores over two lines cost twice.
 const WORTH_ALIGNING: usize = 1024;
@@ -32,7 +32,7 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
     from: *const u8,
     to: *mut u8,
     len: usize,
-    target: Target,
+    target: TargetCache,
 ) -> u64 {
     if len < 64 {
         // SAFETY: handed on.
@@ -44,7 +44,7 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
         let before = if head >= 8 {
             // One fold takes it to where the rest begins. To make a register of it first would take five times as long.
             let bytes = ended_by(register, few::<COPY>(from, to, head), head);
-            fold(bytes, broadcast(const { keys::<P>(512) }), _mm512_setzero_si512())
+            fold(bytes, broadcast(const { fold_constants::<P>(512) }), _mm512_setzero_si512())
         } else {
             widened(if head > 0 { short::<P, COPY>(register, from, to, head) } else { register })
         };
@@ -63,9 +63,9 @@ unsafe fn long<P: Polynomial, const COPY: bool>(
     from: *const u8,
     to: *mut u8,
     len: usize,
-    target: Target,
+    target: TargetCache,
 ) -> u64 {
-    let by_4 = broadcast(const { keys::<P>(2048) });
+    let by_4 = broadcast(const { fold_constants::<P>(2048) });
     let mut at;
     let mut bits;
     if len >= 256 {
@@ -75,11 +75,11 @@ unsafe fn long<P: Polynomial, const COPY: bool>(
             let mut wide = unsafe { rows_of::<COPY, 8>(from, to, 0) };
             wide[0] = _mm512_xor_si512(wide[0], before);
             at = 512;
-            let by_8 = broadcast(const { keys::<P>(4096) });
+            let by_8 = broadcast(const { fold_constants::<P>(4096) });
             let fetches = COPY && target.is_worth_fetching(len);
             while len - at >= 512 {
                 if fetches {
-                    fetch_target::<8>(to, at);
+                    prefetch_target::<8>(to, at);
                 }
                 for (number, row) in wide.iter_mut().enumerate() {
                     // SAFETY: 512 more bytes are there.
@@ -103,15 +103,15 @@ unsafe fn long<P: Polynomial, const COPY: bool>(
             at = 256;
         }
         // Side by side, not one after the other: the folds do not wait for each other.
-        let third = fold(rows[2], broadcast(const { keys::<P>(512) }), rows[3]);
-        let second = fold(rows[1], broadcast(const { keys::<P>(1024) }), third);
-        bits = fold(rows[0], broadcast(const { keys::<P>(1536) }), second);
+        let third = fold(rows[2], broadcast(const { fold_constants::<P>(512) }), rows[3]);
+        let second = fold(rows[1], broadcast(const { fold_constants::<P>(1024) }), third);
+        bits = fold(rows[0], broadcast(const { fold_constants::<P>(1536) }), second);
     } else {
         // SAFETY: there are at least 64 bytes.
         bits = _mm512_xor_si512(unsafe { block::<COPY>(from, to, 0) }, before);
         at = 64;
     }
-    let by_1 = broadcast(const { keys::<P>(512) });
+    let by_1 = broadcast(const { fold_constants::<P>(512) });
     while len - at >= 64 {
         // SAFETY: 64 more bytes are there.
         bits = fold(bits, by_1, unsafe { block::<COPY>(from, to, at) });
@@ -125,7 +125,7 @@ unsafe fn long<P: Polynomial, const COPY: bool>(
         let next = _mm512_permutex2var_epi8(bits, places, end);
         bits = fold(_mm512_maskz_permutexvar_epi8(u64::MAX << (64 - left), places, bits), by_1, next);
     }
-    ending::register::<P>(narrow::<P>(bits))
+    reduction::reduce_to_register::<P>(narrow::<P>(bits))
 }
 
 /// # Safety
@@ -136,9 +136,13 @@ unsafe fn short<P: Polynomial, const COPY: bool>(register: u64, from: *const u8,
     // SAFETY: `len` bytes are there.
     let bytes = unsafe { few::<COPY>(from, to, len) };
     if len < 8 {
-        return ending::after_few::<P>(register, _mm_cvtsi128_si64(_mm512_castsi512_si128(bytes)) as u64, len);
+        return reduction::update_few_bytes::<P>(
+            register,
+            _mm_cvtsi128_si64(_mm512_castsi512_si128(bytes)) as u64,
+            len,
+        );
     }
-    ending::register::<P>(narrow::<P>(ended_by(register, bytes, len)))
+    reduction::reduce_to_register::<P>(narrow::<P>(ended_by(register, bytes, len)))
 }
 
 /// At least 8 bytes after a register, at the end of the vector. Zeros come before them: they change nothing.
@@ -195,7 +199,7 @@ fn moved_by(count: usize) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,vpclmulqdq")]
 fn narrow<P: Polynomial>(bits: __m512i) -> __m128i {
-    let [a, b, c] = const { [keys::<P>(384), keys::<P>(256), keys::<P>(128)] };
+    let [a, b, c] = const { [fold_constants::<P>(384), fold_constants::<P>(256), fold_constants::<P>(128)] };
     let [a0, a1, b0, b1, c0, c1] = [a[0], a[1], b[0], b[1], c[0], c[1]].map(|key| key as i64);
     // The last quarter stays where it is: its key is zero, and it is added as it was.
     let further = _mm512_set_epi64(0, 0, c1, c0, b1, b0, a1, a0);

@@ -7,6 +7,6 @@
 
 pub(super) mod avx2;
 pub(super) mod avx512;
-mod ending;
-pub(super) mod instruction;
+pub(super) mod crc32_instruction;
+mod reduction;
 pub(super) mod sse;

@@ -2,9 +2,9 @@
 
 use std::arch::x86_64::*;
 
-use super::ending;
-use crate::crc::{Polynomial, keys};
-use crate::fetch::Target;
+use super::reduction;
+use crate::crc::{Polynomial, fold_constants};
+use crate::prefetch::TargetCache;
 
 pub(in crate::crc) fn is_available() -> bool {
     is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("pclmulqdq")
@@ -21,7 +21,7 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
     from: *const u8,
     to: *mut u8,
     len: usize,
-    _: Target,
+    _: TargetCache,
 ) -> u64 {
     if len < 16 {
         // SAFETY: handed on.
@@ -36,7 +36,7 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
         let mut rows =
             unsafe { [last, block::<COPY>(from, to, 16), block::<COPY>(from, to, 32), block::<COPY>(from, to, 48)] };
         at = 64;
-        let further = load_keys(const { keys::<P>(512) });
+        let further = load_keys(const { fold_constants::<P>(512) });
         while len - at >= 64 {
             for (row, offset) in rows.iter_mut().zip([0, 16, 32, 48]) {
                 // SAFETY: 64 more bytes are there.
@@ -44,9 +44,9 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
             }
             at += 64;
         }
-        let third = fold(rows[2], load_keys(const { keys::<P>(128) }), rows[3]);
-        let second = fold(rows[1], load_keys(const { keys::<P>(256) }), third);
-        last = fold(rows[0], load_keys(const { keys::<P>(384) }), second);
+        let third = fold(rows[2], load_keys(const { fold_constants::<P>(128) }), rows[3]);
+        let second = fold(rows[1], load_keys(const { fold_constants::<P>(256) }), third);
+        last = fold(rows[0], load_keys(const { fold_constants::<P>(384) }), second);
     }
     // SAFETY: handed on; at least 16 bytes have been folded.
     unsafe { rest::<P, COPY>(last, from, to, at, len) }
@@ -65,7 +65,7 @@ pub(super) unsafe fn rest<P: Polynomial, const COPY: bool>(
     mut at: usize,
     len: usize,
 ) -> u64 {
-    let further = load_keys(const { keys::<P>(128) });
+    let further = load_keys(const { fold_constants::<P>(128) });
     while len - at >= 16 {
         // SAFETY: 16 more bytes are there.
         bits = fold(bits, further, unsafe { block::<COPY>(from, to, at) });
@@ -86,7 +86,7 @@ pub(super) unsafe fn rest<P: Polynomial, const COPY: bool>(
         let next = _mm_blendv_epi8(end, _mm_shuffle_epi8(bits, to_the_front), to_the_end);
         bits = fold(_mm_shuffle_epi8(bits, to_the_end), further, next);
     }
-    ending::register::<P>(bits)
+    reduction::reduce_to_register::<P>(bits)
 }
 
 /// Shuffles that move bytes towards the end or the front, by where one begins to read.
@@ -114,10 +114,10 @@ unsafe fn short<P: Polynomial, const COPY: bool>(register: u64, from: *const u8,
     unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), len) };
     let number = u128::from_le_bytes(bytes);
     if len < 8 {
-        return ending::after_few::<P>(register, number as u64, len);
+        return reduction::update_few_bytes::<P>(register, number as u64, len);
     }
     let shifted = (number ^ u128::from(register)) << (128 - 8 * len);
-    ending::register::<P>(_mm_set_epi64x((shifted >> 64) as i64, shifted as i64))
+    reduction::reduce_to_register::<P>(_mm_set_epi64x((shifted >> 64) as i64, shifted as i64))
 }
 
 /// # Safety

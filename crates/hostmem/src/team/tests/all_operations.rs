@@ -15,10 +15,10 @@ fn sizes(element_size: usize) -> Vec<usize> {
     sizes
 }
 
-fn try_all(team: &mut Team, call: Call, element_size: usize) {
+fn try_all(team: &mut Team, call: TeamCall, element_size: usize) {
     for (round, length) in sizes(element_size).into_iter().enumerate() {
-        let passing = if round % 2 == 0 { Passing::InPlace } else { Passing::Apart };
-        let mut buffers = Buffers::new(call, round as u64, team, length, passing);
+        let passing = if round % 2 == 0 { BufferMode::InPlace } else { BufferMode::Apart };
+        let mut buffers = TestBuffers::new(call, round as u64, team, length, passing);
         run(team, call, &mut buffers.data()).expect("all agree");
         buffers.check(team.ranks());
     }
@@ -30,7 +30,7 @@ fn allreduce_gives_the_fold_in_rank_order_at_every_size() {
         team_of(ranks, |mut team| {
             for (element, operator) in [(ElementType::F64, Operator::Sum), (ElementType::U8, Operator::Xor)] {
                 let kind = kind(element, operator);
-                try_all(&mut team, Call::AllReduce { kind }, kind.element_size());
+                try_all(&mut team, TeamCall::AllReduce { kind }, kind.element_size());
             }
         });
     }
@@ -42,7 +42,7 @@ fn reduce_gives_the_fold_to_every_root_and_changes_nothing_elsewhere() {
         team_of(ranks, |mut team| {
             let kind = kind(ElementType::F32, Operator::Sum);
             for root in [0, ranks / 2, ranks - 1] {
-                try_all(&mut team, Call::Reduce { root, kind }, kind.element_size());
+                try_all(&mut team, TeamCall::Reduce { root, kind }, kind.element_size());
             }
         });
     }
@@ -53,7 +53,7 @@ fn broadcast_gives_every_roots_bytes_to_all() {
     for ranks in 1..=9 {
         team_of(ranks, |mut team| {
             for root in [0, ranks / 2, ranks - 1] {
-                try_all(&mut team, Call::Broadcast { root }, 1);
+                try_all(&mut team, TeamCall::Broadcast { root }, 1);
             }
         });
     }
@@ -65,8 +65,8 @@ fn every_kind_is_folded_in_posts_leaves_slots_and_pipe() {
         team_of(ranks, |mut team| {
             for (seed, kind) in all_kinds().enumerate() {
                 for elements in [1, 3, 100, 500, 5_000] {
-                    let (call, length) = (Call::AllReduce { kind }, elements * kind.element_size());
-                    let mut buffers = Buffers::new(call, seed as u64, &team, length, Passing::Apart);
+                    let (call, length) = (TeamCall::AllReduce { kind }, elements * kind.element_size());
+                    let mut buffers = TestBuffers::new(call, seed as u64, &team, length, BufferMode::Apart);
                     run(&mut team, call, &mut buffers.data()).expect("all agree");
                     buffers.check(ranks);
                 }
@@ -82,9 +82,9 @@ fn nobody_leaves_a_barrier_before_all_have_come() {
         team_of(ranks, |mut team| {
             for round in 1..=200 {
                 come.fetch_add(1, Ordering::Relaxed);
-                run(&mut team, Call::Barrier, &mut Data::Nothing).expect("all agree");
+                run(&mut team, TeamCall::Barrier, &mut CollectiveBuffers::Nothing).expect("all agree");
                 assert!(come.load(Ordering::Relaxed) >= round * u32::from(ranks));
-                run(&mut team, Call::Barrier, &mut Data::Nothing).expect("all agree");
+                run(&mut team, TeamCall::Barrier, &mut CollectiveBuffers::Nothing).expect("all agree");
             }
         });
     }
@@ -97,12 +97,14 @@ fn a_leader_gets_the_fold_and_gives_out_something_else() {
         let kind = kind(ElementType::U64, Operator::Sum);
         for round in 0..100u64 {
             let mut number = (round + u64::from(team.rank())).to_le_bytes();
-            run(&mut team, Call::Reduce { root: 0, kind }, &mut Data::InPlace(&mut number)).expect("all agree");
+            run(&mut team, TeamCall::Reduce { root: 0, kind }, &mut CollectiveBuffers::InPlace(&mut number))
+                .expect("all agree");
             if team.rank() == 0 {
                 assert_eq!(u64::from_le_bytes(number), 4 * round + 6);
                 number = (round * 1000).to_le_bytes();
             }
-            run(&mut team, Call::Broadcast { root: 0 }, &mut Data::InPlace(&mut number)).expect("all agree");
+            run(&mut team, TeamCall::Broadcast { root: 0 }, &mut CollectiveBuffers::InPlace(&mut number))
+                .expect("all agree");
             assert_eq!(u64::from_le_bytes(number), round * 1000);
         }
     });

@@ -2,10 +2,10 @@
 
 mod agreement;
 mod all_operations;
-mod crowd;
-mod direct;
+mod cma_broadcast;
 mod fold;
 mod outstanding;
+mod oversubscription;
 mod processes;
 mod region;
 
@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use reduce::{ElementType, Kind, Operator};
+use reduce::{ElementType, Operator, ReductionKind};
 
-use super::{Attention, Call, Data, Error, Team, WaitError};
+use super::{CollectiveBuffers, Team, TeamCall, TeamError, TeamWaitError, WaitMode};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -41,28 +41,29 @@ fn team_of<R: Send>(ranks: u16, body: impl Fn(Team) -> R + Sync) -> Vec<R> {
     })
 }
 
-fn run(team: &mut Team, call: Call, data: &mut Data<'_>) -> Result<(), Error> {
-    match team.run(call, data, || Ok::<_, Infallible>(Attention::MaySleep)) {
+fn run(team: &mut Team, call: TeamCall, data: &mut CollectiveBuffers<'_>) -> Result<(), TeamError> {
+    match team.run(call, data, || Ok::<_, Infallible>(WaitMode::MaySleep)) {
         Ok(()) => Ok(()),
-        Err(WaitError::Team(error)) => Err(error),
-        Err(WaitError::Check(never)) => match never {},
+        Err(TeamWaitError::Team(error)) => Err(error),
+        Err(TeamWaitError::Check(never)) => match never {},
     }
 }
 
-fn kind(element: ElementType, operator: Operator) -> Kind {
-    Kind::new(element, operator).expect("they go together")
+fn kind(element: ElementType, operator: Operator) -> ReductionKind {
+    ReductionKind::new(element, operator).expect("they go together")
 }
 
-fn all_kinds() -> impl Iterator<Item = Kind> {
-    let pair = |element| Operator::ALL.into_iter().filter_map(move |operator| Kind::new(element, operator).ok());
+fn all_kinds() -> impl Iterator<Item = ReductionKind> {
+    let pair =
+        |element| Operator::ALL.into_iter().filter_map(move |operator| ReductionKind::new(element, operator).ok());
     ElementType::ALL.into_iter().flat_map(pair)
 }
 
 /// Numbers that anyone can make again from the same seed.
 #[derive(Clone)]
-struct Draw(u64);
+struct TestRandom(u64);
 
-impl Draw {
+impl TestRandom {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -78,15 +79,15 @@ impl Draw {
 
 /// What a rank brings to an operation. Any bits: as floats, some are NaN or infinite.
 fn brought(seed: u64, rank: u16, length: usize) -> Vec<u8> {
-    let mut draw = Draw(seed.wrapping_mul(1009).wrapping_add(rank.into()));
+    let mut draw = TestRandom(seed.wrapping_mul(1009).wrapping_add(rank.into()));
     let mut bytes: Vec<u8> = (0..length.div_ceil(8)).flat_map(|_| draw.next().to_le_bytes()).collect();
     bytes.truncate(length);
     bytes
 }
 
 /// What rank `rank` must have afterwards, by the plainest means.
-fn expected(call: Call, seed: u64, rank: u16, ranks: u16, length: usize) -> Vec<u8> {
-    let fold = |kind: Kind| {
+fn expected(call: TeamCall, seed: u64, rank: u16, ranks: u16, length: usize) -> Vec<u8> {
+    let fold = |kind: ReductionKind| {
         let mut sum = brought(seed, 0, length);
         for other in 1..ranks {
             kind.fold(&mut sum, &brought(seed, other, length)).expect("whole elements");
@@ -94,64 +95,64 @@ fn expected(call: Call, seed: u64, rank: u16, ranks: u16, length: usize) -> Vec<
         sum
     };
     match call {
-        Call::Barrier => Vec::new(),
-        Call::Broadcast { root } => brought(seed, root, length),
-        Call::AllReduce { kind } => fold(kind),
-        Call::Reduce { root, kind } if root == rank => fold(kind),
-        Call::Reduce { .. } => brought(seed, rank, length),
+        TeamCall::Barrier => Vec::new(),
+        TeamCall::Broadcast { root } => brought(seed, root, length),
+        TeamCall::AllReduce { kind } => fold(kind),
+        TeamCall::Reduce { root, kind } if root == rank => fold(kind),
+        TeamCall::Reduce { .. } => brought(seed, rank, length),
     }
 }
 
 /// How a rank passes its buffers.
 #[derive(Clone, Copy, Debug)]
-enum Passing {
+enum BufferMode {
     InPlace,
     Apart,
 }
 
 /// The buffers of one operation of one rank.
-struct Buffers {
-    call: Call,
+struct TestBuffers {
+    call: TeamCall,
     seed: u64,
     rank: u16,
     input: Vec<u8>,
     output: Vec<u8>,
-    passing: Passing,
+    passing: BufferMode,
 }
 
-impl Buffers {
-    fn new(call: Call, seed: u64, team: &Team, length: usize, passing: Passing) -> Self {
-        let length = if call == Call::Barrier { 0 } else { length };
+impl TestBuffers {
+    fn new(call: TeamCall, seed: u64, team: &Team, length: usize, passing: BufferMode) -> Self {
+        let length = if call == TeamCall::Barrier { 0 } else { length };
         let input = brought(seed, team.rank(), length);
         // In place, the output is what is given; else it begins with something else.
         let output = match passing {
-            Passing::InPlace => input.clone(),
-            Passing::Apart => vec![0xa5; length],
+            BufferMode::InPlace => input.clone(),
+            BufferMode::Apart => vec![0xa5; length],
         };
         Self { call, seed, rank: team.rank(), input, output, passing }
     }
 
     fn gets_nothing(&self) -> bool {
         match self.call {
-            Call::Broadcast { root } => root == self.rank,
-            Call::Reduce { root, .. } => root != self.rank,
+            TeamCall::Broadcast { root } => root == self.rank,
+            TeamCall::Reduce { root, .. } => root != self.rank,
             _ => false,
         }
     }
 
-    fn data(&mut self) -> Data<'_> {
+    fn data(&mut self) -> CollectiveBuffers<'_> {
         match (self.call, self.passing) {
-            (Call::Barrier, _) => Data::Nothing,
-            (_, Passing::InPlace) => Data::InPlace(&mut self.output),
-            _ if self.gets_nothing() => Data::Give(&self.input),
-            (Call::Broadcast { .. }, _) => Data::InPlace(&mut self.output),
-            _ => Data::Apart { input: &self.input, output: &mut self.output },
+            (TeamCall::Barrier, _) => CollectiveBuffers::Nothing,
+            (_, BufferMode::InPlace) => CollectiveBuffers::InPlace(&mut self.output),
+            _ if self.gets_nothing() => CollectiveBuffers::Give(&self.input),
+            (TeamCall::Broadcast { .. }, _) => CollectiveBuffers::InPlace(&mut self.output),
+            _ => CollectiveBuffers::Apart { input: &self.input, output: &mut self.output },
         }
     }
 
     fn check(&self, ranks: u16) {
         let found = match self.passing {
-            Passing::Apart if self.gets_nothing() => &self.input,
+            BufferMode::Apart if self.gets_nothing() => &self.input,
             _ => &self.output,
         };
         let length = self.input.len();

@@ -31,20 +31,20 @@ fn rank_of_a_team() {
             thread::sleep(Duration::from_secs(1)); // Until it is killed.
         }
     }
-    assert_eq!(operate(&mut team, 1), Err(Error::Lost { rank: 3 }));
+    assert_eq!(operate(&mut team, 1), Err(TeamError::Lost { rank: 3 }));
 }
 
-fn operate(team: &mut Team, rounds: u64) -> Result<(), Error> {
+fn operate(team: &mut Team, rounds: u64) -> Result<(), TeamError> {
     let kind = kind(ElementType::F32, Operator::Sum);
     for seed in 0..rounds {
         let length = [4, 40, 400, 4_000, 1_400_000][seed as usize % 5];
-        for call in [Call::AllReduce { kind }, Call::Broadcast { root: (seed % 4) as u16 }] {
-            let mut buffers = Buffers::new(call, seed, team, length, Passing::Apart);
+        for call in [TeamCall::AllReduce { kind }, TeamCall::Broadcast { root: (seed % 4) as u16 }] {
+            let mut buffers = TestBuffers::new(call, seed, team, length, BufferMode::Apart);
             run(team, call, &mut buffers.data())?;
             buffers.check(RANKS);
         }
     }
-    run(team, Call::Barrier, &mut Data::Nothing) // Nobody is killed whose bytes others still want.
+    run(team, TeamCall::Barrier, &mut CollectiveBuffers::Nothing) // Nobody is killed whose bytes others still want.
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn processes_combine_and_the_others_hear_of_one_that_is_killed() {
     let mut victim = children.pop().expect("rank 3");
     victim.kill().expect("it is ours");
     victim.wait().expect("it ends");
-    assert_eq!(operate(&mut team, 1), Err(Error::Lost { rank: 3 }));
+    assert_eq!(operate(&mut team, 1), Err(TeamError::Lost { rank: 3 }));
     for mut child in children {
         assert!(child.wait().expect("it ends").success());
     }

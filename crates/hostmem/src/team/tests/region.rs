@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 
-use super::super::JoinError;
+use super::super::TeamJoinError;
 use super::super::region::BLOCK_BYTES;
 use super::*;
 
@@ -38,20 +38,20 @@ fn a_team_that_never_met_leaves_no_name_behind() {
 #[test]
 fn what_is_not_a_teams_is_refused() {
     for name in ["", "a/b", "../x", ".hidden", "with space", &"x".repeat(129)] {
-        assert!(matches!(Team::create(name, 2), Err(JoinError::BadName(_))), "{name:?}");
-        assert!(matches!(Team::join(name, 1, 2, SOON), Err(JoinError::BadName(_))), "{name:?}");
+        assert!(matches!(Team::create(name, 2), Err(TeamJoinError::BadName(_))), "{name:?}");
+        assert!(matches!(Team::join(name, 1, 2, SOON), Err(TeamJoinError::BadName(_))), "{name:?}");
     }
     let name = fresh_name();
-    assert!(matches!(Team::create(&name, 0), Err(JoinError::TooManyRanks { .. })));
-    assert!(matches!(Team::create(&name, 1025), Err(JoinError::TooManyRanks { .. })));
-    assert!(matches!(Team::join(&name, 1, 2, SOON), Err(JoinError::NobodyMadeIt)));
-    assert!(matches!(Team::join(&name, 0, 2, SOON), Err(JoinError::NoSuchRank { .. })));
+    assert!(matches!(Team::create(&name, 0), Err(TeamJoinError::TooManyRanks { .. })));
+    assert!(matches!(Team::create(&name, 1025), Err(TeamJoinError::TooManyRanks { .. })));
+    assert!(matches!(Team::join(&name, 1, 2, SOON), Err(TeamJoinError::NobodyMadeIt)));
+    assert!(matches!(Team::join(&name, 0, 2, SOON), Err(TeamJoinError::NoSuchRank { .. })));
     let _first = Team::create(&name, 3).expect("a new name");
-    assert!(matches!(Team::create(&name, 3), Err(JoinError::Io(_))));
-    assert!(matches!(Team::join(&name, 3, 3, SOON), Err(JoinError::NoSuchRank { .. })));
-    assert!(matches!(Team::join(&name, 1, 2, SOON), Err(JoinError::OtherSize { .. })));
+    assert!(matches!(Team::create(&name, 3), Err(TeamJoinError::Io(_))));
+    assert!(matches!(Team::join(&name, 3, 3, SOON), Err(TeamJoinError::NoSuchRank { .. })));
+    assert!(matches!(Team::join(&name, 1, 2, SOON), Err(TeamJoinError::OtherSize { .. })));
     let _second = Team::join(&name, 1, 3, SOON).expect("it is there");
-    assert!(matches!(Team::join(&name, 1, 3, SOON), Err(JoinError::SeatTaken { rank: 1 })));
+    assert!(matches!(Team::join(&name, 1, 3, SOON), Err(TeamJoinError::SeatTaken { rank: 1 })));
 }
 
 #[test]
@@ -69,18 +69,18 @@ fn files_that_others_could_have_made_are_refused() {
         name
     };
     let open = make(0o666);
-    assert!(matches!(Team::join(&open, 1, 2, SOON), Err(JoinError::NotOurs)));
+    assert!(matches!(Team::join(&open, 1, 2, SOON), Err(TeamJoinError::NotOurs)));
     let empty = make(0o600);
-    assert!(matches!(Team::join(&empty, 1, 2, SOON), Err(JoinError::NobodyMadeIt)));
+    assert!(matches!(Team::join(&empty, 1, 2, SOON), Err(TeamJoinError::NobodyMadeIt)));
     let strange = make(0o600);
     let mut head = b"pleach\xa7\x01".to_vec();
     head.extend([99; 64]);
     fs::write(path(&strange), head).expect("a head");
     fs::OpenOptions::new().write(true).open(path(&strange)).and_then(|file| file.set_len(size)).expect("a size");
-    assert!(matches!(Team::join(&strange, 1, 2, SOON), Err(JoinError::OtherLayout { .. })));
+    assert!(matches!(Team::join(&strange, 1, 2, SOON), Err(TeamJoinError::OtherLayout { .. })));
     let link = fresh_name();
     std::os::unix::fs::symlink(path(&empty), path(&link)).expect("a link");
-    assert!(matches!(Team::join(&link, 1, 2, SOON), Err(JoinError::Io(_))));
+    assert!(matches!(Team::join(&link, 1, 2, SOON), Err(TeamJoinError::Io(_))));
     for name in [open, empty, strange, link] {
         fs::remove_file(path(&name)).expect("it was there");
     }
@@ -94,7 +94,7 @@ fn garbage_in_shared_memory_is_an_error_or_a_wrong_result_and_nothing_worse() {
         let name = fresh_name();
         let mut team = Team::create(&name, 2).expect("a new name");
         let file = fs::OpenOptions::new().write(true).open(path(&name)).expect("the memory");
-        let mut draw = Draw(seed);
+        let mut draw = TestRandom(seed);
         let kind = kind(ElementType::F64, Operator::Sum);
         for round in 0..20u64 {
             // A rank 1 that writes anything at all over head and blocks, but numbers that could be right.
@@ -105,14 +105,15 @@ fn garbage_in_shared_memory_is_an_error_or_a_wrong_result_and_nothing_worse() {
                 file.write_all_at(&word.to_le_bytes(), at).expect("room");
             }
             let length = [8, 800, 80_000][draw.below(3)];
-            let calls = [Call::AllReduce { kind }, Call::Broadcast { root: 1 }, Call::Reduce { root: 0, kind }];
+            let calls =
+                [TeamCall::AllReduce { kind }, TeamCall::Broadcast { root: 1 }, TeamCall::Reduce { root: 0, kind }];
             let mut bytes = vec![0; length];
             let mut checks = 0;
             let check = || {
                 checks += 1;
-                if checks > 2 { Err(()) } else { Ok(Attention::StayAwake) }
+                if checks > 2 { Err(()) } else { Ok(WaitMode::StayAwake) }
             };
-            let (call, mut data) = (calls[draw.below(3)], Data::InPlace(&mut bytes));
+            let (call, mut data) = (calls[draw.below(3)], CollectiveBuffers::InPlace(&mut bytes));
             if round == 19 {
                 let _ = team.run(call, &mut data, check); // After which it goes no further.
             } else if let Ok(mut operation) = team.start(call, &mut data) {

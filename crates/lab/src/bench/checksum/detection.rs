@@ -4,17 +4,17 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use checksum::Algorithm;
-use checksum::detection::{Harm, Row, judge, measure};
+use checksum::detection::{DetectionRow, ErrorPattern, classify_strength, measure};
 use serde::Serialize;
 
-use super::{Arguments, progress};
-use crate::Outcome;
-use crate::report::{aligned, deliver, page};
-use crate::report::Format;
-use crate::words::grouped;
+use super::{BenchChecksumArgs, progress};
+use crate::CommandOutcome;
+use crate::number_format::group_digits;
+use crate::report::ReportFormat;
+use crate::report::{format_table, page, write_report};
 
 #[derive(Serialize)]
-struct Report {
+struct DetectionReport {
     /// Of these field names.
     version: u32,
     seed: u64,
@@ -32,7 +32,7 @@ struct AlgorithmRow {
     label: &'static str,
     errors: Vec<ErrorRow>,
     #[serde(skip)]
-    rows: Vec<Row>,
+    rows: Vec<DetectionRow>,
 }
 
 #[derive(Serialize)]
@@ -43,37 +43,39 @@ struct ErrorRow {
 }
 
 /// Wrong if the trials find an algorithm weaker than its label.
-pub(super) fn run(arguments: &Arguments, algorithms: &[Algorithm]) -> Result<Outcome> {
+pub(super) fn run(arguments: &BenchChecksumArgs, algorithms: &[Algorithm]) -> Result<CommandOutcome> {
     let bar = progress(algorithms.len() as u64)?;
-    let mut outcome = Outcome::Right;
+    let mut outcome = CommandOutcome::Right;
     let rows = algorithms.iter().map(|algorithm| {
         bar.set_message(algorithm.name());
         let rows = measure(*algorithm, arguments.trials, arguments.seed);
         bar.inc(1);
-        if judge(*algorithm, &rows) < algorithm.strength() {
-            outcome = Outcome::Wrong;
+        if classify_strength(*algorithm, &rows) < algorithm.strength() {
+            outcome = CommandOutcome::Wrong;
         }
         AlgorithmRow::new(*algorithm, &rows)
     });
     let algorithms = rows.collect();
     bar.finish_and_clear();
-    let report = Report { version: 1, seed: arguments.seed, trials: arguments.trials, algorithms };
+    let report = DetectionReport { version: 1, seed: arguments.seed, trials: arguments.trials, algorithms };
     let text = match arguments.format {
-        Format::Table => table(&report),
-        Format::Json => serde_json::to_string_pretty(&report)? + "\n",
-        Format::Html => page::page("Errors that checksums miss", &[(heading(&report), page::rows(&grid(&report)))]),
+        ReportFormat::Table => table(&report),
+        ReportFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
+        ReportFormat::Html => {
+            page::html_page("Errors that checksums miss", &[(heading(&report), page::html_table(&grid(&report)))])
+        }
     };
-    deliver(&text, arguments.output.as_deref())?;
+    write_report(&text, arguments.output.as_deref())?;
     Ok(outcome)
 }
 
 impl AlgorithmRow {
-    fn new(algorithm: Algorithm, rows: &[Row]) -> Self {
+    fn new(algorithm: Algorithm, rows: &[DetectionRow]) -> Self {
         let errors = rows.iter().map(|row| ErrorRow { kind: row.harm.name(), tried: row.tried, missed: row.missed });
         Self {
             name: algorithm.name(),
             bits: algorithm.bits(),
-            strength: judge(algorithm, rows).name(),
+            strength: classify_strength(algorithm, rows).name(),
             label: algorithm.strength().name(),
             errors: errors.collect(),
             rows: rows.to_vec(),
@@ -81,29 +83,33 @@ impl AlgorithmRow {
     }
 }
 
-fn heading(report: &Report) -> String {
-    let Report { trials, seed, .. } = report;
-    format!("Missed of about {} messages with each kind of error (seed {seed})", grouped(*trials))
+fn heading(report: &DetectionReport) -> String {
+    let DetectionReport { trials, seed, .. } = report;
+    format!("Missed of about {} messages with each kind of error (seed {seed})", group_digits(*trials))
 }
 
-fn grid(report: &Report) -> Vec<Vec<String>> {
-    let head = ["", "bits", "strength"].into_iter().chain(Harm::ALL.map(Harm::name)).map(str::to_owned).collect();
+fn grid(report: &DetectionReport) -> Vec<Vec<String>> {
+    let head = ["", "bits", "strength"]
+        .into_iter()
+        .chain(ErrorPattern::ALL.map(ErrorPattern::name))
+        .map(str::to_owned)
+        .collect();
     let rows = report.algorithms.iter().map(|row| {
-        let missed = row.rows.iter().map(Row::to_string);
+        let missed = row.rows.iter().map(DetectionRow::to_string);
         [row.name.to_owned(), row.bits.to_string(), row.strength.to_owned()].into_iter().chain(missed).collect()
     });
     std::iter::once(head).chain(rows).collect()
 }
 
-fn table(report: &Report) -> String {
-    let mut text = format!("{}\n\n{}", heading(report), aligned(&grid(report)));
-    let pairs = report.algorithms.first().and_then(|row| row.errors.get(Harm::EveryPair as usize));
+fn table(report: &DetectionReport) -> String {
+    let mut text = format!("{}\n\n{}", heading(report), format_table(&grid(report)));
+    let pairs = report.algorithms.first().and_then(|row| row.errors.get(ErrorPattern::EveryPair as usize));
     if let Some(pairs) = pairs {
         let _ = writeln!(
             text,
             "\n'{}' are the {} of three messages of 64 bytes. A dash: none was missed.",
             pairs.kind,
-            grouped(pairs.tried)
+            group_digits(pairs.tried)
         );
     }
     text

@@ -8,17 +8,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use checksum::tuning::{Candidate, Sample, Timing, identity, time};
-use checksum::{Algorithm, Kernel};
+use checksum::tuning::{SizeTiming, TimingCandidate, TimingSample, processor_identity, time_candidates};
+use checksum::{Algorithm, CrcKernel};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-pub use output::size;
+pub use output::format_size;
 
-use crate::Outcome;
-use crate::report::deliver;
-use crate::report::Format;
+use crate::CommandOutcome;
+use crate::report::ReportFormat;
+use crate::report::write_report;
 
 /// GB/s of every checksum alone, after a copy and fused with it, beside memcpy; or, with --detection, which errors each finds.
 #[derive(Args)]
@@ -32,7 +32,7 @@ Examples:
 Rates are of one core and of messages that lie where the message before lay: up to a MiB in the caches. All candidates
 take turns at each size, and memcpy follows each of those that are given as a share of it. Hold still everything else on
 the machine while it runs; it takes about a minute, --quick a few seconds.")]
-pub(crate) struct Arguments {
+pub(crate) struct BenchChecksumArgs {
     /// Only these; all if not said.
     #[arg(long = "algorithm", value_name = "NAME")]
     algorithms: Vec<Algorithm>,
@@ -49,15 +49,15 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// How to report.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    format: ReportFormat,
     /// Where to write the report; the standard output if not said.
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
-struct Report {
+struct ChecksumBenchReport {
     /// Of these field names.
     version: u32,
     processor: String,
@@ -86,43 +86,43 @@ struct RateRow {
     of_memcpy: f64,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+pub(crate) fn run(arguments: &BenchChecksumArgs) -> Result<CommandOutcome> {
     let algorithms = if arguments.algorithms.is_empty() { &Algorithm::ALL[..] } else { &arguments.algorithms };
     if arguments.detection {
         return detection::run(arguments, algorithms);
     }
     let report = measure(arguments.quick, algorithms)?;
     let text = match arguments.format {
-        Format::Table => output::table(&report),
-        Format::Json => serde_json::to_string_pretty(&report)? + "\n",
-        Format::Html => output::html(&report),
+        ReportFormat::Table => output::table(&report),
+        ReportFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
+        ReportFormat::Html => output::html(&report),
     };
-    deliver(&text, arguments.output.as_deref())?;
-    Ok(Outcome::Right)
+    write_report(&text, arguments.output.as_deref())?;
+    Ok(CommandOutcome::Right)
 }
 
 const SIZES: [usize; 12] =
     [64, 256, 1 << 10, 4 << 10, 16 << 10, 32 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20];
 const FEW_SIZES: [usize; 4] = [64, 4 << 10, 32 << 10, 1 << 20];
 
-fn measure(quick: bool, algorithms: &[Algorithm]) -> Result<Report> {
-    let wanted =
-        |candidate: &Candidate| matches!(candidate, Candidate::Code(algorithm, _) if algorithms.contains(algorithm));
-    let codes = Candidate::codes().filter(wanted);
-    let candidates: Vec<Candidate> = [Candidate::Memcpy, Candidate::Reading].into_iter().chain(codes).collect();
+fn measure(quick: bool, algorithms: &[Algorithm]) -> Result<ChecksumBenchReport> {
+    let wanted = |candidate: &TimingCandidate| matches!(candidate, TimingCandidate::Code(algorithm, _) if algorithms.contains(algorithm));
+    let codes = TimingCandidate::codes().filter(wanted);
+    let candidates: Vec<TimingCandidate> =
+        [TimingCandidate::Memcpy, TimingCandidate::Reading].into_iter().chain(codes).collect();
     let sizes = if quick { &FEW_SIZES[..] } else { &SIZES[..] };
     let bar = progress(sizes.len() as u64)?;
     let sizes = sizes.iter().map(|bytes| {
-        bar.set_message(size(*bytes));
+        bar.set_message(format_size(*bytes));
         let rounds = if quick { 5 } else { rounds(*bytes) };
         // Short, so that few samples are disturbed by what else the machine does.
-        let timing = time(&candidates, *bytes, rounds, Duration::from_micros(200));
+        let timing = time_candidates(&candidates, *bytes, rounds, Duration::from_micros(200));
         bar.inc(1);
         SizeRow::new(&timing)
     });
     let sizes: Vec<SizeRow> = sizes.collect();
     bar.finish_and_clear();
-    Ok(Report { version: 1, processor: identity(), kernel: Kernel::best().name(), sizes })
+    Ok(ChecksumBenchReport { version: 1, processor: processor_identity(), kernel: CrcKernel::best().name(), sizes })
 }
 
 /// Large messages take long, and few calls make a steady sample of them.
@@ -139,12 +139,12 @@ pub fn progress(steps: u64) -> Result<ProgressBar> {
 }
 
 impl SizeRow {
-    fn new(timing: &Timing) -> Self {
+    fn new(timing: &SizeTiming) -> Self {
         let memcpy = timing
             .samples
             .iter()
-            .find(|sample| sample.candidate == Candidate::Memcpy)
-            .map_or(f64::NAN, Sample::median);
+            .find(|sample| sample.candidate == TimingCandidate::Memcpy)
+            .map_or(f64::NAN, TimingSample::median);
         let rates = timing.samples.iter().map(|sample| RateRow::new(sample, memcpy)).collect();
         let rounds = timing.samples.first().map_or(0, |sample| sample.gigabytes_per_second.len());
         Self { bytes: timing.bytes, rounds, rates }
@@ -152,11 +152,11 @@ impl SizeRow {
 }
 
 impl RateRow {
-    fn new(sample: &Sample, memcpy: f64) -> Self {
+    fn new(sample: &TimingSample, memcpy: f64) -> Self {
         let (name, way, strength) = match sample.candidate {
-            Candidate::Memcpy => ("memcpy", None, None),
-            Candidate::Reading => ("reading", None, None),
-            Candidate::Code(algorithm, way) => {
+            TimingCandidate::Memcpy => ("memcpy", None, None),
+            TimingCandidate::Reading => ("reading", None, None),
+            TimingCandidate::Code(algorithm, way) => {
                 (algorithm.name(), Some(way.name()), Some(algorithm.strength().name()))
             }
         };

@@ -5,18 +5,18 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use namespaces::Network;
+use namespaces::NamespaceNetwork;
 use serde::Serialize;
 
-use super::rank::Times;
-use crate::fabric::Fabric;
-use crate::fabric::ranks::{Hosts, Ranks};
-use crate::fabric::service::{Heard, Service, Voice};
+use super::rank::MeasureTimes;
+use crate::local_fabric::LocalFabric;
+use crate::local_fabric::child_process::{ChildProcess, OutputLine, StderrMode};
+use crate::local_fabric::rank_launcher::{RankHosts, RankLauncher};
 
 /// A run that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The MPI twin of a rank.
-pub(crate) const PEER: &str = include_str!("peer.c");
+pub(crate) const MPI_PEER_SOURCE: &str = include_str!("peer.c");
 
 /// Who is measured.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -47,34 +47,34 @@ impl fmt::Display for Contender {
 
 /// How long to measure.
 #[derive(Clone, Copy)]
-pub(crate) struct Pace {
+pub(crate) struct SampleBudget {
     pub(crate) batches: u32,
     pub(crate) seconds: f64,
 }
 
-impl Pace {
+impl SampleBudget {
     pub(crate) const QUICK: Self = Self { batches: 3, seconds: 0.03 };
     pub(crate) const CALM: Self = Self { batches: 7, seconds: 0.1 };
 }
 
 /// Where ranks are.
 #[derive(Clone, Copy)]
-pub(crate) enum Site<'a> {
+pub(crate) enum BenchPlacement<'a> {
     OneHost,
     Loopback,
-    Namespaces(&'a Network),
+    Namespaces(&'a NamespaceNetwork),
 }
 
 /// What one measure took in one round.
-pub(crate) struct Took {
+pub(crate) struct BenchSample {
     /// The median over batches.
     pub micros: f64,
     pub cpu_micros: f64,
 }
 
 /// What one run brought.
-pub(crate) struct Run {
-    pub took: Vec<Took>,
+pub(crate) struct BenchRun {
+    pub took: Vec<BenchSample>,
     /// How an allreduce of eight bytes went, in the words of rank 0: only ours can say.
     pub way: Option<String>,
 }
@@ -93,21 +93,21 @@ impl Contender {
     pub(super) fn run(
         self,
         ranks: u32,
-        site: Site<'_>,
+        site: BenchPlacement<'_>,
         measures: &[&str],
-        pace: Pace,
-        nodes: Option<&mut Fabric>,
-    ) -> Result<Run> {
+        pace: SampleBudget,
+        nodes: Option<&mut LocalFabric>,
+    ) -> Result<BenchRun> {
         let hosts = match site {
-            Site::OneHost => Hosts::This,
-            Site::Loopback => Hosts::Pretended { per_host: 1 },
-            Site::Namespaces(network) => Hosts::Namespaces { network, per_host: 1 },
+            BenchPlacement::OneHost => RankHosts::This,
+            BenchPlacement::Loopback => RankHosts::Pretended { per_host: 1 },
+            BenchPlacement::Namespaces(network) => RankHosts::Namespaces { network, per_host: 1 },
         };
         let nodes = nodes.filter(|_| self != Self::HostsAlone);
         let mut variables = nodes.as_ref().map_or_else(Vec::new, |nodes| nodes.variables());
         variables.extend(self.algorithm().map(|name| ("PLEACH_ALGORITHM", name.to_owned())));
-        let job = Ranks::new("bench", ranks, hosts)?.without_settings().with(variables);
-        let own = crate::fabric::own_program()?;
+        let job = RankLauncher::new("bench", ranks, hosts)?.without_settings().with(variables);
+        let own = crate::local_fabric::own_executable()?;
         let mut program = vec![own.into_os_string(), "bench-rank".into()];
         program.extend(["--batches".into(), pace.batches.to_string().into()]);
         program.extend(["--seconds".into(), pace.seconds.to_string().into()]);
@@ -117,35 +117,41 @@ impl Contender {
         for rank in 0..ranks {
             let listener = (rank == 0).then(|| (rank, say.clone()));
             let name = format!("rank {rank}");
-            services.push(Service::start(&name, &mut job.command(rank, &program), Voice::Kept, listener)?);
+            services.push(ChildProcess::start(&name, &mut job.command(rank, &program), StderrMode::Kept, listener)?);
         }
         drop(say);
-        let run = listen(&heard, measures, nodes.as_deref(), &mut services)?;
+        let run = collect_samples(&heard, measures, nodes.as_deref(), &mut services)?;
         for service in &mut services {
             let status = service.kill_and_wait_after(Duration::from_secs(10));
-            ensure!(status.success(), "{} {}{}", service.name(), crate::fabric::how(status), service.last_words());
+            ensure!(
+                status.success(),
+                "{} {}{}",
+                service.name(),
+                crate::local_fabric::how(status),
+                service.last_words()
+            );
         }
         Ok(run)
     }
 }
 
 /// Hears rank 0, which measures in the given order. What the nodes take in processor time meanwhile counts as well.
-pub(crate) fn listen(
-    heard: &Receiver<Heard>,
+pub(crate) fn collect_samples(
+    heard: &Receiver<OutputLine>,
     measures: &[&str],
-    nodes: Option<&Fabric>,
-    services: &mut [Service],
-) -> Result<Run> {
+    nodes: Option<&LocalFabric>,
+    services: &mut [ChildProcess],
+) -> Result<BenchRun> {
     let began = Instant::now();
-    let mut took: Vec<Took> = Vec::new();
+    let mut took: Vec<BenchSample> = Vec::new();
     let mut way = None;
-    let node_micros = || nodes.map_or(0.0, Fabric::processor_micros);
+    let node_micros = || nodes.map_or(0.0, LocalFabric::processor_micros);
     let mut before = 0.0;
     while took.len() < measures.len() {
         let line = match heard.recv_timeout(PATIENCE.saturating_sub(began.elapsed())) {
             Ok((_, Some(line))) => line,
             _ => {
-                let words: String = services.iter().map(Service::last_words).collect();
+                let words: String = services.iter().map(ChildProcess::last_words).collect();
                 bail!("rank 0 ended, or took longer than {PATIENCE:?}, before all was measured{words}");
             }
         };
@@ -155,14 +161,14 @@ pub(crate) fn listen(
             way = Some(text.to_owned());
         } else if let Some(text) = line.strip_prefix("end ") {
             let spent = node_micros() - before;
-            let times: Times = serde_json::from_str(text).with_context(|| format!("rank 0 said {line:?}"))?;
+            let times: MeasureTimes = serde_json::from_str(text).with_context(|| format!("rank 0 said {line:?}"))?;
             ensure!(times.measure == measures[took.len()], "rank 0 measured {} out of turn", times.measure);
             let operations = f64::from(times.iterations) * times.micros.len() as f64;
             let mut sorted = times.micros;
             sorted.sort_by(f64::total_cmp);
             let micros = *sorted.get(sorted.len() / 2).context("rank 0 measured nothing")?;
-            took.push(Took { micros, cpu_micros: times.cpu_micros + spent / operations });
+            took.push(BenchSample { micros, cpu_micros: times.cpu_micros + spent / operations });
         }
     }
-    Ok(Run { took, way })
+    Ok(BenchRun { took, way })
 }

@@ -7,11 +7,11 @@
 //! Reading order: `scene.rs` says what is measured where, `contender.rs` runs one contender once, `rank.rs` (and `peer.c` for
 //! MPI) is a process that is measured, `node_memory.rs` fills a node.
 
+mod case;
 pub(crate) mod contender;
 mod node_memory;
 pub(crate) mod output;
 pub mod rank;
-mod scene;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -21,15 +21,15 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-use crate::Outcome;
-use crate::bench::migration::Figure;
-use crate::bench::mpi::installation::Installation;
-use crate::bench::stolen::Stolen;
-use crate::report::deliver;
-use crate::report::Format;
+use crate::CommandOutcome;
+use crate::bench::migration::TrialSummary;
+use crate::bench::mpi::installation::MpiInstallation;
+use crate::bench::steal_time::StealTime;
+use crate::report::ReportFormat;
+use crate::report::write_report;
+use case::CollectivesCase;
 use contender::Contender;
 use node_memory::NodeMemory;
-use scene::Scene;
 
 /// Barriers, allreduces and broadcasts between processes, beside Open MPI where it is installed.
 #[derive(Args)]
@@ -43,22 +43,22 @@ Hold still everything else on the machine while it runs; it takes some minutes. 
 MPI, mpirun and mpicc must be in the path (Debian: openmpi-bin, libopenmpi-dev).
 
 Exit status: 0 if all results were right; the figures are reported, not judged.")]
-pub(crate) struct Arguments {
+pub(crate) struct BenchCollectivesArgs {
     /// Fewer rounds and shorter batches.
     #[arg(long)]
     quick: bool,
     /// Only this scene; may be given several times.
     #[arg(long)]
-    scene: Vec<SceneName>,
+    scene: Vec<CollectivesCaseName>,
     /// The other contender.
-    #[arg(long, value_enum, default_value_t = Against::OpenMpi)]
-    against: Against,
+    #[arg(long, value_enum, default_value_t = Baseline::OpenMpi)]
+    against: Baseline,
     /// How often the contenders take turns; 5 if not said, 1 with --quick.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
     /// How to report.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    format: ReportFormat,
     /// Where to write the report; the standard output if not said.
     #[arg(long)]
     output: Option<PathBuf>,
@@ -66,7 +66,7 @@ pub(crate) struct Arguments {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum SceneName {
+enum CollectivesCaseName {
     /// Two ranks of one host.
     SharedMemory,
     /// 16 hosts made of network namespaces on one bridge.
@@ -78,7 +78,7 @@ enum SceneName {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Against {
+enum Baseline {
     /// Open MPI, if it is installed.
     #[value(name = "openmpi")]
     OpenMpi,
@@ -88,52 +88,52 @@ enum Against {
 
 /// Everything that was measured.
 #[derive(Serialize)]
-struct Report {
+struct CollectivesBenchReport {
     rounds: u32,
     processors: usize,
     open_mpi: Option<String>,
-    scenes: Vec<SceneReport>,
+    scenes: Vec<CollectivesCaseReport>,
     node_memory: Option<NodeMemory>,
     notes: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct SceneReport {
-    scene: SceneName,
+struct CollectivesCaseReport {
+    scene: CollectivesCaseName,
     title: String,
-    rows: Vec<Row>,
+    rows: Vec<CollectivesRow>,
     /// How ours went about it, in the last round.
     ways: Vec<String>,
 }
 
 /// One measure of one contender.
 #[derive(Serialize)]
-struct Row {
+struct CollectivesRow {
     measure: String,
     contender: Contender,
     /// Of one operation, over rounds.
-    micros: Figure,
+    micros: TrialSummary,
     /// Processor time of one operation, of all ranks and nodes.
-    cpu_micros: Figure,
+    cpu_micros: TrialSummary,
     /// Our time over that of the other contender, round by round.
-    ratio: Option<Figure>,
+    ratio: Option<TrialSummary>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+pub(crate) fn run(arguments: &BenchCollectivesArgs) -> Result<CommandOutcome> {
     let rounds = arguments.rounds.unwrap_or(if arguments.quick { 1 } else { 5 });
-    let pace = if arguments.quick { contender::Pace::QUICK } else { contender::Pace::CALM };
-    let wanted = |name: SceneName| arguments.scene.is_empty() || arguments.scene.contains(&name);
+    let pace = if arguments.quick { contender::SampleBudget::QUICK } else { contender::SampleBudget::CALM };
+    let wanted = |name: CollectivesCaseName| arguments.scene.is_empty() || arguments.scene.contains(&name);
     let mut notes = Vec::new();
     let open_mpi = match arguments.against {
-        Against::None => None,
-        Against::OpenMpi => {
-            Installation::open_mpi().map_err(|error| notes.push(format!("without Open MPI: {error:#}"))).ok()
+        Baseline::None => None,
+        Baseline::OpenMpi => {
+            MpiInstallation::open_mpi().map_err(|error| notes.push(format!("without Open MPI: {error:#}"))).ok()
         }
     };
-    let scenes: Vec<Scene> = scene::all().into_iter().filter(|scene| wanted(scene.name)).collect();
+    let scenes: Vec<CollectivesCase> = case::all().into_iter().filter(|scene| wanted(scene.name)).collect();
     let steps: u64 = scenes.iter().map(|scene| scene.contenders(open_mpi.as_ref()).len() as u64).sum();
-    let bar = progress(steps * u64::from(rounds) + u64::from(wanted(SceneName::NodeMemory)));
-    let before = Stolen::now();
+    let bar = progress(steps * u64::from(rounds) + u64::from(wanted(CollectivesCaseName::NodeMemory)));
+    let before = StealTime::now();
     let mut reports = Vec::new();
     for scene in &scenes {
         match scene.measure(open_mpi.as_ref(), rounds, pace, &bar) {
@@ -146,15 +146,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
             }
         }
     }
-    let node_memory = if wanted(SceneName::NodeMemory) {
+    let node_memory = if wanted(CollectivesCaseName::NodeMemory) {
         bar.set_message("memory of a node");
         Some(node_memory::measure()?)
     } else {
         None
     };
     bar.finish_and_clear();
-    notes.extend(before.note_since(Stolen::now()));
-    let report = Report {
+    notes.extend(before.note_since(StealTime::now()));
+    let report = CollectivesBenchReport {
         rounds,
         processors: std::thread::available_parallelism().map_or(1, usize::from),
         open_mpi: open_mpi.as_ref().map(|mpi| mpi.version.clone()),
@@ -163,12 +163,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         notes,
     };
     let text = match arguments.format {
-        Format::Table => output::table(&report),
-        Format::Json => serde_json::to_string_pretty(&report)? + "\n",
-        Format::Html => output::html(&report),
+        ReportFormat::Table => output::table(&report),
+        ReportFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
+        ReportFormat::Html => output::html(&report),
     };
-    deliver(&text, arguments.output.as_deref())?;
-    Ok(Outcome::Right)
+    write_report(&text, arguments.output.as_deref())?;
+    Ok(CommandOutcome::Right)
 }
 
 pub(crate) fn progress(steps: u64) -> ProgressBar {

@@ -7,18 +7,18 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use engine::aggregation::{Membership, TreeEdgeEvent, TreeEdges};
+use manager::{DistributionSpec, GroupLeader, GroupRequest};
 use protocol::Payload;
-use protocol::aggregation::{Contribution, Voice as Speaks, Wish};
-use manager::{Distribution, GroupRequest, Leader};
-use reduce::{ElementType, Kind, Operator};
-use engine::aggregation::{Input, Membership, Wires};
-use transport::udp::Mischief;
+use protocol::aggregation::{Contribution, ContributionRole as Speaks, ResultDisposition};
+use reduce::{ElementType, Operator, ReductionKind};
 use serde::Serialize;
+use transport::udp::FaultInjector;
 use units::{Rank, SegmentIndex};
 use wire::aggregation::{ElementCode, OperatorCode};
 
-use crate::fabric::service::Voice;
-use crate::fabric::{Fabric, FabricPlan, Site};
+use crate::local_fabric::child_process::StderrMode;
+use crate::local_fabric::{FabricSite, LocalFabric, LocalFabricSpec};
 
 const GROUPS: usize = 1_000;
 const OPERATIONS: usize = 10;
@@ -42,11 +42,11 @@ pub(super) struct NodeMemory {
 }
 
 pub(super) fn measure() -> Result<NodeMemory> {
-    let plan = FabricPlan { nodes: 1, site: Site::Loopback, faults: None, voice: Voice::Kept };
-    let mut fabric = Fabric::start(&plan)?;
+    let plan = LocalFabricSpec { nodes: 1, site: FabricSite::Loopback, faults: None, voice: StderrMode::Kept };
+    let mut fabric = LocalFabric::start(&plan)?;
     let resident_before_mib = fabric.resident_mib("root")?;
     let loopback: SocketAddr = "127.0.0.1:0".parse().expect("an address");
-    let mut wires = Wires::open(&[loopback], Mischief::default()).context("a socket")?;
+    let mut wires = TreeEdges::open(&[loopback], FaultInjector::default()).context("a socket")?;
     let addresses = wires.addresses();
     let mut clients = Vec::new();
     let mut memberships = Vec::new();
@@ -56,7 +56,7 @@ pub(super) fn measure() -> Result<NodeMemory> {
             client.open_job(&format!("memory-{group}"), None)?;
             clients.push(client);
         }
-        let leaders = (0..MEMBERS as u32).map(|rank| Leader {
+        let leaders = (0..MEMBERS as u32).map(|rank| GroupLeader {
             rank: Rank(rank),
             host: format!("host{rank}"),
             addresses: addresses.clone(),
@@ -65,7 +65,7 @@ pub(super) fn measure() -> Result<NodeMemory> {
             leaders: leaders.collect(),
             window: OPERATIONS as u32,
             segment_bytes: BYTES as u32,
-            distribution: Distribution::Edges,
+            distribution: DistributionSpec::Edges,
             avoid: Vec::new(),
         };
         let opened = clients.last_mut().context("a client")?.open_group(request)?;
@@ -73,7 +73,7 @@ pub(super) fn measure() -> Result<NodeMemory> {
             memberships.push(Membership::join(&mut wires, &opened, leader)?);
         }
     }
-    let kind = Kind::new(ElementType::F64, Operator::Sum).context("a sum")?;
+    let kind = ReductionKind::new(ElementType::F64, Operator::Sum).context("a sum")?;
     for _ in 0..OPERATIONS {
         for membership in &mut memberships {
             let contribution = Contribution {
@@ -81,7 +81,7 @@ pub(super) fn measure() -> Result<NodeMemory> {
                 operator: OperatorCode(kind.operator().code()),
                 element_count: (BYTES / 8) as u16,
                 voice: Speaks::Plain,
-                wish: Wish::Result,
+                wish: ResultDisposition::Result,
                 segment: SegmentIndex(0),
                 payload: Payload::Bytes(vec![0; BYTES].into()),
             };
@@ -110,13 +110,13 @@ pub(super) fn measure() -> Result<NodeMemory> {
 }
 
 /// Takes acknowledgements and repeats what is overdue.
-fn settle(wires: &mut Wires, memberships: &mut [Membership], time: Duration) {
+fn settle(wires: &mut TreeEdges, memberships: &mut [Membership], time: Duration) {
     let began = Instant::now();
     let mut inputs = Vec::new();
     while began.elapsed() < time {
         wires.receive(&mut inputs);
         for input in inputs.drain(..) {
-            let (Input::Frame { edge, .. } | Input::Damage { edge }) = &input else { continue };
+            let (TreeEdgeEvent::Frame { edge, .. } | TreeEdgeEvent::Damage { edge }) = &input else { continue };
             // Edges are numbered in the order in which groups were opened, but not only those of members.
             if let Ok(place) = memberships.binary_search_by_key(&edge.0, |membership| membership.edge().0) {
                 memberships[place].handle(wires, input, &mut Vec::new());

@@ -13,13 +13,13 @@ use nix::sys::time::TimeValLike;
 use pleach::{Communicator, Operator};
 use serde::{Deserialize, Serialize};
 
-use crate::Outcome;
+use crate::CommandOutcome;
 
 /// Before anything is timed: connections are made, memory is touched, estimates settle.
 const WARM_UP: u32 = 50;
 
 #[derive(Args)]
-pub struct Arguments {
+pub struct BenchRankArgs {
     /// What to measure: barrier, or allreduce, broadcast or reduce with a number of bytes, as in allreduce:8.
     #[arg(required = true)]
     measures: Vec<String>,
@@ -33,7 +33,7 @@ pub struct Arguments {
 
 /// What a process says of one measure when it is done.
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct Times {
+pub(super) struct MeasureTimes {
     pub measure: String,
     /// Operations in each batch.
     pub iterations: u32,
@@ -46,12 +46,12 @@ pub(super) struct Times {
 /// One operation, again and again.
 struct Measure<'a> {
     name: &'a str,
-    operation: Operation,
+    operation: BenchOperation,
     vector: Vec<f64>,
 }
 
 #[derive(Clone, Copy)]
-enum Operation {
+enum BenchOperation {
     Barrier,
     AllReduce,
     Broadcast,
@@ -63,10 +63,10 @@ impl<'a> Measure<'a> {
         let (operation, bytes) = name.split_once(':').unwrap_or((name, "0"));
         let bytes: usize = bytes.parse().with_context(|| format!("{name}: no number of bytes"))?;
         let operation = match operation {
-            "barrier" => Operation::Barrier,
-            "allreduce" => Operation::AllReduce,
-            "broadcast" => Operation::Broadcast,
-            "reduce" => Operation::Reduce,
+            "barrier" => BenchOperation::Barrier,
+            "allreduce" => BenchOperation::AllReduce,
+            "broadcast" => BenchOperation::Broadcast,
+            "reduce" => BenchOperation::Reduce,
             _ => anyhow::bail!("{name}: there is barrier, allreduce, broadcast and reduce"),
         };
         Ok(Self { name, operation, vector: vec![0.0; bytes / 8] })
@@ -74,10 +74,10 @@ impl<'a> Measure<'a> {
 
     fn once(&mut self, world: &Communicator) -> Result<(), pleach::Error> {
         match self.operation {
-            Operation::Barrier => world.barrier(),
-            Operation::AllReduce => world.all_reduce(&mut self.vector, Operator::Sum),
-            Operation::Broadcast => world.broadcast(&mut self.vector, 0),
-            Operation::Reduce => world.reduce(&mut self.vector, Operator::Sum, 0),
+            BenchOperation::Barrier => world.barrier(),
+            BenchOperation::AllReduce => world.all_reduce(&mut self.vector, Operator::Sum),
+            BenchOperation::Broadcast => world.broadcast(&mut self.vector, 0),
+            BenchOperation::Reduce => world.reduce(&mut self.vector, Operator::Sum, 0),
         }
     }
 
@@ -89,7 +89,7 @@ impl<'a> Measure<'a> {
             self.once(world)?;
         }
         // A root may be through long before the others: all count.
-        if matches!(self.operation, Operation::Broadcast | Operation::Reduce) {
+        if matches!(self.operation, BenchOperation::Broadcast | BenchOperation::Reduce) {
             world.barrier()?;
         }
         Ok(began.elapsed().as_secs_f64() * 1e6 / f64::from(iterations))
@@ -101,8 +101,8 @@ impl<'a> Measure<'a> {
         self.vector.fill(rank + 1.0);
         self.once(world)?;
         let expected = match self.operation {
-            Operation::Broadcast => 1.0,
-            Operation::Reduce if world.rank() != 0 => rank + 1.0,
+            BenchOperation::Broadcast => 1.0,
+            BenchOperation::Reduce if world.rank() != 0 => rank + 1.0,
             _ => ranks * (ranks + 1.0) / 2.0,
         };
         let is_right = self.vector.iter().all(|value| value.to_bits() == expected.to_bits());
@@ -112,7 +112,7 @@ impl<'a> Measure<'a> {
     }
 }
 
-pub fn run(arguments: &Arguments) -> Result<Outcome> {
+pub fn run(arguments: &BenchRankArgs) -> Result<CommandOutcome> {
     let world = pleach::join()?;
     let is_first = world.rank() == 0;
     say(is_first, || {
@@ -132,7 +132,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
         let times: Result<Vec<f64>> = (0..arguments.batches).map(|_| measure.batch(&world, iterations[0])).collect();
         let mut cpu = [processor_micros()? - before];
         world.all_reduce(&mut cpu, Operator::Sum)?;
-        let times = Times {
+        let times = MeasureTimes {
             measure: name.clone(),
             iterations: iterations[0],
             micros: times?,
@@ -142,7 +142,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
         say(is_first, || format!("end {text}"))?;
         measure.check(&world)?;
     }
-    Ok(Outcome::Right)
+    Ok(CommandOutcome::Right)
 }
 
 fn say(is_first: bool, line: impl FnOnce() -> String) -> Result<()> {

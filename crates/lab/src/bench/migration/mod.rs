@@ -1,8 +1,8 @@
 //! `pleach bench migration`: what it takes to arm and to move connections, and what it costs those who talk meanwhile.
 
+mod endpoint_pair;
 mod measure;
 mod output;
-mod twins;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -10,15 +10,17 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use transport::udp::Cut;
 use serde::Serialize;
+use transport::udp::LinkCut;
 
-pub(crate) use measure::{Bouncing, Figure, Happening, bouncing, transitions};
-use measure::{Cost, bandwidth_cost, latency_cost, memory_per_connection};
+use measure::{AlternateCost, bandwidth_cost, latency_cost, memory_per_connection};
+pub(crate) use measure::{
+    Disturbance, DisturbedLatency, TrialSummary, measure_disturbed_latency, measure_transitions,
+};
 
-use crate::Outcome;
-use crate::report::deliver;
-use crate::report::Format;
+use crate::CommandOutcome;
+use crate::report::ReportFormat;
+use crate::report::write_report;
 
 /// Arming, moving and cutting of 1 to 1,024 connections over loopback, and what armed alternates cost.
 #[derive(Args)]
@@ -29,54 +31,54 @@ Examples:
   pleach bench migration --format html --output migration.html
 
 Hold still everything else on the machine while it runs; it takes about half a minute.")]
-pub(crate) struct Arguments {
+pub(crate) struct BenchMigrationArgs {
     /// Fewer connections, sizes and tries: a few seconds.
     #[arg(long)]
     quick: bool,
     /// How to report.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    format: ReportFormat,
     /// Where to write the report; the standard output if not said.
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
-struct Report {
+struct MigrationBenchReport {
     tries: usize,
-    transitions: Vec<Transition>,
+    transitions: Vec<TransitionTimes>,
     /// All connections migrate by hand while messages bounce.
-    while_migrating: Vec<Bouncing>,
+    while_migrating: Vec<DisturbedLatency>,
     /// The first path is pulled, and the kernel says so.
-    noticed_cut: Vec<Bouncing>,
+    noticed_cut: Vec<DisturbedLatency>,
     /// The first path is pulled, and nobody says anything.
-    silent_cut: Vec<Bouncing>,
-    latency_us: Vec<Cost>,
-    bandwidth_mb_per_s: Vec<Cost>,
+    silent_cut: Vec<DisturbedLatency>,
+    latency_us: Vec<AlternateCost>,
+    bandwidth_mb_per_s: Vec<AlternateCost>,
     bytes_per_idle_connection: f64,
 }
 
 #[derive(Serialize)]
-struct Transition {
+struct TransitionTimes {
     connections: usize,
     /// From MIGRATED to ARMED at both ends, microseconds.
-    arming_us: Figure,
+    arming_us: TrialSummary,
     /// From ARMED to MIGRATED at both ends, microseconds.
-    migrating_us: Figure,
+    migrating_us: TrialSummary,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+pub(crate) fn run(arguments: &BenchMigrationArgs) -> Result<CommandOutcome> {
     let report = measure_all(arguments.quick)?;
     let text = match arguments.format {
-        Format::Table => output::table(&report),
-        Format::Json => serde_json::to_string_pretty(&report)? + "\n",
-        Format::Html => output::html(&report),
+        ReportFormat::Table => output::table(&report),
+        ReportFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
+        ReportFormat::Html => output::html(&report),
     };
-    deliver(&text, arguments.output.as_deref())?;
-    Ok(Outcome::Right)
+    write_report(&text, arguments.output.as_deref())?;
+    Ok(CommandOutcome::Right)
 }
 
-fn measure_all(quick: bool) -> Result<Report> {
+fn measure_all(quick: bool) -> Result<MigrationBenchReport> {
     let counts: &[usize] = if quick { &[1, 16, 128] } else { &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024] };
     let sizes: &[usize] = if quick { &[8, 4096] } else { &[8, 128, 1024, 8192, 65_536] };
     let (tries, pulled) = if quick { (3, 64) } else { (7, 512) };
@@ -92,24 +94,24 @@ fn measure_all(quick: bool) -> Result<Report> {
     let mut transitions_of = Vec::new();
     for connections in counts {
         bar.set_message(format!("{connections} connections"));
-        let (arming_us, migrating_us) = transitions(*connections, tries)?;
-        transitions_of.push(Transition { connections: *connections, arming_us, migrating_us });
+        let (arming_us, migrating_us) = measure_transitions(*connections, tries)?;
+        transitions_of.push(TransitionTimes { connections: *connections, arming_us, migrating_us });
         bar.inc(1);
     }
-    let bounce = |connections: usize, happening: Happening| -> Result<Vec<Bouncing>> {
+    let bounce = |connections: usize, happening: Disturbance| -> Result<Vec<DisturbedLatency>> {
         sizes
             .iter()
             .map(|bytes| {
                 bar.set_message(format!("{bytes} B over {connections} connections"));
-                let done = bouncing(connections, *bytes, happening, tries.min(3));
+                let done = measure_disturbed_latency(connections, *bytes, happening, tries.min(3));
                 bar.inc(1);
                 done
             })
             .collect()
     };
-    let while_migrating = bounce(pulled, Happening::Migration)?;
-    let noticed_cut = bounce(pulled, Happening::Cut(Cut::Noticed))?;
-    let silent_cut = bounce(pulled, Happening::Cut(Cut::Silent))?;
+    let while_migrating = bounce(pulled, Disturbance::Migration)?;
+    let noticed_cut = bounce(pulled, Disturbance::Cut(LinkCut::Noticed))?;
+    let silent_cut = bounce(pulled, Disturbance::Cut(LinkCut::Silent))?;
     bar.set_message("armed against plain");
     let latency_us = sizes
         .iter()
@@ -120,7 +122,7 @@ fn measure_all(quick: bool) -> Result<Report> {
         .collect::<Result<_>>()?;
     let bandwidth_mb_per_s = vec![bandwidth_cost(1 << 20, streamed, tries)?];
     bar.finish_and_clear();
-    Ok(Report {
+    Ok(MigrationBenchReport {
         tries,
         transitions: transitions_of,
         while_migrating,

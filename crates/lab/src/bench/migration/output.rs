@@ -2,15 +2,15 @@
 
 use std::fmt::Write;
 
-use super::measure::{Bouncing, Cost, Figure};
-use super::{Report, Transition};
-use crate::report::aligned;
+use super::measure::{AlternateCost, DisturbedLatency, TrialSummary};
+use super::{MigrationBenchReport, TransitionTimes};
+use crate::report::format_table;
 
-fn spread(figure: &Figure) -> String {
+fn spread(figure: &TrialSummary) -> String {
     format!("{:.1} ({:.1}..{:.1})", figure.median, figure.least, figure.most)
 }
 
-fn transition_rows(transitions: &[Transition]) -> Vec<Vec<String>> {
+fn transition_rows(transitions: &[TransitionTimes]) -> Vec<Vec<String>> {
     let head = ["connections", "to ARMED, us", "to MIGRATED, us", "per connection, us", "ratio"];
     let rows = transitions.iter().map(|row| {
         let count = row.connections as f64;
@@ -25,7 +25,7 @@ fn transition_rows(transitions: &[Transition]) -> Vec<Vec<String>> {
     std::iter::once(head.map(String::from).to_vec()).chain(rows).collect()
 }
 
-fn bouncing_rows(bouncing: &[Bouncing]) -> Vec<Vec<String>> {
+fn bouncing_rows(bouncing: &[DisturbedLatency]) -> Vec<Vec<String>> {
     let head = ["bytes", "connections", "plain, us", "disturbed, us", "added per connection, us", "longest, us"];
     let rows = bouncing.iter().map(|row| {
         vec![
@@ -40,7 +40,7 @@ fn bouncing_rows(bouncing: &[Bouncing]) -> Vec<Vec<String>> {
     std::iter::once(head.map(String::from).to_vec()).chain(rows).collect()
 }
 
-fn cost_rows(costs: &[Cost], unit: &str) -> Vec<Vec<String>> {
+fn cost_rows(costs: &[AlternateCost], unit: &str) -> Vec<Vec<String>> {
     let head =
         vec!["bytes".to_owned(), format!("one path, {unit}"), format!("armed, {unit}"), "armed / one path".into()];
     let rows = costs.iter().map(|cost| {
@@ -51,7 +51,7 @@ fn cost_rows(costs: &[Cost], unit: &str) -> Vec<Vec<String>> {
 }
 
 /// Every table with its title.
-fn tables(report: &Report) -> Vec<(String, Vec<Vec<String>>)> {
+fn tables(report: &MigrationBenchReport) -> Vec<(String, Vec<Vec<String>>)> {
     vec![
         ("Transitions of all connections at both ends".into(), transition_rows(&report.transitions)),
         (
@@ -65,28 +65,28 @@ fn tables(report: &Report) -> Vec<(String, Vec<Vec<String>>)> {
     ]
 }
 
-pub(super) fn table(report: &Report) -> String {
+pub(super) fn table(report: &MigrationBenchReport) -> String {
     let mut text = format!(
         "Path migration over loopback, both ends in one thread; medians of {} tries (least..most)\n",
         report.tries
     );
     for (title, rows) in tables(report) {
-        let _ = write!(text, "\n{title}\n{}", aligned(&rows));
+        let _ = write!(text, "\n{title}\n{}", format_table(&rows));
     }
     let _ = writeln!(text, "\nMemory of an idle connection at one end: {:.0} B", report.bytes_per_idle_connection);
     text
 }
 
-pub(super) fn html(report: &Report) -> String {
-    let line = |pick: fn(&Transition) -> f64| -> Vec<(f64, f64)> {
+pub(super) fn html(report: &MigrationBenchReport) -> String {
+    let line = |pick: fn(&TransitionTimes) -> f64| -> Vec<(f64, f64)> {
         report.transitions.iter().map(|row| (row.connections as f64, pick(row))).collect()
     };
     let lines = [
         ("MIGRATED to ARMED", line(|row| row.arming_us.median)),
         ("ARMED to MIGRATED", line(|row| row.migrating_us.median)),
     ];
-    let plot = crate::report::lines(&lines, "connections", "us");
-    let added = |rows: &[Bouncing]| -> Vec<(f64, f64)> {
+    let plot = crate::report::line_chart(&lines, "connections", "us");
+    let added = |rows: &[DisturbedLatency]| -> Vec<(f64, f64)> {
         rows.iter().map(|row| (row.bytes as f64, row.per_connection_us.median.max(0.1))).collect()
     };
     let costs = [
@@ -94,12 +94,12 @@ pub(super) fn html(report: &Report) -> String {
         ("cut, noticed", added(&report.noticed_cut)),
         ("cut, silent", added(&report.silent_cut)),
     ];
-    let second = crate::report::lines(&costs, "bytes of a message", "us added per connection");
+    let second = crate::report::line_chart(&costs, "bytes of a message", "us added per connection");
     let mut sections = vec![("Transitions".to_owned(), plot), ("Added per connection".to_owned(), second)];
     for (title, rows) in tables(report) {
-        sections.push((title, crate::report::page::rows(&rows)));
+        sections.push((title, crate::report::page::html_table(&rows)));
     }
     let memory = format!("<p>Memory of an idle connection at one end: {:.0} B</p>", report.bytes_per_idle_connection);
     sections.push(("Memory".to_owned(), memory));
-    crate::report::page::page("Path migration over loopback", &sections)
+    crate::report::page::html_page("Path migration over loopback", &sections)
 }

@@ -11,25 +11,27 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use namespaces::Network;
+use namespaces::NamespaceNetwork;
 
-use crate::bench::collectives::contender::{PEER, Pace, Run, Site, listen};
-use crate::mpi::launcher::{Launcher, Variable};
-use crate::fabric::Fabric;
-use crate::fabric::service::{Service, Voice, through_launch_rank};
+use crate::bench::collectives::contender::{
+    BenchPlacement, BenchRun, MPI_PEER_SOURCE, SampleBudget, collect_samples,
+};
+use crate::local_fabric::LocalFabric;
+use crate::local_fabric::child_process::{ChildProcess, StderrMode, launch_rank_command};
+use crate::mpi::mpi_launcher::{EnvironmentVariable, MpiLauncher};
 
 /// An MPI: its launcher, and a folder with the peer.
-pub(crate) struct Installation {
+pub(crate) struct MpiInstallation {
     pub(crate) version: String,
-    pub(super) kind: Kind,
+    pub(super) kind: MpiImplementation,
     program: OsString,
-    launcher: Launcher,
+    launcher: MpiLauncher,
     folder: PathBuf,
 }
 
 /// Which options its launcher has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum MpiImplementation {
     OpenMpi4,
     OpenMpi5,
     Mpich4,
@@ -38,17 +40,17 @@ pub(super) enum Kind {
 }
 
 /// What is loaded into the ranks.
-pub(crate) struct Loaded<'a> {
+pub(crate) struct PreloadedLibrary<'a> {
     pub(super) library: &'a Path,
     /// Through which they go, if there are any.
-    pub(super) nodes: Option<&'a Fabric>,
+    pub(super) nodes: Option<&'a LocalFabric>,
 }
 
-impl Installation {
+impl MpiInstallation {
     /// Open MPI, if `mpirun` is its own.
     pub(crate) fn open_mpi() -> Result<Self> {
         let found = Self::find(Path::new("mpirun"), Path::new("mpicc"))?;
-        ensure!(matches!(found.launcher, Launcher::OpenMpi(_)), "mpirun is not Open MPI's: {:?}", found.version);
+        ensure!(matches!(found.launcher, MpiLauncher::OpenMpi(_)), "mpirun is not Open MPI's: {:?}", found.version);
         Ok(found)
     }
 
@@ -66,21 +68,21 @@ impl Installation {
     fn find(launcher: &Path, compiler: &Path) -> Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let program = launcher.as_os_str().to_owned();
-        let launcher = Launcher::of(&program);
+        let launcher = MpiLauncher::of(&program);
         let version = launcher.describe();
-        ensure!(launcher != Launcher::Other, "{} is no launcher of an MPI", program.display());
+        ensure!(launcher != MpiLauncher::Other, "{} is no launcher of an MPI", program.display());
         let kind = match (&launcher, &version) {
-            (Launcher::OpenMpi(_), version) if version.contains(" 5.") => Kind::OpenMpi5,
-            (Launcher::OpenMpi(_), _) => Kind::OpenMpi4,
-            (_, version) if version.starts_with("Hydra 5") => Kind::Mpich5,
-            (_, version) if version.starts_with("Hydra") => Kind::Mpich4,
-            _ => Kind::Other,
+            (MpiLauncher::OpenMpi(_), version) if version.contains(" 5.") => MpiImplementation::OpenMpi5,
+            (MpiLauncher::OpenMpi(_), _) => MpiImplementation::OpenMpi4,
+            (_, version) if version.starts_with("Hydra 5") => MpiImplementation::Mpich5,
+            (_, version) if version.starts_with("Hydra") => MpiImplementation::Mpich4,
+            _ => MpiImplementation::Other,
         };
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("pleach-bench-{}-{number}", std::process::id()));
         std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
         let this = Self { version, kind, program, launcher, folder };
-        std::fs::write(this.file("peer.c"), PEER)?;
+        std::fs::write(this.file("peer.c"), MPI_PEER_SOURCE)?;
         let built =
             Command::new(compiler).arg("-O2").arg("-o").arg(this.file("peer")).arg(this.file("peer.c")).output();
         let built = built.with_context(|| compiler.display().to_string())?;
@@ -100,31 +102,31 @@ impl Installation {
 
     /// True if its launcher knows how to start ranks on hosts made of namespaces.
     pub(super) fn is_open_mpi(&self) -> bool {
-        matches!(self.kind, Kind::OpenMpi4 | Kind::OpenMpi5)
+        matches!(self.kind, MpiImplementation::OpenMpi4 | MpiImplementation::OpenMpi5)
     }
 
     pub(crate) fn run(
         &self,
         ranks: u32,
-        site: Site<'_>,
+        site: BenchPlacement<'_>,
         measures: &[&str],
-        pace: Pace,
-        loaded: Option<&Loaded<'_>>,
-    ) -> Result<Run> {
-        let own = crate::fabric::own_program()?;
+        pace: SampleBudget,
+        loaded: Option<&PreloadedLibrary<'_>>,
+    ) -> Result<BenchRun> {
+        let own = crate::local_fabric::own_executable()?;
         let entrance = match site {
-            Site::Namespaces(network) => Some(network.host(0).entrance()),
+            BenchPlacement::Namespaces(network) => Some(network.host(0).entrance()),
             _ => None,
         };
-        let mut command = through_launch_rank(&own, entrance.as_deref());
+        let mut command = launch_rank_command(&own, entrance.as_deref());
         let mut line = vec![self.program.clone()];
         line.extend(self.options(ranks, site)?.into_iter().map(OsString::from));
         line.extend(["-n".into(), ranks.to_string().into(), self.file("peer").into_os_string()]);
         line.extend([pace.batches.to_string(), pace.seconds.to_string()].map(OsString::from));
         line.extend(measures.iter().map(OsString::from));
         if let Some(loaded) = loaded {
-            let variables = loaded.nodes.map(Fabric::variables).unwrap_or_default();
-            let variables: Vec<Variable> =
+            let variables = loaded.nodes.map(LocalFabric::variables).unwrap_or_default();
+            let variables: Vec<EnvironmentVariable> =
                 variables.into_iter().map(|(name, value)| (name, OsString::from(value))).collect();
             let (with_library, environment) = self.launcher.with(&line, loaded.library, &variables)?;
             line = with_library;
@@ -132,43 +134,43 @@ impl Installation {
         }
         command.args(line).env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         let (say, heard) = channel();
-        let mut service = Service::start("mpirun", &mut command, Voice::Kept, Some((0, say)))?;
+        let mut service = ChildProcess::start("mpirun", &mut command, StderrMode::Kept, Some((0, say)))?;
         let nodes = loaded.and_then(|loaded| loaded.nodes);
-        let run = listen(&heard, measures, nodes, std::slice::from_mut(&mut service))?;
+        let run = collect_samples(&heard, measures, nodes, std::slice::from_mut(&mut service))?;
         service.kill_and_wait_after(Duration::from_secs(30));
         Ok(run)
     }
 
     /// Ranks have processors of their own where there are enough, and give them up while they wait where there are not.
-    fn options(&self, ranks: u32, site: Site<'_>) -> Result<Vec<String>> {
+    fn options(&self, ranks: u32, site: BenchPlacement<'_>) -> Result<Vec<String>> {
         let crowded = ranks as usize > std::thread::available_parallelism().map_or(1, usize::from);
         let binding = if crowded { "none" } else { "core" };
         if !self.is_open_mpi() {
-            let binds = matches!(self.kind, Kind::Mpich4 | Kind::Mpich5) && !crowded;
+            let binds = matches!(self.kind, MpiImplementation::Mpich4 | MpiImplementation::Mpich5) && !crowded;
             return Ok(if binds { vec!["-bind-to".into(), binding.into()] } else { Vec::new() });
         }
         let mut options: Vec<String> = Vec::new();
         let mut add = |words: &[&str]| options.extend(words.iter().map(|word| (*word).to_owned()));
         match self.kind {
-            Kind::OpenMpi5 => add(&["--map-by", ":OVERSUBSCRIBE"]),
+            MpiImplementation::OpenMpi5 => add(&["--map-by", ":OVERSUBSCRIBE"]),
             _ => add(&["--oversubscribe"]),
         }
         add(&["--bind-to", binding, "--mca", "mpi_yield_when_idle", if crowded { "1" } else { "0" }]);
         let tcp = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include"];
         match site {
-            Site::OneHost => {}
-            Site::Loopback => {
+            BenchPlacement::OneHost => {}
+            BenchPlacement::Loopback => {
                 add(&tcp);
                 add(&["lo"]);
             }
-            Site::Namespaces(network) => {
+            BenchPlacement::Namespaces(network) => {
                 let agent = self.agent(network, ranks)?.display().to_string();
                 let names: Vec<String> = (0..ranks as usize).map(|host| address(network, host).to_string()).collect();
                 add(&["--host", &names.join(",")]);
                 add(&tcp);
                 add(&["10.77.0.0/16"]);
                 match self.kind {
-                    Kind::OpenMpi5 => {
+                    MpiImplementation::OpenMpi5 => {
                         add(&["--prtemca", "plm_ssh_agent", &agent, "--prtemca", "plm_ssh_no_tree_spawn", "1"]);
                         add(&["--prtemca", "prte_if_include", "10.77.0.0/16"]);
                     }
@@ -183,7 +185,7 @@ impl Installation {
     }
 
     /// A program that mpirun calls as it would call ssh: it runs what it is told on the host whose address it is given.
-    fn agent(&self, network: &Network, ranks: u32) -> Result<PathBuf> {
+    fn agent(&self, network: &NamespaceNetwork, ranks: u32) -> Result<PathBuf> {
         let path = self.file("agent");
         let mut text = "#!/bin/sh\nhost=$1; shift\ncase $host in\n".to_owned();
         for host in 0..ranks as usize {
@@ -197,12 +199,12 @@ impl Installation {
     }
 }
 
-impl Drop for Installation {
+impl Drop for MpiInstallation {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-fn address(network: &Network, host: usize) -> IpAddr {
+fn address(network: &NamespaceNetwork, host: usize) -> IpAddr {
     network.host(host).address().into()
 }

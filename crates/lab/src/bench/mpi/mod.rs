@@ -4,9 +4,9 @@
 //! that share the processors of one host. `scene.rs` says what is measured there and what must come out, `installation.rs` is an
 //! MPI; the program is the peer of `pleach bench collectives`, which checks its results.
 
+mod case;
 pub(crate) mod installation;
 mod output;
-mod scene;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,16 +15,16 @@ use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use crate::Outcome;
-use crate::bench::collectives::contender::Pace;
+use crate::CommandOutcome;
+use crate::bench::collectives::contender::SampleBudget;
 use crate::bench::collectives::progress;
-use crate::bench::migration::Figure;
-use crate::bench::stolen::Stolen;
-use crate::mpi::library;
-use crate::report::deliver;
-use crate::report::Format;
-use installation::Installation;
-use scene::Turns;
+use crate::bench::migration::TrialSummary;
+use crate::bench::steal_time::StealTime;
+use crate::mpi::preload_library;
+use crate::report::ReportFormat;
+use crate::report::write_report;
+use case::RoundPlan;
+use installation::MpiInstallation;
 
 /// MPI programs with and without the library, on every MPI that is found, against targets.
 #[derive(Args)]
@@ -42,7 +42,7 @@ MPI needs its launcher and its C compiler (Debian: openmpi-bin and libopenmpi-de
 Targets are for our time over the MPI's own. A target is missed if no round met it.
 
 Exit status: 0 if no target was missed, 1 if one was.")]
-pub(crate) struct Arguments {
+pub(crate) struct BenchMpiArgs {
     /// Fewer rounds and shorter batches.
     #[arg(long)]
     quick: bool,
@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
     mpi: Vec<PathBuf>,
     /// Only this scene; may be given several times.
     #[arg(long)]
-    scene: Vec<SceneName>,
+    scene: Vec<MpiCase>,
     /// Only this measure, such as barrier or allreduce:8; may be given several times.
     #[arg(long)]
     measure: Vec<String>,
@@ -63,8 +63,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
     /// How to report.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    format: ReportFormat,
     /// Where to write the report; the standard output if not said.
     #[arg(long)]
     output: Option<PathBuf>,
@@ -72,7 +72,7 @@ pub(crate) struct Arguments {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum SceneName {
+enum MpiCase {
     /// Two ranks of one host, and what a call costs that falls through.
     Pair,
     /// 16 hosts made of network namespaces, one node process; Open MPI over TCP.
@@ -83,82 +83,82 @@ enum SceneName {
 
 /// Everything that was measured.
 #[derive(Serialize)]
-struct Report {
+struct MpiBenchReport {
     rounds: u32,
     processors: usize,
-    scenes: Vec<SceneReport>,
+    scenes: Vec<MpiCaseReport>,
     notes: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct SceneReport {
-    scene: SceneName,
+struct MpiCaseReport {
+    scene: MpiCase,
     title: &'static str,
-    rows: Vec<Row>,
+    rows: Vec<MpiRow>,
 }
 
 /// One measure under one MPI.
 #[derive(Serialize)]
-struct Row {
+struct MpiRow {
     mpi: String,
     measure: String,
     #[serde(flatten)]
-    measured: Measured,
-    target: Option<Target>,
-    verdict: Option<Verdict>,
+    measured: MpiMeasurement,
+    target: Option<PerformanceTarget>,
+    verdict: Option<TargetVerdict>,
 }
 
 #[derive(Serialize)]
-struct Measured {
+struct MpiMeasurement {
     /// Microseconds of one operation, over rounds.
-    plain: Figure,
-    with: Figure,
+    plain: TrialSummary,
+    with: TrialSummary,
     /// Round by round.
-    ratio: Figure,
-    added_nanos: Figure,
+    ratio: TrialSummary,
+    added_nanos: TrialSummary,
 }
 
 /// What shall come out at most.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum Target {
+enum PerformanceTarget {
     Ratio(f64),
     AddedNanos(f64),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum Verdict {
+enum TargetVerdict {
     Met,
     /// Some rounds met it, the median did not.
     WithinSpread,
     Missed,
 }
 
-impl Target {
-    fn judge(self, measured: &Measured) -> Verdict {
+impl PerformanceTarget {
+    fn judge(self, measured: &MpiMeasurement) -> TargetVerdict {
         let (figure, most) = match self {
             Self::Ratio(most) => (&measured.ratio, most),
             Self::AddedNanos(most) => (&measured.added_nanos, most),
         };
         match () {
-            () if figure.median <= most => Verdict::Met,
-            () if figure.least <= most => Verdict::WithinSpread,
-            () => Verdict::Missed,
+            () if figure.median <= most => TargetVerdict::Met,
+            () if figure.least <= most => TargetVerdict::WithinSpread,
+            () => TargetVerdict::Missed,
         }
     }
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+pub(crate) fn run(arguments: &BenchMpiArgs) -> Result<CommandOutcome> {
     let named = arguments.library.clone().or_else(|| std::env::var_os("PLEACH_MPI_LIBRARY").map(PathBuf::from));
-    let library = library::find(named.as_deref())?;
+    let library = preload_library::find(named.as_deref())?;
     let rounds = arguments.rounds.unwrap_or(if arguments.quick { 3 } else { 5 });
-    let pace = if arguments.quick { Pace::QUICK } else { Pace::CALM };
+    let pace = if arguments.quick { SampleBudget::QUICK } else { SampleBudget::CALM };
     let mut notes = Vec::new();
     let mpis = installations(&arguments.mpi, &mut notes)?;
-    let wanted = |scene: &SceneName| arguments.scene.is_empty() || arguments.scene.contains(scene);
-    let scenes: Vec<SceneName> = SceneName::ALL.into_iter().filter(wanted).collect();
-    let scenes: Vec<(SceneName, Vec<String>)> =
+    let wanted = |scene: &MpiCase| arguments.scene.is_empty() || arguments.scene.contains(scene);
+    let scenes: Vec<MpiCase> = MpiCase::ALL.into_iter().filter(wanted).collect();
+    let scenes: Vec<(MpiCase, Vec<String>)> =
         scenes.into_iter().map(|scene| (scene, scene.measures_among(&arguments.measure))).collect();
     for name in &arguments.measure {
         let is_known = scenes.iter().any(|(_, measures)| measures.contains(name));
@@ -168,17 +168,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     }
     let scenes: Vec<_> = scenes.into_iter().filter(|(_, measures)| !measures.is_empty()).collect();
     let runs = scenes.iter().flat_map(|(scene, _)| mpis.iter().filter(|mpi| scene.why_not(mpi).is_none())).count();
-    let before = Stolen::now();
+    let before = StealTime::now();
     let bar = progress(runs as u64 * 2 * u64::from(rounds));
     let mut reports = Vec::new();
     for (scene, measures) in scenes {
-        let mut report = SceneReport { scene, title: scene.title(), rows: Vec::new() };
+        let mut report = MpiCaseReport { scene, title: scene.title(), rows: Vec::new() };
         for mpi in &mpis {
             if let Some(why) = scene.why_not(mpi) {
                 notes.push(format!("{}: without {}: {why}.", report.title, mpi.version));
                 continue;
             }
-            match scene.measure(mpi, &library, &measures, Turns { rounds, pace }, &bar) {
+            match scene.measure(mpi, &library, &measures, RoundPlan { rounds, pace }, &bar) {
                 Ok(rows) => report.rows.extend(rows),
                 Err(error) => {
                     let text = format!("{}, {}: {error:#}", report.title, mpi.version);
@@ -191,28 +191,28 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         reports.push(report);
     }
     bar.finish_and_clear();
-    notes.extend(before.note_since(Stolen::now()));
+    notes.extend(before.note_since(StealTime::now()));
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let report = Report { rounds, processors, scenes: reports, notes };
+    let report = MpiBenchReport { rounds, processors, scenes: reports, notes };
     let text = match arguments.format {
-        Format::Table => output::table(&report),
-        Format::Json => serde_json::to_string_pretty(&report)? + "\n",
-        Format::Html => output::html(&report),
+        ReportFormat::Table => output::table(&report),
+        ReportFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
+        ReportFormat::Html => output::html(&report),
     };
-    deliver(&text, arguments.output.as_deref())?;
-    let missed = |row: &Row| row.verdict == Some(Verdict::Missed);
+    write_report(&text, arguments.output.as_deref())?;
+    let missed = |row: &MpiRow| row.verdict == Some(TargetVerdict::Missed);
     let is_missed = report.scenes.iter().flat_map(|scene| &scene.rows).any(missed);
-    Ok(if is_missed { Outcome::Wrong } else { Outcome::Right })
+    Ok(if is_missed { CommandOutcome::Wrong } else { CommandOutcome::Right })
 }
 
 /// The MPIs that were named, all of which must be there; or those that are there.
-fn installations(named: &[PathBuf], notes: &mut Vec<String>) -> Result<Vec<Installation>> {
+fn installations(named: &[PathBuf], notes: &mut Vec<String>) -> Result<Vec<MpiInstallation>> {
     if !named.is_empty() {
-        return named.iter().map(|name| Installation::named(name)).collect();
+        return named.iter().map(|name| MpiInstallation::named(name)).collect();
     }
-    let mut found: Vec<Installation> = Vec::new();
+    let mut found: Vec<MpiInstallation> = Vec::new();
     for name in ["mpirun.openmpi", "mpirun.mpich", "mpirun"] {
-        match Installation::named(name.as_ref()) {
+        match MpiInstallation::named(name.as_ref()) {
             // Debian's mpirun is one of the other two.
             Ok(mpi) if found.iter().any(|other| other.is_same(&mpi)) => {}
             Ok(mpi) => found.push(mpi),
@@ -230,13 +230,13 @@ mod tests {
     #[test]
     fn a_target_is_missed_only_if_no_round_met_it() {
         let judge = |ratios: [f64; 3]| {
-            let of = |values: [f64; 3]| Figure::of(values.to_vec());
+            let of = |values: [f64; 3]| TrialSummary::of(values.to_vec());
             let added_nanos = of([0.0; 3]);
-            let measured = Measured { plain: of([1.0; 3]), with: of(ratios), ratio: of(ratios), added_nanos };
-            Target::Ratio(0.7).judge(&measured)
+            let measured = MpiMeasurement { plain: of([1.0; 3]), with: of(ratios), ratio: of(ratios), added_nanos };
+            PerformanceTarget::Ratio(0.7).judge(&measured)
         };
-        assert_eq!(judge([0.6, 0.65, 0.9]), Verdict::Met);
-        assert_eq!(judge([0.6, 0.75, 0.9]), Verdict::WithinSpread);
-        assert_eq!(judge([0.75, 0.8, 0.9]), Verdict::Missed);
+        assert_eq!(judge([0.6, 0.65, 0.9]), TargetVerdict::Met);
+        assert_eq!(judge([0.6, 0.75, 0.9]), TargetVerdict::WithinSpread);
+        assert_eq!(judge([0.75, 0.8, 0.9]), TargetVerdict::Missed);
     }
 }

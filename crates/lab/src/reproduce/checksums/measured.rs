@@ -3,8 +3,8 @@
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::bench::migration::Figure;
-use crate::bench::pingpong::{Transport, cost_of_checks};
+use crate::bench::migration::TrialSummary;
+use crate::bench::pingpong::{PingpongTransport, checksum_cost};
 
 /// A size, and what the paper says of it: per cent of the bandwidth lost. Of 1 MB it says only that no long message loses more than
 /// 3 %, and that the loss falls below 0.5 % in the end.
@@ -12,31 +12,31 @@ const SIZES: [(usize, f64); 4] = [(4 << 10, 30.0), (64 << 10, 3.0), (1 << 20, 3.
 const ROUNDS: u32 = 3;
 
 #[derive(Serialize)]
-pub(super) struct Measured {
-    pub(super) transport: Transport,
+pub(super) struct MeasuredChecksumLoss {
+    pub(super) transport: PingpongTransport,
     pub(super) bytes: usize,
     /// Per cent of the bandwidth lost: median, least and most of the rounds.
-    pub(super) lost_percent: Figure,
+    pub(super) lost_percent: TrialSummary,
     pub(super) published_percent: f64,
     pub(super) verdict: &'static str,
 }
 
 /// Two processes bounce messages with and without checksums, in turn.
-pub(super) fn measure() -> Result<Vec<Measured>> {
+pub(super) fn measure() -> Result<Vec<MeasuredChecksumLoss>> {
     let mut found = Vec::new();
-    for transport in [Transport::Udp, Transport::Shm] {
-        let costs = cost_of_checks(transport, &SIZES.map(|(bytes, _)| bytes), ROUNDS)?;
+    for transport in [PingpongTransport::Udp, PingpongTransport::Shm] {
+        let costs = checksum_cost(transport, &SIZES.map(|(bytes, _)| bytes), ROUNDS)?;
         for ((bytes, published), (_, cost)) in SIZES.into_iter().zip(costs) {
-            found.push(Measured::new(transport, bytes, published, &cost));
+            found.push(MeasuredChecksumLoss::new(transport, bytes, published, &cost));
         }
     }
     Ok(found)
 }
 
-impl Measured {
-    fn new(transport: Transport, bytes: usize, published: f64, cost: &Figure) -> Self {
+impl MeasuredChecksumLoss {
+    fn new(transport: PingpongTransport, bytes: usize, published: f64, cost: &TrialSummary) -> Self {
         let lost = |ratio: f64| 100.0 * (1.0 - 1.0 / ratio);
-        let lost_percent = Figure { median: lost(cost.median), least: lost(cost.least), most: lost(cost.most) };
+        let lost_percent = TrialSummary { median: lost(cost.median), least: lost(cost.least), most: lost(cost.most) };
         let verdict = match &lost_percent {
             found if found.median <= published => "no more than published",
             found if found.least <= published => "no more than published in one round, more in most",
@@ -52,7 +52,9 @@ mod tests {
 
     #[test]
     fn the_verdict_is_that_of_the_median() {
-        let of = |median, least, most| Measured::new(Transport::Shm, 1, 3.0, &Figure { median, least, most }).verdict;
+        let of = |median, least, most| {
+            MeasuredChecksumLoss::new(PingpongTransport::Shm, 1, 3.0, &TrialSummary { median, least, most }).verdict
+        };
         assert_eq!(of(1.02, 0.9, 1.5), "no more than published");
         assert_eq!(of(1.10, 1.0, 1.5), "no more than published in one round, more in most");
         assert_eq!(of(1.10, 1.05, 1.5), "more than published");

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// A network and its hosts.
-pub(super) struct Cluster {
+pub(super) struct ClusterModel {
     /// One way, without payload.
     latency_us: f64,
     network: f64,
@@ -16,12 +16,12 @@ pub(super) struct Cluster {
 }
 
 /// Cluster jack (CK-4, CK-6, CK-7).
-pub(super) const JACK: Cluster =
-    Cluster { latency_us: 1.4, network: 3000.0, checksum: 6000.0, gap_us: 0.3, sub_block_us: 0.5 };
+pub(super) const JACK: ClusterModel =
+    ClusterModel { latency_us: 1.4, network: 3000.0, checksum: 6000.0, gap_us: 0.3, sub_block_us: 0.5 };
 
 /// The super-pipeline with and without a checksum, for one speed of the copy alone.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Pipelined {
+pub(super) struct PipelineOverhead {
     pub(super) copy_gb_per_s: f64,
     pub(super) gaps_without: f64,
     pub(super) gaps_with: f64,
@@ -29,7 +29,7 @@ pub(super) struct Pipelined {
     pub(super) overhead_percent: f64,
 }
 
-impl Cluster {
+impl ClusterModel {
     /// The share of the network's bandwidth that is left for long messages if both ends compute the checksum apart (CK-4).
     pub(super) fn naive_share(&self) -> f64 {
         1.0 / (1.0 / self.network + 2.0 / self.checksum) / self.network
@@ -47,12 +47,12 @@ impl Cluster {
     }
 
     /// The same with the gaps that the formula gives, if the copy alone has this many gigabytes a second.
-    pub(super) fn pipelined(&self, bytes: f64, copy_gb_per_s: f64) -> Pipelined {
+    pub(super) fn pipelined(&self, bytes: f64, copy_gb_per_s: f64) -> PipelineOverhead {
         let gaps_without = self.gaps(bytes, 1000.0 * copy_gb_per_s);
         let gaps_with = self.gaps(bytes, self.checksum);
         let added_us = self.sub_block_us + self.gap_us * (gaps_with - gaps_without);
         let overhead_percent = 100.0 * added_us / self.transfer_us(bytes);
-        Pipelined { copy_gb_per_s, gaps_without, gaps_with, added_us, overhead_percent }
+        PipelineOverhead { copy_gb_per_s, gaps_without, gaps_with, added_us, overhead_percent }
     }
 
     fn transfer_us(&self, bytes: f64) -> f64 {

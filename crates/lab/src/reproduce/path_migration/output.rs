@@ -2,33 +2,33 @@
 
 use std::fmt::Write;
 
-use super::pulled::{Candidate, Pulled};
-use super::simulated::Simulated;
-use super::spread::Spread;
-use super::transitions::Transitions;
-use super::{Beside, Findings};
-use crate::bench::migration::{Bouncing, Figure};
-use crate::kernels::RANKS;
-use crate::report::{Rows, aligned, lines, page, with_head};
+use super::cable_cuts::{KernelCutResults, RunVariant};
+use super::simulated::SimulatedFigures;
+use super::statistics::QuartileSummary;
+use super::transitions::TransitionMeasurements;
+use super::{PathMigrationFindings, SimulatedComparison};
+use crate::bench::migration::{DisturbedLatency, TrialSummary};
+use crate::nas_kernels::RANKS;
+use crate::report::{TableRows, format_table, line_chart, page, with_header};
 
 /// Said of a number that no run gave.
 const NOT_MEASURED: &str = "not measured: no run had such a cut before it was over";
 
-fn figure(figure: &Figure) -> String {
+fn figure(figure: &TrialSummary) -> String {
     format!("{:.1} ({:.1}..{:.1})", figure.median, figure.least, figure.most)
 }
 
-fn spread(spread: Option<Spread>, digits: usize) -> String {
+fn spread(spread: Option<QuartileSummary>, digits: usize) -> String {
     spread.map_or("-".into(), |spread| {
         format!("{:.digits$} ({:.digits$}..{:.digits$})", spread.median, spread.low, spread.high)
     })
 }
 
-fn percent(spread: Option<Spread>) -> String {
+fn percent(spread: Option<QuartileSummary>) -> String {
     spread.map_or("-".into(), |spread| format!("{:+.2} ({:+.2}..{:+.2})", spread.median, spread.low, spread.high))
 }
 
-fn comparisons(findings: &Findings) -> Rows {
+fn comparisons(findings: &PathMigrationFindings) -> TableRows {
     let head = [
         "figure",
         "statement",
@@ -40,11 +40,11 @@ fn comparisons(findings: &Findings) -> Rows {
         "measured on",
         "simulated on",
     ];
-    with_head(
+    with_header(
         head,
         findings.comparisons.iter().map(|row| {
             let beside = findings.beside.iter().find(|beside| beside.id == row.id);
-            let simulated = |of: fn(&Beside) -> &str| beside.map_or("-", of).to_owned();
+            let simulated = |of: fn(&SimulatedComparison) -> &str| beside.map_or("-", of).to_owned();
             let gate = if row.gated { "*" } else { "" };
             [
                 format!("{}{gate}", row.figure),
@@ -61,9 +61,9 @@ fn comparisons(findings: &Findings) -> Rows {
     )
 }
 
-fn beside_rows(rows: &[Beside]) -> Rows {
+fn beside_rows(rows: &[SimulatedComparison]) -> TableRows {
     let head = ["figure", "statement", "published", "simulated", "verdict", "simulated on"];
-    with_head(
+    with_header(
         head,
         rows.iter().map(|row| {
             [
@@ -78,7 +78,7 @@ fn beside_rows(rows: &[Beside]) -> Rows {
     )
 }
 
-fn simulated_tables(simulated: &Simulated) -> Vec<(&'static str, Rows)> {
+fn simulated_tables(simulated: &SimulatedFigures) -> Vec<(&'static str, TableRows)> {
     let head = [
         "kernel",
         "iterations",
@@ -125,14 +125,14 @@ fn simulated_tables(simulated: &Simulated) -> Vec<(&'static str, Rows)> {
             ]
         });
     vec![
-        ("Simulated kernels (Figures 9 to 12): medians and quartiles", with_head(head, kernels)),
+        ("Simulated kernels (Figures 9 to 12): medians and quartiles", with_header(head, kernels)),
         (
             "Simulated transitions (Figures 5 and 6)",
-            with_head(["connections", "to ARMED, us", "to MIGRATED, us", "ratio"], transitions),
+            with_header(["connections", "to ARMED, us", "to MIGRATED, us", "ratio"], transitions),
         ),
         (
             "Simulated messages while connections move (Figures 7 and 8)",
-            with_head(
+            with_header(
                 ["moved", "connections", "bytes", "plain, us", "disturbed, us", "added per connection, us"],
                 bounces,
             ),
@@ -140,7 +140,7 @@ fn simulated_tables(simulated: &Simulated) -> Vec<(&'static str, Rows)> {
     ]
 }
 
-fn simulated_notes(simulated: &Simulated) -> String {
+fn simulated_notes(simulated: &SimulatedFigures) -> String {
     let (arming, migrating) = (&simulated.arming_fit, &simulated.migrating_fit);
     format!(
         "Simulated: arming takes {:.3} us per connection and {:.1} us besides (R\u{b2} {:.3}), migrating {:.3} and {:.1} us \
@@ -150,47 +150,48 @@ fn simulated_notes(simulated: &Simulated) -> String {
 }
 
 /// The simulated half for the terminal.
-pub(super) fn simulated_table(simulated: &Simulated, rows: &[Beside]) -> String {
-    let mut text = format!("Automatic path migration, simulated\n\n{}", aligned(&beside_rows(rows)));
+pub(super) fn simulated_table(simulated: &SimulatedFigures, rows: &[SimulatedComparison]) -> String {
+    let mut text = format!("Automatic path migration, simulated\n\n{}", format_table(&beside_rows(rows)));
     for row in rows.iter().filter(|row| !row.remark.is_empty()) {
         let _ = writeln!(text, "  {}: {}", row.id, row.remark);
     }
     for (title, rows) in simulated_tables(simulated) {
-        let _ = write!(text, "\n{title}\n{}", aligned(&rows));
+        let _ = write!(text, "\n{title}\n{}", format_table(&rows));
     }
     let _ = writeln!(text, "\n{}", simulated_notes(simulated));
     text
 }
 
 /// The simulated half as a page.
-pub(super) fn simulated_html(simulated: &Simulated, rows: &[Beside]) -> String {
+pub(super) fn simulated_html(simulated: &SimulatedFigures, rows: &[SimulatedComparison]) -> String {
     let mut sections = vec![
-        ("Published and simulated".to_owned(), page::rows(&beside_rows(rows)) + &simulated_remarks(rows)),
+        ("Published and simulated".to_owned(), page::html_table(&beside_rows(rows)) + &simulated_remarks(rows)),
         ("Simulated transitions by connections".to_owned(), simulated_lines(simulated)),
     ];
-    sections.extend(simulated_tables(simulated).into_iter().map(|(title, rows)| (title.into(), page::rows(&rows))));
+    sections
+        .extend(simulated_tables(simulated).into_iter().map(|(title, rows)| (title.into(), page::html_table(&rows))));
     let notes = format!("<p>{}</p>", crate::report::escape(&simulated_notes(simulated)));
     sections.push(("Notes".to_owned(), notes));
-    page::page("Automatic path migration, simulated", &sections)
+    page::html_page("Automatic path migration, simulated", &sections)
 }
 
-fn simulated_lines(simulated: &Simulated) -> String {
-    let points = |of: fn(&super::simulated::Moved) -> f64| -> Vec<(f64, f64)> {
+fn simulated_lines(simulated: &SimulatedFigures) -> String {
+    let points = |of: fn(&super::simulated::SimulatedTransition) -> f64| -> Vec<(f64, f64)> {
         simulated.transitions.iter().map(|row| (row.connections as f64, of(row))).collect()
     };
     let series =
         [("MIGRATED to ARMED", points(|row| row.arming_us)), ("ARMED to MIGRATED", points(|row| row.migrating_us))];
-    lines(&series, "connections", "us")
+    line_chart(&series, "connections", "us")
 }
 
-fn simulated_remarks(rows: &[Beside]) -> String {
+fn simulated_remarks(rows: &[SimulatedComparison]) -> String {
     let rows = rows.iter().filter(|row| !row.remark.is_empty());
     rows.map(|row| format!("<p>{}, simulated: {}</p>", row.id, crate::report::escape(&row.remark))).collect()
 }
 
-fn transition_rows(transitions: &Transitions) -> Rows {
+fn transition_rows(transitions: &TransitionMeasurements) -> TableRows {
     let head = ["connections", "to ARMED, us", "to MIGRATED, us", "ratio"];
-    with_head(
+    with_header(
         head,
         transitions.rows.iter().map(|row| {
             [
@@ -203,9 +204,9 @@ fn transition_rows(transitions: &Transitions) -> Rows {
     )
 }
 
-fn bouncing_rows(rows: &[Bouncing]) -> Rows {
+fn bouncing_rows(rows: &[DisturbedLatency]) -> TableRows {
     let head = ["connections", "bytes", "plain, us", "disturbed, us", "added per connection, us"];
-    with_head(
+    with_header(
         head,
         rows.iter().map(|row| {
             [
@@ -219,7 +220,7 @@ fn bouncing_rows(rows: &[Bouncing]) -> Rows {
     )
 }
 
-fn kernel_rows(kernels: &[Pulled]) -> Rows {
+fn kernel_rows(kernels: &[KernelCutResults]) -> TableRows {
     let head = [
         "kernel",
         "candidate",
@@ -231,12 +232,12 @@ fn kernel_rows(kernels: &[Pulled]) -> Rows {
         "in processor time, %",
         "all moved after, ms",
     ];
-    let one = |pulled: &Pulled, candidate: Candidate| {
+    let one = |pulled: &KernelCutResults, candidate: RunVariant| {
         let seconds = pulled.seconds(candidate);
         let (slower, processor) = match candidate {
             // The others are held against armed runs, these against plain ones.
-            Candidate::Armed => (Some(pulled.armed_over_plain), pulled.armed_over_plain_processor),
-            Candidate::Plain => (None, None),
+            RunVariant::Armed => (Some(pulled.armed_over_plain), pulled.armed_over_plain_processor),
+            RunVariant::Plain => (None, None),
             _ => (pulled.slower(candidate), pulled.slower_processor(candidate)),
         };
         [
@@ -251,10 +252,10 @@ fn kernel_rows(kernels: &[Pulled]) -> Rows {
             spread(pulled.moved_after_ms(candidate), 1),
         ]
     };
-    with_head(head, kernels.iter().flat_map(|pulled| Candidate::ALL.map(|candidate| one(pulled, candidate))))
+    with_header(head, kernels.iter().flat_map(|pulled| RunVariant::ALL.map(|candidate| one(pulled, candidate))))
 }
 
-fn tables(findings: &Findings) -> Vec<(&'static str, Rows)> {
+fn tables(findings: &PathMigrationFindings) -> Vec<(&'static str, TableRows)> {
     let transitions = &findings.transitions;
     vec![
         ("Kernels (Figures 9 to 12): medians and quartiles", kernel_rows(&findings.kernels)),
@@ -269,7 +270,7 @@ fn tables(findings: &Findings) -> Vec<(&'static str, Rows)> {
     .collect()
 }
 
-fn notes(findings: &Findings) -> Vec<String> {
+fn notes(findings: &PathMigrationFindings) -> Vec<String> {
     let mut notes = vec![format!(
         "Slower: cuts than armed runs before and after, armed runs than those with one path; {RANKS} ranks on {} cores. \
          Lost: within the run, in the time after the cut; armed runs at the same moments show the noise of it.",
@@ -300,12 +301,12 @@ fn notes(findings: &Findings) -> Vec<String> {
 }
 
 /// For the terminal.
-pub(super) fn table(findings: &Findings) -> String {
+pub(super) fn table(findings: &PathMigrationFindings) -> String {
     let mut text = format!(
         "Automatic path migration: runs of {} s, cut at {} moments\n\n{}",
         findings.seconds,
         findings.cuts,
-        aligned(&comparisons(findings))
+        format_table(&comparisons(findings))
     );
     for row in findings.comparisons.iter().filter(|row| !row.remark.is_empty()) {
         let _ = writeln!(text, "  {}: {}", row.id, row.remark);
@@ -317,7 +318,7 @@ pub(super) fn table(findings: &Findings) -> String {
         let _ = writeln!(text, "  {id}: {NOT_MEASURED}");
     }
     for (title, rows) in tables(findings) {
-        let _ = write!(text, "\n{title}\n{}", aligned(&rows));
+        let _ = write!(text, "\n{title}\n{}", format_table(&rows));
     }
     text.push('\n');
     for note in notes(findings) {
@@ -335,15 +336,15 @@ pub(super) fn table(findings: &Findings) -> String {
 }
 
 /// As a page.
-pub(super) fn html(findings: &Findings) -> String {
-    let points = |of: fn(&super::transitions::Row) -> f64| -> Vec<(f64, f64)> {
+pub(super) fn html(findings: &PathMigrationFindings) -> String {
+    let points = |of: fn(&super::transitions::TransitionRow) -> f64| -> Vec<(f64, f64)> {
         findings.transitions.rows.iter().map(|row| (row.connections as f64, of(row))).collect()
     };
     let by_count = [
         ("MIGRATED to ARMED", points(|row| row.arming_us.median)),
         ("ARMED to MIGRATED", points(|row| row.migrating_us.median)),
     ];
-    let added = |rows: &[Bouncing]| -> Vec<(f64, f64)> {
+    let added = |rows: &[DisturbedLatency]| -> Vec<(f64, f64)> {
         rows.iter().map(|row| (row.bytes as f64, row.per_connection_us.median.max(0.1))).collect()
     };
     let by_size = [
@@ -354,30 +355,33 @@ pub(super) fn html(findings: &Findings) -> String {
     let mut sections = vec![
         (
             "Published, measured and simulated".to_owned(),
-            page::rows(&comparisons(findings)) + &remarks(findings) + &simulated_remarks(&findings.beside),
+            page::html_table(&comparisons(findings)) + &remarks(findings) + &simulated_remarks(&findings.beside),
         ),
         ("Statements".to_owned(), statements(findings)),
         ("Slower than without a fault, %, run by run".to_owned(), slowdowns(&findings.kernels)),
-        ("Transitions by connections".to_owned(), lines(&by_count, "connections", "us")),
+        ("Transitions by connections".to_owned(), line_chart(&by_count, "connections", "us")),
         ("Simulated transitions by connections".to_owned(), simulated_lines(&findings.simulated)),
-        ("Added per connection by size".to_owned(), lines(&by_size, "bytes of a message", "us added per connection")),
+        (
+            "Added per connection by size".to_owned(),
+            line_chart(&by_size, "bytes of a message", "us added per connection"),
+        ),
     ];
     for (title, rows) in tables(findings) {
-        sections.push((title.to_owned(), page::rows(&rows)));
+        sections.push((title.to_owned(), page::html_table(&rows)));
     }
     let notes: String =
         notes(findings).iter().map(|note| format!("<p>{}</p>", crate::report::escape(note))).collect();
     sections.push(("Notes".to_owned(), notes));
-    page::page("Automatic path migration, published and ours", &sections)
+    page::html_page("Automatic path migration, published and ours", &sections)
 }
 
-fn remarks(findings: &Findings) -> String {
+fn remarks(findings: &PathMigrationFindings) -> String {
     let rows = findings.comparisons.iter().filter(|row| !row.remark.is_empty());
     let remarks = rows.map(|row| format!("<p>{}: {}</p>", row.id, crate::report::escape(&row.remark)));
     remarks.chain(findings.missing.iter().map(|id| format!("<p>{id}: {NOT_MEASURED}</p>"))).collect()
 }
 
-fn statements(findings: &Findings) -> String {
+fn statements(findings: &PathMigrationFindings) -> String {
     let item = |word: &str, statement: &str| format!("<li>{word}: {}</li>", crate::report::escape(statement));
     let gated = findings.gates.iter().map(|gate| item(if gate.holds { "holds" } else { "broken" }, &gate.statement));
     let hoped = findings
@@ -388,12 +392,12 @@ fn statements(findings: &Findings) -> String {
 }
 
 /// Every run as a dot, kernels and candidates side by side, and the paper's 5 to 7 % as a band.
-fn slowdowns(kernels: &[Pulled]) -> String {
+fn slowdowns(kernels: &[KernelCutResults]) -> String {
     const WIDTH: f64 = 720.0;
     const HEIGHT: f64 = 260.0;
     const LEFT: f64 = 44.0;
     const BOTTOM: f64 = 40.0;
-    let candidates = [Candidate::Plain, Candidate::Silent, Candidate::Noticed];
+    let candidates = [RunVariant::Plain, RunVariant::Silent, RunVariant::Noticed];
     let values = kernels.iter().flat_map(|pulled| &pulled.runs).filter_map(|run| run.slower_percent);
     let (least, most) = values.fold((-1.0f64, 8.0f64), |(least, most), value| (least.min(value), most.max(value)));
     let y = |percent: f64| 8.0 + (most - percent) / (most - least) * (HEIGHT - BOTTOM - 16.0);

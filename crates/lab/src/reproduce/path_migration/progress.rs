@@ -11,14 +11,14 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// A log gets a line no more often than this.
 const LINE_EVERY: Duration = Duration::from_secs(20);
 
-pub(super) struct Progress {
+pub(super) struct MeasurementProgress {
     bar: ProgressBar,
     /// When the last line was written; none if somebody watches.
     line: Option<Cell<Option<Instant>>>,
     began: Instant,
 }
 
-impl Progress {
+impl MeasurementProgress {
     /// Of something that is expected to take so many milliseconds.
     pub(super) fn new(expected_ms: u64) -> Self {
         let watched = std::io::stderr().is_terminal();

@@ -1,53 +1,55 @@
 //! Figures 5 to 8: how long many connections take to be armed and to move, and what those who talk pay for it.
 
 use anyhow::Result;
-use transport::udp::Cut;
 use serde::Serialize;
+use transport::udp::LinkCut;
 
-use super::progress::Progress;
-use super::spread::Line;
-use crate::bench::migration::{Bouncing, Figure, Happening, bouncing, transitions};
+use super::progress::MeasurementProgress;
+use super::statistics::LinearFit;
+use crate::bench::migration::{
+    Disturbance, DisturbedLatency, TrialSummary, measure_disturbed_latency, measure_transitions,
+};
 
 /// What was measured.
 #[derive(Serialize)]
-pub(super) struct Transitions {
-    pub rows: Vec<Row>,
-    pub arming_fit: Line,
-    pub migrating_fit: Line,
-    pub few: Lead,
-    pub many: Lead,
+pub(super) struct TransitionMeasurements {
+    pub rows: Vec<TransitionRow>,
+    pub arming_fit: LinearFit,
+    pub migrating_fit: LinearFit,
+    pub few: MigrationLead,
+    pub many: MigrationLead,
     /// 128-byte messages over more and more connections, all of which migrate by hand (Figure 7).
-    pub by_count: Vec<Bouncing>,
+    pub by_count: Vec<DisturbedLatency>,
     /// Messages of several sizes, likewise.
-    pub while_migrating: Vec<Bouncing>,
+    pub while_migrating: Vec<DisturbedLatency>,
     /// Messages of several sizes after a cut that is noticed (Figure 8).
-    pub noticed_cut: Vec<Bouncing>,
+    pub noticed_cut: Vec<DisturbedLatency>,
     /// After one that is not; fewer connections, since each waits for its own timeouts.
-    pub silent_cut: Vec<Bouncing>,
+    pub silent_cut: Vec<DisturbedLatency>,
 }
 
 /// So many connections.
 #[derive(Clone, Copy, Serialize)]
-pub(super) struct Row {
+pub(super) struct TransitionRow {
     pub connections: usize,
-    pub arming_us: Figure,
-    pub migrating_us: Figure,
+    pub arming_us: TrialSummary,
+    pub migrating_us: TrialSummary,
 }
 
 /// By how much migrating takes longer than arming.
 #[derive(Clone, Copy, Serialize)]
-pub(super) struct Lead {
+pub(super) struct MigrationLead {
     pub from: usize,
     pub to: usize,
     pub lead_percent: f64,
 }
 
-impl Lead {
+impl MigrationLead {
     /// Of all rows with so many connections: their times together.
-    fn of(rows: &[Row], from: usize, to: usize) -> Self {
+    fn of(rows: &[TransitionRow], from: usize, to: usize) -> Self {
         let within = || rows.iter().filter(|row| (from..=to).contains(&row.connections));
         let ratios: Vec<f64> = within().map(|row| row.migrating_us.median / row.arming_us.median).collect();
-        let lead_percent = 100.0 * (Figure::of(ratios).median - 1.0);
+        let lead_percent = 100.0 * (TrialSummary::of(ratios).median - 1.0);
         let to = within().map(|row| row.connections).max().unwrap_or(to);
         Self { from, to, lead_percent }
     }
@@ -57,7 +59,7 @@ impl Lead {
     }
 }
 
-impl Transitions {
+impl TransitionMeasurements {
     /// The mean latency while all migrate with the most connections, in terms of that with the fewest.
     pub(super) fn by_connections(&self) -> (f64, String) {
         let (few, many) = (&self.by_count[0], &self.by_count[self.by_count.len() - 1]);
@@ -70,46 +72,47 @@ impl Transitions {
 const LEAST_ADDED: f64 = 5.0;
 
 /// What it adds per connection with the largest messages, in terms of that with the smallest.
-pub(super) fn by_size(rows: &[Bouncing]) -> (f64, String) {
+pub(super) fn by_size(rows: &[DisturbedLatency]) -> (f64, String) {
     let (small, large) = (&rows[0], &rows[rows.len() - 1]);
     let words = format!("{} B against {} B, {} connections", large.bytes, small.bytes, large.connections);
-    let added = |row: &Bouncing| row.per_connection_us.median.max(LEAST_ADDED);
+    let added = |row: &DisturbedLatency| row.per_connection_us.median.max(LEAST_ADDED);
     (added(large) / added(small), words)
 }
 
 /// How many milliseconds it takes on two cores, more or less.
 pub(super) const EXPECTED_MS: u64 = 60_000;
 
-pub(super) fn measure(quick: bool, progress: &Progress) -> Result<Transitions> {
+pub(super) fn measure(quick: bool, progress: &MeasurementProgress) -> Result<TransitionMeasurements> {
     let counts: &[usize] =
         if quick { &[1, 4, 16, 64, 128, 256] } else { &[1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 384, 512] };
     let (tries, pulled) = if quick { (3, 64) } else { (9, 512) };
     let mut rows = Vec::new();
     for connections in counts {
         progress.say(format!("transitions of {connections} connections"));
-        let (arming_us, migrating_us) = transitions(*connections, tries)?;
-        rows.push(Row { connections: *connections, arming_us, migrating_us });
+        let (arming_us, migrating_us) = measure_transitions(*connections, tries)?;
+        rows.push(TransitionRow { connections: *connections, arming_us, migrating_us });
     }
-    let points = |of: fn(&Row) -> f64| rows.iter().map(|row| (row.connections as f64, of(row))).collect::<Vec<_>>();
+    let points =
+        |of: fn(&TransitionRow) -> f64| rows.iter().map(|row| (row.connections as f64, of(row))).collect::<Vec<_>>();
     let counts: &[usize] = if quick { &[16, 64] } else { &[16, 64, 256, 512] };
     let sizes: &[usize] = if quick { &[8, 1024] } else { &[8, 128, 1024, 4096] };
-    let bounce = |connections: usize, bytes: usize, happening: Happening| {
+    let bounce = |connections: usize, bytes: usize, happening: Disturbance| {
         progress.say(format!("messages of {bytes} bytes over {connections} connections"));
-        bouncing(connections, bytes, happening, tries.min(5))
+        measure_disturbed_latency(connections, bytes, happening, tries.min(5))
     };
-    let by_size = |connections, happening| -> Result<Vec<Bouncing>> {
+    let by_size = |connections, happening| -> Result<Vec<DisturbedLatency>> {
         sizes.iter().map(|bytes| bounce(connections, *bytes, happening)).collect()
     };
-    let by_count = counts.iter().map(|connections| bounce(*connections, 128, Happening::Migration));
-    let measured = Transitions {
-        arming_fit: Line::through(&points(|row| row.arming_us.median)),
-        migrating_fit: Line::through(&points(|row| row.migrating_us.median)),
-        few: Lead::of(&rows, 1, 16),
-        many: Lead::of(&rows, 64, 512),
+    let by_count = counts.iter().map(|connections| bounce(*connections, 128, Disturbance::Migration));
+    let measured = TransitionMeasurements {
+        arming_fit: LinearFit::through(&points(|row| row.arming_us.median)),
+        migrating_fit: LinearFit::through(&points(|row| row.migrating_us.median)),
+        few: MigrationLead::of(&rows, 1, 16),
+        many: MigrationLead::of(&rows, 64, 512),
         by_count: by_count.collect::<Result<_>>()?,
-        while_migrating: by_size(pulled, Happening::Migration)?,
-        noticed_cut: by_size(pulled, Happening::Cut(Cut::Noticed))?,
-        silent_cut: by_size(if quick { 8 } else { 64 }, Happening::Cut(Cut::Silent))?,
+        while_migrating: by_size(pulled, Disturbance::Migration)?,
+        noticed_cut: by_size(pulled, Disturbance::Cut(LinkCut::Noticed))?,
+        silent_cut: by_size(if quick { 8 } else { 64 }, Disturbance::Cut(LinkCut::Silent))?,
         rows,
     };
     progress.add(EXPECTED_MS);

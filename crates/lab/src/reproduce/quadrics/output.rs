@@ -2,38 +2,41 @@
 
 use std::fmt::Write;
 
-use super::points::{Barrier, Cast, Load, Point, Taken};
-use super::scale::{Roots, Size};
-use super::{Findings, NODES, QUARTER, SIZES};
-use crate::report::{Rows, aligned, histogram, lines, page, with_head};
-use crate::reproduce::verdict::{Comparison, differences};
-use crate::words::grouped;
+use super::points::{BackgroundLoad, ElanBarrier, ElanBroadcast, QuadricsPoint, QuadricsPointTiming};
+use super::scale::{MulticastRootsPoint, QuadricsScalePoint};
+use super::{NODES, QUARTER, QuadricsFindings, SIZES};
+use crate::number_format::group_digits;
+use crate::report::{TableRows, format_table, histogram, line_chart, page, with_header};
+use crate::reproduce::comparison::{Comparison, explain_differences};
 
 /// For the terminal.
-pub(super) fn table(findings: &Findings) -> String {
+pub(super) fn table(findings: &QuadricsFindings) -> String {
     let mut text = format!(
         "Quadrics: barriers and broadcasts on 4 to 64 nodes, {} idle barriers a point, seed {}\n",
-        grouped(u64::from(findings.calls)),
+        group_digits(u64::from(findings.calls)),
         findings.seed
     );
     for rows in findings.comparisons.chunk_by(|a, b| a.figure == b.figure) {
-        let _ = writeln!(text, "\nFigure {}\n{}", rows[0].figure, aligned(&comparisons(rows)));
-        text += &differences(rows);
+        let _ = writeln!(text, "\nFigure {}\n{}", rows[0].figure, format_table(&comparisons(rows)));
+        text += &explain_differences(rows);
     }
-    let _ = writeln!(text, "\nBarriers by nodes, mean in us\n{}", aligned(&barriers(findings)));
-    let _ = writeln!(text, "Broadcasts of 256 KB by nodes, in MB/s\n{}", aligned(&rates(findings)));
-    let _ = writeln!(text, "Broadcasts to 64 nodes by bytes, mean in us\n{}", aligned(&sizes(findings)));
+    let _ = writeln!(text, "\nBarriers by nodes, mean in us\n{}", format_table(&barriers(findings)));
+    let _ = writeln!(text, "Broadcasts of 256 KB by nodes, in MB/s\n{}", format_table(&rates(findings)));
+    let _ = writeln!(text, "Broadcasts to 64 nodes by bytes, mean in us\n{}", format_table(&sizes(findings)));
     let _ = writeln!(text, "* gated: the exit status depends on it. So does each of these:");
     for gate in &findings.gates {
         let _ = writeln!(text, "  {gate}");
     }
     if !findings.scale.is_empty() {
-        let _ =
-            writeln!(text, "\nPast the paper: barriers on quiet hosts, in us\n{}", aligned(&scale(&findings.scale)));
+        let _ = writeln!(
+            text,
+            "\nPast the paper: barriers on quiet hosts, in us\n{}",
+            format_table(&scale(&findings.scale))
+        );
         let _ = writeln!(
             text,
             "Past the paper: four groups of 16 multicast at once\n{}",
-            aligned(&roots(&findings.roots))
+            format_table(&roots(&findings.roots))
         );
     }
     let _ = writeln!(text, "{}", verdict(findings));
@@ -41,33 +44,33 @@ pub(super) fn table(findings: &Findings) -> String {
 }
 
 /// As a page.
-pub(super) fn html(findings: &Findings) -> String {
+pub(super) fn html(findings: &QuadricsFindings) -> String {
     let mut sections = vec![("Verdict".to_owned(), format!("<p>{}</p>", verdict(findings)))];
     let gates = findings
         .gates
         .iter()
         .map(|gate| [if gate.holds { "holds" } else { "broken" }.to_owned(), gate.statement.clone()]);
-    sections.push(("Statements that must hold".to_owned(), page::rows(&with_head(["", "statement"], gates))));
+    sections.push(("Statements that must hold".to_owned(), page::html_table(&with_header(["", "statement"], gates))));
     if !findings.scale.is_empty() {
-        let contents = format!("{}{}", scale_plot(&findings.scale), page::rows(&scale(&findings.scale)));
+        let contents = format!("{}{}", scale_plot(&findings.scale), page::html_table(&scale(&findings.scale)));
         sections.push(("Past the paper: barriers by nodes, in us".to_owned(), contents));
-        sections.push(("Past the paper: several roots".to_owned(), page::rows(&roots(&findings.roots))));
+        sections.push(("Past the paper: several roots".to_owned(), page::html_table(&roots(&findings.roots))));
     }
-    let with_rows = |plots: [String; 3], rows: &Rows| charts(plots) + &page::rows(rows);
-    let plots = Load::ALL.map(|load| barrier_plot(findings, load));
+    let with_rows = |plots: [String; 3], rows: &TableRows| charts(plots) + &page::html_table(rows);
+    let plots = BackgroundLoad::ALL.map(|load| barrier_plot(findings, load));
     sections.push(("Barriers by nodes, mean in us".to_owned(), with_rows(plots, &barriers(findings))));
-    let plots = Load::ALL.map(|load| rate_plot(findings, load));
+    let plots = BackgroundLoad::ALL.map(|load| rate_plot(findings, load));
     sections.push(("Broadcasts of 256 KB by nodes, in MB/s".to_owned(), with_rows(plots, &rates(findings))));
-    let plots = Load::ALL.map(|load| cast_plot(findings, load));
+    let plots = BackgroundLoad::ALL.map(|load| cast_plot(findings, load));
     sections.push(("Broadcasts to 64 nodes by bytes, mean in us".to_owned(), with_rows(plots, &sizes(findings))));
     let drawn = [
-        (Barrier::Hgsync, Load::Idle, "Hardware barrier on 64 nodes, idle"),
-        (Barrier::Hgsync, Load::Uniform, "Hardware barrier on 64 nodes, uniform load"),
-        (Barrier::Gsync, Load::Idle, "Software barrier on 64 nodes, idle"),
-        (Barrier::Gsync, Load::Uniform, "Software barrier on 64 nodes, uniform load"),
+        (ElanBarrier::Hgsync, BackgroundLoad::Idle, "Hardware barrier on 64 nodes, idle"),
+        (ElanBarrier::Hgsync, BackgroundLoad::Uniform, "Hardware barrier on 64 nodes, uniform load"),
+        (ElanBarrier::Gsync, BackgroundLoad::Idle, "Software barrier on 64 nodes, idle"),
+        (ElanBarrier::Gsync, BackgroundLoad::Uniform, "Software barrier on 64 nodes, uniform load"),
     ];
     let distributions = drawn.map(|(barrier, load, title)| {
-        let point = Point::Barrier { barrier, nodes: 64, load };
+        let point = QuadricsPoint::Barrier { barrier, nodes: 64, load };
         let taken = findings.points.iter().find(|taken| taken.point == point);
         taken.map_or_else(String::new, |taken| {
             format!(
@@ -79,16 +82,16 @@ pub(super) fn html(findings: &Findings) -> String {
     });
     sections.push(("Distributions".to_owned(), charts(distributions)));
     for rows in findings.comparisons.chunk_by(|a, b| a.figure == b.figure) {
-        sections.push((format!("Figure {}", rows[0].figure), page::rows(&with_remarks(rows))));
+        sections.push((format!("Figure {}", rows[0].figure), page::html_table(&with_remarks(rows))));
     }
-    page::page("Quadrics: hardware and software collectives", &sections)
+    page::html_page("Quadrics: hardware and software collectives", &sections)
 }
 
 fn charts(plots: impl IntoIterator<Item = String>) -> String {
     format!("<div class=\"charts\">{}</div>", plots.into_iter().collect::<String>())
 }
 
-fn verdict(findings: &Findings) -> &'static str {
+fn verdict(findings: &QuadricsFindings) -> &'static str {
     if findings.holds { "All gated numbers hold." } else { "A gated number does not hold." }
 }
 
@@ -102,12 +105,12 @@ fn cells(row: &Comparison) -> [String; 5] {
     ]
 }
 
-fn comparisons(rows: &[Comparison]) -> Rows {
-    with_head(["", "published", "ours", "verdict", "parameters"], rows.iter().map(cells))
+fn comparisons(rows: &[Comparison]) -> TableRows {
+    with_header(["", "published", "ours", "verdict", "parameters"], rows.iter().map(cells))
 }
 
-fn with_remarks(rows: &[Comparison]) -> Rows {
-    with_head(
+fn with_remarks(rows: &[Comparison]) -> TableRows {
+    with_header(
         ["", "published", "ours", "verdict", "parameters", "remark"],
         rows.iter().map(|row| {
             let [a, b, c, d, e] = cells(row);
@@ -116,13 +119,13 @@ fn with_remarks(rows: &[Comparison]) -> Rows {
     )
 }
 
-fn scale(sizes: &[Size]) -> Rows {
+fn scale(sizes: &[QuadricsScalePoint]) -> TableRows {
     let maybe = |us: Option<f64>| us.map_or("-".to_owned(), |us| format!("{us:.2}"));
-    with_head(
+    with_header(
         ["nodes", "tested", "folded", "tree", "tested, uniform load", "folded, uniform load"],
         sizes.iter().map(|size| {
             [
-                grouped(u64::from(size.nodes)),
+                group_digits(u64::from(size.nodes)),
                 format!("{:.2}", size.tested_us),
                 format!("{:.2}", size.folded_us),
                 format!("{:.2}", size.tree_us),
@@ -133,8 +136,8 @@ fn scale(sizes: &[Size]) -> Rows {
     )
 }
 
-fn roots(roots: &[Roots]) -> Rows {
-    with_head(
+fn roots(roots: &[MulticastRootsPoint]) -> TableRows {
+    with_header(
         ["roots", "virtual channels", "MB/s of each group"],
         roots
             .iter()
@@ -143,9 +146,9 @@ fn roots(roots: &[Roots]) -> Rows {
 }
 
 /// How a time is picked from a size.
-type Micros = fn(&Size) -> Option<f64>;
+type Micros = fn(&QuadricsScalePoint) -> Option<f64>;
 
-fn scale_plot(sizes: &[Size]) -> String {
+fn scale_plot(sizes: &[QuadricsScalePoint]) -> String {
     let ways: [(&str, Micros); 5] = [
         ("tested", |size| Some(size.tested_us)),
         ("folded", |size| Some(size.folded_us)),
@@ -158,47 +161,47 @@ fn scale_plot(sizes: &[Size]) -> String {
         .map(|(name, us)| (*name, sizes.iter().filter_map(|size| Some((f64::from(size.nodes), us(size)?))).collect()))
         .filter(|(_, points): &(_, Vec<_>)| !points.is_empty())
         .collect();
-    lines(&series, "nodes", "us")
+    line_chart(&series, "nodes", "us")
 }
 
-fn micros(points: &[Taken], point: Point) -> Option<f64> {
+fn micros(points: &[QuadricsPointTiming], point: QuadricsPoint) -> Option<f64> {
     points.iter().find(|taken| taken.point == point).map(|taken| taken.latency.mean_ns / 1e3)
 }
 
-fn barrier_plot(findings: &Findings, load: Load) -> String {
-    let series: Vec<(&str, Vec<(f64, f64)>)> = Barrier::ALL
+fn barrier_plot(findings: &QuadricsFindings, load: BackgroundLoad) -> String {
+    let series: Vec<(&str, Vec<(f64, f64)>)> = ElanBarrier::ALL
         .iter()
         .map(|barrier| {
             let at = |nodes: u32| {
-                let point = Point::Barrier { barrier: *barrier, nodes, load };
+                let point = QuadricsPoint::Barrier { barrier: *barrier, nodes, load };
                 Some((f64::from(nodes), micros(&findings.points, point)?))
             };
             (barrier.words(), NODES.into_iter().filter_map(at).collect())
         })
         .collect();
-    lines(&series, &format!("nodes, {}", load.words()), "us")
+    line_chart(&series, &format!("nodes, {}", load.words()), "us")
 }
 
-fn cast_plot(findings: &Findings, load: Load) -> String {
-    let series = Cast::WAYS.map(|(cast, place)| {
+fn cast_plot(findings: &QuadricsFindings, load: BackgroundLoad) -> String {
+    let series = ElanBroadcast::WAYS.map(|(cast, place)| {
         let at = |bytes: u32| {
-            let point = Point::Broadcast { cast, bytes, place, nodes: 64, load };
+            let point = QuadricsPoint::Broadcast { cast, bytes, place, nodes: 64, load };
             Some((f64::from(bytes), micros(&findings.points, point)?))
         };
         (cast.words(place), SIZES.into_iter().filter_map(at).collect::<Vec<_>>())
     });
-    lines(&measured(series), &format!("bytes, {}", load.words()), "us")
+    line_chart(&measured(series), &format!("bytes, {}", load.words()), "us")
 }
 
-fn rate_plot(findings: &Findings, load: Load) -> String {
-    let series = Cast::WAYS.map(|(cast, place)| {
+fn rate_plot(findings: &QuadricsFindings, load: BackgroundLoad) -> String {
+    let series = ElanBroadcast::WAYS.map(|(cast, place)| {
         let at = |nodes: u32| {
-            let point = Point::Broadcast { cast, bytes: QUARTER, place, nodes, load };
+            let point = QuadricsPoint::Broadcast { cast, bytes: QUARTER, place, nodes, load };
             Some((f64::from(nodes), f64::from(QUARTER) / micros(&findings.points, point)?))
         };
         (cast.words(place), NODES.into_iter().filter_map(at).collect::<Vec<_>>())
     });
-    lines(&measured(series), &format!("nodes, {}", load.words()), "MB/s")
+    line_chart(&measured(series), &format!("nodes, {}", load.words()), "MB/s")
 }
 
 /// Those of which there is something to draw.
@@ -212,34 +215,41 @@ fn row<const N: usize>(name: String, points: [Option<f64>; N]) -> Option<Vec<Str
     std::iter::once(Some(name)).chain(numbers).collect()
 }
 
-fn barriers(findings: &Findings) -> Rows {
+fn barriers(findings: &QuadricsFindings) -> TableRows {
     let mut rows = vec![head("", NODES)];
-    for (load, barrier) in Load::ALL.into_iter().flat_map(|load| Barrier::ALL.map(|barrier| (load, barrier))) {
-        let at = |nodes| micros(&findings.points, Point::Barrier { barrier, nodes, load });
+    for (load, barrier) in
+        BackgroundLoad::ALL.into_iter().flat_map(|load| ElanBarrier::ALL.map(|barrier| (load, barrier)))
+    {
+        let at = |nodes| micros(&findings.points, QuadricsPoint::Barrier { barrier, nodes, load });
         rows.extend(row(format!("{}, {}", barrier.words(), load.words()), NODES.map(at)));
     }
     rows
 }
 
-fn rates(findings: &Findings) -> Rows {
+fn rates(findings: &QuadricsFindings) -> TableRows {
     let mut rows = vec![head("", NODES)];
-    for (load, (cast, place)) in Load::ALL.into_iter().flat_map(|load| Cast::WAYS.map(|way| (load, way))) {
-        let of = |nodes| micros(&findings.points, Point::Broadcast { cast, bytes: QUARTER, place, nodes, load });
+    for (load, (cast, place)) in
+        BackgroundLoad::ALL.into_iter().flat_map(|load| ElanBroadcast::WAYS.map(|way| (load, way)))
+    {
+        let of =
+            |nodes| micros(&findings.points, QuadricsPoint::Broadcast { cast, bytes: QUARTER, place, nodes, load });
         let rate = |nodes| of(nodes).map(|us| f64::from(QUARTER) / us);
         rows.extend(row(format!("{}, {}", cast.words(place), load.words()), NODES.map(rate)));
     }
     rows
 }
 
-fn sizes(findings: &Findings) -> Rows {
+fn sizes(findings: &QuadricsFindings) -> TableRows {
     let mut rows = vec![head("", SIZES)];
-    for (load, (cast, place)) in Load::ALL.into_iter().flat_map(|load| Cast::WAYS.map(|way| (load, way))) {
-        let at = |bytes| micros(&findings.points, Point::Broadcast { cast, bytes, place, nodes: 64, load });
+    for (load, (cast, place)) in
+        BackgroundLoad::ALL.into_iter().flat_map(|load| ElanBroadcast::WAYS.map(|way| (load, way)))
+    {
+        let at = |bytes| micros(&findings.points, QuadricsPoint::Broadcast { cast, bytes, place, nodes: 64, load });
         rows.extend(row(format!("{}, {}", cast.words(place), load.words()), SIZES.map(at)));
     }
     rows
 }
 
 fn head<const N: usize>(first: &str, numbers: [u32; N]) -> Vec<String> {
-    std::iter::once(first.to_owned()).chain(numbers.map(|number| grouped(u64::from(number)))).collect()
+    std::iter::once(first.to_owned()).chain(numbers.map(|number| group_digits(u64::from(number)))).collect()
 }

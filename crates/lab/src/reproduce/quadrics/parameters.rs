@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use protocol::collective::quadrics::BackOff;
-use serde::{Deserialize, Serialize};
-use simulator::Noise;
+use protocol::collective::quadrics::PollBackoff;
 use quadrics::{
-    Background, ElanCosts, FabricParameters, FloodPattern, FoldCosts, MAX_DIMENSION, MulticastRule,
+    ElanBackground, ElanCosts, MAX_DIMENSION, MulticastRule, QsnetParameters, SaturationPattern, SwitchFoldCosts,
 };
-use simulator::technology::ByteTime;
+use serde::{Deserialize, Serialize};
+use simulator::OsNoise;
+use simulator::link_rate::ByteTime;
 use units::Span;
 
 const TEXT: &str = include_str!("../../../../../experiments/quadrics/parameters.toml");
@@ -17,7 +17,7 @@ const TEXT: &str = include_str!("../../../../../experiments/quadrics/parameters.
 /// All of it, as the file has it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Parameters {
+pub(super) struct QuadricsParameters {
     fabric: FabricTable,
     elan: ElanTable,
     host: HostTable,
@@ -87,15 +87,19 @@ struct FoldTable {
 
 /// Whether the hosts' operating systems take their share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Hosts {
+pub(super) enum QuadricsHostNoise {
     Noisy,
     Quiet,
 }
 
-impl Parameters {
+impl QuadricsParameters {
     /// Those of a file; of the one that is shipped, if none is named.
     pub(super) fn read(file: Option<&Path>) -> Result<Self> {
-        crate::reproduce::parameters::read(file, ("experiments/quadrics/parameters.toml", TEXT), Self::parse)
+        crate::reproduce::parameter_file::read_parameters(
+            file,
+            ("experiments/quadrics/parameters.toml", TEXT),
+            Self::parse,
+        )
     }
 
     fn parse(text: &str) -> Result<Self> {
@@ -146,8 +150,8 @@ impl Parameters {
     }
 
     /// The testbed's network, or one with as many dimensions as wanted.
-    pub(super) fn fabric(&self, dimension: Option<u32>) -> FabricParameters {
-        FabricParameters {
+    pub(super) fn fabric(&self, dimension: Option<u32>) -> QsnetParameters {
+        QsnetParameters {
             dimension: dimension.unwrap_or(self.fabric.dimension),
             byte_time: ByteTime::of_megabits((self.fabric.link_megabytes * 8.0).round() as u64),
             switch_delay: nanos(self.fabric.switch_ns),
@@ -159,9 +163,9 @@ impl Parameters {
         }
     }
 
-    pub(super) fn costs(&self, hosts: Hosts) -> ElanCosts {
+    pub(super) fn costs(&self, hosts: QuadricsHostNoise) -> ElanCosts {
         let Self { elan, host, .. } = self;
-        let noise = Noise { per_second: host.noise_per_second, mean: nanos(host.noise_mean_us * 1e3) };
+        let noise = OsNoise { per_second: host.noise_per_second, mean: nanos(host.noise_mean_us * 1e3) };
         ElanCosts {
             command: nanos(elan.command_ns),
             dma_start: nanos(elan.dma_start_ns),
@@ -178,7 +182,7 @@ impl Parameters {
             copy_megabytes: host.copy_megabytes,
             flag: nanos(host.flag_ns),
             fifo_bytes: elan.fifo_bytes,
-            noise: (hosts == Hosts::Noisy).then_some(noise),
+            noise: (hosts == QuadricsHostNoise::Noisy).then_some(noise),
         }
     }
 
@@ -186,16 +190,16 @@ impl Parameters {
         self.tree.arity
     }
 
-    pub(super) fn back_off(&self) -> BackOff {
-        BackOff { first: nanos(self.tree.back_off_first_us * 1e3), most: nanos(self.tree.back_off_most_us * 1e3) }
+    pub(super) fn back_off(&self) -> PollBackoff {
+        PollBackoff { first: nanos(self.tree.back_off_first_us * 1e3), most: nanos(self.tree.back_off_most_us * 1e3) }
     }
 
-    pub(super) fn background(&self, pattern: FloodPattern) -> Background {
-        Background { pattern, message_bytes: self.background.message_bytes }
+    pub(super) fn background(&self, pattern: SaturationPattern) -> ElanBackground {
+        ElanBackground { pattern, message_bytes: self.background.message_bytes }
     }
 
-    pub(super) fn fold(&self) -> FoldCosts {
-        FoldCosts { receive: nanos(self.fold.receive_ns), fold: nanos(self.fold.fold_ns) }
+    pub(super) fn fold(&self) -> SwitchFoldCosts {
+        SwitchFoldCosts { receive: nanos(self.fold.receive_ns), fold: nanos(self.fold.fold_ns) }
     }
 
     pub(super) fn nodes(&self) -> u32 {
@@ -218,7 +222,7 @@ mod tests {
 
     #[test]
     fn numbers_beyond_reason_are_refused_by_name() {
-        assert!(Parameters::parse(TEXT).is_ok());
+        assert!(QuadricsParameters::parse(TEXT).is_ok());
         let swaps = [
             ("dimension = 3", "dimension = 2", "fabric.dimension: 2 is not between 3 and 8"),
             ("switch-ns = 35.0", "switch-ns = nan", "fabric.switch-ns: NaN is not"),
@@ -228,7 +232,7 @@ mod tests {
         ];
         for (from, to, complaint) in swaps {
             assert!(TEXT.contains(from), "{from}");
-            let error = Parameters::parse(&TEXT.replace(from, to)).unwrap_err();
+            let error = QuadricsParameters::parse(&TEXT.replace(from, to)).unwrap_err();
             assert!(error.to_string().contains(complaint), "{to}: {error}");
         }
     }

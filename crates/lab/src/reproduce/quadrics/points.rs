@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
-use protocol::collective::quadrics::{Members, Synchronisation};
+use protocol::collective::quadrics::{BroadcastSynchronization, QuadricsMembers};
+use quadrics::{
+    BroadcastBuffers, ElanCluster, ElanCollective, ElanTransport, ElanWorkload, HostWakeup, MemoryLocation,
+    SaturationPattern,
+};
 use serde::Serialize;
-use quadrics::{Buffers, Cluster, FloodPattern, Memory, Operation, Task, Via, Wake};
 use units::{Rank, Span};
 
 use super::MEGABYTE;
-use super::parameters::{Hosts, Parameters};
-use crate::distribution::Distribution;
-use crate::reproduce::cores::on_all_cores;
+use super::parameters::{QuadricsHostNoise, QuadricsParameters};
+use crate::latency_distribution::LatencyDistribution;
+use crate::reproduce::parallel::map_parallel;
 
 /// How long the background runs before anything is measured.
 const WARM_UP: Span = Span::from_micros(1_000);
@@ -22,13 +25,13 @@ const PATIENCE: Span = Span::from_micros(1_000_000);
 /// What the network does besides.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Load {
+pub(super) enum BackgroundLoad {
     Idle,
     Complement,
     Uniform,
 }
 
-impl Load {
+impl BackgroundLoad {
     pub(super) const ALL: [Self; 3] = [Self::Idle, Self::Complement, Self::Uniform];
 
     pub(super) fn words(self) -> &'static str {
@@ -39,11 +42,11 @@ impl Load {
         }
     }
 
-    pub(super) fn pattern(self) -> Option<FloodPattern> {
+    pub(super) fn pattern(self) -> Option<SaturationPattern> {
         match self {
             Self::Idle => None,
-            Self::Complement => Some(FloodPattern::Complement),
-            Self::Uniform => Some(FloodPattern::Uniform),
+            Self::Complement => Some(SaturationPattern::Complement),
+            Self::Uniform => Some(SaturationPattern::Uniform),
         }
     }
 }
@@ -51,13 +54,13 @@ impl Load {
 /// The three barriers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Barrier {
+pub(super) enum ElanBarrier {
     Gsync,
     Hgsync,
     Event,
 }
 
-impl Barrier {
+impl ElanBarrier {
     pub(super) const ALL: [Self; 3] = [Self::Gsync, Self::Hgsync, Self::Event];
 
     pub(super) fn words(self) -> &'static str {
@@ -72,26 +75,26 @@ impl Barrier {
 /// The two broadcasts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Cast {
+pub(super) enum ElanBroadcast {
     Bcast,
     Hbcast,
 }
 
-impl Cast {
+impl ElanBroadcast {
     /// The four that the paper compares; the last is the one whose numbers it prints for a loaded network.
-    pub(super) const WAYS: [(Self, Place); 4] = [
-        (Self::Bcast, Place::Elan),
-        (Self::Hbcast, Place::Elan),
-        (Self::Bcast, Place::Main),
-        (Self::Hbcast, Place::Main),
+    pub(super) const WAYS: [(Self, BufferMemory); 4] = [
+        (Self::Bcast, BufferMemory::Elan),
+        (Self::Hbcast, BufferMemory::Elan),
+        (Self::Bcast, BufferMemory::Main),
+        (Self::Hbcast, BufferMemory::Main),
     ];
 
-    pub(super) fn words(self, place: Place) -> &'static str {
+    pub(super) fn words(self, place: BufferMemory) -> &'static str {
         match (self, place) {
-            (Self::Bcast, Place::Elan) => "bcast, adapter memory",
-            (Self::Bcast, Place::Main) => "bcast, main memory",
-            (Self::Hbcast, Place::Elan) => "hbcast, adapter memory",
-            (Self::Hbcast, Place::Main) => "hbcast, main memory",
+            (Self::Bcast, BufferMemory::Elan) => "bcast, adapter memory",
+            (Self::Bcast, BufferMemory::Main) => "bcast, main memory",
+            (Self::Hbcast, BufferMemory::Elan) => "hbcast, adapter memory",
+            (Self::Hbcast, BufferMemory::Main) => "hbcast, main memory",
         }
     }
 }
@@ -99,16 +102,16 @@ impl Cast {
 /// Where buffers are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Place {
+pub(super) enum BufferMemory {
     Elan,
     Main,
 }
 
-impl Place {
-    fn memory(self) -> Memory {
+impl BufferMemory {
+    fn memory(self) -> MemoryLocation {
         match self {
-            Self::Elan => Memory::Elan,
-            Self::Main => Memory::Main,
+            Self::Elan => MemoryLocation::Elan,
+            Self::Main => MemoryLocation::Main,
         }
     }
 }
@@ -116,34 +119,34 @@ impl Place {
 /// One thing to simulate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
-pub(super) enum Point {
-    Ping { bytes: u32, place: Place, by_mpi: bool },
-    Barrier { barrier: Barrier, nodes: u32, load: Load },
-    Broadcast { cast: Cast, bytes: u32, place: Place, nodes: u32, load: Load },
+pub(super) enum QuadricsPoint {
+    Ping { bytes: u32, place: BufferMemory, by_mpi: bool },
+    Barrier { barrier: ElanBarrier, nodes: u32, load: BackgroundLoad },
+    Broadcast { cast: ElanBroadcast, bytes: u32, place: BufferMemory, nodes: u32, load: BackgroundLoad },
 }
 
-impl Point {
+impl QuadricsPoint {
     /// How much work it is, roughly: what takes longest begins first.
     fn weight(&self, calls: u32) -> u64 {
         let (load, us) = match self {
-            Self::Ping { .. } => (Load::Idle, 1),
-            Self::Barrier { barrier: Barrier::Gsync, load, .. } => (*load, 400),
+            Self::Ping { .. } => (BackgroundLoad::Idle, 1),
+            Self::Barrier { barrier: ElanBarrier::Gsync, load, .. } => (*load, 400),
             Self::Barrier { load, .. } => (*load, 10),
             Self::Broadcast { bytes, load, .. } => (*load, 200 + u64::from(*bytes) / 25),
         };
-        u64::from(self.calls(calls)) * us * if load == Load::Idle { 1 } else { 30 }
+        u64::from(self.calls(calls)) * us * if load == BackgroundLoad::Idle { 1 } else { 30 }
     }
 
     /// How often it is done, if an idle barrier is done `calls` times: what is loaded takes long, and data even longer.
     pub(super) fn calls(&self, calls: u32) -> u32 {
         let of = match self {
             Self::Ping { .. } => return 1,
-            Self::Barrier { load: Load::Idle, .. } => calls,
-            Self::Barrier { barrier: Barrier::Hgsync, nodes: 64, .. } => calls,
-            Self::Barrier { barrier: Barrier::Gsync, nodes: 4 | 64, .. } => calls / 10,
-            Self::Barrier { barrier: Barrier::Gsync, .. } => calls / 40,
+            Self::Barrier { load: BackgroundLoad::Idle, .. } => calls,
+            Self::Barrier { barrier: ElanBarrier::Hgsync, nodes: 64, .. } => calls,
+            Self::Barrier { barrier: ElanBarrier::Gsync, nodes: 4 | 64, .. } => calls / 10,
+            Self::Barrier { barrier: ElanBarrier::Gsync, .. } => calls / 40,
             Self::Barrier { .. } => calls / 10,
-            Self::Broadcast { bytes: ..=4096, load: Load::Idle, .. } => calls / 10,
+            Self::Broadcast { bytes: ..=4096, load: BackgroundLoad::Idle, .. } => calls / 10,
             Self::Broadcast { bytes: ..=4096, .. } => calls / 50,
             // Thousands of packets average by themselves.
             Self::Broadcast { bytes: MEGABYTE.., .. } => return (calls / 10_000).max(1),
@@ -155,18 +158,18 @@ impl Point {
 
 /// A point and what was measured there.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Taken {
+pub(super) struct QuadricsPointTiming {
     #[serde(flatten)]
-    pub point: Point,
+    pub point: QuadricsPoint,
     pub calls: u32,
-    pub latency: Distribution,
+    pub latency: LatencyDistribution,
     /// Shares below certain times, in percent, that the paper speaks of.
-    pub below: Vec<Share>,
+    pub below: Vec<ShareBelow>,
 }
 
 /// How many took less than so much.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Share {
+pub(super) struct ShareBelow {
     pub us: f64,
     pub percent: f64,
 }
@@ -175,122 +178,134 @@ pub(super) struct Share {
 const TIMES: [f64; 4] = [9.0, 20.0, 30.0, 605.0];
 
 /// Everything that was measured.
-pub(super) struct Times(BTreeMap<Point, Taken>);
+pub(super) struct QuadricsTimes(BTreeMap<QuadricsPoint, QuadricsPointTiming>);
 
-impl Times {
+impl QuadricsTimes {
     /// The mean, in microseconds.
-    pub(super) fn of(&self, point: Point) -> Result<f64> {
+    pub(super) fn of(&self, point: QuadricsPoint) -> Result<f64> {
         Ok(self.get(point)?.latency.mean_ns / 1e3)
     }
 
-    pub(super) fn get(&self, point: Point) -> Result<&Taken> {
+    pub(super) fn get(&self, point: QuadricsPoint) -> Result<&QuadricsPointTiming> {
         self.0.get(&point).with_context(|| format!("{point:?} was not measured"))
     }
 
     /// The share below a time, in percent.
-    pub(super) fn below(&self, point: Point, us: f64) -> Result<f64> {
+    pub(super) fn below(&self, point: QuadricsPoint, us: f64) -> Result<f64> {
         let shares = &self.get(point)?.below;
         let share = shares.iter().find(|share| share.us == us);
         share.map(|share| share.percent).with_context(|| format!("nobody counted what is below {us} us"))
     }
 
-    pub(super) fn all(&self) -> Vec<Taken> {
+    pub(super) fn all(&self) -> Vec<QuadricsPointTiming> {
         self.0.values().cloned().collect()
     }
 }
 
 /// Measures all points, on as many cores as there are.
-pub(super) fn measure_all(mut points: Vec<Point>, parameters: &Parameters, calls: u32, seed: u64) -> Result<Times> {
+pub(super) fn measure_all(
+    mut points: Vec<QuadricsPoint>,
+    parameters: &QuadricsParameters,
+    calls: u32,
+    seed: u64,
+) -> Result<QuadricsTimes> {
     points.sort();
     points.dedup();
     points.sort_by_key(|point| std::cmp::Reverse(point.weight(calls)));
     let bar = ProgressBar::new(points.len() as u64).with_style(
         ProgressStyle::with_template("{bar:40} {pos}/{len} points, {elapsed} so far").expect("a constant template"),
     );
-    let measured = on_all_cores(&points, |point| {
+    let measured = map_parallel(&points, |point| {
         let taken = measure(*point, parameters, point.calls(calls), seed);
         bar.inc(1);
         taken
     })?;
     bar.finish_and_clear();
-    Ok(Times(points.into_iter().zip(measured).collect()))
+    Ok(QuadricsTimes(points.into_iter().zip(measured).collect()))
 }
 
-fn measure(point: Point, parameters: &Parameters, calls: u32, seed: u64) -> Result<Taken> {
+fn measure(
+    point: QuadricsPoint,
+    parameters: &QuadricsParameters,
+    calls: u32,
+    seed: u64,
+) -> Result<QuadricsPointTiming> {
     let took = match point {
-        Point::Ping { bytes, place, by_mpi } => {
-            let mut cluster = cluster(parameters, None, Load::Idle, Hosts::Noisy, seed)?;
-            let via = if by_mpi { Via::Tports } else { Via::Rdma };
+        QuadricsPoint::Ping { bytes, place, by_mpi } => {
+            let mut cluster = cluster(parameters, None, BackgroundLoad::Idle, QuadricsHostNoise::Noisy, seed)?;
+            let via = if by_mpi { ElanTransport::Tports } else { ElanTransport::Rdma };
             let far = parameters.nodes() - 1;
             vec![cluster.ping(0, far, bytes, place.memory(), via).context("a ping never came")?]
         }
-        Point::Barrier { barrier, nodes, load } => {
+        QuadricsPoint::Barrier { barrier, nodes, load } => {
             let operation = match barrier {
-                Barrier::Gsync => Operation::TreeBarrier,
-                Barrier::Hgsync => tested(parameters, Wake::Polling),
-                Barrier::Event => tested(parameters, Wake::Event),
+                ElanBarrier::Gsync => ElanCollective::TreeBarrier,
+                ElanBarrier::Hgsync => polled_barrier(parameters, HostWakeup::Polling),
+                ElanBarrier::Event => polled_barrier(parameters, HostWakeup::Event),
             };
-            let mut cluster = cluster(parameters, None, load, Hosts::Noisy, seed)?;
+            let mut cluster = cluster(parameters, None, load, QuadricsHostNoise::Noisy, seed)?;
             run(&mut cluster, parameters, operation, nodes, calls)?
         }
-        Point::Broadcast { cast, bytes, place, nodes, load } => {
+        QuadricsPoint::Broadcast { cast, bytes, place, nodes, load } => {
             let synchronisation = match cast {
-                Cast::Bcast => Synchronisation::Tree,
-                Cast::Hbcast => Synchronisation::Test(parameters.back_off()),
+                ElanBroadcast::Bcast => BroadcastSynchronization::Tree,
+                ElanBroadcast::Hbcast => BroadcastSynchronization::Test(parameters.back_off()),
             };
             let memory = place.memory();
-            let operation = Operation::Broadcast { synchronisation, bytes, memory, buffers: Buffers::Global };
-            let mut cluster = cluster(parameters, None, load, Hosts::Noisy, seed)?;
+            let operation =
+                ElanCollective::Broadcast { synchronisation, bytes, memory, buffers: BroadcastBuffers::Global };
+            let mut cluster = cluster(parameters, None, load, QuadricsHostNoise::Noisy, seed)?;
             run(&mut cluster, parameters, operation, nodes, calls)?
         }
     };
     let share = |us: f64| {
         let below = took.iter().filter(|span| span.as_nanos_f64() < us * 1e3).count();
-        Share { us, percent: 100.0 * below as f64 / took.len() as f64 }
+        ShareBelow { us, percent: 100.0 * below as f64 / took.len() as f64 }
     };
     let below = TIMES.map(share).to_vec();
-    let latency = Distribution::of(took).with_context(|| format!("nothing was measured at {point:?}"))?;
-    Ok(Taken { point, calls, latency, below })
+    let latency = LatencyDistribution::of(took).with_context(|| format!("nothing was measured at {point:?}"))?;
+    Ok(QuadricsPointTiming { point, calls, latency, below })
 }
 
-pub(super) fn tested(parameters: &Parameters, wake: Wake) -> Operation {
-    Operation::TestBarrier { wake, back_off: parameters.back_off() }
+pub(super) fn polled_barrier(parameters: &QuadricsParameters, wake: HostWakeup) -> ElanCollective {
+    ElanCollective::TestBarrier { wake, back_off: parameters.back_off() }
 }
 
 pub(super) fn cluster(
-    parameters: &Parameters,
+    parameters: &QuadricsParameters,
     dimension: Option<u32>,
-    load: Load,
-    hosts: Hosts,
+    load: BackgroundLoad,
+    hosts: QuadricsHostNoise,
     seed: u64,
-) -> Result<Cluster> {
+) -> Result<ElanCluster> {
     let background = load.pattern().map(|pattern| parameters.background(pattern));
-    let cluster = Cluster::new(parameters.fabric(dimension), parameters.costs(hosts), background, seed);
+    let cluster = ElanCluster::new(parameters.fabric(dimension), parameters.costs(hosts), background, seed);
     cluster.context("these parameters make no network")
 }
 
 /// Runs calls by the first `nodes` nodes, once the background is on its way.
 pub(super) fn run(
-    cluster: &mut Cluster,
-    parameters: &Parameters,
-    operation: Operation,
+    cluster: &mut ElanCluster,
+    parameters: &QuadricsParameters,
+    operation: ElanCollective,
     nodes: u32,
     calls: u32,
 ) -> Result<Vec<Span>> {
     cluster.pass(WARM_UP);
-    let members = Members::range(0, nodes, Rank(0), parameters.arity()).map_err(|error| anyhow!("{error}"))?;
+    let members =
+        QuadricsMembers::range(0, nodes, Rank(0), parameters.arity()).map_err(|error| anyhow!("{error}"))?;
     let patience = PATIENCE.times(u64::from(calls));
-    let task = Task { operation, members, processes: 1, multicast_root: 0, calls, patience };
+    let task = ElanWorkload { operation, members, processes: 1, multicast_root: 0, calls, patience };
     cluster.run(&task).with_context(|| never_ended(operation, nodes))
 }
 
 /// Why there is nothing to report.
-pub(super) fn never_ended(operation: Operation, nodes: u32) -> String {
+pub(super) fn never_ended(operation: ElanCollective, nodes: u32) -> String {
     let what = match operation {
-        Operation::TreeBarrier => "a software barrier".to_owned(),
-        Operation::TestBarrier { .. } => "a hardware barrier".to_owned(),
-        Operation::FoldedBarrier(_) => "a folded barrier".to_owned(),
-        Operation::Broadcast { bytes, .. } => format!("a broadcast of {bytes} bytes"),
+        ElanCollective::TreeBarrier => "a software barrier".to_owned(),
+        ElanCollective::TestBarrier { .. } => "a hardware barrier".to_owned(),
+        ElanCollective::FoldedBarrier(_) => "a folded barrier".to_owned(),
+        ElanCollective::Broadcast { bytes, .. } => format!("a broadcast of {bytes} bytes"),
     };
     format!("with these parameters {what} on {nodes} nodes takes more than a second of virtual time")
 }

@@ -2,15 +2,15 @@
 //! load, on the same wires; and groups that multicast at the same time by way of several roots.
 
 use anyhow::{Context, Result};
+use quadrics::{ElanCollective, GroupedMulticasts, HostWakeup, MulticastRule, QsnetParameters};
 use serde::Serialize;
-use quadrics::{FabricParameters, GroupedMulticasts, MulticastRule, Operation, Wake};
 use units::Span;
 
-use super::parameters::{Hosts, Parameters};
-use super::points::{Load, cluster, never_ended, tested};
-use crate::reproduce::cores::on_all_cores;
-use protocol::collective::quadrics::Members;
-use quadrics::Task;
+use super::parameters::{QuadricsHostNoise, QuadricsParameters};
+use super::points::{BackgroundLoad, cluster, never_ended, polled_barrier};
+use crate::reproduce::parallel::map_parallel;
+use protocol::collective::quadrics::QuadricsMembers;
+use quadrics::ElanWorkload;
 use units::Rank;
 
 /// The most nodes.
@@ -20,7 +20,7 @@ const LEAST_DIMENSION: u32 = 3;
 
 /// One size.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Size {
+pub(super) struct QuadricsScalePoint {
     pub nodes: u32,
     /// Microseconds.
     pub tested_us: f64,
@@ -32,7 +32,7 @@ pub(super) struct Size {
 
 /// Groups that multicast at the same time.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Roots {
+pub(super) struct MulticastRootsPoint {
     pub roots: u32,
     pub channels: u32,
     pub groups: u32,
@@ -42,35 +42,43 @@ pub(super) struct Roots {
 
 /// A barrier on so many dimensions.
 #[derive(Clone, Copy)]
-struct Job {
+struct ScaleJob {
     dimension: u32,
-    operation: Operation,
-    load: Load,
+    operation: ElanCollective,
+    load: BackgroundLoad,
 }
 
 /// Measures all sizes up to `most` nodes, on all cores.
-pub(super) fn measure(parameters: &Parameters, most: u32, seed: u64) -> Result<Vec<Size>> {
+pub(super) fn measure(parameters: &QuadricsParameters, most: u32, seed: u64) -> Result<Vec<QuadricsScalePoint>> {
     let dimensions: Vec<u32> =
         (LEAST_DIMENSION..16).take_while(|dimension| 4u64.pow(*dimension) <= u64::from(most)).collect();
-    let operations =
-        [tested(parameters, Wake::Polling), Operation::FoldedBarrier(parameters.fold()), Operation::TreeBarrier];
+    let operations = [
+        polled_barrier(parameters, HostWakeup::Polling),
+        ElanCollective::FoldedBarrier(parameters.fold()),
+        ElanCollective::TreeBarrier,
+    ];
     let mut jobs = Vec::new();
     for dimension in dimensions.iter().rev().copied() {
-        jobs.extend(operations.map(|operation| Job { dimension, operation, load: Load::Idle }));
+        jobs.extend(operations.map(|operation| ScaleJob { dimension, operation, load: BackgroundLoad::Idle }));
         let loaded = operations[..2].iter();
-        jobs.extend(loaded.map(|operation| Job { dimension, operation: *operation, load: Load::Uniform }));
+        jobs.extend(loaded.map(|operation| ScaleJob {
+            dimension,
+            operation: *operation,
+            load: BackgroundLoad::Uniform,
+        }));
     }
-    let times = on_all_cores(&jobs, |job| one(parameters, *job, seed))?;
-    let of = |dimension: u32, operation: Operation, load: Load| {
+    let times = map_parallel(&jobs, |job| one(parameters, *job, seed))?;
+    let of = |dimension: u32, operation: ElanCollective, load: BackgroundLoad| {
         let place = jobs
             .iter()
             .position(|job| job.dimension == dimension && job.operation == operation && job.load == load)?;
         Some(times[place])
     };
     let size = |dimension: u32| {
-        let idle = |number: usize| of(dimension, operations[number], Load::Idle).context("every size is measured");
-        let loaded = |number: usize| of(dimension, operations[number], Load::Uniform);
-        Ok(Size {
+        let idle =
+            |number: usize| of(dimension, operations[number], BackgroundLoad::Idle).context("every size is measured");
+        let loaded = |number: usize| of(dimension, operations[number], BackgroundLoad::Uniform);
+        Ok(QuadricsScalePoint {
             nodes: 4u32.pow(dimension),
             tested_us: idle(0)?,
             folded_us: idle(1)?,
@@ -83,32 +91,32 @@ pub(super) fn measure(parameters: &Parameters, most: u32, seed: u64) -> Result<V
 }
 
 /// Microseconds of a barrier, on average. Hosts are quiet here: with so many of them noise would be all that is seen.
-fn one(parameters: &Parameters, job: Job, seed: u64) -> Result<f64> {
-    let Job { dimension, operation, load } = job;
+fn one(parameters: &QuadricsParameters, job: ScaleJob, seed: u64) -> Result<f64> {
+    let ScaleJob { dimension, operation, load } = job;
     let nodes = 4u32.pow(dimension);
-    let mut cluster = cluster(parameters, Some(dimension), load, Hosts::Quiet, seed)?;
+    let mut cluster = cluster(parameters, Some(dimension), load, QuadricsHostNoise::Quiet, seed)?;
     let (warm_up, calls) = match load {
-        Load::Idle => (Span::ZERO, 2),
+        BackgroundLoad::Idle => (Span::ZERO, 2),
         // The background of many nodes takes long: a few barriers must do.
         _ => (Span::from_micros(60), 20_480u32.div_ceil(nodes).clamp(2, 200)),
     };
     cluster.pass(warm_up);
-    let members = Members::range(0, nodes, Rank(0), parameters.arity())?;
+    let members = QuadricsMembers::range(0, nodes, Rank(0), parameters.arity())?;
     let patience = Span::from_micros(1_000_000).times(u64::from(calls));
-    let task = Task { operation, members, processes: 1, multicast_root: 0, calls, patience };
+    let task = ElanWorkload { operation, members, processes: 1, multicast_root: 0, calls, patience };
     let took = cluster.run(&task).with_context(|| never_ended(operation, nodes))?;
     Ok(took.iter().map(|span| span.as_nanos_f64()).sum::<f64>() / took.len() as f64 / 1e3)
 }
 
 /// Four groups on the testbed, with one root and with several.
-pub(super) fn roots(parameters: &Parameters) -> Result<Vec<Roots>> {
+pub(super) fn roots(parameters: &QuadricsParameters) -> Result<Vec<MulticastRootsPoint>> {
     let groups = 4;
     let one = |(roots, channels): (u32, u32)| {
         let rule = MulticastRule::Serialised { roots };
-        let fabric = FabricParameters { rule, channels, ..parameters.fabric(None) };
+        let fabric = QsnetParameters { rule, channels, ..parameters.fabric(None) };
         let megabytes_per_second = GroupedMulticasts::megabytes_per_second(fabric, groups, 1_000)
             .with_context(|| format!("multicasts over {roots} roots never ended"))?;
-        Ok(Roots { roots, channels, groups, megabytes_per_second })
+        Ok(MulticastRootsPoint { roots, channels, groups, megabytes_per_second })
     };
     [(1, 2), (2, 2), (4, 4)].into_iter().map(one).collect()
 }

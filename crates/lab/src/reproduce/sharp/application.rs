@@ -7,7 +7,7 @@
 use serde::Serialize;
 
 use super::parameters::ApplicationTable;
-use super::points::{Among, Down, Point, Times};
+use super::points::{HostAlgorithm, ResultDelivery, SharpPoint, SharpTimes};
 
 /// The published times that set the model: on few processes, and on many with either library. They set nothing else.
 pub(super) const INPUTS: [&str; 3] = ["foam-hcoll-56", "foam-hcoll-896", "foam-sharp-896"];
@@ -20,7 +20,7 @@ const PROCESSES: [u32; 9] = [28, 56, 112, 224, 448, 896, 1792, 2688, 3584];
 
 /// With which library.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Library {
+pub(super) enum ApplicationLibrary {
     Hcoll,
     OpenMpi,
     Sharp,
@@ -28,7 +28,7 @@ pub(super) enum Library {
 
 /// The model, once it is set.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Model {
+pub(super) struct ApplicationModel {
     /// Allreduces of the whole run.
     pub steps: f64,
     /// Seconds of one process alone.
@@ -38,39 +38,45 @@ pub(super) struct Model {
 }
 
 /// The points that the model needs.
-pub(super) fn points(application: &ApplicationTable) -> Vec<Point> {
+pub(super) fn points(application: &ApplicationTable) -> Vec<SharpPoint> {
     let mut points = Vec::new();
     for hosts in PROCESSES.map(|processes| processes / application.cores_per_host).into_iter().filter(|n| *n > 1) {
-        points.push(Point::Hosts { hosts, bytes: 8, among: Among::Kings });
-        points.push(Point::Hosts { hosts, bytes: 8, among: Among::Doubling });
-        points.push(Point::Aggregation { hosts, bytes: 8, down: Down::Connections });
+        points.push(SharpPoint::Hosts { hosts, bytes: 8, among: HostAlgorithm::Kings });
+        points.push(SharpPoint::Hosts { hosts, bytes: 8, among: HostAlgorithm::Doubling });
+        points.push(SharpPoint::Aggregation { hosts, bytes: 8, down: ResultDelivery::Connections });
     }
     points
 }
 
 /// Microseconds of one allreduce over all processes.
-fn allreduce(times: &Times, application: &ApplicationTable, library: Library, processes: u32) -> f64 {
+fn allreduce(times: &SharpTimes, application: &ApplicationTable, library: ApplicationLibrary, processes: u32) -> f64 {
     let hosts = (processes / application.cores_per_host).max(1);
     let within = match library {
-        Library::Hcoll | Library::Sharp => application.on_host_ns,
+        ApplicationLibrary::Hcoll | ApplicationLibrary::Sharp => application.on_host_ns,
         // Pair by pair, also within a host.
-        Library::OpenMpi => application.core_round_ns * f64::from(application.cores_per_host).log2().ceil(),
+        ApplicationLibrary::OpenMpi => {
+            application.core_round_ns * f64::from(application.cores_per_host).log2().ceil()
+        }
     };
     let between = match library {
         _ if hosts == 1 => 0.0,
-        Library::Hcoll => times.of(Point::Hosts { hosts, bytes: 8, among: Among::Kings }),
-        Library::OpenMpi => times.of(Point::Hosts { hosts, bytes: 8, among: Among::Doubling }),
-        Library::Sharp => times.of(Point::Aggregation { hosts, bytes: 8, down: Down::Connections }),
+        ApplicationLibrary::Hcoll => times.of(SharpPoint::Hosts { hosts, bytes: 8, among: HostAlgorithm::Kings }),
+        ApplicationLibrary::OpenMpi => {
+            times.of(SharpPoint::Hosts { hosts, bytes: 8, among: HostAlgorithm::Doubling })
+        }
+        ApplicationLibrary::Sharp => {
+            times.of(SharpPoint::Aggregation { hosts, bytes: 8, down: ResultDelivery::Connections })
+        }
     };
     within / 1e3 + between
 }
 
-impl Model {
+impl ApplicationModel {
     /// Sets the model by the three published times, in seconds.
-    pub(super) fn new(times: &Times, application: &ApplicationTable, few: f64, many: [f64; 2]) -> Self {
-        let [hcoll, sharp] =
-            [Library::Hcoll, Library::Sharp].map(|library| allreduce(times, application, library, MANY));
-        let on_few = allreduce(times, application, Library::Hcoll, FEW);
+    pub(super) fn new(times: &SharpTimes, application: &ApplicationTable, few: f64, many: [f64; 2]) -> Self {
+        let [hcoll, sharp] = [ApplicationLibrary::Hcoll, ApplicationLibrary::Sharp]
+            .map(|library| allreduce(times, application, library, MANY));
+        let on_few = allreduce(times, application, ApplicationLibrary::Hcoll, FEW);
         let steps = (many[0] - many[1]) * 1e6 / (hcoll - sharp);
         // few = work/FEW + steps (on_few + rest); many = work/MANY + steps (hcoll + rest).
         let share = f64::from(FEW) / f64::from(MANY);
@@ -83,9 +89,9 @@ impl Model {
     /// Seconds of the run.
     pub(super) fn seconds(
         &self,
-        times: &Times,
+        times: &SharpTimes,
         application: &ApplicationTable,
-        library: Library,
+        library: ApplicationLibrary,
         processes: u32,
     ) -> f64 {
         let step = allreduce(times, application, library, processes) + self.rest_us;

@@ -2,52 +2,53 @@
 
 use std::fmt::Write;
 
-use super::scale::Size;
-use super::{Findings, Score, Tally, deviation};
-use crate::report::{Rows, aligned, lines, page, with_head};
-use crate::reproduce::verdict::{Comparison, differences};
-use crate::words::grouped;
+use super::scale::SharpScalePoint;
+use super::{ScoreCount, SharpFindings, TableScore, deviation};
+use crate::number_format::group_digits;
+use crate::report::{TableRows, format_table, line_chart, page, with_header};
+use crate::reproduce::comparison::{Comparison, explain_differences};
 
 /// For the terminal.
-pub(super) fn table(findings: &Findings) -> String {
+pub(super) fn table(findings: &SharpFindings) -> String {
     let mut text = String::from("SHArP: aggregation in the network, 8 leaf switches with up to 128 hosts\n");
     for rows in findings.comparisons.chunk_by(|a, b| a.figure == b.figure) {
-        let _ = writeln!(text, "\nTable {}\n{}", rows[0].figure, aligned(&comparisons(rows)));
-        text += &differences(rows);
+        let _ = writeln!(text, "\nTable {}\n{}", rows[0].figure, format_table(&comparisons(rows)));
+        text += &explain_differences(rows);
     }
     let _ = writeln!(text, "\n* gated: the exit status depends on it. So does each of these:");
     for gate in &findings.gates {
         let _ = writeln!(text, "  {gate}");
     }
-    let _ = writeln!(text, "\nScores: numbers within their tolerance\n{}", aligned(&scores(&findings.scores)));
+    let _ = writeln!(text, "\nScores: numbers within their tolerance\n{}", format_table(&scores(&findings.scores)));
     if !findings.scale.is_empty() {
-        let _ = writeln!(text, "Past the paper: allreduce of 8 bytes, in us\n{}", aligned(&scale(&findings.scale)));
+        let _ =
+            writeln!(text, "Past the paper: allreduce of 8 bytes, in us\n{}", format_table(&scale(&findings.scale)));
     }
     let _ = writeln!(text, "{}", verdict(findings));
     text
 }
 
 /// As a page.
-pub(super) fn html(findings: &Findings) -> String {
+pub(super) fn html(findings: &SharpFindings) -> String {
     let mut sections = vec![("Verdict".to_owned(), format!("<p>{}</p>", verdict(findings)))];
-    sections.push(("Scores".to_owned(), page::rows(&scores(&findings.scores))));
+    sections.push(("Scores".to_owned(), page::html_table(&scores(&findings.scores))));
     let gates = findings
         .gates
         .iter()
         .map(|gate| [if gate.holds { "holds" } else { "broken" }.to_owned(), gate.statement.clone()]);
-    sections.push(("Statements that must hold".to_owned(), page::rows(&with_head(["", "statement"], gates))));
+    sections.push(("Statements that must hold".to_owned(), page::html_table(&with_header(["", "statement"], gates))));
     if !findings.scale.is_empty() {
-        let contents = format!("{}{}", plot(&findings.scale), page::rows(&scale(&findings.scale)));
+        let contents = format!("{}{}", plot(&findings.scale), page::html_table(&scale(&findings.scale)));
         sections.push(("Past the paper: allreduce of 8 bytes on fat trees".to_owned(), contents));
     }
     for rows in findings.comparisons.chunk_by(|a, b| a.figure == b.figure) {
-        let contents = format!("{}{}", course(rows), page::rows(&with_remarks(rows)));
+        let contents = format!("{}{}", course(rows), page::html_table(&with_remarks(rows)));
         sections.push((format!("Table {}", rows[0].figure), contents));
     }
-    page::page("SHArP: aggregation in the network", &sections)
+    page::html_page("SHArP: aggregation in the network", &sections)
 }
 
-fn verdict(findings: &Findings) -> &'static str {
+fn verdict(findings: &SharpFindings) -> &'static str {
     if findings.holds { "All gated numbers hold." } else { "A gated number does not hold." }
 }
 
@@ -62,13 +63,13 @@ fn cells(row: &Comparison) -> [String; 6] {
     ]
 }
 
-fn comparisons(rows: &[Comparison]) -> Rows {
-    with_head(["", "published", "ours", "off by", "verdict", "parameters"], rows.iter().map(cells))
+fn comparisons(rows: &[Comparison]) -> TableRows {
+    with_header(["", "published", "ours", "off by", "verdict", "parameters"], rows.iter().map(cells))
 }
 
-fn with_remarks(rows: &[Comparison]) -> Rows {
+fn with_remarks(rows: &[Comparison]) -> TableRows {
     let head = ["", "published", "ours", "off by", "verdict", "parameters", "remark"];
-    with_head(
+    with_header(
         head,
         rows.iter().map(|row| {
             let [a, b, c, d, e, f] = cells(row);
@@ -77,12 +78,12 @@ fn with_remarks(rows: &[Comparison]) -> Rows {
     )
 }
 
-fn scores(scores: &[Score]) -> Rows {
-    let words = |tally: &Tally| match tally.of {
+fn scores(scores: &[TableScore]) -> TableRows {
+    let words = |tally: &ScoreCount| match tally.of {
         0 => "-".to_owned(),
         of => format!("{} of {of}, worst {:.1} %", tally.matched, tally.worst_percent),
     };
-    with_head(
+    with_header(
         ["table", "fitted", "predicted", "inputs of the application's model"],
         scores
             .iter()
@@ -90,13 +91,13 @@ fn scores(scores: &[Score]) -> Rows {
     )
 }
 
-fn scale(sizes: &[Size]) -> Rows {
-    with_head(
+fn scale(sizes: &[SharpScalePoint]) -> TableRows {
+    with_header(
         ["hosts", "switch ports", "levels", "multicast", "connections", "hosts alone", "times"],
         sizes.iter().map(|size| {
             let alone = size.hosts_us;
             [
-                grouped(u64::from(size.hosts)),
+                group_digits(u64::from(size.hosts)),
                 size.radix.to_string(),
                 size.levels.to_string(),
                 format!("{:.2}", size.multicast_us),
@@ -109,10 +110,10 @@ fn scale(sizes: &[Size]) -> Rows {
 }
 
 /// How a time is picked from a size.
-type Micros = fn(&Size) -> Option<f64>;
+type Micros = fn(&SharpScalePoint) -> Option<f64>;
 
 /// Latency by hosts: aggregation and hosts alone, for each kind of switch.
-fn plot(sizes: &[Size]) -> String {
+fn plot(sizes: &[SharpScalePoint]) -> String {
     let mut radices: Vec<u32> = sizes.iter().map(|size| size.radix).collect();
     radices.sort_unstable();
     radices.dedup();
@@ -134,7 +135,7 @@ fn plot(sizes: &[Size]) -> String {
         .map(|(name, points)| (name.as_str(), points.clone()))
         .collect();
     let ports: Vec<String> = radices.iter().map(u32::to_string).collect();
-    lines(&series, &format!("hosts, by ports of a switch ({})", ports.join(", ")), "us")
+    line_chart(&series, &format!("hosts, by ports of a switch ({})", ports.join(", ")), "us")
 }
 
 /// Published and ours by bytes or processes, for each column of a table.
@@ -160,7 +161,7 @@ fn course(rows: &[Comparison]) -> String {
         let published = numbers.iter().map(|(number, row)| (*number, row.published_value)).collect();
         let ours = numbers.iter().map(|(number, row)| (*number, row.ours_value)).collect();
         let across = if column.starts_with("foam") { "processes" } else { "bytes" };
-        plots += &lines(&[("published", published), ("ours", ours)], across, &title(numbers[0].1));
+        plots += &line_chart(&[("published", published), ("ours", ours)], across, &title(numbers[0].1));
     }
     format!("<div class=\"charts\">{plots}</div>")
 }

@@ -5,32 +5,32 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
-use simulator::collective::UnitParameters;
-use simulator::technology::{ByteTime, Rate, Width};
-use simulator::{Forwarding, HostCosts, LinkParameters, Noise};
+use simulator::collective::AggregationUnitParameters;
+use simulator::link_rate::{ByteTime, LinkRate, LinkWidth};
+use simulator::{Forwarding, HostCosts, LinkParameters, OsNoise};
 use units::Span;
-use units::limits::{MAX_MTU, MAX_WINDOW};
+use units::limits::{MAX_GROUP_WINDOW, MAX_MTU};
 
 const TEXT: &str = include_str!("../../../../../experiments/sharp/parameters.toml");
 
 /// All of it, as the file has it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Parameters {
-    pub fabric: FabricTable,
+pub(super) struct SharpParameters {
+    pub fabric: SharpFabricTable,
     link: LinkTable,
-    pub unit: UnitTable,
+    pub unit: SharpUnitTable,
     host: HostTable,
     native: CallTable,
     mpi: MpiTable,
-    pub hosts: HostsTable,
+    pub hosts: SharpHostsTable,
     noise: NoiseTable,
     pub application: ApplicationTable,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct FabricTable {
+pub(super) struct SharpFabricTable {
     pub leaves: u32,
 }
 
@@ -45,7 +45,7 @@ struct LinkTable {
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct UnitTable {
+pub(super) struct SharpUnitTable {
     port_gigabits: f64,
     pub segment_bytes: u32,
     receive_ns: f64,
@@ -81,7 +81,7 @@ struct MpiTable {
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct HostsTable {
+pub(super) struct SharpHostsTable {
     pub radix: u16,
 }
 
@@ -102,7 +102,7 @@ pub(super) struct ApplicationTable {
 
 /// Who calls: the three measurements of the paper differ in what a call takes beside the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Caller {
+pub(super) enum BenchmarkCaller {
     /// The native benchmark (Tables I and II).
     Native,
     /// MPI as Table III has it, on top of the native one.
@@ -114,17 +114,21 @@ pub(super) enum Caller {
 /// Whether the system runs with its default settings.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum System {
+pub(super) enum SharpHostNoise {
     /// With the settings against noise (SH-7).
     Quiet,
     /// Without.
     Noisy,
 }
 
-impl Parameters {
+impl SharpParameters {
     /// Those of a file; of the one that is shipped, if none is named.
     pub(super) fn read(file: Option<&Path>) -> Result<Self> {
-        crate::reproduce::parameters::read(file, ("experiments/sharp/parameters.toml", TEXT), Self::parse)
+        crate::reproduce::parameter_file::read_parameters(
+            file,
+            ("experiments/sharp/parameters.toml", TEXT),
+            Self::parse,
+        )
     }
 
     fn parse(text: &str) -> Result<Self> {
@@ -162,7 +166,7 @@ impl Parameters {
         let most = f64::from(MAX_MTU);
         within("link.mtu-bytes", f64::from(link.mtu_bytes), &(1.0..=most))?;
         within("unit.segment-bytes", f64::from(unit.segment_bytes), &(1.0..=most))?;
-        within("unit.window", f64::from(unit.window), &(1.0..=f64::from(MAX_WINDOW)))?;
+        within("unit.window", f64::from(unit.window), &(1.0..=f64::from(MAX_GROUP_WINDOW)))?;
         within("fabric.leaves", f64::from(fabric.leaves), &(1.0..=32.0))?;
         within("hosts.radix", f64::from(hosts.radix), &(2.0..=128.0))?;
         within("application.cores-per-host", f64::from(application.cores_per_host), &(1.0..=28.0))
@@ -170,7 +174,7 @@ impl Parameters {
 
     pub(super) fn link(&self) -> LinkParameters {
         LinkParameters {
-            byte_time: ByteTime::of(Width::X4, Rate::Edr),
+            byte_time: ByteTime::of(LinkWidth::X4, LinkRate::Edr),
             wire: nanos(self.link.wire_ns),
             switch_delay: nanos(self.link.switch_ns),
             adapter_delay: nanos(self.link.adapter_ns),
@@ -185,9 +189,9 @@ impl Parameters {
         self.link.mtu_bytes
     }
 
-    pub(super) fn unit_of_node(&self) -> UnitParameters {
+    pub(super) fn unit_of_node(&self) -> AggregationUnitParameters {
         let rate = |gigabits: f64| ByteTime::of_megabits((gigabits * 1e3) as u64);
-        UnitParameters {
+        AggregationUnitParameters {
             port: rate(self.unit.port_gigabits),
             copy: rate(self.unit.copy_gigabits),
             receive: nanos(self.unit.receive_ns),
@@ -195,14 +199,14 @@ impl Parameters {
         }
     }
 
-    pub(super) fn costs(&self, caller: Caller, system: System) -> HostCosts {
+    pub(super) fn costs(&self, caller: BenchmarkCaller, system: SharpHostNoise) -> HostCosts {
         let host = &self.host;
         let call = match caller {
-            Caller::Native => self.native.call_ns,
-            Caller::MpiOverNative => self.native.call_ns + self.mpi.over_native_ns,
-            Caller::Mpi => self.mpi.call_ns,
+            BenchmarkCaller::Native => self.native.call_ns,
+            BenchmarkCaller::MpiOverNative => self.native.call_ns + self.mpi.over_native_ns,
+            BenchmarkCaller::Mpi => self.mpi.call_ns,
         };
-        let noise = Noise { per_second: self.noise.per_second, mean: nanos(self.noise.mean_ns) };
+        let noise = OsNoise { per_second: self.noise.per_second, mean: nanos(self.noise.mean_ns) };
         HostCosts {
             call: nanos(call),
             post: nanos(host.post_ns),
@@ -212,7 +216,7 @@ impl Parameters {
             datagram_byte_ps: picos(host.datagram_byte_ns),
             step_over_bytes: host.step_over_bytes,
             step: nanos(host.step_ns),
-            noise: (system == System::Noisy).then_some(noise),
+            noise: (system == SharpHostNoise::Noisy).then_some(noise),
         }
     }
 }
@@ -236,7 +240,7 @@ mod tests {
 
     #[test]
     fn numbers_beyond_reason_are_refused_by_name() {
-        assert!(Parameters::parse(TEXT).is_ok());
+        assert!(SharpParameters::parse(TEXT).is_ok());
         let swaps = [
             ("leaves = 8", "leaves = 0", "fabric.leaves: 0 is not between 1 and 32"),
             ("fold-ns = 240.0", "fold-ns = -1.0", "unit.fold-ns: -1 is not"),
@@ -247,7 +251,7 @@ mod tests {
         ];
         for (from, to, complaint) in swaps {
             assert!(TEXT.contains(from), "{from}");
-            let error = Parameters::parse(&TEXT.replace(from, to)).unwrap_err();
+            let error = SharpParameters::parse(&TEXT.replace(from, to)).unwrap_err();
             assert!(error.to_string().contains(complaint), "{to}: {error}");
         }
     }

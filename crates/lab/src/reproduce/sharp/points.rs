@@ -5,21 +5,22 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
-use protocol::collective::{Algorithm, Collective as Operation};
-use reduce::{ElementType, Kind, Operator};
+use protocol::collective::{CollectiveAlgorithm, CollectiveOperation as Operation};
+use reduce::{ElementType, Operator, ReductionKind};
 use serde::Serialize;
-use simulator::Way;
+use simulator::TransportService;
 use simulator::collective::{
-    Calls, Collective, CollectiveParameters, Contents, Distribution, Measured, Pace, UnitParameters,
+    AggregationUnitParameters, CallLatency, CallWorkload, CollectiveParameters, ContributionContents,
+    DownwardDelivery, OperationPacing, SimulatedCollective,
 };
-use simulator::fault::Plan;
+use simulator::fault::FaultPlan;
 use simulator::host_collective::{HostCollective, HostCollectiveParameters};
-use simulator::technology::Width;
+use simulator::link_rate::LinkWidth;
 use topology::Fabric;
 use units::Span;
 
-use super::parameters::{Caller, Parameters, System};
-use crate::reproduce::cores::on_all_cores;
+use super::parameters::{BenchmarkCaller, SharpHostNoise, SharpParameters};
+use crate::reproduce::parallel::map_parallel;
 
 /// How long nobody wonders where something is.
 const PATIENCE: Span = Span::from_micros(10_000);
@@ -27,7 +28,7 @@ const PATIENCE: Span = Span::from_micros(10_000);
 /// How results come back.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Down {
+pub(super) enum ResultDelivery {
     Connections,
     Both,
     Multicast,
@@ -36,7 +37,7 @@ pub(super) enum Down {
 /// How hosts do without the network's help.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Among {
+pub(super) enum HostAlgorithm {
     /// Recursive k-ing whose messages come as datagrams (HPC-X on hosts).
     Kings,
     /// Recursive doubling over connections (MVAPICH-2, Open MPI).
@@ -46,73 +47,98 @@ pub(super) enum Among {
 /// One thing to simulate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
-pub(super) enum Point {
+pub(super) enum SharpPoint {
     /// The native benchmark.
-    Native { hosts: u32, bytes: u32, system: System },
+    Native { hosts: u32, bytes: u32, system: SharpHostNoise },
     /// MPI as in Table III.
     MpiOverNative { hosts: u32, bytes: u32 },
     /// MPI over aggregation.
-    Aggregation { hosts: u32, bytes: u32, down: Down },
+    Aggregation { hosts: u32, bytes: u32, down: ResultDelivery },
     /// MPI over hosts.
-    Hosts { hosts: u32, bytes: u32, among: Among },
+    Hosts { hosts: u32, bytes: u32, among: HostAlgorithm },
 }
 
 /// A point and what was measured there.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Taken {
+pub(super) struct SharpPointTiming {
     #[serde(flatten)]
-    pub point: Point,
+    pub point: SharpPoint,
     #[serde(flatten)]
-    pub measured: Measured,
+    pub measured: CallLatency,
 }
 
 /// Times of all points.
-pub(super) struct Times(pub BTreeMap<Point, Measured>);
+pub(super) struct SharpTimes(pub BTreeMap<SharpPoint, CallLatency>);
 
-impl Times {
+impl SharpTimes {
     /// In microseconds.
-    pub(super) fn of(&self, point: Point) -> f64 {
+    pub(super) fn of(&self, point: SharpPoint) -> f64 {
         self.0.get(&point).expect("every point that a number needs is measured").mean_ns / 1e3
     }
 
-    pub(super) fn taken(&self) -> Vec<Taken> {
-        self.0.iter().map(|(point, measured)| Taken { point: *point, measured: *measured }).collect()
+    pub(super) fn taken(&self) -> Vec<SharpPointTiming> {
+        self.0.iter().map(|(point, measured)| SharpPointTiming { point: *point, measured: *measured }).collect()
     }
 }
 
 /// Measures all points, on as many cores as there are.
-pub(super) fn measure_all(points: &[Point], parameters: &Parameters, calls: u32, seed: u64) -> Result<Times> {
+pub(super) fn measure_all(
+    points: &[SharpPoint],
+    parameters: &SharpParameters,
+    calls: u32,
+    seed: u64,
+) -> Result<SharpTimes> {
     let bar = ProgressBar::new(points.len() as u64).with_style(
         ProgressStyle::with_template("{bar:40} {pos}/{len} points, {eta} left").expect("a constant template"),
     );
-    let measured = on_all_cores(points, |point| {
+    let measured = map_parallel(points, |point| {
         let measured = measure(*point, parameters, calls, seed);
         bar.inc(1);
         measured
     })?;
     bar.finish_and_clear();
-    Ok(Times(points.iter().copied().zip(measured).collect()))
+    Ok(SharpTimes(points.iter().copied().zip(measured).collect()))
 }
 
-fn measure(point: Point, parameters: &Parameters, calls: u32, seed: u64) -> Result<Measured> {
+fn measure(point: SharpPoint, parameters: &SharpParameters, calls: u32, seed: u64) -> Result<CallLatency> {
     let few = 3; // Without randomness one call is like the other; the first is not counted.
     let aggregation = |hosts, bytes, down, caller, system, calls, pace| {
-        let run = Aggregation { fabric: testbed(parameters, hosts)?, bytes, down, caller, system, calls, pace };
+        let run = AggregationRun { fabric: testbed(parameters, hosts)?, bytes, down, caller, system, calls, pace };
         run.measure(parameters, seed)
     };
     let measured = match point {
         // The native benchmark is a tight loop with the default of Table VI; see the README for why.
-        Point::Native { hosts, bytes, system } => {
-            let calls = if system == System::Noisy { calls } else { few };
-            aggregation(hosts, bytes, Down::Both, Caller::Native, system, calls, Pace::BackToBack)?
+        SharpPoint::Native { hosts, bytes, system } => {
+            let calls = if system == SharpHostNoise::Noisy { calls } else { few };
+            aggregation(
+                hosts,
+                bytes,
+                ResultDelivery::Both,
+                BenchmarkCaller::Native,
+                system,
+                calls,
+                OperationPacing::BackToBack,
+            )?
         }
-        Point::MpiOverNative { hosts, bytes } => {
-            aggregation(hosts, bytes, Down::Both, Caller::MpiOverNative, System::Quiet, few, Pace::Drained)?
-        }
-        Point::Aggregation { hosts, bytes, down } => {
-            aggregation(hosts, bytes, down, Caller::Mpi, System::Quiet, few, Pace::Drained)?
-        }
-        Point::Hosts { hosts, bytes, among } => {
+        SharpPoint::MpiOverNative { hosts, bytes } => aggregation(
+            hosts,
+            bytes,
+            ResultDelivery::Both,
+            BenchmarkCaller::MpiOverNative,
+            SharpHostNoise::Quiet,
+            few,
+            OperationPacing::Drained,
+        )?,
+        SharpPoint::Aggregation { hosts, bytes, down } => aggregation(
+            hosts,
+            bytes,
+            down,
+            BenchmarkCaller::Mpi,
+            SharpHostNoise::Quiet,
+            few,
+            OperationPacing::Drained,
+        )?,
+        SharpPoint::Hosts { hosts, bytes, among } => {
             measure_hosts(testbed(parameters, hosts)?, bytes, among, parameters, few, seed)?
         }
     };
@@ -120,21 +146,22 @@ fn measure(point: Point, parameters: &Parameters, calls: u32, seed: u64) -> Resu
 }
 
 /// A run of allreduce through aggregation nodes.
-pub(super) struct Aggregation {
+pub(super) struct AggregationRun {
     pub fabric: Arc<Fabric>,
     pub bytes: u32,
-    pub down: Down,
-    pub caller: Caller,
-    pub system: System,
+    pub down: ResultDelivery,
+    pub caller: BenchmarkCaller,
+    pub system: SharpHostNoise,
     pub calls: u32,
-    pub pace: Pace,
+    pub pace: OperationPacing,
 }
 
-impl Aggregation {
-    pub(super) fn measure(self, parameters: &Parameters, seed: u64) -> Result<Option<Measured>> {
+impl AggregationRun {
+    pub(super) fn measure(self, parameters: &SharpParameters, seed: u64) -> Result<Option<CallLatency>> {
         let segment = parameters.unit.segment_bytes;
-        let unit: UnitParameters = parameters.unit_of_node();
-        let mut collective = CollectiveParameters::new(Contents::SizeOnly { bytes: self.bytes.min(segment) });
+        let unit: AggregationUnitParameters = parameters.unit_of_node();
+        let mut collective =
+            CollectiveParameters::new(ContributionContents::SizeOnly { bytes: self.bytes.min(segment) });
         collective.policy.acknowledge_every = 1; // As adapters do: every message on a connection is acknowledged.
         // No timer ever strikes: nothing is lost here, and what waits at a port need not be repeated.
         (collective.policy.timeout, collective.repair_after) = (PATIENCE, PATIENCE);
@@ -142,14 +169,14 @@ impl Aggregation {
         collective.unit = Some(unit);
         collective.host = Some(parameters.costs(self.caller, self.system));
         collective.distribution = match self.down {
-            Down::Connections => Distribution::Connections,
-            Down::Both => Distribution::Both,
-            Down::Multicast => Distribution::Multicast,
+            ResultDelivery::Connections => DownwardDelivery::Connections,
+            ResultDelivery::Both => DownwardDelivery::Both,
+            ResultDelivery::Multicast => DownwardDelivery::Multicast,
         };
         let segments = self.bytes.div_ceil(segment).max(1);
-        let calls = Calls { count: self.calls, segments, pace: self.pace };
+        let calls = CallWorkload { count: self.calls, segments, pace: self.pace };
         let link = parameters.link();
-        let run = Collective::new(self.fabric, link, collective, &Plan::default(), seed, Width::X4);
+        let run = SimulatedCollective::new(self.fabric, link, collective, &FaultPlan::default(), seed, LinkWidth::X4);
         Ok(run.map_err(|error| anyhow!("{error}"))?.measure(calls, seed))
     }
 }
@@ -158,31 +185,33 @@ impl Aggregation {
 pub(super) fn measure_hosts(
     fabric: Arc<Fabric>,
     bytes: u32,
-    among: Among,
-    parameters: &Parameters,
+    among: HostAlgorithm,
+    parameters: &SharpParameters,
     calls: u32,
     seed: u64,
-) -> Result<Option<Measured>> {
-    let kind = Kind::new(ElementType::F32, Operator::Sum).map_err(|error| anyhow!("{error}"))?;
+) -> Result<Option<CallLatency>> {
+    let kind = ReductionKind::new(ElementType::F32, Operator::Sum).map_err(|error| anyhow!("{error}"))?;
     let (algorithm, way) = match among {
-        Among::Kings => (Algorithm::RecursiveKing { radix: parameters.hosts.radix }, Way::Datagram),
-        Among::Doubling => (Algorithm::RecursiveDoubling, Way::Connection),
+        HostAlgorithm::Kings => {
+            (CollectiveAlgorithm::RecursiveKing { radix: parameters.hosts.radix }, TransportService::Datagram)
+        }
+        HostAlgorithm::Doubling => (CollectiveAlgorithm::RecursiveDoubling, TransportService::Connection),
     };
     let operation = HostCollectiveParameters {
         algorithm,
         collective: if bytes == 0 { Operation::Barrier } else { Operation::AllReduce { kind } },
         bytes,
         mtu: parameters.mtu(),
-        costs: parameters.costs(Caller::Mpi, System::Quiet),
+        costs: parameters.costs(BenchmarkCaller::Mpi, SharpHostNoise::Quiet),
         way,
     };
     let run = HostCollective::new(fabric, parameters.link(), operation);
-    let calls = Calls { count: calls, segments: 1, pace: Pace::Drained };
+    let calls = CallWorkload { count: calls, segments: 1, pace: OperationPacing::Drained };
     Ok(run.map_err(|error| anyhow!("{error}"))?.measure(calls, seed))
 }
 
 /// The testbed with so many hosts, spread evenly over the leaf switches (SH-7), with as many ways up as down.
-fn testbed(parameters: &Parameters, hosts: u32) -> Result<Arc<Fabric>> {
+fn testbed(parameters: &SharpParameters, hosts: u32) -> Result<Arc<Fabric>> {
     let leaves = parameters.fabric.leaves.min(hosts);
     ensure!(hosts.is_multiple_of(leaves), "{hosts} hosts do not spread evenly over {leaves} leaf switches");
     let per_leaf = hosts / leaves;

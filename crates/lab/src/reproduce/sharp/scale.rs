@@ -6,11 +6,11 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use simulator::collective::Pace;
+use simulator::collective::OperationPacing;
 use topology::Fabric;
 
-use super::parameters::{Caller, Parameters, System};
-use super::points::{Aggregation, Among, Down, measure_hosts};
+use super::parameters::{BenchmarkCaller, SharpHostNoise, SharpParameters};
+use super::points::{AggregationRun, HostAlgorithm, ResultDelivery, measure_hosts};
 
 /// Switch ports.
 const RADICES: [u32; 3] = [36, 64, 128];
@@ -20,7 +20,7 @@ pub(super) const MOST: u32 = 1 << 20;
 
 /// One size of one fabric.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Size {
+pub(super) struct SharpScalePoint {
     /// Ports of a switch.
     pub radix: u32,
     /// Hosts: no fewer than asked for, and as many as fill the last level evenly.
@@ -35,7 +35,12 @@ pub(super) struct Size {
 }
 
 /// Measures all sizes up to `most` hosts, and hosts among themselves up to `most_alone`.
-pub(super) fn measure(parameters: &Parameters, most: u32, most_alone: u32, seed: u64) -> Result<Vec<Size>> {
+pub(super) fn measure(
+    parameters: &SharpParameters,
+    most: u32,
+    most_alone: u32,
+    seed: u64,
+) -> Result<Vec<SharpScalePoint>> {
     let sizes = std::iter::successors(Some(LEAST), |hosts| hosts.checked_mul(4)).take_while(|hosts| *hosts <= most);
     let jobs: Vec<(u32, u32)> = sizes.flat_map(|hosts| RADICES.map(|radix| (radix, hosts))).collect();
     let bar = ProgressBar::new(jobs.len() as u64).with_style(
@@ -54,31 +59,31 @@ pub(super) fn measure(parameters: &Parameters, most: u32, most_alone: u32, seed:
     Ok(found)
 }
 
-fn one(parameters: &Parameters, radix: u32, hosts: u32, alone: bool, seed: u64) -> Result<Size> {
+fn one(parameters: &SharpParameters, radix: u32, hosts: u32, alone: bool, seed: u64) -> Result<SharpScalePoint> {
     let children = children(radix, hosts);
     let hosts: u32 = children.iter().product();
     let down = |down| -> Result<f64> {
         // One tree uses one switch above each; the rest of a full fat tree would only take memory.
         let fabric = shape(&children, &vec![1; children.len()])?;
-        let (caller, system) = (Caller::Mpi, System::Quiet);
-        let run = Aggregation { fabric, bytes: 8, down, caller, system, calls: 1, pace: Pace::Drained };
+        let (caller, system) = (BenchmarkCaller::Mpi, SharpHostNoise::Quiet);
+        let run = AggregationRun { fabric, bytes: 8, down, caller, system, calls: 1, pace: OperationPacing::Drained };
         let measured = run.measure(parameters, seed)?;
         Ok(measured.ok_or_else(|| anyhow!("a call of {hosts} hosts never ended"))?.mean_ns / 1e3)
     };
     let hosts_us = if alone {
         let half = radix / 2;
         let parents: Vec<u32> = (0..children.len()).map(|level| if level == 0 { 1 } else { half }).collect();
-        let measured = measure_hosts(shape(&children, &parents)?, 8, Among::Kings, parameters, 1, seed)?;
+        let measured = measure_hosts(shape(&children, &parents)?, 8, HostAlgorithm::Kings, parameters, 1, seed)?;
         Some(measured.ok_or_else(|| anyhow!("a call among {hosts} hosts never ended"))?.mean_ns / 1e3)
     } else {
         None
     };
-    Ok(Size {
+    Ok(SharpScalePoint {
         radix,
         hosts,
         levels: children.len(),
-        multicast_us: down(Down::Multicast)?,
-        connections_us: down(Down::Connections)?,
+        multicast_us: down(ResultDelivery::Multicast)?,
+        connections_us: down(ResultDelivery::Connections)?,
         hosts_us,
     })
 }

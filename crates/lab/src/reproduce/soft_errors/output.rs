@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use super::Findings;
+use super::SoftErrorsFindings;
 use crate::report::escape;
-use crate::reproduce::verdict::Comparison;
+use crate::reproduce::comparison::Comparison;
 
 /// For the terminal.
-pub(super) fn table(findings: &Findings) -> String {
+pub(super) fn table(findings: &SoftErrorsFindings) -> String {
     let mut text = String::new();
     let width = findings.comparisons.iter().map(|row| row.statement.chars().count()).max().unwrap_or(0);
     let _ = writeln!(
@@ -66,7 +66,7 @@ pub(super) fn table(findings: &Findings) -> String {
 }
 
 /// As a page: the numbers as bars, figure by figure, and the table.
-pub(super) fn html(findings: &Findings) -> String {
+pub(super) fn html(findings: &SoftErrorsFindings) -> String {
     let mut page = String::from(HEAD);
     let _ = writeln!(
         page,

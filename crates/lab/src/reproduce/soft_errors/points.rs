@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use simulator::collective::{Collective, Nobody, Replication, Timing};
-use simulator::fault::{FaultKind, PhaseFilter, Plan, RulePlan};
+use simulator::collective::{CollectiveTiming, NoObserver, Replication, SimulatedCollective};
+use simulator::fault::{FaultKind, FaultPlan, FaultRule, PhaseFilter};
 use simulator::scenario::Scenario;
 use topology::TreeIndex;
 use units::Span;
@@ -25,7 +25,7 @@ const PRESETS: [(&str, &str); 2] = [
 /// Where errors strike.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Point {
+pub(super) enum SoftErrorPattern {
     /// Nowhere.
     Free,
     /// Every link once.
@@ -42,7 +42,7 @@ pub(super) enum Point {
     Mean { us: u32 },
 }
 
-impl Point {
+impl SoftErrorPattern {
     /// For a table.
     pub(super) fn words(self) -> String {
         match self {
@@ -60,16 +60,16 @@ impl Point {
 /// How packets are replicated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Scheme {
+pub(super) enum ReplicationScheme {
     Temporal,
     Spatial,
 }
 
 /// A point and what was measured there.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Measured {
-    pub point: Point,
-    pub scheme: Scheme,
+pub(super) struct SoftErrorPoint {
+    pub point: SoftErrorPattern,
+    pub scheme: ReplicationScheme,
     pub copies: u8,
     pub preset: &'static str,
     pub collectives: u32,
@@ -80,22 +80,22 @@ pub(super) struct Measured {
 }
 
 /// Every point that the figures need.
-fn points() -> Vec<(Point, Scheme, u8)> {
+fn points() -> Vec<(SoftErrorPattern, ReplicationScheme, u8)> {
     let few = [
-        Point::Free,
-        Point::AllLinks,
-        Point::OneError,
-        Point::TwoAtOneLevel,
-        Point::BothPorts { level: 1 },
-        Point::BothPorts { level: 2 },
-        Point::Adjacent,
+        SoftErrorPattern::Free,
+        SoftErrorPattern::AllLinks,
+        SoftErrorPattern::OneError,
+        SoftErrorPattern::TwoAtOneLevel,
+        SoftErrorPattern::BothPorts { level: 1 },
+        SoftErrorPattern::BothPorts { level: 2 },
+        SoftErrorPattern::Adjacent,
     ];
-    let random = [1000, 100, 10, 1].map(|us| Point::Mean { us });
-    let schemes = [Scheme::Temporal, Scheme::Spatial];
+    let random = [1000, 100, 10, 1].map(|us| SoftErrorPattern::Mean { us });
+    let schemes = [ReplicationScheme::Temporal, ReplicationScheme::Spatial];
     let mut points = Vec::new();
     // The long ones first, so that no core is left with one at the end.
     for copies in [6, 4] {
-        points.extend(schemes.map(|scheme| (Point::Mean { us: 1 }, scheme, copies)));
+        points.extend(schemes.map(|scheme| (SoftErrorPattern::Mean { us: 1 }, scheme, copies)));
     }
     for point in random.into_iter().rev().chain(few) {
         points.extend(schemes.map(|scheme| (point, scheme, 2)));
@@ -104,7 +104,7 @@ fn points() -> Vec<(Point, Scheme, u8)> {
 }
 
 /// Measures all points, on as many cores as there are.
-pub(super) fn measure_all(collectives: u32, seed: u64) -> Result<Vec<Measured>> {
+pub(super) fn measure_all(collectives: u32, seed: u64) -> Result<Vec<SoftErrorPoint>> {
     let presets =
         PRESETS.map(|(name, text)| Scenario::parse(text, &format!("experiments/soft-errors/presets/{name}.toml")));
     let [few, random] = presets;
@@ -115,7 +115,7 @@ pub(super) fn measure_all(collectives: u32, seed: u64) -> Result<Vec<Measured>> 
         ProgressStyle::with_template("{bar:40} {pos}/{len} collectives, {eta} left").expect("a constant template"),
     );
     let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<(usize, Result<Measured>)>> = Mutex::new(Vec::new());
+    let results: Mutex<Vec<(usize, Result<SoftErrorPoint>)>> = Mutex::new(Vec::new());
     let cores = std::thread::available_parallelism().map_or(1, usize::from).min(points.len());
     std::thread::scope(|scope| {
         for _ in 0..cores {
@@ -125,7 +125,7 @@ pub(super) fn measure_all(collectives: u32, seed: u64) -> Result<Vec<Measured>> 
                     let Some((point, scheme, copies)) = points.get(index).copied() else {
                         return;
                     };
-                    let preset = if matches!(point, Point::Mean { .. }) { &random } else { &few };
+                    let preset = if matches!(point, SoftErrorPattern::Mean { .. }) { &random } else { &few };
                     let measured = measure(preset, point, scheme, copies, runs(point, collectives), seed, &bar);
                     results.lock().expect("no measurement panics while it reports").push((index, measured));
                 }
@@ -139,42 +139,42 @@ pub(super) fn measure_all(collectives: u32, seed: u64) -> Result<Vec<Measured>> 
 }
 
 /// Without randomness one collective says it all.
-fn runs(point: Point, collectives: u32) -> u32 {
-    if matches!(point, Point::Mean { .. }) { collectives } else { 1 }
+fn runs(point: SoftErrorPattern, collectives: u32) -> u32 {
+    if matches!(point, SoftErrorPattern::Mean { .. }) { collectives } else { 1 }
 }
 
 fn measure(
     preset: &Scenario,
-    point: Point,
-    scheme: Scheme,
+    point: SoftErrorPattern,
+    scheme: ReplicationScheme,
     copies: u8,
     collectives: u32,
     seed: u64,
     bar: &ProgressBar,
-) -> Result<Measured> {
+) -> Result<SoftErrorPoint> {
     let mut scenario = preset.clone();
     scenario.collective.replication = match scheme {
-        Scheme::Temporal => Replication::Temporal { copies },
-        Scheme::Spatial => Replication::Spatial { copies },
+        ReplicationScheme::Temporal => Replication::Temporal { copies },
+        ReplicationScheme::Spatial => Replication::Spatial { copies },
     };
     // A what-if, and reported as one: see the remark on lead-6.
     scenario.collective.what_if_lanes = u64::from(copies) > scenario.width.lanes();
     scenario.plan = match point {
-        Point::Mean { us } => {
+        SoftErrorPattern::Mean { us } => {
             let mut plan = preset.plan.clone();
             let rule = plan.rules.first_mut().context("the preset has a rule for random errors")?;
             *rule = rule.clone().with_mean_us(f64::from(us));
             plan
         }
         point => {
-            scenario.plan = Plan::default();
+            scenario.plan = FaultPlan::default();
             let tree = build(&scenario, seed)?;
-            Plan { seed: None, rules: rules(point, &scenario, &tree)? }
+            FaultPlan { seed: None, rules: rules(point, &scenario, &tree)? }
         }
     };
     let mut collective = build(&scenario, seed)?;
-    let timings = collective.run(collectives, &mut Nobody, |_| bar.inc(1));
-    let time = |timing: &Timing| {
+    let timings = collective.run(collectives, &mut NoObserver, |_| bar.inc(1));
+    let time = |timing: &CollectiveTiming| {
         if scenario.name == FEW { timing.reduce } else { timing.complete }
     };
     let spans: Vec<Span> = timings.iter().filter_map(time).collect();
@@ -187,10 +187,10 @@ fn measure(
     let (mean_ns, standard_error_ns) = mean(&spans);
     let trace = format!("{:016x}", collective.trace());
     let preset = if scenario.name == FEW { FEW } else { RANDOM };
-    Ok(Measured { point, scheme, copies, preset, collectives, mean_ns, standard_error_ns, trace })
+    Ok(SoftErrorPoint { point, scheme, copies, preset, collectives, mean_ns, standard_error_ns, trace })
 }
 
-fn build(scenario: &Scenario, seed: u64) -> Result<Collective> {
+fn build(scenario: &Scenario, seed: u64) -> Result<SimulatedCollective> {
     scenario.collective(seed).map_err(|error| anyhow!("{error}"))
 }
 
@@ -203,15 +203,15 @@ fn mean(spans: &[Span]) -> (f64, f64) {
 }
 
 /// The rules that put errors where the point wants them, on the links that the tree uses.
-fn rules(point: Point, scenario: &Scenario, collective: &Collective) -> Result<Vec<RulePlan>> {
+fn rules(point: SoftErrorPattern, scenario: &Scenario, collective: &SimulatedCollective) -> Result<Vec<FaultRule>> {
     let tree = collective.tree();
     let name = |index: TreeIndex| scenario.fabric.name(tree.node(index).switch);
     // The first packet on the way from a node to one of its parents.
-    let strike = |node: TreeIndex, parent: usize| -> Result<RulePlan> {
+    let strike = |node: TreeIndex, parent: usize| -> Result<FaultRule> {
         let uplinks = &tree.node(node).parents;
         let uplink = uplinks.get(parent.min(uplinks.len().saturating_sub(1))).context("a root has no way up")?;
         let link = format!("{}>{}", name(node), name(uplink.parent));
-        Ok(RulePlan::new(FaultKind::Flip).on(link).nth(1).during(PhaseFilter::Reduce))
+        Ok(FaultRule::new(FaultKind::Flip).on(link).nth(1).during(PhaseFilter::Reduce))
     };
     let of_level = |level: u8| {
         let found = (0..tree.nodes.len() as u32).map(TreeIndex).filter(move |index| tree.node(*index).level == level);
@@ -219,18 +219,18 @@ fn rules(point: Point, scenario: &Scenario, collective: &Collective) -> Result<V
     };
     let leaves = of_level(1);
     Ok(match point {
-        Point::Free => Vec::new(),
-        Point::AllLinks => vec![RulePlan::new(FaultKind::Flip).nth(1).during(PhaseFilter::Reduce)],
-        Point::OneError => vec![strike(leaves[0], 0)?],
-        Point::TwoAtOneLevel => vec![strike(leaves[0], 0)?, strike(leaves[1], 1)?],
-        Point::BothPorts { level } => {
+        SoftErrorPattern::Free => Vec::new(),
+        SoftErrorPattern::AllLinks => vec![FaultRule::new(FaultKind::Flip).nth(1).during(PhaseFilter::Reduce)],
+        SoftErrorPattern::OneError => vec![strike(leaves[0], 0)?],
+        SoftErrorPattern::TwoAtOneLevel => vec![strike(leaves[0], 0)?, strike(leaves[1], 1)?],
+        SoftErrorPattern::BothPorts { level } => {
             let node = of_level(level)[0];
             (0..tree.node(node).parents.len()).map(|parent| strike(node, parent)).collect::<Result<_>>()?
         }
-        Point::Adjacent => {
+        SoftErrorPattern::Adjacent => {
             let above = tree.node(leaves[0]).parents.first().context("a leaf has a parent")?.parent;
             vec![strike(leaves[0], 0)?, strike(above, 0)?]
         }
-        Point::Mean { .. } => unreachable!("random points come with the preset"),
+        SoftErrorPattern::Mean { .. } => unreachable!("random points come with the preset"),
     })
 }

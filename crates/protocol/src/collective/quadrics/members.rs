@@ -8,15 +8,15 @@ use super::super::MAX_RANKS;
 
 /// The members of a group, the root first in the tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Members {
+pub struct QuadricsMembers {
     /// Nodes by rank, ascending.
-    nodes: Nodes,
+    nodes: MemberNodes,
     root: Rank,
     arity: u32,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Nodes {
+enum MemberNodes {
     /// Rank `n` is node `first + n`.
     Range { first: u32, count: u32 },
     /// Rank `n` is the `n`-th of these.
@@ -25,7 +25,7 @@ enum Nodes {
 
 /// Why nodes make no group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MembersError {
+pub enum QuadricsMembersError {
     /// Nobody.
     Empty,
     /// Too many.
@@ -38,7 +38,7 @@ pub enum MembersError {
     NoArity,
 }
 
-impl fmt::Display for MembersError {
+impl fmt::Display for QuadricsMembersError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Empty => "a group without members",
@@ -50,37 +50,37 @@ impl fmt::Display for MembersError {
     }
 }
 
-impl std::error::Error for MembersError {}
+impl std::error::Error for QuadricsMembersError {}
 
-impl Members {
+impl QuadricsMembers {
     /// The `count` nodes from `first` on.
     ///
     /// # Errors
     /// If that is no group.
-    pub fn range(first: u32, count: u32, root: Rank, arity: u32) -> Result<Self, MembersError> {
+    pub fn range(first: u32, count: u32, root: Rank, arity: u32) -> Result<Self, QuadricsMembersError> {
         if first.checked_add(count).is_none() {
-            return Err(MembersError::TooMany);
+            return Err(QuadricsMembersError::TooMany);
         }
-        Self { nodes: Nodes::Range { first, count }, root, arity }.checked()
+        Self { nodes: MemberNodes::Range { first, count }, root, arity }.checked()
     }
 
     /// These nodes, in ascending order.
     ///
     /// # Errors
     /// If that is no group.
-    pub fn list(nodes: Vec<u32>, root: Rank, arity: u32) -> Result<Self, MembersError> {
+    pub fn list(nodes: Vec<u32>, root: Rank, arity: u32) -> Result<Self, QuadricsMembersError> {
         if !nodes.is_sorted_by(|a, b| a < b) {
-            return Err(MembersError::NotAscending);
+            return Err(QuadricsMembersError::NotAscending);
         }
-        Self { nodes: Nodes::List(nodes), root, arity }.checked()
+        Self { nodes: MemberNodes::List(nodes), root, arity }.checked()
     }
 
-    fn checked(self) -> Result<Self, MembersError> {
+    fn checked(self) -> Result<Self, QuadricsMembersError> {
         match self.size() {
-            0 => Err(MembersError::Empty),
-            size if size > MAX_RANKS => Err(MembersError::TooMany),
-            size if self.root.0 >= size => Err(MembersError::NoSuchRoot),
-            _ if self.arity == 0 => Err(MembersError::NoArity),
+            0 => Err(QuadricsMembersError::Empty),
+            size if size > MAX_RANKS => Err(QuadricsMembersError::TooMany),
+            size if self.root.0 >= size => Err(QuadricsMembersError::NoSuchRoot),
+            _ if self.arity == 0 => Err(QuadricsMembersError::NoArity),
             _ => Ok(self),
         }
     }
@@ -88,8 +88,8 @@ impl Members {
     /// How many.
     pub fn size(&self) -> u32 {
         match &self.nodes {
-            Nodes::Range { count, .. } => *count,
-            Nodes::List(nodes) => nodes.len() as u32,
+            MemberNodes::Range { count, .. } => *count,
+            MemberNodes::List(nodes) => nodes.len() as u32,
         }
     }
 
@@ -101,16 +101,16 @@ impl Members {
     /// Where a rank is; none if there is no such rank.
     pub fn node(&self, rank: Rank) -> Option<u32> {
         match &self.nodes {
-            Nodes::Range { first, count } => (rank.0 < *count).then_some(first + rank.0),
-            Nodes::List(nodes) => nodes.get(rank.index()).copied(),
+            MemberNodes::Range { first, count } => (rank.0 < *count).then_some(first + rank.0),
+            MemberNodes::List(nodes) => nodes.get(rank.index()).copied(),
         }
     }
 
     /// First and last node, if one multicast reaches exactly the members: it takes contiguous sets only (QN-6).
     pub fn contiguous(&self) -> Option<(u32, u32)> {
         match &self.nodes {
-            Nodes::Range { first, count } => Some((*first, first + count - 1)),
-            Nodes::List(nodes) => {
+            MemberNodes::Range { first, count } => Some((*first, first + count - 1)),
+            MemberNodes::List(nodes) => {
                 let (first, last) = (*nodes.first()?, *nodes.last()?);
                 (last - first + 1 == nodes.len() as u32).then_some((first, last))
             }

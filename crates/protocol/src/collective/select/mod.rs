@@ -1,19 +1,19 @@
 //! Which way suits a collective, and why: a pure function of values that all ranks share (P-49).
 //!
-//! In: a [`Situation`]. Out: a [`Choice`] with its reasons. All ranks must come to the same choice without asking each
+//! In: a [`SelectionInput`]. Out: a [`MethodChoice`] with its reasons. All ranks must come to the same choice without asking each
 //! other, so nothing is measured here and all arithmetic is in integers. Times are estimates from the costs of a class of
-//! transport (`cost`): good enough to find where one algorithm overtakes another, no forecast.
+//! transport (`cost_model`): good enough to find where one algorithm overtakes another, no forecast.
 
-mod cost;
+mod cost_model;
 mod preference;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 
-use super::{Algorithm, Collective};
-pub use cost::{Costs, Transport};
-pub use preference::{Preferences, PreferencesError, Preferred};
+use super::{CollectiveAlgorithm, CollectiveOperation};
+pub use cost_model::{TransportClass, TransportCosts};
+pub use preference::{MethodPreferences, MethodPreferencesError, PreferredMethod};
 
 /// For short vectors, aggregation is taken unless hosts alone are estimated to be this many times quicker. A host then
 /// handles one message each way instead of some in every round, and a late host is waited for once instead of in every
@@ -22,15 +22,15 @@ pub use preference::{Preferences, PreferencesError, Preferred};
 const AGGREGATION_ADVANTAGE: u64 = 4;
 /// Where hosts share processors, shorter broadcasts are quicker among them: a root that runs ahead lets the others take many
 /// letters in one wake-up, while one that multicasts may be no more than a window ahead (docs/decisions/0012).
-const CROWDED_BYTES: u32 = 1 << 10;
+const OVERSUBSCRIBED_BYTES: u32 = 1 << 10;
 /// Longer vectors are dominated by their bytes, where the estimates stand for themselves.
 const SHORT_BYTES: u32 = 16 << 10;
 
 /// What all ranks know of an operation before it begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Situation {
+pub struct SelectionInput {
     /// What is to be done.
-    pub collective: Collective,
+    pub collective: CollectiveOperation,
     /// Bytes of the vector.
     pub bytes: u32,
     /// Ranks of the group.
@@ -41,18 +41,18 @@ pub struct Situation {
     /// Ranks that share a processor, where most do; one if each has its own.
     pub per_processor: u32,
     /// What is asked of the order of operands.
-    pub operands: Operands,
+    pub operands: OperandOrder,
     /// Whether there are aggregation nodes for the group.
-    pub aggregation: Aggregation,
+    pub aggregation: AggregationAvailability,
     /// What a message between hosts costs.
-    pub transport: Transport,
+    pub transport: TransportClass,
     /// What the user wants for such an operation.
-    pub preferred: Option<Preferred>,
+    pub preferred: Option<PreferredMethod>,
 }
 
 /// What is asked of the order of operands. The bits are the same at every rank and in every run in any case (P-47).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Operands {
+pub enum OperandOrder {
     /// Any order that is fixed.
     Commute,
     /// The operator does not commute: lower ranks stand to the left.
@@ -63,16 +63,16 @@ pub enum Operands {
 
 /// Whether the group can use aggregation nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Aggregation {
+pub enum AggregationAvailability {
     /// It has been given a tree.
-    Offered(Offer),
+    Offered(AggregationOffer),
     /// It has not.
-    NotOffered(NotOffered),
+    NotOffered(AggregationUnavailable),
 }
 
 /// What a group has been given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Offer {
+pub struct AggregationOffer {
     /// Longest vector that the reserved resources carry.
     pub most_bytes: u32,
     /// Levels of nodes between hosts and root, the root included.
@@ -80,12 +80,12 @@ pub struct Offer {
     /// Most children of a node.
     pub children: u16,
     /// Whether the hosts hear each other's multicasts.
-    pub multicast: Multicast,
+    pub multicast: MulticastSupport,
 }
 
 /// Whether all hosts of a group hear what is multicast to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Multicast {
+pub enum MulticastSupport {
     /// A trial has shown it, or the user says so.
     Heard,
     /// Nobody relies on it.
@@ -94,7 +94,7 @@ pub enum Multicast {
 
 /// Why a group has no aggregation tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NotOffered {
+pub enum AggregationUnavailable {
     /// No manager was named or none answers.
     NoManager,
     /// The manager knows of no nodes that reach all hosts of the group.
@@ -109,7 +109,7 @@ pub enum NotOffered {
 
 /// Who takes part in what goes between hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Party {
+pub enum CollectiveParticipants {
     /// Every rank for itself.
     EveryRank,
     /// One for each host; the ranks of a host combine in shared memory before, and share the result after.
@@ -118,7 +118,7 @@ pub enum Party {
 
 /// How it is done between hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Method {
+pub enum InterHostMethod {
     /// There is only one party: nothing goes between hosts.
     OneParty,
     /// Through the group's aggregation nodes.
@@ -127,30 +127,30 @@ pub enum Method {
     /// Quadrics library (QN-9, QN-10). Broadcast and barrier.
     Multicast,
     /// The hosts alone.
-    Hosts(Algorithm),
+    Hosts(CollectiveAlgorithm),
 }
 
 /// The decision, with its reasons.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Choice {
+pub struct MethodChoice {
     /// How it is done between hosts.
-    pub method: Method,
+    pub method: InterHostMethod,
     /// Who takes part there.
-    pub party: Party,
+    pub party: CollectiveParticipants,
     /// How many take part there.
     pub parties: u32,
-    reasons: Vec<Reason>,
+    reasons: Vec<ChoiceReason>,
 }
 
 /// One reason for a choice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reason {
+pub enum ChoiceReason {
     /// All ranks are on one host, or there is one rank.
     NobodyElse,
     /// Ranks of a host would combine out of rank order, so they do not.
     KeepsRankOrder,
     /// There is no aggregation tree.
-    NotOffered(NotOffered),
+    NotOffered(AggregationUnavailable),
     /// The vector is too long for what was reserved.
     TooLong {
         /// Longest that was reserved.
@@ -176,9 +176,9 @@ pub enum Reason {
         estimate_ns: u64,
     },
     /// The user wants it so.
-    Preferred(Preferred),
+    Preferred(PreferredMethod),
     /// The user wants it so, and it cannot be.
-    CannotBeHad(Preferred),
+    CannotBeHad(PreferredMethod),
     /// The bits must be those of the tree.
     BitsOfTree,
     /// Of the algorithms that may be used, this one has the lowest estimate.
@@ -186,79 +186,79 @@ pub enum Reason {
         /// Its estimate.
         estimate_ns: u64,
         /// The next best, if there is another.
-        next: Option<(Algorithm, u64)>,
+        next: Option<(CollectiveAlgorithm, u64)>,
     },
 }
 
-impl Choice {
+impl MethodChoice {
     /// Why, in the order in which one would say it.
-    pub fn reasons(&self) -> &[Reason] {
+    pub fn reasons(&self) -> &[ChoiceReason] {
         &self.reasons
     }
 }
 
 /// Decides. All ranks that give the same situation get the same choice.
-pub fn choose(situation: &Situation) -> Choice {
+pub fn choose_method(situation: &SelectionInput) -> MethodChoice {
     let mut reasons = Vec::new();
     let (party, parties) = parties(situation, &mut reasons);
     if parties <= 1 {
-        reasons.push(Reason::NobodyElse);
-        return Choice { method: Method::OneParty, party, parties, reasons };
+        reasons.push(ChoiceReason::NobodyElse);
+        return MethodChoice { method: InterHostMethod::OneParty, party, parties, reasons };
     }
     if let Some(preferred) = situation.preferred {
         let method = preferred.method(situation);
-        let can_be = method.is_some() || preferred == Preferred::Hosts;
-        reasons.push(if can_be { Reason::Preferred(preferred) } else { Reason::CannotBeHad(preferred) });
+        let can_be = method.is_some() || preferred == PreferredMethod::Hosts;
+        reasons.push(if can_be { ChoiceReason::Preferred(preferred) } else { ChoiceReason::CannotBeHad(preferred) });
         if let Some(method) = method {
-            return Choice { method, party, parties, reasons };
+            return MethodChoice { method, party, parties, reasons };
         }
     }
     let ranking = rank_algorithms(situation, parties);
     let (best, best_ns) = ranking[0];
-    let wants_hosts = situation.preferred == Some(Preferred::Hosts);
+    let wants_hosts = situation.preferred == Some(PreferredMethod::Hosts);
     let method = if !wants_hosts && multicast_is_better(situation, best_ns, &mut reasons) {
-        Method::Multicast
+        InterHostMethod::Multicast
     } else if !wants_hosts && aggregation_is_better(situation, best_ns, &mut reasons) {
-        Method::Aggregation
+        InterHostMethod::Aggregation
     } else {
-        if situation.operands == Operands::AsInTree && best.is_ordered() {
-            reasons.push(Reason::BitsOfTree);
+        if situation.operands == OperandOrder::AsInTree && best.is_ordered() {
+            reasons.push(ChoiceReason::BitsOfTree);
         }
-        reasons.push(Reason::Cheapest { estimate_ns: best_ns, next: ranking.get(1).copied() });
-        Method::Hosts(best)
+        reasons.push(ChoiceReason::Cheapest { estimate_ns: best_ns, next: ranking.get(1).copied() });
+        InterHostMethod::Hosts(best)
     };
-    Choice { method, party, parties, reasons }
+    MethodChoice { method, party, parties, reasons }
 }
 
-fn parties(situation: &Situation, reasons: &mut Vec<Reason>) -> (Party, u32) {
-    let Situation { size, ranks_per_host, operands, .. } = *situation;
+fn parties(situation: &SelectionInput, reasons: &mut Vec<ChoiceReason>) -> (CollectiveParticipants, u32) {
+    let SelectionInput { size, ranks_per_host, operands, .. } = *situation;
     match ranks_per_host {
-        0 | 1 => (Party::EveryRank, size),
-        _ if operands == Operands::InRankOrder && size > ranks_per_host => {
-            reasons.push(Reason::KeepsRankOrder);
-            (Party::EveryRank, size)
+        0 | 1 => (CollectiveParticipants::EveryRank, size),
+        _ if operands == OperandOrder::InRankOrder && size > ranks_per_host => {
+            reasons.push(ChoiceReason::KeepsRankOrder);
+            (CollectiveParticipants::EveryRank, size)
         }
-        _ => (Party::HostLeaders, size.div_ceil(ranks_per_host)),
+        _ => (CollectiveParticipants::HostLeaders, size.div_ceil(ranks_per_host)),
     }
 }
 
 /// The algorithms that may be used, quickest first; of equals, the one that is named first. There is always one.
-fn rank_algorithms(situation: &Situation, parties: u32) -> Vec<(Algorithm, u64)> {
+fn rank_algorithms(situation: &SelectionInput, parties: u32) -> Vec<(CollectiveAlgorithm, u64)> {
     let costs = situation.transport.costs();
     let elements = situation.bytes / situation.collective.kind().map_or(1, |kind| kind.element_size() as u32);
-    let may_use = |algorithm: &Algorithm| match situation.operands {
+    let may_use = |algorithm: &CollectiveAlgorithm| match situation.operands {
         _ if algorithm.cuts() && elements < parties => false, // Most blocks would be empty.
         _ if situation.collective.kind().is_none() => !algorithm.is_ordered(),
-        Operands::Commute => !algorithm.is_ordered(),
-        Operands::InRankOrder => !algorithm.is_ordered() && *algorithm != Algorithm::Ring,
-        Operands::AsInTree => algorithm.is_ordered(),
+        OperandOrder::Commute => !algorithm.is_ordered(),
+        OperandOrder::InRankOrder => !algorithm.is_ordered() && *algorithm != CollectiveAlgorithm::Ring,
+        OperandOrder::AsInTree => algorithm.is_ordered(),
     };
-    let suiting = cost::CANDIDATES.into_iter().filter(|algorithm| algorithm.suits(&situation.collective));
+    let suiting = cost_model::CANDIDATES.into_iter().filter(|algorithm| algorithm.suits(&situation.collective));
     let mut ranking: Vec<_> = suiting
         .filter(may_use)
         .map(|algorithm| {
             let idle_ns = costs.hosts_ns(algorithm, &situation.collective, parties, situation.bytes);
-            let messages = cost::messages(algorithm, &situation.collective, parties);
+            let messages = cost_model::messages(algorithm, &situation.collective, parties);
             (algorithm, costs.crowded_ns(idle_ns, messages, situation.per_processor))
         })
         .collect();
@@ -268,60 +268,60 @@ fn rank_algorithms(situation: &Situation, parties: u32) -> Vec<(Algorithm, u64)>
 
 /// Whether one host should speak to all at once. A barrier that is tested asks all before they answer, where one through the
 /// nodes lets them speak when they come: so it is never quicker, and is there for whoever wants it.
-fn multicast_is_better(situation: &Situation, hosts_ns: u64, reasons: &mut Vec<Reason>) -> bool {
-    let Aggregation::Offered(offer) = situation.aggregation else { return false };
-    let is_broadcast = matches!(situation.collective, Collective::Broadcast { .. });
-    if !is_broadcast || offer.multicast != Multicast::Heard || situation.bytes > offer.most_bytes {
+fn multicast_is_better(situation: &SelectionInput, hosts_ns: u64, reasons: &mut Vec<ChoiceReason>) -> bool {
+    let AggregationAvailability::Offered(offer) = situation.aggregation else { return false };
+    let is_broadcast = matches!(situation.collective, CollectiveOperation::Broadcast { .. });
+    if !is_broadcast || offer.multicast != MulticastSupport::Heard || situation.bytes > offer.most_bytes {
         return false;
     }
-    if situation.per_processor > 1 && situation.bytes <= CROWDED_BYTES {
+    if situation.per_processor > 1 && situation.bytes <= OVERSUBSCRIBED_BYTES {
         return false;
     }
     let estimate_ns = situation.transport.costs().multicast_ns(situation.bytes);
     let is_better = estimate_ns < hosts_ns;
     if is_better {
-        reasons.push(Reason::MulticastQuicker { estimate_ns });
+        reasons.push(ChoiceReason::MulticastQuicker { estimate_ns });
     }
     is_better
 }
 
-fn aggregation_is_better(situation: &Situation, hosts_ns: u64, reasons: &mut Vec<Reason>) -> bool {
+fn aggregation_is_better(situation: &SelectionInput, hosts_ns: u64, reasons: &mut Vec<ChoiceReason>) -> bool {
     let offer = match situation.aggregation {
-        Aggregation::NotOffered(why) => {
-            reasons.push(Reason::NotOffered(why));
+        AggregationAvailability::NotOffered(why) => {
+            reasons.push(ChoiceReason::NotOffered(why));
             return false;
         }
-        Aggregation::Offered(offer) => offer,
+        AggregationAvailability::Offered(offer) => offer,
     };
     if situation.bytes > offer.most_bytes {
-        reasons.push(Reason::TooLong { most_bytes: offer.most_bytes });
+        reasons.push(ChoiceReason::TooLong { most_bytes: offer.most_bytes });
         return false;
     }
-    if situation.operands == Operands::InRankOrder && situation.collective.kind().is_some() {
-        reasons.push(Reason::TreeIsNotInRankOrder);
+    if situation.operands == OperandOrder::InRankOrder && situation.collective.kind().is_some() {
+        reasons.push(ChoiceReason::TreeIsNotInRankOrder);
         return false;
     }
     let costs = situation.transport.costs();
     let estimate_ns = costs.aggregation_ns(&offer, situation.bytes);
     let estimate_ns = costs.crowded_ns(estimate_ns, 2, situation.per_processor); // One up, one down.
-    let gathers = !matches!(situation.collective, Collective::Broadcast { .. });
+    let gathers = !matches!(situation.collective, CollectiveOperation::Broadcast { .. });
     let advantage = if gathers && situation.bytes <= SHORT_BYTES { AGGREGATION_ADVANTAGE } else { 1 };
     let is_better = estimate_ns <= hosts_ns.saturating_mul(advantage);
     reasons.push(if is_better {
-        Reason::AggregationSuits { estimate_ns, hosts_ns }
+        ChoiceReason::AggregationSuits { estimate_ns, hosts_ns }
     } else {
-        Reason::HostsQuicker { aggregation_ns: estimate_ns }
+        ChoiceReason::HostsQuicker { aggregation_ns: estimate_ns }
     });
     is_better
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for MethodChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.method {
-            Method::OneParty => f.write_str("nothing between hosts")?,
-            Method::Aggregation => write!(f, "aggregation nodes, for {} {}", self.parties, self.party)?,
-            Method::Multicast => write!(f, "multicast, among {} {}", self.parties, self.party)?,
-            Method::Hosts(algorithm) => write!(f, "{algorithm}, among {} {}", self.parties, self.party)?,
+            InterHostMethod::OneParty => f.write_str("nothing between hosts")?,
+            InterHostMethod::Aggregation => write!(f, "aggregation nodes, for {} {}", self.parties, self.party)?,
+            InterHostMethod::Multicast => write!(f, "multicast, among {} {}", self.parties, self.party)?,
+            InterHostMethod::Hosts(algorithm) => write!(f, "{algorithm}, among {} {}", self.parties, self.party)?,
         }
         for (position, reason) in self.reasons.iter().enumerate() {
             write!(f, "{} {reason}", if position == 0 { ":" } else { ";" })?;
@@ -330,7 +330,7 @@ impl fmt::Display for Choice {
     }
 }
 
-impl fmt::Display for Party {
+impl fmt::Display for CollectiveParticipants {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::EveryRank => "ranks",
@@ -339,7 +339,7 @@ impl fmt::Display for Party {
     }
 }
 
-impl fmt::Display for NotOffered {
+impl fmt::Display for AggregationUnavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoManager => "there is no manager",
@@ -351,7 +351,7 @@ impl fmt::Display for NotOffered {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for ChoiceReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let micros = |ns: &u64| *ns as f64 / 1000.0;
         match self {

@@ -6,12 +6,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Aggregation, Method, Multicast, Operands, Situation};
-use crate::collective::{Algorithm, Collective, MAX_RADIX};
+use super::{AggregationAvailability, InterHostMethod, MulticastSupport, OperandOrder, SelectionInput};
+use crate::collective::{CollectiveAlgorithm, CollectiveOperation, MAX_RADIX};
 
 /// What the user wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Preferred {
+pub enum PreferredMethod {
     /// The group's nodes (`aggregation`).
     Aggregation,
     /// One speaks to all, the nodes combine the answers (`multicast`; `hbcast` for broadcasts, `hgsync` for barriers).
@@ -19,34 +19,35 @@ pub enum Preferred {
     /// The hosts alone, as suits them (`hosts`).
     Hosts,
     /// The hosts alone, in this way.
-    Algorithm(Algorithm),
+    Algorithm(CollectiveAlgorithm),
 }
 
-impl Preferred {
+impl PreferredMethod {
     /// How that goes; none if it cannot be here, or if how is left to us.
-    pub(super) fn method(self, situation: &Situation) -> Option<Method> {
-        let Situation { collective, operands, .. } = situation;
+    pub(super) fn method(self, situation: &SelectionInput) -> Option<InterHostMethod> {
+        let SelectionInput { collective, operands, .. } = situation;
         match (self, situation.aggregation) {
-            (Self::Aggregation, Aggregation::Offered(offer)) if situation.bytes <= offer.most_bytes => {
-                let in_order = *operands == Operands::InRankOrder && collective.kind().is_some();
-                (!in_order).then_some(Method::Aggregation)
+            (Self::Aggregation, AggregationAvailability::Offered(offer)) if situation.bytes <= offer.most_bytes => {
+                let in_order = *operands == OperandOrder::InRankOrder && collective.kind().is_some();
+                (!in_order).then_some(InterHostMethod::Aggregation)
             }
-            (Self::Multicast, Aggregation::Offered(offer)) => {
-                let suits = matches!(collective, Collective::Broadcast { .. } | Collective::Barrier);
-                let fits = offer.multicast == Multicast::Heard && situation.bytes <= offer.most_bytes;
-                (suits && fits).then_some(Method::Multicast)
+            (Self::Multicast, AggregationAvailability::Offered(offer)) => {
+                let suits =
+                    matches!(collective, CollectiveOperation::Broadcast { .. } | CollectiveOperation::Barrier);
+                let fits = offer.multicast == MulticastSupport::Heard && situation.bytes <= offer.most_bytes;
+                (suits && fits).then_some(InterHostMethod::Multicast)
             }
             (Self::Algorithm(algorithm), _) => {
-                let keeps_order = *operands == Operands::Commute || collective.kind().is_none();
+                let keeps_order = *operands == OperandOrder::Commute || collective.kind().is_none();
                 let fits = algorithm.suits(collective) && !algorithm.is_ordered() && keeps_order;
-                fits.then_some(Method::Hosts(algorithm))
+                fits.then_some(InterHostMethod::Hosts(algorithm))
             }
             (Self::Aggregation | Self::Multicast | Self::Hosts, _) => None,
         }
     }
 }
 
-impl fmt::Display for Preferred {
+impl fmt::Display for PreferredMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Aggregation => f.write_str("aggregation"),
@@ -59,21 +60,21 @@ impl fmt::Display for Preferred {
 
 /// What is wanted for each collective.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Preferences {
-    barrier: Option<Preferred>,
-    broadcast: Option<Preferred>,
-    reduce: Option<Preferred>,
-    all_reduce: Option<Preferred>,
+pub struct MethodPreferences {
+    barrier: Option<PreferredMethod>,
+    broadcast: Option<PreferredMethod>,
+    reduce: Option<PreferredMethod>,
+    all_reduce: Option<PreferredMethod>,
 }
 
 /// A text that says nothing that can be wanted.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PreferencesError {
+pub struct MethodPreferencesError {
     /// The part that makes no sense.
     pub word: String,
 }
 
-impl fmt::Display for PreferencesError {
+impl fmt::Display for MethodPreferencesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -85,32 +86,32 @@ impl fmt::Display for PreferencesError {
     }
 }
 
-impl std::error::Error for PreferencesError {}
+impl std::error::Error for MethodPreferencesError {}
 
-impl Preferences {
+impl MethodPreferences {
     /// What is wanted for a collective.
-    pub const fn of(&self, collective: &Collective) -> Option<Preferred> {
+    pub const fn of(&self, collective: &CollectiveOperation) -> Option<PreferredMethod> {
         match collective {
-            Collective::Barrier => self.barrier,
-            Collective::Broadcast { .. } => self.broadcast,
-            Collective::Reduce { .. } => self.reduce,
-            Collective::AllReduce { .. } => self.all_reduce,
+            CollectiveOperation::Barrier => self.barrier,
+            CollectiveOperation::Broadcast { .. } => self.broadcast,
+            CollectiveOperation::Reduce { .. } => self.reduce,
+            CollectiveOperation::AllReduce { .. } => self.all_reduce,
         }
     }
 
-    fn set(&mut self, slot: Slot, preferred: Preferred) {
+    fn set(&mut self, slot: CollectiveName, preferred: PreferredMethod) {
         let place = match slot {
-            Slot::Barrier => &mut self.barrier,
-            Slot::Broadcast => &mut self.broadcast,
-            Slot::Reduce => &mut self.reduce,
-            Slot::AllReduce => &mut self.all_reduce,
+            CollectiveName::Barrier => &mut self.barrier,
+            CollectiveName::Broadcast => &mut self.broadcast,
+            CollectiveName::Reduce => &mut self.reduce,
+            CollectiveName::AllReduce => &mut self.all_reduce,
         };
         *place = Some(preferred);
     }
 }
 
 /// As it can be read again.
-impl fmt::Display for Preferences {
+impl fmt::Display for MethodPreferences {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = [
             ("barrier", self.barrier),
@@ -127,14 +128,14 @@ impl fmt::Display for Preferences {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Slot {
+enum CollectiveName {
     Barrier,
     Broadcast,
     Reduce,
     AllReduce,
 }
 
-impl Slot {
+impl CollectiveName {
     const ALL: [Self; 4] = [Self::Barrier, Self::Broadcast, Self::Reduce, Self::AllReduce];
 
     fn named(word: &str) -> Option<Self> {
@@ -147,17 +148,19 @@ impl Slot {
         })
     }
 
-    fn suits(self, preferred: Preferred) -> bool {
-        use Algorithm as A;
+    fn suits(self, preferred: PreferredMethod) -> bool {
+        use CollectiveAlgorithm as A;
         match preferred {
-            Preferred::Aggregation | Preferred::Hosts | Preferred::Algorithm(A::Tree { .. }) => true,
-            Preferred::Multicast => matches!(self, Self::Barrier | Self::Broadcast),
-            Preferred::Algorithm(A::ScatterAllgather) => self == Self::Broadcast,
-            Preferred::Algorithm(A::Dissemination { .. }) => self == Self::Barrier,
-            Preferred::Algorithm(A::RecursiveDoubling | A::RecursiveKing { .. }) => {
+            PreferredMethod::Aggregation | PreferredMethod::Hosts | PreferredMethod::Algorithm(A::Tree { .. }) => {
+                true
+            }
+            PreferredMethod::Multicast => matches!(self, Self::Barrier | Self::Broadcast),
+            PreferredMethod::Algorithm(A::ScatterAllgather) => self == Self::Broadcast,
+            PreferredMethod::Algorithm(A::Dissemination { .. }) => self == Self::Barrier,
+            PreferredMethod::Algorithm(A::RecursiveDoubling | A::RecursiveKing { .. }) => {
                 matches!(self, Self::Barrier | Self::AllReduce)
             }
-            Preferred::Algorithm(A::Rabenseifner | A::Ring | A::OrderedTree | A::OrderedBlocks) => {
+            PreferredMethod::Algorithm(A::Rabenseifner | A::Ring | A::OrderedTree | A::OrderedBlocks) => {
                 matches!(self, Self::Reduce | Self::AllReduce)
             }
         }
@@ -165,77 +168,79 @@ impl Slot {
 }
 
 /// A name, and the only collective that it is for if it says so.
-fn named(word: &str) -> Option<(Preferred, Option<Slot>)> {
+fn named(word: &str) -> Option<(PreferredMethod, Option<CollectiveName>)> {
     let (name, radix) = word.split_once(':').unwrap_or((word, ""));
     let radix: Option<u16> = match radix {
         "" => None,
         text => Some(text.parse().ok().filter(|radix| (2..=MAX_RADIX).contains(radix))?),
     };
-    let plain = |preferred: Preferred| (preferred, None);
-    let algorithm = |algorithm: Algorithm| plain(Preferred::Algorithm(algorithm));
+    let plain = |preferred: PreferredMethod| (preferred, None);
+    let algorithm = |algorithm: CollectiveAlgorithm| plain(PreferredMethod::Algorithm(algorithm));
     let found = match (name, radix) {
-        ("aggregation", None) => plain(Preferred::Aggregation),
-        ("multicast", None) => plain(Preferred::Multicast),
-        ("hgsync", None) => (Preferred::Multicast, Some(Slot::Barrier)),
-        ("hbcast", None) => (Preferred::Multicast, Some(Slot::Broadcast)),
-        ("hosts", None) => plain(Preferred::Hosts),
-        ("recursive-doubling", None) => algorithm(Algorithm::RecursiveDoubling),
-        ("recursive-king", Some(radix)) => algorithm(Algorithm::RecursiveKing { radix }),
-        ("rabenseifner", None) => algorithm(Algorithm::Rabenseifner),
-        ("ring", None) => algorithm(Algorithm::Ring),
-        ("tree", radix) => algorithm(Algorithm::Tree { radix: radix.unwrap_or(2) }),
-        ("scatter-allgather", None) => algorithm(Algorithm::ScatterAllgather),
-        ("dissemination", radix) => algorithm(Algorithm::Dissemination { radix: radix.unwrap_or(2) }),
+        ("aggregation", None) => plain(PreferredMethod::Aggregation),
+        ("multicast", None) => plain(PreferredMethod::Multicast),
+        ("hgsync", None) => (PreferredMethod::Multicast, Some(CollectiveName::Barrier)),
+        ("hbcast", None) => (PreferredMethod::Multicast, Some(CollectiveName::Broadcast)),
+        ("hosts", None) => plain(PreferredMethod::Hosts),
+        ("recursive-doubling", None) => algorithm(CollectiveAlgorithm::RecursiveDoubling),
+        ("recursive-king", Some(radix)) => algorithm(CollectiveAlgorithm::RecursiveKing { radix }),
+        ("rabenseifner", None) => algorithm(CollectiveAlgorithm::Rabenseifner),
+        ("ring", None) => algorithm(CollectiveAlgorithm::Ring),
+        ("tree", radix) => algorithm(CollectiveAlgorithm::Tree { radix: radix.unwrap_or(2) }),
+        ("scatter-allgather", None) => algorithm(CollectiveAlgorithm::ScatterAllgather),
+        ("dissemination", radix) => algorithm(CollectiveAlgorithm::Dissemination { radix: radix.unwrap_or(2) }),
         _ => return None,
     };
     Some(found)
 }
 
-fn name(preferred: Preferred) -> String {
+fn name(preferred: PreferredMethod) -> String {
     let algorithm = match preferred {
-        Preferred::Aggregation => return "aggregation".to_owned(),
-        Preferred::Multicast => return "multicast".to_owned(),
-        Preferred::Hosts => return "hosts".to_owned(),
-        Preferred::Algorithm(algorithm) => algorithm,
+        PreferredMethod::Aggregation => return "aggregation".to_owned(),
+        PreferredMethod::Multicast => return "multicast".to_owned(),
+        PreferredMethod::Hosts => return "hosts".to_owned(),
+        PreferredMethod::Algorithm(algorithm) => algorithm,
     };
     let name = match algorithm {
-        Algorithm::RecursiveDoubling => "recursive-doubling",
-        Algorithm::RecursiveKing { .. } => "recursive-king",
-        Algorithm::Rabenseifner => "rabenseifner",
-        Algorithm::Ring => "ring",
-        Algorithm::Tree { .. } => "tree",
-        Algorithm::ScatterAllgather => "scatter-allgather",
-        Algorithm::Dissemination { .. } => "dissemination",
+        CollectiveAlgorithm::RecursiveDoubling => "recursive-doubling",
+        CollectiveAlgorithm::RecursiveKing { .. } => "recursive-king",
+        CollectiveAlgorithm::Rabenseifner => "rabenseifner",
+        CollectiveAlgorithm::Ring => "ring",
+        CollectiveAlgorithm::Tree { .. } => "tree",
+        CollectiveAlgorithm::ScatterAllgather => "scatter-allgather",
+        CollectiveAlgorithm::Dissemination { .. } => "dissemination",
         // Nobody can ask for these: their order is the tree's.
-        Algorithm::OrderedTree | Algorithm::OrderedBlocks => "automatic",
+        CollectiveAlgorithm::OrderedTree | CollectiveAlgorithm::OrderedBlocks => "automatic",
     };
     match algorithm {
-        Algorithm::RecursiveKing { radix } | Algorithm::Tree { radix } | Algorithm::Dissemination { radix } => {
+        CollectiveAlgorithm::RecursiveKing { radix }
+        | CollectiveAlgorithm::Tree { radix }
+        | CollectiveAlgorithm::Dissemination { radix } => {
             format!("{name}:{radix}")
         }
         _ => name.to_owned(),
     }
 }
 
-impl FromStr for Preferences {
-    type Err = PreferencesError;
+impl FromStr for MethodPreferences {
+    type Err = MethodPreferencesError;
 
-    fn from_str(text: &str) -> Result<Self, PreferencesError> {
+    fn from_str(text: &str) -> Result<Self, MethodPreferencesError> {
         let mut preferences = Self::default();
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty() && *word != "automatic") {
-            let wrong = || PreferencesError { word: word.to_owned() };
+            let wrong = || MethodPreferencesError { word: word.to_owned() };
             let (slot, name) = match word.split_once('=') {
-                Some((slot, name)) => (Some(Slot::named(slot).ok_or_else(wrong)?), name),
+                Some((slot, name)) => (Some(CollectiveName::named(slot).ok_or_else(wrong)?), name),
                 None => (None, word),
             };
             let (preferred, only) = named(name).ok_or_else(wrong)?;
-            let suits = |candidate: &Slot| {
+            let suits = |candidate: &CollectiveName| {
                 let is_meant =
                     slot.is_none_or(|slot| slot == *candidate) && only.is_none_or(|only| only == *candidate);
                 is_meant && candidate.suits(preferred)
             };
             let mut any = false;
-            for candidate in Slot::ALL.into_iter().filter(suits) {
+            for candidate in CollectiveName::ALL.into_iter().filter(suits) {
                 preferences.set(candidate, preferred);
                 any = true;
             }
@@ -253,21 +258,21 @@ mod tests {
 
     use super::*;
 
-    const BROADCAST: Collective = Collective::Broadcast { root: Rank(0) };
+    const BROADCAST: CollectiveOperation = CollectiveOperation::Broadcast { root: Rank(0) };
 
     #[test]
     fn names_say_what_is_wanted_for_what() {
-        let read = |text: &str| text.parse::<Preferences>().expect("names");
-        assert_eq!(read(""), Preferences::default());
-        assert_eq!(read("automatic"), Preferences::default());
+        let read = |text: &str| text.parse::<MethodPreferences>().expect("names");
+        assert_eq!(read(""), MethodPreferences::default());
+        assert_eq!(read("automatic"), MethodPreferences::default());
         let both = read("hbcast, barrier=dissemination:4");
-        assert_eq!(both.of(&BROADCAST), Some(Preferred::Multicast));
-        let spread = Preferred::Algorithm(Algorithm::Dissemination { radix: 4 });
-        assert_eq!(both.of(&Collective::Barrier), Some(spread));
+        assert_eq!(both.of(&BROADCAST), Some(PreferredMethod::Multicast));
+        let spread = PreferredMethod::Algorithm(CollectiveAlgorithm::Dissemination { radix: 4 });
+        assert_eq!(both.of(&CollectiveOperation::Barrier), Some(spread));
         assert_eq!(read("hgsync").of(&BROADCAST), None);
-        assert_eq!(read("multicast").of(&Collective::Barrier), Some(Preferred::Multicast));
+        assert_eq!(read("multicast").of(&CollectiveOperation::Barrier), Some(PreferredMethod::Multicast));
         assert_eq!(read("ring").of(&BROADCAST), None);
-        assert_eq!(read("hosts,broadcast=aggregation").of(&BROADCAST), Some(Preferred::Aggregation));
+        assert_eq!(read("hosts,broadcast=aggregation").of(&BROADCAST), Some(PreferredMethod::Aggregation));
     }
 
     #[test]
@@ -275,7 +280,7 @@ mod tests {
         let names =
             "multicast recursive-doubling recursive-king:8 rabenseifner ring tree:4 scatter-allgather dissemination";
         for text in names.split(' ').chain(["", "aggregation,hbcast", "hosts,reduce=ring"]) {
-            let wanted: Preferences = text.parse().expect("names");
+            let wanted: MethodPreferences = text.parse().expect("names");
             assert_eq!(wanted.to_string().parse(), Ok(wanted), "{text}");
         }
     }
@@ -285,7 +290,11 @@ mod tests {
         let words = ["hgsynk", "tree:1", "tree:65", "ring:3", "broadcast=hgsync", "gather=ring", "barrier=", "=ring"];
         for word in words {
             let text = format!("hosts,{word}");
-            assert_eq!(text.parse::<Preferences>(), Err(PreferencesError { word: word.to_owned() }), "{word}");
+            assert_eq!(
+                text.parse::<MethodPreferences>(),
+                Err(MethodPreferencesError { word: word.to_owned() }),
+                "{word}"
+            );
         }
     }
 }

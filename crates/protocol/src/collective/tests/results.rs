@@ -1,71 +1,82 @@
 //! Results, bit by bit, at every rank.
 
-use oracle::{Element, Operation, Operator};
+use oracle::{Element, Operator, Reduction};
 use proptest::prelude::*;
 use units::Rank;
 
-use super::arena::{Network, contribution, contributions, kind_of, operation, plans, play, sizes, telling};
-use super::orders;
+use super::harness::{
+    DeliveryModel, contribution, contributions, operation, order_sensitive_sum, reduction_of, run_collective,
+    schedules, sizes,
+};
+use super::reference_orders;
 use crate::Payload;
-use crate::collective::{Algorithm, Collective};
+use crate::collective::{CollectiveAlgorithm, CollectiveOperation};
 
-const ALL_REDUCERS: [Algorithm; 9] = [
-    Algorithm::RecursiveDoubling,
-    Algorithm::RecursiveKing { radix: 2 },
-    Algorithm::RecursiveKing { radix: 3 },
-    Algorithm::RecursiveKing { radix: 4 },
-    Algorithm::RecursiveKing { radix: 16 },
-    Algorithm::Rabenseifner,
-    Algorithm::Ring,
-    Algorithm::Tree { radix: 2 },
-    Algorithm::Tree { radix: 5 },
+const ALL_REDUCERS: [CollectiveAlgorithm; 9] = [
+    CollectiveAlgorithm::RecursiveDoubling,
+    CollectiveAlgorithm::RecursiveKing { radix: 2 },
+    CollectiveAlgorithm::RecursiveKing { radix: 3 },
+    CollectiveAlgorithm::RecursiveKing { radix: 4 },
+    CollectiveAlgorithm::RecursiveKing { radix: 16 },
+    CollectiveAlgorithm::Rabenseifner,
+    CollectiveAlgorithm::Ring,
+    CollectiveAlgorithm::Tree { radix: 2 },
+    CollectiveAlgorithm::Tree { radix: 5 },
 ];
-const REDUCERS: [Algorithm; 5] = [
-    Algorithm::Tree { radix: 2 },
-    Algorithm::Tree { radix: 3 },
-    Algorithm::Tree { radix: 8 },
-    Algorithm::Rabenseifner,
-    Algorithm::Ring,
+const REDUCERS: [CollectiveAlgorithm; 5] = [
+    CollectiveAlgorithm::Tree { radix: 2 },
+    CollectiveAlgorithm::Tree { radix: 3 },
+    CollectiveAlgorithm::Tree { radix: 8 },
+    CollectiveAlgorithm::Rabenseifner,
+    CollectiveAlgorithm::Ring,
 ];
-const BROADCASTERS: [Algorithm; 4] = [
-    Algorithm::Tree { radix: 2 },
-    Algorithm::Tree { radix: 3 },
-    Algorithm::Tree { radix: 8 },
-    Algorithm::ScatterAllgather,
+const BROADCASTERS: [CollectiveAlgorithm; 4] = [
+    CollectiveAlgorithm::Tree { radix: 2 },
+    CollectiveAlgorithm::Tree { radix: 3 },
+    CollectiveAlgorithm::Tree { radix: 8 },
+    CollectiveAlgorithm::ScatterAllgather,
 ];
-const BARRIERS: [Algorithm; 6] = [
-    Algorithm::Dissemination { radix: 2 },
-    Algorithm::Dissemination { radix: 3 },
-    Algorithm::Dissemination { radix: 8 },
-    Algorithm::RecursiveDoubling,
-    Algorithm::RecursiveKing { radix: 4 },
-    Algorithm::Tree { radix: 4 },
+const BARRIERS: [CollectiveAlgorithm; 6] = [
+    CollectiveAlgorithm::Dissemination { radix: 2 },
+    CollectiveAlgorithm::Dissemination { radix: 3 },
+    CollectiveAlgorithm::Dissemination { radix: 8 },
+    CollectiveAlgorithm::RecursiveDoubling,
+    CollectiveAlgorithm::RecursiveKing { radix: 4 },
+    CollectiveAlgorithm::Tree { radix: 4 },
 ];
 
 /// What an algorithm must give, by the naive orders.
-fn expected(algorithm: Algorithm, seed: u64, operation: &Operation, size: u32) -> Vec<u8> {
+fn expected(algorithm: CollectiveAlgorithm, seed: u64, operation: &Reduction, size: u32) -> Vec<u8> {
     let radix = u32::from(algorithm.radix());
     match algorithm {
-        Algorithm::Ring => orders::folded_by_ring(seed, operation, size),
-        Algorithm::Tree { .. } => orders::folded(seed, operation, &orders::tree(size, radix)),
-        _ => orders::folded(seed, operation, &orders::recursive(size, radix)),
+        CollectiveAlgorithm::Ring => reference_orders::folded_by_ring(seed, operation, size),
+        CollectiveAlgorithm::Tree { .. } => {
+            reference_orders::folded(seed, operation, &reference_orders::tree(size, radix))
+        }
+        _ => reference_orders::folded(seed, operation, &reference_orders::recursive(size, radix)),
     }
 }
 
-fn check_all_reduce(algorithm: Algorithm, operation: &Operation, size: u32, network: Network, seed: u64) {
-    let collective = Collective::AllReduce { kind: kind_of(operation) };
-    let plans = plans(algorithm, collective, size, operation.bytes());
-    let outcome = play(plans, contributions(seed, size, operation), network, seed);
+fn check_all_reduce(
+    algorithm: CollectiveAlgorithm,
+    operation: &Reduction,
+    size: u32,
+    network: DeliveryModel,
+    seed: u64,
+) {
+    let collective = CollectiveOperation::AllReduce { kind: reduction_of(operation) };
+    let plans = schedules(algorithm, collective, size, operation.bytes());
+    let outcome = run_collective(plans, contributions(seed, size, operation), network, seed);
     let expected = expected(algorithm, seed, operation, size);
     for (rank, result) in outcome.results.iter().enumerate() {
         assert_eq!(result.bytes(), Some(&expected[..]), "{algorithm}, {operation}, rank {rank} of {size}");
     }
 }
 
-fn check_reduce(algorithm: Algorithm, operation: &Operation, size: u32, root: u32, seed: u64) {
-    let collective = Collective::Reduce { root: Rank(root), kind: kind_of(operation) };
-    let plans = plans(algorithm, collective, size, operation.bytes());
-    let outcome = play(plans, contributions(seed, size, operation), Network::Plain, seed);
+fn check_reduce(algorithm: CollectiveAlgorithm, operation: &Reduction, size: u32, root: u32, seed: u64) {
+    let collective = CollectiveOperation::Reduce { root: Rank(root), kind: reduction_of(operation) };
+    let plans = schedules(algorithm, collective, size, operation.bytes());
+    let outcome = run_collective(plans, contributions(seed, size, operation), DeliveryModel::Plain, seed);
     let expected = expected(algorithm, seed, operation, size);
     for (rank, result) in outcome.results.iter().enumerate() {
         if rank as u32 == root {
@@ -76,12 +87,12 @@ fn check_reduce(algorithm: Algorithm, operation: &Operation, size: u32, root: u3
     }
 }
 
-fn check_broadcast(algorithm: Algorithm, size: u32, root: u32, bytes: usize, seed: u64) {
+fn check_broadcast(algorithm: CollectiveAlgorithm, size: u32, root: u32, bytes: usize, seed: u64) {
     let sent = contribution(seed, root, &operation(Element::U8, Operator::Sum, bytes));
-    let plans = plans(algorithm, Collective::Broadcast { root: Rank(root) }, size, bytes);
+    let plans = schedules(algorithm, CollectiveOperation::Broadcast { root: Rank(root) }, size, bytes);
     let mut contributions = vec![Payload::Absent { bytes: bytes as u32 }; size as usize];
     contributions[root as usize] = sent.clone().into();
-    let outcome = play(plans, contributions, Network::Plain, seed);
+    let outcome = run_collective(plans, contributions, DeliveryModel::Plain, seed);
     for (rank, result) in outcome.results.iter().enumerate() {
         assert_eq!(result.bytes(), Some(&sent[..]), "{algorithm}, rank {rank} of {size}, root {root}");
     }
@@ -91,17 +102,28 @@ fn check_broadcast(algorithm: Algorithm, size: u32, root: u32, bytes: usize, see
 fn allreduce_has_the_bits_of_its_order_at_every_rank() {
     for size in sizes() {
         for algorithm in ALL_REDUCERS {
-            check_all_reduce(algorithm, &telling(37), size, Network::Plain, u64::from(size));
-            check_all_reduce(algorithm, &telling(3), size, Network::Doubles, u64::from(size) + 1000);
+            check_all_reduce(algorithm, &order_sensitive_sum(37), size, DeliveryModel::Plain, u64::from(size));
+            check_all_reduce(
+                algorithm,
+                &order_sensitive_sum(3),
+                size,
+                DeliveryModel::Doubles,
+                u64::from(size) + 1000,
+            );
         }
     }
 }
 
 #[test]
 fn the_bits_of_these_sums_tell_orders_apart() {
-    let folded = |order| orders::folded(1, &telling(37), &order);
-    let of_sixteen =
-        [orders::tree(16, 2), orders::tree(16, 3), orders::tree(16, 16), orders::ring(16, 4)].map(folded);
+    let folded = |order| reference_orders::folded(1, &order_sensitive_sum(37), &order);
+    let of_sixteen = [
+        reference_orders::tree(16, 2),
+        reference_orders::tree(16, 3),
+        reference_orders::tree(16, 16),
+        reference_orders::ring(16, 4),
+    ]
+    .map(folded);
     for (position, bits) in of_sixteen.iter().enumerate() {
         assert!(!of_sixteen[..position].contains(bits), "order {position} looks like an earlier one");
     }
@@ -114,7 +136,7 @@ fn allreduce_does_every_type_and_operator() {
             let operation = operation(*element, *operator, 13);
             if operation.has_meaning() {
                 for algorithm in ALL_REDUCERS {
-                    check_all_reduce(algorithm, &operation, 11, Network::Plain, 7);
+                    check_all_reduce(algorithm, &operation, 11, DeliveryModel::Plain, 7);
                 }
             }
         }
@@ -126,13 +148,13 @@ fn reduce_has_the_same_bits_for_every_root() {
     for size in 1..=33 {
         for root in 0..size {
             for algorithm in REDUCERS {
-                check_reduce(algorithm, &telling(5), size, root, u64::from(size));
+                check_reduce(algorithm, &order_sensitive_sum(5), size, root, u64::from(size));
             }
         }
     }
     for (size, root) in [(64, 63), (100, 50), (128, 1)] {
         for algorithm in REDUCERS {
-            check_reduce(algorithm, &telling(130), size, root, 3);
+            check_reduce(algorithm, &order_sensitive_sum(130), size, root, 3);
         }
     }
 }
@@ -157,12 +179,12 @@ fn broadcast_reaches_everyone_from_every_root() {
 fn empty_vectors_are_reduced_and_broadcast() {
     for size in [1, 2, 5, 8] {
         for algorithm in ALL_REDUCERS {
-            check_all_reduce(algorithm, &telling(0), size, Network::Plain, 1);
+            check_all_reduce(algorithm, &order_sensitive_sum(0), size, DeliveryModel::Plain, 1);
         }
-        let collective = Collective::Broadcast { root: Rank(size - 1) };
+        let collective = CollectiveOperation::Broadcast { root: Rank(size - 1) };
         for algorithm in BROADCASTERS {
             let nothing = vec![Payload::EMPTY; size as usize];
-            play(plans(algorithm, collective, size, 0), nothing, Network::Plain, 1);
+            run_collective(schedules(algorithm, collective, size, 0), nothing, DeliveryModel::Plain, 1);
         }
     }
 }
@@ -170,25 +192,27 @@ fn empty_vectors_are_reduced_and_broadcast() {
 /// Plays a barrier in which one rank is late: nobody may complete before it has started.
 #[test]
 fn nobody_leaves_a_barrier_before_the_last_has_come() {
-    use crate::collective::{Duty, Player};
+    use crate::collective::{ScheduleAction, ScheduleExecutor};
     for size in 2..=33_u32 {
         for algorithm in BARRIERS {
             let late = size * 7 / 11;
-            let plans = plans(algorithm, Collective::Barrier, size, 0);
-            let mut players: Vec<_> =
-                plans.into_iter().map(|plan| Player::new(plan, Payload::EMPTY).expect("no bytes fit")).collect();
+            let plans = schedules(algorithm, CollectiveOperation::Barrier, size, 0);
+            let mut players: Vec<_> = plans
+                .into_iter()
+                .map(|plan| ScheduleExecutor::new(plan, Payload::EMPTY).expect("no bytes fit"))
+                .collect();
             let mut flying = Vec::new();
             let mut completed = 0;
-            let mut run = |actor: u32, players: &mut Vec<Player>| {
+            let mut run = |actor: u32, players: &mut Vec<ScheduleExecutor>| {
                 let mut out = Vec::new();
                 players[actor as usize].start(&mut out);
                 let mut actor = actor;
                 loop {
                     for duty in out.drain(..) {
                         match duty {
-                            Duty::Send { to, round, .. } => flying.push((Rank(actor), to, round)),
-                            Duty::Complete { .. } => completed += 1,
-                            Duty::Failed { cause } => panic!("{cause}"),
+                            ScheduleAction::Send { to, round, .. } => flying.push((Rank(actor), to, round)),
+                            ScheduleAction::Complete { .. } => completed += 1,
+                            ScheduleAction::Failed { cause } => panic!("{cause}"),
                         }
                     }
                     let Some((from, to, round)) = flying.pop() else { return completed };
@@ -207,14 +231,18 @@ fn nobody_leaves_a_barrier_before_the_last_has_come() {
 
 #[test]
 fn recursive_doubling_and_rabenseifner_give_the_same_bits() {
-    let telling = telling(50);
+    let telling = order_sensitive_sum(50);
     for size in sizes() {
-        let collective = Collective::AllReduce { kind: kind_of(&telling) };
+        let collective = CollectiveOperation::AllReduce { kind: reduction_of(&telling) };
         let run = |algorithm| {
-            let plans = plans(algorithm, collective, size, telling.bytes());
-            play(plans, contributions(9, size, &telling), Network::Plain, 9).results
+            let plans = schedules(algorithm, collective, size, telling.bytes());
+            run_collective(plans, contributions(9, size, &telling), DeliveryModel::Plain, 9).results
         };
-        assert_eq!(run(Algorithm::RecursiveDoubling), run(Algorithm::Rabenseifner), "{size} ranks");
+        assert_eq!(
+            run(CollectiveAlgorithm::RecursiveDoubling),
+            run(CollectiveAlgorithm::Rabenseifner),
+            "{size} ranks"
+        );
     }
 }
 
@@ -222,22 +250,24 @@ fn recursive_doubling_and_rabenseifner_give_the_same_bits() {
 fn payloads_that_are_not_there_take_the_same_messages() {
     for size in sizes() {
         for algorithm in ALL_REDUCERS {
-            let collective = Collective::AllReduce { kind: kind_of(&telling(10)) };
-            let run = |contributions| play(plans(algorithm, collective, size, 40), contributions, Network::Plain, 2);
+            let collective = CollectiveOperation::AllReduce { kind: reduction_of(&order_sensitive_sum(10)) };
+            let run = |contributions| {
+                run_collective(schedules(algorithm, collective, size, 40), contributions, DeliveryModel::Plain, 2)
+            };
             let absent = run(vec![Payload::Absent { bytes: 40 }; size as usize]);
-            let real = run(contributions(2, size, &telling(10)));
+            let real = run(contributions(2, size, &order_sensitive_sum(10)));
             assert_eq!(absent.messages, real.messages);
             assert!(absent.results.iter().all(|result| *result == Payload::Absent { bytes: 40 }));
         }
     }
 }
 
-fn operations() -> impl Strategy<Value = Operation> {
+fn operations() -> impl Strategy<Value = Reduction> {
     let element = prop::sample::select(Element::ALL);
     let operator = prop::sample::select(Operator::ALL);
     (element, operator, 0..70_usize)
         .prop_map(|(element, operator, count)| operation(element, operator, count))
-        .prop_filter("bits of floats have no meaning", Operation::has_meaning)
+        .prop_filter("bits of floats have no meaning", Reduction::has_meaning)
 }
 
 proptest! {
@@ -250,13 +280,13 @@ proptest! {
         seed: u64,
     ) {
         let algorithm = [
-            Algorithm::RecursiveKing { radix },
-            Algorithm::RecursiveDoubling,
-            Algorithm::Rabenseifner,
-            Algorithm::Ring,
-            Algorithm::Tree { radix },
+            CollectiveAlgorithm::RecursiveKing { radix },
+            CollectiveAlgorithm::RecursiveDoubling,
+            CollectiveAlgorithm::Rabenseifner,
+            CollectiveAlgorithm::Ring,
+            CollectiveAlgorithm::Tree { radix },
         ][which];
-        check_all_reduce(algorithm, &operation, size, Network::Doubles, seed);
+        check_all_reduce(algorithm, &operation, size, DeliveryModel::Doubles, seed);
     }
 
     #[test]
@@ -268,7 +298,7 @@ proptest! {
         seed: u64,
     ) {
         let root = root.index(size as usize) as u32;
-        check_broadcast(Algorithm::Tree { radix }, size, root, bytes.max(1), seed);
-        check_broadcast(Algorithm::ScatterAllgather, size, root, bytes.max(1), seed);
+        check_broadcast(CollectiveAlgorithm::Tree { radix }, size, root, bytes.max(1), seed);
+        check_broadcast(CollectiveAlgorithm::ScatterAllgather, size, root, bytes.max(1), seed);
     }
 }

@@ -7,7 +7,7 @@
 //! has been healthy for a while is gone back to if it ranks higher. Loading, arming and migration are three steps that
 //! know nothing of each other, as in the paper: each can be done by hand, and each is done by itself if nobody does.
 
-mod record;
+mod monitor;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -18,9 +18,9 @@ use units::limits::MAX_PATHS;
 use units::{PathId, Span, Time};
 
 use super::frame::MigrationBit;
-pub use record::Health;
-use record::Record;
-pub use state::{PATH_MOVES, PathMove, PathState, WrongPathMove};
+pub use monitor::PathHealth;
+use monitor::PathMonitor;
+pub use state::{InvalidPathTransition, PATH_TRANSITIONS, PathState, PathTransition};
 
 /// Events that wait for the user at most; the oldest are forgotten first.
 const MAX_EVENTS: usize = 64;
@@ -39,12 +39,12 @@ pub struct PathPolicy {
     /// A path on which more than one packet in so many comes damaged is left; none: damage is borne.
     pub damage_limit: Option<u16>,
     /// Who loads alternates.
-    pub loading: Loading,
+    pub loading: AlternateLoading,
 }
 
 /// Who loads alternates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Loading {
+pub enum AlternateLoading {
     /// The connection: after set-up and after every migration, the best path that answers.
     Automatic,
     /// The user, through the connection. An order stands until the next one or a migration: an alternate that dies is
@@ -60,14 +60,14 @@ impl Default for PathPolicy {
             misses: 2,
             failback_after: Span::from_micros(1_000_000),
             damage_limit: Some(50),
-            loading: Loading::Automatic,
+            loading: AlternateLoading::Automatic,
         }
     }
 }
 
 /// Which end this is: when both move at once to different paths, one of them must not follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
+pub enum MigrationRole {
     /// Stays where it went.
     Leader,
     /// Follows.
@@ -115,7 +115,7 @@ pub enum PathEvent {
 
 /// A probe to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct ProbeDuty {
+pub(super) struct ProbeRequest {
     pub path: PathId,
     pub migration: MigrationBit,
     pub token: u64,
@@ -125,8 +125,8 @@ pub(super) struct ProbeDuty {
 #[derive(Debug)]
 pub struct Paths {
     policy: PathPolicy,
-    role: Role,
-    records: Vec<Record>,
+    role: MigrationRole,
+    records: Vec<PathMonitor>,
     current: PathId,
     alternate: Option<PathId>,
     state: PathState,
@@ -152,12 +152,12 @@ impl Paths {
     ///
     /// # Panics
     /// If there are none, or more than [`MAX_PATHS`].
-    pub fn new(policy: PathPolicy, role: Role, count: usize, now: Time) -> Self {
+    pub fn new(policy: PathPolicy, role: MigrationRole, count: usize, now: Time) -> Self {
         assert!((1..=MAX_PATHS).contains(&count), "a connection has 1 to {MAX_PATHS} paths, not {count}");
         Self {
             policy,
             role,
-            records: (0..count).map(|_| Record::new(now, policy.failback_after)).collect(),
+            records: (0..count).map(|_| PathMonitor::new(now, policy.failback_after)).collect(),
             current: PathId(0),
             alternate: None,
             state: PathState::Migrated,
@@ -188,8 +188,8 @@ impl Paths {
     }
 
     /// How a path is doing.
-    pub fn health(&self, path: PathId) -> Option<Health> {
-        self.records.get(path.index()).map(Record::health)
+    pub fn health(&self, path: PathId) -> Option<PathHealth> {
+        self.records.get(path.index()).map(PathMonitor::health)
     }
 
     /// How often traffic has moved.
@@ -218,7 +218,7 @@ impl Paths {
         self.events.push_back(event);
     }
 
-    fn go(&mut self, asked: PathMove) -> Result<(), WrongPathMove> {
+    fn go(&mut self, asked: PathTransition) -> Result<(), InvalidPathTransition> {
         self.state = self.state.after(asked)?;
         Ok(())
     }
@@ -229,15 +229,15 @@ impl Paths {
     }
 
     fn is_another_alive(&self) -> bool {
-        self.others().any(|other| self.records[other.index()].health() == Health::Alive)
+        self.others().any(|other| self.records[other.index()].health() == PathHealth::Alive)
     }
 
     /// Loads an alternate: it is probed at once, and armed when the other end answers and has loaded one too.
-    pub(super) fn load(&mut self, now: Time, path: PathId) -> Result<(), LoadError> {
+    pub(super) fn load(&mut self, now: Time, path: PathId) -> Result<(), LoadPathError> {
         if path == self.current {
-            return Err(LoadError::InUse(path));
+            return Err(LoadPathError::InUse(path));
         }
-        let record = self.records.get_mut(path.index()).ok_or(LoadError::Unknown(path))?;
+        let record = self.records.get_mut(path.index()).ok_or(LoadPathError::Unknown(path))?;
         if self.migrations > 0 && !self.answered {
             // P-36: an order has to wait until the other end has been told of the migration.
             self.ordered = Some(path);
@@ -246,14 +246,14 @@ impl Paths {
         record.probe_now(now);
         self.look_at(path);
         self.alternate = Some(path);
-        self.go(PathMove::Load).map_err(LoadError::State)
+        self.go(PathTransition::Load).map_err(LoadPathError::State)
     }
 
     /// Moves traffic to the armed alternate.
-    pub(super) fn migrate(&mut self, now: Time) -> Result<(), WrongPathMove> {
+    pub(super) fn migrate(&mut self, now: Time) -> Result<(), InvalidPathTransition> {
         match (self.state, self.alternate) {
             (PathState::Armed, Some(path)) => self.move_to(now, path, MigrationCause::ByHand),
-            _ => return Err(WrongPathMove { state: self.state, asked: PathMove::Migrate }),
+            _ => return Err(InvalidPathTransition { state: self.state, asked: PathTransition::Migrate }),
         }
         Ok(())
     }
@@ -264,7 +264,7 @@ impl Paths {
         if matches!(cause, MigrationCause::ByHand | MigrationCause::Damage | MigrationCause::Followed) {
             self.records[from.index()].disfavour(now, &self.policy);
         }
-        self.go(PathMove::Migrate).expect("every state allows it");
+        self.go(PathTransition::Migrate).expect("every state allows it");
         self.alternate = None;
         self.answered = false;
         self.ordered = None;
@@ -306,16 +306,16 @@ impl Paths {
     }
 
     /// A sound packet came over a path. True if traffic has moved after it.
-    pub(super) fn heard(&mut self, now: Time, path: PathId, bit: MigrationBit, leads: Leads) -> bool {
+    pub(super) fn heard(&mut self, now: Time, path: PathId, bit: MigrationBit, leads: FollowDecision) -> bool {
         let Some(record) = self.records.get_mut(path.index()) else { return false };
         record.note_sound();
         if path == self.current || bit == MigrationBit::Loaded {
             return false;
         }
         // It has just gone elsewhere, be it after the other end: two that follow each other would change places for ever.
-        let stays = self.role == Role::Leader && self.migrations > 0 && !self.answered;
+        let stays = self.role == MigrationRole::Leader && self.migrations > 0 && !self.answered;
         // What is known to be down here, or was left for what came over it, was used before that was known there.
-        if leads == Leads::Yes && !stays && record.may_lead(now) {
+        if leads == FollowDecision::Yes && !stays && record.may_lead(now) {
             self.move_to(now, path, MigrationCause::Followed);
             return true;
         }
@@ -424,10 +424,10 @@ impl Paths {
         }
         // P-33: what the user loaded stays loaded, or nobody would load it again.
         let asked = match self.policy.loading {
-            Loading::ByHand => PathMove::Load,
-            Loading::Automatic => {
+            AlternateLoading::ByHand => PathTransition::Load,
+            AlternateLoading::Automatic => {
                 self.alternate = None;
-                PathMove::Unload
+                PathTransition::Unload
             }
         };
         self.go(asked).expect("an alternate is loaded");
@@ -438,8 +438,8 @@ impl Paths {
         // P-32: it wants this one as its alternate. Without one of our own there is no reason to disagree.
         let wanted = bit == MigrationBit::Loaded && path != self.current;
         // But one that we know to be dead carries one way only.
-        let lives = self.health(path).is_some_and(|health| health != Health::Dead);
-        let may_load = self.state == PathState::Migrated && self.policy.loading == Loading::Automatic;
+        let lives = self.health(path).is_some_and(|health| health != PathHealth::Dead);
+        let may_load = self.state == PathState::Migrated && self.policy.loading == AlternateLoading::Automatic;
         if wanted && lives && may_load && self.answered {
             let _ = self.load(now, path);
         } else if wanted && self.state == PathState::Rearm && self.alternate == Some(path) {
@@ -456,7 +456,7 @@ impl Paths {
         }
         self.note_answer(now, path);
         if self.alternate == Some(path) && bit == MigrationBit::Loaded && self.state == PathState::Rearm {
-            self.go(PathMove::Agree).expect("an alternate is loaded");
+            self.go(PathTransition::Agree).expect("an alternate is loaded");
             self.tell(PathEvent::Armed(path));
         }
     }
@@ -481,7 +481,12 @@ impl Paths {
     }
 
     /// Sends the probes that are due, counts those that were not answered, loads and goes back. True if traffic moved.
-    pub(super) fn handle_timeout(&mut self, now: Time, traffic: Traffic, out: &mut impl FnMut(ProbeDuty)) -> bool {
+    pub(super) fn handle_timeout(
+        &mut self,
+        now: Time,
+        traffic: PathActivity,
+        out: &mut impl FnMut(ProbeRequest),
+    ) -> bool {
         self.look_at_all();
         if self.records.len() < 2 || self.due > now {
             return false;
@@ -494,7 +499,7 @@ impl Paths {
             }
             if path != self.current {
                 self.lose(now, path);
-            } else if traffic == Traffic::Idle
+            } else if traffic == PathActivity::Idle
                 && (self.doubted || now >= self.served_at + self.policy.probe_every)
                 && self.is_another_alive()
             {
@@ -511,7 +516,7 @@ impl Paths {
             self.tokens += 1;
             let token = self.tokens << 8 | index as u64;
             self.records[index].ask(now, token, &self.policy);
-            out(ProbeDuty { path, migration: self.probe_bit(path), token });
+            out(ProbeRequest { path, migration: self.probe_bit(path), token });
         }
         self.look_at_all();
         moved
@@ -519,10 +524,10 @@ impl Paths {
 
     /// Loads the best alternate that lives if none is loaded, unless that is left to the user.
     fn load_best(&mut self, now: Time) {
-        if self.alternate.is_some() || self.policy.loading == Loading::ByHand || !self.answered {
+        if self.alternate.is_some() || self.policy.loading == AlternateLoading::ByHand || !self.answered {
             return;
         }
-        let alive = |path: &PathId| self.records[path.index()].health() == Health::Alive;
+        let alive = |path: &PathId| self.records[path.index()].health() == PathHealth::Alive;
         if let Some(next) = self.others().filter(alive).min() {
             let _ = self.load(now, next);
         }
@@ -530,10 +535,10 @@ impl Paths {
 
     /// Loads the best alternate if none is, and goes back to a better path that has proven itself.
     fn reconsider(&mut self, now: Time) -> bool {
-        if self.policy.loading == Loading::ByHand || !self.answered {
+        if self.policy.loading == AlternateLoading::ByHand || !self.answered {
             return false;
         }
-        let alive = |path: &PathId| self.records[path.index()].health() == Health::Alive;
+        let alive = |path: &PathId| self.records[path.index()].health() == PathHealth::Alive;
         let better = self.others().filter(|path| *path < self.current).filter(alive).min();
         let Some(home) = better.filter(|path| self.records[path.index()].has_settled(now)) else {
             self.load_best(now);
@@ -554,30 +559,30 @@ impl Paths {
 /// Whether a packet may make this end follow its sender to another path: new requests and probes do, acknowledgements
 /// and old packets do not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Leads {
+pub(super) enum FollowDecision {
     Yes,
     No,
 }
 
 /// Whether anything is under way on the present path whose loss would be noticed by a timeout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Traffic {
+pub(super) enum PathActivity {
     UnderWay,
     Idle,
 }
 
 /// Why an alternate cannot be loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LoadError {
+pub enum LoadPathError {
     /// Traffic is on it already.
     InUse(PathId),
     /// There is no such path.
     Unknown(PathId),
     /// Not in this state.
-    State(WrongPathMove),
+    State(InvalidPathTransition),
 }
 
-impl std::fmt::Display for LoadError {
+impl std::fmt::Display for LoadPathError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::InUse(path) => write!(f, "{path} is in use: an alternate must be another"),
@@ -587,4 +592,4 @@ impl std::fmt::Display for LoadError {
     }
 }
 
-impl std::error::Error for LoadError {}
+impl std::error::Error for LoadPathError {}

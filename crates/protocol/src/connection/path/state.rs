@@ -15,7 +15,7 @@ pub enum PathState {
 
 /// What moves an end from one state to another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum PathMove {
+pub enum PathTransition {
     /// An alternate is loaded, by the user or by the connection itself.
     Load,
     /// The other end answers on the alternate and has loaded one too.
@@ -28,32 +28,32 @@ pub enum PathMove {
 
 /// A move that the state does not allow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct WrongPathMove {
+pub struct InvalidPathTransition {
     /// The state.
     pub state: PathState,
     /// The move that was asked for.
-    pub asked: PathMove,
+    pub asked: PathTransition,
 }
 
 /// Every allowed move: from, by, to. What is not here is refused.
-pub const PATH_MOVES: &[(PathState, PathMove, PathState)] = &[
-    (PathState::Migrated, PathMove::Load, PathState::Rearm),
+pub const PATH_TRANSITIONS: &[(PathState, PathTransition, PathState)] = &[
+    (PathState::Migrated, PathTransition::Load, PathState::Rearm),
     // The path fails before anything could be armed: better an untried path than none (PM-8).
-    (PathState::Migrated, PathMove::Migrate, PathState::Migrated),
-    (PathState::Rearm, PathMove::Load, PathState::Rearm),
-    (PathState::Rearm, PathMove::Agree, PathState::Armed),
-    (PathState::Rearm, PathMove::Migrate, PathState::Migrated),
-    (PathState::Rearm, PathMove::Unload, PathState::Migrated),
-    (PathState::Armed, PathMove::Load, PathState::Rearm),
-    (PathState::Armed, PathMove::Migrate, PathState::Migrated),
-    (PathState::Armed, PathMove::Unload, PathState::Migrated),
+    (PathState::Migrated, PathTransition::Migrate, PathState::Migrated),
+    (PathState::Rearm, PathTransition::Load, PathState::Rearm),
+    (PathState::Rearm, PathTransition::Agree, PathState::Armed),
+    (PathState::Rearm, PathTransition::Migrate, PathState::Migrated),
+    (PathState::Rearm, PathTransition::Unload, PathState::Migrated),
+    (PathState::Armed, PathTransition::Load, PathState::Rearm),
+    (PathState::Armed, PathTransition::Migrate, PathState::Migrated),
+    (PathState::Armed, PathTransition::Unload, PathState::Migrated),
 ];
 
 impl PathState {
     /// The state after a move.
-    pub fn after(self, asked: PathMove) -> Result<Self, WrongPathMove> {
-        let allowed = PATH_MOVES.iter().find(|(from, by, _)| (*from, *by) == (self, asked));
-        allowed.map(|(_, _, to)| *to).ok_or(WrongPathMove { state: self, asked })
+    pub fn after(self, asked: PathTransition) -> Result<Self, InvalidPathTransition> {
+        let allowed = PATH_TRANSITIONS.iter().find(|(from, by, _)| (*from, *by) == (self, asked));
+        allowed.map(|(_, _, to)| *to).ok_or(InvalidPathTransition { state: self, asked })
     }
 }
 
@@ -67,10 +67,10 @@ impl fmt::Display for PathState {
     }
 }
 
-impl fmt::Display for WrongPathMove {
+impl fmt::Display for InvalidPathTransition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a path in state {} cannot {:?}", self.state, self.asked)
     }
 }
 
-impl std::error::Error for WrongPathMove {}
+impl std::error::Error for InvalidPathTransition {}

@@ -1,34 +1,36 @@
 //! Two ends of a connection with several paths, joined by a hand that cuts, loses and tells as it likes.
 
-mod answers;
+mod probe_replies;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use units::{PathId, Psn, Span, Time};
 
 use super::{
-    Health, LoadError, Loading, MigrationCause, PathEvent, PathMove, PathPolicy, PathState, Paths, Role,
-    WrongPathMove,
+    AlternateLoading, InvalidPathTransition, LoadPathError, MigrationCause, MigrationRole, PathEvent, PathHealth,
+    PathPolicy, PathState, PathTransition, Paths,
 };
-use crate::connection::{Arrival, Ask, Connection, Exhausted, Frame, MigrationBit, Outgoing, Policy};
+use crate::connection::{
+    AckRequest, Connection, ConnectionPolicy, Frame, FramePath, MigrationBit, OutgoingFrame, RetryExceeded,
+};
 
 const TRIP: Span = Span::from_micros(5);
 const FAILBACK: u64 = 1_000;
 
 /// One end and what its user saw.
-struct End {
+struct PathHarnessEnd {
     connection: Connection<u32>,
     delivered: Vec<u32>,
     events: Vec<(Time, PathEvent)>,
-    failed: Option<Exhausted>,
+    failed: Option<RetryExceeded>,
 }
 
 /// The hand between them.
-struct World {
-    ends: [End; 2],
+struct PathHarness {
+    ends: [PathHarnessEnd; 2],
     now: Time,
     /// What is under way: by time of arrival and order of sending.
-    wire: BTreeMap<(Time, u64), (usize, Arrival, Frame<u32>)>,
+    wire: BTreeMap<(Time, u64), (usize, FramePath, Frame<u32>)>,
     sent: u64,
     /// How long each path takes.
     trips: Vec<Span>,
@@ -52,23 +54,28 @@ fn path_policy() -> PathPolicy {
         misses: 2,
         failback_after: Span::from_micros(FAILBACK),
         damage_limit: Some(10),
-        loading: Loading::Automatic,
+        loading: AlternateLoading::Automatic,
     }
 }
 
-fn policy() -> Policy {
-    Policy { timeout: Span::from_micros(30), acknowledge_every: 1, retry_limit: 100, ..Policy::default() }
+fn policy() -> ConnectionPolicy {
+    ConnectionPolicy {
+        timeout: Span::from_micros(30),
+        acknowledge_every: 1,
+        retry_limit: 100,
+        ..ConnectionPolicy::default()
+    }
 }
 
-impl World {
+impl PathHarness {
     fn new(paths: usize, path_policy: PathPolicy) -> Self {
         let end = |role| {
             let mut connection = Connection::new(policy());
             connection.set_paths(Paths::new(path_policy, role, paths, Time::ZERO));
-            End { connection, delivered: Vec::new(), events: Vec::new(), failed: None }
+            PathHarnessEnd { connection, delivered: Vec::new(), events: Vec::new(), failed: None }
         };
         Self {
-            ends: [end(Role::Leader), end(Role::Follower)],
+            ends: [end(MigrationRole::Leader), end(MigrationRole::Follower)],
             now: Time::ZERO,
             wire: BTreeMap::new(),
             sent: 0,
@@ -84,15 +91,15 @@ impl World {
         self.ends[end].connection.paths().expect("it has several")
     }
 
-    fn act(&mut self, end: usize, act: impl FnOnce(&mut Connection<u32>, Time, &mut dyn FnMut(Outgoing<u32>))) {
+    fn act(&mut self, end: usize, act: impl FnOnce(&mut Connection<u32>, Time, &mut dyn FnMut(OutgoingFrame<u32>))) {
         let mut out = VecDeque::new();
         act(&mut self.ends[end].connection, self.now, &mut |outgoing| out.push_back(outgoing));
-        for Outgoing { frame, path, migration, .. } in out {
+        for OutgoingFrame { frame, path, migration, .. } in out {
             let lost = self.lose[end] > 0;
             self.lose[end] -= u32::from(lost);
             if !lost && !self.cut[end][path.index()] {
                 self.sent += 1;
-                let came = Arrival { path, migration };
+                let came = FramePath { path, migration };
                 self.wire.insert((self.now + self.trips[path.index()], self.sent), (1 - end, came, frame));
             }
         }
@@ -107,7 +114,7 @@ impl World {
         let message = self.posted[end];
         self.posted[end] += 1;
         self.act(end, |connection, now, mut out| {
-            connection.send(now, message, Ask::Now, &mut out);
+            connection.send(now, message, AckRequest::Now, &mut out);
         });
     }
 
@@ -121,7 +128,7 @@ impl World {
     fn run_until(&mut self, micros: u64) {
         let end_of_time = at(micros);
         loop {
-            let deadline = |end: &End| end.connection.deadline().filter(|_| end.failed.is_none());
+            let deadline = |end: &PathHarnessEnd| end.connection.deadline().filter(|_| end.failed.is_none());
             let alarms: [Option<Time>; 2] = [deadline(&self.ends[0]), deadline(&self.ends[1])];
             let arrival = self.wire.keys().next().map(|(at, _)| *at);
             let tick = at((self.now.as_picos() / 20_000_000 + 1) * 20);
@@ -190,7 +197,7 @@ impl World {
 #[test]
 fn two_healthy_ends_arm_their_first_alternate_and_nobody_moves() {
     for paths in 2..=4 {
-        let mut world = World::new(paths, path_policy());
+        let mut world = PathHarness::new(paths, path_policy());
         world.run_until(500);
         assert_eq!(world.states(), [PathState::Armed; 2]);
         assert_eq!([world.paths(0).alternate(), world.paths(1).alternate()], [Some(PathId(1)); 2]);
@@ -202,7 +209,7 @@ fn two_healthy_ends_arm_their_first_alternate_and_nobody_moves() {
 #[test]
 fn arming_outlives_lost_probes_and_answers() {
     for lost in 0..12 {
-        let mut world = World::new(2, path_policy());
+        let mut world = PathHarness::new(2, path_policy());
         world.talks = [false, false];
         world.lose = [lost, 12 - lost];
         world.run_until(2_000);
@@ -212,7 +219,7 @@ fn arming_outlives_lost_probes_and_answers() {
 
 #[test]
 fn by_hand_nothing_is_loaded_unasked_and_both_ends_must_load() {
-    let mut world = World::new(2, PathPolicy { loading: Loading::ByHand, ..path_policy() });
+    let mut world = PathHarness::new(2, PathPolicy { loading: AlternateLoading::ByHand, ..path_policy() });
     world.run_until(300);
     assert_eq!(world.states(), [PathState::Migrated; 2]);
     world.act(0, |connection, now, _| connection.load_path(now, PathId(1)).expect("there is such a path"));
@@ -226,11 +233,11 @@ fn by_hand_nothing_is_loaded_unasked_and_both_ends_must_load() {
 
 #[test]
 fn a_migration_by_hand_needs_an_armed_path_and_keeps_the_stream() {
-    let mut world = World::new(2, PathPolicy { loading: Loading::ByHand, ..path_policy() });
+    let mut world = PathHarness::new(2, PathPolicy { loading: AlternateLoading::ByHand, ..path_policy() });
     world.run_until(100);
     let mut early = Ok(());
     world.act(0, |connection, now, mut out| early = connection.migrate(now, &mut out));
-    assert_eq!(early, Err(WrongPathMove { state: PathState::Migrated, asked: PathMove::Migrate }));
+    assert_eq!(early, Err(InvalidPathTransition { state: PathState::Migrated, asked: PathTransition::Migrate }));
     for end in 0..2 {
         world.act(end, |connection, now, _| connection.load_path(now, PathId(1)).expect("there is such a path"));
     }
@@ -248,7 +255,7 @@ fn a_migration_by_hand_needs_an_armed_path_and_keeps_the_stream() {
 /// The path that was left had been alive for ever, so the connection went back to it at once.
 #[test]
 fn a_migration_by_hand_lasts_at_least_the_pause() {
-    let mut world = World::new(2, path_policy());
+    let mut world = PathHarness::new(2, path_policy());
     world.run_until(2_000);
     world.act(0, |connection, now, mut out| connection.migrate(now, &mut out).expect("it is armed"));
     world.run_until(2_000 + FAILBACK - 50);
@@ -260,15 +267,15 @@ fn a_migration_by_hand_lasts_at_least_the_pause() {
 
 #[test]
 fn what_cannot_be_loaded_is_a_typed_error() {
-    let mut paths = Paths::new(path_policy(), Role::Leader, 2, Time::ZERO);
-    assert_eq!(paths.load(at(1), PathId(0)), Err(LoadError::InUse(PathId(0))));
-    assert_eq!(paths.load(at(1), PathId(2)), Err(LoadError::Unknown(PathId(2))));
+    let mut paths = Paths::new(path_policy(), MigrationRole::Leader, 2, Time::ZERO);
+    assert_eq!(paths.load(at(1), PathId(0)), Err(LoadPathError::InUse(PathId(0))));
+    assert_eq!(paths.load(at(1), PathId(2)), Err(LoadPathError::Unknown(PathId(2))));
     assert_eq!((paths.state(), paths.alternate()), (PathState::Migrated, None), "and changes nothing");
 }
 
 #[test]
 fn a_path_that_is_said_to_be_down_is_left_at_once() {
-    let mut world = World::new(3, path_policy());
+    let mut world = PathHarness::new(3, path_policy());
     world.run_until(500);
     world.cut(0, true);
     world.tell_down(0, 0);
@@ -277,13 +284,13 @@ fn a_path_that_is_said_to_be_down_is_left_at_once() {
     assert_eq!(world.moves(1), [(0, 1, MigrationCause::Followed)]);
     world.run_until(900);
     assert_eq!((world.states(), world.paths(0).alternate()), ([PathState::Armed; 2], Some(PathId(2))));
-    assert_eq!(world.paths(0).health(PathId(0)), Some(Health::Dead));
+    assert_eq!(world.paths(0).health(PathId(0)), Some(PathHealth::Dead));
     world.assert_in_order();
 }
 
 #[test]
 fn a_silent_path_is_left_after_as_many_timeouts_as_the_policy_says() {
-    let mut world = World::new(2, path_policy());
+    let mut world = PathHarness::new(2, path_policy());
     world.run_until(500);
     world.cut(0, true);
     world.run_until(900);
@@ -295,7 +302,7 @@ fn a_silent_path_is_left_after_as_many_timeouts_as_the_policy_says() {
 /// Found by seed 36 of the path trials: an idle connection stayed on a dead path for ever, and could not be armed.
 #[test]
 fn a_dead_path_is_left_even_if_nobody_talks_but_only_for_one_that_lives() {
-    let mut world = World::new(2, path_policy());
+    let mut world = PathHarness::new(2, path_policy());
     world.talks = [false, false];
     world.run_until(500);
     world.cut(0, true);
@@ -312,7 +319,7 @@ fn a_dead_path_is_left_even_if_nobody_talks_but_only_for_one_that_lives() {
 /// Its probes came back too late, though the other end spoke to it on that path all the time.
 #[test]
 fn an_end_that_only_listens_stays_on_the_path_on_which_it_is_spoken_to() {
-    let mut world = World::new(2, path_policy());
+    let mut world = PathHarness::new(2, path_policy());
     world.talks = [true, false];
     world.run_until(500);
     world.trips[0] = Span::from_micros(21); // There and back takes longer than both probes may.
@@ -326,7 +333,7 @@ fn an_end_that_only_listens_stays_on_the_path_on_which_it_is_spoken_to() {
 #[test]
 fn a_damaged_path_is_left_only_for_one_that_lives() {
     for other_lives in [true, false] {
-        let mut world = World::new(2, path_policy());
+        let mut world = PathHarness::new(2, path_policy());
         world.cut(1, !other_lives);
         world.run_until(500);
         for _ in 0..40 {
@@ -342,7 +349,7 @@ fn a_damaged_path_is_left_only_for_one_that_lives() {
 /// Found by seed 87 of the path trials: each damaged packet made traffic move, and each move repeated the whole window.
 #[test]
 fn where_all_paths_are_noisy_traffic_does_not_go_round() {
-    let mut world = World::new(3, path_policy());
+    let mut world = PathHarness::new(3, path_policy());
     world.run_until(3_000);
     for step in 0..200 {
         for end in 0..2 {
@@ -359,7 +366,7 @@ fn where_all_paths_are_noisy_traffic_does_not_go_round() {
 /// The end that had followed knew nothing of the damage, and went back at once.
 #[test]
 fn a_damaged_path_stays_out_of_favour_at_both_ends() {
-    let mut world = World::new(2, path_policy());
+    let mut world = PathHarness::new(2, path_policy());
     world.run_until(3_000);
     for _ in 0..40 {
         world.act(1, |connection, now, mut out| connection.handle_path_damage(now, PathId(0), &mut out));
@@ -374,7 +381,7 @@ fn a_damaged_path_stays_out_of_favour_at_both_ends() {
 /// favour: it stayed for a second where nothing came through.
 #[test]
 fn a_path_that_is_noisy_from_the_beginning_is_left_once() {
-    let mut world = World::new(2, path_policy());
+    let mut world = PathHarness::new(2, path_policy());
     world.trips = vec![Span::from_micros(9), Span::from_micros(1)];
     for micros in 0..200 {
         world.post(0);
@@ -389,7 +396,7 @@ fn a_path_that_is_noisy_from_the_beginning_is_left_once() {
 
 #[test]
 fn a_dead_alternate_is_never_armed_and_one_that_dies_is_unloaded() {
-    let mut world = World::new(2, path_policy());
+    let mut world = PathHarness::new(2, path_policy());
     world.cut(1, true);
     world.run_until(1_000);
     assert_ne!(world.states(), [PathState::Armed; 2]);
@@ -407,7 +414,7 @@ fn a_dead_alternate_is_never_armed_and_one_that_dies_is_unloaded() {
 #[test]
 fn a_path_with_one_deaf_direction_is_neither_armed_nor_kept() {
     for deaf in [0, 1] {
-        let mut world = World::new(2, path_policy());
+        let mut world = PathHarness::new(2, path_policy());
         world.cut[deaf][1] = true;
         world.run_until(1_500);
         assert_ne!(world.states(), [PathState::Armed; 2], "path 1 carries one way only");
@@ -424,7 +431,7 @@ fn a_path_with_one_deaf_direction_is_neither_armed_nor_kept() {
 /// The first pause was twice as long as the rule says.
 #[test]
 fn a_better_path_is_gone_back_to_after_the_pause() {
-    let mut world = World::new(2, path_policy());
+    let mut world = PathHarness::new(2, path_policy());
     world.run_until(500);
     world.cut(0, true);
     world.tell_down(0, 0);
@@ -442,7 +449,7 @@ fn a_better_path_is_gone_back_to_after_the_pause() {
 
 /// Flaps path 0 so many times, each time soon after traffic is back on it; how long it stayed away each time.
 fn flap(times: usize) -> Vec<u64> {
-    let mut world = World::new(2, path_policy());
+    let mut world = PathHarness::new(2, path_policy());
     world.run_until(500);
     let mut micros = 500;
     let mut away = Vec::new();
@@ -477,7 +484,7 @@ fn a_flapping_path_must_prove_itself_for_longer_each_time() {
 
 #[test]
 fn both_ends_that_move_at_once_to_different_paths_meet_on_the_leaders() {
-    let mut world = World::new(3, path_policy());
+    let mut world = PathHarness::new(3, path_policy());
     world.run_until(500);
     world.cut(0, true);
     world.act(0, |connection, now, _| connection.load_path(now, PathId(2)).expect("there is such a path"));
@@ -495,7 +502,7 @@ fn both_ends_that_move_at_once_to_different_paths_meet_on_the_leaders() {
 /// A leader that had never moved, or long ago, did not follow: it was in MIGRATED, and that was all that was asked.
 #[test]
 fn a_leader_follows_unless_it_has_just_moved() {
-    use super::Leads::{No, Yes};
+    use super::FollowDecision::{No, Yes};
     type History = fn(&mut Paths);
     let fresh: History = |_| ();
     let loaded: History = |paths| paths.load(at(1), PathId(1)).expect("there is such a path");
@@ -503,7 +510,7 @@ fn a_leader_follows_unless_it_has_just_moved() {
     let settled: History = |paths| {
         assert!(paths.down(at(1), PathId(0)));
         let mut probes = Vec::new();
-        paths.handle_timeout(at(1), super::Traffic::Idle, &mut |probe| probes.push(probe));
+        paths.handle_timeout(at(1), super::PathActivity::Idle, &mut |probe| probes.push(probe));
         let probe = probes.iter().find(|probe| probe.path == PathId(1)).expect("it tells that it moved");
         paths.replied(at(2), PathId(1), probe.token, MigrationBit::Migrated);
     };
@@ -515,31 +522,31 @@ fn a_leader_follows_unless_it_has_just_moved() {
         paths.heard(at(3), PathId(path), MigrationBit::Migrated, leads)
     };
     for history in [fresh, loaded, settled] {
-        assert!(heard(Role::Leader, history, 2, Yes) && heard(Role::Follower, history, 2, Yes));
-        assert!(!heard(Role::Leader, history, 2, No), "an answer leads nobody");
+        assert!(heard(MigrationRole::Leader, history, 2, Yes) && heard(MigrationRole::Follower, history, 2, Yes));
+        assert!(!heard(MigrationRole::Leader, history, 2, No), "an answer leads nobody");
     }
     for history in [moved, followed] {
-        assert!(heard(Role::Follower, history, 2, Yes) && !heard(Role::Leader, history, 2, Yes));
+        assert!(heard(MigrationRole::Follower, history, 2, Yes) && !heard(MigrationRole::Leader, history, 2, Yes));
     }
-    assert!(!heard(Role::Follower, moved, 0, Yes), "nobody follows to a path that it knows to be down");
+    assert!(!heard(MigrationRole::Follower, moved, 0, Yes), "nobody follows to a path that it knows to be down");
 }
 
 #[test]
 fn with_all_paths_silent_they_are_tried_in_turn_until_the_retries_are_spent() {
-    let mut world = World::new(3, path_policy());
+    let mut world = PathHarness::new(3, path_policy());
     world.run_until(500);
     (0..3).for_each(|path| world.cut(path, true));
     world.run_until(1_500);
     let tried: std::collections::BTreeSet<u8> = world.moves(0).iter().map(|(_, to, _)| *to).collect();
     assert_eq!(tried.len(), 3);
     world.run_until(250_000);
-    assert_eq!([world.ends[0].failed, world.ends[1].failed], [Some(Exhausted::Silence); 2]);
+    assert_eq!([world.ends[0].failed, world.ends[1].failed], [Some(RetryExceeded::Silence); 2]);
 }
 
 #[test]
 fn an_outage_of_all_paths_is_survived_by_whatever_comes_back_first() {
     for survivor in 0..3 {
-        let mut world = World::new(3, path_policy());
+        let mut world = PathHarness::new(3, path_policy());
         world.run_until(500);
         for path in 0..3 {
             world.cut(path, true);
@@ -560,7 +567,7 @@ fn an_outage_of_all_paths_is_survived_by_whatever_comes_back_first() {
 /// Each look at the paths told it again, until nothing else was left in the list.
 #[test]
 fn that_there_is_nowhere_to_go_is_told_once() {
-    let mut world = World::new(2, path_policy());
+    let mut world = PathHarness::new(2, path_policy());
     world.run_until(500);
     for path in 0..2 {
         world.cut(path, true);
@@ -575,20 +582,20 @@ fn that_there_is_nowhere_to_go_is_told_once() {
 #[test]
 fn an_acknowledgement_speaks_for_the_path_it_came_on() {
     let mut connection: Connection<u32> = Connection::new(policy());
-    connection.set_paths(Paths::new(path_policy(), Role::Leader, 2, Time::ZERO));
-    connection.send(at(1), 7, Ask::Now, &mut |_| ());
+    connection.set_paths(Paths::new(path_policy(), MigrationRole::Leader, 2, Time::ZERO));
+    connection.send(at(1), 7, AckRequest::Now, &mut |_| ());
     connection.handle_path_down(at(2), PathId(0), &mut |_| ());
-    let came = Arrival { path: PathId(0), migration: MigrationBit::Loaded };
+    let came = FramePath { path: PathId(0), migration: MigrationBit::Loaded };
     connection.handle_frame(at(3), came, &Frame::Ack { psn: Psn::new(0) }, &mut |_| ());
     let paths = connection.paths().expect("it has several");
-    assert_eq!((paths.current(), paths.health(PathId(1))), (PathId(1), Some(Health::Unknown)));
+    assert_eq!((paths.current(), paths.health(PathId(1))), (PathId(1), Some(PathHealth::Unknown)));
 }
 
 #[test]
 fn packets_on_paths_that_nobody_knows_change_nothing() {
-    let mut world = World::new(2, path_policy());
+    let mut world = PathHarness::new(2, path_policy());
     world.run_until(500);
-    let came = Arrival { path: PathId(9), migration: MigrationBit::Migrated };
+    let came = FramePath { path: PathId(9), migration: MigrationBit::Migrated };
     for frame in [Frame::Probe { token: 1 }, Frame::ProbeReply { token: 1 }, Frame::Ack { psn: Psn::new(3) }] {
         world.ends[0].connection.handle_frame(at(501), came, &frame, &mut |_| ());
     }
@@ -604,7 +611,7 @@ fn packets_on_paths_that_nobody_knows_change_nothing() {
 fn an_idle_connection_leaves_a_path_that_its_driver_doubts_and_that_does_not_answer() {
     for doubted in [false, true] {
         let mut connection: Connection<u32> = Connection::new(policy());
-        connection.set_paths(Paths::new(path_policy(), Role::Leader, 2, Time::ZERO));
+        connection.set_paths(Paths::new(path_policy(), MigrationRole::Leader, 2, Time::ZERO));
         let mut cut = false;
         let mut now = Time::ZERO;
         // By the time the next ordinary probe is due the hint must have had its effect.
@@ -620,7 +627,7 @@ fn an_idle_connection_leaves_a_path_that_its_driver_doubts_and_that_does_not_ans
             for probe in probes {
                 let Frame::Probe { token } = probe.frame else { continue };
                 if !(cut && probe.path == PathId(0)) {
-                    let came = Arrival { path: probe.path, migration: MigrationBit::Loaded };
+                    let came = FramePath { path: probe.path, migration: MigrationBit::Loaded };
                     connection.handle_control(now, came, &Frame::ProbeReply { token }, &mut |_| ());
                 }
             }
@@ -636,9 +643,9 @@ fn an_idle_connection_leaves_a_path_that_its_driver_doubts_and_that_does_not_ans
 #[test]
 fn several_paths_do_not_make_a_connection_give_up_sooner() {
     let patience = |paths: usize| {
-        let mut connection: Connection<u32> = Connection::new(Policy::datagram());
-        connection.set_paths(Paths::new(PathPolicy::default(), Role::Leader, paths, Time::ZERO));
-        connection.send(Time::ZERO, 1, Ask::Now, &mut |_| ());
+        let mut connection: Connection<u32> = Connection::new(ConnectionPolicy::datagram());
+        connection.set_paths(Paths::new(PathPolicy::default(), MigrationRole::Leader, paths, Time::ZERO));
+        connection.send(Time::ZERO, 1, AckRequest::Now, &mut |_| ());
         loop {
             let now = connection.deadline().expect("something is unacknowledged");
             if connection.handle_timeout(now, &mut |_| ()).is_err() {

@@ -1,0 +1,264 @@
+//! What became of a job: what its rank 0 reported, what the nodes did, and both as a table.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use manager::status::ManagerStatus;
+use serde::{Deserialize, Serialize};
+
+use lab::number_format::{group_digits, pluralize};
+use lab::report::{format_table, with_header};
+
+/// All that is known of a job when it is over. Field names are those of the JSON report and stay as they are.
+#[derive(Serialize)]
+pub(crate) struct ExecReport {
+    pub launcher: String,
+    pub seconds: f64,
+    /// Exit status of the command.
+    pub status: u8,
+    /// None if no rank reported.
+    pub report: Option<MpiReport>,
+    pub nodes: Vec<NodeUsage>,
+    /// Manager and nodes that ended before the job.
+    pub lost: Vec<String>,
+}
+
+/// As the library writes it (`tally.rs` there).
+#[derive(Serialize, Deserialize, Default)]
+#[serde(default)]
+pub(crate) struct MpiReport {
+    pub ranks: u32,
+    pub hosts: u32,
+    pub off: Option<String>,
+    pub communicators: u64,
+    pub failures: u64,
+    pub aggregated: u64,
+    pub packets: BTreeMap<String, u64>,
+    pub mpi: MpiDescription,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub explanation: Option<MpiExplanation>,
+    pub taken: Vec<CallRow>,
+    pub left: Vec<CallRow>,
+}
+
+#[derive(Serialize, Deserialize, Default)]
+#[serde(default)]
+pub(crate) struct MpiDescription {
+    pub version: String,
+    pub abi: String,
+    pub library: String,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct MpiExplanation {
+    pub trial: String,
+    pub non_blocking: String,
+    pub ways: Vec<AllreduceChoice>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct AllreduceChoice {
+    pub bytes: u64,
+    pub way: String,
+}
+
+/// Calls of one kind, of all ranks.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct CallRow {
+    pub operation: String,
+    pub non_blocking: bool,
+    /// Of those that were offloaded: vectors were at most so long; longer than all of these if there is none.
+    #[serde(default)]
+    pub most_bytes: Option<u64>,
+    /// Of those that were not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    pub calls: u64,
+    pub microseconds: f64,
+}
+
+/// A node, as it last reported.
+#[derive(Serialize)]
+pub(crate) struct NodeUsage {
+    name: String,
+    alive: bool,
+    operations: u64,
+    sent: u64,
+    repeated: u64,
+    dropped: BTreeMap<String, u64>,
+}
+
+impl NodeUsage {
+    pub(crate) fn all(status: ManagerStatus) -> Vec<Self> {
+        let line = |node: manager::status::NodeStatus| {
+            let report = node.report;
+            Self {
+                name: node.name,
+                alive: node.alive,
+                operations: report.operations,
+                sent: report.sent,
+                repeated: report.repeated,
+                dropped: report.dropped.into_iter().filter(|(_, count)| *count > 0).collect(),
+            }
+        };
+        status.nodes.into_iter().map(line).collect()
+    }
+}
+
+impl MpiReport {
+    /// None if nobody wrote one.
+    pub(crate) fn read(file: &Path) -> Option<Self> {
+        serde_json::from_slice(&std::fs::read(file).ok()?).ok()
+    }
+}
+
+impl ExecReport {
+    pub(crate) fn table(&self) -> String {
+        let mut text = "\n".to_owned();
+        let mut line = |name: &str, value: &str| text.push_str(&format!("{name:<14}{value}\n"));
+        line("launcher", &self.launcher);
+        let Some(report) = &self.report else {
+            line("Pleach", NO_REPORT);
+            return text;
+        };
+        if !report.mpi.version.is_empty() {
+            line("MPI", &format!("{} (ABI of {})", report.mpi.version, report.mpi.abi));
+        }
+        if let Some(why) = &report.off {
+            line("Pleach", &format!("not used: {why}"));
+            return text;
+        }
+        let ranks = pluralize(report.ranks.into(), "rank");
+        line("job", &format!("{ranks} on {}, {:.2} s", pluralize(report.hosts.into(), "host"), self.seconds));
+        line("Pleach", &self.summary(report));
+        for (name, value) in self.network(report) {
+            line(name, &value);
+        }
+        if !report.taken.is_empty() {
+            let head = ["offloaded", "size", "calls", "us each", "s in all"];
+            let rows = report.taken.iter().map(|row| {
+                row.cells(row.most_bytes.map_or("more".to_owned(), |most| format!("up to {}", binary(most))))
+            });
+            text += &format!("\n{}", format_table(&with_header(head, rows)));
+        }
+        if !report.left.is_empty() {
+            let head = ["left to the MPI", "because of", "calls", "us each", "s in all"];
+            let rows = report.left.iter().map(|row| row.cells(row.why.clone().unwrap_or_default()));
+            text += &format!("\n{}", format_table(&with_header(head, rows)));
+        }
+        text
+    }
+
+    fn summary(&self, report: &MpiReport) -> String {
+        let number = |rows: &[CallRow]| rows.iter().map(|row| row.calls).sum::<u64>();
+        let (taken, left) = (number(&report.taken), number(&report.left));
+        let share = taken as f64 * 100.0 / (taken + left).max(1) as f64;
+        let calls = pluralize(taken + left, "call");
+        let mut words = format!("{} of {calls} of all ranks offloaded ({share:.0} %)", group_digits(taken));
+        if report.failures > 0 {
+            let failed = pluralize(report.failures, "communicator");
+            words += &format!("; {failed}, counted at each rank, failed, and the MPI went on");
+        }
+        words
+    }
+
+    /// What the network did, and what it did not do.
+    fn network(&self, report: &MpiReport) -> Vec<(&'static str, String)> {
+        let mut lines = Vec::new();
+        let count = |name: &str| report.packets.get(name).copied().unwrap_or(0);
+        if report.hosts > 1 {
+            let aggregated = pluralize(report.aggregated, "operation");
+            lines.push(("through nodes", format!("{aggregated}, counted once for each host")));
+            let sent = pluralize(count("sent"), "packet");
+            lines.push((
+                "packets",
+                format!("{sent} sent by ranks, {} of them again", group_digits(count("repeated"))),
+            ));
+            let names = [
+                ("damaged", "came damaged"),
+                ("malformed", "came malformed"),
+                ("forged", "came forged"),
+                ("hurt_by_plan", "hurt by the plan"),
+                ("lost_by_plan", "lost by the plan"),
+            ];
+            let seen = names.iter().filter(|(name, _)| count(name) > 0);
+            let seen: Vec<String> =
+                seen.map(|(name, words)| format!("{} {words}", group_digits(count(name)))).collect();
+            let seen = if seen.is_empty() { "none".to_owned() } else { seen.join(", ") };
+            lines.push(("survived", seen));
+        }
+        for node in &self.nodes {
+            let dropped: Vec<String> =
+                node.dropped.iter().map(|(cause, count)| format!("{} {cause}", group_digits(*count))).collect();
+            let dropped =
+                if dropped.is_empty() { String::new() } else { format!("; dropped: {}", dropped.join(", ")) };
+            let state = if node.alive { "" } else { ", lost" };
+            let (operations, sent) = (pluralize(node.operations, "operation"), pluralize(node.sent, "packet"));
+            // Nodes report now and then: the end of a short job is not in it.
+            let words = format!("{}{state}: {operations}, {sent} sent when it last reported{dropped}", node.name);
+            lines.push(("node", words));
+        }
+        lines.extend(self.lost.iter().map(|lost| ("lost", format!("{lost}; the job went on without it"))));
+        lines
+    }
+}
+
+const NO_REPORT: &str = "no rank reported: the program did not finalize the MPI, is linked statically, is no MPI program, or its \
+     rank 0 was on a host that does not see this one's temporary folder";
+
+impl CallRow {
+    fn cells(&self, second: String) -> [String; 5] {
+        let manner = if self.non_blocking { "non-blocking " } else { "" };
+        let each = self.microseconds / self.calls.max(1) as f64;
+        let seconds = self.microseconds / 1e6;
+        let name = format!("{manner}{}", self.operation);
+        [name, second, group_digits(self.calls), format!("{each:.2}"), format!("{seconds:.3}")]
+    }
+}
+
+/// `8` as `8 B`, `4096` as `4 KiB`.
+pub(crate) fn binary(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{} KiB", bytes >> 10),
+        _ => format!("{} MiB", bytes >> 20),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_tells_what_was_done_what_was_left_and_what_was_survived() {
+        let text = r#"{"ranks": 4, "hosts": 2, "communicators": 8, "failures": 0, "aggregated": 20,
+            "packets": {"sent": 1000, "repeated": 7, "damaged": 3}, "mpi": {"version": "X 1", "abi": "X", "library": "x"},
+            "taken": [{"operation": "allreduce", "non_blocking": false, "most_bytes": 4096, "calls": 30, "microseconds": 60.0}],
+            "left": [{"operation": "scan", "non_blocking": true, "why": "one rank", "calls": 10, "microseconds": 5.0}]}"#;
+        let report: MpiReport = serde_json::from_str(text).expect("as the library writes it");
+        let (name, dropped) = ("root".to_owned(), BTreeMap::from([("seal".to_owned(), 2)]));
+        let nodes = vec![NodeUsage { name, alive: true, operations: 738, sent: 1789, repeated: 0, dropped }];
+        let lost = vec!["root was ended by SIGKILL".to_owned()];
+        let account =
+            ExecReport { launcher: "l".into(), seconds: 1.0, status: 0, report: Some(report), nodes, lost }.table();
+        for words in [
+            "30 of 40 calls of all ranks offloaded (75 %)",
+            "20 operations, counted once for each host",
+            "1,000 packets sent by ranks, 7 of them again",
+            "root: 738 operations, 1,789 packets sent when it last reported; dropped: 2 seal",
+            "3 came damaged",
+            "root was ended by SIGKILL; the job went on without it",
+            "allreduce  up to 4 KiB     30     2.00     0.000",
+            "non-blocking scan  one rank       10     0.50     0.000",
+        ] {
+            assert!(account.contains(words), "{words}: {account}");
+        }
+    }
+
+    #[test]
+    fn a_job_without_a_report_is_told_of() {
+        let (nodes, lost) = (Vec::new(), Vec::new());
+        let account = ExecReport { launcher: "l".into(), seconds: 1.0, status: 0, report: None, nodes, lost }.table();
+        assert!(account.contains("no rank reported"), "{account}");
+    }
+}

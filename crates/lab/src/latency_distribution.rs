@@ -1,0 +1,117 @@
+//! A distribution of latencies: quantiles, and a histogram for drawing.
+
+use serde::Serialize;
+use units::Span;
+
+/// What there is to say about many latencies, in nanoseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct LatencyDistribution {
+    pub count: usize,
+    pub min_ns: f64,
+    pub median_ns: f64,
+    pub mean_ns: f64,
+    pub p90_ns: f64,
+    pub p99_ns: f64,
+    pub max_ns: f64,
+    pub histogram: Vec<HistogramBin>,
+}
+
+/// How many fell between two latencies; the upper one excluded, but for the last.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct HistogramBin {
+    pub from_ns: f64,
+    pub to_ns: f64,
+    pub count: usize,
+}
+
+/// Bins of a histogram at most.
+const BINS: usize = 48;
+/// From this ratio of longest to shortest on, bins grow with the latency.
+const WIDE: f64 = 20.0;
+
+impl LatencyDistribution {
+    /// Of these; none if there are none.
+    pub fn of(spans: impl IntoIterator<Item = Span>) -> Option<Self> {
+        let mut sorted: Vec<Span> = spans.into_iter().collect();
+        sorted.sort_unstable();
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let total: u128 = sorted.iter().map(|span| u128::from(span.as_picos())).sum();
+        // The nearest rank: the smallest value that at least the share of all does not exceed.
+        let quantile = |share: f64| {
+            let rank = (share * sorted.len() as f64).ceil() as usize;
+            sorted[rank.clamp(1, sorted.len()) - 1].as_nanos_f64()
+        };
+        Some(Self {
+            count: sorted.len(),
+            min_ns: min.as_nanos_f64(),
+            median_ns: quantile(0.5),
+            mean_ns: total as f64 / sorted.len() as f64 / 1e3,
+            p90_ns: quantile(0.9),
+            p99_ns: quantile(0.99),
+            max_ns: max.as_nanos_f64(),
+            histogram: histogram(&sorted, min.as_nanos_f64(), max.as_nanos_f64()),
+        })
+    }
+
+    /// The histogram with so many times fewer bins.
+    pub fn coarser(&self, most: usize) -> Vec<HistogramBin> {
+        let together = self.histogram.len().div_ceil(most).max(1);
+        let merge = |bins: &[HistogramBin]| HistogramBin {
+            from_ns: bins[0].from_ns,
+            to_ns: bins[bins.len() - 1].to_ns,
+            count: bins.iter().map(|bin| bin.count).sum(),
+        };
+        self.histogram.chunks(together).map(merge).collect()
+    }
+}
+
+/// Bins of the same width or, for a wide spread, of the same ratio.
+fn histogram(sorted: &[Span], min: f64, max: f64) -> Vec<HistogramBin> {
+    if max <= min {
+        return vec![HistogramBin { from_ns: min, to_ns: max, count: sorted.len() }];
+    }
+    let wide = min > 0.0 && max / min > WIDE;
+    let edge = |number: usize| {
+        let share = number as f64 / BINS as f64;
+        if wide { min * (max / min).powf(share) } else { min + (max - min) * share }
+    };
+    let mut bins = Vec::with_capacity(BINS);
+    let mut before = 0;
+    for number in 1..=BINS {
+        let upper = edge(number);
+        let below =
+            if number == BINS { sorted.len() } else { sorted.partition_point(|span| span.as_nanos_f64() < upper) };
+        bins.push(HistogramBin { from_ns: edge(number - 1), to_ns: upper, count: below - before });
+        before = below;
+    }
+    bins
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_values_that_occurred() {
+        let distribution = LatencyDistribution::of((1..=100).map(Span::from_nanos)).expect("a hundred values");
+        assert_eq!((distribution.min_ns, distribution.median_ns, distribution.max_ns), (1.0, 50.0, 100.0));
+        assert_eq!((distribution.p90_ns, distribution.p99_ns, distribution.mean_ns), (90.0, 99.0, 50.5));
+    }
+
+    #[test]
+    fn every_value_falls_into_one_bin() {
+        for most in [2, 100, 5_000] {
+            let distribution = LatencyDistribution::of((1..=most).map(Span::from_nanos)).expect("some values");
+            let in_bins: usize = distribution.histogram.iter().map(|bin| bin.count).sum();
+            let coarser: usize = distribution.coarser(7).iter().map(|bin| bin.count).sum();
+            assert_eq!((in_bins, coarser), (most as usize, most as usize));
+        }
+    }
+
+    #[test]
+    fn one_value_is_one_bin() {
+        let distribution = LatencyDistribution::of([Span::from_nanos(7); 3]).expect("three values");
+        assert_eq!(distribution.histogram, [HistogramBin { from_ns: 7.0, to_ns: 7.0, count: 3 }]);
+        assert!(LatencyDistribution::of([]).is_none());
+    }
+}

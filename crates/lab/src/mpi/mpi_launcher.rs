@@ -1,0 +1,182 @@
+//! Launchers of MPI programs: which one a command is, and how it gives variables to ranks on all hosts.
+//!
+//! The library is for ranks alone, not for the launcher: where the launcher has arguments for variables of ranks, these are used.
+//! Values that are nobody else's business, such as a secret, are never arguments, which everyone on the machine can read.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+/// A launcher that does not say who it is by then has other things to do.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A variable of ranks.
+pub type EnvironmentVariable = (&'static str, OsString);
+
+/// Where in their memory ranks have the library.
+
+/// Variables that the user may have set for ranks, and that are the same on all hosts.
+const FORWARDED_VARIABLES: [&str; 9] = [
+    "PLEACH_MPI",
+    "PLEACH_MPI_LARGEST",
+    "PLEACH_MPI_RANKS_PER_HOST",
+    "PLEACH_MANAGER",
+    "PLEACH_SECRET",
+    "PLEACH_SECRET_FILE",
+    "PLEACH_RESULTS",
+    "PLEACH_SHARED_MEMORY",
+    "PLEACH_PATIENCE",
+];
+
+/// Who starts the ranks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MpiLauncher {
+    /// `-x NAME` exports a variable.
+    OpenMpi(String),
+    /// Of MPICH, Intel MPI and others: everything is inherited, and `-genv NAME VALUE` adds to it.
+    Hydra(String),
+    /// A script, or a launcher that is not known here: ranks inherit what it has.
+    Other,
+}
+
+impl MpiLauncher {
+    /// Asks the program of a command who it is, if its name is one of a launcher.
+    pub fn of(program: &OsStr) -> Self {
+        let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let is_launcher = ["mpirun", "mpiexec", "orterun", "prterun"].iter().any(|known| name.starts_with(known));
+        let said = if is_launcher { program_output(program, "--version", PATIENCE) } else { None };
+        said.map_or(Self::Other, |said| Self::by_its_words(&said))
+    }
+
+    fn by_its_words(said: &str) -> Self {
+        let lines = || said.lines().map(str::trim);
+        let first = lines().find(|line| !line.is_empty()).unwrap_or_default().to_owned();
+        if said.contains("Open MPI") || said.contains("OpenRTE") || said.contains("PRRTE") {
+            return Self::OpenMpi(first);
+        }
+        if said.contains("HYDRA") {
+            let version = lines().find_map(|line| line.strip_prefix("Version:")).map(str::trim);
+            return Self::Hydra(format!("Hydra {}", version.unwrap_or_default()));
+        }
+        if said.contains("Intel(R) MPI") { Self::Hydra(first) } else { Self::Other }
+    }
+
+    /// In words.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::OpenMpi(version) | Self::Hydra(version) => version.clone(),
+            Self::Other => "a launcher that is not known here; ranks inherit its environment".to_owned(),
+        }
+    }
+
+    /// The command with variables for all its ranks. `library` is loaded into them.
+    pub fn with(
+        &self,
+        command: &[OsString],
+        library: &Path,
+        variables: &[EnvironmentVariable],
+    ) -> Result<(Vec<OsString>, Vec<EnvironmentVariable>)> {
+        let Some((program, rest)) = command.split_first() else { bail!("there is no command") };
+        if rest.iter().any(|word| word.to_string_lossy().contains("LD_PRELOAD")) {
+            bail!(
+                "the command sets LD_PRELOAD itself: set it in the environment of pleach exec, which puts its own before it"
+            );
+        }
+        let mut preload = library.as_os_str().to_owned();
+        if let Some(theirs) = std::env::var_os("LD_PRELOAD").filter(|theirs| !theirs.is_empty()) {
+            preload.push(":");
+            preload.push(theirs);
+        }
+        let mut environment = variables.to_vec();
+        for name in FORWARDED_VARIABLES {
+            let is_ours = environment.iter().any(|(ours, _)| *ours == name);
+            if let Some(value) = std::env::var_os(name).filter(|value| !value.is_empty() && !is_ours) {
+                environment.push((name, value));
+            }
+        }
+        let mut given: Vec<OsString> = Vec::new();
+        match self {
+            Self::OpenMpi(_) => {
+                let mut first = OsString::from("LD_PRELOAD=");
+                first.push(&preload);
+                given.extend(["-x".into(), first]);
+                given.extend(environment.iter().flat_map(|(name, _)| ["-x".into(), OsString::from(name)]));
+            }
+            Self::Hydra(_) => given.extend(["-genv".into(), "LD_PRELOAD".into(), preload]),
+            Self::Other => environment.push(("LD_PRELOAD", preload)),
+        }
+        let mut line = vec![program.clone()];
+        line.extend_from_slice(&given);
+        for word in rest {
+            line.push(word.clone());
+            // What Open MPI 4 exports, it exports to one of several programs with colons between them.
+            if word == ":" && matches!(self, Self::OpenMpi(_)) {
+                line.extend_from_slice(&given);
+            }
+        }
+        Ok((line, environment))
+    }
+}
+
+/// What a program says if asked, if it says it soon.
+pub fn program_output(program: impl AsRef<OsStr>, question: &str, patience: Duration) -> Option<String> {
+    let mut command = Command::new(program);
+    command.arg(question).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().ok()?;
+    let began = Instant::now();
+    while child.try_wait().ok()?.is_none() {
+        if began.elapsed() > patience {
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = child.wait_with_output().ok()?;
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launchers_are_known_by_what_they_say() {
+        let of = MpiLauncher::by_its_words;
+        assert_eq!(
+            of("mpirun (Open MPI) 4.1.4\n\nReport bugs"),
+            MpiLauncher::OpenMpi("mpirun (Open MPI) 4.1.4".into())
+        );
+        let hydra = "HYDRA build details:\n    Version:                                 4.0.2\n";
+        assert_eq!(of(hydra), MpiLauncher::Hydra("Hydra 4.0.2".into()));
+        let intel = "Intel(R) MPI Library for Linux* OS, Version 2021.18";
+        assert_eq!(of(intel), MpiLauncher::Hydra(intel.into()));
+        assert_eq!(of("something"), MpiLauncher::Other);
+        assert_eq!(MpiLauncher::of(OsStr::new("sh")), MpiLauncher::Other);
+    }
+
+    #[test]
+    fn a_secret_is_no_argument() {
+        let command: Vec<OsString> = ["mpirun", "-n", "2", "./program"].map(OsString::from).to_vec();
+        let variables = [("PLEACH_SECRET", OsString::from("hush"))];
+        for launcher in [MpiLauncher::OpenMpi(String::new()), MpiLauncher::Hydra(String::new()), MpiLauncher::Other] {
+            let (line, environment) = launcher.with(&command, Path::new("/lib/ours.so"), &variables).expect("a line");
+            assert!(line.iter().all(|word| !word.to_string_lossy().contains("hush")), "{line:?}");
+            assert!(environment.contains(&variables[0]), "{environment:?}");
+            assert_eq!((&line[0], &line[line.len() - 3..]), (&command[0], &command[1..]));
+            let given = |word: &OsString| word.to_string_lossy().contains("/lib/ours.so");
+            assert!(line.iter().any(given) != environment.iter().any(|(_, value)| given(value)));
+        }
+    }
+
+    #[test]
+    fn who_preloads_by_arguments_is_told() {
+        let command: Vec<OsString> = ["mpirun", "-x", "LD_PRELOAD=other.so", "program"].map(OsString::from).to_vec();
+        let said =
+            MpiLauncher::OpenMpi(String::new()).with(&command, Path::new("ours.so"), &[]).expect_err("two of them");
+        assert!(said.to_string().contains("LD_PRELOAD"), "{said}");
+    }
+}

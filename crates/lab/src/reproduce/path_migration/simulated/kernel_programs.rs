@@ -1,0 +1,238 @@
+//! Figures 9 to 12, simulated: programs with the messages of the three kernels and a compute time between them.
+//!
+//! The messages are those of `crate::nas_kernels`: as many, as long, between the same ranks, in the same order. What a rank
+//! computes is a time: see [`KernelModel`].
+
+use anyhow::{Context, Result};
+use protocol::connection::path::AlternateLoading;
+use serde::Serialize;
+use simulator::queue_pair::{HostProgram, LinkNotification, ProgramStep};
+use topology::NodeId;
+use units::{Span, Time};
+
+use super::super::statistics::QuartileSummary;
+use super::testbed::{SimulatedCut, SimulatedTestbed, micros};
+use crate::nas_kernels::{NasKernel, RANKS, splitmix64};
+
+/// When the ranks begin: every connection is armed by then.
+const BEGIN: Time = Time::from_picos(5_000_000_000);
+/// Ranks side by side in the grid of LU, and its planes.
+const COLUMNS: usize = 4;
+const PLANES: usize = 32;
+/// By how many thousandths a compute time may be more or less.
+const VARIATION: u64 = 50;
+/// What armed alternates cost is looked for in runs that are so much longer: probes come every quarter of a second.
+const LONGER: u32 = 4;
+
+/// What a kernel came to.
+#[derive(Clone, Copy, Serialize)]
+pub(in super::super) struct SimulatedSlowdown {
+    pub kernel: NasKernel,
+    pub iterations: u32,
+    /// What a rank computes in an iteration.
+    pub compute_us: f64,
+    /// A run with one path, long enough for probes to come in between, and what is cut.
+    pub plain_ms: f64,
+    pub armed_ms: f64,
+    /// By how much a run with armed alternates takes longer, in percent.
+    pub armed_percent: f64,
+    /// By how much a run with a cut takes longer than an armed one, in milliseconds.
+    pub silent_ms: Option<QuartileSummary>,
+    pub noticed_ms: Option<QuartileSummary>,
+}
+
+/// What was lost, in percent of a run of 10 s: it does not depend on how long a run is.
+pub(super) fn percent_of_run(lost_ms: f64) -> f64 {
+    lost_ms / 100.0
+}
+
+/// A kernel as a program.
+#[derive(Clone, Copy)]
+struct KernelModel {
+    kernel: NasKernel,
+    /// Runs of about a tenth of a second: longer than anything that a cut brings about.
+    iterations: u32,
+    /// What a rank computes in an iteration: the processor time that the kernel took on two cores of a virtual machine, so
+    /// that computing and communicating weigh alike here and there.
+    compute: Span,
+}
+
+impl KernelModel {
+    const fn of(kernel: NasKernel) -> Self {
+        let (iterations, micros) = match kernel {
+            NasKernel::IntegerSort => (100, 640),
+            NasKernel::Fourier => (28, 2_600),
+            NasKernel::Wavefront => (50, 1_400),
+        };
+        Self { kernel, iterations, compute: Span::from_micros(micros) }
+    }
+
+    fn steps(&self, rank: usize, iterations: u32) -> Vec<ProgramStep> {
+        let mut steps = vec![ProgramStep::Until(BEGIN)];
+        for _ in 0..iterations {
+            match self.kernel {
+                NasKernel::IntegerSort => self.sort(rank, &mut steps),
+                NasKernel::Fourier => self.transform(rank, &mut steps),
+                NasKernel::Wavefront => self.sweep(rank, &mut steps),
+            }
+        }
+        steps.push(ProgramStep::Mark);
+        steps
+    }
+
+    /// A part of an iteration's computing. No two take the same time on a real machine; if they did here, all ranks would
+    /// keep step and never meet at a switch, until a cut put them out of step for good.
+    fn compute(&self, rank: usize, part: u64, steps: &mut Vec<ProgramStep>) {
+        let chance = splitmix64((steps.len() as u64) << 8 | rank as u64) % (2 * VARIATION + 1);
+        let thousandths = 1_000 - VARIATION + chance;
+        steps.push(ProgramStep::Compute(self.compute.times(thousandths).divided_by(1_000 * part)));
+    }
+
+    /// Counts keys, tells the counts, scatters, sends the keys, ranks them.
+    fn sort(&self, rank: usize, steps: &mut Vec<ProgramStep>) {
+        self.compute(rank, 3, steps);
+        all_to_all(rank, 4 << 10, steps);
+        self.compute(rank, 3, steps);
+        all_to_all(rank, 32 << 10, steps);
+        self.compute(rank, 3, steps);
+    }
+
+    /// Two dimensions at home, a transpose, the third there and back, a transpose, two dimensions at home.
+    fn transform(&self, rank: usize, steps: &mut Vec<ProgramStep>) {
+        self.compute(rank, 3, steps);
+        all_to_all(rank, 64 << 10, steps);
+        self.compute(rank, 3, steps);
+        all_to_all(rank, 64 << 10, steps);
+        self.compute(rank, 3, steps);
+    }
+
+    /// Edges three planes at a time, then a sweep from each corner, plane by plane. Three passes over all points.
+    fn sweep(&self, rank: usize, steps: &mut Vec<ProgramStep>) {
+        let sides = neighbours(rank);
+        let present = || sides.iter().flatten();
+        for first in (0..PLANES).step_by(3) {
+            let planes = (PLANES - first).min(3) as u32;
+            steps.extend(present().map(|(peer, edge)| send(rank, *peer, planes * edge)));
+        }
+        for _ in (0..PLANES).step_by(3) {
+            steps.extend(present().map(|(peer, _)| receive(rank, *peer)));
+        }
+        self.compute(rank, 3, steps);
+        let [west, east, north, south] = sides;
+        for (before, after) in [([west, north], [east, south]), ([east, south], [west, north])] {
+            for _ in 0..PLANES {
+                steps.extend(before.iter().flatten().map(|(peer, _)| receive(rank, *peer)));
+                self.compute(rank, 3 * PLANES as u64, steps);
+                steps.extend(after.iter().flatten().map(|(peer, edge)| send(rank, *peer, *edge)));
+            }
+        }
+    }
+
+    /// From the beginning to the end of the slowest rank.
+    fn run(&self, iterations: u32, paths: u8, pull: Option<SimulatedCut>) -> Result<Span> {
+        let program = |rank: usize| HostProgram { host: NodeId(rank as u32), steps: self.steps(rank, iterations) };
+        let programs = (0..RANKS).map(program);
+        let scene = SimulatedTestbed {
+            connections: pairs().collect(),
+            paths,
+            loading: AlternateLoading::Automatic,
+            programs: programs.collect(),
+        };
+        let reports = scene.run(pull)?;
+        let ended = reports.iter().filter_map(|report| report.marks.last()).max().context("no rank has ended")?;
+        Ok(ended.since(BEGIN))
+    }
+}
+
+/// Every two ranks have a connection.
+fn pairs() -> impl Iterator<Item = [usize; 2]> {
+    (0..RANKS).flat_map(|one| (one + 1..RANKS).map(move |other| [one, other]))
+}
+
+fn connection(one: usize, other: usize) -> usize {
+    let (low, high) = (one.min(other), one.max(other));
+    // Those of the ranks below, then those of this one, as `pairs` has them.
+    low * (2 * RANKS - low - 1) / 2 + high - low - 1
+}
+
+fn send(rank: usize, peer: usize, length: u32) -> ProgramStep {
+    ProgramStep::Send { connection: connection(rank, peer), length }
+}
+
+fn receive(rank: usize, peer: usize) -> ProgramStep {
+    ProgramStep::Receive { connection: connection(rank, peer) }
+}
+
+fn all_to_all(rank: usize, length: u32, steps: &mut Vec<ProgramStep>) {
+    let others = || (1..RANKS).map(|distance| rank ^ distance);
+    steps.extend(others().map(|peer| send(rank, peer, length)));
+    steps.extend(others().map(|peer| receive(rank, peer)));
+}
+
+/// The ranks to the west, east, north and south, and the bytes of an edge towards them: 32 or 16 points of 5 values.
+fn neighbours(rank: usize) -> [Option<(usize, u32)>; 4] {
+    let (column, row, rows) = (rank % COLUMNS, rank / COLUMNS, RANKS / COLUMNS);
+    [
+        (column > 0).then(|| (rank - 1, 1_280)),
+        (column + 1 < COLUMNS).then(|| (rank + 1, 1_280)),
+        (row > 0).then(|| (rank - COLUMNS, 640)),
+        (row + 1 < rows).then(|| (rank + COLUMNS, 640)),
+    ]
+}
+
+/// Without alternates, with armed ones, and cut at so many moments of each kind.
+pub(super) fn simulate_slowdown(kernel: NasKernel, cuts: u32) -> Result<SimulatedSlowdown> {
+    let model = KernelModel::of(kernel);
+    let long = LONGER * model.iterations;
+    let (plain, long_armed) = (model.run(long, 1, None)?, model.run(long, 2, None)?);
+    let armed = model.run(model.iterations, 2, None)?;
+    let lost = |notice| -> Result<Option<QuartileSummary>> {
+        let mut lost = Vec::new();
+        for moment in 0..cuts {
+            // In the middle of each of so many equal parts; the ranks take turns, as in the measured runs.
+            let at = BEGIN + armed.times(2 * u64::from(moment) + 1).divided_by(2 * u64::from(cuts));
+            let pull = SimulatedCut { host: (moment as usize * 3) % RANKS, at, notice };
+            lost.push((micros(model.run(model.iterations, 2, Some(pull))?) - micros(armed)) / 1e3);
+        }
+        Ok(QuartileSummary::of(lost))
+    };
+    Ok(SimulatedSlowdown {
+        kernel,
+        iterations: model.iterations,
+        compute_us: micros(model.compute),
+        plain_ms: micros(plain) / 1e3,
+        armed_ms: micros(armed) / 1e3,
+        armed_percent: 100.0 * (micros(long_armed) / micros(plain) - 1.0),
+        silent_ms: lost(LinkNotification::Silent)?,
+        noticed_ms: lost(LinkNotification::Noticed)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_found_where_they_are() {
+        for (number, [one, other]) in pairs().enumerate() {
+            assert_eq!([connection(one, other), connection(other, one)], [number; 2]);
+        }
+    }
+
+    #[test]
+    fn whoever_is_sent_to_waits_for_as_many() {
+        for kernel in NasKernel::ALL {
+            let steps: Vec<Vec<ProgramStep>> =
+                (0..RANKS).map(|rank| KernelModel::of(kernel).steps(rank, 3)).collect();
+            for [one, other] in pairs() {
+                let count = |rank: usize, what: fn(&ProgramStep, usize) -> bool| {
+                    steps[rank].iter().filter(|step| what(step, connection(one, other))).count()
+                };
+                let sends = |step: &ProgramStep, wanted| matches!(step, ProgramStep::Send { connection, .. } if *connection == wanted);
+                let waits = |step: &ProgramStep, wanted| matches!(step, ProgramStep::Receive { connection } if *connection == wanted);
+                assert_eq!(count(one, sends), count(other, waits), "{kernel:?}: {one} to {other}");
+                assert_eq!(count(other, sends), count(one, waits), "{kernel:?}: {other} to {one}");
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The places of nodes, as an operator lays them down in a file.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::control_error::ControlError;
+use super::host_pattern::HostPattern;
+use super::limits::{MAX_HINTS, MAX_NODES};
+use super::message::NodeDescriptor;
+use super::validate;
+
+/// All places that are laid down. A node that is not among them says itself where it belongs, or is arranged.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TopologyPlan {
+    /// The nodes.
+    #[serde(default, rename = "node")]
+    pub nodes: Vec<PlannedNode>,
+}
+
+/// A node's place.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedNode {
+    /// Its name.
+    pub name: String,
+    /// The nodes above it; several if it may be in several trees.
+    #[serde(default)]
+    pub parents: Vec<String>,
+    /// The hosts that it serves: names, patterns with `*`, addresses or CIDR.
+    #[serde(default)]
+    pub serves: Vec<String>,
+}
+
+impl TopologyPlan {
+    /// Is it a forest of nodes with sound names?
+    ///
+    /// # Errors
+    /// The first thing that is wrong, in words.
+    pub fn check(&self) -> Result<(), ControlError> {
+        if self.nodes.len() > MAX_NODES {
+            return Err(ControlError::too_many("nodes", MAX_NODES));
+        }
+        let mut parents: BTreeMap<&str, &[String]> = BTreeMap::new();
+        for node in &self.nodes {
+            validate::name(&node.name, "node")?;
+            if node.parents.len() > MAX_HINTS || node.serves.len() > MAX_HINTS {
+                return Err(ControlError::too_many("parents or served hosts of a node", MAX_HINTS));
+            }
+            node.serves.iter().try_for_each(|text| HostPattern::parse(text).map(drop))?;
+            if parents.insert(&node.name, &node.parents).is_some() {
+                return Err(ControlError::malformed(&format!("node {} is described twice", node.name)));
+            }
+        }
+        for node in &self.nodes {
+            if let Some(stranger) = node.parents.iter().find(|parent| !parents.contains_key(parent.as_str())) {
+                let what = format!("node {} has a parent {stranger} that is not described", node.name);
+                return Err(ControlError::malformed(&what));
+            }
+        }
+        match find_cycle(&parents) {
+            Some(name) => Err(ControlError::malformed(&format!("node {name} is above itself"))),
+            None => Ok(()),
+        }
+    }
+
+    /// The node as it is laid down, or as it says.
+    pub(super) fn place(&self, card: NodeDescriptor) -> NodeDescriptor {
+        match self.nodes.iter().find(|node| node.name == card.name) {
+            Some(node) => NodeDescriptor { parents: node.parents.clone(), serves: node.serves.clone(), ..card },
+            None => card,
+        }
+    }
+}
+
+/// A node that is above itself, if there is one: whoever is left when those without parents are taken away, again and
+/// again.
+pub(super) fn find_cycle<'a>(parents: &BTreeMap<&'a str, &'a [String]>) -> Option<&'a str> {
+    let mut left = parents.clone();
+    loop {
+        let tops: Vec<&str> = left
+            .iter()
+            .filter(|(_, above)| !above.iter().any(|parent| left.contains_key(parent.as_str())))
+            .map(|(name, _)| *name)
+            .collect();
+        if tops.is_empty() {
+            return left.keys().next().copied();
+        }
+        tops.iter().for_each(|name| {
+            left.remove(name);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, parents: &[&str], serves: &[&str]) -> PlannedNode {
+        let owned = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
+        PlannedNode { name: name.to_owned(), parents: owned(parents), serves: owned(serves) }
+    }
+
+    #[test]
+    fn a_plan_says_what_is_wrong_with_it() {
+        let check = |nodes: &[PlannedNode]| TopologyPlan { nodes: nodes.to_vec() }.check();
+        let good = [node("top", &[], &[]), node("other", &[], &[]), node("a", &["top", "other"], &["10.0.0.0/8"])];
+        assert_eq!(check(&good), Ok(()));
+        for (bad, word) in [
+            (vec![node("a", &[], &[]), node("a", &[], &[])], "twice"),
+            (vec![node("a", &["b"], &[])], "not described"),
+            (vec![node("a", &["b"], &[]), node("b", &["a"], &[])], "above itself"),
+            (vec![node("a", &[], &["1.2.3.4/99"])], "address/bits"),
+            (vec![node("two words", &[], &[])], "printable"),
+        ] {
+            assert!(check(&bad).unwrap_err().to_string().contains(word), "{word}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Writes a tree out: as the plan that the nodes carry out, and as the answer that the leaders need (P-52, P-53).
+
+use units::{ChildIndex, QpNumber};
+
+use super::control_error::ControlError;
+use super::group_spec::{
+    ChildSpec, GroupDescriptor, GroupRequest, LeaderAttachment, ParentSpec, SeatAddress, SeatChild, SeatSpec,
+};
+use super::limits::{MAX_EDGE_NUMBER, MAX_MESSAGE_BYTES};
+use super::machine::Manager;
+use super::message::GroupKey;
+use super::tree_placement::{PlacementSubtree, SeatSubtree};
+use super::{AuthKey, JobTicket};
+
+impl Manager {
+    /// The plan for the nodes and the answer for the leaders.
+    pub(super) fn lay_out(
+        &mut self,
+        ticket: JobTicket,
+        group: GroupKey,
+        key: AuthKey,
+        asked: &GroupRequest,
+        tree: &SeatSubtree,
+        names: &[String],
+    ) -> Result<(SeatSpec, GroupDescriptor), ControlError> {
+        let edges = asked.leaders.len() + tree.seats().len() - 1;
+        let numbers = self
+            .numbers
+            .take(edges, group)
+            .ok_or_else(|| ControlError::too_many("edges", MAX_EDGE_NUMBER as usize))?;
+        let place = LeaderAttachment { seat: 0, edge: QpNumber(0), child: ChildIndex(0) };
+        let reply = GroupDescriptor {
+            group: group.group,
+            epoch: group.epoch,
+            key,
+            window: asked.window,
+            segment_bytes: asked.segment_bytes,
+            distribution: asked.distribution,
+            seats: Vec::new(),
+            leaders: vec![place; asked.leaders.len()],
+            fold: tree.fold(),
+        };
+        let mut layout = Layout { manager: self, ticket, asked, names, numbers: numbers.into_iter(), reply };
+        let spec = layout.seat(tree, None);
+        let reply = layout.reply;
+        // Names, addresses and numbers of the answer are no more than those of the plan.
+        if spec.weight() > MAX_MESSAGE_BYTES - MAX_MESSAGE_BYTES / 8 {
+            self.numbers.free(group);
+            return Err(ControlError::too_many("leaders and addresses for one message: bytes", MAX_MESSAGE_BYTES));
+        }
+        Ok((spec, reply))
+    }
+}
+
+/// Writes a tree out as a plan.
+struct Layout<'a> {
+    manager: &'a Manager,
+    ticket: JobTicket,
+    asked: &'a GroupRequest,
+    names: &'a [String],
+    numbers: std::vec::IntoIter<u32>,
+    reply: GroupDescriptor,
+}
+
+impl Layout<'_> {
+    fn seat(&mut self, branch: &SeatSubtree, parent: Option<ParentSpec>) -> SeatSpec {
+        let name = &self.names[branch.site];
+        let record = &self.manager.nodes[name];
+        let (node, addresses) = (record.number, record.card.addresses.clone());
+        let seat = self.reply.seats.len() as u32;
+        self.reply.seats.push(SeatAddress { node, name: name.clone(), addresses: addresses.clone() });
+        let mut children = Vec::with_capacity(branch.parts.len());
+        for (position, part) in branch.parts.iter().enumerate() {
+            let edge = QpNumber(self.numbers.next().expect("one number was taken for every edge"));
+            let child = ChildIndex::from_position(position);
+            children.push(match part {
+                PlacementSubtree::Leader(leader) => {
+                    let index = *leader as usize;
+                    self.reply.leaders[index] = LeaderAttachment { seat, edge, child };
+                    let asked = &self.asked.leaders[index];
+                    let who = SeatChild::Member { leader: *leader, rank: asked.rank };
+                    ChildSpec { edge, addresses: asked.addresses.clone(), who }
+                }
+                PlacementSubtree::Seat(below) => {
+                    let up = ParentSpec { edge, child, node, name: name.clone(), addresses: addresses.clone() };
+                    let card = &self.manager.nodes[&self.names[below.site]].card;
+                    let who = SeatChild::Seat { control: card.control, spec: Box::new(self.seat(below, Some(up))) };
+                    ChildSpec { edge, addresses: card.addresses.clone(), who }
+                }
+            });
+        }
+        SeatSpec {
+            ticket: self.ticket,
+            group: self.reply.group,
+            epoch: self.reply.epoch,
+            key: self.reply.key,
+            node,
+            name: name.clone(),
+            window: self.asked.window,
+            segment_bytes: self.asked.segment_bytes,
+            distribution: self.asked.distribution,
+            parent,
+            children,
+        }
+    }
+}

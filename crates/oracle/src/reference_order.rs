@@ -1,0 +1,117 @@
+//! The order in which a fixed-order reduction folds, as data.
+//!
+//! In: a tree of ranks and nodes, given as nested orders or as a function from node to children. Out: a
+//! flat walk with brackets, so that neither a million ranks nor a chain of a million nodes costs recursion.
+
+use units::Rank;
+
+/// Who is folded with whom, from left to right: `((rank 0 ∘ rank 1) ∘ (rank 2 ∘ rank 3))`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReferenceOrder {
+    steps: Vec<ReferenceOrderStep>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ReferenceOrderStep {
+    /// A node begins; nothing is folded in it yet.
+    Open,
+    /// A rank's contribution is the next operand.
+    Rank(Rank),
+    /// The node's result is the next operand of the node around it.
+    Close,
+}
+
+/// What stands at a place of a tree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ReferenceOrderNode<N> {
+    /// A rank with its contribution.
+    Rank(Rank),
+    /// A node that folds these, in this order. Without children it adds nothing.
+    Node(Vec<N>),
+}
+
+impl ReferenceOrder {
+    /// One rank alone.
+    pub fn rank(rank: Rank) -> Self {
+        Self { steps: vec![ReferenceOrderStep::Rank(rank)] }
+    }
+
+    /// A node that folds its children from first to last.
+    pub fn node(children: impl IntoIterator<Item = Self>) -> Self {
+        let mut steps = vec![ReferenceOrderStep::Open];
+        for child in children {
+            steps.extend(child.steps);
+        }
+        steps.push(ReferenceOrderStep::Close);
+        Self { steps }
+    }
+
+    /// One node that folds ranks 0 to `ranks - 1`.
+    pub fn flat(ranks: u32) -> Self {
+        Self::node((0..ranks).map(|rank| Self::rank(Rank(rank))))
+    }
+
+    /// Walks a tree from its root. `branch` says what stands at a place.
+    pub fn from_tree<N>(root: N, mut branch: impl FnMut(N) -> ReferenceOrderNode<N>) -> Self {
+        let mut steps = Vec::new();
+        // None marks where a node ends: its children are all above it on the stack.
+        let mut ahead = vec![Some(root)];
+        while let Some(place) = ahead.pop() {
+            match place.map(&mut branch) {
+                None => steps.push(ReferenceOrderStep::Close),
+                Some(ReferenceOrderNode::Rank(rank)) => steps.push(ReferenceOrderStep::Rank(rank)),
+                Some(ReferenceOrderNode::Node(children)) => {
+                    steps.push(ReferenceOrderStep::Open);
+                    ahead.push(None);
+                    ahead.extend(children.into_iter().rev().map(Some));
+                }
+            }
+        }
+        Self { steps }
+    }
+
+    /// The ranks, in the order in which they are met.
+    pub fn ranks(&self) -> impl Iterator<Item = Rank> {
+        self.steps.iter().filter_map(|step| match step {
+            ReferenceOrderStep::Rank(rank) => Some(*rank),
+            ReferenceOrderStep::Open | ReferenceOrderStep::Close => None,
+        })
+    }
+
+    pub(crate) fn steps(&self) -> &[ReferenceOrderStep] {
+        &self.steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_given_as_children_is_the_tree_given_as_nested_orders() {
+        let children = |place: u32| match place {
+            100 => ReferenceOrderNode::Node(vec![101, 2, 102]),
+            101 => ReferenceOrderNode::Node(vec![0, 1]),
+            102 => ReferenceOrderNode::Node(vec![3]),
+            rank => ReferenceOrderNode::Rank(Rank(rank)),
+        };
+        let nested = ReferenceOrder::node([
+            ReferenceOrder::flat(2),
+            ReferenceOrder::rank(Rank(2)),
+            ReferenceOrder::node([ReferenceOrder::rank(Rank(3))]),
+        ]);
+        let walked = ReferenceOrder::from_tree(100, children);
+        assert_eq!(walked, nested);
+        assert_eq!(walked.ranks().map(|rank| rank.0).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_chain_of_a_million_nodes_does_not_exhaust_the_stack() {
+        let chain = ReferenceOrder::from_tree(0_u32, |depth| match depth {
+            2_000_000.. => ReferenceOrderNode::Rank(Rank(depth - 2_000_000)),
+            1_000_000 => ReferenceOrderNode::Node(vec![3_000_000]),
+            _ => ReferenceOrderNode::Node(vec![depth + 1, 2_000_000 + depth]),
+        });
+        assert_eq!(chain.ranks().count(), 1_000_001);
+    }
+}

@@ -1,0 +1,177 @@
+//! The MPI's own functions, found in the process at run time.
+//!
+//! Arguments are machine words: pointers, handles (32 bits in MPICH) and numbers alike, as the calling conventions of Linux pass
+//! them. Whoever looks at one cuts off what is not his.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+use nix::libc;
+
+/// Calls one of the MPI's functions with words as arguments.
+macro_rules! invoke {
+    ($function:expr; $($argument:expr),* $(,)?) => {{
+        let function: unsafe extern "C" fn($($crate::native_mpi::word!($argument)),*) -> std::ffi::c_int =
+            std::mem::transmute($function.address());
+        function($($argument as usize),*)
+    }};
+}
+/// A type for each argument.
+macro_rules! word {
+    ($argument:expr) => {
+        usize
+    };
+}
+pub(crate) use {invoke, word};
+
+/// A function of the MPI that is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MpiFunction(*const c_void);
+
+// SAFETY: code does not change.
+unsafe impl Send for MpiFunction {}
+// SAFETY: as above.
+unsafe impl Sync for MpiFunction {}
+
+impl MpiFunction {
+    pub(crate) fn address(self) -> *const c_void {
+        self.0
+    }
+}
+
+macro_rules! functions {
+    ($($name:ident),* $(,)?) => {
+        /// Every function of the MPI that is called from here; none where this MPI has none.
+        #[allow(non_snake_case)] // By their names in the standard.
+        pub(crate) struct MpiFunctions {
+            $(pub(crate) $name: Option<MpiFunction>,)*
+        }
+
+        impl MpiFunctions {
+            fn load(library: &LoadedMpiLibrary) -> Self {
+                Self { $($name: library.function(concat!("PMPI_", stringify!($name))),)* }
+            }
+        }
+    };
+}
+
+functions! {
+    Init, Init_thread, Finalize, Abort, Get_library_version,
+    Barrier, Bcast, Reduce, Allreduce, Reduce_scatter_block, Scan, Exscan,
+    Bcast_c, Reduce_c, Allreduce_c, Reduce_scatter_block_c, Scan_c, Exscan_c,
+    Ibarrier, Ibcast, Ireduce, Iallreduce, Ireduce_scatter_block, Iscan, Iexscan,
+    Ibcast_c, Ireduce_c, Iallreduce_c, Ireduce_scatter_block_c, Iscan_c, Iexscan_c,
+    Comm_rank, Comm_size, Comm_test_inter, Comm_group, Group_free, Group_translate_ranks,
+    Comm_create_keyval, Comm_set_attr, Comm_free, Comm_disconnect,
+    Win_create, Win_create_c, Win_allocate, Win_allocate_c, Win_allocate_shared, Win_allocate_shared_c,
+    Win_create_dynamic,
+    Type_size, Pack, Unpack, Test, Wait,
+    Grequest_start, Grequest_complete, Status_set_elements, Status_set_cancelled,
+}
+
+/// The MPI's library in this process.
+pub(crate) struct LoadedMpiLibrary {
+    /// For names that are not in everybody's sight; null if the library itself was not found.
+    handle: *mut c_void,
+}
+
+// SAFETY: a handle of the dynamic linker is for every thread.
+unsafe impl Send for LoadedMpiLibrary {}
+// SAFETY: as above.
+unsafe impl Sync for LoadedMpiLibrary {}
+
+impl LoadedMpiLibrary {
+    fn find() -> Self {
+        let mut paths: Vec<CString> = Vec::new();
+        // SAFETY: the function below takes what the linker gives it, and the list outlives the call.
+        unsafe { libc::dl_iterate_phdr(Some(note_object), (&raw mut paths).cast()) };
+        let rank = |path: &CString| MPI_LIBRARIES.iter().position(|name| file_name(path).starts_with(name));
+        paths.sort_by_key(|path| rank(path));
+        let handle = paths.iter().filter(|path| rank(path).is_some()).find_map(|path| {
+            // SAFETY: a path that the linker gave; nothing is loaded that is not there already.
+            let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+            (!handle.is_null()).then_some(handle)
+        });
+        Self { handle: handle.unwrap_or(std::ptr::null_mut()) }
+    }
+
+    /// A function of the MPI, not the one of the same name here.
+    pub(crate) fn function(&self, name: &str) -> Option<MpiFunction> {
+        let name = CString::new(name).ok()?;
+        // SAFETY: a name that ends with a zero.
+        let next = unsafe { next(name.as_ptr()) };
+        let found = if next.is_null() { self.look(&name) } else { next };
+        (!found.is_null()).then_some(MpiFunction(found))
+    }
+
+    /// Something of the MPI that is no function: where it is.
+    pub(crate) fn object(&self, name: &str) -> Option<usize> {
+        let name = CString::new(name).ok()?;
+        // The program first: it may hold a copy, and then everyone uses that one.
+        // SAFETY: a name that ends with a zero.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        let found = if found.is_null() { self.look(&name) } else { found };
+        (!found.is_null()).then_some(found as usize)
+    }
+
+    fn look(&self, name: &CStr) -> *mut c_void {
+        if self.handle.is_null() {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: an open handle, and a name that ends with a zero.
+        unsafe { libc::dlsym(self.handle, name.as_ptr()) }
+    }
+
+    /// The file that a function is in.
+    pub(crate) fn file_of(&self, function: MpiFunction) -> String {
+        // SAFETY: the structure is plain numbers, and the linker fills it.
+        let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+        // SAFETY: as above; any address may be asked for.
+        if unsafe { libc::dladdr(function.address(), &raw mut info) } == 0 || info.dli_fname.is_null() {
+            return String::new();
+        }
+        // SAFETY: the linker's own text.
+        unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy().into_owned()
+    }
+}
+
+/// What comes after this library, as the linker sees it: it looks at who asks.
+unsafe extern "C" fn next(name: *const c_char) -> *mut c_void {
+    // SAFETY: as the caller says.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name) };
+    std::hint::black_box(found) // Something to do after the call: or it would be made into a jump, and be the caller's.
+}
+
+/// Libraries with the MPI in them, where it is not in everybody's sight: a module of Python that was loaded late brings its own.
+const MPI_LIBRARIES: [&str; 3] = ["libmpi_abi.so", "libmpi.so", "libmpich.so"];
+
+fn file_name(path: &CStr) -> &str {
+    path.to_str().unwrap_or_default().rsplit('/').next().unwrap_or_default()
+}
+
+unsafe extern "C" fn note_object(info: *mut libc::dl_phdr_info, _: usize, paths: *mut c_void) -> c_int {
+    // SAFETY: the linker gives a valid description, and our own list.
+    let (name, paths): (*const c_char, _) = unsafe { ((*info).dlpi_name, &mut *paths.cast::<Vec<CString>>()) };
+    if !name.is_null() {
+        // SAFETY: the linker's own text.
+        paths.push(unsafe { CStr::from_ptr(name) }.to_owned());
+    }
+    0
+}
+
+/// The MPI and its functions.
+pub(crate) struct NativeMpi {
+    pub(crate) library: LoadedMpiLibrary,
+    pub(crate) real: MpiFunctions,
+}
+
+static MPI: OnceLock<NativeMpi> = OnceLock::new();
+
+/// The MPI of this process.
+pub(crate) fn mpi() -> &'static NativeMpi {
+    MPI.get_or_init(|| {
+        let library = LoadedMpiLibrary::find();
+        let real = MpiFunctions::load(&library);
+        NativeMpi { library, real }
+    })
+}

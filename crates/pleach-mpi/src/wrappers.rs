@@ -1,0 +1,333 @@
+//! The doors: every function of the MPI that this library takes the place of, under both of its names.
+//!
+//! Both, because Fortran bindings of some MPIs call `PMPI_…`. `_c` are the forms with large counts.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::call_statistics::{self, CallMode, FallbackReason};
+use crate::collective_call::{self, CallOutcome, CollectiveCall, MpiCollective, ServedBy};
+use crate::communicator_table;
+use crate::configuration;
+use crate::mpi_job;
+use crate::native_mpi::{MpiFunction, invoke, mpi};
+use crate::progress;
+use crate::recovery;
+use crate::requests;
+
+/// What a function that is not there returns: `MPI_ERR_COUNT`, the same in every MPI. Only those for large counts may be missing.
+const NO_SUCH_FUNCTION: c_int = 2;
+
+/// Exports a function under two names.
+macro_rules! export {
+    ($mpi:literal, $pmpi:literal, ($($argument:ident),*) $body:block) => {
+        const _: () = {
+            #[allow(clippy::too_many_arguments)] // As many as the standard gives it.
+            extern "C" fn work($($argument: usize),*) -> c_int $body
+
+            #[inline(always)] // Both names get the same code, of which one copy is linked.
+            #[allow(clippy::too_many_arguments)]
+            fn enter($($argument: usize),*) -> c_int {
+                work($($argument),*)
+            }
+
+            #[unsafe(export_name = $mpi)]
+            #[allow(clippy::too_many_arguments)]
+            extern "C" fn by_name($($argument: usize),*) -> c_int {
+                enter($($argument),*)
+            }
+
+            #[unsafe(export_name = $pmpi)]
+            #[allow(clippy::too_many_arguments)]
+            extern "C" fn by_profiling_name($($argument: usize),*) -> c_int {
+                enter($($argument),*)
+            }
+        };
+    };
+}
+
+/// A collective call: what it is, and the function of the MPI for the case that Pleach does not take it.
+macro_rules! collective {
+    ($mpi:literal, $pmpi:literal, $function:expr, ($($argument:ident),*), $call:expr) => {
+        export!($mpi, $pmpi, ($($argument),*) {
+            // SAFETY: the user's own arguments, for the function that he called.
+            blocking(&$call, || $function.map(|function| unsafe { invoke!(function; $($argument),*) }))
+        });
+    };
+}
+
+/// The same, non-blocking: the last argument is where the request goes.
+macro_rules! non_blocking {
+    ($mpi:literal, $pmpi:literal, $function:expr, ($($argument:ident),*), $call:expr) => {
+        export!($mpi, $pmpi, ($($argument),*, request) {
+            starting(&$call, request, || {
+                // SAFETY: as above.
+                $function.map(|function| unsafe { invoke!(function; $($argument),*, request) })
+            })
+        });
+    };
+}
+
+#[inline]
+fn blocking(call: &CollectiveCall, on_mpi: impl FnOnce() -> Option<c_int>) -> c_int {
+    let began = call_statistics::begin();
+    match collective_call::run(call) {
+        Ok(CallOutcome { status, bytes, by: ServedBy::Pleach }) => {
+            call_statistics::taken(call.verb, CallMode::Blocking, bytes, began);
+            status
+        }
+        Ok(CallOutcome { status, .. }) => {
+            call_statistics::left(call.verb, CallMode::Blocking, FallbackReason::Failed, began);
+            status
+        }
+        Err(why) => left(call, CallMode::Blocking, why, began, on_mpi),
+    }
+}
+
+#[inline]
+fn starting(call: &CollectiveCall, request: usize, on_mpi: impl FnOnce() -> Option<c_int>) -> c_int {
+    let began = call_statistics::begin();
+    match requests::start(call, request) {
+        Ok(CallOutcome { status, bytes, .. }) => {
+            call_statistics::taken(call.verb, CallMode::NonBlocking, bytes, began);
+            status
+        }
+        Err(why) => left(call, CallMode::NonBlocking, why, began, on_mpi),
+    }
+}
+
+fn left(
+    call: &CollectiveCall,
+    manner: CallMode,
+    why: FallbackReason,
+    began: Option<std::time::Instant>,
+    on_mpi: impl FnOnce() -> Option<c_int>,
+) -> c_int {
+    if recovery::has_failed()
+        && let Some(job) = mpi_job::job()
+    {
+        recovery::before_other_call(job, call.communicator);
+    }
+    let status = on_mpi().unwrap_or(NO_SUCH_FUNCTION);
+    call_statistics::left(call.verb, manner, why, began);
+    status
+}
+
+/// A count as it came in a register: an `int`, above which may stand anything.
+fn plain(count: usize) -> i64 {
+    i64::from(count as i32)
+}
+
+fn large(count: usize) -> i64 {
+    count as i64
+}
+
+fn barrier(communicator: usize) -> CollectiveCall {
+    let (send, receive, count, datatype, operator, root) = (0, 0, 0, 0, 0, 0);
+    CollectiveCall { verb: MpiCollective::Barrier, send, receive, count, datatype, operator, root, communicator }
+}
+
+fn broadcast(receive: usize, count: i64, datatype: usize, root: usize, communicator: usize) -> CollectiveCall {
+    let (send, operator, root) = (0, 0, root as i32);
+    CollectiveCall { verb: MpiCollective::Broadcast, send, receive, count, datatype, operator, root, communicator }
+}
+
+fn reduction(
+    verb: MpiCollective,
+    (send, receive): (usize, usize),
+    count: i64,
+    (datatype, operator): (usize, usize),
+    root: usize,
+    communicator: usize,
+) -> CollectiveCall {
+    CollectiveCall { verb, send, receive, count, datatype, operator, root: root as i32, communicator }
+}
+
+collective!("MPI_Barrier", "PMPI_Barrier", mpi().real.Barrier, (comm), barrier(comm));
+non_blocking!("MPI_Ibarrier", "PMPI_Ibarrier", mpi().real.Ibarrier, (comm), barrier(comm));
+
+/// An older MPI has no function for large counts; the plain one does for others. Programs that look for the former find ours.
+fn if_short(count: usize, function: Option<MpiFunction>) -> Option<MpiFunction> {
+    function.filter(|_| i32::try_from(large(count)).is_ok())
+}
+
+/// The four forms of a broadcast or a reduction.
+macro_rules! four_forms {
+    (
+        ($mpi:literal, $pmpi:literal, $real:ident),
+        ($mpi_c:literal, $pmpi_c:literal, $real_c:ident),
+        ($mpi_i:literal, $pmpi_i:literal, $real_i:ident),
+        ($mpi_ic:literal, $pmpi_ic:literal, $real_ic:ident),
+        ($($argument:ident),*), $count:ident, $measure:ident, $call:expr
+    ) => {
+        collective!($mpi, $pmpi, mpi().real.$real, ($($argument),*), { let $measure = plain; $call });
+        non_blocking!($mpi_i, $pmpi_i, mpi().real.$real_i, ($($argument),*), { let $measure = plain; $call });
+        collective!(
+            $mpi_c, $pmpi_c, mpi().real.$real_c.or(if_short($count, mpi().real.$real)), ($($argument),*),
+            { let $measure = large; $call }
+        );
+        non_blocking!(
+            $mpi_ic, $pmpi_ic, mpi().real.$real_ic.or(if_short($count, mpi().real.$real_i)), ($($argument),*),
+            { let $measure = large; $call }
+        );
+    };
+}
+
+four_forms!(
+    ("MPI_Bcast", "PMPI_Bcast", Bcast),
+    ("MPI_Bcast_c", "PMPI_Bcast_c", Bcast_c),
+    ("MPI_Ibcast", "PMPI_Ibcast", Ibcast),
+    ("MPI_Ibcast_c", "PMPI_Ibcast_c", Ibcast_c),
+    (buffer, count, datatype, root, comm),
+    count,
+    measure,
+    broadcast(buffer, measure(count), datatype, root, comm)
+);
+four_forms!(
+    ("MPI_Reduce", "PMPI_Reduce", Reduce),
+    ("MPI_Reduce_c", "PMPI_Reduce_c", Reduce_c),
+    ("MPI_Ireduce", "PMPI_Ireduce", Ireduce),
+    ("MPI_Ireduce_c", "PMPI_Ireduce_c", Ireduce_c),
+    (send, receive, count, datatype, operator, root, comm),
+    count,
+    measure,
+    reduction(MpiCollective::Reduce, (send, receive), measure(count), (datatype, operator), root, comm)
+);
+four_forms!(
+    ("MPI_Allreduce", "PMPI_Allreduce", Allreduce),
+    ("MPI_Allreduce_c", "PMPI_Allreduce_c", Allreduce_c),
+    ("MPI_Iallreduce", "PMPI_Iallreduce", Iallreduce),
+    ("MPI_Iallreduce_c", "PMPI_Iallreduce_c", Iallreduce_c),
+    (send, receive, count, datatype, operator, comm),
+    count,
+    measure,
+    reduction(MpiCollective::AllReduce, (send, receive), measure(count), (datatype, operator), 0, comm)
+);
+four_forms!(
+    ("MPI_Reduce_scatter_block", "PMPI_Reduce_scatter_block", Reduce_scatter_block),
+    ("MPI_Reduce_scatter_block_c", "PMPI_Reduce_scatter_block_c", Reduce_scatter_block_c),
+    ("MPI_Ireduce_scatter_block", "PMPI_Ireduce_scatter_block", Ireduce_scatter_block),
+    ("MPI_Ireduce_scatter_block_c", "PMPI_Ireduce_scatter_block_c", Ireduce_scatter_block_c),
+    (send, receive, count, datatype, operator, comm),
+    count,
+    measure,
+    reduction(MpiCollective::ReduceScatter, (send, receive), measure(count), (datatype, operator), 0, comm)
+);
+four_forms!(
+    ("MPI_Scan", "PMPI_Scan", Scan),
+    ("MPI_Scan_c", "PMPI_Scan_c", Scan_c),
+    ("MPI_Iscan", "PMPI_Iscan", Iscan),
+    ("MPI_Iscan_c", "PMPI_Iscan_c", Iscan_c),
+    (send, receive, count, datatype, operator, comm),
+    count,
+    measure,
+    reduction(MpiCollective::Scan, (send, receive), measure(count), (datatype, operator), 0, comm)
+);
+four_forms!(
+    ("MPI_Exscan", "PMPI_Exscan", Exscan),
+    ("MPI_Exscan_c", "PMPI_Exscan_c", Exscan_c),
+    ("MPI_Iexscan", "PMPI_Iexscan", Iexscan),
+    ("MPI_Iexscan_c", "PMPI_Iexscan_c", Iexscan_c),
+    (send, receive, count, datatype, operator, comm),
+    count,
+    measure,
+    reduction(MpiCollective::ExclusiveScan, (send, receive), measure(count), (datatype, operator), 0, comm)
+);
+
+/// The two functions that free a communicator together with its other ranks.
+macro_rules! freeing {
+    ($mpi:literal, $pmpi:literal, $real:ident) => {
+        export!($mpi, $pmpi, (place) {
+            let Some(function) = mpi().real.$real else { return NO_SUCH_FUNCTION };
+            if let Some(job) = mpi_job::job()
+                && place != 0
+            {
+                // SAFETY: the user's own communicator: 32 bits or a word.
+                communicator_table::settle(job, unsafe { job.abi.read_handle(place) });
+            }
+            // SAFETY: the user's own argument.
+            unsafe { invoke!(function; place) }
+        });
+    };
+}
+
+freeing!("MPI_Comm_free", "PMPI_Comm_free", Comm_free);
+freeing!("MPI_Comm_disconnect", "PMPI_Comm_disconnect", Comm_disconnect);
+
+/// Functions that make a window. From then on a barrier lets the MPI go on: whoever asks after it whether an access epoch is over, which
+/// it is, expects a yes.
+macro_rules! windows {
+    ($($mpi:literal, $pmpi:literal, $real:ident, $plain:ident, ($($argument:ident),*);)*) => {$(
+        export!($mpi, $pmpi, ($($argument),*) {
+            let Some(function) = mpi().real.$real.or(mpi().real.$plain) else { return NO_SUCH_FUNCTION };
+            progress::note_rma_window();
+            // SAFETY: the user's own arguments.
+            unsafe { invoke!(function; $($argument),*) }
+        });
+    )*};
+}
+
+windows! {
+    "MPI_Win_create", "PMPI_Win_create", Win_create, Win_create, (base, size, unit, info, comm, window);
+    "MPI_Win_create_c", "PMPI_Win_create_c", Win_create_c, Win_create, (base, size, unit, info, comm, window);
+    "MPI_Win_allocate", "PMPI_Win_allocate", Win_allocate, Win_allocate, (size, unit, info, comm, base, window);
+    "MPI_Win_allocate_c", "PMPI_Win_allocate_c", Win_allocate_c, Win_allocate, (size, unit, info, comm, base, window);
+    "MPI_Win_allocate_shared", "PMPI_Win_allocate_shared", Win_allocate_shared, Win_allocate_shared,
+        (size, unit, info, comm, base, window);
+    "MPI_Win_allocate_shared_c", "PMPI_Win_allocate_shared_c", Win_allocate_shared_c, Win_allocate_shared,
+        (size, unit, info, comm, base, window);
+    "MPI_Win_create_dynamic", "PMPI_Win_create_dynamic", Win_create_dynamic, Win_create_dynamic, (info, comm, window);
+}
+
+/// How many of the functions below this process is in: an MPI may use one for another.
+static DEPTH: AtomicU32 = AtomicU32::new(0);
+
+/// Runs one of them; true if it is not within another.
+fn outermost(run: impl FnOnce() -> c_int) -> (c_int, bool) {
+    DEPTH.fetch_add(1, Ordering::AcqRel);
+    let status = run();
+    (status, DEPTH.fetch_sub(1, Ordering::AcqRel) == 1)
+}
+
+/// The MPI has just been initialized.
+fn open(threads: i32) {
+    mpi_job::open(threads);
+    if configuration::wants_explanation() {
+        mpi_job::close();
+        if let Some(finalize) = mpi().real.Finalize {
+            // SAFETY: initialized, and not finalized yet.
+            unsafe { invoke!(finalize;) };
+        }
+        std::process::exit(0);
+    }
+}
+
+export!("MPI_Init", "PMPI_Init", (count, arguments) {
+    let Some(function) = mpi().real.Init else { return NO_SUCH_FUNCTION };
+    // SAFETY: the user's own arguments.
+    let (status, is_outermost) = outermost(|| unsafe { invoke!(function; count, arguments) });
+    if status == 0 && is_outermost {
+        open(0);
+    }
+    status
+});
+
+export!("MPI_Init_thread", "PMPI_Init_thread", (count, arguments, required, provided) {
+    let Some(function) = mpi().real.Init_thread else { return NO_SUCH_FUNCTION };
+    // SAFETY: the user's own arguments.
+    let (status, is_outermost) = outermost(|| unsafe { invoke!(function; count, arguments, required, provided) });
+    if status == 0 && is_outermost {
+        // SAFETY: the MPI has just written there.
+        open(if provided == 0 { 0 } else { unsafe { *(provided as *const c_int) } });
+    }
+    status
+});
+
+export!("MPI_Finalize", "PMPI_Finalize", () {
+    let Some(function) = mpi().real.Finalize else { return NO_SUCH_FUNCTION };
+    if DEPTH.load(Ordering::Acquire) == 0 {
+        mpi_job::close();
+    }
+    // SAFETY: as the user wants it.
+    outermost(|| unsafe { invoke!(function;) }).0
+});

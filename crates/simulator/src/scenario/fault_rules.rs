@@ -1,0 +1,89 @@
+//! The rules of a scenario's plan, checked against the fabric before anything is built.
+
+use toml::Spanned;
+use topology::Fabric;
+
+use super::error::SpannedError;
+use crate::fault::{ChannelMap, FabricFaultInjector, FaultKind, FaultPlan, FaultRule, PhaseFilter};
+
+/// Most rules of a plan: each may list every cable.
+const MAX_RULES: usize = 256;
+
+/// The plan, if it fits the fabric. `lanes` is how many channels an adapter port has.
+pub(super) fn plan(
+    rules: Vec<Spanned<FaultRule>>,
+    seed: Option<u64>,
+    fabric: &Fabric,
+    lanes: u8,
+) -> Result<FaultPlan, SpannedError> {
+    if let Some(one_too_many) = rules.get(MAX_RULES) {
+        let message = format!("{} rules; at most {MAX_RULES} are allowed", rules.len());
+        return Err(SpannedError::new(one_too_many.span(), message));
+    }
+    for rule in &rules {
+        fields_fit(rule.get_ref(), rule.span())?;
+    }
+    let plan = FaultPlan { seed, rules: rules.into_iter().map(Spanned::into_inner).collect() };
+    if !plan.rules.is_empty() {
+        let wiring = ChannelMap { fabric, channels: channels(fabric, lanes) };
+        FabricFaultInjector::new(&plan, 0, &wiring).map_err(|error| SpannedError::new(error.span, error.message))?;
+    }
+    Ok(plan)
+}
+
+/// Both directions of every cable, lane by lane where adapters are split. Only names matter here, not the order.
+fn channels(fabric: &Fabric, lanes: u8) -> Vec<(topology::NodeId, topology::NodeId, u8)> {
+    let mut channels = Vec::new();
+    for cable in fabric.cables() {
+        let lanes = if fabric.is_host(cable.a.node) || fabric.is_host(cable.b.node) { lanes } else { 1 };
+        for lane in 0..lanes {
+            channels.extend([(cable.a.node, cable.b.node, lane), (cable.b.node, cable.a.node, lane)]);
+        }
+    }
+    channels
+}
+
+/// The simulator ignores what does not concern a rule's kind; in a file it is a mistake.
+fn fields_fit(rule: &FaultRule, whole: std::ops::Range<usize>) -> Result<(), SpannedError> {
+    use FaultKind::{Delay, Down, Flip, Kill, Memory};
+    let kind = *rule.kind.get_ref();
+    let hard = matches!(kind, Down | Kill);
+    let place = |given: Option<std::ops::Range<usize>>, fits: bool| given.filter(|_| !fits);
+    fn at<T>(field: Option<&Spanned<T>>) -> Option<std::ops::Range<usize>> {
+        field.map(Spanned::span)
+    }
+    let unplaced = |given: bool| given.then(|| rule.kind.span());
+    let strays = [
+        ("link", place(at(rule.link.as_ref()), kind != Kill), "is for every kind but kill"),
+        ("node", place(at(rule.node.as_ref()), kind == Kill), "is for kill"),
+        ("lane", place(unplaced(rule.lane.is_some()), kind != Kill), "is for every kind but kill"),
+        ("phase", place(unplaced(rule.phase != PhaseFilter::All), !hard), "is not for down and kill"),
+        ("nth", place(at(rule.nth.as_ref()), !hard), "is not for down and kill"),
+        ("count", place(unplaced(rule.count.is_some()), rule.nth.is_some()), "goes with nth"),
+        ("mean-us", place(at(rule.mean_us.as_ref()), !hard), "is not for down and kill"),
+        ("exposure-ns", place(at(rule.exposure_ns.as_ref()), rule.mean_us.is_some()), "goes with mean-us"),
+        ("probability", place(at(rule.probability.as_ref()), !hard), "is not for down and kill"),
+        ("bit-error-rate", place(at(rule.bit_error_rate.as_ref()), !hard), "is not for down and kill"),
+        ("bits", place(at(rule.bits.as_ref()), matches!(kind, Flip | Memory)), "is for flip and memory"),
+        ("delay-ns", place(at(rule.delay_ns.as_ref()), kind == Delay), "is for delay"),
+        ("at-us", place(at(rule.at_us.as_ref()), hard), "is for down and kill"),
+        ("for-us", place(at(rule.for_us.as_ref()), hard), "is for down and kill"),
+    ];
+    if let Some((name, Some(span), why)) = strays.into_iter().find(|(_, span, _)| span.is_some()) {
+        return Err(SpannedError::new(span, format!("{name} {why}")));
+    }
+    if rule.count == Some(0) {
+        return Err(SpannedError::new(whole, "count: from 1 on"));
+    }
+    for (name, value) in [("delay-ns", &rule.delay_ns), ("at-us", &rule.at_us), ("for-us", &rule.for_us)] {
+        if let Some(value) = value
+            && *value.get_ref() > MOST
+        {
+            return Err(SpannedError::new(value.span(), format!("{name}: at most 1e9")));
+        }
+    }
+    Ok(())
+}
+
+/// Longest time of a rule, in its own unit: far beyond any run, far below where picoseconds overflow.
+const MOST: f64 = 1e9;

@@ -42,6 +42,7 @@ const STEPS: &[Step] = &[
     Step { name: "licences", extent: Extent::Quick, run: licences },
     Step { name: "clippy", extent: Extent::Quick, run: clippy },
     Step { name: "clippy-product", extent: Extent::Quick, run: clippy_product },
+    Step { name: "package", extent: Extent::Quick, run: package },
     Step { name: "documentation", extent: Extent::All, run: documentation },
     Step { name: TESTS, extent: Extent::Quick, run: tests },
     Step { name: DOC_TESTS, extent: Extent::Quick, run: doc_tests },
@@ -156,6 +157,17 @@ fn run_clippy(root: &Path, scope: &[&str]) -> anyhow::Result<Finished> {
     let mut clippy = cargo(root);
     clippy.arg("clippy").args(scope).args(["--all-targets", "--locked", "--", "-D", "warnings"]);
     Ok(finished(process::show(&mut clippy)?, ""))
+}
+
+/// Every crate can be packaged for publication; a whole run also builds each from its package alone.
+fn package(root: &Path, extent: Extent) -> anyhow::Result<Finished> {
+    let mut package = cargo(root);
+    package.args(["package", "--workspace", "--locked", "--offline", "--allow-dirty", "--quiet"]);
+    package.args(["--exclude", "tests", "--exclude", "xtask"]);
+    if extent == Extent::Quick {
+        package.arg("--no-verify");
+    }
+    Ok(finished(process::show(&mut package)?, ""))
 }
 
 fn documentation(root: &Path, _: Extent) -> anyhow::Result<Finished> {

@@ -1,4 +1,4 @@
-//! Code cites the rule it obeys; a rule that is cited must exist.
+//! Code cites the rule it obeys: a rule that is cited must exist, and a rule that exists must be cited.
 //!
 //! A number is defined where it begins a line of its document, whatever the markup before it: a heading, an item, a
 //! row of a table. Everything else that looks like one is a citation.
@@ -45,6 +45,30 @@ fn check_document(tree: &Tree, document: &Document) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Every rule of the protocol that no source cites, alone or within a range such as `X~1 to X~3` (with a dash).
+pub(super) fn every_rule_is_cited(tree: &Tree, _: &[Package]) -> Vec<Finding> {
+    let document = &DOCUMENTS[0];
+    let mut cited = BTreeSet::new();
+    for (_, text) in tree.sources() {
+        // A range may go on in the next line of a comment.
+        let words: Vec<&str> = text.split_whitespace().filter(|word| !word.starts_with("//")).collect();
+        for (index, word) in words.iter().enumerate() {
+            let Some(first) = numbers(word, document).next().and_then(value) else { continue };
+            let is_range = words.get(index + 1) == Some(&"to");
+            let last = words.get(index + 2).filter(|_| is_range).and_then(|word| numbers(word, document).next());
+            cited.extend(first..=last.and_then(value).unwrap_or(first));
+        }
+    }
+    let text = tree.text(document.path).unwrap_or_default();
+    let defined = lines(text).filter_map(|(line, text)| Some((line, defined_in(text, document)?)));
+    let forgotten = defined.filter(|(_, rule)| value(rule).is_some_and(|value| !cited.contains(&value)));
+    forgotten.map(|(line, rule)| Finding::new(document.path, line, format!("no code cites rule {rule}"))).collect()
+}
+
+fn value(number: &str) -> Option<u32> {
+    number.rsplit_once('-')?.1.parse().ok()
 }
 
 fn defined_in<'a>(line: &'a str, document: &'a Document) -> Option<&'a str> {
@@ -98,6 +122,20 @@ mod tests {
                 "cites claim SE~5, which docs/claims.md does not define",
             ]
         );
+    }
+
+    #[test]
+    fn a_rule_that_no_code_cites_is_found() {
+        let forgotten = |code: &str| {
+            let rules = "**P~1** One.\n**P~2** Two.\n**P~3** Three.\n".replace('~', "-");
+            let code = code.replace('~', "-");
+            let tree =
+                Tree::of([("docs/protocol.md", rules.as_str()), ("a.rs", code.as_str()), ("b.md", rules.as_str())]);
+            every_rule_is_cited(&tree, &[]).len()
+        };
+        assert_eq!(forgotten("// P~1 to\n// P~3."), 0);
+        assert_eq!(forgotten("// (P~1), P~3"), 1);
+        assert_eq!(forgotten(""), 3);
     }
 
     #[test]

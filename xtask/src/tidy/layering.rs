@@ -5,27 +5,34 @@ use super::tree::Tree;
 use crate::workspace::{Package, Purpose};
 
 /// The house, bottom first: a crate may use those before it.
-const LAYERS: [&str; 16] = [
-    "units",
-    "faults",
-    "namespaces",
-    "checksum",
-    "reduce",
-    "wire",
-    "topology",
-    "protocol",
-    "simulator",
-    "oracle",
-    "runtime",
+const LAYERS: [&str; 23] = [
+    "pleach-units",
+    "pleach-faults",
+    "pleach-namespaces",
+    "pleach-checksum",
+    "pleach-reduce",
+    "pleach-wire",
+    "pleach-topology",
+    "pleach-protocol",
+    "pleach-manager",
+    "pleach-simulator",
+    "pleach-quadrics",
+    "pleach-oracle",
+    "pleach-transport",
+    "pleach-hostmem",
+    "pleach-bootstrap",
+    "pleach-control",
+    "pleach-engine",
     "pleach",
     "pleach-c",
     "pleach-mpi",
     "pleach-fi",
-    "cli",
+    "pleach-lab",
+    "pleach-cli",
 ];
 
 /// Packages outside the house: they may use everything, and nothing may use them.
-const OUTSIDE: [&str; 2] = ["tests", "xtask"];
+pub(super) const OUTSIDE: [&str; 2] = ["tests", "xtask"];
 
 /// The feature that compiles deliberately broken machines, for the tests that prove that the oracle catches them.
 const SABOTAGE: &str = "sabotage";
@@ -42,14 +49,25 @@ enum Knows {
     AllBut(&'static [&'static str]),
 }
 
-const NARROWED: [Narrowed; 3] = [
-    Narrowed { user: "wire", knows: Knows::AllBut(&["reduce"]), why: "bytes and arithmetic are two subjects" },
+const WORLDS: &str = "the two worlds share only the machines";
+const SIMULATED: Knows = Knows::AllBut(&["pleach-simulator", "pleach-quadrics", "pleach-oracle"]);
+
+const NARROWED: [Narrowed; 7] = [
     Narrowed {
-        user: "oracle",
-        knows: Knows::Only(&["units"]),
+        user: "pleach-wire",
+        knows: Knows::AllBut(&["pleach-reduce"]),
+        why: "bytes and arithmetic are two subjects",
+    },
+    Narrowed {
+        user: "pleach-oracle",
+        knows: Knows::Only(&["pleach-units"]),
         why: "a judge that shares code with the judged shares its mistakes",
     },
-    Narrowed { user: "runtime", knows: Knows::AllBut(&["simulator"]), why: "the two worlds share only the protocol" },
+    Narrowed { user: "pleach-transport", knows: SIMULATED, why: WORLDS },
+    Narrowed { user: "pleach-hostmem", knows: SIMULATED, why: WORLDS },
+    Narrowed { user: "pleach-bootstrap", knows: SIMULATED, why: WORLDS },
+    Narrowed { user: "pleach-control", knows: SIMULATED, why: WORLDS },
+    Narrowed { user: "pleach-engine", knows: SIMULATED, why: WORLDS },
 ];
 
 /// Every arrow that points the wrong way, and every package that has no place.
@@ -120,7 +138,12 @@ fn layer(name: &str) -> Option<usize> {
 }
 
 fn manifest(name: &str) -> String {
-    format!("crates/{name}/Cargo.toml")
+    let folder = if name.ends_with("-c") || name.ends_with("-mpi") || name.ends_with("-fi") {
+        name
+    } else {
+        name.trim_start_matches("pleach-")
+    };
+    format!("crates/{folder}/Cargo.toml")
 }
 
 #[cfg(test)]
@@ -139,30 +162,42 @@ mod tests {
 
     #[test]
     fn an_arrow_up_the_list_is_fine_and_down_is_not() {
-        assert!(is_fine("wire", "units") && is_fine("cli", "simulator") && is_fine("runtime", "oracle"));
-        assert!(!is_fine("units", "wire") && !is_fine("protocol", "simulator") && !is_fine("protocol", "runtime"));
+        assert!(
+            is_fine("pleach-wire", "pleach-units")
+                && is_fine("pleach-cli", "pleach-simulator")
+                && is_fine("pleach-engine", "pleach-transport")
+        );
+        assert!(
+            !is_fine("pleach-units", "pleach-wire")
+                && !is_fine("pleach-protocol", "pleach-simulator")
+                && !is_fine("pleach-protocol", "pleach-engine")
+        );
     }
 
     #[test]
     fn the_two_worlds_do_not_know_each_other() {
-        assert!(!is_fine("simulator", "runtime") && !is_fine("runtime", "simulator"));
+        assert!(!is_fine("pleach-simulator", "pleach-engine") && !is_fine("pleach-engine", "pleach-simulator"));
     }
 
     #[test]
     fn the_oracle_knows_only_units() {
-        assert!(is_fine("oracle", "units"));
-        assert!(!is_fine("oracle", "reduce") && !is_fine("oracle", "protocol") && !is_fine("oracle", "topology"));
+        assert!(is_fine("pleach-oracle", "pleach-units"));
+        assert!(
+            !is_fine("pleach-oracle", "pleach-reduce")
+                && !is_fine("pleach-oracle", "pleach-protocol")
+                && !is_fine("pleach-oracle", "pleach-topology")
+        );
     }
 
     #[test]
     fn wire_does_not_know_arithmetic() {
-        assert!(is_fine("wire", "checksum") && !is_fine("wire", "reduce"));
+        assert!(is_fine("pleach-wire", "pleach-checksum") && !is_fine("pleach-wire", "pleach-reduce"));
     }
 
     #[test]
     fn outsiders_may_use_all_and_be_used_by_none() {
-        assert!(is_fine("tests", "cli") && is_fine("xtask", "cli"));
-        assert!(!is_fine("cli", "xtask"));
+        assert!(is_fine("tests", "pleach-cli") && is_fine("xtask", "pleach-cli"));
+        assert!(!is_fine("pleach-cli", "xtask"));
     }
 
     #[test]
@@ -174,22 +209,22 @@ mod tests {
 
     #[test]
     fn dev_dependencies_are_exempt_but_listed() {
-        let arrow = package("protocol", "simulator", Purpose::Development);
+        let arrow = package("pleach-protocol", "pleach-simulator", Purpose::Development);
         assert!(check(&Tree::default(), std::slice::from_ref(&arrow)).is_empty());
         assert_eq!(exempt_arrows(&[arrow]).len(), 1);
-        assert!(exempt_arrows(&[package("cli", "units", Purpose::Development)]).is_empty());
+        assert!(exempt_arrows(&[package("pleach-cli", "pleach-units", Purpose::Development)]).is_empty());
     }
 
     #[test]
     fn sabotage_is_found_in_the_product_and_let_be_in_tests() {
         let sabotaging = |name: &str| {
-            let mut package = package(name, "protocol", Purpose::Product);
+            let mut package = package(name, "pleach-protocol", Purpose::Product);
             package.dependencies[0].features.push(SABOTAGE.to_owned());
             no_product_is_sabotaged(&Tree::default(), &[package]).len()
         };
-        assert_eq!((sabotaging("cli"), sabotaging("tests")), (1, 0));
+        assert_eq!((sabotaging("pleach-cli"), sabotaging("tests")), (1, 0));
         let default_features = vec![SABOTAGE.to_owned()];
-        let by_default = Package { name: "protocol".to_owned(), default_features, ..Package::default() };
+        let by_default = Package { name: "pleach-protocol".to_owned(), default_features, ..Package::default() };
         assert_eq!(no_product_is_sabotaged(&Tree::default(), &[by_default]).len(), 1);
     }
 }

@@ -3,11 +3,16 @@
 //! In: the files of the repository and what cargo says of the workspace. Out: findings, each with a place and a
 //! sentence. `cargo xtask tidy` prints them; the tests below fail on any.
 
+mod circles;
 mod citations;
 mod files;
+mod functions;
+mod glossary;
 mod layering;
 mod modules;
+mod names;
 mod purity;
+mod syntax;
 mod tree;
 
 use std::fmt;
@@ -53,6 +58,11 @@ const CHECKS: &[Check] = &[
     files::whitespace_is_plain,
     files::no_word_is_forbidden,
     citations::check,
+    citations::every_rule_is_cited,
+    glossary::check,
+    names::no_two_types_share_a_name,
+    circles::no_files_import_in_a_circle,
+    functions::no_function_is_long,
 ];
 
 impl Finding {
@@ -133,7 +143,29 @@ mod tests {
     }
 
     #[test]
-    fn every_function_that_lies_beside_others_exists() {}
+    fn every_rule_of_the_protocol_is_cited_by_code() {
+        assert_clean(citations::every_rule_is_cited);
+    }
+
+    #[test]
+    fn every_file_that_documents_name_exists() {
+        assert_clean(glossary::check);
+    }
+
+    #[test]
+    fn no_two_types_of_ours_share_a_name() {
+        assert_clean(names::no_two_types_share_a_name);
+    }
+
+    #[test]
+    fn no_files_of_ours_import_in_a_circle() {
+        assert_clean(circles::no_files_import_in_a_circle);
+    }
+
+    #[test]
+    fn no_function_of_ours_is_long() {
+        assert_clean(functions::no_function_is_long);
+    }
 
     #[test]
     fn a_finding_names_its_line_if_it_has_one() {

@@ -1,4 +1,4 @@
-//! `protocol` and `simulator` give the same trace for the same seed: no clock, no thread, no order by hash, no output.
+//! `protocol`, `manager`, `simulator` and `quadrics` give the same trace for the same seed: no clock, no thread, no order by hash, no output.
 //!
 //! Only the product's code is judged: tests and examples may read a clock. Comments may name what they avoid.
 
@@ -6,7 +6,7 @@ use super::Finding;
 use super::tree::{Tree, has_word, lines};
 use crate::workspace::Package;
 
-const PURE_CRATES: [&str; 2] = ["protocol", "simulator"];
+const PURE_CRATES: [&str; 4] = ["protocol", "manager", "simulator", "quadrics"];
 
 const FORBID_UNSAFE: &str = "#![forbid(unsafe_code)]";
 
@@ -72,7 +72,9 @@ mod tests {
         let lib = format!("//! Head.\n{FORBID_UNSAFE}\n");
         let files = [
             ("crates/protocol/src/lib.rs", lib.as_str()),
+            ("crates/manager/src/lib.rs", lib.as_str()),
             ("crates/simulator/src/lib.rs", lib.as_str()),
+            ("crates/quadrics/src/lib.rs", lib.as_str()),
             ("crates/simulator/src/queue.rs", code),
         ];
         check(&Tree::of(files), &[])
@@ -101,8 +103,12 @@ mod tests {
 
     #[test]
     fn a_crate_that_does_not_forbid_unsafe_is_found() {
-        let tree =
-            Tree::of([("crates/protocol/src/lib.rs", "//! Head.\n"), ("crates/simulator/src/lib.rs", FORBID_UNSAFE)]);
+        let tree = Tree::of([
+            ("crates/protocol/src/lib.rs", "//! Head.\n"),
+            ("crates/manager/src/lib.rs", FORBID_UNSAFE),
+            ("crates/simulator/src/lib.rs", FORBID_UNSAFE),
+            ("crates/quadrics/src/lib.rs", FORBID_UNSAFE),
+        ]);
         let findings = check(&tree, &[]);
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].path, "crates/protocol/src/lib.rs");

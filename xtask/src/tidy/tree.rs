@@ -1,5 +1,6 @@
 //! The files of the repository: what git tracks or would track.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -7,9 +8,11 @@ use std::process::Command;
 use anyhow::Context;
 
 /// Files by path, relative to the root, with `/` between the parts.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Tree {
     pub(super) files: BTreeMap<String, File>,
+    /// All Rust sources, parsed when they are first asked for: it takes seconds.
+    syntax: OnceCell<BTreeMap<String, syn::File>>,
 }
 
 /// One file.
@@ -34,7 +37,7 @@ impl Tree {
                 files.insert(path, File::new(bytes));
             }
         }
-        Ok(Self { files })
+        Ok(Self { files, ..Self::default() })
     }
 
     /// All text files with their text.
@@ -45,6 +48,15 @@ impl Tree {
     /// All Rust sources with their text.
     pub(super) fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
         self.texts().filter(|(path, _)| path.ends_with(".rs"))
+    }
+
+    /// All Rust sources that parse. One that does not is the compiler's to report.
+    pub(super) fn syntax(&self) -> &BTreeMap<String, syn::File> {
+        self.syntax.get_or_init(|| {
+            let parsed =
+                self.sources().filter_map(|(path, text)| Some((path.to_owned(), syn::parse_file(text).ok()?)));
+            parsed.collect()
+        })
     }
 
     pub(super) fn text(&self, path: &str) -> Option<&str> {
@@ -108,7 +120,7 @@ fn walk(root: &Path, folder: &str, found: &mut Vec<String>) -> anyhow::Result<()
 impl Tree {
     pub(super) fn of<const N: usize>(files: [(&str, &str); N]) -> Self {
         let files = files.map(|(path, text)| (path.to_owned(), File::new(text.into())));
-        Self { files: files.into() }
+        Self { files: files.into(), ..Self::default() }
     }
 }
 

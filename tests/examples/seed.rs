@@ -1,4 +1,4 @@
-//! One trial, by its seed: `cargo run --release -p tests --example seed -- soft 3` (or `hard`; a range `0..700` runs all).
+//! Runs one trial: `cargo run --release -p tests --example seed -- soft 3` (or `hard`; a range `0..700` runs all its seeds).
 
 use tests::Trial;
 

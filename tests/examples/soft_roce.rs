@@ -1,6 +1,6 @@
-//! Boots a soft-RoCE guest, shows its device, and has two of its programs play ping-pong.
+//! Boots a soft-RoCE guest, prints its device, and runs a ping-pong between two programs in it.
 //!
-//! `cargo run -p tests --example soft_roce` (root; see `tests::guest` for what else it needs)
+//! `cargo run -p tests --example soft_roce` (root; other prerequisites: `tests::guest`)
 //! `cargo run -p tests --example soft_roce -- COMMAND` runs one command in the guest instead.
 
 use std::process::ExitCode;
@@ -40,8 +40,8 @@ fn show() -> Result<ExitCode, GuestError> {
     for (name, count) in guest.counters()?.into_iter().filter(|&(_, count)| count > 0) {
         println!("{name:>24} {count}");
     }
-    let is_well = client.is_success() && server.is_success();
-    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let succeeded = client.is_success() && server.is_success();
+    Ok(if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn run(command: &str) -> Result<ExitCode, GuestError> {

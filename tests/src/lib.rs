@@ -1,9 +1,11 @@
-//! What the tests of several rooms share: a seeded trial of a collective, judged by the oracle.
+//! Shared code of the tests across crates: seeded trials checked by the oracle, hosts whose links fail, soft-RoCE guests.
 
 pub mod guest;
 pub mod hosts;
 mod messaging_trial;
 mod path_trial;
+mod rule_text;
+mod test_rng;
 mod trial;
 
 pub use messaging_trial::{MessagingOutcome, MessagingTrial};

@@ -1,8 +1,8 @@
-//! The oracle must catch machines that are broken on purpose: a judge that never objects proves nothing.
+//! The oracle must detect machines with a deliberate defect: an oracle that never objects proves nothing.
 
 use std::sync::Arc;
 
-use protocol::aggregation::SlotMutation;
+use protocol::aggregation::SlotSabotage;
 use reduce::{ElementType, Operator, ReductionKind};
 use simulator::collective::{ContributionContents, Replication};
 use simulator::fault::FaultPlan;
@@ -10,12 +10,12 @@ use tests::Trial;
 use topology::Fabric;
 
 /// A trial without faults, whose only defect is the one under test.
-fn faultless(sabotage: Option<SlotMutation>) -> Trial {
+fn faultless(sabotage: Option<SlotSabotage>) -> Trial {
     let mut trial = Trial::soft(7);
-    trial.fabric = Arc::new(Fabric::xgft(&[4, 4, 2], &[1, 2, 2]).expect("small"));
+    trial.fabric = Arc::new(Fabric::xgft(&[4, 4, 2], &[1, 2, 2]).expect("the shape is within the bounds"));
     trial.parameters.replication = Replication::None;
     trial.parameters.radix_limit = None;
-    let kind = ReductionKind::new(ElementType::F64, Operator::Sum).expect("floats add");
+    let kind = ReductionKind::new(ElementType::F64, Operator::Sum).expect("a sum of f64 is defined");
     trial.parameters.contents = ContributionContents::Real { kind, count: 32 };
     trial.plan = FaultPlan::default();
     trial.sabotage = sabotage.map(|sabotage| (0, sabotage));
@@ -23,22 +23,22 @@ fn faultless(sabotage: Option<SlotMutation>) -> Trial {
 }
 
 #[test]
-fn the_sound_machine_passes() {
+fn the_machine_without_a_defect_passes() {
     let verdict = faultless(None).run().verdict;
     assert!(verdict.is_clean() && verdict.checked > 0, "{verdict}");
 }
 
 #[test]
-fn folding_an_operand_twice_is_caught() {
-    assert!(!faultless(Some(SlotMutation::FoldTwice)).run().verdict.is_clean());
+fn folding_an_operand_twice_is_detected() {
+    assert!(!faultless(Some(SlotSabotage::FoldTwice)).run().verdict.is_clean());
 }
 
 #[test]
-fn leaving_a_child_out_is_caught() {
-    assert!(!faultless(Some(SlotMutation::FoldEarly)).run().verdict.is_clean());
+fn omitting_a_child_is_detected() {
+    assert!(!faultless(Some(SlotSabotage::FoldEarly)).run().verdict.is_clean());
 }
 
 #[test]
-fn folding_in_another_order_is_caught() {
-    assert!(!faultless(Some(SlotMutation::FoldBackwards)).run().verdict.is_clean());
+fn folding_in_another_order_is_detected() {
+    assert!(!faultless(Some(SlotSabotage::FoldBackwards)).run().verdict.is_clean());
 }

@@ -1,9 +1,9 @@
-//! Right bits, exactly once, for everyone: hundreds of seeded trials with random fault plans, judged by the oracle.
+//! Correct results, exactly once, at every rank: thousands of seeded trials with random fault plans, checked by the oracle.
 
 use tests::Trial;
 
 #[test]
-fn soft_faults_never_change_a_result_nor_lose_one() {
+fn transient_faults_never_change_or_lose_a_result() {
     let mut checked = 0;
     for seed in 0..2_000 {
         let outcome = Trial::soft(seed).run();
@@ -14,7 +14,7 @@ fn soft_faults_never_change_a_result_nor_lose_one() {
 }
 
 #[test]
-fn cuts_and_deaths_never_change_a_result_nor_leave_anyone_waiting() {
+fn cuts_and_killed_nodes_never_change_a_result_or_leave_a_rank_waiting() {
     let (mut checked, mut failed) = (0, 0);
     for seed in 10_000..11_500 {
         let outcome = Trial::hard(seed).run();
@@ -26,7 +26,7 @@ fn cuts_and_deaths_never_change_a_result_nor_leave_anyone_waiting() {
 }
 
 #[test]
-fn a_sweep_on_two_cores_gives_the_same_events_as_on_one() {
+fn a_sweep_on_two_threads_has_the_same_events_as_on_one() {
     let seeds: Vec<u64> = (500..580).collect();
     let sweep = |seeds: &[u64]| seeds.iter().map(|seed| Trial::soft(*seed).run().trace).collect::<Vec<_>>();
     let alone = sweep(&seeds);
@@ -40,7 +40,7 @@ fn a_sweep_on_two_cores_gives_the_same_events_as_on_one() {
 }
 
 #[test]
-fn a_seed_gives_the_same_events_every_time() {
+fn a_seed_repeats_the_same_events() {
     for seed in 0..40 {
         assert_eq!(Trial::hard(seed).run().trace, Trial::hard(seed).run().trace, "seed {seed}");
     }

@@ -1,6 +1,6 @@
 //! Our ping-pong against Linux soft-RoCE: `pleach pingpong --verbs` in a namespace, `ibv_rc_pingpong` in a guest.
 //!
-//! Ignored where time is short: each test boots a guest (`tests::guest` says what it needs).
+//! Ignored by default: each test boots a guest (prerequisites: `tests::guest`).
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -8,22 +8,23 @@ use std::process::Output;
 use std::time::Duration;
 
 use tests::guest::{
-    self, Contents, Direction, Disturbance, Guest, HANDSHAKE_PORT, HOST_ADDRESS, Harm, Pingpong, Score, run_bounded,
+    self, Direction, FaultRule, Guest, HANDSHAKE_PORT, HOST_ADDRESS, PacketFault, PayloadCheck, Pingpong,
+    PingpongResult, run_bounded,
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Messages of one byte, of one packet, of four and a bit; the largest path MTU with a message that is no multiple of
-/// 4.
+/// Messages of one byte, of one packet, of slightly more than four packets; the largest path MTU with a message length that is
+/// no multiple of 4.
 const PLAIN: [Pingpong; 4] =
     [pingpong(1, 100, 1024), pingpong(1024, 100, 1024), pingpong(4100, 100, 1024), pingpong(65_533, 20, 4096)];
 
-/// Four packets a message, enough of them for every rule to strike often.
+/// Four packets per message, and enough messages for every rule to take effect often.
 const DISTURBED: Pingpong = pingpong(4096, 50, 1024);
 
-/// Unchecked by the guest, whose check wants certain bytes: ours checks all, against a pattern of its own.
+/// The guest does not check the payload, since its check requires certain bytes; ours checks all bytes against its own pattern.
 const fn pingpong(message_bytes: u32, iterations: u32, path_mtu_bytes: u32) -> Pingpong {
-    Pingpong { message_bytes, iterations, path_mtu_bytes, contents: Contents::Unchecked }
+    Pingpong { message_bytes, iterations, path_mtu_bytes, contents: PayloadCheck::Unchecked }
 }
 
 #[derive(Clone, Copy)]
@@ -34,13 +35,12 @@ enum Role {
     Server,
 }
 
-/// The binary that cargo built beside this test. `cargo test --workspace` builds it; `cargo test -p tests` alone does
-/// not.
+/// The binary that cargo built beside this test. `cargo test --workspace` builds it; `cargo test -p tests` alone does not.
 fn pleach() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let folder = test.parent().and_then(|deps| deps.parent()).expect("target/PROFILE/deps/test");
     let binary = folder.join("pleach");
-    assert!(binary.is_file(), "{} is not built: cargo build -p cli", binary.display());
+    assert!(binary.is_file(), "{} is not built; run `cargo build -p pleach-cli`", binary.display());
     binary
 }
 
@@ -53,8 +53,8 @@ fn program_arguments(pingpong: &Pingpong) -> Vec<String> {
     pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value.to_string()]).collect()
 }
 
-/// Plays once; returns what ours and the guest's program wrote.
-fn play(guest: &Guest, role: Role, pingpong: &Pingpong) -> (Output, guest::Output) {
+/// Runs once; returns the output of both programs.
+fn run_pingpong(guest: &Guest, role: Role, pingpong: &Pingpong) -> (Output, guest::Output) {
     let mut ours = guest.network().command(pleach());
     ours.args(["pingpong", "--verbs"]);
     match role {
@@ -76,46 +76,50 @@ fn play(guest: &Guest, role: Role, pingpong: &Pingpong) -> (Output, guest::Outpu
     }
 }
 
-fn assert_played(guest: &Guest, role: Role, pingpong: &Pingpong) {
-    let (ours, theirs) = play(guest, role, pingpong);
+fn assert_complete(guest: &Guest, role: Role, pingpong: &Pingpong) {
+    let (ours, theirs) = run_pingpong(guest, role, pingpong);
     let seen = format!("{pingpong:?}\nours: {ours:?}\nguest: {theirs}");
     assert!(ours.status.success() && theirs.is_success(), "{seen}");
-    assert_eq!(Score::read(&theirs.stdout).map(|score| score.iterations), Some(pingpong.iterations), "{seen}");
+    assert_eq!(
+        PingpongResult::read(&theirs.stdout).map(|score| score.iterations),
+        Some(pingpong.iterations),
+        "{seen}"
+    );
 }
 
 fn boot() -> Guest {
     Guest::boot().unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn every(direction: Direction, harm: Harm, every: u32) -> Disturbance {
-    Disturbance { direction, harm, every: NonZeroU32::new(every).expect("not zero") }
+fn every(direction: Direction, fault: PacketFault, every: u32) -> FaultRule {
+    FaultRule { direction, fault, every: NonZeroU32::new(every).expect("not zero") }
 }
 
 #[test]
 #[ignore = "boots a virtual machine"]
-fn soft_roce_server_plays_with_our_client() {
+fn soft_roce_server_completes_with_our_client() {
     let guest = boot();
-    PLAIN.iter().for_each(|pingpong| assert_played(&guest, Role::Client, pingpong));
+    PLAIN.iter().for_each(|pingpong| assert_complete(&guest, Role::Client, pingpong));
 }
 
 #[test]
 #[ignore = "boots a virtual machine"]
-fn soft_roce_client_plays_with_our_server() {
+fn soft_roce_client_completes_with_our_server() {
     let guest = boot();
-    PLAIN.iter().for_each(|pingpong| assert_played(&guest, Role::Server, pingpong));
+    PLAIN.iter().for_each(|pingpong| assert_complete(&guest, Role::Server, pingpong));
 }
 
-/// All that we send must be taken: a packet that soft-RoCE drops for its ICRC would be hidden by its repetition.
+/// Soft-RoCE must accept every packet of ours: a retransmission would hide a packet that it drops for its ICRC.
 #[test]
 #[ignore = "boots a virtual machine"]
-fn soft_roce_takes_every_packet_of_ours() {
+fn soft_roce_accepts_every_packet_of_ours() {
     let guest = boot();
     for role in [Role::Client, Role::Server] {
-        guest.disturb(&[]).unwrap();
+        guest.set_fault_rules(&[]).unwrap();
         let before = guest.counters().unwrap()["rcvd_pkts"];
-        assert_played(&guest, role, &DISTURBED);
-        let taken = guest.counters().unwrap()["rcvd_pkts"] - before;
-        assert_eq!(taken, guest.packet_counts().unwrap()[&Direction::Incoming].seen);
+        assert_complete(&guest, role, &DISTURBED);
+        let accepted = guest.counters().unwrap()["rcvd_pkts"] - before;
+        assert_eq!(accepted, guest.packet_counts().unwrap()[&Direction::Incoming].seen);
     }
 }
 
@@ -123,41 +127,42 @@ fn soft_roce_takes_every_packet_of_ours() {
 #[ignore = "boots a virtual machine"]
 fn soft_roce_and_we_recover_from_dropped_packets() {
     let guest = boot();
-    // 17 and 23 have no common rhythm with messages of four packets and an acknowledgement.
-    let rules = [every(Direction::Incoming, Harm::Drop, 17), every(Direction::Outgoing, Harm::Drop, 23)];
+    // 17 and 23 share no period with messages of four packets and an acknowledgement.
+    let rules =
+        [every(Direction::Incoming, PacketFault::Drop, 17), every(Direction::Outgoing, PacketFault::Drop, 23)];
     for role in [Role::Client, Role::Server] {
-        guest.disturb(&rules).unwrap();
-        assert_played(&guest, role, &DISTURBED);
+        guest.set_fault_rules(&rules).unwrap();
+        assert_complete(&guest, role, &DISTURBED);
         let counts = guest.packet_counts().unwrap();
-        assert!(counts.values().all(|count| count.hurt > 5), "{counts:?}");
+        assert!(counts.values().all(|count| count.affected > 5), "{counts:?}");
     }
 }
 
-/// What we send is damaged on its way: soft-RoCE must drop it, and we must send it again.
+/// The rule corrupts packets that we send: soft-RoCE must drop them, and we must retransmit.
 #[test]
 #[ignore = "boots a virtual machine"]
-fn soft_roce_drops_what_was_damaged_and_gets_it_again() {
+fn soft_roce_drops_corrupted_packets_and_receives_them_again() {
     let guest = boot();
     for role in [Role::Client, Role::Server] {
-        guest.disturb(&[every(Direction::Incoming, Harm::FlipBit, 17)]).unwrap();
+        guest.set_fault_rules(&[every(Direction::Incoming, PacketFault::FlipBit, 17)]).unwrap();
         let before = guest.counters().unwrap()["rcvd_pkts"];
-        assert_played(&guest, role, &DISTURBED);
-        let taken = guest.counters().unwrap()["rcvd_pkts"] - before;
+        assert_complete(&guest, role, &DISTURBED);
+        let accepted = guest.counters().unwrap()["rcvd_pkts"] - before;
         let count = guest.packet_counts().unwrap()[&Direction::Incoming];
-        assert!(count.hurt > 5, "{count:?}");
-        assert_eq!(taken, count.seen - count.hurt, "{count:?}");
+        assert!(count.affected > 5, "{count:?}");
+        assert_eq!(accepted, count.seen - count.affected, "{count:?}");
     }
 }
 
-/// What the guest sends is damaged on its way: our ICRC must find it, or our check of the bytes fails.
+/// The rule corrupts packets that the guest sends: our ICRC check must find them, or our payload check fails.
 #[test]
 #[ignore = "boots a virtual machine"]
-fn soft_roce_sends_again_what_we_found_damaged() {
+fn soft_roce_retransmits_packets_that_we_found_corrupted() {
     let guest = boot();
     for role in [Role::Client, Role::Server] {
-        guest.disturb(&[every(Direction::Outgoing, Harm::FlipBit, 17)]).unwrap();
-        assert_played(&guest, role, &DISTURBED);
+        guest.set_fault_rules(&[every(Direction::Outgoing, PacketFault::FlipBit, 17)]).unwrap();
+        assert_complete(&guest, role, &DISTURBED);
         let count = guest.packet_counts().unwrap()[&Direction::Outgoing];
-        assert!(count.hurt > 5, "{count:?}");
+        assert!(count.affected > 5, "{count:?}");
     }
 }

@@ -1,141 +1,141 @@
-//! What every rank tells all others when the job meets, and the table of all of it.
+//! What every rank publishes about itself, and the table of all ranks.
 //!
-//! Written in little-endian numbers and counted texts. Whatever is read is bounded before it is kept.
+//! Encoded as little-endian numbers and length-prefixed byte strings. Lengths are checked before anything is allocated.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::host_identity::{self, HostIdentity};
 
-/// A rank names at most so many addresses.
+/// Most addresses of a rank.
 pub const MAX_RANK_ADDRESSES: usize = 16;
-/// A rank gives the others at most so many bytes of its own.
+/// Most bytes of extra data of a rank.
 pub const MAX_EXTRA_BYTES: usize = 4096;
 const MAX_TEXT_BYTES: usize = 256;
-/// A card written out is shorter than this.
+/// Upper bound for an encoded record.
 pub(super) const MAX_RECORD_BYTES: usize = 8192;
 
 const _: () = assert!(MAX_EXTRA_BYTES + 2 * MAX_TEXT_BYTES + MAX_RANK_ADDRESSES * 20 + 64 < MAX_RECORD_BYTES);
 
-/// One rank, as the others know it.
+/// One rank, as the other ranks know it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EndpointRecord {
     /// Its rank.
     pub rank: u32,
-    /// Its process, in the numbers of its host.
+    /// Its process ID on its host.
     pub process: u32,
-    /// Which host it is on.
+    /// Its host.
     pub host: HostIdentity,
-    /// What people call the host.
+    /// The name of its host, for error messages.
     pub host_name: String,
-    /// Where it takes UDP packets.
+    /// Its UDP addresses.
     pub addresses: Vec<SocketAddr>,
-    /// Whatever the caller wants the others to know.
+    /// Data of the caller.
     pub extra: Vec<u8>,
 }
 
-/// The cards of all ranks. Every rank holds the same.
+/// The records of all ranks. Every rank has the same table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RankTable {
-    cards: Vec<EndpointRecord>,
+    records: Vec<EndpointRecord>,
 }
 
 impl RankTable {
-    /// In order of ranks, from zero.
-    pub(super) fn new(cards: Vec<EndpointRecord>) -> Self {
-        debug_assert!((0..).zip(&cards).all(|(rank, card)| card.rank == rank));
-        Self { cards }
+    /// From the records in order of ranks.
+    pub(super) fn new(records: Vec<EndpointRecord>) -> Self {
+        debug_assert!((0..).zip(&records).all(|(rank, record)| record.rank == rank));
+        Self { records }
     }
 
     /// How many ranks there are.
     pub fn size(&self) -> u32 {
-        u32::try_from(self.cards.len()).expect("a job is smaller than that")
+        u32::try_from(self.records.len()).expect("a job has at most 65536 ranks")
     }
 
-    /// A rank's card.
-    pub fn card(&self, rank: u32) -> Option<&EndpointRecord> {
-        self.cards.get(rank as usize)
+    /// A rank's record.
+    pub fn record(&self, rank: u32) -> Option<&EndpointRecord> {
+        self.records.get(rank as usize)
     }
 
-    /// All cards, in order of ranks.
-    pub fn cards(&self) -> &[EndpointRecord] {
-        &self.cards
+    /// All records, in order of ranks.
+    pub fn records(&self) -> &[EndpointRecord] {
+        &self.records
     }
 
     /// The ranks of each host, in order; hosts in order of their first rank.
     pub fn hosts(&self) -> Vec<Vec<u32>> {
         let mut hosts: Vec<Vec<u32>> = Vec::new();
         let mut known = BTreeMap::new();
-        for card in &self.cards {
-            let index = *known.entry(&card.host).or_insert(hosts.len());
+        for record in &self.records {
+            let index = *known.entry(&record.host).or_insert(hosts.len());
             if index == hosts.len() {
                 hosts.push(Vec::new());
             }
-            hosts[index].push(card.rank);
+            hosts[index].push(record.rank);
         }
         hosts
     }
 
-    /// The ranks on the host of this rank, itself among them, in order.
-    pub fn beside(&self, rank: u32) -> Vec<u32> {
-        let Some(own) = self.card(rank) else { return Vec::new() };
-        self.cards.iter().filter(|card| card.host == own.host).map(|card| card.rank).collect()
+    /// The ranks on the same host as this rank, including itself, in order.
+    pub fn ranks_on_host_of(&self, rank: u32) -> Vec<u32> {
+        let Some(own) = self.record(rank) else { return Vec::new() };
+        self.records.iter().filter(|record| record.host == own.host).map(|record| record.rank).collect()
     }
 
     pub(super) fn write(&self, writer: &mut RecordWriter) {
         writer.number(self.size());
-        for card in &self.cards {
-            card.write(writer);
+        for record in &self.records {
+            record.write(writer);
         }
     }
 
-    /// The table that these bytes hold, if it is one of so many ranks.
+    /// Decodes a table; `None` if it is malformed or has another size.
     pub(super) fn read(reader: &mut RecordReader<'_>, size: u32) -> Option<Self> {
         if reader.number()? != size {
             return None;
         }
-        let mut cards = Vec::new();
+        let mut records = Vec::new();
         for rank in 0..size {
-            cards.push(EndpointRecord::read(reader).filter(|card| card.rank == rank)?);
+            records.push(EndpointRecord::read(reader).filter(|record| record.rank == rank)?);
         }
-        Some(Self::new(cards))
+        Some(Self::new(records))
     }
 }
 
 impl EndpointRecord {
-    /// This process's.
+    /// The record of this process.
     pub(super) fn own(rank: u32, addresses: Vec<SocketAddr>, extra: Vec<u8>) -> Self {
-        let (host, host_name) = (HostIdentity::here(), host_identity::host_name());
+        let (host, host_name) = (HostIdentity::current(), host_identity::host_name());
         Self { rank, process: std::process::id(), host, host_name, addresses, extra }
     }
 
     pub(super) fn write(&self, writer: &mut RecordWriter) {
         writer.number(self.rank);
         writer.number(self.process);
-        writer.text(self.host.0.as_bytes());
-        writer.text(self.host_name.as_bytes());
-        writer.number(u32::try_from(self.addresses.len()).expect("there are few"));
+        writer.bytes_with_length(self.host.0.as_bytes());
+        writer.bytes_with_length(self.host_name.as_bytes());
+        writer.number(u32::try_from(self.addresses.len()).expect("at most 16"));
         for address in &self.addresses {
             writer.address(*address);
         }
-        writer.text(&self.extra);
+        writer.bytes_with_length(&self.extra);
     }
 
     pub(super) fn read(reader: &mut RecordReader<'_>) -> Option<Self> {
         let (rank, process) = (reader.number()?, reader.number()?);
-        let host = HostIdentity(reader.words()?);
-        let host_name = reader.words()?;
+        let host = HostIdentity(reader.printable_text()?);
+        let host_name = reader.printable_text()?;
         let count = reader.number()? as usize;
         if count > MAX_RANK_ADDRESSES {
             return None;
         }
         let addresses = (0..count).map(|_| reader.address()).collect::<Option<_>>()?;
-        let extra = reader.text(MAX_EXTRA_BYTES)?.to_vec();
+        let extra = reader.bytes_with_length(MAX_EXTRA_BYTES)?.to_vec();
         Some(Self { rank, process, host, host_name, addresses, extra })
     }
 }
 
-/// Puts a message together.
+/// Encodes a message.
 #[derive(Default)]
 pub(super) struct RecordWriter {
     pub(super) bytes: Vec<u8>,
@@ -146,9 +146,9 @@ impl RecordWriter {
         self.bytes.extend(number.to_le_bytes());
     }
 
-    pub(super) fn text(&mut self, text: &[u8]) {
-        self.number(u32::try_from(text.len()).expect("checked by whoever made it"));
-        self.bytes.extend(text);
+    pub(super) fn bytes_with_length(&mut self, bytes: &[u8]) {
+        self.number(u32::try_from(bytes.len()).expect("callers check the length"));
+        self.bytes.extend(bytes);
     }
 
     fn address(&mut self, address: SocketAddr) {
@@ -166,7 +166,7 @@ impl RecordWriter {
     }
 }
 
-/// Takes a message apart; `None` wherever it is too short or says too much.
+/// Decodes a message; every method returns `None` if the message is too short or exceeds a limit.
 pub(super) struct RecordReader<'a> {
     pub(super) rest: &'a [u8],
 }
@@ -182,19 +182,19 @@ impl<'a> RecordReader<'a> {
         self.take().map(u32::from_le_bytes)
     }
 
-    pub(super) fn text(&mut self, most: usize) -> Option<&'a [u8]> {
+    pub(super) fn bytes_with_length(&mut self, max: usize) -> Option<&'a [u8]> {
         let length = self.number()? as usize;
-        if length > most {
+        if length > max {
             return None;
         }
-        let (text, rest) = self.rest.split_at_checked(length)?;
+        let (bytes, rest) = self.rest.split_at_checked(length)?;
         self.rest = rest;
-        Some(text)
+        Some(bytes)
     }
 
-    fn words(&mut self) -> Option<String> {
-        let words = std::str::from_utf8(self.text(MAX_TEXT_BYTES)?).ok()?;
-        (!words.chars().any(char::is_control)).then(|| words.to_owned())
+    fn printable_text(&mut self) -> Option<String> {
+        let text = std::str::from_utf8(self.bytes_with_length(MAX_TEXT_BYTES)?).ok()?;
+        (!text.chars().any(char::is_control)).then(|| text.to_owned())
     }
 
     fn address(&mut self) -> Option<SocketAddr> {
@@ -211,7 +211,7 @@ impl<'a> RecordReader<'a> {
 mod tests {
     use super::*;
 
-    fn card(rank: u32, host: &str) -> EndpointRecord {
+    fn record(rank: u32, host: &str) -> EndpointRecord {
         EndpointRecord {
             rank,
             process: 77,
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_table_is_read_as_it_was_written() {
-        let table = RankTable::new(vec![card(0, "a"), card(1, "b"), card(2, "a")]);
+        let table = RankTable::new(vec![record(0, "a"), record(1, "b"), record(2, "a")]);
         let mut writer = RecordWriter::default();
         table.write(&mut writer);
         assert_eq!(RankTable::read(&mut RecordReader { rest: &writer.bytes }, 3), Some(table));
@@ -232,26 +232,26 @@ mod tests {
     }
 
     #[test]
-    fn no_cut_and_no_changed_byte_makes_a_reader_panic() {
+    fn truncated_and_corrupted_records_do_not_panic() {
         let mut writer = RecordWriter::default();
-        card(5, "somewhere").write(&mut writer);
+        record(5, "somewhere").write(&mut writer);
         for length in 0..writer.bytes.len() {
             assert_eq!(EndpointRecord::read(&mut RecordReader { rest: &writer.bytes[..length] }), None);
         }
         for index in 0..writer.bytes.len() {
             let mut changed = writer.bytes.clone();
             changed[index] ^= 0xff;
-            // It may be another sound card; it must not be a larger one than there are bytes.
-            if let Some(card) = EndpointRecord::read(&mut RecordReader { rest: &changed }) {
-                assert!(card.extra.len() <= changed.len() && card.addresses.len() <= MAX_RANK_ADDRESSES);
+            // The result may be another valid record, but never a larger one than the input.
+            if let Some(record) = EndpointRecord::read(&mut RecordReader { rest: &changed }) {
+                assert!(record.extra.len() <= changed.len() && record.addresses.len() <= MAX_RANK_ADDRESSES);
             }
         }
     }
 
     #[test]
     fn ranks_of_one_host_are_found() {
-        let table = RankTable::new(vec![card(0, "b"), card(1, "a"), card(2, "b"), card(3, "c")]);
+        let table = RankTable::new(vec![record(0, "b"), record(1, "a"), record(2, "b"), record(3, "c")]);
         assert_eq!(table.hosts(), [vec![0, 2], vec![1], vec![3]]);
-        assert_eq!((table.beside(2), table.beside(9)), (vec![0, 2], vec![]));
+        assert_eq!((table.ranks_on_host_of(2), table.ranks_on_host_of(9)), (vec![0, 2], vec![]));
     }
 }

@@ -1,9 +1,9 @@
-//! Which process of which job this is, by the variables that a launcher left.
+//! Determines rank, size and job of this process from the variables that its launcher set.
 //!
-//! In: variables. Out: rank, size, a name for the job that its processes share and other jobs do not, and where rank 0 is
-//! to be met. Known are Pleach's own variables, Open MPI, MPICH and other users of PMI, MVAPICH, PMIx and Slurm, in this
-//! order: `mpirun` within a Slurm allocation has Slurm's variables as well, and they do not count its ranks. Without any
-//! of them a process is a job of one.
+//! In: variables. Out: rank, size, a job name that all processes of the job share and other jobs do not, and the rendezvous
+//! point. Supported are Pleach's own variables, Open MPI, MPICH and other users of PMI, MVAPICH, PMIx and Slurm, in this
+//! order: `mpirun` within a Slurm allocation also has Slurm's variables, but they do not describe its ranks. Without any
+//! of them the process is a job of one rank.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,88 +14,88 @@ use super::slurm_nodelist::first_host;
 /// Environment variables, by name.
 pub type EnvironmentVariables = BTreeMap<String, String>;
 
-/// A job has at most so many ranks.
+/// Most ranks of a job.
 pub const MAX_JOB_RANKS: u32 = 65_536;
-/// Names of jobs and tokens are at most so long.
+/// Longest job name and longest token.
 const MAX_NAME_BYTES: usize = 256;
-/// Slurm's steps that are no parallel run (batch script, interactive shell) have numbers from here on.
+/// Slurm numbers its special steps (batch script, interactive shell), which are not parallel runs, from here on.
 const SLURM_SPECIAL_STEPS: u32 = 0xffff_fff0;
-/// Ports for Slurm jobs: below those that Linux gives to outgoing connections.
+/// Ports for Slurm jobs: below the range that Linux uses for outgoing connections.
 const SLURM_PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// This process's place in its job.
+/// Rank, size and job of this process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobEnvironment {
-    /// Which process of the job, from zero.
+    /// Rank of this process.
     pub rank: u32,
-    /// How many there are.
+    /// Number of ranks.
     pub size: u32,
-    /// A name for the job that all its processes share.
+    /// The job name, which all its processes share.
     pub job: String,
-    /// What a process must know to join.
+    /// The token that a process needs to join.
     pub token: JobToken,
-    /// Where the processes meet.
-    pub meeting: RendezvousPoint,
+    /// Where the ranks meet.
+    pub rendezvous: RendezvousPoint,
 }
 
-/// Where the processes of a job meet.
+/// Where the ranks of a job meet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RendezvousPoint {
-    /// There is only one.
-    Alone,
+    /// The job has only one rank.
+    Singleton,
     /// Rank 0 listens here.
     Address {
-        /// A name or an address of rank 0's host.
+        /// Name or address of rank 0's host.
         host: String,
         /// A TCP port.
         port: u16,
     },
-    /// All are on one host: rank 0 leaves its port in a file in /dev/shm that has the name of user and job.
-    Notice,
+    /// All ranks are on one host: rank 0 writes its port to a file in /dev/shm, which is named after user and job.
+    File,
 }
 
-/// Keeps out processes that are not of this job. From `PLEACH_TOKEN`, it is a secret; otherwise it follows from the job's name
-/// and keeps out only strays.
+/// Keeps processes of other jobs out. From `PLEACH_TOKEN`, it is a secret; otherwise it is derived from the job name and
+/// only prevents accidents.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JobToken(pub(super) Vec<u8>);
 
-/// Why the variables do not say which process this is; the text says what to set.
+/// Why the variables do not describe a job; the text says what to set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EnvironmentError {
-    /// A variable is needed beside another, and is missing.
+    /// A variable is set, but not another one that it needs.
     Missing {
-        /// The variable that is there.
+        /// The variable that is set.
         beside: &'static str,
-        /// Those of which one is needed.
+        /// The alternatives for the missing one.
         wanted: Vec<&'static str>,
     },
-    /// A variable has a value that it cannot have.
-    Strange {
+    /// A variable has an invalid value.
+    Invalid {
         /// Its name.
         variable: &'static str,
-        /// Its value, cut short.
+        /// Its value, truncated.
         value: String,
-        /// What it should be.
+        /// What is expected.
         expected: String,
     },
-    /// The job is on several hosts, and nothing says where to meet.
-    NoMeeting {
-        /// How one knows.
+    /// The job is on several hosts, and no variable gives the rendezvous address.
+    NoRendezvous {
+        /// The evidence.
         because: String,
     },
-    /// Nothing gives the job a name.
-    NoName,
+    /// No variable gives the job a name.
+    NoJobName,
 }
 
-/// What one launcher calls things.
+/// The variables of one launcher.
 struct LauncherConvention {
     rank: &'static str,
     sizes: &'static [&'static str],
-    /// Variables that hold a name for the job.
+    /// Variables with a name for the job.
     names: &'static [&'static str],
-    /// Variables that hold how many ranks are on this host.
+    /// Variables with the number of ranks on this host.
     local_sizes: &'static [&'static str],
-    /// `srun` may have set these variables itself; then Slurm knows the hosts.
+    /// Whether `srun` may have set these variables itself; then Slurm knows the hosts.
     slurm: SlurmOrigin,
 }
 
@@ -120,7 +120,7 @@ const LAUNCHER_CONVENTIONS: [LauncherConvention; 6] = [
         local_sizes: &["OMPI_COMM_WORLD_LOCAL_SIZE"],
         slurm: SlurmOrigin::DidNotStart,
     },
-    // PMI_ID is no name for a job: MPICH's launcher keeps the rank there.
+    // PMI_ID is not a job name: MPICH's launcher stores the rank there.
     LauncherConvention {
         rank: "PMI_RANK",
         sizes: &["PMI_SIZE"],
@@ -152,48 +152,48 @@ const LAUNCHER_CONVENTIONS: [LauncherConvention; 6] = [
 ];
 
 impl JobEnvironment {
-    /// This process's, by its own environment.
+    /// From the environment of this process.
     ///
     /// # Errors
-    /// The variables contradict each other or leave something open; the error says what to set.
-    pub fn here() -> Result<Self, EnvironmentError> {
+    /// The variables are contradictory or incomplete; the error says what to set.
+    pub fn from_environment() -> Result<Self, EnvironmentError> {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
         let variables: EnvironmentVariables = std::env::vars_os().filter_map(text).collect();
-        Self::of(&variables, launcher::launcher_name)
+        Self::from_variables(&variables, launcher::launcher_name)
     }
 
-    /// The place that these variables describe. `launcher` names the process that started all ranks of this host, given
-    /// the variables that mark a rank; it is asked only if nothing else gives the job a name.
+    /// From the given variables. `launcher` names the process that started all ranks of this host, given the variables that
+    /// identify a rank; it is called only if no variable gives the job a name.
     ///
     /// # Errors
-    /// As [`JobEnvironment::here`].
-    pub fn of(
+    /// As [`JobEnvironment::from_environment`].
+    pub fn from_variables(
         variables: &EnvironmentVariables,
         launcher: impl FnOnce(&[(&str, &str)]) -> Option<String>,
     ) -> Result<Self, EnvironmentError> {
         let reader = EnvironmentReader { variables };
-        let Some(dialect) = LAUNCHER_CONVENTIONS.iter().find(|dialect| reader.speaks(dialect)) else {
-            return reader.alone();
+        let Some(convention) = LAUNCHER_CONVENTIONS.iter().find(|convention| reader.follows(convention)) else {
+            return reader.singleton();
         };
-        let size = match dialect.sizes.iter().find(|name| reader.get(name).is_some()) {
+        let size = match convention.sizes.iter().find(|name| reader.get(name).is_some()) {
             Some(name) => reader.number(name, 1..=MAX_JOB_RANKS)?,
             None => {
-                let wanted = dialect.sizes.to_vec();
-                return Err(EnvironmentError::Missing { beside: dialect.rank, wanted });
+                let wanted = convention.sizes.to_vec();
+                return Err(EnvironmentError::Missing { beside: convention.rank, wanted });
             }
         };
-        let rank = reader.number(dialect.rank, 0..=size - 1)?;
-        let step = reader.slurm_step().filter(|_| dialect.slurm == SlurmOrigin::MayHaveStarted);
-        let job = match reader.job(dialect, step.as_deref())? {
+        let rank = reader.number(convention.rank, 0..=size - 1)?;
+        let step = reader.slurm_step().filter(|_| convention.slurm == SlurmOrigin::MayHaveStarted);
+        let job = match reader.job(convention, step.as_deref())? {
             Some(job) => job,
-            None if size == 1 => reader.alone()?.job,
-            None => launcher(&reader.marks(dialect)).ok_or(EnvironmentError::NoName)?,
+            None if size == 1 => reader.singleton()?.job,
+            None => launcher(&reader.rank_variables(convention)).ok_or(EnvironmentError::NoJobName)?,
         };
         let token = reader.token(&job)?;
-        let meeting = reader.meeting(dialect, size, step.as_deref())?;
-        Ok(Self { rank, size, job, token, meeting })
+        let rendezvous = reader.rendezvous(convention, size, step.as_deref())?;
+        Ok(Self { rank, size, job, token, rendezvous })
     }
 }
 
@@ -202,14 +202,14 @@ struct EnvironmentReader<'a> {
 }
 
 impl<'a> EnvironmentReader<'a> {
-    /// A variable that is there and not empty.
+    /// A variable that is set and not empty.
     fn get(&self, name: &str) -> Option<&'a str> {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    fn speaks(&self, dialect: &LauncherConvention) -> bool {
-        // A batch script has SLURM_PROCID=0, and is alone all the same.
-        self.get(dialect.rank).is_some() && (dialect.rank != "SLURM_PROCID" || self.slurm_step().is_some())
+    fn follows(&self, convention: &LauncherConvention) -> bool {
+        // A batch script has SLURM_PROCID=0 and is still a job of one rank.
+        self.get(convention.rank).is_some() && (convention.rank != "SLURM_PROCID" || self.slurm_step().is_some())
     }
 
     fn number(&self, name: &'static str, range: std::ops::RangeInclusive<u32>) -> Result<u32, EnvironmentError> {
@@ -220,7 +220,7 @@ impl<'a> EnvironmentReader<'a> {
         }
     }
 
-    fn alone(&self) -> Result<JobEnvironment, EnvironmentError> {
+    fn singleton(&self) -> Result<JobEnvironment, EnvironmentError> {
         if self.get("PLEACH_SIZE").is_some_and(|size| size.trim() != "1") {
             return Err(EnvironmentError::Missing { beside: "PLEACH_SIZE", wanted: vec!["PLEACH_RANK"] });
         }
@@ -228,7 +228,7 @@ impl<'a> EnvironmentReader<'a> {
             Some(job) => validated("PLEACH_JOB", job)?.to_owned(),
             None => format!("alone-{}", std::process::id()),
         };
-        Ok(JobEnvironment { rank: 0, size: 1, token: self.token(&job)?, job, meeting: RendezvousPoint::Alone })
+        Ok(JobEnvironment { rank: 0, size: 1, token: self.token(&job)?, job, rendezvous: RendezvousPoint::Singleton })
     }
 
     /// Job and step of a parallel run of Slurm; `None` in a batch script and outside Slurm.
@@ -239,14 +239,14 @@ impl<'a> EnvironmentReader<'a> {
         (step < SLURM_SPECIAL_STEPS).then(|| format!("slurm-{job}.{step}"))
     }
 
-    fn job(&self, dialect: &LauncherConvention, step: Option<&str>) -> Result<Option<String>, EnvironmentError> {
+    fn job(&self, convention: &LauncherConvention, step: Option<&str>) -> Result<Option<String>, EnvironmentError> {
         if let Some(job) = self.get("PLEACH_JOB") {
             return Ok(Some(validated("PLEACH_JOB", job)?.to_owned()));
         }
         if let Some(step) = step {
             return Ok(Some(step.to_owned()));
         }
-        let Some((name, value)) = dialect.names.iter().find_map(|name| Some((*name, self.get(name)?))) else {
+        let Some((name, value)) = convention.names.iter().find_map(|name| Some((*name, self.get(name)?))) else {
             return Ok(None);
         };
         Ok(Some(validated(name, value)?.to_owned()))
@@ -259,34 +259,34 @@ impl<'a> EnvironmentReader<'a> {
         }))
     }
 
-    fn meeting(
+    fn rendezvous(
         &self,
-        dialect: &LauncherConvention,
+        convention: &LauncherConvention,
         size: u32,
         step: Option<&str>,
     ) -> Result<RendezvousPoint, EnvironmentError> {
         if size == 1 {
-            return Ok(RendezvousPoint::Alone);
+            return Ok(RendezvousPoint::Singleton);
         }
         if let Some(address) = self.get("PLEACH_RENDEZVOUS") {
-            let meeting = parse_rendezvous(address);
-            return meeting.ok_or_else(|| invalid("PLEACH_RENDEZVOUS", address, "host:port of rank 0".to_owned()));
+            let point = parse_rendezvous(address);
+            return point.ok_or_else(|| invalid("PLEACH_RENDEZVOUS", address, "host:port of rank 0".to_owned()));
         }
         if let Some(step) = step {
-            return self.meeting_of_step(step);
+            return self.rendezvous_of_step(step);
         }
-        if let Some(name) = dialect.local_sizes.iter().copied().find(|name| self.get(name).is_some()) {
+        if let Some(name) = convention.local_sizes.iter().copied().find(|name| self.get(name).is_some()) {
             let here = self.number(name, 1..=MAX_JOB_RANKS)?;
             if here != size {
                 let because = format!("{name} says {here} of {size}");
-                return Err(EnvironmentError::NoMeeting { because });
+                return Err(EnvironmentError::NoRendezvous { because });
             }
         }
-        Ok(RendezvousPoint::Notice)
+        Ok(RendezvousPoint::File)
     }
 
     /// Slurm puts rank 0 on the first host of its list.
-    fn meeting_of_step(&self, step: &str) -> Result<RendezvousPoint, EnvironmentError> {
+    fn rendezvous_of_step(&self, step: &str) -> Result<RendezvousPoint, EnvironmentError> {
         let names = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];
         let Some((name, list)) = names.iter().find_map(|name| Some((*name, self.get(name)?))) else {
             return Err(EnvironmentError::Missing { beside: "SLURM_STEP_ID", wanted: vec![names[0]] });
@@ -295,21 +295,22 @@ impl<'a> EnvironmentReader<'a> {
             return Err(invalid(name, list, "a list of hosts".to_owned()));
         };
         if host == list.trim() {
-            return Ok(RendezvousPoint::Notice); // One host: no need to find its address, nor a free port.
+            return Ok(RendezvousPoint::File); // On one host neither its address nor a free port is needed.
         }
         let ports = u64::from(SLURM_PORTS.end - SLURM_PORTS.start);
-        let offset = u16::try_from(fnv1a(step.as_bytes()) % ports).expect("there are fewer ports than that");
+        let offset = u16::try_from(fnv1a(step.as_bytes()) % ports).expect("a port has 16 bits");
         Ok(RendezvousPoint::Address { host, port: SLURM_PORTS.start + offset })
     }
 
-    /// What tells a rank from its launcher, which may itself be a rank of something.
-    fn marks(&self, dialect: &LauncherConvention) -> Vec<(&'static str, &'a str)> {
-        let names = [dialect.rank].into_iter().chain(dialect.sizes.iter().copied()).chain(["PMI_FD", "PMI_PORT"]);
+    /// The variables that distinguish a rank from its launcher, which may itself be a rank of another job.
+    fn rank_variables(&self, convention: &LauncherConvention) -> Vec<(&'static str, &'a str)> {
+        let names =
+            [convention.rank].into_iter().chain(convention.sizes.iter().copied()).chain(["PMI_FD", "PMI_PORT"]);
         names.filter_map(|name| Some((name, self.get(name)?))).collect()
     }
 }
 
-/// `host:port`, `address:port` or `[address]:port`; port 0 is a place where nobody can be met.
+/// Parses `host:port`, `address:port` or `[address]:port`. Port 0 is invalid: no rank could connect to it.
 fn parse_rendezvous(text: &str) -> Option<RendezvousPoint> {
     let (host, port) = text.trim().rsplit_once(':')?;
     let host = match host.strip_prefix('[') {
@@ -329,27 +330,27 @@ fn validated<'a>(variable: &'static str, value: &'a str) -> Result<&'a str, Envi
 }
 
 fn invalid(variable: &'static str, value: &str, expected: String) -> EnvironmentError {
-    EnvironmentError::Strange { variable, value: value.chars().take(40).collect(), expected }
+    EnvironmentError::Invalid { variable, value: value.chars().take(40).collect(), expected }
 }
 
-/// A secret does not belong into a message.
+/// Removes a secret from an error.
 fn redact_value(error: EnvironmentError) -> EnvironmentError {
     match error {
-        EnvironmentError::Strange { variable, expected, .. } => {
-            EnvironmentError::Strange { variable, value: "(not shown)".to_owned(), expected }
+        EnvironmentError::Invalid { variable, expected, .. } => {
+            EnvironmentError::Invalid { variable, value: "(not shown)".to_owned(), expected }
         }
         other => other,
     }
 }
 
-/// FNV-1a: the same in every build, unlike the standard library's.
+/// FNV-1a: the same in every build, unlike the hash of the standard library.
 pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 impl fmt::Debug for JobToken {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Token(not shown)")
+        formatter.write_str("JobToken(..)")
     }
 }
 
@@ -360,16 +361,16 @@ impl fmt::Display for EnvironmentError {
                 write!(formatter, "{beside} is set, but not {}", wanted.join(" or "))?;
                 write!(formatter, "; set PLEACH_RANK and PLEACH_SIZE in every process")
             }
-            Self::Strange { variable, value, expected } => {
-                write!(formatter, "{variable} is {value:?}, and should be {expected}")
+            Self::Invalid { variable, value, expected } => {
+                write!(formatter, "{variable} is {value:?}, expected {expected}")
             }
-            Self::NoMeeting { because } => write!(
+            Self::NoRendezvous { because } => write!(
                 formatter,
-                "the job is on several hosts ({because} ranks are on this one): set PLEACH_RENDEZVOUS=host:port in every \
+                "the job is on several hosts ({because} ranks are on this host): set PLEACH_RENDEZVOUS=host:port in every \
                  process, with the host of rank 0 and a free TCP port"
             ),
-            Self::NoName => formatter.write_str(
-                "nothing gives the job a name: set PLEACH_JOB to the same text in every process of the job",
+            Self::NoJobName => formatter.write_str(
+                "no variable gives the job a name: set PLEACH_JOB to the same text in every process of the job",
             ),
         }
     }

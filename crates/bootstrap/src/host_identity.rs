@@ -1,21 +1,21 @@
-//! Which host a process is on, so that ranks of one host find each other for shared memory.
+//! Identifies the host of a process, so that ranks of one host can use shared memory.
 
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use super::mac::random_nonce;
+use super::auth::{random_nonce, to_hex};
 
-/// Equal for two processes that reach each other over loopback and share memory: one boot of one kernel, one network
-/// namespace, one /dev/shm, one user.
+/// Equal for two processes that can reach each other over loopback and share memory: same boot of the same kernel, same network
+/// namespace, same /dev/shm, same user.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct HostIdentity(pub(super) String);
 
 impl HostIdentity {
-    /// This process's own.
-    pub fn here() -> Self {
-        // Where the kernel does not say, a process is a host of its own: slower, and never wrong.
-        Self(kernel_identity().unwrap_or_else(|| format!("unknown {} {}", std::process::id(), random_hex())))
+    /// The host of this process.
+    pub fn current() -> Self {
+        // Without an identity from the kernel, the process counts as a host of its own: slower, but never wrong.
+        Self(kernel_identity().unwrap_or_else(|| format!("unknown {} {}", std::process::id(), unique_suffix())))
     }
 }
 
@@ -31,22 +31,23 @@ fn kernel_identity() -> Option<String> {
     Some(format!("{} {} {memory} {}", boot.trim(), network_namespace()?, nix::unistd::geteuid()))
 }
 
-/// The number of this process's network namespace.
+/// The inode of this process's network namespace.
 pub(super) fn network_namespace() -> Option<u64> {
-    // The thread's: one thread of a process may have moved.
+    // That of the thread: one thread of a process may have changed its namespace.
     fs::metadata("/proc/thread-self/ns/net").ok().map(|found| found.ino())
 }
 
-/// The name of this host, for people.
+/// The name of this host, for error messages.
 pub(super) fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let plain: String = name.trim().chars().filter(|letter| !letter.is_control()).take(64).collect();
+    let plain: String = name.trim().chars().filter(|character| !character.is_control()).take(64).collect();
     if plain.is_empty() { "unknown".to_owned() } else { plain }
 }
 
-/// 128 random bits.
-pub(super) fn random_hex() -> String {
-    random_nonce().iter().map(|byte| format!("{byte:02x}")).collect()
+/// Differs between processes that have the same number on different hosts. It is not a secret, so the time will do if the kernel
+/// has no random numbers.
+fn unique_suffix() -> String {
+    random_nonce().map_or_else(|_| format!("{:?}", std::time::SystemTime::now()), |nonce| to_hex(&nonce))
 }
 
 #[cfg(test)]
@@ -54,8 +55,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_processes_of_one_host_agree_and_random_numbers_do_not() {
-        assert_eq!(HostIdentity::here(), std::thread::spawn(HostIdentity::here).join().expect("it returns"));
-        assert_ne!(random_hex(), random_hex());
+    fn processes_of_one_host_agree() {
+        assert_eq!(HostIdentity::current(), std::thread::spawn(HostIdentity::current).join().expect("it returns"));
+        assert_ne!(unique_suffix(), unique_suffix());
     }
 }

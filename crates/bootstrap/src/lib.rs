@@ -1,47 +1,57 @@
-//! How the processes of a job find each other, and how they notice when one is gone.
+//! How the processes of a job find each other, and how they detect that one is lost.
 //!
-//! In: environment variables that a launcher left ([`JobEnvironment`]) and what this process offers the others ([`LocalEndpoint`]). Out: the
-//! [`RankTable`] of all cards and a [`FailureDetector`] that names whoever is lost. Reading order: `environment.rs` (who am I),
-//! `rendezvous.rs` (the meeting), `lifeline.rs` (afterwards), `attendant.rs` (while the user is elsewhere).
+//! In: environment variables that a launcher set ([`JobEnvironment`]) and the data that this process publishes
+//! ([`LocalEndpoint`]). Out: the [`RankTable`] and a [`FailureDetector`] that reports lost ranks. Reading order:
+//! `environment.rs` (who am I), `rendezvous.rs` and `join.rs` (joining), `failure_detector.rs` (afterwards),
+//! `progress_thread.rs` (while the application is outside the library). [`framing`], [`auth`] and [`retry`] are the TCP layer,
+//! which the control plane shares.
 //!
 //! ```no_run
-//! use bootstrap::{self, Offer, Place, Terms};
+//! use bootstrap::{JobEnvironment, LocalEndpoint, RendezvousTimeouts};
 //!
-//! let place = Place::here()?;
-//! let mut joined = job::join(&place, Offer::default(), &Terms::default())?;
+//! let environment = JobEnvironment::from_environment()?;
+//! let mut joined = bootstrap::join(&environment, LocalEndpoint::default(), &RendezvousTimeouts::default())?;
 //! println!("{} ranks on {} hosts", joined.table.size(), joined.table.hosts().len());
-//! while let Some(news) = joined.lifeline.turn() {
-//!     println!("{news:?}");
+//! while let Some(event) = joined.failure_detector.turn() {
+//!     println!("{event:?}");
 //! }
-//! joined.lifeline.leave(std::time::Duration::from_secs(1));
+//! joined.failure_detector.leave(std::time::Duration::from_secs(1));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod auth;
 mod endpoint_record;
 mod environment;
 mod failure_detector;
+pub mod framing;
 mod host_identity;
 mod hub;
+mod join;
+mod join_request;
 mod launcher;
-mod mac;
-mod message_stream;
 pub mod pair;
 mod progress_thread;
+mod rank_event;
 mod rendezvous;
 mod rendezvous_client;
 mod rendezvous_file;
+mod rendezvous_message;
 mod rendezvous_server;
+pub mod retry;
 mod slurm_nodelist;
 mod spoke;
 #[cfg(test)]
 mod tests;
+mod token_key;
 
 pub use endpoint_record::{EndpointRecord, MAX_EXTRA_BYTES, MAX_RANK_ADDRESSES, RankTable};
 pub use environment::{
     EnvironmentError, EnvironmentVariables, JobEnvironment, JobToken, MAX_JOB_RANKS, RendezvousPoint,
 };
-pub use failure_detector::{FailureDetector, MAX_OOB_MESSAGE_BYTES, OobSendError, OobTarget, RankEvent};
+pub use failure_detector::FailureDetector;
 pub use host_identity::HostIdentity;
+pub use join::join;
 pub use progress_thread::{ApplicationActivity, LibraryCallGuard, ProgressOutcome, ProgressThread};
-pub use rendezvous::{JoinedJob, LocalEndpoint, RendezvousError, RendezvousTimeouts, join};
+pub use rank_event::{MAX_OOB_MESSAGE_BYTES, OobSendError, OobTarget, RankEvent};
+pub use rendezvous::{JoinedJob, LocalEndpoint, RendezvousError, RendezvousTimeouts};
 pub use rendezvous_file::{RendezvousFileError, remove_stale_rendezvous_file};

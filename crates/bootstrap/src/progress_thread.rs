@@ -1,8 +1,8 @@
-//! A thread that looks after the network while the user's threads are elsewhere.
+//! A thread that makes progress while the application's threads are outside the library.
 //!
-//! As long as the user calls the library often enough, the thread only sleeps. When the user is away it runs turns of
-//! the engine, and between them waits for something to come. The user's calls pay a few additions for it, and never wait for
-//! the thread unless they come back in the middle of a turn.
+//! As long as the application calls the library often enough, the thread only sleeps. When the application is away, the thread
+//! polls the engine and waits for input between the polls. The application's calls pay a few additions for it, and wait for the
+//! thread only if they return in the middle of a poll.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -15,52 +15,52 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow};
 
-use super::message_stream::poll_timeout_until;
+use super::framing::poll_timeout_until;
 
-/// The user is away who has not called for so long.
+/// The application is away if it has not called for this long.
 const IDLE_THRESHOLD: Duration = Duration::from_millis(15);
-/// While the user is away, a turn is taken at least so often.
+/// While the application is away, the engine is polled at least this often.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// So many turns in a row without a wait mean that a turn does not take what wakes us.
+/// This many polls in a row without a wait mean that the engine does not consume the input that wakes the thread.
 const MAX_BUSY_POLLS: u32 = 64;
 const BUSY_BACKOFF: Duration = Duration::from_millis(1);
 const STOP_EVENT: u64 = u64::MAX;
 
-/// Where the user's threads are: inside the library, or elsewhere.
+/// Whether the application's threads are inside the library.
 #[derive(Debug, Default)]
 pub struct ApplicationActivity {
     calls: AtomicU64,
     inside: AtomicU64,
 }
 
-/// A thread of the user is inside the library as long as this lives.
+/// An application thread is inside the library while this lives.
 #[derive(Debug)]
 pub struct LibraryCallGuard<'a> {
-    presence: &'a ApplicationActivity,
+    activity: &'a ApplicationActivity,
 }
 
 impl ApplicationActivity {
-    /// Nobody is inside.
+    /// No thread is inside.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// To be held during each call of the user that may take long.
+    /// Hold the guard during each call that may take long.
     #[inline]
     pub fn enter(&self) -> LibraryCallGuard<'_> {
         self.inside.fetch_add(1, Ordering::Relaxed);
-        self.touch();
-        LibraryCallGuard { presence: self }
+        self.note_call();
+        LibraryCallGuard { activity: self }
     }
 
-    /// The user calls, and will be gone again in a moment.
+    /// Notes a short call.
     #[inline]
-    pub fn touch(&self) {
-        // Two threads at once may count as one call, which is still a call. To add in one step would take longer than all else.
+    pub fn note_call(&self) {
+        // Two threads at once may count as one call, which is still a call. An atomic addition would cost more than all else here.
         self.calls.store(self.calls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    fn look(&self) -> ActivitySnapshot {
+    fn snapshot(&self) -> ActivitySnapshot {
         ActivitySnapshot { calls: self.calls.load(Ordering::Relaxed), inside: self.inside.load(Ordering::Relaxed) }
     }
 }
@@ -68,7 +68,7 @@ impl ApplicationActivity {
 impl Drop for LibraryCallGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.presence.inside.fetch_sub(1, Ordering::Relaxed);
+        self.activity.inside.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -79,24 +79,24 @@ struct ActivitySnapshot {
 }
 
 impl ActivitySnapshot {
-    /// True if no user has been inside between this look and a later one.
-    fn is_undisturbed(self, later: Self) -> bool {
+    /// True if no application thread has been inside between this snapshot and a later one.
+    fn is_idle_until(self, later: Self) -> bool {
         self.calls == later.calls && later.inside == 0
     }
 }
 
-/// What the attendant is to do after a turn.
+/// What the thread does after a poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProgressOutcome {
-    /// The next turn at once: there is more to do.
+    /// Poll again at once: there is more to do.
     Again,
-    /// The next turn when something comes, or after this time.
+    /// Poll again when input arrives, or after this time.
     Wait(Duration),
-    /// The lock was taken, so a user is back.
+    /// The lock was taken: the application is back.
     Busy,
 }
 
-/// The thread. Dropped, it ends, after the turn in which it may be.
+/// The progress thread. Dropping it stops the thread after its current poll.
 #[derive(Debug)]
 pub struct ProgressThread {
     shared: Arc<ProgressShared>,
@@ -110,41 +110,41 @@ struct ProgressShared {
 }
 
 impl ProgressThread {
-    /// Starts the thread. `attend` takes the engine's lock with `try_lock`, runs one turn without blocking and lets go.
+    /// Starts the thread. `progress` takes the engine's lock with `try_lock`, polls the engine once without blocking and releases it.
     ///
     /// # Errors
-    /// The system has no thread or no descriptor left.
+    /// The system has no threads or descriptors left.
     pub fn start(
-        presence: Arc<ApplicationActivity>,
-        attend: impl FnMut() -> ProgressOutcome + Send + 'static,
+        activity: Arc<ApplicationActivity>,
+        progress: impl FnMut() -> ProgressOutcome + Send + 'static,
     ) -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let stop = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         epoll.add(&stop, EpollEvent::new(EpollFlags::EPOLLIN, STOP_EVENT))?;
         let shared = Arc::new(ProgressShared { epoll, stop });
-        let round = ProgressLoop { shared: Arc::clone(&shared), presence, attend };
-        // The new thread inherits the mask: the program's signals are not for it.
+        let progress_loop = ProgressLoop { shared: Arc::clone(&shared), activity, progress };
+        // The new thread inherits the mask: signals are for the application's threads.
         let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
-        let thread = std::thread::Builder::new().name("pleach".to_owned()).spawn(move || round.run());
+        let thread = std::thread::Builder::new().name("pleach".to_owned()).spawn(move || progress_loop.run());
         mask.thread_set_mask()?;
         Ok(Self { shared, thread: Some(thread?) })
     }
 
-    /// Wakes the thread for this descriptor, while the user is away, whenever it becomes readable. It is forgotten when it is
-    /// closed.
+    /// While the application is away, wakes the thread whenever this descriptor becomes readable. Closing the descriptor unwatches
+    /// it.
     ///
     /// # Errors
-    /// The descriptor cannot be waited for, or is watched already.
+    /// The descriptor cannot be polled, or is watched already.
     pub fn watch(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         let number = u64::try_from(descriptor.as_raw_fd()).expect("descriptors are not negative");
         Ok(self.shared.epoll.add(descriptor, EpollEvent::new(EpollFlags::EPOLLIN, number))?)
     }
 
-    /// Does not wake the thread for this one any more.
+    /// Stops waking the thread for this descriptor.
     ///
     /// # Errors
-    /// It was not watched.
-    pub fn forget(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    /// The descriptor was not watched.
+    pub fn unwatch(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         Ok(self.shared.epoll.delete(descriptor)?)
     }
 }
@@ -162,8 +162,8 @@ impl Drop for ProgressThread {
 
 struct ProgressLoop<A> {
     shared: Arc<ProgressShared>,
-    presence: Arc<ApplicationActivity>,
-    attend: A,
+    activity: Arc<ApplicationActivity>,
+    progress: A,
 }
 
 /// Why a wait ended.
@@ -175,21 +175,21 @@ enum WakeReason {
 
 impl<A: FnMut() -> ProgressOutcome> ProgressLoop<A> {
     fn run(mut self) {
-        let mut seen = self.presence.look();
-        while self.doze() == WakeReason::Other {
-            let look = self.presence.look();
-            if seen.is_undisturbed(look) && self.serve(look) == WakeReason::Stop {
+        let mut seen = self.activity.snapshot();
+        while self.sleep() == WakeReason::Other {
+            let now = self.activity.snapshot();
+            if seen.is_idle_until(now) && self.poll_while_away(now) == WakeReason::Stop {
                 return;
             }
-            seen = self.presence.look();
+            seen = self.activity.snapshot();
         }
     }
 
-    /// Takes turns until the user is back.
-    fn serve(&mut self, seen: ActivitySnapshot) -> WakeReason {
-        let mut restless = 0;
-        while seen.is_undisturbed(self.presence.look()) {
-            let pause = match (self.attend)() {
+    /// Polls the engine until the application is back.
+    fn poll_while_away(&mut self, seen: ActivitySnapshot) -> WakeReason {
+        let mut busy_polls = 0;
+        while seen.is_idle_until(self.activity.snapshot()) {
+            let pause = match (self.progress)() {
                 ProgressOutcome::Busy => return WakeReason::Other,
                 ProgressOutcome::Again => Duration::ZERO,
                 ProgressOutcome::Wait(time) => time.min(MAX_POLL_INTERVAL),
@@ -198,16 +198,16 @@ impl<A: FnMut() -> ProgressOutcome> ProgressLoop<A> {
             if self.wait_for(began + pause) == WakeReason::Stop {
                 return WakeReason::Stop;
             }
-            restless = if began.elapsed() < Duration::from_micros(20) { restless + 1 } else { 0 };
-            if restless >= MAX_BUSY_POLLS {
+            busy_polls = if began.elapsed() < Duration::from_micros(20) { busy_polls + 1 } else { 0 };
+            if busy_polls >= MAX_BUSY_POLLS {
                 std::thread::sleep(BUSY_BACKOFF);
-                restless = 0;
+                busy_polls = 0;
             }
         }
         WakeReason::Other
     }
 
-    /// Waits for anything that is watched.
+    /// Waits for any watched descriptor.
     fn wait_for(&self, deadline: Instant) -> WakeReason {
         let mut events = [EpollEvent::empty(); 16];
         let count = self.shared.epoll.wait(&mut events, poll_timeout_until(deadline)).unwrap_or(0);
@@ -217,13 +217,13 @@ impl<A: FnMut() -> ProgressOutcome> ProgressLoop<A> {
         WakeReason::Other
     }
 
-    /// Among many ready descriptors the one that says stop may be left out.
+    /// Among many ready descriptors, `epoll_wait` may omit the stop event.
     fn is_stopped(&self) -> bool {
         self.shared.stop.read().is_ok_and(|_| self.shared.stop.write(1).is_ok())
     }
 
-    /// Sleeps for a while, whatever comes.
-    fn doze(&self) -> WakeReason {
+    /// Sleeps for [`IDLE_THRESHOLD`], whatever arrives.
+    fn sleep(&self) -> WakeReason {
         use nix::poll::{PollFd, PollFlags, poll};
         let deadline = Instant::now() + IDLE_THRESHOLD;
         let mut stop = [PollFd::new(self.shared.stop.as_fd(), PollFlags::POLLIN)];
@@ -240,34 +240,34 @@ mod tests {
     use std::net::UdpSocket;
     use std::sync::Mutex;
 
-    /// An engine that empties a socket and counts its turns.
+    /// An engine that drains a socket and counts its polls.
     struct Engine {
         socket: UdpSocket,
-        turns: u32,
-        heard: u32,
+        polls: u32,
+        received: u32,
     }
 
     fn engine() -> (Arc<Mutex<Engine>>, UdpSocket) {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback");
-        socket.set_nonblocking(true).expect("it can");
+        socket.set_nonblocking(true).expect("nonblocking");
         let sender = UdpSocket::bind("127.0.0.1:0").expect("loopback");
-        sender.connect(socket.local_addr().expect("bound")).expect("it is there");
-        (Arc::new(Mutex::new(Engine { socket, turns: 0, heard: 0 })), sender)
+        sender.connect(socket.local_addr().expect("bound")).expect("bound");
+        (Arc::new(Mutex::new(Engine { socket, polls: 0, received: 0 })), sender)
     }
 
-    fn start(engine: &Arc<Mutex<Engine>>, presence: &Arc<ApplicationActivity>) -> ProgressThread {
+    fn start(engine: &Arc<Mutex<Engine>>, activity: &Arc<ApplicationActivity>) -> ProgressThread {
         let shared = Arc::clone(engine);
-        let attendant = ProgressThread::start(Arc::clone(presence), move || {
+        let thread = ProgressThread::start(Arc::clone(activity), move || {
             let Ok(mut engine) = shared.try_lock() else { return ProgressOutcome::Busy };
-            engine.turns += 1;
+            engine.polls += 1;
             while engine.socket.recv(&mut [0; 8]).is_ok() {
-                engine.heard += 1;
+                engine.received += 1;
             }
             ProgressOutcome::Wait(Duration::from_secs(9))
         });
-        let attendant = attendant.expect("a thread");
-        attendant.watch(engine.lock().expect("nobody panics").socket.as_fd()).expect("a socket");
-        attendant
+        let thread = thread.expect("a thread");
+        thread.watch(engine.lock().expect("not poisoned").socket.as_fd()).expect("a socket");
+        thread
     }
 
     fn until(limit: Duration, mut is_so: impl FnMut() -> bool) -> bool {
@@ -282,90 +282,91 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_while_the_user_is_away_is_taken_at_once() {
+    fn input_while_the_application_is_away_is_processed_at_once() {
         let (engine, sender) = engine();
-        let presence = Arc::new(ApplicationActivity::new());
-        let _attendant = start(&engine, &presence);
-        assert!(until(Duration::from_secs(5), || engine.lock().expect("sound").turns > 0));
+        let activity = Arc::new(ApplicationActivity::new());
+        let _attendant = start(&engine, &activity);
+        assert!(until(Duration::from_secs(5), || engine.lock().expect("not poisoned").polls > 0));
         for count in 1..=20 {
             sender.send(b"hello").expect("loopback");
-            let taken = until(Duration::from_millis(900), || engine.lock().expect("sound").heard == count);
-            assert!(taken, "not before the longest wait was over");
+            let processed =
+                until(Duration::from_millis(900), || engine.lock().expect("not poisoned").received == count);
+            assert!(processed, "only the poll interval woke the thread");
         }
     }
 
     #[test]
-    fn while_the_user_is_inside_or_calls_often_the_thread_keeps_away() {
-        // On a busy machine the user may be kept from calling for so long that it counts as away.
-        let undisturbed = (0..10).any(|_| turns_while_the_user_calls_often() == 0);
-        assert!(undisturbed, "many short calls");
+    fn the_thread_sleeps_while_the_application_is_inside_or_calls_often() {
+        // On a busy machine the scheduler may delay the calls for so long that the application counts as away.
+        let idle = (0..10).any(|_| polls_while_the_application_calls_often() == 0);
+        assert!(idle, "many short calls");
     }
 
-    fn turns_while_the_user_calls_often() -> u64 {
+    fn polls_while_the_application_calls_often() -> u64 {
         let (engine, sender) = engine();
-        let presence = Arc::new(ApplicationActivity::new());
-        // Present before the thread is, so that it never finds the user away.
-        let inside = presence.enter();
-        let _attendant = start(&engine, &presence);
+        let activity = Arc::new(ApplicationActivity::new());
+        // Entered before the thread starts, so that the thread never finds the application away.
+        let inside = activity.enter();
+        let _attendant = start(&engine, &activity);
         sender.send(b"hello").expect("loopback");
         std::thread::sleep(Duration::from_millis(100));
-        assert_eq!(engine.lock().expect("sound").turns, 0, "one long call");
+        assert_eq!(engine.lock().expect("not poisoned").polls, 0, "one long call");
         drop(inside);
         let began = Instant::now();
         while began.elapsed() < Duration::from_millis(100) {
-            presence.touch();
+            activity.note_call();
         }
-        let turns = engine.lock().expect("sound").turns;
-        assert!(until(Duration::from_secs(5), || engine.lock().expect("sound").heard == 1), "away at last");
-        u64::from(turns)
+        let polls = engine.lock().expect("not poisoned").polls;
+        assert!(until(Duration::from_secs(5), || engine.lock().expect("not poisoned").received == 1), "away at last");
+        u64::from(polls)
     }
 
     #[test]
-    fn two_users_are_both_counted() {
-        let presence = ApplicationActivity::new();
-        let before = presence.look();
-        let (one, two) = (presence.enter(), presence.enter());
+    fn concurrent_calls_are_all_counted() {
+        let activity = ApplicationActivity::new();
+        let before = activity.snapshot();
+        let (one, two) = (activity.enter(), activity.enter());
         drop(one);
-        assert_eq!(presence.look().inside, 1);
+        assert_eq!(activity.snapshot().inside, 1);
         drop(two);
-        assert!(presence.look().inside == 0 && !before.is_undisturbed(presence.look()));
+        assert!(activity.snapshot().inside == 0 && !before.is_idle_until(activity.snapshot()));
     }
 
     #[test]
-    fn an_engine_that_does_not_take_what_wakes_it_does_not_burn_a_core() {
+    fn an_engine_that_does_not_consume_its_input_does_not_burn_a_core() {
         let (engine, sender) = engine();
         sender.send(b"hello").expect("loopback");
-        let presence = Arc::new(ApplicationActivity::new());
-        let turns = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&turns);
-        let attendant = ProgressThread::start(presence, move || {
+        let activity = Arc::new(ApplicationActivity::new());
+        let polls = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&polls);
+        let thread = ProgressThread::start(activity, move || {
             counted.fetch_add(1, Ordering::Relaxed);
             ProgressOutcome::Wait(Duration::from_secs(1))
         });
-        let attendant = attendant.expect("a thread");
-        attendant.watch(engine.lock().expect("sound").socket.as_fd()).expect("a socket");
+        let thread = thread.expect("a thread");
+        thread.watch(engine.lock().expect("not poisoned").socket.as_fd()).expect("a socket");
         std::thread::sleep(Duration::from_millis(200));
-        drop(attendant);
-        // 64 turns a millisecond at most; unchecked it would be a million.
-        let turns = turns.load(Ordering::Relaxed);
-        assert!((1..=20_000).contains(&turns), "{turns}");
+        drop(thread);
+        // 64 polls per millisecond at most; without the limit it would be a million.
+        let polls = polls.load(Ordering::Relaxed);
+        assert!((1..=20_000).contains(&polls), "{polls}");
     }
 
     #[test]
-    fn it_ends_at_once_wherever_it_is() {
+    fn it_stops_at_once_in_every_state() {
         for time in [0, 5, 40] {
             let (engine, _) = engine();
-            let attendant = start(&engine, &Arc::new(ApplicationActivity::new()));
+            let thread = start(&engine, &Arc::new(ApplicationActivity::new()));
             std::thread::sleep(Duration::from_millis(time));
             let began = Instant::now();
-            drop(attendant);
+            drop(thread);
             assert!(began.elapsed() < Duration::from_millis(500));
-            assert_eq!(Arc::strong_count(&engine), 1, "the thread is gone");
+            assert_eq!(Arc::strong_count(&engine), 1, "the thread has ended");
         }
     }
 
     #[test]
-    fn the_programs_signals_are_not_for_it() {
+    fn it_blocks_the_programs_signals() {
         let (engine, _) = engine();
         let _attendant = start(&engine, &Arc::new(ApplicationActivity::new()));
         let mask = |path: &std::path::Path| {
@@ -374,9 +375,9 @@ mod tests {
             let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t")).map(str::to_owned);
             name.zip(mask)
         };
-        // A thread gives itself its name, a moment after it was started.
+        // A thread sets its own name, a moment after it was started.
         let began = Instant::now();
-        let attendants = loop {
+        let threads = loop {
             let tasks = std::fs::read_dir("/proc/self/task").expect("there is a /proc").flatten();
             let found: Vec<_> =
                 tasks.filter_map(|task| mask(&task.path())).filter(|(name, _)| name == "pleach").collect();
@@ -384,9 +385,9 @@ mod tests {
                 break found;
             }
         };
-        assert!(!attendants.is_empty());
+        assert!(!threads.is_empty());
         let wanted = [2, 10, 14, 15, 17].map(|signal| 1_u64 << (signal - 1)); // INT, USR1, ALRM, TERM, CHLD.
-        for (_, mask) in attendants {
+        for (_, mask) in threads {
             let mask = u64::from_str_radix(&mask, 16).expect("a hexadecimal number");
             assert!(wanted.iter().all(|bit| mask & bit != 0), "{mask:x}");
         }

@@ -1,179 +1,198 @@
-//! The other ranks' side of the meeting: find rank 0, show the card, wait for the table.
+//! The rendezvous of a rank other than 0: connect to rank 0, send the join request, wait for the table.
 //!
-//! Rank 0 may start late, and whoever answers first may be somebody else; so this tries again until patience ends.
+//! Rank 0 may start late, and another program may use its address; so this retries until the join timeout.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use super::auth::random_nonce;
 use super::endpoint_record::{EndpointRecord, MAX_RECORD_BYTES, RankTable, RecordReader};
 use super::environment::{JobEnvironment, RendezvousPoint};
 use super::failure_detector::FailureDetector;
-use super::mac::{MacPurpose, TokenKey, random_nonce};
-use super::message_stream::{MessageStream, ReadOutcome, RendezvousMessageKind, encode_message};
-use super::rendezvous::{
-    JoinRejection, JoinRequest, JoinedJob, MAX_HANDSHAKE_BYTES, RENDEZVOUS_VERSION, RendezvousError,
-    RendezvousTimeouts,
-};
+use super::framing::{FramedStream, ReadOutcome};
+use super::join_request::{JoinRejection, JoinRequest, MAX_HANDSHAKE_BYTES, RENDEZVOUS_VERSION};
+use super::rendezvous::{JoinedJob, RendezvousError, RendezvousTimeouts};
 use super::rendezvous_file;
+use super::rendezvous_message::{MAX_READ_BYTES, RendezvousMessageKind, encode_message, next_message, peek_message};
+use super::retry::RetryBackoff;
 use super::spoke::Spoke;
+use super::token_key::{MacPurpose, TokenKey};
 
-/// One connection attempt, and the wait for rank 0's first word.
+/// Limit for one connection attempt, and for rank 0's first messages.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
-const FIRST_RETRY_DELAY: Duration = Duration::from_millis(5);
-const MAX_RETRY_DELAY: Duration = Duration::from_millis(200);
-/// A rank that came in the same breath as rank 0's patience ended still hears the verdict.
+/// A rank that connects at the very end of rank 0's join timeout still receives the result.
 const VERDICT_GRACE: Duration = Duration::from_secs(5);
-/// How long a rank that is said to be there already may be one that died a moment ago.
+/// For this long, a process that has the own rank may be one that died a moment ago.
 const DUPLICATE_RANK_GRACE: Duration = Duration::from_secs(1);
 
-const NOT_A_RENDEZVOUS_SERVER: &str = "whoever is there speaks another language";
+const NOT_A_RENDEZVOUS_SERVER: &str = "the program there is not a Pleach rendezvous server";
 
-/// How one attempt ended without the table.
+/// Why one attempt did not yield the table.
 enum AttemptError {
-    /// Perhaps rank 0 is not there yet.
-    Again(String),
-    /// Rank 0 has another process in this seat.
-    Taken,
-    Final(RendezvousError),
+    /// Rank 0 may not have started yet.
+    Retry(String),
+    /// Another process has this rank.
+    RankTaken,
+    Fatal(RendezvousError),
+}
+
+fn retry(why: impl ToString) -> AttemptError {
+    AttemptError::Retry(why.to_string())
 }
 
 pub(super) fn join_through_rank_zero(
-    place: &JobEnvironment,
-    card: EndpointRecord,
-    terms: &RendezvousTimeouts,
+    environment: &JobEnvironment,
+    record: EndpointRecord,
+    timeouts: &RendezvousTimeouts,
 ) -> Result<JoinedJob, RendezvousError> {
     let began = Instant::now();
-    let deadline = began + terms.patience;
-    let hello = JoinRequest { version: RENDEZVOUS_VERSION, size: place.size, nonce: random_nonce(), card };
-    let mut pause = FIRST_RETRY_DELAY;
+    let deadline = began + timeouts.join;
+    let nonce = random_nonce().map_err(RendezvousError::Io)?;
+    let request = JoinRequest { version: RENDEZVOUS_VERSION, size: environment.size, nonce, record };
+    let mut backoff = RetryBackoff::for_late_server();
     let mut taken_since = None;
     loop {
-        let last = match attempt(place, &hello, terms, deadline) {
+        let last = match attempt(environment, &request, timeouts, began) {
             Ok(joined) => return Ok(joined),
-            Err(AttemptError::Final(error)) => return Err(error),
-            Err(AttemptError::Again(why)) => why,
-            Err(AttemptError::Taken) => {
+            Err(AttemptError::Fatal(error)) => return Err(error),
+            Err(AttemptError::Retry(why)) => why,
+            Err(AttemptError::RankTaken) => {
                 if taken_since.get_or_insert_with(Instant::now).elapsed() >= DUPLICATE_RANK_GRACE {
-                    return Err(RendezvousError::Refused(JoinRejection::Rank.to_string()));
+                    return Err(RendezvousError::Rejected(JoinRejection::Rank.to_string()));
                 }
                 JoinRejection::Rank.to_string()
             }
         };
-        if Instant::now() + pause >= deadline {
-            let address = match &place.meeting {
+        let delay = backoff.next_delay();
+        if Instant::now() + delay >= deadline {
+            let address = match &environment.rendezvous {
                 RendezvousPoint::Address { host, port } => format!("{host}:{port}"),
-                RendezvousPoint::Alone | RendezvousPoint::Notice => "its port on this host".to_owned(),
+                RendezvousPoint::Singleton | RendezvousPoint::File => "its port on this host".to_owned(),
             };
             return Err(RendezvousError::Unreachable { address, waited: began.elapsed(), last });
         }
-        std::thread::sleep(pause);
-        pause = (pause * 3 / 2).min(MAX_RETRY_DELAY);
+        std::thread::sleep(delay);
     }
 }
 
 fn attempt(
-    place: &JobEnvironment,
-    hello: &JoinRequest,
-    terms: &RendezvousTimeouts,
-    deadline: Instant,
+    environment: &JobEnvironment,
+    request: &JoinRequest,
+    timeouts: &RendezvousTimeouts,
+    began: Instant,
 ) -> Result<JoinedJob, AttemptError> {
-    let (addresses, secret) = resolve_rank_zero(place)?;
-    let key = TokenKey::new(&place.token, &secret);
-    let one_try = deadline.min(Instant::now() + ATTEMPT_TIMEOUT);
-    let tcp = connect(&addresses, one_try)?;
-    let mut stream =
-        MessageStream::new(tcp, terms.at_the_meeting()).map_err(|error| AttemptError::Again(error.to_string()))?;
-    let (RendezvousMessageKind::Challenge, challenge) = receive_message(&mut stream, one_try)? else {
-        return Err(AttemptError::Again(NOT_A_RENDEZVOUS_SERVER.to_owned()));
-    };
-    let challenge = challenge[..].try_into().map_err(|_| AttemptError::Again(NOT_A_RENDEZVOUS_SERVER.to_owned()))?;
-    stream.queue(encode_message(RendezvousMessageKind::Hello, &[&hello.to_bytes(&key, &challenge)]));
-    match receive_message(&mut stream, one_try)? {
-        // Whoever does not know the token is not rank 0.
-        (RendezvousMessageKind::Welcome, seal) if key.is_sealed(MacPurpose::Welcome, &hello.nonce, &[], &seal) => {}
-        (RendezvousMessageKind::Refused, body) => return Err(rejected(place, &body)),
-        _ => return Err(AttemptError::Again(NOT_A_RENDEZVOUS_SERVER.to_owned())),
+    let (addresses, secret) = resolve_rank_zero(environment)?;
+    let key = TokenKey::new(&environment.token, &secret);
+    let mut stream = handshake(environment, &addresses, &key, request, timeouts, began)?;
+    // From here on rank 0 decides: its join timeout began before this rank's, or now at the latest.
+    let verdict = Instant::now() + timeouts.join + VERDICT_GRACE;
+    let max_bytes = (environment.size as usize).saturating_mul(MAX_RECORD_BYTES);
+    if !matches!(wait_for_message(&mut stream, max_bytes, verdict), Ok(true)) {
+        return Err(AttemptError::Fatal(RendezvousError::RankZeroLost));
     }
-    // From here on rank 0 decides: its patience began before this one's, or now at the latest.
-    let verdict = Instant::now() + terms.patience + VERDICT_GRACE;
-    let most = (place.size as usize).saturating_mul(MAX_RECORD_BYTES);
-    if !matches!(wait_for_message(&mut stream, most, verdict), Ok(true)) {
-        return Err(AttemptError::Final(RendezvousError::RankZeroLost));
-    }
-    let table = match stream.peek(most) {
-        Ok(Some((RendezvousMessageKind::Cards, body))) => {
-            (RankTable::read(&mut RecordReader { rest: body }, place.size), body.len())
+    let table = match peek_message(&stream, max_bytes) {
+        Ok(Some((RendezvousMessageKind::Table, body))) => {
+            RankTable::read(&mut RecordReader { rest: body }, environment.size)
         }
-        Ok(Some((RendezvousMessageKind::Refused, body))) => return Err(rejected(place, body)),
-        _ => (None, 0),
+        Ok(Some((RendezvousMessageKind::Rejected, body))) => return Err(rejected(environment, body, began)),
+        _ => None,
     };
-    let (Some(table), length) = table else {
-        return Err(AttemptError::Final(RendezvousError::Refused("its table cannot be read".to_owned())));
+    let Some(table) = table else {
+        return Err(AttemptError::Fatal(RendezvousError::Rejected("its table of ranks is malformed".to_owned())));
     };
-    stream.consume(length);
-    let spoke = stream.set_silence(terms.silence).and_then(|()| Spoke::new(place.rank, place.size, stream));
-    let lifeline =
-        spoke.map(FailureDetector::of_spoke).map_err(|error| AttemptError::Final(RendezvousError::Io(error)))?;
-    Ok(JoinedJob { table, lifeline })
+    stream.consume_frame();
+    let spoke =
+        stream.set_peer_timeout(timeouts.peer).and_then(|()| Spoke::new(environment.rank, environment.size, stream));
+    let failure_detector =
+        spoke.map(FailureDetector::of_spoke).map_err(|error| AttemptError::Fatal(RendezvousError::Io(error)))?;
+    Ok(JoinedJob { table, failure_detector })
+}
+
+/// Connects and exchanges challenge, request and welcome.
+fn handshake(
+    environment: &JobEnvironment,
+    addresses: &[SocketAddr],
+    key: &TokenKey,
+    request: &JoinRequest,
+    timeouts: &RendezvousTimeouts,
+    began: Instant,
+) -> Result<FramedStream, AttemptError> {
+    let deadline = (began + timeouts.join).min(Instant::now() + ATTEMPT_TIMEOUT);
+    let tcp = connect(addresses, deadline)?;
+    let mut stream = FramedStream::new(tcp).map_err(retry)?;
+    stream.set_peer_timeout(timeouts.peer_while_joining()).map_err(retry)?;
+    let (RendezvousMessageKind::Challenge, challenge) = receive_message(&mut stream, deadline)? else {
+        return Err(retry(NOT_A_RENDEZVOUS_SERVER));
+    };
+    let challenge = challenge[..].try_into().map_err(|_| retry(NOT_A_RENDEZVOUS_SERVER))?;
+    stream.queue(encode_message(RendezvousMessageKind::Hello, &[&request.to_bytes(key, &challenge)]));
+    match receive_message(&mut stream, deadline)? {
+        // A server that does not know the token is not rank 0.
+        (RendezvousMessageKind::Welcome, mac) if key.verify(MacPurpose::Welcome, &request.nonce, &[], &mac) => {
+            Ok(stream)
+        }
+        (RendezvousMessageKind::Rejected, body) => Err(rejected(environment, &body, began)),
+        _ => Err(retry(NOT_A_RENDEZVOUS_SERVER)),
+    }
 }
 
 fn receive_message(
-    stream: &mut MessageStream,
+    stream: &mut FramedStream,
     deadline: Instant,
 ) -> Result<(RendezvousMessageKind, Vec<u8>), AttemptError> {
     match wait_for_message(stream, MAX_HANDSHAKE_BYTES, deadline) {
-        Ok(true) => stream
-            .next(MAX_HANDSHAKE_BYTES)
-            .ok()
-            .flatten()
-            .ok_or_else(|| AttemptError::Again(NOT_A_RENDEZVOUS_SERVER.to_owned())),
-        Ok(false) => Err(AttemptError::Again("whoever is there does not answer".to_owned())),
-        Err(why) => Err(AttemptError::Again(why)),
+        Ok(true) => {
+            next_message(stream, MAX_HANDSHAKE_BYTES).ok().flatten().ok_or_else(|| retry(NOT_A_RENDEZVOUS_SERVER))
+        }
+        Ok(false) => Err(retry("the program there does not answer")),
+        Err(why) => Err(AttemptError::Retry(why)),
     }
 }
 
-/// Where rank 0 should be, and the secret of its notice.
-fn resolve_rank_zero(place: &JobEnvironment) -> Result<(Vec<SocketAddr>, String), AttemptError> {
-    let RendezvousPoint::Address { host, port } = &place.meeting else {
-        return match rendezvous_file::read(&place.job) {
-            Ok(Some(posting)) => Ok((vec![(Ipv4Addr::LOCALHOST, posting.port).into()], posting.secret)),
-            Ok(None) => Err(AttemptError::Again("it has not said where it is".to_owned())),
-            Err(error) => Err(AttemptError::Final(RendezvousError::Notice(error))),
+/// The possible addresses of rank 0, and the secret of its rendezvous file.
+fn resolve_rank_zero(environment: &JobEnvironment) -> Result<(Vec<SocketAddr>, String), AttemptError> {
+    let RendezvousPoint::Address { host, port } = &environment.rendezvous else {
+        return match rendezvous_file::read(&environment.job) {
+            Ok(Some(record)) => Ok((vec![(Ipv4Addr::LOCALHOST, record.port).into()], record.secret)),
+            Ok(None) => Err(retry("rank 0 has not written its rendezvous file")),
+            Err(error) => Err(AttemptError::Fatal(RendezvousError::File(error))),
         };
     };
     match (host.as_str(), *port).to_socket_addrs() {
         Ok(addresses) => Ok((addresses.collect(), String::new())),
-        Err(error) => Err(AttemptError::Again(error.to_string())),
+        Err(error) => Err(retry(format!("cannot resolve {host}: {error}"))),
     }
 }
 
 fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, AttemptError> {
-    let mut last = "it has no address".to_owned();
+    let mut last = "the host has no address".to_owned();
     for address in addresses {
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         match TcpStream::connect_timeout(address, left) {
-            // Where nobody listens, TCP may connect a socket to itself, and so keep rank 0 from its port.
-            Ok(tcp) if tcp.local_addr().ok() == tcp.peer_addr().ok() => "nobody is there".clone_into(&mut last),
+            // Without a listener, TCP may connect a socket to itself and so keep rank 0 from its port.
+            Ok(tcp) if tcp.local_addr().ok() == tcp.peer_addr().ok() => {
+                "no program listens there".clone_into(&mut last);
+            }
             Ok(tcp) => return Ok(tcp),
             Err(error) => last = error.to_string(),
         }
     }
-    Err(AttemptError::Again(last))
+    Err(AttemptError::Retry(last))
 }
 
-/// Waits for a whole message; false if the time is over.
-fn wait_for_message(stream: &mut MessageStream, most: usize, deadline: Instant) -> Result<bool, String> {
+/// Waits for a whole message; false after the deadline.
+fn wait_for_message(stream: &mut FramedStream, max_bytes: usize, deadline: Instant) -> Result<bool, String> {
     loop {
         stream.flush().map_err(|error| error.to_string())?;
-        let ear = match stream.fill() {
-            Ok(ear) => ear,
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => ReadOutcome::Ended,
+        let outcome = match stream.fill(MAX_READ_BYTES) {
+            Ok(outcome) => outcome,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => ReadOutcome::Closed,
             Err(error) => return Err(error.to_string()),
         };
-        match stream.peek(most) {
+        match peek_message(stream, max_bytes) {
             Ok(Some(_)) => return Ok(true),
-            Ok(None) if ear == ReadOutcome::Ended => return Err("the connection was closed".to_owned()),
+            Ok(None) if outcome == ReadOutcome::Closed => return Err("the connection was closed".to_owned()),
             Ok(None) => {}
             Err(_) => return Err(NOT_A_RENDEZVOUS_SERVER.to_owned()),
         }
@@ -184,17 +203,18 @@ fn wait_for_message(stream: &mut MessageStream, most: usize, deadline: Instant) 
     }
 }
 
-fn rejected(place: &JobEnvironment, body: &[u8]) -> AttemptError {
+fn rejected(environment: &JobEnvironment, body: &[u8], began: Instant) -> AttemptError {
     match JoinRejection::read(body) {
-        Some(JoinRejection::Missing { count, some }) => {
-            AttemptError::Final(RendezvousError::Missing { ranks: some, count, turned_away: Vec::new() })
-        }
-        Some(JoinRejection::Rank) => AttemptError::Taken,
-        // An old notice may lead to another job's port; rank 0 will post a new one.
-        Some(JoinRejection::Token) if place.meeting == RendezvousPoint::Notice => {
-            AttemptError::Again(JoinRejection::Token.to_string())
-        }
-        Some(refusal) => AttemptError::Final(RendezvousError::Refused(refusal.to_string())),
-        None => AttemptError::Final(RendezvousError::Refused("for a reason that cannot be read".to_owned())),
+        Some(JoinRejection::Missing { count, some }) => AttemptError::Fatal(RendezvousError::Missing {
+            ranks: some,
+            count,
+            waited: began.elapsed(),
+            rejected: Vec::new(),
+        }),
+        Some(JoinRejection::Rank) => AttemptError::RankTaken,
+        // A stale rendezvous file may lead to another job's port; rank 0 will write a new one.
+        Some(JoinRejection::Token) if environment.rendezvous == RendezvousPoint::File => retry(JoinRejection::Token),
+        Some(rejection) => AttemptError::Fatal(RendezvousError::Rejected(rejection.to_string())),
+        None => AttemptError::Fatal(RendezvousError::Rejected("its reason is malformed".to_owned())),
     }
 }

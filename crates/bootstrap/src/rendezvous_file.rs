@@ -1,7 +1,7 @@
-//! How the ranks of one host find rank 0 without being told where it is: a file in /dev/shm.
+//! A file in /dev/shm through which the ranks of one host find rank 0.
 //!
-//! Rank 0 creates it, nobody else can read it, and it is gone when all are there. What a killed job left behind is known by its
-//! dead process and replaced. It also holds a random secret, so whoever can read it belongs to the user.
+//! Rank 0 creates it with mode 0600 and removes it when all ranks have joined. A file that a killed job left is detected by its
+//! dead process and replaced. The file also contains a random secret, so a process that knows the secret runs as the same user.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -11,15 +11,16 @@ use std::path::{Path, PathBuf};
 
 use nix::libc::{O_CLOEXEC, O_NOFOLLOW};
 
+use super::auth::{random_nonce, to_hex};
 use super::environment::fnv1a;
 use super::host_identity;
 use super::launcher::ProcessIdentity;
 
-const FILE_MAGIC: &str = "pleach-notice 1";
+const FILE_MAGIC: &str = "pleach-file 1";
 const MAX_FILE_BYTES: u64 = 1024;
 const SHM_DIRECTORY: &str = "/dev/shm";
 
-/// What a notice says.
+/// Content of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct RendezvousRecord {
     pub(super) port: u16,
@@ -30,52 +31,52 @@ pub(super) struct RendezvousRecord {
     job: String,
 }
 
-/// A notice that is up; dropped, it is taken down.
+/// A rendezvous file that rank 0 has written; removed when dropped.
 #[derive(Debug)]
 pub(super) struct RendezvousFile {
     path: PathBuf,
     inode: u64,
-    pub(super) posting: RendezvousRecord,
+    pub(super) record: RendezvousRecord,
 }
 
-/// Why a notice could not be posted or believed.
+/// Why a rendezvous file could not be written or trusted.
 #[derive(Debug)]
 pub enum RendezvousFileError {
-    /// Another job of this user has the same name and is meeting now.
+    /// Another job of this user with the same name is joining now.
     Taken {
-        /// The process that waits there.
+        /// Its rank 0.
         process: u32,
     },
-    /// The file belongs to somebody else, or others can write to it.
+    /// The file has another owner, or other users can access it.
     Foreign(PathBuf),
     /// Rank 0 is in another network namespace.
     OtherNetwork,
-    /// The file could not be made or read.
+    /// The file could not be created or read.
     Io(PathBuf, io::Error),
 }
 
 impl RendezvousFile {
-    /// Tells the other ranks of this job where rank 0 listens.
-    pub(super) fn post(job: &str, port: u16) -> Result<Self, RendezvousFileError> {
-        Self::post_in(Path::new(SHM_DIRECTORY), job, port)
+    /// Publishes the port of rank 0.
+    pub(super) fn create(job: &str, port: u16) -> Result<Self, RendezvousFileError> {
+        Self::create_in(Path::new(SHM_DIRECTORY), job, port)
     }
 
-    fn post_in(folder: &Path, job: &str, port: u16) -> Result<Self, RendezvousFileError> {
+    fn create_in(folder: &Path, job: &str, port: u16) -> Result<Self, RendezvousFileError> {
         let path = path_of(folder, job);
         let failed = |error| RendezvousFileError::Io(path.clone(), error);
         let own = ProcessIdentity::own().ok_or_else(|| failed(ErrorKind::NotFound.into()))?;
         let network = host_identity::network_namespace().unwrap_or(0);
-        let (secret, job) = (host_identity::random_hex(), job.to_owned());
-        let posting = RendezvousRecord { port, secret, process: own.id, started: own.started, network, job };
+        let (secret, job) = (to_hex(&random_nonce().map_err(failed)?), job.to_owned());
+        let record = RendezvousRecord { port, secret, process: own.id, started: own.started, network, job };
         for _ in 0..2 {
             let mut options = OpenOptions::new();
             options.write(true).create_new(true).mode(0o600).custom_flags(O_CLOEXEC | O_NOFOLLOW);
             match options.open(&path) {
                 Ok(mut file) => {
                     let inode = file.metadata().map_err(failed)?.ino();
-                    let notice = Self { path: path.clone(), inode, posting };
-                    file.write_all(notice.posting.to_line().as_bytes()).map_err(failed)?;
-                    return Ok(notice);
+                    let created = Self { path: path.clone(), inode, record };
+                    file.write_all(created.record.to_line().as_bytes()).map_err(failed)?;
+                    return Ok(created);
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => remove_stale(&path)?,
                 Err(error) => return Err(failed(error)),
@@ -87,23 +88,23 @@ impl RendezvousFile {
 
 impl Drop for RendezvousFile {
     fn drop(&mut self) {
-        // If it is not ours any more, somebody took us for dead.
+        // If the inode differs, another process considered this one dead and replaced the file.
         if self.path.symlink_metadata().is_ok_and(|found| found.ino() == self.inode) {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Takes down the notice of a job whose rank 0 was killed before all had met. For whoever started the job, once it is over.
+/// Removes the file of a job whose rank 0 was killed before all ranks had joined. For launchers, after the job has ended.
 pub fn remove_stale_rendezvous_file(job: &str) {
-    // If it is there and cannot be removed, nobody is harmed: a job's name is not used again.
+    // A failure is harmless: job names are not reused.
     let _ = remove_stale(&path_of(Path::new(SHM_DIRECTORY), job));
 }
 
-/// What rank 0 has posted; `None` if there is nothing yet.
+/// What rank 0 has published; `None` if there is no complete file yet.
 pub(super) fn read(job: &str) -> Result<Option<RendezvousRecord>, RendezvousFileError> {
     let found = read_in(Path::new(SHM_DIRECTORY), job)?;
-    if found.as_ref().is_some_and(|posting| Some(posting.network) != host_identity::network_namespace().or(Some(0))) {
+    if found.as_ref().is_some_and(|record| Some(record.network) != host_identity::network_namespace().or(Some(0))) {
         return Err(RendezvousFileError::OtherNetwork);
     }
     Ok(found)
@@ -112,10 +113,10 @@ pub(super) fn read(job: &str) -> Result<Option<RendezvousRecord>, RendezvousFile
 fn read_in(folder: &Path, job: &str) -> Result<Option<RendezvousRecord>, RendezvousFileError> {
     Ok(read_private_file(&path_of(folder, job))?
         .and_then(|text| RendezvousRecord::from_line(&text))
-        .filter(|posting| posting.job == job))
+        .filter(|record| record.job == job))
 }
 
-/// The text of a notice of ours; `None` if there is none.
+/// The text of a file that only this user can access; `None` if there is none.
 fn read_private_file(path: &Path) -> Result<Option<String>, RendezvousFileError> {
     let failed = |error| RendezvousFileError::Io(path.to_owned(), error);
     let opened =
@@ -123,7 +124,7 @@ fn read_private_file(path: &Path) -> Result<Option<String>, RendezvousFileError>
     let file: File = match opened {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        // A link is ELOOP.
+        // Opening a symbolic link fails with ELOOP.
         Err(error) if matches!(error.raw_os_error(), Some(nix::libc::EACCES | nix::libc::ELOOP)) => {
             return Err(RendezvousFileError::Foreign(path.to_owned()));
         }
@@ -139,17 +140,17 @@ fn read_private_file(path: &Path) -> Result<Option<String>, RendezvousFileError>
     Ok(Some(String::from_utf8_lossy(&text).into_owned()))
 }
 
-/// Removes what a process left that is no more. A file that says nothing yet is being written, or its writer died at it.
+/// Removes the file of a dead process. An incomplete file is being written, or its writer died.
 fn remove_stale(path: &Path) -> Result<(), RendezvousFileError> {
-    let mut patience = 20;
+    let mut attempts_left = 20;
     loop {
         let Some(text) = read_private_file(path)? else { return Ok(()) };
         match RendezvousRecord::from_line(&text) {
-            Some(posting) if ProcessIdentity::is_alive(posting.process, posting.started) => {
-                return Err(RendezvousFileError::Taken { process: posting.process });
+            Some(record) if ProcessIdentity::is_alive(record.process, record.started) => {
+                return Err(RendezvousFileError::Taken { process: record.process });
             }
-            None if patience > 0 => {
-                patience -= 1;
+            None if attempts_left > 0 => {
+                attempts_left -= 1;
                 std::thread::sleep(std::time::Duration::from_millis(5));
             }
             Some(_) | None => {
@@ -190,18 +191,18 @@ impl fmt::Display for RendezvousFileError {
         match self {
             Self::Taken { process } => write!(
                 formatter,
-                "another job of the same name is meeting on this host (process {process}): set PLEACH_JOB to a text of its \
-                 own for each job"
+                "another job with the same name is joining on this host (process {process}): set PLEACH_JOB to a different \\
+                 text for each job"
             ),
             Self::Foreign(path) => write!(
                 formatter,
-                "{} belongs to another user or is open to others: set PLEACH_RENDEZVOUS=host:port or another PLEACH_JOB",
+                "{} has the wrong owner or mode (expected your user ID and 0600): remove it, or set PLEACH_RENDEZVOUS=host:port",
                 path.display()
             ),
             Self::OtherNetwork => formatter
                 .write_str("rank 0 is in another network namespace of this host: set PLEACH_RENDEZVOUS=host:port"),
             Self::Io(path, error) => {
-                write!(formatter, "{}: {error}; PLEACH_RENDEZVOUS=host:port does without this file", path.display())
+                write!(formatter, "{}: {error}; set PLEACH_RENDEZVOUS=host:port to avoid this file", path.display())
             }
         }
     }
@@ -215,42 +216,42 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn job(name: &str) -> String {
-        format!("notice test {name} {}", std::process::id())
+        format!("rendezvous file test {name} {}", std::process::id())
     }
 
     #[test]
-    fn a_notice_is_read_as_posted_and_gone_when_dropped() {
-        let job = job("posted");
-        assert_eq!(read(&job).expect("no trouble"), None);
-        let notice = RendezvousFile::post(&job, 1234).expect("/dev/shm can be written to");
-        assert_eq!(notice.path.metadata().expect("it is there").mode() & 0o777, 0o600);
-        assert_eq!(read(&job).expect("ours"), Some(notice.posting.clone()));
-        drop(notice);
-        assert_eq!(read(&job).expect("no trouble"), None);
+    fn a_file_is_read_as_written_and_removed_when_dropped() {
+        let job = job("written");
+        assert_eq!(read(&job).expect("readable"), None);
+        let file = RendezvousFile::create(&job, 1234).expect("/dev/shm is writable");
+        assert_eq!(file.path.metadata().expect("the file exists").mode() & 0o777, 0o600);
+        assert_eq!(read(&job).expect("own file"), Some(file.record.clone()));
+        drop(file);
+        assert_eq!(read(&job).expect("readable"), None);
     }
 
     #[test]
-    fn a_living_job_keeps_its_name_and_a_dead_one_does_not() {
+    fn a_live_job_keeps_its_file_and_a_dead_one_does_not() {
         let job = job("twice");
-        let notice = RendezvousFile::post(&job, 1234).expect("/dev/shm can be written to");
+        let file = RendezvousFile::create(&job, 1234).expect("/dev/shm is writable");
         assert!(
-            matches!(RendezvousFile::post(&job, 9), Err(RendezvousFileError::Taken { process }) if process == std::process::id())
+            matches!(RendezvousFile::create(&job, 9), Err(RendezvousFileError::Taken { process }) if process == std::process::id())
         );
-        let mut dead = notice.posting.clone();
+        let mut dead = file.record.clone();
         dead.started += 1;
-        std::fs::write(&notice.path, dead.to_line()).expect("ours");
-        let next = RendezvousFile::post(&job, 9).expect("the old one is dead");
-        drop(notice);
+        std::fs::write(&file.path, dead.to_line()).expect("own file");
+        let next = RendezvousFile::create(&job, 9).expect("the old one is dead");
+        drop(file);
         assert_eq!(
-            read(&job).expect("ours").map(|posting| posting.port),
+            read(&job).expect("own file").map(|record| record.port),
             Some(9),
-            "the old one does not take it down"
+            "the old one does not remove it"
         );
         drop(next);
     }
 
     #[test]
-    fn half_a_notice_is_none_and_is_replaced() {
+    fn an_incomplete_file_is_ignored_and_replaced() {
         let job = job("half");
         let path = path_of(Path::new(SHM_DIRECTORY), &job);
         let mut options = OpenOptions::new();
@@ -262,20 +263,20 @@ mod tests {
             .expect("free")
             .write_all(b"pleach-no")
             .expect("room");
-        assert_eq!(read(&job).expect("ours"), None);
-        drop(RendezvousFile::post(&job, 9).expect("nobody completes it"));
+        assert_eq!(read(&job).expect("own file"), None);
+        drop(RendezvousFile::create(&job, 9).expect("its writer never completes it"));
     }
 
     #[test]
-    fn a_notice_that_others_can_read_or_a_link_is_not_believed() {
+    fn a_file_that_others_can_read_or_a_link_is_rejected() {
         let job = job("open");
-        let notice = RendezvousFile::post(&job, 1234).expect("/dev/shm can be written to");
-        std::fs::set_permissions(&notice.path, std::fs::Permissions::from_mode(0o644)).expect("ours");
+        let file = RendezvousFile::create(&job, 1234).expect("/dev/shm is writable");
+        std::fs::set_permissions(&file.path, std::fs::Permissions::from_mode(0o644)).expect("own file");
         assert!(matches!(read(&job), Err(RendezvousFileError::Foreign(_))));
-        assert!(matches!(RendezvousFile::post(&job, 9), Err(RendezvousFileError::Foreign(_))));
-        std::fs::remove_file(&notice.path).expect("ours");
-        std::os::unix::fs::symlink("/etc/hostname", &notice.path).expect("free");
+        assert!(matches!(RendezvousFile::create(&job, 9), Err(RendezvousFileError::Foreign(_))));
+        std::fs::remove_file(&file.path).expect("own file");
+        std::os::unix::fs::symlink("/etc/hostname", &file.path).expect("free");
         assert!(matches!(read(&job), Err(RendezvousFileError::Foreign(_))));
-        std::fs::remove_file(&notice.path).expect("ours");
+        std::fs::remove_file(&file.path).expect("own file");
     }
 }

@@ -1,7 +1,7 @@
-//! Rank 0's side of the meeting: takes every card, and gives everyone the table.
+//! Rank 0's side of the rendezvous: collects the endpoint of every rank and sends the table to all.
 //!
-//! One thread waits for all. A connection is a guest until it has shown token and card; guests that say something strange, or
-//! nothing for too long, are sent away and change nothing.
+//! One thread serves all connections. A connection is unauthenticated until it has sent a valid join request; connections that
+//! send malformed data, or nothing for too long, are rejected and have no effect.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -13,55 +13,56 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::auth::{Nonce, random_nonce};
 use super::endpoint_record::{EndpointRecord, RankTable, RecordWriter};
 use super::environment::{JobEnvironment, RendezvousPoint};
 use super::failure_detector::FailureDetector;
+use super::framing::{FramedStream, ReadOutcome, poll_timeout_until};
 use super::hub::Hub;
-use super::mac::{JoinNonce, MacPurpose, TokenKey, random_nonce};
-use super::message_stream::{MessageStream, ReadOutcome, RendezvousMessageKind, encode_message, poll_timeout_until};
-use super::rendezvous::{
-    JoinRejection, JoinRequest, JoinedJob, MAX_HANDSHAKE_BYTES, RendezvousError, RendezvousTimeouts,
-};
+use super::join_request::{JoinRejection, JoinRequest, MAX_HANDSHAKE_BYTES};
+use super::rendezvous::{JoinedJob, RendezvousError, RendezvousTimeouts};
 use super::rendezvous_file::RendezvousFile;
+use super::rendezvous_message::{MAX_READ_BYTES, RendezvousMessageKind, encode_message, next_message};
+use super::token_key::{MacPurpose, TokenKey};
 
-/// A guest that has not shown its card by then is sent away.
+/// Time for a new connection to send a valid join request.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Guests beyond one per rank; more, and the oldest is sent away. Real ones try again.
+/// Connections beyond one per rank; beyond that, the oldest unauthenticated one is closed. Real ranks retry.
 const MAX_UNAUTHENTICATED: usize = 256;
 /// Files that a process needs besides one for each rank.
 const RESERVED_FILES: u64 = 512;
 const BACKLOG: i32 = 4096;
-/// Reasons for sending guests away that are kept for the error.
+/// Distinct rejections that the error of a failed rendezvous lists.
 const MAX_REJECTION_REASONS: usize = 8;
 const LISTENER_EVENT: u64 = 0;
 
 pub(super) fn serve_rendezvous(
-    place: &JobEnvironment,
-    card: EndpointRecord,
-    terms: &RendezvousTimeouts,
+    environment: &JobEnvironment,
+    record: EndpointRecord,
+    timeouts: &RendezvousTimeouts,
 ) -> Result<JoinedJob, RendezvousError> {
-    let deadline = Instant::now() + terms.patience;
-    raise_file_limit(place.size)?;
-    let (listener, notice) = listen(place)?;
-    let secret = notice.as_ref().map_or("", |notice| notice.posting.secret.as_str());
-    let key = TokenKey::new(&place.token, secret);
-    let mut gathering = RendezvousServer::new(listener, key, place.size, card, terms.at_the_meeting())
+    let deadline = Instant::now() + timeouts.join;
+    raise_file_limit(environment.size)?;
+    let (listener, file) = listen(environment)?;
+    let secret = file.as_ref().map_or("", |file| file.record.secret.as_str());
+    let key = TokenKey::new(&environment.token, secret);
+    let mut server = RendezvousServer::new(listener, key, environment.size, record, timeouts.peer_while_joining())
         .map_err(RendezvousError::Io)?;
-    while gathering.missing > 0 {
+    while server.missing > 0 {
         if Instant::now() >= deadline {
-            return Err(gathering.give_up());
+            return Err(server.fail(timeouts.join));
         }
-        gathering.turn(deadline).map_err(RendezvousError::Io)?;
+        server.turn(deadline).map_err(RendezvousError::Io)?;
     }
-    drop(notice); // All are there: nobody needs to find us any more.
-    gathering.hand_out(deadline, terms.silence).map_err(RendezvousError::Io)
+    drop(file); // All ranks have joined, so the file is not needed any more.
+    server.distribute_table(deadline, timeouts.peer).map_err(RendezvousError::Io)
 }
 
-/// A connection that is not known yet, or has a seat.
+/// A connection of a rank, or one that is not authenticated yet.
 struct RendezvousConnection {
-    stream: MessageStream,
+    stream: FramedStream,
     since: Instant,
-    challenge: JoinNonce,
+    challenge: Nonce,
     rank: Option<u32>,
 }
 
@@ -70,13 +71,13 @@ struct RendezvousServer {
     epoll: Epoll,
     key: TokenKey,
     size: u32,
-    silence: Duration,
-    /// By a number that is never used again, so that an event of the past meets nobody.
-    guests: BTreeMap<u64, RendezvousConnection>,
-    next_guest: u64,
-    seats: Vec<Option<EndpointRecord>>,
+    peer_timeout: Duration,
+    /// By a number that is never reused, so that a stale epoll event finds no connection.
+    connections: BTreeMap<u64, RendezvousConnection>,
+    next_connection: u64,
+    records: Vec<Option<EndpointRecord>>,
     missing: u32,
-    turned_away: Vec<String>,
+    rejected: Vec<String>,
 }
 
 impl RendezvousServer {
@@ -85,23 +86,36 @@ impl RendezvousServer {
         key: TokenKey,
         size: u32,
         own: EndpointRecord,
-        silence: Duration,
+        peer_timeout: Duration,
     ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER_EVENT))?;
-        let mut seats = vec![None; size as usize];
-        seats[0] = Some(own);
-        let (guests, turned_away) = (BTreeMap::new(), Vec::new());
+        let mut records = vec![None; size as usize];
+        records[0] = Some(own);
+        let (connections, rejected) = (BTreeMap::new(), Vec::new());
         let missing = size - 1;
-        Ok(Self { listener, epoll, key, size, silence, guests, next_guest: 1, seats, missing, turned_away })
+        Ok(Self {
+            listener,
+            epoll,
+            key,
+            size,
+            peer_timeout,
+            connections,
+            next_connection: 1,
+            records,
+            missing,
+            rejected,
+        })
     }
 
-    /// Waits for something to happen and deals with it.
+    /// Waits for events and processes them.
     fn turn(&mut self, deadline: Instant) -> io::Result<()> {
         let mut events = [EpollEvent::empty(); 256];
-        let oldest =
-            self.strangers().next().map_or(deadline, |(_, guest)| (guest.since + HANDSHAKE_TIMEOUT).min(deadline));
+        let oldest = self
+            .unauthenticated()
+            .next()
+            .map_or(deadline, |(_, connection)| (connection.since + HANDSHAKE_TIMEOUT).min(deadline));
         let count = match self.epoll.wait(&mut events, poll_timeout_until(oldest)) {
             Ok(count) => count,
             Err(nix::errno::Errno::EINTR) => 0,
@@ -110,50 +124,56 @@ impl RendezvousServer {
         for event in &events[..count] {
             match event.data() {
                 LISTENER_EVENT => self.accept()?,
-                guest => self.hear(guest),
+                connection => self.receive(connection),
             }
         }
-        let rude: Vec<u64> = self
-            .strangers()
-            .take_while(|(_, guest)| guest.since.elapsed() >= HANDSHAKE_TIMEOUT)
+        let expired: Vec<u64> = self
+            .unauthenticated()
+            .take_while(|(_, connection)| connection.since.elapsed() >= HANDSHAKE_TIMEOUT)
             .map(|(id, _)| id)
             .collect();
-        for id in rude {
-            self.send_away(id, None, "a connection said nothing of use");
+        for id in expired {
+            self.reject(id, None, "a connection sent no join request in time");
         }
         Ok(())
     }
 
-    /// Guests without a seat, oldest first.
-    fn strangers(&self) -> impl Iterator<Item = (u64, &RendezvousConnection)> {
-        self.guests.iter().filter(|(_, guest)| guest.rank.is_none()).map(|(id, guest)| (*id, guest))
+    /// Unauthenticated connections, oldest first.
+    fn unauthenticated(&self) -> impl Iterator<Item = (u64, &RendezvousConnection)> {
+        self.connections
+            .iter()
+            .filter(|(_, connection)| connection.rank.is_none())
+            .map(|(id, connection)| (*id, connection))
     }
 
     fn accept(&mut self) -> io::Result<()> {
         for _ in 0..BACKLOG {
             match self.listener.accept() {
                 Ok((tcp, _)) => {
-                    let Ok(mut stream) = MessageStream::new(tcp, self.silence) else { continue };
-                    let challenge = random_nonce();
+                    let Ok(mut stream) = FramedStream::new(tcp) else { continue };
+                    if stream.set_peer_timeout(self.peer_timeout).is_err() {
+                        continue;
+                    }
+                    let challenge = random_nonce()?;
                     stream.queue(encode_message(RendezvousMessageKind::Challenge, &[&challenge]));
                     if stream.flush().is_err() {
                         continue;
                     }
-                    let id = self.next_guest;
-                    self.next_guest += 1;
+                    let id = self.next_connection;
+                    self.next_connection += 1;
                     self.epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, id))?;
-                    self.guests
+                    self.connections
                         .insert(id, RendezvousConnection { stream, since: Instant::now(), challenge, rank: None });
-                    let oldest = self.strangers().next().map(|(id, _)| id);
+                    let oldest = self.unauthenticated().next().map(|(id, _)| id);
                     if let Some(oldest) =
-                        oldest.filter(|_| self.guests.len() > self.size as usize + MAX_UNAUTHENTICATED)
+                        oldest.filter(|_| self.connections.len() > self.size as usize + MAX_UNAUTHENTICATED)
                     {
-                        self.send_away(oldest, None, "too many connections that said nothing");
+                        self.reject(oldest, None, "too many connections without a join request");
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
-                // Out of files: the level-triggered event comes again; give others time to close theirs.
+                // Out of files: epoll reports the listener again; other threads get time to close files.
                 Err(_) => {
                     std::thread::sleep(Duration::from_millis(5));
                     return Ok(());
@@ -163,107 +183,110 @@ impl RendezvousServer {
         Ok(())
     }
 
-    fn hear(&mut self, id: u64) {
-        let Some(guest) = self.guests.get_mut(&id) else { return };
-        let ear = guest.stream.fill();
-        if guest.rank.is_some() {
-            // A seated rank has nothing to say before it has the table: it is gone, or confused.
-            if !matches!(ear, Ok(ReadOutcome::Quiet)) || guest.stream.has_unread() {
-                self.send_away(id, None, "a rank was gone before all were there");
+    fn receive(&mut self, id: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let outcome = connection.stream.fill(MAX_READ_BYTES);
+        if connection.rank.is_some() {
+            // A joined rank sends nothing before it has the table: the connection is closed, or the rank misbehaves.
+            if !matches!(outcome, Ok(ReadOutcome::WouldBlock)) || connection.stream.unread_bytes() > 0 {
+                self.reject(id, None, "a rank disconnected before all ranks had joined");
             }
             return;
         }
-        match guest.stream.next(MAX_HANDSHAKE_BYTES) {
+        match next_message(&mut connection.stream, MAX_HANDSHAKE_BYTES) {
             Ok(Some((RendezvousMessageKind::Hello, body))) => {
-                match JoinRequest::read(&body, &self.key, &guest.challenge) {
-                    Ok(hello) => self.judge(id, hello),
-                    Err(refusal) => self.send_away(id, refusal, "a connection with a greeting that cannot be read"),
+                match JoinRequest::read(&body, &self.key, &connection.challenge) {
+                    Ok(request) => self.admit(id, request),
+                    Err(rejection) => self.reject(id, rejection, "a connection sent a malformed join request"),
                 }
             }
-            Ok(None) if matches!(ear, Ok(ReadOutcome::Heard | ReadOutcome::Quiet)) => {}
-            _ => self.send_away(id, None, "a connection that does not speak our language"),
+            Ok(None) if matches!(outcome, Ok(ReadOutcome::Received | ReadOutcome::WouldBlock)) => {}
+            _ => self.reject(id, None, "a connection is not a Pleach client"),
         }
     }
 
-    /// Seats a rank whose token is right, if all else is.
-    fn judge(&mut self, id: u64, hello: JoinRequest) {
-        let rank = hello.card.rank;
-        let seat = self.seats.get_mut(rank as usize);
-        let refusal = match seat {
-            _ if hello.size != self.size => JoinRejection::Size(self.size),
-            Some(seat @ None) => {
-                let guest = self.guests.get_mut(&id).expect("it has just spoken");
-                guest.rank = Some(rank);
-                let seal = self.key.seal(MacPurpose::Welcome, &hello.nonce, &[]);
-                guest.stream.queue(encode_message(RendezvousMessageKind::Welcome, &[&seal]));
-                *seat = Some(hello.card);
+    /// Admits an authenticated rank if its rank and the size of the job are right.
+    fn admit(&mut self, id: u64, request: JoinRequest) {
+        let rank = request.record.rank;
+        let entry = self.records.get_mut(rank as usize);
+        let rejection = match entry {
+            _ if request.size != self.size => JoinRejection::Size(self.size),
+            Some(entry @ None) => {
+                let connection = self.connections.get_mut(&id).expect("its request was just received");
+                connection.rank = Some(rank);
+                let mac = self.key.mac(MacPurpose::Welcome, &request.nonce, &[]);
+                connection.stream.queue(encode_message(RendezvousMessageKind::Welcome, &[&mac]));
+                *entry = Some(request.record);
                 self.missing -= 1;
-                // A few bytes into an empty socket; if they do not go, the connection is broken, and its end will be heard.
-                let _ = guest.stream.flush();
+                // A few bytes into an empty socket: if writing fails, the connection is broken, and the next read finds it.
+                let _ = connection.stream.flush();
                 return;
             }
             Some(Some(_)) | None => JoinRejection::Rank,
         };
-        let why = format!("rank {rank} of {} from {}: {refusal}", hello.size, hello.card.host_name);
-        self.send_away(id, Some(refusal), &why);
+        let why = format!("rank {rank} of {} from {}: {rejection}", request.size, request.record.host_name);
+        self.reject(id, Some(rejection), &why);
     }
 
-    fn send_away(&mut self, id: u64, refusal: Option<JoinRejection>, why: &str) {
-        let Some(mut guest) = self.guests.remove(&id) else { return };
-        let _ = self.epoll.delete(&guest.stream);
-        if let Some(rank) = guest.rank {
-            self.seats[rank as usize] = None;
+    fn reject(&mut self, id: u64, rejection: Option<JoinRejection>, why: &str) {
+        let Some(mut connection) = self.connections.remove(&id) else { return };
+        let _ = self.epoll.delete(&connection.stream);
+        if let Some(rank) = connection.rank {
+            self.records[rank as usize] = None;
             self.missing += 1;
         }
-        if self.turned_away.len() < MAX_REJECTION_REASONS {
-            let why =
-                refusal.as_ref().filter(|refusal| **refusal == JoinRejection::Token).map_or(why, |_| "a wrong token");
-            if !self.turned_away.iter().any(|said| said == why) {
-                self.turned_away.push(why.to_owned());
+        if self.rejected.len() < MAX_REJECTION_REASONS {
+            let why = rejection
+                .as_ref()
+                .filter(|rejection| **rejection == JoinRejection::Token)
+                .map_or(why, |_| "a wrong token");
+            if !self.rejected.iter().any(|known| known == why) {
+                self.rejected.push(why.to_owned());
             }
         }
-        if let Some(refusal) = refusal {
-            guest.stream.queue(encode_message(RendezvousMessageKind::Refused, &[&refusal.to_bytes()]));
-            let _ = guest.stream.flush();
-            guest.stream.close_mouth();
+        if let Some(rejection) = rejection {
+            connection.stream.queue(encode_message(RendezvousMessageKind::Rejected, &[&rejection.to_bytes()]));
+            let _ = connection.stream.flush();
+            connection.stream.shutdown_write();
         }
     }
 
-    /// Tells everyone who came that not all did.
-    fn give_up(mut self) -> RendezvousError {
-        let absent: Vec<u32> = (0..self.size).filter(|rank| self.seats[*rank as usize].is_none()).collect();
-        let refusal = JoinRejection::Missing { count: self.missing, some: absent.clone() };
-        let bytes = encode_message(RendezvousMessageKind::Refused, &[&refusal.to_bytes()]);
-        for guest in self.guests.values_mut().filter(|guest| guest.rank.is_some()) {
-            guest.stream.queue(bytes.clone());
-            let _ = guest.stream.flush();
-            guest.stream.close_mouth();
+    /// Informs the ranks that joined about those that did not.
+    fn fail(mut self, waited: Duration) -> RendezvousError {
+        let absent: Vec<u32> = (0..self.size).filter(|rank| self.records[*rank as usize].is_none()).collect();
+        let rejection = JoinRejection::Missing { count: self.missing, some: absent.clone() };
+        let bytes = encode_message(RendezvousMessageKind::Rejected, &[&rejection.to_bytes()]);
+        for connection in self.connections.values_mut().filter(|connection| connection.rank.is_some()) {
+            connection.stream.queue(bytes.clone());
+            let _ = connection.stream.flush();
+            connection.stream.shutdown_write();
         }
-        RendezvousError::Missing { ranks: absent, count: self.missing, turned_away: self.turned_away }
+        RendezvousError::Missing { ranks: absent, count: self.missing, waited, rejected: self.rejected }
     }
 
-    /// Gives everyone the table. A rank that does not take it in time is left to the lifeline, which will call it lost.
-    fn hand_out(mut self, deadline: Instant, silence: Duration) -> io::Result<JoinedJob> {
-        let table = RankTable::new(self.seats.drain(..).map(|seat| seat.expect("nobody is missing")).collect());
+    /// Sends the table to all ranks. The failure detector will report a rank that does not read it in time as lost.
+    fn distribute_table(mut self, deadline: Instant, peer_timeout: Duration) -> io::Result<JoinedJob> {
+        let table =
+            RankTable::new(self.records.drain(..).map(|record| record.expect("no rank is missing")).collect());
         let mut writer = RecordWriter::default();
         table.write(&mut writer);
-        let bytes = encode_message(RendezvousMessageKind::Cards, &[&writer.bytes]);
-        let mut streams: BTreeMap<u32, MessageStream> = BTreeMap::new();
-        for (_, guest) in std::mem::take(&mut self.guests) {
-            let _ = self.epoll.delete(&guest.stream);
-            if let Some(rank) = guest.rank {
-                streams.insert(rank, guest.stream);
+        let bytes = encode_message(RendezvousMessageKind::Table, &[&writer.bytes]);
+        let mut streams: BTreeMap<u32, FramedStream> = BTreeMap::new();
+        for (_, connection) in std::mem::take(&mut self.connections) {
+            let _ = self.epoll.delete(&connection.stream);
+            if let Some(rank) = connection.rank {
+                streams.insert(rank, connection.stream);
             }
         }
         let _ = self.epoll.delete(self.listener.as_fd());
         for (rank, stream) in &mut streams {
             stream.queue(bytes.clone());
-            let _ = stream.flush(); // A broken one is found by the hub.
+            let _ = stream.flush(); // The hub finds a broken stream.
             if stream.queued_bytes() > 0 {
                 self.epoll.add(&*stream, EpollEvent::new(EpollFlags::EPOLLOUT, u64::from(*rank)))?;
             }
         }
-        // However late the last one came, the rest have time to read.
+        // Even if the last rank joined at the deadline, all ranks get time to read.
         let deadline = deadline.max(Instant::now() + HANDSHAKE_TIMEOUT);
         let mut busy = streams.values().filter(|stream| stream.queued_bytes() > 0).count();
         while busy > 0 && Instant::now() < deadline {
@@ -271,28 +294,28 @@ impl RendezvousServer {
             let count = self.epoll.wait(&mut events, poll_timeout_until(deadline)).unwrap_or(0);
             for event in &events[..count] {
                 let rank = u32::try_from(event.data()).expect("a rank");
-                let stream = streams.get_mut(&rank).expect("it is registered");
+                let stream = streams.get_mut(&rank).expect("its stream is registered");
                 if stream.flush().is_err() || stream.queued_bytes() == 0 {
                     self.epoll.delete(&*stream)?;
                     busy -= 1;
                 }
             }
         }
-        let lifeline = FailureDetector::of_hub(Hub::new(self.size, streams, silence)?);
-        Ok(JoinedJob { table, lifeline })
+        let failure_detector = FailureDetector::of_hub(Hub::new(self.size, streams, peer_timeout)?);
+        Ok(JoinedJob { table, failure_detector })
     }
 }
 
-/// Rank 0's socket, and the notice that tells of it.
-fn listen(place: &JobEnvironment) -> Result<(TcpListener, Option<RendezvousFile>), RendezvousError> {
+/// Rank 0's listener, and the rendezvous file that publishes its port.
+fn listen(environment: &JobEnvironment) -> Result<(TcpListener, Option<RendezvousFile>), RendezvousError> {
     let failed = |address: String| move |source| RendezvousError::Listen { address, source };
-    let RendezvousPoint::Address { host, port } = &place.meeting else {
+    let RendezvousPoint::Address { host, port } = &environment.rendezvous else {
         let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = bind(here).map_err(failed(here.to_string()))?;
         let port = listener.local_addr().map_err(RendezvousError::Io)?.port();
-        return Ok((listener, Some(RendezvousFile::post(&place.job, port).map_err(RendezvousError::Notice)?)));
+        return Ok((listener, Some(RendezvousFile::create(&environment.job, port).map_err(RendezvousError::File)?)));
     };
-    // The named address if it is this host's, so that loopback stays loopback; else, as behind a translated address, all.
+    // Binds the named address if this host has it, so that loopback stays loopback; otherwise, as behind NAT, all addresses.
     let mut last = None;
     for address in (host.as_str(), *port).to_socket_addrs().into_iter().flatten() {
         match bind(address) {
@@ -317,7 +340,7 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Thousands of ranks are thousands of files; the usual limit is 1,024, and may be raised.
+/// Thousands of ranks need thousands of files; the usual soft limit is 1,024.
 fn raise_file_limit(size: u32) -> Result<(), RendezvousError> {
     let wanted = u64::from(size) + RESERVED_FILES;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|error| RendezvousError::Io(error.into()))?;

@@ -1,11 +1,11 @@
-//! Slurm's lists of hosts: `node[003-005,9],login1` is short for node003, node004, node005, node9 and login1.
+//! Slurm's host lists: `node[003-005,9],login1` is short for node003, node004, node005, node9 and login1.
 
-/// The first host of a list; `None` if the list is empty or its brackets are odd.
+/// The first host of a list; `None` if the list is empty or malformed.
 pub(super) fn first_host(list: &str) -> Option<String> {
     let mut host = String::new();
     let mut rest = list.trim();
     loop {
-        // Several brackets in one name are several dimensions; the first host has the first number of each.
+        // Several brackets in one name are dimensions; the first host has the first number of each.
         let end = rest.find(['[', ']', ',']).unwrap_or(rest.len());
         host.push_str(&rest[..end]);
         let Some(inside) = rest[end..].strip_prefix('[') else {
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_has_no_first_host() {
+    fn a_malformed_list_has_no_first_host() {
         for list in ["", ",a", "node[", "node[]", "node[a-b]", "node]3", "node[3", "no de", "a\u{e9}b", "[-3]"] {
             assert_eq!(first_host(list), None, "{list}");
         }

@@ -1,9 +1,9 @@
-//! The codes by name, number and strength.
+//! The checksum algorithms by name, number and strength.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A code over bytes. Claim CK-2 names the first ten.
+/// A checksum algorithm. Claim CK-2 names the first ten.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Algorithm {
     /// The sum of 32-bit words.
@@ -26,24 +26,24 @@ pub enum Algorithm {
     Murmur2a,
     /// Paul Hsieh's SuperFastHash.
     SuperFast,
-    /// CRC-32C, Castagnoli's.
+    /// CRC-32C (Castagnoli).
     Crc32c,
     /// CRC-64/NVME.
     Crc64Nvme,
     /// XXH3 with 64 bits.
     Xxh3,
-    /// A weighted sum of 64-bit words: the value of a sum of vectors is the sum of their values (see [`crate::linear`]).
+    /// A weighted sum of 64-bit words: the checksum of a sum of vectors is the sum of their checksums (see [`crate::linear`]).
     Linear,
 }
 
-/// How far a code can be trusted, as measured ([`crate::detection`]) and tabulated in docs/checksums.md.
+/// How reliably an algorithm detects errors, as measured ([`crate::detection`]) and tabulated in docs/checksums.md.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Strength {
-    /// Some of the errors tried go unnoticed.
+    /// Some of the tested errors go undetected.
     Weak,
-    /// None did, but the value has only 32 bits and nothing is proven: a random error passes once in four thousand million.
+    /// It detects all tested errors, but has only 32 bits and no proof: one random error in four thousand million goes undetected.
     Fair,
-    /// None did, and either a proof covers them (the cyclic codes) or the value has 64 bits.
+    /// It detects all tested errors, and either a proof covers them (the CRCs) or it has 64 bits.
     Strong,
 }
 
@@ -66,7 +66,7 @@ impl Algorithm {
         Self::Linear,
     ];
 
-    /// What it is called on the command line and in reports.
+    /// The name on the command line and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sum32 => "sum32",
@@ -86,7 +86,7 @@ impl Algorithm {
         }
     }
 
-    /// Its number in messages; numbers stay as they are.
+    /// The number in messages; numbers never change.
     pub const fn number(self) -> u8 {
         self as u8 + 1
     }
@@ -96,7 +96,7 @@ impl Algorithm {
         Self::ALL.into_iter().find(|algorithm| algorithm.number() == number)
     }
 
-    /// How many bits of a value may differ from zero.
+    /// The bits of a checksum that can be set.
     pub const fn bits(self) -> u32 {
         match self {
             Self::Fletcher64 | Self::Fnv1a | Self::Crc64Nvme | Self::Xxh3 | Self::Linear => 64,
@@ -104,12 +104,12 @@ impl Algorithm {
         }
     }
 
-    /// Whether the polynomial promises what errors are found, not only chance.
+    /// Whether the polynomial guarantees which errors are detected.
     pub const fn is_cyclic(self) -> bool {
         matches!(self, Self::Crc32c | Self::Crc64Nvme)
     }
 
-    /// How far it can be trusted. A test holds this against the measurement.
+    /// How reliably it detects errors. A test compares this with the measurement.
     pub const fn strength(self) -> Strength {
         match self {
             Self::Crc32c | Self::Crc64Nvme | Self::Xxh3 | Self::Fnv1a => Strength::Strong,
@@ -128,7 +128,7 @@ impl Algorithm {
 }
 
 impl Strength {
-    /// As a word.
+    /// The name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Weak => "weak",
@@ -150,14 +150,14 @@ impl fmt::Display for Strength {
     }
 }
 
-/// No algorithm is called so.
+/// An unknown algorithm name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnknownAlgorithm(String);
 
 impl fmt::Display for UnknownAlgorithm {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = Algorithm::ALL.map(Algorithm::name).join(", ");
-        write!(formatter, "no checksum is called '{}'; there are {names}", self.0)
+        write!(formatter, "no checksum is named '{}'; the checksums are {names}", self.0)
     }
 }
 
@@ -177,18 +177,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_numbers_lead_back() {
+    fn names_and_numbers_round_trip() {
         for algorithm in Algorithm::ALL {
             assert_eq!(algorithm.name().parse(), Ok(algorithm));
             assert_eq!(Algorithm::with_number(algorithm.number()), Some(algorithm));
         }
         assert_eq!((Algorithm::with_number(0), Algorithm::with_number(200)), (None, None));
-        let refused = "md5".parse::<Algorithm>().expect_err("there is none").to_string();
-        assert!(refused.starts_with("no checksum is called 'md5'; there are sum32, "), "{refused}");
+        let rejected = "md5".parse::<Algorithm>().expect_err("md5 is not supported").to_string();
+        assert!(rejected.starts_with("no checksum is named 'md5'; the checksums are sum32, "), "{rejected}");
     }
 
     #[test]
-    fn numbers_in_messages_stay() {
+    fn numbers_in_messages_never_change() {
         assert_eq!(
             [Algorithm::Sum32, Algorithm::Crc32c, Algorithm::Crc64Nvme, Algorithm::Xxh3].map(Algorithm::number),
             [1, 11, 12, 13]

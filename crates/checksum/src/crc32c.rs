@@ -1,8 +1,8 @@
-//! CRC-32C (Castagnoli), the end-to-end code over a message's header and payload.
+//! CRC-32C (Castagnoli), the end-to-end checksum over a message's header and payload.
 
 use crate::crc::{self, Crc32cPolynomial, CrcKernel, Polynomial};
 
-/// The CRC-32C of the parts as if they lay together in this order.
+/// The CRC-32C of the concatenated parts.
 #[inline]
 pub fn crc32c(parts: &[&[u8]]) -> u32 {
     let register =
@@ -10,11 +10,11 @@ pub fn crc32c(parts: &[&[u8]]) -> u32 {
     (register ^ Crc32cPolynomial::ONES) as u32
 }
 
-/// The CRC-32C of words, the lowest byte of each first, and of the bytes behind them. For short headers that are at hand as numbers:
-/// read back from memory, where they were written in smaller parts, they would be long in coming.
+/// The CRC-32C of little-endian words, followed by bytes. For short headers that are in registers: reading them back from memory, where
+/// they were written in smaller parts, would stall on store forwarding.
 #[inline]
 pub fn crc32c_words<const N: usize>(words: [u64; N], bytes: &[u8]) -> u32 {
-    (CrcKernel::best().words(Crc32cPolynomial::ONES, words, bytes) ^ Crc32cPolynomial::ONES) as u32
+    (CrcKernel::best().update_words(Crc32cPolynomial::ONES, words, bytes) ^ Crc32cPolynomial::ONES) as u32
 }
 
 #[cfg(test)]
@@ -23,7 +23,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_vectors_of_rfc_3720_hold() {
+    fn the_test_vectors_of_rfc_3720_hold() {
         assert_eq!(crc32c(&[b"123456789"]), 0xe306_9283);
         // RFC 3720, B.4; the RFC prints the bytes in the order they are sent.
         assert_eq!(crc32c(&[&[0; 32]]).to_le_bytes(), [0xaa, 0x36, 0x91, 0x8a]);
@@ -42,11 +42,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_count_as_the_whole(bytes in proptest::collection::vec(any::<u8>(), 0..600), cut in any::<proptest::sample::Index>()) {
+        fn parts_give_the_same_result_as_the_whole(bytes in proptest::collection::vec(any::<u8>(), 0..600), cut in any::<proptest::sample::Index>()) {
             let (head, tail) = bytes.split_at(cut.index(bytes.len() + 1));
             prop_assert_eq!(crc32c(&[head, tail]), crc32c(&[&bytes]));
             prop_assert_eq!(crc32c(&[head, b"", tail]), crc32c(&[&bytes]));
-            prop_assert_eq!(crc32c(&[&bytes]), crc_fast::crc32_iscsi(&bytes), "another's implementation");
+            prop_assert_eq!(crc32c(&[&bytes]), crc_fast::crc32_iscsi(&bytes), "an independent implementation");
             if let Some((words, rest)) = bytes.split_first_chunk::<16>() {
                 let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| words[at + byte]));
                 prop_assert_eq!(crc32c_words([word(0), word(8)], rest), crc32c(&[&bytes]));

@@ -1,13 +1,14 @@
-//! Which errors a code finds, measured with the code as it ships.
+//! Which errors an algorithm detects, measured with the shipped implementation.
 //!
-//! In: an algorithm, a number of trials and a seed. Out: for each kind of error how many were tried and how many passed
-//! unseen. The same seed gives the same table. docs/checksums.md shows it; [`classify_strength`] makes it one word.
+//! In: an algorithm, a number of trials and a seed. Out: for each error pattern, how many errors were tried and how many went
+//! undetected. The same seed gives the same table. docs/checksums.md shows it; [`classify_strength`] reduces it to a [`Strength`].
 //!
-//! Messages are noise, zeros, and small numbers in 64-bit words, in turn: sums are blind to other errors in each.
+//! Messages are random bytes, zeros, and small numbers in 64-bit words, in turn: sums miss different errors in each.
 
 use std::fmt;
 
-use crate::{Algorithm, Strength, value};
+use crate::algorithm::{Algorithm, Strength};
+use crate::oneshot::value;
 
 /// A kind of error.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -20,15 +21,15 @@ pub enum ErrorPattern {
     EveryPair,
     /// The same bit of two 64-bit words flips: a bad line of a bus, a bad column of a memory.
     Column,
-    /// A burst of 2 to 64 bits: its first and last flip, those between by chance.
+    /// A burst of 2 to 64 bits: its first and last bit flip, those between at random.
     Burst,
     /// A run of 1 to 8 bytes is inverted.
     Inverted,
-    /// Two words of 4 or 8 bytes change places.
+    /// Two words of 4 or 8 bytes are swapped.
     Swapped,
-    /// A run of 1 to 64 zero bytes comes in or is lost, and the message grows or shrinks.
+    /// A run of 1 to 64 zero bytes is inserted or lost, and the message grows or shrinks.
     Zeros,
-    /// A run of 1 to 64 zero bytes comes in, and what goes beyond the end is lost.
+    /// A run of 1 to 64 zero bytes is inserted, and the message is cut to its old length.
     Shifted,
 }
 
@@ -46,7 +47,7 @@ impl ErrorPattern {
         Self::Shifted,
     ];
 
-    /// As the table calls it.
+    /// The name in the table.
     pub const fn name(self) -> &'static str {
         match self {
             Self::OneBit => "one bit",
@@ -62,19 +63,19 @@ impl ErrorPattern {
     }
 }
 
-/// How a code fared with one kind of error.
+/// The result for one error pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DetectionRow {
-    /// The kind.
-    pub harm: ErrorPattern,
-    /// Messages that were changed so.
+    /// The pattern.
+    pub pattern: ErrorPattern,
+    /// Corrupted messages.
     pub tried: u64,
-    /// Of them, those whose value stayed the same.
+    /// Those whose checksum did not change.
     pub missed: u64,
 }
 
 impl fmt::Display for DetectionRow {
-    /// The share missed. None at all is a dash, so that the eye finds the others; fewer than one in ten thousand are counted.
+    /// The undetected share. Zero is a dash, to make the others stand out; less than one in ten thousand is a count.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = 100.0 * self.missed as f64 / self.tried.max(1) as f64;
         match self.missed {
@@ -85,17 +86,17 @@ impl fmt::Display for DetectionRow {
     }
 }
 
-/// Bytes of a message, where not every pair is tried.
+/// Bytes of a message, except for [`ErrorPattern::EveryPair`].
 const MESSAGE_BYTES: usize = 1024;
-/// Bytes of a message of which every pair of bits is tried.
+/// Bytes of a message for [`ErrorPattern::EveryPair`].
 const SHORT_MESSAGE_BYTES: usize = 64;
 
-/// Tries all kinds of error, `trials` of each (every pair of bits once for each kind of message).
+/// Tries all error patterns, `trials` of each (every pair of bits once for each kind of message).
 pub fn measure(algorithm: Algorithm, trials: u64, seed: u64) -> Vec<DetectionRow> {
-    ErrorPattern::ALL.into_iter().map(|harm| measure_pattern(algorithm, harm, trials, seed)).collect()
+    ErrorPattern::ALL.into_iter().map(|pattern| measure_pattern(algorithm, pattern, trials, seed)).collect()
 }
 
-/// What a table of measurements makes of a code.
+/// The strength that follows from a table of measurements.
 pub fn classify_strength(algorithm: Algorithm, rows: &[DetectionRow]) -> Strength {
     if rows.iter().any(|row| row.missed > 0) {
         Strength::Weak
@@ -106,23 +107,23 @@ pub fn classify_strength(algorithm: Algorithm, rows: &[DetectionRow]) -> Strengt
     }
 }
 
-fn measure_pattern(algorithm: Algorithm, harm: ErrorPattern, trials: u64, seed: u64) -> DetectionRow {
-    let mut row = DetectionRow { harm, tried: 0, missed: 0 };
-    if harm == ErrorPattern::EveryPair {
+fn measure_pattern(algorithm: Algorithm, pattern: ErrorPattern, trials: u64, seed: u64) -> DetectionRow {
+    let mut row = DetectionRow { pattern, tried: 0, missed: 0 };
+    if pattern == ErrorPattern::EveryPair {
         for contents in SamplePayload::ALL {
             every_pair(algorithm, &mut contents.message(SHORT_MESSAGE_BYTES, &mut SplitMix64(seed)), &mut row);
         }
         return row;
     }
-    let mut chance = SplitMix64(seed ^ (harm as u64) << 32);
+    let mut chance = SplitMix64(seed ^ (pattern as u64) << 32);
     for trial in 0..trials {
         let contents = SamplePayload::ALL[(trial % 3) as usize];
         let message = contents.message(MESSAGE_BYTES, &mut chance);
-        let hurt = corrupt(&message, harm, &mut chance);
-        // Equal words that change places, or zeros shifted into zeros, are no error.
-        if hurt != message {
+        let corrupted = corrupt(&message, pattern, &mut chance);
+        // Equal words that are swapped, or zeros shifted into zeros, are no error.
+        if corrupted != message {
             row.tried += 1;
-            row.missed += u64::from(value(algorithm, &hurt) == value(algorithm, &message));
+            row.missed += u64::from(value(algorithm, &corrupted) == value(algorithm, &message));
         }
     }
     row
@@ -142,36 +143,36 @@ fn every_pair(algorithm: Algorithm, message: &mut [u8], row: &mut DetectionRow) 
     }
 }
 
-fn corrupt(message: &[u8], harm: ErrorPattern, chance: &mut SplitMix64) -> Vec<u8> {
-    let mut hurt = message.to_vec();
+fn corrupt(message: &[u8], pattern: ErrorPattern, chance: &mut SplitMix64) -> Vec<u8> {
+    let mut corrupted = message.to_vec();
     let bits = 8 * message.len();
-    match harm {
-        ErrorPattern::OneBit => flip(&mut hurt, chance.below(bits)),
+    match pattern {
+        ErrorPattern::OneBit => flip(&mut corrupted, chance.below(bits)),
         ErrorPattern::TwoBits | ErrorPattern::EveryPair => {
             let (first, apart) = (chance.below(bits), 1 + chance.below(bits - 1));
-            flip(&mut hurt, first);
-            flip(&mut hurt, (first + apart) % bits);
+            flip(&mut corrupted, first);
+            flip(&mut corrupted, (first + apart) % bits);
         }
         ErrorPattern::Column => {
             let words = bits / 64;
             let (bit, first, apart) = (chance.below(64), chance.below(words), 1 + chance.below(words - 1));
-            flip(&mut hurt, 64 * first + bit);
-            flip(&mut hurt, 64 * ((first + apart) % words) + bit);
+            flip(&mut corrupted, 64 * first + bit);
+            flip(&mut corrupted, 64 * ((first + apart) % words) + bit);
         }
         ErrorPattern::Burst => {
             let width = 2 + chance.below(63);
             let start = chance.below(bits - width + 1);
             let between = chance.next();
-            flip(&mut hurt, start);
-            flip(&mut hurt, start + width - 1);
+            flip(&mut corrupted, start);
+            flip(&mut corrupted, start + width - 1);
             for bit in (1..width - 1).filter(|bit| between >> bit & 1 == 1) {
-                flip(&mut hurt, start + bit);
+                flip(&mut corrupted, start + bit);
             }
         }
         ErrorPattern::Inverted => {
             let width = 1 + chance.below(8);
             let start = chance.below(message.len() - width + 1);
-            hurt[start..start + width].iter_mut().for_each(|byte| *byte = !*byte);
+            corrupted[start..start + width].iter_mut().for_each(|byte| *byte = !*byte);
         }
         ErrorPattern::Swapped => {
             let size = 4 << chance.below(2);
@@ -179,25 +180,25 @@ fn corrupt(message: &[u8], harm: ErrorPattern, chance: &mut SplitMix64) -> Vec<u
             let (first, apart) = (chance.below(words), 1 + chance.below(words - 1));
             let second = (first + apart) % words;
             let (a, b) = (size * first.min(second), size * first.max(second));
-            let (front, back) = hurt.split_at_mut(b);
+            let (front, back) = corrupted.split_at_mut(b);
             front[a..a + size].swap_with_slice(&mut back[..size]);
         }
         ErrorPattern::Zeros | ErrorPattern::Shifted => {
             let (at, run) = (chance.below(message.len()), 1 + chance.below(64));
-            hurt.splice(at..at, std::iter::repeat_n(0, run));
-            if harm == ErrorPattern::Shifted {
-                hurt.truncate(message.len());
+            corrupted.splice(at..at, std::iter::repeat_n(0, run));
+            if pattern == ErrorPattern::Shifted {
+                corrupted.truncate(message.len());
             }
         }
     }
-    hurt
+    corrupted
 }
 
 fn flip(message: &mut [u8], bit: usize) {
     message[bit / 8] ^= 1 << (bit % 8);
 }
 
-/// What a message holds.
+/// The contents of a message.
 #[derive(Clone, Copy)]
 enum SamplePayload {
     Noise,
@@ -219,7 +220,7 @@ impl SamplePayload {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
+/// SplitMix64 (Steele, Lea, Flood 2014). Private: this crate depends on no other crate of the workspace.
 struct SplitMix64(u64);
 
 impl SplitMix64 {
@@ -270,20 +271,24 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_readable_however_small() {
-        let share = |missed, tried| DetectionRow { harm: ErrorPattern::OneBit, tried, missed }.to_string();
+    fn small_shares_are_readable() {
+        let share = |missed, tried| DetectionRow { pattern: ErrorPattern::OneBit, tried, missed }.to_string();
         assert_eq!((share(0, 100), share(0, 0)), ("-".to_owned(), "-".to_owned()));
         assert_eq!((share(1, 1_000_000), share(50, 100)), ("1 in all".to_owned(), "50.00 %".to_owned()));
     }
 
     #[test]
-    fn cyclic_codes_miss_nothing_and_sums_what_everybody_knows() {
-        let missed = |algorithm, harm| measure_pattern(algorithm, harm, 3_000, 2).missed;
-        for harm in ErrorPattern::ALL {
-            assert_eq!((missed(Algorithm::Crc32c, harm), missed(Algorithm::Crc64Nvme, harm)), (0, 0), "{harm:?}");
+    fn crcs_miss_nothing_and_sums_have_their_known_weaknesses() {
+        let missed = |algorithm, pattern| measure_pattern(algorithm, pattern, 3_000, 2).missed;
+        for pattern in ErrorPattern::ALL {
+            assert_eq!(
+                (missed(Algorithm::Crc32c, pattern), missed(Algorithm::Crc64Nvme, pattern)),
+                (0, 0),
+                "{pattern:?}"
+            );
         }
-        for harm in [ErrorPattern::TwoBits, ErrorPattern::EveryPair, ErrorPattern::Column, ErrorPattern::Swapped] {
-            assert!(missed(Algorithm::Xor32, harm) > 0, "{harm:?}");
+        for pattern in [ErrorPattern::TwoBits, ErrorPattern::EveryPair, ErrorPattern::Column, ErrorPattern::Swapped] {
+            assert!(missed(Algorithm::Xor32, pattern) > 0, "{pattern:?}");
         }
         assert_eq!(missed(Algorithm::Sum32, ErrorPattern::OneBit), 0);
         assert!(missed(Algorithm::Sum32, ErrorPattern::Swapped) > 0);
@@ -295,12 +300,12 @@ mod tests {
     }
 
     #[test]
-    fn every_harm_changes_a_message_of_noise() {
+    fn every_error_pattern_changes_a_random_message() {
         let mut chance = SplitMix64(5);
-        for harm in ErrorPattern::ALL {
+        for pattern in ErrorPattern::ALL {
             for _ in 0..200 {
                 let message = SamplePayload::Noise.message(MESSAGE_BYTES, &mut chance);
-                assert_ne!(corrupt(&message, harm, &mut chance), message, "{harm:?}");
+                assert_ne!(corrupt(&message, pattern, &mut chance), message, "{pattern:?}");
             }
         }
     }

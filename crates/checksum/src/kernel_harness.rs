@@ -1,10 +1,10 @@
-//! What tests of kernels share: bytes to try, and a look at everything that a copy did.
+//! Shared by the tests of kernels: test bytes, and the check of a copy.
 
 use std::fmt;
 
 use crate::prefetch::TargetCache;
 
-/// Bytes without a pattern (xorshift).
+/// Pseudo-random bytes (xorshift).
 pub(crate) fn random_bytes(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     std::iter::repeat_with(|| {
@@ -17,10 +17,10 @@ pub(crate) fn random_bytes(length: usize, seed: u64) -> Vec<u8> {
     .collect()
 }
 
-/// Bytes before and behind a copy in which nothing may change.
+/// Bytes before and after a copy that must not change.
 pub(crate) const GUARD_BYTES: usize = 64;
 
-/// One copy to this place behind the guard: the value, the bytes, and nothing written beside them.
+/// Checks one copy to this offset behind the guard: the checksum, the bytes, and that nothing else was written.
 pub(crate) fn check_copy(
     bytes: &[u8],
     target: &mut [u8],
@@ -32,10 +32,10 @@ pub(crate) fn check_copy(
     let (begin, end) = (GUARD_BYTES + to, GUARD_BYTES + to + bytes.len());
     let case = || format!("{} bytes to {to}, {kernel}", bytes.len());
     target[to..end + GUARD_BYTES].fill(0xa5);
-    // What is asked for in advance is no matter of the value, so the two take turns.
-    let whose = if bytes.len().is_multiple_of(2) { TargetCache::Own } else { TargetCache::Others };
+    // Prefetching must not change the result, so alternate.
+    let whose = if bytes.len().is_multiple_of(2) { TargetCache::Local } else { TargetCache::Remote };
     assert_eq!(copy(bytes, &mut target[begin..end], whose), wanted, "{}", case());
     assert!(target[begin..end] == *bytes, "{}", case());
     let clean = target[to..begin] == [0xa5; GUARD_BYTES] && target[end..end + GUARD_BYTES] == [0xa5; GUARD_BYTES];
-    assert!(clean, "beside the copy: {}", case());
+    assert!(clean, "written outside the copy: {}", case());
 }

@@ -1,21 +1,22 @@
-//! Integrity codes over bytes.
+//! Checksums.
 //!
-//! In: bytes, in one piece or in several that need not lie together, and perhaps where to copy them. Out: a code to send
-//! along, or to compare with the one that came.
+//! In: bytes, in one or several parts, and perhaps where to copy them. Out: a checksum to send, or to compare with a received one.
 //!
-//! Codes of packets, each for one stretch of the way:
-//! - [`crc32c`] goes from memory to memory, past what links cannot see: buffers, copies, adapters;
-//! - [`Icrc`] goes from end node to end node, over what no switch changes;
-//! - [`vcrc`] goes over one link, and every switch computes it anew (claim SE-6).
+//! CRCs of packets, by what they cover:
+//! - [`crc32c`] covers memory to memory, including what links cannot see: buffers, copies, adapters;
+//! - [`Icrc`] covers end node to end node, without the fields that switches change;
+//! - [`vcrc`] covers one link; every switch computes it anew (claim SE-6).
 //!
-//! Codes of messages (claim CK-2), any of [`Algorithm`], in three ways: [`value`] looks at bytes, [`copy_then`] copies them
-//! block by block and looks at each block while it is in the cache, [`copy`] copies and looks in one pass (claim CK-5);
-//! [`copy_to`] is told whose cache the target is in. [`ChecksumState`] does the same piece by piece. [`linear`] is for the sums of reductions. Which code finds what is measured by
-//! [`detection`]; which is fastest here, among those that find enough, by [`tuning`] (claim CK-3).
+//! Checksums of messages (claim CK-2), by any [`Algorithm`], in three ways: [`value`] only reads, [`copy_then`] copies block by block and
+//! reads each block while it is in the cache, [`copy`] copies and computes in one pass (claim CK-5); [`copy_to`] adds a hint about
+//! the cache that holds the target. [`ChecksumState`] does the same incrementally. [`linear`] checks the sums of reductions.
+//! [`detection`] measures which algorithm detects which errors, [`tuning`] which of the strong ones is fastest on this machine
+//! (claim CK-3).
 
 #![deny(unsafe_code)]
 
 mod algorithm;
+mod algorithm_state;
 mod crc;
 mod crc32c;
 pub mod detection;
@@ -23,6 +24,8 @@ mod infiniband;
 #[cfg(test)]
 mod kernel_harness;
 pub mod linear;
+mod linear_state;
+mod oneshot;
 mod pass;
 mod prefetch;
 mod simple_hashes;
@@ -37,5 +40,6 @@ pub use algorithm::{Algorithm, Strength, UnknownAlgorithm};
 pub use crc::CrcKernel;
 pub use crc32c::{crc32c, crc32c_words};
 pub use infiniband::{Icrc, vcrc};
+pub use oneshot::{copy, copy_then, copy_to, value};
 pub use prefetch::TargetCache;
-pub use state::{ChecksumState, copy, copy_then, copy_to, value};
+pub use state::ChecksumState;

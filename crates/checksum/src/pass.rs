@@ -1,32 +1,32 @@
-//! One pass over bytes: looking at them, or carrying them to another place while looking.
+//! One pass over bytes: reading them, or copying them while reading.
 //!
-//! An algorithm is written once over a pass; whether it also copies is the pass' business. That is how a checksum and a
-//! copy become one loop without a second text.
+//! An algorithm is written once over a [`Pass`]; whether it also copies depends on the pass. So a checksum and a copy become one loop
+//! without a second implementation.
 
 use crate::prefetch::TargetCache;
 
-/// Bytes from first to last, each seen once.
+/// Bytes from first to last, each processed once.
 pub(crate) trait Pass: Sized {
-    /// How many bytes are left.
-    fn left(&self) -> usize;
+    /// The number of remaining bytes.
+    fn remaining(&self) -> usize;
 
-    /// Cuts off the next `count` bytes (all, if fewer are left) as a pass of their own.
+    /// Splits off the next `count` bytes (or all, if fewer remain) as a pass of their own.
     fn split(&mut self, count: usize) -> Self;
 
-    /// Shows whole groups of `N` bytes, one after the other. What is less than a group stays left.
-    fn each<const N: usize>(&mut self, step: impl FnMut(&[u8; N]));
+    /// Calls `step` for whole chunks of `N` bytes in order. The rest remains.
+    fn for_each_chunk<const N: usize>(&mut self, step: impl FnMut(&[u8; N]));
 
-    /// All that is left, for those who go their own way: where it lies, and where it shall lie as well.
-    fn ends(&mut self) -> (&[u8], Option<&mut [u8]>);
+    /// All remaining bytes, for kernels with their own loop: the source, and the target of a copy.
+    fn buffers(&mut self) -> (&[u8], Option<&mut [u8]>);
 
-    /// Whose cache has the lines of the copy.
+    /// The cache that holds the target of a copy.
     fn target(&self) -> TargetCache;
 }
 
-/// Only looks.
+/// Only reads.
 pub(crate) struct ReadPass<'a>(pub(crate) &'a [u8]);
 
-/// Copies what it shows. Both ends are of one length.
+/// Copies while reading. Source and target have one length.
 pub(crate) struct CopyPass<'a> {
     from: &'a [u8],
     to: &'a mut [u8],
@@ -35,14 +35,14 @@ pub(crate) struct CopyPass<'a> {
 
 impl<'a> CopyPass<'a> {
     pub(crate) fn new(from: &'a [u8], to: &'a mut [u8], target: TargetCache) -> Self {
-        assert_eq!(from.len(), to.len(), "a copy needs as much room as there are bytes");
+        assert_eq!(from.len(), to.len(), "source and target of a copy have the same length");
         Self { from, to, target }
     }
 }
 
 impl Pass for ReadPass<'_> {
     #[inline(always)]
-    fn left(&self) -> usize {
+    fn remaining(&self) -> usize {
         self.0.len()
     }
 
@@ -54,7 +54,7 @@ impl Pass for ReadPass<'_> {
     }
 
     #[inline(always)]
-    fn each<const N: usize>(&mut self, mut step: impl FnMut(&[u8; N])) {
+    fn for_each_chunk<const N: usize>(&mut self, mut step: impl FnMut(&[u8; N])) {
         let (groups, rest) = self.0.as_chunks::<N>();
         for group in groups {
             step(group);
@@ -63,19 +63,19 @@ impl Pass for ReadPass<'_> {
     }
 
     #[inline(always)]
-    fn ends(&mut self) -> (&[u8], Option<&mut [u8]>) {
+    fn buffers(&mut self) -> (&[u8], Option<&mut [u8]>) {
         (self.0, None)
     }
 
     #[inline(always)]
     fn target(&self) -> TargetCache {
-        TargetCache::Own
+        TargetCache::Local
     }
 }
 
 impl Pass for CopyPass<'_> {
     #[inline(always)]
-    fn left(&self) -> usize {
+    fn remaining(&self) -> usize {
         self.from.len()
     }
 
@@ -89,7 +89,7 @@ impl Pass for CopyPass<'_> {
     }
 
     #[inline(always)]
-    fn each<const N: usize>(&mut self, mut step: impl FnMut(&[u8; N])) {
+    fn for_each_chunk<const N: usize>(&mut self, mut step: impl FnMut(&[u8; N])) {
         let (groups, rest) = self.from.as_chunks::<N>();
         let (rooms, room_rest) = std::mem::take(&mut self.to).as_chunks_mut::<N>();
         for (group, room) in groups.iter().zip(rooms) {
@@ -101,7 +101,7 @@ impl Pass for CopyPass<'_> {
     }
 
     #[inline(always)]
-    fn ends(&mut self) -> (&[u8], Option<&mut [u8]>) {
+    fn buffers(&mut self) -> (&[u8], Option<&mut [u8]>) {
         (self.from, Some(self.to))
     }
 

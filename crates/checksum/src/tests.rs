@@ -1,10 +1,10 @@
-//! Published vectors of each algorithm, and what all of them have in common.
+//! Published test vectors of each algorithm, and properties of all.
 
 use proptest::prelude::*;
 
+use crate::oneshot::oneshot;
 use crate::pass::{CopyPass, Pass, ReadPass};
 use crate::prefetch::TargetCache;
-use crate::state::oneshot;
 use crate::vector_width::VectorWidth;
 use crate::{Algorithm, ChecksumState, copy, copy_then, copy_to, simple_hashes, value};
 
@@ -15,7 +15,7 @@ fn assert_vectors(algorithm: Algorithm, vectors: &[(&[u8], u64)]) {
     }
 }
 
-/// SMHasher's check of a hash with a seed: the hash of the hashes of 0..n for n below 256, with seed 256 - n.
+/// SMHasher's verification of a hash with a seed: the hash of the hashes of 0..n for n below 256, with seed 256 - n.
 fn smhasher(hash: impl Fn(&[u8], u32) -> u32) -> u32 {
     let bytes: Vec<u8> = (0..=255).collect();
     let all: Vec<u8> = (0..256).flat_map(|n| hash(&bytes[..n], 256 - n as u32).to_le_bytes()).collect();
@@ -28,8 +28,8 @@ fn split(bytes: &[u8]) -> (ReadPass<'_>, &[u8]) {
 }
 
 #[test]
-fn sums_are_what_their_names_say() {
-    // No catalogue has them: words low byte first, the last filled with zeros.
+fn sums_agree_with_their_definition() {
+    // In no catalogue: little-endian words, the last padded with zeros.
     assert_vectors(Algorithm::Sum32, &[(b"", 0), (b"\x01\0\0\0\x02\0\0\x80\xff", 0x8000_0102)]);
     assert_vectors(Algorithm::Sum32, &[(b"\xff\xff\xff\xff\x02", 1)]);
     assert_vectors(Algorithm::Xor32, &[(b"", 0), (b"\x01\0\0\0\x03\0\0\x80\xff", 0x8000_00fd)]);
@@ -37,8 +37,8 @@ fn sums_are_what_their_names_say() {
 
 #[test]
 fn adler_32_agrees_with_rfc_1950() {
-    // The value of "Wikipedia" is worked out step by step in the article on Adler-32; the others are zlib's, the last of so
-    // many bytes that the sums wrap.
+    // The checksum of "Wikipedia" is derived step by step in the article on Adler-32; the others are zlib's, the last of so many bytes that
+    // the sums wrap.
     assert_vectors(Algorithm::Adler32, &[(b"", 1), (b"Wikipedia", 0x11e6_0398), (b"abc", 0x024d_0127)]);
     assert_vectors(Algorithm::Adler32, &[(&vec![0xff; 1_000_000], 0x3843_e1be)]);
 }
@@ -129,7 +129,7 @@ fn crc_32c_agrees_with_rfc_3720() {
 
 #[test]
 fn crc_64_nvme_agrees_with_its_specification() {
-    // NVM Command Set Specification 1.0d, 5.2.1.3.5; the check value is that of the CRC catalogue.
+    // NVM Command Set Specification 1.0d, 5.2.1.3.5; the check value is from the CRC catalogue.
     let rising: Vec<u8> = (0..4096).map(|place| place as u8).collect();
     let falling: Vec<u8> = (0..4096).rev().map(|place| place as u8).collect();
     assert_vectors(
@@ -184,7 +184,7 @@ fn values_fit_their_bits() {
 }
 
 #[test]
-fn every_way_gives_the_same_value_at_every_length() {
+fn every_copy_strategy_gives_the_same_checksum_at_every_length() {
     let bytes = spread_bytes(4096 + 64);
     for algorithm in Algorithm::ALL {
         for length in 0..=4096 {
@@ -207,11 +207,11 @@ fn every_way_gives_the_same_value_at_every_length() {
 }
 
 #[test]
-fn every_way_gives_the_same_value_of_many_blocks() {
+fn every_copy_strategy_gives_the_same_checksum_of_many_blocks() {
     let bytes = spread_bytes(200_003);
     for algorithm in Algorithm::ALL {
         let wanted = value(algorithm, &bytes);
-        let to_others = |algorithm, from: &_, to: &mut _| copy_to(algorithm, from, to, TargetCache::Others);
+        let to_others = |algorithm, from: &_, to: &mut _| copy_to(algorithm, from, to, TargetCache::Remote);
         for way in [copy, copy_then, to_others] {
             let mut room = vec![0; bytes.len()];
             assert_eq!(way(algorithm, &bytes, &mut room), wanted, "{algorithm}");
@@ -220,12 +220,12 @@ fn every_way_gives_the_same_value_of_many_blocks() {
     }
 }
 
-/// Those that are plain loops; the others have kernels, and tests, of their own.
-fn plain_codes() -> impl Iterator<Item = Algorithm> {
+/// Algorithms that are plain loops; the others have their own kernels and tests.
+fn plain_loops() -> impl Iterator<Item = Algorithm> {
     Algorithm::ALL.into_iter().filter(|algorithm| !algorithm.is_cyclic() && *algorithm != Algorithm::Xxh3)
 }
 
-/// Wide vectors against the usual ones, with and without a copy, and nothing written beside it.
+/// Wide vectors against the baseline, with and without a copy, and nothing else written.
 fn check_widths(algorithm: Algorithm, bytes: &[u8], target: &mut [u8], to: usize) {
     let wanted = oneshot(algorithm, VectorWidth::Usual, ReadPass(bytes));
     for width in VectorWidth::ALL.iter().copied().filter(|width| width.is_available()) {
@@ -234,14 +234,14 @@ fn check_widths(algorithm: Algorithm, bytes: &[u8], target: &mut [u8], to: usize
         let (begin, end) = (64 + to, 64 + to + bytes.len());
         target[to..end + 64].fill(0xa5);
         assert_eq!(
-            oneshot(algorithm, width, CopyPass::new(bytes, &mut target[begin..end], TargetCache::Own)),
+            oneshot(algorithm, width, CopyPass::new(bytes, &mut target[begin..end], TargetCache::Local)),
             wanted,
             "{}",
             case()
         );
         assert!(target[begin..end] == *bytes, "{}", case());
         let clean = target[to..begin] == [0xa5; 64] && target[end..end + 64] == [0xa5; 64];
-        assert!(clean, "beside the copy: {}", case());
+        assert!(clean, "written outside the copy: {}", case());
     }
 }
 
@@ -250,10 +250,10 @@ fn spread_bytes(length: u32) -> Vec<u8> {
 }
 
 #[test]
-fn every_width_gives_the_same_value_at_every_length() {
+fn every_vector_width_gives_the_same_checksum_at_every_length() {
     let source = spread_bytes(4096 + 64);
     let mut target = vec![0; 4096 + 64 + 128];
-    for algorithm in plain_codes() {
+    for algorithm in plain_loops() {
         for length in 0..=4096 {
             let from = length * 7 % 64;
             check_widths(algorithm, &source[from..from + length], &mut target, length * 13 / 64 % 64);
@@ -262,10 +262,10 @@ fn every_width_gives_the_same_value_at_every_length() {
 }
 
 #[test]
-fn every_width_gives_the_same_value_at_every_alignment() {
+fn every_vector_width_gives_the_same_checksum_at_every_alignment() {
     let source = spread_bytes(600 + 64);
     let mut target = vec![0; 600 + 64 + 128];
-    for algorithm in plain_codes() {
+    for algorithm in plain_loops() {
         for from in 0..64 {
             for to in 0..64 {
                 check_widths(algorithm, &source[from..from + 500 + to], &mut target, to);
@@ -275,25 +275,25 @@ fn every_width_gives_the_same_value_at_every_alignment() {
 }
 
 #[test]
-#[should_panic(expected = "as much room")]
-fn a_copy_into_too_little_room_is_our_mistake() {
+#[should_panic(expected = "the same length")]
+fn a_copy_into_a_shorter_target_panics() {
     copy(Algorithm::Crc32c, &[0; 100], &mut [0; 99]);
 }
 
 #[test]
-fn a_pass_shows_every_byte_once_and_keeps_what_is_no_group() {
+fn a_pass_yields_every_byte_once_and_keeps_the_incomplete_chunk() {
     let bytes: Vec<u8> = (0..23).collect();
     let mut pass = ReadPass(&bytes);
     let mut seen = Vec::new();
     let mut head = pass.split(10);
-    head.each(|group: &[u8; 4]| seen.extend_from_slice(group));
-    assert_eq!((head.left(), pass.left(), seen.len()), (2, 13, 8));
-    assert_eq!(pass.split(99).left(), 13);
+    head.for_each_chunk(|group: &[u8; 4]| seen.extend_from_slice(group));
+    assert_eq!((head.remaining(), pass.remaining(), seen.len()), (2, 13, 8));
+    assert_eq!(pass.split(99).remaining(), 13);
 }
 
 proptest! {
     #[test]
-    fn pieces_count_as_the_whole(
+    fn parts_give_the_same_result_as_the_whole(
         bytes in proptest::collection::vec(any::<u8>(), 0..3000),
         cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..6),
         copies in any::<u8>()

@@ -1,16 +1,16 @@
-//! The plain codes once more for wider vector registers: same text, other instructions.
+//! The plain loops compiled for wider vector registers.
 //!
-//! Sums of words are loops that the compiler makes wide by itself, if it may use the registers.
+//! The compiler vectorizes sums of words by itself, if it may use the registers.
 
 #![allow(unsafe_code)]
 
+use crate::algorithm_state::AlgorithmState;
 use crate::pass::Pass;
-use crate::state::AlgorithmState;
 
-/// How wide vectors may be.
+/// The width of vector registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum VectorWidth {
-    /// What every processor of the family has.
+    /// The baseline of the architecture.
     Usual,
     /// 32 bytes.
     #[cfg(target_arch = "x86_64")]
@@ -21,7 +21,7 @@ pub(crate) enum VectorWidth {
 }
 
 impl VectorWidth {
-    /// From the narrowest on.
+    /// From the narrowest to the widest.
     pub(crate) const ALL: &[Self] = &[
         Self::Usual,
         #[cfg(target_arch = "x86_64")]
@@ -30,13 +30,13 @@ impl VectorWidth {
         Self::Avx512,
     ];
 
-    /// The widest that this processor has.
+    /// The widest that this processor supports.
     #[inline]
     pub(crate) fn best() -> Self {
         Self::ALL.iter().copied().rfind(|width| width.is_available()).unwrap_or(Self::Usual)
     }
 
-    /// Whether this processor has them. The test is a few loads and branches; std remembers what the processor said.
+    /// Whether this processor supports it. The test is a few loads and branches; std caches the feature flags.
     #[inline]
     pub(crate) fn is_available(self) -> bool {
         match self {
@@ -53,12 +53,12 @@ impl VectorWidth {
         }
     }
 
-    /// Takes whole words. Only for widths that are available.
+    /// Adds whole words. Only for supported widths.
     #[inline]
     pub(crate) fn absorb(self, progress: &mut AlgorithmState, pass: impl Pass) {
         match self {
             Self::Usual => progress.absorb(pass),
-            // SAFETY: `best` and the tests use only widths that this processor has.
+            // SAFETY: `best` and the tests use only widths that this processor supports.
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => unsafe { with_avx2(progress, pass) },
             // SAFETY: as above.

@@ -1,7 +1,7 @@
-//! How `pleach manager` and `pleach node` are set up: by flags, by the environment, by a file in TOML.
+//! Configuration of `pleach manager` and `pleach node`: by flags, by the environment, by a file in TOML.
 //!
-//! A setting has one name: `--job-grace`, `PLEACH_JOB_GRACE` and `job_grace` are the same. Flags count more than the
-//! environment, and that more than the file.
+//! A setting has one name: `--job-grace`, `PLEACH_JOB_GRACE` and `job_grace` are the same. Flags take precedence over the environment,
+//! and the environment over the file.
 
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -12,34 +12,54 @@ use anyhow::{Context, Result};
 use control::{AccessPolicy, ClusterSecret};
 use manager::message::Quota;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use pleach::environment::variable;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// Where a manager listens if nobody says otherwise.
+/// The default address of the manager.
 pub(crate) const DEFAULT_MANAGER: &str = "127.0.0.1:4797";
 
-/// The file, if one was named.
+/// Reads a configuration file, if one was named.
 pub(crate) fn from_file<T: DeserializeOwned + Default>(path: Option<&Path>) -> Result<T> {
     path.map_or_else(|| Ok(T::default()), read_toml)
 }
 
-/// What a file says.
+/// Parses a file in TOML.
 pub(crate) fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    toml::from_str(&text).with_context(|| format!("{} is not as it should be", path.display()))
+    toml::from_str(&text).with_context(|| format!("cannot parse {}", path.display()))
 }
 
-/// What was said, by flag or environment, else what the file says. Nothing at all was not said.
-pub(crate) fn words(said: Option<String>, file: Option<String>) -> Option<String> {
-    said.filter(|words| !words.is_empty()).or(file)
+/// The value of a flag or variable unless it is empty, otherwise the file's.
+pub(crate) fn non_empty_or(value: Option<String>, file: Option<String>) -> Option<String> {
+    value.filter(|value| !value.is_empty()).or(file)
 }
 
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|words| !words.is_empty())
+/// The value of a setting that was renamed. If its old name is used, warns on stderr.
+pub(crate) fn renamed<T>(name: &str, value: Option<T>, old_name: &str, old_value: Option<T>) -> Option<T> {
+    if old_value.is_some() {
+        warn(&pleach::environment::renamed(&all_names(old_name), &all_names(name)));
+    }
+    value.or(old_value)
 }
 
-/// Where the secret is: as the flag says, else in the environment itself or where that says, else as the file says. None if
-/// it is in the environment, or nowhere.
+/// Warns on stderr if a setting is used that no longer has an effect.
+pub(crate) fn ignored<T>(name: &str, value: Option<T>, reason: &str) {
+    if value.is_some() {
+        warn(&format!("{} is deprecated and ignored: {reason}", all_names(name)));
+    }
+}
+
+fn all_names(name: &str) -> String {
+    format!("--{} (PLEACH_{}, {name} in a file)", name.replace('_', "-"), name.to_uppercase())
+}
+
+fn warn(text: &str) {
+    let _ = writeln!(std::io::stderr(), "pleach: warning: {text}"); // Without stderr there is nothing to warn.
+}
+
+/// The file with the secret: from the flag, else from the environment, else from the configuration file. None if the secret itself is
+/// in the environment, or if there is none.
 pub(crate) fn secret_file(flag: Option<PathBuf>, file: Option<PathBuf>) -> Option<PathBuf> {
     if flag.is_some() || variable("PLEACH_SECRET").is_some() {
         return flag;
@@ -47,41 +67,41 @@ pub(crate) fn secret_file(flag: Option<PathBuf>, file: Option<PathBuf>) -> Optio
     variable("PLEACH_SECRET_FILE").map(PathBuf::from).or(file)
 }
 
-/// The cluster's secret, from a file or from the environment.
+/// The secret of the cluster, from a file or from the environment.
 pub(crate) fn secret(file: Option<&Path>) -> Result<Option<ClusterSecret>> {
     let Some(path) = file else {
-        let words =
-            variable("PLEACH_SECRET").map(|words| ClusterSecret::new(&words).context("the secret in PLEACH_SECRET"));
-        return words.transpose();
+        let secret = variable("PLEACH_SECRET")
+            .map(|secret| ClusterSecret::new(&secret).context("the secret in PLEACH_SECRET"));
+        return secret.transpose();
     };
     ClusterSecret::from_file(path).with_context(|| format!("the secret in {}", path.display())).map(Some)
 }
 
-/// Whether strangers may be obeyed.
-pub(crate) fn openness(open: Option<bool>) -> AccessPolicy {
-    if open.unwrap_or(false) { AccessPolicy::Open } else { AccessPolicy::Guarded }
+/// Whether clients without the secret are accepted.
+pub(crate) fn authentication(allow_unauthenticated: Option<bool>) -> AccessPolicy {
+    if allow_unauthenticated.unwrap_or(false) { AccessPolicy::AnyAddress } else { AccessPolicy::LoopbackOnly }
 }
 
-/// An address with a port, by name or number.
+/// Resolves an address with a port.
 pub(crate) fn resolve(text: &str) -> Result<SocketAddr> {
     let mut found = text
         .to_socket_addrs()
-        .with_context(|| format!("{text} is no address; write HOST:PORT, for example {DEFAULT_MANAGER}"))?;
-    found.next().with_context(|| format!("{text} has no address"))
+        .with_context(|| format!("{text} is not an address; write HOST:PORT, for example {DEFAULT_MANAGER}"))?;
+    found.next().with_context(|| format!("{text} resolves to no address"))
 }
 
-/// Where the manager is: as said, else at the usual place.
-pub(crate) fn manager(said: Option<&str>) -> Result<SocketAddr> {
-    resolve(said.filter(|words| !words.is_empty()).unwrap_or(DEFAULT_MANAGER))
+/// The address of the manager.
+pub(crate) fn manager(address: Option<&str>) -> Result<SocketAddr> {
+    resolve(address.filter(|address| !address.is_empty()).unwrap_or(DEFAULT_MANAGER))
 }
 
-/// How a command reaches a manager, for those that only ask.
+/// How commands that query the manager reach it.
 #[derive(clap::Args)]
 pub(crate) struct ManagerConnectionArgs {
     /// The manager [default: 127.0.0.1:4797]
     #[arg(long, env = "PLEACH_MANAGER", value_name = "HOST:PORT")]
     pub manager: Option<String>,
-    /// A file with the secret of the cluster (PLEACH_SECRET_FILE); or the secret itself in PLEACH_SECRET
+    /// File with the secret of the cluster (PLEACH_SECRET_FILE); PLEACH_SECRET is the secret itself
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
 }
@@ -96,19 +116,19 @@ impl ManagerConnectionArgs {
     }
 }
 
-/// Tells whoever started a service where it is. After a renewal nobody may listen any more.
+/// Prints where a service listens. The parent may have closed stdout.
 pub(crate) fn announce(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
-/// Connections are descriptors: takes as many as the system lets us have. With fewer, some callers wait.
+/// Raises the limit of open files to its maximum: each connection is a descriptor, and without one a client waits.
 pub(crate) fn raise_descriptor_limit() {
-    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+    if let Ok((_, maximum)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, maximum, maximum);
     }
 }
 
-/// Parts of a quota; those that are not said stay as they are.
+/// Some parts of a quota; the others keep their defaults.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PartialQuota {
@@ -118,11 +138,11 @@ pub(crate) struct PartialQuota {
 }
 
 impl PartialQuota {
-    pub(crate) fn over(self, usual: Quota) -> Quota {
+    pub(crate) fn over(self, default: Quota) -> Quota {
         Quota {
-            groups: self.groups.unwrap_or(usual.groups),
-            operations: self.operations.unwrap_or(usual.operations),
-            bytes: self.bytes.unwrap_or(usual.bytes),
+            groups: self.groups.unwrap_or(default.groups),
+            operations: self.operations.unwrap_or(default.operations),
+            bytes: self.bytes.unwrap_or(default.bytes),
         }
     }
 }
@@ -151,7 +171,7 @@ pub(crate) mod tests {
     use super::*;
     use clap::Args;
 
-    /// Every setting is called the same as a flag, as a variable and in the file.
+    /// Checks that every setting has the same name as a flag, as a variable and in the file.
     pub(crate) fn names_agree<T: Args + DeserializeOwned>() {
         let command = T::augment_args(clap::Command::new("test"));
         let mut names = Vec::new();
@@ -159,12 +179,12 @@ pub(crate) mod tests {
             let name = argument.get_id().as_str().to_owned();
             assert_eq!(argument.get_long(), Some(name.replace('_', "-").as_str()));
             let variable = format!("PLEACH_{}", name.to_uppercase());
-            // The secret itself may be in the environment too, and then counts less than this flag.
+            // Not read by clap: the secret itself may be in the environment too, and then has lower precedence than this flag.
             let read_by_clap = (name != "secret_file").then(|| std::ffi::OsStr::new(&variable));
             assert_eq!(argument.get_env(), read_by_clap, "{name}");
             names.push(name);
         }
-        let Err(error) = toml::from_str::<T>("no_such_setting = 1") else { panic!("a file may say anything") };
+        let Err(error) = toml::from_str::<T>("no_such_setting = 1") else { panic!("unknown settings are rejected") };
         let expected = error.message().split('`').skip(3).step_by(2).map(str::to_owned);
         let mut expected: Vec<String> = expected.chain(["config".to_owned()]).collect();
         expected.sort();
@@ -173,13 +193,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn quotas_are_said_in_part_or_whole() {
+    fn quotas_may_be_partial() {
         let usual = Quota { groups: 1, operations: 2, bytes: 3 };
-        let said = |text: &str| text.parse::<PartialQuota>().map(|parts| parts.over(usual));
-        assert_eq!(said("groups=7"), Ok(Quota { groups: 7, ..usual }));
-        assert_eq!(said("bytes=9, operations=8"), Ok(Quota { groups: 1, operations: 8, bytes: 9 }));
+        let parse = |text: &str| text.parse::<PartialQuota>().map(|parts| parts.over(usual));
+        assert_eq!(parse("groups=7"), Ok(Quota { groups: 7, ..usual }));
+        assert_eq!(parse("bytes=9, operations=8"), Ok(Quota { groups: 1, operations: 8, bytes: 9 }));
         for wrong in ["", "groups", "groups=x", "groups=-1", "gruops=1", "groups=1,,"] {
-            assert!(said(wrong).is_err(), "{wrong}");
+            assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! `pleach launch`: starts the processes of a job on this machine, and leaves nothing behind.
+//! `pleach launch`: starts the processes of a job on this machine, and cleans up after them.
 //!
-//! Every rank is started through `pleach launch-rank` (`rank.rs`), which moves to its host and dies with us. `supervisor.rs` waits
-//! for all of them; `lines.rs` puts ranks before lines. Manager and nodes, if wanted, are a [`LocalFabric`].
+//! Every rank is started through `pleach launch-rank` (`rank.rs`), which moves to its host and dies with this process. `supervisor.rs`
+//! waits for all of them; `line_prefixer.rs` prefixes their output with the rank. Manager and nodes, if wanted, are a [`LocalFabric`].
 
 mod line_prefixer;
 pub(crate) mod rank;
@@ -19,56 +19,57 @@ use namespaces::NamespaceNetwork;
 
 use lab::local_fabric::child_process::StderrMode;
 use lab::local_fabric::rank_launcher::{self, RankLauncher};
-use lab::local_fabric::{FabricSite, LocalFabric, LocalFabricSpec, MOST_NODES, fault_file, hosts_for};
+use lab::local_fabric::{FabricSite, LocalFabric, LocalFabricSpec, MAX_NODES, fault_file, hosts_for};
 use supervisor::{Supervisor, take_over_signals};
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LaunchArgs {
-    /// How many processes.
+    /// Number of processes.
     #[arg(short = 'n', long = "ranks", value_parser = clap::value_parser!(u32).range(1..=4096))]
     ranks: u32,
-    /// Where they run: beside each other, or on hosts of their own made of network namespaces (needs root).
+    /// Where they run: on loopback, or on hosts made of network namespaces (needs root).
     #[arg(long, value_enum, default_value_t = LaunchHosts::Loopback)]
     hosts: LaunchHosts,
-    /// How many share one host, with --hosts netns or --nodes 1; on loopback as if they were on hosts of their own
-    /// [default: 1; without --nodes all of loopback]
+    /// Ranks per host; on loopback each group of this many ranks is treated as a host of its own [default: 1; on loopback without
+    /// --nodes all ranks]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     ranks_per_host: Option<u32>,
-    /// Starts a manager and so many aggregation nodes for the job: a root, and leaves that share the hosts.
-    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_NODES)))]
+    /// Start a manager and this many aggregation nodes for the job: a root, and leaves that share the hosts.
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_NODES)))]
     nodes: Option<u32>,
-    /// The manager of nodes that are there already (PLEACH_MANAGER; its secret in PLEACH_SECRET or PLEACH_SECRET_FILE).
+    /// Manager of existing nodes (PLEACH_MANAGER; its secret is in PLEACH_SECRET or PLEACH_SECRET_FILE).
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "nodes")]
     manager: Option<String>,
-    /// How the manager shall call the job; a dash and what makes it unique follow.
+    /// Name of the job at the manager; a unique suffix is added.
     #[arg(long, value_name = "NAME", default_value = "launch", value_parser = job_name)]
     job: String,
-    /// Faults in what ranks and nodes send, as in scenarios: flip, lose, duplicate, delay, reorder, down (PLEACH_FAULTS).
+    /// Faults to inject into packets of ranks and nodes, as in scenarios: flip, lose, duplicate, delay, reorder, down
+    /// (PLEACH_FAULTS).
     #[arg(long, value_name = "FILE", alias = "fault")]
     faults: Option<PathBuf>,
-    /// How operations go between hosts, such as hbcast or barrier=hgsync,allreduce=ring (PLEACH_ALGORITHM).
+    /// Methods between hosts, such as hbcast or barrier=hgsync,allreduce=ring (PLEACH_ALGORITHM).
     #[arg(long, value_name = "NAMES")]
     algorithm: Option<pleach::MethodPreferences>,
-    /// Shows what manager and nodes log.
+    /// Show the logs of the manager and the nodes.
     #[arg(long, requires = "nodes")]
     node_logs: bool,
-    /// Puts the rank before every line, as is done anyway on a terminal.
+    /// Prefix every line with its rank, as is the default on a terminal.
     #[arg(long)]
     prefix: bool,
-    /// Seconds that the others have to end by themselves when one has failed, or when asked to end.
+    /// Seconds that the other ranks have to end after one has failed, or after a termination signal.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     grace: f64,
-    /// The program and its arguments.
+    /// Program and its arguments.
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LaunchHosts {
-    /// All on this machine as it is.
+    /// On this machine, as one host.
     Loopback,
-    /// Network namespaces, joined by a bridge.
+    /// On hosts made of network namespaces, joined by a bridge.
     Netns,
 }
 
@@ -80,19 +81,19 @@ Examples:
   pleach launch -n 8 --nodes 3 --ranks-per-host 2 -- ./program         as 4 hosts with shared memory
   pleach launch -n 16 --hosts netns -- ./program                       16 hosts on one bridge
   pleach launch -n 16 --hosts netns --ranks-per-host 4 -- ./program    4 hosts
-  pleach launch -n 16 --hosts netns --nodes 5 -- ./program             and manager and nodes on hosts of their own
+  pleach launch -n 16 --hosts netns --nodes 5 -- ./program             and manager and nodes on their own hosts
 
 Sets PLEACH_RANK, PLEACH_SIZE, PLEACH_JOB, PLEACH_TOKEN; between hosts PLEACH_RENDEZVOUS and PLEACH_HOST; with --nodes
 PLEACH_MANAGER and PLEACH_SECRET; on loopback with --nodes or --ranks-per-host PLEACH_HOST and PLEACH_SHARED_MEMORY. Signals
-are passed on. When one process fails, the others have --grace seconds; then they are ended. When a node fails, the job goes
-on without it.
+are forwarded. When one process fails, the others have --grace seconds to end; then they are killed. When a node fails, the job
+continues without it.
 
-Exit status: the worst of the processes, 128 and the signal's number for one that was killed, 127 if there is no such
-program, 2 if the command is wrong or the hosts or nodes cannot be made.";
+Exit status: the highest of the processes, 128 plus the signal number for one that was killed, 127 if there is no such
+program, 2 if the command line is wrong or hosts or nodes cannot be created.";
 
 fn job_name(text: &str) -> Result<String, String> {
-    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    if !(1..=64).contains(&text.len()) || !text.bytes().all(is_fit) {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if !(1..=64).contains(&text.len()) || !text.bytes().all(is_allowed) {
         return Err("a name has 1 to 64 letters, digits, dashes, dots and underscores".into());
     }
     Ok(text.into())
@@ -101,15 +102,15 @@ fn job_name(text: &str) -> Result<String, String> {
 pub(crate) fn run(arguments: &LaunchArgs) -> Result<ExitCode> {
     ensure!(
         arguments.manager.is_none() || arguments.hosts == LaunchHosts::Loopback,
-        "--manager with --hosts netns: hosts made of namespaces reach nothing outside; use --nodes"
+        "--manager does not work with --hosts netns: hosts made of namespaces reach nothing outside; use --nodes"
     );
     let faults = arguments.faults.as_deref().map(|path| -> Result<PathBuf> {
         fault_file::read(path)?;
         std::path::absolute(path).with_context(|| path.display().to_string())
     });
     let faults = faults.transpose()?;
-    // From here on signals wait until the supervisor takes them, so that an early one leaves nothing behind either.
-    let signals = take_over_signals().context("signals cannot be taken over")?;
+    // Blocked until the supervisor reads them, so that an early signal does not leave processes behind.
+    let signals = take_over_signals().context("cannot block signals")?;
     let per_host = arguments.ranks_per_host.unwrap_or(1);
     let rank_hosts = arguments.ranks.div_ceil(per_host) as usize;
     let network = match arguments.hosts {
@@ -118,38 +119,41 @@ pub(crate) fn run(arguments: &LaunchArgs) -> Result<ExitCode> {
     };
     let site =
         network.as_ref().map_or(FabricSite::Loopback, |network| FabricSite::Hosts { network, first: rank_hosts });
-    let voice = if arguments.node_logs { StderrMode::Shown } else { StderrMode::Kept };
+    let stderr = if arguments.node_logs { StderrMode::Forwarded } else { StderrMode::Captured };
     let fabric = arguments.nodes.map(|nodes| {
-        let plan = LocalFabricSpec { nodes, site, faults: faults.as_deref(), voice };
-        LocalFabric::start(&plan).context("aggregation nodes cannot be had")
+        let plan = LocalFabricSpec { nodes, site, faults: faults.as_deref(), stderr };
+        LocalFabric::start(&plan).context("cannot start aggregation nodes")
     });
     let mut fabric = fabric.transpose()?;
     let hosts = match &network {
         Some(network) => rank_launcher::RankHosts::Namespaces { network, per_host },
         None if fabric.is_some() || arguments.ranks_per_host.is_some() => {
-            rank_launcher::RankHosts::Pretended { per_host }
+            rank_launcher::RankHosts::Emulated { per_host }
         }
-        None => rank_launcher::RankHosts::This,
+        None => rank_launcher::RankHosts::Local,
     };
     let variables = variables(arguments, fabric.as_ref(), faults.as_ref());
     let started = RankLauncher::new(&arguments.job, arguments.ranks, hosts)?.with(variables);
-    let output =
-        if arguments.prefix || std::io::stdout().is_terminal() { OutputMode::Prefixed } else { OutputMode::AsItIs };
+    let output = if arguments.prefix || std::io::stdout().is_terminal() {
+        OutputMode::Prefixed
+    } else {
+        OutputMode::Unchanged
+    };
     let mut supervisor = Supervisor::new("pleach launch", signals, Duration::from_secs_f64(arguments.grace));
     for rank in 0..arguments.ranks {
         let mut command = started.command(rank, &arguments.program);
         streams(&mut command, rank, output);
         let name = format!("rank {rank}");
         let started = supervisor.start(name, &rank.to_string(), &mut command);
-        started.with_context(|| format!("rank {rank} cannot be started"))?;
+        started.with_context(|| format!("cannot start rank {rank}"))?;
     }
-    let worst = supervisor.run(|| {
+    let status = supervisor.run(|| {
         for (name, how) in fabric.iter_mut().flat_map(LocalFabric::newly_ended) {
-            eprintln!("pleach launch: {name} {how}; the job goes on without it");
+            eprintln!("pleach launch: {name} {how}; the job continues without it");
         }
     })?;
-    // Then nodes and manager end, and at last their hosts.
-    Ok(ExitCode::from(worst))
+    // Drops the nodes and the manager, and then their hosts.
+    Ok(ExitCode::from(status))
 }
 
 fn variables(
@@ -164,11 +168,11 @@ fn variables(
     variables
 }
 
-/// What becomes of what ranks write.
+/// What to do with the output of ranks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OutputMode {
-    AsItIs,
-    /// Every line with its rank.
+    Unchanged,
+    /// Prefix every line with its rank.
     Prefixed,
 }
 
@@ -183,5 +187,5 @@ fn streams(command: &mut Command, rank: u32, output: OutputMode) {
 
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.0..=86_400.0).contains(seconds));
-    seconds.ok_or_else(|| "a number of seconds, at most a day".to_owned())
+    seconds.ok_or_else(|| "a number of seconds from 0 to 86400".to_owned())
 }

@@ -1,40 +1,40 @@
-//! Logs of `pleach manager` and `pleach node`: lines for people, or objects for machines, to standard error.
+//! Logs of `pleach manager` and `pleach node` on stderr: as text or as JSON.
 
 use clap::ValueEnum;
 use serde::Deserialize;
 use tracing_subscriber::filter::LevelFilter;
 
-/// How much is logged.
+/// The log level.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogLevel {
     /// Nothing.
     Off,
-    /// What ends the process.
+    /// Errors that end the process.
     Error,
-    /// What an operator may have to do something about.
+    /// Events that an operator may have to act on.
     Warn,
-    /// What happens to nodes, jobs and groups.
+    /// Events of nodes, jobs and groups.
     #[default]
     Info,
-    /// Connections that come and go.
+    /// Connections that open and close.
     Debug,
     /// Everything.
     Trace,
 }
 
-/// How lines are written.
+/// The log format.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogFormat {
-    /// For people.
+    /// One line of text per event.
     #[default]
     Text,
-    /// One object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Logs from now on.
+/// Starts logging.
 pub(crate) fn start(level: LogLevel, format: LogFormat) {
     let level = match level {
         LogLevel::Off => LevelFilter::OFF,

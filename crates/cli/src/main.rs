@@ -1,4 +1,4 @@
-//! pleach: collectives inside the network, right while the network fails.
+//! The `pleach` program: parses the command line and runs a command.
 
 mod configuration;
 
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use lab::{CommandOutcome, bench, demo, reproduce};
 
-/// Pleach: collective operations inside the network, right while the network fails.
+/// Pleach: in-network collective operations with correct results while the network fails.
 #[derive(Parser)]
 #[command(version, after_help = EXAMPLES, max_term_width = 110)]
 struct CliArgs {
@@ -31,30 +31,30 @@ struct CliArgs {
 
 #[derive(Subcommand)]
 enum CliCommand {
-    /// Manager, nodes and 8 ranks as processes: barrier, broadcast and allreduce while bits flip, packets vanish and a node is
-    /// killed, every result checked; a quarter of a minute.
+    /// Run a manager, nodes and 8 ranks as processes: barrier, broadcast and allreduce while bits flip, packets are lost and a node
+    /// is killed, with every result checked; takes 15 s.
     Demo(demo::DemoArgs),
-    /// Runs a scenario file and reports latencies, errors and the oracle's verdict.
+    /// Run a scenario file and report latencies, errors and the oracle's verdict.
     Simulate(simulate::SimulateArgs),
-    /// Runs a paper's experiments and holds every published number against ours.
+    /// Run a paper's experiments and compare with every published number.
     Reproduce(reproduce::ReproduceArgs),
-    /// Measures speed and size on this machine.
+    /// Measure speed and memory on this machine.
     Bench(bench::BenchArgs),
-    /// Times checksums on this machine and keeps the fastest strong one for each size of message.
+    /// Time checksums on this machine and save the fastest strong one for each message size.
     Tune(tune::TuneArgs),
-    /// Two ends bounce a message over UDP as RoCEv2: with each other, or with ibv_rc_pingpong.
+    /// Exchange messages over UDP as RoCEv2 with another pleach or with ibv_rc_pingpong.
     Pingpong(pingpong::PingpongArgs),
-    /// Runs the manager: nodes register with it, jobs ask it for groups.
+    /// Run the manager: nodes register with it, jobs request groups from it.
     Manager(manager::ManagerArgs),
-    /// Runs an aggregation node on this machine.
+    /// Run an aggregation node on this machine.
     Node(node::NodeArgs),
-    /// Shows jobs, groups, trees and nodes of a manager, operations per second and errors by cause.
+    /// Show jobs, groups, trees and nodes of a manager, operations per second and errors by cause.
     Top(top::TopArgs),
-    /// Says what this machine can do, how the cluster is, and why a job used aggregation or did not.
+    /// Check this machine and the cluster, and explain why a job used aggregation or did not.
     Doctor(doctor::DoctorArgs),
-    /// Starts the processes of a job, on this machine or on hosts made of network namespaces.
+    /// Start the processes of a job, on this machine or on hosts made of network namespaces.
     Launch(launch::LaunchArgs),
-    /// Runs an MPI program as it is, with its barriers, broadcasts and reductions taken over.
+    /// Run an unmodified MPI program with its barriers, broadcasts and reductions offloaded.
     Exec(exec::ExecArgs),
     /// One process of `pleach launch`.
     #[command(hide = true)]
@@ -76,7 +76,7 @@ Examples:
   pleach simulate scenarios/paper-failure-free.toml
   pleach simulate scenarios/temporal-random-errors.toml --seed 7 --operations 1000
   pleach simulate scenarios/spatial-cut-cable.toml --format html --output report.html
-  pleach simulate --fields            what a scenario file may say
+  pleach simulate --fields            the fields of a scenario file
   pleach reproduce soft-errors --format html --output soft-errors.html
   pleach bench simulator
   pleach tune                         the fastest checksum for each size, on this machine
@@ -84,11 +84,11 @@ Examples:
   pleach launch -n 4 -- ./program
   pleach exec -- mpirun -n 4 ./program
   pleach manager                      and, on any machine: pleach node --manager HOST:4797
-  pleach top                          what the manager sees
-  pleach doctor                       what this machine can do
+  pleach top                          status of the cluster
+  pleach doctor                       check this machine
 
-Exit status: 0 if all was right, 1 if the oracle objects or a gated number does not hold, 2 if the command or a file is
-wrong.";
+Exit status: 0 on success, 1 if the oracle finds a violation or a gated number misses its target, 2 if the command line or a
+file is wrong.";
 
 fn main() -> ExitCode {
     let done = match CliArgs::parse().command {
@@ -104,24 +104,24 @@ fn main() -> ExitCode {
         CliCommand::Top(arguments) => top::run(&arguments),
         CliCommand::Doctor(arguments) => doctor::run(&arguments),
         CliCommand::DemoRank(arguments) => demo::rank::run(&arguments),
-        // Their exit status is also that of other programs, or of a signal.
-        CliCommand::Demo(arguments) => return demo::run(&arguments).unwrap_or_else(|error| wrong(&error)),
-        CliCommand::Launch(arguments) => return launch::run(&arguments).unwrap_or_else(|error| wrong(&error)),
-        CliCommand::Exec(arguments) => return exec::run(&arguments).unwrap_or_else(|error| wrong(&error)),
+        // Their exit status may be that of another program or of a signal.
+        CliCommand::Demo(arguments) => return demo::run(&arguments).unwrap_or_else(|error| report_error(&error)),
+        CliCommand::Launch(arguments) => return launch::run(&arguments).unwrap_or_else(|error| report_error(&error)),
+        CliCommand::Exec(arguments) => return exec::run(&arguments).unwrap_or_else(|error| report_error(&error)),
         CliCommand::LaunchRank(arguments) => {
-            return launch::rank::run(&arguments).unwrap_or_else(|error| wrong(&error));
+            return launch::rank::run(&arguments).unwrap_or_else(|error| report_error(&error));
         }
     };
     match done {
-        Ok(CommandOutcome::Right) => ExitCode::SUCCESS,
-        Ok(CommandOutcome::Wrong) => ExitCode::from(1),
-        Err(error) => wrong(&error),
+        Ok(CommandOutcome::Passed) => ExitCode::SUCCESS,
+        Ok(CommandOutcome::Failed) => ExitCode::from(1),
+        Err(error) => report_error(&error),
     }
 }
 
-/// Tells why nothing could be done.
-fn wrong(error: &anyhow::Error) -> ExitCode {
-    // In one piece: ranks of a job may say so at once. Where nobody listens there is nobody to tell.
+/// Prints an error.
+fn report_error(error: &anyhow::Error) -> ExitCode {
+    // In one write: the ranks of a job may print at the same time. A failure to write is ignored.
     let _ = std::io::stderr().write_all(format!("error: {error:#}\n").as_bytes());
     ExitCode::from(2)
 }

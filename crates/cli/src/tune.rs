@@ -1,4 +1,4 @@
-//! `pleach tune`: which checksum and which way is fastest here, size by size, kept for all later runs.
+//! `pleach tune`: times checksums and copy strategies per message size, and saves the fastest for later runs.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,40 +12,41 @@ use clap::Args;
 use serde::Serialize;
 
 use lab::CommandOutcome;
-use lab::bench::checksum::{format_size, progress};
+use lab::bench::checksum::format_size;
+use lab::progress::{MESSAGE_AND_ETA, progress_bar};
 use lab::report::ReportFormat;
 use lab::report::{format_table, write_report};
 
-/// Times the strong checksums on this machine, and keeps the fastest for each size of message.
+/// Time the strong checksums on this machine, and save the fastest for each message size.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  pleach tune                         times, shows and keeps
-  pleach tune --show                  shows what is kept, or what is used without
+  pleach tune                         time, show and save
+  pleach tune --show                  show the saved result, or the default
   pleach tune --show --format json
 
-What is kept counts for this kind of processor only. It lies in PLEACH_CACHE, in XDG_CACHE_HOME/pleach or in
-~/.cache/pleach; removing the file undoes it. A file that is damaged, or of another processor, counts as none. Only
-checksums labelled strong (pleach bench checksum --detection) are candidates. It takes a few seconds; hold still
-everything else on the machine.")]
+The result is valid for this CPU model only. It is saved in PLEACH_CACHE, in XDG_CACHE_HOME/pleach or in
+~/.cache/pleach; remove the file to undo it. A damaged file, or one of another CPU, is ignored. Only checksums
+labelled strong (pleach bench checksum --detection) are candidates. It takes a few seconds on an otherwise idle
+machine.")]
 pub(crate) struct TuneArgs {
-    /// Times nothing and changes nothing.
+    /// Show the saved result; measure and save nothing.
     #[arg(long)]
     show: bool,
-    /// Fewer rounds: a second.
+    /// Fewer rounds; takes a second.
     #[arg(long, conflicts_with = "show")]
     quick: bool,
-    /// How to report: table or json.
+    /// Format of the report: table or json.
     #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
     format: ReportFormat,
-    /// Where to write the report; the standard output if not said.
+    /// File for the report [default: stdout]
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
 struct TuneReport {
-    /// Of these field names.
+    /// Version of the field names.
     version: u32,
     processor: String,
     /// `timed now`, `kept` or `default`.
@@ -59,7 +60,7 @@ struct SizeClassRow {
     up_to_bytes: usize,
     algorithm: &'static str,
     way: &'static str,
-    /// Only what was timed now.
+    /// Only if timed now.
     #[serde(skip_serializing_if = "Option::is_none")]
     memcpy_gb_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -77,13 +78,13 @@ struct CandidateRow {
 
 pub(crate) fn run(arguments: &TuneArgs) -> Result<CommandOutcome> {
     ensure!(arguments.format != ReportFormat::Html, "tune writes table or json");
-    let folder = TuningCache::of_the_user();
+    let folder = TuningCache::user_default();
     if arguments.show {
-        let kept = folder.as_ref().and_then(TuningCache::load);
-        let source = if kept.is_some() { "kept" } else { "default" };
-        let file = kept.is_some().then(|| folder.as_ref().map(TuningCache::file)).flatten();
-        report(arguments, source, file, &kept.unwrap_or_default(), &[])?;
-        return Ok(CommandOutcome::Right);
+        let saved = folder.as_ref().and_then(TuningCache::load);
+        let source = if saved.is_some() { "kept" } else { "default" };
+        let file = saved.is_some().then(|| folder.as_ref().map(TuningCache::file)).flatten();
+        report(arguments, source, file, &saved.unwrap_or_default(), &[])?;
+        return Ok(CommandOutcome::Passed);
     }
     let timings = measure(arguments.quick)?;
     let tuning = ChecksumTuning::from_timings(&timings);
@@ -91,14 +92,14 @@ pub(crate) fn run(arguments: &TuneArgs) -> Result<CommandOutcome> {
         .context("neither PLEACH_CACHE nor XDG_CACHE_HOME nor HOME is set")
         .and_then(|folder| folder.save(&tuning).with_context(|| format!("cannot write {}", folder.file().display())));
     report(arguments, "timed now", saved.as_ref().ok().cloned(), &tuning, &timings)?;
-    saved.context("nothing is kept").map(|_| CommandOutcome::Right)
+    saved.context("the result was not saved").map(|_| CommandOutcome::Passed)
 }
 
 fn measure(quick: bool) -> Result<Vec<SizeTiming>> {
     let candidates: Vec<TimingCandidate> =
         std::iter::once(TimingCandidate::Memcpy).chain(TimingCandidate::strong()).collect();
     let (rounds, sample) = if quick { (3, Duration::from_micros(50)) } else { (11, Duration::from_micros(500)) };
-    let bar = progress(SIZE_CLASSES.len() as u64)?;
+    let bar = progress_bar(SIZE_CLASSES.len() as u64, MESSAGE_AND_ETA);
     let timings = SIZE_CLASSES.map(|bytes| {
         bar.set_message(format_size(bytes));
         let timing = time_candidates(&candidates, bytes, rounds, sample);
@@ -145,7 +146,7 @@ impl SizeClassRow {
         Self {
             up_to_bytes: bytes,
             algorithm: choice.algorithm.name(),
-            way: choice.way.name(),
+            way: choice.strategy.name(),
             memcpy_gb_per_s: memcpy,
             candidates: candidates.collect(),
         }
@@ -176,10 +177,10 @@ fn table(report: &TuneReport) -> String {
     text += &format_table(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
     text += &match (report.source, &report.file) {
         ("default", _) => {
-            "\nNothing is kept for this processor: this is the default. `pleach tune` times it.\n".to_owned()
+            "\nNothing is saved for this CPU; this is the default. Run `pleach tune` to measure.\n".to_owned()
         }
-        ("kept", Some(file)) => format!("\nKept in {}\n", file.display()),
-        (_, Some(file)) => format!("\nGB/s, medians. Kept in {}\n", file.display()),
+        ("kept", Some(file)) => format!("\nSaved in {}\n", file.display()),
+        (_, Some(file)) => format!("\nGB/s, medians. Saved in {}\n", file.display()),
         (_, None) => "\nGB/s, medians.\n".to_owned(),
     };
     text

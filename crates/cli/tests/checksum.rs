@@ -1,4 +1,4 @@
-//! `pleach bench checksum` and `pleach tune` as people run them.
+//! `pleach bench checksum` and `pleach tune` as users run them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -20,7 +20,7 @@ fn json(cache: &Path, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// A folder of its own for each test, gone afterwards.
+/// A temporary folder for each test.
 struct Cache(PathBuf);
 
 impl Cache {
@@ -41,7 +41,7 @@ impl Drop for Cache {
 }
 
 #[test]
-fn what_is_tuned_is_kept_and_shown_and_a_damaged_file_counts_as_none() {
+fn a_tuning_is_stored_and_shown_and_a_damaged_file_is_ignored() {
     let cache = Cache::new("tune");
     let show = ["tune", "--show", "--format", "json"];
     assert_eq!(json(&cache.0, &show)["source"], "default");
@@ -71,18 +71,18 @@ fn what_is_tuned_is_kept_and_shown_and_a_damaged_file_counts_as_none() {
 }
 
 #[test]
-fn a_tuning_that_cannot_be_kept_is_shown_and_the_reason_said() {
+fn a_tuning_that_cannot_be_stored_is_shown_with_the_reason() {
     let cache = Cache::new("unwritable");
     std::fs::write(&cache.0, "a file where the folder should be").expect("writable");
     let output = pleach(&cache.0, &["tune", "--quick"]);
-    std::fs::remove_file(&cache.0).expect("ours");
+    std::fs::remove_file(&cache.0).expect("removable");
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stdout).contains("of memcpy"));
     assert!(text(&output.stderr).starts_with("error: nothing is kept: cannot write "), "{}", text(&output.stderr));
 }
 
 #[test]
-fn rates_are_there_for_every_way_beside_memcpy() {
+fn rates_are_reported_for_every_strategy_and_for_memcpy() {
     let cache = Cache::new("rates");
     let quick =
         ["bench", "checksum", "--quick", "--algorithm", "crc-64-nvme", "--algorithm", "sum32", "--format", "json"];
@@ -102,7 +102,7 @@ fn rates_are_there_for_every_way_beside_memcpy() {
 }
 
 #[test]
-fn detection_says_who_is_weak() {
+fn detection_finds_weak_checksums() {
     let cache = Cache::new("detection");
     let few =
         ["bench", "checksum", "--detection", "--trials", "300", "--algorithm", "crc-32c", "--algorithm", "xor32"];
@@ -121,8 +121,8 @@ fn detection_says_who_is_weak() {
 }
 
 #[test]
-fn an_unknown_checksum_is_named() {
+fn an_unknown_checksum_is_rejected_by_name() {
     let output = pleach(Path::new("/nowhere"), &["bench", "checksum", "--algorithm", "md5"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("no checksum is called 'md5'"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("no checksum is named 'md5'"), "{}", text(&output.stderr));
 }

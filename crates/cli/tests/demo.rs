@@ -1,4 +1,4 @@
-//! `pleach demo` as a user runs it, shorter: what it shows, and that it fails when it should.
+//! `pleach demo` as a user runs it, shorter: its output, and that it fails when it should.
 
 #[path = "launch/processes.rs"]
 mod processes;
@@ -21,29 +21,29 @@ fn ids(processes: &[Descendant]) -> Vec<u32> {
     processes.iter().map(|child| child.process).collect()
 }
 
-/// The second act has manager, nodes and ranks.
-fn is_second_act(found: &[Descendant]) -> bool {
-    let ranks = found.iter().filter(|child| child.words.iter().any(|word| word == "demo-rank")).count();
+/// The second phase has a manager, nodes and ranks.
+fn is_second_phase(found: &[Descendant]) -> bool {
+    let ranks = found.iter().filter(|child| child.arguments.iter().any(|word| word == "demo-rank")).count();
     let nodes = ["root", "leaf1", "leaf2"].iter().filter(|name| find(found, &["node", name]).is_some()).count();
     ranks == 8 && nodes == 3 && find(found, &["manager"]).is_some()
 }
 
 #[test]
-fn every_act_is_right_and_the_exit_status_says_so() {
+fn every_phase_passes_and_the_exit_status_says_so() {
     let output = demo(&["--seconds", "0.2"]).output().expect("pleach starts");
     let shown = text(&output.stdout);
     assert!(output.status.success(), "{shown}{}", text(&output.stderr));
     assert!(!shown.contains('\x1b'), "no control characters without a terminal");
-    for act in 1..=5 {
-        let line = shown.lines().find(|line| line.starts_with(&format!("{act}. ")) && line.ends_with("  ok"));
-        assert!(line.is_some_and(|line| line.contains(" 0 wrong of ")), "act {act}: {shown}");
+    for phase in 1..=5 {
+        let line = shown.lines().find(|line| line.starts_with(&format!("{phase}. ")) && line.ends_with("  ok"));
+        assert!(line.is_some_and(|line| line.contains(" 0 wrong of ")), "phase {phase}: {shown}");
     }
     assert!(shown.contains("5. node leaf1 (process "), "{shown}");
-    // Five acts of three rounds of 136 operations at 8 ranks are the least.
+    // At least five phases of three rounds of 136 operations at 8 ranks.
     let last = shown.lines().last().expect("some lines");
     let checked = last.strip_prefix("0 wrong results, ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
     assert!(checked.replace(',', "").parse::<u64>().is_ok_and(|checked| checked >= 5 * 3 * 136 * 8), "{last}");
-    for name in ["barrier", "fixed order", "exact sum", "f32 max", "broadcast", "256 KiB", "under way took up to"] {
+    for name in ["barrier", "fixed order", "exact sum", "f32 max", "broadcast", "256 KiB", "in flight took up to"] {
         assert!(shown.contains(name), "{name}: {shown}");
     }
 }
@@ -61,42 +61,44 @@ fn a_lost_rank_is_a_failure_that_names_it() {
     let shown = text(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{shown}{}", text(&output.stderr));
     let named = shown.lines().any(|line| line.starts_with("FAILED ") && line.contains("rank 3"));
-    assert!(named && shown.contains("acts failed"), "{shown}");
+    assert!(named && shown.contains("phases failed"), "{shown}");
     assert_gone(&ids(&found));
 }
 
 #[test]
-fn a_wrong_input_is_noticed_in_every_result_that_depends_on_it() {
+fn a_wrong_input_is_detected_in_every_result_that_depends_on_it() {
     let pleach = env!("CARGO_BIN_EXE_pleach");
-    let script =
-        format!("exec {pleach} demo-rank --millis 1 --folding among-hosts --seed $((PLEACH_RANK == 5 ? 2 : 1))");
+    let script = format!(
+        "exec {pleach} demo-rank --millis 1 --fold-order host-algorithm --seed $((PLEACH_RANK == 5 ? 2 : 1))"
+    );
     let arguments = ["launch", "-n", "8", "--ranks-per-host", "2", "--prefix", "--", "sh", "-c", &script];
     let output = processes::pleach().args(arguments).output().expect("pleach starts");
     let shown = text(&output.stdout);
-    assert!(output.status.success(), "it is for the demo to judge: {shown}{}", text(&output.stderr));
-    let done = shown.lines().filter(|line| line.contains("{\"Done\":")).count();
-    let right = shown.lines().filter(|line| line.contains("{\"Done\":") && line.contains("\"wrong\":[]")).count();
-    // Barriers have no inputs, and of a broadcast only those who were told something else can see it.
+    assert!(output.status.success(), "the demo judges, not its ranks: {shown}{}", text(&output.stderr));
+    let done = shown.lines().filter(|line| line.contains("{\"BatchDone\":")).count();
+    let right =
+        shown.lines().filter(|line| line.contains("{\"BatchDone\":") && line.contains("\"wrong\":[]")).count();
+    // Barriers have no inputs, and the wrong input of a broadcast shows only at ranks with another root.
     assert!(done >= 3 * 7 * 8 && right >= 3 * 8 && right < done / 2, "{right} of {done}");
 }
 
 #[test]
 fn an_interrupt_leaves_nothing_behind() {
     let child = start("1");
-    let found = wait_for_children(&child, is_second_act);
+    let found = wait_for_children(&child, is_second_phase);
     signal(&child, "INT");
     assert_eq!(end_of(child).0, Some(128 + 2));
     assert_gone(&ids(&found));
 }
 
 #[test]
-fn when_the_demo_is_killed_so_is_all_that_it_started() {
+fn killing_the_demo_kills_all_its_processes() {
     let mut child = start("1");
-    let found = wait_for_children(&child, is_second_act);
+    let found = wait_for_children(&child, is_second_phase);
     child.kill().expect("it runs");
     child.wait().expect("it was killed");
     assert_gone(&ids(&found));
-    // If its ranks had not yet met, nobody was left to take down what they wrote for each other.
+    // If its ranks had not joined yet, their rendezvous file is left.
     for file in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
         if std::fs::read_to_string(file.path()).is_ok_and(|text| text.contains(&format!(" demo-{}-", child.id()))) {
             let _ = std::fs::remove_file(file.path());
@@ -105,14 +107,14 @@ fn when_the_demo_is_killed_so_is_all_that_it_started() {
 }
 
 #[test]
-fn wrong_commands_are_told_so() {
+fn invalid_arguments_are_rejected() {
     for arguments in [&["--seconds", "0"][..], &["--operations", "6"], &["--simulated", "--seconds", "3"]] {
         assert_eq!(demo(arguments).output().expect("pleach starts").status.code(), Some(2), "{arguments:?}");
     }
 }
 
 #[test]
-fn the_simulated_show_plays_without_a_terminal() {
+fn the_simulated_demo_runs_without_a_terminal() {
     let output = demo(&["--simulated", "--operations", "6"]).output().expect("pleach starts");
     let shown = text(&output.stdout);
     assert!(output.status.success(), "{shown}");

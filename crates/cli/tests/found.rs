@@ -1,12 +1,12 @@
-//! Scenarios that once made something go wrong: each was cut down until nothing could be left out.
+//! Scenarios that once exposed a bug, each reduced to its minimum.
 //!
-//! Every one must end, without a panic and without an objection of the oracle.
+//! Every one must end without a panic and without a violation.
 
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Runs a scenario of `tests/found/`, which must end within the time, without a panic.
+/// Runs a scenario of `tests/found/`, which must end in time, without a panic.
 fn end_of(name: &str) -> (ExitStatus, serde_json::Value) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/found").join(name);
     let output = std::env::temp_dir().join(format!("pleach-found-{}-{name}.json", std::process::id()));
@@ -19,12 +19,12 @@ fn end_of(name: &str) -> (ExitStatus, serde_json::Value) {
         .expect("pleach starts");
     let started = Instant::now();
     let status = loop {
-        match run.try_wait().expect("pleach can be waited for") {
+        match run.try_wait().expect("pleach can be polled") {
             Some(status) => break status,
             None if started.elapsed() > Duration::from_secs(20) => {
-                run.kill().expect("it can be ended");
+                run.kill().expect("pleach can be killed");
                 run.wait().expect("it ends");
-                panic!("{name} does not end");
+                panic!("{name} did not end within 20 s");
             }
             None => std::thread::sleep(Duration::from_millis(20)),
         }
@@ -34,7 +34,7 @@ fn end_of(name: &str) -> (ExitStatus, serde_json::Value) {
     (status, serde_json::from_str(&text).unwrap_or_else(|_| panic!("{name}: {status}")))
 }
 
-/// Runs a scenario to which the oracle must not object.
+/// Runs a scenario that must not violate an invariant.
 fn report_of(name: &str) -> serde_json::Value {
     let (status, report) = end_of(name);
     assert!(status.success(), "{name}: {}", report["oracle"]);
@@ -53,8 +53,8 @@ found! {
     spatial_copies_and_split_nodes_go_together = "spatial-radix-limit.toml";
     sharing_outside_fat_trees_shares_the_right_things = "sharing-outside-fat-trees.toml";
     a_rule_by_level_leaves_uncabled_ports_alone = "level-rule-uncabled-ports.toml";
-    members_that_nothing_reaches_are_told = "all-results-lost.toml";
-    a_dead_switch_is_told_to_all_members_of_spatial_trees = "spatial-dead-switch.toml";
+    unreachable_members_get_an_error = "all-results-lost.toml";
+    all_members_of_spatial_trees_learn_of_a_dead_switch = "spatial-dead-switch.toml";
     a_member_with_two_ports_survives_one_dead_switch = "two-ports-killed-switch.toml";
     early_requests_for_repair_do_not_block_the_connection = "small-window-early-repair.toml";
     early_requests_for_repair_do_not_fail_an_operation = "early-repair-spatial.toml";
@@ -62,15 +62,15 @@ found! {
 }
 
 #[test]
-fn a_link_that_garbles_everything_ends_in_typed_errors() {
-    // Soft faults must not fail an operation, so the oracle objects here; but nobody may be left waiting.
+fn a_link_that_damages_every_packet_ends_in_typed_errors() {
+    // Soft faults must not fail an operation, so the oracle reports violations here; but no member may hang.
     let (_, report) = end_of("damaged-for-ever.toml");
-    let objections = report["oracle"]["listed_violations"].as_array().expect("a list");
-    assert!(!objections.is_empty());
-    for objection in objections {
+    let violations = report["oracle"]["listed_violations"].as_array().expect("a list");
+    assert!(!violations.is_empty());
+    for violation in violations {
         assert!(
-            objection.as_str().is_some_and(|text| text.contains("failed though every fault was soft")),
-            "{objection}"
+            violation.as_str().is_some_and(|text| text.contains("failed though every fault was soft")),
+            "{violation}"
         );
     }
 }

@@ -1,14 +1,14 @@
-//! `pleach reproduce path-migration`, small: every kernel outlives its cuts with the right result.
+//! `pleach reproduce path-migration`, small: every kernel survives its cuts with the correct result.
 
 use std::process::Command;
 
 use serde_json::Value;
 
 #[test]
-fn every_kernel_is_right_with_and_without_a_cut() {
+fn every_kernel_is_correct_with_and_without_a_cut() {
     let arguments = ["reproduce", "path-migration", "--seconds", "0.3", "--cuts", "2", "--format", "json"];
     let output = Command::new(env!("CARGO_BIN_EXE_pleach")).args(arguments).output().expect("pleach starts");
-    // Its gates are about times, which say nothing while other tests run.
+    // Its gates are about times, which mean nothing while other tests run.
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(0 | 1)), "{complaint}");
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");

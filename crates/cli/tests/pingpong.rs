@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::process::{Child, Command, Output, Stdio};
 
-/// Waits for one connection on a port of this test alone.
+/// Starts a server on a port that only this test uses.
 fn listen(port: &str) -> Child {
     let mut server = Command::new(env!("CARGO_BIN_EXE_pleach"))
         .args(["pingpong", "--listen", "--bind", "127.0.0.1", "--udp-port", "0", "--port", port, "--limit", "20"])
@@ -11,24 +11,24 @@ fn listen(port: &str) -> Child {
         .stdout(Stdio::piped())
         .spawn()
         .expect("pleach starts");
-    // It says so when it listens.
+    // It prints this when it listens.
     let mut said = [0; 9];
-    server.stderr.as_mut().expect("piped").read_exact(&mut said).expect("it says something");
+    server.stderr.as_mut().expect("piped").read_exact(&mut said).expect("it prints a line");
     assert_eq!(&said, b"listening");
     server
 }
 
-fn play(port: &str, more: &[&str]) -> Output {
+fn connect(port: &str, more: &[&str]) -> Output {
     let arguments =
         ["pingpong", "127.0.0.1", "--bind", "127.0.0.1", "--udp-port", "0", "--port", port, "--limit", "20"];
     Command::new(env!("CARGO_BIN_EXE_pleach")).args(arguments).args(more).output().expect("pleach starts")
 }
 
 #[test]
-fn every_message_that_comes_back_is_compared_although_some_packets_are_lost_and_spoiled() {
+fn every_returned_message_is_compared_while_packets_are_lost_and_corrupted() {
     let mut server = listen("28515");
     let faults = ["--size", "5000", "-n", "50", "--drop", "20", "--corrupt", "20", "--format", "json"];
-    let client = play("28515", &faults);
+    let client = connect("28515", &faults);
     assert!(client.status.success(), "{}", String::from_utf8_lossy(&client.stderr));
     let score: serde_json::Value = serde_json::from_slice(&client.stdout).expect("JSON");
     assert_eq!((score["compared"].as_u64(), score["altered"].as_u64()), (Some(50), Some(0)));
@@ -36,17 +36,17 @@ fn every_message_that_comes_back_is_compared_although_some_packets_are_lost_and_
     assert!(server.wait().expect("it ends").success());
 }
 
-/// The other end was reached first, and gave up when nothing followed.
+/// A regression test: the peer was contacted first, and gave up when nothing followed.
 #[test]
-fn a_mistake_in_a_plan_is_told_with_its_line_before_the_other_end_is_bothered() {
+fn an_invalid_plan_is_reported_with_its_line_before_connecting() {
     let plan = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("pingpong-mistake.toml");
     std::fs::write(&plan, "[[fault]]\nkind = \"lose\"\nlink = \"S0>S8\"\n")
         .expect("the target folder can be written to");
     let mut server = listen("28516");
-    let mistaken = play("28516", &["--fault", &plan.display().to_string()]);
+    let mistaken = connect("28516", &["--fault", &plan.display().to_string()]);
     let said = String::from_utf8_lossy(&mistaken.stderr).into_owned();
     assert_eq!(mistaken.status.code(), Some(2), "{said}");
     assert!(said.contains("line 3") && said.contains("port 0"), "{said}");
-    assert!(play("28516", &["-n", "3"]).status.success());
+    assert!(connect("28516", &["-n", "3"]).status.success());
     assert!(server.wait().expect("it ends").success());
 }

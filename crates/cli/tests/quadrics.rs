@@ -1,4 +1,4 @@
-//! `pleach reproduce quadrics`, small: every published number beside ours, and nothing differs in silence.
+//! `pleach reproduce quadrics`, small: gated numbers hold, and every other difference has an explanation.
 
 use std::process::{Command, Output};
 
@@ -10,7 +10,7 @@ fn quadrics(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn gated_numbers_hold_and_whatever_differs_has_a_reason() {
+fn gated_numbers_hold_and_every_difference_is_explained() {
     let output = quadrics(&["--nodes", "256", "--format", "json"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -20,7 +20,7 @@ fn gated_numbers_hold_and_whatever_differs_has_a_reason() {
         assert!(matched || row["gated"] == false, "{row}");
         assert_eq!(matched, row["remark"] == "", "{row}");
     }
-    // The rule of the calibration: the ping, and idle barriers on 16 nodes; the noise has its own two inputs.
+    // The calibration uses only the ping and the idle barriers on 16 nodes; the noise has its own two inputs.
     let with = |role: &str| {
         let rows = comparisons.iter().filter(|row| row["preset"] == role);
         rows.filter_map(|row| row["id"].as_str()).collect::<Vec<_>>()
@@ -37,7 +37,7 @@ fn gated_numbers_hold_and_whatever_differs_has_a_reason() {
 }
 
 #[test]
-fn the_page_has_its_plots_and_a_seed_repeats_every_number() {
+fn the_page_has_all_charts_and_a_seed_reproduces_every_number() {
     let page = || quadrics(&["--nodes", "64", "--calls", "40", "--format", "html"]).stdout;
     let text = String::from_utf8(page()).expect("UTF-8");
     for wanted in [
@@ -54,7 +54,7 @@ fn the_page_has_its_plots_and_a_seed_repeats_every_number() {
 }
 
 #[test]
-fn other_parameters_are_taken_and_impossible_ones_named() {
+fn other_parameters_are_used_and_invalid_ones_are_named() {
     let shipped = include_str!("../../../experiments/quadrics/parameters.toml");
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
     let run = |name: &str, from: &str, to: &str| {
@@ -64,7 +64,7 @@ fn other_parameters_are_taken_and_impossible_ones_named() {
         quadrics(&["--calls", "20", "--nodes", "0", "--parameters", &file.display().to_string()])
     };
     let slow = run("slow-switches.toml", "switch-ns = 35.0", "switch-ns = 350.0");
-    assert_eq!(slow.status.code(), Some(1), "with slow switches the ping does not come out");
+    assert_eq!(slow.status.code(), Some(1), "with slow switches the ping is not reproduced");
     let wrong = run("flat-tree.toml", "dimension = 3", "dimension = 0");
     assert_eq!(wrong.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("fabric.dimension: 0 is not between 3 and 8"));
@@ -72,5 +72,5 @@ fn other_parameters_are_taken_and_impossible_ones_named() {
     assert_eq!(stuck.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&stuck.stderr).contains("takes more than a second of virtual time"));
     let nowhere = quadrics(&["--output", "/no/such/folder/report.html"]);
-    assert!(String::from_utf8_lossy(&nowhere.stderr).contains("there is no folder /no/such/folder"));
+    assert!(String::from_utf8_lossy(&nowhere.stderr).contains("the folder /no/such/folder does not exist"));
 }

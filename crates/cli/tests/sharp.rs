@@ -1,4 +1,4 @@
-//! `pleach reproduce sharp`, small: every published number beside ours, the gates hold, and nothing differs in silence.
+//! `pleach reproduce sharp`, small: gated numbers hold, and every other difference has an explanation.
 
 use std::process::{Command, Output};
 
@@ -14,7 +14,7 @@ fn rows<'a>(report: &'a Value, list: &str) -> &'a Vec<Value> {
 }
 
 #[test]
-fn gated_numbers_hold_and_whatever_differs_has_a_reason() {
+fn gated_numbers_hold_and_every_difference_is_explained() {
     let output = sharp(&["--hosts", "1024", "--format", "json"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -25,7 +25,7 @@ fn gated_numbers_hold_and_whatever_differs_has_a_reason() {
         assert!(matched || row["gated"] == false, "{row}");
         assert_eq!(matched, row["remark"] == "", "{row}");
     }
-    // The rule of the calibration: two columns of Table I, one row of Table VI; nothing else is counted as fitted.
+    // The calibration uses only two columns of Table I and one row of Table VI.
     let fitted: Vec<&str> =
         comparisons.iter().filter(|row| row["preset"] == "fitted").filter_map(|row| row["id"].as_str()).collect();
     assert_eq!(fitted.len(), 14 + 4);
@@ -41,17 +41,17 @@ fn gated_numbers_hold_and_whatever_differs_has_a_reason() {
 }
 
 #[test]
-fn the_page_has_the_plot_past_the_paper_and_a_seed_repeats_every_number() {
+fn the_page_has_the_chart_beyond_the_paper_and_a_seed_reproduces_every_number() {
     let page = sharp(&["--hosts", "1024", "--hosts-alone", "0", "--format", "html"]);
     assert!(page.status.success());
     let text = String::from_utf8(page.stdout.clone()).expect("UTF-8");
-    assert!(text.contains("Past the paper") && text.contains(">aggregation, 128<"));
-    assert!(!text.contains(">hosts alone, 128<"), "left out on request");
+    assert!(text.contains("Beyond the paper") && text.contains(">aggregation, 128<"));
+    assert!(!text.contains(">hosts alone, 128<"), "omitted on request");
     assert_eq!(page.stdout, sharp(&["--hosts", "1024", "--hosts-alone", "0", "--format", "html"]).stdout);
 }
 
 #[test]
-fn other_parameters_are_taken_and_impossible_ones_named() {
+fn other_parameters_are_used_and_invalid_ones_are_named() {
     let shipped = include_str!("../../../experiments/sharp/parameters.toml");
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
     let run = |name: &str, from: &str, to: &str| {
@@ -61,7 +61,7 @@ fn other_parameters_are_taken_and_impossible_ones_named() {
         sharp(&["--hosts", "0", "--parameters", &file.display().to_string()])
     };
     let slow = run("slow.toml", "fold-ns = 240.0", "fold-ns = 2400.0");
-    assert_eq!(slow.status.code(), Some(1), "with slow units Table I does not come out");
+    assert_eq!(slow.status.code(), Some(1), "with slow units Table I is not reproduced");
     assert!(String::from_utf8_lossy(&slow.stdout).contains("A gated number does not hold."));
     let wrong = run("wrong.toml", "leaves = 8", "leaves = 0");
     assert_eq!(wrong.status.code(), Some(2));

@@ -1,4 +1,4 @@
-//! A job's, or an operator's, connection to the manager: calls that wait for their answer, within a time.
+//! The connection of a job or an operator to the manager: blocking calls with a timeout.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,74 +13,77 @@ use manager::status::ManagerStatus;
 use manager::{ControlError, GroupDescriptor, GroupRequest, JobId, JobTicket};
 use tracing::{debug, warn};
 
-use super::manager_daemon::poll_descriptors;
+use super::disconnect::{Disconnect, DisconnectCause};
+use super::poll::poll_descriptors;
 use super::secret::ClusterSecret;
-use super::session::{ControlSession, Disconnect, DisconnectCause};
+use super::session::ControlSession;
 
-/// Why a call came to nothing.
+/// Why a call failed.
 #[derive(Debug)]
 pub enum ClientError {
-    /// The manager does not want to.
-    Refused(ControlError),
-    /// The manager cannot be reached, or the connection broke. It is made anew with the next call.
+    /// The manager rejected the request.
+    Rejected(ControlError),
+    /// The manager cannot be reached, or the connection broke. The next call reconnects.
     Lost {
-        /// Where the manager should be.
+        /// The manager's address.
         manager: SocketAddr,
-        /// What happened.
+        /// The reason.
         why: String,
     },
-    /// We and the manager do not have the same secret.
+    /// This process and the manager do not have the same secret.
     WrongSecret {
-        /// Where the manager is.
+        /// The manager's address.
         manager: SocketAddr,
-        /// Who has which.
+        /// Which side has which secret.
         why: String,
     },
     /// The manager did not answer in time.
-    Late {
-        /// Where it is.
+    TimedOut {
+        /// The manager's address.
         manager: SocketAddr,
-        /// How long it was waited for.
+        /// The timeout.
         waited: Duration,
     },
-    /// No job was opened or attached to yet.
+    /// The client has neither opened nor attached a job.
     NoJob,
 }
 
 impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(refusal) => refusal.fmt(f),
+            Self::Rejected(error) => error.fmt(f),
             Self::Lost { manager, why } => write!(f, "no connection to the manager at {manager}: {why}"),
-            Self::WrongSecret { manager, why } => write!(f, "the manager at {manager} is not ours: {why}"),
-            Self::Late { manager, waited } => write!(f, "the manager at {manager} did not answer in {waited:?}"),
-            Self::NoJob => f.write_str("open a job first"),
+            Self::WrongSecret { manager, why } => write!(f, "the manager at {manager} has another secret: {why}"),
+            Self::TimedOut { manager, waited } => {
+                write!(f, "the manager at {manager} did not answer within {waited:?}")
+            }
+            Self::NoJob => f.write_str("no job is open: open or attach a job first"),
         }
     }
 }
 
 impl std::error::Error for ClientError {}
 
-/// Something that the manager tells without being asked.
+/// A message from the manager that is not a reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ManagerNotification {
-    /// A group is of no use any more: open another.
+    /// A group is no longer usable: open another.
     Revoked {
-        /// Which.
+        /// The group.
         group: GroupKey,
-        /// The lost node, if it was that: name it in [`GroupRequest::avoid`].
+        /// The lost node, if a lost node is the reason: list it in [`GroupRequest::avoid`].
         node: Option<String>,
-        /// Why, in words.
+        /// The reason, as text.
         why: String,
     },
     /// The operator ended the job.
     JobRevoked {
-        /// Why, in words.
+        /// The reason, as text.
         why: String,
     },
 }
 
-/// Notices that are kept until somebody looks.
+/// Notifications that are kept until the caller polls.
 const MAX_NOTIFICATIONS: usize = 1024;
 
 struct AttachedJob {
@@ -89,89 +92,89 @@ struct AttachedJob {
     quota: Quota,
 }
 
-/// A connection to the manager. If it breaks, the next call makes it anew and attaches the job again.
+/// A connection to the manager. If it breaks, the next call reconnects and re-attaches the job.
 pub struct ManagerClient {
     manager: SocketAddr,
     secret: Option<ClusterSecret>,
-    patience: Duration,
+    timeout: Duration,
     session: Option<ControlSession>,
     job: Option<AttachedJob>,
     next_request: u32,
-    notices: VecDeque<ManagerNotification>,
+    notifications: VecDeque<ManagerNotification>,
 }
 
 impl ManagerClient {
-    /// Reaches a manager; calls wait for their answers at most for `patience`.
+    /// Connects to a manager; every call waits at most `timeout` for its reply.
     ///
     /// # Errors
-    /// If it is not there, or does not share the secret.
+    /// If the manager cannot be reached or has another secret.
     pub fn connect(
         manager: SocketAddr,
         secret: Option<ClusterSecret>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Self, ClientError> {
-        let (session, job, notices) = (None, None, VecDeque::new());
-        let mut client = Self { manager, secret, patience, session, job, next_request: 0, notices };
-        client.reach()?;
+        let (session, job, notifications) = (None, None, VecDeque::new());
+        let mut client = Self { manager, secret, timeout, session, job, next_request: 0, notifications };
+        client.ensure_connected()?;
         Ok(client)
     }
 
-    /// To wait on: readable when [`Self::poll_notice`] may have something. None while the connection is broken.
+    /// Readable when [`Self::poll_notification`] may have something; `None` while the connection is broken.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.session.as_ref().map(ControlSession::fd)
     }
 
-    /// Has a job admitted. Its other processes attach with the ticket.
+    /// Opens a job. Its other processes attach with the ticket.
     ///
     /// # Errors
-    /// If it is refused, or nobody answers.
+    /// If the manager rejects it or does not answer.
     pub fn open_job(&mut self, name: &str, quota: Option<Quota>) -> Result<(JobTicket, Quota), ClientError> {
         self.job = None;
-        let answer = self.call(|request| ToManager::OpenJob { request, name: name.to_owned(), quota })?;
-        self.admitted(name, answer)
+        let reply = self.call(|request| ToManager::OpenJob { request, name: name.to_owned(), quota })?;
+        self.job_opened(name, reply)
     }
 
-    /// Speaks for a job that another process, or this one before, had admitted.
+    /// Attaches to a job that another process, or this one earlier, has opened.
     ///
     /// # Errors
-    /// If the ticket is not the job's, or nobody answers.
+    /// If the ticket is wrong or the manager does not answer.
     pub fn attach_job(&mut self, ticket: JobTicket, name: &str, quota: Quota) -> Result<Quota, ClientError> {
         self.job = None;
-        let answer = self.call(|request| ToManager::AttachJob { request, ticket, name: name.to_owned(), quota })?;
-        self.admitted(name, answer).map(|(_, quota)| quota)
+        let reply = self.call(|request| ToManager::AttachJob { request, ticket, name: name.to_owned(), quota })?;
+        self.job_opened(name, reply).map(|(_, quota)| quota)
     }
 
-    fn admitted(&mut self, name: &str, answer: FromManager) -> Result<(JobTicket, Quota), ClientError> {
-        let FromManager::JobOpened { ticket, quota, .. } = answer else { return Err(self.strange()) };
+    fn job_opened(&mut self, name: &str, reply: FromManager) -> Result<(JobTicket, Quota), ClientError> {
+        let FromManager::JobOpened { ticket, quota, .. } = reply else { return Err(self.unexpected_reply()) };
         self.job = Some(AttachedJob { ticket, name: name.to_owned(), quota });
         Ok((ticket, quota))
     }
 
-    /// Has a group opened: when it returns, every seat is taken.
+    /// Opens a group. When it returns, every seat is installed.
     ///
     /// # Errors
-    /// If there is no room or no node, with the reason; fall back to host-only algorithms then.
+    /// If no node or not enough capacity is available; fall back to host-only algorithms then.
     pub fn open_group(&mut self, group: GroupRequest) -> Result<GroupDescriptor, ClientError> {
         let ticket = self.ticket()?;
         match self.call(|request| ToManager::OpenGroup { request, ticket, group })? {
             FromManager::GroupOpened { group, .. } => Ok(group),
-            _ => Err(self.strange()),
+            _ => Err(self.unexpected_reply()),
         }
     }
 
-    /// Has a group closed: when it returns, what it reserved is free, or will be as soon as its nodes are found.
+    /// Closes a group. When it returns, its reservations are released, or will be as soon as its nodes are reachable.
     ///
     /// # Errors
-    /// If there is no such group, or nobody answers.
+    /// If the job has no such group or the manager does not answer.
     pub fn close_group(&mut self, group: GroupKey) -> Result<(), ClientError> {
         let ticket = self.ticket()?;
         self.call(|request| ToManager::CloseGroup { request, ticket, group }).map(drop)
     }
 
-    /// The job is done; its groups go with it.
+    /// Closes the job and its groups.
     ///
     /// # Errors
-    /// If the manager does not know it, or nobody answers.
+    /// If the manager does not know the job or does not answer.
     pub fn close_job(&mut self) -> Result<(), ClientError> {
         let ticket = self.ticket()?;
         self.call(|request| ToManager::CloseJob { request, ticket })?;
@@ -179,53 +182,53 @@ impl ManagerClient {
         Ok(())
     }
 
-    /// Tells of an error that makes a group useless: it is revoked. Nothing is waited for.
+    /// Reports an error that makes a group unusable; the manager revokes the group. Does not wait for a reply.
     ///
     /// # Errors
     /// If the manager cannot be reached.
-    pub fn tell_trouble(&mut self, group: GroupKey, what: &str) -> Result<(), ClientError> {
+    pub fn report_failure(&mut self, group: GroupKey, what: &str) -> Result<(), ClientError> {
         let ticket = self.ticket()?;
-        self.reach()?;
-        self.say(&ToManager::JobTrouble { ticket, group, what: what.to_owned() })
+        self.ensure_connected()?;
+        self.send(&ToManager::JobFailure { ticket, group, what: what.to_owned() })
     }
 
-    /// How things are.
+    /// The manager's status.
     ///
     /// # Errors
-    /// If nobody answers.
+    /// If the manager does not answer.
     pub fn status(&mut self) -> Result<ManagerStatus, ClientError> {
         match self.call(|request| ToManager::Status { request })? {
             FromManager::Status { status, .. } => Ok(status),
-            _ => Err(self.strange()),
+            _ => Err(self.unexpected_reply()),
         }
     }
 
-    /// What became of a job, by its name or number; the newest of that name first.
+    /// The histories of the jobs of a name or number; the newest first.
     ///
     /// # Errors
-    /// If nobody answers.
-    pub fn explain(&mut self, job: &str) -> Result<Vec<JobHistory>, ClientError> {
-        match self.call(|request| ToManager::Explain { request, job: job.to_owned() })? {
-            FromManager::Explained { accounts, .. } => Ok(accounts),
-            _ => Err(self.strange()),
+    /// If the manager does not answer.
+    pub fn job_history(&mut self, job: &str) -> Result<Vec<JobHistory>, ClientError> {
+        match self.call(|request| ToManager::JobHistory { request, job: job.to_owned() })? {
+            FromManager::JobHistories { histories, .. } => Ok(histories),
+            _ => Err(self.unexpected_reply()),
         }
     }
 
     /// Ends a job, as an operator.
     ///
     /// # Errors
-    /// If there is none, or nobody answers.
+    /// If the manager does not know the job or does not answer.
     pub fn revoke_job(&mut self, job: JobId, why: &str) -> Result<(), ClientError> {
         self.call(|request| ToManager::RevokeJob { request, job, why: why.to_owned() }).map(drop)
     }
 
-    /// What the manager told without being asked, oldest first. Waits for nothing.
-    pub fn poll_notice(&mut self) -> Option<ManagerNotification> {
-        if self.notices.is_empty() {
+    /// The next notification, oldest first. Does not wait.
+    pub fn poll_notification(&mut self) -> Option<ManagerNotification> {
+        if self.notifications.is_empty() {
             let mut stray = Vec::new();
-            self.listen(&mut stray);
+            self.receive_pending(&mut stray);
         }
-        self.notices.pop_front()
+        self.notifications.pop_front()
     }
 
     fn ticket(&self) -> Result<JobTicket, ClientError> {
@@ -234,35 +237,35 @@ impl ManagerClient {
 
     fn lost(&mut self, why: String) -> ClientError {
         if self.session.take().is_some() {
-            debug!(target: "pleach::client", manager = %self.manager, why, "the connection to the manager broke");
+            debug!(target: "pleach::client", manager = %self.manager, why, "lost the connection to the manager at {}: {why}", self.manager);
         }
         ClientError::Lost { manager: self.manager, why }
     }
 
-    fn ended(&mut self, ended: Disconnect) -> ClientError {
-        if ended.cause == DisconnectCause::WrongSecret {
+    fn disconnected(&mut self, disconnect: Disconnect) -> ClientError {
+        if disconnect.cause == DisconnectCause::WrongSecret {
             self.session = None;
-            return ClientError::WrongSecret { manager: self.manager, why: ended.why };
+            return ClientError::WrongSecret { manager: self.manager, why: disconnect.why };
         }
-        self.lost(ended.why)
+        self.lost(disconnect.why)
     }
 
-    fn strange(&mut self) -> ClientError {
-        self.lost("it answered something else than it was asked".to_owned())
+    fn unexpected_reply(&mut self) -> ClientError {
+        self.lost("unexpected kind of reply".to_owned())
     }
 
-    /// Makes the connection, if there is none, and attaches the job.
-    fn reach(&mut self) -> Result<(), ClientError> {
-        // A manager that began anew shows only when one listens.
+    /// Connects if there is no connection, and re-attaches the job.
+    fn ensure_connected(&mut self) -> Result<(), ClientError> {
+        // Only a read finds out that the manager has restarted.
         let mut stray = Vec::new();
-        self.listen(&mut stray);
+        self.receive_pending(&mut stray);
         if self.session.is_some() {
             return Ok(());
         }
-        let session =
-            ControlSession::call(self.manager, self.secret.clone()).map_err(|error| self.lost(error.to_string()))?;
+        let session = ControlSession::connect(self.manager, self.secret.clone())
+            .map_err(|error| self.lost(error.to_string()))?;
         self.session = Some(session);
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.timeout;
         while !self.session.as_ref().is_some_and(ControlSession::is_open) {
             self.wait(deadline)?;
             self.exchange(&mut stray)?;
@@ -270,8 +273,8 @@ impl ManagerClient {
         if let Some(AttachedJob { ticket, name, quota }) = &self.job {
             let (ticket, name, quota) = (*ticket, name.clone(), *quota);
             let request = self.request();
-            self.say(&ToManager::AttachJob { request, ticket, name, quota })?;
-            self.answer(request)?;
+            self.send(&ToManager::AttachJob { request, ticket, name, quota })?;
+            self.wait_for_reply(request)?;
         }
         Ok(())
     }
@@ -282,30 +285,30 @@ impl ManagerClient {
     }
 
     fn call(&mut self, make: impl FnOnce(RequestId) -> ToManager) -> Result<FromManager, ClientError> {
-        self.reach()?;
+        self.ensure_connected()?;
         let request = self.request();
-        self.say(&make(request))?;
-        self.answer(request)
+        self.send(&make(request))?;
+        self.wait_for_reply(request)
     }
 
-    fn say(&mut self, message: &ToManager) -> Result<(), ClientError> {
-        let Some(session) = &mut self.session else { return Err(self.lost("it is closed".to_owned())) };
-        let said = session.send(message).and_then(|()| session.flush());
-        said.map_err(|ended| self.ended(ended))
+    fn send(&mut self, message: &ToManager) -> Result<(), ClientError> {
+        let Some(session) = &mut self.session else { return Err(self.lost("not connected".to_owned())) };
+        let sent = session.send(message).and_then(|()| session.flush());
+        sent.map_err(|disconnect| self.disconnected(disconnect))
     }
 
-    fn answer(&mut self, request: RequestId) -> Result<FromManager, ClientError> {
-        let deadline = Instant::now() + self.patience;
-        let mut answers = Vec::new();
+    fn wait_for_reply(&mut self, request: RequestId) -> Result<FromManager, ClientError> {
+        let deadline = Instant::now() + self.timeout;
+        let mut replies = Vec::new();
         loop {
-            self.exchange(&mut answers)?;
-            for answer in answers.drain(..) {
-                match answer {
-                    FromManager::Refused { request: of, refusal } if of == request => {
-                        return Err(ClientError::Refused(refusal));
+            self.exchange(&mut replies)?;
+            for reply in replies.drain(..) {
+                match reply {
+                    FromManager::Rejected { request: of, error } if of == request => {
+                        return Err(ClientError::Rejected(error));
                     }
                     other if request_of(&other) == Some(request) => return Ok(other),
-                    _ => {} // Late, to a call that was given up.
+                    _ => {} // A late reply to a call that timed out.
                 }
             }
             self.wait(deadline)?;
@@ -315,64 +318,65 @@ impl ManagerClient {
     fn wait(&mut self, deadline: Instant) -> Result<(), ClientError> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            let waited = self.patience;
-            return Err(ClientError::Late { manager: self.manager, waited });
+            let waited = self.timeout;
+            return Err(ClientError::TimedOut { manager: self.manager, waited });
         }
-        let Some(session) = &self.session else { return Err(self.lost("it is closed".to_owned())) };
+        let Some(session) = &self.session else { return Err(self.lost("not connected".to_owned())) };
         let waited: io::Result<()> = poll_descriptors(&mut [session.poll_fd()], left);
         waited.map_err(|error| self.lost(error.to_string()))
     }
 
-    /// Sends and receives what can be, and sorts out the notices.
-    fn exchange(&mut self, answers: &mut Vec<FromManager>) -> Result<(), ClientError> {
-        let Some(session) = &mut self.session else { return Err(self.lost("it is closed".to_owned())) };
+    /// Sends and receives without waiting, and separates notifications from replies.
+    fn exchange(&mut self, replies: &mut Vec<FromManager>) -> Result<(), ClientError> {
+        let Some(session) = &mut self.session else { return Err(self.lost("not connected".to_owned())) };
         let mut messages = Vec::new();
-        let outcome = session.turn(&mut messages);
+        let outcome = session.poll(&mut messages);
         for message in messages {
             match message {
                 FromManager::Revoked { group, node, why } => {
                     let (number, epoch) = (group.group.0, group.epoch.0);
-                    warn!(target: "pleach::client", group = number, epoch, node, why, "{group} is revoked: {why}");
+                    warn!(target: "pleach::client", group = number, epoch, node, why, "{group} revoked: {why}");
                     self.note(ManagerNotification::Revoked { group, node, why });
                 }
                 FromManager::JobRevoked { job, why } => {
                     if self.job.as_ref().is_some_and(|ours| ours.ticket.job == job) {
-                        warn!(target: "pleach::client", why, "the operator ended this job: {why}");
+                        warn!(target: "pleach::client", why, "the operator revoked this job: {why}");
                         self.note(ManagerNotification::JobRevoked { why });
                     }
                 }
-                other => answers.push(other),
+                other => replies.push(other),
             }
         }
-        outcome.map_err(|ended| self.ended(ended))
+        outcome.map_err(|disconnect| self.disconnected(disconnect))
     }
 
-    fn listen(&mut self, stray: &mut Vec<FromManager>) {
+    fn receive_pending(&mut self, stray: &mut Vec<FromManager>) {
         if self.session.is_some() {
-            // If it broke, the next call finds out what can be done.
+            // If the connection broke, the next call reconnects.
             let _ = self.exchange(stray);
         }
     }
 
-    fn note(&mut self, notice: ManagerNotification) {
-        if self.notices.len() == MAX_NOTIFICATIONS {
-            self.notices.pop_front();
+    fn note(&mut self, notification: ManagerNotification) {
+        if self.notifications.len() == MAX_NOTIFICATIONS {
+            self.notifications.pop_front();
         }
-        self.notices.push_back(notice);
+        self.notifications.push_back(notification);
     }
 }
 
-fn request_of(answer: &FromManager) -> Option<RequestId> {
-    match answer {
+fn request_of(reply: &FromManager) -> Option<RequestId> {
+    match reply {
         FromManager::JobOpened { request, .. }
         | FromManager::GroupOpened { request, .. }
         | FromManager::Closed { request }
-        | FromManager::Refused { request, .. }
+        | FromManager::Rejected { request, .. }
         | FromManager::Registered { request, .. }
-        | FromManager::Explained { request, .. }
+        | FromManager::JobHistories { request, .. }
         | FromManager::Status { request, .. } => Some(*request),
-        FromManager::Revoked { .. } | FromManager::JobRevoked { .. } | FromManager::Heard | FromManager::Order(_) => {
-            None
-        }
+        FromManager::Revoked { .. }
+        | FromManager::JobRevoked { .. }
+        | FromManager::HeartbeatAck
+        | FromManager::Command(_) => None,
     }
 }

@@ -1,36 +1,36 @@
-//! What the control side of a node asks of its data plane.
+//! What a node's control agent asks of the node's data plane.
 
 use manager::message::{GroupKey, NodeReport};
 use manager::{ControlError, SeatSpec};
 
-/// A group that cannot go on at this node, as the data plane found out.
+/// A group that failed at this node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SeatFailure {
-    /// Which.
+    /// The group.
     pub group: GroupKey,
-    /// What, in words: it reaches the job and the operator.
+    /// The reason, for the job and the operator.
     pub what: String,
 }
 
-/// The seats of a node: taken, given up, asked how they fare. Nothing here may block.
+/// The seats of a node. No method may block.
 pub trait DataPlane {
-    /// Takes a seat. What hangs below `spec` is none of its business beyond the direct children.
+    /// Installs a seat. Of the subtree in `spec`, only the direct children matter.
     ///
     /// # Errors
-    /// If it cannot be taken; nothing has changed then.
+    /// If the seat cannot be installed; nothing has changed then.
     fn install(&mut self, spec: &SeatSpec) -> Result<(), ControlError>;
 
-    /// Gives up a seat and all that it held. A seat that is not there is no error.
+    /// Removes a seat and releases its resources. A missing seat is not an error.
     fn remove(&mut self, group: GroupKey);
 
-    /// Operations that were folded at the seat of a group.
+    /// Operations folded at the seat of a group.
     fn operations(&self, group: GroupKey) -> u64;
 
-    /// How things are now.
+    /// Current statistics.
     fn report(&self) -> NodeReport;
 
-    /// A group that ran into trouble since it was last asked; each is told once.
-    fn next_trouble(&mut self) -> Option<SeatFailure> {
+    /// The next failed group; each is reported once.
+    fn next_failure(&mut self) -> Option<SeatFailure> {
         None
     }
 }

@@ -1,17 +1,19 @@
-//! The control plane over TCP: the manager's daemon, a job's client, and a node's control side.
+//! The control plane over TCP: the manager's daemon, a job's client, and the control side of a node.
 //!
-//! Drives the machines of `manager`. [`ManagerDaemon`] runs the manager, [`NodeControl`] a node's steward on
-//! behalf of its data plane, which implements [`DataPlane`]; [`ManagerClient`] is what jobs and operators hold. Nothing that a
-//! peer does, or leaves undone, blocks another or takes memory without limit. Rule P-58. What happens is logged through
-//! `tracing`, and shown to whoever asks over HTTP if the operator wants it.
+//! Drives the state machines of `manager`. [`ManagerDaemon`] runs the manager; [`NodeControl`] runs a node's agent on behalf of
+//! its data plane, which implements [`DataPlane`]; [`ManagerClient`] is for jobs and operators. No peer can block another or make
+//! a process allocate without limit (P-84). Events are logged through `tracing`; metrics are served over HTTP if the operator
+//! wants them.
 
 mod client;
 mod data_plane;
+mod disconnect;
 mod event_log;
 mod listener;
 mod manager_daemon;
 mod metrics;
 mod node_control;
+mod poll;
 mod secret;
 mod server;
 mod session;

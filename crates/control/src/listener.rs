@@ -1,4 +1,4 @@
-//! Where control connections come in.
+//! The TCP listener of control and metrics connections.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,23 +9,23 @@ use std::os::fd::AsFd;
 
 use super::secret::ClusterSecret;
 
-/// Whether strangers may be heard.
+/// Which addresses a listener without a secret may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AccessPolicy {
-    /// Without a secret, only this machine is heard.
-    Guarded,
-    /// Without a secret, whoever can reach the address is obeyed.
-    Open,
+    /// Only loopback addresses.
+    LoopbackOnly,
+    /// Any address: every host that can reach it has control.
+    AnyAddress,
 }
 
-/// Connections that are taken in one turn.
+/// Connections that are accepted per poll.
 const MAX_ACCEPTS_PER_POLL: usize = 64;
 
-/// What came of looking for callers.
+/// Result of accepting connections.
 pub(super) enum AcceptOutcome {
-    /// All that called, or as many as are taken at once.
-    All,
-    /// The process has no descriptor left for the next.
+    /// All pending connections are accepted, or as many as are allowed per poll.
+    Done,
+    /// The process has no descriptor left for the next connection.
     NoDescriptor,
 }
 
@@ -35,18 +35,18 @@ pub(super) struct ControlListener {
 }
 
 impl ControlListener {
-    pub(super) fn bind(at: SocketAddr, secret: Option<&ClusterSecret>, openness: AccessPolicy) -> io::Result<Self> {
-        if secret.is_none() && openness == AccessPolicy::Guarded && !at.ip().is_loopback() {
+    pub(super) fn bind(at: SocketAddr, secret: Option<&ClusterSecret>, access: AccessPolicy) -> io::Result<Self> {
+        if secret.is_none() && access == AccessPolicy::LoopbackOnly && !at.ip().is_loopback() {
             let what = format!(
-                "without a secret, {at} would obey whoever can reach it: give --secret-file or PLEACH_SECRET, listen on \
-                 127.0.0.1, or say --open if the network is trusted"
+                "without a secret, every host that can reach {at} could control it: set --secret-file or PLEACH_SECRET, \
+                 listen on 127.0.0.1, or give --allow-unauthenticated if the network is trusted"
             );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
         }
         Self::at(at)
     }
 
-    /// For those who are told but never obeyed.
+    /// For read-only services, which need no secret.
     pub(super) fn at(at: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(at)?;
         listener.set_nonblocking(true)?;
@@ -62,19 +62,19 @@ impl ControlListener {
         PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)
     }
 
-    /// Takes those who called since.
-    pub(super) fn accept(&self, mut take: impl FnMut(TcpStream)) -> AcceptOutcome {
+    /// Accepts pending connections.
+    pub(super) fn accept(&self, mut handle: impl FnMut(TcpStream)) -> AcceptOutcome {
         for _ in 0..MAX_ACCEPTS_PER_POLL {
             match self.listener.accept() {
-                Ok((stream, _)) => take(stream),
+                Ok((stream, _)) => handle(stream),
                 Err(error) => match error.raw_os_error().map(Errno::from_raw) {
                     Some(Errno::EMFILE | Errno::ENFILE) => return AcceptOutcome::NoDescriptor,
-                    // A caller that has gone again is no reason to stop listening.
+                    // The client has disconnected already; the next one may be fine.
                     Some(Errno::ECONNABORTED | Errno::EINTR) => {}
-                    _ => return AcceptOutcome::All,
+                    _ => return AcceptOutcome::Done,
                 },
             }
         }
-        AcceptOutcome::All
+        AcceptOutcome::Done
     }
 }

@@ -1,150 +1,143 @@
-//! The manager's daemon: its machine, its listener and its connections, turned by one thread.
+//! The manager's daemon: the state machine, the control server and the metrics server, driven by one thread.
 
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use bootstrap::auth::random_nonce;
 use manager::message::ToManager;
 use manager::{AuthKey, Manager, ManagerAction, ManagerSettings, PeerId};
-use nix::poll::{PollFd, PollTimeout, poll};
+use nix::poll::PollFd;
 use units::Time;
 
 use super::event_log::{self, DisconnectLog};
 use super::listener::AccessPolicy;
 use super::metrics::{MetricsServer, pages};
-use super::secret::{self, ClusterSecret};
+use super::poll::poll_descriptors;
+use super::secret::ClusterSecret;
 use super::server::ControlServer;
 use transport::Clock;
 
-/// Connections at a time: more are closed at once.
+/// Connections beyond this are closed at once.
 const MAX_CONNECTIONS: usize = 4096;
-/// A connection that speaks for no node and no job is closed when it has been silent for so long.
+/// A silent connection without a registered node or job is closed after this time.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often idle ones are looked for.
+/// Interval between checks for idle connections.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A manager that listens.
+/// A manager with its listeners.
 pub struct ManagerDaemon {
     machine: Manager,
-    callers: ControlServer,
+    server: ControlServer,
     metrics: Option<MetricsServer>,
     clock: Clock,
     began: Instant,
-    swept_at: Instant,
-    partings: DisconnectLog,
+    idle_checked_at: Instant,
+    disconnects: DisconnectLog,
 }
 
 impl ManagerDaemon {
     /// Listens at an address.
     ///
     /// # Errors
-    /// If the address cannot be had, or would let strangers in.
+    /// If the address cannot be bound, or the access policy forbids it.
     pub fn bind(
         at: SocketAddr,
         settings: ManagerSettings,
         secret: Option<ClusterSecret>,
-        openness: AccessPolicy,
+        access: AccessPolicy,
     ) -> io::Result<Self> {
         Ok(Self {
-            machine: Manager::new(settings, AuthKey(secret::random_nonce()?)),
-            callers: ControlServer::bind(at, secret, openness, MAX_CONNECTIONS)?,
+            machine: Manager::new(settings, AuthKey(random_nonce()?)),
+            server: ControlServer::bind(at, secret, access, MAX_CONNECTIONS)?,
             metrics: None,
             clock: Clock::new(),
             began: Instant::now(),
-            swept_at: Instant::now(),
-            partings: DisconnectLog::default(),
+            idle_checked_at: Instant::now(),
+            disconnects: DisconnectLog::default(),
         })
     }
 
-    /// Shows metrics to whoever asks at an address; where that is.
+    /// Serves metrics over HTTP at an address, and returns the bound address.
     ///
     /// # Errors
-    /// If the address cannot be had.
-    pub fn show_metrics(&mut self, at: SocketAddr) -> io::Result<SocketAddr> {
+    /// If the address cannot be bound.
+    pub fn serve_metrics(&mut self, at: SocketAddr) -> io::Result<SocketAddr> {
         let port = MetricsServer::bind(at)?;
         let local = port.local();
         self.metrics = Some(port);
         Ok(local)
     }
 
-    /// Where it listens.
+    /// The address of the control listener.
     pub fn address(&self) -> SocketAddr {
-        self.callers.local()
+        self.server.local()
     }
 
-    /// The machine, to look at.
+    /// The state machine, for inspection.
     pub fn machine(&self) -> &Manager {
         &self.machine
     }
 
-    /// Does all that can be done, after waiting at most so long for something to do.
+    /// Waits at most `wait` for events, then processes them.
     ///
     /// # Errors
-    /// If the machine it runs on fails it: no random numbers, no polling.
+    /// If the kernel has no random numbers, or `poll` fails.
     pub fn turn(&mut self, wait: Duration) -> io::Result<()> {
         let ready = self.wait(wait)?;
-        self.callers.accept();
+        self.server.accept();
         let mut messages: Vec<ToManager> = Vec::new();
         for peer in ready {
-            self.callers.turn(peer, &mut messages);
+            self.server.poll(peer, &mut messages);
             for message in messages.drain(..) {
-                self.machine.handle_message(self.clock.now(), peer, message, AuthKey(secret::random_nonce()?));
+                self.machine.handle_message(self.clock.now(), peer, message, AuthKey(random_nonce()?));
             }
-            self.carry_out();
+            self.run_actions();
         }
-        if self.swept_at.elapsed() >= IDLE_CHECK_INTERVAL {
-            self.swept_at = Instant::now();
-            let since = self.swept_at.checked_sub(IDLE_TIMEOUT).unwrap_or(self.began);
-            self.callers.drop_idle(since, |peer| self.machine.knows(peer));
+        if self.idle_checked_at.elapsed() >= IDLE_CHECK_INTERVAL {
+            self.idle_checked_at = Instant::now();
+            let since = self.idle_checked_at.checked_sub(IDLE_TIMEOUT).unwrap_or(self.began);
+            self.server.drop_idle(since, |peer| self.machine.is_registered(peer));
         }
         if self.machine.deadline() <= self.clock.now() {
             self.machine.handle_timeout(self.clock.now());
         }
-        self.carry_out();
+        self.run_actions();
         if let Some(metrics) = &mut self.metrics {
-            let (machine, began, callers) = (&self.machine, self.began, &self.callers);
-            metrics.turn(|| pages::manager_page(&machine.status(), began.elapsed(), callers.len()));
+            let (machine, began, server) = (&self.machine, self.began, &self.server);
+            metrics.poll(|| pages::manager_page(&machine.status(), began.elapsed(), server.len()));
         }
         Ok(())
     }
 
-    /// Those whose connections have something to do.
-    fn wait(&self, most: Duration) -> io::Result<Vec<PeerId>> {
-        let mut wait = most;
+    /// Waits for events; returns the connections with work to do.
+    fn wait(&self, max: Duration) -> io::Result<Vec<PeerId>> {
+        let mut wait = max;
         if self.machine.deadline() != Time::NEVER {
             wait = wait.min(self.clock.until(self.machine.deadline()));
         }
-        let due = self.callers.deadline().into_iter().chain(self.metrics.as_ref().and_then(MetricsServer::deadline));
+        let due = self.server.deadline().into_iter().chain(self.metrics.as_ref().and_then(MetricsServer::deadline));
         wait = due.min().map_or(wait, |time| wait.min(time.saturating_duration_since(Instant::now())));
-        let mut fds: Vec<PollFd<'_>> = self.callers.poll_fds().collect();
+        let mut fds: Vec<PollFd<'_>> = self.server.poll_fds().collect();
         fds.extend(self.metrics.iter().flat_map(MetricsServer::poll_fds));
         poll_descriptors(&mut fds, wait)?;
-        Ok(self.callers.ready(&fds))
+        Ok(self.server.ready(&fds))
     }
 
-    /// Does what the machine wants, and tells it who has gone, until neither is left.
-    fn carry_out(&mut self) {
+    /// Runs the machine's actions and reports closed connections to it, until neither is left.
+    fn run_actions(&mut self) {
         loop {
-            while let Some(duty) = self.machine.poll_duty() {
-                match duty {
-                    ManagerAction::Send { to, message } => self.callers.send(to, &*message),
-                    ManagerAction::Close(peer) => self.callers.close(peer),
+            while let Some(action) = self.machine.poll_action() {
+                match action {
+                    ManagerAction::Send { to, message } => self.server.send(to, &*message),
+                    ManagerAction::Close(peer) => self.server.close(peer),
                     ManagerAction::Log(event) => event_log::manager_event(&event),
                 }
             }
-            let Some((peer, ended)) = self.callers.next_ended() else { return };
-            self.machine.count(ended.cause.words());
-            self.partings.tell(peer, &ended);
-            self.machine.handle_lost(self.clock.now(), peer);
+            let Some((peer, disconnect)) = self.server.next_disconnect() else { return };
+            self.machine.count(disconnect.cause.label());
+            self.disconnects.note(peer, &disconnect);
+            self.machine.handle_disconnect(self.clock.now(), peer);
         }
-    }
-}
-
-/// Waits for any of these, to the next whole millisecond, so that a deadline is not waited for in vain.
-pub(super) fn poll_descriptors(fds: &mut [PollFd<'_>], wait: Duration) -> io::Result<()> {
-    let millis = wait.as_micros().div_ceil(1_000).min(60_000) as u16;
-    match poll(fds, PollTimeout::from(millis)) {
-        Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
-        Err(error) => Err(error.into()),
     }
 }

@@ -1,11 +1,12 @@
-//! A node's control side: its connection to the manager, and those to and from the nodes around it. It is turned by the
-//! loop that also turns the node's data plane, and never waits.
+//! The control side of a node: its connection to the manager, and those to its parent and child nodes. The loop that drives the
+//! node's data plane polls it; it never waits.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use bootstrap::retry::RetryBackoff;
 use manager::limits::MAX_MESSAGE_BYTES;
 use manager::message::{
     FromManager, HeldSeat, NodeCommand, NodeDescriptor, NodeReply, RequestId, SeatHeartbeat, ToManager,
@@ -24,195 +25,195 @@ use super::server::ControlServer;
 use super::session::ControlSession;
 use transport::Clock;
 
-/// Other nodes that may be connected at a time.
+/// Connections of other nodes at a time.
 const MAX_NODE_CONNECTIONS: usize = 1024;
-/// How soon a lost manager is called again, first and at most.
+/// First and largest delay before a lost manager is called again.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(50);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
-/// A manager that has not answered a beat for so long is called anew.
+/// The node reconnects to a manager that has not answered a heartbeat for this long.
 const MANAGER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Where a node's lines come from.
+/// Target of a node's log lines.
 const NODE_TARGET: &str = "pleach::node";
 
 /// The control side of a node.
 pub struct NodeControl {
-    card: NodeDescriptor,
+    descriptor: NodeDescriptor,
     manager: SocketAddr,
     secret: Option<ClusterSecret>,
-    steward: NodeAgent,
+    agent: NodeAgent,
     clock: Clock,
     link: ManagerLink,
-    /// Nodes above that called us.
-    callers: ControlServer,
-    /// Why their connections ended, by cause.
-    partings: DisconnectLog,
-    ended: BTreeMap<&'static str, u64>,
-    /// Nodes below that we called.
-    below: BTreeMap<SocketAddr, ControlSession>,
+    /// Connections of parent nodes.
+    server: ControlServer,
+    disconnects: DisconnectLog,
+    /// Closed connections, by cause.
+    closed: BTreeMap<&'static str, u64>,
+    /// Connections to child nodes.
+    children: BTreeMap<SocketAddr, ControlSession>,
     metrics: Option<MetricsServer>,
 }
 
 /// The connection to the manager.
 struct ManagerLink {
     session: Option<ControlSession>,
-    number: Option<AggregationNodeId>,
-    beat_every: Duration,
-    beat_at: Instant,
-    heard_at: Instant,
+    node_id: Option<AggregationNodeId>,
+    heartbeat_interval: Duration,
+    next_heartbeat_at: Instant,
+    last_received_at: Instant,
     retry_at: Instant,
-    retry_after: Duration,
+    backoff: RetryBackoff,
 }
 
 impl NodeControl {
-    /// Listens for the nodes above at `control` and calls the manager at the first turn. The card's control address is
-    /// set to where it listens.
+    /// Listens for parent nodes at `control`, and connects to the manager at the first poll. The descriptor's control address is
+    /// set to the bound address.
     ///
     /// # Errors
-    /// If the address cannot be had, would let strangers in, or is one that nobody can call.
+    /// If the address cannot be bound, is unspecified, or the access policy forbids it.
     pub fn bind(
-        card: NodeDescriptor,
+        descriptor: NodeDescriptor,
         manager: SocketAddr,
         control: SocketAddr,
         secret: Option<ClusterSecret>,
-        openness: AccessPolicy,
+        access: AccessPolicy,
     ) -> io::Result<Self> {
         if control.ip().is_unspecified() {
-            let what = format!("other nodes cannot call {control}: give --control an address of this machine");
+            let what = format!("other nodes cannot connect to {control}: give --control an address of this host");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        let callers = ControlServer::bind(control, secret.clone(), openness, MAX_NODE_CONNECTIONS)?;
+        let server = ControlServer::bind(control, secret.clone(), access, MAX_NODE_CONNECTIONS)?;
         let now = Instant::now();
         Ok(Self {
-            steward: NodeAgent::new(&card.name, card.capacity.seats),
-            card: NodeDescriptor { control: callers.local(), ..card },
+            agent: NodeAgent::new(&descriptor.name, descriptor.capacity.seats),
+            descriptor: NodeDescriptor { control: server.local(), ..descriptor },
             manager,
             secret,
             clock: Clock::new(),
             link: ManagerLink {
                 session: None,
-                number: None,
-                beat_every: Duration::from_millis(500),
-                beat_at: now,
-                heard_at: now,
+                node_id: None,
+                heartbeat_interval: Duration::from_millis(500),
+                next_heartbeat_at: now,
+                last_received_at: now,
                 retry_at: now,
-                retry_after: FIRST_RETRY_DELAY,
+                backoff: RetryBackoff::new(FIRST_RETRY_DELAY, MAX_RETRY_DELAY),
             },
-            callers,
-            partings: DisconnectLog::default(),
-            ended: BTreeMap::new(),
-            below: BTreeMap::new(),
+            server,
+            disconnects: DisconnectLog::default(),
+            closed: BTreeMap::new(),
+            children: BTreeMap::new(),
             metrics: None,
         })
     }
 
-    /// Shows metrics to whoever asks at an address; where that is.
+    /// Serves metrics over HTTP at an address, and returns the bound address.
     ///
     /// # Errors
-    /// If the address cannot be had.
-    pub fn show_metrics(&mut self, at: SocketAddr) -> io::Result<SocketAddr> {
+    /// If the address cannot be bound.
+    pub fn serve_metrics(&mut self, at: SocketAddr) -> io::Result<SocketAddr> {
         let port = MetricsServer::bind(at)?;
         let local = port.local();
         self.metrics = Some(port);
         Ok(local)
     }
 
-    /// Where other nodes call it.
+    /// The address of the control listener.
     pub fn address(&self) -> SocketAddr {
-        self.callers.local()
+        self.server.local()
     }
 
-    /// The number that the manager gave it, while it knows it.
-    pub fn number(&self) -> Option<AggregationNodeId> {
-        self.link.number
+    /// The number from the manager, while the node is registered.
+    pub fn node_id(&self) -> Option<AggregationNodeId> {
+        self.link.node_id
     }
 
-    /// What to wait on, beside the data plane's own.
+    /// The descriptors to wait for, besides those of the data plane.
     pub fn poll_fds(&self) -> Vec<PollFd<'_>> {
-        let sessions = self.link.session.iter().chain(self.below.values()).map(ControlSession::poll_fd);
+        let sessions = self.link.session.iter().chain(self.children.values()).map(ControlSession::poll_fd);
         let metrics = self.metrics.iter().flat_map(MetricsServer::poll_fds);
-        sessions.chain(self.callers.poll_fds()).chain(metrics).collect()
+        sessions.chain(self.server.poll_fds()).chain(metrics).collect()
     }
 
-    /// How long nothing is to be done if nothing comes.
+    /// The longest wait if no descriptor becomes ready.
     pub fn patience(&self) -> Duration {
         let now = Instant::now();
-        let sessions = self.link.session.iter().chain(self.below.values()).filter_map(ControlSession::deadline);
-        let link = if self.link.session.is_some() { self.link.beat_at } else { self.link.retry_at };
-        let callers = self.callers.deadline().into_iter();
+        let sessions = self.link.session.iter().chain(self.children.values()).filter_map(ControlSession::deadline);
+        let link = if self.link.session.is_some() { self.link.next_heartbeat_at } else { self.link.retry_at };
+        let server = self.server.deadline().into_iter();
         let metrics = self.metrics.as_ref().and_then(MetricsServer::deadline);
-        let soonest = sessions.chain(callers).chain(metrics).fold(link, Instant::min);
+        let soonest = sessions.chain(server).chain(metrics).fold(link, Instant::min);
         let wait = soonest.saturating_duration_since(now);
-        match self.steward.deadline() {
+        match self.agent.deadline() {
             Time::NEVER => wait,
             deadline => wait.min(self.clock.until(deadline)),
         }
     }
 
-    /// Does all that can be done now.
+    /// Processes everything that is ready.
     pub fn turn(&mut self, seats: &mut impl DataPlane) {
-        self.callers.accept();
-        self.turn_callers();
-        self.turn_below();
-        self.turn_link();
-        self.turn_beat(seats);
-        while let Some(trouble) = seats.next_trouble() {
-            let (group, what) = (trouble.group, trouble.what);
-            warn!(target: NODE_TARGET, group = group.group.0, epoch = group.epoch.0, what = %what, "trouble in {group}: {what}");
-            self.tell(&ToManager::NodeTrouble { group, what });
+        self.server.accept();
+        self.poll_server();
+        self.poll_children();
+        self.poll_link();
+        self.send_heartbeat(seats);
+        while let Some(failure) = seats.next_failure() {
+            let (group, what) = (failure.group, failure.what);
+            warn!(target: NODE_TARGET, group = group.group.0, epoch = group.epoch.0, what = %what, "{group} failed: {what}");
+            self.send_to_manager(&ToManager::NodeFailure { group, what });
         }
-        if self.steward.deadline() <= self.clock.now() {
-            self.steward.handle_timeout(self.clock.now());
+        if self.agent.deadline() <= self.clock.now() {
+            self.agent.handle_timeout(self.clock.now());
         }
-        self.carry_out(seats);
-        while let Some((peer, ended)) = self.callers.next_ended() {
-            *self.ended.entry(ended.cause.words()).or_default() += 1;
-            self.partings.tell(peer, &ended);
+        self.run_actions(seats);
+        while let Some((peer, disconnect)) = self.server.next_disconnect() {
+            *self.closed.entry(disconnect.cause.label()).or_default() += 1;
+            self.disconnects.note(peer, &disconnect);
         }
         if let Some(metrics) = &mut self.metrics {
             let side = pages::NodeControlMetrics {
-                name: &self.card.name,
-                capacity: self.card.capacity,
-                seats: self.steward.seats().len(),
-                has_manager: self.link.number.is_some(),
-                control_drops: &self.ended,
+                name: &self.descriptor.name,
+                capacity: self.descriptor.capacity,
+                seats: self.agent.seats().len(),
+                has_manager: self.link.node_id.is_some(),
+                closed_connections: &self.closed,
             };
-            metrics.turn(|| pages::node_page(&side, &seats.report()));
+            metrics.poll(|| pages::node_page(&side, &seats.report()));
         }
     }
 
-    fn turn_callers(&mut self) {
+    fn poll_server(&mut self) {
         let now = self.clock.now();
-        let mut orders = Vec::<NodeCommand>::new();
-        for peer in self.callers.peers() {
-            self.callers.turn(peer, &mut orders);
-            orders.drain(..).for_each(|order| self.steward.handle_order(now, CommandSource::Node(peer), order));
+        let mut commands = Vec::<NodeCommand>::new();
+        for peer in self.server.peers() {
+            self.server.poll(peer, &mut commands);
+            commands.drain(..).for_each(|command| self.agent.handle_command(now, CommandSource::Node(peer), command));
         }
     }
 
-    fn turn_below(&mut self) {
+    fn poll_children(&mut self) {
         let now = self.clock.now();
-        let (steward, mut answers) = (&mut self.steward, Vec::<NodeReply>::new());
-        self.below.retain(|node, session| {
-            let outcome = session.turn(&mut answers);
-            answers.drain(..).for_each(|answer| steward.handle_answer(now, *node, answer));
+        let (agent, mut replies) = (&mut self.agent, Vec::<NodeReply>::new());
+        self.children.retain(|node, session| {
+            let outcome = session.poll(&mut replies);
+            replies.drain(..).for_each(|reply| agent.handle_reply(now, *node, reply));
             if outcome.is_err() {
-                steward.handle_unreachable(now, *node);
+                agent.handle_unreachable(now, *node);
             }
             outcome.is_ok()
         });
     }
 
-    fn turn_link(&mut self) {
+    fn poll_link(&mut self) {
         if self.link.session.is_none() && self.link.retry_at <= Instant::now() {
-            match ControlSession::call(self.manager, self.secret.clone()) {
+            match ControlSession::connect(self.manager, self.secret.clone()) {
                 Ok(session) => {
                     self.link.session = Some(session);
-                    self.link.heard_at = Instant::now();
-                    self.link.beat_at = Instant::now() + MANAGER_TIMEOUT;
+                    self.link.last_received_at = Instant::now();
+                    self.link.next_heartbeat_at = Instant::now() + MANAGER_TIMEOUT;
                     let version = env!("CARGO_PKG_VERSION").to_owned();
-                    self.tell(&ToManager::Register {
+                    self.send_to_manager(&ToManager::Register {
                         request: REGISTRATION_REQUEST,
-                        card: self.card.clone(),
+                        node: self.descriptor.clone(),
                         version,
                     });
                 }
@@ -221,124 +222,123 @@ impl NodeControl {
         }
         let Some(session) = &mut self.link.session else { return };
         let mut messages: Vec<FromManager> = Vec::new();
-        let outcome = session.turn(&mut messages);
+        let outcome = session.poll(&mut messages);
         for message in messages {
-            self.link.heard_at = Instant::now();
+            self.link.last_received_at = Instant::now();
             match message {
-                FromManager::Registered { node, beat_ms, .. } => self.registered(node, beat_ms),
-                FromManager::Refused { request, refusal } if request == REGISTRATION_REQUEST => {
-                    warn!(target: NODE_TARGET, cause = refusal.cause(), "the manager refuses this node: {refusal}");
-                    self.link.retry_after = MAX_RETRY_DELAY;
-                    return self.hang_up();
+                FromManager::Registered { node, heartbeat_ms, .. } => self.registered(node, heartbeat_ms),
+                FromManager::Rejected { request, error } if request == REGISTRATION_REQUEST => {
+                    warn!(target: NODE_TARGET, cause = error.cause(), "the manager rejected this node: {error}");
+                    self.link.backoff.skip_to_max();
+                    return self.close_link();
                 }
-                FromManager::Order(order) => {
-                    self.steward.handle_order(self.clock.now(), CommandSource::Manager, order)
+                FromManager::Command(command) => {
+                    self.agent.handle_command(self.clock.now(), CommandSource::Manager, command)
                 }
                 _ => {}
             }
         }
-        if let Err(ended) = outcome {
-            self.lose_manager(&ended.why);
+        if let Err(disconnect) = outcome {
+            self.lose_manager(&disconnect.why);
         }
     }
 
-    fn registered(&mut self, node: AggregationNodeId, beat_ms: u32) {
-        self.link.number = Some(node);
-        self.link.retry_after = FIRST_RETRY_DELAY;
-        self.link.beat_every = Duration::from_millis(beat_ms.clamp(10, 60_000).into());
-        self.link.beat_at = Instant::now();
-        for seats in split_into_messages(self.steward.held()) {
-            self.tell(&ToManager::Holding { seats });
+    fn registered(&mut self, node: AggregationNodeId, heartbeat_ms: u32) {
+        self.link.node_id = Some(node);
+        self.link.backoff.reset();
+        self.link.heartbeat_interval = Duration::from_millis(heartbeat_ms.clamp(10, 60_000).into());
+        self.link.next_heartbeat_at = Instant::now();
+        for seats in split_into_messages(self.agent.held_seats()) {
+            self.send_to_manager(&ToManager::HeldSeats { seats });
         }
-        info!(target: NODE_TARGET, manager = %self.manager, number = node.0, "the manager knows this node");
+        info!(target: NODE_TARGET, manager = %self.manager, number = node.0, "registered with the manager at {}", self.manager);
     }
 
-    fn turn_beat(&mut self, seats: &impl DataPlane) {
+    fn send_heartbeat(&mut self, seats: &impl DataPlane) {
         let now = Instant::now();
-        if self.link.session.is_none() || now < self.link.beat_at {
+        if self.link.session.is_none() || now < self.link.next_heartbeat_at {
             return;
         }
-        if now.duration_since(self.link.heard_at) >= MANAGER_TIMEOUT {
-            return self.lose_manager("it does not answer");
+        if now.duration_since(self.link.last_received_at) >= MANAGER_TIMEOUT {
+            return self.lose_manager("it does not answer heartbeats");
         }
-        self.link.beat_at = now + self.link.beat_every;
-        if self.link.number.is_some() {
-            let beat = |group| SeatHeartbeat { group, operations: seats.operations(group) };
-            let held = self.steward.seats().into_iter().map(beat).collect();
-            self.tell(&ToManager::Beat { seats: held, report: seats.report() });
+        self.link.next_heartbeat_at = now + self.link.heartbeat_interval;
+        if self.link.node_id.is_some() {
+            let heartbeat = |group| SeatHeartbeat { group, operations: seats.operations(group) };
+            let held = self.agent.seats().into_iter().map(heartbeat).collect();
+            self.send_to_manager(&ToManager::Heartbeat { seats: held, report: seats.report() });
         }
     }
 
     fn lose_manager(&mut self, why: &str) {
-        // Said once, not with every attempt.
-        if self.link.number.is_some() || self.link.retry_after == FIRST_RETRY_DELAY {
-            warn!(target: NODE_TARGET, manager = %self.manager, why, "no manager: {why}; groups that run go on");
+        // Logged once, not at every attempt.
+        if self.link.node_id.is_some() || self.link.backoff.is_first() {
+            warn!(target: NODE_TARGET, manager = %self.manager, why, "lost the manager at {}: {why}; open groups continue", self.manager);
         }
-        self.hang_up();
+        self.close_link();
     }
 
-    fn hang_up(&mut self) {
+    fn close_link(&mut self) {
         self.link.session = None;
-        self.link.number = None;
-        self.link.retry_at = Instant::now() + self.link.retry_after;
-        self.link.retry_after = (self.link.retry_after * 2).min(MAX_RETRY_DELAY);
+        self.link.node_id = None;
+        self.link.retry_at = Instant::now() + self.link.backoff.next_delay();
     }
 
-    fn tell(&mut self, message: &ToManager) {
+    fn send_to_manager(&mut self, message: &ToManager) {
         let Some(session) = &mut self.link.session else { return };
-        let said = session.send(message).and_then(|()| session.flush());
-        if let Err(ended) = said {
-            self.lose_manager(&ended.why);
+        let sent = session.send(message).and_then(|()| session.flush());
+        if let Err(disconnect) = sent {
+            self.lose_manager(&disconnect.why);
         }
     }
 
-    fn carry_out(&mut self, seats: &mut impl DataPlane) {
-        while let Some(duty) = self.steward.poll_duty() {
-            match duty {
+    fn run_actions(&mut self, seats: &mut impl DataPlane) {
+        while let Some(action) = self.agent.poll_action() {
+            match action {
                 NodeAgentAction::Install(spec) => {
-                    let group = spec.key_of_group();
+                    let group = spec.group_key();
                     let outcome = seats.install(&spec);
                     let (number, epoch) = (group.group.0, group.epoch.0);
                     match &outcome {
-                        Ok(()) => info!(target: NODE_TARGET, group = number, epoch, "took a seat of {group}"),
-                        Err(refusal) => {
-                            let cause = refusal.cause();
-                            warn!(target: NODE_TARGET, group = number, epoch, cause, "took no seat of {group}: {refusal}");
+                        Ok(()) => info!(target: NODE_TARGET, group = number, epoch, "{group}: seat installed"),
+                        Err(error) => {
+                            let cause = error.cause();
+                            warn!(target: NODE_TARGET, group = number, epoch, cause, "{group}: seat not installed: {error}");
                         }
                     }
-                    self.steward.handle_installed(self.clock.now(), group, outcome);
+                    self.agent.handle_installed(self.clock.now(), group, outcome);
                 }
                 NodeAgentAction::Remove(group) => {
                     seats.remove(group);
-                    info!(target: NODE_TARGET, group = group.group.0, epoch = group.epoch.0, "gave up the seat of {group}");
+                    info!(target: NODE_TARGET, group = group.group.0, epoch = group.epoch.0, "{group}: seat removed");
                 }
-                NodeAgentAction::Answer { to: CommandSource::Manager, answer } => {
-                    self.tell(&ToManager::Answer(answer))
+                NodeAgentAction::Reply { to: CommandSource::Manager, reply } => {
+                    self.send_to_manager(&ToManager::Reply(reply))
                 }
-                NodeAgentAction::Answer { to: CommandSource::Node(peer), answer } => self.callers.send(peer, &answer),
-                NodeAgentAction::Order { to, order } => self.pass_on(to, &order),
+                NodeAgentAction::Reply { to: CommandSource::Node(peer), reply } => self.server.send(peer, &reply),
+                NodeAgentAction::Command { to, command } => self.forward(to, &command),
             }
         }
     }
 
-    fn pass_on(&mut self, to: SocketAddr, order: &NodeCommand) {
-        if !self.below.contains_key(&to)
-            && let Ok(session) = ControlSession::call(to, self.secret.clone())
+    fn forward(&mut self, to: SocketAddr, command: &NodeCommand) {
+        if !self.children.contains_key(&to)
+            && let Ok(session) = ControlSession::connect(to, self.secret.clone())
         {
-            self.below.insert(to, session);
+            self.children.insert(to, session);
         }
-        let said = self.below.get_mut(&to).map(|session| session.send(order).and_then(|()| session.flush()));
-        if !matches!(said, Some(Ok(()))) {
-            self.below.remove(&to);
-            self.steward.handle_unreachable(self.clock.now(), to);
+        let sent = self.children.get_mut(&to).map(|session| session.send(command).and_then(|()| session.flush()));
+        if !matches!(sent, Some(Ok(()))) {
+            self.children.remove(&to);
+            self.agent.handle_unreachable(self.clock.now(), to);
         }
     }
 }
 
-/// The number of the only request that a node makes.
+/// The number of a node's only request.
 const REGISTRATION_REQUEST: RequestId = RequestId(1);
 
-/// Cuts a list of seats into pieces that fit into messages.
+/// Splits a list of seats into messages.
 fn split_into_messages(seats: Vec<HeldSeat>) -> Vec<Vec<HeldSeat>> {
     let mut batches: Vec<Vec<HeldSeat>> = Vec::new();
     let mut room = 0;
@@ -349,7 +349,7 @@ fn split_into_messages(seats: Vec<HeldSeat>) -> Vec<Vec<HeldSeat>> {
             room = MAX_MESSAGE_BYTES / 2;
         }
         room = room.saturating_sub(bytes);
-        batches.last_mut().expect("one was pushed").push(seat);
+        batches.last_mut().expect("a batch was pushed").push(seat);
     }
     batches
 }

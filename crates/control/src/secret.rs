@@ -1,25 +1,23 @@
-//! The cluster's secret, and how both ends of a connection prove that they know it without saying it.
+//! The cluster's secret, and how both sides of a connection prove that they know it without sending it.
 //!
-//! Each sends a number that was never used before; each answers with an HMAC-SHA-256 over both numbers and its own side,
-//! so that an answer is of no use to anybody else, in no other connection and in no other direction. From the same comes
-//! a key for each direction, with which every later message is sealed: nobody can put in, change, drop or repeat one
-//! unnoticed. Nothing is hidden: who can read the control network can read the keys of groups.
+//! Each side sends a nonce; each side answers with an HMAC-SHA-256 over both nonces and its own side, so that a proof is useless
+//! in any other connection and in the other direction. The same inputs give a key for each direction, which authenticates every
+//! later message: an inserted, changed, dropped or repeated message is detected. Nothing is encrypted: an eavesdropper on the
+//! control network can read the keys of groups.
 
 use std::fmt;
 use std::io;
 use std::path::Path;
 
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use bootstrap::auth::{MAC_BYTES, MacKey, Nonce};
 
-pub(super) type SessionNonce = [u8; 16];
 pub(super) type MacTag = [u8; 16];
 
-/// The shortest secret that is worth the name.
+/// The shortest acceptable secret.
 const MIN_SECRET_BYTES: usize = 8;
 const MAX_SECRET_FILE_BYTES: u64 = 4096;
 
-/// What manager, nodes and jobs of one cluster share.
+/// The secret that manager, nodes and jobs of one cluster share.
 #[derive(Clone)]
 pub struct ClusterSecret(Vec<u8>);
 
@@ -29,120 +27,103 @@ impl fmt::Debug for ClusterSecret {
     }
 }
 
-/// Which end of a connection.
+/// One side of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ConnectionSide {
     /// Made the connection.
-    Caller,
-    /// Was called.
-    Called,
+    Initiator,
+    /// Accepted the connection.
+    Responder,
 }
 
 impl ConnectionSide {
     pub(super) fn other(self) -> Self {
         match self {
-            Self::Caller => Self::Called,
-            Self::Called => Self::Caller,
+            Self::Initiator => Self::Responder,
+            Self::Responder => Self::Initiator,
         }
     }
 
-    fn word(self) -> &'static [u8] {
+    /// The label that goes into MACs. It is part of the protocol.
+    fn label(self) -> &'static [u8] {
         match self {
-            Self::Caller => b"caller",
-            Self::Called => b"called",
+            Self::Initiator => b"caller",
+            Self::Responder => b"called",
         }
     }
 }
 
 impl ClusterSecret {
-    /// From a person's words; white space around them does not count.
+    /// From text; surrounding white space is ignored.
     ///
     /// # Errors
-    /// If it is too short to be one.
-    pub fn new(words: &str) -> io::Result<Self> {
-        let words = words.trim();
-        if words.len() < MIN_SECRET_BYTES {
+    /// If it is too short.
+    pub fn new(text: &str) -> io::Result<Self> {
+        let text = text.trim();
+        if text.len() < MIN_SECRET_BYTES {
             let what = format!("a cluster secret has at least {MIN_SECRET_BYTES} characters");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        Ok(Self(words.as_bytes().to_vec()))
+        Ok(Self(text.as_bytes().to_vec()))
     }
 
     /// From a file.
     ///
     /// # Errors
-    /// If it cannot be read or is no secret.
+    /// If the file cannot be read or its content is too short.
     pub fn from_file(path: &Path) -> io::Result<Self> {
         use std::io::Read;
-        let mut words = String::new();
-        std::fs::File::open(path)?.take(MAX_SECRET_FILE_BYTES).read_to_string(&mut words)?;
-        Self::new(&words)
+        let mut text = String::new();
+        std::fs::File::open(path)?.take(MAX_SECRET_FILE_BYTES).read_to_string(&mut text)?;
+        Self::new(&text)
     }
 
-    /// From `PLEACH_SECRET` or the file that `PLEACH_SECRET_FILE` names; none if there is neither.
+    /// From `PLEACH_SECRET` or the file that `PLEACH_SECRET_FILE` names; `None` if neither is set.
     ///
     /// # Errors
     /// As [`Self::from_file`].
     pub fn from_environment() -> io::Result<Option<Self>> {
         let get = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        if let Some(words) = get("PLEACH_SECRET") {
-            return Self::new(&words.to_string_lossy()).map(Some);
+        if let Some(text) = get("PLEACH_SECRET") {
+            return Self::new(&text.to_string_lossy()).map(Some);
         }
         get("PLEACH_SECRET_FILE").map(|path| Self::from_file(Path::new(&path))).transpose()
     }
 
-    fn mac(&self, purpose: &[u8], side: ConnectionSide, caller: &SessionNonce, called: &SessionNonce) -> [u8; 32] {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
-        for part in [b"pleach control 1 ".as_slice(), purpose, side.word(), caller, called] {
-            mac.update(part);
-        }
-        mac.finalize().into_bytes().into()
+    fn mac(&self, purpose: &[u8], side: ConnectionSide, initiator: &Nonce, responder: &Nonce) -> [u8; MAC_BYTES] {
+        MacKey::new(&self.0).mac(&[b"pleach control 1 ", purpose, side.label(), initiator, responder])
     }
 
-    /// What the end on this side answers.
-    pub(super) fn proof(&self, side: ConnectionSide, caller: &SessionNonce, called: &SessionNonce) -> [u8; 32] {
-        self.mac(b"proof ", side, caller, called)
+    /// The proof of one side.
+    pub(super) fn proof(&self, side: ConnectionSide, initiator: &Nonce, responder: &Nonce) -> [u8; 32] {
+        self.mac(b"proof ", side, initiator, responder)
     }
 
-    /// Seals what the end on this side sends.
-    pub(super) fn seal(
+    /// Authenticates the messages of one side.
+    pub(super) fn authenticator(
         &self,
         side: ConnectionSide,
-        caller: &SessionNonce,
-        called: &SessionNonce,
+        initiator: &Nonce,
+        responder: &Nonce,
     ) -> MessageAuthenticator {
-        MessageAuthenticator { key: self.mac(b"seal ", side, caller, called), count: 0 }
+        MessageAuthenticator { key: MacKey::new(&self.mac(b"seal ", side, initiator, responder)), count: 0 }
     }
 }
 
-/// Compares in a time that does not tell where two differ.
-pub(super) fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
-}
-
-/// The key of one direction of one connection. Messages are counted, so that none can be left out or repeated.
+/// The key of one direction of one connection. Messages are counted, so that a dropped or repeated one is detected.
 pub(super) struct MessageAuthenticator {
-    key: [u8; 32],
+    key: MacKey,
     count: u64,
 }
 
 impl MessageAuthenticator {
     pub(super) fn next_tag(&mut self, message: &[u8]) -> MacTag {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("HMAC takes keys of any length");
-        mac.update(&self.count.to_le_bytes());
-        mac.update(message);
+        let mac = self.key.mac(&[&self.count.to_le_bytes(), message]);
         self.count += 1;
         let mut tag = MacTag::default();
-        tag.copy_from_slice(&mac.finalize().into_bytes()[..16]);
+        tag.copy_from_slice(&mac[..size_of::<MacTag>()]);
         tag
     }
-}
-
-/// Bytes that nobody can guess.
-pub(super) fn random_nonce() -> io::Result<SessionNonce> {
-    let mut bytes = SessionNonce::default();
-    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(format!("no random numbers: {error}")))?;
-    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -150,26 +131,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proof_is_good_for_one_side_of_one_connection_and_one_secret() {
+    fn a_proof_is_valid_for_one_side_of_one_connection_and_one_secret() {
         let (secret, other) =
             (ClusterSecret::new("correct horse").unwrap(), ClusterSecret::new("battery staple").unwrap());
         let (a, b) = ([1; 16], [2; 16]);
-        let proof = secret.proof(ConnectionSide::Caller, &a, &b);
-        assert_eq!(proof, ClusterSecret::new(" correct horse\n").unwrap().proof(ConnectionSide::Caller, &a, &b));
-        assert_ne!(proof, secret.proof(ConnectionSide::Called, &a, &b));
-        assert_ne!(proof, secret.proof(ConnectionSide::Caller, &b, &a));
-        assert_ne!(proof, other.proof(ConnectionSide::Caller, &a, &b));
+        let proof = secret.proof(ConnectionSide::Initiator, &a, &b);
+        assert_eq!(proof, ClusterSecret::new(" correct horse\n").unwrap().proof(ConnectionSide::Initiator, &a, &b));
+        assert_ne!(proof, secret.proof(ConnectionSide::Responder, &a, &b));
+        assert_ne!(proof, secret.proof(ConnectionSide::Initiator, &b, &a));
+        assert_ne!(proof, other.proof(ConnectionSide::Initiator, &a, &b));
         assert!(ClusterSecret::new("  short ").is_err());
     }
 
     #[test]
-    fn a_seal_fits_one_message_once() {
+    fn a_tag_is_valid_for_one_message_once() {
         let secret = ClusterSecret::new("correct horse").unwrap();
-        let seal = || secret.seal(ConnectionSide::Caller, &[1; 16], &[2; 16]);
-        let (mut a, mut b) = (seal(), seal());
+        let authenticator = || secret.authenticator(ConnectionSide::Initiator, &[1; 16], &[2; 16]);
+        let (mut a, mut b) = (authenticator(), authenticator());
         let first = a.next_tag(b"install");
         assert_eq!(first, b.next_tag(b"install"));
         assert_ne!(a.next_tag(b"install"), first);
-        assert_ne!(seal().next_tag(b"instill"), first);
+        assert_ne!(authenticator().next_tag(b"instill"), first);
     }
 }

@@ -1,4 +1,7 @@
 //! The progress engine: drives the protocol machines over the transport and host memory.
+//!
+//! [`aggregation`] runs members and nodes of aggregation trees, [`network`] the collectives among the leaders of hosts,
+//! [`messaging`] checked messages between processes.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 

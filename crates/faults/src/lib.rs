@@ -1,7 +1,7 @@
 //! Faults as data: one plan format for the simulator, the runtime and the tests.
 //!
-//! In: TOML. Out: rules ([`FaultPlan`]) whose strikes are drawn by name ([`RandomStream`]), so that a seed gives the same faults again.
-//! Where a rule strikes (a cable, a port) and what a strike does is the business of each world.
+//! In: TOML. Out: rules ([`FaultPlan`]) whose random numbers are drawn by name ([`RandomStream`]), so that a seed repeats the faults.
+//! The simulator and the runtime each decide where a rule applies (a cable, a port) and what it does there.
 #![forbid(unsafe_code)]
 
 mod plan;

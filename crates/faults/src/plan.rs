@@ -1,4 +1,4 @@
-//! The fault plan as a person writes it: TOML, one table per rule.
+//! The format of a fault plan: TOML, one table per rule.
 //!
 //! ```toml
 //! [[fault]]
@@ -17,42 +17,42 @@ use toml::Spanned;
 #[derive(Clone, Default, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct FaultPlan {
-    /// Overrides the run's seed for the faults.
+    /// Overrides the seed of the run for the faults.
     pub seed: Option<u64>,
-    /// The rules, in the order in which they are asked.
+    /// The rules, in the order in which they are applied.
     #[serde(default, rename = "fault")]
     pub rules: Vec<FaultRule>,
 }
 
-/// What a rule does.
+/// The fault of a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
     /// Bits flip on the wire.
     Flip,
-    /// Bits flip in the sending device's buffer, before it makes the VCRC.
+    /// Bits flip in the sending device's buffer, before it computes the VCRC.
     Memory,
-    /// The packet vanishes.
+    /// The packet is dropped.
     Lose,
-    /// The packet comes twice.
+    /// The packet arrives twice.
     Duplicate,
-    /// The packet comes later, and others may overtake it.
+    /// The packet arrives later; others may overtake it.
     Delay,
-    /// The packet is overtaken by those behind it: it comes up to three packet times later.
+    /// Later packets overtake the packet: it arrives up to three packet times later.
     Reorder,
     /// The packet's header contradicts itself.
     Malform,
-    /// The packet is for nobody.
+    /// The packet has a destination that does not exist.
     Misroute,
     /// The packet is sent into a full buffer.
     Overrun,
-    /// The cable is down for a while.
+    /// The cable is down for a time.
     Down,
-    /// A node, with all its cables, is down for a while or for good.
+    /// A node with all its cables is down, for a time or permanently.
     Kill,
 }
 
-/// Which packets a rule looks at.
+/// The packets to which a rule applies.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PhaseFilter {
@@ -60,70 +60,70 @@ pub enum PhaseFilter {
     Reduce,
     /// Results on their way down.
     Broadcast,
-    /// Everything.
+    /// All packets.
     #[default]
     All,
 }
 
-/// One rule. At most one of `nth`, `mean-us`, `probability` and `bit-error-rate` says when it strikes.
+/// One rule. At most one of `nth`, `mean-us`, `probability` and `bit-error-rate` triggers it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct FaultRule {
-    /// What it does.
+    /// The fault.
     pub kind: Spanned<FaultKind>,
-    /// Where: `"S0>S8"`, `"S0-S8"`, `"*"`, `"level 1-2"`, `"level 1>2"`.
+    /// The link: `"S0>S8"`, `"S0-S8"`, `"*"`, `"level 1-2"`, `"level 1>2"`.
     pub link: Option<Spanned<String>>,
-    /// Which node, for `kill`.
+    /// The node, for `kill`.
     pub node: Option<Spanned<String>>,
     /// Only on this lane of a split adapter.
     pub lane: Option<u8>,
-    /// Which packets.
+    /// The packets to which it applies.
     #[serde(default)]
     pub phase: PhaseFilter,
     /// The n-th packet on each channel, from 1.
     pub nth: Option<Spanned<u64>>,
-    /// So many in a row from the n-th on (1 if not said).
+    /// The number of packets from the n-th on (default 1).
     pub count: Option<u64>,
-    /// Errors on each channel at random, on average so many microseconds apart (SE-12).
+    /// Random errors on each channel, with this mean time between them in microseconds (SE-12).
     pub mean_us: Option<Spanned<f64>>,
-    /// How long a packet is exposed to them, in nanoseconds; its time on the wire if not said.
+    /// How long a packet is exposed to them, in nanoseconds (default: its time on the wire).
     pub exposure_ns: Option<Spanned<f64>>,
     /// Every packet with this probability.
     pub probability: Option<Spanned<f64>>,
     /// Every bit with this probability.
     pub bit_error_rate: Option<Spanned<f64>>,
-    /// How many bits flip (1 if not said).
+    /// How many bits flip (default 1).
     pub bits: Option<Spanned<u32>>,
-    /// How much later, for `delay`; at random up to so much.
+    /// The longest delay, for `delay`; the delay is random.
     pub delay_ns: Option<Spanned<f64>>,
-    /// From when, for `down` and `kill`.
+    /// The start, for `down` and `kill`.
     pub at_us: Option<Spanned<f64>>,
-    /// For how long, for `down` and `kill`; for good if not said.
+    /// The duration, for `down` and `kill` (default: permanent).
     pub for_us: Option<Spanned<f64>>,
 }
 
 impl FaultPlan {
-    /// Reads a plan.
+    /// Parses a plan.
     ///
     /// # Errors
-    /// What is wrong with the text, and where.
+    /// If the text is not a plan; the error says where and why.
     pub fn parse(text: &str) -> Result<Self, FaultPlanError> {
         toml::from_str(text)
             .map_err(|error| FaultPlanError::new(error.span().unwrap_or(0..0), error.message().to_owned()))
     }
 }
 
-/// What is wrong with a plan, and where in its text.
+/// An error in a plan, and its place in the text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FaultPlanError {
-    /// The bytes of the text that are to blame.
+    /// The byte range of the error.
     pub span: Range<usize>,
-    /// What is wrong, and what would be right.
+    /// The error, and what is allowed.
     pub message: String,
 }
 
 impl FaultPlanError {
-    /// About these bytes.
+    /// An error in a byte range.
     pub fn new(span: Range<usize>, message: impl Into<String>) -> Self {
         Self { span, message: message.into() }
     }
@@ -138,10 +138,10 @@ impl fmt::Display for FaultPlanError {
 impl std::error::Error for FaultPlanError {}
 
 impl FaultRule {
-    /// A rule that does this, everywhere and always: to be narrowed by its fields.
+    /// A rule with this fault for every packet on every link; its fields narrow it.
     pub fn new(kind: FaultKind) -> Self {
         Self {
-            kind: unplaced(kind),
+            kind: without_span(kind),
             link: None,
             node: None,
             lane: None,
@@ -161,7 +161,7 @@ impl FaultRule {
 
     /// On this link (see [`FaultRule::link`]).
     pub fn on(self, link: impl Into<String>) -> Self {
-        Self { link: Some(unplaced(link.into())), ..self }
+        Self { link: Some(without_span(link.into())), ..self }
     }
 
     /// Only packets of this phase.
@@ -171,36 +171,36 @@ impl FaultRule {
 
     /// The n-th packet of each channel.
     pub fn nth(self, nth: u64) -> Self {
-        Self { nth: Some(unplaced(nth)), ..self }
+        Self { nth: Some(without_span(nth)), ..self }
     }
 
     /// This node, for `kill`.
     pub fn at_node(self, node: impl Into<String>) -> Self {
-        Self { node: Some(unplaced(node.into())), ..self }
+        Self { node: Some(without_span(node.into())), ..self }
     }
 
-    /// From `at_us` on, for so long or for good; for `down` and `kill`.
+    /// From `at_us` on, for a time or permanently; for `down` and `kill`.
     pub fn lasting(self, at_us: f64, for_us: Option<f64>) -> Self {
-        Self { at_us: Some(unplaced(at_us)), for_us: for_us.map(unplaced), ..self }
+        Self { at_us: Some(without_span(at_us)), for_us: for_us.map(without_span), ..self }
     }
 
-    /// Later by up to so much, for `delay`.
+    /// Delayed by up to this much, for `delay`.
     pub fn up_to_ns(self, delay_ns: f64) -> Self {
-        Self { delay_ns: Some(unplaced(delay_ns)), ..self }
+        Self { delay_ns: Some(without_span(delay_ns)), ..self }
     }
 
-    /// At random, with this mean between errors.
+    /// At random, with this mean time between errors.
     pub fn with_mean_us(self, mean: f64) -> Self {
-        Self { mean_us: Some(unplaced(mean)), ..self }
+        Self { mean_us: Some(without_span(mean)), ..self }
     }
 
     /// Each packet with this probability.
     pub fn with_probability(self, probability: f64) -> Self {
-        Self { probability: Some(unplaced(probability)), ..self }
+        Self { probability: Some(without_span(probability)), ..self }
     }
 }
 
-/// A value that was not read from a text.
-fn unplaced<T>(value: T) -> Spanned<T> {
+/// A value that does not come from a text.
+fn without_span<T>(value: T) -> Spanned<T> {
     Spanned::new(0..0, value)
 }

@@ -1,33 +1,26 @@
-//! Randomness by name: a number is a pure function of a seed and of what it is for.
+//! Random numbers by name: a number is a pure function of a seed and of its purpose.
 //!
-//! Nothing is drawn from a shared stream, so adding a rule or a host does not shift everyone else's luck, and
-//! a sweep gives the same numbers on one core or two.
+//! No two purposes draw from one sequence, so an added rule or host does not change the numbers of the others, and a sweep
+//! gives the same numbers on one core or many.
 
-/// A stream of random numbers for one purpose.
+use units::{GOLDEN_GAMMA, mix64};
+
+/// The random numbers of one purpose.
 #[derive(Clone, Copy, Debug)]
 pub struct RandomStream {
     key: u64,
 }
 
-/// The increment and the mixing steps are those of SplitMix64 (Steele, Lea, Flood 2014).
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-const fn mix(mut value: u64) -> u64 {
-    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
-}
-
 impl RandomStream {
     /// The stream of a seed for a purpose.
     pub const fn new(seed: u64, purpose: u64) -> Self {
-        Self { key: mix(mix(seed.wrapping_add(GOLDEN)) ^ purpose.wrapping_mul(GOLDEN)) }
+        Self { key: mix64(mix64(seed.wrapping_add(GOLDEN_GAMMA)) ^ purpose.wrapping_mul(GOLDEN_GAMMA)) }
     }
 
     /// The `n`-th number.
     #[inline]
     pub const fn at(self, n: u64) -> u64 {
-        mix(self.key.wrapping_add(n.wrapping_add(1).wrapping_mul(GOLDEN)))
+        mix64(self.key.wrapping_add(n.wrapping_add(1).wrapping_mul(GOLDEN_GAMMA)))
     }
 
     /// The `n`-th number, in `0..bound` (0 if the bound is 0).
@@ -35,7 +28,7 @@ impl RandomStream {
         ((self.at(n) as u128 * bound as u128) >> 64) as u64
     }
 
-    /// A random order of `0..length`.
+    /// A random permutation of `0..length`.
     pub fn permutation(self, length: u32) -> Vec<u32> {
         let mut order: Vec<u32> = (0..length).collect();
         for last in (1..order.len()).rev() {
@@ -45,17 +38,17 @@ impl RandomStream {
     }
 }
 
-/// A probability as a threshold that a raw 64-bit number is compared with: no floating point at the hop.
+/// A probability as a threshold for a raw 64-bit number: the hop does no floating-point arithmetic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Probability(u64);
 
 impl Probability {
-    /// From a probability; below 0 counts as 0, above 1 as 1.
+    /// From a number; less than 0 counts as 0, more than 1 as 1.
     pub fn new(probability: f64) -> Self {
         Self((probability.clamp(0.0, 1.0) * 18_446_744_073_709_551_615.0) as u64)
     }
 
-    /// Whether a raw random number hits.
+    /// Whether a raw random number is below the threshold.
     #[inline]
     pub const fn hits(self, raw: u64) -> bool {
         raw < self.0
@@ -74,15 +67,15 @@ mod tests {
     }
 
     #[test]
-    fn a_chance_hits_as_often_as_it_says() {
-        let (stream, chance) = (RandomStream::new(42, 1), Probability::new(0.3));
-        let hits = (0..100_000).filter(|n| chance.hits(stream.at(*n))).count();
+    fn a_probability_hits_as_often_as_it_says() {
+        let (stream, probability) = (RandomStream::new(42, 1), Probability::new(0.3));
+        let hits = (0..100_000).filter(|n| probability.hits(stream.at(*n))).count();
         assert!((29_000..31_000).contains(&hits), "{hits}");
         assert!(!Probability::new(0.0).hits(0) && Probability::new(1.0).hits(u64::MAX - 1));
     }
 
     #[test]
-    fn a_permutation_holds_everyone_once() {
+    fn a_permutation_contains_every_number_once() {
         let mut order = RandomStream::new(3, 5).permutation(1_000);
         assert_ne!(order, (0..1_000).collect::<Vec<_>>());
         order.sort_unstable();

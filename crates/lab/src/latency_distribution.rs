@@ -1,42 +1,42 @@
-//! A distribution of latencies: quantiles, and a histogram for drawing.
+//! A distribution of latencies: quantiles and a histogram.
 
 use serde::Serialize;
-use units::Span;
+use units::SimSpan;
 
-/// What there is to say about many latencies, in nanoseconds.
+/// Quantiles and a histogram of many latencies, in nanoseconds.
 #[derive(Clone, Debug, Serialize)]
-pub struct LatencyDistribution {
-    pub count: usize,
-    pub min_ns: f64,
-    pub median_ns: f64,
-    pub mean_ns: f64,
-    pub p90_ns: f64,
-    pub p99_ns: f64,
-    pub max_ns: f64,
-    pub histogram: Vec<HistogramBin>,
+pub(crate) struct LatencyDistribution {
+    pub(crate) count: usize,
+    pub(crate) min_ns: f64,
+    pub(crate) median_ns: f64,
+    pub(crate) mean_ns: f64,
+    pub(crate) p90_ns: f64,
+    pub(crate) p99_ns: f64,
+    pub(crate) max_ns: f64,
+    pub(crate) histogram: Vec<HistogramBin>,
 }
 
-/// How many fell between two latencies; the upper one excluded, but for the last.
+/// The number of latencies in an interval. The upper bound is excluded, except in the last bin.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct HistogramBin {
-    pub from_ns: f64,
-    pub to_ns: f64,
-    pub count: usize,
+pub(crate) struct HistogramBin {
+    pub(crate) from_ns: f64,
+    pub(crate) to_ns: f64,
+    pub(crate) count: usize,
 }
 
-/// Bins of a histogram at most.
+/// Bins of a histogram.
 const BINS: usize = 48;
-/// From this ratio of longest to shortest on, bins grow with the latency.
-const WIDE: f64 = 20.0;
+/// From this ratio of the longest to the shortest latency on, bins have equal ratios instead of equal widths.
+const LOGARITHMIC_RATIO: f64 = 20.0;
 
 impl LatencyDistribution {
-    /// Of these; none if there are none.
-    pub fn of(spans: impl IntoIterator<Item = Span>) -> Option<Self> {
-        let mut sorted: Vec<Span> = spans.into_iter().collect();
+    /// The distribution of these latencies; none if there are none.
+    pub(crate) fn of(spans: impl IntoIterator<Item = SimSpan>) -> Option<Self> {
+        let mut sorted: Vec<SimSpan> = spans.into_iter().collect();
         sorted.sort_unstable();
         let (min, max) = (*sorted.first()?, *sorted.last()?);
         let total: u128 = sorted.iter().map(|span| u128::from(span.as_picos())).sum();
-        // The nearest rank: the smallest value that at least the share of all does not exceed.
+        // The nearest-rank definition: the smallest value that at least this share of all values does not exceed.
         let quantile = |share: f64| {
             let rank = (share * sorted.len() as f64).ceil() as usize;
             sorted[rank.clamp(1, sorted.len()) - 1].as_nanos_f64()
@@ -53,27 +53,27 @@ impl LatencyDistribution {
         })
     }
 
-    /// The histogram with so many times fewer bins.
-    pub fn coarser(&self, most: usize) -> Vec<HistogramBin> {
-        let together = self.histogram.len().div_ceil(most).max(1);
+    /// The histogram with adjacent bins merged so that at most `max_bins` are left.
+    pub(crate) fn merged_bins(&self, max_bins: usize) -> Vec<HistogramBin> {
+        let group_size = self.histogram.len().div_ceil(max_bins).max(1);
         let merge = |bins: &[HistogramBin]| HistogramBin {
             from_ns: bins[0].from_ns,
             to_ns: bins[bins.len() - 1].to_ns,
             count: bins.iter().map(|bin| bin.count).sum(),
         };
-        self.histogram.chunks(together).map(merge).collect()
+        self.histogram.chunks(group_size).map(merge).collect()
     }
 }
 
-/// Bins of the same width or, for a wide spread, of the same ratio.
-fn histogram(sorted: &[Span], min: f64, max: f64) -> Vec<HistogramBin> {
+/// Bins of equal width or, for a wide range, of equal ratio.
+fn histogram(sorted: &[SimSpan], min: f64, max: f64) -> Vec<HistogramBin> {
     if max <= min {
         return vec![HistogramBin { from_ns: min, to_ns: max, count: sorted.len() }];
     }
-    let wide = min > 0.0 && max / min > WIDE;
+    let is_logarithmic = min > 0.0 && max / min > LOGARITHMIC_RATIO;
     let edge = |number: usize| {
         let share = number as f64 / BINS as f64;
-        if wide { min * (max / min).powf(share) } else { min + (max - min) * share }
+        if is_logarithmic { min * (max / min).powf(share) } else { min + (max - min) * share }
     };
     let mut bins = Vec::with_capacity(BINS);
     let mut before = 0;
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_values_that_occurred() {
-        let distribution = LatencyDistribution::of((1..=100).map(Span::from_nanos)).expect("a hundred values");
+        let distribution = LatencyDistribution::of((1..=100).map(SimSpan::from_nanos)).expect("a hundred values");
         assert_eq!((distribution.min_ns, distribution.median_ns, distribution.max_ns), (1.0, 50.0, 100.0));
         assert_eq!((distribution.p90_ns, distribution.p99_ns, distribution.mean_ns), (90.0, 99.0, 50.5));
     }
@@ -101,17 +101,17 @@ mod tests {
     #[test]
     fn every_value_falls_into_one_bin() {
         for most in [2, 100, 5_000] {
-            let distribution = LatencyDistribution::of((1..=most).map(Span::from_nanos)).expect("some values");
+            let distribution = LatencyDistribution::of((1..=most).map(SimSpan::from_nanos)).expect("some values");
             let in_bins: usize = distribution.histogram.iter().map(|bin| bin.count).sum();
-            let coarser: usize = distribution.coarser(7).iter().map(|bin| bin.count).sum();
-            assert_eq!((in_bins, coarser), (most as usize, most as usize));
+            let merged: usize = distribution.merged_bins(7).iter().map(|bin| bin.count).sum();
+            assert_eq!((in_bins, merged), (most as usize, most as usize));
         }
     }
 
     #[test]
     fn one_value_is_one_bin() {
-        let distribution = LatencyDistribution::of([Span::from_nanos(7); 3]).expect("three values");
+        let distribution = LatencyDistribution::of([SimSpan::from_nanos(7); 3]).expect("three values");
         assert_eq!(distribution.histogram, [HistogramBin { from_ns: 7.0, to_ns: 7.0, count: 3 }]);
-        assert!(LatencyDistribution::of([]).is_none());
+        assert!(LatencyDistribution::of([] as [SimSpan; 0]).is_none());
     }
 }

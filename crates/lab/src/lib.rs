@@ -1,15 +1,18 @@
-//! The laboratory: reproductions of the papers, benchmarks, the demo, reports, and the judge of simulated runs.
+//! The laboratory: reproductions of the papers, benchmarks, the demo, reports, and the oracle checks of simulated runs.
 
 pub mod bench;
+mod cpu_time;
 pub mod demo;
-pub mod latency_distribution;
+mod latency_distribution;
 pub mod local_fabric;
 pub mod mpi;
 mod nas_kernels;
 pub mod number_format;
 pub mod oracle_checker;
 mod outcome;
+pub mod progress;
 pub mod report;
 pub mod reproduce;
+pub mod simulation_report;
 
 pub use outcome::CommandOutcome;

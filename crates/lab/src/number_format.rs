@@ -1,6 +1,6 @@
-//! Numbers as people read them.
+//! Numbers formatted for people.
 
-use units::Span;
+use units::SimSpan;
 
 /// `1728` as `1,728`.
 pub fn group_digits(number: u64) -> String {
@@ -26,8 +26,8 @@ pub fn pluralize(number: u64, what: &str) -> String {
     format!("{} {plural}", group_digits(number))
 }
 
-/// A unit for times of about this size, with its picoseconds.
-pub fn time_unit(span: Span) -> (&'static str, f64) {
+/// A unit for times of about this length, and its length in picoseconds.
+pub fn time_unit(span: SimSpan) -> (&'static str, f64) {
     match span.as_picos() {
         0..1_000_000 => ("ns", 1e3),
         1_000_000..1_000_000_000 => ("us", 1e6),
@@ -51,12 +51,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thousands_are_set_apart() {
+    fn digits_are_grouped_by_thousands() {
         assert_eq!([0, 12, 999, 1_000, 1_048_576].map(group_digits), ["0", "12", "999", "1,000", "1,048,576"]);
     }
 
     #[test]
-    fn one_is_not_many() {
+    fn nouns_are_plural_except_for_one() {
         assert_eq!(pluralize(1, "delivery"), "1 delivery");
         assert_eq!(pluralize(2_000, "delivery"), "2,000 deliveries");
         assert_eq!(pluralize(3, "switch"), "3 switches");

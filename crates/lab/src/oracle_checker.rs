@@ -1,4 +1,4 @@
-//! The witness that judges: gives members what the oracle chose, and the oracle what they got.
+//! Connects the oracle to a simulated run: members contribute what the oracle generates, and the oracle checks their results.
 
 use oracle::{Expectation, Ledger, Reduction, ReferenceOrder, ReferenceOrderNode, Verdict};
 use protocol::Payload;
@@ -11,38 +11,38 @@ use simulator::scenario::ResultCheck;
 use topology::{AggregationTree, ChildNode, TreeIndex};
 use units::{OpId, Rank};
 
-/// Failures that are listed; the rest are only counted.
-const MAX_LISTED: usize = 32;
+/// Maximum number of listed failures. The rest are only counted.
+const MAX_LISTED_FAILURES: usize = 32;
 
 /// An operation that failed at a rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FailedOperation {
-    pub rank: Rank,
-    pub op: OpId,
-    pub cause: AbortCause,
+pub(crate) struct FailedOperation {
+    pub(crate) rank: Rank,
+    pub(crate) op: OpId,
+    pub(crate) cause: AbortCause,
 }
 
-/// Sees everything, judges at the end.
+/// Observes a run; its verdict is due at the end.
 pub struct OracleChecker {
     seed: u64,
     task: SimulatedOperation,
     ranks: u32,
-    /// The operation and the order in which it is folded, if contents are real.
-    sum: Option<(Reduction, ReferenceOrder)>,
+    /// The reduction and its fold order, if contributions have contents.
+    reduction: Option<(Reduction, ReferenceOrder)>,
     check: ResultCheck,
     ledger: Ledger,
     failures: Vec<FailedOperation>,
 }
 
-/// What the judge says.
+/// The oracle's verdict on a run.
 pub struct OracleJudgement {
-    pub verdict: Verdict,
-    /// The first of the failures; `verdict.failed` counts all.
-    pub failures: Vec<FailedOperation>,
+    pub(crate) verdict: Verdict,
+    /// The first failures; `verdict.failed` counts all.
+    pub(crate) failures: Vec<FailedOperation>,
 }
 
 impl OracleChecker {
-    /// For a run of so many operations.
+    /// A checker for a run of so many operations.
     pub fn new(
         seed: u64,
         operations: u32,
@@ -51,10 +51,10 @@ impl OracleChecker {
         plan: &FaultPlan,
         check: ResultCheck,
     ) -> Self {
-        let sum = match parameters.contents {
+        let reduction = match parameters.contents {
             ContributionContents::SizeOnly { .. } => None,
             ContributionContents::Real { kind, count } => {
-                let same_name = "the oracle knows every element and operator by the same name";
+                let same_name = "the oracle uses the same names of elements and operators";
                 let operation = Reduction {
                     element: kind.element().name().parse().expect(same_name),
                     operator: kind.operator().name().parse().expect(same_name),
@@ -65,16 +65,16 @@ impl OracleChecker {
         };
         Self {
             seed,
-            task: parameters.task,
+            task: parameters.operation,
             ranks: collective.ranks(),
-            sum,
+            reduction,
             check,
             ledger: Ledger::new(collective.ranks(), operations, expectation(plan)),
             failures: Vec::new(),
         }
     }
 
-    /// The run is over.
+    /// The verdict on the whole run.
     pub fn judge(self) -> OracleJudgement {
         let verdict = match self.check {
             ResultCheck::Nothing => Verdict::default(),
@@ -86,10 +86,12 @@ impl OracleChecker {
 
 impl CollectiveObserver for OracleChecker {
     fn contribution(&mut self, rank: Rank, op: OpId) -> Vec<u8> {
-        self.sum.as_ref().map_or_else(Vec::new, |(operation, _)| oracle::contribution(self.seed, rank, op, operation))
+        self.reduction
+            .as_ref()
+            .map_or_else(Vec::new, |(operation, _)| oracle::contribution(self.seed, rank, op, operation))
     }
 
-    fn begun(&mut self, rank: Rank, op: OpId) {
+    fn started(&mut self, rank: Rank, op: OpId) {
         if self.check != ResultCheck::Nothing && matches!(self.task, SimulatedOperation::Barrier(_)) {
             self.ledger.record_arrival(rank, op);
         }
@@ -102,16 +104,19 @@ impl CollectiveObserver for OracleChecker {
         if matches!(self.task, SimulatedOperation::Barrier(_)) {
             self.ledger.record_departure(rank, op);
         }
-        match (&self.sum, self.check) {
+        match (&self.reduction, self.check) {
             (Some((operation, order)), ResultCheck::Bits) => {
-                if self.ledger.wants_reference(op) {
+                if self.ledger.needs_reference(op) {
                     let reference = match self.task {
                         SimulatedOperation::AllReduce => oracle::reference(self.seed, op, operation, order),
-                        _ => {
-                            oracle::contribution(self.seed, SimulatedOperation::teller(op, self.ranks), op, operation)
-                        }
+                        _ => oracle::contribution(
+                            self.seed,
+                            SimulatedOperation::broadcast_root(op, self.ranks),
+                            op,
+                            operation,
+                        ),
                     };
-                    self.ledger.expect(op, reference, operation.element_bytes());
+                    self.ledger.set_reference(op, reference, operation.element_bytes());
                 }
                 self.ledger.record_delivery(rank, op, result.bytes().unwrap_or_default());
             }
@@ -120,7 +125,7 @@ impl CollectiveObserver for OracleChecker {
     }
 
     fn failed(&mut self, rank: Rank, op: OpId, cause: AbortCause) {
-        if self.failures.len() < MAX_LISTED {
+        if self.failures.len() < MAX_LISTED_FAILURES {
             self.failures.push(FailedOperation { rank, op, cause });
         }
         if self.check != ResultCheck::Nothing {
@@ -129,19 +134,19 @@ impl CollectiveObserver for OracleChecker {
     }
 }
 
-/// Cables that go down and nodes that die are hard faults: operations may fail then, with a cause.
+/// Links that go down and nodes that die are hard faults: operations may then fail with a cause.
 fn expectation(plan: &FaultPlan) -> Expectation {
     let hard = |rule: &simulator::fault::FaultRule| matches!(rule.kind.get_ref(), FaultKind::Down | FaultKind::Kill);
     if plan.rules.iter().any(hard) { Expectation::MayFail } else { Expectation::MustComplete }
 }
 
-/// The order in which the tree folds. Members are the first hosts of the fabric, so a host's number is its rank.
+/// The fold order of the tree. Members are the first hosts of the fabric, so the number of a host is its rank.
 fn order(tree: &AggregationTree) -> ReferenceOrder {
     let root: TreeIndex = tree.roots().next().expect("a tree has a root");
     ReferenceOrder::from_tree(ChildNode::Node(root), |place| match place {
         ChildNode::Host(host) => ReferenceOrderNode::Rank(Rank(host.0)),
         ChildNode::Node(node) => {
-            ReferenceOrderNode::Node(tree.node(node).children.iter().map(|child| child.who).collect())
+            ReferenceOrderNode::Node(tree.node(node).children.iter().map(|child| child.node).collect())
         }
     })
 }

@@ -1,10 +1,10 @@
-//! What a command found.
+//! The outcome of a command, which becomes its exit status.
 
-/// What a command found.
+/// The outcome of a command that ran to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CommandOutcome {
-    /// Everything was as it must be.
-    Right,
-    /// The oracle objects, or a gated number does not hold.
-    Wrong,
+    /// All checks passed.
+    Passed,
+    /// The oracle found a violation, or a gated number does not hold.
+    Failed,
 }

@@ -1,139 +1,129 @@
-//! What the manager's driver must do, and what it should log.
+//! What the manager asks of its driver, and the events that the driver logs.
 
 use std::fmt;
 
 use super::control_error::ControlError;
 use super::message::{FromManager, GroupKey};
-use super::{AggregationNodeId, JobId};
+use super::{AggregationNodeId, JobId, PeerId};
 
-/// A connection to the manager, by a number that its driver never uses twice.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct PeerId(pub u64);
-
-/// Something that the driver must do.
+/// What the driver must do next.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ManagerAction {
-    /// Send this.
+    /// Send a message.
     Send {
-        /// To whom.
+        /// The connection.
         to: PeerId,
-        /// What.
+        /// The message.
         message: Box<FromManager>,
     },
-    /// Close the connection; its loss need not be told.
+    /// Close the connection. The driver need not report its loss.
     Close(PeerId),
-    /// Write this down.
+    /// Log an event.
     Log(ManagerEvent),
 }
 
-/// Something that an operator may want to know.
+/// An event for the operator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ManagerEvent {
-    /// A node is there.
+    /// A node registered.
     NodeRegistered {
         /// Its name.
         name: String,
         /// Its number.
         node: AggregationNodeId,
     },
-    /// A node is gone.
+    /// A node is lost.
     NodeLost {
         /// Its name.
         name: String,
-        /// How it was noticed.
+        /// How the manager found out.
         why: &'static str,
     },
     /// A job was admitted.
     JobOpened {
-        /// Which.
+        /// The job.
         job: JobId,
         /// Its name.
         name: String,
     },
-    /// A job is known again after it or the manager was away.
+    /// A job re-attached after it or the manager was disconnected.
     JobAttached {
-        /// Which.
+        /// The job.
         job: JobId,
     },
-    /// A job has gone, with all its groups.
+    /// A job ended, with all its groups.
     JobClosed {
-        /// Which.
+        /// The job.
         job: JobId,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// A group can be used.
     GroupOpened {
-        /// Which.
+        /// The group.
         group: GroupKey,
-        /// Whose.
+        /// Its job.
         job: JobId,
         /// Its nodes, the root first.
         nodes: Vec<String>,
     },
-    /// A group was learnt from a node that held it before this manager began.
-    GroupRelearnt {
-        /// Which.
+    /// A node reported a group that it held before this manager started.
+    GroupRecovered {
+        /// The group.
         group: GroupKey,
-        /// Whose.
+        /// Its job.
         job: JobId,
     },
     /// A group was not opened.
     GroupRefused {
-        /// Who asked.
+        /// The job that asked for it.
         job: JobId,
-        /// Why.
-        refusal: ControlError,
+        /// The reason.
+        error: ControlError,
     },
-    /// A group is of no use any more.
+    /// A group is no longer usable.
     GroupRevoked {
-        /// Which.
+        /// The group.
         group: GroupKey,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// A group's seats are all given up.
+    /// All seats of a group are removed.
     GroupClosed {
-        /// Which.
+        /// The group.
         group: GroupKey,
     },
-    /// Somebody saw an error.
-    Trouble {
-        /// In which group.
+    /// A node or a job reported an error in a group.
+    Failure {
+        /// The group.
         group: GroupKey,
-        /// Who says so.
+        /// The reporter.
         from: String,
-        /// What.
+        /// The error.
         what: String,
     },
-    /// A message was refused.
-    Refused {
-        /// Why.
-        refusal: ControlError,
+    /// A request was rejected.
+    RequestRejected {
+        /// The reason.
+        error: ControlError,
     },
-}
-
-impl fmt::Display for GroupKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.group, self.epoch)
-    }
 }
 
 impl fmt::Display for ManagerEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NodeRegistered { name, .. } => write!(f, "node {name} is there"),
+            Self::NodeRegistered { name, .. } => write!(f, "node {name} registered"),
             Self::NodeLost { name, why } => write!(f, "node {name} is lost: {why}"),
-            Self::JobOpened { job, name } => write!(f, "{job} ({name}) is admitted"),
-            Self::JobAttached { job } => write!(f, "{job} is back"),
-            Self::JobClosed { job, why } => write!(f, "{job} is gone: {why}"),
-            Self::GroupOpened { group, job, nodes } => write!(f, "{group} of {job} is open at {}", nodes.join(", ")),
-            Self::GroupRelearnt { group, job } => write!(f, "{group} of {job} is known again"),
-            Self::GroupRefused { job, refusal } => write!(f, "a group of {job} is refused: {refusal}"),
-            Self::GroupRevoked { group, why } => write!(f, "{group} is revoked: {why}"),
-            Self::GroupClosed { group } => write!(f, "{group} is closed"),
-            Self::Trouble { group, from, what } => write!(f, "{from} has trouble in {group}: {what}"),
-            Self::Refused { refusal } => write!(f, "refused: {refusal}"),
+            Self::JobOpened { job, name } => write!(f, "{job} ({name}) admitted"),
+            Self::JobAttached { job } => write!(f, "{job} re-attached"),
+            Self::JobClosed { job, why } => write!(f, "{job} ended: {why}"),
+            Self::GroupOpened { group, job, nodes } => write!(f, "{group} of {job} opened at {}", nodes.join(", ")),
+            Self::GroupRecovered { group, job } => write!(f, "{group} of {job} recovered from its nodes"),
+            Self::GroupRefused { job, error } => write!(f, "{job}: group refused: {error}"),
+            Self::GroupRevoked { group, why } => write!(f, "{group} revoked: {why}"),
+            Self::GroupClosed { group } => write!(f, "{group} closed"),
+            Self::Failure { group, from, what } => write!(f, "{group}: {from} reports a failure: {what}"),
+            Self::RequestRejected { error } => write!(f, "request rejected: {error}"),
         }
     }
 }

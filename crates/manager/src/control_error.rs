@@ -1,10 +1,10 @@
-//! Why something is not done. Every variant names who or what stands in the way, and its words say what to do.
+//! Errors of the control plane. Every variant names the node, host or limit that is the reason; the text says what to do.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What can run out.
+/// A resource that can run out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeResource {
@@ -26,72 +26,72 @@ impl fmt::Display for NodeResource {
     }
 }
 
-/// Why something is not done.
+/// Why a request failed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlError {
-    /// A node has too little left.
+    /// A node has too little capacity left.
     NodeFull {
         /// The node.
         node: String,
-        /// What it lacks.
+        /// The exhausted resource.
         resource: NodeResource,
-        /// So much would be needed.
+        /// The amount that the request needs.
         wanted: u64,
-        /// So much is left.
+        /// The amount that is left.
         free: u64,
     },
     /// The job has used up its quota.
     QuotaFull {
-        /// At this node; empty if it does not matter where.
+        /// The node; empty if the limit holds for all nodes together.
         node: String,
-        /// What it lacks.
+        /// The exhausted resource.
         resource: NodeResource,
-        /// So much would be needed.
+        /// The amount that the request needs.
         wanted: u64,
-        /// So much is left.
+        /// The amount that is left.
         free: u64,
     },
-    /// No node is there that may be used.
+    /// No usable node is registered.
     NoNode,
     /// No node serves this host.
     NotServed {
         /// The host.
         host: String,
     },
-    /// With fewer than two leaders there is nothing to fold.
+    /// A group needs at least two leaders.
     TooFewLeaders,
-    /// A node failed to take its seat, or is lost.
+    /// A node failed to install its seat, or is lost.
     NodeFailed {
         /// The node.
         node: String,
-        /// What happened.
+        /// The failure.
         why: String,
     },
-    /// The ticket is not the job's, or the job is not known.
+    /// The manager does not know the job, or the ticket's key is wrong.
     WrongTicket,
-    /// No such group of this job.
+    /// The job has no such group.
     UnknownGroup,
-    /// No such job.
+    /// The manager has no such job.
     UnknownJob,
-    /// A name that is in use by somebody who lives.
+    /// Another live node has the name.
     NameTaken {
         /// The name.
         name: String,
     },
-    /// More than the manager takes.
+    /// A limit of the control plane is exceeded.
     TooMany {
-        /// Of what.
+        /// What is limited.
         what: String,
         /// The limit.
         most: u64,
     },
-    /// A request that makes no sense.
+    /// An invalid request.
     Malformed {
-        /// What is wrong.
+        /// What is invalid.
         what: String,
     },
-    /// The job was ended, or its group closed, before the answer.
+    /// The job ended, or closed the group, before the reply.
     Withdrawn,
 }
 
@@ -100,7 +100,7 @@ impl ControlError {
         Self::Malformed { what: what.to_owned() }
     }
 
-    /// The cause in a few words that are always the same, for counting.
+    /// A constant label of the cause, for counters.
     pub fn cause(&self) -> &'static str {
         match self {
             Self::NodeFull { .. } => "node full",
@@ -129,8 +129,8 @@ impl fmt::Display for ControlError {
         match self {
             Self::NodeFull { node, resource, wanted, free } => write!(
                 f,
-                "node {node} has {free} {resource} left and {wanted} are needed; close groups, ask for a smaller \
-                 window, or start the node with more"
+                "node {node} has {free} {resource} left and {wanted} are needed; close groups, request a smaller \
+                 window, or start the node with more capacity"
             ),
             Self::QuotaFull { node, resource, wanted, free } => {
                 write!(f, "the job's quota leaves {free} {resource}")?;
@@ -139,19 +139,19 @@ impl fmt::Display for ControlError {
                 }
                 write!(f, " and {wanted} are needed; close groups or open the job with a larger quota")
             }
-            Self::NoNode => f.write_str("no aggregation node is registered that may be used; start `pleach node`"),
+            Self::NoNode => f.write_str("no usable aggregation node is registered; start `pleach node`"),
             Self::NotServed { host } => {
-                write!(f, "no aggregation node serves host {host}; say so with `pleach node --serves`")
+                write!(f, "no aggregation node serves host {host}; add it with `pleach node --serves`")
             }
-            Self::TooFewLeaders => f.write_str("a group of fewer than two hosts has nothing to fold in the network"),
+            Self::TooFewLeaders => f.write_str("a group needs at least two hosts to use the network"),
             Self::NodeFailed { node, why } => write!(f, "node {node} failed: {why}"),
-            Self::WrongTicket => f.write_str("the ticket is not that of a job which is known here"),
+            Self::WrongTicket => f.write_str("the manager does not know this job, or the ticket's key is wrong"),
             Self::UnknownGroup => f.write_str("the job has no such group"),
-            Self::UnknownJob => f.write_str("there is no such job"),
-            Self::NameTaken { name } => write!(f, "a living node is called {name} already; choose another --name"),
+            Self::UnknownJob => f.write_str("the manager has no such job"),
+            Self::NameTaken { name } => write!(f, "another live node has the name {name}; choose another --name"),
             Self::TooMany { what, most } => write!(f, "too many {what}: {most} at most"),
-            Self::Malformed { what } => write!(f, "the request makes no sense: {what}"),
-            Self::Withdrawn => f.write_str("it was withdrawn before it was done"),
+            Self::Malformed { what } => write!(f, "invalid request: {what}"),
+            Self::Withdrawn => f.write_str("the job ended or closed the group before it was open"),
         }
     }
 }

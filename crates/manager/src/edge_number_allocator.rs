@@ -1,85 +1,85 @@
-//! Hands out the numbers of edges: 23 bits, each in use once in the whole cluster (P-53).
+//! Allocates edge numbers: 23 bits, unique in the whole cluster (P-79).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use super::message::GroupKey;
+use super::ids::GroupKey;
 
-/// Zero and one are the management queue pairs of InfiniBand.
+/// Queue pairs 0 and 1 are InfiniBand's management queue pairs.
 const FIRST_EDGE_NUMBER: u32 = 2;
 const LAST_EDGE_NUMBER: u32 = super::limits::MAX_EDGE_NUMBER;
 
 #[derive(Debug)]
 pub(super) struct EdgeNumberAllocator {
     next: u32,
-    used_by: BTreeMap<u32, GroupKey>,
-    numbers_of: BTreeMap<GroupKey, Vec<u32>>,
+    owner_by_number: BTreeMap<u32, GroupKey>,
+    numbers_by_group: BTreeMap<GroupKey, Vec<u32>>,
 }
 
 impl EdgeNumberAllocator {
-    /// Starts anywhere: after a restart, numbers that nodes still use but have not reported are unlikely to be met.
+    /// Starts at a random number: after a restart, a collision with numbers that nodes use but have not reported is unlikely.
     pub(super) fn new(start: u32) -> Self {
         let next = FIRST_EDGE_NUMBER + start % (LAST_EDGE_NUMBER - FIRST_EDGE_NUMBER + 1);
-        Self { next, used_by: BTreeMap::new(), numbers_of: BTreeMap::new() }
+        Self { next, owner_by_number: BTreeMap::new(), numbers_by_group: BTreeMap::new() }
     }
 
-    /// So many numbers that nobody uses, or none at all. A freed number comes again only after all others.
+    /// Allocates `count` numbers, or none. A freed number is reused only after all others.
     pub(super) fn take(&mut self, count: usize, group: GroupKey) -> Option<Vec<u32>> {
-        if count > (LAST_EDGE_NUMBER - FIRST_EDGE_NUMBER) as usize + 1 - self.used_by.len() {
+        if count > (LAST_EDGE_NUMBER - FIRST_EDGE_NUMBER) as usize + 1 - self.owner_by_number.len() {
             return None;
         }
         let mut taken = Vec::with_capacity(count);
         while taken.len() < count {
             let number = self.next;
             self.next = if number == LAST_EDGE_NUMBER { FIRST_EDGE_NUMBER } else { number + 1 };
-            if self.note(number, group) {
+            if self.mark(number, group) {
                 taken.push(number);
             }
         }
         Some(taken)
     }
 
-    /// Numbers that a node says a group has. False, and nothing noted, if another group has one of them.
+    /// Marks numbers that a node reports for a group. False, without any change, if another group has one of them.
     #[must_use]
     pub(super) fn claim(&mut self, runs: &[(u32, u32)], group: GroupKey) -> bool {
-        let most = super::limits::MAX_LEADERS as u64 + 1;
-        let is_sound = |(first, length): &(u32, u32)| {
+        let max = super::limits::MAX_LEADERS as u64 + 1;
+        let is_valid = |(first, length): &(u32, u32)| {
             *first >= FIRST_EDGE_NUMBER && u64::from(*first) + u64::from(*length) <= u64::from(LAST_EDGE_NUMBER) + 1
         };
-        if !runs.iter().all(is_sound) || runs.iter().map(|(_, length)| u64::from(*length)).sum::<u64>() > most {
+        if !runs.iter().all(is_valid) || runs.iter().map(|(_, length)| u64::from(*length)).sum::<u64>() > max {
             return false;
         }
         let numbers = || runs.iter().flat_map(|(first, length)| *first..first + length);
-        if numbers().any(|number| self.used_by.get(&number).is_some_and(|user| *user != group)) {
+        if numbers().any(|number| self.owner_by_number.get(&number).is_some_and(|user| *user != group)) {
             return false;
         }
         numbers().for_each(|number| {
-            self.note(number, group);
+            self.mark(number, group);
         });
         true
     }
 
     pub(super) fn free(&mut self, group: GroupKey) {
-        for number in self.numbers_of.remove(&group).unwrap_or_default() {
-            self.used_by.remove(&number);
+        for number in self.numbers_by_group.remove(&group).unwrap_or_default() {
+            self.owner_by_number.remove(&number);
         }
     }
 
-    /// True if it was free.
-    fn note(&mut self, number: u32, group: GroupKey) -> bool {
-        let Entry::Vacant(entry) = self.used_by.entry(number) else { return false };
+    /// Marks a number; true if it was free.
+    fn mark(&mut self, number: u32, group: GroupKey) -> bool {
+        let Entry::Vacant(entry) = self.owner_by_number.entry(number) else { return false };
         entry.insert(group);
-        self.numbers_of.entry(group).or_default().push(number);
+        self.numbers_by_group.entry(group).or_default().push(number);
         true
     }
 
     #[cfg(test)]
     pub(super) fn in_use(&self) -> usize {
-        self.used_by.len()
+        self.owner_by_number.len()
     }
 }
 
-/// Sorted numbers as runs: first number and length.
+/// Numbers as runs: first number and length.
 pub(super) fn to_runs(numbers: impl IntoIterator<Item = u32>) -> Vec<(u32, u32)> {
     let mut sorted: Vec<u32> = numbers.into_iter().collect();
     sorted.sort_unstable();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_on_another_groups_number_changes_nothing() {
+    fn a_claim_on_another_groups_number_has_no_effect() {
         let mut numbers = EdgeNumberAllocator::new(0);
         assert!(numbers.claim(&to_runs([9, 7, 8, 20]), group(1)));
         assert!(numbers.claim(&[(20, 2)], group(1)), "a neighbour's seat has the same edge");

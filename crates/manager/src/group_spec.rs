@@ -1,14 +1,14 @@
-//! What a group is, to those who ask for it and to those who serve it.
+//! A group as the job requests it, as nodes install it, and as leaders use it.
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use units::{ChildIndex, Epoch, GroupId, QpNumber, Rank};
 
-use super::message::GroupKey;
-use super::{AggregationNodeId, AuthKey, JobTicket, serde_ids};
+use super::ids::{AggregationNodeId, AuthKey, GroupKey, JobTicket};
+use super::serde_ids;
 
-/// A process that takes part in a group for its host.
+/// A process that represents its host in a group.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GroupLeader {
     /// Its rank in the job.
@@ -16,11 +16,11 @@ pub struct GroupLeader {
     pub rank: Rank,
     /// The host's name.
     pub host: String,
-    /// Where packets may be sent, one address per path.
+    /// Its addresses, one per path.
     pub addresses: Vec<SocketAddr>,
 }
 
-/// How results go down (SH-1, SH-13).
+/// How results reach the leaders (SH-1, SH-13).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DistributionSpec {
@@ -29,18 +29,18 @@ pub enum DistributionSpec {
     Edges,
     /// By multicast to this address, with repair over the connections.
     Multicast {
-        /// The address and port that all members join.
+        /// The multicast address that all members join.
         to: SocketAddr,
     },
-    /// Both ways: the multicast for speed, the connections for certainty.
+    /// Both ways: multicast for speed, the connections for reliability.
     Both {
-        /// The address and port that all members join.
+        /// The multicast address that all members join.
         to: SocketAddr,
     },
 }
 
 impl DistributionSpec {
-    /// Where multicast packets go, if there are any.
+    /// The multicast address, if results use one.
     pub fn address(self) -> Option<SocketAddr> {
         match self {
             Self::Edges => None,
@@ -49,22 +49,22 @@ impl DistributionSpec {
     }
 }
 
-/// A job asks for a group.
+/// A job's request for a group.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GroupRequest {
-    /// The members, one per host or socket. Their positions are the leader indices of the answer.
+    /// The members, one per host or socket. Their positions are the leader indices of the descriptor.
     pub leaders: Vec<GroupLeader>,
     /// Operations in flight at once; the manager rounds up to a power of two.
     pub window: u32,
     /// Largest payload of one message.
     pub segment_bytes: u32,
-    /// How results go down.
+    /// How results reach the leaders.
     pub distribution: DistributionSpec,
-    /// Nodes that the job does not want, because they failed it.
+    /// Nodes to avoid, because they failed before.
     pub avoid: Vec<String>,
 }
 
-/// A seat to be taken, with all that hangs below it.
+/// A seat to install, with its subtree.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SeatSpec {
     /// The job that owns the group.
@@ -77,7 +77,7 @@ pub struct SeatSpec {
     pub epoch: Epoch,
     /// Authenticates the group's packets.
     pub key: AuthKey,
-    /// The node that takes the seat.
+    /// The node of the seat.
     pub node: AggregationNodeId,
     /// Its name.
     pub name: String,
@@ -85,44 +85,44 @@ pub struct SeatSpec {
     pub window: u32,
     /// Largest payload of one message.
     pub segment_bytes: u32,
-    /// How results go down.
+    /// How results reach the leaders.
     pub distribution: DistributionSpec,
-    /// The way up; none for the root.
+    /// The edge to the parent; `None` for the root.
     pub parent: Option<ParentSpec>,
     /// The children in fold order: a child's position is its index. At least two.
     pub children: Vec<ChildSpec>,
 }
 
-/// The way up from a seat or a leader.
+/// The edge from a seat or a leader to its parent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ParentSpec {
-    /// The connection's number: the queue pair at both ends.
+    /// The edge number: the queue pair at both ends.
     #[serde(with = "serde_ids::queue_pair")]
     pub edge: QpNumber,
-    /// What the parent calls us.
+    /// Index of this child at the parent.
     #[serde(with = "serde_ids::child")]
     pub child: ChildIndex,
     /// The parent.
     pub node: AggregationNodeId,
     /// Its name.
     pub name: String,
-    /// Where packets for it go, one address per path.
+    /// Its addresses, one per path.
     pub addresses: Vec<SocketAddr>,
 }
 
 /// A child of a seat.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ChildSpec {
-    /// The connection's number: the queue pair at both ends.
+    /// The edge number: the queue pair at both ends.
     #[serde(with = "serde_ids::queue_pair")]
     pub edge: QpNumber,
-    /// Where packets for it go, one address per path.
+    /// Its addresses, one per path.
     pub addresses: Vec<SocketAddr>,
-    /// Who it is.
+    /// Leader or seat.
     pub who: SeatChild,
 }
 
-/// Who a child is.
+/// What a child of a seat is.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SeatChild {
@@ -136,14 +136,14 @@ pub enum SeatChild {
     },
     /// Another node's seat.
     Seat {
-        /// Where the node takes orders.
+        /// Control address of the node.
         control: SocketAddr,
         /// The seat.
         spec: Box<SeatSpec>,
     },
 }
 
-/// In which order operands are folded: a list folds its parts from first to last.
+/// The order in which operands are folded: a list folds its parts from first to last.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum FoldTree {
@@ -154,7 +154,7 @@ pub enum FoldTree {
 }
 
 impl FoldTree {
-    /// Every leader in the order in which its operand is first touched.
+    /// All leaders, in fold order.
     pub fn leaders(&self) -> Vec<u32> {
         let mut found = Vec::new();
         self.collect(&mut found);
@@ -169,7 +169,7 @@ impl FoldTree {
     }
 }
 
-/// A group that can be used: all that its leaders must know. Whoever asked tells the other leaders.
+/// A usable group: what its leaders need to know. The leader that requested it sends it to the others.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GroupDescriptor {
     /// The group.
@@ -184,47 +184,47 @@ pub struct GroupDescriptor {
     pub window: u32,
     /// Largest payload of one message.
     pub segment_bytes: u32,
-    /// How results go down.
+    /// How results reach the leaders.
     pub distribution: DistributionSpec,
     /// Every seat of the tree, the root first.
     pub seats: Vec<SeatAddress>,
-    /// For each leader of the request, in its order, the seat above it.
+    /// For each leader of the request, in its order, the seat to which it is attached.
     pub leaders: Vec<LeaderAttachment>,
-    /// The fold order of the whole tree, for whoever must give the same bits without it.
+    /// The fold order of the whole tree, for algorithms that must produce the same bits without the tree.
     pub fold: FoldTree,
 }
 
-/// A seat, as leaders see it.
+/// The node of a seat and its addresses.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SeatAddress {
     /// The node.
     pub node: AggregationNodeId,
     /// Its name.
     pub name: String,
-    /// Where packets for it go, one address per path.
+    /// Its addresses, one per path.
     pub addresses: Vec<SocketAddr>,
 }
 
-/// A leader's place below a seat.
+/// The attachment of a leader to a seat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LeaderAttachment {
     /// Position in [`GroupDescriptor::seats`].
     pub seat: u32,
-    /// The connection's number: the queue pair at both ends.
+    /// The edge number: the queue pair at both ends.
     #[serde(with = "serde_ids::queue_pair")]
     pub edge: QpNumber,
-    /// What the seat calls the leader.
+    /// Index of the leader among the seat's children.
     #[serde(with = "serde_ids::child")]
     pub child: ChildIndex,
 }
 
 impl GroupDescriptor {
-    /// One incarnation of the group, by name.
-    pub fn key_of_group(&self) -> GroupKey {
+    /// The group and its incarnation.
+    pub fn group_key(&self) -> GroupKey {
         GroupKey { group: self.group, epoch: self.epoch }
     }
 
-    /// The way up of one leader; none if there is no such leader.
+    /// The edge from a leader to its seat; `None` if there is no such leader.
     pub fn parent_of(&self, leader: usize) -> Option<ParentSpec> {
         let place = self.leaders.get(leader)?;
         let seat = self.seats.get(place.seat as usize)?;
@@ -237,7 +237,7 @@ impl GroupDescriptor {
         })
     }
 
-    /// The name of a lost neighbour, if it is a node of this group.
+    /// The name of a node of this group.
     pub fn node_name(&self, node: AggregationNodeId) -> Option<&str> {
         self.seats.iter().find(|seat| seat.node == node).map(|seat| seat.name.as_str())
     }
@@ -248,22 +248,22 @@ pub fn reserved_bytes(window: u32, children: usize, segment_bytes: u32) -> u64 {
     u64::from(window).saturating_mul(children as u64 + 1).saturating_mul(u64::from(segment_bytes))
 }
 
-/// More bytes than the words around a member take in a message, and those around a seat.
+/// Upper bounds for the encoded size of a member and of a seat, without addresses and names.
 const MAX_ENCODED_MEMBER_BYTES: usize = 112;
 const MAX_ENCODED_SEAT_BYTES: usize = 512;
 
-/// Bytes of addresses in a message, with quotes and commas.
+/// Encoded size of addresses, with quotes and commas.
 fn encoded_address_bytes(addresses: &[SocketAddr]) -> usize {
     addresses.iter().map(|address| address.to_string().len() + 3).sum()
 }
 
 impl SeatSpec {
-    /// One incarnation of the group, by name.
-    pub fn key_of_group(&self) -> GroupKey {
+    /// The group and its incarnation.
+    pub fn group_key(&self) -> GroupKey {
         GroupKey { group: self.group, epoch: self.epoch }
     }
 
-    /// What the seat reserves.
+    /// The bytes that the seat reserves.
     pub fn reserved_bytes(&self) -> u64 {
         reserved_bytes(self.window, self.children.len(), self.segment_bytes)
     }
@@ -276,12 +276,12 @@ impl SeatSpec {
         })
     }
 
-    /// At least as many bytes as the message takes when it travels.
-    pub fn weight(&self) -> usize {
+    /// An upper bound for the size of the encoded message.
+    pub fn max_encoded_bytes(&self) -> usize {
         let parent = self.parent.iter().map(|parent| parent.name.len() + encoded_address_bytes(&parent.addresses));
         let below = self.children.iter().map(|child| {
             let deeper = match &child.who {
-                SeatChild::Seat { spec, .. } => spec.weight(),
+                SeatChild::Seat { spec, .. } => spec.max_encoded_bytes(),
                 SeatChild::Member { .. } => 0,
             };
             MAX_ENCODED_MEMBER_BYTES + encoded_address_bytes(&child.addresses) + deeper

@@ -1,4 +1,4 @@
-//! Which hosts a node serves: a name, a name with `*`, an address, or a network in CIDR notation.
+//! Patterns for the hosts that a node serves: a name, a name with `*`, an address, or a network in CIDR notation.
 
 use std::net::IpAddr;
 
@@ -11,38 +11,39 @@ use super::limits::MAX_NAME_BYTES;
 pub enum HostPattern {
     /// The host of this name.
     Name(String),
-    /// Hosts whose names fit; `*` stands for anything.
+    /// Hosts whose names match; `*` matches any text.
     Glob(String),
     /// Hosts with an address in this network.
     Network {
         /// Its address.
         address: IpAddr,
-        /// How many of its bits count.
+        /// Length of the prefix in bits.
         prefix: u32,
     },
 }
 
-/// How well a host fits a pattern: the more exactly it is named, the greater.
+/// How exactly a pattern names a host; greater is more exact.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct MatchSpecificity(u32);
 
 impl HostPattern {
-    /// Reads a pattern as a person writes it.
+    /// Parses a pattern.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the text is not a pattern.
     pub fn parse(text: &str) -> Result<Self, ControlError> {
-        let wrong = || ControlError::malformed("a served host is a name, a name with *, an address, or address/bits");
+        let invalid =
+            || ControlError::malformed("a host pattern is a name, a name with *, an address, or address/bits");
         if text.is_empty() || text.len() > MAX_NAME_BYTES || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(wrong());
+            return Err(invalid());
         }
         if let Some((address, prefix)) = text.split_once('/') {
-            let address: IpAddr = address.parse().map_err(|_| wrong())?;
-            let prefix: u32 = prefix.parse().map_err(|_| wrong())?;
+            let address: IpAddr = address.parse().map_err(|_| invalid())?;
+            let prefix: u32 = prefix.parse().map_err(|_| invalid())?;
             return if prefix <= address_bits(address) {
                 Ok(Self::Network { address, prefix })
             } else {
-                Err(wrong())
+                Err(invalid())
             };
         }
         if let Ok(address) = text.parse::<IpAddr>() {
@@ -51,8 +52,8 @@ impl HostPattern {
         Ok(if text.contains('*') { Self::Glob(text.to_owned()) } else { Self::Name(text.to_owned()) })
     }
 
-    /// How well a leader's host fits, if it does.
-    pub(super) fn fit(&self, leader: &GroupLeader) -> Option<MatchSpecificity> {
+    /// How exactly the pattern names a leader's host; `None` if it does not match.
+    pub(super) fn specificity(&self, leader: &GroupLeader) -> Option<MatchSpecificity> {
         match self {
             Self::Name(name) => (*name == leader.host).then_some(MatchSpecificity(1_000)),
             Self::Glob(glob) => {
@@ -61,7 +62,7 @@ impl HostPattern {
             }
             Self::Network { address, prefix } => {
                 let inside = leader.addresses.iter().any(|of| is_in_network(of.ip(), *address, *prefix));
-                // Counted from the top, so that a host's own address is as exact in either family.
+                // Counted from the longest prefix, so that a full address is as exact in either family.
                 inside.then_some(MatchSpecificity(500 + prefix + 128 - address_bits(*address)))
             }
         }
@@ -81,7 +82,7 @@ fn is_in_network(address: IpAddr, network: IpAddr, prefix: u32) -> bool {
     differ.leading_zeros() >= prefix
 }
 
-/// True if a text fits a pattern with `*`. On a mismatch the last `*` takes one more byte, so it ends in at most
+/// True if a text matches a pattern with `*`. On a mismatch the last `*` takes one more byte, so it ends after at most
 /// length times length steps.
 fn glob_matches(glob: &[u8], text: &[u8]) -> bool {
     let (mut at_glob, mut at_text) = (0, 0);
@@ -115,13 +116,13 @@ mod tests {
     }
 
     #[test]
-    fn hosts_fit_by_name_pattern_address_and_network() {
+    fn hosts_match_by_name_glob_address_and_network() {
         let host = leader("rack3-node17", "10.3.0.17:4791");
         for good in ["rack3-node17", "rack3-*", "*", "*-node*", "r*3*7", "10.3.0.17", "10.3.0.0/16", "0.0.0.0/0"] {
-            assert!(HostPattern::parse(good).unwrap().fit(&host).is_some(), "{good}");
+            assert!(HostPattern::parse(good).unwrap().specificity(&host).is_some(), "{good}");
         }
         for bad in ["rack3", "rack4-*", "*x", "10.3.0.18", "10.4.0.0/16", "::/0", "rack3-node17x"] {
-            assert!(HostPattern::parse(bad).unwrap().fit(&host).is_none(), "{bad}");
+            assert!(HostPattern::parse(bad).unwrap().specificity(&host).is_none(), "{bad}");
         }
         for garbage in ["", "10.0.0.0/33", "10.0.0.0/x", "a/8", "two words", "::/129"] {
             assert!(HostPattern::parse(garbage).is_err(), "{garbage}");
@@ -129,10 +130,11 @@ mod tests {
     }
 
     #[test]
-    fn the_more_exact_pattern_fits_better() {
+    fn a_more_exact_pattern_has_a_higher_specificity() {
         let host = leader("rack3-node17", "10.3.0.17:4791");
         let order = ["*", "rack*", "rack3-*", "10.0.0.0/8", "10.3.0.0/24", "10.3.0.17", "rack3-node17"];
-        let fits: Vec<_> = order.iter().map(|text| HostPattern::parse(text).unwrap().fit(&host).unwrap()).collect();
-        assert!(fits.is_sorted_by(|a, b| a < b), "{fits:?}");
+        let specificities: Vec<_> =
+            order.iter().map(|text| HostPattern::parse(text).unwrap().specificity(&host).unwrap()).collect();
+        assert!(specificities.is_sorted_by(|a, b| a < b), "{specificities:?}");
     }
 }

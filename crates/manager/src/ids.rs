@@ -1,9 +1,16 @@
-//! Who is who on the control plane: jobs, nodes, keys.
+//! Identifiers and keys of the control plane.
 
 use std::fmt;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use units::{Epoch, GroupId};
+
+use super::serde_ids;
+
+/// A connection to the manager. Its driver never reuses a number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct PeerId(pub u64);
 
 /// A job that the manager admitted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -16,8 +23,8 @@ impl fmt::Display for JobId {
     }
 }
 
-/// A node's number, as its neighbours in a group call it. Never the same as a rank: the highest of the 28 bits is set that
-/// an abort has for a neighbour's number.
+/// The number of an aggregation node, as its neighbours in a group use it. It never equals a rank: an abort has 28 bits for
+/// a neighbour's number, and the highest of them is set in every node's number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AggregationNodeId(pub u32);
@@ -29,27 +36,44 @@ impl AggregationNodeId {
         Self(Self::MARK | count)
     }
 
-    /// A neighbour's number, if it is a node's and not a rank.
+    /// Converts a neighbour's number; `None` if it is a rank.
     pub fn from_peer(peer: u32) -> Option<Self> {
         (peer & Self::MARK != 0).then_some(Self(peer))
     }
 }
 
-/// A secret of 128 bits.
+/// One incarnation of a group.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct GroupKey {
+    /// The group.
+    #[serde(with = "serde_ids::group")]
+    pub group: GroupId,
+    /// Its incarnation.
+    #[serde(with = "serde_ids::epoch")]
+    pub epoch: Epoch,
+}
+
+impl fmt::Display for GroupKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.group, self.epoch)
+    }
+}
+
+/// A secret key of 128 bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct AuthKey(pub [u8; 16]);
 
 impl AuthKey {
-    /// Compares in a time that does not tell where two keys differ.
-    pub fn is(&self, other: &Self) -> bool {
+    /// Compares in constant time: the duration does not reveal where two keys differ.
+    pub fn constant_time_eq(&self, other: &Self) -> bool {
         self.0.iter().zip(other.0).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
     }
 }
 
 impl fmt::Debug for AuthKey {
-    /// Keys do not belong in logs.
+    /// Hides the key, so that it never appears in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Key(..)")
+        f.write_str("AuthKey(..)")
     }
 }
 
@@ -62,15 +86,15 @@ impl Serialize for AuthKey {
 impl<'d> Deserialize<'d> for AuthKey {
     fn deserialize<D: Deserializer<'d>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
-        let sound = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let number = u128::from_str_radix(&text, 16).ok().filter(|_| sound);
+        let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u128::from_str_radix(&text, 16).ok().filter(|_| is_hex);
         number
             .map(|number| Self(number.to_be_bytes()))
             .ok_or_else(|| D::Error::custom("a key has 32 hexadecimal digits"))
     }
 }
 
-/// Shows that a request is the job's own.
+/// Proves that a request comes from the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct JobTicket {
     /// The job.

@@ -1,7 +1,7 @@
-//! What the manager remembers of a job, also when it has gone: for whoever asks why aggregation was or was not used.
+//! What the manager remembers of a job, also after the job has ended: it answers why aggregation was or was not used.
 //!
-//! In: what happens to jobs and their groups. Out: accounts, for `pleach doctor`. What is remembered is bounded: the newest
-//! happenings of a job, and the newest of the jobs that are gone (P-59).
+//! In: events of jobs and their groups. Out: histories, for `pleach doctor`. Memory is bounded: the newest events of a job,
+//! and the newest of the ended jobs (P-85).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,99 +9,101 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use units::Time;
 
-use super::JobId;
-use super::limits::{MAX_FINISHED_JOBS, MAX_JOB_EVENTS, MAX_JOB_HISTORIES};
-use super::machine::Manager;
-use super::message::{FromManager, GroupKey, RequestId};
-use super::validate;
-use super::{ControlError, PeerId};
+use super::ids::{GroupKey, JobId};
+use super::limits::MAX_JOB_EVENTS;
 
-/// A job, as the manager remembers it.
+/// The history of a job.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct JobHistory {
     /// Its number.
     pub job: JobId,
     /// Its name.
     pub name: String,
-    /// Whether it is still there.
+    /// Whether it still runs.
     pub alive: bool,
-    /// Sums over all that happened, also over what is forgotten.
+    /// Sums over all events, including dropped ones.
     pub totals: JobTotals,
-    /// What happened, oldest first.
-    pub happenings: Vec<JobHistoryEntry>,
-    /// Older happenings that are forgotten.
-    pub forgotten: u64,
+    /// The events, oldest first.
+    #[serde(rename = "happenings")]
+    pub entries: Vec<JobHistoryEntry>,
+    /// Number of older events that were dropped.
+    #[serde(rename = "forgotten")]
+    pub dropped_entries: u64,
 }
 
-/// Sums over a job's life.
+/// Sums over the life of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct JobTotals {
-    /// Groups that were opened.
+    /// Groups opened.
     pub opened: u64,
-    /// Groups that were asked for and refused.
+    /// Groups refused.
     pub refused: u64,
-    /// Groups that were opened and then of no use any more.
+    /// Groups revoked after they were opened.
     pub revoked: u64,
     /// Operations folded in the network, as nodes reported them.
     pub operations: u64,
 }
 
-/// Something that happened to a job.
+/// An event in the life of a job.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct JobHistoryEntry {
-    /// How long ago.
+    /// Its age.
     pub ago_ms: u64,
-    /// What.
-    pub what: JobEvent,
+    /// The event.
+    #[serde(rename = "what")]
+    pub event: JobEvent,
 }
 
 /// What can happen to a job.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobEvent {
-    /// It was admitted.
+    /// The manager admitted it.
     Admitted,
-    /// Nodes of an earlier manager told of it.
-    Relearnt,
+    /// Nodes reported it to a restarted manager.
+    #[serde(rename = "relearnt")]
+    Recovered,
     /// Its last connection broke.
-    Away,
-    /// It was heard again.
-    Back,
+    #[serde(rename = "away")]
+    Detached,
+    /// It reconnected.
+    #[serde(rename = "back")]
+    Reattached,
     /// It got a group.
     GroupOpened {
-        /// Which.
+        /// The group.
         group: GroupKey,
-        /// Hosts, or parts of hosts, in it.
+        /// Number of leaders: hosts, or parts of hosts.
         leaders: u32,
-        /// Nodes that serve it.
+        /// Number of nodes that serve it.
         nodes: u32,
-        /// The node at the top.
+        /// The root node.
         root: String,
     },
-    /// It did not get a group.
+    /// Its request for a group failed.
     GroupRefused {
-        /// Hosts, or parts of hosts, that it asked for.
+        /// Number of leaders in the request.
         leaders: u32,
-        /// Why, in words.
+        /// The reason, as text.
         why: String,
     },
-    /// A group was of no use any more.
+    /// A group became unusable.
     GroupRevoked {
-        /// Which.
+        /// The group.
         group: GroupKey,
-        /// Why, in words.
+        /// The reason, as text.
         why: String,
     },
-    /// It gave a group back.
+    /// A group is closed.
     GroupClosed {
-        /// Which.
+        /// The group.
         group: GroupKey,
         /// Operations folded in it.
         operations: u64,
     },
-    /// It is gone.
+    /// The job ended.
     Ended {
-        /// Why, in words.
+        /// The reason, as text.
         why: String,
     },
 }
@@ -110,111 +112,78 @@ impl fmt::Display for JobEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Admitted => f.write_str("admitted"),
-            Self::Relearnt => f.write_str("known again from its nodes, after the manager began anew"),
-            Self::Away => f.write_str("its connection to the manager broke"),
-            Self::Back => f.write_str("back"),
+            Self::Recovered => f.write_str("recovered from its nodes after a restart of the manager"),
+            Self::Detached => f.write_str("its connection to the manager broke"),
+            Self::Reattached => f.write_str("reconnected"),
             Self::GroupOpened { group, leaders, nodes, root } => {
-                write!(f, "{group} opened: {leaders} leaders below {nodes} nodes, the top one is {root}")
+                write!(f, "{group} opened: {leaders} leaders below {nodes} nodes, root {root}")
             }
             Self::GroupRefused { leaders, why } => write!(f, "a group of {leaders} leaders was refused: {why}"),
             Self::GroupRevoked { group, why } => write!(f, "{group} was revoked: {why}"),
             Self::GroupClosed { group, operations } => write!(f, "{group} closed after {operations} operations"),
-            Self::Ended { why } => write!(f, "gone: {why}"),
+            Self::Ended { why } => write!(f, "ended: {why}"),
         }
     }
 }
 
-/// The record behind an account.
+/// The bounded log from which a [`JobHistory`] is made.
 #[derive(Debug)]
 pub(super) struct JobHistoryLog {
     job: JobId,
     pub name: String,
     pub totals: JobTotals,
-    happenings: VecDeque<(Time, JobEvent)>,
-    forgotten: u64,
+    events: VecDeque<(Time, JobEvent)>,
+    dropped_events: u64,
 }
 
 impl JobHistoryLog {
     pub(super) fn new(job: JobId, name: &str) -> Self {
-        let (totals, happenings) = (JobTotals::default(), VecDeque::new());
-        Self { job, name: name.to_owned(), totals, happenings, forgotten: 0 }
+        let (totals, events) = (JobTotals::default(), VecDeque::new());
+        Self { job, name: name.to_owned(), totals, events, dropped_events: 0 }
     }
 
-    pub(super) fn note(&mut self, now: Time, what: JobEvent) {
-        match &what {
+    pub(super) fn note(&mut self, now: Time, event: JobEvent) {
+        match &event {
             JobEvent::GroupOpened { .. } => self.totals.opened += 1,
             JobEvent::GroupRefused { .. } => self.totals.refused += 1,
             JobEvent::GroupRevoked { .. } => self.totals.revoked += 1,
             _ => {}
         }
-        if self.happenings.len() == MAX_JOB_EVENTS {
-            self.happenings.pop_front();
-            self.forgotten += 1;
+        if self.events.len() == MAX_JOB_EVENTS {
+            self.events.pop_front();
+            self.dropped_events += 1;
         }
-        self.happenings.push_back((now, what));
+        self.events.push_back((now, event));
     }
 
-    /// Why the last group was refused.
+    /// The reason of the last refused group.
     pub(super) fn last_refusal(&self) -> Option<&str> {
-        self.happenings.iter().rev().find_map(|(_, what)| match what {
+        self.events.iter().rev().find_map(|(_, event)| match event {
             JobEvent::GroupRefused { why, .. } => Some(why.as_str()),
             _ => None,
         })
     }
 
-    fn is_called(&self, query: &str) -> bool {
+    /// True if the query is the job's name, its beginning up to a dash, or the job's number.
+    pub(super) fn matches(&self, query: &str) -> bool {
         let number = query.strip_prefix("job ").unwrap_or(query);
-        // Who starts a job adds what makes its name unique.
-        let begins = self.name.strip_prefix(query).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
-        begins || number.len() == 16 && u64::from_str_radix(number, 16) == Ok(self.job.0)
+        // Launchers append a dash and a unique suffix to the name.
+        let is_name = self.name.strip_prefix(query).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+        is_name || number.len() == 16 && u64::from_str_radix(number, 16) == Ok(self.job.0)
     }
 
-    fn told(&self, now: Time, alive: bool) -> JobHistory {
-        let told = |(at, what): &(Time, JobEvent)| JobHistoryEntry {
-            ago_ms: now.since(*at).as_picos() / 1_000_000_000,
-            what: what.clone(),
+    pub(super) fn snapshot(&self, now: Time, alive: bool) -> JobHistory {
+        let entry = |(at, event): &(Time, JobEvent)| JobHistoryEntry {
+            ago_ms: now.since(*at).as_nanos() / 1_000_000,
+            event: event.clone(),
         };
         JobHistory {
             job: self.job,
             name: self.name.clone(),
             alive,
             totals: self.totals,
-            happenings: self.happenings.iter().map(told).collect(),
-            forgotten: self.forgotten,
+            entries: self.events.iter().map(entry).collect(),
+            dropped_entries: self.dropped_events,
         }
-    }
-}
-
-impl Manager {
-    /// Tells what became of the jobs of a name.
-    pub(super) fn explain(
-        &mut self,
-        now: Time,
-        from: PeerId,
-        request: RequestId,
-        job: &str,
-    ) -> Result<(), ControlError> {
-        let query = validate::sanitize_text(job);
-        let alive = self.jobs.values().rev().map(|record| (&record.account, true));
-        let past = self.past.iter().rev().map(|account| (account, false));
-        let fitting = alive.chain(past).filter(|(account, _)| account.is_called(&query)).take(MAX_JOB_HISTORIES);
-        let accounts = fitting.map(|(account, alive)| account.told(now, alive)).collect();
-        self.send(from, FromManager::Explained { request, accounts });
-        Ok(())
-    }
-
-    /// Remembers something about a job, if it is still there.
-    pub(super) fn note(&mut self, now: Time, job: JobId, what: JobEvent) {
-        if let Some(record) = self.jobs.get_mut(&job) {
-            record.account.note(now, what);
-        }
-    }
-
-    /// Keeps the account of a job that is gone, in place of the oldest.
-    pub(super) fn bury(&mut self, account: JobHistoryLog) {
-        if self.past.len() == MAX_FINISHED_JOBS {
-            self.past.pop_front();
-        }
-        self.past.push_back(account);
     }
 }

@@ -1,38 +1,16 @@
-//! What the manager does about jobs: admission, coming back, going (P-55, P-57).
-
-use std::collections::{BTreeSet, VecDeque};
+//! Job handling of the manager: admission, re-attachment, end, history (P-81, P-83).
 
 use units::Time;
 
-use super::action::{ManagerEvent, PeerId};
+use super::action::ManagerEvent;
 use super::control_error::ControlError;
-use super::groups::{GroupRecord, GroupState, RemovalStrategy};
 use super::job_history::{JobEvent, JobHistoryLog};
 use super::limits::*;
-use super::machine::{JobRecord, Manager};
+use super::machine::Manager;
 use super::message::{FromManager, GroupKey, Quota, RequestId};
+use super::records::{GroupRecord, GroupState, JobRecord, RemovalStrategy};
 use super::validate;
-use super::{AuthKey, JobId, JobTicket};
-
-impl JobRecord {
-    pub(super) fn new(ticket: JobTicket, name: &str, quota: Quota) -> Self {
-        Self {
-            account: JobHistoryLog::new(ticket.job, &truncate_name(name)),
-            key: ticket.key,
-            quota,
-            peers: BTreeSet::new(),
-            groups: BTreeSet::new(),
-            detached_at: None,
-            missed: VecDeque::new(),
-        }
-    }
-}
-
-fn truncate_name(name: &str) -> String {
-    let mut name = validate::sanitize_text(name);
-    name.truncate((0..=MAX_NAME_BYTES).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0));
-    name
-}
+use super::{AuthKey, JobId, JobTicket, PeerId};
 
 impl Manager {
     pub(super) fn open_job(
@@ -68,24 +46,24 @@ impl Manager {
         let quota = self.granted(quota);
         let mut record = JobRecord::new(ticket, name, quota);
         record.peers.insert(from);
-        record.account.note(now, JobEvent::Admitted);
+        record.history.note(now, JobEvent::Admitted);
         self.count("jobs admitted");
-        self.log(ManagerEvent::JobOpened { job: ticket.job, name: record.account.name.clone() });
+        self.log(ManagerEvent::JobOpened { job: ticket.job, name: record.history.name.clone() });
         self.jobs.insert(ticket.job, record);
         self.send(from, FromManager::JobOpened { request, ticket, quota });
     }
 
-    fn granted(&self, wish: Option<Quota>) -> Quota {
-        let (wish, most) = (wish.unwrap_or(self.settings.default_quota), self.settings.most_quota);
+    fn granted(&self, requested: Option<Quota>) -> Quota {
+        let (requested, max) = (requested.unwrap_or(self.settings.default_quota), self.settings.max_quota);
         Quota {
-            groups: wish.groups.min(most.groups),
-            operations: wish.operations.min(most.operations),
-            bytes: wish.bytes.min(most.bytes),
+            groups: requested.groups.min(max.groups),
+            operations: requested.operations.min(max.operations),
+            bytes: requested.bytes.min(max.bytes),
         }
     }
 
-    /// A job comes back. One that is not known, because the manager began anew and no node holds a seat of it, is
-    /// admitted under the number that it had.
+    /// Re-attaches a job. If the manager does not know the job, because it restarted and no node holds a seat of it, the job is
+    /// admitted under its old number.
     pub(super) fn attach_job(
         &mut self,
         now: Time,
@@ -103,23 +81,23 @@ impl Manager {
             return Ok(());
         }
         let granted = self.granted(Some(quota));
-        let record = self.known(ticket)?;
+        let record = self.authenticate(ticket)?;
         record.quota = granted;
-        record.account.name = truncate_name(name);
+        record.rename(name);
         if record.detached_at.is_some() {
-            record.account.note(now, JobEvent::Back);
+            record.history.note(now, JobEvent::Reattached);
         }
-        let missed = std::mem::take(&mut record.missed);
-        self.join(from, ticket)?;
+        let pending = std::mem::take(&mut record.pending_notifications);
+        self.attach_connection(from, ticket)?;
         self.log(ManagerEvent::JobAttached { job: ticket.job });
         self.send(from, FromManager::JobOpened { request, ticket, quota: granted });
-        missed.into_iter().for_each(|message| self.send(from, message));
+        pending.into_iter().for_each(|message| self.send(from, message));
         Ok(())
     }
 
-    /// The connection speaks for the job from now on.
-    pub(super) fn join(&mut self, from: PeerId, ticket: JobTicket) -> Result<(), ControlError> {
-        let record = self.known(ticket)?;
+    /// Binds the connection to the job.
+    pub(super) fn attach_connection(&mut self, from: PeerId, ticket: JobTicket) -> Result<(), ControlError> {
+        let record = self.authenticate(ticket)?;
         record.peers.insert(from);
         record.detached_at = None;
         Ok(())
@@ -132,8 +110,8 @@ impl Manager {
         request: RequestId,
         ticket: JobTicket,
     ) -> Result<(), ControlError> {
-        self.known(ticket)?;
-        self.remove_job(now, ticket.job, "it is done");
+        self.authenticate(ticket)?;
+        self.remove_job(now, ticket.job, "closed by the job");
         self.send(from, FromManager::Closed { request });
         Ok(())
     }
@@ -150,9 +128,9 @@ impl Manager {
             return Err(ControlError::UnknownJob);
         }
         let why = validate::sanitize_text(why);
-        self.tell_job(job, FromManager::JobRevoked { job, why: why.clone() });
+        self.notify_job(job, FromManager::JobRevoked { job, why: why.clone() });
         self.count("jobs revoked");
-        self.remove_job(now, job, &format!("the operator ended it: {why}"));
+        self.remove_job(now, job, &format!("revoked by the operator: {why}"));
         self.send(from, FromManager::Closed { request });
         Ok(())
     }
@@ -160,25 +138,25 @@ impl Manager {
     fn remove_job(&mut self, now: Time, job: JobId, why: &str) {
         let Some(record) = self.jobs.get(&job) else { return };
         for group in record.groups.clone() {
-            match self.groups.get(&group).map(|record| &record.phase) {
+            match self.groups.get(&group).map(|record| &record.state) {
                 Some(GroupState::Opening { .. }) => self.fail_opening(now, group, ControlError::Withdrawn),
                 Some(GroupState::Open) => self.begin_removal(now, group, RemovalStrategy::Tree, Vec::new()),
                 Some(GroupState::Closing { .. }) | None => {}
             }
         }
         if let Some(mut record) = self.jobs.remove(&job) {
-            record.account.note(now, JobEvent::Ended { why: why.to_owned() });
-            self.bury(record.account);
+            record.history.note(now, JobEvent::Ended { why: why.to_owned() });
+            self.archive(record.history);
         }
         self.log(ManagerEvent::JobClosed { job, why: why.to_owned() });
     }
 
-    pub(super) fn job_peer_lost(&mut self, now: Time, peer: PeerId) {
+    pub(super) fn job_disconnected(&mut self, now: Time, peer: PeerId) {
         let mut detached = false;
         for record in self.jobs.values_mut() {
             if record.peers.remove(&peer) && record.peers.is_empty() {
                 record.detached_at = Some(now);
-                record.account.note(now, JobEvent::Away);
+                record.history.note(now, JobEvent::Detached);
                 detached = true;
             }
         }
@@ -187,42 +165,74 @@ impl Manager {
         }
     }
 
-    pub(super) fn overdue_jobs(&mut self, now: Time) {
-        let mut gone = Vec::new();
+    pub(super) fn expire_jobs(&mut self, now: Time) {
+        let mut expired = Vec::new();
         for (job, record) in &self.jobs {
             let Some(since) = record.detached_at else { continue };
             let due = since + self.settings.job_grace;
             if due <= now {
-                gone.push(*job);
+                expired.push(*job);
             } else {
                 self.wake_at = self.wake_at.min(due);
             }
         }
-        for job in gone {
+        for job in expired {
             self.count("jobs lost");
-            self.remove_job(now, job, "it did not come back");
+            self.remove_job(now, job, "it did not reconnect in time");
         }
     }
 
-    /// A job found a group of its own useless (P-56): it is its own, so it is believed.
-    pub(super) fn job_trouble(
+    /// A job reports that its own group is unusable (P-82). The ticket proves ownership, so no further evidence is needed.
+    pub(super) fn job_failure(
         &mut self,
         now: Time,
         ticket: JobTicket,
         group: GroupKey,
         what: &str,
     ) -> Result<(), ControlError> {
-        let record = self.known(ticket)?;
+        let record = self.authenticate(ticket)?;
         if !record.groups.contains(&group) {
             return Err(ControlError::UnknownGroup);
         }
         let what = validate::sanitize_text(what);
-        let from = format!("{} ({})", ticket.job, record.account.name);
-        self.count("troubles told by jobs");
-        self.log(ManagerEvent::Trouble { group, from, what: what.clone() });
-        if matches!(self.groups.get(&group), Some(GroupRecord { phase: GroupState::Open, .. })) {
-            self.revoke_group(now, group, None, &format!("its job says: {what}"));
+        let from = format!("{} ({})", ticket.job, record.history.name);
+        self.count("failures reported by jobs");
+        self.log(ManagerEvent::Failure { group, from, what: what.clone() });
+        if matches!(self.groups.get(&group), Some(GroupRecord { state: GroupState::Open, .. })) {
+            self.revoke_group(now, group, None, &format!("reported by its job: {what}"));
         }
         Ok(())
+    }
+
+    /// Replies with the histories of all jobs of a name.
+    pub(super) fn job_history(
+        &mut self,
+        now: Time,
+        from: PeerId,
+        request: RequestId,
+        job: &str,
+    ) -> Result<(), ControlError> {
+        let query = validate::sanitize_text(job);
+        let alive = self.jobs.values().rev().map(|record| (&record.history, true));
+        let finished = self.finished_jobs.iter().rev().map(|history| (history, false));
+        let matching = alive.chain(finished).filter(|(history, _)| history.matches(&query)).take(MAX_JOB_HISTORIES);
+        let histories = matching.map(|(history, alive)| history.snapshot(now, alive)).collect();
+        self.send(from, FromManager::JobHistories { request, histories });
+        Ok(())
+    }
+
+    /// Adds an event to the history of a job, if the job still runs.
+    pub(super) fn note(&mut self, now: Time, job: JobId, event: JobEvent) {
+        if let Some(record) = self.jobs.get_mut(&job) {
+            record.history.note(now, event);
+        }
+    }
+
+    /// Keeps the history of an ended job, in place of the oldest.
+    fn archive(&mut self, history: JobHistoryLog) {
+        if self.finished_jobs.len() == MAX_FINISHED_JOBS {
+            self.finished_jobs.pop_front();
+        }
+        self.finished_jobs.push_back(history);
     }
 }

@@ -1,8 +1,8 @@
-//! What the control plane takes at most. Everything that comes from outside is measured against one of these.
+//! Limits of the control plane. Everything that comes from outside is checked against one of them.
 
-/// Bytes of one control message as it travels.
+/// Bytes of one encoded control message.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
-/// Aggregation nodes that a manager knows.
+/// Aggregation nodes of a manager.
 pub const MAX_NODES: usize = 1 << 10;
 /// Jobs at a time.
 pub const MAX_JOBS: usize = 1 << 10;
@@ -10,29 +10,29 @@ pub const MAX_JOBS: usize = 1 << 10;
 pub const MAX_GROUPS: usize = 1 << 14;
 /// Leaders of one group.
 pub const MAX_LEADERS: usize = 1 << 12;
-/// Trees among which groups are spread (SH-2).
+/// Trees over which the manager distributes groups (SH-2).
 pub const MAX_TREES: usize = 64;
-/// Seats from the root of a group down to a member. Nested messages are no deeper.
+/// Seats on the path from the root of a group down to a member, and so the nesting depth of messages.
 pub const MAX_DEPTH: usize = 16;
 /// Bytes of a name: of a node, a host, a job.
 pub const MAX_NAME_BYTES: usize = 64;
-/// Bytes of an explanation in a message.
+/// Bytes of a reason in a message.
 pub const MAX_TEXT_BYTES: usize = 256;
-/// Parents, and patterns of hosts, that a node may name.
+/// Parents, and host patterns, of one node.
 pub const MAX_HINTS: usize = 64;
-/// Patterns of hosts of all nodes together: every leader of a new group is held against each.
+/// Host patterns of all nodes together: every leader of a new group is matched against each.
 pub const MAX_PATTERNS: usize = 1 << 13;
-/// Largest segment of a vector that a node folds at once.
+/// Largest segment of a vector that a node folds in one operation.
 pub const MAX_SEGMENT_BYTES: u32 = 1 << 20;
-/// The highest number of an edge. Above it, a job's processes number the connections among themselves.
+/// The highest edge number. Numbers above it are for the connections among the processes of a job.
 pub const MAX_EDGE_NUMBER: u32 = 0x7f_ffff;
-/// Jobs that are remembered after they are gone.
+/// Ended jobs whose histories the manager keeps.
 pub const MAX_FINISHED_JOBS: usize = 256;
-/// Happenings that are remembered of a job.
+/// Events that a job's history keeps.
 pub const MAX_JOB_EVENTS: usize = 32;
-/// Jobs of one name that are told of.
+/// Histories in one reply.
 pub const MAX_JOB_HISTORIES: usize = 16;
-/// Kinds of drops that a node reports.
+/// Drop causes in a node's report.
 pub const MAX_COUNTERS: usize = 64;
 
 const _: () = assert!(MAX_LEADERS <= units::limits::MAX_CHILDREN);

@@ -1,43 +1,43 @@
-//! The manager: knows the nodes, admits jobs, opens and closes groups, hears of losses.
+//! The manager's state machine: knows the nodes, admits jobs, opens and closes groups, and detects losses.
 //!
-//! In: messages with the connection they came over, lost connections, the time, and with each message a key that nobody
-//! has seen before. Out: duties. What it does about nodes, jobs and groups stands in the files of those names.
+//! In: messages with the connection they came over, lost connections, the time, and with each message a fresh random key.
+//! Out: actions. The handlers for nodes, jobs and groups are in the files of those names.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use units::{Epoch, Span, Time};
 
-use super::action::{ManagerAction, ManagerEvent, PeerId};
+use super::action::{ManagerAction, ManagerEvent};
 use super::control_error::ControlError;
 use super::edge_number_allocator::EdgeNumberAllocator;
-use super::host_pattern::HostPattern;
 use super::job_history::JobHistoryLog;
 use super::limits::*;
-use super::message::{Capacity, FromManager, GroupKey, NodeDescriptor, NodeReport, Quota, RequestId, ToManager};
+use super::message::{FromManager, GroupKey, Quota, RequestId, ToManager};
+use super::records::{GroupRecord, JobRecord, NodeRecord};
 use super::topology_plan::TopologyPlan;
-use super::{AggregationNodeId, AuthKey, JobId, JobTicket};
+use super::{AuthKey, JobId, JobTicket, PeerId};
 
-/// What an operator may set.
+/// The operator's settings.
 #[derive(Clone, Debug)]
 pub struct ManagerSettings {
-    /// The nodes' places, if they are laid down; they count more than what nodes say of themselves.
+    /// The operator's plan of the tree; it overrides the registrations of nodes.
     pub topology: TopologyPlan,
-    /// Hosts per leaf, and nodes per node, where the manager arranges the tree.
+    /// Hosts per leaf, and child nodes per node, where the manager arranges the tree.
     pub fanout: usize,
-    /// What a job gets that does not ask.
+    /// Quota of a job that does not ask for one.
     pub default_quota: Quota,
-    /// What a job gets at most.
-    pub most_quota: Quota,
-    /// How often nodes show that they live.
-    pub beat: Span,
-    /// A node that has been silent for so long is lost.
-    pub node_silence: Span,
-    /// A node whose connection broke has so long to come back before its groups are revoked.
+    /// Largest quota that a job can get.
+    pub max_quota: Quota,
+    /// Interval between heartbeats of a node.
+    pub heartbeat_interval: Span,
+    /// A node that has been silent for this long is lost.
+    pub node_timeout: Span,
+    /// Time for a node to reconnect before its groups are revoked.
     pub node_grace: Span,
-    /// A job whose connections broke has so long to come back before its groups are removed.
+    /// Time for a job to reconnect before its groups are removed.
     pub job_grace: Span,
-    /// So long may it take until all seats of a group are taken, or given up.
-    pub patience: Span,
+    /// Longest time to install or remove all seats of a group.
+    pub setup_timeout: Span,
 }
 
 impl Default for ManagerSettings {
@@ -47,157 +47,78 @@ impl Default for ManagerSettings {
             topology: TopologyPlan::default(),
             fanout: 16,
             default_quota: Quota { groups: 64, operations: 4_096, bytes: 64 << 20 },
-            most_quota: Quota { groups: 1_024, operations: 1 << 16, bytes: 4 << 30 },
-            beat: millis(500),
-            node_silence: millis(5_000),
+            max_quota: Quota { groups: 1_024, operations: 1 << 16, bytes: 4 << 30 },
+            heartbeat_interval: millis(500),
+            node_timeout: millis(5_000),
             node_grace: millis(250),
             job_grace: millis(10_000),
-            patience: millis(5_000),
+            setup_timeout: millis(5_000),
         }
     }
 }
 
-/// What a group has of a node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Reservation {
-    pub job: JobId,
-    pub operations: u32,
-    pub bytes: u64,
-}
-
-/// Whether a node can be used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum NodeLiveness {
-    /// Registered, but it has not yet said what it holds.
-    Arriving { peer: PeerId, heard_at: Time },
-    /// There.
-    Here { peer: PeerId, heard_at: Time, since: Time },
-    /// Its connection broke.
-    Away { since: Time },
-    /// Given up.
-    Lost,
-}
-
-impl NodeLiveness {
-    pub(super) fn peer(self) -> Option<PeerId> {
-        match self {
-            Self::Arriving { peer, .. } | Self::Here { peer, .. } => Some(peer),
-            Self::Away { .. } | Self::Lost => None,
-        }
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct NodeRecord {
-    pub number: AggregationNodeId,
-    pub card: NodeDescriptor,
-    pub patterns: Vec<HostPattern>,
-    pub presence: NodeLiveness,
-    pub holds: BTreeMap<GroupKey, Reservation>,
-    /// The sums over `holds`.
-    pub reserved: Capacity,
-    pub report: NodeReport,
-    pub version: String,
-}
-
-impl NodeRecord {
-    pub(super) fn hold(&mut self, group: GroupKey, hold: Reservation) {
-        self.release(group);
-        self.holds.insert(group, hold);
-        self.reserved.seats += 1;
-        self.reserved.operations = self.reserved.operations.saturating_add(hold.operations);
-        self.reserved.bytes = self.reserved.bytes.saturating_add(hold.bytes);
-    }
-
-    pub(super) fn release(&mut self, group: GroupKey) {
-        if let Some(hold) = self.holds.remove(&group) {
-            self.reserved.seats -= 1;
-            self.reserved.operations = self.reserved.operations.saturating_sub(hold.operations);
-            self.reserved.bytes = self.reserved.bytes.saturating_sub(hold.bytes);
-        }
-    }
-
-    pub(super) fn release_all(&mut self) {
-        self.holds.clear();
-        self.reserved = Capacity { seats: 0, operations: 0, bytes: 0 };
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct JobRecord {
-    pub account: JobHistoryLog,
-    pub key: AuthKey,
-    pub quota: Quota,
-    pub peers: BTreeSet<PeerId>,
-    pub groups: BTreeSet<GroupKey>,
-    /// When the last of its connections broke.
-    pub detached_at: Option<Time>,
-    /// What it would have been told meanwhile; the newest only.
-    pub missed: VecDeque<FromManager>,
-}
-
-/// The machine.
+/// The manager's state machine.
 #[derive(Debug)]
 pub struct Manager {
     pub(super) settings: ManagerSettings,
     pub(super) nodes: BTreeMap<String, NodeRecord>,
     pub(super) node_of_peer: BTreeMap<PeerId, String>,
     pub(super) jobs: BTreeMap<JobId, JobRecord>,
-    /// Of jobs that are gone, oldest first.
-    pub(super) past: VecDeque<JobHistoryLog>,
-    pub(super) groups: BTreeMap<GroupKey, super::groups::GroupRecord>,
+    /// Histories of jobs that ended, oldest first.
+    pub(super) finished_jobs: VecDeque<JobHistoryLog>,
+    pub(super) groups: BTreeMap<GroupKey, GroupRecord>,
     pub(super) numbers: EdgeNumberAllocator,
     pub(super) epoch: Epoch,
     pub(super) next_group: u32,
     pub(super) next_job: u64,
     pub(super) next_node: u32,
     pub(super) counters: BTreeMap<&'static str, u64>,
-    /// Groups that were refused, by cause.
+    /// Refused groups, by cause.
     pub(super) refused: BTreeMap<&'static str, u64>,
-    /// Operations that nodes have reported of groups.
+    /// Operations that nodes have reported, over all groups.
     pub(super) operations: u64,
     pub(super) wake_at: Time,
-    duties: VecDeque<ManagerAction>,
+    actions: VecDeque<ManagerAction>,
 }
 
 impl Manager {
-    /// A manager that knows nobody. From `fresh` come the first numbers that it hands out, so that those of an earlier
-    /// manager, which nodes may still use, are not likely to be met.
+    /// A manager without nodes and jobs. Its first numbers come from `fresh`, so that they are unlikely to collide with
+    /// those of an earlier manager, which nodes may still use.
     pub fn new(settings: ManagerSettings, fresh: AuthKey) -> Self {
-        let words = |at: usize| u32::from_le_bytes([fresh.0[at], fresh.0[at + 1], fresh.0[at + 2], fresh.0[at + 3]]);
+        let word = |at: usize| u32::from_le_bytes([fresh.0[at], fresh.0[at + 1], fresh.0[at + 2], fresh.0[at + 3]]);
         Self {
             settings,
             nodes: BTreeMap::new(),
             node_of_peer: BTreeMap::new(),
             jobs: BTreeMap::new(),
-            past: VecDeque::new(),
+            finished_jobs: VecDeque::new(),
             groups: BTreeMap::new(),
-            numbers: EdgeNumberAllocator::new(words(0)),
-            epoch: Epoch(words(4)),
-            next_group: words(8),
-            next_job: u64::from(words(12)) << 32,
+            numbers: EdgeNumberAllocator::new(word(0)),
+            epoch: Epoch(word(4)),
+            next_group: word(8),
+            next_job: u64::from(word(12)) << 32,
             next_node: 0,
             counters: BTreeMap::new(),
             refused: BTreeMap::new(),
             operations: 0,
             wake_at: Time::NEVER,
-            duties: VecDeque::new(),
+            actions: VecDeque::new(),
         }
     }
 
-    /// When [`Self::handle_timeout`] wants to be called; [`Time::NEVER`] if it need not be.
+    /// When to call [`Self::handle_timeout`]; [`Time::NEVER`] if nothing is due.
     pub fn deadline(&self) -> Time {
         self.wake_at
     }
 
-    /// The next thing to do.
-    pub fn poll_duty(&mut self) -> Option<ManagerAction> {
-        self.duties.pop_front()
+    /// The next action for the driver.
+    pub fn poll_action(&mut self) -> Option<ManagerAction> {
+        self.actions.pop_front()
     }
 
-    /// A message came. `fresh` is a key that nobody has seen: it may become a job's or a group's.
+    /// Processes a message. `fresh` is a new random key, which may become the key of a job or a group.
     pub fn handle_message(&mut self, now: Time, from: PeerId, message: ToManager, fresh: AuthKey) {
-        let (request, done) = match message {
+        let (request, outcome) = match message {
             ToManager::OpenJob { request, name, quota } => {
                 (request, self.open_job(now, from, request, &name, quota, fresh))
             }
@@ -211,72 +132,72 @@ impl Manager {
                 (request, self.close_group(now, from, request, ticket, group))
             }
             ToManager::CloseJob { request, ticket } => (request, self.close_job(now, from, request, ticket)),
-            ToManager::JobTrouble { ticket, group, what } => {
-                (RequestId(0), self.job_trouble(now, ticket, group, &what))
+            ToManager::JobFailure { ticket, group, what } => {
+                (RequestId(0), self.job_failure(now, ticket, group, &what))
             }
-            ToManager::Register { request, card, version } => {
-                (request, self.register(now, from, request, card, &version))
+            ToManager::Register { request, node, version } => {
+                (request, self.register(now, from, request, node, &version))
             }
-            ToManager::Holding { seats } => (RequestId(0), self.holding(now, from, seats)),
-            ToManager::Beat { seats, report } => (RequestId(0), self.beat(now, from, seats, report)),
-            ToManager::NodeTrouble { group, what } => (RequestId(0), self.node_trouble(now, from, group, &what)),
-            ToManager::Answer(answer) => (RequestId(0), self.answer(now, from, answer)),
+            ToManager::HeldSeats { seats } => (RequestId(0), self.held_seats(now, from, seats)),
+            ToManager::Heartbeat { seats, report } => (RequestId(0), self.heartbeat(now, from, seats, report)),
+            ToManager::NodeFailure { group, what } => (RequestId(0), self.node_failure(now, from, group, &what)),
+            ToManager::Reply(reply) => (RequestId(0), self.node_reply(now, from, reply)),
             ToManager::Status { request } => {
                 self.send(from, FromManager::Status { request, status: self.status() });
                 (request, Ok(()))
             }
-            ToManager::Explain { request, job } => (request, self.explain(now, from, request, &job)),
+            ToManager::JobHistory { request, job } => (request, self.job_history(now, from, request, &job)),
             ToManager::RevokeJob { request, job, why } => (request, self.revoke_job(now, from, request, job, &why)),
         };
-        if let Err(refusal) = done {
+        if let Err(error) = outcome {
             self.count("requests refused");
-            self.log(ManagerEvent::Refused { refusal: refusal.clone() });
-            self.send(from, FromManager::Refused { request, refusal });
+            self.log(ManagerEvent::RequestRejected { error: error.clone() });
+            self.send(from, FromManager::Rejected { request, error });
         }
     }
 
-    /// A connection is gone.
-    pub fn handle_lost(&mut self, now: Time, peer: PeerId) {
+    /// Processes the loss of a connection.
+    pub fn handle_disconnect(&mut self, now: Time, peer: PeerId) {
         if let Some(name) = self.node_of_peer.remove(&peer) {
-            self.node_away(now, &name);
+            self.node_disconnected(now, &name);
         }
-        self.job_peer_lost(now, peer);
+        self.job_disconnected(now, peer);
         for record in self.groups.values_mut() {
             record.forget_peer(peer);
         }
     }
 
-    /// Gives up on whoever is overdue.
+    /// Expires nodes, jobs and groups whose deadline has passed.
     pub fn handle_timeout(&mut self, now: Time) {
         self.wake_at = Time::NEVER;
-        self.overdue_nodes(now);
-        self.overdue_jobs(now);
-        self.overdue_groups(now);
+        self.expire_nodes(now);
+        self.expire_jobs(now);
+        self.expire_groups(now);
     }
 
-    /// True if a job has been admitted and is not over.
+    /// True if any job is admitted.
     pub fn has_jobs(&self) -> bool {
         !self.jobs.is_empty()
     }
 
-    /// True if a connection speaks for a node or a job.
-    pub fn knows(&self, peer: PeerId) -> bool {
+    /// True if a node or a job uses the connection.
+    pub fn is_registered(&self, peer: PeerId) -> bool {
         self.node_of_peer.contains_key(&peer) || self.jobs.values().any(|record| record.peers.contains(&peer))
     }
 
     pub(super) fn send(&mut self, to: PeerId, message: FromManager) {
-        self.duties.push_back(ManagerAction::Send { to, message: Box::new(message) });
+        self.actions.push_back(ManagerAction::Send { to, message: Box::new(message) });
     }
 
     pub(super) fn close(&mut self, peer: PeerId) {
-        self.duties.push_back(ManagerAction::Close(peer));
+        self.actions.push_back(ManagerAction::Close(peer));
     }
 
     pub(super) fn log(&mut self, event: ManagerEvent) {
-        self.duties.push_back(ManagerAction::Log(event));
+        self.actions.push_back(ManagerAction::Log(event));
     }
 
-    /// Counts something that its driver saw, such as a connection that was closed.
+    /// Counts an event that the driver saw, such as a dropped connection.
     pub fn count(&mut self, what: &'static str) {
         *self.counters.entry(what).or_default() += 1;
     }
@@ -285,19 +206,19 @@ impl Manager {
         self.wake_at = self.wake_at.min(time);
     }
 
-    /// The job whose ticket this is.
-    pub(super) fn known(&mut self, ticket: JobTicket) -> Result<&mut JobRecord, ControlError> {
-        let record = self.jobs.get_mut(&ticket.job).filter(|record| record.key.is(&ticket.key));
+    /// Finds the job of a ticket and verifies the key.
+    pub(super) fn authenticate(&mut self, ticket: JobTicket) -> Result<&mut JobRecord, ControlError> {
+        let record = self.jobs.get_mut(&ticket.job).filter(|record| record.key.constant_time_eq(&ticket.key));
         record.ok_or(ControlError::WrongTicket)
     }
 
-    pub(super) fn tell_job(&mut self, job: JobId, message: FromManager) {
+    pub(super) fn notify_job(&mut self, job: JobId, message: FromManager) {
         let Some(record) = self.jobs.get_mut(&job) else { return };
         if record.peers.is_empty() {
-            if record.missed.len() == MAX_PENDING_NOTIFICATIONS {
-                record.missed.pop_front();
+            if record.pending_notifications.len() == MAX_PENDING_NOTIFICATIONS {
+                record.pending_notifications.pop_front();
             }
-            return record.missed.push_back(message);
+            return record.pending_notifications.push_back(message);
         }
         for peer in record.peers.clone() {
             self.send(peer, message.clone());
@@ -305,6 +226,6 @@ impl Manager {
     }
 }
 
-/// Notices that are kept for a job that is away.
+/// Notifications that the manager keeps for a disconnected job.
 const MAX_PENDING_NOTIFICATIONS: usize = 64;
 const _: () = assert!(MAX_PENDING_NOTIFICATIONS < MAX_GROUPS);

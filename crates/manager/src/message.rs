@@ -1,9 +1,9 @@
-//! What manager, nodes and jobs say to each other. Plain values; how they travel is the driver's affair.
+//! Messages between manager, nodes and jobs. Plain values; the driver chooses the encoding.
 //!
-//! A job asks with a number of its own choice and gets one answer under that number. A node registers, then takes
-//! [`NodeCommand`]s from the manager and from the nodes above it, and answers each with one [`NodeReply`]. Rules: P-50 to P-59.
+//! A job numbers its requests and gets one reply under each number. A node registers, then takes [`NodeCommand`]s from the
+//! manager and from its parent nodes, and sends one [`NodeReply`] to each. Rules: P-76 to P-85. The names that travel are
+//! fixed by protocol version 1; where a Rust name differs, serde renames it.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
@@ -12,57 +12,35 @@ use units::{Epoch, GroupId};
 use super::control_error::ControlError;
 use super::group_spec::{GroupDescriptor, GroupRequest, SeatSpec};
 use super::job_history::JobHistory;
-use super::serde_ids;
 use super::status::ManagerStatus;
-use super::{AggregationNodeId, JobTicket};
+use super::{AggregationNodeId, JobId, JobTicket, serde_ids};
 
-/// Names a request among those of one connection; the answer carries it again.
+pub use super::capacity::{Capacity, NodeReport, Quota};
+pub use super::ids::GroupKey;
+
+/// Numbers a request among those of one connection; the reply carries the same number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RequestId(pub u32);
 
-/// What a job may use: at most so many groups, and at every single node at most so many operations and bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Quota {
-    /// Groups at a time.
-    pub groups: u32,
-    /// Operations in flight, of all its groups, at any one node.
-    pub operations: u32,
-    /// Bytes of buffers at any one node.
-    pub bytes: u64,
-}
-
-/// What a node can hold.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Capacity {
-    /// Groups at a time.
-    pub seats: u32,
-    /// Operations in flight, of all groups.
-    pub operations: u32,
-    /// Bytes of buffers.
-    pub bytes: u64,
-}
-
-/// A node introduces itself.
+/// A node's registration data.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NodeDescriptor {
-    /// Its name; another node of the same name replaces it only after it is lost.
+    /// Its name. Another node may take the name only after this one is lost.
     pub name: String,
-    /// Where packets of groups may be sent, one address per path.
+    /// Addresses for packets of groups, one per path.
     pub addresses: Vec<SocketAddr>,
-    /// Where other nodes reach its control side.
+    /// Address of its control listener, for other nodes.
     pub control: SocketAddr,
-    /// The nodes above it, any of which may be its parent in a tree; none if the manager is to arrange it.
+    /// Nodes that may be its parent in a tree; empty if the manager arranges the tree.
     pub parents: Vec<String>,
-    /// The hosts that it serves: names, patterns with `*`, addresses or CIDR; none if the manager is to share them out.
+    /// Hosts that it serves: names, patterns with `*`, addresses or CIDR; empty if the manager assigns hosts.
     pub serves: Vec<String>,
     /// What it can hold.
     pub capacity: Capacity,
 }
 
-/// A seat that a node holds, as it tells a manager that may not know it (P-57).
+/// A seat that a node holds, as it reports it to a manager that may not know it (P-83).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HeldSeat {
     /// The group.
@@ -71,32 +49,21 @@ pub struct HeldSeat {
     /// Its incarnation.
     #[serde(with = "serde_ids::epoch")]
     pub epoch: Epoch,
-    /// The job, so that its re-attachment can be judged.
+    /// The job's ticket, so that the manager can verify the job when it re-attaches.
     pub ticket: JobTicket,
-    /// What is reserved: operations.
+    /// Reserved operations.
     pub operations: u32,
-    /// What is reserved: bytes.
+    /// Reserved bytes.
     pub bytes: u64,
     /// The edges' numbers as runs: first number and length.
     pub edges: Vec<(u32, u32)>,
 }
 
-/// Names one incarnation of a group.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub struct GroupKey {
-    /// The group.
-    #[serde(with = "serde_ids::group")]
-    pub group: GroupId,
-    /// Its incarnation.
-    #[serde(with = "serde_ids::epoch")]
-    pub epoch: Epoch,
-}
-
-/// A seat that a node holds, and what it has done there. Travels as three numbers: a node may hold many.
+/// A seat that a node holds, and the operations folded there. Encoded as three numbers, since a node may hold many seats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(from = "(u32, u32, u64)", into = "(u32, u32, u64)")]
 pub struct SeatHeartbeat {
-    /// Of this group.
+    /// The seat's group.
     pub group: GroupKey,
     /// Operations folded so far.
     pub operations: u64,
@@ -114,235 +81,227 @@ impl From<SeatHeartbeat> for (u32, u32, u64) {
     }
 }
 
-/// How a node fares, for people. Counts are since it began.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct NodeReport {
-    /// How long it has been there: the difference of two reports is over the difference of these.
-    pub uptime_ms: u64,
-    /// Operations folded.
-    pub operations: u64,
-    /// Operations in flight now: some children have contributed, or all have and the result has not come down.
-    pub in_flight: u32,
-    /// Bytes of payload that are kept for them now.
-    pub bytes: u64,
-    /// Packets sent.
-    pub sent: u64,
-    /// Of them, packets sent again.
-    pub repeated: u64,
-    /// Sound packets received.
-    pub received: u64,
-    /// Connections that moved to another path.
-    pub migrations: u64,
-    /// Packets dropped, by cause.
-    pub dropped: BTreeMap<String, u64>,
-}
-
-/// To the manager, from a job, a node or an operator.
+/// A message to the manager, from a job, a node or an operator.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToManager {
-    /// A job wants to be admitted.
+    /// A job asks for admission.
     OpenJob {
-        /// Answered with this number.
+        /// Number of the request.
         request: RequestId,
-        /// For people.
+        /// Name of the job, for operators.
         name: String,
-        /// What it wishes; the manager's default if none. Never more than the manager allows.
+        /// Requested quota, capped by the manager; the manager's default if `None`.
         quota: Option<Quota>,
     },
-    /// A job comes back, after it or the manager was away (P-57).
+    /// A job re-attaches after it or the manager was disconnected (P-83).
     AttachJob {
-        /// Answered with this number.
+        /// Number of the request.
         request: RequestId,
-        /// Who it is.
+        /// The job's ticket.
         ticket: JobTicket,
-        /// For people.
+        /// Name of the job, for operators.
         name: String,
-        /// The quota it had.
+        /// The quota that the manager had granted.
         quota: Quota,
     },
-    /// A job wants a group.
+    /// A job asks for a group.
     OpenGroup {
-        /// Answered with this number.
+        /// Number of the request.
         request: RequestId,
-        /// Who asks.
+        /// The job's ticket.
         ticket: JobTicket,
-        /// What it wants.
+        /// The group's members and size.
         group: GroupRequest,
     },
-    /// A job does not need a group any more.
+    /// A job releases a group.
     CloseGroup {
-        /// Answered with this number.
+        /// Number of the request.
         request: RequestId,
-        /// Who asks.
+        /// The job's ticket.
         ticket: JobTicket,
-        /// Which.
+        /// The group.
         group: GroupKey,
     },
-    /// A job is done; its groups go with it.
+    /// A job ends; the manager closes its groups.
     CloseJob {
-        /// Answered with this number.
+        /// Number of the request.
         request: RequestId,
-        /// Who asks.
+        /// The job's ticket.
         ticket: JobTicket,
     },
-    /// A job saw an error in a group that makes it useless (P-56). Not answered.
-    JobTrouble {
-        /// Who tells.
+    /// A job found an error that makes a group unusable (P-82). No reply.
+    #[serde(rename = "job_trouble")]
+    JobFailure {
+        /// The job's ticket.
         ticket: JobTicket,
-        /// Where.
+        /// The group.
         group: GroupKey,
-        /// What, in words.
+        /// The error, as text.
         what: String,
     },
-    /// A node introduces itself. Answered with [`FromManager::Registered`].
+    /// A node registers. The reply is [`FromManager::Registered`].
     Register {
-        /// Answered with this number.
+        /// Number of the request.
         request: RequestId,
         /// The node.
-        card: NodeDescriptor,
+        #[serde(rename = "card")]
+        node: NodeDescriptor,
         /// The version of Pleach that it runs.
         version: String,
     },
     /// Seats that the node held when it registered, perhaps in several messages.
-    Holding {
+    #[serde(rename = "holding")]
+    HeldSeats {
         /// Some of them.
         seats: Vec<HeldSeat>,
     },
-    /// The node lives, holds these seats and fares so. Answered with [`FromManager::Heard`].
-    Beat {
-        /// All seats.
+    /// The node is alive and holds these seats. The reply is [`FromManager::HeartbeatAck`].
+    #[serde(rename = "beat")]
+    Heartbeat {
+        /// All its seats.
         seats: Vec<SeatHeartbeat>,
-        /// How it fares.
+        /// Its statistics.
         report: NodeReport,
     },
-    /// A node saw an error in a group, such as a neighbour that does not answer.
-    NodeTrouble {
-        /// Where.
+    /// A node found an error in a group, such as a neighbour that does not answer.
+    #[serde(rename = "node_trouble")]
+    NodeFailure {
+        /// The group.
         group: GroupKey,
-        /// What, in words.
+        /// The error, as text.
         what: String,
     },
-    /// A node's answer to an order.
-    Answer(NodeReply),
-    /// An operator asks how things are.
+    /// A node's reply to a command.
+    #[serde(rename = "answer")]
+    Reply(NodeReply),
+    /// An operator asks for the status.
     Status {
-        /// Answered with this number.
+        /// Number of the request.
         request: RequestId,
     },
-    /// An operator asks what became of a job.
-    Explain {
-        /// Answered with this number.
+    /// An operator asks for the history of a job.
+    #[serde(rename = "explain")]
+    JobHistory {
+        /// Number of the request.
         request: RequestId,
-        /// Its name, or the beginning of it up to a dash, or its number as 16 hexadecimal digits.
+        /// The job's name, or its beginning up to a dash, or the job's number as 16 hexadecimal digits.
         job: String,
     },
     /// An operator ends a job.
     RevokeJob {
-        /// Answered with this number.
+        /// Number of the request.
         request: RequestId,
-        /// Which.
-        job: super::JobId,
-        /// Why, for the job to hear.
+        /// The job.
+        job: JobId,
+        /// The reason, which the manager passes on to the job.
         why: String,
     },
 }
 
-/// From the manager.
+/// A message from the manager.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromManager {
-    /// The job is admitted, or known again.
+    /// The job is admitted or re-attached.
     JobOpened {
-        /// The request's number.
+        /// Number of the request.
         request: RequestId,
-        /// To be shown with every request of the job.
+        /// The ticket that every request of the job must carry.
         ticket: JobTicket,
-        /// What it may use.
+        /// The granted quota.
         quota: Quota,
     },
-    /// Every seat of the group is taken: it can be used.
+    /// Every seat of the group is installed: the group can be used.
     GroupOpened {
-        /// The request's number.
+        /// Number of the request.
         request: RequestId,
-        /// All that its leaders must know.
+        /// What the group's leaders need to know.
         group: GroupDescriptor,
     },
-    /// Done.
+    /// The group or job is closed.
     Closed {
-        /// The request's number.
+        /// Number of the request.
         request: RequestId,
     },
-    /// Not done, and nothing has changed.
-    Refused {
-        /// The request's number.
+    /// The request failed and changed nothing.
+    #[serde(rename = "refused")]
+    Rejected {
+        /// Number of the request.
         request: RequestId,
-        /// Why.
-        refusal: ControlError,
+        /// The reason.
+        #[serde(rename = "refusal")]
+        error: ControlError,
     },
-    /// A group is of no use any more (P-56): open another.
+    /// A group is no longer usable (P-82): the job must open another.
     Revoked {
-        /// Which.
+        /// The group.
         group: GroupKey,
-        /// The lost node, if it was that.
+        /// The lost node, if a lost node is the reason.
         node: Option<String>,
-        /// Why, in words.
+        /// The reason, as text.
         why: String,
     },
-    /// The job is ended by the operator.
+    /// The operator ended the job.
     JobRevoked {
-        /// Which.
-        job: super::JobId,
-        /// Why, in words.
+        /// The job.
+        job: JobId,
+        /// The reason, as text.
         why: String,
     },
-    /// A node is known.
+    /// The node is registered.
     Registered {
-        /// The request's number.
+        /// Number of the request.
         request: RequestId,
-        /// The node's number, as its neighbours call it.
+        /// The node's number, as its neighbours use it.
         node: AggregationNodeId,
-        /// How often it must show that it lives.
-        beat_ms: u32,
+        /// Interval between heartbeats.
+        #[serde(rename = "beat_ms")]
+        heartbeat_ms: u32,
     },
-    /// A beat was heard.
-    Heard,
-    /// Something that a node must do.
-    Order(NodeCommand),
-    /// How things are.
+    /// The manager received a heartbeat.
+    #[serde(rename = "heard")]
+    HeartbeatAck,
+    /// A command for a node.
+    #[serde(rename = "order")]
+    Command(NodeCommand),
+    /// The status.
     Status {
-        /// The request's number.
+        /// Number of the request.
         request: RequestId,
-        /// The report.
+        /// The status.
         status: ManagerStatus,
     },
-    /// What became of the jobs of that name; empty if none is remembered.
-    Explained {
-        /// The request's number.
+    /// The histories of all jobs of a name; empty if the manager knows none.
+    #[serde(rename = "explained")]
+    JobHistories {
+        /// Number of the request.
         request: RequestId,
-        /// The newest first.
-        accounts: Vec<JobHistory>,
+        /// The newest job first.
+        #[serde(rename = "accounts")]
+        histories: Vec<JobHistory>,
     },
 }
 
-/// What a node must do, told by the manager or by the node above it.
+/// What a node must do, from the manager or from its parent node.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeCommand {
-    /// Take this seat and have the seats below it taken.
+    /// Install this seat and have the seats below it installed.
     Install {
-        /// The seat, with everything below.
+        /// The seat, with the whole subtree.
         spec: SeatSpec,
-        /// Whoever ordered it waits so long.
+        /// How long the sender waits for the reply.
         budget_ms: u32,
     },
-    /// Give up the seat.
+    /// Remove the seat.
     Remove {
-        /// Of this group.
+        /// The seat's group.
         group: GroupKey,
-        /// What of the seats below.
-        spread: RemovalScope,
-        /// Whoever ordered it waits so long.
+        /// Whether the subtree goes too.
+        #[serde(rename = "spread")]
+        scope: RemovalScope,
+        /// How long the sender waits for the reply.
         budget_ms: u32,
     },
 }
@@ -351,44 +310,48 @@ pub enum NodeCommand {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RemovalScope {
-    /// The seats below are removed too.
-    Below,
-    /// Only this seat: the manager tells the others itself.
-    Alone,
+    /// The seat and all seats below it.
+    #[serde(rename = "below")]
+    Subtree,
+    /// Only this seat: the manager removes the others itself.
+    #[serde(rename = "alone")]
+    SeatOnly,
 }
 
-/// A node's answer to an order.
+/// A node's reply to a command.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeReply {
-    /// The seat and all below it are taken.
+    /// The seat and all seats below it are installed.
     Installed {
-        /// Of this group.
+        /// The seat's group.
         group: GroupKey,
     },
-    /// It could not be; whatever was taken has been given up again, except at these nodes, which did not answer.
-    Refused {
-        /// Of this group.
+    /// The installation failed. All seats of the subtree are removed again, except at the leftover nodes.
+    #[serde(rename = "refused")]
+    Rejected {
+        /// The seat's group.
         group: GroupKey,
-        /// Why.
-        refusal: ControlError,
-        /// Nodes that may still hold a seat.
+        /// The reason.
+        #[serde(rename = "refusal")]
+        error: ControlError,
+        /// Nodes that did not answer and may still hold a seat.
         leftover: Vec<String>,
     },
-    /// The seat is gone, and those below if they had to, except at these nodes, which did not answer.
+    /// The seat is removed, with the subtree if the command includes it, except at the leftover nodes.
     Removed {
-        /// Of this group.
+        /// The seat's group.
         group: GroupKey,
-        /// Nodes that may still hold a seat.
+        /// Nodes that did not answer and may still hold a seat.
         leftover: Vec<String>,
     },
 }
 
 impl NodeReply {
-    /// The group that it is about.
+    /// The group of the command.
     pub fn group(&self) -> GroupKey {
         match self {
-            Self::Installed { group } | Self::Refused { group, .. } | Self::Removed { group, .. } => *group,
+            Self::Installed { group } | Self::Rejected { group, .. } | Self::Removed { group, .. } => *group,
         }
     }
 }

@@ -1,15 +1,15 @@
-//! The steward keeps a node's seats: takes orders from the manager or from the node above, has the seats below taken
-//! too, and answers when all of it is done (P-53, P-54).
+//! The control agent of a node: installs and removes the node's seats on command of the manager or of the parent node, has the
+//! subtree installed and removed too, and replies when all of it is done (P-79, P-80).
 //!
-//! In: orders, answers of the nodes below, what came of taking a seat, connections that failed, time. Out: duties.
-//! Every order is answered once, within the time that it allows.
+//! In: commands, replies of child nodes, results of the data plane, connection failures, time. Out: actions.
+//! Every command gets one reply, within the time that the command allows.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use units::{Span, Time};
 
-use super::action::PeerId;
+use super::PeerId;
 use super::control_error::ControlError;
 use super::edge_number_allocator::to_runs;
 use super::group_spec::SeatSpec;
@@ -17,67 +17,67 @@ use super::limits::{MAX_GROUPS, MAX_TEXT_BYTES};
 use super::message::{GroupKey, HeldSeat, NodeCommand, NodeReply, RemovalScope};
 use super::validate;
 
-/// Who gave an order, and gets the answer.
+/// Sender of a command, who gets the reply.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum CommandSource {
-    /// The manager, over whatever connection there is to it.
+    /// The manager, over its current connection.
     Manager,
-    /// The node above, over the connection that it made.
+    /// The parent node, over the connection that it made.
     Node(PeerId),
 }
 
-/// What a node's driver must do.
+/// What the driver must do next.
 #[derive(Clone, PartialEq, Debug)]
 pub enum NodeAgentAction {
-    /// Take this seat, then call [`NodeAgent::handle_installed`].
+    /// Install this seat in the data plane, then call [`NodeAgent::handle_installed`].
     Install(Box<SeatSpec>),
-    /// Give up this seat.
+    /// Remove this seat from the data plane.
     Remove(GroupKey),
-    /// Answer an order.
-    Answer {
-        /// To whom.
+    /// Reply to a command.
+    Reply {
+        /// The sender of the command.
         to: CommandSource,
-        /// What.
-        answer: NodeReply,
+        /// The reply.
+        reply: NodeReply,
     },
-    /// Pass an order on to a node below. If it cannot be reached, call [`NodeAgent::handle_unreachable`].
-    Order {
-        /// Its control side.
+    /// Forward a command to a child node. If it cannot be reached, call [`NodeAgent::handle_unreachable`].
+    Command {
+        /// Control address of the child node.
         to: SocketAddr,
-        /// What.
-        order: Box<NodeCommand>,
+        /// The command.
+        command: Box<NodeCommand>,
     },
 }
 
-/// Removals of seats that were not there are remembered, so many of them: an order to take such a seat, overtaken by
-/// its removal, must not be obeyed any more.
+/// The agent remembers this many removals of seats that it did not have: an install command that arrives after its removal
+/// must not take effect.
 const MAX_REMEMBERED_REMOVALS: usize = 1_024;
 
 #[derive(Debug)]
 struct SeatEntry {
     held: HeldSeat,
-    /// Nodes with a seat below: where they take orders, and their names.
-    below: BTreeMap<SocketAddr, String>,
-    phase: SeatState,
+    /// Child nodes: control address and name.
+    children: BTreeMap<SocketAddr, String>,
+    state: SeatState,
 }
 
 #[derive(Debug)]
 enum SeatState {
-    /// The data plane has been asked.
-    Taking {
+    /// The data plane has the request to install the seat.
+    Installing {
         from: CommandSource,
         spec: Box<SeatSpec>,
         deadline: Time,
     },
-    /// Ours is taken; these have not yet answered.
-    Spreading {
+    /// The own seat is installed; these child nodes have not replied.
+    AwaitingChildren {
         from: CommandSource,
         waiting: BTreeSet<SocketAddr>,
         deadline: Time,
     },
-    Seated,
-    /// Ours is given up; these have not yet answered.
-    Leaving {
+    Installed,
+    /// The own seat is removed; these child nodes have not replied.
+    Removing {
         then: AfterRemoval,
         waiting: BTreeSet<SocketAddr>,
         leftover: Vec<String>,
@@ -85,69 +85,71 @@ enum SeatState {
     },
 }
 
-/// What is said when all is given up.
+/// The reply that follows when the subtree is removed.
 #[derive(Debug)]
 enum AfterRemoval {
-    Refuse { to: CommandSource, refusal: ControlError },
+    Reject { to: CommandSource, error: ControlError },
     Confirm { to: Vec<CommandSource> },
 }
 
-/// The machine.
+/// The agent's state machine.
 #[derive(Debug)]
 pub struct NodeAgent {
     name: String,
-    most_seats: usize,
+    max_seats: usize,
     entries: BTreeMap<GroupKey, SeatEntry>,
     removed: VecDeque<GroupKey>,
-    duties: VecDeque<NodeAgentAction>,
+    actions: VecDeque<NodeAgentAction>,
     wake_at: Time,
 }
 
 impl NodeAgent {
-    /// The steward of the node of this name, with at most so many seats.
-    pub fn new(name: &str, most_seats: u32) -> Self {
+    /// The agent of the node of this name, with this limit of seats.
+    pub fn new(name: &str, max_seats: u32) -> Self {
         Self {
             name: name.to_owned(),
-            most_seats: (most_seats as usize).min(MAX_GROUPS),
+            max_seats: (max_seats as usize).min(MAX_GROUPS),
             entries: BTreeMap::new(),
             removed: VecDeque::new(),
-            duties: VecDeque::new(),
+            actions: VecDeque::new(),
             wake_at: Time::NEVER,
         }
     }
 
-    /// The next thing to do.
-    pub fn poll_duty(&mut self) -> Option<NodeAgentAction> {
-        self.duties.pop_front()
+    /// The next action for the driver.
+    pub fn poll_action(&mut self) -> Option<NodeAgentAction> {
+        self.actions.pop_front()
     }
 
-    /// When [`Self::handle_timeout`] wants to be called; [`Time::NEVER`] if it need not be.
+    /// When to call [`Self::handle_timeout`]; [`Time::NEVER`] if nothing is due.
     pub fn deadline(&self) -> Time {
         self.wake_at
     }
 
-    /// Every seat that is held.
+    /// The groups of all installed seats.
     pub fn seats(&self) -> Vec<GroupKey> {
-        let held = |entry: &SeatEntry| matches!(entry.phase, SeatState::Spreading { .. } | SeatState::Seated);
+        let held =
+            |entry: &SeatEntry| matches!(entry.state, SeatState::AwaitingChildren { .. } | SeatState::Installed);
         self.entries.iter().filter(|(_, entry)| held(entry)).map(|(group, _)| *group).collect()
     }
 
-    /// The same, as a manager must know them that has begun anew.
-    pub fn held(&self) -> Vec<HeldSeat> {
-        let held = |entry: &&SeatEntry| matches!(entry.phase, SeatState::Spreading { .. } | SeatState::Seated);
+    /// The installed seats, as a restarted manager needs them.
+    pub fn held_seats(&self) -> Vec<HeldSeat> {
+        let held =
+            |entry: &&SeatEntry| matches!(entry.state, SeatState::AwaitingChildren { .. } | SeatState::Installed);
         self.entries.values().filter(held).map(|entry| entry.held.clone()).collect()
     }
 
-    /// An order came.
-    pub fn handle_order(&mut self, now: Time, from: CommandSource, order: NodeCommand) {
-        match order {
+    /// Processes a command.
+    pub fn handle_command(&mut self, now: Time, from: CommandSource, command: NodeCommand) {
+        match command {
             NodeCommand::Install { spec, budget_ms } => {
-                let group = spec.key_of_group();
-                if let Err(refusal) = self.install(now, from, spec, budget_ms) {
-                    self.answer(from, NodeReply::Refused { group, refusal, leftover: Vec::new() });
+                let group = spec.group_key();
+                if let Err(error) = self.install(now, from, spec, budget_ms) {
+                    self.reply(from, NodeReply::Rejected { group, error, leftover: Vec::new() });
                 }
             }
-            NodeCommand::Remove { group, spread, budget_ms } => self.remove(now, from, group, spread, budget_ms),
+            NodeCommand::Remove { group, scope, budget_ms } => self.remove(now, from, group, scope, budget_ms),
         }
     }
 
@@ -159,19 +161,19 @@ impl NodeAgent {
         budget_ms: u32,
     ) -> Result<(), ControlError> {
         validate::seat_spec(&spec)?;
-        let group = spec.key_of_group();
+        let group = spec.group_key();
         if spec.name != self.name {
-            let why = format!("it was asked for a seat of node {}", spec.name);
+            let why = format!("it got a command for a seat of node {}", spec.name);
             return Err(ControlError::NodeFailed { node: self.name.clone(), why });
         }
         if self.removed.contains(&group) {
             return Err(ControlError::Withdrawn);
         }
         if self.entries.contains_key(&group) {
-            return Err(ControlError::malformed("the seat is taken already"));
+            return Err(ControlError::malformed("the seat is already installed"));
         }
-        if self.entries.len() >= self.most_seats {
-            return Err(ControlError::too_many("seats", self.most_seats));
+        if self.entries.len() >= self.max_seats {
+            return Err(ControlError::too_many("seats", self.max_seats));
         }
         let edges =
             spec.children.iter().map(|child| child.edge.0).chain(spec.parent.iter().map(|parent| parent.edge.0));
@@ -183,253 +185,268 @@ impl NodeAgent {
             bytes: spec.reserved_bytes(),
             edges: to_runs(edges),
         };
-        let below = spec.seats_below().map(|(control, spec)| (control, spec.name.clone())).collect();
-        self.duties.push_back(NodeAgentAction::Install(Box::new(spec.clone())));
-        let phase = SeatState::Taking { from, spec: Box::new(spec), deadline: now + budget(budget_ms) };
-        self.entries.insert(group, SeatEntry { held, below, phase });
+        let children = spec.seats_below().map(|(control, spec)| (control, spec.name.clone())).collect();
+        self.actions.push_back(NodeAgentAction::Install(Box::new(spec.clone())));
+        let state = SeatState::Installing { from, spec: Box::new(spec), deadline: now + budget(budget_ms) };
+        self.entries.insert(group, SeatEntry { held, children, state });
         Ok(())
     }
 
-    /// What came of [`NodeAgentAction::Install`].
+    /// Processes the result of [`NodeAgentAction::Install`].
     pub fn handle_installed(&mut self, now: Time, group: GroupKey, outcome: Result<(), ControlError>) {
         let Some(entry) = self.entries.get_mut(&group) else { return };
-        let SeatState::Taking { from, spec, deadline } = &entry.phase else {
-            return; // It was removed meanwhile.
+        let SeatState::Installing { from, spec, deadline } = &entry.state else {
+            return; // A removal came in between.
         };
         let (from, deadline) = (*from, *deadline);
-        if let Err(refusal) = outcome {
+        if let Err(error) = outcome {
             self.entries.remove(&group);
-            return self.answer(from, NodeReply::Refused { group, refusal, leftover: Vec::new() });
+            return self.reply(from, NodeReply::Rejected { group, error, leftover: Vec::new() });
         }
-        // Those below get less time than we have, so that their reason reaches us before ours runs out.
+        // Children get less time than this node has, so that their reason arrives before the own deadline.
         let budget_ms = child_budget_ms(deadline.since(now));
         for (control, spec) in spec.seats_below() {
-            let order = NodeCommand::Install { spec: spec.clone(), budget_ms };
-            self.duties.push_back(NodeAgentAction::Order { to: control, order: Box::new(order) });
+            let command = NodeCommand::Install { spec: spec.clone(), budget_ms };
+            self.actions.push_back(NodeAgentAction::Command { to: control, command: Box::new(command) });
         }
-        let waiting: BTreeSet<SocketAddr> = entry.below.keys().copied().collect();
+        let waiting: BTreeSet<SocketAddr> = entry.children.keys().copied().collect();
         if waiting.is_empty() {
-            entry.phase = SeatState::Seated;
-            return self.answer(from, NodeReply::Installed { group });
+            entry.state = SeatState::Installed;
+            return self.reply(from, NodeReply::Installed { group });
         }
-        entry.phase = SeatState::Spreading { from, waiting, deadline };
+        entry.state = SeatState::AwaitingChildren { from, waiting, deadline };
         self.wake_at = self.wake_at.min(deadline);
     }
 
-    /// A node below answered.
-    pub fn handle_answer(&mut self, now: Time, from: SocketAddr, answer: NodeReply) {
-        let group = answer.group();
+    /// Processes the reply of a child node.
+    pub fn handle_reply(&mut self, now: Time, from: SocketAddr, reply: NodeReply) {
+        let group = reply.group();
         let Some(entry) = self.entries.get_mut(&group) else {
-            if let NodeReply::Installed { .. } = answer {
-                self.order_removal(from, group, 1_000); // Nobody waits for it any more.
+            if let NodeReply::Installed { .. } = reply {
+                self.command_removal(from, group, 1_000); // The group is gone, so the child's seat must go too.
             }
             return;
         };
-        match (&mut entry.phase, answer) {
-            (SeatState::Spreading { from: above, waiting, .. }, NodeReply::Installed { .. }) => {
+        match (&mut entry.state, reply) {
+            (SeatState::AwaitingChildren { from: above, waiting, .. }, NodeReply::Installed { .. }) => {
                 waiting.remove(&from);
                 if waiting.is_empty() {
                     let above = *above;
-                    entry.phase = SeatState::Seated;
-                    self.answer(above, NodeReply::Installed { group });
+                    entry.state = SeatState::Installed;
+                    self.reply(above, NodeReply::Installed { group });
                 }
             }
-            (SeatState::Spreading { .. }, NodeReply::Refused { refusal, leftover, .. }) => {
-                entry.below.remove(&from); // It holds nothing.
-                self.give_up(now, group, truncate_reason(refusal), leftover);
+            (SeatState::AwaitingChildren { .. }, NodeReply::Rejected { error, leftover, .. }) => {
+                entry.children.remove(&from); // It holds no seat.
+                self.undo_install(now, group, truncate_reason(error), leftover);
             }
-            (SeatState::Leaving { waiting, leftover, .. }, NodeReply::Removed { leftover: more, .. }) => {
+            (SeatState::Removing { waiting, leftover, .. }, NodeReply::Removed { leftover: more, .. }) => {
                 if waiting.remove(&from) {
                     leftover.extend(more);
                 }
-                self.left_if_done(group);
+                self.finish_removal_if_done(group);
             }
-            _ => {} // Crossed with an order of ours, whose answer will come.
+            _ => {} // It crossed with a later command of this node, whose reply will come.
         }
     }
 
-    /// A node below cannot be reached, or the connection to it broke.
+    /// Processes the loss of a child node: it cannot be reached, or its connection broke.
     pub fn handle_unreachable(&mut self, now: Time, node: SocketAddr) {
         let concerned: Vec<GroupKey> =
             self.entries.iter().filter(|(_, entry)| entry.awaits(node)).map(|(group, _)| *group).collect();
         for group in concerned {
             let Some(entry) = self.entries.get_mut(&group) else { continue };
-            let name = entry.below.get(&node).cloned().unwrap_or_default();
-            match &mut entry.phase {
-                SeatState::Spreading { .. } => {
-                    // Perhaps it took the seat before the connection broke: the manager must make sure.
-                    entry.below.remove(&node);
+            let name = entry.children.get(&node).cloned().unwrap_or_default();
+            match &mut entry.state {
+                SeatState::AwaitingChildren { .. } => {
+                    // The child may have installed the seat before the connection broke: the manager must check it.
+                    entry.children.remove(&node);
                     let why = format!("node {} cannot reach it at {node}", self.name);
-                    self.give_up(now, group, ControlError::NodeFailed { node: name.clone(), why }, vec![name]);
+                    self.undo_install(now, group, ControlError::NodeFailed { node: name.clone(), why }, vec![name]);
                 }
-                SeatState::Leaving { waiting, leftover, .. } => {
+                SeatState::Removing { waiting, leftover, .. } => {
                     waiting.remove(&node);
                     leftover.push(name);
-                    self.left_if_done(group);
+                    self.finish_removal_if_done(group);
                 }
-                SeatState::Taking { .. } | SeatState::Seated => {}
+                SeatState::Installing { .. } | SeatState::Installed => {}
             }
         }
     }
 
-    /// Gives up on whoever is overdue.
+    /// Fails or finishes the seats whose deadline has passed.
     pub fn handle_timeout(&mut self, now: Time) {
         self.wake_at = Time::NEVER;
         let mut overdue = Vec::new();
         for (group, entry) in &self.entries {
-            match entry.phase {
-                SeatState::Spreading { deadline, .. } | SeatState::Leaving { deadline, .. } if deadline <= now => {
+            match entry.state {
+                SeatState::AwaitingChildren { deadline, .. } | SeatState::Removing { deadline, .. }
+                    if deadline <= now =>
+                {
                     overdue.push(*group);
                 }
-                SeatState::Spreading { deadline, .. } | SeatState::Leaving { deadline, .. } => {
+                SeatState::AwaitingChildren { deadline, .. } | SeatState::Removing { deadline, .. } => {
                     self.wake_at = self.wake_at.min(deadline);
                 }
-                SeatState::Taking { .. } | SeatState::Seated => {}
+                SeatState::Installing { .. } | SeatState::Installed => {}
             }
         }
         for group in overdue {
             let Some(entry) = self.entries.get_mut(&group) else { continue };
-            match &mut entry.phase {
-                SeatState::Spreading { waiting, .. } => {
-                    let slow = waiting.first().and_then(|node| entry.below.get(node)).cloned().unwrap_or_default();
-                    let why = format!("it did not answer node {} in time", self.name);
-                    self.give_up(now, group, ControlError::NodeFailed { node: slow, why }, Vec::new());
+            match &mut entry.state {
+                SeatState::AwaitingChildren { waiting, .. } => {
+                    let slow = waiting.first().and_then(|node| entry.children.get(node)).cloned().unwrap_or_default();
+                    let why = format!("no reply to node {} in time", self.name);
+                    self.undo_install(now, group, ControlError::NodeFailed { node: slow, why }, Vec::new());
                 }
-                SeatState::Leaving { waiting, leftover, .. } => {
+                SeatState::Removing { waiting, leftover, .. } => {
                     let silent = std::mem::take(waiting);
-                    leftover.extend(silent.iter().filter_map(|node| entry.below.get(node)).cloned());
-                    self.left_if_done(group);
+                    leftover.extend(silent.iter().filter_map(|node| entry.children.get(node)).cloned());
+                    self.finish_removal_if_done(group);
                 }
-                SeatState::Taking { .. } | SeatState::Seated => {}
+                SeatState::Installing { .. } | SeatState::Installed => {}
             }
         }
     }
 
-    fn remove(&mut self, now: Time, from: CommandSource, group: GroupKey, spread: RemovalScope, budget_ms: u32) {
+    fn remove(&mut self, now: Time, from: CommandSource, group: GroupKey, scope: RemovalScope, budget_ms: u32) {
         let Some(entry) = self.entries.get_mut(&group) else {
             if self.removed.len() == MAX_REMEMBERED_REMOVALS {
                 self.removed.pop_front();
             }
             self.removed.push_back(group);
-            return self.answer(from, NodeReply::Removed { group, leftover: Vec::new() });
+            return self.reply(from, NodeReply::Removed { group, leftover: Vec::new() });
         };
-        if spread == RemovalScope::Alone {
-            entry.below.clear();
+        if scope == RemovalScope::SeatOnly {
+            entry.children.clear();
         }
-        match &mut entry.phase {
-            SeatState::Leaving { then: AfterRemoval::Confirm { to }, waiting, .. } => {
+        match &mut entry.state {
+            SeatState::Removing { then: AfterRemoval::Confirm { to }, waiting, .. } => {
                 to.push(from);
-                if spread == RemovalScope::Alone {
+                if scope == RemovalScope::SeatOnly {
                     waiting.clear();
                 }
-                self.left_if_done(group);
+                self.finish_removal_if_done(group);
             }
-            SeatState::Leaving { .. } if spread == RemovalScope::Alone => {
-                self.answer(from, NodeReply::Removed { group, leftover: Vec::new() }); // Ours is given up already.
+            SeatState::Removing { .. } if scope == RemovalScope::SeatOnly => {
+                self.reply(from, NodeReply::Removed { group, leftover: Vec::new() }); // The own seat is removed already.
             }
-            SeatState::Leaving { then, .. } => {
-                // Whoever removes it hears what is left below when that is known, and does not need the refusal.
+            SeatState::Removing { then, .. } => {
+                // The new sender gets the leftover nodes when they are known, and does not need the error.
                 let before = std::mem::replace(then, AfterRemoval::Confirm { to: vec![from] });
-                if let AfterRemoval::Refuse { to, refusal } = before
+                if let AfterRemoval::Reject { to, error } = before
                     && to != from
                 {
-                    self.answer(to, NodeReply::Refused { group, refusal, leftover: Vec::new() });
+                    self.reply(to, NodeReply::Rejected { group, error, leftover: Vec::new() });
                 }
             }
-            SeatState::Taking { from: above, .. } | SeatState::Spreading { from: above, .. } => {
+            SeatState::Installing { from: above, .. } | SeatState::AwaitingChildren { from: above, .. } => {
                 let above = *above;
                 if above != from {
-                    self.answer(
+                    self.reply(
                         above,
-                        NodeReply::Refused { group, refusal: ControlError::Withdrawn, leftover: Vec::new() },
+                        NodeReply::Rejected { group, error: ControlError::Withdrawn, leftover: Vec::new() },
                     );
                 }
-                self.leave(now, group, AfterRemoval::Confirm { to: vec![from] }, Vec::new(), budget(budget_ms));
+                self.begin_removal(
+                    now,
+                    group,
+                    AfterRemoval::Confirm { to: vec![from] },
+                    Vec::new(),
+                    budget(budget_ms),
+                );
             }
-            SeatState::Seated => {
-                self.leave(now, group, AfterRemoval::Confirm { to: vec![from] }, Vec::new(), budget(budget_ms))
-            }
+            SeatState::Installed => self.begin_removal(
+                now,
+                group,
+                AfterRemoval::Confirm { to: vec![from] },
+                Vec::new(),
+                budget(budget_ms),
+            ),
         }
     }
 
-    /// The seats below cannot all be taken: everything is given up again.
-    fn give_up(&mut self, now: Time, group: GroupKey, refusal: ControlError, leftover: Vec<String>) {
-        let Some(SeatEntry { phase: SeatState::Spreading { from, deadline, .. }, .. }) = self.entries.get(&group)
+    /// Undoes an installation: a child could not install its subtree.
+    fn undo_install(&mut self, now: Time, group: GroupKey, error: ControlError, leftover: Vec<String>) {
+        let Some(SeatEntry { state: SeatState::AwaitingChildren { from, deadline, .. }, .. }) =
+            self.entries.get(&group)
         else {
             return;
         };
-        // Whoever ordered it waits a little longer than the deadline says, and there must be time to clean up.
+        // The sender waits a little longer than the deadline says; the clean-up needs that time.
         let time = deadline.since(now).times(4).divided_by(5) + Span::from_micros(50_000);
-        let then = AfterRemoval::Refuse { to: *from, refusal };
-        self.leave(now, group, then, leftover, time);
+        let then = AfterRemoval::Reject { to: *from, error };
+        self.begin_removal(now, group, then, leftover, time);
     }
 
-    fn leave(&mut self, now: Time, group: GroupKey, then: AfterRemoval, leftover: Vec<String>, time: Span) {
+    fn begin_removal(&mut self, now: Time, group: GroupKey, then: AfterRemoval, leftover: Vec<String>, time: Span) {
         let deadline = now + time;
         let Some(entry) = self.entries.get_mut(&group) else { return };
-        let waiting: BTreeSet<SocketAddr> = entry.below.keys().copied().collect();
-        entry.phase = SeatState::Leaving { then, waiting: waiting.clone(), leftover, deadline };
+        let waiting: BTreeSet<SocketAddr> = entry.children.keys().copied().collect();
+        entry.state = SeatState::Removing { then, waiting: waiting.clone(), leftover, deadline };
         self.wake_at = self.wake_at.min(deadline);
-        self.duties.push_back(NodeAgentAction::Remove(group));
+        self.actions.push_back(NodeAgentAction::Remove(group));
         for node in waiting {
-            self.order_removal(node, group, child_budget_ms(time));
+            self.command_removal(node, group, child_budget_ms(time));
         }
-        self.left_if_done(group);
+        self.finish_removal_if_done(group);
     }
 
-    fn order_removal(&mut self, to: SocketAddr, group: GroupKey, budget_ms: u32) {
-        let order = NodeCommand::Remove { group, spread: RemovalScope::Below, budget_ms };
-        self.duties.push_back(NodeAgentAction::Order { to, order: Box::new(order) });
+    fn command_removal(&mut self, to: SocketAddr, group: GroupKey, budget_ms: u32) {
+        let command = NodeCommand::Remove { group, scope: RemovalScope::Subtree, budget_ms };
+        self.actions.push_back(NodeAgentAction::Command { to, command: Box::new(command) });
     }
 
-    fn left_if_done(&mut self, group: GroupKey) {
+    fn finish_removal_if_done(&mut self, group: GroupKey) {
         match self.entries.get(&group) {
-            Some(SeatEntry { phase: SeatState::Leaving { waiting, .. }, .. }) if waiting.is_empty() => {}
+            Some(SeatEntry { state: SeatState::Removing { waiting, .. }, .. }) if waiting.is_empty() => {}
             _ => return,
         }
-        let Some(SeatEntry { phase: SeatState::Leaving { then, leftover, .. }, .. }) = self.entries.remove(&group)
+        let Some(SeatEntry { state: SeatState::Removing { then, leftover, .. }, .. }) = self.entries.remove(&group)
         else {
             return;
         };
         match then {
-            AfterRemoval::Refuse { to, refusal } => self.answer(to, NodeReply::Refused { group, refusal, leftover }),
+            AfterRemoval::Reject { to, error } => self.reply(to, NodeReply::Rejected { group, error, leftover }),
             AfterRemoval::Confirm { to } => {
                 for source in to {
-                    self.answer(source, NodeReply::Removed { group, leftover: leftover.clone() });
+                    self.reply(source, NodeReply::Removed { group, leftover: leftover.clone() });
                 }
             }
         }
     }
 
-    fn answer(&mut self, to: CommandSource, answer: NodeReply) {
-        self.duties.push_back(NodeAgentAction::Answer { to, answer });
+    fn reply(&mut self, to: CommandSource, reply: NodeReply) {
+        self.actions.push_back(NodeAgentAction::Reply { to, reply });
     }
 }
 
 impl SeatEntry {
     fn awaits(&self, node: SocketAddr) -> bool {
-        match &self.phase {
-            SeatState::Spreading { waiting, .. } | SeatState::Leaving { waiting, .. } => waiting.contains(&node),
-            SeatState::Taking { .. } | SeatState::Seated => false,
+        match &self.state {
+            SeatState::AwaitingChildren { waiting, .. } | SeatState::Removing { waiting, .. } => {
+                waiting.contains(&node)
+            }
+            SeatState::Installing { .. } | SeatState::Installed => false,
         }
     }
 }
 
-/// Longer than that nobody waits.
+/// Upper bound for the time of a command.
 const MAX_BUDGET_MS: u32 = 600_000;
 
 fn budget(millis: u32) -> Span {
     Span::from_micros(u64::from(millis.min(MAX_BUDGET_MS)) * 1_000)
 }
 
-/// Four fifths, in milliseconds.
+/// Four fifths of the time, in milliseconds.
 fn child_budget_ms(time: Span) -> u32 {
-    (time.times(4).divided_by(5).as_picos() / 1_000_000_000).clamp(1, MAX_BUDGET_MS.into()) as u32
+    (time.times(4).divided_by(5).as_nanos() / 1_000_000).clamp(1, MAX_BUDGET_MS.into()) as u32
 }
 
-/// A reason from another node, cut to a bearable length.
-fn truncate_reason(refusal: ControlError) -> ControlError {
-    match refusal {
+/// Cuts the reason of another node to [`MAX_TEXT_BYTES`].
+fn truncate_reason(error: ControlError) -> ControlError {
+    match error {
         ControlError::NodeFailed { node, why } if why.len() > MAX_TEXT_BYTES => {
             ControlError::NodeFailed { node, why: validate::sanitize_text(&why) }
         }

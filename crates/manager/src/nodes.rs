@@ -1,24 +1,24 @@
-//! What the manager does about nodes: registration, beats, loss (P-50, P-56, P-57, P-59).
+//! Node handling of the manager: registration, heartbeats, loss (P-76, P-82, P-83, P-85).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use units::Time;
 
-use super::action::{ManagerEvent, PeerId};
+use super::action::ManagerEvent;
 use super::control_error::ControlError;
-use super::groups::{GroupRecord, GroupState};
 use super::job_history::JobEvent;
 use super::limits::*;
-use super::machine::{JobRecord, Manager, NodeLiveness, NodeRecord, Reservation};
+use super::machine::Manager;
 use super::message::{
     Capacity, FromManager, GroupKey, HeldSeat, NodeCommand, NodeDescriptor, NodeReport, RemovalScope, RequestId,
     SeatHeartbeat,
 };
+use super::records::{GroupRecord, GroupState, JobRecord, NodeLiveness, NodeRecord, Reservation};
 use super::topology_plan::find_cycle;
 use super::validate;
-use super::{AggregationNodeId, JobTicket};
+use super::{AggregationNodeId, JobTicket, PeerId};
 
-/// More than any version has.
+/// Longer than any version string.
 const MAX_VERSION_CHARS: usize = 32;
 
 impl Manager {
@@ -27,68 +27,75 @@ impl Manager {
         now: Time,
         from: PeerId,
         request: RequestId,
-        card: NodeDescriptor,
+        node: NodeDescriptor,
         version: &str,
     ) -> Result<(), ControlError> {
-        validate::node_descriptor(&card)?;
-        let card = self.settings.topology.place(card);
-        let patterns = validate::node_descriptor(&card)?;
-        self.is_welcome(from, &card, patterns.len())?;
-        let known = self.nodes.get(&card.name).map(|record| record.number);
+        validate::node_descriptor(&node)?;
+        let node = self.settings.topology.place(node);
+        let patterns = validate::node_descriptor(&node)?;
+        self.check_registration(from, &node, patterns.len())?;
+        let known = self.nodes.get(&node.name).map(|record| record.number);
         let number = known.unwrap_or_else(|| {
             self.next_node = (self.next_node + 1) & 0x7fff_ffff;
             AggregationNodeId::from_count(self.next_node)
         });
-        let name = card.name.clone();
-        let presence = NodeLiveness::Arriving { peer: from, heard_at: now };
+        let name = node.name.clone();
+        let liveness = NodeLiveness::Registering { peer: from, last_received_at: now };
         let record = self.nodes.entry(name.clone()).or_insert_with(|| NodeRecord {
             number,
-            card: card.clone(),
+            descriptor: node.clone(),
             patterns: Vec::new(),
-            presence,
-            holds: BTreeMap::new(),
+            liveness,
+            reservations: BTreeMap::new(),
             reserved: Capacity { seats: 0, operations: 0, bytes: 0 },
             report: NodeReport::default(),
             version: String::new(),
         });
-        (record.card, record.patterns, record.presence) = (card, patterns, presence);
+        (record.descriptor, record.patterns, record.liveness) = (node, patterns, liveness);
         record.version = validate::sanitize_text(version).chars().take(MAX_VERSION_CHARS).collect();
         self.node_of_peer.insert(from, name.clone());
-        self.wake_by(now + self.settings.node_silence);
+        self.wake_by(now + self.settings.node_timeout);
         self.count("nodes registered");
         self.log(ManagerEvent::NodeRegistered { name, node: number });
-        let beat_ms = (self.settings.beat.as_picos() / 1_000_000_000).clamp(10, 60_000) as u32;
-        self.send(from, FromManager::Registered { request, node: number, beat_ms });
+        let heartbeat_ms = (self.settings.heartbeat_interval.as_nanos() / 1_000_000).clamp(10, 60_000) as u32;
+        self.send(from, FromManager::Registered { request, node: number, heartbeat_ms });
         Ok(())
     }
 
-    fn is_welcome(&mut self, from: PeerId, card: &NodeDescriptor, patterns: usize) -> Result<(), ControlError> {
+    fn check_registration(
+        &mut self,
+        from: PeerId,
+        node: &NodeDescriptor,
+        patterns: usize,
+    ) -> Result<(), ControlError> {
         if self.node_of_peer.contains_key(&from) {
-            return Err(ControlError::malformed("this connection belongs to a node already"));
+            return Err(ControlError::malformed("another node is registered over this connection"));
         }
-        if self.nodes.get(&card.name).is_some_and(|record| record.presence.peer().is_some()) {
-            return Err(ControlError::NameTaken { name: card.name.clone() });
+        if self.nodes.get(&node.name).is_some_and(|record| record.liveness.peer().is_some()) {
+            return Err(ControlError::NameTaken { name: node.name.clone() });
         }
         let others = || {
-            self.nodes.iter().filter(|(name, record)| **name != card.name && record.presence != NodeLiveness::Lost)
+            self.nodes.iter().filter(|(name, record)| **name != node.name && record.liveness != NodeLiveness::Lost)
         };
-        if let Some((other, _)) = others().find(|(_, record)| record.card.control == card.control) {
+        if let Some((other, _)) = others().find(|(_, record)| record.descriptor.control == node.control) {
             return Err(ControlError::malformed(&format!(
-                "node {other} takes orders at the same address {}",
-                card.control
+                "node {other} has the same control address {}",
+                node.control
             )));
         }
         if others().map(|(_, record)| record.patterns.len()).sum::<usize>() + patterns > MAX_PATTERNS {
             return Err(ControlError::too_many("served hosts of all nodes", MAX_PATTERNS));
         }
         let mut parents: BTreeMap<&str, &[String]> =
-            others().map(|(name, record)| (name.as_str(), record.card.parents.as_slice())).collect();
-        parents.insert(&card.name, &card.parents);
+            others().map(|(name, record)| (name.as_str(), record.descriptor.parents.as_slice())).collect();
+        parents.insert(&node.name, &node.parents);
         if let Some(name) = find_cycle(&parents) {
-            return Err(ControlError::malformed(&format!("with these parents node {name} would be above itself")));
+            return Err(ControlError::malformed(&format!(
+                "with these parents node {name} would be its own ancestor"
+            )));
         }
-        if self.nodes.len() >= MAX_NODES && !self.nodes.contains_key(&card.name) {
-            let lost = self.nodes.iter().find(|(_, record)| record.presence == NodeLiveness::Lost);
+        if self.nodes.len() >= MAX_NODES && !self.nodes.contains_key(&node.name) {
+            let lost = self.nodes.iter().find(|(_, record)| record.liveness == NodeLiveness::Lost);
             let Some(name) = lost.map(|(name, _)| name.clone()) else {
                 return Err(ControlError::too_many("nodes", MAX_NODES));
             };
@@ -101,47 +108,47 @@ impl Manager {
         self.node_of_peer
             .get(&peer)
             .cloned()
-            .ok_or_else(|| ControlError::malformed("only a registered node says this"))
+            .ok_or_else(|| ControlError::malformed("the connection has not registered a node"))
     }
 
-    /// A node tells what it holds from before (P-57). What fits is taken over, what does not is removed.
-    pub(super) fn holding(&mut self, now: Time, from: PeerId, seats: Vec<HeldSeat>) -> Result<(), ControlError> {
+    /// Processes the seats that a node held before it registered (P-83): consistent ones are adopted, others removed.
+    pub(super) fn held_seats(&mut self, now: Time, from: PeerId, seats: Vec<HeldSeat>) -> Result<(), ControlError> {
         let name = self.node_at(from)?;
         if seats.len() > MAX_GROUPS {
             return Err(ControlError::too_many("seats", MAX_GROUPS));
         }
         for seat in seats {
             let group = GroupKey { group: seat.group, epoch: seat.epoch };
-            let hold = Reservation { job: seat.ticket.job, operations: seat.operations, bytes: seat.bytes };
-            let belongs = self.relearn(now, &name, group, &seat);
+            let reservation = Reservation { job: seat.ticket.job, operations: seat.operations, bytes: seat.bytes };
+            let is_adopted = self.recover_seat(now, &name, group, &seat);
             if let Some(record) = self.nodes.get_mut(&name) {
-                record.hold(group, hold); // Also if it must go: until then it takes room.
+                record.reserve(group, reservation); // Even if the seat is to be removed: until then it takes room.
             }
-            if !belongs {
-                self.remove_alone(&name, group);
+            if !is_adopted {
+                self.remove_seat(&name, group);
             }
         }
         Ok(())
     }
 
-    /// True if the seat is part of a group that is open.
-    fn relearn(&mut self, now: Time, name: &str, group: GroupKey, seat: &HeldSeat) -> bool {
+    /// True if the seat belongs to an open group.
+    fn recover_seat(&mut self, now: Time, name: &str, group: GroupKey, seat: &HeldSeat) -> bool {
         if let Some(record) = self.groups.get_mut(&group) {
-            let mine = self.jobs.get(&record.job).is_some_and(|job| job.key.is(&seat.ticket.key));
-            if !mine || record.job != seat.ticket.job || !matches!(record.phase, GroupState::Open) {
+            let is_own = self.jobs.get(&record.job).is_some_and(|job| job.key.constant_time_eq(&seat.ticket.key));
+            if !is_own || record.job != seat.ticket.job || !matches!(record.state, GroupState::Open) {
                 return false;
             }
             if record.seats.iter().any(|known| known == name) {
                 return true;
             }
-            // Only a group that was itself learnt from nodes can have seats that we do not know.
-            let fits = record.leaders == 0 && self.numbers.claim(&seat.edges, group);
-            if fits {
+            // Only a group that was recovered from nodes can have seats that the manager does not know.
+            let is_new = record.leaders == 0 && self.numbers.claim(&seat.edges, group);
+            if is_new {
                 record.seats.push(name.to_owned());
             }
-            return fits;
+            return is_new;
         }
-        if self.groups.len() >= MAX_GROUPS || !self.relearn_job(now, seat.ticket) {
+        if self.groups.len() >= MAX_GROUPS || !self.recover_job(now, seat.ticket) {
             return false;
         }
         if !self.numbers.claim(&seat.edges, group) {
@@ -159,29 +166,29 @@ impl Manager {
                 window: seat.operations,
                 operations: 0,
                 opened_at: now,
-                phase: GroupState::Open,
+                state: GroupState::Open,
             },
         );
-        self.log(ManagerEvent::GroupRelearnt { group, job: seat.ticket.job });
+        self.log(ManagerEvent::GroupRecovered { group, job: seat.ticket.job });
         true
     }
 
-    fn relearn_job(&mut self, now: Time, ticket: JobTicket) -> bool {
+    fn recover_job(&mut self, now: Time, ticket: JobTicket) -> bool {
         if let Some(job) = self.jobs.get(&ticket.job) {
-            return job.key.is(&ticket.key);
+            return job.key.constant_time_eq(&ticket.key);
         }
         if self.jobs.len() >= MAX_JOBS {
             return false;
         }
-        let fresh = JobRecord::new(ticket, "relearnt", self.settings.default_quota);
-        let mut record = JobRecord { detached_at: Some(now), ..fresh };
-        record.account.note(now, JobEvent::Relearnt);
+        let attached = JobRecord::new(ticket, "recovered", self.settings.default_quota);
+        let mut record = JobRecord { detached_at: Some(now), ..attached };
+        record.history.note(now, JobEvent::Recovered);
         self.jobs.insert(ticket.job, record);
         self.wake_by(now + self.settings.job_grace);
         true
     }
 
-    pub(super) fn beat(
+    pub(super) fn heartbeat(
         &mut self,
         now: Time,
         from: PeerId,
@@ -199,36 +206,37 @@ impl Manager {
             .take(MAX_COUNTERS)
             .map(|(cause, count)| (validate::sanitize_text(&cause), count));
         record.report = NodeReport { dropped: dropped.collect(), ..report };
-        let since = match record.presence {
-            NodeLiveness::Here { since, .. } => since,
+        let since = match record.liveness {
+            NodeLiveness::Alive { since, .. } => since,
             _ => now,
         };
-        record.presence = NodeLiveness::Here { peer: from, heard_at: now, since };
+        record.liveness = NodeLiveness::Alive { peer: from, last_received_at: now, since };
         let held: BTreeSet<GroupKey> = seats.iter().map(|seat| seat.group).collect();
-        let absent: Vec<GroupKey> = record.holds.keys().filter(|group| !held.contains(group)).copied().collect();
-        self.send(from, FromManager::Heard);
-        for group in absent {
+        let missing: Vec<GroupKey> =
+            record.reservations.keys().filter(|group| !held.contains(group)).copied().collect();
+        self.send(from, FromManager::HeartbeatAck);
+        for group in missing {
             self.missing_seat(now, &name, group, since);
         }
         for SeatHeartbeat { group, operations } in seats {
             match self.groups.get_mut(&group).filter(|record| record.seats.contains(&name)) {
                 Some(record) => {
-                    // Every seat of a group folds the same operations: the count of whoever is ahead holds.
+                    // Every seat of a group folds the same operations, so the highest count is the right one.
                     let more = operations.saturating_sub(record.operations);
                     record.operations += more;
                     self.operations += more;
                     if let Some(job) = self.jobs.get_mut(&record.job) {
-                        job.account.totals.operations += more;
+                        job.history.totals.operations += more;
                     }
                 }
-                None => self.remove_alone(&name, group),
+                None => self.remove_seat(&name, group),
             }
         }
         Ok(())
     }
 
-    /// A node does not hold a seat that it should: it began anew since, unless the seat is so young that the two
-    /// messages may have crossed.
+    /// A node does not hold a seat that it should. It restarted, unless the seat is so new that the two messages may have
+    /// crossed.
     fn missing_seat(&mut self, now: Time, name: &str, group: GroupKey, since: Time) {
         match self.groups.get(&group) {
             None => {
@@ -236,19 +244,19 @@ impl Manager {
                     record.release(group);
                 }
             }
-            Some(GroupRecord { phase: GroupState::Open, opened_at, .. })
-                if *opened_at < since || now.since(*opened_at) > self.settings.node_silence =>
+            Some(GroupRecord { state: GroupState::Open, opened_at, .. })
+                if *opened_at < since || now.since(*opened_at) > self.settings.node_timeout =>
             {
                 if let Some(record) = self.nodes.get_mut(name) {
                     record.release(group);
                 }
-                self.revoke_group(now, group, Some(name), "the node has lost its seat");
+                self.revoke_group(now, group, Some(name), "the node lost its seat");
             }
             Some(_) => {}
         }
     }
 
-    pub(super) fn node_trouble(
+    pub(super) fn node_failure(
         &mut self,
         now: Time,
         from: PeerId,
@@ -257,12 +265,12 @@ impl Manager {
     ) -> Result<(), ControlError> {
         let name = self.node_at(from)?;
         let what = validate::sanitize_text(what);
-        self.count("troubles told by nodes");
-        self.log(ManagerEvent::Trouble { group, from: format!("node {name}"), what: what.clone() });
+        self.count("failures reported by nodes");
+        self.log(ManagerEvent::Failure { group, from: format!("node {name}"), what: what.clone() });
         let record = self.groups.get(&group).filter(|record| record.seats.contains(&name));
         let Some(record) = record else { return Ok(()) };
-        // A neighbour that is lost is lost for good (P-9): the tree cannot be used any more.
-        match record.phase {
+        // A lost neighbour never returns to its connection (P-9), so the tree is unusable.
+        match record.state {
             GroupState::Open => self.revoke_group(now, group, None, &format!("node {name}: {what}")),
             GroupState::Opening { .. } => {
                 self.fail_opening(now, group, ControlError::NodeFailed { node: name, why: what })
@@ -272,21 +280,21 @@ impl Manager {
         Ok(())
     }
 
-    pub(super) fn node_away(&mut self, now: Time, name: &str) {
+    pub(super) fn node_disconnected(&mut self, now: Time, name: &str) {
         if let Some(record) = self.nodes.get_mut(name) {
-            record.presence = NodeLiveness::Away { since: now };
+            record.liveness = NodeLiveness::Disconnected { since: now };
             self.wake_by(now + self.settings.node_grace);
         }
     }
 
-    pub(super) fn overdue_nodes(&mut self, now: Time) {
+    pub(super) fn expire_nodes(&mut self, now: Time) {
         let mut lost = Vec::new();
         for (name, record) in &self.nodes {
-            let (due, why) = match record.presence {
-                NodeLiveness::Arriving { heard_at, .. } | NodeLiveness::Here { heard_at, .. } => {
-                    (heard_at + self.settings.node_silence, "it does not answer")
+            let (due, why) = match record.liveness {
+                NodeLiveness::Registering { last_received_at, .. } | NodeLiveness::Alive { last_received_at, .. } => {
+                    (last_received_at + self.settings.node_timeout, "no heartbeat")
                 }
-                NodeLiveness::Away { since } => (since + self.settings.node_grace, "its connection broke"),
+                NodeLiveness::Disconnected { since } => (since + self.settings.node_grace, "its connection broke"),
                 NodeLiveness::Lost => continue,
             };
             if due <= now {
@@ -300,38 +308,38 @@ impl Manager {
         }
     }
 
-    /// A node is lost (P-56): whatever it served is revoked, its reservations with it.
+    /// Marks a node as lost (P-82): revokes its groups and releases its reservations.
     fn lose_node(&mut self, now: Time, name: &str, why: &'static str) {
         let Some(record) = self.nodes.get_mut(name) else { return };
-        if let Some(peer) = record.presence.peer() {
+        if let Some(peer) = record.liveness.peer() {
             self.node_of_peer.remove(&peer);
             self.close(peer);
         }
         let Some(record) = self.nodes.get_mut(name) else { return };
-        record.presence = NodeLiveness::Lost;
-        let groups: Vec<GroupKey> = record.holds.keys().copied().collect();
+        record.liveness = NodeLiveness::Lost;
+        let groups: Vec<GroupKey> = record.reservations.keys().copied().collect();
         record.release_all();
         self.count("nodes lost");
         self.log(ManagerEvent::NodeLost { name: name.to_owned(), why });
         for group in groups {
-            match self.groups.get(&group).map(|record| &record.phase) {
+            match self.groups.get(&group).map(|record| &record.state) {
                 Some(GroupState::Open) => self.revoke_group(now, group, Some(name), why),
                 Some(GroupState::Opening { .. }) => {
-                    let refusal = ControlError::NodeFailed { node: name.to_owned(), why: why.to_owned() };
-                    self.fail_opening(now, group, refusal);
+                    let error = ControlError::NodeFailed { node: name.to_owned(), why: why.to_owned() };
+                    self.fail_opening(now, group, error);
                 }
-                Some(GroupState::Closing { .. }) => self.finish_if_free(now, group),
+                Some(GroupState::Closing { .. }) => self.finish_if_released(now, group),
                 None => {}
             }
         }
     }
 
-    pub(super) fn remove_alone(&mut self, name: &str, group: GroupKey) {
+    pub(super) fn remove_seat(&mut self, name: &str, group: GroupKey) {
         let budget_ms = self.budget_ms();
-        if let Some(peer) = self.nodes.get(name).and_then(|record| record.presence.peer()) {
+        if let Some(peer) = self.nodes.get(name).and_then(|record| record.liveness.peer()) {
             self.send(
                 peer,
-                FromManager::Order(NodeCommand::Remove { group, spread: RemovalScope::Alone, budget_ms }),
+                FromManager::Command(NodeCommand::Remove { group, scope: RemovalScope::SeatOnly, budget_ms }),
             );
         }
     }

@@ -1,4 +1,4 @@
-//! Identities of `units` travel as plain numbers.
+//! Serde adapters: identifiers of `units` are encoded as plain numbers.
 
 macro_rules! plain {
     ($module:ident, $identity:ident) => {

@@ -1,13 +1,13 @@
-//! How things are, for people: `pleach top` and `pleach doctor` show it. No keys.
+//! The manager's status, as `pleach top` and `pleach doctor` show it. It contains no keys.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+use super::capacity::{Capacity, NodeReport, Quota};
+use super::ids::{AggregationNodeId, GroupKey, JobId};
 use super::job_history::JobTotals;
-use super::message::{Capacity, GroupKey, NodeReport, Quota};
-use super::{AggregationNodeId, JobId};
 
-/// Everything at once. Lists are cut to what a message can carry; the totals are not.
+/// The whole status. Lists are cut to what fits into a message; totals cover everything.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct ManagerStatus {
     /// The version of Pleach that the manager runs.
@@ -18,16 +18,17 @@ pub struct ManagerStatus {
     pub jobs: Vec<JobStatus>,
     /// The groups.
     pub groups: Vec<GroupStatus>,
-    /// Trees among which groups can be spread, by the name of the root.
+    /// Trees over which the manager distributes groups, by the name of the root.
     pub trees: Vec<TreeStatus>,
     /// Operations folded in the network so far, as nodes reported them.
     pub operations: u64,
-    /// What happened so far, by name.
+    /// Event counters, by name.
     pub counters: BTreeMap<String, u64>,
-    /// Groups that were refused so far, by cause.
+    /// Refused groups, by cause.
     pub refused: BTreeMap<String, u64>,
-    /// Entries that did not fit.
-    pub left_out: u64,
+    /// Entries omitted because they did not fit.
+    #[serde(rename = "left_out")]
+    pub omitted: u64,
 }
 
 /// A node.
@@ -39,13 +40,13 @@ pub struct NodeStatus {
     pub node: AggregationNodeId,
     /// The version of Pleach that it runs.
     pub version: String,
-    /// Whether it is there.
+    /// Whether it is usable.
     pub alive: bool,
     /// What it can hold.
     pub capacity: Capacity,
-    /// What is reserved of it.
+    /// What groups have reserved of it.
     pub reserved: Capacity,
-    /// How it fares.
+    /// Its statistics.
     pub report: NodeReport,
 }
 
@@ -62,22 +63,22 @@ pub struct JobStatus {
     pub quota: Quota,
     /// Groups it has.
     pub groups: u32,
-    /// What it had so far.
+    /// Its totals so far.
     pub totals: JobTotals,
-    /// Why its last group was refused, if one was and it is remembered.
+    /// The reason of its last refused group, if the history still has it.
     pub last_refusal: Option<String>,
 }
 
 /// A group.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct GroupStatus {
-    /// Which.
+    /// The group.
     pub group: GroupKey,
-    /// Whose.
+    /// Its job.
     pub job: JobId,
-    /// How far it is.
+    /// Its state.
     pub phase: GroupPhase,
-    /// Its leaders; zero if only its seats are known.
+    /// Number of leaders; zero if the group was recovered from its nodes.
     pub leaders: u32,
     /// Operations in flight at once.
     pub window: u32,
@@ -87,25 +88,25 @@ pub struct GroupStatus {
     pub nodes: Vec<String>,
 }
 
-/// How far a group is.
+/// The state of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GroupPhase {
-    /// Seats are being taken.
+    /// Nodes install their seats.
     Opening,
-    /// In use.
+    /// Usable.
     Open,
-    /// Seats are being given up.
+    /// Nodes remove their seats.
     Closing,
 }
 
 /// A tree.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TreeStatus {
-    /// The node at the top.
+    /// The root node.
     pub root: String,
     /// Nodes in it.
     pub nodes: u32,
-    /// Groups whose seats are in it.
+    /// Groups that have this root.
     pub groups: u32,
 }

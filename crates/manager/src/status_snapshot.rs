@@ -1,12 +1,12 @@
-//! How things are, as the manager tells an operator. Cut to what one message can carry.
+//! Makes the status of the manager, cut to what fits into one message.
 
-use super::groups::GroupState;
 use super::limits::MAX_MESSAGE_BYTES;
-use super::machine::{Manager, NodeLiveness};
+use super::machine::Manager;
+use super::records::{GroupState, NodeLiveness, NodeRecord};
 use super::status::{GroupPhase, GroupStatus, JobStatus, ManagerStatus, NodeStatus, TreeStatus};
 use super::tree_placement::{PlacementNode, TreePlacement};
 
-/// Bytes left to the lists; a guess of an entry's bytes is generous.
+/// Bytes left for the lists. Estimates of entries are upper bounds.
 struct ByteBudget(usize);
 
 impl ByteBudget {
@@ -18,53 +18,53 @@ impl ByteBudget {
 }
 
 impl Manager {
-    /// Everything at once.
+    /// The whole status.
     pub fn status(&self) -> ManagerStatus {
-        let mut room = ByteBudget(MAX_MESSAGE_BYTES - MAX_MESSAGE_BYTES / 8);
+        let mut budget = ByteBudget(MAX_MESSAGE_BYTES - MAX_MESSAGE_BYTES / 8);
         let counters = self.counters.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
         let refused = self.refused.iter().map(|(cause, count)| ((*cause).to_owned(), *count)).collect();
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let operations = self.operations;
         let mut status = ManagerStatus { version, operations, counters, refused, ..ManagerStatus::default() };
         for (name, record) in &self.nodes {
-            let words: usize = record.report.dropped.keys().map(|cause| 2 * cause.len() + 32).sum();
-            if !room.takes(1024 + words) {
-                status.left_out += 1;
+            let causes: usize = record.report.dropped.keys().map(|cause| 2 * cause.len() + 32).sum();
+            if !budget.takes(1024 + causes) {
+                status.omitted += 1;
                 continue;
             }
             status.nodes.push(NodeStatus {
                 name: name.clone(),
                 node: record.number,
                 version: record.version.clone(),
-                alive: matches!(record.presence, NodeLiveness::Here { .. }),
-                capacity: record.card.capacity,
+                alive: matches!(record.liveness, NodeLiveness::Alive { .. }),
+                capacity: record.descriptor.capacity,
                 reserved: record.reserved,
                 report: record.report.clone(),
             });
         }
         for (job, record) in &self.jobs {
-            let refusal = record.account.last_refusal().map(str::to_owned);
-            if !room.takes(640 + refusal.as_ref().map_or(0, |words| 2 * words.len())) {
-                status.left_out += 1;
+            let error = record.history.last_refusal().map(str::to_owned);
+            if !budget.takes(640 + error.as_ref().map_or(0, |reason| 2 * reason.len())) {
+                status.omitted += 1;
                 continue;
             }
             status.jobs.push(JobStatus {
                 job: *job,
-                name: record.account.name.clone(),
+                name: record.history.name.clone(),
                 attached: !record.peers.is_empty(),
                 quota: record.quota,
                 groups: record.groups.len() as u32,
-                totals: record.account.totals,
-                last_refusal: refusal,
+                totals: record.history.totals,
+                last_refusal: error,
             });
         }
-        self.trees(&mut status, &mut room);
+        self.trees(&mut status, &mut budget);
         for (group, record) in &self.groups {
-            if !room.takes(320 + record.seats.iter().map(|name| name.len() + 8).sum::<usize>()) {
-                status.left_out += 1;
+            if !budget.takes(320 + record.seats.iter().map(|name| name.len() + 8).sum::<usize>()) {
+                status.omitted += 1;
                 continue;
             }
-            let phase = match record.phase {
+            let phase = match record.state {
                 GroupState::Opening { .. } => GroupPhase::Opening,
                 GroupState::Open => GroupPhase::Open,
                 GroupState::Closing { .. } => GroupPhase::Closing,
@@ -82,25 +82,25 @@ impl Manager {
         status
     }
 
-    fn trees(&self, status: &mut ManagerStatus, room: &mut ByteBudget) {
-        let here = self.nodes.iter().filter(|(_, record)| matches!(record.presence, NodeLiveness::Here { .. }));
+    fn trees(&self, status: &mut ManagerStatus, budget: &mut ByteBudget) {
+        let alive = self.nodes.iter().filter(|(_, record)| matches!(record.liveness, NodeLiveness::Alive { .. }));
         let site = |(name, record)| -> PlacementNode<'_> {
-            let (name, record): (&String, &super::machine::NodeRecord) = (name, record);
-            PlacementNode { name, parents: &record.card.parents, serves: &record.patterns, load: 0 }
+            let (name, record): (&String, &NodeRecord) = (name, record);
+            PlacementNode { name, parents: &record.descriptor.parents, serves: &record.patterns, load: 0 }
         };
-        let sites: Vec<PlacementNode> = here.map(site).collect();
-        for (root, nodes) in TreePlacement::new(&sites, &[]).roots() {
-            let name = sites[root].name;
+        let placement_nodes: Vec<PlacementNode> = alive.map(site).collect();
+        for (root, nodes) in TreePlacement::new(&placement_nodes, &[]).roots() {
+            let name = placement_nodes[root].name;
             let groups =
                 self.groups.values().filter(|record| record.seats.first().is_some_and(|first| first == name));
-            if room.takes(256) {
+            if budget.takes(256) {
                 status.trees.push(TreeStatus {
                     root: name.to_owned(),
                     nodes: nodes as u32,
                     groups: groups.count() as u32,
                 });
             } else {
-                status.left_out += 1;
+                status.omitted += 1;
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The places of nodes, as an operator lays them down in a file.
+//! The operator's plan of the tree, from a file.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::limits::{MAX_HINTS, MAX_NODES};
 use super::message::NodeDescriptor;
 use super::validate;
 
-/// All places that are laid down. A node that is not among them says itself where it belongs, or is arranged.
+/// The planned nodes. For any other node its own registration counts, or the manager arranges it.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TopologyPlan {
@@ -19,13 +19,13 @@ pub struct TopologyPlan {
     pub nodes: Vec<PlannedNode>,
 }
 
-/// A node's place.
+/// A planned node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedNode {
     /// Its name.
     pub name: String,
-    /// The nodes above it; several if it may be in several trees.
+    /// Its possible parents; several if it may be in several trees.
     #[serde(default)]
     pub parents: Vec<String>,
     /// The hosts that it serves: names, patterns with `*`, addresses or CIDR.
@@ -34,10 +34,10 @@ pub struct PlannedNode {
 }
 
 impl TopologyPlan {
-    /// Is it a forest of nodes with sound names?
+    /// Checks that the plan is a forest of nodes with valid names.
     ///
     /// # Errors
-    /// The first thing that is wrong, in words.
+    /// The first mistake.
     pub fn check(&self) -> Result<(), ControlError> {
         if self.nodes.len() > MAX_NODES {
             return Err(ControlError::too_many("nodes", MAX_NODES));
@@ -54,28 +54,27 @@ impl TopologyPlan {
             }
         }
         for node in &self.nodes {
-            if let Some(stranger) = node.parents.iter().find(|parent| !parents.contains_key(parent.as_str())) {
-                let what = format!("node {} has a parent {stranger} that is not described", node.name);
+            if let Some(unknown) = node.parents.iter().find(|parent| !parents.contains_key(parent.as_str())) {
+                let what = format!("node {} has a parent {unknown} that is not described", node.name);
                 return Err(ControlError::malformed(&what));
             }
         }
         match find_cycle(&parents) {
-            Some(name) => Err(ControlError::malformed(&format!("node {name} is above itself"))),
+            Some(name) => Err(ControlError::malformed(&format!("node {name} is its own ancestor"))),
             None => Ok(()),
         }
     }
 
-    /// The node as it is laid down, or as it says.
-    pub(super) fn place(&self, card: NodeDescriptor) -> NodeDescriptor {
-        match self.nodes.iter().find(|node| node.name == card.name) {
-            Some(node) => NodeDescriptor { parents: node.parents.clone(), serves: node.serves.clone(), ..card },
-            None => card,
+    /// Applies the plan to a node's registration.
+    pub(super) fn place(&self, registered: NodeDescriptor) -> NodeDescriptor {
+        match self.nodes.iter().find(|node| node.name == registered.name) {
+            Some(node) => NodeDescriptor { parents: node.parents.clone(), serves: node.serves.clone(), ..registered },
+            None => registered,
         }
     }
 }
 
-/// A node that is above itself, if there is one: whoever is left when those without parents are taken away, again and
-/// again.
+/// A node that is its own ancestor, if there is one: removes nodes without parents until none is left, or only cycles are.
 pub(super) fn find_cycle<'a>(parents: &BTreeMap<&'a str, &'a [String]>) -> Option<&'a str> {
     let mut left = parents.clone();
     loop {
@@ -103,14 +102,14 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_says_what_is_wrong_with_it() {
+    fn an_invalid_plan_is_rejected_with_the_reason() {
         let check = |nodes: &[PlannedNode]| TopologyPlan { nodes: nodes.to_vec() }.check();
         let good = [node("top", &[], &[]), node("other", &[], &[]), node("a", &["top", "other"], &["10.0.0.0/8"])];
         assert_eq!(check(&good), Ok(()));
         for (bad, word) in [
             (vec![node("a", &[], &[]), node("a", &[], &[])], "twice"),
             (vec![node("a", &["b"], &[])], "not described"),
-            (vec![node("a", &["b"], &[]), node("b", &["a"], &[])], "above itself"),
+            (vec![node("a", &["b"], &[]), node("b", &["a"], &[])], "its own ancestor"),
             (vec![node("a", &[], &["1.2.3.4/99"])], "address/bits"),
             (vec![node("two words", &[], &[])], "printable"),
         ] {

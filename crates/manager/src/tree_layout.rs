@@ -1,4 +1,4 @@
-//! Writes a tree out: as the plan that the nodes carry out, and as the answer that the leaders need (P-52, P-53).
+//! Turns a tree into the seat specification for the nodes and the group descriptor for the leaders (P-78, P-79).
 
 use units::{ChildIndex, QpNumber};
 
@@ -13,7 +13,7 @@ use super::tree_placement::{PlacementSubtree, SeatSubtree};
 use super::{AuthKey, JobTicket};
 
 impl Manager {
-    /// The plan for the nodes and the answer for the leaders.
+    /// Allocates edge numbers and makes the root's seat specification and the group descriptor.
     pub(super) fn lay_out(
         &mut self,
         ticket: JobTicket,
@@ -43,8 +43,8 @@ impl Manager {
         let mut layout = Layout { manager: self, ticket, asked, names, numbers: numbers.into_iter(), reply };
         let spec = layout.seat(tree, None);
         let reply = layout.reply;
-        // Names, addresses and numbers of the answer are no more than those of the plan.
-        if spec.weight() > MAX_MESSAGE_BYTES - MAX_MESSAGE_BYTES / 8 {
+        // The descriptor has no more names, addresses and numbers than the specification, so one check covers both.
+        if spec.max_encoded_bytes() > MAX_MESSAGE_BYTES - MAX_MESSAGE_BYTES / 8 {
             self.numbers.free(group);
             return Err(ControlError::too_many("leaders and addresses for one message: bytes", MAX_MESSAGE_BYTES));
         }
@@ -52,7 +52,7 @@ impl Manager {
     }
 }
 
-/// Writes a tree out as a plan.
+/// Walks the tree and fills both results.
 struct Layout<'a> {
     manager: &'a Manager,
     ticket: JobTicket,
@@ -64,14 +64,14 @@ struct Layout<'a> {
 
 impl Layout<'_> {
     fn seat(&mut self, branch: &SeatSubtree, parent: Option<ParentSpec>) -> SeatSpec {
-        let name = &self.names[branch.site];
+        let name = &self.names[branch.node];
         let record = &self.manager.nodes[name];
-        let (node, addresses) = (record.number, record.card.addresses.clone());
+        let (node, addresses) = (record.number, record.descriptor.addresses.clone());
         let seat = self.reply.seats.len() as u32;
         self.reply.seats.push(SeatAddress { node, name: name.clone(), addresses: addresses.clone() });
         let mut children = Vec::with_capacity(branch.parts.len());
         for (position, part) in branch.parts.iter().enumerate() {
-            let edge = QpNumber(self.numbers.next().expect("one number was taken for every edge"));
+            let edge = QpNumber(self.numbers.next().expect("every edge has an allocated number"));
             let child = ChildIndex::from_position(position);
             children.push(match part {
                 PlacementSubtree::Leader(leader) => {
@@ -83,9 +83,10 @@ impl Layout<'_> {
                 }
                 PlacementSubtree::Seat(below) => {
                     let up = ParentSpec { edge, child, node, name: name.clone(), addresses: addresses.clone() };
-                    let card = &self.manager.nodes[&self.names[below.site]].card;
-                    let who = SeatChild::Seat { control: card.control, spec: Box::new(self.seat(below, Some(up))) };
-                    ChildSpec { edge, addresses: card.addresses.clone(), who }
+                    let node_below = &self.manager.nodes[&self.names[below.node]].descriptor;
+                    let who =
+                        SeatChild::Seat { control: node_below.control, spec: Box::new(self.seat(below, Some(up))) };
+                    ChildSpec { edge, addresses: node_below.addresses.clone(), who }
                 }
             });
         }

@@ -1,4 +1,4 @@
-//! Is what came from outside fit to be looked at?
+//! Checks of everything that comes from outside.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use super::host_pattern::HostPattern;
 use super::limits::*;
 use super::message::NodeDescriptor;
 
-/// Names are short and printable, and mean the same in a message, a log and a shell.
+/// Names are short and printable, and need no quoting in a message, a log or a shell.
 pub(super) fn name(text: &str, of: &str) -> Result<(), ControlError> {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\');
     if text.is_empty() || text.len() > MAX_NAME_BYTES || !text.bytes().all(is_plain) {
@@ -22,15 +22,16 @@ pub(super) fn name(text: &str, of: &str) -> Result<(), ControlError> {
     Ok(())
 }
 
-/// Words for people, cut to a bearable length and without anything that a terminal would obey.
+/// Text for logs, cut to [`MAX_TEXT_BYTES`] and without control characters, which a terminal would interpret.
 pub(super) fn sanitize_text(text: &str) -> String {
-    let tame = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter });
+    let printable = text.chars().map(|character| if character.is_control() { ' ' } else { character });
     let mut length = 0;
-    tame.take_while(|letter| {
-        length += letter.len_utf8();
-        length <= MAX_TEXT_BYTES
-    })
-    .collect()
+    printable
+        .take_while(|character| {
+            length += character.len_utf8();
+            length <= MAX_TEXT_BYTES
+        })
+        .collect()
 }
 
 fn addresses(list: &[SocketAddr], of: &str) -> Result<(), ControlError> {
@@ -39,7 +40,7 @@ fn addresses(list: &[SocketAddr], of: &str) -> Result<(), ControlError> {
     }
     if list.iter().any(|address| address.port() == 0 || address.ip().is_unspecified() || address.ip().is_multicast())
     {
-        return Err(ControlError::malformed(&format!("an address of a {of} that nobody can send to")));
+        return Err(ControlError::malformed(&format!("an address of a {of} is not a unicast address with a port")));
     }
     Ok(())
 }
@@ -53,7 +54,7 @@ fn window_and_segment(window: u32, segment_bytes: u32, distribution: Distributio
     }
     match distribution.address() {
         Some(to) if !to.ip().is_multicast() || to.port() == 0 => {
-            Err(ControlError::malformed("results go to a multicast address that is none"))
+            Err(ControlError::malformed("the address for results is not a multicast address with a port"))
         }
         _ => Ok(()),
     }
@@ -75,61 +76,61 @@ pub(super) fn group_request(asked: &GroupRequest) -> Result<(), ControlError> {
         name(&leader.host, "host")?;
         addresses(&leader.addresses, "leader")?;
         if leader.rank.0 >> 31 != 0 || !ranks.insert(leader.rank) {
-            return Err(ControlError::malformed("two leaders of one rank, or a rank of 2^31 or more"));
+            return Err(ControlError::malformed("two leaders have the same rank, or a rank is 2^31 or more"));
         }
     }
     Ok(())
 }
 
-/// The card's patterns, read.
-pub(super) fn node_descriptor(card: &NodeDescriptor) -> Result<Vec<HostPattern>, ControlError> {
-    name(&card.name, "node")?;
-    addresses(&card.addresses, "node")?;
-    addresses(&[card.control], "node's control side")?;
-    if card.parents.len() > MAX_HINTS || card.serves.len() > MAX_HINTS {
+/// Checks a node's registration and parses its host patterns.
+pub(super) fn node_descriptor(node: &NodeDescriptor) -> Result<Vec<HostPattern>, ControlError> {
+    name(&node.name, "node")?;
+    addresses(&node.addresses, "node")?;
+    addresses(&[node.control], "node's control listener")?;
+    if node.parents.len() > MAX_HINTS || node.serves.len() > MAX_HINTS {
         return Err(ControlError::too_many("parents or served hosts of a node", MAX_HINTS));
     }
-    card.parents.iter().try_for_each(|parent| name(parent, "parent"))?;
-    if card.parents.contains(&card.name) {
-        return Err(ControlError::malformed("a node that is its own parent"));
+    node.parents.iter().try_for_each(|parent| name(parent, "parent"))?;
+    if node.parents.contains(&node.name) {
+        return Err(ControlError::malformed("the node is its own parent"));
     }
-    if card.capacity.seats == 0 || card.capacity.operations == 0 || card.capacity.bytes == 0 {
-        return Err(ControlError::malformed("a node without any capacity"));
+    if node.capacity.seats == 0 || node.capacity.operations == 0 || node.capacity.bytes == 0 {
+        return Err(ControlError::malformed("the node has no capacity"));
     }
-    card.serves.iter().map(|text| HostPattern::parse(text)).collect()
+    node.serves.iter().map(|text| HostPattern::parse(text)).collect()
 }
 
-/// A plan that a node is to carry out, whoever sent it.
-pub(super) fn seat_spec(plan: &SeatSpec) -> Result<(), ControlError> {
-    seat_subtree(plan, 1)
+/// Checks a seat specification, whatever its source.
+pub(super) fn seat_spec(seat: &SeatSpec) -> Result<(), ControlError> {
+    seat_subtree(seat, 1)
 }
 
-fn seat_subtree(plan: &SeatSpec, depth: usize) -> Result<(), ControlError> {
+fn seat_subtree(seat: &SeatSpec, depth: usize) -> Result<(), ControlError> {
     if depth > MAX_DEPTH {
         return Err(ControlError::too_many("levels of a tree", MAX_DEPTH));
     }
-    name(&plan.name, "node")?;
-    window_and_segment(plan.window, plan.segment_bytes, plan.distribution)?;
-    if !plan.window.is_power_of_two() || !(2..=MAX_CHILDREN).contains(&plan.children.len()) {
+    name(&seat.name, "node")?;
+    window_and_segment(seat.window, seat.segment_bytes, seat.distribution)?;
+    if !seat.window.is_power_of_two() || !(2..=MAX_CHILDREN).contains(&seat.children.len()) {
         return Err(ControlError::malformed("a seat has a window of a power of two and at least two children"));
     }
-    if let Some(parent) = &plan.parent {
+    if let Some(parent) = &seat.parent {
         addresses(&parent.addresses, "parent")?;
     }
-    let above = plan.parent.iter().map(|parent| parent.edge.0);
-    let edges: BTreeSet<u32> = plan.children.iter().map(|child| child.edge.0).chain(above).collect();
-    let distinct = edges.len() == plan.children.len() + usize::from(plan.parent.is_some());
+    let above = seat.parent.iter().map(|parent| parent.edge.0);
+    let edges: BTreeSet<u32> = seat.children.iter().map(|child| child.edge.0).chain(above).collect();
+    let distinct = edges.len() == seat.children.len() + usize::from(seat.parent.is_some());
     if !distinct || edges.iter().any(|edge| !(2..=MAX_EDGE_NUMBER).contains(edge)) {
         return Err(ControlError::malformed("edges of a seat have numbers of 23 bits, no two the same"));
     }
     let mut controls = BTreeSet::new();
-    for child in &plan.children {
+    for child in &seat.children {
         addresses(&child.addresses, "child")?;
         if let SeatChild::Seat { control, spec } = &child.who {
             let mirrored =
-                spec.parent.as_ref().is_some_and(|parent| parent.edge == child.edge && parent.node == plan.node);
-            if !controls.insert(*control) || !mirrored || spec.key_of_group() != plan.key_of_group() {
-                return Err(ControlError::malformed("a seat below that does not belong to the one above"));
+                spec.parent.as_ref().is_some_and(|parent| parent.edge == child.edge && parent.node == seat.node);
+            if !controls.insert(*control) || !mirrored || spec.group_key() != seat.group_key() {
+                return Err(ControlError::malformed("a child seat does not match its parent seat"));
             }
             seat_subtree(spec, depth + 1)?;
         }

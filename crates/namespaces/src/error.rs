@@ -1,27 +1,27 @@
-//! What can go wrong with hosts; each error says what is missing or shows what was seen.
+//! Errors of namespaces and of the networks between them.
 
 use std::fmt;
 use std::io;
 
-/// Why hosts could not be made or used.
+/// Why a namespace could not be created or used.
 #[derive(Debug)]
 pub enum NamespaceError {
-    /// This machine or user lacks something that hosts need; the text says what.
+    /// The machine or the user lacks a prerequisite, which the text names.
     Missing(String),
-    /// No hosts, or more than a bridge has ports.
-    Count(usize),
+    /// The number of hosts is zero or exceeds [`MAX_HOSTS`](crate::MAX_HOSTS).
+    HostCount(usize),
     /// A command failed.
     Command {
-        /// The command as one would type it.
+        /// The command line; for a batch, also the line of the batch that failed.
         line: String,
-        /// What it wrote to its standard error.
-        said: String,
+        /// What the command wrote to standard error.
+        stderr: String,
     },
-    /// A file or a process failed.
+    /// A file or process operation failed.
     Io {
-        /// What was being done.
+        /// The operation.
         doing: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -36,8 +36,10 @@ impl fmt::Display for NamespaceError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing(what) => write!(formatter, "hosts in network namespaces need {what}"),
-            Self::Count(count) => write!(formatter, "{count} hosts: there may be 1 to {}", super::MAX_HOSTS),
-            Self::Command { line, said } => write!(formatter, "`{line}` failed: {}", said.trim()),
+            Self::HostCount(count) => {
+                write!(formatter, "cannot create {count} hosts: the number must be 1 to {}", crate::MAX_HOSTS)
+            }
+            Self::Command { line, stderr } => write!(formatter, "`{line}` failed: {}", stderr.trim()),
             Self::Io { doing, source } => write!(formatter, "{doing}: {source}"),
         }
     }
@@ -47,7 +49,7 @@ impl std::error::Error for NamespaceError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io { source, .. } => Some(source),
-            Self::Missing(_) | Self::Count(_) | Self::Command { .. } => None,
+            Self::Missing(_) | Self::HostCount(_) | Self::Command { .. } => None,
         }
     }
 }

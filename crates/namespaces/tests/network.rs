@@ -1,4 +1,4 @@
-//! Hosts as namespaces, with plain sockets. Where they cannot be made, the tests say so and end.
+//! Hosts as namespaces, with plain sockets. Where a prerequisite is missing, the tests print which and end.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use namespaces::{NamespaceError, NamespaceNetwork};
 
-/// With `CI` set it panics instead: nobody reads what a passing run says.
+/// With `CI` set it panics instead, so that CI cannot skip these tests unnoticed.
 fn network(count: usize) -> Option<NamespaceNetwork> {
     match NamespaceNetwork::new(count) {
         Ok(network) => Some(network),
@@ -26,16 +26,19 @@ fn exists(name: &str) -> bool {
 }
 
 fn socket(network: &NamespaceNetwork, host: usize, address: Ipv4Addr, port: u16) -> UdpSocket {
-    let socket =
-        network.host(host).inside(|| UdpSocket::bind((address, port))).expect("it moves").expect("it is free");
-    socket.set_read_timeout(Some(Duration::from_secs(5))).expect("not zero");
+    let socket = network
+        .host(host)
+        .inside(|| UdpSocket::bind((address, port)))
+        .expect("the thread enters the host")
+        .expect("the port is free");
+    socket.set_read_timeout(Some(Duration::from_secs(5))).expect("the timeout is not zero");
     socket
 }
 
 #[test]
-fn impossible_numbers_of_hosts_are_errors() {
+fn invalid_numbers_of_hosts_are_rejected() {
     for count in [0, namespaces::MAX_HOSTS + 1] {
-        assert!(matches!(NamespaceNetwork::new(count), Err(NamespaceError::Count(found)) if found == count));
+        assert!(matches!(NamespaceNetwork::new(count), Err(NamespaceError::HostCount(found)) if found == count));
     }
 }
 
@@ -67,14 +70,16 @@ mod between_hosts {
     }
 
     #[test]
-    fn the_machine_itself_sees_nothing_of_it() {
+    fn the_machine_itself_has_no_new_devices_or_addresses() {
         let Some(network) = network(2) else { return };
         let read = |path: &str| std::fs::read_to_string(path).expect("there is a /proc");
         let (devices, addresses) = (read("/proc/self/net/dev"), read("/proc/self/net/fib_trie"));
         assert!(!["net0:", "port0:", "bridge:"].iter().any(|device| devices.contains(device)), "{devices}");
         assert!(!addresses.contains("10.77."), "{addresses}");
-        let inside =
-            network.host(0).inside(|| std::fs::read_to_string("/proc/thread-self/net/dev")).expect("it moves");
+        let inside = network
+            .host(0)
+            .inside(|| std::fs::read_to_string("/proc/thread-self/net/dev"))
+            .expect("the thread enters the host");
         assert!(inside.expect("there is a /proc").contains("net0:"));
     }
 
@@ -84,56 +89,60 @@ mod between_hosts {
         let mut command = Command::new("ip");
         command.args(["-o", "-4", "address", "show", "dev", "net0"]).stdout(Stdio::piped());
         let output = network.host(1).start(&mut command).expect("it starts").wait_with_output().expect("it ends");
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(said.contains("10.77.0.2/16"), "{said}");
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(printed.contains("10.77.0.2/16"), "{printed}");
         let missing = network.host(1).start(&mut Command::new("/no/such/program")).expect_err("it is not there");
         assert!(missing.to_string().contains("/no/such/program"), "{missing}");
     }
 
     #[test]
-    fn nothing_is_left_behind_even_by_a_panic_or_a_process_that_stays() {
+    fn a_panic_deletes_everything_even_if_a_process_remains() {
         let Some(network) = network(2) else { return };
         let names: Vec<String> = network.names().into_iter().map(str::to_owned).collect();
         assert!(names.len() == 3 && names.iter().all(|name| exists(name)), "{names:?}");
-        let mut stays = network.host(0).start(Command::new("sleep").arg("30")).expect("it starts");
+        let mut remaining = network.host(0).start(Command::new("sleep").arg("30")).expect("it starts");
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let _network = network;
             panic!("on purpose");
         }));
         assert!(panicked.is_err());
         assert!(!names.iter().any(|name| exists(name)), "{names:?}");
-        stays.kill().expect("it runs");
-        stays.wait().expect("it was killed");
+        remaining.kill().expect("it runs");
+        remaining.wait().expect("it was killed");
     }
 
-    /// In a process of its own, since a process sweeps once.
+    /// Runs in a process of its own, since a process deletes stale namespaces only once.
     #[test]
     #[ignore = "another test starts it as a process"]
-    fn make_one() {
+    fn create_one() {
         let Some(network) = network(1) else { return };
-        println!("made {}", network.names().join(" "));
+        println!("created {}", network.names().join(" "));
         if std::env::var_os("PLEACH_TEST_ABORT").is_some() {
             std::process::abort();
         }
     }
 
     #[test]
-    fn what_a_killed_process_left_is_swept_by_the_next() {
+    fn the_next_process_deletes_the_namespaces_of_a_killed_one() {
         if network(1).is_none() {
             return;
         }
-        let make_one = |abort: bool| {
+        let create_one = |abort: bool| {
             let mut command = Command::new(std::env::current_exe().expect("this test"));
-            command.args(["--exact", "between_hosts::make_one", "--ignored", "--nocapture"]);
+            command.args(["--exact", "between_hosts::create_one", "--ignored", "--nocapture"]);
             if abort {
                 command.env("PLEACH_TEST_ABORT", "1");
             }
             String::from_utf8_lossy(&command.output().expect("it starts").stdout).into_owned()
         };
-        let said = make_one(true);
-        let names = said.lines().find_map(|line| Some(line.split_once("made ")?.1)).expect("it made some").to_owned();
+        let printed = create_one(true);
+        let names = printed
+            .lines()
+            .find_map(|line| Some(line.split_once("created ")?.1))
+            .expect("it created namespaces")
+            .to_owned();
         assert!(names.split(' ').all(exists), "{names}");
-        make_one(false);
+        create_one(false);
         assert!(!names.split(' ').any(exists), "{names}");
     }
 }

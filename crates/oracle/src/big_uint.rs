@@ -1,8 +1,8 @@
-//! Natural numbers of any size, as one learns to add them at school.
+//! Unsigned integers of any size, with schoolbook addition and subtraction.
 
 use std::cmp::Ordering;
 
-/// Digits of 32 bits, the lowest first, the highest not zero.
+/// Digits of 32 bits, the least significant first; the last digit is not zero.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct BigUint {
     digits: Vec<u32>,
@@ -23,13 +23,13 @@ impl BigUint {
         Self::trimmed(all)
     }
 
-    /// From little-endian bytes, a multiple of four of them or not.
+    /// From little-endian bytes of any number.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
         let digit = |bytes: &[u8]| bytes.iter().rev().fold(0, |digit, byte| (digit << 8) | u32::from(*byte));
         Self::trimmed(bytes.chunks(4).map(digit).collect())
     }
 
-    /// The lowest `count` bytes, the lowest first.
+    /// The `count` least significant bytes, in little-endian order.
     pub(crate) fn low_bytes(&self, count: usize) -> Vec<u8> {
         let mut bytes: Vec<u8> = self.digits.iter().flat_map(|digit| digit.to_le_bytes()).collect();
         bytes.resize(count, 0);
@@ -52,7 +52,7 @@ impl BigUint {
         Self::trimmed(sum)
     }
 
-    /// The difference, without its sign.
+    /// The absolute difference.
     pub(crate) fn distance(&self, other: &Self) -> Self {
         let (larger, smaller) = if self >= other { (self, other) } else { (other, self) };
         let mut borrow = 0;
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn small_numbers_behave_as_the_machines_own() {
+    fn small_numbers_agree_with_u128() {
         let numbers = [0, 1, 0xffff_ffff, 1 << 32, u128::from(u64::MAX), 1 << 64, (1 << 100) + 5, (1 << 126) - 1];
         for a in numbers {
             for b in numbers {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn shifting_is_multiplying() {
+    fn shifting_multiplies_by_a_power_of_two() {
         for places in [0, 1, 31, 32, 33, 63] {
             assert_eq!(BigUint::shifted(0xdead_beef_0000_0001, places), natural(0xdead_beef_0000_0001 << places));
         }

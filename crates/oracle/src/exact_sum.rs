@@ -1,40 +1,40 @@
-//! Exact sums of floats, the slow and obvious way.
+//! Exact sums of floats, by the simplest method.
 //!
-//! In: floats, or wide elements, which are sums of floats. Out: the wide element of their sum, and the float
-//! nearest to it. Numbers above and below zero are summed apart, as natural numbers that count the format's
-//! smallest subnormals; the nearest float is looked for among all floats.
+//! In: floats, or wide elements, which are sums of floats. Out: the wide element of their sum, and the nearest float.
+//! Positive and negative numbers are summed separately, as integers in units of the format's smallest subnormal; the
+//! nearest float is found by a search among all floats.
 
 use std::cmp::Ordering;
 
 use crate::big_uint::BigUint;
-use crate::reduction::Element;
+use crate::reduction::ReductionElement;
 
 const NAN: u8 = 1;
 const PLUS_INFINITY: u8 = 2;
 const MINUS_INFINITY: u8 = 4;
 const NOT_MINUS_ZERO: u8 = 8;
 
-/// A sum that is rounded only when one asks for it. Numbers are given and told as `f64`, which holds every `f32`.
+/// A sum that is rounded only on request. Numbers are passed and returned as `f64`, which represents every `f32`.
 #[derive(Clone, Debug)]
 pub struct ExactSum {
     format: FloatFormat,
-    above_zero: BigUint,
-    below_zero: BigUint,
+    positive: BigUint,
+    negative_sum: BigUint,
     flags: u8,
 }
 
 impl ExactSum {
-    /// The sum of nothing, of the wide type `element`.
+    /// An empty sum of the wide type `element`.
     ///
     /// # Panics
-    /// If the type is not wide.
-    pub fn new(element: Element) -> Self {
+    /// The type is not wide.
+    pub fn new(element: ReductionElement) -> Self {
         let format = match element {
-            Element::WideF32 => FloatFormat { fraction_bits: 23, exponent_bits: 8, wide_bytes: 40 },
-            Element::WideF64 => FloatFormat { fraction_bits: 52, exponent_bits: 11, wide_bytes: 272 },
-            _ => panic!("{element} is no exact sum"),
+            ReductionElement::WideF32 => FloatFormat { fraction_bits: 23, exponent_bits: 8, wide_bytes: 40 },
+            ReductionElement::WideF64 => FloatFormat { fraction_bits: 52, exponent_bits: 11, wide_bytes: 272 },
+            _ => panic!("{element} is not an exact sum"),
         };
-        Self { format, above_zero: BigUint::ZERO, below_zero: BigUint::ZERO, flags: 0 }
+        Self { format, positive: BigUint::ZERO, negative_sum: BigUint::ZERO, flags: 0 }
     }
 
     /// Adds a number of the sum's own format.
@@ -49,35 +49,35 @@ impl ExactSum {
         } else if number == f64::NEG_INFINITY {
             self.flags |= MINUS_INFINITY;
         } else if number > 0.0 {
-            self.above_zero = self.above_zero.plus(&self.format.count(number));
+            self.positive = self.positive.plus(&self.format.count(number));
         } else if number < 0.0 {
-            self.below_zero = self.below_zero.plus(&self.format.count(-number));
+            self.negative_sum = self.negative_sum.plus(&self.format.count(-number));
         }
     }
 
-    /// Adds what a wide element holds.
+    /// Adds the value of a wide element.
     ///
     /// # Panics
-    /// If the bytes are not as many as the type has.
+    /// The number of bytes is not that of the type.
     pub fn add_wide(&mut self, bytes: &[u8]) {
-        assert_eq!(bytes.len(), self.format.wide_bytes, "a wide element has a wrong length");
-        let (flags, integer) = bytes.split_last().expect("no wide type is empty");
+        assert_eq!(bytes.len(), self.format.wide_bytes, "wrong length of a wide element");
+        let (flags, integer) = bytes.split_last().expect("a wide element is not empty");
         self.flags |= flags;
         let pattern = BigUint::from_bytes(integer);
         if integer.last().is_some_and(|highest| highest & 0x80 != 0) {
-            self.below_zero = self.below_zero.plus(&self.format.modulus().distance(&pattern));
+            self.negative_sum = self.negative_sum.plus(&self.format.modulus().distance(&pattern));
         } else {
-            self.above_zero = self.above_zero.plus(&pattern);
+            self.positive = self.positive.plus(&pattern);
         }
     }
 
     /// The wide element of this sum. Like every integer, it wraps.
     pub fn wide_bytes(&self) -> Vec<u8> {
         let integer_bytes = self.format.wide_bytes - 1;
-        // Cut to its bytes, the negative of a number is what is missing to the modulus.
-        let below = BigUint::from_bytes(&self.below_zero.low_bytes(integer_bytes));
+        // In two's complement, the negative of a number is its difference from the modulus.
+        let below = BigUint::from_bytes(&self.negative_sum.low_bytes(integer_bytes));
         let negative = self.format.modulus().distance(&below);
-        let mut bytes = self.above_zero.plus(&negative).low_bytes(integer_bytes);
+        let mut bytes = self.positive.plus(&negative).low_bytes(integer_bytes);
         bytes.push(self.flags);
         bytes
     }
@@ -94,14 +94,14 @@ impl ExactSum {
         if has(MINUS_INFINITY) {
             return f64::NEG_INFINITY;
         }
-        let distance = self.above_zero.distance(&self.below_zero);
+        let distance = self.positive.distance(&self.negative_sum);
         let magnitude = self.format.nearest(&distance);
         let only_minus_zeros = distance.is_zero() && !has(NOT_MINUS_ZERO);
-        if self.below_zero > self.above_zero || only_minus_zeros { -magnitude } else { magnitude }
+        if self.negative_sum > self.positive || only_minus_zeros { -magnitude } else { magnitude }
     }
 }
 
-/// A format of floats. Its numbers above zero are sorted as their bits are, which here are plain numbers.
+/// A format of floats. Its positive numbers have the same order as their bit patterns.
 #[derive(Clone, Copy, Debug)]
 struct FloatFormat {
     fraction_bits: u32,
@@ -110,11 +110,11 @@ struct FloatFormat {
 }
 
 impl FloatFormat {
-    /// How many smallest subnormals make a positive number.
+    /// A positive number in units of the smallest subnormal.
     fn count(&self, number: f64) -> BigUint {
         let (exponent, fraction) = (number.to_bits() >> 52, number.to_bits() & ((1 << 52) - 1));
         let (mantissa, exponent) = if exponent == 0 { (fraction, 1) } else { (fraction | (1 << 52), exponent) };
-        // The number is mantissa * 2^(exponent - 1075), and the smallest subnormal is 2^-this:
+        // The number is mantissa * 2^(exponent - 1075), and the smallest subnormal is 2^-smallest:
         let smallest = (1 << (self.exponent_bits - 1)) - 2 + u64::from(self.fraction_bits);
         match (exponent + smallest).checked_sub(1075) {
             Some(places) => BigUint::shifted(mantissa, places as u32),
@@ -130,8 +130,8 @@ impl FloatFormat {
         ((1 << self.exponent_bits) - 1) << self.fraction_bits
     }
 
-    /// How many smallest subnormals make the number with these bits. Infinity counts as what would come after the
-    /// largest number, since IEEE 754 rounds as if it did.
+    /// The number with these bits, in units of the smallest subnormal. Infinity counts as the number after the largest, since
+    /// IEEE 754 rounds as if it were.
     fn count_of_bits(&self, bits: u64) -> BigUint {
         let (exponent, fraction) = (bits >> self.fraction_bits, bits & ((1 << self.fraction_bits) - 1));
         match exponent {
@@ -141,7 +141,7 @@ impl FloatFormat {
     }
 
     fn nearest(&self, count: &BigUint) -> f64 {
-        // The largest number that is not above the count, halving what is left to search.
+        // Binary search for the largest number that is not above the count.
         let (mut lower, mut beyond) = (0, self.infinity() + 1);
         while beyond - lower > 1 {
             let middle = lower + (beyond - lower) / 2;
@@ -164,7 +164,7 @@ impl FloatFormat {
         if self.fraction_bits == 52 { f64::from_bits(nearest) } else { f32::from_bits(nearest as u32).into() }
     }
 
-    /// One more than what the integer of a wide element can hold without a sign.
+    /// One more than the largest unsigned value of a wide element's integer.
     fn modulus(&self) -> BigUint {
         BigUint::shifted(1, 8 * (self.wide_bytes as u32 - 1))
     }
@@ -174,7 +174,7 @@ impl FloatFormat {
 mod tests {
     use super::*;
 
-    fn sum(element: Element, numbers: &[f64]) -> f64 {
+    fn sum(element: ReductionElement, numbers: &[f64]) -> f64 {
         let mut sum = ExactSum::new(element);
         numbers.iter().for_each(|number| sum.add(*number));
         sum.round()
@@ -184,28 +184,28 @@ mod tests {
     fn every_kind_of_number_alone_is_its_own_sum() {
         let doubles = [0.0, -0.0, 1.0, -1.5, f64::MAX, f64::MIN, f64::from_bits(1), f64::MIN_POSITIVE, f64::INFINITY];
         for number in doubles {
-            assert_eq!(sum(Element::WideF64, &[number]).to_bits(), number.to_bits(), "{number:e}");
+            assert_eq!(sum(ReductionElement::WideF64, &[number]).to_bits(), number.to_bits(), "{number:e}");
         }
         for number in [f32::MAX, f32::from_bits(1), f32::from_bits(0x0080_0001), -0.1, f32::NEG_INFINITY] {
-            assert_eq!(sum(Element::WideF32, &[number.into()]), f64::from(number), "{number:e}");
+            assert_eq!(sum(ReductionElement::WideF32, &[number.into()]), f64::from(number), "{number:e}");
         }
     }
 
     #[test]
-    fn sums_of_two_are_those_of_the_processor() {
+    fn sums_of_two_agree_with_the_processor() {
         let numbers = [1.0, 1e-300, -3.5e307, f64::MAX, 0.1, -0.1, f64::from_bits(3), 1.0 + f64::EPSILON, 0.0, -0.0];
         for (a, b) in numbers.into_iter().flat_map(|a| numbers.map(|b| (a, b))) {
-            assert_eq!(sum(Element::WideF64, &[a, b]).to_bits(), (a + b).to_bits(), "{a:e} + {b:e}");
+            assert_eq!(sum(ReductionElement::WideF64, &[a, b]).to_bits(), (a + b).to_bits(), "{a:e} + {b:e}");
         }
         let numbers = [1.0, 1e-40, -3.5e37, f32::MAX, 0.1, -0.1, f32::from_bits(3), 1.0 + f32::EPSILON, 0.0, -0.0];
         for (a, b) in numbers.into_iter().flat_map(|a| numbers.map(|b| (a, b))) {
-            assert_eq!(sum(Element::WideF32, &[a.into(), b.into()]) as f32, a + b, "{a:e} + {b:e}");
+            assert_eq!(sum(ReductionElement::WideF32, &[a.into(), b.into()]) as f32, a + b, "{a:e} + {b:e}");
         }
     }
 
     #[test]
-    fn wide_elements_lead_back_to_their_sums() {
-        for (element, bytes) in [(Element::WideF32, 40), (Element::WideF64, 272)] {
+    fn wide_elements_preserve_their_sums() {
+        for (element, bytes) in [(ReductionElement::WideF32, 40), (ReductionElement::WideF64, 272)] {
             let mut once = ExactSum::new(element);
             [1.5, -7.0, -0.0, 0.25].into_iter().for_each(|number| once.add(number));
             assert_eq!(once.wide_bytes().len(), bytes);

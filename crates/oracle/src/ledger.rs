@@ -1,15 +1,13 @@
-//! The ledger of a run: who delivered what, compared at once and then forgotten.
+//! The ledger of a run: compares every delivery at once and does not keep it.
 //!
 //! In: the reference of each operation, then every delivery and failure, in any order. Out: a verdict.
-//! Memory: two bits per rank and operation, and the references of operations still under way; never the
-//! deliveries themselves.
+//! Memory: two bits per rank and operation, and the references of operations in progress; never the deliveries themselves.
 //!
 //! Rules:
-//! - A rank delivers an operation at most once, with the reference's bits.
-//! - Without a reference, the first delivery is the measure: ranks that deliver must agree.
-//! - Nobody goes on from an operation that waits for all before all have come.
-//! - A rank either delivers or fails, never both, never neither: a hang is a violation even where failing
-//!   is allowed.
+//! - A rank delivers an operation at most once, with the bits of the reference.
+//! - Without a reference, the first delivery is the baseline: ranks that deliver must agree.
+//! - A rank leaves a synchronizing operation only after all ranks have entered it.
+//! - A rank either delivers or fails, never both, never neither: a hang is a violation even where failing is allowed.
 
 use units::{OpId, Rank};
 
@@ -18,13 +16,13 @@ use crate::verdict::{PartialFailure, Verdict, Violation};
 /// What the faults of a run allow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expectation {
-    /// Soft faults only: everything must complete.
+    /// Transient faults only: everything must complete.
     MustComplete,
-    /// Hard faults: a failure with a cause is allowed, a wrong or doubled result never.
+    /// Permanent faults: a failure with a cause is allowed, a wrong or duplicate result never.
     MayFail,
 }
 
-/// Everything that must be remembered to judge a run of collective operations.
+/// The state needed to check a run of collective operations.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     ranks: u32,
@@ -37,8 +35,8 @@ pub struct Ledger {
 
 #[derive(Clone, Debug, Default)]
 struct OpRecord {
-    measure: DeliveryBaseline,
-    come: u32,
+    baseline: DeliveryBaseline,
+    entered: u32,
     delivered: u32,
     failed: u32,
     cause: Option<String>,
@@ -57,7 +55,7 @@ enum DeliveryBaseline {
         bytes: Box<[u8]>,
         element_bytes: usize,
     },
-    /// All ranks have delivered; only doubles can come now.
+    /// All ranks have delivered; only a duplicate can follow.
     Done,
 }
 
@@ -75,22 +73,22 @@ impl Ledger {
         }
     }
 
-    /// True if a reference would still be of use: nobody has delivered the operation yet and none is given.
-    pub fn wants_reference(&self, op: OpId) -> bool {
-        self.ops.get(op.index()).is_some_and(|record| matches!(record.measure, DeliveryBaseline::Nothing))
+    /// Whether a reference is still useful: none is set, and no rank has delivered the operation.
+    pub fn needs_reference(&self, op: OpId) -> bool {
+        self.ops.get(op.index()).is_some_and(|record| matches!(record.baseline, DeliveryBaseline::Nothing))
     }
 
-    /// Gives the reference of an operation, which must come before its first delivery.
+    /// Sets the reference of an operation, before its first delivery.
     ///
     /// # Panics
-    /// If the operation is unknown, or has a reference or a delivery already: the caller's error.
-    pub fn expect(&mut self, op: OpId, reference: Vec<u8>, element_bytes: usize) {
-        assert!(element_bytes > 0, "an element has at least one byte");
-        assert!(self.wants_reference(op), "{op} is unknown, or its reference comes too late");
-        self.ops[op.index()].measure = DeliveryBaseline::Reference { bytes: reference.into(), element_bytes };
+    /// The operation is unknown, or has a reference or a delivery already: a defect of the caller.
+    pub fn set_reference(&mut self, op: OpId, reference: Vec<u8>, element_bytes: usize) {
+        assert!(element_bytes > 0, "an element must have at least one byte");
+        assert!(self.needs_reference(op), "{op} is unknown, or has a reference or a delivery already");
+        self.ops[op.index()].baseline = DeliveryBaseline::Reference { bytes: reference.into(), element_bytes };
     }
 
-    /// `rank` got a result of `op`.
+    /// Records that `rank` received a result of `op`.
     pub fn record_delivery(&mut self, rank: Rank, op: OpId, bytes: &[u8]) {
         let Some(pair) = self.pair(rank, op) else { return };
         if self.delivered.set(pair) {
@@ -101,53 +99,53 @@ impl Ledger {
         }
         let record = &mut self.ops[op.index()];
         record.delivered += 1;
-        let violation = match &record.measure {
+        let violation = match &record.baseline {
             DeliveryBaseline::Nothing => {
-                record.measure = DeliveryBaseline::FirstDelivery { rank, bytes: bytes.into() };
-                self.verdict.only_agreed += 1;
+                record.baseline = DeliveryBaseline::FirstDelivery { rank, bytes: bytes.into() };
+                self.verdict.cross_checked += 1;
                 None
             }
-            DeliveryBaseline::FirstDelivery { rank: first, bytes: measure } => {
-                self.verdict.only_agreed += 1;
-                disagreement(rank, *first, op, measure, bytes)
+            DeliveryBaseline::FirstDelivery { rank: first, bytes: baseline } => {
+                self.verdict.cross_checked += 1;
+                disagreement(rank, *first, op, baseline, bytes)
             }
             DeliveryBaseline::Reference { bytes: reference, element_bytes } => {
                 self.verdict.checked += 1;
                 difference(rank, op, reference, bytes, *element_bytes)
             }
-            DeliveryBaseline::Done => unreachable!("every rank's bit is set when an operation is done"),
+            DeliveryBaseline::Done => unreachable!("in a complete operation every rank's bit is set"),
         };
         if record.delivered == self.ranks {
-            record.measure = DeliveryBaseline::Done;
+            record.baseline = DeliveryBaseline::Done;
         }
         if let Some(violation) = violation {
             self.verdict.add(violation);
         }
     }
 
-    /// `rank` has come to `op`.
+    /// Records that `rank` has entered `op`.
     pub fn record_arrival(&mut self, rank: Rank, op: OpId) {
         if self.pair(rank, op).is_some() {
-            self.ops[op.index()].come += 1;
+            self.ops[op.index()].entered += 1;
         }
     }
 
-    /// `rank` goes on from `op`, which waits for all: everyone must have come.
+    /// Records that `rank` leaves `op`, which synchronizes: all ranks must have entered.
     pub fn record_departure(&mut self, rank: Rank, op: OpId) {
         if self.pair(rank, op).is_none() {
             return;
         }
-        let absent = self.ranks.saturating_sub(self.ops[op.index()].come);
+        let absent = self.ranks.saturating_sub(self.ops[op.index()].entered);
         if absent > 0 {
-            self.verdict.add(Violation::LeftTooSoon { rank, op, absent });
+            self.verdict.add(Violation::LeftBarrierEarly { rank, op, absent });
         }
     }
 
-    /// `rank` was told that `op` failed, and why.
+    /// Records that `op` failed at `rank`, and why.
     pub fn record_failure(&mut self, rank: Rank, op: OpId, cause: String) {
         let Some(pair) = self.pair(rank, op) else { return };
         if self.failed.set(pair) {
-            return; // Hearing of one failure twice harms nobody.
+            return; // A second report of the same failure does no harm.
         }
         self.verdict.failed += 1;
         let record = &mut self.ops[op.index()];
@@ -156,18 +154,23 @@ impl Ledger {
         if self.delivered.get(pair) {
             self.verdict.add(Violation::DeliveredAndFailed { rank, op, cause });
         } else if self.expectation == Expectation::MustComplete {
-            self.verdict.add(Violation::FailedThoughSoft { rank, op, cause });
+            self.verdict.add(Violation::UnexpectedFailure { rank, op, cause });
         }
     }
 
-    /// The run has ended: whoever has neither a result nor a failure will never have one.
+    /// Ends the run: a rank without a result and a failure of an operation never gets one.
     pub fn judge(self) -> Verdict {
         let mut verdict = self.verdict;
         for (position, record) in self.ops.iter().enumerate() {
             let op = OpId(position as u32);
             if record.delivered > 0 && record.failed > 0 {
                 let cause = record.cause.clone().unwrap_or_default();
-                verdict.add_split(PartialFailure { op, delivered: record.delivered, failed: record.failed, cause });
+                verdict.add_partial_failure(PartialFailure {
+                    op,
+                    delivered: record.delivered,
+                    failed: record.failed,
+                    cause,
+                });
             }
             if record.delivered == self.ranks {
                 continue;
@@ -182,7 +185,7 @@ impl Ledger {
         verdict
     }
 
-    /// Where the bits of a rank and operation lie; a violation if the run has no such pair.
+    /// The bit position of a rank and operation; a violation if the run has no such pair.
     fn pair(&mut self, rank: Rank, op: OpId) -> Option<usize> {
         if rank.0 < self.ranks && op.index() < self.ops.len() {
             return Some(op.index() * self.ranks as usize + rank.index());
@@ -198,7 +201,7 @@ impl Ledger {
 
 fn difference(rank: Rank, op: OpId, reference: &[u8], got: &[u8], element_bytes: usize) -> Option<Violation> {
     if reference.len() != got.len() {
-        return Some(Violation::LengthWrong { rank, op, expected: reference.len(), got: got.len() });
+        return Some(Violation::WrongLength { rank, op, expected: reference.len(), got: got.len() });
     }
     if reference == got {
         return None;
@@ -216,11 +219,11 @@ fn difference(rank: Rank, op: OpId, reference: &[u8], got: &[u8], element_bytes:
     })
 }
 
-fn disagreement(rank: Rank, first: Rank, op: OpId, measure: &[u8], got: &[u8]) -> Option<Violation> {
-    if measure.len() != got.len() {
-        return Some(Violation::LengthWrong { rank, op, expected: measure.len(), got: got.len() });
+fn disagreement(rank: Rank, first: Rank, op: OpId, baseline: &[u8], got: &[u8]) -> Option<Violation> {
+    if baseline.len() != got.len() {
+        return Some(Violation::WrongLength { rank, op, expected: baseline.len(), got: got.len() });
     }
-    let byte = measure.iter().zip(got).position(|(one, other)| one != other)?;
+    let byte = baseline.iter().zip(got).position(|(one, other)| one != other)?;
     Some(Violation::Disagreement { rank, first, op, byte })
 }
 
@@ -238,7 +241,7 @@ impl Bitmap {
         self.words[bit / 64] >> (bit % 64) & 1 == 1
     }
 
-    /// Sets the bit and says whether it was set before.
+    /// Sets the bit and returns whether it was set before.
     fn set(&mut self, bit: usize) -> bool {
         let before = self.get(bit);
         self.words[bit / 64] |= 1 << (bit % 64);

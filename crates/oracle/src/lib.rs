@@ -1,11 +1,12 @@
-//! Judges of a run: reference results, exactly-once, agreement, liveness.
+//! Checks of a run: reference results, exactly-once delivery, agreement, liveness.
 //!
-//! In: what was asked (an [`Reduction`], an [`ReferenceOrder`]) and what happened (deliveries and failures, rank by
-//! rank). Out: a [`Verdict`]. The oracle shares no code with what it judges: its arithmetic is naive, its
-//! conversions are its own, and it believes only bytes.
+//! In: the operations (a [`Reduction`], a [`ReferenceOrder`]) and the events of the run (deliveries and failures of each
+//! rank). Out: a [`Verdict`]. The oracle shares no code with what it checks: its arithmetic is naive, it has its own
+//! conversions, and it relies only on bytes.
 //!
-//! Reading order: `reduction` and `contribution` say what goes in, `reference_order` and `reference` what must come
-//! out (`exact_sum` for sums that do not depend on the order), `ledger` compares it with what did, `verdict` says so. `stream_ledger` does the same for point-to-point.
+//! Reading order: `reduction` and `contribution` define the inputs, `reference_order` and `reference` the expected results
+//! (`exact_sum` for sums that do not depend on the order), `ledger` compares them with the deliveries, `verdict` reports.
+//! `stream_ledger` does the same for point-to-point messages.
 
 #![forbid(unsafe_code)]
 
@@ -24,7 +25,7 @@ mod verdict;
 pub use contribution::{contribution, edge_contribution};
 pub use exact_sum::ExactSum;
 pub use ledger::{Expectation, Ledger};
-pub use reduction::{Element, Operator, Reduction, UnknownReductionName};
+pub use reduction::{Reduction, ReductionElement, ReductionOperator, UnknownReductionName};
 pub use reference::{reference, reference_of};
 pub use reference_order::{ReferenceOrder, ReferenceOrderNode};
 pub use stream_ledger::{StreamLedger, StreamVerdict, StreamViolation};

@@ -1,23 +1,23 @@
-//! The oracle's own description of an operation.
+//! The oracle's own description of a reduction.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What every rank of a group does together: fold `count` elements.
+/// A reduction of `count` elements over all ranks of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Reduction {
-    /// What an element is.
-    pub element: Element,
-    /// How two become one.
-    pub operator: Operator,
+    /// The type of an element.
+    pub element: ReductionElement,
+    /// The operator.
+    pub operator: ReductionOperator,
     /// Elements in each rank's vector.
     pub count: usize,
 }
 
 impl Reduction {
-    /// Bytes of one element; for `minloc` and `maxloc`, of one pair as C lays it out.
+    /// Bytes of one element; for `minloc` and `maxloc`, of one pair in C layout.
     pub fn element_bytes(&self) -> usize {
-        if self.operator.is_located() { 2 * self.index_at() } else { self.element.bytes() }
+        if self.operator.is_located() { 2 * self.index_offset() } else { self.element.bytes() }
     }
 
     /// Bytes of a rank's whole vector.
@@ -25,14 +25,14 @@ impl Reduction {
         self.count * self.element_bytes()
     }
 
-    /// False for operators on the bits of floats, and for anything but the sum of wide elements.
-    pub fn has_meaning(&self) -> bool {
-        let bits = matches!(self.operator, Operator::And | Operator::Or | Operator::Xor);
-        !(self.element.is_float() && bits || self.element.is_wide() && self.operator != Operator::Sum)
+    /// False for bitwise operators on floats, and for anything but the sum of wide elements.
+    pub fn is_defined(&self) -> bool {
+        let bits = matches!(self.operator, ReductionOperator::And | ReductionOperator::Or | ReductionOperator::Xor);
+        !(self.element.is_float() && bits || self.element.is_wide() && self.operator != ReductionOperator::Sum)
     }
 
-    /// Where a pair's index lies: aligned to four, or to the value if that is wider.
-    pub(crate) fn index_at(&self) -> usize {
+    /// The offset of a pair's index: aligned to four bytes, or to the value if that is wider.
+    pub(crate) fn index_offset(&self) -> usize {
         self.element.bytes().max(4)
     }
 }
@@ -52,7 +52,7 @@ macro_rules! named {
         }
 
         impl $name {
-            /// Every one of them.
+            /// All variants.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
         }
 
@@ -78,8 +78,8 @@ macro_rules! named {
 }
 
 named!(
-    /// What an element is.
-    Element, "element" {
+    /// The type of an element.
+    ReductionElement, "element" {
         /// Signed, 8 bits.
         I8 = "i8",
         /// Unsigned, 8 bits.
@@ -112,8 +112,8 @@ named!(
 );
 
 named!(
-    /// How two elements become one.
-    Operator, "operator" {
+    /// The operator of a reduction.
+    ReductionOperator, "operator" {
         /// Integers wrap.
         Sum = "sum",
         /// Integers wrap.
@@ -135,7 +135,7 @@ named!(
     }
 );
 
-impl Element {
+impl ReductionElement {
     /// Bytes of one number.
     pub fn bytes(self) -> usize {
         match self {
@@ -163,25 +163,25 @@ impl Element {
     }
 }
 
-impl Operator {
+impl ReductionOperator {
     /// True if the operator works on pairs of value and index.
     pub fn is_located(self) -> bool {
         matches!(self, Self::MinLoc | Self::MaxLoc)
     }
 }
 
-/// Nothing of this sort has this name.
+/// A name that no element type or operator has.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnknownReductionName {
-    /// What was looked for: an element or an operator.
+    /// What the name should denote: an element or an operator.
     pub what: &'static str,
-    /// The name that nothing has.
+    /// The name.
     pub name: String,
 }
 
 impl fmt::Display for UnknownReductionName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no {} is called {:?}", self.what, self.name)
+        write!(f, "unknown {} {:?}", self.what, self.name)
     }
 }
 
@@ -192,21 +192,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_back_to_what_they_name() {
-        for element in Element::ALL {
+    fn names_parse_to_what_they_denote() {
+        for element in ReductionElement::ALL {
             assert_eq!(element.to_string().parse(), Ok(*element));
         }
-        for operator in Operator::ALL {
+        for operator in ReductionOperator::ALL {
             assert_eq!(operator.to_string().parse(), Ok(*operator));
         }
-        assert_eq!("mean".parse::<Operator>().unwrap_err().to_string(), "no operator is called \"mean\"");
+        assert_eq!("mean".parse::<ReductionOperator>().unwrap_err().to_string(), "unknown operator \"mean\"");
     }
 
     #[test]
-    fn pairs_lie_as_c_lays_them_out() {
-        let sizes = [(Element::I8, 8), (Element::F16, 8), (Element::I32, 8), (Element::F64, 16)];
+    fn pairs_have_the_layout_of_c() {
+        let sizes = [
+            (ReductionElement::I8, 8),
+            (ReductionElement::F16, 8),
+            (ReductionElement::I32, 8),
+            (ReductionElement::F64, 16),
+        ];
         for (element, bytes) in sizes {
-            let operation = Reduction { element, operator: Operator::MinLoc, count: 3 };
+            let operation = Reduction { element, operator: ReductionOperator::MinLoc, count: 3 };
             assert_eq!((operation.element_bytes(), operation.bytes()), (bytes, 3 * bytes));
         }
     }

@@ -1,7 +1,7 @@
-//! The right result, computed the slow and plain way.
+//! The correct result, computed by the simplest method.
 //!
-//! In: an operation, the order of folding, and what each rank puts in. Out: the bytes that every rank must
-//! get. One element at a time, one contribution at a time; only the nodes on the way down are kept.
+//! In: an operation, the fold order, and the contribution of each rank. Out: the bytes that every rank must get. It folds
+//! one element and one contribution at a time, and keeps only the open nodes.
 
 use units::{OpId, Rank};
 
@@ -11,7 +11,7 @@ use crate::reduction::Reduction;
 use crate::reference_order::{ReferenceOrder, ReferenceOrderStep};
 use crate::value::ElementValue;
 
-/// The result of folding what [`contribution`] gives for each rank of `order`.
+/// The result of folding the [`contribution`] of each rank of `order`.
 ///
 /// # Panics
 /// As [`reference_of`].
@@ -19,17 +19,17 @@ pub fn reference(seed: u64, op: OpId, operation: &Reduction, order: &ReferenceOr
     reference_of(operation, order, |rank| contribution(seed, rank, op, operation))
 }
 
-/// The result of folding what `contribution_of` gives for each rank of `order`.
+/// The result of folding `contribution_of` each rank of `order`.
 ///
 /// # Panics
-/// If the order names no rank, a contribution has a wrong length, or the operation has no meaning: the
-/// caller's scenario is wrong then, not the run.
+/// The order has no rank, a contribution has a wrong length, or the operation is not defined: a defect of the caller's
+/// scenario, not of the run.
 pub fn reference_of(
     operation: &Reduction,
     order: &ReferenceOrder,
     mut contribution_of: impl FnMut(Rank) -> Vec<u8>,
 ) -> Vec<u8> {
-    assert!(operation.has_meaning(), "{operation} has no meaning");
+    assert!(operation.is_defined(), "{operation} is not defined");
     if operation.element.is_wide() {
         return exact_reference_of(operation, order, contribution_of);
     }
@@ -42,26 +42,26 @@ pub fn reference_of(
                 continue;
             }
             ReferenceOrderStep::Rank(rank) => Some(decode(operation, *rank, &contribution_of(*rank))),
-            ReferenceOrderStep::Close => open.pop().expect("brackets come in pairs"),
+            ReferenceOrderStep::Close => open.pop().expect("every Close has its Open"),
         };
         if let Some(operand) = operand {
             fold(operation, open.last_mut().unwrap_or(&mut outermost), operand);
         }
     }
     let mut bytes = Vec::with_capacity(operation.bytes());
-    for value in outermost.expect("the order names a rank") {
+    for value in outermost.expect("the order has a rank") {
         value.encode(operation, &mut bytes);
     }
     bytes
 }
 
-/// Of exact sums only the ranks matter, not how the tree joins them.
+/// An exact sum depends only on the ranks, not on the tree.
 fn exact_reference_of(
     operation: &Reduction,
     order: &ReferenceOrder,
     mut contribution_of: impl FnMut(Rank) -> Vec<u8>,
 ) -> Vec<u8> {
-    assert!(order.ranks().next().is_some(), "the order names a rank");
+    assert!(order.ranks().next().is_some(), "the order has no rank");
     let mut sums = vec![ExactSum::new(operation.element); operation.count];
     for rank in order.ranks() {
         let bytes = contribution_of(rank);

@@ -1,11 +1,11 @@
 //! The order in which a fixed-order reduction folds, as data.
 //!
-//! In: a tree of ranks and nodes, given as nested orders or as a function from node to children. Out: a
-//! flat walk with brackets, so that neither a million ranks nor a chain of a million nodes costs recursion.
+//! In: a tree of ranks and nodes, given as nested orders or as a function from node to children. Out: a flat sequence with
+//! brackets, so that neither a million ranks nor a chain of a million nodes needs recursion.
 
 use units::Rank;
 
-/// Who is folded with whom, from left to right: `((rank 0 ∘ rank 1) ∘ (rank 2 ∘ rank 3))`.
+/// The fold order, from left to right: `((rank 0 ∘ rank 1) ∘ (rank 2 ∘ rank 3))`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReferenceOrder {
     steps: Vec<ReferenceOrderStep>,
@@ -13,20 +13,20 @@ pub struct ReferenceOrder {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReferenceOrderStep {
-    /// A node begins; nothing is folded in it yet.
+    /// A node begins; it has no operand yet.
     Open,
     /// A rank's contribution is the next operand.
     Rank(Rank),
-    /// The node's result is the next operand of the node around it.
+    /// A node ends; its result is the next operand of the enclosing node.
     Close,
 }
 
-/// What stands at a place of a tree.
+/// A vertex of a tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReferenceOrderNode<N> {
     /// A rank with its contribution.
     Rank(Rank),
-    /// A node that folds these, in this order. Without children it adds nothing.
+    /// A node that folds these children in this order. Without children it contributes nothing.
     Node(Vec<N>),
 }
 
@@ -51,10 +51,10 @@ impl ReferenceOrder {
         Self::node((0..ranks).map(|rank| Self::rank(Rank(rank))))
     }
 
-    /// Walks a tree from its root. `branch` says what stands at a place.
+    /// Walks a tree from its root. `branch` returns the vertex for a key.
     pub fn from_tree<N>(root: N, mut branch: impl FnMut(N) -> ReferenceOrderNode<N>) -> Self {
         let mut steps = Vec::new();
-        // None marks where a node ends: its children are all above it on the stack.
+        // None marks the end of a node: its children are all above it on the stack.
         let mut ahead = vec![Some(root)];
         while let Some(place) = ahead.pop() {
             match place.map(&mut branch) {
@@ -70,7 +70,7 @@ impl ReferenceOrder {
         Self { steps }
     }
 
-    /// The ranks, in the order in which they are met.
+    /// The ranks, in fold order.
     pub fn ranks(&self) -> impl Iterator<Item = Rank> {
         self.steps.iter().filter_map(|step| match step {
             ReferenceOrderStep::Rank(rank) => Some(*rank),
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_given_as_children_is_the_tree_given_as_nested_orders() {
+    fn a_tree_from_children_equals_the_tree_from_nested_orders() {
         let children = |place: u32| match place {
             100 => ReferenceOrderNode::Node(vec![101, 2, 102]),
             101 => ReferenceOrderNode::Node(vec![0, 1]),

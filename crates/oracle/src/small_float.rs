@@ -1,7 +1,7 @@
-//! Floats that Rust does not have, by arithmetic instead of by bits.
+//! 16-bit floats, by arithmetic instead of bit operations.
 //!
-//! In: the bits of an `f16` or `bf16`. Out: the same number as `f64`, exactly; and back, rounded once to
-//! nearest, ties to even. `f64` holds every number of both formats, and their quanta, without rounding.
+//! In: the bits of an `f16` or `bf16`. Out: the same number as `f64`, exactly; and back, rounded once to nearest, ties to
+//! even. `f64` represents every number of both formats, and their quanta, without rounding.
 
 /// A binary format of 16 bits: sign, exponent, mantissa.
 pub(crate) struct SmallFloat {
@@ -31,7 +31,7 @@ impl SmallFloat {
         }
         let sign = if number.is_sign_negative() { 0x8000 } else { 0 };
         let magnitude = number.abs();
-        // The steps between numbers double with each exponent, from the subnormals' step on.
+        // The spacing of numbers doubles with each exponent, starting with that of the subnormals.
         let mut exponent = 1;
         while exponent < self.top_exponent() && magnitude >= self.first_above(exponent) {
             exponent += 1;
@@ -40,8 +40,8 @@ impl SmallFloat {
             return sign | self.infinity() as u16;
         }
         let steps = (magnitude / two_to(self.smallest_quantum() + exponent - 1)).round_ties_even() as i32;
-        // Counted in steps, a subnormal has no hidden bit, and a mantissa rounded up to the next power of
-        // two carries into the exponent, and from the largest number into infinity: both by plain adding.
+        // In units of the spacing, a subnormal has no hidden bit, and a mantissa rounded up to the next power of two carries into
+        // the exponent, and from the largest number into infinity: addition handles both.
         sign | ((exponent - 1) * self.hidden_bit() + steps) as u16
     }
 
@@ -61,20 +61,20 @@ impl SmallFloat {
         self.top_exponent() << self.mantissa_bits
     }
 
-    /// The logarithm of the smallest number above zero.
+    /// The binary logarithm of the smallest positive number.
     fn smallest_quantum(&self) -> i32 {
         2 - (1 << (self.exponent_bits - 1)) - self.mantissa_bits
     }
 
-    /// The power of two that is too large for this exponent.
+    /// The smallest power of two that is too large for this exponent.
     fn first_above(&self, exponent: i32) -> f64 {
         two_to(self.smallest_quantum() + self.mantissa_bits + exponent)
     }
 }
 
-/// A power of two in the range of normal `f64`. Not `powi`, which is slow and promises no precision.
+/// A power of two in the range of normal `f64`. Not `powi`, which is slow and has unspecified precision.
 pub(crate) fn two_to(exponent: i32) -> f64 {
-    assert!((-1022..=1023).contains(&exponent), "2^{exponent} is no normal f64");
+    assert!((-1022..=1023).contains(&exponent), "2^{exponent} is not a normal f64");
     f64::from_bits(((1023 + exponent) as u64) << 52)
 }
 

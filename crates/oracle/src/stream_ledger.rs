@@ -1,11 +1,10 @@
-//! The judge of a point-to-point stream: each message exactly once, in order, unaltered.
+//! Checks a point-to-point stream: each message exactly once, in order, unaltered.
 //!
-//! In: every message sent and every message delivered, as bytes. Out: a verdict. Messages are remembered by
-//! a 128-bit digest. Equal messages cannot be told apart, so a test that wants the exact culprit named
-//! numbers its messages; one that only wants to know whether all is well need not.
+//! In: every message sent and every message delivered, as bytes. Out: a verdict. The ledger keeps a 128-bit digest of each
+//! message. Equal messages are indistinguishable, so a test that needs the exact message of a violation numbers its messages;
+//! a test that only needs a verdict need not.
 //!
-//! Rules: if the connection broke and was allowed to, what was delivered must still be a beginning of what
-//! was sent, without holes.
+//! Rules: if the connection failed and may fail, the messages delivered must still be a prefix of those sent, without gaps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,7 +12,7 @@ use std::fmt;
 use crate::ledger::Expectation;
 use crate::verdict::push_bounded;
 
-/// Everything that must be remembered to judge one direction of one connection.
+/// The state needed to check one direction of one connection.
 #[derive(Clone, Debug)]
 pub struct StreamLedger {
     expectation: Expectation,
@@ -28,30 +27,30 @@ impl StreamLedger {
         Self { expectation, sent: Vec::new(), delivered: Vec::new(), failure: None }
     }
 
-    /// The application gave a message to the sender. Returns its number, counted from zero.
+    /// Records that the application passed a message to the sender. Returns its number, counted from zero.
     pub fn record_sent(&mut self, message: &[u8]) -> u64 {
         self.sent.push(digest(message));
         self.sent.len() as u64 - 1
     }
 
-    /// The receiver gave a message to the application.
+    /// Records that the receiver passed a message to the application.
     pub fn record_delivery(&mut self, message: &[u8]) {
         self.delivered.push(digest(message));
     }
 
-    /// The application was told that the connection broke, and why.
+    /// Records that the connection failed, and why.
     pub fn record_failure(&mut self, cause: String) {
         self.failure.get_or_insert(cause);
     }
 
-    /// The run has ended: what is not there now never comes.
+    /// Ends the run: a message that has not arrived is lost.
     pub fn judge(self) -> StreamVerdict {
         let mut verdict = StreamVerdict { checked: self.delivered.len() as u64, ..StreamVerdict::default() };
         if let (Expectation::MustComplete, Some(cause)) = (self.expectation, &self.failure) {
-            verdict.add(StreamViolation::FailedThoughSoft { cause: cause.clone() });
+            verdict.add(StreamViolation::UnexpectedFailure { cause: cause.clone() });
         }
         let mut missing = UndeliveredMessages::new(&self.sent);
-        let mut strangers = Vec::new();
+        let mut unknown = Vec::new();
         let mut next = 0;
         for (position, digest) in self.delivered.iter().enumerate() {
             match missing.take(*digest, next) {
@@ -59,11 +58,11 @@ impl StreamLedger {
                 DigestMatch::Here(message) => {
                     verdict.add(StreamViolation::Reordered { message, after: next - 1 });
                 }
-                DigestMatch::Before(message) => verdict.add(StreamViolation::Doubled { message }),
-                DigestMatch::Never => strangers.push((position as u64, next)),
+                DigestMatch::Before(message) => verdict.add(StreamViolation::Duplicated { message }),
+                DigestMatch::Never => unknown.push((position as u64, next)),
             }
         }
-        self.judge_strangers(&mut missing, strangers, &mut verdict, &mut next);
+        self.judge_unknown_deliveries(&mut missing, unknown, &mut verdict, &mut next);
         let broken = self.expectation == Expectation::MayFail && self.failure.is_some();
         for message in missing.numbers() {
             if broken && message >= next {
@@ -75,43 +74,43 @@ impl StreamLedger {
         verdict
     }
 
-    /// A delivery that nobody sent is an altered message if the one that was due there never came.
-    fn judge_strangers(
+    /// An unknown delivery is a corrupted message if the message that was due at that position never arrived.
+    fn judge_unknown_deliveries(
         &self,
         missing: &mut UndeliveredMessages,
-        strangers: Vec<(u64, u64)>,
+        unknown: Vec<(u64, u64)>,
         verdict: &mut StreamVerdict,
         next: &mut u64,
     ) {
         let mut due_after = 0;
-        for (position, due) in strangers {
+        for (position, due) in unknown {
             let due = due.max(due_after);
             if missing.remove(&self.sent, due) {
                 due_after = due + 1;
                 *next = due_after.max(*next);
-                verdict.add(StreamViolation::Altered { message: due });
+                verdict.add(StreamViolation::Corrupted { message: due });
             } else {
-                verdict.add(StreamViolation::Invented { position });
+                verdict.add(StreamViolation::Spurious { position });
             }
         }
     }
 }
 
-/// What a stream was worth.
+/// The verdict on a stream.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StreamVerdict {
-    /// What went wrong, the first [`crate::MAX_LISTED`] of it.
+    /// The first [`crate::MAX_LISTED`] violations.
     pub violations: Vec<StreamViolation>,
-    /// What went wrong beyond the list.
+    /// The number of further violations.
     pub unlisted_violations: u64,
-    /// Deliveries looked at.
+    /// The number of deliveries checked.
     pub checked: u64,
-    /// Messages after the last delivered one that an allowed failure has cut off.
+    /// Messages after the last delivered one that were lost by an allowed failure.
     pub undelivered_after_failure: u64,
 }
 
 impl StreamVerdict {
-    /// True if nothing went wrong.
+    /// Whether there is no violation.
     pub fn is_clean(&self) -> bool {
         self.violations.is_empty()
     }
@@ -129,38 +128,38 @@ impl fmt::Display for StreamVerdict {
     }
 }
 
-/// One thing that must not happen to a stream. Messages are numbered from zero in the order of sending.
+/// A violation of a stream. Messages are numbered from zero in the order of sending.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StreamViolation {
-    /// Sent and never delivered.
+    /// A message was sent and never delivered.
     Lost {
         /// The message.
         message: u64,
     },
-    /// Delivered again.
-    Doubled {
+    /// A message was delivered again.
+    Duplicated {
         /// The message.
         message: u64,
     },
-    /// Delivered after a message that was sent later.
+    /// A message was delivered after one that was sent later.
     Reordered {
         /// The message that came too late.
         message: u64,
         /// The latest message that was delivered before it.
         after: u64,
     },
-    /// Delivered with other bytes than were sent.
-    Altered {
-        /// The message that was due at this place and came nowhere else.
+    /// A message was delivered with other bytes.
+    Corrupted {
+        /// The message that was due at this position and arrived nowhere else.
         message: u64,
     },
-    /// Delivered though nothing like it was sent and nothing is missing in its place.
-    Invented {
-        /// The place in the order of delivery, from zero.
+    /// A delivery matches no message, and none is missing at its position.
+    Spurious {
+        /// The position in the order of delivery, from zero.
         position: u64,
     },
-    /// The connection broke though the faults of this run were soft.
-    FailedThoughSoft {
+    /// The connection failed although the run had only transient faults.
+    UnexpectedFailure {
         /// The failure's cause.
         cause: String,
     },
@@ -170,27 +169,27 @@ impl fmt::Display for StreamViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lost { message } => write!(f, "message {message}: never delivered"),
-            Self::Doubled { message } => write!(f, "message {message}: delivered again"),
+            Self::Duplicated { message } => write!(f, "message {message}: delivered again"),
             Self::Reordered { message, after } => {
                 write!(f, "message {message}: delivered after message {after}")
             }
-            Self::Altered { message } => write!(f, "message {message}: delivered with other bytes"),
-            Self::Invented { position } => write!(f, "delivery {position}: nobody sent this"),
-            Self::FailedThoughSoft { cause } => write!(f, "broke though every fault was soft ({cause})"),
+            Self::Corrupted { message } => write!(f, "message {message}: delivered with other bytes"),
+            Self::Spurious { position } => write!(f, "delivery {position}: no such message was sent"),
+            Self::UnexpectedFailure { cause } => write!(f, "failed although all faults were transient ({cause})"),
         }
     }
 }
 
-/// The messages not delivered yet, found by their digest.
+/// The undelivered messages, by digest.
 struct UndeliveredMessages {
     by_digest: BTreeMap<u128, BTreeSet<u64>>,
     first_with: BTreeMap<u128, u64>,
 }
 
 enum DigestMatch {
-    /// This message was missing and is not any more.
+    /// A message that was missing; it no longer is.
     Here(u64),
-    /// Such a message was sent, but all of them have been delivered.
+    /// Every message with this digest has been delivered already.
     Before(u64),
     Never,
 }
@@ -205,7 +204,7 @@ impl UndeliveredMessages {
         missing
     }
 
-    /// Of equal messages, takes the one that keeps the order if there is one.
+    /// Of equal messages, takes one that keeps the order if there is one.
     fn take(&mut self, digest: u128, next: u64) -> DigestMatch {
         let Some(numbers) = self.by_digest.get_mut(&digest) else {
             return DigestMatch::Never;
@@ -230,7 +229,7 @@ impl UndeliveredMessages {
     }
 }
 
-/// Two independent multiplicative hashes of 64 bits. Faults are accidents, so accidents are all it resists.
+/// Two independent multiplicative hashes of 64 bits. They resist accidental faults, not attacks.
 fn digest(message: &[u8]) -> u128 {
     let mut halves = [0x243f_6a88_85a3_08d3_u64, 0x1319_8a2e_0370_7344 ^ message.len() as u64];
     for chunk in message.chunks(8) {

@@ -1,42 +1,42 @@
-//! What the judges say.
+//! The verdict on a run.
 //!
-//! In: violations, as they are found. Out: a bounded list of them, the number of all, and what was checked,
-//! so that "no violations" cannot mean "nothing was looked at".
+//! In: violations, as they are found. Out: a bounded list of them, their number, and what was checked, so that "no
+//! violations" cannot mean "nothing was checked".
 
 use std::fmt;
 
 use units::{OpId, Rank};
 
-/// Violations and splits that a verdict lists; the rest are only counted.
+/// The most violations and partial failures that a verdict lists; the rest are only counted.
 pub const MAX_LISTED: usize = 64;
 
-/// What a run of collective operations was worth.
+/// The verdict on a run of collective operations.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Verdict {
-    /// What went wrong, the first [`MAX_LISTED`] of it.
+    /// The first [`MAX_LISTED`] violations.
     pub violations: Vec<Violation>,
-    /// What went wrong beyond the list.
+    /// The number of further violations.
     pub unlisted_violations: u64,
-    /// Deliveries whose bytes were compared with a reference.
+    /// Deliveries compared with a reference.
     pub checked: u64,
-    /// Deliveries that could only be compared with those of other ranks, since no reference was given.
-    pub only_agreed: u64,
+    /// Deliveries compared only with those of other ranks, for lack of a reference.
+    pub cross_checked: u64,
     /// Operations that failed at a rank, with a cause.
     pub failed: u64,
-    /// Operations that some ranks delivered and others failed, the first [`MAX_LISTED`]. Not a violation
-    /// by itself: the caller decides how far apart ranks may end.
-    pub splits: Vec<PartialFailure>,
-    /// Such operations beyond the list.
-    pub unlisted_splits: u64,
+    /// The first [`MAX_LISTED`] operations that some ranks delivered and others failed. Not a violation by itself: the caller
+    /// decides how far the outcomes of ranks may differ.
+    pub partial_failures: Vec<PartialFailure>,
+    /// The number of further such operations.
+    pub unlisted_partial_failures: u64,
 }
 
 impl Verdict {
-    /// True if nothing went wrong.
+    /// Whether there is no violation.
     pub fn is_clean(&self) -> bool {
         self.violation_count() == 0
     }
 
-    /// All violations, listed or not.
+    /// The number of all violations, listed or not.
     pub fn violation_count(&self) -> u64 {
         self.violations.len() as u64 + self.unlisted_violations
     }
@@ -45,8 +45,8 @@ impl Verdict {
         push_bounded(&mut self.violations, &mut self.unlisted_violations, violation);
     }
 
-    pub(crate) fn add_split(&mut self, split: PartialFailure) {
-        push_bounded(&mut self.splits, &mut self.unlisted_splits, split);
+    pub(crate) fn add_partial_failure(&mut self, failure: PartialFailure) {
+        push_bounded(&mut self.partial_failures, &mut self.unlisted_partial_failures, failure);
     }
 }
 
@@ -63,12 +63,12 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} violations; {} deliveries checked, {} compared among ranks only, {} failures, {} operations split",
+            "{} violations; {} deliveries checked, {} compared only among ranks, {} failures, {} partial failures",
             self.violation_count(),
             self.checked,
-            self.only_agreed,
+            self.cross_checked,
             self.failed,
-            self.splits.len() as u64 + self.unlisted_splits,
+            self.partial_failures.len() as u64 + self.unlisted_partial_failures,
         )?;
         for violation in &self.violations {
             write!(f, "\n  {violation}")?;
@@ -80,7 +80,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// An operation that ended well at some ranks and badly at others.
+/// An operation that some ranks delivered and others failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PartialFailure {
     /// The operation.
@@ -100,12 +100,12 @@ impl fmt::Display for PartialFailure {
     }
 }
 
-/// One thing that must not happen.
+/// A violation by a rank in an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Violation {
     /// A result differs from the reference.
     WrongBits {
-        /// Who delivered it.
+        /// The rank that delivered it.
         rank: Rank,
         /// The operation.
         op: OpId,
@@ -113,79 +113,79 @@ pub enum Violation {
         element: usize,
         /// How many elements differ.
         differing: usize,
-        /// The first differing element as it should be, little-endian.
+        /// The first differing element of the reference, little-endian.
         expected: Vec<u8>,
-        /// The first differing element as it was delivered.
+        /// The first differing element of the delivery.
         got: Vec<u8>,
     },
-    /// Two ranks delivered different results of one operation, and there is no reference to say who is right.
+    /// Two ranks delivered different results of one operation without a reference.
     Disagreement {
-        /// Who delivered later.
+        /// The rank that delivered later.
         rank: Rank,
-        /// Who delivered first.
+        /// The rank that delivered first.
         first: Rank,
         /// The operation.
         op: OpId,
         /// The first byte that differs.
         byte: usize,
     },
-    /// A result is longer or shorter than it should be.
-    LengthWrong {
-        /// Who delivered it.
+    /// A result has a wrong length.
+    WrongLength {
+        /// The rank that delivered it.
         rank: Rank,
         /// The operation.
         op: OpId,
-        /// Bytes that it should have.
+        /// The expected number of bytes.
         expected: usize,
-        /// Bytes that it has.
+        /// The number of bytes delivered.
         got: usize,
     },
-    /// A rank got the same operation's result again.
+    /// A rank delivered the same operation again.
     DeliveredTwice {
-        /// Who got it.
+        /// The rank.
         rank: Rank,
         /// The operation.
         op: OpId,
     },
-    /// A rank got a result and a failure of the same operation.
+    /// A rank delivered and failed the same operation.
     DeliveredAndFailed {
-        /// Who got both.
+        /// The rank.
         rank: Rank,
         /// The operation.
         op: OpId,
         /// The failure's cause.
         cause: String,
     },
-    /// A rank got neither a result nor a failure: it would wait for ever.
+    /// A rank neither delivered nor failed: it would wait forever.
     NeverDelivered {
-        /// Who waits.
+        /// The rank.
         rank: Rank,
         /// The operation.
         op: OpId,
     },
-    /// A rank went on from an operation that waits for all before all had come.
-    LeftTooSoon {
-        /// Who went on.
+    /// A rank left a synchronizing operation before all ranks had entered it.
+    LeftBarrierEarly {
+        /// The rank.
         rank: Rank,
         /// The operation.
         op: OpId,
-        /// Ranks that had not come.
+        /// The number of ranks that had not entered.
         absent: u32,
     },
-    /// A rank failed an operation though the faults of this run were soft.
-    FailedThoughSoft {
-        /// Who failed.
+    /// A rank failed an operation although the run had only transient faults.
+    UnexpectedFailure {
+        /// The rank.
         rank: Rank,
         /// The operation.
         op: OpId,
         /// The failure's cause.
         cause: String,
     },
-    /// Something was recorded for a rank or operation that the run does not have.
+    /// A record names a rank or operation that the run does not have.
     UnknownRankOrOp {
         /// The rank named.
         rank: Rank,
-        /// The operation named.
+        /// The operation.
         op: OpId,
     },
 }
@@ -198,19 +198,21 @@ impl fmt::Display for Violation {
                 write!(f, "{op}, {rank}: element {element} is {got}, should be {expected}; {differing} differ")
             }
             Self::Disagreement { rank, first, op, byte } => {
-                write!(f, "{op}, {rank}: differs from what {first} delivered, from byte {byte} on")
+                write!(f, "{op}, {rank}: differs from the delivery of {first}, from byte {byte} on")
             }
-            Self::LengthWrong { rank, op, expected, got } => {
+            Self::WrongLength { rank, op, expected, got } => {
                 write!(f, "{op}, {rank}: delivered {got} bytes instead of {expected}")
             }
             Self::DeliveredTwice { rank, op } => write!(f, "{op}, {rank}: delivered twice"),
             Self::DeliveredAndFailed { rank, op, cause } => {
-                write!(f, "{op}, {rank}: delivered, and failed too ({cause})")
+                write!(f, "{op}, {rank}: delivered and also failed ({cause})")
             }
             Self::NeverDelivered { rank, op } => write!(f, "{op}, {rank}: neither delivered nor failed"),
-            Self::LeftTooSoon { rank, op, absent } => write!(f, "{op}, {rank}: went on before {absent} had come"),
-            Self::FailedThoughSoft { rank, op, cause } => {
-                write!(f, "{op}, {rank}: failed though every fault was soft ({cause})")
+            Self::LeftBarrierEarly { rank, op, absent } => {
+                write!(f, "{op}, {rank}: left before {absent} ranks had entered")
+            }
+            Self::UnexpectedFailure { rank, op, cause } => {
+                write!(f, "{op}, {rank}: failed although all faults were transient ({cause})")
             }
             Self::UnknownRankOrOp { rank, op } => {
                 write!(f, "{op}, {rank}: no such rank or operation in this run")
@@ -219,7 +221,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Bytes of a little-endian number, as one reads numbers: `0x3ff0000000000000`.
+/// Little-endian bytes as a number: `0x3ff0000000000000`.
 struct Hex<'a>(&'a [u8]);
 
 impl fmt::Display for Hex<'_> {

@@ -1,12 +1,12 @@
-//! The ledger passes a right run and catches every violation there is.
+//! The ledger accepts a correct run and detects every kind of violation.
 
 use oracle::{
-    Element, Expectation, Ledger, MAX_LISTED, Operator, PartialFailure, Reduction, ReferenceOrder, Verdict,
-    Violation, reference,
+    Expectation, Ledger, MAX_LISTED, PartialFailure, Reduction, ReductionElement, ReductionOperator, ReferenceOrder,
+    Verdict, Violation, reference,
 };
 use units::{OpId, Rank};
 
-const SUM: Reduction = Reduction { element: Element::F64, operator: Operator::Sum, count: 4 };
+const SUM: Reduction = Reduction { element: ReductionElement::F64, operator: ReductionOperator::Sum, count: 4 };
 const RANKS: u32 = 3;
 const OPS: u32 = 2;
 
@@ -17,7 +17,7 @@ fn result(op: OpId) -> Vec<u8> {
 fn ledger(expectation: Expectation) -> Ledger {
     let mut ledger = Ledger::new(RANKS, OPS, expectation);
     for op in (0..OPS).map(OpId) {
-        ledger.expect(op, result(op), SUM.element_bytes());
+        ledger.set_reference(op, result(op), SUM.element_bytes());
     }
     ledger
 }
@@ -26,7 +26,7 @@ fn pairs() -> impl Iterator<Item = (Rank, OpId)> {
     (0..OPS).flat_map(|op| (0..RANKS).map(move |rank| (Rank(rank), OpId(op))))
 }
 
-/// Delivers everything rightly, except for the pair given.
+/// Delivers everything correctly, except for the given pair.
 fn run_without(expectation: Expectation, except: (Rank, OpId)) -> Ledger {
     let mut ledger = ledger(expectation);
     for (rank, op) in pairs().filter(|pair| *pair != except) {
@@ -44,18 +44,18 @@ fn only_violation(verdict: Verdict) -> Violation {
 }
 
 #[test]
-fn a_right_run_is_clean_and_says_how_much_was_checked() {
+fn a_correct_run_is_clean_and_reports_how_much_was_checked() {
     let mut ledger = ledger(Expectation::MustComplete);
     for (rank, op) in pairs() {
         ledger.record_delivery(rank, op, &result(op));
     }
     let verdict = ledger.judge();
     assert!(verdict.is_clean(), "{verdict}");
-    assert_eq!((verdict.checked, verdict.only_agreed, verdict.failed), (6, 0, 0));
+    assert_eq!((verdict.checked, verdict.cross_checked, verdict.failed), (6, 0, 0));
 }
 
 #[test]
-fn wrong_bits_are_caught_and_shown() {
+fn wrong_bits_are_detected_and_shown() {
     let mut ledger = run_without(Expectation::MayFail, CULPRIT);
     let mut bytes = vec![0; 32];
     bytes.copy_from_slice(&result(CULPRIT.1));
@@ -74,7 +74,7 @@ fn wrong_bits_are_caught_and_shown() {
 #[test]
 fn a_lost_contribution_is_wrong_bits() {
     let mut ledger = Ledger::new(RANKS, 1, Expectation::MustComplete);
-    ledger.expect(OpId(0), result(OpId(0)), 8);
+    ledger.set_reference(OpId(0), result(OpId(0)), 8);
     let incomplete = reference(11, OpId(0), &SUM, &ReferenceOrder::flat(RANKS - 1));
     (0..RANKS).for_each(|rank| ledger.record_delivery(Rank(rank), OpId(0), &incomplete));
     let verdict = ledger.judge();
@@ -82,15 +82,15 @@ fn a_lost_contribution_is_wrong_bits() {
 }
 
 #[test]
-fn a_wrong_length_is_caught() {
+fn a_wrong_length_is_detected() {
     let (rank, op) = CULPRIT;
     let mut ledger = run_without(Expectation::MayFail, CULPRIT);
     ledger.record_delivery(rank, op, &result(op)[..24]);
-    assert_eq!(only_violation(ledger.judge()), Violation::LengthWrong { rank, op, expected: 32, got: 24 });
+    assert_eq!(only_violation(ledger.judge()), Violation::WrongLength { rank, op, expected: 32, got: 24 });
 }
 
 #[test]
-fn a_second_delivery_is_caught_even_when_the_operation_is_done() {
+fn a_second_delivery_is_detected_even_when_the_operation_is_complete() {
     let (rank, op) = CULPRIT;
     let mut ledger = run_without(Expectation::MayFail, CULPRIT);
     ledger.record_delivery(rank, op, &result(op));
@@ -99,7 +99,7 @@ fn a_second_delivery_is_caught_even_when_the_operation_is_done() {
 }
 
 #[test]
-fn a_hang_is_caught_even_where_failing_is_allowed() {
+fn a_hang_is_detected_even_where_failing_is_allowed() {
     let (rank, op) = CULPRIT;
     for expectation in [Expectation::MustComplete, Expectation::MayFail] {
         let violation = only_violation(run_without(expectation, CULPRIT).judge());
@@ -109,16 +109,16 @@ fn a_hang_is_caught_even_where_failing_is_allowed() {
 }
 
 #[test]
-fn a_failure_under_soft_faults_is_caught() {
+fn a_failure_under_transient_faults_is_detected() {
     let (rank, op) = CULPRIT;
     let mut ledger = run_without(Expectation::MustComplete, CULPRIT);
     ledger.record_failure(rank, op, "link lost".into());
     let cause = "link lost".into();
-    assert_eq!(only_violation(ledger.judge()), Violation::FailedThoughSoft { rank, op, cause });
+    assert_eq!(only_violation(ledger.judge()), Violation::UnexpectedFailure { rank, op, cause });
 }
 
 #[test]
-fn a_failure_under_hard_faults_is_allowed_and_the_split_is_told() {
+fn a_failure_under_permanent_faults_is_allowed_and_reported() {
     let (rank, op) = CULPRIT;
     let mut ledger = run_without(Expectation::MayFail, CULPRIT);
     ledger.record_failure(rank, op, "node killed".into());
@@ -126,11 +126,14 @@ fn a_failure_under_hard_faults_is_allowed_and_the_split_is_told() {
     let verdict = ledger.judge();
     assert!(verdict.is_clean(), "{verdict}");
     assert_eq!(verdict.failed, 1);
-    assert_eq!(verdict.splits, [PartialFailure { op, delivered: 2, failed: 1, cause: "node killed".into() }]);
+    assert_eq!(
+        verdict.partial_failures,
+        [PartialFailure { op, delivered: 2, failed: 1, cause: "node killed".into() }]
+    );
 }
 
 #[test]
-fn delivering_and_failing_is_caught_whichever_comes_first() {
+fn delivering_and_failing_is_detected_in_either_order() {
     let (rank, op) = CULPRIT;
     let both = Violation::DeliveredAndFailed { rank, op, cause: "late".into() };
     let mut ledger = run_without(Expectation::MayFail, CULPRIT);
@@ -144,7 +147,7 @@ fn delivering_and_failing_is_caught_whichever_comes_first() {
 }
 
 #[test]
-fn unknown_ranks_and_operations_are_caught() {
+fn unknown_ranks_and_operations_are_detected() {
     for (rank, op) in [(Rank(RANKS), OpId(0)), (Rank(0), OpId(OPS))] {
         let mut ledger = run_without(Expectation::MayFail, CULPRIT);
         ledger.record_delivery(CULPRIT.0, CULPRIT.1, &result(CULPRIT.1));
@@ -156,13 +159,13 @@ fn unknown_ranks_and_operations_are_caught() {
 #[test]
 fn without_a_reference_ranks_must_agree() {
     let mut ledger = Ledger::new(RANKS, 1, Expectation::MayFail);
-    assert!(ledger.wants_reference(OpId(0)));
+    assert!(ledger.needs_reference(OpId(0)));
     ledger.record_delivery(Rank(2), OpId(0), &[1, 2, 3]);
-    assert!(!ledger.wants_reference(OpId(0)));
+    assert!(!ledger.needs_reference(OpId(0)));
     ledger.record_delivery(Rank(0), OpId(0), &[1, 2, 3]);
     ledger.record_delivery(Rank(1), OpId(0), &[1, 2, 4]);
     let verdict = ledger.judge();
-    assert_eq!((verdict.checked, verdict.only_agreed), (0, 3));
+    assert_eq!((verdict.checked, verdict.cross_checked), (0, 3));
     let disagreement = Violation::Disagreement { rank: Rank(1), first: Rank(2), op: OpId(0), byte: 2 };
     assert_eq!(only_violation(verdict), disagreement);
 }
@@ -170,17 +173,17 @@ fn without_a_reference_ranks_must_agree() {
 #[test]
 fn a_barrier_is_an_operation_of_no_bytes() {
     let mut ledger = Ledger::new(RANKS, 1, Expectation::MustComplete);
-    ledger.expect(OpId(0), vec![], 1);
+    ledger.set_reference(OpId(0), vec![], 1);
     (0..RANKS).for_each(|rank| ledger.record_delivery(Rank(rank), OpId(0), &[]));
     assert!(ledger.judge().is_clean());
 }
 
 #[test]
-fn a_large_run_gone_wrong_lists_a_few_and_counts_the_rest() {
+fn a_large_failed_run_lists_a_few_violations_and_counts_the_rest() {
     let (ranks, ops) = (1_728, 1_000);
     let mut ledger = Ledger::new(ranks, ops, Expectation::MustComplete);
     for op in (0..ops).map(OpId) {
-        ledger.expect(op, vec![0; 256], 8);
+        ledger.set_reference(op, vec![0; 256], 8);
         (1..ranks).for_each(|rank| ledger.record_delivery(Rank(rank), op, &[0; 256]));
     }
     let verdict = ledger.judge();

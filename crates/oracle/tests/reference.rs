@@ -1,8 +1,8 @@
-//! The reference against cases worked out by hand, and the contributions' power to show a mistake.
+//! The reference against cases computed by hand, and the sensitivity of contributions to defects.
 
 use oracle::{
-    Element, Operator, Reduction, ReferenceOrder, ReferenceOrderNode, contribution, edge_contribution, reference,
-    reference_of,
+    Reduction, ReductionElement, ReductionOperator, ReferenceOrder, ReferenceOrderNode, contribution,
+    edge_contribution, reference, reference_of,
 };
 use proptest::prelude::*;
 use units::{OpId, Rank};
@@ -39,7 +39,7 @@ fn integers_wrap_at_their_width() {
 
 #[test]
 fn floats_are_folded_in_the_order_given() {
-    // 1e16 + 1 loses the 1; the tree decides whether that happens.
+    // 1e16 + 1 loses the 1; it depends on the tree whether that happens.
     let inputs = [1e16, 1.0, -1e16];
     assert_eq!(fold_f64("sum", &inputs), 0.0);
     let tree = ReferenceOrder::from_tree(9, |place| match place {
@@ -51,7 +51,7 @@ fn floats_are_folded_in_the_order_given() {
 }
 
 #[test]
-fn nested_nodes_fold_before_they_are_folded() {
+fn nested_nodes_are_folded_before_their_parents() {
     let inputs = [1.0_f64, 1e16, 1.0, -1e16];
     let bytes = |rank: Rank| inputs[rank.index()].to_le_bytes().to_vec();
     let pair = |a, b| ReferenceOrder::node([ReferenceOrder::rank(Rank(a)), ReferenceOrder::rank(Rank(b))]);
@@ -95,14 +95,14 @@ fn of_equal_values_the_smaller_index_wins() {
 }
 
 #[test]
-#[should_panic(expected = "has no meaning")]
-fn the_largest_of_exact_sums_is_the_callers_mistake() {
+#[should_panic(expected = "is not defined")]
+fn the_maximum_of_exact_sums_is_not_defined() {
     reference(1, OpId(0), &operation("wide-f64 max", 1), &ReferenceOrder::flat(2));
 }
 
 #[test]
-#[should_panic(expected = "has no meaning")]
-fn bits_of_floats_are_the_callers_mistake() {
+#[should_panic(expected = "is not defined")]
+fn bitwise_operators_on_floats_are_not_defined() {
     reference(1, OpId(0), &operation("f64 and", 1), &ReferenceOrder::flat(2));
 }
 
@@ -137,7 +137,7 @@ fn edge_contributions_have_nan_and_plain_ones_do_not() {
     assert!(!is_nan(&contribution(1, Rank(0), OpId(0), &halves)));
 }
 
-/// Folds the ranks of a list, which may leave some out or name some twice.
+/// Folds the ranks of a list, which may omit or repeat some.
 fn fold_ranks(seed: u64, operation: &Reduction, ranks: &[u32]) -> Vec<u8> {
     let order = ReferenceOrder::node(ranks.iter().map(|rank| ReferenceOrder::rank(Rank(*rank))));
     reference(seed, OpId(0), operation, &order)
@@ -145,21 +145,25 @@ fn fold_ranks(seed: u64, operation: &Reduction, ranks: &[u32]) -> Vec<u8> {
 
 fn sensitive_operations() -> impl Strategy<Value = Reduction> {
     let of =
-        |elements: Vec<Element>, operators: Vec<Operator>| {
+        |elements: Vec<ReductionElement>, operators: Vec<ReductionOperator>| {
             (prop::sample::select(elements), prop::sample::select(operators))
                 .prop_map(|(element, operator)| Reduction { element, operator, count: 1 })
         };
-    let elements = || Element::ALL.iter().copied();
+    let elements = || ReductionElement::ALL.iter().copied();
     let integers = elements().filter(|element| !element.is_float() && !element.is_wide()).collect();
     let exact = elements().filter(|element| element.is_wide()).collect();
     let long_floats = elements().filter(|element| element.is_float() && element.bytes() >= 4).collect();
-    let bits = vec![Operator::Sum, Operator::Prod, Operator::Xor];
-    prop_oneof![of(integers, bits), of(long_floats, vec![Operator::Sum]), of(exact, vec![Operator::Sum])]
+    let bits = vec![ReductionOperator::Sum, ReductionOperator::Prod, ReductionOperator::Xor];
+    prop_oneof![
+        of(integers, bits),
+        of(long_floats, vec![ReductionOperator::Sum]),
+        of(exact, vec![ReductionOperator::Sum])
+    ]
 }
 
 proptest! {
     #[test]
-    fn losing_or_doubling_any_rank_changes_even_a_single_element(
+    fn losing_or_duplicating_any_rank_changes_even_a_single_element(
         seed: u64,
         operation in sensitive_operations(),
         ranks in 2_u32..300,
@@ -171,9 +175,9 @@ proptest! {
         let mut lost = all.clone();
         lost.remove(culprit);
         prop_assert_ne!(&right, &fold_ranks(seed, &operation, &lost));
-        let mut doubled = all;
-        doubled.insert(culprit, culprit as u32);
-        prop_assert_ne!(&right, &fold_ranks(seed, &operation, &doubled));
+        let mut duplicated = all;
+        duplicated.insert(culprit, culprit as u32);
+        prop_assert_ne!(&right, &fold_ranks(seed, &operation, &duplicated));
     }
 
     #[test]
@@ -191,7 +195,7 @@ proptest! {
     }
 
     #[test]
-    fn another_tree_leaves_exact_sums_as_they_are(seed: u64, ranks in 1_u32..60, fan_out in 2_u32..8) {
+    fn another_tree_does_not_change_exact_sums(seed: u64, ranks in 1_u32..60, fan_out in 2_u32..8) {
         for name in ["wide-f32 sum", "wide-f64 sum"] {
             let operation = operation(name, 5);
             let flat = reference(seed, OpId(0), &operation, &ReferenceOrder::flat(ranks));
@@ -216,7 +220,7 @@ proptest! {
 }
 
 #[test]
-fn ten_thousand_ranks_do_not_swallow_one() {
+fn losing_one_of_ten_thousand_ranks_changes_the_result() {
     for name in ["f32 sum", "f64 sum"] {
         let operation = operation(name, 1);
         let all: Vec<u32> = (0..10_000).collect();

@@ -1,9 +1,9 @@
-//! The stream's judge passes a right stream and catches every violation there is.
+//! The stream ledger accepts a correct stream and detects every kind of violation.
 
 use oracle::{Expectation, StreamLedger, StreamVerdict, StreamViolation};
 use proptest::prelude::*;
 
-/// Sends `a`, `b`, `c`, …, delivers what is given, and judges.
+/// Sends `a`, `b`, `c`, …, delivers the given letters, and returns the verdict.
 fn judge(sent: &str, delivered: &str) -> StreamVerdict {
     ledger(Expectation::MustComplete, sent, delivered).judge()
 }
@@ -18,55 +18,55 @@ fn ledger(expectation: Expectation, sent: &str, delivered: &str) -> StreamLedger
 }
 
 #[test]
-fn a_right_stream_is_clean() {
+fn a_correct_stream_is_clean() {
     let verdict = judge("abcabc", "abcabc");
     assert!(verdict.is_clean(), "{verdict}");
     assert_eq!(verdict.checked, 6);
 }
 
 #[test]
-fn lost_messages_are_caught() {
+fn lost_messages_are_detected() {
     assert_eq!(judge("abcd", "acd").violations, [StreamViolation::Lost { message: 1 }]);
     assert_eq!(judge("abcd", "abc").violations, [StreamViolation::Lost { message: 3 }]);
     assert_eq!(judge("aba", "ba").violations, [StreamViolation::Lost { message: 0 }]);
 }
 
 #[test]
-fn doubled_messages_are_caught() {
-    assert_eq!(judge("abc", "abbc").violations, [StreamViolation::Doubled { message: 1 }]);
-    assert_eq!(judge("aa", "aaa").violations, [StreamViolation::Doubled { message: 0 }]);
+fn duplicated_messages_are_detected() {
+    assert_eq!(judge("abc", "abbc").violations, [StreamViolation::Duplicated { message: 1 }]);
+    assert_eq!(judge("aa", "aaa").violations, [StreamViolation::Duplicated { message: 0 }]);
 }
 
 #[test]
-fn reordered_messages_are_caught() {
+fn reordered_messages_are_detected() {
     assert_eq!(judge("abcd", "acdb").violations, [StreamViolation::Reordered { message: 1, after: 3 }]);
 }
 
 #[test]
-fn altered_messages_are_caught_and_not_called_lost() {
-    assert_eq!(judge("abcd", "axcd").violations, [StreamViolation::Altered { message: 1 }]);
-    let two = [StreamViolation::Altered { message: 1 }, StreamViolation::Altered { message: 2 }];
+fn corrupted_messages_are_detected_and_not_reported_as_lost() {
+    assert_eq!(judge("abcd", "axcd").violations, [StreamViolation::Corrupted { message: 1 }]);
+    let two = [StreamViolation::Corrupted { message: 1 }, StreamViolation::Corrupted { message: 2 }];
     assert_eq!(judge("abcd", "axyd").violations, two);
-    assert_eq!(judge("abcd", "abcx").violations, [StreamViolation::Altered { message: 3 }]);
+    assert_eq!(judge("abcd", "abcx").violations, [StreamViolation::Corrupted { message: 3 }]);
 }
 
 #[test]
-fn invented_messages_are_caught() {
-    assert_eq!(judge("abc", "axbc").violations, [StreamViolation::Invented { position: 1 }]);
-    assert_eq!(judge("abc", "abcx").violations, [StreamViolation::Invented { position: 3 }]);
+fn spurious_messages_are_detected() {
+    assert_eq!(judge("abc", "axbc").violations, [StreamViolation::Spurious { position: 1 }]);
+    assert_eq!(judge("abc", "abcx").violations, [StreamViolation::Spurious { position: 3 }]);
 }
 
 #[test]
-fn a_failure_under_soft_faults_is_caught() {
+fn a_failure_under_transient_faults_is_detected() {
     let mut ledger = ledger(Expectation::MustComplete, "ab", "ab");
     ledger.record_failure("retries used up".into());
     let violations = ledger.judge().violations;
-    assert_eq!(violations, [StreamViolation::FailedThoughSoft { cause: "retries used up".into() }]);
-    assert_eq!(violations[0].to_string(), "broke though every fault was soft (retries used up)");
+    assert_eq!(violations, [StreamViolation::UnexpectedFailure { cause: "retries used up".into() }]);
+    assert_eq!(violations[0].to_string(), "failed although all faults were transient (retries used up)");
 }
 
 #[test]
-fn an_allowed_failure_may_cut_off_the_end_but_leave_no_hole() {
+fn an_allowed_failure_may_lose_the_end_but_leaves_no_gap() {
     let mut cut = ledger(Expectation::MayFail, "abcd", "ab");
     cut.record_failure("cable pulled".into());
     let verdict = cut.judge();
@@ -88,7 +88,7 @@ fn messages_that_differ_only_in_length_are_different() {
     let mut ledger = StreamLedger::new(Expectation::MustComplete);
     ledger.record_sent(&[0; 8]);
     ledger.record_delivery(&[0; 9]);
-    assert_eq!(ledger.judge().violations, [StreamViolation::Altered { message: 0 }]);
+    assert_eq!(ledger.judge().violations, [StreamViolation::Corrupted { message: 0 }]);
 }
 
 proptest! {
@@ -106,13 +106,13 @@ proptest! {
     }
 
     #[test]
-    fn one_flipped_bit_is_an_altered_message(message in prop::collection::vec(any::<u8>(), 1..100), bit: prop::sample::Index) {
+    fn one_flipped_bit_is_a_corrupted_message(message in prop::collection::vec(any::<u8>(), 1..100), bit: prop::sample::Index) {
         let mut ledger = StreamLedger::new(Expectation::MustComplete);
         ledger.record_sent(&message);
         let mut flipped = message;
         let bit = bit.index(8 * flipped.len());
         flipped[bit / 8] ^= 1 << (bit % 8);
         ledger.record_delivery(&flipped);
-        prop_assert_eq!(ledger.judge().violations, [StreamViolation::Altered { message: 0 }]);
+        prop_assert_eq!(ledger.judge().violations, [StreamViolation::Corrupted { message: 0 }]);
     }
 }

@@ -3,9 +3,9 @@
  *     cc program.c -Icrates/pleach-c/include -Ltarget/release -lpleach_c
  *     pleach launch -n 8 -- ./a.out
  *
- * Every rank calls the same operations in the same order, as in MPI. Functions return PLEACH_OK or why not; pleach_message()
- * then says it in words. An error that comes from others reaches every rank. Any thread may call; of one communicator, the
- * ranks' calls must still come in one order. Vectors must stay where they are until an operation that was started is waited for.
+ * All ranks call the same operations in the same order, as in MPI. Functions return PLEACH_OK or an error; pleach_message()
+ * then describes it. An error caused by another rank reaches every rank. Any thread may call; the calls on one communicator
+ * must still be in the same order on all ranks. The vector of a non-blocking operation must stay valid until pleach_wait.
  */
 #ifndef PLEACH_H
 #define PLEACH_H
@@ -19,12 +19,17 @@ extern "C" {
 
 typedef enum pleach_status {
     PLEACH_OK = 0,
-    PLEACH_RANK_LOST = 1, /* a rank of the job is gone; pleach_lost_rank() says which */
-    PLEACH_DISAGREE = 2,  /* the ranks do not call the same operation */
-    PLEACH_ARGUMENT = 3,  /* this call makes no sense by itself; nothing has happened */
-    PLEACH_BROKEN = 4,    /* something here does not work as it must */
+    PLEACH_RANK_LOST = 1, /* a rank of the job is lost; pleach_lost_rank() returns it */
+    PLEACH_MISMATCH = 2,  /* the ranks called different operations */
+    PLEACH_INVALID_ARGUMENT = 3, /* nothing has happened; the communicator still works */
+    PLEACH_INTERNAL = 4,  /* a bug in Pleach, or a system call that failed unexpectedly */
     PLEACH_NO_JOB = 5     /* this process could not join its job */
 } pleach_status;
+
+/* Names of earlier versions. */
+#define PLEACH_DISAGREE PLEACH_MISMATCH
+#define PLEACH_ARGUMENT PLEACH_INVALID_ARGUMENT
+#define PLEACH_BROKEN PLEACH_INTERNAL
 
 typedef enum pleach_type {
     PLEACH_I8 = 1,
@@ -53,40 +58,40 @@ typedef enum pleach_operator {
     PLEACH_XOR = 9
 } pleach_operator;
 
-/* Ranks that do things together. */
+/* A group of ranks. */
 typedef struct pleach_communicator pleach_communicator;
-/* An operation that was started and not yet waited for. */
+/* A non-blocking operation that was not yet waited for. */
 typedef struct pleach_request pleach_request;
 
-/* Joins the job that the environment describes. The communicator of all its ranks is freed with pleach_free. */
+/* Joins the job that the environment describes. Free the communicator of all its ranks with pleach_free. */
 pleach_status pleach_join(pleach_communicator **world);
-/* Leaves. When its last communicator is freed, a process leaves its job. NULL is fine. */
+/* Frees a communicator. A process leaves its job when its last communicator is freed. NULL is allowed. */
 void pleach_free(pleach_communicator *communicator);
 
 uint32_t pleach_rank(const pleach_communicator *communicator);
 uint32_t pleach_size(const pleach_communicator *communicator);
 
-/* The same ranks, apart from this communicator. */
-pleach_status pleach_dup(const pleach_communicator *communicator, pleach_communicator **twin);
-/* Ranks of one colour, by key and then by rank. A negative colour takes no part and gets NULL. */
+/* A communicator of the same ranks, with operations of its own. */
+pleach_status pleach_dup(const pleach_communicator *communicator, pleach_communicator **copy);
+/* One communicator per colour, ordered by key and then by rank. A rank with a negative colour gets NULL. */
 pleach_status pleach_split(const pleach_communicator *communicator, int32_t colour, int32_t key,
                            pleach_communicator **part);
 
-/* Nobody leaves before all have come. */
+/* Blocks until every rank has entered the barrier. */
 pleach_status pleach_barrier(const pleach_communicator *communicator);
-/* All get what the root has. */
+/* Copies the root's buffer to all ranks. */
 pleach_status pleach_broadcast(const pleach_communicator *communicator, void *buffer, size_t bytes, uint32_t root);
-/* All get the fold of all vectors, in place. The same inputs give the same bits in every run. */
+/* Reduces the vectors of all ranks in place; all ranks get the result. The same inputs give the same bits in every run. */
 pleach_status pleach_all_reduce(const pleach_communicator *communicator, void *vector, size_t count, pleach_type type,
                                 pleach_operator op);
-/* The root gets it; the others' vectors stay as they are. */
+/* The same; only the root gets the result, the other vectors stay unchanged. */
 pleach_status pleach_reduce(const pleach_communicator *communicator, void *vector, size_t count, pleach_type type,
                             pleach_operator op, uint32_t root);
-/* All get the sum, rounded once: the bits do not depend on where the ranks are either. */
+/* Sums, rounded once: the bits do not depend on the placement of the ranks either. */
 pleach_status pleach_all_reduce_exact_f32(const pleach_communicator *communicator, float *vector, size_t count);
 pleach_status pleach_all_reduce_exact_f64(const pleach_communicator *communicator, double *vector, size_t count);
 
-/* The same, started now and waited for later. */
+/* Non-blocking forms: started now, waited for with pleach_wait. */
 pleach_status pleach_start_barrier(const pleach_communicator *communicator, pleach_request **request);
 pleach_status pleach_start_broadcast(const pleach_communicator *communicator, void *buffer, size_t bytes, uint32_t root,
                                      pleach_request **request);
@@ -94,16 +99,16 @@ pleach_status pleach_start_all_reduce(const pleach_communicator *communicator, v
                                       pleach_type type, pleach_operator op, pleach_request **request);
 pleach_status pleach_start_reduce(const pleach_communicator *communicator, void *vector, size_t count, pleach_type type,
                                   pleach_operator op, uint32_t root, pleach_request **request);
-/* 1 if it is over, 0 if not; nothing waits. */
+/* 1 if the operation is complete, otherwise 0. Does not block. */
 int pleach_test(const pleach_request *request);
-/* Waits until it is over, puts the result where the vector is, and frees the request. NULL is fine. */
+/* Blocks until the operation is complete, writes the result to the vector and frees the request. NULL is allowed. */
 pleach_status pleach_wait(pleach_request *request);
 
-/* What went wrong last in this thread, in words; valid until its next call. */
+/* The message of the last error of this thread; valid until its next call. */
 const char *pleach_message(void);
 /* The rank of the last PLEACH_RANK_LOST of this thread, in the communicator of all ranks. */
 uint32_t pleach_lost_rank(void);
-/* Bytes of one element; 0 for what is no type, or does not go with the operator. */
+/* Bytes of one element; 0 if the type is unknown or the operator undefined for it. */
 size_t pleach_element_size(pleach_type type, pleach_operator op);
 
 #ifdef __cplusplus

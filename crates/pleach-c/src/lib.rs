@@ -1,8 +1,8 @@
-//! Pleach for C. The header, `include/pleach.h`, says what each function does; here is how it reaches `pleach`.
+//! Pleach for C. The header `include/pleach.h` documents each function; here each is mapped to the `pleach` crate.
 //!
-//! Nothing unwinds into C: a panic becomes `PLEACH_BROKEN`. Handles are boxes; a null pointer is `None`.
+//! A panic becomes `PLEACH_INTERNAL` and never unwinds into C. Handles are boxes; a null pointer is `None`.
 
-#![allow(clippy::missing_safety_doc)] // What callers owe is in the header, for all functions at once.
+#![allow(clippy::missing_safety_doc)] // The header states the duties of callers, for all functions at once.
 
 mod status;
 
@@ -11,68 +11,71 @@ use std::mem::MaybeUninit;
 
 use pleach::{Communicator, ElementType, Operator, ReductionKind, Request};
 
-use status::{PleachStatus, guard, no_job};
+use status::{PleachStatus, guard, join_failure};
 
 /// A communicator, as C holds it.
 pub struct CommunicatorHandle {
     communicator: Communicator,
 }
 
-/// An operation under way, as C holds it.
+/// A non-blocking operation, as C holds it.
 pub struct RequestHandle {
     request: Request<'static, u8>,
 }
 
-/// A place for a handle, which may hold anything before.
+/// Where the caller wants a handle; uninitialized before.
 type HandleOut<'a, T> = Option<&'a mut MaybeUninit<Option<Box<T>>>>;
 
 /// The communicator behind a handle.
-fn reach(handle: Option<&CommunicatorHandle>) -> Result<&Communicator, PleachStatus> {
-    handle.map(|handle| &handle.communicator).ok_or_else(|| status::argument("no communicator"))
+fn communicator_of(handle: Option<&CommunicatorHandle>) -> Result<&Communicator, PleachStatus> {
+    handle.map(|handle| &handle.communicator).ok_or_else(|| status::invalid_argument("the communicator is NULL"))
 }
 
-/// The caller's elements.
+/// A slice over the caller's elements.
 ///
 /// # Safety
-/// So many are there, and nobody else uses them while they are borrowed.
+/// `count` elements are there, and no other thread uses them while they are borrowed.
 unsafe fn slice<'a, T>(place: *mut T, count: usize) -> Result<&'a mut [T], PleachStatus> {
     if count == 0 {
         return Ok(&mut []);
     }
     if place.is_null() || !place.is_aligned() || count > isize::MAX as usize / size_of::<T>() {
-        return Err(status::argument("no vector, or one of an impossible length"));
+        return Err(status::invalid_argument("the vector is NULL, misaligned or too long"));
     }
-    // SAFETY: so the caller says.
+    // SAFETY: the caller guarantees it.
     Ok(unsafe { std::slice::from_raw_parts_mut(place, count) })
 }
 
-/// What is folded, and the bytes of so many elements.
-fn fold(count: usize, element: c_int, operator: c_int) -> Result<(ReductionKind, usize), PleachStatus> {
+/// The kind of a reduction, and the bytes of `count` elements.
+fn reduction_of(count: usize, element: c_int, operator: c_int) -> Result<(ReductionKind, usize), PleachStatus> {
     let kind = kind(element, operator).ok_or_else(|| {
-        status::argument(&format!("type {element} and operator {operator} are unknown, or do not go together"))
+        status::invalid_argument(&format!(
+            "type {element} or operator {operator} is unknown, or the operator is undefined for the type"
+        ))
     })?;
-    let length = count.checked_mul(kind.element_size()).ok_or_else(|| status::argument("too many elements"))?;
+    let length =
+        count.checked_mul(kind.element_size()).ok_or_else(|| status::invalid_argument("too many elements"))?;
     Ok((kind, length))
 }
 
 fn kind(element: c_int, operator: c_int) -> Option<ReductionKind> {
     let element = ElementType::from_code(u8::try_from(element).ok()?)?;
     let operator = Operator::from_code(u8::try_from(operator).ok()?)?;
-    // What exact sums travel as is no type for users.
+    // The types above F64 carry exact sums and are internal.
     (element <= ElementType::F64).then(|| ReductionKind::new(element, operator).ok())?
 }
 
-/// Puts a handle where the caller wants it.
-fn give<T>(place: HandleOut<'_, T>, value: Option<T>) -> Result<(), PleachStatus> {
-    let place = place.ok_or_else(|| status::argument("no place for the handle"))?;
+/// Stores a handle for the caller.
+fn write_handle<T>(place: HandleOut<'_, T>, value: Option<T>) -> Result<(), PleachStatus> {
+    let place = place.ok_or_else(|| status::invalid_argument("the place for the handle is NULL"))?;
     place.write(value.map(Box::new));
     Ok(())
 }
 
-/// See `pleach.h`; so for all functions.
+/// See `pleach.h`, as for all functions.
 #[unsafe(no_mangle)]
 pub extern "C" fn pleach_join(world: HandleOut<'_, CommunicatorHandle>) -> PleachStatus {
-    guard(|| give(world, Some(CommunicatorHandle { communicator: pleach::join().map_err(no_job)? })))
+    guard(|| write_handle(world, Some(CommunicatorHandle { communicator: pleach::join().map_err(join_failure)? })))
 }
 
 /// Frees a communicator.
@@ -87,28 +90,28 @@ pub extern "C" fn pleach_free(communicator: Option<Box<CommunicatorHandle>>) {
 /// The caller's rank.
 #[unsafe(no_mangle)]
 pub extern "C" fn pleach_rank(communicator: Option<&CommunicatorHandle>) -> u32 {
-    reach(communicator).map_or(0, Communicator::rank)
+    communicator_of(communicator).map_or(0, Communicator::rank)
 }
 
-/// How many ranks there are.
+/// The number of ranks.
 #[unsafe(no_mangle)]
 pub extern "C" fn pleach_size(communicator: Option<&CommunicatorHandle>) -> u32 {
-    reach(communicator).map_or(0, Communicator::size)
+    communicator_of(communicator).map_or(0, Communicator::size)
 }
 
-/// A twin of a communicator.
+/// Duplicates a communicator.
 #[unsafe(no_mangle)]
 pub extern "C" fn pleach_dup(
     communicator: Option<&CommunicatorHandle>,
-    twin: HandleOut<'_, CommunicatorHandle>,
+    copy: HandleOut<'_, CommunicatorHandle>,
 ) -> PleachStatus {
     guard(|| {
-        let communicator = reach(communicator)?.dup().map_err(no_job)?;
-        give(twin, Some(CommunicatorHandle { communicator }))
+        let communicator = communicator_of(communicator)?.dup().map_err(join_failure)?;
+        write_handle(copy, Some(CommunicatorHandle { communicator }))
     })
 }
 
-/// A part of a communicator.
+/// Splits a communicator.
 #[unsafe(no_mangle)]
 pub extern "C" fn pleach_split(
     communicator: Option<&CommunicatorHandle>,
@@ -117,15 +120,15 @@ pub extern "C" fn pleach_split(
     part: HandleOut<'_, CommunicatorHandle>,
 ) -> PleachStatus {
     guard(|| {
-        let split = reach(communicator)?.split(u32::try_from(colour).ok(), key).map_err(no_job)?;
-        give(part, split.map(|communicator| CommunicatorHandle { communicator }))
+        let split = communicator_of(communicator)?.split(u32::try_from(colour).ok(), key).map_err(join_failure)?;
+        write_handle(part, split.map(|communicator| CommunicatorHandle { communicator }))
     })
 }
 
 /// A barrier.
 #[unsafe(no_mangle)]
 pub extern "C" fn pleach_barrier(communicator: Option<&CommunicatorHandle>) -> PleachStatus {
-    guard(|| Ok(reach(communicator)?.barrier()?))
+    guard(|| Ok(communicator_of(communicator)?.barrier()?))
 }
 
 /// A broadcast.
@@ -136,8 +139,8 @@ pub unsafe extern "C" fn pleach_broadcast(
     length: usize,
     root: u32,
 ) -> PleachStatus {
-    // SAFETY: the header demands it.
-    guard(|| Ok(reach(communicator)?.broadcast(unsafe { slice(buffer, length) }?, root)?))
+    // SAFETY: the header requires it of the caller.
+    guard(|| Ok(communicator_of(communicator)?.broadcast(unsafe { slice(buffer, length) }?, root)?))
 }
 
 /// An allreduce.
@@ -150,10 +153,10 @@ pub unsafe extern "C" fn pleach_all_reduce(
     operator: c_int,
 ) -> PleachStatus {
     guard(|| {
-        let (kind, length) = fold(count, element, operator)?;
-        // SAFETY: the header demands it.
+        let (kind, length) = reduction_of(count, element, operator)?;
+        // SAFETY: the header requires it of the caller.
         let vector = unsafe { slice(vector, length) }?;
-        Ok(reach(communicator)?.all_reduce_bytes(vector, kind)?)
+        Ok(communicator_of(communicator)?.all_reduce_bytes(vector, kind)?)
     })
 }
 
@@ -168,33 +171,33 @@ pub unsafe extern "C" fn pleach_reduce(
     root: u32,
 ) -> PleachStatus {
     guard(|| {
-        let (kind, length) = fold(count, element, operator)?;
-        // SAFETY: the header demands it.
+        let (kind, length) = reduction_of(count, element, operator)?;
+        // SAFETY: the header requires it of the caller.
         let vector = unsafe { slice(vector, length) }?;
-        Ok(reach(communicator)?.reduce_bytes(vector, kind, root)?)
+        Ok(communicator_of(communicator)?.reduce_bytes(vector, kind, root)?)
     })
 }
 
-/// An exact sum of floats.
+/// An exact sum of `float`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pleach_all_reduce_exact_f32(
     communicator: Option<&CommunicatorHandle>,
     vector: *mut f32,
     count: usize,
 ) -> PleachStatus {
-    // SAFETY: the header demands it.
-    guard(|| Ok(reach(communicator)?.all_reduce_exact(unsafe { slice(vector, count) }?)?))
+    // SAFETY: the header requires it of the caller.
+    guard(|| Ok(communicator_of(communicator)?.all_reduce_exact(unsafe { slice(vector, count) }?)?))
 }
 
-/// An exact sum of doubles.
+/// An exact sum of `double`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pleach_all_reduce_exact_f64(
     communicator: Option<&CommunicatorHandle>,
     vector: *mut f64,
     count: usize,
 ) -> PleachStatus {
-    // SAFETY: the header demands it.
-    guard(|| Ok(reach(communicator)?.all_reduce_exact(unsafe { slice(vector, count) }?)?))
+    // SAFETY: the header requires it of the caller.
+    guard(|| Ok(communicator_of(communicator)?.all_reduce_exact(unsafe { slice(vector, count) }?)?))
 }
 
 /// Starts a barrier.
@@ -203,7 +206,7 @@ pub extern "C" fn pleach_start_barrier(
     communicator: Option<&CommunicatorHandle>,
     request: HandleOut<'_, RequestHandle>,
 ) -> PleachStatus {
-    guard(|| give(request, Some(RequestHandle { request: reach(communicator)?.start_barrier()? })))
+    guard(|| write_handle(request, Some(RequestHandle { request: communicator_of(communicator)?.start_barrier()? })))
 }
 
 /// Starts a broadcast.
@@ -216,9 +219,9 @@ pub unsafe extern "C" fn pleach_start_broadcast(
     request: HandleOut<'_, RequestHandle>,
 ) -> PleachStatus {
     guard(|| {
-        // SAFETY: the header demands it, until the request has been waited for.
-        let started = reach(communicator)?.start_broadcast(unsafe { slice(buffer, length) }?, root)?;
-        give(request, Some(RequestHandle { request: started }))
+        // SAFETY: the header requires it of the caller, until the request has been waited for.
+        let started = communicator_of(communicator)?.start_broadcast(unsafe { slice(buffer, length) }?, root)?;
+        write_handle(request, Some(RequestHandle { request: started }))
     })
 }
 
@@ -233,11 +236,11 @@ pub unsafe extern "C" fn pleach_start_all_reduce(
     request: HandleOut<'_, RequestHandle>,
 ) -> PleachStatus {
     guard(|| {
-        let (kind, length) = fold(count, element, operator)?;
-        // SAFETY: the header demands it.
+        let (kind, length) = reduction_of(count, element, operator)?;
+        // SAFETY: the header requires it of the caller.
         let vector = unsafe { slice(vector, length) }?;
-        let started = reach(communicator)?.start_all_reduce_bytes(vector, kind)?;
-        give(request, Some(RequestHandle { request: started }))
+        let started = communicator_of(communicator)?.start_all_reduce_bytes(vector, kind)?;
+        write_handle(request, Some(RequestHandle { request: started }))
     })
 }
 
@@ -253,38 +256,38 @@ pub unsafe extern "C" fn pleach_start_reduce(
     request: HandleOut<'_, RequestHandle>,
 ) -> PleachStatus {
     guard(|| {
-        let (kind, length) = fold(count, element, operator)?;
-        // SAFETY: the header demands it.
+        let (kind, length) = reduction_of(count, element, operator)?;
+        // SAFETY: the header requires it of the caller.
         let vector = unsafe { slice(vector, length) }?;
-        let started = reach(communicator)?.start_reduce_bytes(vector, kind, root)?;
-        give(request, Some(RequestHandle { request: started }))
+        let started = communicator_of(communicator)?.start_reduce_bytes(vector, kind, root)?;
+        write_handle(request, Some(RequestHandle { request: started }))
     })
 }
 
-/// Whether an operation is over.
+/// Whether an operation is complete.
 #[unsafe(no_mangle)]
 pub extern "C" fn pleach_test(request: Option<&RequestHandle>) -> c_int {
-    let mut is_over = true;
+    let mut is_complete = true;
     guard(|| {
-        is_over = request.is_none_or(|started| started.request.test());
+        is_complete = request.is_none_or(|started| started.request.test());
         Ok(())
     });
-    c_int::from(is_over)
+    c_int::from(is_complete)
 }
 
-/// Waits for an operation.
+/// Blocks until an operation is complete.
 #[unsafe(no_mangle)]
 pub extern "C" fn pleach_wait(request: Option<Box<RequestHandle>>) -> PleachStatus {
     guard(|| Ok(request.map_or(Ok(()), |started| started.request.wait())?))
 }
 
-/// What went wrong last in this thread.
+/// The message of the last error of this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn pleach_message() -> *const c_char {
     status::message()
 }
 
-/// The rank that was lost last, as this thread heard it.
+/// The rank of the last `PLEACH_RANK_LOST` of this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn pleach_lost_rank() -> u32 {
     status::lost_rank()

@@ -1,4 +1,4 @@
-//! How an error reaches C: a number at once, and words for whoever asks.
+//! Status codes for C, and the message and lost rank of the last error of each thread.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CString, c_char};
@@ -6,45 +6,44 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pleach::{Error, JoinError};
 
-/// As `pleach_status` in the header.
+/// `pleach_status` of the header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub enum PleachStatus {
-    /// All is well.
+    /// Success.
     Ok = 0,
-    /// A rank is gone.
+    /// A rank is lost.
     RankLost = 1,
-    /// The ranks do not call the same operation.
-    Disagree = 2,
-    /// The call makes no sense.
-    Argument = 3,
-    /// Something does not work as it must.
-    Broken = 4,
-    /// This process is in no job.
+    /// The ranks called different operations.
+    Mismatch = 2,
+    /// The arguments are invalid.
+    InvalidArgument = 3,
+    /// An internal error.
+    Internal = 4,
+    /// This process could not join its job.
     NoJob = 5,
 }
 
 thread_local! {
-    static WORDS: RefCell<CString> = RefCell::default();
-    static LOST: Cell<u32> = const { Cell::new(0) };
+    static MESSAGE: RefCell<CString> = RefCell::default();
+    static LOST_RANK: Cell<u32> = const { Cell::new(0) };
 }
 
-fn note(status: PleachStatus, words: &str) -> PleachStatus {
-    let words = CString::new(words.replace('\0', " ")).unwrap_or_default();
-    WORDS.with(|place| *place.borrow_mut() = words);
+fn record(status: PleachStatus, message: &str) -> PleachStatus {
+    let message = CString::new(message.replace('\0', " ")).unwrap_or_default();
+    MESSAGE.with(|last| *last.borrow_mut() = message);
     status
 }
 
-/// A call that makes no sense.
-pub(crate) fn argument(words: &str) -> PleachStatus {
-    note(PleachStatus::Argument, words)
+pub(crate) fn invalid_argument(message: &str) -> PleachStatus {
+    record(PleachStatus::InvalidArgument, message)
 }
 
-/// Why this process is in no job, or in no such part of it.
-pub(crate) fn no_job(error: JoinError) -> PleachStatus {
+/// The status of a failure to join a job, or to form a communicator.
+pub(crate) fn join_failure(error: JoinError) -> PleachStatus {
     match error {
-        JoinError::First(error) => error.into(),
-        error => note(PleachStatus::NoJob, &error.to_string()),
+        JoinError::Setup(error) => error.into(),
+        error => record(PleachStatus::NoJob, &error.to_string()),
     }
 }
 
@@ -52,34 +51,34 @@ impl From<Error> for PleachStatus {
     fn from(error: Error) -> Self {
         let status = match &error {
             Error::RankLost { rank } => {
-                LOST.set(*rank);
+                LOST_RANK.set(*rank);
                 Self::RankLost
             }
-            Error::Disagree { .. } => Self::Disagree,
-            Error::Argument { .. } => Self::Argument,
-            Error::Broken { .. } => Self::Broken,
+            Error::Mismatch { .. } => Self::Mismatch,
+            Error::InvalidArgument { .. } => Self::InvalidArgument,
+            Error::Internal { .. } => Self::Internal,
         };
-        note(status, &error.to_string())
+        record(status, &error.to_string())
     }
 }
 
-/// Runs a call for C: its status, also if it panics.
+/// Runs a call for C. A panic becomes a status, since it must not unwind into C.
 pub(crate) fn guard(call: impl FnOnce() -> Result<(), PleachStatus>) -> PleachStatus {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => PleachStatus::Ok,
         Ok(Err(status)) => status,
         Err(panic) => {
-            let words = panic.downcast_ref::<String>().map(String::as_str);
-            let words = words.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
-            note(PleachStatus::Broken, &format!("this is a mistake in Pleach: {words}"))
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            record(PleachStatus::Internal, &format!("internal error: panic: {text} (please report this)"))
         }
     }
 }
 
 pub(crate) fn message() -> *const c_char {
-    WORDS.with(|place| place.borrow().as_ptr())
+    MESSAGE.with(|last| last.borrow().as_ptr())
 }
 
 pub(crate) fn lost_rank() -> u32 {
-    LOST.get()
+    LOST_RANK.get()
 }

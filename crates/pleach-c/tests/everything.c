@@ -64,18 +64,18 @@ int main(void)
         DEMAND(pleach_size(part) == 2 && pleach_rank(part) == 2 - rank);
 
     /* Nonsense does no harm. */
-    DEMAND(pleach_all_reduce(world, &sum, 1, PLEACH_F64, PLEACH_XOR) == PLEACH_ARGUMENT);
-    DEMAND(pleach_all_reduce(world, &sum, 1, (pleach_type)77, PLEACH_SUM) == PLEACH_ARGUMENT);
-    DEMAND(pleach_all_reduce(world, NULL, 1, PLEACH_I32, PLEACH_SUM) == PLEACH_ARGUMENT);
-    DEMAND(pleach_all_reduce(world, &sum, SIZE_MAX, PLEACH_I32, PLEACH_SUM) == PLEACH_ARGUMENT);
-    DEMAND(pleach_broadcast(world, word, sizeof word, 9) == PLEACH_ARGUMENT && strlen(pleach_message()) > 0);
-    DEMAND(pleach_barrier(NULL) == PLEACH_ARGUMENT && pleach_join(NULL) != PLEACH_OK);
+    DEMAND(pleach_all_reduce(world, &sum, 1, PLEACH_F64, PLEACH_XOR) == PLEACH_INVALID_ARGUMENT);
+    DEMAND(pleach_all_reduce(world, &sum, 1, (pleach_type)77, PLEACH_SUM) == PLEACH_INVALID_ARGUMENT);
+    DEMAND(pleach_all_reduce(world, NULL, 1, PLEACH_I32, PLEACH_SUM) == PLEACH_INVALID_ARGUMENT);
+    DEMAND(pleach_all_reduce(world, &sum, SIZE_MAX, PLEACH_I32, PLEACH_SUM) == PLEACH_INVALID_ARGUMENT);
+    DEMAND(pleach_broadcast(world, word, sizeof word, 9) == PLEACH_INVALID_ARGUMENT && strlen(pleach_message()) > 0);
+    DEMAND(pleach_barrier(NULL) == PLEACH_INVALID_ARGUMENT && pleach_join(NULL) != PLEACH_OK);
     DEMAND(pleach_element_size(PLEACH_F64, PLEACH_MAXLOC) == 16 && pleach_element_size(PLEACH_BF16, PLEACH_SUM) == 2);
     DEMAND(pleach_element_size((pleach_type)13, PLEACH_SUM) == 0);
     DEMAND(pleach_barrier(world) == PLEACH_OK);
 
     /* Ranks that disagree all hear so, and only this communicator is broken by it. */
-    DEMAND(pleach_all_reduce(twin, second, rank == 1 ? 2 : 3, PLEACH_F64, PLEACH_SUM) == PLEACH_DISAGREE);
+    DEMAND(pleach_all_reduce(twin, second, rank == 1 ? 2 : 3, PLEACH_F64, PLEACH_SUM) == PLEACH_MISMATCH);
     DEMAND(pleach_barrier(world) == PLEACH_OK);
     pleach_free(part);
     pleach_free(twin);

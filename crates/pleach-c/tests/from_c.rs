@@ -1,11 +1,11 @@
-//! C programs against `pleach.h`: they compile without a warning, and do what they should as processes of a job.
+//! C programs against `pleach.h`: they compile without a warning, and do their work as processes of a job.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Compiles a program of this crate against the library that was built with this test.
 fn compile(source: &str, name: &str) -> PathBuf {
@@ -28,14 +28,14 @@ fn compile(source: &str, name: &str) -> PathBuf {
     program
 }
 
-/// Runs a job of such a program; what its ranks wrote, if all ended well.
+/// Runs a job of this program; the stdout of each rank. All must succeed.
 fn run(program: &Path, ranks: u32) -> Vec<String> {
-    let meeting = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let rendezvous = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let start = |rank: u32| {
         Command::new(program)
             .env("PLEACH_RANK", rank.to_string())
             .env("PLEACH_SIZE", ranks.to_string())
-            .env("PLEACH_RENDEZVOUS", meeting.to_string())
+            .env("PLEACH_RENDEZVOUS", rendezvous.to_string())
             .env("PLEACH_TOKEN", format!("c-{}", std::process::id()))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -43,18 +43,18 @@ fn run(program: &Path, ranks: u32) -> Vec<String> {
             .expect("a process")
     };
     let children: Vec<Child> = (0..ranks).map(start).collect();
-    children.into_iter().enumerate().map(|(rank, child)| end_of(rank, child)).collect()
+    children.into_iter().enumerate().map(|(rank, child)| stdout_of(rank, child)).collect()
 }
 
-fn end_of(rank: usize, mut child: Child) -> String {
+fn stdout_of(rank: usize, mut child: Child) -> String {
     let began = Instant::now();
-    while child.try_wait().expect("our own child").is_none() {
-        if began.elapsed() > PATIENCE {
-            child.kill().expect("our own child");
+    while child.try_wait().expect("a child of this process").is_none() {
+        if began.elapsed() > TIMEOUT {
+            child.kill().expect("a child of this process");
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    let output = child.wait_with_output().expect("our own child");
+    let output = child.wait_with_output().expect("a child of this process");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "rank {rank}: {}: {errors}", output.status);
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -67,6 +67,6 @@ fn everything_can_be_called_from_c() {
 
 #[test]
 fn the_example_sums() {
-    let said = run(&compile("examples/sums.c", "sums"), 4);
-    assert_eq!(said.concat(), "4 ranks: 6 in all; the largest is 3, of rank 1\n");
+    let stdout = run(&compile("examples/sums.c", "sums"), 4);
+    assert_eq!(stdout.concat(), "4 ranks: 6 in all; the largest is 3, of rank 1\n");
 }

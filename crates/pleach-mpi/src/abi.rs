@@ -1,13 +1,13 @@
-//! How this process's MPI writes handles and constants: Open MPI, MPICH and its relatives, or the ABI of the standard (MPI-5).
+//! The ABI of this process's MPI: handles and constants of Open MPI, of MPICH and its derivatives, or of the standard ABI (MPI-5).
 //!
-//! In: the MPI's symbols. Out: what a handle means. No header is needed, so that one binary serves them all.
+//! In: the symbols of the MPI. Out: the meaning of a handle. No header is needed, so one binary serves all of them.
 
 use pleach::ElementType;
 
 use crate::datatypes::{DatatypeClass, MpiOperator};
 use crate::native_mpi::{NativeMpi, invoke};
 
-/// Which MPI's conventions.
+/// The conventions of an MPI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AbiFamily {
     OpenMpi,
@@ -24,12 +24,12 @@ pub(crate) struct MpiAbi {
     pub(crate) int64: usize,
     pub(crate) min: usize,
     pub(crate) sum: usize,
-    /// And whether a type is as long as it is said here, in every build of this MPI.
+    /// With whether the size of the type is the same in every build of this MPI.
     types: HandleTable<(DatatypeClass, bool)>,
     operators: HandleTable<MpiOperator>,
 }
 
-/// A handle by its name in Open MPI, its value in MPICH and in the standard ABI; zero where there is none.
+/// A handle: its symbol in Open MPI, its value in MPICH and in the standard ABI.
 struct HandleRow<V> {
     open_mpi: &'static str,
     mpich: usize,
@@ -104,11 +104,11 @@ const TYPES: &[HandleRow<DatatypeClass>] = &[
     row("ompi_mpi_2integer", 0x4c00_0820, 0x232, DatatypeClass::Pair(ElementType::I32)),
 ];
 
-/// How long these are is a matter of how the MPI was built, for which Fortran. MPICH's handles say it themselves.
+/// The sizes of these depend on the Fortran compiler for which the MPI was built. MPICH encodes them in the handles.
 const DEPEND_ON_FORTRAN: [&str; 4] = ["ompi_mpi_integer", "ompi_mpi_real", "ompi_mpi_dblprec", "ompi_mpi_2integer"];
 
 impl MpiAbi {
-    /// That of this process's MPI, after it was initialized. None if it is none of those known here.
+    /// The ABI of this process's MPI, after it was initialized; none if unknown.
     pub(crate) fn of(mpi: &NativeMpi) -> Option<Self> {
         let file = mpi.real.Init.map(|init| mpi.library.file_of(init))?;
         let family = if file.contains("libmpi_abi") {
@@ -124,8 +124,8 @@ impl MpiAbi {
             AbiFamily::Standard => Some(standard),
         };
         let types = TYPES.iter().filter_map(|row| {
-            let is_sure = family == AbiFamily::Mpich || !DEPEND_ON_FORTRAN.contains(&row.open_mpi);
-            Some((handle(row.open_mpi, row.mpich, row.standard)?, (row.meaning, is_sure)))
+            let has_fixed_size = family == AbiFamily::Mpich || !DEPEND_ON_FORTRAN.contains(&row.open_mpi);
+            Some((handle(row.open_mpi, row.mpich, row.standard)?, (row.meaning, has_fixed_size)))
         });
         let operators =
             OPERATORS.iter().filter_map(|row| Some((handle(row.open_mpi, row.mpich, row.standard)?, row.meaning)));
@@ -143,34 +143,34 @@ impl MpiAbi {
         })
     }
 
-    /// A handle as it came in a register: MPICH's are 32 bits long, and above them may stand anything.
+    /// A handle from a register: those of MPICH have 32 bits, and the upper half is undefined.
     #[inline]
     pub(crate) fn handle(&self, word: usize) -> usize {
         if self.family == AbiFamily::Mpich { word as u32 as usize } else { word }
     }
 
-    /// The handle in a place of the user's or of ours.
+    /// The handle at an address.
     ///
     /// # Safety
-    /// There is one.
-    pub(crate) unsafe fn read_handle(&self, place: usize) -> usize {
-        // SAFETY: so the caller says.
+    /// There is a handle at that address.
+    pub(crate) unsafe fn read_handle(&self, address: usize) -> usize {
+        // SAFETY: the caller guarantees it.
         unsafe {
             match self.family {
-                AbiFamily::Mpich => *(place as *const u32) as usize,
-                AbiFamily::OpenMpi | AbiFamily::Standard => *(place as *const usize),
+                AbiFamily::Mpich => *(address as *const u32) as usize,
+                AbiFamily::OpenMpi | AbiFamily::Standard => *(address as *const usize),
             }
         }
     }
 
-    /// What a datatype is made of, if it is one of the MPI's own.
+    /// The class of a predefined datatype.
     #[inline]
     pub(crate) fn class(&self, mpi: &NativeMpi, datatype: usize) -> Option<DatatypeClass> {
-        let (class, is_sure) = self.types.get(self.handle(datatype))?;
-        (is_sure || size_of_type(mpi, datatype) == Some(class.size())).then_some(class)
+        let (class, has_fixed_size) = self.types.get(self.handle(datatype))?;
+        (has_fixed_size || size_of_type(mpi, datatype) == Some(class.size())).then_some(class)
     }
 
-    /// Which operator this is, if it is one of the MPI's own.
+    /// The predefined operator of a handle.
     #[inline]
     pub(crate) fn operator(&self, operator: usize) -> Option<MpiOperator> {
         self.operators.get(self.handle(operator))
@@ -180,45 +180,45 @@ impl MpiAbi {
 /// Bytes of data in one element.
 pub(crate) fn size_of_type(mpi: &NativeMpi, datatype: usize) -> Option<usize> {
     let mut size = -1_i32;
-    // SAFETY: the datatype is one that the MPI or its user made, and the result has a place.
+    // SAFETY: the datatype is predefined or created by the user, and the result has a place.
     let status = unsafe { invoke!(mpi.real.Type_size?; datatype, &raw mut size) };
     (status == 0).then(|| usize::try_from(size).ok())?
 }
 
-/// A handful of handles and what they mean. Never changes; a lookup touches a line or two.
+/// A constant hash table from handles to their meaning; a lookup touches one or two cache lines.
 struct HandleTable<V> {
-    places: Box<[Option<(usize, V)>]>,
+    slots: Box<[Option<(usize, V)>]>,
 }
 
-const PLACES: usize = 256;
+const SLOTS: usize = 256;
 
 impl<V: Copy> HandleTable<V> {
     fn new(entries: impl Iterator<Item = (usize, V)>) -> Self {
-        let mut places = vec![None; PLACES].into_boxed_slice();
+        let mut slots = vec![None; SLOTS].into_boxed_slice();
         for (handle, meaning) in entries {
-            let mut place = Self::place(handle);
-            while places[place].is_some_and(|(found, _)| found != handle) {
-                place = (place + 1) % PLACES;
+            let mut slot = Self::slot(handle);
+            while slots[slot].is_some_and(|(found, _)| found != handle) {
+                slot = (slot + 1) % SLOTS;
             }
-            places[place] = Some((handle, meaning));
+            slots[slot] = Some((handle, meaning));
         }
-        Self { places }
+        Self { slots }
     }
 
     #[inline]
     fn get(&self, handle: usize) -> Option<V> {
-        let mut place = Self::place(handle);
+        let mut slot = Self::slot(handle);
         loop {
-            let (found, meaning) = self.places[place]?;
+            let (found, meaning) = self.slots[slot]?;
             if found == handle {
                 return Some(meaning);
             }
-            place = (place + 1) % PLACES;
+            slot = (slot + 1) % SLOTS;
         }
     }
 
     #[inline]
-    fn place(handle: usize) -> usize {
+    fn slot(handle: usize) -> usize {
         handle.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - 8)
     }
 }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sizes_that_handles_of_mpich_tell_are_those_of_their_types() {
+    fn the_sizes_encoded_in_mpich_handles_match_the_types() {
         for row in TYPES.iter().filter(|row| row.mpich >> 24 == 0x4c) {
             assert_eq!(row.mpich >> 8 & 0xff, row.meaning.size(), "{}", row.open_mpi);
         }

@@ -1,22 +1,21 @@
-//! What ranks say to each other over the MPI itself: to meet, to agree, and to find out where each of them stands.
+//! Collective communication over the native MPI: to bootstrap, to agree, and to compare progress during recovery.
 
 use crate::abi::MpiAbi;
 use crate::native_mpi::{NativeMpi, invoke};
 
-/// The MPI, as a means to agree.
+/// A communicator of the native MPI, for messages between the ranks' copies of this library.
 #[derive(Clone, Copy)]
 pub(crate) struct BootstrapChannel<'a> {
     pub(crate) mpi: &'a NativeMpi,
     pub(crate) abi: &'a MpiAbi,
-    /// Among whom.
     pub(crate) communicator: usize,
 }
 
-/// The MPI did not carry a word.
+/// A call of the native MPI failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BootstrapFailed;
 
-/// Values that were asked for: numbers that are the others' business until the request is complete.
+/// A non-blocking allreduce in flight. The native MPI writes to the values until the request is complete.
 pub(crate) struct PendingAllreduce {
     values: Box<[i64]>,
     request: usize,
@@ -27,66 +26,67 @@ impl PendingAllreduce {
         &mut self.request
     }
 
-    /// To be read when the request is complete.
+    /// The result, after the request is complete.
     pub(crate) fn values(&self) -> &[i64] {
         &self.values
     }
 }
 
 impl BootstrapChannel<'_> {
-    /// The smallest of everyone's values, one by one.
-    pub(crate) fn least(&self, values: &mut [i64]) -> Result<(), BootstrapFailed> {
-        self.fold(values, self.abi.min)
+    /// The minimum over all ranks, element by element.
+    pub(crate) fn all_reduce_min(&self, values: &mut [i64]) -> Result<(), BootstrapFailed> {
+        self.all_reduce(values, self.abi.min)
     }
 
-    /// The sum of everyone's values, one by one.
-    pub(crate) fn sum(&self, values: &mut [i64]) -> Result<(), BootstrapFailed> {
-        self.fold(values, self.abi.sum)
+    /// The sum over all ranks, element by element.
+    pub(crate) fn all_reduce_sum(&self, values: &mut [i64]) -> Result<(), BootstrapFailed> {
+        self.all_reduce(values, self.abi.sum)
     }
 
-    fn fold(&self, values: &mut [i64], operator: usize) -> Result<(), BootstrapFailed> {
+    fn all_reduce(&self, values: &mut [i64], operator: usize) -> Result<(), BootstrapFailed> {
         let function = self.mpi.real.Allreduce.ok_or(BootstrapFailed)?;
         let MpiAbi { in_place, int64, .. } = *self.abi;
-        // SAFETY: so many values are there, of that type.
+        // SAFETY: `values.len()` values of that type are there.
         let status = unsafe {
             invoke!(function; in_place, values.as_mut_ptr(), values.len(), int64, operator, self.communicator)
         };
         if status == 0 { Ok(()) } else { Err(BootstrapFailed) }
     }
 
-    /// Asks for the smallest of everyone's values without waiting for it. Others may answer at a time of their own.
-    pub(crate) fn ask_least(&self, values: Vec<i64>) -> Option<PendingAllreduce> {
+    /// Starts the minimum over all ranks without waiting for it: other ranks may join at a time of their own.
+    pub(crate) fn start_all_reduce_min(&self, values: Vec<i64>) -> Option<PendingAllreduce> {
         let MpiAbi { in_place, int64, min, .. } = *self.abi;
-        let ask = self.mpi.real.Iallreduce?;
-        let mut asked = PendingAllreduce { values: values.into_boxed_slice(), request: 0 };
-        let (values, count) = (asked.values.as_mut_ptr(), asked.values.len());
-        // SAFETY: so many values are there, of that type; what is asked for is kept until it is answered. Of the request MPICH uses the
-        // lower half.
-        let status =
-            unsafe { invoke!(ask; in_place, values, count, int64, min, self.communicator, &raw mut asked.request) };
-        (status == 0).then_some(asked)
+        let start = self.mpi.real.Iallreduce?;
+        let mut pending = PendingAllreduce { values: values.into_boxed_slice(), request: 0 };
+        let (values, count) = (pending.values.as_mut_ptr(), pending.values.len());
+        // SAFETY: `count` values of that type are there, and live until the request is complete. MPICH uses the lower half of the
+        // request.
+        let status = unsafe {
+            invoke!(start; in_place, values, count, int64, min, self.communicator, &raw mut pending.request)
+        };
+        (status == 0).then_some(pending)
     }
 
-    /// True if all say yes; if not, also who is the first to say no.
-    pub(crate) fn all(&self, rank: u32, yes: bool) -> Result<(), Option<u32>> {
-        let mut first_no = [if yes { i64::MAX } else { i64::from(rank) }];
-        self.least(&mut first_no).map_err(|BootstrapFailed| None)?;
-        if first_no[0] == i64::MAX { Ok(()) } else { Err(u32::try_from(first_no[0]).ok()) }
+    /// Ok if all ranks agree; otherwise the first rank that does not, if the native MPI works.
+    pub(crate) fn all_agree(&self, rank: u32, agrees: bool) -> Result<(), Option<u32>> {
+        let mut first_dissenter = [if agrees { i64::MAX } else { i64::from(rank) }];
+        self.all_reduce_min(&mut first_dissenter).map_err(|BootstrapFailed| None)?;
+        if first_dissenter[0] == i64::MAX { Ok(()) } else { Err(u32::try_from(first_dissenter[0]).ok()) }
     }
 
-    /// What rank 0 says.
-    pub(crate) fn hear_first(&self, bytes: &mut [u8]) -> Result<(), BootstrapFailed> {
+    /// Broadcasts from rank 0.
+    pub(crate) fn broadcast(&self, bytes: &mut [u8]) -> Result<(), BootstrapFailed> {
         let function = self.mpi.real.Bcast.ok_or(BootstrapFailed)?;
-        // SAFETY: so many bytes are there.
+        // SAFETY: `bytes.len()` bytes are there.
         let status =
             unsafe { invoke!(function; bytes.as_mut_ptr(), bytes.len(), self.abi.byte, 0_usize, self.communicator) };
         if status == 0 { Ok(()) } else { Err(BootstrapFailed) }
     }
 
-    /// The caller's rank among them, and how many they are.
-    pub(crate) fn place(&self) -> Option<(u32, u32)> {
+    /// This process's rank, and the number of ranks.
+    pub(crate) fn rank_and_size(&self) -> Option<(u32, u32)> {
         let (mut rank, mut size) = (-1_i32, -1_i32);
-        // SAFETY: the numbers have places.
+        // SAFETY: both results have a place.
         let statuses = unsafe {
             [
                 invoke!(self.mpi.real.Comm_rank?; self.communicator, &raw mut rank),

@@ -1,7 +1,7 @@
-//! What was taken over, what was left to the MPI and why, and how long it took.
+//! Statistics of calls: which were offloaded, which fell back to the native MPI and why, and how long they took.
 //!
-//! Kept only if somebody asks for a report (`PLEACH_MPI_REPORT`): two clocks a call are much where a barrier takes half a
-//! microsecond. At the end the ranks add up what they have, and rank 0 writes it.
+//! Collected only if a report is wanted (`PLEACH_MPI_REPORT`): two clock reads per call are much where a barrier takes half a microsecond.
+//! At the end the ranks sum their numbers, and rank 0 writes the report.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,71 +12,18 @@ use std::time::{Duration, Instant};
 use pleach::PacketCounters;
 use serde::Serialize;
 
-use crate::collective_call::MpiCollective;
+use crate::collective_call::{FallbackReason, MpiCollective};
 use crate::explanation::{MpiVersionInfo, OffloadExplanation};
+use crate::log::log;
 
-/// Why a call is left to the MPI. The same on all ranks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum FallbackReason {
-    Off,
-    Argument,
-    Type,
-    Operator,
-    Large,
-    BetweenGroups,
-    Alone,
-    Foreign,
-    NotFormed,
-    Failed,
-    NotYetFormed,
-    NoProgress,
-    Unwanted,
-}
-
-impl FallbackReason {
-    const ALL: [Self; 13] = [
-        Self::Off,
-        Self::Argument,
-        Self::Type,
-        Self::Operator,
-        Self::Large,
-        Self::BetweenGroups,
-        Self::Alone,
-        Self::Foreign,
-        Self::NotFormed,
-        Self::Failed,
-        Self::NotYetFormed,
-        Self::NoProgress,
-        Self::Unwanted,
-    ];
-
-    fn words(self) -> &'static str {
-        match self {
-            Self::Off => "Pleach is off",
-            Self::Argument => "an argument for the MPI to complain about",
-            Self::Type => "a datatype that cannot be folded so",
-            Self::Operator => "an operator of the user",
-            Self::Large => "too many bytes",
-            Self::BetweenGroups => "an intercommunicator",
-            Self::Alone => "one rank",
-            Self::Foreign => "ranks of another job",
-            Self::NotFormed => "the ranks did not come together",
-            Self::Failed => "Pleach failed here before",
-            Self::NotYetFormed => "no blocking call has come before",
-            Self::NoProgress => "this MPI cannot complete a request of ours",
-            Self::Unwanted => "only blocking calls are wanted",
-        }
-    }
-}
-
-/// Whether a call waits for its end.
+/// Whether a call blocks until it is complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CallMode {
     Blocking,
     NonBlocking,
 }
 
-const VERBS: [(MpiCollective, &str); 7] = [
+const COLLECTIVES: [(MpiCollective, &str); 7] = [
     (MpiCollective::Barrier, "barrier"),
     (MpiCollective::Broadcast, "broadcast"),
     (MpiCollective::Reduce, "reduce"),
@@ -86,62 +33,69 @@ const VERBS: [(MpiCollective, &str); 7] = [
     (MpiCollective::ExclusiveScan, "exscan"),
 ];
 
-/// Bytes of one rank's vector, at most.
-const SIZES: [u64; 8] = [8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, u64::MAX];
-const MANNERS: usize = 2;
-const TAKEN: usize = VERBS.len() * MANNERS * SIZES.len();
-const LEFT: usize = VERBS.len() * MANNERS * FallbackReason::ALL.len();
-/// A number of calls and their nanoseconds for each.
-const NUMBERS: usize = 2 * (TAKEN + LEFT);
+/// Upper bounds of the size classes, in bytes of one rank's vector.
+const SIZE_CLASSES: [u64; 8] = [8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, u64::MAX];
+const MODES: usize = 2;
+const OFFLOADED_CELLS: usize = COLLECTIVES.len() * MODES * SIZE_CLASSES.len();
+const FALLBACK_CELLS: usize = COLLECTIVES.len() * MODES * FallbackReason::ALL.len();
+/// Each cell is a number of calls and their nanoseconds.
+const NUMBERS: usize = 2 * (OFFLOADED_CELLS + FALLBACK_CELLS);
 
-static KEPT: AtomicBool = AtomicBool::new(false);
-static TALLY: [AtomicU64; NUMBERS] = [const { AtomicU64::new(0) }; NUMBERS];
+static IS_ENABLED: AtomicBool = AtomicBool::new(false);
+static CELLS: [AtomicU64; NUMBERS] = [const { AtomicU64::new(0) }; NUMBERS];
 
-/// From now on calls are counted.
-pub(crate) fn keep() {
-    KEPT.store(true, Relaxed);
+/// Counts calls from now on.
+pub(crate) fn enable() {
+    IS_ENABLED.store(true, Relaxed);
 }
 
-/// When a call began, if that is of interest.
+/// The start time of a call, if calls are counted.
 #[inline]
 pub(crate) fn begin() -> Option<Instant> {
-    KEPT.load(Relaxed).then(Instant::now)
+    IS_ENABLED.load(Relaxed).then(Instant::now)
 }
 
-/// A call was done by Pleach.
+/// Counts a call that was offloaded.
 #[inline]
-pub(crate) fn taken(verb: MpiCollective, manner: CallMode, bytes: usize, began: Option<Instant>) {
+pub(crate) fn count_offloaded(collective: MpiCollective, mode: CallMode, bytes: usize, began: Option<Instant>) {
     if let Some(began) = began {
-        let size = SIZES.iter().position(|most| bytes as u64 <= *most).unwrap_or(SIZES.len() - 1);
-        note((verb as usize * MANNERS + manner as usize) * SIZES.len() + size, began.elapsed());
+        let size = SIZE_CLASSES.iter().position(|most| bytes as u64 <= *most).unwrap_or(SIZE_CLASSES.len() - 1);
+        add((collective as usize * MODES + mode as usize) * SIZE_CLASSES.len() + size, began.elapsed());
     }
 }
 
-/// A call was done by the MPI.
+/// Counts a call that the native MPI did.
 #[inline]
-pub(crate) fn left(verb: MpiCollective, manner: CallMode, why: FallbackReason, began: Option<Instant>) {
+pub(crate) fn count_fallback(
+    collective: MpiCollective,
+    mode: CallMode,
+    reason: FallbackReason,
+    began: Option<Instant>,
+) {
     if let Some(began) = began {
-        note(
-            TAKEN + (verb as usize * MANNERS + manner as usize) * FallbackReason::ALL.len() + why as usize,
+        add(
+            OFFLOADED_CELLS
+                + (collective as usize * MODES + mode as usize) * FallbackReason::ALL.len()
+                + reason as usize,
             began.elapsed(),
         );
     }
 }
 
-fn note(place: usize, time: Duration) {
-    TALLY[2 * place].fetch_add(1, Relaxed);
-    TALLY[2 * place + 1].fetch_add(time.as_nanos() as u64, Relaxed);
+fn add(cell: usize, time: Duration) {
+    CELLS[2 * cell].fetch_add(1, Relaxed);
+    CELLS[2 * cell + 1].fetch_add(time.as_nanos() as u64, Relaxed);
 }
 
-/// This rank's numbers, to be added up.
+/// This rank's numbers, to be summed over all ranks.
 pub(crate) fn numbers() -> Vec<i64> {
-    TALLY.iter().map(|number| number.load(Relaxed) as i64).collect()
+    CELLS.iter().map(|number| number.load(Relaxed) as i64).collect()
 }
 
-/// A name, and the number that goes by it.
+/// The name of a counter in the report, and the counter.
 type PacketCounter = (&'static str, fn(&PacketCounters) -> u64);
 
-/// What is counted of packets.
+/// Packet counters in the report.
 pub(crate) const PACKETS: [PacketCounter; 8] = [
     ("sent", |packets| packets.sent),
     ("repeated", |packets| packets.repeated),
@@ -153,22 +107,22 @@ pub(crate) const PACKETS: [PacketCounter; 8] = [
     ("lost_by_plan", |packets| packets.lost_by_plan),
 ];
 
-/// What is told at the end, of all ranks together.
+/// The report, summed over all ranks. Field names are part of its format.
 #[derive(Serialize)]
 pub(crate) struct OffloadReport {
-    /// How many ranks there are, and on how many hosts.
+    /// The number of ranks, and of hosts.
     pub(crate) ranks: u32,
     pub(crate) hosts: u32,
-    /// Why Pleach was not used at all, if so.
+    /// Why Pleach was off, if it was.
     pub(crate) off: Option<String>,
     pub(crate) communicators: i64,
     pub(crate) failures: i64,
     /// Operations through aggregation nodes, counted once for each host.
     pub(crate) aggregated: i64,
-    /// PacketCounters of all ranks, by what became of them.
+    /// Packets of all ranks, by counter.
     pub(crate) packets: BTreeMap<&'static str, i64>,
     pub(crate) mpi: MpiVersionInfo,
-    /// Only if the program did not run.
+    /// Only with `PLEACH_MPI=explain`.
     pub(crate) explanation: Option<OffloadExplanation>,
     taken: Vec<OffloadedRow>,
     left: Vec<FallbackRow>,
@@ -193,9 +147,9 @@ struct FallbackRow {
 }
 
 impl OffloadReport {
-    /// From numbers that were added up.
+    /// From summed numbers.
     pub(crate) fn new(numbers: &[i64]) -> Self {
-        let cell = |place: usize| (numbers[2 * place], numbers[2 * place + 1] as f64 / 1e3);
+        let at = |cell: usize| (numbers[2 * cell], numbers[2 * cell + 1] as f64 / 1e3);
         let mut report = Self {
             ranks: 0,
             hosts: 0,
@@ -209,23 +163,24 @@ impl OffloadReport {
             taken: Vec::new(),
             left: Vec::new(),
         };
-        for (verb, operation) in VERBS {
+        for (collective, operation) in COLLECTIVES {
             for non_blocking in [false, true] {
-                let row = verb as usize * MANNERS + usize::from(non_blocking);
-                for (size, most) in SIZES.into_iter().enumerate() {
-                    let (calls, microseconds) = cell(row * SIZES.len() + size);
+                let row = collective as usize * MODES + usize::from(non_blocking);
+                for (size, most) in SIZE_CLASSES.into_iter().enumerate() {
+                    let (calls, microseconds) = at(row * SIZE_CLASSES.len() + size);
                     let most_bytes = (most != u64::MAX).then_some(most);
                     if calls > 0 {
                         report.taken.push(OffloadedRow { operation, non_blocking, most_bytes, calls, microseconds });
                     }
                 }
-                for why in FallbackReason::ALL {
-                    let (calls, microseconds) = cell(TAKEN + row * FallbackReason::ALL.len() + why as usize);
+                for reason in FallbackReason::ALL {
+                    let (calls, microseconds) =
+                        at(OFFLOADED_CELLS + row * FallbackReason::ALL.len() + reason as usize);
                     if calls > 0 {
                         report.left.push(FallbackRow {
                             operation,
                             non_blocking,
-                            why: why.words(),
+                            why: reason.description(),
                             calls,
                             microseconds,
                         });
@@ -236,45 +191,45 @@ impl OffloadReport {
         report
     }
 
-    /// As `PLEACH_MPI_REPORT` wants it: `stderr`, or a file, which gets JSON.
-    pub(crate) fn write(&self, place: &str) {
-        let written = match place {
+    /// Writes it as text to `stderr`, or as JSON to a file.
+    pub(crate) fn write(&self, target: &str) {
+        let written = match target {
             "stderr" => std::io::stderr().write_all(self.text().as_bytes()),
             file => serde_json::to_vec_pretty(self).map_err(Into::into).and_then(|json| std::fs::write(file, json)),
         };
         if let Err(error) = written {
-            crate::mpi_job::log(&format!("the report could not be written to {place}: {error}"));
+            log(&format!("cannot write the report to {target}: {error}"));
         }
     }
 
     fn text(&self) -> String {
         let mut text = format!("pleach: {} ranks on {} hosts", self.ranks, self.hosts);
         match &self.off {
-            Some(why) => drop(writeln!(text, "; not used: {why}")),
+            Some(why) => drop(writeln!(text, "; Pleach is off: {why}")),
             None => {
                 let (formed, failed, aggregated) = (self.communicators, self.failures, self.aggregated);
                 let _ = writeln!(
                     text,
-                    ", {formed} communicators, {failed} failed, {aggregated} operations through nodes"
+                    ", {formed} communicators, {failed} failed, {aggregated} operations through aggregation nodes"
                 );
             }
         }
-        let manner = |non_blocking: bool| if non_blocking { "non-blocking " } else { "" };
+        let mode = |non_blocking: bool| if non_blocking { "non-blocking " } else { "" };
         for row in &self.taken {
-            let size = row.most_bytes.map_or("more".to_owned(), |most| format!("at most {most} B"));
+            let size = row.most_bytes.map_or("longer".to_owned(), |most| format!("at most {most} B"));
             let (name, calls) = (row.operation, row.calls);
             let each = row.microseconds / calls as f64;
             let _ = writeln!(
                 text,
-                "  taken: {}{name}, {size}: {calls} calls, {each:.2} us each",
-                manner(row.non_blocking)
+                "  offloaded: {}{name}, {size}: {calls} calls, {each:.2} us each",
+                mode(row.non_blocking)
             );
         }
         for row in &self.left {
             let (name, why, calls) = (row.operation, row.why, row.calls);
             let each = row.microseconds / calls as f64;
             let _ =
-                writeln!(text, "  left: {}{name}, {why}: {calls} calls, {each:.2} us each", manner(row.non_blocking));
+                writeln!(text, "  native: {}{name}, {why}: {calls} calls, {each:.2} us each", mode(row.non_blocking));
         }
         text
     }
@@ -285,23 +240,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_tells_what_was_noted() {
+    fn the_report_contains_what_was_counted() {
         let mut numbers = vec![0; NUMBERS];
-        let place = (MpiCollective::AllReduce as usize * MANNERS) * SIZES.len();
-        (numbers[2 * place], numbers[2 * place + 1]) = (4, 2_000);
-        let place = TAKEN
-            + (MpiCollective::Scan as usize * MANNERS + 1) * FallbackReason::ALL.len()
+        let cell = (MpiCollective::AllReduce as usize * MODES) * SIZE_CLASSES.len();
+        (numbers[2 * cell], numbers[2 * cell + 1]) = (4, 2_000);
+        let cell = OFFLOADED_CELLS
+            + (MpiCollective::Scan as usize * MODES + 1) * FallbackReason::ALL.len()
             + FallbackReason::Operator as usize;
-        numbers[2 * place] = 1;
+        numbers[2 * cell] = 1;
         let text = OffloadReport::new(&numbers).text();
-        assert!(text.contains("taken: allreduce, at most 8 B: 4 calls, 0.50 us each"), "{text}");
-        assert!(text.contains("left: non-blocking scan, an operator of the user: 1 calls"), "{text}");
+        assert!(text.contains("offloaded: allreduce, at most 8 B: 4 calls, 0.50 us each"), "{text}");
+        assert!(text.contains("native: non-blocking scan, user-defined operator: 1 calls"), "{text}");
         assert_eq!(text.lines().count(), 3, "{text}");
     }
 
     #[test]
-    fn verbs_and_reasons_are_counted_apart() {
-        assert!(VERBS.iter().enumerate().all(|(place, (verb, _))| *verb as usize == place));
-        assert!(FallbackReason::ALL.iter().enumerate().all(|(place, why)| *why as usize == place));
+    fn each_collective_and_reason_has_its_own_cell() {
+        assert!(COLLECTIVES.iter().enumerate().all(|(index, (collective, _))| *collective as usize == index));
+        assert!(FallbackReason::ALL.iter().enumerate().all(|(index, reason)| *reason as usize == index));
     }
 }

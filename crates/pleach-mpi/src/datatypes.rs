@@ -1,28 +1,28 @@
-//! What a reduction folds: from the MPI's datatype and operator to Pleach's kinds.
+//! Maps datatypes and operators of MPI to reductions of Pleach.
 //!
-//! In: what the two handles mean. Out: a [`MpiReduction`], or nothing where the standard does not let the two go together (the MPI's own
-//! error handler has the word then) or Pleach has no such arithmetic.
+//! In: the meanings of the two handles. Out: an [`MpiReduction`], or nothing if the standard forbids the combination (the native MPI then
+//! reports the error) or Pleach does not implement it.
 
 use pleach::{ElementType, Operator, ReductionKind};
 
-/// What elements of a datatype are. Sizes are bytes of data, without gaps.
+/// The class of a datatype's elements. Sizes are bytes of data without padding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DatatypeClass {
-    /// An integer of C.
+    /// A C integer.
     Integer(ElementType),
-    /// An integer of Fortran, or of both languages: no truth value.
+    /// A Fortran integer, or one of both languages: not a truth value.
     FortranInteger(ElementType),
     Float(ElementType),
     /// A truth value of one byte, zero or one.
     Bool,
     Byte,
-    /// A value and an `int` that says where it was found.
+    /// A value and an `int` index.
     Pair(ElementType),
-    /// Nothing to calculate with.
+    /// No arithmetic.
     Opaque(u8),
 }
 
-/// The operators of the standard.
+/// The predefined operators of the standard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MpiOperator {
     Max,
@@ -39,26 +39,26 @@ pub(crate) enum MpiOperator {
     MaxLoc,
 }
 
-/// How elements lie in the user's memory.
+/// The layout of elements in the user's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ElementLayout {
-    /// As Pleach folds them.
+    /// As Pleach reduces them.
     Plain,
-    /// Numbers that stand for truth values: anything but zero is true.
+    /// Integers as truth values: anything but zero is true.
     Truth,
-    /// Pairs with bytes between and behind that belong to the user.
-    Gaps,
+    /// Pairs with padding, which must stay unchanged.
+    Padded,
 }
 
-/// What is folded, and how it lies.
+/// A reduction of Pleach, and the layout of its elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MpiReduction {
     pub(crate) kind: ReductionKind,
-    pub(crate) form: ElementLayout,
+    pub(crate) layout: ElementLayout,
 }
 
 impl DatatypeClass {
-    /// Bytes of data in one element, without gaps.
+    /// Bytes of data in one element, without padding.
     pub(crate) fn size(self) -> usize {
         match self {
             Self::Integer(element) | Self::FortranInteger(element) | Self::Float(element) => element.size(),
@@ -68,27 +68,27 @@ impl DatatypeClass {
         }
     }
 
-    /// True if elements lie one behind the other without gaps.
-    pub(crate) fn is_dense(self) -> bool {
-        !matches!(self, Self::Pair(element) if gaps(element))
+    /// True if elements are contiguous.
+    pub(crate) fn is_contiguous(self) -> bool {
+        !matches!(self, Self::Pair(element) if has_padding(element))
     }
 }
 
-/// C puts the index of a pair at a multiple of four, and the next pair at a multiple of the larger part.
-fn gaps(element: ElementType) -> bool {
+/// C aligns the index of a pair to four bytes, and the pair to its larger member.
+fn has_padding(element: ElementType) -> bool {
     element.size() != 4
 }
 
 impl MpiReduction {
-    /// What a reduction with these two folds.
+    /// The reduction of this class with this operator.
     #[inline(always)]
     pub(crate) fn of(class: DatatypeClass, operator: MpiOperator) -> Option<Self> {
         use MpiOperator as Name;
         let plain = |element, operator| {
-            Some(Self { kind: ReductionKind::new(element, operator).ok()?, form: ElementLayout::Plain })
+            Some(Self { kind: ReductionKind::new(element, operator).ok()?, layout: ElementLayout::Plain })
         };
         let truth = |element: ElementType, operator| {
-            Some(Self { kind: ReductionKind::new(element, operator).ok()?, form: ElementLayout::Truth })
+            Some(Self { kind: ReductionKind::new(element, operator).ok()?, layout: ElementLayout::Truth })
         };
         match (class, operator) {
             (
@@ -135,42 +135,42 @@ impl MpiReduction {
             (DatatypeClass::Bool, Name::LogicalXor) => truth(ElementType::U8, Operator::Xor),
             (DatatypeClass::Pair(element), Name::MinLoc | Name::MaxLoc) => {
                 let operator = if operator == Name::MinLoc { Operator::MinLoc } else { Operator::MaxLoc };
-                let form = if gaps(element) { ElementLayout::Gaps } else { ElementLayout::Plain };
-                Some(Self { kind: ReductionKind::new(element, operator).ok()?, form })
+                let layout = if has_padding(element) { ElementLayout::Padded } else { ElementLayout::Plain };
+                Some(Self { kind: ReductionKind::new(element, operator).ok()?, layout })
             }
             _ => None,
         }
     }
 
-    /// Bytes from one element to the next, in the user's memory as in ours.
+    /// Bytes from one element to the next, in the user's memory as here.
     #[inline]
     pub(crate) fn stride(&self) -> usize {
         self.kind.element_size()
     }
 
-    /// The elements that lie there, as Pleach folds them.
+    /// Loads elements as Pleach reduces them.
     ///
     /// # Safety
-    /// `count` elements lie there.
+    /// `count` elements are there.
     pub(crate) unsafe fn load(&self, from: *const u8, count: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
-        // SAFETY: so the caller says.
+        // SAFETY: the caller guarantees it.
         unsafe { self.load_into(&mut bytes, from, count) };
         bytes
     }
 
-    /// The same, behind what is in a buffer.
+    /// The same, appended to a buffer.
     ///
     /// # Safety
-    /// `count` elements lie there.
+    /// `count` elements are there.
     #[inline]
     pub(crate) unsafe fn load_into(&self, bytes: &mut Vec<u8>, from: *const u8, count: usize) {
-        if self.form != ElementLayout::Plain {
+        if self.layout != ElementLayout::Plain {
             // SAFETY: the same.
             return unsafe { self.load_parts(bytes, from, count) };
         }
         if count > 0 {
-            // SAFETY: so the caller says; without elements the place may be any.
+            // SAFETY: the caller guarantees it; without elements the pointer may be invalid.
             bytes.extend_from_slice(unsafe { slice(from, count * self.stride()) });
         }
     }
@@ -184,27 +184,27 @@ impl MpiReduction {
             // SAFETY: this is one of the elements.
             let from = unsafe { from.add(element * self.stride()) };
             for (offset, length) in self.parts() {
-                // SAFETY: parts lie within the element, in both.
+                // SAFETY: parts are within the element, in both.
                 unsafe { from.add(offset).copy_to_nonoverlapping(place[offset..].as_mut_ptr(), length) };
             }
-            if self.form == ElementLayout::Truth {
+            if self.layout == ElementLayout::Truth {
                 let is_true = place.iter().any(|byte| *byte != 0);
                 place.fill(0);
-                place[0] = is_true.into(); // Little-endian, as everything that is folded.
+                place[0] = is_true.into(); // Little-endian, as all operands.
             }
         }
     }
 
-    /// Puts elements where the user wants them, and leaves what is between them as it is.
+    /// Stores elements in the user's memory and leaves padding unchanged.
     ///
     /// # Safety
     /// There is room for them.
     pub(crate) unsafe fn store(&self, bytes: &[u8], to: *mut u8) {
-        if self.form != ElementLayout::Plain {
+        if self.layout != ElementLayout::Plain {
             // SAFETY: the same.
             return unsafe { self.store_parts(bytes, to) };
         }
-        // SAFETY: so the caller says.
+        // SAFETY: the caller guarantees it.
         unsafe { bytes.as_ptr().copy_to_nonoverlapping(to, bytes.len()) };
     }
 
@@ -213,7 +213,7 @@ impl MpiReduction {
     unsafe fn store_parts(&self, bytes: &[u8], to: *mut u8) {
         for (element, place) in bytes.chunks_exact(self.stride()).enumerate() {
             for (offset, length) in self.parts() {
-                // SAFETY: parts lie within the element, in both.
+                // SAFETY: parts are within the element, in both.
                 unsafe {
                     let to = to.add(element * self.stride() + offset);
                     place[offset..].as_ptr().copy_to_nonoverlapping(to, length);
@@ -222,22 +222,22 @@ impl MpiReduction {
         }
     }
 
-    /// The parts of an element that are data: offset and length.
+    /// Offsets and lengths of the data within an element.
     fn parts(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let (value, index) = match self.form {
+        let (value, index) = match self.layout {
             ElementLayout::Plain | ElementLayout::Truth => ((0, self.stride()), None),
-            ElementLayout::Gaps => ((0, self.kind.element().size()), Some((self.stride() / 2, 4))),
+            ElementLayout::Padded => ((0, self.kind.element().size()), Some((self.stride() / 2, 4))),
         };
         std::iter::once(value).chain(index)
     }
 }
 
-/// The user's bytes.
+/// A slice over the user's bytes.
 ///
 /// # Safety
-/// So many are there, and nobody writes to them meanwhile.
+/// `length` bytes are there, and no thread writes to them meanwhile.
 pub(crate) unsafe fn slice<'a>(from: *const u8, length: usize) -> &'a [u8] {
-    // SAFETY: so the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { std::slice::from_raw_parts(from, length) }
 }
 
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_standard_forbids_is_left_to_the_mpi() {
+    fn combinations_that_the_standard_forbids_are_not_reduced() {
         for (class, operator) in [
             (DatatypeClass::Byte, MpiOperator::Sum),
             (DatatypeClass::Float(ElementType::F64), MpiOperator::BitAnd),
@@ -269,7 +269,7 @@ mod tests {
     fn truth_values_become_zero_or_one() {
         let fold = fold(DatatypeClass::Integer(ElementType::I32), MpiOperator::LogicalAnd);
         let values = [0_i32, 1, -1, 256];
-        // SAFETY: four elements lie there.
+        // SAFETY: four elements are there.
         let bytes = unsafe { fold.load(values.as_ptr().cast(), 4) };
         let loaded: Vec<i32> =
             bytes.chunks_exact(4).map(|four| i32::from_le_bytes(four.try_into().unwrap())).collect();
@@ -277,12 +277,12 @@ mod tests {
     }
 
     #[test]
-    fn bytes_between_the_parts_of_a_pair_stay_the_users() {
+    fn padding_of_pairs_stays_unchanged() {
         for (element, value) in [(ElementType::F64, 8), (ElementType::I16, 2), (ElementType::I64, 8)] {
             let fold = fold(DatatypeClass::Pair(element), MpiOperator::MinLoc);
             let stride = fold.stride();
             let theirs = vec![7_u8; 2 * stride];
-            // SAFETY: two elements lie there.
+            // SAFETY: two elements are there.
             let mut ours = unsafe { fold.load(theirs.as_ptr(), 2) };
             assert_eq!(ours.iter().filter(|byte| **byte == 7).count(), 2 * (value + 4));
             ours.fill(1);

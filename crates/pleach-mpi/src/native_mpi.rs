@@ -1,14 +1,14 @@
-//! The MPI's own functions, found in the process at run time.
+//! The functions of the native MPI, looked up in the process at run time.
 //!
-//! Arguments are machine words: pointers, handles (32 bits in MPICH) and numbers alike, as the calling conventions of Linux pass
-//! them. Whoever looks at one cuts off what is not his.
+//! Arguments are machine words: pointers, handles (32 bits in MPICH) and integers alike, as the calling conventions of Linux pass
+//! them. Code that reads one truncates it to its type.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use nix::libc;
 
-/// Calls one of the MPI's functions with words as arguments.
+/// Calls a function of the native MPI with words as arguments.
 macro_rules! invoke {
     ($function:expr; $($argument:expr),* $(,)?) => {{
         let function: unsafe extern "C" fn($($crate::native_mpi::word!($argument)),*) -> std::ffi::c_int =
@@ -24,7 +24,7 @@ macro_rules! word {
 }
 pub(crate) use {invoke, word};
 
-/// A function of the MPI that is there.
+/// A function of the native MPI.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MpiFunction(*const c_void);
 
@@ -41,8 +41,8 @@ impl MpiFunction {
 
 macro_rules! functions {
     ($($name:ident),* $(,)?) => {
-        /// Every function of the MPI that is called from here; none where this MPI has none.
-        #[allow(non_snake_case)] // By their names in the standard.
+        /// Every function of the native MPI that this library calls; none where this MPI lacks it.
+        #[allow(non_snake_case)] // Named as in the standard.
         pub(crate) struct MpiFunctions {
             $(pub(crate) $name: Option<MpiFunction>,)*
         }
@@ -69,13 +69,13 @@ functions! {
     Grequest_start, Grequest_complete, Status_set_elements, Status_set_cancelled,
 }
 
-/// The MPI's library in this process.
+/// The shared library of the native MPI in this process.
 pub(crate) struct LoadedMpiLibrary {
-    /// For names that are not in everybody's sight; null if the library itself was not found.
+    /// For symbols outside the global scope; null if the library was not found.
     handle: *mut c_void,
 }
 
-// SAFETY: a handle of the dynamic linker is for every thread.
+// SAFETY: a handle of the dynamic linker may be used by every thread.
 unsafe impl Send for LoadedMpiLibrary {}
 // SAFETY: as above.
 unsafe impl Sync for LoadedMpiLibrary {}
@@ -83,38 +83,38 @@ unsafe impl Sync for LoadedMpiLibrary {}
 impl LoadedMpiLibrary {
     fn find() -> Self {
         let mut paths: Vec<CString> = Vec::new();
-        // SAFETY: the function below takes what the linker gives it, and the list outlives the call.
-        unsafe { libc::dl_iterate_phdr(Some(note_object), (&raw mut paths).cast()) };
+        // SAFETY: the callback handles what the linker passes, and the list outlives the call.
+        unsafe { libc::dl_iterate_phdr(Some(collect_path), (&raw mut paths).cast()) };
         let rank = |path: &CString| MPI_LIBRARIES.iter().position(|name| file_name(path).starts_with(name));
         paths.sort_by_key(|path| rank(path));
         let handle = paths.iter().filter(|path| rank(path).is_some()).find_map(|path| {
-            // SAFETY: a path that the linker gave; nothing is loaded that is not there already.
+            // SAFETY: a path from the linker; `RTLD_NOLOAD` loads nothing new.
             let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
             (!handle.is_null()).then_some(handle)
         });
         Self { handle: handle.unwrap_or(std::ptr::null_mut()) }
     }
 
-    /// A function of the MPI, not the one of the same name here.
+    /// A function of the native MPI, not the wrapper of the same name here.
     pub(crate) fn function(&self, name: &str) -> Option<MpiFunction> {
         let name = CString::new(name).ok()?;
         // SAFETY: a name that ends with a zero.
         let next = unsafe { next(name.as_ptr()) };
-        let found = if next.is_null() { self.look(&name) } else { next };
+        let found = if next.is_null() { self.symbol(&name) } else { next };
         (!found.is_null()).then_some(MpiFunction(found))
     }
 
-    /// Something of the MPI that is no function: where it is.
+    /// The address of an object of the native MPI.
     pub(crate) fn object(&self, name: &str) -> Option<usize> {
         let name = CString::new(name).ok()?;
-        // The program first: it may hold a copy, and then everyone uses that one.
+        // The program first: it may hold a copy relocation, and then all code uses that copy.
         // SAFETY: a name that ends with a zero.
         let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-        let found = if found.is_null() { self.look(&name) } else { found };
+        let found = if found.is_null() { self.symbol(&name) } else { found };
         (!found.is_null()).then_some(found as usize)
     }
 
-    fn look(&self, name: &CStr) -> *mut c_void {
+    fn symbol(&self, name: &CStr) -> *mut c_void {
         if self.handle.is_null() {
             return std::ptr::null_mut();
         }
@@ -122,44 +122,44 @@ impl LoadedMpiLibrary {
         unsafe { libc::dlsym(self.handle, name.as_ptr()) }
     }
 
-    /// The file that a function is in.
+    /// The file of a function.
     pub(crate) fn file_of(&self, function: MpiFunction) -> String {
-        // SAFETY: the structure is plain numbers, and the linker fills it.
+        // SAFETY: the structure is plain numbers, which the linker fills in.
         let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-        // SAFETY: as above; any address may be asked for.
+        // SAFETY: as above; any address may be passed.
         if unsafe { libc::dladdr(function.address(), &raw mut info) } == 0 || info.dli_fname.is_null() {
             return String::new();
         }
-        // SAFETY: the linker's own text.
+        // SAFETY: text of the linker.
         unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy().into_owned()
     }
 }
 
-/// What comes after this library, as the linker sees it: it looks at who asks.
+/// The next symbol after this library in the lookup order, which depends on the library that calls `dlsym`.
 unsafe extern "C" fn next(name: *const c_char) -> *mut c_void {
     // SAFETY: as the caller says.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name) };
-    std::hint::black_box(found) // Something to do after the call: or it would be made into a jump, and be the caller's.
+    std::hint::black_box(found) // Prevents a tail call, after which the linker would see another caller.
 }
 
-/// Libraries with the MPI in them, where it is not in everybody's sight: a module of Python that was loaded late brings its own.
+/// Libraries of MPIs, for the case that the MPI is outside the global scope: a Python module that is loaded late brings its own.
 const MPI_LIBRARIES: [&str; 3] = ["libmpi_abi.so", "libmpi.so", "libmpich.so"];
 
 fn file_name(path: &CStr) -> &str {
     path.to_str().unwrap_or_default().rsplit('/').next().unwrap_or_default()
 }
 
-unsafe extern "C" fn note_object(info: *mut libc::dl_phdr_info, _: usize, paths: *mut c_void) -> c_int {
-    // SAFETY: the linker gives a valid description, and our own list.
+unsafe extern "C" fn collect_path(info: *mut libc::dl_phdr_info, _: usize, paths: *mut c_void) -> c_int {
+    // SAFETY: the linker passes a valid description, and our own list.
     let (name, paths): (*const c_char, _) = unsafe { ((*info).dlpi_name, &mut *paths.cast::<Vec<CString>>()) };
     if !name.is_null() {
-        // SAFETY: the linker's own text.
+        // SAFETY: text of the linker.
         paths.push(unsafe { CStr::from_ptr(name) }.to_owned());
     }
     0
 }
 
-/// The MPI and its functions.
+/// The native MPI and its functions.
 pub(crate) struct NativeMpi {
     pub(crate) library: LoadedMpiLibrary,
     pub(crate) real: MpiFunctions,
@@ -167,7 +167,7 @@ pub(crate) struct NativeMpi {
 
 static MPI: OnceLock<NativeMpi> = OnceLock::new();
 
-/// The MPI of this process.
+/// The native MPI of this process.
 pub(crate) fn mpi() -> &'static NativeMpi {
     MPI.get_or_init(|| {
         let library = LoadedMpiLibrary::find();

@@ -1,181 +1,189 @@
-//! When Pleach fails in the middle: the ranks find out over the MPI how far each has come, and the MPI does the rest.
+//! Recovery after Pleach fails: the ranks compare their progress over the native MPI, which then does the remaining calls.
 //!
-//! A rank that hears of a failure gives up every communicator between hosts, tells the others so, and asks on each of them, over the MPI,
-//! which calls have been completed by all ranks and by any (P-62 is the same thought one floor below). Whoever had its result already, or
-//! needed none, is ahead. The calls between are done once more, by the MPI: those who have completed one bring what they brought then, and
-//! drop the result. So nobody's result is lost, and none is wrong.
+//! A rank that sees a failure gives up every communicator between hosts and revokes it for the other ranks. On each communicator the
+//! ranks then agree, over the native MPI, which calls all of them have completed and which any of them has (P-59 is the same idea one
+//! layer below). A rank that had its result already, or needed none, is ahead. The native MPI replays the calls in between: a rank that
+//! has completed one contributes its logged input again and discards the result. So no result is lost, and none is wrong.
 //!
-//! All of these calls are non-blocking, and so are the questions: a rank may wait in one communicator for somebody who waits for it in
-//! another. What this cannot mend is a rank that waits in some other function of the MPI for one that needs its help.
+//! All of these calls are non-blocking, also the agreement: a rank may wait in one communicator for a rank that waits for it in
+//! another. What recovery cannot resolve is a rank that blocks in some other function of the native MPI while another needs it.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use crate::bootstrap_channel::PendingAllreduce;
-use crate::collective_call::{self, CallPlan, CollectiveCall, MpiCollective};
+use crate::call_plan::CallPlan;
+use crate::collective_call::{CollectiveCall, MpiCollective};
 use crate::communicator_table::{self, OffloadedCommunicator};
-use crate::mpi_job::{FAILURES, MpiJob, log};
+use crate::log::log;
+use crate::mpi_job::MpiJob;
+use crate::native_calls;
 use crate::native_mpi::invoke;
-use crate::replay_log::ReplayLog;
+use crate::replay_log::{RecoveryState, ReplayLog, ReplayedCall};
 
-/// What becomes of a communicator that Pleach does not serve any more.
-pub(crate) enum RecoveryState {
-    /// The ranks ask each other how far they have come.
-    Asking(PendingAllreduce),
-    /// Calls up to `most` are done without blocking; those of them that are done once more for others are under way.
-    Repeating { most: u64, repeated: Vec<ReplayedCall> },
-}
-
-/// A call under way on the MPI, and its buffers.
-pub(crate) struct ReplayedCall {
-    request: usize,
-    _buffers: [Vec<u8>; 2],
-}
-
-/// Some communicator is in transition.
+/// Some communicator of this rank has failed.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
+static FAILED_COMMUNICATORS: AtomicI64 = AtomicI64::new(0);
 
-/// True if Pleach has failed somewhere, as far as this rank knows.
+/// True if Pleach has failed on some communicator, as far as this rank knows.
 #[inline]
 pub(crate) fn has_failed() -> bool {
     HAS_FAILED.load(Ordering::Relaxed)
 }
 
-/// Ends a call that Pleach could not: its status.
+/// Communicators of this rank that failed.
+pub(crate) fn failed_communicators() -> i64 {
+    FAILED_COMMUNICATORS.load(Ordering::Relaxed)
+}
+
+/// Completes a call that failed in Pleach; its status.
 #[cold]
 pub(crate) fn recover(
     job: &MpiJob,
     call: &CollectiveCall,
     plan: &CallPlan,
-    member: &OffloadedCommunicator,
+    communicator: &OffloadedCommunicator,
     error: &pleach::Error,
 ) -> c_int {
-    if !member.is_between_hosts() {
-        abort(job, &error.to_string()); // Within a host nothing fails, short of a rank's death.
+    if !communicator.is_between_hosts() {
+        abort(job, &error.to_string()); // Within a host nothing fails but a rank's death.
     }
     if !HAS_FAILED.swap(true, Ordering::Relaxed) && job.rank == 0 {
-        log(&format!("{error}; from here on the MPI does what goes between hosts"));
+        log(&format!("{error}; the native MPI serves communicators between hosts from here on"));
     }
-    for (handle, member) in communicator_table::between_hosts() {
-        let mut kept = member.kept();
-        if kept.transition.is_none() {
-            begin(job, handle, member, &mut kept);
-            member.communicator.abandon(&error.to_string());
+    for (handle, other) in communicator_table::between_hosts() {
+        let mut log = other.replay_log();
+        if log.recovery.is_none() {
+            begin(job, handle, other, &mut log);
+            other.communicator.revoke(&error.to_string());
         }
-        if member.give_up() {
-            FAILURES.fetch_add(1, Ordering::Relaxed);
+        if other.set_failed() {
+            FAILED_COMMUNICATORS.fetch_add(1, Ordering::Relaxed);
         }
     }
     if plan.overwrites_input(job, call) {
-        // Half of the result may stand where the input was.
-        let kept = member.kept();
-        match kept.of(member.completed()) {
+        // Part of the result may have overwritten the input.
+        let log = communicator.replay_log();
+        match log.input_of(communicator.completed()) {
             // SAFETY: the bytes came from there.
             Some((_, bytes)) => unsafe {
                 bytes.as_ptr().copy_to_nonoverlapping(call.receive as *mut u8, bytes.len());
             },
-            None => abort(job, "a call worked in place on a vector that was too long to be kept"),
+            None => abort(job, "the input of an in-place call was too long for the replay log"),
         }
     }
-    pass(job, call, member)
+    run_after_failure(job, call, communicator)
 }
 
-fn begin(job: &MpiJob, handle: usize, member: &OffloadedCommunicator, kept: &mut ReplayLog) {
-    let own = member.completed() as i64;
-    match job.words(handle).ask_least(vec![own, -own]) {
-        Some(asked) => kept.transition = Some(RecoveryState::Asking(asked)),
-        None => abort(job, "the MPI carries no word"),
+fn begin(job: &MpiJob, handle: usize, communicator: &OffloadedCommunicator, log: &mut ReplayLog) {
+    let own = communicator.completed() as i64;
+    match job.channel(handle).start_all_reduce_min(vec![own, -own]) {
+        Some(pending) => log.recovery = Some(RecoveryState::Agreeing(pending)),
+        None => abort(job, "MPI_Iallreduce failed"),
     }
 }
 
-/// Does a call on a communicator that was given up.
-pub(crate) fn pass(job: &MpiJob, call: &CollectiveCall, member: &OffloadedCommunicator) -> c_int {
-    let number = member.completed();
-    let most = resolve(job, member);
-    member.complete();
-    if number > most {
+/// Does a call on a communicator that has failed.
+pub(crate) fn run_after_failure(job: &MpiJob, call: &CollectiveCall, communicator: &OffloadedCommunicator) -> c_int {
+    let number = communicator.completed();
+    let last_replayed = wait_for_agreement(job, communicator);
+    communicator.complete();
+    if number > last_replayed {
         // SAFETY: the user's own arguments.
-        return unsafe { collective_call::run_on_mpi(job.mpi, call) };
+        return unsafe { native_calls::run(job.mpi, call) };
     }
-    // Others do this one without blocking, since they may have it as one to repeat.
+    // Non-blocking, as at the ranks that replay this call.
     let mut request = start(job, call);
-    wait_for(job, || test(job, &mut request).then_some(()));
+    wait_until(job, || test(job, &mut request).then_some(()));
     0
 }
 
-/// A call that was never Pleach's is about to be made: it comes after those that are repeated.
-pub(crate) fn before_other_call(job: &MpiJob, communicator: usize) {
-    if let Some(member) = communicator_table::given_up(job, communicator) {
-        resolve(job, member);
+/// Called before a call that was never offloaded: it must follow the replayed ones.
+pub(crate) fn before_native_call(job: &MpiJob, communicator: usize) {
+    if let Some(communicator) = communicator_table::failed(job, communicator) {
+        wait_for_agreement(job, communicator);
     }
 }
 
-/// These communicators are not used any more: repeats what others still need of them.
-pub(crate) fn settle(job: &MpiJob, through: &[(usize, &OffloadedCommunicator)]) {
-    // All at once: somebody may wait in the last of them.
-    for (handle, member) in through {
-        let mut kept = member.kept();
-        if kept.transition.is_none() {
-            begin(job, *handle, member, &mut kept);
+/// Called before a communicator is freed: replays the calls that other ranks still need.
+pub(crate) fn settle(job: &MpiJob, communicator: usize) {
+    if let Some(Ok(offloaded)) = communicator_table::lookup(job, communicator)
+        && offloaded.is_between_hosts()
+    {
+        settle_each(job, &[(communicator, offloaded)]);
+    }
+}
+
+/// The same, for all communicators.
+pub(crate) fn settle_all(job: &MpiJob) {
+    settle_each(job, &communicator_table::between_hosts());
+}
+
+fn settle_each(job: &MpiJob, communicators: &[(usize, &OffloadedCommunicator)]) {
+    // Begin on all before waiting for any: another rank may wait in the last of them.
+    for (handle, communicator) in communicators {
+        let mut log = communicator.replay_log();
+        if log.recovery.is_none() {
+            begin(job, *handle, communicator, &mut log);
         }
     }
-    for (_, member) in through {
-        resolve(job, member);
-        wait_for(job, || match &member.kept().transition {
-            Some(RecoveryState::Repeating { repeated, .. }) => repeated.is_empty().then_some(()),
+    for (_, communicator) in communicators {
+        wait_for_agreement(job, communicator);
+        wait_until(job, || match &communicator.replay_log().recovery {
+            Some(RecoveryState::Replaying { calls, .. }) => calls.is_empty().then_some(()),
             _ => None,
         });
     }
 }
 
-/// Waits until it is known how far the ranks are; the number of the last call that is done without blocking.
-fn resolve(job: &MpiJob, member: &OffloadedCommunicator) -> u64 {
-    wait_for(job, || match &member.kept().transition {
-        Some(RecoveryState::Repeating { most, .. }) => Some(*most),
+/// Blocks until the ranks have agreed; the number of the last call that is replayed.
+fn wait_for_agreement(job: &MpiJob, communicator: &OffloadedCommunicator) -> u64 {
+    wait_until(job, || match &communicator.replay_log().recovery {
+        Some(RecoveryState::Replaying { last_replayed, .. }) => Some(*last_replayed),
         _ => None,
     })
 }
 
-/// Moves all transitions on until `done` has something.
-fn wait_for<R>(job: &MpiJob, mut done: impl FnMut() -> Option<R>) -> R {
+/// Advances the recovery of all communicators until `done` returns something.
+fn wait_until<R>(job: &MpiJob, mut done: impl FnMut() -> Option<R>) -> R {
     loop {
         if let Some(result) = done() {
             return result;
         }
-        for (_, member) in communicator_table::between_hosts() {
-            turn(job, member);
+        for (_, communicator) in communicator_table::between_hosts() {
+            advance(job, communicator);
         }
         std::thread::yield_now();
     }
 }
 
-fn turn(job: &MpiJob, member: &OffloadedCommunicator) {
-    let mut kept = member.kept();
-    match kept.transition.take() {
-        Some(RecoveryState::Asking(mut asked)) => match test(job, asked.request()) {
+fn advance(job: &MpiJob, communicator: &OffloadedCommunicator) {
+    let mut log = communicator.replay_log();
+    match log.recovery.take() {
+        Some(RecoveryState::Agreeing(mut pending)) => match test(job, pending.request()) {
             true => {
-                let (least, most) = (asked.values()[0] as u64, -asked.values()[1] as u64);
-                let repeated = (least..member.completed()).map(|number| repeat(job, &kept, number)).collect();
-                kept.transition = Some(RecoveryState::Repeating { most, repeated });
+                let (all_completed, last_replayed) = (pending.values()[0] as u64, -pending.values()[1] as u64);
+                let numbers = all_completed..communicator.completed();
+                let calls = numbers.map(|number| replay(job, &log, number)).collect();
+                log.recovery = Some(RecoveryState::Replaying { last_replayed, calls });
             }
-            false => kept.transition = Some(RecoveryState::Asking(asked)),
+            false => log.recovery = Some(RecoveryState::Agreeing(pending)),
         },
-        Some(RecoveryState::Repeating { most, mut repeated }) => {
-            repeated.retain_mut(|repeated| !test(job, &mut repeated.request));
-            kept.transition = Some(RecoveryState::Repeating { most, repeated });
+        Some(RecoveryState::Replaying { last_replayed, mut calls }) => {
+            calls.retain_mut(|call| !test(job, &mut call.request));
+            log.recovery = Some(RecoveryState::Replaying { last_replayed, calls });
         }
         None => {}
     }
 }
 
 /// Starts a call again that this rank has completed.
-fn repeat(job: &MpiJob, kept: &ReplayLog, number: u64) -> ReplayedCall {
-    let Some((call, bytes)) = kept.of(number) else {
-        abort(job, "another rank needs what this one brought to an earlier call, and that was not kept");
+fn replay(job: &MpiJob, log: &ReplayLog, number: u64) -> ReplayedCall {
+    let Some((call, bytes)) = log.input_of(number) else {
+        abort(job, "another rank needs this rank's input of an earlier call, which is no longer in the replay log");
     };
     let mut call = *call;
     let mut buffers = [bytes.to_vec(), vec![0; bytes.len()]];
-    if call.verb == MpiCollective::Broadcast {
+    if call.collective == MpiCollective::Broadcast {
         (call.count, call.datatype) = (bytes.len() as i64, job.abi.byte);
         call.receive = buffers[0].as_mut_ptr() as usize;
     } else {
@@ -184,33 +192,33 @@ fn repeat(job: &MpiJob, kept: &ReplayLog, number: u64) -> ReplayedCall {
     ReplayedCall { request: start(job, &call), _buffers: buffers }
 }
 
-/// Starts a call on the MPI; its request.
+/// Starts a call on the native MPI; its request.
 fn start(job: &MpiJob, call: &CollectiveCall) -> usize {
     let mut request = 0_usize;
-    // SAFETY: the user's own arguments, or buffers as long as the call wants, which outlive the request.
-    if unsafe { collective_call::start_on_mpi(job.mpi, call, &mut request) } != 0 {
-        abort(job, "the MPI could not do a call instead of Pleach");
+    // SAFETY: the user's own arguments, or buffers as long as the call requires, which outlive the request.
+    if unsafe { native_calls::start(job.mpi, call, &mut request) } != 0 {
+        abort(job, "the native MPI failed to replay a call");
     }
     request
 }
 
 /// True if a request is complete.
 fn test(job: &MpiJob, request: &mut usize) -> bool {
-    let Some(test) = job.mpi.real.Test else { abort(job, "the MPI has no MPI_Test") };
+    let Some(test) = job.mpi.real.Test else { abort(job, "the native MPI has no MPI_Test") };
     let mut is_complete = 0_i32;
     let mut status = [0_u64; 16];
-    // SAFETY: our own request, of which MPICH uses the lower half; the status has room for any MPI's.
+    // SAFETY: our own request, of which MPICH uses the lower half; the status has room for that of any MPI.
     if unsafe { invoke!(test; &raw mut *request, &raw mut is_complete, status.as_mut_ptr()) } != 0 {
-        abort(job, "the MPI could not do a call instead of Pleach");
+        abort(job, "the native MPI failed to replay a call");
     }
     is_complete != 0
 }
 
-/// Better no result than a wrong one.
+/// Aborts the job: better no result than a wrong one.
 pub(crate) fn abort(job: &MpiJob, why: &str) -> ! {
-    log(&format!("the job is aborted: {why}"));
+    log(&format!("aborting the job: {why}"));
     if let Some(abort) = job.mpi.real.Abort {
-        // SAFETY: the world is there until it is finalized.
+        // SAFETY: the world exists until the native MPI is finalized.
         unsafe { invoke!(abort; job.abi.world, 1_usize) };
     }
     std::process::abort()

@@ -1,38 +1,53 @@
-//! What the last calls on a communicator brought, for the case that they must be repeated.
+//! The replay log: inputs of the last calls on a communicator, in case the native MPI must replay them.
+//!
+//! In: each call with its input. Out: the input of a call by its number, as long as another rank may need it.
 
 use std::collections::VecDeque;
 
+use crate::bootstrap_channel::PendingAllreduce;
 use crate::collective_call::CollectiveCall;
-use crate::recovery::RecoveryState;
 
-/// Longer inputs are not kept: to keep one costs as much as to send it.
-const MOST_KEPT: usize = 64 << 10;
-/// Inputs are kept of so many calls, with so many bytes in all.
-const MOST_CALLS: usize = 64;
-const MOST_BYTES: usize = 1 << 20;
-/// Room up to so many bytes is used again: to ask for it anew costs more than to fill it.
-const MOST_REUSED: usize = 1 << 10;
+/// Longer inputs are not logged: to log one costs as much as to send it.
+const MAX_INPUT_BYTES: usize = 64 << 10;
+/// Calls in the log, and bytes of all their inputs.
+const MAX_CALLS: usize = 64;
+const MAX_BYTES: usize = 1 << 20;
+/// Allocations up to this size are reused: to allocate one costs more than to fill it.
+const MAX_REUSED_BYTES: usize = 1 << 10;
 
-/// What the last calls brought, the one under way included.
+/// The last calls on a communicator, the one in flight included.
 #[derive(Default)]
 pub(crate) struct ReplayLog {
-    inputs: VecDeque<LoggedCall>,
+    calls: VecDeque<LoggedCall>,
     bytes: usize,
-    /// What becomes of the communicator, if Pleach does not serve it any more.
-    pub(crate) transition: Option<RecoveryState>,
+    /// The recovery of the communicator, after Pleach failed on it.
+    pub(crate) recovery: Option<RecoveryState>,
 }
 
-/// What a call brought.
 struct LoggedCall {
-    /// How many calls came before it.
+    /// How many calls preceded it.
     number: u64,
     call: CollectiveCall,
-    /// None if they were too many.
-    bytes: Option<Vec<u8>>,
+    /// None if it was too long.
+    input: Option<Vec<u8>>,
+}
+
+/// The recovery of a communicator.
+pub(crate) enum RecoveryState {
+    /// The ranks agree on their progress.
+    Agreeing(PendingAllreduce),
+    /// Calls up to `last_replayed` are non-blocking at all ranks; `calls` are those that this rank replays for others.
+    Replaying { last_replayed: u64, calls: Vec<ReplayedCall> },
+}
+
+/// A call in flight on the native MPI, and its buffers.
+pub(crate) struct ReplayedCall {
+    pub(crate) request: usize,
+    pub(crate) _buffers: [Vec<u8>; 2],
 }
 
 impl ReplayLog {
-    /// A call begins; it has a vector of so many bytes, which `input` puts into an empty buffer, or cannot.
+    /// Logs a call that begins, with an input of `bytes` bytes. `input` copies it to an empty buffer, or returns false.
     pub(crate) fn push(
         &mut self,
         number: u64,
@@ -40,40 +55,40 @@ impl ReplayLog {
         bytes: usize,
         input: impl FnOnce(&mut Vec<u8>) -> bool,
     ) {
-        let mut room = Vec::new();
-        if self.inputs.len() == MOST_CALLS {
-            room = self.drop_oldest();
+        let mut buffer = Vec::new();
+        if self.calls.len() == MAX_CALLS {
+            buffer = self.drop_oldest();
         }
-        // This rank is through with the last call: if all had to come to it, all are through with those before. Room that is used again
-        // at once is in the cache still.
-        if self.inputs.back().is_some_and(|last| last.number + 1 == number && last.call.verb.joins_all()) {
-            while self.inputs.len() > 1 {
-                room = self.drop_oldest();
+        // This rank has completed the last call. If that was a synchronizing one, all ranks have completed those before it. A buffer
+        // that is reused at once is still in the cache.
+        if self.calls.back().is_some_and(|last| last.number + 1 == number && last.call.collective.synchronizes()) {
+            while self.calls.len() > 1 {
+                buffer = self.drop_oldest();
             }
         }
-        if room.capacity() > MOST_REUSED {
-            room = Vec::new();
+        if buffer.capacity() > MAX_REUSED_BYTES {
+            buffer = Vec::new();
         }
-        room.clear();
-        let bytes = (bytes <= MOST_KEPT && input(&mut room)).then_some(room);
-        self.bytes += bytes.as_ref().map_or(0, Vec::len);
-        self.inputs.push_back(LoggedCall { number, call: *call, bytes });
-        while self.bytes > MOST_BYTES {
+        buffer.clear();
+        let input = (bytes <= MAX_INPUT_BYTES && input(&mut buffer)).then_some(buffer);
+        self.bytes += input.as_ref().map_or(0, Vec::len);
+        self.calls.push_back(LoggedCall { number, call: *call, input });
+        while self.bytes > MAX_BYTES {
             self.drop_oldest();
         }
     }
 
-    /// Forgets the oldest call. What it brought has room for another.
+    /// Drops the oldest call; its buffer can be reused.
     fn drop_oldest(&mut self) -> Vec<u8> {
-        let bytes = self.inputs.pop_front().and_then(|oldest| oldest.bytes).unwrap_or_default();
-        self.bytes -= bytes.len();
-        bytes
+        let input = self.calls.pop_front().and_then(|oldest| oldest.input).unwrap_or_default();
+        self.bytes -= input.len();
+        input
     }
 
-    /// The call with this number, and what it brought.
-    pub(crate) fn of(&self, number: u64) -> Option<(&CollectiveCall, &[u8])> {
-        let input = self.inputs.iter().find(|input| input.number == number)?;
-        Some((&input.call, input.bytes.as_deref()?))
+    /// The call with this number and its input, if it is still in the log.
+    pub(crate) fn input_of(&self, number: u64) -> Option<(&CollectiveCall, &[u8])> {
+        let logged = self.calls.iter().find(|logged| logged.number == number)?;
+        Some((&logged.call, logged.input.as_deref()?))
     }
 }
 
@@ -82,14 +97,14 @@ mod tests {
     use super::*;
     use crate::collective_call::MpiCollective;
 
-    /// One that a rank may be through with before others have come.
+    /// A call that a rank may complete before others have entered it.
     fn call() -> CollectiveCall {
         call_of(MpiCollective::Reduce)
     }
 
-    fn call_of(verb: MpiCollective) -> CollectiveCall {
+    fn call_of(collective: MpiCollective) -> CollectiveCall {
         let (send, receive, count, datatype, operator, root, communicator) = (0, 0, 0, 0, 0, 0, 0);
-        CollectiveCall { verb, send, receive, count, datatype, operator, root, communicator }
+        CollectiveCall { collective, send, receive, count, datatype, operator, root, communicator }
     }
 
     fn fill(into: &mut Vec<u8>, byte: u8, length: usize) -> bool {
@@ -98,31 +113,31 @@ mod tests {
     }
 
     #[test]
-    fn inputs_are_kept_by_number_up_to_a_limit() {
-        let mut kept = ReplayLog::default();
+    fn inputs_are_found_by_number_up_to_a_limit() {
+        let mut log = ReplayLog::default();
         for number in 0..100 {
-            kept.push(number, &call(), 8, |into| fill(into, number as u8, 8));
+            log.push(number, &call(), 8, |into| fill(into, number as u8, 8));
         }
-        assert_eq!(kept.of(99).map(|(_, bytes)| bytes[0]), Some(99));
-        assert_eq!(kept.of(36).map(|(_, bytes)| bytes[0]), Some(36));
-        assert!(kept.of(35).is_none() && kept.of(100).is_none());
+        assert_eq!(log.input_of(99).map(|(_, bytes)| bytes[0]), Some(99));
+        assert_eq!(log.input_of(36).map(|(_, bytes)| bytes[0]), Some(36));
+        assert!(log.input_of(35).is_none() && log.input_of(100).is_none());
         for number in 100..200 {
-            kept.push(number, &call(), MOST_KEPT, |into| fill(into, 0, MOST_KEPT));
+            log.push(number, &call(), MAX_INPUT_BYTES, |into| fill(into, 0, MAX_INPUT_BYTES));
         }
-        assert!(kept.bytes <= MOST_BYTES && kept.of(199).is_some());
-        // What is kept of short calls after long ones is theirs alone, and so is the room for it.
+        assert!(log.bytes <= MAX_BYTES && log.input_of(199).is_some());
+        // Short calls after long ones neither see nor hold the long buffers.
         for number in 200..300 {
-            kept.push(number, &call(), 8, |into| fill(into, number as u8, 8));
+            log.push(number, &call(), 8, |into| fill(into, number as u8, 8));
         }
-        assert_eq!(kept.of(299).map(|(_, bytes)| bytes), Some(&[299_u32 as u8; 8][..]));
-        let room: usize = kept.inputs.iter().flat_map(|input| &input.bytes).map(Vec::capacity).sum();
-        assert!(kept.bytes == 8 * MOST_CALLS && room <= MOST_REUSED * MOST_CALLS);
+        assert_eq!(log.input_of(299).map(|(_, bytes)| bytes), Some(&[299_u32 as u8; 8][..]));
+        let capacity: usize = log.calls.iter().flat_map(|call| &call.input).map(Vec::capacity).sum();
+        assert!(log.bytes == 8 * MAX_CALLS && capacity <= MAX_REUSED_BYTES * MAX_CALLS);
     }
 
     #[test]
-    fn what_came_before_a_call_to_which_all_came_is_needed_no_more() {
-        let mut kept = ReplayLog::default();
-        let verbs = [
+    fn calls_before_a_completed_synchronizing_call_are_dropped() {
+        let mut log = ReplayLog::default();
+        let collectives = [
             MpiCollective::Reduce,
             MpiCollective::Broadcast,
             MpiCollective::AllReduce,
@@ -131,39 +146,40 @@ mod tests {
             MpiCollective::Scan,
             MpiCollective::Reduce,
         ];
-        let mut first_kept = Vec::new();
-        for (number, verb) in (0..).zip(verbs) {
-            kept.push(number, &call_of(verb), 8, |into| fill(into, number as u8, 8));
-            assert_eq!(kept.of(number).map(|(_, bytes)| bytes[0]), Some(number as u8), "the one under way");
-            let first = (0..=number).find(|number| kept.of(*number).is_some()).expect("that one at least");
-            assert!((first..=number).all(|number| kept.of(number).is_some()), "and all between");
-            first_kept.push(first);
+        let mut first_logged = Vec::new();
+        for (number, collective) in (0..).zip(collectives) {
+            log.push(number, &call_of(collective), 8, |into| fill(into, number as u8, 8));
+            assert_eq!(log.input_of(number).map(|(_, bytes)| bytes[0]), Some(number as u8), "the call in flight");
+            let first =
+                (0..=number).find(|number| log.input_of(*number).is_some()).expect("at least the call in flight");
+            assert!((first..=number).all(|number| log.input_of(number).is_some()), "no gaps");
+            first_logged.push(first);
         }
-        // Of the last call to which all came, somebody may lack the result: it stays until there is another.
-        assert_eq!(first_kept, [0, 0, 0, 2, 2, 4, 5]);
+        // Some rank may lack the result of the last synchronizing call: it stays until there is another.
+        assert_eq!(first_logged, [0, 0, 0, 2, 2, 4, 5]);
     }
 
-    /// Such a call that failed is no proof that all came to it: then the next has the same number.
+    /// A synchronizing call that failed proves nothing; the next call then has the same number.
     #[test]
-    fn what_came_before_a_call_that_was_not_completed_stays() {
-        let mut kept = ReplayLog::default();
-        kept.push(0, &call(), 8, |into| fill(into, 1, 8));
-        kept.push(1, &call_of(MpiCollective::AllReduce), 8, |into| fill(into, 2, 8));
-        kept.push(1, &call_of(MpiCollective::AllReduce), 8, |into| fill(into, 3, 8));
-        assert_eq!(kept.of(0).map(|(_, bytes)| bytes[0]), Some(1));
-    }
-
-    #[test]
-    fn what_cannot_be_had_is_not_kept() {
-        let mut kept = ReplayLog::default();
-        kept.push(0, &call(), 8, |into| !fill(into, 7, 4));
-        assert!(kept.of(0).is_none() && kept.bytes == 0);
+    fn calls_before_a_failed_synchronizing_call_stay() {
+        let mut log = ReplayLog::default();
+        log.push(0, &call(), 8, |into| fill(into, 1, 8));
+        log.push(1, &call_of(MpiCollective::AllReduce), 8, |into| fill(into, 2, 8));
+        log.push(1, &call_of(MpiCollective::AllReduce), 8, |into| fill(into, 3, 8));
+        assert_eq!(log.input_of(0).map(|(_, bytes)| bytes[0]), Some(1));
     }
 
     #[test]
-    fn long_inputs_are_not_kept() {
-        let mut kept = ReplayLog::default();
-        kept.push(0, &call(), MOST_KEPT + 1, |_| unreachable!("nobody asks for them"));
-        assert!(kept.of(0).is_none());
+    fn an_input_that_cannot_be_copied_is_not_logged() {
+        let mut log = ReplayLog::default();
+        log.push(0, &call(), 8, |into| !fill(into, 7, 4));
+        assert!(log.input_of(0).is_none() && log.bytes == 0);
+    }
+
+    #[test]
+    fn long_inputs_are_not_logged() {
+        let mut log = ReplayLog::default();
+        log.push(0, &call(), MAX_INPUT_BYTES + 1, |_| unreachable!("not copied"));
+        assert!(log.input_of(0).is_none());
     }
 }

@@ -1,8 +1,8 @@
-//! Non-blocking calls: a generalized request of the MPI's for each, completed when Pleach is through with it.
+//! Non-blocking calls: each has a generalized request of the native MPI, completed when Pleach has completed the operation.
 //!
-//! The user waits and tests with the MPI's own functions. Who moves Pleach on meanwhile depends on the MPI: Open MPI lets us into its own
-//! progress; MPICH asks us whenever somebody waits for the request, and a thread goes on while nobody does. Any other MPI must let a thread
-//! complete requests (`MPI_THREAD_MULTIPLE`).
+//! The user waits and tests with functions of the native MPI. What advances Pleach meanwhile depends on the MPI. Open MPI calls us from its
+//! progress engine. MPICH polls us while the user waits for the request, and a thread advances it otherwise. Any other MPI must allow a
+//! thread to complete requests (`MPI_THREAD_MULTIPLE`).
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,67 +13,39 @@ use std::time::Duration;
 use nix::libc;
 use pleach::OwnedRequest;
 
-use crate::abi::{AbiFamily, MpiAbi};
-use crate::call_statistics::FallbackReason;
-use crate::collective_call::{
-    self, CallOutcome, CallPlan, CollectiveCall, MpiCollective, OffloadedOperation, RankAndSize, ServedBy,
-};
+use crate::call_plan::{self, CallPlan, OffloadedOperation};
+use crate::collective_call::{CallOutcome, CollectiveCall, FallbackReason, MpiCollective, RankAndSize, ServedBy};
 use crate::communicator_table;
+use crate::completion::RequestCompletion;
+use crate::generalized_request::{cancel, query};
 use crate::mpi_job::{MpiJob, job, last_job};
-use crate::native_mpi::{MpiFunction, NativeMpi, invoke};
+use crate::native_mpi::invoke;
 use crate::progress;
 use crate::recovery;
 
-/// How often the thread moves on what nobody waits for.
-const PACE: Duration = Duration::from_micros(100);
+/// How often the thread advances pending calls.
+const ADVANCE_INTERVAL: Duration = Duration::from_micros(100);
 
-/// How a request of ours is completed.
-#[derive(Clone, Copy)]
-pub(crate) enum RequestCompletion {
-    /// In Open MPI's progress; the function that lets us into it.
-    InProgress(MpiFunction),
-    /// When MPICH asks; the function that starts a request that it asks about.
-    WhenAsked(MpiFunction),
-    /// By a thread.
-    ByThread,
-    /// Not at all.
-    Impossible,
-    /// Nor should it be.
-    Unwanted,
-}
-
-impl RequestCompletion {
-    pub(crate) fn of(mpi: &NativeMpi, abi: &MpiAbi, threads: i32) -> Self {
-        let found = match abi.family {
-            AbiFamily::OpenMpi => mpi.library.function("opal_progress_register").map(Self::InProgress),
-            AbiFamily::Mpich => mpi.library.function("PMPIX_Grequest_start").map(Self::WhenAsked),
-            AbiFamily::Standard => None,
-        };
-        let multiple = if abi.family == AbiFamily::Standard { 4096 } else { 3 };
-        found.unwrap_or(if threads >= multiple { Self::ByThread } else { Self::Impossible })
-    }
-}
-
-/// A call under way.
+/// A call in flight.
 struct PendingCall {
     call: CollectiveCall,
     plan: CallPlan,
     position: RankAndSize,
-    /// The MPI's request.
+    /// The generalized request.
     request: AtomicUsize,
     stage: Mutex<PendingStage>,
 }
 
 enum PendingStage {
     Running(OwnedRequest),
-    /// The result is here; the user's buffer does not have it yet.
+    /// The result is here, but not yet in the user's buffer.
     Arrived(Vec<u8>),
-    Over,
+    Complete,
 }
 
 static PENDING: Mutex<Vec<Arc<PendingCall>>> = Mutex::new(Vec::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-static NEWS: Condvar = Condvar::new();
+static CHANGED: Condvar = Condvar::new();
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 static THREAD: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 
@@ -82,7 +54,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl PendingCall {
-    /// Moves it on; true if its result is here. Never waits.
+    /// Advances it; true if its result is here. Never blocks.
     fn advance(&self, job: &MpiJob) -> bool {
         let Ok(mut stage) = self.stage.try_lock() else { return false };
         let PendingStage::Running(started) = &*stage else { return matches!(*stage, PendingStage::Arrived(_)) };
@@ -91,13 +63,13 @@ impl PendingCall {
                 *stage = PendingStage::Arrived(bytes);
                 true
             }
-            Some(Err(error)) => recovery::abort(job, &format!("{error}, in a non-blocking call")),
+            Some(Err(error)) => recovery::abort(job, &format!("{error} in a non-blocking call")),
             None => false,
         }
     }
 
-    /// Moves it on, and completes it if that suffices; true if it is over.
-    fn complete_if_through(&self, job: &MpiJob) -> bool {
+    /// Advances it, and completes it if its result is here; true if it is complete.
+    fn complete_if_arrived(&self, job: &MpiJob) -> bool {
         if self.advance(job) {
             self.complete(job);
             let mut list = lock(&PENDING);
@@ -105,17 +77,17 @@ impl PendingCall {
             list.retain(|other| !std::ptr::eq(Arc::as_ptr(other), self));
             COUNT.fetch_sub(before - list.len(), Ordering::Release);
         }
-        self.stage.try_lock().is_ok_and(|stage| matches!(*stage, PendingStage::Over))
+        self.stage.try_lock().is_ok_and(|stage| matches!(*stage, PendingStage::Complete))
     }
 
-    /// Gives the user the result, and completes the request. Only for threads that may call the MPI.
+    /// Copies the result to the user and completes the request. Only for threads that may call the native MPI.
     fn complete(&self, job: &MpiJob) {
         let mut stage = lock(&self.stage);
         let PendingStage::Arrived(bytes) = &*stage else { return };
-        if let Err(error) = collective_call::finish(job, &self.call, &self.plan, self.position, bytes) {
-            recovery::abort(job, &format!("{error}, in a non-blocking call"));
+        if let Err(error) = call_plan::finish(job, &self.call, &self.plan, self.position, bytes) {
+            recovery::abort(job, &format!("{error} in a non-blocking call"));
         }
-        *stage = PendingStage::Over;
+        *stage = PendingStage::Complete;
         drop(stage);
         if let Some(complete) = job.mpi.real.Grequest_complete {
             // SAFETY: the request was started by us and completes once.
@@ -124,63 +96,63 @@ impl PendingCall {
     }
 }
 
-/// Starts a call; `request` is where the user wants the request.
+/// Starts a call; `request` is the address for the user's request.
 pub(crate) fn start(call: &CollectiveCall, request: usize) -> Result<CallOutcome, FallbackReason> {
     let job = job().ok_or(FallbackReason::Off)?;
     match job.completion {
         RequestCompletion::Impossible => return Err(FallbackReason::NoProgress),
-        RequestCompletion::Unwanted => return Err(FallbackReason::Unwanted),
+        RequestCompletion::Disabled => return Err(FallbackReason::Disabled),
         _ if request == 0 => return Err(FallbackReason::Argument),
         _ => {}
     }
     let plan = CallPlan::of(job, call)?;
-    let member = communicator_table::member_if_formed(job, call.communicator)?;
-    plan.check(job, call, member.position)?;
-    if member.has_failed() {
+    let offloaded = communicator_table::lookup_formed(job, call.communicator)?;
+    plan.check(job, call, offloaded.position)?;
+    if offloaded.has_failed() {
         return Err(FallbackReason::Failed);
     }
     let bytes = plan.bytes;
-    let stage = if bytes == 0 && call.verb != MpiCollective::Barrier {
+    let stage = if bytes == 0 && call.collective != MpiCollective::Barrier {
         PendingStage::Arrived(Vec::new())
     } else {
-        let brought = collective_call::prepare(job, call, &plan, member.position);
-        match brought.and_then(|brought| OffloadedOperation::launch(call, &plan, &member.communicator, brought)) {
+        let input = call_plan::prepare(job, call, &plan, offloaded.position);
+        match input.and_then(|input| OffloadedOperation::start(call, &plan, &offloaded.communicator, input)) {
             Ok(started) => PendingStage::Running(started),
-            Err(error) => recovery::abort(job, &format!("{error}, in a non-blocking call")),
+            Err(error) => recovery::abort(job, &format!("{error} in a non-blocking call")),
         }
     };
     let pending = Arc::new(PendingCall {
         call: *call,
         plan,
-        position: member.position,
+        position: offloaded.position,
         request: AtomicUsize::new(0),
         stage: Mutex::new(stage),
     });
     let status = start_request(job, &pending, request);
     if status != 0 {
-        recovery::abort(job, "the MPI starts no generalized request");
+        recovery::abort(job, "MPI_Grequest_start failed");
     }
-    // Should a later call fail, this one cannot be repeated.
-    member.keep(call, usize::MAX, |_| false);
-    member.complete();
+    // If a later call fails, this one cannot be replayed.
+    offloaded.log_input(call, usize::MAX, |_| false);
+    offloaded.complete();
     if pending.advance(job) {
         pending.complete(job);
     } else {
         prepare_progress(job);
         lock(&PENDING).push(pending);
         COUNT.fetch_add(1, Ordering::Release);
-        NEWS.notify_one();
+        CHANGED.notify_one();
     }
-    Ok(CallOutcome { status, bytes, by: ServedBy::Pleach })
+    Ok(CallOutcome { status, bytes, served_by: ServedBy::Pleach })
 }
 
 fn start_request(job: &MpiJob, pending: &Arc<PendingCall>, request: usize) -> c_int {
     let state = Arc::into_raw(Arc::clone(pending));
     let functions = (query as *const (), free as *const (), cancel as *const ());
-    // SAFETY: the functions are of the types that the standard and MPICH want; the state is ours until `free`.
+    // SAFETY: the functions have the types that the standard and MPICH require; the state is ours until `free`.
     let status = unsafe {
         match job.completion {
-            RequestCompletion::WhenAsked(start) => {
+            RequestCompletion::ByMpichPoll(start) => {
                 invoke!(start; functions.0, functions.1, functions.2, poll as *const (), wait as *const (), state, request)
             }
             _ => match job.mpi.real.Grequest_start {
@@ -189,63 +161,74 @@ fn start_request(job: &MpiJob, pending: &Arc<PendingCall>, request: usize) -> c_
             },
         }
     };
-    // SAFETY: the MPI has just put a handle there.
+    // SAFETY: the native MPI has just written a handle there.
     let handle = unsafe { job.abi.read_handle(request) };
     pending.request.store(handle, Ordering::Release);
     status
 }
 
-/// Sees to it that somebody moves calls on.
+/// Sets up whatever advances pending calls.
 fn prepare_progress(job: &MpiJob) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| match job.completion {
-        // SAFETY: the function lives as long as the process.
-        RequestCompletion::InProgress(register) => drop(unsafe { invoke!(register; in_progress as *const ()) }),
-        RequestCompletion::WhenAsked(_) | RequestCompletion::ByThread => *lock(&THREAD) = start_thread(job),
-        RequestCompletion::Impossible | RequestCompletion::Unwanted => {}
-    });
-}
-
-/// Moves on everything, and completes what is through. Returns how many were.
-fn turn(job: &MpiJob, completes: bool) -> c_int {
-    let Ok(mut pending) = PENDING.try_lock() else { return 0 };
-    let mut through = Vec::new();
-    pending.retain(|pending| {
-        let is_through = pending.advance(job);
-        if is_through {
-            through.push(Arc::clone(pending));
+        RequestCompletion::ByOpenMpiProgress(register) => {
+            // SAFETY: the function lives as long as the process.
+            let _ = unsafe { invoke!(register; on_open_mpi_progress as *const ()) };
         }
-        !is_through
+        RequestCompletion::ByMpichPoll(_) | RequestCompletion::ByThread => *lock(&THREAD) = start_thread(job),
+        RequestCompletion::Impossible | RequestCompletion::Disabled => {}
     });
-    COUNT.fetch_sub(through.len(), Ordering::Release);
-    drop(pending);
-    if completes {
-        through.iter().for_each(|pending| pending.complete(job));
-    }
-    through.len() as c_int
 }
 
-extern "C" fn in_progress() -> c_int {
+/// Whether the thread may call the native MPI.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MayComplete {
+    Yes,
+    No,
+}
+
+/// Advances all pending calls, and completes those whose results are here if this thread may. Returns how many these are.
+fn advance_all(job: &MpiJob, may_complete: MayComplete) -> c_int {
+    let Ok(mut pending) = PENDING.try_lock() else { return 0 };
+    let mut arrived = Vec::new();
+    pending.retain(|pending| {
+        let has_arrived = pending.advance(job);
+        if has_arrived {
+            arrived.push(Arc::clone(pending));
+        }
+        !has_arrived
+    });
+    COUNT.fetch_sub(arrived.len(), Ordering::Release);
+    drop(pending);
+    if may_complete == MayComplete::Yes {
+        arrived.iter().for_each(|pending| pending.complete(job));
+    }
+    arrived.len() as c_int
+}
+
+/// Called by Open MPI's progress engine.
+extern "C" fn on_open_mpi_progress() -> c_int {
     if COUNT.load(Ordering::Acquire) == 0 {
         return 0;
     }
-    last_job().map_or(0, |job| turn(job, true))
+    last_job().map_or(0, |job| advance_all(job, MayComplete::Yes))
 }
 
 fn start_thread(job: &MpiJob) -> Option<JoinHandle<()>> {
-    let completes = matches!(job.completion, RequestCompletion::ByThread);
+    let is_by_thread = matches!(job.completion, RequestCompletion::ByThread);
+    let may_complete = if is_by_thread { MayComplete::Yes } else { MayComplete::No };
     let work = move || {
         while !IS_CLOSED.load(Ordering::Acquire) {
             if let Some(job) = last_job() {
-                turn(job, completes);
+                advance_all(job, may_complete);
             }
             let pending = lock(&PENDING);
-            let patience = if pending.is_empty() { Duration::from_secs(1) } else { PACE };
-            drop(NEWS.wait_timeout(pending, patience));
+            let timeout = if pending.is_empty() { Duration::from_secs(1) } else { ADVANCE_INTERVAL };
+            drop(CHANGED.wait_timeout(pending, timeout));
         }
     };
-    // The program's signals are not for this thread, which inherits the mask.
-    // SAFETY: masks are plain numbers, and both are ours.
+    // This thread inherits the mask: the program's signals must not interrupt it.
+    // SAFETY: signal sets are plain numbers, and both are ours.
     unsafe {
         let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&raw mut all);
@@ -256,88 +239,42 @@ fn start_thread(job: &MpiJob) -> Option<JoinHandle<()>> {
     }
 }
 
-/// The job is over.
+/// Drops all pending calls and ends the thread.
 pub(crate) fn close() {
     IS_CLOSED.store(true, Ordering::Release);
     let mut pending = lock(&PENDING);
     pending.clear();
     COUNT.store(0, Ordering::Release);
-    NEWS.notify_all();
+    CHANGED.notify_all();
     drop(pending);
     if let Some(thread) = lock(&THREAD).take() {
-        let _ = thread.join(); // It has nothing to say.
+        let _ = thread.join();
     }
-}
-
-/// A request of the MPI's that does not complete by itself.
-pub(crate) fn endless(job: &MpiJob) -> Option<usize> {
-    let mut request = 0_usize;
-    let functions = (query as *const (), free_nothing as *const (), cancel as *const ());
-    let start = job.mpi.real.Grequest_start?;
-    // SAFETY: the functions are of the types that the standard wants; the request has a place, of which MPICH uses the lower half.
-    let status = unsafe { invoke!(start; functions.0, functions.1, functions.2, 0_usize, &raw mut request) };
-    (status == 0).then_some(request)
-}
-
-/// Completes one of those.
-pub(crate) fn complete_endless(job: &MpiJob, request: &mut usize) {
-    let real = &job.mpi.real;
-    if let (Some(complete), Some(wait)) = (real.Grequest_complete, real.Wait) {
-        let mut status = [0_u64; 16];
-        // SAFETY: our own request; the status has room for any MPI's.
-        unsafe {
-            invoke!(complete; *request);
-            invoke!(wait; &raw mut *request, status.as_mut_ptr());
-        }
-    }
-}
-
-extern "C" fn free_nothing(_: usize) -> c_int {
-    0
-}
-
-/// What a status shall say: that nothing was received, and nothing cancelled.
-extern "C" fn query(_: usize, status: usize) -> c_int {
-    let Some(job) = last_job() else { return 0 };
-    let real = &job.mpi.real;
-    if let (Some(set_elements), Some(set_cancelled)) = (real.Status_set_elements, real.Status_set_cancelled) {
-        // SAFETY: the MPI's own status.
-        unsafe {
-            invoke!(set_elements; status, job.abi.byte, 0_usize);
-            invoke!(set_cancelled; status, 0_usize);
-        }
-    }
-    0
 }
 
 extern "C" fn free(state: *const PendingCall) -> c_int {
-    // SAFETY: it came from `start_request`, and the MPI frees a request once.
+    // SAFETY: it came from `start_request`, and the native MPI frees a request once.
     drop(unsafe { Arc::from_raw(state) });
     0
 }
 
-/// Collective calls cannot be cancelled.
-extern "C" fn cancel(_: usize, _: c_int) -> c_int {
-    0
-}
-
-/// MPICH asks, because somebody is interested in this request.
+/// MPICH polls this request.
 extern "C" fn poll(state: *const PendingCall, _: usize) -> c_int {
     if let Some(job) = last_job() {
         // SAFETY: it came from `start_request`, and was not freed yet.
-        unsafe { &*state }.complete_if_through(job);
+        unsafe { &*state }.complete_if_arrived(job);
     }
     0
 }
 
-/// MPICH waits for these requests.
+/// MPICH blocks until these requests are complete.
 extern "C" fn wait(count: c_int, states: *const *const PendingCall, _: f64, _: usize) -> c_int {
     let Some(job) = last_job() else { return 0 };
-    for place in 0..usize::try_from(count).unwrap_or(0) {
-        // SAFETY: so many are there, from `start_request`, and were not freed yet.
-        let pending = unsafe { &**states.add(place) };
+    for index in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: `count` of them are there, from `start_request`, and were not freed yet.
+        let pending = unsafe { &**states.add(index) };
         let mut rounds = 0_u32;
-        while !pending.complete_if_through(job) {
+        while !pending.complete_if_arrived(job) {
             rounds = rounds.saturating_add(1);
             if rounds.is_multiple_of(64) {
                 progress::progress_mpi();

@@ -1,31 +1,32 @@
-//! The doors: every function of the MPI that this library takes the place of, under both of its names.
+//! The wrappers: every MPI function that this library interposes, under both of its names.
 //!
-//! Both, because Fortran bindings of some MPIs call `PMPI_…`. `_c` are the forms with large counts.
+//! Both, because the Fortran bindings of some MPIs call `PMPI_…`. Names in `_c` are the forms with large counts.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::call_statistics::{self, CallMode, FallbackReason};
-use crate::collective_call::{self, CallOutcome, CollectiveCall, MpiCollective, ServedBy};
-use crate::communicator_table;
+use crate::call_statistics::{self, CallMode};
+use crate::collective_call::{CallOutcome, CollectiveCall, FallbackReason, MpiCollective, ServedBy};
 use crate::configuration;
-use crate::mpi_job;
+use crate::lifecycle;
+use crate::mpi_job::job;
 use crate::native_mpi::{MpiFunction, invoke, mpi};
+use crate::offload;
 use crate::progress;
 use crate::recovery;
 use crate::requests;
 
-/// What a function that is not there returns: `MPI_ERR_COUNT`, the same in every MPI. Only those for large counts may be missing.
+/// The status of a function that the native MPI lacks: `MPI_ERR_COUNT`, the same in every MPI. Only those for large counts may be missing.
 const NO_SUCH_FUNCTION: c_int = 2;
 
 /// Exports a function under two names.
 macro_rules! export {
     ($mpi:literal, $pmpi:literal, ($($argument:ident),*) $body:block) => {
         const _: () = {
-            #[allow(clippy::too_many_arguments)] // As many as the standard gives it.
+            #[allow(clippy::too_many_arguments)] // As many as the standard defines.
             extern "C" fn work($($argument: usize),*) -> c_int $body
 
-            #[inline(always)] // Both names get the same code, of which one copy is linked.
+            #[inline(always)] // Both names share one copy of the code.
             #[allow(clippy::too_many_arguments)]
             fn enter($($argument: usize),*) -> c_int {
                 work($($argument),*)
@@ -46,17 +47,17 @@ macro_rules! export {
     };
 }
 
-/// A collective call: what it is, and the function of the MPI for the case that Pleach does not take it.
+/// A collective call, with the function of the native MPI to fall back to.
 macro_rules! collective {
     ($mpi:literal, $pmpi:literal, $function:expr, ($($argument:ident),*), $call:expr) => {
         export!($mpi, $pmpi, ($($argument),*) {
-            // SAFETY: the user's own arguments, for the function that he called.
+            // SAFETY: the user's own arguments, for the function that the user called.
             blocking(&$call, || $function.map(|function| unsafe { invoke!(function; $($argument),*) }))
         });
     };
 }
 
-/// The same, non-blocking: the last argument is where the request goes.
+/// The same, non-blocking: the last argument is the address for the request.
 macro_rules! non_blocking {
     ($mpi:literal, $pmpi:literal, $function:expr, ($($argument:ident),*), $call:expr) => {
         export!($mpi, $pmpi, ($($argument),*, request) {
@@ -69,51 +70,52 @@ macro_rules! non_blocking {
 }
 
 #[inline]
-fn blocking(call: &CollectiveCall, on_mpi: impl FnOnce() -> Option<c_int>) -> c_int {
+fn blocking(call: &CollectiveCall, native: impl FnOnce() -> Option<c_int>) -> c_int {
     let began = call_statistics::begin();
-    match collective_call::run(call) {
-        Ok(CallOutcome { status, bytes, by: ServedBy::Pleach }) => {
-            call_statistics::taken(call.verb, CallMode::Blocking, bytes, began);
+    match offload::run(call) {
+        Ok(CallOutcome { status, bytes, served_by: ServedBy::Pleach }) => {
+            call_statistics::count_offloaded(call.collective, CallMode::Blocking, bytes, began);
             status
         }
         Ok(CallOutcome { status, .. }) => {
-            call_statistics::left(call.verb, CallMode::Blocking, FallbackReason::Failed, began);
+            call_statistics::count_fallback(call.collective, CallMode::Blocking, FallbackReason::Failed, began);
             status
         }
-        Err(why) => left(call, CallMode::Blocking, why, began, on_mpi),
+        Err(reason) => fall_back(call, CallMode::Blocking, reason, began, native),
     }
 }
 
 #[inline]
-fn starting(call: &CollectiveCall, request: usize, on_mpi: impl FnOnce() -> Option<c_int>) -> c_int {
+fn starting(call: &CollectiveCall, request: usize, native: impl FnOnce() -> Option<c_int>) -> c_int {
     let began = call_statistics::begin();
     match requests::start(call, request) {
         Ok(CallOutcome { status, bytes, .. }) => {
-            call_statistics::taken(call.verb, CallMode::NonBlocking, bytes, began);
+            call_statistics::count_offloaded(call.collective, CallMode::NonBlocking, bytes, began);
             status
         }
-        Err(why) => left(call, CallMode::NonBlocking, why, began, on_mpi),
+        Err(reason) => fall_back(call, CallMode::NonBlocking, reason, began, native),
     }
 }
 
-fn left(
+/// Does a call with the native MPI.
+fn fall_back(
     call: &CollectiveCall,
-    manner: CallMode,
-    why: FallbackReason,
+    mode: CallMode,
+    reason: FallbackReason,
     began: Option<std::time::Instant>,
-    on_mpi: impl FnOnce() -> Option<c_int>,
+    native: impl FnOnce() -> Option<c_int>,
 ) -> c_int {
     if recovery::has_failed()
-        && let Some(job) = mpi_job::job()
+        && let Some(job) = job()
     {
-        recovery::before_other_call(job, call.communicator);
+        recovery::before_native_call(job, call.communicator);
     }
-    let status = on_mpi().unwrap_or(NO_SUCH_FUNCTION);
-    call_statistics::left(call.verb, manner, why, began);
+    let status = native().unwrap_or(NO_SUCH_FUNCTION);
+    call_statistics::count_fallback(call.collective, mode, reason, began);
     status
 }
 
-/// A count as it came in a register: an `int`, above which may stand anything.
+/// An `int` count from a register, whose upper half is undefined.
 fn plain(count: usize) -> i64 {
     i64::from(count as i32)
 }
@@ -124,34 +126,52 @@ fn large(count: usize) -> i64 {
 
 fn barrier(communicator: usize) -> CollectiveCall {
     let (send, receive, count, datatype, operator, root) = (0, 0, 0, 0, 0, 0);
-    CollectiveCall { verb: MpiCollective::Barrier, send, receive, count, datatype, operator, root, communicator }
+    CollectiveCall {
+        collective: MpiCollective::Barrier,
+        send,
+        receive,
+        count,
+        datatype,
+        operator,
+        root,
+        communicator,
+    }
 }
 
 fn broadcast(receive: usize, count: i64, datatype: usize, root: usize, communicator: usize) -> CollectiveCall {
     let (send, operator, root) = (0, 0, root as i32);
-    CollectiveCall { verb: MpiCollective::Broadcast, send, receive, count, datatype, operator, root, communicator }
+    CollectiveCall {
+        collective: MpiCollective::Broadcast,
+        send,
+        receive,
+        count,
+        datatype,
+        operator,
+        root,
+        communicator,
+    }
 }
 
 fn reduction(
-    verb: MpiCollective,
+    collective: MpiCollective,
     (send, receive): (usize, usize),
     count: i64,
     (datatype, operator): (usize, usize),
     root: usize,
     communicator: usize,
 ) -> CollectiveCall {
-    CollectiveCall { verb, send, receive, count, datatype, operator, root: root as i32, communicator }
+    CollectiveCall { collective, send, receive, count, datatype, operator, root: root as i32, communicator }
 }
 
 collective!("MPI_Barrier", "PMPI_Barrier", mpi().real.Barrier, (comm), barrier(comm));
 non_blocking!("MPI_Ibarrier", "PMPI_Ibarrier", mpi().real.Ibarrier, (comm), barrier(comm));
 
-/// An older MPI has no function for large counts; the plain one does for others. Programs that look for the former find ours.
+/// Older MPIs lack the functions for large counts. A program that finds ours there gets the plain function, if its count fits.
 fn if_short(count: usize, function: Option<MpiFunction>) -> Option<MpiFunction> {
     function.filter(|_| i32::try_from(large(count)).is_ok())
 }
 
-/// The four forms of a broadcast or a reduction.
+/// The four forms of a broadcast or a reduction: blocking and non-blocking, with plain and large counts.
 macro_rules! four_forms {
     (
         ($mpi:literal, $pmpi:literal, $real:ident),
@@ -234,19 +254,19 @@ four_forms!(
     reduction(MpiCollective::ExclusiveScan, (send, receive), measure(count), (datatype, operator), 0, comm)
 );
 
-/// The two functions that free a communicator together with its other ranks.
+/// The two functions that free a communicator collectively.
 macro_rules! freeing {
     ($mpi:literal, $pmpi:literal, $real:ident) => {
-        export!($mpi, $pmpi, (place) {
+        export!($mpi, $pmpi, (address) {
             let Some(function) = mpi().real.$real else { return NO_SUCH_FUNCTION };
-            if let Some(job) = mpi_job::job()
-                && place != 0
+            if let Some(job) = job()
+                && address != 0
             {
                 // SAFETY: the user's own communicator: 32 bits or a word.
-                communicator_table::settle(job, unsafe { job.abi.read_handle(place) });
+                recovery::settle(job, unsafe { job.abi.read_handle(address) });
             }
             // SAFETY: the user's own argument.
-            unsafe { invoke!(function; place) }
+            unsafe { invoke!(function; address) }
         });
     };
 }
@@ -254,8 +274,8 @@ macro_rules! freeing {
 freeing!("MPI_Comm_free", "PMPI_Comm_free", Comm_free);
 freeing!("MPI_Comm_disconnect", "PMPI_Comm_disconnect", Comm_disconnect);
 
-/// Functions that make a window. From then on a barrier lets the MPI go on: whoever asks after it whether an access epoch is over, which
-/// it is, expects a yes.
+/// Functions that create an RMA window. From then on a barrier also makes the native MPI progress: a program that tests after it
+/// whether an access epoch is complete, which it is, expects true.
 macro_rules! windows {
     ($($mpi:literal, $pmpi:literal, $real:ident, $plain:ident, ($($argument:ident),*);)*) => {$(
         export!($mpi, $pmpi, ($($argument),*) {
@@ -279,21 +299,21 @@ windows! {
     "MPI_Win_create_dynamic", "PMPI_Win_create_dynamic", Win_create_dynamic, Win_create_dynamic, (info, comm, window);
 }
 
-/// How many of the functions below this process is in: an MPI may use one for another.
+/// Depth of nested calls of the functions below: an MPI may implement one by another.
 static DEPTH: AtomicU32 = AtomicU32::new(0);
 
-/// Runs one of them; true if it is not within another.
+/// Runs one of them; true if it is the outermost.
 fn outermost(run: impl FnOnce() -> c_int) -> (c_int, bool) {
     DEPTH.fetch_add(1, Ordering::AcqRel);
     let status = run();
     (status, DEPTH.fetch_sub(1, Ordering::AcqRel) == 1)
 }
 
-/// The MPI has just been initialized.
-fn open(threads: i32) {
-    mpi_job::open(threads);
+/// Starts offloading, after the native MPI was initialized.
+fn open(thread_level: i32) {
+    lifecycle::open(thread_level);
     if configuration::wants_explanation() {
-        mpi_job::close();
+        lifecycle::close();
         if let Some(finalize) = mpi().real.Finalize {
             // SAFETY: initialized, and not finalized yet.
             unsafe { invoke!(finalize;) };
@@ -317,7 +337,7 @@ export!("MPI_Init_thread", "PMPI_Init_thread", (count, arguments, required, prov
     // SAFETY: the user's own arguments.
     let (status, is_outermost) = outermost(|| unsafe { invoke!(function; count, arguments, required, provided) });
     if status == 0 && is_outermost {
-        // SAFETY: the MPI has just written there.
+        // SAFETY: the native MPI has just written there.
         open(if provided == 0 { 0 } else { unsafe { *(provided as *const c_int) } });
     }
     status
@@ -326,8 +346,8 @@ export!("MPI_Init_thread", "PMPI_Init_thread", (count, arguments, required, prov
 export!("MPI_Finalize", "PMPI_Finalize", () {
     let Some(function) = mpi().real.Finalize else { return NO_SUCH_FUNCTION };
     if DEPTH.load(Ordering::Acquire) == 0 {
-        mpi_job::close();
+        lifecycle::close();
     }
-    // SAFETY: as the user wants it.
+    // SAFETY: the user calls it.
     outermost(|| unsafe { invoke!(function;) }).0
 });

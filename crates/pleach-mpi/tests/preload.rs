@@ -1,9 +1,9 @@
-//! MPI programs as they are, with the library loaded into them: the results are right, and it was Pleach that made them.
+//! Unmodified MPI programs with the library preloaded: the results are right, and Pleach computed them.
 //!
 //! Each test compiles a program of this folder with an MPI's own compiler and runs it with that MPI's own launcher.
 
-mod fetched;
 mod jobs;
+mod pip_installed;
 
 use jobs::{Job, MPICH, OPEN_MPI};
 
@@ -12,72 +12,72 @@ fn conformance_under_open_mpi() {
     let program = OPEN_MPI.compile("conformance.c");
     for ranks in [1, 2, 4] {
         let end = Job::new(OPEN_MPI, &program, ranks).argument("quick").run();
-        assert!(end.said.contains("conformance: "), "{ranks} ranks: {}", end.said);
+        assert!(end.stdout.contains("conformance: "), "{ranks} ranks: {}", end.stdout);
         if ranks > 1 {
-            end.check_that_everything_was_taken();
+            end.check_that_everything_was_offloaded();
         }
     }
 }
 
-/// Ranks of MPICH do not give up the processor while they wait, so that a third one on two processors waits for time slices.
+/// Ranks of MPICH do not yield the CPU while they wait, so a third one on two CPUs waits for time slices.
 #[test]
 fn conformance_under_mpich() {
     let program = MPICH.compile("conformance.c");
     for ranks in [1, 2] {
         let end = Job::new(MPICH, &program, ranks).argument("quick").run();
-        assert!(end.said.contains("conformance: "), "{ranks} ranks: {}", end.said);
+        assert!(end.stdout.contains("conformance: "), "{ranks} ranks: {}", end.stdout);
         if ranks > 1 {
-            end.check_that_everything_was_taken();
+            end.check_that_everything_was_offloaded();
         }
     }
 }
 
-/// Every rank a host of its own: everything goes over sockets. With the library where the linker puts it.
+/// Every rank is a host of its own, so everything goes over sockets.
 #[test]
 fn conformance_over_the_network_under_open_mpi() {
     let program = OPEN_MPI.compile("conformance.c");
     let job = Job::new(OPEN_MPI, &program, 3).set("PLEACH_SHARED_MEMORY", "off");
     let end = job.argument("quick").run();
-    assert!(end.said.contains("conformance: "), "{}", end.said);
-    end.check_that_everything_was_taken();
+    assert!(end.stdout.contains("conformance: "), "{}", end.stdout);
+    end.check_that_everything_was_offloaded();
     assert_eq!(end.report["hosts"], 3);
 }
 
-/// Without the library in use nothing is different, and the report says why it was not.
+/// With the library off nothing changes, and the report says why it was off.
 #[test]
 fn turned_off_under_open_mpi() {
     let program = OPEN_MPI.compile("conformance.c");
     let end = Job::new(OPEN_MPI, &program, 2).set("PLEACH_MPI", "off").argument("quick").run();
-    assert!(end.said.contains("conformance: "), "{}", end.said);
+    assert!(end.stdout.contains("conformance: "), "{}", end.stdout);
     assert_eq!(end.report["off"], "PLEACH_MPI is off");
     assert!(end.calls("taken", |_| true) == 0, "{}", end.report);
 }
 
-/// A wrong setting turns it off for everyone, with the reason on the standard error, and the program runs.
+/// An invalid setting turns it off for all ranks; one of them prints the reason, and the program runs.
 #[test]
-fn a_wrong_setting_is_told_and_the_program_runs_under_open_mpi() {
+fn an_invalid_setting_is_reported_and_the_program_runs_under_open_mpi() {
     let program = OPEN_MPI.compile("conformance.c");
-    let end = Job::new(OPEN_MPI, &program, 2).set("PLEACH_MPI_LARGEST", "much").argument("quick").run();
-    assert!(end.said.contains("conformance: "), "{}", end.said);
-    let complaints = end.complained.lines().filter(|line| line.contains("PLEACH_MPI_LARGEST is \"much\"")).count();
-    assert_eq!(complaints, 1, "{}", end.complained);
+    let end = Job::new(OPEN_MPI, &program, 2).set("PLEACH_MPI_MAX_BYTES", "much").argument("quick").run();
+    assert!(end.stdout.contains("conformance: "), "{}", end.stdout);
+    let complaints = end.stderr.lines().filter(|line| line.contains("PLEACH_MPI_MAX_BYTES is \"much\"")).count();
+    assert_eq!(complaints, 1, "{}", end.stderr);
 }
 
-/// Vectors above the limit are the MPI's.
+/// The native MPI does vectors above the limit.
 #[test]
-fn the_limit_is_kept_under_open_mpi() {
+fn longer_vectors_fall_back_under_open_mpi() {
     let program = OPEN_MPI.compile("conformance.c");
-    let end = Job::new(OPEN_MPI, &program, 2).set("PLEACH_MPI_LARGEST", "64").argument("quick").run();
-    assert!(end.said.contains("conformance: "), "{}", end.said);
+    let end = Job::new(OPEN_MPI, &program, 2).set("PLEACH_MPI_MAX_BYTES", "64").argument("quick").run();
+    assert!(end.stdout.contains("conformance: "), "{}", end.stdout);
     assert!(end.calls("taken", |row| row["most_bytes"].as_u64().is_none_or(|most| most > 64)) == 0, "{}", end.report);
-    assert!(end.calls("left", |row| row["why"] == "too many bytes") > 0, "{}", end.report);
+    assert!(end.calls("left", |row| row["why"] == "vector too long") > 0, "{}", end.report);
 }
 
 #[test]
 fn threads_under_open_mpi() {
     let program = OPEN_MPI.compile("threads.c");
     let end = Job::new(OPEN_MPI, &program, 2).run();
-    assert!(end.said.contains("threads: "), "{}", end.said);
+    assert!(end.stdout.contains("threads: "), "{}", end.stdout);
     assert!(end.calls("taken", |row| row["operation"] == "allreduce") > 0, "{}", end.report);
 }
 
@@ -85,29 +85,29 @@ fn threads_under_open_mpi() {
 fn threads_under_mpich() {
     let program = MPICH.compile("threads.c");
     let end = Job::new(MPICH, &program, 2).run();
-    assert!(end.said.contains("threads: "), "{}", end.said);
+    assert!(end.stdout.contains("threads: "), "{}", end.stdout);
     assert!(end.calls("taken", |row| row["operation"] == "allreduce") > 0, "{}", end.report);
 }
 
-/// From some packet on, nothing that one rank sends comes through: the MPI finishes the job, and no result is wrong.
+/// From some packet on, all packets of one rank are lost: the native MPI finishes the job, and no result is wrong.
 #[test]
-fn a_mute_rank_costs_no_result_under_open_mpi() {
+fn a_rank_whose_packets_are_lost_costs_no_result_under_open_mpi() {
     let program = OPEN_MPI.compile("survival.c");
-    for (ranks, mute, nth) in [(2, 0, 1000), (3, 2, 2000)] {
+    for (ranks, muted, nth) in [(2, 0, 1000), (3, 2, 2000)] {
         let end = Job::new(OPEN_MPI, &program, ranks)
             .set("PLEACH_SHARED_MEMORY", "off")
-            .mute("OMPI_COMM_WORLD_RANK", mute, nth)
+            .drop_packets_of("OMPI_COMM_WORLD_RANK", muted, nth)
             .argument("1000")
             .run();
-        assert!(end.said.contains("survival: 1000 rounds"), "{}", end.said);
+        assert!(end.stdout.contains("survival: 1000 rounds"), "{}", end.stdout);
         assert_eq!(end.report["failures"], 2 * ranks, "{}", end.report);
         assert!(end.calls("taken", |_| true) > 0, "{}", end.report);
-        assert!(end.calls("left", |row| row["why"] == "Pleach failed here before") > 0, "{}", end.report);
-        assert_eq!(end.complained.lines().filter(|line| line.contains("from here on the MPI")).count(), 1);
+        assert!(end.calls("left", |row| row["why"] == "Pleach failed before") > 0, "{}", end.report);
+        assert_eq!(end.stderr.lines().filter(|line| line.contains("from here on")).count(), 1);
     }
 }
 
-/// Packets are lost, hurt, doubled and shuffled: that is Pleach's own business.
+/// Packets are lost, corrupted, duplicated and reordered; Pleach repairs that by itself.
 #[test]
 fn faults_change_nothing_under_open_mpi() {
     let program = OPEN_MPI.compile("survival.c");
@@ -119,12 +119,12 @@ fn faults_change_nothing_under_open_mpi() {
         .set("PLEACH_FAULTS", plan.to_str().expect("a plain path"))
         .argument("200")
         .run();
-    assert!(end.said.contains("survival: 200 rounds"), "{}", end.said);
+    assert!(end.stdout.contains("survival: 200 rounds"), "{}", end.stdout);
     assert_eq!(end.report["failures"], 0, "{}", end.report);
-    assert!(end.complained.is_empty(), "{}", end.complained);
+    assert!(end.stderr.is_empty(), "{}", end.stderr);
 }
 
-/// Two ranks on one host, one on each of two others: rank 0 finds an address that all of them see.
+/// Two ranks on one host, one on each of two others: rank 0 finds an address on a network of all of them.
 #[test]
 fn conformance_between_hosts_under_open_mpi() {
     let network = match namespaces::NamespaceNetwork::new(4) {
@@ -138,27 +138,27 @@ fn conformance_between_hosts_under_open_mpi() {
     let hosts = [(network.host(1), 2), (network.host(2), 1), (network.host(3), 1)];
     let list: Vec<String> = hosts.iter().map(|(host, ranks)| format!("{}:{ranks}", host.name())).collect();
     let end = Job::new(OPEN_MPI, &program, 4).argument("brief").started_on(network.host(0), &list.join(",")).run();
-    assert!(end.said.contains("conformance: "), "{}", end.said);
+    assert!(end.stdout.contains("conformance: "), "{}", end.stdout);
     assert_eq!((&end.report["ranks"], &end.report["hosts"]), (&4.into(), &3.into()), "{}", end.report);
-    end.check_that_everything_was_taken();
+    end.check_that_everything_was_offloaded();
 }
 
-/// The second world does not even have the library, since the launcher does not give it.
+/// The spawned world does not have the library, since the launcher does not export it.
 #[test]
-fn a_job_that_starts_another_under_open_mpi() {
+fn a_job_that_spawns_another_under_open_mpi() {
     let program = OPEN_MPI.compile("spawn.c");
     let end = Job::new(OPEN_MPI, &program, 2).run();
-    assert!(end.said.contains("spawn: 4 ranks"), "{}", end.said);
+    assert!(end.stdout.contains("spawn: 4 ranks"), "{}", end.stdout);
     assert!(end.calls("taken", |row| row["operation"] == "allreduce") >= 80, "{}", end.report);
     assert_eq!(end.calls("left", |row| row["why"] == "ranks of another job"), 40, "{}", end.report);
 }
 
-/// And where it does have it, each world uses Pleach for itself.
+/// If it has it, each world uses Pleach on its own.
 #[test]
 fn two_worlds_with_the_library_under_open_mpi() {
     let program = OPEN_MPI.compile("spawn.c");
     let end = Job::new(OPEN_MPI, &program, 2).exported().run();
-    assert!(end.said.contains("spawn: 4 ranks"), "{}", end.said);
+    assert!(end.stdout.contains("spawn: 4 ranks"), "{}", end.stdout);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn python_under_open_mpi() {
     let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/python.py");
     let python = std::path::Path::new("/usr/bin/python3"); // Debian's, which sees Debian's mpi4py.
     let end = Job::new(OPEN_MPI, python, 3).argument(script.to_str().expect("a plain path")).run();
-    assert!(end.said.contains("python: 160 checks"), "{}", end.said);
+    assert!(end.stdout.contains("python: 160 checks"), "{}", end.stdout);
     assert!(end.calls("taken", |row| row["non_blocking"] == true) > 0, "{}", end.report);
 }
 
@@ -186,7 +186,7 @@ fn fortran(mpi: jobs::Mpi) {
     for binding in ["77", "90", "8"] {
         let program = mpi.compile_fortran("fortran.F90", binding);
         let end = Job::new(mpi, &program, 2).run();
-        assert!(end.said.contains("fortran: 200 checks"), "{}", end.said);
+        assert!(end.stdout.contains("fortran: 200 checks"), "{}", end.stdout);
         assert!(end.calls("taken", |row| row["operation"] == "allreduce") > 100, "{}", end.report);
     }
 }
@@ -210,7 +210,7 @@ fn conformance_at_length_under_open_mpi() {
     for ranks in 1..=9 {
         let extent = if ranks <= 3 { "full" } else { "quick" };
         let end = Job::new(OPEN_MPI, &program, ranks).argument(extent).run();
-        assert!(end.said.contains("conformance: "), "{ranks} ranks: {}", end.said);
+        assert!(end.stdout.contains("conformance: "), "{ranks} ranks: {}", end.stdout);
     }
 }
 
@@ -219,9 +219,9 @@ fn conformance_at_length_under_open_mpi() {
 fn conformance_at_length_under_mpich() {
     let program = MPICH.compile("conformance.c");
     let end = Job::new(MPICH, &program, 2).argument("full").run();
-    assert!(end.said.contains("conformance: "), "{}", end.said);
+    assert!(end.stdout.contains("conformance: "), "{}", end.stdout);
     for ranks in 3..=9 {
         let end = Job::new(MPICH, &program, ranks).argument("brief").run();
-        assert!(end.said.contains("conformance: "), "{ranks} ranks: {}", end.said);
+        assert!(end.stdout.contains("conformance: "), "{ranks} ranks: {}", end.stdout);
     }
 }

@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     world.all_reduce(&mut sums, Operator::Sum)?;
 
     let mut largest = [ValueLoc { value: f64::from(rank * 7 % size), index: rank as i32 }];
-    world.all_reduce_located(&mut largest, Operator::MaxLoc)?;
+    world.all_reduce_loc(&mut largest, Operator::MaxLoc)?;
 
     if rank == 0 {
         let [ValueLoc { value, index }] = largest;

@@ -1,98 +1,100 @@
-//! A communicator: ranks that do things together.
+//! A communicator: a group of ranks, and the collective operations on it.
 
 use std::sync::Arc;
 
+use bootstrap::JobEnvironment;
+use engine::aggregation::TreeEdgeCounters;
 use protocol::collective::CollectiveOperation;
-use reduce::{Operator, ReductionKind, WideFloat};
-use units::Rank;
+use reduce::{ElementType, Operator, ReductionKind, WideFloat};
+use units::{GroupId, Rank};
 
 use crate::communicator_inner::CommunicatorInner;
-use crate::hierarchical_operation::nothing;
-use crate::{Datatype, Error, PacketCounters, Request, ValueLoc};
+use crate::datatype::{Datatype, ValueLoc};
+use crate::error::{Error, JoinError};
+use crate::formation::form;
+use crate::hierarchical_operation::barrier_kind;
+use crate::job_process::JobProcess;
+use crate::request::Request;
+use crate::settings::Settings;
+use crate::statistics::CommunicatorStatistics;
 
-/// Ranks that do things together. Cheap to clone; all clones are the same communicator.
+/// A group of ranks. Cheap to clone; all clones are the same communicator.
 ///
-/// Every rank calls the same operations in the same order, as in MPI. An error that comes from others reaches every rank.
+/// All ranks call the same operations in the same order, as in MPI. An error caused by another rank reaches every rank.
 #[derive(Clone)]
 pub struct Communicator {
-    comm: Arc<CommunicatorInner>,
-}
-
-/// What a communicator has done so far.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct CommunicatorStatistics {
-    /// Operations that ended well.
-    pub operations: u64,
-    /// Of them within this host alone.
-    pub within_host: u64,
-    /// Of them through aggregation nodes.
-    pub aggregated: u64,
-    /// Of them by one who spoke to all at once, with nodes that combined the answers.
-    pub multicast: u64,
+    inner: Arc<CommunicatorInner>,
 }
 
 impl Communicator {
-    pub(crate) fn new(comm: CommunicatorInner) -> Self {
-        Self { comm: Arc::new(comm) }
+    pub(crate) fn new(inner: CommunicatorInner) -> Self {
+        Self { inner: Arc::new(inner) }
     }
 
-    pub(crate) fn comm(&self) -> &CommunicatorInner {
-        &self.comm
+    /// Joins a job; the communicator of all its ranks.
+    pub(crate) fn join(place: JobEnvironment, settings: Settings) -> Result<Self, JoinError> {
+        let process = Arc::new(JobProcess::join(place, settings)?);
+        let all_ranks = (0..process.table.size()).collect();
+        Ok(Self::new(form(&process, GroupId(0), all_ranks)?))
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<CommunicatorInner> {
+        &self.inner
     }
 
     /// This process's rank, from zero.
     pub fn rank(&self) -> u32 {
-        self.comm.me()
+        self.inner.rank()
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub fn size(&self) -> u32 {
-        self.comm.world_ranks().len() as u32
+        self.inner.world_ranks().len() as u32
     }
 
-    /// How many hosts they are on.
+    /// The number of hosts that the ranks are on.
     pub fn hosts(&self) -> u32 {
-        self.comm.hosts().len() as u32
+        self.inner.hosts().len() as u32
     }
 
-    /// What it has done so far.
+    /// Counters of this communicator.
     pub fn statistics(&self) -> CommunicatorStatistics {
-        self.comm.statistics()
+        self.inner.statistics()
     }
 
-    /// What this process has seen of packets so far, by cause; of all its communicators.
-    pub fn packets(&self) -> PacketCounters {
-        self.comm.process().shared.engine().network.counters()
+    /// Counters of this process's packets, for all its communicators.
+    pub fn packets(&self) -> TreeEdgeCounters {
+        self.inner.process().shared.engine().network.counters()
     }
 
-    /// Nobody leaves before all have come.
+    /// Blocks until every rank has entered the barrier.
     ///
     /// # Errors
-    /// If a rank is lost, or the ranks do not all call this.
+    /// If a rank is lost, or the ranks call different operations.
     pub fn barrier(&self) -> Result<(), Error> {
-        self.comm.run(CollectiveOperation::Barrier, &mut [])
+        self.inner.run(CollectiveOperation::Barrier, &mut [])
     }
 
-    /// All get what the root has.
+    /// Copies the root's vector to all ranks.
     ///
     /// # Errors
-    /// If a rank is lost, or the ranks do not call the same.
+    /// If a rank is lost, or the ranks call different operations.
     pub fn broadcast<T: Datatype>(&self, vector: &mut [T], root: u32) -> Result<(), Error> {
-        self.comm.run(CollectiveOperation::Broadcast { root: Rank(root) }, bytemuck::cast_slice_mut(vector))
+        self.inner.run(CollectiveOperation::Broadcast { root: Rank(root) }, bytemuck::cast_slice_mut(vector))
     }
 
-    /// All get the fold of all vectors, element by element.
+    /// Reduces the vectors of all ranks element by element; all ranks get the result.
     ///
-    /// Floats are folded in an order that is the same in every run on the same hosts, so that the bits are too.
+    /// Floats are reduced in an order that is the same in every run on the same hosts, and so are the bits of the result.
     ///
     /// # Errors
-    /// If type and operator do not go together, a rank is lost, or the ranks do not call the same.
+    /// If the operator is undefined for the type, a rank is lost, or the ranks call different operations.
     pub fn all_reduce<T: Datatype>(&self, vector: &mut [T], operator: Operator) -> Result<(), Error> {
         let kind = plain_kind::<T>(operator)?;
         self.all_reduce_bytes(bytemuck::cast_slice_mut(vector), kind)
     }
 
-    /// The root gets the fold of all vectors; the others' stay as they are.
+    /// Reduces the vectors of all ranks; the root gets the result, the other vectors stay unchanged.
     ///
     /// # Errors
     /// As [`Self::all_reduce`].
@@ -101,65 +103,61 @@ impl Communicator {
         self.reduce_bytes(bytemuck::cast_slice_mut(vector), kind, root)
     }
 
-    /// All get the sum of all vectors, rounded once: the bits depend neither on the order nor on where the ranks are.
+    /// Sums the vectors of all ranks and rounds once: the bits depend neither on the order nor on the placement of the ranks.
     ///
     /// # Errors
-    /// As [`Self::all_reduce`]; there are exact sums of `f32` and `f64`.
+    /// As [`Self::all_reduce`], and if the type is not `f32` or `f64`.
     pub fn all_reduce_exact<T: Datatype>(&self, vector: &mut [T]) -> Result<(), Error> {
-        let float = WideFloat::of(T::TYPE).ok_or_else(|| Error::argument("exact sums are of f32 and f64"))?;
+        let float = WideFloat::of(T::TYPE).ok_or_else(|| Error::invalid("exact sums exist for f32 and f64 only"))?;
         let kind =
-            ReductionKind::new(float.wide(), Operator::Sum).map_err(|error| Error::argument(error.to_string()))?;
+            ReductionKind::new(float.wide(), Operator::Sum).map_err(|error| Error::invalid(error.to_string()))?;
         let mut wide = vec![0; vector.len() * kind.element_size()];
-        float.widen(bytemuck::cast_slice(vector), &mut wide).map_err(Error::broken)?;
+        float.widen(bytemuck::cast_slice(vector), &mut wide).map_err(Error::internal)?;
         self.all_reduce_bytes(&mut wide, kind)?;
-        float.round(&wide, bytemuck::cast_slice_mut(vector)).map_err(Error::broken)
+        float.round(&wide, bytemuck::cast_slice_mut(vector)).map_err(Error::internal)
     }
 
-    /// All get, element by element, the smallest or largest value and where it was found, with the smaller index if several are
-    /// equal.
+    /// Finds, element by element, the smallest or largest value and its index, and the smallest index of equal values; all ranks get
+    /// the result.
     ///
     /// # Errors
     /// As [`Self::all_reduce`]; the operator must be `MinLoc` or `MaxLoc`.
-    pub fn all_reduce_located<T: Datatype>(
-        &self,
-        vector: &mut [ValueLoc<T>],
-        operator: Operator,
-    ) -> Result<(), Error> {
+    pub fn all_reduce_loc<T: Datatype>(&self, vector: &mut [ValueLoc<T>], operator: Operator) -> Result<(), Error> {
         if !operator.is_located() {
-            return Err(Error::argument(format!("{operator} does not find places")));
+            return Err(Error::invalid(format!("{operator} has no index; use all_reduce")));
         }
-        let kind = ReductionKind::new(T::TYPE, operator).map_err(|error| Error::argument(error.to_string()))?;
+        let kind = ReductionKind::new(T::TYPE, operator).map_err(|error| Error::invalid(error.to_string()))?;
         let mut bytes = vec![0; vector.len() * ValueLoc::<T>::SIZE];
-        for (located, place) in vector.iter().zip(bytes.chunks_exact_mut(ValueLoc::<T>::SIZE)) {
-            located.store(place);
+        for (pair, bytes) in vector.iter().zip(bytes.chunks_exact_mut(ValueLoc::<T>::SIZE)) {
+            pair.store(bytes);
         }
         self.all_reduce_bytes(&mut bytes, kind)?;
-        for (located, place) in vector.iter_mut().zip(bytes.chunks_exact(ValueLoc::<T>::SIZE)) {
-            *located = ValueLoc::load(place);
+        for (pair, bytes) in vector.iter_mut().zip(bytes.chunks_exact(ValueLoc::<T>::SIZE)) {
+            *pair = ValueLoc::load(bytes);
         }
         Ok(())
     }
 
-    /// [`Self::all_reduce`] of a kind that is known at run time only.
+    /// [`Self::all_reduce`] with element type and operator chosen at run time.
     ///
     /// # Errors
     /// As [`Self::all_reduce`].
     pub fn all_reduce_bytes(&self, bytes: &mut [u8], kind: ReductionKind) -> Result<(), Error> {
-        check_whole(bytes, kind)?;
-        self.comm.run(CollectiveOperation::AllReduce { kind }, bytes)
+        check_multiple(bytes, kind)?;
+        self.inner.run(CollectiveOperation::AllReduce { kind }, bytes)
     }
 
-    /// [`Self::reduce`] of a kind that is known at run time only.
+    /// [`Self::reduce`] with element type and operator chosen at run time.
     ///
     /// # Errors
     /// As [`Self::all_reduce`].
     pub fn reduce_bytes(&self, bytes: &mut [u8], kind: ReductionKind, root: u32) -> Result<(), Error> {
-        check_whole(bytes, kind)?;
+        check_multiple(bytes, kind)?;
         let collective = CollectiveOperation::Reduce { root: Rank(root), kind };
         if root == self.rank() {
-            self.comm.run(collective, bytes)
+            self.inner.run(collective, bytes)
         } else {
-            self.comm.run(collective, &mut bytes.to_vec())
+            self.inner.run(collective, &mut bytes.to_vec())
         }
     }
 
@@ -185,7 +183,7 @@ impl Communicator {
         bytes: &'v mut [u8],
         kind: ReductionKind,
     ) -> Result<Request<'v, u8>, Error> {
-        check_whole(bytes, kind)?;
+        check_multiple(bytes, kind)?;
         self.start(CollectiveOperation::AllReduce { kind }, bytes)
     }
 
@@ -199,7 +197,7 @@ impl Communicator {
         kind: ReductionKind,
         root: u32,
     ) -> Result<Request<'v, u8>, Error> {
-        check_whole(bytes, kind)?;
+        check_multiple(bytes, kind)?;
         let request = self.start(CollectiveOperation::Reduce { root: Rank(root), kind }, bytes)?;
         Ok(if root == self.rank() { request } else { request.without_result() })
     }
@@ -241,46 +239,38 @@ impl Communicator {
         vector: &'v mut [T],
     ) -> Result<Request<'v, T>, Error> {
         let bytes = bytemuck::cast_slice::<T, u8>(vector).to_vec();
-        let id = self.comm.start(collective, bytes)?;
-        Ok(Request::new(self.clone(), id, vector))
+        let id = self.inner.start(collective, bytes)?;
+        Ok(Request::new(Arc::clone(&self.inner), id, vector))
     }
 
-    pub(crate) fn is_over(&self, id: u64) -> bool {
-        self.comm.is_over(id)
-    }
-
-    pub(crate) fn finish(&self, id: u64) -> Result<Vec<u8>, Error> {
-        self.comm.finish(id)
-    }
-
-    /// How a broadcast of so many bytes would be done between hosts, and why.
+    /// Explains how a broadcast of so many bytes would be done between hosts, and why.
     pub fn explain_broadcast(&self, bytes: usize) -> String {
-        self.comm.explain(CollectiveOperation::Broadcast { root: Rank(0) }, bytes)
+        self.inner.explain(CollectiveOperation::Broadcast { root: Rank(0) }, bytes)
     }
 
-    /// How a barrier would be done between hosts, and why.
+    /// Explains how a barrier would be done between hosts, and why.
     pub fn explain_barrier(&self) -> String {
-        self.comm.explain(CollectiveOperation::Barrier, 0)
+        self.inner.explain(CollectiveOperation::Barrier, 0)
     }
 
-    /// How an allreduce of so many bytes would be done between hosts, and why.
+    /// Explains how an allreduce of so many bytes would be done between hosts, and why.
     pub fn explain(&self, bytes: usize, operator: Operator) -> String {
-        let kind = ReductionKind::new(reduce::ElementType::F64, operator).unwrap_or(nothing());
-        self.comm.explain(CollectiveOperation::AllReduce { kind }, bytes)
+        let kind = ReductionKind::new(ElementType::F64, operator).unwrap_or(barrier_kind());
+        self.inner.explain(CollectiveOperation::AllReduce { kind }, bytes)
     }
 }
 
 fn plain_kind<T: Datatype>(operator: Operator) -> Result<ReductionKind, Error> {
     if operator.is_located() {
-        return Err(Error::argument(format!("{operator} is for located values: use all_reduce_located")));
+        return Err(Error::invalid(format!("{operator} needs values with an index; use all_reduce_loc")));
     }
-    ReductionKind::new(T::TYPE, operator).map_err(|error| Error::argument(error.to_string()))
+    ReductionKind::new(T::TYPE, operator).map_err(|error| Error::invalid(error.to_string()))
 }
 
-fn check_whole(bytes: &[u8], kind: ReductionKind) -> Result<(), Error> {
+fn check_multiple(bytes: &[u8], kind: ReductionKind) -> Result<(), Error> {
     if kind.is_whole(bytes.len()) {
         return Ok(());
     }
     let size = kind.element_size();
-    Err(Error::argument(format!("{} bytes are no whole number of {size}-byte elements", bytes.len())))
+    Err(Error::invalid(format!("{} bytes are not a multiple of the element size of {size} bytes", bytes.len())))
 }

@@ -1,5 +1,6 @@
-//! Pleach inside another library, whose processes know each other already: it says who is who, and which ranks make a
-//! communicator; buffers are the caller's bytes, input and result apart.
+//! Pleach inside another communication library, which has already bootstrapped its processes.
+//!
+//! In: the identity of each process, and which ranks form a communicator. Buffers are the caller's bytes, with input and result apart.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,167 +11,177 @@ use protocol::collective::CollectiveOperation;
 use reduce::ReductionKind;
 use units::{GroupId, Rank};
 
+use crate::communicator::Communicator;
 use crate::communicator_inner::CommunicatorInner;
-use crate::{Communicator, Error, JoinError, Settings, job_process};
+use crate::error::{Error, JoinError};
+use crate::formation::form;
+use crate::settings::Settings;
 
-/// A process's place in its job, told by whoever knows it.
+/// The identity of a process in its job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RankIdentity {
-    /// Which process of the job, from zero.
+    /// The rank of the process, from zero.
     pub rank: u32,
-    /// How many there are.
+    /// How many ranks there are.
     pub size: u32,
     /// A name that all processes of the job share, and no other job has.
     pub job: String,
-    /// A secret of the job: whoever does not know it is kept out.
+    /// A secret of the job; processes without it cannot join.
     pub token: String,
-    /// Where rank 0 listens. None: all are on one host, and find each other there.
+    /// Where rank 0 listens. None: all ranks are on one host, and meet through a file there.
     pub rendezvous: Option<SocketAddr>,
 }
 
 impl RankIdentity {
-    /// Equal for two processes of one host that can share memory and need no rendezvous.
+    /// Equal for two processes of one host that can share memory and need no rendezvous address.
     pub fn host() -> String {
-        HostIdentity::here().to_string()
+        HostIdentity::current().to_string()
+    }
+
+    pub(crate) fn environment(&self) -> Result<JobEnvironment, JoinError> {
+        let mut variables = EnvironmentVariables::from([
+            ("PLEACH_RANK".to_owned(), self.rank.to_string()),
+            ("PLEACH_SIZE".to_owned(), self.size.to_string()),
+            ("PLEACH_JOB".to_owned(), self.job.clone()),
+            ("PLEACH_TOKEN".to_owned(), self.token.clone()),
+        ]);
+        if let Some(rendezvous) = self.rendezvous {
+            variables.insert("PLEACH_RENDEZVOUS".to_owned(), rendezvous.to_string());
+        }
+        JobEnvironment::from_variables(&variables, |_| None).map_err(JoinError::Environment)
     }
 }
 
-/// Joins the job in which this process has this standing; the communicator of all its ranks.
+/// Joins a job under this identity; returns the communicator of all its ranks.
 ///
 /// # Errors
 /// As [`crate::join`].
-pub fn join_as(standing: &RankIdentity, settings: Settings) -> Result<Communicator, JoinError> {
-    let mut variables = EnvironmentVariables::from([
-        ("PLEACH_RANK".to_owned(), standing.rank.to_string()),
-        ("PLEACH_SIZE".to_owned(), standing.size.to_string()),
-        ("PLEACH_JOB".to_owned(), standing.job.clone()),
-        ("PLEACH_TOKEN".to_owned(), standing.token.clone()),
-    ]);
-    if let Some(rendezvous) = standing.rendezvous {
-        variables.insert("PLEACH_RENDEZVOUS".to_owned(), rendezvous.to_string());
-    }
-    let place = JobEnvironment::of(&variables, |_| None).map_err(JoinError::Environment)?;
-    job_process::join(place, settings)
+pub fn join_as(identity: &RankIdentity, settings: Settings) -> Result<Communicator, JoinError> {
+    Communicator::join(identity.environment()?, settings)
 }
 
-/// An operation under way that has the bytes on which it works. Unlike a [`crate::Request`] it may change threads.
-#[must_use = "nobody else has the result"]
+/// A non-blocking operation that owns its buffer. Unlike a [`crate::Request`] it may move between threads.
+#[must_use = "the result is only available here"]
 pub struct OwnedRequest {
-    communicator: Communicator,
+    communicator: Arc<CommunicatorInner>,
     id: u64,
 }
 
 impl OwnedRequest {
-    /// Moves it on; its end, once, as soon as it is there. Never waits: if another thread is at work on the communicator,
-    /// there is no answer yet.
+    /// Advances the operation; returns its result once, when it is complete. Never blocks: while another thread uses the
+    /// communicator, returns none.
     pub fn poll(&self) -> Option<Result<Vec<u8>, Error>> {
-        self.communicator.comm().take_end(self.id)
+        self.communicator.poll(self.id)
     }
 }
 
 impl Communicator {
-    /// Brings some ranks of this communicator's job together, given by their ranks in the communicator of all. All of them call
-    /// this at once, with the same list and the same number.
+    /// Forms a communicator of some ranks of this job, given by their ranks in the communicator of all. Collective over those
+    /// ranks, which pass the same list and the same context.
     ///
-    /// The number is what tells operations of communicators apart that share a process: no two of them, past or present, may
-    /// have the same. Zero is the communicator of all.
+    /// The context distinguishes communicators that share a process: no two of them, past or present, may have the same. Zero is
+    /// the communicator of all ranks.
     ///
     /// # Errors
-    /// If the list does not hold this process and only ranks of the job, or the others do not come.
-    pub fn bring_together(&self, context: u32, ranks: Vec<u32>) -> Result<Self, JoinError> {
-        let process = self.comm().process();
+    /// If the list does not contain this process, or contains ranks that are not in the job, or if another rank fails to join.
+    pub fn create_group(&self, context: u32, ranks: Vec<u32>) -> Result<Self, JoinError> {
+        let process = self.inner().process();
         let mut sorted = ranks.clone();
         sorted.sort_unstable();
         sorted.dedup();
-        let is_known = sorted.last().is_some_and(|last| *last < process.table.size());
-        if context == 0 || !is_known || sorted.len() != ranks.len() || !ranks.contains(&process.me) {
-            return Err(Error::argument("these ranks make no communicator of this job").into());
+        let are_of_job = sorted.last().is_some_and(|last| *last < process.table.size());
+        if context == 0 || !are_of_job || sorted.len() != ranks.len() || !ranks.contains(&process.rank) {
+            let what = "a group needs a context above 0 and distinct ranks of this job, this process among them";
+            return Err(Error::invalid(what).into());
         }
-        process.note_context(context);
-        let comm = CommunicatorInner::form(Arc::clone(process), GroupId(context), ranks)?;
-        Ok(Self::new(comm))
+        process.reserve_context(context);
+        Ok(Self::new(form(process, GroupId(context), ranks)?))
     }
 
-    /// [`Self::all_reduce_bytes`] with the result apart.
+    /// [`Self::all_reduce_bytes`] with input and result in two buffers.
     ///
     /// # Errors
     /// As [`Self::all_reduce`], and if the lengths differ.
-    pub fn all_reduce_apart(&self, input: &[u8], output: &mut [u8], kind: ReductionKind) -> Result<(), Error> {
-        check(input, output, kind)?;
-        self.comm().run_on(CollectiveOperation::AllReduce { kind }, &mut CollectiveBuffers::Apart { input, output })
+    pub fn all_reduce_out_of_place(&self, input: &[u8], output: &mut [u8], kind: ReductionKind) -> Result<(), Error> {
+        check_lengths(input, output, kind)?;
+        let collective = CollectiveOperation::AllReduce { kind };
+        self.inner().run_on(collective, &mut CollectiveBuffers::Separate { input, output })
     }
 
-    /// [`Self::reduce_bytes`] for the root, with the result apart.
+    /// [`Self::reduce_bytes`] for the root, with input and result in two buffers.
     ///
     /// # Errors
     /// As [`Self::all_reduce`], and if the lengths differ.
-    pub fn reduce_apart(&self, input: &[u8], output: &mut [u8], kind: ReductionKind) -> Result<(), Error> {
-        check(input, output, kind)?;
+    pub fn reduce_out_of_place(&self, input: &[u8], output: &mut [u8], kind: ReductionKind) -> Result<(), Error> {
+        check_lengths(input, output, kind)?;
         let collective = CollectiveOperation::Reduce { root: Rank(self.rank()), kind };
-        self.comm().run_on(collective, &mut CollectiveBuffers::Apart { input, output })
+        self.inner().run_on(collective, &mut CollectiveBuffers::Separate { input, output })
     }
 
     /// [`Self::reduce_bytes`] for a rank that is not the root.
     ///
     /// # Errors
     /// As [`Self::all_reduce`], and if this rank is the root.
-    pub fn give_to_reduce(&self, input: &[u8], kind: ReductionKind, root: u32) -> Result<(), Error> {
+    pub fn reduce_send_only(&self, input: &[u8], kind: ReductionKind, root: u32) -> Result<(), Error> {
         if root == self.rank() {
-            return Err(Error::argument("the root of a reduce takes the result"));
+            return Err(Error::invalid("the root of a reduce needs a buffer for the result"));
         }
-        check(input, input, kind)?;
-        self.comm()
-            .run_on(CollectiveOperation::Reduce { root: Rank(root), kind }, &mut CollectiveBuffers::Give(input))
+        check_lengths(input, input, kind)?;
+        self.inner()
+            .run_on(CollectiveOperation::Reduce { root: Rank(root), kind }, &mut CollectiveBuffers::InputOnly(input))
     }
 
     /// Starts a barrier.
     ///
     /// # Errors
     /// As [`Self::barrier`].
-    pub fn launch_barrier(&self) -> Result<OwnedRequest, Error> {
-        self.launch(CollectiveOperation::Barrier, Vec::new())
+    pub fn start_owned_barrier(&self) -> Result<OwnedRequest, Error> {
+        self.start_owned(CollectiveOperation::Barrier, Vec::new())
     }
 
-    /// Starts a broadcast; its end holds what the root gave.
+    /// Starts a broadcast; its result is the root's bytes.
     ///
     /// # Errors
     /// As [`Self::broadcast`].
-    pub fn launch_broadcast(&self, bytes: Vec<u8>, root: u32) -> Result<OwnedRequest, Error> {
-        self.launch(CollectiveOperation::Broadcast { root: Rank(root) }, bytes)
+    pub fn start_owned_broadcast(&self, bytes: Vec<u8>, root: u32) -> Result<OwnedRequest, Error> {
+        self.start_owned(CollectiveOperation::Broadcast { root: Rank(root) }, bytes)
     }
 
-    /// Starts an allreduce; its end holds the fold.
+    /// Starts an allreduce; its result is the reduction of all ranks' bytes.
     ///
     /// # Errors
     /// As [`Self::all_reduce`].
-    pub fn launch_all_reduce(&self, bytes: Vec<u8>, kind: ReductionKind) -> Result<OwnedRequest, Error> {
-        check(&bytes, &bytes, kind)?;
-        self.launch(CollectiveOperation::AllReduce { kind }, bytes)
+    pub fn start_owned_all_reduce(&self, bytes: Vec<u8>, kind: ReductionKind) -> Result<OwnedRequest, Error> {
+        check_lengths(&bytes, &bytes, kind)?;
+        self.start_owned(CollectiveOperation::AllReduce { kind }, bytes)
     }
 
-    /// Starts a reduce; its end holds the fold at the root, and at the others nothing of use.
+    /// Starts a reduce; its result is the reduction at the root, and unspecified at other ranks.
     ///
     /// # Errors
     /// As [`Self::all_reduce`].
-    pub fn launch_reduce(&self, bytes: Vec<u8>, kind: ReductionKind, root: u32) -> Result<OwnedRequest, Error> {
-        check(&bytes, &bytes, kind)?;
-        self.launch(CollectiveOperation::Reduce { root: Rank(root), kind }, bytes)
+    pub fn start_owned_reduce(&self, bytes: Vec<u8>, kind: ReductionKind, root: u32) -> Result<OwnedRequest, Error> {
+        check_lengths(&bytes, &bytes, kind)?;
+        self.start_owned(CollectiveOperation::Reduce { root: Rank(root), kind }, bytes)
     }
 
-    /// Gives this communicator up: whoever of its ranks waits in it, or will, gets an error.
-    pub fn abandon(&self, why: &str) {
-        self.comm().condemn(&Error::Broken { what: why.to_owned() });
+    /// Revokes this communicator: every operation that a rank has in flight in it, or starts later, fails.
+    pub fn revoke(&self, why: &str) {
+        self.inner().announce_failure(&Error::Internal { what: why.to_owned() });
     }
 
-    fn launch(&self, collective: CollectiveOperation, bytes: Vec<u8>) -> Result<OwnedRequest, Error> {
-        let id = self.comm().start(collective, bytes)?;
-        Ok(OwnedRequest { communicator: self.clone(), id })
+    fn start_owned(&self, collective: CollectiveOperation, bytes: Vec<u8>) -> Result<OwnedRequest, Error> {
+        let id = self.inner().start(collective, bytes)?;
+        Ok(OwnedRequest { communicator: Arc::clone(self.inner()), id })
     }
 }
 
-fn check(input: &[u8], output: &[u8], kind: ReductionKind) -> Result<(), Error> {
+fn check_lengths(input: &[u8], output: &[u8], kind: ReductionKind) -> Result<(), Error> {
     if input.len() == output.len() && kind.is_whole(input.len()) {
         return Ok(());
     }
-    Err(Error::argument("input and result are not equally long, or no whole number of elements"))
+    let (input, output, element) = (input.len(), output.len(), kind.element_size());
+    Err(Error::invalid(format!(
+        "input of {input} and result of {output} bytes differ in length, or are no multiple of {element} bytes"
+    )))
 }

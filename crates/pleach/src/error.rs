@@ -1,45 +1,45 @@
-//! What can go wrong, as every rank hears it.
+//! Errors of operations and of joining a job.
 
 use std::fmt;
 use std::io;
 
-use bootstrap::{EnvironmentError, RendezvousError as MeetError};
+use bootstrap::{EnvironmentError, RendezvousError};
 use engine::network::LeaderNetworkError;
 use hostmem::team;
 
-/// Why an operation did not come to its end.
+/// Why an operation failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Error {
-    /// A rank of the job is gone. Its communicators cannot be used any more; others can.
+    /// A rank of the job is gone. Communicators that contain it are unusable; others still work.
     RankLost {
         /// The rank, in the communicator of all ranks.
         rank: u32,
     },
-    /// The ranks do not call the same operation with the same type, operator, root and length. The communicator cannot be
-    /// used any more.
-    Disagree {
-        /// Who differs in what, where that is known.
+    /// The ranks called different operations, or the same with different type, operator, root or length. The communicator is
+    /// unusable.
+    Mismatch {
+        /// Which rank differs in what, as far as known.
         what: String,
     },
-    /// This call makes no sense by itself; nothing has happened.
-    Argument {
-        /// What is wrong with it.
+    /// The arguments of this call are invalid. Nothing happened; the communicator still works.
+    InvalidArgument {
+        /// What is wrong with them.
         what: String,
     },
-    /// Something here does not work as it must.
-    Broken {
-        /// What.
+    /// An internal error: a bug in Pleach, or a system call that failed unexpectedly. The communicator is unusable.
+    Internal {
+        /// What failed.
         what: String,
     },
 }
 
 impl Error {
-    pub(crate) fn argument(what: impl Into<String>) -> Self {
-        Self::Argument { what: what.into() }
+    pub(crate) fn invalid(what: impl Into<String>) -> Self {
+        Self::InvalidArgument { what: what.into() }
     }
 
-    pub(crate) fn broken(what: impl fmt::Display) -> Self {
-        Self::Broken { what: what.to_string() }
+    pub(crate) fn internal(what: impl fmt::Display) -> Self {
+        Self::Internal { what: what.to_string() }
     }
 }
 
@@ -47,9 +47,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RankLost { rank } => write!(f, "rank {rank} is lost"),
-            Self::Disagree { what } => write!(f, "the ranks do not agree on the operation: {what}"),
-            Self::Argument { what } => f.write_str(what),
-            Self::Broken { what } => write!(f, "this does not work as it must: {what}"),
+            Self::Mismatch { what } => write!(f, "the ranks called different operations: {what}"),
+            Self::InvalidArgument { what } => f.write_str(what),
+            Self::Internal { what } => write!(f, "internal error: {what} (please report this)"),
         }
     }
 }
@@ -60,9 +60,9 @@ impl From<LeaderNetworkError> for Error {
     fn from(error: LeaderNetworkError) -> Self {
         match error {
             LeaderNetworkError::RankLost(rank) => Self::RankLost { rank: rank.0 },
-            LeaderNetworkError::Disagree => Self::Disagree { what: error.to_string() },
-            LeaderNetworkError::TooLong => Self::argument(error.to_string()),
-            LeaderNetworkError::Confused => Self::broken(error),
+            LeaderNetworkError::Mismatch => Self::Mismatch { what: error.to_string() },
+            LeaderNetworkError::TooLong => Self::invalid(error.to_string()),
+            LeaderNetworkError::ProtocolError => Self::internal(error),
         }
     }
 }
@@ -70,40 +70,42 @@ impl From<LeaderNetworkError> for Error {
 impl From<team::TeamError> for Error {
     fn from(error: team::TeamError) -> Self {
         match error {
-            team::TeamError::Mismatch { .. } => Self::Disagree { what: error.to_string() },
+            team::TeamError::Mismatch { .. } => Self::Mismatch { what: error.to_string() },
             team::TeamError::NoSuchRoot { .. }
-            | team::TeamError::PartOfElement { .. }
-            | team::TeamError::TooLong { .. } => Self::argument(error.to_string()),
-            _ => Self::broken(error),
+            | team::TeamError::PartialElement { .. }
+            | team::TeamError::TooLong { .. } => Self::invalid(error.to_string()),
+            _ => Self::internal(error),
         }
     }
 }
 
-/// Why this process is in no job.
+/// Why this process could not join its job, or could not form a communicator.
 #[derive(Debug)]
 pub enum JoinError {
-    /// The environment does not say which process of which job this is.
+    /// The environment does not describe this process's place in a job.
     Environment(EnvironmentError),
-    /// The others were not met.
-    Meet(MeetError),
-    /// The ranks of this host do not come together in shared memory.
-    Memory(team::TeamJoinError),
-    /// A setting makes no sense.
-    Setting {
+    /// The rendezvous with the other ranks failed.
+    Rendezvous(RendezvousError),
+    /// The ranks of this host could not set up shared memory.
+    SharedMemory(team::TeamJoinError),
+    /// A setting is invalid.
+    InvalidSetting {
         /// The variable.
         name: &'static str,
         /// What is wrong.
         what: String,
     },
-    /// The system refused something.
+    /// A rank runs another version of Pleach.
+    VersionMismatch,
+    /// A system call failed.
     Io {
-        /// What was tried.
+        /// What was attempted.
         doing: &'static str,
-        /// What it said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The first words with the others failed.
-    First(Error),
+    /// The ranks met, but an operation that sets up the communicator failed.
+    Setup(Error),
 }
 
 impl JoinError {
@@ -116,11 +118,14 @@ impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Environment(error) => error.fmt(f),
-            Self::Meet(error) => error.fmt(f),
-            Self::Memory(error) => error.fmt(f),
-            Self::Setting { name, what } => write!(f, "{name}: {what}"),
+            Self::Rendezvous(error) => error.fmt(f),
+            Self::SharedMemory(error) => error.fmt(f),
+            Self::InvalidSetting { name, what } => write!(f, "{name}: {what}"),
+            Self::VersionMismatch => {
+                f.write_str("a rank runs another version of Pleach; install the same version on all hosts")
+            }
             Self::Io { doing, source } => write!(f, "{doing}: {source}"),
-            Self::First(error) => write!(f, "the ranks have met, but: {error}"),
+            Self::Setup(error) => write!(f, "the ranks met, but setting up the communicator failed: {error}"),
         }
     }
 }
@@ -129,6 +134,6 @@ impl std::error::Error for JoinError {}
 
 impl From<Error> for JoinError {
     fn from(error: Error) -> Self {
-        Self::First(error)
+        Self::Setup(error)
     }
 }

@@ -1,216 +1,294 @@
-//! One operation of a communicator on its way: up within the host, between hosts, down within the host.
+//! One collective operation of a communicator: up within the host, between hosts, down within the host.
 //!
-//! Teams and networks want every rank's operations in one order. So an operation starts its way between hosts only when all
-//! earlier ones have, and likewise its way down; the ways up start when the operation does.
+//! In: the route, the buffers, and a driver that either polls or blocks. Out: the result in the buffers.
+//! Rules: teams and the network require every rank's operations in one order. So an operation starts its inter-host stage only after
+//! all earlier operations have started theirs, and likewise its down stage. The up stage starts with the operation.
 
 use engine::network::OperationHandle;
-use hostmem::team::{CollectiveBuffers, Team, TeamCall, TeamOperation, TeamProgress};
+use hostmem::team::{CollectiveBuffers, Team, TeamCall, TeamOperation};
 use protocol::collective::{CollectiveOperation, InterHostMethod};
 use reduce::{ElementType, Operator, ReductionKind};
 use units::{GroupId, Rank};
 
-use crate::Error;
-use crate::progress_engine::ProgressEngine;
+use crate::error::Error;
 
-/// Where an operation stands.
+/// A buffer up to this size is kept for the next inter-host stage: to allocate it anew costs more than to fill it.
+const MAX_SPARE_BYTES: usize = 1 << 12;
+
+/// The stage of an operation, with what is in flight in it.
 enum HierarchyStage {
     Up(Option<TeamOperation>),
-    Between(Option<OperationHandle>),
+    InterHost(Option<OperationHandle>),
     Down(Option<TeamOperation>),
-    Over,
+    Complete,
 }
 
-/// Whose bytes an operation works on.
+/// Which bytes an operation works on.
 pub(crate) enum OperationBuffer {
-    /// The caller's, given with every step.
-    Lent,
-    /// Its own: the caller gets them back at the end.
-    Own(Vec<u8>),
+    /// The caller's, passed with every step.
+    Borrowed,
+    /// Its own; the caller gets them back on completion.
+    Owned(Vec<u8>),
 }
 
-/// What this rank does for its host.
+/// This rank's role within its host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HostRole {
-    /// Speaks for it.
-    Leads,
-    /// Lets the leader speak.
-    Follows,
+    /// Takes part in the inter-host stage for its host.
+    Leader,
+    /// Takes part in the stages within the host only.
+    Follower,
 }
 
-/// An operation as one rank sees it; roots are ranks within the host and places of hosts.
+/// The stages of an operation as one rank sees them. Roots are local ranks within the host and indices of hosts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CollectiveRoute {
-    /// What goes on within the host before, if anything.
+    /// The call within the host before the inter-host stage, if any.
     pub up: Option<TeamCall>,
-    /// What goes on between hosts, and how; the leaders do it.
-    pub between: (CollectiveOperation, InterHostMethod),
-    /// Whether the leader's bytes then go to the others of the host.
+    /// The operation between the leaders of hosts, and its method.
+    pub inter_host: (CollectiveOperation, InterHostMethod),
+    /// True if the leader broadcasts its bytes within the host afterwards.
     pub down: bool,
-    pub duty: HostRole,
+    pub role: HostRole,
     pub context: GroupId,
-    /// Our rank within the host.
-    pub local: u16,
+    /// This rank within its host.
+    pub local_rank: u16,
 }
 
-/// The two teams of a host with several ranks: what goes up and what goes down have each their own order.
+/// The two teams of a host with several ranks: the up and the down stages each have an order of their own.
 pub(crate) struct TeamPair {
     pub up: Team,
     pub down: Team,
 }
 
-/// The teams that an operation may use.
-pub(crate) enum HostTeamsMut<'t> {
-    /// All ranks are on this host: everything goes on in one team.
-    Whole(&'t mut Team),
-    /// Some are.
-    Part(&'t mut TeamPair),
+/// The shared-memory teams of a communicator on this host.
+pub(crate) enum HostTeams {
+    /// This rank is the only one on its host.
+    Alone,
+    /// All ranks of the communicator are on this host: one team does everything.
+    Whole(Box<Team>),
+    /// Some ranks of the communicator are on this host.
+    Part(Box<TeamPair>),
 }
 
-impl HostTeamsMut<'_> {
-    fn up(&mut self) -> &mut Team {
+impl HostTeams {
+    fn up(&mut self) -> Option<&mut Team> {
         match self {
-            Self::Whole(team) => team,
-            Self::Part(teams) => &mut teams.up,
+            Self::Alone => None,
+            Self::Whole(team) => Some(team),
+            Self::Part(teams) => Some(&mut teams.up),
         }
     }
 
     fn down(&mut self) -> Option<&mut Team> {
         match self {
-            Self::Whole(_) => None,
+            Self::Alone | Self::Whole(_) => None,
             Self::Part(teams) => Some(&mut teams.down),
         }
     }
 }
 
-pub(crate) struct HierarchicalOperation {
-    pub id: u64,
-    route: CollectiveRoute,
-    stage: HierarchyStage,
-    pub buffer: OperationBuffer,
+/// The result of an inter-host stage.
+pub(crate) struct InterHostResult {
+    pub data: Vec<u8>,
+    /// False if the tree failed on the way and the hosts did the operation among themselves.
+    pub tree_is_sound: bool,
 }
 
-/// What later operations may not start because this one has not.
+/// Drives the stages of an operation: by polling, or by blocking until a stage is complete.
+pub(crate) trait StageDriver {
+    /// Starts the call if it has not started, and advances it. True if it is complete.
+    fn drive_team(
+        &mut self,
+        team: &mut Team,
+        operation: &mut Option<TeamOperation>,
+        call: TeamCall,
+        buffers: &mut CollectiveBuffers<'_>,
+    ) -> Result<bool, Error>;
+
+    /// Starts the inter-host stage.
+    fn start_inter_host(&mut self, route: &CollectiveRoute, data: Vec<u8>) -> OperationHandle;
+
+    /// The result of the inter-host stage, if it is complete.
+    fn drive_inter_host(
+        &mut self,
+        route: &CollectiveRoute,
+        handle: OperationHandle,
+    ) -> Result<Option<InterHostResult>, Error>;
+}
+
+/// Stages that later operations must not start yet, because an earlier operation has not started its own.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct StartGate {
-    pub between_waits: bool,
-    pub down_waits: bool,
+    inter_host_closed: bool,
+    down_closed: bool,
+}
+
+pub(crate) struct HierarchicalOperation {
+    pub id: u64,
+    pub buffer: OperationBuffer,
+    route: CollectiveRoute,
+    stage: HierarchyStage,
+    completed_by: Option<InterHostMethod>,
 }
 
 impl HierarchicalOperation {
+    #[inline]
     pub(crate) fn new(id: u64, route: CollectiveRoute, buffer: OperationBuffer) -> Self {
-        Self { id, route, stage: HierarchyStage::Up(None), buffer }
+        Self { id, buffer, route, stage: HierarchyStage::Up(None), completed_by: None }
     }
 
-    pub(crate) fn is_over(&self) -> bool {
-        matches!(self.stage, HierarchyStage::Over)
+    pub(crate) fn is_complete(&self) -> bool {
+        matches!(self.stage, HierarchyStage::Complete)
     }
 
-    /// Goes as far as it can without waiting. `lent` are the caller's bytes, if it works on those.
-    pub(crate) fn advance(
-        &mut self,
-        lent: Option<&mut [u8]>,
-        teams: Option<HostTeamsMut<'_>>,
-        engine: &mut ProgressEngine,
-        turn: &mut StartGate,
-    ) -> Result<(), Error> {
-        let mut own = match &mut self.buffer {
-            OperationBuffer::Own(bytes) => Some(std::mem::take(bytes)),
-            OperationBuffer::Lent => None,
-        };
-        let bytes = own.as_deref_mut().or(lent).expect("whoever lends gives the bytes with every step");
-        let result = self.step(bytes, teams, engine, turn);
-        if let (OperationBuffer::Own(place), Some(bytes)) = (&mut self.buffer, own) {
-            *place = bytes;
+    /// How this rank's inter-host stage was completed; none if it had none, or if the tree failed on the way.
+    pub(crate) fn completed_by(&self) -> Option<InterHostMethod> {
+        self.completed_by
+    }
+
+    /// The view on `bytes` that [`Self::step`] expects.
+    pub(crate) fn buffers<'b>(&self, teams: &HostTeams, bytes: &'b mut [u8]) -> CollectiveBuffers<'b> {
+        match (teams, self.route.up) {
+            (HostTeams::Whole(_), Some(call)) => buffers_for(call, self.route.local_rank, bytes),
+            _ => CollectiveBuffers::InPlace(bytes),
         }
-        result
     }
 
-    fn step(
+    /// Advances through as many stages as the driver completes. `buffers` are the caller's own if all ranks are on one host,
+    /// otherwise in place. `spare` is an allocation for the inter-host stage.
+    #[inline]
+    pub(crate) fn step<D: StageDriver>(
+        &mut self,
+        buffers: &mut CollectiveBuffers<'_>,
+        teams: &mut HostTeams,
+        spare: &mut Vec<u8>,
+        gate: &mut StartGate,
+        driver: &mut D,
+    ) -> Result<(), Error> {
+        if let HierarchyStage::Up(_) = self.stage {
+            self.step_up(buffers, teams, gate, driver)?;
+        }
+        if let HierarchyStage::InterHost(_) = self.stage {
+            self.step_inter_host(bytes_of(buffers), spare, gate, driver)?;
+        }
+        if let HierarchyStage::Down(_) = self.stage {
+            self.step_down(buffers, teams, gate, driver)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn step_up<D: StageDriver>(
+        &mut self,
+        buffers: &mut CollectiveBuffers<'_>,
+        teams: &mut HostTeams,
+        gate: &mut StartGate,
+        driver: &mut D,
+    ) -> Result<(), Error> {
+        let HierarchyStage::Up(operation) = &mut self.stage else { return Ok(()) };
+        let is_whole = matches!(teams, HostTeams::Whole(_));
+        if let (Some(call), Some(team)) = (self.route.up, teams.up()) {
+            let is_complete = if is_whole {
+                driver.drive_team(team, operation, call, buffers)?
+            } else {
+                let mut buffers = buffers_for(call, self.route.local_rank, bytes_of(buffers));
+                driver.drive_team(team, operation, call, &mut buffers)?
+            };
+            if !is_complete {
+                gate.inter_host_closed |= self.route.role == HostRole::Leader;
+                gate.down_closed = true;
+                return Ok(());
+            }
+        }
+        self.stage = match self.route.role {
+            HostRole::Leader => HierarchyStage::InterHost(None),
+            HostRole::Follower => HierarchyStage::Down(None),
+        };
+        Ok(())
+    }
+
+    fn step_inter_host<D: StageDriver>(
         &mut self,
         bytes: &mut [u8],
-        teams: Option<HostTeamsMut<'_>>,
-        engine: &mut ProgressEngine,
-        turn: &mut StartGate,
+        spare: &mut Vec<u8>,
+        gate: &mut StartGate,
+        driver: &mut D,
     ) -> Result<(), Error> {
-        let mut teams = teams;
-        if let HierarchyStage::Up(operation) = &mut self.stage {
-            if let (Some(call), Some(teams)) = (self.route.up, &mut teams) {
-                let mut data = buffers_for(call, self.route.local, bytes);
-                if !drive(teams.up(), operation, call, &mut data)? {
-                    turn.between_waits |= self.route.duty == HostRole::Leads;
-                    turn.down_waits = true;
-                    return Ok(());
-                }
-            }
-            self.stage = match self.route.duty {
-                HostRole::Leads => HierarchyStage::Between(None),
-                HostRole::Follows => HierarchyStage::Down(None),
-            };
+        let HierarchyStage::InterHost(handle) = &mut self.stage else { return Ok(()) };
+        if handle.is_none() && !gate.inter_host_closed {
+            let mut data = std::mem::take(spare);
+            data.extend_from_slice(bytes);
+            *handle = Some(driver.start_inter_host(&self.route, data));
         }
-        if let HierarchyStage::Between(ticket) = &mut self.stage {
-            if ticket.is_none() && !turn.between_waits {
-                let (collective, method) = self.route.between;
-                *ticket = Some(engine.network.start(self.route.context, method, collective, bytes.to_vec()));
-            }
-            turn.between_waits |= ticket.is_none();
-            let Some(end) = ticket.and_then(|ticket| engine.network.take(ticket)) else {
-                turn.down_waits = true;
+        gate.inter_host_closed |= handle.is_none();
+        let result = handle.map(|handle| driver.drive_inter_host(&self.route, handle)).transpose()?.flatten();
+        let Some(InterHostResult { mut data, tree_is_sound }) = result else {
+            gate.down_closed = true;
+            return Ok(());
+        };
+        // A barrier, and a reduce at all but its root, return nothing.
+        if data.len() == bytes.len() {
+            bytes.copy_from_slice(&data);
+        }
+        if data.capacity() <= MAX_SPARE_BYTES {
+            data.clear();
+            *spare = data;
+        }
+        self.completed_by = tree_is_sound.then_some(self.route.inter_host.1);
+        self.stage = HierarchyStage::Down(None);
+        Ok(())
+    }
+
+    #[inline]
+    fn step_down<D: StageDriver>(
+        &mut self,
+        buffers: &mut CollectiveBuffers<'_>,
+        teams: &mut HostTeams,
+        gate: &mut StartGate,
+        driver: &mut D,
+    ) -> Result<(), Error> {
+        let HierarchyStage::Down(operation) = &mut self.stage else { return Ok(()) };
+        if let (true, Some(team)) = (self.route.down, teams.down()) {
+            if operation.is_none() && gate.down_closed {
                 return Ok(());
-            };
-            let result = end?;
-            // A barrier, and a reduce at all but its root, give nothing back.
-            if result.len() == bytes.len() {
-                bytes.copy_from_slice(&result);
             }
-            self.stage = HierarchyStage::Down(None);
-        }
-        if let HierarchyStage::Down(operation) = &mut self.stage {
-            if let Some(team) = teams.as_mut().filter(|_| self.route.down).and_then(HostTeamsMut::down) {
-                if operation.is_none() && turn.down_waits {
-                    return Ok(());
-                }
-                let call = TeamCall::Broadcast { root: 0 };
-                let mut data = buffers_for(call, self.route.local, bytes);
-                if !drive(team, operation, call, &mut data)? {
-                    return Ok(());
-                }
+            let call = TeamCall::Broadcast { root: 0 };
+            let mut buffers = buffers_for(call, self.route.local_rank, bytes_of(buffers));
+            if !driver.drive_team(team, operation, call, &mut buffers)? {
+                return Ok(());
             }
-            self.stage = HierarchyStage::Over;
         }
+        self.stage = HierarchyStage::Complete;
         Ok(())
     }
 }
 
-/// Starts an operation of a team, or moves it on; true if it is over.
-fn drive(
-    team: &mut Team,
-    operation: &mut Option<TeamOperation>,
-    call: TeamCall,
-    data: &mut CollectiveBuffers<'_>,
-) -> Result<bool, Error> {
-    let operation = match operation {
-        Some(operation) => operation,
-        none => none.insert(team.start(call, data)?),
-    };
-    Ok(operation.is_over() || team.poll(operation, data)? == TeamProgress::Done)
+/// The bytes of buffers that hold input and result in one place.
+fn bytes_of<'b>(buffers: &'b mut CollectiveBuffers<'_>) -> &'b mut [u8] {
+    match buffers {
+        CollectiveBuffers::InPlace(bytes) => bytes,
+        _ => &mut [],
+    }
 }
 
-pub(crate) fn buffers_for(call: TeamCall, local: u16, bytes: &mut [u8]) -> CollectiveBuffers<'_> {
-    let gives = match call {
-        TeamCall::Barrier => return CollectiveBuffers::Nothing,
-        TeamCall::Broadcast { root } => root == local,
-        TeamCall::Reduce { root, .. } => root != local,
+/// The buffers with which this rank takes part in a call within its host.
+fn buffers_for(call: TeamCall, local_rank: u16, bytes: &mut [u8]) -> CollectiveBuffers<'_> {
+    let only_sends = match call {
+        TeamCall::Barrier => return CollectiveBuffers::Empty,
+        TeamCall::Broadcast { root } => root == local_rank,
+        TeamCall::Reduce { root, .. } => root != local_rank,
         TeamCall::AllReduce { .. } => false,
     };
-    if gives { CollectiveBuffers::Give(bytes) } else { CollectiveBuffers::InPlace(bytes) }
+    if only_sends { CollectiveBuffers::InputOnly(bytes) } else { CollectiveBuffers::InPlace(bytes) }
 }
 
-/// What a barrier folds within a host: nothing, but of a type.
-pub(crate) fn nothing() -> ReductionKind {
+/// The kind of the empty reduction by which a barrier gathers the ranks of a host.
+pub(crate) fn barrier_kind() -> ReductionKind {
     ReductionKind::new(ElementType::U8, Operator::Or).expect("integers have bits")
 }
 
-/// The place of a host, as the network counts.
-pub(crate) fn place(host: usize) -> Rank {
+/// The rank of a host among the hosts of a communicator.
+pub(crate) fn host_rank(host: usize) -> Rank {
     Rank(host as u32)
 }

@@ -1,129 +1,137 @@
-//! A process of a job: how it meets the others, and what it has one of.
+//! A process of a job: the table of all ranks, the progress engine, and what the ranks told each other when they joined.
+//!
+//! In: the rank table after the rendezvous. Out: which ranks share a host or a CPU, and names and numbers that only this job's
+//! processes can compute.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bootstrap::{
-    self, ApplicationActivity, JobEnvironment, LocalEndpoint, ProgressOutcome, ProgressThread, RankTable,
+    ApplicationActivity, JobEnvironment, JoinedJob, LocalEndpoint, ProgressOutcome, ProgressThread, RankTable,
     RendezvousTimeouts,
 };
 use engine::network::{LeaderNetwork, MeshConfig};
-use manager::AuthKey;
+use manager::message::Quota;
+use manager::{AuthKey, JobTicket};
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher24;
 use transport::udp::link_mtu_bytes;
 use units::{GroupId, Rank};
 
-use crate::communicator_inner::CommunicatorInner;
-use crate::offload::JobAdmission;
-use crate::progress_engine::{CpuSharing, ProgressEngine, SharedEngine};
-use crate::settings::SharedMemoryRanks;
-use crate::{Communicator, JoinError, Settings};
+use crate::error::JoinError;
+use crate::progress_engine::ProgressEngine;
+use crate::settings::{Settings, SharedMemoryRanks};
+use crate::shared_engine::{CpuSharing, SharedEngine};
 
-/// Rank 0 passes on what the others say until they have left, at most so long; the others wait for rank 0 to have heard.
-const GOODBYE: Duration = Duration::from_secs(600);
+/// Rank 0 forwards messages of the other ranks until they have left, at most for this long; the others wait as long for rank 0's
+/// acknowledgement.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long the progress thread sleeps while no timer runs.
+const IDLE_WAIT: Duration = Duration::from_secs(1);
 
 /// Headers around an aggregation message, with padding: IP and UDP (48), BTH and ICRC (16), message (32), tag (8), padding.
-const HEADERS: u32 = 112;
-const LARGEST_PIECE: u32 = 4096 - 64;
-const SMALLEST_PIECE: u32 = 256;
-/// Characters of a host's name.
-const MOST_NAME: usize = 64;
+const HEADER_BYTES: u32 = 112;
+const MAX_SEGMENT_BYTES: u32 = 4096 - 64;
+const MIN_SEGMENT_BYTES: u32 = 256;
+const DEFAULT_MTU_BYTES: u32 = 1500;
+const MAX_HOST_NAME_CHARS: usize = 64;
+
+/// How the manager identifies the job, for whichever rank talks to it next.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct JobAdmission {
+    pub manager: SocketAddr,
+    pub ticket: JobTicket,
+    pub quota: Quota,
+}
 
 pub(crate) struct JobProcess {
     pub table: RankTable,
-    /// What the manager calls each rank's host.
+    /// The name of each rank's host, as the manager knows it.
     pub host_names: Vec<String>,
-    pub me: u32,
+    pub rank: u32,
     key: AuthKey,
     pub settings: Settings,
     pub job: String,
-    /// Where each rank runs, whatever hosts it is on: a machine, and how many processors that has.
+    /// Where each rank runs, whatever its host is called: a machine and its number of CPUs.
     machines: Vec<(String, u32)>,
     /// Payload that fits one packet on every rank's network.
     pub segment_bytes: u32,
-    /// Bytes of the largest packet that every rank's link carries.
+    /// The largest packet that every rank's link carries.
     pub link_bytes: u32,
-    pub presence: Arc<ApplicationActivity>,
+    pub activity: Arc<ApplicationActivity>,
     pub shared: Arc<SharedEngine>,
     next_context: AtomicU32,
-    /// How the manager knows the job, once it does.
+    /// Set once the manager has admitted the job.
     pub admission: OnceLock<JobAdmission>,
-    attendant: Option<ProgressThread>,
+    progress_thread: Option<ProgressThread>,
 }
 
-/// What a card tells beyond who it is.
+/// What a rank publishes about itself beside its addresses. Serialized names are part of the protocol.
 #[derive(Serialize, Deserialize)]
 struct EndpointAttributes {
     mtu: u32,
-    /// What the manager calls its host, if not by the host's own name.
+    /// The name of its host at the manager, if it differs from the host's own.
     host: Option<String>,
-    /// The boot of the kernel under which it runs, and the processors there.
+    /// The boot of the kernel under which it runs, and the CPUs there.
     machine: String,
-    processors: u32,
+    #[serde(rename = "processors")]
+    cpus: u32,
     /// Rank 0's is the job's.
     key: AuthKey,
 }
 
-pub(crate) fn join(place: JobEnvironment, settings: Settings) -> Result<Communicator, JoinError> {
-    let network = LeaderNetwork::open(&settings.sockets(&place), settings.faults.clone())
-        .map_err(JoinError::io("opening sockets for packets"))?;
-    let addresses = network.addresses();
-    let mtu = addresses.iter().map(|address| link_mtu_bytes(address.ip())).min().unwrap_or(1500);
-    let host = settings.host.clone().map(|host| host.chars().take(MOST_NAME).collect());
-    let key = fresh_key().map_err(JoinError::io("asking the system for randomness"))?;
-    let extra = EndpointAttributes { mtu, host, machine: machine(), processors: processors(), key };
-    let extra = serde_json::to_vec(&extra).expect("plain values");
-    let terms = settings.patience.map_or(RendezvousTimeouts::default(), |patience| RendezvousTimeouts {
-        patience,
-        ..RendezvousTimeouts::default()
-    });
-    let joined = bootstrap::join(&place, LocalEndpoint { addresses, extra }, &terms).map_err(JoinError::Meet)?;
-    let process = JobProcess::new(place, joined, network, settings)?;
-    let everyone: Vec<u32> = (0..process.table.size()).collect();
-    Ok(Communicator::new(CommunicatorInner::form(Arc::new(process), GroupId(0), everyone)?))
-}
-
 impl JobProcess {
+    /// Opens sockets, meets the other ranks, and starts the progress thread.
+    pub(crate) fn join(place: JobEnvironment, settings: Settings) -> Result<Self, JoinError> {
+        let network = LeaderNetwork::open(&settings.sockets(&place), settings.faults.clone())
+            .map_err(JoinError::io("cannot open UDP sockets"))?;
+        let addresses = network.addresses();
+        let mtu = addresses.iter().map(|address| link_mtu_bytes(address.ip())).min().unwrap_or(DEFAULT_MTU_BYTES);
+        let host = settings.host.clone().map(|host| host.chars().take(MAX_HOST_NAME_CHARS).collect());
+        let key = random_key().map_err(JoinError::io("cannot get random bits from the kernel"))?;
+        let extra = EndpointAttributes { mtu, host, machine: machine(), cpus: online_cpus(), key };
+        let extra = serde_json::to_vec(&extra).expect("plain values serialize");
+        let mut timeouts = RendezvousTimeouts::default();
+        timeouts.join = settings.join_timeout.unwrap_or(timeouts.join);
+        let joined = bootstrap::join(&place, LocalEndpoint { addresses, extra }, &timeouts);
+        Self::new(place, joined.map_err(JoinError::Rendezvous)?, network, settings)
+    }
+
     fn new(
         place: JobEnvironment,
-        joined: bootstrap::JoinedJob,
+        joined: JoinedJob,
         mut network: LeaderNetwork,
         settings: Settings,
     ) -> Result<Self, JoinError> {
-        let bootstrap::JoinedJob { table, lifeline } = joined;
-        let strange = || JoinError::Setting { name: "a rank", what: "runs another version of Pleach".to_owned() };
-        let extras: Option<Vec<EndpointAttributes>> =
-            table.cards().iter().map(|card| serde_json::from_slice(&card.extra).ok()).collect();
-        let extras = extras.ok_or_else(strange)?;
-        let key = extras.first().ok_or_else(strange)?.key;
-        let mtu = extras.iter().map(|extra| extra.mtu).min().unwrap_or(1500);
-        let segment_bytes = (mtu.saturating_sub(HEADERS) & !63).clamp(SMALLEST_PIECE, LARGEST_PIECE);
+        let JoinedJob { table, failure_detector } = joined;
+        let attributes: Option<Vec<EndpointAttributes>> =
+            table.records().iter().map(|card| serde_json::from_slice(&card.extra).ok()).collect();
+        let attributes = attributes.ok_or(JoinError::VersionMismatch)?;
+        let key = attributes.first().ok_or(JoinError::VersionMismatch)?.key;
+        let mtu = attributes.iter().map(|rank| rank.mtu).min().unwrap_or(DEFAULT_MTU_BYTES);
+        let segment_bytes = (mtu.saturating_sub(HEADER_BYTES) & !63).clamp(MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES);
         let machines: Vec<(String, u32)> =
-            extras.iter().map(|extra| (extra.machine.clone(), extra.processors.max(1))).collect();
-        let names = extras.into_iter().zip(table.cards());
-        let host_names = names.map(|(extra, card)| extra.host.unwrap_or_else(|| card.host_name.clone())).collect();
-        network.meet(MeshConfig {
+            attributes.iter().map(|rank| (rank.machine.clone(), rank.cpus.max(1))).collect();
+        let names = attributes.into_iter().zip(table.records());
+        let host_names = names.map(|(rank, card)| rank.host.unwrap_or_else(|| card.host_name.clone())).collect();
+        network.connect_mesh(MeshConfig {
             me: Rank(place.rank),
-            addresses: table.cards().iter().map(|card| card.addresses.clone()).collect(),
+            addresses: table.records().iter().map(|card| card.addresses.clone()).collect(),
             key,
-            piece_bytes: segment_bytes as usize,
+            fragment_bytes: segment_bytes as usize,
         });
-        let engine = ProgressEngine::new(network, lifeline);
-        let here = machines.get(place.rank as usize).map(|(machine, _)| machine);
-        let beside =
-            (0..table.size()).filter(|rank| machines.get(*rank as usize).map(|(machine, _)| machine) == here);
-        let is_crowded = crowding(&machines, beside) > 1;
-        let processors = if is_crowded { CpuSharing::Shared } else { CpuSharing::Own };
-        let shared =
-            SharedEngine::new(engine, settings.companion, processors).map_err(JoinError::io("waiting on sockets"))?;
+        let engine = ProgressEngine::new(network, failure_detector);
+        let shared = SharedEngine::new(engine, settings.progress_callback, cpu_sharing(&machines, place.rank))
+            .map_err(JoinError::io("cannot create an epoll set"))?;
         let shared = Arc::new(shared);
-        let presence = Arc::new(ApplicationActivity::new());
-        let attendant = (table.size() > 1).then(|| attend(&shared, &presence)).transpose();
+        let activity = Arc::new(ApplicationActivity::new());
+        let progress_thread = (table.size() > 1).then(|| start_progress_thread(&shared, &activity)).transpose();
         Ok(Self {
-            me: place.rank,
+            rank: place.rank,
             host_names,
             key,
             settings,
@@ -131,47 +139,48 @@ impl JobProcess {
             machines,
             segment_bytes,
             link_bytes: mtu,
-            presence,
+            activity,
             shared,
             next_context: AtomicU32::new(1),
             admission: OnceLock::new(),
-            attendant: attendant.map_err(JoinError::io("starting a thread"))?,
+            progress_thread: progress_thread.map_err(JoinError::io("cannot start the progress thread"))?,
             table,
         })
     }
 
-    /// The ranks of these that share a host's memory, host by host, each in order; hosts by their first rank.
+    /// Groups positions in `ranks` by the host whose memory the ranks share: each group in order, groups by their first position.
     pub(crate) fn hosts_of(&self, ranks: &[u32]) -> Vec<Vec<u32>> {
-        let mut places = BTreeMap::new();
+        let mut indices = BTreeMap::new();
         let mut hosts: Vec<Vec<u32>> = Vec::new();
         for (position, rank) in ranks.iter().enumerate() {
-            let host = self.table.card(*rank).map(|card| &card.host);
-            let place = *places.entry(host).or_insert_with(|| {
+            let host = self.table.record(*rank).map(|card| &card.host);
+            let index = *indices.entry(host).or_insert_with(|| {
                 hosts.push(Vec::new());
                 hosts.len() - 1
             });
-            hosts[place].push(position as u32);
+            hosts[index].push(position as u32);
         }
-        let most = match self.settings.shared_memory {
+        let max_ranks = match self.settings.shared_memory {
             SharedMemoryRanks::All => usize::from(u16::MAX),
-            SharedMemoryRanks::AtMost(most) => usize::from(most),
+            SharedMemoryRanks::AtMost(max_ranks) => usize::from(max_ranks),
         };
-        let mut teams: Vec<Vec<u32>> = hosts.iter().flat_map(|host| host.chunks(most)).map(<[u32]>::to_vec).collect();
+        let teams = hosts.iter().flat_map(|host| host.chunks(max_ranks));
+        let mut teams: Vec<Vec<u32>> = teams.map(<[u32]>::to_vec).collect();
         teams.sort_by_key(|team| team[0]);
         teams
     }
 
-    /// How many of these ranks share a processor, on the machine where most do.
-    pub(crate) fn crowding(&self, ranks: impl Iterator<Item = u32>) -> u32 {
-        crowding(&self.machines, ranks)
+    /// How many of these ranks share a CPU, on the machine where most do.
+    pub(crate) fn ranks_per_cpu(&self, ranks: impl Iterator<Item = u32>) -> u32 {
+        ranks_per_cpu(&self.machines, ranks)
     }
 
-    /// A name that only this job's processes can guess.
+    /// A name that only this job's processes can compute.
     pub(crate) fn secret_name(&self, context: GroupId, leader: u32, what: &str) -> String {
         format!("pleach-{:016x}", self.secret_number(context, &format!("{leader}-{what}")))
     }
 
-    /// A number that only this job's processes can guess.
+    /// A number that only this job's processes can compute.
     pub(crate) fn secret_number(&self, context: GroupId, what: &str) -> u64 {
         use std::hash::Hasher;
         let mut hasher = SipHasher24::new_with_key(&self.key.0);
@@ -184,74 +193,83 @@ impl JobProcess {
         self.next_context.load(Ordering::Relaxed)
     }
 
-    /// A context was agreed on: later ones are higher.
-    pub(crate) fn note_context(&self, context: u32) {
+    /// Reserves a context that the ranks agreed on: later ones are higher.
+    pub(crate) fn reserve_context(&self, context: u32) {
         self.next_context.fetch_max(context + 1, Ordering::Relaxed);
     }
 }
 
 impl Drop for JobProcess {
     fn drop(&mut self) {
-        self.attendant = None;
-        let is_well = !std::thread::panicking();
-        if is_well && self.table.size() > 1 {
-            self.shared.linger(self.me, self.table.size());
+        self.progress_thread = None;
+        let is_panicking = std::thread::panicking();
+        if !is_panicking && self.table.size() > 1 {
+            self.shared.linger(self.rank, self.table.size());
         }
         let mut engine = self.shared.engine();
-        let (lifeline, manager) = (engine.lifeline.take(), engine.manager.take());
+        let (failure_detector, manager) = (engine.failure_detector.take(), engine.manager.take());
         drop(engine);
-        // Who panics is lost to the others, as it should be.
-        if let Some(lifeline) = lifeline.filter(|_| is_well) {
-            lifeline.leave(GOODBYE);
+        // After a panic the connection just closes, so that the other ranks see this one as lost.
+        if let Some(failure_detector) = failure_detector.filter(|_| !is_panicking) {
+            failure_detector.leave(LEAVE_TIMEOUT);
         }
-        if let Some(mut manager) = manager.filter(|_| self.me == 0) {
-            let _ = manager.close_job(); // Without a word the manager finds out a little later.
+        if let Some(mut manager) = manager.filter(|_| self.rank == 0) {
+            let _ = manager.close_job(); // If that fails, the manager closes it when the connection is gone.
         }
     }
 }
 
-/// Looks after the network while the user computes.
-fn attend(shared: &Arc<SharedEngine>, presence: &Arc<ApplicationActivity>) -> std::io::Result<ProgressThread> {
+/// Starts the thread that makes network progress while the application computes.
+fn start_progress_thread(
+    shared: &Arc<SharedEngine>,
+    activity: &Arc<ApplicationActivity>,
+) -> io::Result<ProgressThread> {
     let engine = Arc::clone(shared);
-    let attendant = ProgressThread::start(Arc::clone(presence), move || {
+    let thread = ProgressThread::start(Arc::clone(activity), move || {
         let Some(mut engine) = engine.try_engine() else { return ProgressOutcome::Busy };
-        let busy = engine.turn();
-        engine.listen();
-        if busy {
+        let was_busy = engine.progress();
+        engine.poll_events();
+        if was_busy {
             ProgressOutcome::Again
         } else {
-            ProgressOutcome::Wait(engine.network.patience().unwrap_or(Duration::from_secs(1)))
+            ProgressOutcome::Wait(engine.network.next_timeout().unwrap_or(IDLE_WAIT))
         }
     })?;
-    attendant.watch(shared.descriptor())?;
-    Ok(attendant)
+    thread.watch(shared.descriptor())?;
+    Ok(thread)
 }
 
-fn crowding(machines: &[(String, u32)], ranks: impl Iterator<Item = u32>) -> u32 {
+/// Whether the ranks on this rank's machine outnumber its CPUs.
+fn cpu_sharing(machines: &[(String, u32)], rank: u32) -> CpuSharing {
+    let machine_of = |rank: u32| machines.get(rank as usize).map(|(machine, _)| machine);
+    let same_machine = (0..machines.len() as u32).filter(|other| machine_of(*other) == machine_of(rank));
+    if ranks_per_cpu(machines, same_machine) > 1 { CpuSharing::Oversubscribed } else { CpuSharing::Dedicated }
+}
+
+fn ranks_per_cpu(machines: &[(String, u32)], ranks: impl Iterator<Item = u32>) -> u32 {
     let mut counts: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
-    for (machine, processors) in ranks.filter_map(|rank| machines.get(rank as usize)) {
-        let (count, most) = counts.entry(machine).or_default();
-        (*count, *most) = (*count + 1, (*most).max(*processors));
+    for (machine, machine_cpus) in ranks.filter_map(|rank| machines.get(rank as usize)) {
+        let (count, cpus) = counts.entry(machine).or_default();
+        (*count, *cpus) = (*count + 1, (*cpus).max(*machine_cpus));
     }
-    counts.values().map(|(count, processors)| count.div_ceil((*processors).max(1))).max().unwrap_or(1)
+    counts.values().map(|(count, cpus)| count.div_ceil((*cpus).max(1))).max().unwrap_or(1)
 }
 
-/// One boot of one kernel. Where it does not say, a process has a machine to itself.
+/// Identifies one boot of one kernel. Where the kernel does not tell, each process counts as a machine of its own.
 fn machine() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     if boot.trim().is_empty() { format!("process {}", std::process::id()) } else { boot.trim().to_owned() }
 }
 
-/// Those of the whole machine: a rank that is bound to some of them does not have them to itself.
-fn processors() -> u32 {
+/// The CPUs of the whole machine: those to which a rank is bound may be shared with other ranks.
+fn online_cpus() -> u32 {
     let online = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
     online.and_then(|count| u32::try_from(count).ok()).unwrap_or(1)
 }
 
-fn fresh_key() -> std::io::Result<AuthKey> {
-    use std::io::Read;
+fn random_key() -> io::Result<AuthKey> {
     let mut bytes = [0; 16];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(AuthKey(bytes))
 }
 
@@ -259,13 +277,25 @@ fn fresh_key() -> std::io::Result<AuthKey> {
 mod tests {
     use super::*;
 
+    fn machines() -> Vec<(String, u32)> {
+        let on = |name: &str, cpus: u32, ranks: usize| vec![(name.to_owned(), cpus); ranks];
+        [on("a", 2, 5), on("b", 4, 4), on("c", 1, 1)].concat()
+    }
+
     #[test]
-    fn the_most_crowded_machine_counts() {
-        let on = |name: &str, processors: u32, ranks: usize| vec![(name.to_owned(), processors); ranks];
-        let machines = [on("a", 2, 5), on("b", 4, 4), on("c", 1, 1)].concat();
-        assert_eq!(crowding(&machines, 0..10), 3);
-        assert_eq!(crowding(&machines, 5..10), 1);
-        assert_eq!(crowding(&machines, [0, 5, 9].into_iter()), 1);
-        assert_eq!(crowding(&machines, [].into_iter()), 1);
+    fn the_most_loaded_machine_determines_ranks_per_cpu() {
+        let machines = machines();
+        assert_eq!(ranks_per_cpu(&machines, 0..10), 3);
+        assert_eq!(ranks_per_cpu(&machines, 5..10), 1);
+        assert_eq!(ranks_per_cpu(&machines, [0, 5, 9].into_iter()), 1);
+        assert_eq!(ranks_per_cpu(&machines, [].into_iter()), 1);
+    }
+
+    #[test]
+    fn only_ranks_of_the_same_machine_share_its_cpus() {
+        let machines = machines();
+        assert_eq!(cpu_sharing(&machines, 4), CpuSharing::Oversubscribed);
+        assert_eq!(cpu_sharing(&machines, 5), CpuSharing::Dedicated);
+        assert_eq!(cpu_sharing(&machines, 9), CpuSharing::Dedicated);
     }
 }

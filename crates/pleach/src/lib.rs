@@ -1,5 +1,5 @@
-//! Pleach for programs: barrier, broadcast, reduce and allreduce among the processes of a job, through aggregation nodes in the
-//! network where there are some, with results that stay right while the network fails.
+//! Pleach for applications: barrier, broadcast, reduce and allreduce among the processes of a job, through aggregation nodes in the
+//! network where available, with correct results while the network fails.
 //!
 //! ```no_run
 //! let world = pleach::join()?;
@@ -9,16 +9,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //! Start it with `pleach launch -n 8 -- program`, under `mpirun` or `srun`, or with `PLEACH_RANK`, `PLEACH_SIZE` and
-//! `PLEACH_RENDEZVOUS` set by hand. A process without any of these is a job of its own.
+//! `PLEACH_RENDEZVOUS` set by hand. A process without any of these is a job of one rank.
 //!
-//! Reading order: [`Communicator`] is what programs use; `hierarchical_operation` is one operation on its way through shared memory and
-//! network; `progress_engine` is what a process has one of; `job_process` sets it up.
+//! Reading order, from the top: [`Communicator`] is the API; `formation` creates one, `offload` requests its aggregation tree;
+//! `communicator_inner` chooses a route for each operation and runs it; `hierarchical_operation` is one operation's way through shared
+//! memory and network; `job_process` is the process in its job, `shared_engine` and `progress_engine` make progress for all of it.
 
 mod communicator;
 mod communicator_inner;
 mod datatype;
 mod embedded;
+pub mod environment;
 mod error;
+mod formation;
 mod hierarchical_operation;
 mod job_process;
 mod offload;
@@ -26,10 +29,12 @@ mod progress_engine;
 mod receive_backoff;
 mod request;
 mod settings;
+mod shared_engine;
 mod split;
+mod statistics;
 pub mod tagged_endpoint;
 
-pub use communicator::{Communicator, CommunicatorStatistics};
+pub use communicator::Communicator;
 pub use datatype::{Datatype, ValueLoc};
 pub use embedded::{OwnedRequest, RankIdentity, join_as};
 pub use engine::aggregation::TreeEdgeCounters as PacketCounters;
@@ -38,20 +43,21 @@ pub use protocol::collective::MethodPreferences;
 pub use reduce::{ElementType, Operator, ReductionKind};
 pub use request::Request;
 pub use settings::{ResultDeliveryMode, Settings, SharedMemoryRanks};
+pub use statistics::CommunicatorStatistics;
 
-/// Joins the job that the environment describes; the communicator of all its ranks.
+/// Joins the job that the environment describes; returns the communicator of all its ranks.
 ///
 /// # Errors
-/// The error says who did not come, or what to set.
+/// If the environment is incomplete, a setting is invalid, or a rank does not join in time.
 pub fn join() -> Result<Communicator, JoinError> {
     join_with(Settings::from_environment()?)
 }
 
-/// The same, with settings made in code.
+/// The same, with settings from code.
 ///
 /// # Errors
 /// As [`join`].
 pub fn join_with(settings: Settings) -> Result<Communicator, JoinError> {
-    let place = bootstrap::JobEnvironment::here().map_err(JoinError::Environment)?;
-    job_process::join(place, settings)
+    let place = bootstrap::JobEnvironment::from_environment().map_err(JoinError::Environment)?;
+    Communicator::join(place, settings)
 }

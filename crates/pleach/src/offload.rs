@@ -1,46 +1,50 @@
-//! How a communicator gets an aggregation tree: its first rank asks the manager and tells all others the answer.
+//! Requests an aggregation tree for a communicator: its first rank asks the manager and broadcasts the reply.
+//!
+//! In: the leaders of hosts and the settings. Out: the communicator has a tree, or a reason why it has none. Without a tree the
+//! hosts do everything among themselves, so a failed request is not an error.
 
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use control::{ClientError, ClusterSecret, ManagerClient};
-use manager::message::{GroupKey, Quota};
-use manager::{ControlError, DistributionSpec, FoldTree, GroupDescriptor, GroupLeader, GroupRequest, JobTicket};
+use manager::message::GroupKey;
+use manager::{ControlError, DistributionSpec, FoldTree, GroupDescriptor, GroupLeader, GroupRequest};
 use protocol::collective::{
     AggregationAvailability, AggregationOffer, AggregationUnavailable, CollectiveOperation, InterHostMethod,
     MethodPreferences, MulticastSupport,
 };
+use reduce::{ElementType, Operator, ReductionKind};
 use serde::{Deserialize, Serialize};
 use units::Rank;
 
 use crate::communicator_inner::CommunicatorInner;
-use crate::progress_engine::ProgressEngine;
-use crate::{ElementType, Error, Operator, ReductionKind, ResultDeliveryMode};
+use crate::error::Error;
+use crate::job_process::JobAdmission;
+use crate::settings::ResultDeliveryMode;
 
 /// How long the manager may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MANAGER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Segments in flight: enough to cover a round trip at several gigabytes a second.
 const WINDOW: u32 = 64;
+/// Barriers that test whether multicast reaches all hosts. Several, since one may be lost.
+const MULTICAST_TRIALS: usize = 4;
 
-/// Barriers by which multicast is tried; one may get lost.
-const TRIALS: usize = 4;
+/// Multicast groups for results: the port of RoCEv2, in a range for use within an organisation (RFC 2365).
+const MULTICAST_PORT: u16 = 4791;
+const MULTICAST_RANGE: u32 = 0xefc0_0000;
+const MULTICAST_MASK: u32 = 0x0003_ffff;
 
-/// A job that the manager knows, for whichever rank speaks with it next.
-#[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct JobAdmission {
-    manager: SocketAddr,
-    ticket: JobTicket,
-    quota: Quota,
-}
-
-/// What the first rank tells the others.
+/// What the first rank broadcasts. Serialized names are part of the protocol.
 #[derive(Serialize, Deserialize)]
 struct AggregationReply {
     admission: Option<JobAdmission>,
     group: Option<GroupDescriptor>,
-    refusal: NoTreeReason,
-    words: String,
-    /// What the first rank wants of algorithms: all must do the same.
+    #[serde(rename = "refusal")]
+    no_tree: NoTreeReason,
+    /// Why there is a tree, or none, for people.
+    #[serde(rename = "words")]
+    reason: String,
+    /// The first rank's preferences, which hold for all: all ranks must use the same method.
     algorithms: String,
 }
 
@@ -53,229 +57,210 @@ enum NoTreeReason {
 }
 
 impl From<NoTreeReason> for AggregationUnavailable {
-    fn from(why: NoTreeReason) -> Self {
-        match why {
+    fn from(reason: NoTreeReason) -> Self {
+        match reason {
             NoTreeReason::Unmanaged => Self::NoManager,
             NoTreeReason::Unserved => Self::NoNodes,
-            NoTreeReason::Full => Self::NoRoom,
+            NoTreeReason::Full => Self::NoCapacity,
         }
     }
 }
 
-impl CommunicatorInner {
-    /// Gives the communicator a tree if it can be had. All ranks do this together.
-    pub(crate) fn equip(&self) -> Result<(), Error> {
-        if self.hosts().len() < 2 {
-            let none = AggregationAvailability::NotOffered(AggregationUnavailable::NoNodes);
-            return self.set_aggregation(none, MethodPreferences::default(), "all ranks are on one host");
-        }
-        let wanted = self.distribution();
-        let mut answer = self.ask_for_all(wanted)?;
-        let is_trial =
-            self.process().settings.results == ResultDeliveryMode::Automatic && wanted != DistributionSpec::Edges;
-        if is_trial && answer.group.is_some() && !self.hear_multicast()? {
-            self.do_without();
-            answer = self.ask_for_all(DistributionSpec::Edges)?;
-            answer.words += ", multicast is not heard everywhere";
-        }
-        let algorithms = answer.algorithms.parse().map_err(Error::broken)?;
-        let Some(group) = answer.group else {
-            return self.set_aggregation(
-                AggregationAvailability::NotOffered(answer.refusal.into()),
-                algorithms,
-                &answer.words,
-            );
-        };
-        let offer = AggregationOffer {
-            most_bytes: u32::MAX,
+/// Gives the communicator a tree if the manager grants one. Collective: all ranks call this.
+pub(crate) fn request_tree(communicator: &CommunicatorInner) -> Result<(), Error> {
+    if communicator.hosts().len() < 2 {
+        let none = AggregationAvailability::Unavailable(AggregationUnavailable::NoNodes);
+        communicator.set_aggregation(none, MethodPreferences::default(), "all ranks are on one host");
+        return Ok(());
+    }
+    let wanted = distribution(communicator);
+    let mut reply = ask_for_all(communicator, wanted)?;
+    let is_trial = communicator.process().settings.result_delivery == ResultDeliveryMode::Automatic
+        && wanted != DistributionSpec::Edges;
+    if is_trial && reply.group.is_some() && !multicast_reaches_all(communicator)? {
+        return_tree(communicator);
+        reply = ask_for_all(communicator, DistributionSpec::Edges)?;
+        reply.reason += ", multicast does not reach all hosts";
+    }
+    let preferences = reply.algorithms.parse().map_err(Error::internal)?;
+    let availability = match &reply.group {
+        None => AggregationAvailability::Unavailable(reply.no_tree.into()),
+        Some(group) => AggregationAvailability::Offered(AggregationOffer {
+            max_bytes: u32::MAX,
             levels: levels(&group.fold),
-            children: most_children(&group.fold),
+            children: max_children(&group.fold),
             multicast: match group.distribution {
-                DistributionSpec::Multicast { .. } => MulticastSupport::Heard,
-                DistributionSpec::Edges | DistributionSpec::Both { .. } => MulticastSupport::Unused,
+                DistributionSpec::Multicast { .. } => MulticastSupport::Verified,
+                DistributionSpec::Edges | DistributionSpec::Both { .. } => MulticastSupport::Disabled,
             },
-        };
-        self.set_aggregation(AggregationAvailability::Offered(offer), algorithms, &answer.words)
-    }
+        }),
+    };
+    communicator.set_aggregation(availability, preferences, &reply.reason);
+    Ok(())
+}
 
-    /// The first rank asks the manager, all hear the answer, and leaders take their places in the tree if there is one.
-    fn ask_for_all(&self, distribution: DistributionSpec) -> Result<AggregationReply, Error> {
-        let mut bytes = match self.me() {
-            0 => serde_json::to_vec(&self.ask(distribution)).map_err(Error::broken)?,
-            _ => Vec::new(),
-        };
-        let broadcast = CollectiveOperation::Broadcast { root: Rank(0) };
-        let mut length = (bytes.len() as u64).to_le_bytes();
-        self.run(broadcast, &mut length)?;
-        bytes.resize(usize::try_from(u64::from_le_bytes(length)).unwrap_or_default(), 0);
-        self.run(broadcast, &mut bytes)?;
-        let answer: AggregationReply = serde_json::from_slice(&bytes).map_err(Error::broken)?;
-        if let Some(admission) = &answer.admission {
-            let _ = self.process().admission.set(admission.clone());
-        }
-        if let Some(group) = answer.group.as_ref().filter(|_| self.leads()) {
-            let mut engine = self.process().shared.engine();
-            if self.me() == 0 {
-                let key = GroupKey { group: group.group, epoch: group.epoch };
-                engine.own_tree(self.context(), key, self.hosts().len());
-            }
-            engine.network.plant(self.context(), group.clone())?;
-            drop(engine);
-            self.process().shared.watch_sockets().map_err(Error::broken)?;
-        }
-        Ok(answer)
+/// The first rank asks the manager and broadcasts the reply; leaders join the tree if there is one.
+fn ask_for_all(communicator: &CommunicatorInner, distribution: DistributionSpec) -> Result<AggregationReply, Error> {
+    let mut bytes = match communicator.rank() {
+        0 => serde_json::to_vec(&ask(communicator, distribution)).map_err(Error::internal)?,
+        _ => Vec::new(),
+    };
+    let broadcast = CollectiveOperation::Broadcast { root: Rank(0) };
+    let mut length = (bytes.len() as u64).to_le_bytes();
+    communicator.run(broadcast, &mut length)?;
+    bytes.resize(usize::try_from(u64::from_le_bytes(length)).unwrap_or_default(), 0);
+    communicator.run(broadcast, &mut bytes)?;
+    let reply: AggregationReply = serde_json::from_slice(&bytes).map_err(Error::internal)?;
+    let process = communicator.process();
+    if let Some(admission) = &reply.admission {
+        let _ = process.admission.set(admission.clone());
     }
-
-    /// Whether all leaders hear what the nodes multicast: some barriers through the tree, and then a word among the hosts.
-    fn hear_multicast(&self) -> Result<bool, Error> {
-        let (shared, context) = (&self.process().shared, self.context());
-        let mut hears = [1_u8];
-        if self.leads() {
-            for _ in 0..TRIALS {
-                let start = |engine: &mut ProgressEngine| {
-                    engine.network.start(
-                        context,
-                        InterHostMethod::Aggregation,
-                        CollectiveOperation::Barrier,
-                        Vec::new(),
-                    )
-                };
-                let ticket = start(&mut shared.engine());
-                shared.wait_for(None, |engine| {
-                    let end = engine.network.take(ticket).map(|end| end.map(drop).map_err(Error::from));
-                    end.or_else(|| engine.verdict(context, self.world_ranks()).map(Err))
-                })?;
-            }
-            hears = [u8::from(shared.engine().network.heard(context) > 0)];
+    if let Some(group) = reply.group.as_ref().filter(|_| communicator.is_leader()) {
+        let mut engine = process.shared.engine();
+        if communicator.rank() == 0 {
+            let key = GroupKey { group: group.group, epoch: group.epoch };
+            engine.own_tree(communicator.context(), key, communicator.hosts().len());
         }
-        let kind = ReductionKind::new(ElementType::U8, Operator::Min).map_err(Error::broken)?;
-        self.run(CollectiveOperation::AllReduce { kind }, &mut hears)?;
-        Ok(hears == [1])
+        engine.network.attach_tree(communicator.context(), group.clone())?;
+        drop(engine);
+        process.shared.watch_sockets().map_err(Error::internal)?;
     }
+    Ok(reply)
+}
 
-    /// Gives the tree back.
-    fn do_without(&self) {
-        if self.leads() {
-            let mut engine = self.process().shared.engine();
-            engine.network.uproot(self.context());
-            if self.me() == 0 {
-                engine.disown_tree(self.context());
-            }
+/// Tests whether multicasts of the nodes reach all leaders: by some barriers through the tree, and then a minimum among the hosts.
+fn multicast_reaches_all(communicator: &CommunicatorInner) -> Result<bool, Error> {
+    let (shared, context) = (&communicator.process().shared, communicator.context());
+    let mut is_reached = [1_u8];
+    if communicator.is_leader() {
+        for _ in 0..MULTICAST_TRIALS {
+            let (method, barrier) = (InterHostMethod::Aggregation, CollectiveOperation::Barrier);
+            let handle = shared.engine().network.start(context, method, barrier, Vec::new());
+            shared.wait_for(None, |engine| {
+                let result = engine.network.take(handle).map(|result| result.map(drop).map_err(Error::from));
+                result.or_else(|| engine.failure_of(context, communicator.world_ranks()).map(Err))
+            })?;
         }
+        is_reached = [u8::from(shared.engine().network.multicasts_received(context) > 0)];
     }
+    let kind = ReductionKind::new(ElementType::U8, Operator::Min).map_err(Error::internal)?;
+    communicator.run(CollectiveOperation::AllReduce { kind }, &mut is_reached)?;
+    Ok(is_reached == [1])
+}
 
-    /// Asks the manager. Whatever goes wrong is a reason to do without.
-    fn ask(&self, distribution: DistributionSpec) -> AggregationReply {
-        let admission = self.process().admission.get().cloned();
-        let algorithms = self.process().settings.algorithms.to_string();
-        if admission.is_none() && self.process().settings.manager.is_none() {
-            let words = "no manager was named (PLEACH_MANAGER)".to_owned();
-            return AggregationReply {
-                admission: None,
-                group: None,
-                refusal: NoTreeReason::Unmanaged,
-                words,
-                algorithms,
-            };
-        }
-        // Not under the engine's lock: the others may need it while the manager thinks.
-        let client = self.process().shared.engine().manager.take();
-        let mut admitted = None;
-        let asked = client.map_or_else(|| self.reach(admission, &mut admitted), Ok).and_then(|mut client| {
-            let opened = client.open_group(self.request(distribution));
-            self.process().shared.engine().manager = Some(client);
-            opened
-        });
-        match asked {
-            Ok(group) => {
-                let way = match group.distribution {
-                    DistributionSpec::Edges => "over connections",
-                    DistributionSpec::Multicast { .. } => "by multicast",
-                    DistributionSpec::Both { .. } => "both ways",
-                };
-                let words = format!("group {} with {} seats, results {way}", group.group.0, group.seats.len());
-                AggregationReply {
-                    admission: admitted,
-                    group: Some(group),
-                    refusal: NoTreeReason::Unmanaged,
-                    words,
-                    algorithms,
-                }
-            }
-            Err(error) => {
-                let refusal = match &error {
-                    ClientError::Refused(ControlError::NodeFull { .. } | ControlError::QuotaFull { .. }) => {
-                        NoTreeReason::Full
-                    }
-                    ClientError::Refused(_) => NoTreeReason::Unserved,
-                    _ => NoTreeReason::Unmanaged,
-                };
-                AggregationReply { admission: admitted, group: None, refusal, words: error.to_string(), algorithms }
-            }
-        }
-    }
-
-    fn reach(
-        &self,
-        admission: Option<JobAdmission>,
-        admitted: &mut Option<JobAdmission>,
-    ) -> Result<ManagerClient, ClientError> {
-        let unreachable = |why: String| ClientError::Lost { manager: SocketAddr::from(([0, 0, 0, 0], 0)), why };
-        let secret = ClusterSecret::from_environment().map_err(|error| unreachable(error.to_string()))?;
-        let job = &self.process().job;
-        if let Some(JobAdmission { manager, ticket, quota }) = admission {
-            let mut client = ManagerClient::connect(manager, secret, PATIENCE)?;
-            client.attach_job(ticket, job, quota)?;
-            return Ok(client);
-        }
-        let name = self.process().settings.manager.clone().unwrap_or_default();
-        let resolved = name.to_socket_addrs().map_err(|error| unreachable(format!("{name}: {error}")))?.next();
-        let manager = resolved.ok_or_else(|| unreachable(format!("{name} is no address")))?;
-        let mut client = ManagerClient::connect(manager, secret, PATIENCE)?;
-        let (ticket, quota) = client.open_job(job, None)?;
-        *admitted = Some(JobAdmission { manager, ticket, quota });
-        Ok(client)
-    }
-
-    /// How results shall come. Groups that happen to share an address do not disturb each other.
-    fn distribution(&self) -> DistributionSpec {
-        let process = self.process();
-        let cards = process.table.cards();
-        let all_are_v4 = cards.iter().all(|card| card.addresses.iter().all(SocketAddr::is_ipv4));
-        // A multicast has no second path to go to when the first one fails.
-        let one_path = cards.iter().all(|card| card.addresses.len() == 1);
-        let spot = process.secret_number(self.context(), "multicast") as u32 & MULTICAST_HOSTS;
-        let to = SocketAddr::from((Ipv4Addr::from(MULTICAST_RANGE | spot), MULTICAST_PORT));
-        match process.settings.results {
-            ResultDeliveryMode::Automatic if all_are_v4 && one_path => DistributionSpec::Multicast { to },
-            ResultDeliveryMode::Multicast if all_are_v4 => DistributionSpec::Multicast { to },
-            ResultDeliveryMode::Both if all_are_v4 => DistributionSpec::Both { to },
-            _ => DistributionSpec::Edges,
-        }
-    }
-
-    fn request(&self, distribution: DistributionSpec) -> GroupRequest {
-        let process = self.process();
-        let leaders = self.hosts().iter().filter_map(|host| {
-            let rank = self.world_ranks()[host[0] as usize];
-            let card = process.table.card(rank)?;
-            let host = process.host_names.get(rank as usize)?.clone();
-            Some(GroupLeader { rank: Rank(rank), host, addresses: card.addresses.clone() })
-        });
-        GroupRequest {
-            leaders: leaders.collect(),
-            window: WINDOW,
-            segment_bytes: process.segment_bytes,
-            distribution,
-            avoid: Vec::new(),
+/// Leaves the tree and returns it to the manager.
+fn return_tree(communicator: &CommunicatorInner) {
+    if communicator.is_leader() {
+        let mut engine = communicator.process().shared.engine();
+        engine.network.detach_tree(communicator.context());
+        if communicator.rank() == 0 {
+            engine.release_tree(communicator.context());
         }
     }
 }
 
-/// Where results of multicast are sent: the port of RoCEv2, in a range for use within an organisation (RFC 2365).
-const MULTICAST_PORT: u16 = 4791;
-const MULTICAST_RANGE: u32 = 0xefc0_0000;
-const MULTICAST_HOSTS: u32 = 0x0003_ffff;
+/// Asks the manager for a tree. Any failure becomes a reason to continue without.
+fn ask(communicator: &CommunicatorInner, distribution: DistributionSpec) -> AggregationReply {
+    let process = communicator.process();
+    let admission = process.admission.get().cloned();
+    let mut reply = AggregationReply {
+        admission: None,
+        group: None,
+        no_tree: NoTreeReason::Unmanaged,
+        reason: "no manager is configured (PLEACH_MANAGER)".to_owned(),
+        algorithms: process.settings.algorithms.to_string(),
+    };
+    if admission.is_none() && process.settings.manager.is_none() {
+        return reply;
+    }
+    // The engine is not locked meanwhile: other ranks may need it while the manager works.
+    let client = process.shared.engine().manager.take();
+    let client = client.map_or_else(|| connect(communicator, admission, &mut reply.admission), Ok);
+    let opened = client.and_then(|mut client| {
+        let opened = client.open_group(group_request(communicator, distribution));
+        process.shared.engine().manager = Some(client);
+        opened
+    });
+    match opened {
+        Ok(group) => {
+            let delivery = match group.distribution {
+                DistributionSpec::Edges => "over connections",
+                DistributionSpec::Multicast { .. } => "by multicast",
+                DistributionSpec::Both { .. } => "both over connections and by multicast",
+            };
+            reply.reason = format!("group {} on {} nodes, results {delivery}", group.group.0, group.seats.len());
+            reply.group = Some(group);
+        }
+        Err(error) => {
+            reply.no_tree = match &error {
+                ClientError::Rejected(ControlError::NodeFull { .. } | ControlError::QuotaFull { .. }) => {
+                    NoTreeReason::Full
+                }
+                ClientError::Rejected(_) => NoTreeReason::Unserved,
+                _ => NoTreeReason::Unmanaged,
+            };
+            reply.reason = error.to_string();
+        }
+    }
+    reply
+}
+
+/// Connects to the manager. A job that the manager does not know yet is admitted, and `admitted` is set.
+fn connect(
+    communicator: &CommunicatorInner,
+    admission: Option<JobAdmission>,
+    admitted: &mut Option<JobAdmission>,
+) -> Result<ManagerClient, ClientError> {
+    let process = communicator.process();
+    let unreachable = |why: String| ClientError::Lost { manager: SocketAddr::from(([0, 0, 0, 0], 0)), why };
+    let secret = ClusterSecret::from_environment().map_err(|error| unreachable(error.to_string()))?;
+    if let Some(JobAdmission { manager, ticket, quota }) = admission {
+        let mut client = ManagerClient::connect(manager, secret, MANAGER_TIMEOUT)?;
+        client.attach_job(ticket, &process.job, quota)?;
+        return Ok(client);
+    }
+    let name = process.settings.manager.clone().unwrap_or_default();
+    let resolved = name.to_socket_addrs().map_err(|error| unreachable(format!("{name}: {error}")))?.next();
+    let manager = resolved.ok_or_else(|| unreachable(format!("PLEACH_MANAGER: {name} resolves to no address")))?;
+    let mut client = ManagerClient::connect(manager, secret, MANAGER_TIMEOUT)?;
+    let (ticket, quota) = client.open_job(&process.job, None)?;
+    *admitted = Some(JobAdmission { manager, ticket, quota });
+    Ok(client)
+}
+
+/// How to request that results are delivered. Groups that happen to get the same multicast address do not disturb each other.
+fn distribution(communicator: &CommunicatorInner) -> DistributionSpec {
+    let process = communicator.process();
+    let cards = process.table.records();
+    let all_are_v4 = cards.iter().all(|card| card.addresses.iter().all(SocketAddr::is_ipv4));
+    // A multicast has no alternate path to migrate to when the first one fails.
+    let all_have_one_path = cards.iter().all(|card| card.addresses.len() == 1);
+    let group = process.secret_number(communicator.context(), "multicast") as u32 & MULTICAST_MASK;
+    let to = SocketAddr::from((Ipv4Addr::from(MULTICAST_RANGE | group), MULTICAST_PORT));
+    match process.settings.result_delivery {
+        ResultDeliveryMode::Automatic if all_are_v4 && all_have_one_path => DistributionSpec::Multicast { to },
+        ResultDeliveryMode::Multicast if all_are_v4 => DistributionSpec::Multicast { to },
+        ResultDeliveryMode::Both if all_are_v4 => DistributionSpec::Both { to },
+        _ => DistributionSpec::Edges,
+    }
+}
+
+fn group_request(communicator: &CommunicatorInner, distribution: DistributionSpec) -> GroupRequest {
+    let process = communicator.process();
+    let leaders = communicator.hosts().iter().filter_map(|host| {
+        let rank = communicator.world_ranks()[host[0] as usize];
+        let card = process.table.record(rank)?;
+        let host = process.host_names.get(rank as usize)?.clone();
+        Some(GroupLeader { rank: Rank(rank), host, addresses: card.addresses.clone() })
+    });
+    GroupRequest {
+        leaders: leaders.collect(),
+        window: WINDOW,
+        segment_bytes: process.segment_bytes,
+        distribution,
+        avoid: Vec::new(),
+    }
+}
 
 fn levels(fold: &FoldTree) -> u8 {
     match fold {
@@ -284,11 +269,11 @@ fn levels(fold: &FoldTree) -> u8 {
     }
 }
 
-fn most_children(fold: &FoldTree) -> u16 {
+fn max_children(fold: &FoldTree) -> u16 {
     match fold {
         FoldTree::Leader(_) => 0,
         FoldTree::Fold(parts) => {
-            parts.iter().map(most_children).max().unwrap_or(0).max(u16::try_from(parts.len()).unwrap_or(u16::MAX))
+            parts.iter().map(max_children).max().unwrap_or(0).max(u16::try_from(parts.len()).unwrap_or(u16::MAX))
         }
     }
 }

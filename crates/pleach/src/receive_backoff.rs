@@ -1,79 +1,66 @@
-//! Whether a result is waited for at its ear only, or at all sockets.
+//! Decides whether a wait for a result uses its multicast socket alone, or all sockets.
 //!
-//! In: that a wait begins, and what became of those at the ear. Out: where to wait.
+//! In: the start of each wait, and whether a packet arrived on the multicast socket. Out: where to wait.
 //!
-//! To listen at an ear costs one system call less, but is deaf to everything else: to other ranks, to what must be repaired, and to
-//! whoever else wants a turn while we wait. Where nothing came to the ear in time, waits take the detour through all sockets for a
-//! while. A pause of the program must not cost its next thousand operations dearly, nor may a program whose ranks need each other
-//! meanwhile sit at the ear every time: so the while is short at first, and doubles as often as it happens again soon.
+//! Waiting on the multicast socket alone saves one system call, but the rank then does not respond to other ranks, repairs nothing,
+//! and gives no other thread a turn. After a wait there that timed out, the next waits use all sockets. A single pause of the program
+//! must not slow down its next thousand operations, and a program whose ranks need each other meanwhile must not time out every time:
+//! so the back-off is short at first and doubles when timeouts follow each other closely.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// After so much that came to an ear one result is waited for at all sockets: the lifeline and other ranks want to be heard too.
-const EARS_IN_A_ROW: u32 = 64;
-/// Waits that take the detour after nothing came to the ear: at first, and at most. A useless wait there takes as long as some hundred
-/// good ones save.
-const LEAST_DETOURS: u32 = 8;
-const MOST_DETOURS: u32 = 1024;
-/// After so many good rows it may be that nothing was amiss.
-const CALM_ROWS: u32 = 4;
+use transport::backoff::SkipBackoff;
 
-/// Where results have come of late. Two threads that tell it something at once may miscount: no harm is done.
+/// After so many packets in a row on the multicast socket, one wait uses all sockets: the failure detector and other ranks need
+/// attention too.
+const MAX_RUN: u32 = 64;
+/// Waits on all sockets after a timeout: at first, and at most. A timeout costs as much time as some hundred waits on the multicast
+/// socket save.
+const MIN_BACKOFF: u32 = 8;
+const MAX_BACKOFF: u32 = 1024;
+/// After so many full runs without a timeout, the back-off halves.
+const CALM_RUNS: u32 = 4;
+
+/// Two threads that report at the same time may miscount, which is harmless.
 pub(crate) struct ReceiveBackoff {
-    /// Heard at the ear since all sockets were last looked at.
-    row: AtomicU32,
-    /// Rows since nothing came.
-    rows: AtomicU32,
-    /// Waits that take the detour still, and how many will the next time.
-    detours: AtomicU32,
-    next_detours: AtomicU32,
+    /// Packets on the multicast socket since the last wait on all sockets.
+    run: AtomicU32,
+    /// After a timeout, some waits skip the multicast socket; a full run is a success.
+    backoff: SkipBackoff,
 }
 
 impl ReceiveBackoff {
     pub(crate) fn new() -> Self {
-        let [row, rows, detours] = [const { AtomicU32::new(0) }; 3];
-        Self { row, rows, detours, next_detours: AtomicU32::new(LEAST_DETOURS) }
+        Self { run: AtomicU32::new(0), backoff: SkipBackoff::new(MIN_BACKOFF, MAX_BACKOFF, CALM_RUNS) }
     }
 
-    /// A wait begins; true if it may be at the ear.
-    pub(crate) fn begins_at_ear(&self) -> bool {
-        let detours = self.detours.load(Relaxed);
-        if detours > 0 {
-            self.detours.store(detours - 1, Relaxed);
+    /// True if a wait that starts now may use the multicast socket alone.
+    pub(crate) fn may_start(&self) -> bool {
+        if self.backoff.skip() {
             return false;
         }
-        if self.may_go_on() {
+        if self.may_continue() {
             return true;
         }
-        self.row.store(0, Relaxed);
-        let rows = self.rows.load(Relaxed) + 1;
-        let is_calm = rows >= CALM_ROWS;
-        self.rows.store(if is_calm { 0 } else { rows }, Relaxed);
-        if is_calm {
-            self.next_detours.store((self.next_detours.load(Relaxed) / 2).max(LEAST_DETOURS), Relaxed);
-        }
+        self.run.store(0, Relaxed);
+        self.backoff.note_success();
         false
     }
 
-    /// True if a wait that has begun at the ear may listen there once more.
-    pub(crate) fn may_go_on(&self) -> bool {
-        self.row.load(Relaxed) < EARS_IN_A_ROW
+    /// True if a wait that has started there may receive there once more.
+    pub(crate) fn may_continue(&self) -> bool {
+        self.run.load(Relaxed) < MAX_RUN
     }
 
-    /// Something came to the ear.
-    pub(crate) fn note_heard(&self) {
-        self.row.store(self.row.load(Relaxed) + 1, Relaxed);
+    pub(crate) fn note_received(&self) {
+        self.run.store(self.run.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Nothing came there.
     #[cold]
-    pub(crate) fn note_silence(&self) {
-        let detours = self.next_detours.load(Relaxed);
-        self.detours.store(detours, Relaxed);
-        self.next_detours.store((2 * detours).min(MOST_DETOURS), Relaxed);
-        self.row.store(0, Relaxed);
-        self.rows.store(0, Relaxed);
+    pub(crate) fn note_timeout(&self) {
+        self.run.store(0, Relaxed);
+        self.backoff.note_failure();
     }
 }
 
@@ -81,45 +68,45 @@ impl ReceiveBackoff {
 mod tests {
     use super::*;
 
-    /// So many waits in a row that end as told; how many were at the ear.
-    fn wait(habit: &ReceiveBackoff, waits: u32, is_heard: bool) -> u32 {
-        let at_ear = (0..waits).filter(|_| {
-            let at_ear = habit.begins_at_ear();
-            match (at_ear, is_heard) {
-                (true, true) => habit.note_heard(),
-                (true, false) => habit.note_silence(),
+    /// Makes so many waits with this outcome; how many used the multicast socket.
+    fn wait(backoff: &ReceiveBackoff, waits: u32, is_received: bool) -> u32 {
+        let on_multicast = (0..waits).filter(|_| {
+            let may_start = backoff.may_start();
+            match (may_start, is_received) {
+                (true, true) => backoff.note_received(),
+                (true, false) => backoff.note_timeout(),
                 (false, _) => {}
             }
-            at_ear
+            may_start
         });
-        at_ear.count() as u32
+        on_multicast.count() as u32
     }
 
     #[test]
-    fn now_and_then_all_sockets_are_looked_at() {
-        assert_eq!(wait(&ReceiveBackoff::new(), (EARS_IN_A_ROW + 1) * 100, true), EARS_IN_A_ROW * 100);
+    fn full_runs_alternate_with_one_wait_on_all_sockets() {
+        assert_eq!(wait(&ReceiveBackoff::new(), (MAX_RUN + 1) * 100, true), MAX_RUN * 100);
     }
 
     #[test]
-    fn one_pause_costs_few_detours() {
-        let habit = ReceiveBackoff::new();
-        assert_eq!(wait(&habit, 1, false), 1);
-        assert_eq!(wait(&habit, LEAST_DETOURS, true), 0);
-        assert_eq!(wait(&habit, EARS_IN_A_ROW, true), EARS_IN_A_ROW);
-        // With hundreds of operations between them, many pauses cost no more than one.
+    fn one_timeout_costs_few_waits_on_all_sockets() {
+        let backoff = ReceiveBackoff::new();
+        assert_eq!(wait(&backoff, 1, false), 1);
+        assert_eq!(wait(&backoff, MIN_BACKOFF, true), 0);
+        assert_eq!(wait(&backoff, MAX_RUN, true), MAX_RUN);
+        // With hundreds of operations between them, many timeouts cost no more than one each.
         for _ in 0..100 {
-            wait(&habit, 2 * CALM_ROWS * (EARS_IN_A_ROW + 1), true);
-            while wait(&habit, 1, false) == 0 {}
+            wait(&backoff, 2 * CALM_RUNS * (MAX_RUN + 1), true);
+            while wait(&backoff, 1, false) == 0 {}
         }
-        assert!(habit.detours.load(Relaxed) <= 2 * LEAST_DETOURS);
+        assert!(backoff.backoff.skips_left() <= 2 * MIN_BACKOFF);
     }
 
     #[test]
-    fn who_never_hears_anything_seldom_listens() {
-        let habit = ReceiveBackoff::new();
-        assert!(wait(&habit, 100_000, false) <= 100_000 / MOST_DETOURS + 8);
-        // And takes up the old habit when something comes again.
-        wait(&habit, 10_000, true);
-        assert_eq!(wait(&habit, (EARS_IN_A_ROW + 1) * 100, true), EARS_IN_A_ROW * 100);
+    fn after_many_timeouts_the_multicast_socket_is_rarely_used() {
+        let backoff = ReceiveBackoff::new();
+        assert!(wait(&backoff, 100_000, false) <= 100_000 / MAX_BACKOFF + 8);
+        // It is used again once packets arrive there again.
+        wait(&backoff, 10_000, true);
+        assert_eq!(wait(&backoff, (MAX_RUN + 1) * 100, true), MAX_RUN * 100);
     }
 }

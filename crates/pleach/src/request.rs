@@ -1,8 +1,11 @@
-//! An operation under way, which borrows its vector until it is done.
+//! A non-blocking operation, which borrows its vector until it is complete.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
-use crate::{Communicator, Datatype, Error};
+use crate::communicator_inner::CommunicatorInner;
+use crate::datatype::Datatype;
+use crate::error::Error;
 
 /// An operation that was started and not yet waited for.
 ///
@@ -17,39 +20,40 @@ use crate::{Communicator, Datatype, Error};
 /// request.wait()?;
 /// # Ok(()) }
 /// ```
-/// A request that is dropped is waited for, and its result is lost.
-#[must_use = "an operation is done when it has been waited for"]
+/// Dropping a request waits for it and discards the result.
+#[must_use = "an operation is complete only after it was waited for"]
 pub struct Request<'v, T: Datatype> {
-    communicator: Communicator,
+    communicator: Arc<CommunicatorInner>,
     id: u64,
+    /// Where the result goes, if this rank gets one.
     vector: Option<&'v mut [T]>,
-    taken: bool,
+    is_waited_for: bool,
     _not_send: PhantomData<*const ()>,
 }
 
 impl<'v, T: Datatype> Request<'v, T> {
-    pub(crate) fn new(communicator: Communicator, id: u64, vector: &'v mut [T]) -> Self {
-        Self { communicator, id, vector: Some(vector), taken: false, _not_send: PhantomData }
+    pub(crate) fn new(communicator: Arc<CommunicatorInner>, id: u64, vector: &'v mut [T]) -> Self {
+        Self { communicator, id, vector: Some(vector), is_waited_for: false, _not_send: PhantomData }
     }
 
-    /// For those who are to get nothing.
+    /// For ranks that get no result.
     pub(crate) fn without_result(mut self) -> Self {
         self.vector = None;
         self
     }
 
-    /// True if it is over; nothing waits.
+    /// True if the operation is complete. Does not block on other ranks.
     pub fn test(&self) -> bool {
-        self.communicator.is_over(self.id)
+        self.communicator.test(self.id)
     }
 
-    /// Waits until it is over.
+    /// Blocks until the operation is complete.
     ///
     /// # Errors
-    /// If it failed; the vector is unchanged then.
+    /// If the operation failed; the vector is then unchanged.
     pub fn wait(mut self) -> Result<(), Error> {
-        self.taken = true;
-        let result = self.communicator.finish(self.id)?;
+        self.is_waited_for = true;
+        let result = self.communicator.wait(self.id)?;
         if let Some(vector) = self.vector.take() {
             bytemuck::cast_slice_mut(vector).copy_from_slice(&result);
         }
@@ -59,8 +63,8 @@ impl<'v, T: Datatype> Request<'v, T> {
 
 impl<T: Datatype> Drop for Request<'_, T> {
     fn drop(&mut self) {
-        if !self.taken {
-            let _ = self.communicator.finish(self.id);
+        if !self.is_waited_for {
+            let _ = self.communicator.wait(self.id);
         }
     }
 }

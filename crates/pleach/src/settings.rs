@@ -1,147 +1,176 @@
-//! What the user may say, in `PLEACH_…` variables or in code.
+//! Settings of a process, from `PLEACH_…` variables or from code.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use bootstrap::{JobEnvironment, RendezvousPoint};
 use protocol::collective::{MethodPreferences, MethodPreferencesError};
-use transport::udp::FaultInjector;
+use transport::udp::{FaultInjector, local_address_towards};
 
-use crate::JoinError;
+use crate::environment::variable;
+use crate::error::JoinError;
 
-/// Names what the user wants of algorithms.
+const ADDRESSES: &str = "PLEACH_ADDRESSES";
 const ALGORITHM: &str = "PLEACH_ALGORITHM";
+const FAULTS: &str = "PLEACH_FAULTS";
+const JOIN_TIMEOUT: &str = "PLEACH_PATIENCE";
+const RESULTS: &str = "PLEACH_RESULTS";
+const SHARED_MEMORY: &str = "PLEACH_SHARED_MEMORY";
 
-/// How this process takes part.
+/// Settings of a process.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Addresses of this host for packets, one per path (`PLEACH_ADDRESSES`, with commas). None: the one by which the first
-    /// rank is reached.
+    /// Addresses of this host for packets, one per path (`PLEACH_ADDRESSES`, separated by commas). Default: the address from
+    /// which rank 0 is reached.
     pub addresses: Vec<IpAddr>,
-    /// Where the manager of aggregation nodes listens (`PLEACH_MANAGER`). None: hosts do everything among themselves.
+    /// The manager of aggregation nodes (`PLEACH_MANAGER`). Without one, hosts do everything among themselves.
     pub manager: Option<String>,
-    /// Faults to inject into what this process sends (`PLEACH_FAULTS`, a file).
+    /// Faults to inject into packets that this process sends (`PLEACH_FAULTS`, a file).
     pub faults: FaultInjector,
-    /// The name by which the manager knows this host (`PLEACH_HOST`). None: the host's own.
+    /// The name of this host at the manager (`PLEACH_HOST`). Default: the host's own.
     pub host: Option<String>,
-    /// How long all ranks may take to come (`PLEACH_PATIENCE`, seconds).
-    pub patience: Option<Duration>,
-    /// How many ranks of one host combine in shared memory (`PLEACH_SHARED_MEMORY`: on, off, or at most so many together).
+    /// How long to wait until all ranks have joined (`PLEACH_PATIENCE`, seconds).
+    pub join_timeout: Option<Duration>,
+    /// How many ranks of one host combine in shared memory (`PLEACH_SHARED_MEMORY`: `on`, `off`, or a maximum).
     pub shared_memory: SharedMemoryRanks,
-    /// How results come down from aggregation nodes (`PLEACH_RESULTS`: automatic, connections, multicast or both).
-    pub results: ResultDeliveryMode,
-    /// How operations go between hosts where not as suits them best (`PLEACH_ALGORITHM`, such as `hbcast` or
-    /// `barrier=hgsync,allreduce=ring`). What the first rank says counts for all.
+    /// How aggregation nodes deliver results (`PLEACH_RESULTS`: `automatic`, `connections`, `multicast` or `both`).
+    pub result_delivery: ResultDeliveryMode,
+    /// Methods between hosts to use instead of the fastest (`PLEACH_ALGORITHM`, such as `hbcast` or
+    /// `barrier=hgsync,allreduce=ring`). Rank 0's setting holds for all ranks.
     pub algorithms: MethodPreferences,
-    /// What a thread that waits long in an operation calls now and then. A library whose own progress is made by the threads
-    /// that call it gives this, so that it does not stand still meanwhile. It may not use the communicator that waits.
-    pub companion: Option<fn()>,
+    /// A function that a thread calls from time to time while it waits long in an operation. For libraries whose own progress
+    /// depends on the threads that call them. It must not use the communicator that waits.
+    pub progress_callback: Option<fn()>,
 }
 
-/// How results come down from aggregation nodes (SH-13).
+/// How aggregation nodes deliver results (SH-13).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ResultDeliveryMode {
-    /// By multicast if a trial shows that every host hears it, otherwise over connections.
+    /// By multicast if a trial shows that it reaches every host, otherwise over connections.
     #[default]
     Automatic,
     /// Over each member's reliable connection.
     Connections,
-    /// In one packet that the network copies; whoever misses it asks for it.
+    /// In one packet that the network copies; a member that misses it requests it.
     Multicast,
     /// Both: the multicast for speed, the connections for certainty.
     Both,
 }
 
-/// How many ranks of one host combine in shared memory, with one of them to speak for all.
+/// How many ranks of one host combine in shared memory, with one of them as leader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SharedMemoryRanks {
     /// All of them.
     #[default]
     All,
-    /// At most so many: one team per socket, say (SH-2). One: each counts as a host of its own.
+    /// At most so many, such as one team per socket (SH-2). With 1, each rank counts as a host of its own.
     AtMost(u16),
 }
 
 impl Settings {
-    /// From the environment.
+    /// Settings from the environment.
     ///
     /// # Errors
-    /// If a variable says nothing that makes sense.
+    /// If a variable has an invalid value.
     pub fn from_environment() -> Result<Self, JoinError> {
-        let get = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let mut settings = Self { manager: get("PLEACH_MANAGER"), host: get("PLEACH_HOST"), ..Self::default() };
-        if let Some(list) = get("PLEACH_ADDRESSES") {
-            let parsed = list.split(',').map(|word| word.trim().parse());
-            settings.addresses = parsed.collect::<Result<_, _>>().map_err(|_| JoinError::Setting {
-                name: "PLEACH_ADDRESSES",
-                what: format!("{list:?} is no list of addresses such as 10.0.0.1,10.1.0.1"),
-            })?;
-        }
-        if let Some(path) = get("PLEACH_FAULTS") {
-            settings.faults = faults_from(&path)?;
-        }
-        if let Some(seconds) = get("PLEACH_PATIENCE") {
-            let parsed = seconds.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-            settings.patience = Some(parsed.ok_or_else(|| JoinError::Setting {
-                name: "PLEACH_PATIENCE",
-                what: format!("{seconds:?} is no number of seconds"),
-            })?);
-        }
-        if let Some(text) = get(ALGORITHM) {
-            let wrong =
-                |error: MethodPreferencesError| JoinError::Setting { name: ALGORITHM, what: error.to_string() };
-            settings.algorithms = text.parse().map_err(wrong)?;
-        }
-        settings.results = match get("PLEACH_RESULTS").as_deref() {
-            None | Some("automatic") => ResultDeliveryMode::Automatic,
-            Some("connections") => ResultDeliveryMode::Connections,
-            Some("multicast") => ResultDeliveryMode::Multicast,
-            Some("both") => ResultDeliveryMode::Both,
-            Some(other) => {
-                let what = format!("{other:?} is neither automatic, connections, multicast nor both");
-                return Err(JoinError::Setting { name: "PLEACH_RESULTS", what });
-            }
-        };
-        settings.shared_memory = match get("PLEACH_SHARED_MEMORY").as_deref() {
-            None | Some("on") => SharedMemoryRanks::All,
-            Some("off") => SharedMemoryRanks::AtMost(1),
-            Some(other) => match other.parse() {
-                Ok(most @ 1..) => SharedMemoryRanks::AtMost(most),
-                _ => {
-                    let what = format!("{other:?} is neither on, off nor a number of ranks");
-                    return Err(JoinError::Setting { name: "PLEACH_SHARED_MEMORY", what });
-                }
-            },
+        let settings = Self {
+            addresses: variable(ADDRESSES).map_or(Ok(Vec::new()), |list| parse_addresses(&list))?,
+            manager: variable("PLEACH_MANAGER"),
+            faults: variable(FAULTS).map_or(Ok(FaultInjector::default()), |path| read_faults(&path))?,
+            host: variable("PLEACH_HOST"),
+            join_timeout: variable(JOIN_TIMEOUT).map(|text| parse_seconds(&text)).transpose()?,
+            shared_memory: parse_shared_memory(variable(SHARED_MEMORY).as_deref())?,
+            result_delivery: parse_results(variable(RESULTS).as_deref())?,
+            algorithms: variable(ALGORITHM)
+                .map_or(Ok(MethodPreferences::default()), |text| parse_algorithms(&text))?,
+            progress_callback: None,
         };
         Ok(settings)
     }
 
-    /// The addresses at which this process takes packets; ports are the kernel's choice.
+    /// The local addresses for packets; the kernel chooses the ports.
     pub(crate) fn sockets(&self, place: &JobEnvironment) -> Vec<SocketAddr> {
-        let own = match (&self.addresses[..], &place.meeting) {
-            ([], RendezvousPoint::Address { host, port }) => vec![towards(host, *port)],
-            ([], RendezvousPoint::Alone | RendezvousPoint::Notice) => vec![Ipv4Addr::LOCALHOST.into()],
+        let own = match (&self.addresses[..], &place.rendezvous) {
+            ([], RendezvousPoint::Address { host, port }) => vec![local_address_for(host, *port)],
+            ([], RendezvousPoint::Singleton | RendezvousPoint::File) => vec![Ipv4Addr::LOCALHOST.into()],
             (addresses, _) => addresses.to_vec(),
         };
         own.into_iter().map(|address| SocketAddr::new(address, 0)).collect()
     }
 }
 
-fn faults_from(path: &str) -> Result<FaultInjector, JoinError> {
-    let wrong = |what: String| JoinError::Setting { name: "PLEACH_FAULTS", what };
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(format!("{path}: {error}")))?;
-    let plan = faults::FaultPlan::parse(&text).map_err(|error| wrong(format!("{path}: {error}")))?;
-    FaultInjector::from_plan(&plan, u64::from(std::process::id())).map_err(|error| wrong(format!("{path}: {error}")))
+fn invalid(name: &'static str, what: String) -> JoinError {
+    JoinError::InvalidSetting { name, what }
 }
 
-/// The address of this host by which another is reached. No packet is sent for it.
-fn towards(host: &str, port: u16) -> IpAddr {
-    let found = (host, port).to_socket_addrs().ok().and_then(|mut found| found.next()).and_then(|remote| {
-        let any: IpAddr =
-            if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { std::net::Ipv6Addr::UNSPECIFIED.into() };
-        let socket = UdpSocket::bind((any, 0)).ok()?;
-        socket.connect(remote).ok()?;
-        Some(socket.local_addr().ok()?.ip())
-    });
-    found.unwrap_or(Ipv4Addr::LOCALHOST.into())
+fn parse_addresses(list: &str) -> Result<Vec<IpAddr>, JoinError> {
+    let parsed: Result<Vec<IpAddr>, _> = list.split(',').map(|word| word.trim().parse()).collect();
+    parsed.map_err(|_| invalid(ADDRESSES, format!("{list:?} is not a list of addresses such as 10.0.0.1,10.1.0.1")))
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, JoinError> {
+    let parsed = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    parsed.ok_or_else(|| invalid(JOIN_TIMEOUT, format!("{text:?} is not a number of seconds")))
+}
+
+fn parse_algorithms(text: &str) -> Result<MethodPreferences, JoinError> {
+    text.parse().map_err(|error: MethodPreferencesError| invalid(ALGORITHM, error.to_string()))
+}
+
+fn parse_results(text: Option<&str>) -> Result<ResultDeliveryMode, JoinError> {
+    match text {
+        None | Some("automatic") => Ok(ResultDeliveryMode::Automatic),
+        Some("connections") => Ok(ResultDeliveryMode::Connections),
+        Some("multicast") => Ok(ResultDeliveryMode::Multicast),
+        Some("both") => Ok(ResultDeliveryMode::Both),
+        Some(other) => {
+            Err(invalid(RESULTS, format!("{other:?} is not one of automatic, connections, multicast and both")))
+        }
+    }
+}
+
+fn parse_shared_memory(text: Option<&str>) -> Result<SharedMemoryRanks, JoinError> {
+    match text {
+        None | Some("on") => Ok(SharedMemoryRanks::All),
+        Some("off") => Ok(SharedMemoryRanks::AtMost(1)),
+        Some(other) => match other.parse() {
+            Ok(max_ranks @ 1..) => Ok(SharedMemoryRanks::AtMost(max_ranks)),
+            _ => Err(invalid(SHARED_MEMORY, format!("{other:?} is not on, off or a number of ranks"))),
+        },
+    }
+}
+
+fn read_faults(path: &str) -> Result<FaultInjector, JoinError> {
+    let wrong = |error: String| invalid(FAULTS, format!("{path}: {error}"));
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let plan = faults::FaultPlan::parse(&text).map_err(|error| wrong(error.to_string()))?;
+    FaultInjector::from_plan(&plan, u64::from(std::process::id())).map_err(|error| wrong(error.to_string()))
+}
+
+/// The address of this host from which a named host is reached; loopback if there is none.
+fn local_address_for(host: &str, port: u16) -> IpAddr {
+    let remote = (host, port).to_socket_addrs().ok().and_then(|mut found| found.next());
+    remote.and_then(|remote| local_address_towards(remote).ok()).unwrap_or(Ipv4Addr::LOCALHOST.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_parsed_and_wrong_ones_name_the_variable() {
+        assert_eq!(parse_shared_memory(Some("off")).ok(), Some(SharedMemoryRanks::AtMost(1)));
+        assert_eq!(parse_shared_memory(Some("4")).ok(), Some(SharedMemoryRanks::AtMost(4)));
+        assert_eq!(parse_results(None).ok(), Some(ResultDeliveryMode::Automatic));
+        assert_eq!(parse_seconds("0.5").ok(), Some(Duration::from_millis(500)));
+        let errors = [
+            parse_shared_memory(Some("0")).expect_err("no ranks").to_string(),
+            parse_results(Some("fast")).expect_err("unknown").to_string(),
+            parse_seconds("-1").expect_err("negative").to_string(),
+            parse_addresses("10.0.0.1,here").expect_err("no address").to_string(),
+        ];
+        for (error, name) in errors.iter().zip([SHARED_MEMORY, RESULTS, JOIN_TIMEOUT, ADDRESSES]) {
+            assert!(error.starts_with(name), "{error}");
+        }
+    }
 }

@@ -1,15 +1,16 @@
-//! An unreliable datagram queue pair: one packet, one message, to one queue pair or to a multicast group.
+//! An unreliable datagram queue pair: each packet is one message, to a queue pair or a multicast group (IB
+//! specification 9.8).
 //!
-//! In: whom to speak to; packets. Out: headers; whether a packet is for us. Nothing is remembered, nothing repeated: what
-//! must come is the business of whoever uses it. IB specification 9.8.
+//! In: destinations; received packet headers. Out: headers to send; whether this queue pair accepts a packet. It
+//! keeps no state except the sequence number and repeats nothing: its user handles loss.
 
 use units::{Psn, QpNumber};
 use wire::{Bth, Deth, Immediate, Opcode, PacketHeaders, PartitionKey, QueueKey};
 
-/// The queue pair number that every multicast is addressed to (IB specification, 10.5).
+/// The destination queue pair number of every multicast (IB specification, 10.5).
 pub const MULTICAST_QP: QpNumber = QpNumber(0xff_ffff);
 
-/// A datagram queue pair.
+/// An unreliable datagram queue pair.
 #[derive(Debug)]
 pub struct UdQueuePair {
     number: QpNumber,
@@ -18,35 +19,35 @@ pub struct UdQueuePair {
     psn: Psn,
 }
 
-/// Who spoke.
+/// The source of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DatagramSource {
-    /// Its queue pair.
+    /// The sending queue pair.
     pub pair: QpNumber,
-    /// What came with the message.
+    /// The immediate data, if any.
     pub immediate: Option<u32>,
 }
 
-/// Why a packet is not for us.
+/// Why a queue pair rejects a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DatagramRejection {
-    /// Another queue pair's.
-    Number,
-    /// Another partition's.
-    Partition,
-    /// The sender does not know the key.
-    Key,
-    /// No datagram.
-    Kind,
+    /// Another destination queue pair.
+    WrongQueuePair,
+    /// Another partition.
+    WrongPartition,
+    /// A wrong queue key.
+    WrongKey,
+    /// Not a datagram.
+    NotADatagram,
 }
 
 impl UdQueuePair {
-    /// A queue pair that lets in whoever knows the key.
+    /// A queue pair that accepts datagrams with this key.
     pub fn new(number: QpNumber, key: QueueKey, partition: PartitionKey) -> Self {
         Self { number, key, partition, psn: Psn::new(0) }
     }
 
-    /// Its number.
+    /// The queue pair number.
     pub fn number(&self) -> QpNumber {
         self.number
     }
@@ -65,20 +66,20 @@ impl UdQueuePair {
         headers
     }
 
-    /// Whether a packet is for this queue pair, and who spoke.
+    /// The source of a received packet.
     ///
     /// # Errors
-    /// Why not; it is to be counted and dropped.
+    /// If this queue pair must drop the packet.
     pub fn accept(&self, headers: &PacketHeaders) -> Result<DatagramSource, DatagramRejection> {
-        let deth = headers.deth.ok_or(DatagramRejection::Kind)?;
+        let deth = headers.deth.ok_or(DatagramRejection::NotADatagram)?;
         if headers.bth.destination != self.number && headers.bth.destination != MULTICAST_QP {
-            return Err(DatagramRejection::Number);
+            return Err(DatagramRejection::WrongQueuePair);
         }
         if headers.bth.partition != self.partition {
-            return Err(DatagramRejection::Partition);
+            return Err(DatagramRejection::WrongPartition);
         }
         if deth.key != self.key {
-            return Err(DatagramRejection::Key);
+            return Err(DatagramRejection::WrongKey);
         }
         Ok(DatagramSource { pair: deth.source, immediate: headers.immediate.map(|Immediate(value)| value) })
     }
@@ -89,20 +90,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_datagram_reaches_whom_it_names_and_who_knows_the_key() {
+    fn a_queue_pair_accepts_its_own_and_multicast_datagrams_with_its_key() {
         let key = QueueKey(0x1234);
-        let mut near = UdQueuePair::new(QpNumber(1), key, PartitionKey::DEFAULT);
-        let far = UdQueuePair::new(QpNumber(2), key, PartitionKey::DEFAULT);
-        let speaker = Ok(DatagramSource { pair: QpNumber(1), immediate: Some(9) });
-        assert_eq!(far.accept(&near.address(QpNumber(2), key, Some(9))), speaker);
-        assert_eq!(far.accept(&near.address(MULTICAST_QP, key, Some(9))), speaker);
-        assert_eq!(far.accept(&near.address(QpNumber(3), key, None)), Err(DatagramRejection::Number));
-        assert_eq!(far.accept(&near.address(QpNumber(2), QueueKey(1), None)), Err(DatagramRejection::Key));
-        let mut foreign = near.address(QpNumber(2), key, None);
-        foreign.bth.partition = PartitionKey(0x8001);
-        assert_eq!(far.accept(&foreign), Err(DatagramRejection::Partition));
-        foreign.deth = None;
-        assert_eq!(far.accept(&foreign), Err(DatagramRejection::Kind));
-        assert_eq!(near.address(QpNumber(2), key, None).bth.psn, Psn::new(5));
+        let mut sender = UdQueuePair::new(QpNumber(1), key, PartitionKey::DEFAULT);
+        let receiver = UdQueuePair::new(QpNumber(2), key, PartitionKey::DEFAULT);
+        let source = Ok(DatagramSource { pair: QpNumber(1), immediate: Some(9) });
+        assert_eq!(receiver.accept(&sender.address(QpNumber(2), key, Some(9))), source);
+        assert_eq!(receiver.accept(&sender.address(MULTICAST_QP, key, Some(9))), source);
+        let other_pair = sender.address(QpNumber(3), key, None);
+        assert_eq!(receiver.accept(&other_pair), Err(DatagramRejection::WrongQueuePair));
+        let other_key = sender.address(QpNumber(2), QueueKey(1), None);
+        assert_eq!(receiver.accept(&other_key), Err(DatagramRejection::WrongKey));
+        let mut headers = sender.address(QpNumber(2), key, None);
+        headers.bth.partition = PartitionKey(0x8001);
+        assert_eq!(receiver.accept(&headers), Err(DatagramRejection::WrongPartition));
+        headers.deth = None;
+        assert_eq!(receiver.accept(&headers), Err(DatagramRejection::NotADatagram));
+        assert_eq!(sender.address(QpNumber(2), key, None).bth.psn, Psn::new(5));
     }
 }

@@ -1,14 +1,18 @@
-//! The protocol machines: no I/O, no clock, no randomness.
+//! The protocol state machines: no I/O, no clock, no randomness.
 //!
-//! Every party (host endpoint, aggregation node) is a machine that a driver feeds with frames, multicasts, reports
-//! of damage and the time, and that answers with duties in an [`aggregation::Outbox`] which the driver lends.
-//! The simulator and the runtime are such drivers; a machine cannot tell them apart. The rules that the code cites
-//! as `P-n` stand in docs/protocol.md.
+//! Each machine (host member, aggregation node, queue pair, messaging port) takes frames, multicasts, reports of
+//! damage and the time from a driver, and returns actions that the driver must carry out, for example in an
+//! [`aggregation::Outbox`]. The simulator and the engine are drivers; a machine cannot tell them apart.
+//! docs/protocol.md contains the rules that the code cites as `P-n`.
 //!
-//! Reading order: [`connection`] makes an edge reliable, [`aggregation`] folds what comes over the edges.
+//! Reading order: [`connection`] makes an edge reliable, [`aggregation`] folds contributions over edges,
+//! [`collective`] does the same without aggregation nodes, [`queue_pair`] and [`messaging`] carry point-to-point
+//! messages.
 #![forbid(unsafe_code)]
 
 pub mod aggregation;
+mod buffer_pool;
+mod buffer_slice;
 pub mod collective;
 pub mod connection;
 pub mod datagram;
@@ -16,4 +20,6 @@ pub mod messaging;
 mod payload;
 pub mod queue_pair;
 
-pub use payload::{BufferPool, BufferSlice, Payload, PayloadBytes};
+pub use buffer_pool::BufferPool;
+pub use buffer_slice::BufferSlice;
+pub use payload::{Payload, PayloadBytes};

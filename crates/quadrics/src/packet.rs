@@ -1,62 +1,62 @@
-//! Packets: what they weigh, how urgent they are, how their circuits close, and what comes back (QN-4 to QN-6).
+//! Packets: size, priority, closing of their circuits, and acknowledgements (QN-4 to QN-6).
 
 use units::SimSpan;
 
 use simulator::link_rate::ByteTime;
 
-/// Data of a transaction at most.
+/// The most data of a transaction.
 const TRANSACTION_BYTES: u32 = 64;
-/// Transactions of a packet at most.
+/// The most transactions of a packet.
 const TRANSACTIONS: u32 = 5;
-/// Data of a packet at most.
+/// The most data of a packet.
 pub const PACKET_BYTES: u32 = TRANSACTION_BYTES * TRANSACTIONS;
-/// Routing, headers, codes and end token of a full packet.
-const FULL_OVERHEAD: u32 = 58;
-/// Of these, what a packet has whatever it carries; the rest goes with the transactions, eight bytes each.
-const PACKET_OVERHEAD: u32 = FULL_OVERHEAD - TRANSACTIONS * TRANSACTION_OVERHEAD;
+/// Routing, headers, CRCs and end token of a full packet.
+const FULL_PACKET_OVERHEAD: u32 = 58;
+/// The part of it that every packet has; the rest belongs to the transactions, eight bytes each.
+const PACKET_OVERHEAD: u32 = FULL_PACKET_OVERHEAD - TRANSACTIONS * TRANSACTION_OVERHEAD;
 const TRANSACTION_OVERHEAD: u32 = 8;
 
-/// How urgent; the ageing of [`QsnetParameters::ageing`] ends every difference.
+/// The priority of a packet; after [`QsnetParameters::ageing`] all waiting packets are equal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum CircuitPriority {
     /// Bulk data.
     Low,
-    /// Goes first where both wait.
+    /// Served first.
     High,
 }
 
-/// Who lets the links of a circuit go.
+/// What releases the links of a circuit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CircuitClosing {
-    /// The acknowledgement, as it passes: the end token waits right behind the data.
+    /// The acknowledgement, as it passes: the end token follows the data directly.
     Acknowledgement,
-    /// The end token, which the source sends once it knows the answer: it tells the destinations what all said.
+    /// The end token, which the source sends after the acknowledgement: it carries the combined status to the destinations.
     EndToken,
 }
 
-/// What a destination, or all of them together, say. The worst wins (QN-6), hence the order.
+/// The status that a destination, or all of them together, return. The worst wins (QN-6), hence the order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum AckStatus {
-    /// Done.
+    /// Complete.
     Success,
-    /// Received well, but a test failed.
+    /// Received, but a test failed.
     Failed,
-    /// A code was wrong; nothing has been done.
+    /// A CRC was wrong; the packet had no effect.
     NetworkError,
 }
 
-/// What the answers of several destinations make together.
+/// How the statuses of several destinations combine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AckCombining {
     /// The worst wins: all must succeed (QN-6).
     Worst,
-    /// The best wins: one that succeeds will do, as for a flood (QN-10).
+    /// The best wins: one success is enough, as for a flood (QN-10).
     Best,
 }
 
 impl AckCombining {
-    /// Two answers as one. Damage always wins: who knows what it would have been.
-    pub(crate) fn of(self, a: AckStatus, b: AckStatus) -> AckStatus {
+    /// Combines two statuses. A network error always wins: the status of a damaged packet is unknown.
+    pub(crate) fn combine(self, a: AckStatus, b: AckStatus) -> AckStatus {
         match (self, a.max(b)) {
             (Self::Worst, worst) | (Self::Best, worst @ AckStatus::NetworkError) => worst,
             (Self::Best, _) => a.min(b),
@@ -64,7 +64,7 @@ impl AckCombining {
     }
 }
 
-/// Who receives.
+/// The destination of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CircuitDestination {
     Node(u32),
@@ -74,74 +74,74 @@ pub(crate) enum CircuitDestination {
         last: u32,
         root: u32,
     },
-    /// Whatever is at the end of one link, for what switches say themselves.
+    /// The far end of one link, for packets that switches send.
     Link(super::quaternary_tree::TreeLink),
 }
 
-/// A packet that wants a circuit.
+/// A packet that needs a circuit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CircuitPacket {
     pub(crate) from: u32,
     pub(crate) to: CircuitDestination,
-    /// On the wire, all included.
+    /// Bytes on the wire, including all overhead.
     pub(crate) bytes: u32,
     pub(crate) priority: CircuitPriority,
     pub(crate) closing: CircuitClosing,
     pub(crate) combining: AckCombining,
-    /// What the memories at both ends need for a byte, if that is more than the link does.
+    /// The byte time of the memories at both ends, if it exceeds that of the link.
     pub(crate) slowest: Option<ByteTime>,
-    /// The sender's own number for it.
+    /// The sender's tag, returned in all callbacks.
     pub(crate) tag: u32,
 }
 
-/// Bytes on the wire for so much data, up to [`PACKET_BYTES`]; none is one transaction without data.
+/// Bytes on the wire for this much data, up to [`PACKET_BYTES`]; no data is one empty transaction.
 pub const fn wire_bytes(data: u32) -> u32 {
     let transactions = if data == 0 { 1 } else { data.div_ceil(TRANSACTION_BYTES) };
     PACKET_OVERHEAD + transactions * TRANSACTION_OVERHEAD + data
 }
 
-/// The switches and cables.
+/// The parameters of switches and cables.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct QsnetParameters {
     /// Dimensions of the tree.
     pub dimension: u32,
-    /// What a byte takes on a link.
+    /// The time of a byte on a link.
     pub byte_time: ByteTime,
-    /// From a switch's input to its output.
+    /// The delay from a switch's input to its output.
     pub switch_delay: SimSpan,
-    /// From one end of a cable to the other.
+    /// The delay of a cable.
     pub wire: SimSpan,
     /// Virtual channels of a link, 1 to 4.
     pub channels: u32,
-    /// A packet that has waited so long counts as urgent.
+    /// A packet that has waited this long has high priority.
     pub ageing: SimSpan,
-    /// How multicasts keep out of each other's way.
+    /// How multicasts avoid deadlock.
     pub rule: MulticastRule,
-    /// The chance that a link damages a packet; the codes find it, and the packet is sent again.
+    /// The probability that a link damages a packet; the CRC detects it, and the source retransmits the packet.
     pub damage: f64,
 }
 
-/// How multicasts keep out of each other's way.
+/// How multicasts avoid deadlock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MulticastRule {
-    /// One at a time at each root, and below the roots each has a virtual channel to itself; so there may be as many
-    /// roots as virtual channels. With one root this is the paper's rule.
+    /// One multicast at a time at each root, and below the roots each root has its own virtual channel; so there may be as
+    /// many roots as virtual channels. With one root this is the paper's rule.
     Serialised {
-        /// How many roots there are.
+        /// The number of roots.
         roots: u32,
     },
-    /// None: any number at any root takes any channel. They deadlock.
-    Unruled {
-        /// How many roots there are.
+    /// No rule: any number of multicasts at any root on any channel. They deadlock.
+    Unrestricted {
+        /// The number of roots.
         roots: u32,
     },
 }
 
 impl MulticastRule {
-    /// How many roots there are.
+    /// The number of roots.
     pub const fn roots(self) -> u32 {
         match self {
-            Self::Serialised { roots } | Self::Unruled { roots } => roots,
+            Self::Serialised { roots } | Self::Unrestricted { roots } => roots,
         }
     }
 }
@@ -157,11 +157,11 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_answer_wins() {
+    fn the_worst_status_wins() {
         let all = [AckStatus::Failed, AckStatus::NetworkError, AckStatus::Success];
-        assert_eq!(all.into_iter().reduce(|a, b| AckCombining::Worst.of(a, b)), Some(AckStatus::NetworkError));
-        assert_eq!(AckCombining::Worst.of(AckStatus::Success, AckStatus::Failed), AckStatus::Failed);
-        assert_eq!(AckCombining::Best.of(AckStatus::Success, AckStatus::Failed), AckStatus::Success);
-        assert_eq!(AckCombining::Best.of(AckStatus::Success, AckStatus::NetworkError), AckStatus::NetworkError);
+        assert_eq!(all.into_iter().reduce(|a, b| AckCombining::Worst.combine(a, b)), Some(AckStatus::NetworkError));
+        assert_eq!(AckCombining::Worst.combine(AckStatus::Success, AckStatus::Failed), AckStatus::Failed);
+        assert_eq!(AckCombining::Best.combine(AckStatus::Success, AckStatus::Failed), AckStatus::Success);
+        assert_eq!(AckCombining::Best.combine(AckStatus::Success, AckStatus::NetworkError), AckStatus::NetworkError);
     }
 }

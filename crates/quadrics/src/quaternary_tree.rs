@@ -1,12 +1,12 @@
 //! The 4-ary n-tree: 4^n nodes, n levels of 4^(n-1) switches, and between two levels as many cables as nodes (QN-3).
 //!
-//! Switch `(word, level)` has a word of n-1 digits to base 4. Ports 0 to 3 lead down, 4 to 7 up. The `u`-th port up of
-//! `(word, level)` leads to `(word with digit level set to u, level + 1)`; so everything about a place follows from its
-//! number, and nothing is stored. A cable is two links, one up and one down.
+//! Switch `(word, level)` has a word of n-1 base-4 digits. Ports 0 to 3 lead down, 4 to 7 up. The `u`-th up port of
+//! `(word, level)` leads to `(word with digit level set to u, level + 1)`; so all adjacency follows from the numbers, and
+//! nothing is stored. A cable is two links, one up and one down.
 
 use std::ops::RangeInclusive;
 
-/// Ports of a switch that lead down, and as many that lead up.
+/// The number of down ports of a switch, and of its up ports.
 pub(crate) const ARITY: u32 = 4;
 /// The most dimensions: 65,536 nodes.
 pub const MAX_DIMENSION: u32 = 8;
@@ -15,21 +15,21 @@ pub const MAX_DIMENSION: u32 = 8;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct TreeLink(pub(crate) u32);
 
-/// A switch.
+/// A switch, by its coordinates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EliteSwitch {
     pub(crate) word: u32,
     pub(crate) level: u32,
 }
 
-/// Where a link ends.
+/// The far end of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TreeLinkEnd {
     Node(u32),
     Switch(EliteSwitch),
 }
 
-/// The shape.
+/// The topology.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuaternaryTree {
     dimension: u32,
@@ -53,7 +53,7 @@ impl QuaternaryTree {
         self.dimension * (self.nodes() / ARITY)
     }
 
-    /// Links, both directions counted.
+    /// The number of links, both directions.
     pub(crate) const fn links(self) -> u32 {
         2 * self.dimension * self.nodes()
     }
@@ -64,25 +64,25 @@ impl QuaternaryTree {
         switch.level * (self.nodes() / ARITY) + switch.word
     }
 
-    /// The lowest level at which a switch lies above both nodes.
+    /// The lowest level with a switch above both nodes.
     #[inline]
     pub(crate) const fn meeting_level(self, a: u32, b: u32) -> u32 {
         let differ = (a ^ b) >> 2;
         (32 - differ.leading_zeros()).div_ceil(2)
     }
 
-    /// From a node into the network.
+    /// The link from a node into the network.
     #[inline]
     pub(crate) const fn injection(self, node: u32) -> TreeLink {
         TreeLink(node * 2)
     }
 
-    /// Out of a switch by one of its ports; ports 4 to 7 of the top level lead nowhere.
+    /// The link out of a port of a switch; ports 4 to 7 of the top level do not exist.
     #[inline]
     pub(crate) fn out(self, switch: EliteSwitch, port: u32) -> TreeLink {
         let EliteSwitch { word, level } = switch;
         if port >= ARITY {
-            debug_assert!(level + 1 < self.dimension, "the top level has no ports up");
+            debug_assert!(level + 1 < self.dimension, "the top level has no up ports");
             return TreeLink(((level + 1) * self.nodes() + word * ARITY + (port - ARITY)) * 2);
         }
         if level == 0 {
@@ -94,11 +94,11 @@ impl QuaternaryTree {
         TreeLink((level * self.nodes() + below * ARITY + digit) * 2 + 1)
     }
 
-    /// Where a link leads.
+    /// The far end of a link.
     #[inline]
     pub(crate) fn end(self, link: TreeLink) -> TreeLinkEnd {
-        let place = link.0 >> 1;
-        let (level, index) = (place >> (2 * self.dimension), place & (self.nodes() - 1));
+        let position = link.0 >> 1;
+        let (level, index) = (position >> (2 * self.dimension), position & (self.nodes() - 1));
         if link.0 & 1 == 0 {
             if level == 0 {
                 return TreeLinkEnd::Switch(EliteSwitch { word: index >> 2, level: 0 });
@@ -120,15 +120,15 @@ impl QuaternaryTree {
         link.0 & 1 == 0
     }
 
-    /// Links between this one's far end and the nodes below, for one that leads down.
+    /// For a link that leads down: the number of links from its far end to the nodes below.
     #[inline]
     pub(crate) const fn level_of(self, link: TreeLink) -> u32 {
         (link.0 >> 1) >> (2 * self.dimension)
     }
 
-    /// Of a link that leads up out of a switch: the number of that switch.
+    /// For a link that leads up out of a switch: the number of that switch.
     #[inline]
-    pub(crate) const fn group(self, link: TreeLink) -> Option<u32> {
+    pub(crate) const fn switch_of_up_link(self, link: TreeLink) -> Option<u32> {
         let level = self.level_of(link);
         if link.0 & 1 == 1 || level == 0 {
             return None;
@@ -137,7 +137,7 @@ impl QuaternaryTree {
         Some((level - 1) * (self.nodes() / ARITY) + (index >> 2))
     }
 
-    /// The nodes below a switch's port.
+    /// The nodes below a port of a switch.
     pub(crate) const fn below(self, switch: EliteSwitch, port: u32) -> RangeInclusive<u32> {
         let shift = 2 * switch.level;
         let first = ((switch.word >> shift) * ARITY + port) << shift;
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_up_and_down_ends_at_its_node() {
+    fn every_path_up_and_down_ends_at_its_node() {
         for tree in (1..=4).filter_map(QuaternaryTree::new) {
             for (from, to) in [(0, 1), (0, tree.nodes() - 1), (tree.nodes() / 3, tree.nodes() / 2), (2, 2)] {
                 for up in 0..ARITY {
@@ -169,7 +169,7 @@ mod tests {
                         false => tree.end(tree.out(switch, (to >> (2 * switch.level)) & 3)),
                     };
                     for step in 0..=2 * top {
-                        let TreeLinkEnd::Switch(switch) = at else { panic!("too early at a node") };
+                        let TreeLinkEnd::Switch(switch) = at else { panic!("the path reaches a node too early") };
                         assert_eq!(switch.level, if step <= top { step } else { 2 * top - step });
                         at = port(switch, step < top);
                     }
@@ -180,15 +180,15 @@ mod tests {
     }
 
     #[test]
-    fn ports_down_part_the_nodes_and_links_know_their_group() {
-        let tree = QuaternaryTree::new(3).expect("a tree");
+    fn down_ports_partition_the_nodes_and_links_know_their_switch() {
+        let tree = QuaternaryTree::new(3).expect("the dimension is valid");
         let top = EliteSwitch { word: 5, level: 2 };
         let parts: Vec<_> = (0..ARITY).map(|port| tree.below(top, port)).collect();
         assert_eq!(parts, [0..=15, 16..=31, 32..=47, 48..=63]);
         let leaf = EliteSwitch { word: 7, level: 0 };
         assert_eq!(tree.below(leaf, 2), 30..=30);
-        assert_eq!(tree.group(tree.out(leaf, 6)), Some(tree.index(leaf)));
-        assert_eq!(tree.group(tree.out(leaf, 1)), None);
-        assert_eq!(tree.group(tree.injection(9)), None);
+        assert_eq!(tree.switch_of_up_link(tree.out(leaf, 6)), Some(tree.index(leaf)));
+        assert_eq!(tree.switch_of_up_link(tree.out(leaf, 1)), None);
+        assert_eq!(tree.switch_of_up_link(tree.injection(9)), None);
     }
 }

@@ -1,7 +1,7 @@
-//! Background traffic alone: every node sends full packets as fast as its link takes them.
+//! Saturation traffic: every node sends full packets as fast as its link accepts them.
 //!
-//! In: a fabric and a pattern. Out: packet hops, and what bandwidth a node gets. `pleach bench simulator` measures the
-//! wormhole network with it.
+//! In: a fabric and a pattern. Out: packet hops, and the bandwidth per node. `pleach bench simulator` measures the wormhole
+//! network with it.
 
 use faults::RandomStream;
 use units::{SimSpan, SimTime};
@@ -12,12 +12,12 @@ use super::packet::{
 };
 use super::wormhole::{AdapterCallbacks, WormholeCounters, WormholeNetwork};
 
-/// Who sends to whom (QN-11).
+/// The destinations of each node (QN-11).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum SaturationPattern {
-    /// To the node whose number has all bits inverted.
+    /// The node whose number has all bits inverted.
     Complement,
-    /// To another node, chosen at random each time.
+    /// Another node, chosen at random for each packet.
     Uniform,
 }
 
@@ -34,7 +34,7 @@ impl SaturationPattern {
     }
 }
 
-/// A run of background traffic.
+/// A run of saturation traffic.
 pub struct SaturationTraffic {
     network: WormholeNetwork,
     senders: SaturationSenders,
@@ -47,21 +47,21 @@ struct SaturationSenders {
     received: u64,
 }
 
-/// What has happened so far.
+/// The results so far.
 #[derive(Clone, Copy, Debug)]
 pub struct SaturationSummary {
-    /// What the network counts.
+    /// The counters of the network.
     pub counters: WormholeCounters,
     /// Virtual time.
     pub elapsed: SimSpan,
-    /// Bytes of data that a node has received per microsecond, on average: megabytes per second.
+    /// Data received per node and microsecond, on average: megabytes per second.
     pub megabytes_per_second: f64,
     /// The digest of all events.
     pub trace: u64,
 }
 
 impl SaturationTraffic {
-    /// Every node about to send; none if the parameters make no network.
+    /// Starts all nodes; none if the parameters are invalid.
     pub fn new(parameters: QsnetParameters, pattern: SaturationPattern, seed: u64) -> Option<Self> {
         let network = WormholeNetwork::new(parameters, seed)?;
         let nodes = network.nodes();
@@ -78,13 +78,13 @@ impl SaturationTraffic {
         Some(flood)
     }
 
-    /// Moves packets until so many more hops have begun.
+    /// Runs until this many more hops have begun.
     pub fn run_hops(&mut self, hops: u64) {
         let goal = self.network.counters.hops + hops;
         self.network.run(&mut self.senders, |_, network| network.counters.hops >= goal);
     }
 
-    /// What has happened so far.
+    /// The results so far.
     pub fn summary(&self) -> SaturationSummary {
         let elapsed = self.network.now().since(SimTime::ZERO);
         let bytes = self.senders.received as f64 * f64::from(PACKET_BYTES) / f64::from(self.network.nodes());
@@ -95,67 +95,6 @@ impl SaturationTraffic {
             trace: self.network.trace(),
         }
     }
-}
-
-/// Groups that multicast at the same time: the nodes in equal parts, the first of each part sends to all of its part.
-pub struct GroupedMulticasts {
-    groups: u32,
-    roots: u32,
-    left: Vec<u32>,
-}
-
-impl GroupedMulticasts {
-    /// Megabytes a second that each group gets, with so many full packets from each; none if there is no such network or
-    /// the multicasts never end.
-    pub fn megabytes_per_second(parameters: QsnetParameters, groups: u32, packets: u32) -> Option<f64> {
-        let mut network = WormholeNetwork::new(parameters, 1)?;
-        if groups == 0 || !network.nodes().is_multiple_of(groups) {
-            return None;
-        }
-        let mut senders = Self { groups, roots: parameters.rule.roots(), left: vec![packets; groups as usize] };
-        for group in 0..groups {
-            senders.send(&mut network, group);
-        }
-        network.run(&mut senders, |_, _| false);
-        let bytes = f64::from(packets) * f64::from(PACKET_BYTES);
-        let elapsed = network.now().since(SimTime::ZERO).as_nanos_f64() / 1e3;
-        senders.left.iter().all(|left| *left == 0).then_some(bytes / elapsed)
-    }
-
-    fn send(&mut self, network: &mut WormholeNetwork, group: u32) {
-        let Some(left) = self.left[group as usize].checked_sub(1) else { return };
-        self.left[group as usize] = left;
-        let size = network.nodes() / self.groups;
-        let first = group * size;
-        network.send(CircuitPacket {
-            from: first,
-            to: CircuitDestination::Range { first, last: first + size - 1, root: group % self.roots },
-            bytes: wire_bytes(PACKET_BYTES),
-            priority: CircuitPriority::Low,
-            closing: CircuitClosing::Acknowledgement,
-            combining: AckCombining::Worst,
-            slowest: None,
-            tag: group,
-        });
-    }
-}
-
-impl AdapterCallbacks for GroupedMulticasts {
-    fn drained(&mut self, network: &mut WormholeNetwork, tag: u32) {
-        self.send(network, tag);
-    }
-
-    fn arrived(&mut self, _: &mut WormholeNetwork, _: u32, _: u32, _: SimTime) {}
-
-    fn test(&mut self, network: &mut WormholeNetwork, _: u32, _: u32) -> (AckStatus, SimTime) {
-        (AckStatus::Success, network.now())
-    }
-
-    fn ended(&mut self, _: &mut WormholeNetwork, _: u32, _: u32, _: AckStatus, _: SimTime) {}
-
-    fn closed(&mut self, _: &mut WormholeNetwork, _: u32, _: AckStatus, _: SimTime) {}
-
-    fn alarm(&mut self, _: &mut WormholeNetwork, _: u32) {}
 }
 
 impl SaturationSenders {
@@ -193,8 +132,8 @@ impl AdapterCallbacks for SaturationSenders {
 
     fn ended(&mut self, _: &mut WormholeNetwork, _: u32, _: u32, _: AckStatus, _: SimTime) {}
 
-    /// A damaged packet is gone here: there is always another.
+    /// A damaged packet is not retransmitted: the next one follows anyway.
     fn closed(&mut self, _: &mut WormholeNetwork, _: u32, _: AckStatus, _: SimTime) {}
 
-    fn alarm(&mut self, _: &mut WormholeNetwork, _: u32) {}
+    fn timer(&mut self, _: &mut WormholeNetwork, _: u32) {}
 }

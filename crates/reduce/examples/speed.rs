@@ -1,6 +1,6 @@
-//! Speed of folding a 64 KiB operand into an accumulator, for every kind, and of the way to exact sums and back.
+//! Measures the speed of folding a 64 KiB operand for every reduction kind, and of converting to and from exact sums.
 //!
-//! Run: `cargo run --release -p reduce --example speed`. A GB/s counts bytes of operand.
+//! Run: `cargo run --release -p pleach-reduce --example speed`. GB/s counts bytes of the operand.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -41,7 +41,7 @@ fn main() {
 }
 
 fn fold_gigabytes_per_second(kind: ReductionKind) -> f64 {
-    // Small floats of both signs whatever the type: no trial may drift into infinities.
+    // Small floats of both signs for every type, so that no trial drifts into infinities.
     let bytes = OPERAND_BYTES / kind.element_size() * kind.element_size();
     let operand: Vec<u8> = (0..bytes).map(|i| if i % 2 == 0 { i as u8 } else { 0x3b }).collect();
     let mut accumulator = operand.clone();
@@ -68,7 +68,7 @@ fn exact_nanoseconds(format: WideFloat) -> [f64; 3] {
     [widen, accumulate, round].map(|seconds| seconds * 1e9 / FLOATS as f64)
 }
 
-/// Both signs, exponents from -31 to 32, in no order that a processor could learn.
+/// Numbers of both signs with exponents from -31 to 32, in an order that a branch predictor cannot learn.
 fn numbers() -> Vec<f64> {
     let mut state = 1_u64;
     let mut roll = || {

@@ -1,9 +1,9 @@
-//! What one element of a payload is.
+//! The element types of a payload.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The type of one number in a payload. The discriminant is the code on the wire.
+/// The type of one element. The discriminant is the wire code.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum ElementType {
@@ -38,7 +38,7 @@ pub enum ElementType {
 }
 
 impl ElementType {
-    /// Every type, in the order of the codes.
+    /// All types, by rising code.
     pub const ALL: [Self; 14] = [
         Self::I8,
         Self::U8,
@@ -56,17 +56,17 @@ impl ElementType {
         Self::WideF64,
     ];
 
-    /// The code on the wire, 1 to 14.
+    /// The wire code, 1 to 14.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The type with this code, if there is one.
+    /// The type with this wire code.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
     }
 
-    /// Bytes of one number.
+    /// Size of one element in bytes.
     pub const fn size(self) -> usize {
         match self {
             Self::I8 | Self::U8 => 1,
@@ -78,17 +78,17 @@ impl ElementType {
         }
     }
 
-    /// True for the four float types, which round. Exact sums do not.
+    /// True for the four float types. Exact sums are integers.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F16 | Self::Bf16 | Self::F32 | Self::F64)
     }
 
-    /// True for the two types of exact sums.
+    /// True for the two exact sums.
     pub const fn is_wide(self) -> bool {
         matches!(self, Self::WideF32 | Self::WideF64)
     }
 
-    /// The name that people and files use: `f64`.
+    /// The name in command lines and files: `f64`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::I8 => "i8",
@@ -123,13 +123,13 @@ impl FromStr for ElementType {
     }
 }
 
-/// No element type has this name.
+/// The name of an element type that does not exist.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnknownElementType(pub String);
 
 impl fmt::Display for UnknownElementType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no element type is called {:?}", self.0)
+        write!(f, "unknown element type {:?}", self.0)
     }
 }
 
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_and_names_lead_back_to_their_type() {
+    fn codes_and_names_round_trip() {
         for (position, element) in ElementType::ALL.into_iter().enumerate() {
             assert_eq!(usize::from(element.code()), position + 1);
             assert_eq!(ElementType::from_code(element.code()), Some(element));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_codes_and_names_are_refused() {
+    fn unknown_codes_and_names_are_rejected() {
         assert_eq!(ElementType::from_code(0), None);
         assert_eq!(ElementType::from_code(15), None);
         assert_eq!("f128".parse::<ElementType>(), Err(UnknownElementType("f128".into())));

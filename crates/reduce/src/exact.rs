@@ -1,19 +1,17 @@
-//! Exact sums of floats: contributions are widened, folded as integers, and rounded once (P-45).
+//! Exact sums of floats: contributions are widened, folded as integers, and rounded once (P-36).
 //!
-//! In: floats, little-endian. Out: wide sums of them, which travel and are folded like any other element
-//! ([`ElementType::WideF32`], [`ElementType::WideF64`]); and back. What a wide element holds is written in
-//! the head of `wide`.
+//! In: little-endian floats. Out: wide sums, which are sent and folded like any other element
+//! ([`ElementType::WideF32`], [`ElementType::WideF64`]); and the reverse. The head of `wide` describes their layout.
 
 use std::fmt;
 
 use crate::ElementType;
 use crate::wide::{self, WideF32, WideF64, WidenableFloat};
 
-/// A float type with an exact sum: how to get from one to the other.
+/// A float type with an exact sum, and the conversions between them.
 ///
-/// A sum is rounded once, to nearest, ties to even. Any NaN among the addends, or infinities of both signs,
-/// give the canonical quiet NaN. A sum of nothing but -0 is -0, and so is the sum of nothing; every other
-/// sum that is zero is +0.
+/// A sum is rounded once, to nearest, ties to even. Any NaN among the addends, or infinities of both signs, give the
+/// canonical quiet NaN. An empty sum and a sum of -0 alone are -0; every other zero sum is +0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum WideFloat {
     /// `f32` and `wide-f32`.
@@ -23,7 +21,7 @@ pub enum WideFloat {
 }
 
 impl WideFloat {
-    /// For either type of a pair: `f64` or `wide-f64`.
+    /// The pair to which a type belongs: `f64` and `wide-f64` give [`Self::F64`].
     pub const fn of(element: ElementType) -> Option<Self> {
         match element {
             ElementType::F32 | ElementType::WideF32 => Some(Self::F32),
@@ -51,7 +49,7 @@ impl WideFloat {
     /// Writes each float as a sum of one addend.
     ///
     /// # Errors
-    /// If the lengths are not those of equally many elements; then nothing has changed.
+    /// If the slices do not hold the same number of elements. Nothing is written then.
     pub fn widen(self, floats: &[u8], wide: &mut [u8]) -> Result<(), WideError> {
         self.check(floats, wide)?;
         match self {
@@ -61,10 +59,10 @@ impl WideFloat {
         Ok(())
     }
 
-    /// Adds each float to its sum: the same as widening and folding, and quicker.
+    /// Adds each float to its sum. Equivalent to widening and folding, but faster.
     ///
     /// # Errors
-    /// If the lengths are not those of equally many elements; then nothing has changed.
+    /// If the slices do not hold the same number of elements. Nothing is written then.
     pub fn accumulate(self, wide: &mut [u8], floats: &[u8]) -> Result<(), WideError> {
         self.check(floats, wide)?;
         match self {
@@ -77,7 +75,7 @@ impl WideFloat {
     /// Writes the float nearest to each sum.
     ///
     /// # Errors
-    /// If the lengths are not those of equally many elements; then nothing has changed.
+    /// If the slices do not hold the same number of elements. Nothing is written then.
     pub fn round(self, wide: &[u8], floats: &mut [u8]) -> Result<(), WideError> {
         self.check(floats, wide)?;
         match self {
@@ -101,7 +99,7 @@ impl WideFloat {
 const _: () = assert!(ElementType::WideF32.size() == size_of::<WideF32>());
 const _: () = assert!(ElementType::WideF64.size() == size_of::<WideF64>());
 
-/// The sum, rounded once: the same for every order of the numbers. The rules are those of [`WideFloat`].
+/// The sum, rounded once; independent of the order of the numbers. The rules are those of [`WideFloat`].
 pub fn sum_exact(numbers: impl IntoIterator<Item = f64>) -> f64 {
     let mut sum: WideF64 = [[0; 8]; _];
     for number in numbers {
@@ -110,17 +108,17 @@ pub fn sum_exact(numbers: impl IntoIterator<Item = f64>) -> f64 {
     wide::round(&sum)
 }
 
-/// Why floats and wide sums do not belong together.
+/// Why floats and wide sums do not match.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WideError {
-    /// The length is no whole number of elements.
+    /// The length is not a multiple of the element size.
     PartOfElement {
-        /// What the elements should be.
+        /// The expected element type.
         element: ElementType,
-        /// Bytes that were given.
+        /// Bytes given.
         length: usize,
     },
-    /// There is not one sum for each float.
+    /// The numbers of floats and of wide sums differ.
     CountsDiffer {
         /// Floats.
         floats: usize,
@@ -133,9 +131,9 @@ impl fmt::Display for WideError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PartOfElement { element, length } => {
-                write!(f, "{length} bytes are no whole number of {element}, which takes {} bytes", element.size())
+                write!(f, "{length} bytes are not a multiple of the {}-byte element {element}", element.size())
             }
-            Self::CountsDiffer { floats, wide } => write!(f, "{floats} floats do not go with {wide} wide sums"),
+            Self::CountsDiffer { floats, wide } => write!(f, "{floats} floats do not match {wide} wide sums"),
         }
     }
 }

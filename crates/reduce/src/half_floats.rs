@@ -1,12 +1,11 @@
 //! The two 16-bit floats.
 //!
-//! In: two numbers. Out: one, computed in `f32` and rounded back. For `f16` this is the correctly rounded
-//! result, since 24 bits of mantissa hold twice 11 and two more; for `bf16` likewise, except for products
-//! so small that `f32` has rounded them already.
+//! In: two numbers. Out: one, computed in `f32` and rounded back. For `f16` this is the correctly rounded result,
+//! because 24 bits of mantissa hold twice 11 and two more; for `bf16` likewise, except for products so small that
+//! `f32` has already rounded them.
 //!
-//! The conversions are written here instead of taken from `half`: element by element, theirs ask the
-//! processor for its abilities every time and fold 0.4 GB/s; these have no branches, so the loop around
-//! them vectorises. The tests hold them against `half`'s.
+//! The conversions are written here because those of `half` query the processor's features for every element and fold
+//! only 0.4 GB/s. These have no branches, so the surrounding loop vectorises. The tests compare them with `half`'s.
 
 use half::{bf16, f16};
 
@@ -59,16 +58,15 @@ fn widen_bf16(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
-/// Rounds a number that is not NaN: half of the last place is added, a little less if that is even.
+/// Rounds a number that is not NaN, to nearest, ties to even.
 #[inline(always)]
 fn narrow_bf16(number: f32) -> u32 {
     let bits = number.to_bits();
     bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16
 }
 
-/// Shifted into place, the exponent is 112 too small, and for infinities and NaN twice that. Subnormals
-/// get a leading bit, which a subtraction takes away again; a product would do too, but processors are
-/// slow on the `f32` subnormals it starts from.
+/// After the shift the exponent is 112 too small, and twice that for infinities and NaN. Subnormals get a leading
+/// bit, which a subtraction removes again; a product would do too, but processors are slow on `f32` subnormals.
 #[inline(always)]
 fn widen_f16(bits: u16) -> f32 {
     const LEADING_BIT: u32 = 113 << 23;
@@ -80,13 +78,13 @@ fn widen_f16(bits: u16) -> f32 {
     f32::from_bits(sign | if shifted < 1 << 23 { subnormal } else { normal })
 }
 
-/// Rounds a number that is not NaN. Three ranges are computed and one is chosen, to have no branches.
+/// Rounds a number that is not NaN. Computes three ranges and selects one, to avoid branches.
 #[inline(always)]
 fn narrow_f16(number: f32) -> u32 {
-    // 65520 lies halfway between the largest f16 and what would come next, and rounds up.
+    // 65520 is halfway between the largest f16 and the next value, and rounds up.
     const FIRST_INFINITE: u32 = 0x477f_f000;
     const FIRST_NORMAL: u32 = (127 - 14) << 23;
-    // The last place of this number's mantissa is that of f16's subnormals: adding it rounds to them.
+    // The last mantissa bit of this number equals that of f16's subnormals: adding it rounds to them.
     const SUBNORMAL_ROUNDER: f32 = 0.5;
     let sign = (number.to_bits() >> 16) & 0x8000;
     let bits = number.to_bits() & 0x7fff_ffff;
@@ -96,8 +94,8 @@ fn narrow_f16(number: f32) -> u32 {
     sign | if bits < FIRST_INFINITE { finite } else { 0x7c00 }
 }
 
-/// An integer that sorts as the float does, -0 below +0: negative floats grow downwards, so their
-/// magnitude is turned over. Comparing needs no conversion to `f32` then.
+/// An integer that sorts like the float, -0 below +0: negative floats have their magnitude inverted. Comparisons then
+/// need no conversion to `f32`.
 #[inline(always)]
 fn key(bits: u16) -> i16 {
     let bits = bits as i16;
@@ -125,7 +123,7 @@ mod tests {
 
     #[test]
     fn numbers_around_every_rounding_border_narrow_as_the_half_crate_does() {
-        // All upper halves, with the lower bits at and beside each place where rounding may turn.
+        // All upper halves, with the lower bits at and next to every rounding boundary.
         let borders = (0..13).flat_map(|place| [1u32 << place, (1 << place) - 1, (1 << place) + 1]);
         let lower: Vec<u32> = borders.flat_map(|b| (0..8).map(move |top| (top << 13) | (b & 0x1fff))).collect();
         for upper in 0..=u32::from(u16::MAX) {

@@ -1,7 +1,7 @@
-//! A value and where it was found: the elements of `minloc` and `maxloc`.
+//! A value with its index: the elements of `minloc` and `maxloc`.
 //!
-//! In: two pairs. Out: the pair that holds the minimum or maximum, with the smaller index if both do.
-//! The value follows the rules of `min` and `max`, so a pair's value and theirs never differ.
+//! In: two pairs. Out: the pair with the minimum or maximum value; if both have it, the smaller index. The value
+//! follows the rules of `min` and `max`.
 
 use crate::payload_element::{ArithmeticElement, PayloadElement};
 
@@ -14,7 +14,7 @@ pub(crate) struct IndexedValue<V> {
 }
 
 impl<V: ArithmeticElement> IndexedValue<V> {
-    /// C aligns the index to its own size, and the pair to its larger member.
+    /// C aligns the index to its own size and the pair to its larger member.
     const INDEX_AT: usize = if V::SIZE > INDEX_SIZE { V::SIZE } else { INDEX_SIZE };
 
     #[inline(always)]
@@ -27,8 +27,8 @@ impl<V: ArithmeticElement> IndexedValue<V> {
         self.choose(other, self.value.maximum(other.value))
     }
 
-    /// An index that cannot be the smallest stands for one whose value lost: selects instead of branches,
-    /// since which side wins is not predictable.
+    /// The losing value's index is replaced by the largest one, so that the minimum picks the winner: selects instead
+    /// of branches, because the winner is not predictable.
     #[inline(always)]
     fn choose(self, other: Self, value: V) -> Self {
         let mine = if self.value.gives(value) { self.index } else { i32::MAX };

@@ -1,58 +1,58 @@
-//! How two elements become one.
+//! The operators that combine two elements.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How two elements become one. The discriminant is the code on the wire.
+/// The operator that combines two elements. The discriminant is the wire code.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Operator {
-    /// Integers wrap.
+    /// The sum. Integers wrap.
     Sum = 1,
-    /// Integers wrap.
+    /// The product. Integers wrap.
     Prod = 2,
-    /// The smaller; NaN wins; -0 is below +0.
+    /// The minimum. NaN wins; -0 is below +0.
     Min = 3,
-    /// The larger; NaN wins; -0 is below +0.
+    /// The maximum. NaN wins; -0 is below +0.
     Max = 4,
-    /// The smaller of two pairs by value; of equal values, the smaller index.
+    /// The pair with the minimum value; of equal values, the smaller index.
     MinLoc = 5,
-    /// The larger of two pairs by value; of equal values, the smaller index.
+    /// The pair with the maximum value; of equal values, the smaller index.
     MaxLoc = 6,
-    /// Bits set in both; integers only.
+    /// Bitwise and; integers only.
     And = 7,
-    /// Bits set in either; integers only.
+    /// Bitwise or; integers only.
     Or = 8,
-    /// Bits set in one; integers only.
+    /// Bitwise exclusive or; integers only.
     Xor = 9,
 }
 
 impl Operator {
-    /// Every operator, in the order of the codes.
+    /// All operators, by rising code.
     pub const ALL: [Self; 9] =
         [Self::Sum, Self::Prod, Self::Min, Self::Max, Self::MinLoc, Self::MaxLoc, Self::And, Self::Or, Self::Xor];
 
-    /// The code on the wire, 1 to 9.
+    /// The wire code, 1 to 9.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The operator with this code, if there is one.
+    /// The operator with this wire code.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
     }
 
-    /// True if the operator works on bits instead of numbers.
+    /// True for bitwise operators.
     pub const fn is_bitwise(self) -> bool {
         matches!(self, Self::And | Self::Or | Self::Xor)
     }
 
-    /// True if the operator works on pairs of value and index.
+    /// True for operators on pairs of value and index.
     pub const fn is_located(self) -> bool {
         matches!(self, Self::MinLoc | Self::MaxLoc)
     }
 
-    /// The name that people and files use: `sum`.
+    /// The name in command lines and files: `sum`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sum => "sum",
@@ -82,13 +82,13 @@ impl FromStr for Operator {
     }
 }
 
-/// No operator has this name.
+/// The name of an operator that does not exist.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnknownOperator(pub String);
 
 impl fmt::Display for UnknownOperator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no operator is called {:?}", self.0)
+        write!(f, "unknown operator {:?}", self.0)
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_and_names_lead_back_to_their_operator() {
+    fn codes_and_names_round_trip() {
         for (position, operator) in Operator::ALL.into_iter().enumerate() {
             assert_eq!(usize::from(operator.code()), position + 1);
             assert_eq!(Operator::from_code(operator.code()), Some(operator));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_codes_and_names_are_refused() {
+    fn unknown_codes_and_names_are_rejected() {
         assert_eq!(Operator::from_code(0), None);
         assert_eq!(Operator::from_code(10), None);
         assert_eq!("mean".parse::<Operator>(), Err(UnknownOperator("mean".into())));

@@ -1,11 +1,11 @@
-//! Numbers of a payload and what the operators do to them.
+//! Elements of a payload and the operators on them.
 //!
-//! In: two numbers, the accumulator's first. Out: one. The rules for NaN, zeros and overflow that the head
-//! of the crate states are kept here and in `halves`, for one pair of numbers at a time.
+//! In: two elements, the accumulator's first. Out: one. This module and `half_floats` implement the rules for NaN,
+//! zeros and overflow that the head of the crate states, one pair of elements at a time.
 
-/// Something of fixed size that lies in a payload, little-endian.
+/// A fixed-size little-endian element of a payload.
 pub(crate) trait PayloadElement: Copy {
-    /// Bytes that it takes, padding included.
+    /// Encoded size in bytes, padding included.
     const SIZE: usize;
     /// Reads exactly [`PayloadElement::SIZE`] bytes.
     fn load(bytes: &[u8]) -> Self;
@@ -13,17 +13,17 @@ pub(crate) trait PayloadElement: Copy {
     fn store(self, place: &mut [u8]);
 }
 
-/// A number that can be added, multiplied and compared.
+/// An element with addition, multiplication and an order.
 pub(crate) trait ArithmeticElement: PayloadElement {
     fn sum(self, other: Self) -> Self;
     fn product(self, other: Self) -> Self;
     fn minimum(self, other: Self) -> Self;
     fn maximum(self, other: Self) -> Self;
-    /// True if a minimum or maximum that came out as `result` may have come from this number.
+    /// True if this number may be the source of a minimum or maximum that came out as `result`.
     fn gives(self, result: Self) -> bool;
 }
 
-/// A number whose bits can be combined.
+/// An element with bitwise operators.
 pub(crate) trait BitwiseElement: ArithmeticElement {
     fn and(self, other: Self) -> Self;
     fn or(self, other: Self) -> Self;
@@ -37,7 +37,7 @@ macro_rules! element {
 
             #[inline(always)]
             fn load(bytes: &[u8]) -> Self {
-                Self::from_le_bytes(bytes.try_into().expect("the loop cuts whole elements"))
+                Self::from_le_bytes(bytes.try_into().expect("the loop passes whole elements"))
             }
 
             #[inline(always)]
@@ -118,8 +118,9 @@ macro_rules! float {
                 if product.is_nan() { Self::from_bits($nan) } else { product }
             }
 
-            // Neither below the other means equal bits or zeros of two signs; joining the bits keeps
-            // the former and gives -0 for the latter. Written as selects, so that it vectorises.
+            // If neither is below the other, the bits are equal or both are zeros of different sign. Combining the
+            // bits keeps the former and gives -0 for the latter. Selects instead of branches, so that the loop
+            // vectorises.
             #[inline(always)]
             fn minimum(self, other: Self) -> Self {
                 let equal = Self::from_bits(self.to_bits() | other.to_bits());

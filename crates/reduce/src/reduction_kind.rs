@@ -1,8 +1,8 @@
-//! A kind of reduction: what the elements are and how two become one.
+//! A kind of reduction: an element type and the operator that combines two elements.
 //!
-//! In: an accumulator and an operand, equally long. Out: the accumulator, folded. There is one loop, at
-//! the bottom of this file; everything above it only chooses the function that the loop applies. Only exact
-//! sums have a loop of their own, in `wide`.
+//! In: an accumulator and an operand of the same length. Out: the folded accumulator. There is one loop, at the
+//! bottom of this file; everything above it only chooses the function that the loop applies. Exact sums have their
+//! own loop, in `wide`.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::indexed_value::IndexedValue;
 use crate::payload_element::{ArithmeticElement, BitwiseElement, PayloadElement};
 use crate::{ElementType, Operator, wide};
 
-/// An element type and an operator that go together.
+/// A valid combination of element type and operator.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ReductionKind {
     element: ElementType,
@@ -20,7 +20,7 @@ pub struct ReductionKind {
 }
 
 impl ReductionKind {
-    /// Refuses what has no meaning: the bits of a float are not for combining, and exact sums are for summing.
+    /// Rejects invalid combinations: bitwise operators on floats, and anything but sums of exact sums.
     pub const fn new(element: ElementType, operator: Operator) -> Result<Self, ReductionKindError> {
         if element.is_float() && operator.is_bitwise() {
             return Err(ReductionKindError::BitsOfFloat { element, operator });
@@ -31,17 +31,17 @@ impl ReductionKind {
         Ok(Self { element, operator })
     }
 
-    /// The type of the numbers.
+    /// The element type.
     pub const fn element(&self) -> ElementType {
         self.element
     }
 
-    /// How two elements become one.
+    /// The operator.
     pub const fn operator(&self) -> Operator {
         self.operator
     }
 
-    /// Bytes of one element: a number, or for `minloc` and `maxloc` a pair with its padding.
+    /// Size of one element in bytes: a number, or a padded pair for `minloc` and `maxloc`.
     pub const fn element_size(&self) -> usize {
         let number = self.element.size();
         if !self.operator.is_located() {
@@ -53,10 +53,10 @@ impl ReductionKind {
         }
     }
 
-    /// Folds each element of `operand` into its place: `accumulator[i] = accumulator[i] ∘ operand[i]`.
+    /// Folds each element of `operand` into the accumulator: `accumulator[i] = accumulator[i] ∘ operand[i]`.
     ///
     /// # Errors
-    /// If the lengths differ or are no whole number of elements; then nothing has changed.
+    /// If the lengths differ or are not a multiple of the element size. The accumulator is unchanged then.
     pub fn fold(&self, accumulator: &mut [u8], operand: &[u8]) -> Result<(), FoldError> {
         if accumulator.len() != operand.len() {
             return Err(FoldError::LengthsDiffer { accumulator: accumulator.len(), operand: operand.len() });
@@ -82,7 +82,7 @@ impl ReductionKind {
         Ok(())
     }
 
-    /// Folds in the order given: `((first ∘ second) ∘ third) ∘ …`.
+    /// Folds in the given order: `((first ∘ second) ∘ third) ∘ …`.
     ///
     /// # Errors
     /// If there is no operand, or as [`ReductionKind::fold`].
@@ -97,11 +97,11 @@ impl ReductionKind {
         Ok(accumulator)
     }
 
-    /// So many bytes are a whole number of elements.
+    /// True if so many bytes are a multiple of the element size.
     #[inline]
     pub const fn is_whole(&self, bytes: usize) -> bool {
         let size = self.element_size();
-        // Nearly always a power of two; a division takes longer than to fold a few numbers.
+        // The size is nearly always a power of two, and a division takes longer than folding a few numbers.
         if size.is_power_of_two() { bytes & (size - 1) == 0 } else { bytes.is_multiple_of(size) }
     }
 
@@ -120,21 +120,21 @@ impl fmt::Display for ReductionKind {
     }
 }
 
-/// Why an element type and an operator do not go together.
+/// Why a combination of element type and operator is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReductionKindError {
-    /// `and`, `or` and `xor` are for integers.
+    /// `and`, `or` and `xor` need integers.
     BitsOfFloat {
         /// The float type.
         element: ElementType,
-        /// The operator on bits.
+        /// The bitwise operator.
         operator: Operator,
     },
-    /// Exact sums can only be summed.
+    /// Exact sums support only `sum`.
     NotASum {
         /// The wide type.
         element: ElementType,
-        /// The operator that is not `sum`.
+        /// The other operator.
         operator: Operator,
     },
 }
@@ -143,10 +143,10 @@ impl fmt::Display for ReductionKindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BitsOfFloat { element, operator } => {
-                write!(f, "{operator} works on the bits of integers, not on {element}")
+                write!(f, "{operator} is a bitwise operator and does not apply to {element}; use an integer type")
             }
             Self::NotASum { element, operator } => {
-                write!(f, "{operator} has no meaning for {element}, which can only be summed")
+                write!(f, "{operator} does not apply to {element}, which supports only sum")
             }
         }
     }
@@ -154,24 +154,24 @@ impl fmt::Display for ReductionKindError {
 
 impl std::error::Error for ReductionKindError {}
 
-/// Why a fold did not happen.
+/// Why a fold is impossible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FoldError {
-    /// An operand is longer or shorter than what it should be folded into.
+    /// The operand and the accumulator differ in length.
     LengthsDiffer {
         /// Bytes of the accumulator.
         accumulator: usize,
         /// Bytes of the operand.
         operand: usize,
     },
-    /// The length is no whole number of elements.
+    /// The length is not a multiple of the element size.
     PartOfElement {
         /// Bytes of the operand.
         length: usize,
         /// Bytes of one element.
         element_size: usize,
     },
-    /// There was nothing to fold.
+    /// No operand was given.
     NoOperand,
 }
 
@@ -182,9 +182,9 @@ impl fmt::Display for FoldError {
                 write!(f, "an operand of {operand} bytes cannot be folded into {accumulator} bytes")
             }
             Self::PartOfElement { length, element_size } => {
-                write!(f, "{length} bytes are no whole number of {element_size}-byte elements")
+                write!(f, "{length} bytes are not a multiple of the {element_size}-byte element")
             }
-            Self::NoOperand => f.write_str("there is no operand to fold"),
+            Self::NoOperand => f.write_str("no operand to fold"),
         }
     }
 }
@@ -208,12 +208,14 @@ fn fold_numbers<T: ArithmeticElement>(operator: Operator, accumulator: &mut [u8]
         Operator::Max => fold_each(accumulator, operand, T::maximum),
         Operator::MinLoc => fold_each(accumulator, operand, IndexedValue::<T>::minimum),
         Operator::MaxLoc => fold_each(accumulator, operand, IndexedValue::<T>::maximum),
-        Operator::And | Operator::Or | Operator::Xor => unreachable!("Kind::new refuses bits of floats"),
+        Operator::And | Operator::Or | Operator::Xor => {
+            unreachable!("ReductionKind::new rejects bitwise operators on floats")
+        }
     }
 }
 
-/// The one loop. Each element type and operator makes its own copy of it, which the compiler vectorises. Not inlined:
-/// merged into its callers, it loses what is known of its arguments, that they do not overlap, and pairs are folded
+/// The loop. Each element type and operator instantiates its own copy, which the compiler vectorises. It must not be
+/// inlined: inside its callers the compiler no longer knows that the slices do not overlap, and folding pairs becomes
 /// two to seven times slower.
 #[inline(never)]
 fn fold_each<E: PayloadElement>(accumulator: &mut [u8], operand: &[u8], combine: impl Fn(E, E) -> E) {

@@ -1,26 +1,25 @@
 //! Sums of floats as integers: fixed-point numbers wide enough for every exponent.
 //!
-//! In: floats, or sums of floats. Out: their exact sum, or the float next to it. Adding integers is
-//! associative and commutative, so a sum has the same bits whatever the order and the tree (P-45).
+//! In: floats, or sums of floats. Out: their exact sum, or the nearest float. Integer addition is associative and
+//! commutative, so a sum has the same bits for every order and tree (P-36).
 //!
-//! Layout, little-endian: a two's complement integer that counts the format's smallest subnormals, then a
-//! byte of flags. All zero is the sum of nothing, and changes nothing when it is added.
+//! Layout, little-endian: a two's complement integer that counts the format's smallest subnormals, then a byte of
+//! flags. All zeros is the empty sum; adding it changes nothing.
 //!
 //! | type | bytes | integer | flags | unit | addends before it may wrap |
 //! |---|---|---|---|---|---|
 //! | `wide-f32` | 40 | 0..39, 312 bits | 39 | 2^-149 | 2^34 |
 //! | `wide-f64` | 272 | 0..271, 2168 bits | 271 | 2^-1074 | 2^69 |
 //!
-//! Flags are joined, never cleared: NaN, +∞, -∞, and one that says that something other than -0 was added.
-//! The four upper ones mean nothing and travel as they are. So every pattern of bytes is a sum of
-//! something, and none needs to be refused.
+//! Flags are or-ed, never cleared: NaN, +∞, -∞, and one that says that something other than -0 was added. The four
+//! upper flags are unused and pass unchanged. So every byte pattern is a valid sum, and none needs to be rejected.
 
 use std::cmp::Ordering;
 
 use crate::payload_element::PayloadElement;
 
-/// Eight bytes of a sum, little-endian: sums are worked on where they lie, since to copy 272 bytes to and fro
-/// would take longer than to add them.
+/// Eight bytes of a sum, little-endian. Sums are modified in place: copying 272 bytes back and forth takes longer
+/// than adding them.
 pub(crate) type Limb = [u8; 8];
 /// A wide `f32`.
 pub(crate) type WideF32 = Wide<5>;
@@ -34,11 +33,11 @@ const PLUS_INFINITY: u64 = 2 << FLAGS_AT;
 const MINUS_INFINITY: u64 = 4 << FLAGS_AT;
 const NOT_MINUS_ZERO: u64 = 8 << FLAGS_AT;
 
-/// Where the flags begin in the top limb.
+/// The lowest flag bit of the top limb.
 const FLAGS_AT: u32 = 56;
 const FLAGS: u64 = u64::MAX << FLAGS_AT;
 
-/// A float that can be widened: its bits, and how they are divided.
+/// A float that can be widened: its bits and their layout.
 pub(crate) trait WidenableFloat: PayloadElement {
     const FRACTION_BITS: u32;
     const EXPONENT_BITS: u32;
@@ -63,7 +62,7 @@ macro_rules! float {
             }
         }
 
-        // The largest shift, the mantissa, and room for a sign and for 2^32 of the largest number.
+        // The largest shift, the mantissa, a sign bit, and headroom for 2^32 of the largest number.
         const _: () = {
             let magnitude_bits = ((1 << $exponent_bits) - 3) + <$number>::MANTISSA_DIGITS as usize;
             assert!(8 * size_of::<$wide>() - 8 > magnitude_bits + 32);
@@ -74,22 +73,22 @@ macro_rules! float {
 float!(f32, WideF32, u32, 8);
 float!(f64, WideF64, u64, 11);
 
-/// Cuts bytes into sums.
+/// Splits bytes into sums.
 #[inline(always)]
 pub(crate) fn cut<const LIMBS: usize>(bytes: &[u8]) -> &[Wide<LIMBS>] {
     bytes.as_chunks().0.as_chunks().0
 }
 
-/// Cuts bytes into sums.
+/// Splits bytes into sums.
 #[inline(always)]
 pub(crate) fn cut_mut<const LIMBS: usize>(bytes: &mut [u8]) -> &mut [Wide<LIMBS>] {
     bytes.as_chunks_mut().0.as_chunks_mut().0
 }
 
-/// Folds equally many sums.
+/// Folds two slices of sums.
 pub(crate) fn fold<const LIMBS: usize>(accumulator: &mut [u8], operand: &[u8]) {
     for (place, sum) in cut_mut::<LIMBS>(accumulator).iter_mut().zip(cut::<LIMBS>(operand)) {
-        // Runs of eleven limbs (33 are three of them) are unrolled, and the carry stays where the processor has it.
+        // Runs of eleven limbs (33 are three runs) are unrolled, so that the carry stays in the processor's flag.
         let (place_runs, place_rest) = place[..LIMBS - 1].as_chunks_mut::<11>();
         let (sum_runs, sum_rest) = sum[..LIMBS - 1].as_chunks::<11>();
         let mut carry = false;
@@ -103,7 +102,7 @@ pub(crate) fn fold<const LIMBS: usize>(accumulator: &mut [u8], operand: &[u8]) {
     }
 }
 
-/// Writes one number as a sum. It fills two limbs; zeros lie below them and its sign above.
+/// Writes one number as a sum: two limbs hold it, with zeros below and sign extension above.
 #[inline]
 pub(crate) fn widen<F: WidenableFloat, const LIMBS: usize>(number: F, place: &mut Wide<LIMBS>) {
     let addend = Addend::of(number);
@@ -115,7 +114,7 @@ pub(crate) fn widen<F: WidenableFloat, const LIMBS: usize>(number: F, place: &mu
     place[LIMBS - 1] = ((top & !FLAGS) | addend.flags).to_le_bytes();
 }
 
-/// Adds one number. Above its two limbs the sign is added, until that and the carry cancel each other.
+/// Adds one number. Above its two limbs it adds the sign extension until that and the carry cancel out.
 #[inline]
 pub(crate) fn accumulate<F: WidenableFloat, const LIMBS: usize>(sum: &mut Wide<LIMBS>, number: F) {
     let addend = Addend::of(number);
@@ -132,7 +131,7 @@ pub(crate) fn accumulate<F: WidenableFloat, const LIMBS: usize>(sum: &mut Wide<L
     sum[LIMBS - 1] = ((top & !FLAGS) | flags).to_le_bytes();
 }
 
-/// The nearest float, of two equally near ones the even one; beyond the largest, infinity.
+/// The nearest float, ties to even; infinity beyond the largest.
 #[inline]
 pub(crate) fn round<F: WidenableFloat, const LIMBS: usize>(sum: &Wide<LIMBS>) -> F {
     let top = u64::from_le_bytes(sum[LIMBS - 1]);
@@ -154,13 +153,13 @@ pub(crate) fn round<F: WidenableFloat, const LIMBS: usize>(sum: &Wide<LIMBS>) ->
     })
 }
 
-/// The bits of the float nearest to a sum without its sign; at least infinity's if it is too large.
+/// The bits of the float nearest to a sum's magnitude; at least those of infinity if it is too large.
 ///
-/// The magnitude is never written out. Negating leaves the zeros below the lowest limb in use as they are,
-/// negates that one and inverts those above.
+/// The magnitude is never materialised. Negation keeps the zeros below the lowest non-zero limb, negates that limb
+/// and inverts those above.
 #[inline(always)]
 fn nearest<F: WidenableFloat, const LIMBS: usize>(sum: &Wide<LIMBS>, sign: u64) -> u64 {
-    // The integer goes on above its top in its sign.
+    // Sign extension replaces the flags above the integer.
     let signed = |at: usize| match u64::from_le_bytes(sum[at]) {
         top if at == LIMBS - 1 => (top & !FLAGS) | (sign & FLAGS),
         limb => limb,
@@ -175,13 +174,13 @@ fn nearest<F: WidenableFloat, const LIMBS: usize>(sum: &Wide<LIMBS>, sign: u64) 
         Ordering::Greater => signed(at) ^ sign,
     };
     let length = 64 * (highest as u32 + 1) - magnitude(highest).leading_zeros();
-    // What does not fit into the mantissa is shifted out and decides the rounding.
+    // The bits that do not fit the mantissa are shifted out and decide the rounding.
     let shift = length.saturating_sub(F::FRACTION_BITS + 1);
     let (limb, bit) = ((shift / 64) as usize, shift % 64);
     let next = if limb < highest { magnitude(limb + 1) } else { 0 };
     let mantissa = (((u128::from(next) << 64) | u128::from(magnitude(limb))) >> bit) as u64;
-    // Counted like this, the leading bit makes the shift an exponent, and what is rounded up to the next
-    // power of two carries into it, from the largest number into infinity.
+    // The leading bit of the mantissa adds one to the exponent. Rounding up to the next power of two carries into the
+    // exponent, and from the largest number into infinity.
     let below = (u64::from(shift) << F::FRACTION_BITS) + mantissa;
     if shift == 0 {
         return below;
@@ -192,7 +191,7 @@ fn nearest<F: WidenableFloat, const LIMBS: usize>(sum: &Wide<LIMBS>, sign: u64) 
     below + u64::from(half && (rest || mantissa & 1 == 1))
 }
 
-/// What one float adds: its mantissa, shifted into two limbs, with its sign in all limbs above.
+/// The addend of one float: its mantissa, shifted into two limbs, and its sign extension for all limbs above.
 struct Addend {
     limb: usize,
     low: u64,
@@ -217,7 +216,7 @@ impl Addend {
             };
             return Self { limb: 0, low: 0, high: 0, above: 0, flags: flag | NOT_MINUS_ZERO };
         }
-        // Subnormals have the shift of the smallest normal numbers, and no leading bit.
+        // Subnormals have the shift of the smallest normal numbers and no leading bit.
         let leading = u64::from(exponent != 0);
         let mantissa = fraction | (leading << F::FRACTION_BITS);
         let shift = exponent - leading;

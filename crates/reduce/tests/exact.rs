@@ -1,8 +1,8 @@
-//! Exact sums: hard cases by hand, and everything against the oracle's long arithmetic.
+//! Exact sums: hand-picked hard cases, and random ones against the oracle's long arithmetic.
 
 use std::ops::Range;
 
-use oracle::{Element, ExactSum};
+use oracle::{ExactSum, ReductionElement};
 use proptest::prelude::*;
 use reduce::{ElementType, Operator, ReductionKind, WideError, WideFloat, sum_exact};
 
@@ -40,7 +40,7 @@ fn rounded(format: WideFloat, wide: &[u8]) -> u64 {
     }
 }
 
-/// Folds a list from first to last, and sees that adding the numbers one by one leaves the same bytes.
+/// Folds a list from first to last, and checks that accumulating the numbers one by one gives the same bytes.
 fn folded(format: WideFloat, numbers: &[f64]) -> Vec<u8> {
     let mut sum = vec![0; format.wide().size()];
     let mut accumulated = sum.clone();
@@ -57,7 +57,7 @@ fn sum(format: WideFloat, numbers: &[f64]) -> f64 {
 }
 
 fn oracles(format: WideFloat, numbers: &[f64]) -> ExactSum {
-    let element: Element = format.wide().name().parse().expect("the oracle knows all types");
+    let element: ReductionElement = format.wide().name().parse().expect("the oracle knows all types");
     let mut sum = ExactSum::new(element);
     numbers.iter().for_each(|number| sum.add(*number));
     sum
@@ -77,7 +77,7 @@ fn assert_sum(format: WideFloat, numbers: &[f64], expected: f64) {
 }
 
 #[test]
-fn what_cancels_leaves_what_is_small() {
+fn small_addends_survive_cancellation() {
     let (huge, tiny) = (2f64.powi(1023), f64::from_bits(1));
     assert_sum(WideFloat::F64, &[huge, tiny, -huge], tiny);
     assert_sum(WideFloat::F64, &[huge, huge, -tiny, -huge, -huge], -tiny);
@@ -88,7 +88,7 @@ fn what_cancels_leaves_what_is_small() {
 }
 
 #[test]
-fn ties_go_to_even_and_a_trace_breaks_them() {
+fn ties_round_to_even_and_the_smallest_addend_breaks_them() {
     for (format, last) in [(WideFloat::F32, 2f64.powi(-23)), (WideFloat::F64, 2f64.powi(-52))] {
         let trace = if format == WideFloat::F32 { 2f64.powi(-149) } else { f64::from_bits(1) };
         assert_sum(format, &[1.0, last / 2.0], 1.0);
@@ -102,7 +102,7 @@ fn ties_go_to_even_and_a_trace_breaks_them() {
 }
 
 #[test]
-fn only_the_end_may_overflow() {
+fn only_the_final_sum_may_overflow() {
     for (format, largest, half_step) in
         [(WideFloat::F32, f64::from(f32::MAX), 2f64.powi(103)), (WideFloat::F64, f64::MAX, 2f64.powi(970))]
     {
@@ -130,7 +130,7 @@ fn subnormals_are_exact() {
 }
 
 #[test]
-fn zeros_keep_their_sign_only_among_themselves() {
+fn a_sum_of_negative_zeros_alone_is_negative_zero() {
     for format in BOTH {
         assert_sum(format, &[-0.0], -0.0);
         assert_sum(format, &[-0.0; 7], -0.0);
@@ -142,7 +142,7 @@ fn zeros_keep_their_sign_only_among_themselves() {
 }
 
 #[test]
-fn infinities_stay_and_nan_is_canonical() {
+fn infinities_persist_and_nan_is_canonical() {
     let odd_nan = f64::from_bits(0xfff0_0000_0000_0001);
     for format in BOTH {
         let (largest, nan) = (f64::from(f32::MAX), f64::from_bits(NAN_BITS));
@@ -155,7 +155,7 @@ fn infinities_stay_and_nan_is_canonical() {
 }
 
 #[test]
-fn the_layout_is_as_written() {
+fn the_layout_is_as_documented() {
     let wide = widened(WideFloat::F64, f64::from_bits(1));
     assert_eq!((wide[0], wide[1..271].iter().all(|byte| *byte == 0), wide[271]), (1, true, 8));
     let wide = widened(WideFloat::F32, -f64::from(f32::from_bits(3)));
@@ -170,9 +170,9 @@ fn the_layout_is_as_written() {
     }
 }
 
-/// 2^33 of the largest number, by doubling: within the promise for both formats.
+/// Adds up 2^33 of the largest number by doubling: within the documented capacity of both formats.
 #[test]
-fn there_is_room_for_more_than_four_billion_of_the_largest_number() {
+fn sums_hold_more_than_four_billion_of_the_largest_number() {
     for (format, largest) in [(WideFloat::F32, f64::from(f32::MAX)), (WideFloat::F64, f64::MAX)] {
         for sign in [1.0, -1.0] {
             let mut sum = widened(format, sign * largest);
@@ -198,7 +198,7 @@ fn lengths_are_checked_before_anything_is_written() {
     let part = WideFloat::F64.accumulate(&mut wide[..40], &[1; 8]);
     assert_eq!(part, Err(WideError::PartOfElement { element: ElementType::WideF64, length: 40 }));
     let part = part.unwrap_err().to_string();
-    assert_eq!(part, "40 bytes are no whole number of wide-f64, which takes 272 bytes");
+    assert_eq!(part, "40 bytes are not a multiple of the 272-byte element wide-f64");
     let differ = WideFloat::F64.accumulate(&mut wide, &[1; 16]);
     assert_eq!(differ, Err(WideError::CountsDiffer { floats: 2, wide: 1 }));
     assert_eq!(wide, [7; 272]);
@@ -210,7 +210,7 @@ fn lengths_are_checked_before_anything_is_written() {
 }
 
 #[test]
-fn formats_and_types_lead_to_each_other() {
+fn formats_and_element_types_round_trip() {
     for format in BOTH {
         assert_eq!([format.narrow(), format.wide()].map(WideFloat::of), [Some(format); 2]);
         assert!(format.narrow().is_float() && format.wide().is_wide());
@@ -222,7 +222,8 @@ fn formats_and_types_lead_to_each_other() {
 const FINITE: Range<u32> = 0..56;
 const ALL: Range<u32> = 0..58;
 
-/// Numbers of all sizes, few distinct exponents at a time so that they meet, and often the negative of one before.
+/// Numbers of all magnitudes, with few distinct exponents at a time so that they interact, and often a negated
+/// earlier one.
 fn numbers(format: WideFloat, choices: Range<u32>) -> impl Strategy<Value = Vec<f64>> {
     let cut = move |bits: u64| match format {
         WideFloat::F32 => f64::from(f32::from_bits(bits as u32)),
@@ -262,7 +263,7 @@ fn lists() -> impl Strategy<Value = (WideFloat, Vec<f64>)> {
         .prop_flat_map(|(format, choices)| numbers(format, choices).prop_map(move |list| (format, list)))
 }
 
-/// Folds a list as a random tree: a split, and each part in turn.
+/// Folds a list as a random tree.
 fn fold_tree(format: WideFloat, numbers: &[f64], dice: &mut u64) -> Vec<u8> {
     if let [number] = numbers {
         return widened(format, *number);
@@ -276,7 +277,7 @@ fn fold_tree(format: WideFloat, numbers: &[f64], dice: &mut u64) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn sums_are_those_of_long_arithmetic((format, numbers) in lists()) {
+    fn sums_match_long_arithmetic((format, numbers) in lists()) {
         let (ours, theirs) = (folded(format, &numbers), oracles(format, &numbers));
         prop_assert_eq!(&ours, &theirs.wide_bytes());
         prop_assert_eq!(rounded(format, &ours), theirs.round().to_bits());
@@ -286,7 +287,7 @@ proptest! {
     }
 
     #[test]
-    fn orders_and_trees_give_the_same_bits((format, numbers) in lists(), mut dice: u64) {
+    fn every_order_and_tree_gives_the_same_bits((format, numbers) in lists(), mut dice: u64) {
         prop_assume!(!numbers.is_empty());
         let mut shuffled = numbers.clone();
         for place in (1..shuffled.len()).rev() {
@@ -297,7 +298,7 @@ proptest! {
     }
 
     #[test]
-    fn sums_of_two_numbers_are_those_of_the_processor(a: u64, b: u64) {
+    fn sums_of_two_numbers_match_the_processor(a: u64, b: u64) {
         let (x, y) = (f64::from_bits(a), f64::from_bits(b));
         let expected = if (x + y).is_nan() { NAN_BITS } else { (x + y).to_bits() };
         prop_assert_eq!(sum(WideFloat::F64, &[x, y]).to_bits(), expected);
@@ -306,9 +307,9 @@ proptest! {
         prop_assert_eq!(sum(WideFloat::F32, &[x.into(), y.into()]).to_bits(), expected);
     }
 
-    /// Whatever comes from outside is a sum of something: it folds and rounds as the layout says.
+    /// Every byte pattern is a valid sum: it folds and rounds as the layout says.
     #[test]
-    fn any_bytes_are_a_sum(
+    fn every_byte_pattern_is_a_sum(
         bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(0), Just(0xff)], 2 * 272),
         run in 0_usize..272,
         flags in prop_oneof![Just(0_u8), Just(0xf0), any::<u8>()],
@@ -316,7 +317,7 @@ proptest! {
         for format in BOTH {
             let size = format.wide().size();
             let (mut left, mut right) = (bytes[..size].to_vec(), bytes[size..2 * size].to_vec());
-            // A run of equal bytes, as small numbers have above them.
+            // A run of equal bytes, like the sign extension of small numbers.
             let sign = left[size - 2];
             left[run.min(size - 2)..size - 1].fill(if sign & 1 == 0 { 0 } else { 0xff });
             (left[size - 1], right[size - 1]) = (flags, flags & 0x0f);

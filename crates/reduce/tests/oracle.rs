@@ -1,4 +1,4 @@
-//! Every kind against the oracle, on operands full of NaN, infinities, zeros of both signs and ties (P-45).
+//! Every reduction kind against the oracle, on operands full of NaN, infinities, zeros of both signs and ties (P-36).
 
 use oracle::{Reduction, ReferenceOrder, contribution, edge_contribution, reference_of};
 use proptest::prelude::*;
@@ -21,10 +21,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn every_kind_folds_as_the_oracle_does(seed: u64, ranks in 2_u32..10, count in 1_usize..20) {
+    fn every_kind_folds_like_the_oracle(seed: u64, ranks in 2_u32..10, count in 1_usize..20) {
         for kind in kinds() {
             let operation = operation(kind, count);
-            prop_assert_eq!((operation.element_bytes(), operation.has_meaning()), (kind.element_size(), true));
+            prop_assert_eq!((operation.element_bytes(), operation.is_defined()), (kind.element_size(), true));
             for contribution in [contribution, edge_contribution] {
                 let operand = |rank: Rank| contribution(seed, rank, OpId(0), &operation);
                 let expected = reference_of(&operation, &ReferenceOrder::flat(ranks), operand);
@@ -36,11 +36,11 @@ proptest! {
 }
 
 #[test]
-fn both_refuse_the_same_kinds() {
+fn reduce_and_oracle_reject_the_same_kinds() {
     for (element, operator) in ElementType::ALL.into_iter().flat_map(|e| Operator::ALL.map(|o| (e, o))) {
         let (name, verb) = (element.name().parse().unwrap(), operator.name().parse().unwrap());
-        let has_meaning = Reduction { element: name, operator: verb, count: 1 }.has_meaning();
-        assert_eq!(ReductionKind::new(element, operator).is_ok(), has_meaning, "{element} {operator}");
+        let is_defined = Reduction { element: name, operator: verb, count: 1 }.is_defined();
+        assert_eq!(ReductionKind::new(element, operator).is_ok(), is_defined, "{element} {operator}");
     }
-    assert_eq!(ElementType::ALL.len(), oracle::Element::ALL.len());
+    assert_eq!(ElementType::ALL.len(), oracle::ReductionElement::ALL.len());
 }

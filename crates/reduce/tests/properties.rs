@@ -1,4 +1,4 @@
-//! Every kind against a naive scalar fold, and the laws that make results independent of a tree.
+//! Every reduction kind against a naive scalar fold, and the laws that make results independent of the tree.
 
 use proptest::prelude::*;
 use reduce::{ElementType, Operator, ReductionKind};
@@ -13,7 +13,7 @@ fn folded(kind: ReductionKind, left: &[u8], right: &[u8]) -> Vec<u8> {
     kind.fold_all([left, right].into_iter()).expect("whole operands of equal length")
 }
 
-/// As many whole elements as the bytes fill, the last one filled up from the start.
+/// The bytes, repeated from the start to complete the last element.
 fn fitted(kind: ReductionKind, operands: &[Vec<u8>; 3]) -> [Vec<u8>; 3] {
     let bytes = operands[0].len().next_multiple_of(kind.element_size());
     operands.each_ref().map(|operand| operand.iter().copied().cycle().take(bytes).collect())
@@ -24,8 +24,8 @@ fn is_associative(kind: ReductionKind) -> bool {
     !(kind.element().is_float() && matches!(kind.operator(), Operator::Sum | Operator::Prod))
 }
 
-/// Bytes for 1 to 9 elements of 16 bytes: whole elements of any kind, and more than one vector's worth of
-/// lanes with a remainder. Half of the bytes are such that NaN, infinities and zeros are frequent.
+/// Bytes for 1 to 9 elements of 16 bytes: whole elements of any kind, and more than one vector register with a
+/// remainder. Half of the bytes are chosen so that NaN, infinities and zeros are frequent.
 fn three_operands() -> impl Strategy<Value = [Vec<u8>; 3]> {
     let byte = prop_oneof![any::<u8>(), prop::sample::select(vec![0x00, 0x80, 0x7f, 0xff, 0x7c, 0xf8, 0xf0])];
     let pattern = prop::collection::vec(byte, 1..=4);
@@ -56,7 +56,7 @@ proptest! {
     }
 
     #[test]
-    fn folding_all_is_folding_one_after_the_other(operands in three_operands()) {
+    fn fold_all_equals_successive_folds(operands in three_operands()) {
         for kind in kinds() {
             let fitted = fitted(kind, &operands);
             let [a, b, c] = &fitted;
@@ -77,7 +77,7 @@ proptest! {
     }
 
     #[test]
-    fn the_value_of_a_located_minimum_is_the_minimum(operands in three_operands()) {
+    fn the_value_of_minloc_is_the_minimum(operands in three_operands()) {
         let located = [(Operator::MinLoc, Operator::Min), (Operator::MaxLoc, Operator::Max)];
         let elements = ElementType::ALL.into_iter().filter(|element| !element.is_wide());
         for (element, (with_index, without)) in elements.flat_map(|element| located.map(|pair| (element, pair))) {
@@ -93,7 +93,7 @@ proptest! {
     }
 }
 
-/// One element at a time, with the rule for it written out beside the type.
+/// Compares one element at a time with the rule written out for its type.
 macro_rules! matches_scalar {
     ($name:ident, $number:ty, $element:ident, $($operator:ident: $rule:expr),+ $(,)?) => {
         proptest! {

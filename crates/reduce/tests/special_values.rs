@@ -1,4 +1,4 @@
-//! The rules for NaN, zeros, overflow, ties and errors, as tables.
+//! Tables of the rules for NaN, zeros, overflow, ties and errors.
 
 use reduce::{ElementType, FoldError, Operator, ReductionKind, ReductionKindError};
 
@@ -36,7 +36,7 @@ fn any_nan_gives_the_canonical_nan() {
 }
 
 #[test]
-fn a_nan_made_by_the_operator_is_canonical_too() {
+fn a_nan_produced_by_the_operator_is_canonical() {
     assert_eq!(fold_f64("sum", f64::INFINITY, f64::NEG_INFINITY), NAN_BITS);
     assert_eq!(fold_f64("prod", 0.0, f64::NEG_INFINITY), NAN_BITS);
     assert_eq!(fold_u16("f16 sum", 0x7c00, 0xfc00), 0x7e00);
@@ -65,7 +65,7 @@ fn minus_zero_is_below_plus_zero() {
 }
 
 #[test]
-fn infinities_are_the_ends() {
+fn infinities_are_the_extremes() {
     assert_eq!(fold_f64("min", f64::NEG_INFINITY, f64::MIN), f64::NEG_INFINITY.to_bits());
     assert_eq!(fold_f64("max", f64::MAX, f64::INFINITY), f64::INFINITY.to_bits());
     assert_eq!(fold_f64("sum", f64::MAX, f64::MAX), f64::INFINITY.to_bits());
@@ -82,7 +82,7 @@ fn integers_wrap() {
 
 #[test]
 fn halves_are_rounded_at_every_step() {
-    // 2048 + 1 + 1: each 1 is half of the last place and goes to even; together they would not.
+    // 2048 + 1 + 1: each 1 is half of the last place and rounds to even; their sum would not.
     let (large, one) = (0x6800_u16.to_le_bytes(), 0x3c00_u16.to_le_bytes());
     let result = kind("f16 sum").fold_all([&large[..], &one, &one].into_iter()).unwrap();
     assert_eq!(result, large);
@@ -96,7 +96,7 @@ fn f64_pair(value: f64, index: i32) -> Vec<u8> {
 }
 
 #[test]
-fn equal_values_give_the_smaller_index_whoever_comes_first() {
+fn equal_values_give_the_smaller_index_in_either_order() {
     for operator in ["f64 minloc", "f64 maxloc"] {
         for (left, right) in [(7, 3), (3, 7)] {
             assert_eq!(fold(operator, &f64_pair(1.5, left), &f64_pair(1.5, right)), f64_pair(1.5, 3));
@@ -109,7 +109,7 @@ fn equal_values_give_the_smaller_index_whoever_comes_first() {
 }
 
 #[test]
-fn a_nan_wins_with_its_index_and_zeros_are_two_values() {
+fn nan_wins_with_its_index_and_zeros_of_different_sign_differ() {
     let (nan, canonical) = (f64_pair(-f64::NAN, 5), f64_pair(f64::from_bits(NAN_BITS), 5));
     for operator in ["f64 minloc", "f64 maxloc"] {
         assert_eq!(fold(operator, &nan, &f64_pair(0.0, 1)), canonical);
@@ -121,7 +121,7 @@ fn a_nan_wins_with_its_index_and_zeros_are_two_values() {
 }
 
 #[test]
-fn pairs_lie_as_c_lays_them_out_and_padding_comes_out_zero() {
+fn pairs_have_the_c_layout_and_zero_padding() {
     for element in ElementType::ALL.into_iter().filter(|element| !element.is_wide()) {
         let expected = if element.size() == 8 { 16 } else { 8 };
         assert_eq!(ReductionKind::new(element, Operator::MinLoc).unwrap().element_size(), expected);
@@ -138,7 +138,7 @@ fn pairs_lie_as_c_lays_them_out_and_padding_comes_out_zero() {
 }
 
 #[test]
-fn bits_of_floats_are_refused() {
+fn bitwise_operators_on_floats_are_rejected() {
     for element in ElementType::ALL.into_iter().filter(|element| !element.is_wide()) {
         for operator in [Operator::And, Operator::Or, Operator::Xor] {
             let refused = Err(ReductionKindError::BitsOfFloat { element, operator });
@@ -148,7 +148,7 @@ fn bits_of_floats_are_refused() {
         }
     }
     let error = ReductionKind::new(ElementType::F64, Operator::Xor).unwrap_err();
-    assert_eq!(error.to_string(), "xor works on the bits of integers, not on f64");
+    assert_eq!(error.to_string(), "xor is a bitwise operator and does not apply to f64; use an integer type");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn exact_sums_can_only_be_summed() {
         assert_eq!(ReductionKind::new(element, Operator::Sum).unwrap().element_size(), element.size());
     }
     let error = ReductionKind::new(ElementType::WideF64, Operator::MinLoc).unwrap_err();
-    assert_eq!(error.to_string(), "minloc has no meaning for wide-f64, which can only be summed");
+    assert_eq!(error.to_string(), "minloc does not apply to wide-f64, which supports only sum");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn errors_leave_the_accumulator_untouched() {
 }
 
 #[test]
-fn nothing_to_fold_is_an_error_and_one_operand_is_its_own_result() {
+fn no_operand_is_an_error_and_one_operand_is_the_result() {
     assert_eq!(kind("f64 sum").fold_all(std::iter::empty()), Err(FoldError::NoOperand));
     let odd_nan = 0xfff8_0000_0000_1234_u64.to_le_bytes();
     assert_eq!(kind("f64 sum").fold_all(std::iter::once(&odd_nan[..])), Ok(odd_nan.to_vec()));

@@ -1,29 +1,30 @@
-//! What happened, counted: by the four error classes of SE-4, and by link for the picture.
+//! Counters: by the four error classes of SE-4, and by link for the fabric diagram.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use crate::fault::LinkOutcome;
-use crate::network::{ChannelId, LinkCheck};
+use crate::packet::ChannelId;
+use crate::packet_check::LinkCheck;
 
-/// Errors and losses of one link, for finding the hot one.
+/// Errors and losses of one link, to find the worst.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
 pub struct LinkErrorCounters {
-    /// Packets found damaged at its end.
+    /// Packets that the link's receiver found damaged.
     pub damaged: u64,
-    /// Packets lost on it.
+    /// Packets lost on the link.
     pub lost: u64,
 }
 
-/// Everything that is counted while the fabric moves.
+/// The counters of a run.
 #[derive(Clone, Default, Debug, Serialize)]
 pub struct FabricCounters {
-    /// Link traversals begun.
+    /// Link traversals started.
     pub hops: u64,
-    /// Packets handed to a party.
+    /// Packets delivered at their destination.
     pub delivered: u64,
-    /// Class 1: the VCRC or the ICRC did not fit.
+    /// Class 1: wrong VCRC or ICRC.
     pub physical: u64,
     /// Class 2: inconsistent contents.
     pub malformed: u64,
@@ -31,24 +32,24 @@ pub struct FabricCounters {
     pub routing: u64,
     /// Class 4: sent into a full buffer.
     pub overrun: u64,
-    /// Packets that came with the end-bad-packet mark.
+    /// Packets that arrived with the end-bad-packet mark.
     pub marked: u64,
-    /// Packets whose ICRC did not fit although every VCRC had.
+    /// Packets with a wrong ICRC although every VCRC was right.
     pub end_to_end: u64,
-    /// Packets that a rule made vanish.
+    /// Packets that a rule dropped.
     pub lost_by_plan: u64,
-    /// Packets that a rule doubled.
+    /// Packets that a rule duplicated.
     pub doubled_by_plan: u64,
-    /// Packets that were on a cable when it went down, or were sent on a dead one.
+    /// Packets that were on a cable when it went down, or were sent on a cable that was down.
     pub lost_on_down_links: u64,
-    /// Per link, where anything went wrong.
+    /// Per link, for links with an error or a loss.
     #[serde(skip)]
     pub links: BTreeMap<u32, LinkErrorCounters>,
 }
 
 impl FabricCounters {
-    pub(crate) fn note(&mut self, inspection: LinkCheck, channel: ChannelId) {
-        let class = match inspection {
+    pub(crate) fn note(&mut self, check: LinkCheck, channel: ChannelId) {
+        let class = match check {
             LinkCheck::Sound => return,
             LinkCheck::Damaged => &mut self.physical,
             LinkCheck::Marked => &mut self.marked,
@@ -56,13 +57,13 @@ impl FabricCounters {
             LinkCheck::Misrouted => &mut self.routing,
         };
         *class += 1;
-        if inspection != LinkCheck::Marked {
+        if check != LinkCheck::Marked {
             self.links.entry(channel).or_default().damaged += 1;
         }
     }
 
-    pub(crate) fn note_ending(&mut self, ending: LinkOutcome, channel: ChannelId) {
-        match ending {
+    pub(crate) fn note_outcome(&mut self, outcome: LinkOutcome, channel: ChannelId) {
+        match outcome {
             LinkOutcome::Arrives => return,
             LinkOutcome::Lost => self.lost_by_plan += 1,
             LinkOutcome::Overrun => self.overrun += 1,

@@ -1,49 +1,47 @@
 //! The event queue: a two-level timing wheel in front of a heap.
 //!
-//! In: events, each with a time not before now. Out: events in order of time; those of one instant in an order that
-//! depends on nothing but what was put in when (usually that order itself). A simulation puts them in in the same order
-//! every time, so a run is a function of its inputs.
+//! In: events, each with a time not before the present. Out: events in order of time. Events of one instant come in an order that
+//! depends only on the order of the calls (usually that order itself), so a run is a function of its inputs.
 //!
-//! Why not a heap alone: with a million pending events a binary heap does about 2 M pop-push pairs a second
-//! on one core, the wheel about ten (`pleach bench simulator` shows the whole simulator's rate).
+//! Why not a heap alone: with a million pending events a binary heap does about 2 M pop-push pairs a second on one core, the wheel
+//! about ten (`pleach bench simulator` shows the rate of the whole simulator).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use units::SimTime;
 
-/// Buckets of a wheel level: enough that a packet's time on the wire fits into the fine one at every bucket width in
-/// use, or most events would be handled twice.
+/// Buckets of a wheel level: enough that a packet's time on the wire fits into the fine level at every bucket width in use;
+/// otherwise most events would be handled twice.
 const BUCKETS: u64 = 4_096;
-const WORDS: usize = (BUCKETS / 64) as usize;
+const BITMAP_WORDS: usize = (BUCKETS / 64) as usize;
 
-/// A pending event: when, and what (the simulator's own encoding, opaque here).
+/// A pending event: its time and its kind (in the encoding of the caller).
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct PendingEvent {
     at: u64,
     what: u64,
 }
 
-/// One ring of buckets, each `1 << shift` picoseconds wide, with a bit per bucket that holds anything.
-struct Ring {
+/// One wheel level: buckets of `1 << shift` picoseconds each, with a bit per occupied bucket.
+struct WheelLevel {
     shift: u32,
-    buckets: Vec<Vec<Entry>>,
-    occupied: [u64; WORDS],
+    buckets: Vec<Vec<PendingEvent>>,
+    occupied: [u64; BITMAP_WORDS],
 }
 
 /// Pending events in time order.
 pub struct EventQueue {
-    /// The bucket being drained, in order; `next` is the first that has not been taken.
-    current: Vec<Entry>,
+    /// The bucket being drained, in order; `next` is its first event that has not been popped.
+    current: Vec<PendingEvent>,
     next: usize,
-    /// Events that were added to that bucket since: by time, then by number. A heap, because an instant can hold
-    /// thousands.
-    late: BinaryHeap<Reverse<(u64, u64, u64)>>,
+    /// Events added to that bucket since, by time, then by number. A heap, because an instant can hold thousands.
+    current_late: BinaryHeap<Reverse<(u64, u64, u64)>>,
     /// The number of the bucket being drained, counted in fine buckets from time zero.
     cursor: u64,
-    fine: Ring,
-    coarse: Ring,
-    /// Events beyond the coarse ring: by time, then by number.
+    fine: WheelLevel,
+    coarse: WheelLevel,
+    /// Events beyond the coarse level, by time, then by number.
     far: BinaryHeap<Reverse<(u64, u64, u64)>>,
     /// Numbers the events of the two heaps.
     pushed: u64,
@@ -51,15 +49,15 @@ pub struct EventQueue {
 }
 
 impl EventQueue {
-    /// A queue whose fine buckets are `1 << shift` picoseconds wide: best when a bucket holds a handful.
+    /// A queue whose fine buckets are `1 << shift` picoseconds wide; a bucket should hold a handful of events.
     pub fn new(shift: u32) -> Self {
         Self {
             current: Vec::new(),
             next: 0,
-            late: BinaryHeap::new(),
+            current_late: BinaryHeap::new(),
             cursor: 0,
-            fine: Ring::new(shift),
-            coarse: Ring::new(shift + BUCKETS.trailing_zeros()),
+            fine: WheelLevel::new(shift),
+            coarse: WheelLevel::new(shift + BUCKETS.trailing_zeros()),
             far: BinaryHeap::new(),
             pushed: 0,
             len: 0,
@@ -69,10 +67,10 @@ impl EventQueue {
     /// Adds an event.
     ///
     /// # Panics
-    /// If it lies in a bucket that has been drained: the simulator would have gone back in time.
+    /// If the event lies in a bucket that has been drained: simulated time would go backwards.
     #[inline]
     pub fn push(&mut self, at: SimTime, what: u64) {
-        let entry = Entry { at: at.as_picos(), what };
+        let entry = PendingEvent { at: at.as_picos(), what };
         let bucket = entry.at >> self.fine.shift;
         self.len += 1;
         if bucket - self.cursor.min(bucket) < BUCKETS && bucket > self.cursor {
@@ -83,11 +81,11 @@ impl EventQueue {
     }
 
     #[cold]
-    fn push_rarely(&mut self, entry: Entry, bucket: u64) {
+    fn push_rarely(&mut self, entry: PendingEvent, bucket: u64) {
         assert!(bucket >= self.cursor, "an event at {} ps is in the past", entry.at);
         self.pushed += 1;
         if bucket == self.cursor {
-            self.late.push(Reverse((entry.at, self.pushed, entry.what)));
+            self.current_late.push(Reverse((entry.at, self.pushed, entry.what)));
         } else if (entry.at >> self.coarse.shift) - (self.cursor >> BUCKETS.trailing_zeros()) < BUCKETS {
             self.coarse.put(entry);
         } else {
@@ -95,7 +93,7 @@ impl EventQueue {
         }
     }
 
-    /// Takes the earliest event.
+    /// Pops the earliest event.
     #[inline]
     pub fn pop(&mut self) -> Option<(SimTime, u64)> {
         if self.len == 0 {
@@ -105,11 +103,11 @@ impl EventQueue {
         if self.is_drained() {
             self.advance();
         }
-        let entry = if self.late.is_empty() { self.take_current() } else { self.take_earlier() };
+        let entry = if self.current_late.is_empty() { self.take_current() } else { self.take_earlier() };
         Some((SimTime::from_picos(entry.at), entry.what))
     }
 
-    /// Puts the next events in order, so that [`Self::peek`] sees them.
+    /// Sorts the next bucket, so that [`Self::peek`] can read it.
     #[inline]
     pub fn look_ahead(&mut self) {
         if self.len > 0 && self.is_drained() {
@@ -117,37 +115,37 @@ impl EventQueue {
         }
     }
 
-    /// What will soon be popped, `ahead` events from now, if it is already in order: a hint for warming caches.
+    /// The event `ahead` positions from the next, if it is already sorted: a hint for warming caches.
     #[inline]
     pub fn peek(&self, ahead: usize) -> Option<u64> {
         Some(self.current.get(self.next + ahead)?.what)
     }
 
     fn is_drained(&self) -> bool {
-        self.next == self.current.len() && self.late.is_empty()
+        self.next == self.current.len() && self.current_late.is_empty()
     }
 
     #[inline]
-    fn take_current(&mut self) -> Entry {
+    fn take_current(&mut self) -> PendingEvent {
         self.next += 1;
         self.current[self.next - 1]
     }
 
-    /// The earlier of the bucket's next event and the next late one; of equal times the former, which was there first.
-    fn take_earlier(&mut self) -> Entry {
-        let late = self.late.peek().map_or(u64::MAX, |Reverse((at, ..))| *at);
-        if self.current.get(self.next).is_some_and(|entry| entry.at <= late) {
+    /// The earlier of the bucket's next event and the next late one; of equal times the former, which was pushed first.
+    fn take_earlier(&mut self) -> PendingEvent {
+        let current_late = self.current_late.peek().map_or(u64::MAX, |Reverse((at, ..))| *at);
+        if self.current.get(self.next).is_some_and(|entry| entry.at <= current_late) {
             return self.take_current();
         }
-        let Reverse((at, _, what)) = self.late.pop().expect("the caller saw one");
-        Entry { at, what }
+        let Reverse((at, _, what)) = self.current_late.pop().expect("the caller checked that it is not empty");
+        PendingEvent { at, what }
     }
 
-    /// Moves to the next bucket that holds anything and sorts it.
+    /// Moves to the next occupied bucket and sorts it.
     fn advance(&mut self) {
         while self.is_drained() {
-            // Fine buckets reach to the end of the present coarse bucket and beyond; coarse ones must be spread
-            // out before the cursor enters them, or their events would come late.
+            // Fine buckets reach to the end of the present coarse bucket and beyond; a coarse bucket must cascade before the cursor
+            // enters it, or its events would come late.
             let fine = self.fine.next_after(self.cursor);
             let coarse = self.coarse.next_after(self.cursor >> BUCKETS.trailing_zeros());
             let far = self.far.peek().map(|Reverse((at, ..))| at >> self.coarse.shift);
@@ -156,82 +154,84 @@ impl EventQueue {
                 (a, b) => a.or(b),
             };
             match (fine, spread) {
-                (Some(bucket), Some(wide)) if bucket >> BUCKETS.trailing_zeros() < wide => self.open(bucket),
-                (Some(bucket), None) => self.open(bucket),
-                (_, Some(wide)) => self.spread_out(wide),
-                (None, None) => unreachable!("len says that something is pending"),
+                (Some(bucket), Some(wide)) if bucket >> BUCKETS.trailing_zeros() < wide => self.open_bucket(bucket),
+                (Some(bucket), None) => self.open_bucket(bucket),
+                (_, Some(wide)) => self.cascade(wide),
+                (None, None) => unreachable!("`len` counts a pending event that no level holds"),
             }
         }
     }
 
-    fn open(&mut self, bucket: u64) {
+    fn open_bucket(&mut self, bucket: u64) {
         self.cursor = bucket;
         self.current.clear();
         self.next = 0;
         self.fine.take(bucket, &mut self.current);
-        // Stable, so that one instant's events keep their order; mostly they are one instant's and sorted already.
+        // Stable, so that events of one instant keep their order; mostly they are of one instant and sorted already.
         if !self.current.is_sorted_by_key(|entry| entry.at) {
             self.current.sort_by_key(|entry| entry.at);
         }
     }
 
-    /// Brings the events of one coarse bucket into the fine ring. The cursor moves to just before it.
-    fn spread_out(&mut self, wide: u64) {
+    /// Moves the events of one coarse bucket to the fine level. The cursor moves to just before them.
+    fn cascade(&mut self, wide: u64) {
         let first_fine = wide << BUCKETS.trailing_zeros();
         self.cursor = self.cursor.max(first_fine.saturating_sub(1));
         let mut entries = Vec::new();
         self.coarse.take(wide, &mut entries);
         while self.far.peek().is_some_and(|Reverse((at, ..))| at >> self.coarse.shift == wide) {
             let Reverse((at, _, what)) = self.far.pop().expect("peeked");
-            entries.push(Entry { at, what });
+            entries.push(PendingEvent { at, what });
         }
         for entry in entries.drain(..) {
             if entry.at >> self.fine.shift <= self.cursor {
                 self.pushed += 1;
-                self.late.push(Reverse((entry.at, self.pushed, entry.what)));
+                self.current_late.push(Reverse((entry.at, self.pushed, entry.what)));
             } else {
                 self.fine.put(entry);
             }
         }
-        // Give the bucket its room back: coarse buckets recur.
-        self.coarse.give_back(wide, entries);
+        // Return the allocation to the bucket: coarse buckets recur.
+        self.coarse.recycle(wide, entries);
     }
 }
 
-impl Ring {
+impl WheelLevel {
     fn new(shift: u32) -> Self {
-        Self { shift, buckets: vec![Vec::new(); BUCKETS as usize], occupied: [0; WORDS] }
+        Self { shift, buckets: vec![Vec::new(); BUCKETS as usize], occupied: [0; BITMAP_WORDS] }
     }
 
     #[inline]
-    fn put(&mut self, entry: Entry) {
+    fn put(&mut self, entry: PendingEvent) {
         let index = ((entry.at >> self.shift) % BUCKETS) as usize;
         self.buckets[index].push(entry);
         self.occupied[index / 64] |= 1 << (index % 64);
     }
 
     /// Moves a bucket's events into `into`, which is empty; the two vectors swap so that neither reallocates.
-    fn take(&mut self, bucket: u64, into: &mut Vec<Entry>) {
+    fn take(&mut self, bucket: u64, into: &mut Vec<PendingEvent>) {
         let index = (bucket % BUCKETS) as usize;
         std::mem::swap(&mut self.buckets[index], into);
         self.occupied[index / 64] &= !(1 << (index % 64));
     }
 
-    fn give_back(&mut self, bucket: u64, emptied: Vec<Entry>) {
+    fn recycle(&mut self, bucket: u64, emptied: Vec<PendingEvent>) {
         let place = &mut self.buckets[(bucket % BUCKETS) as usize];
         if place.is_empty() {
             *place = emptied;
         }
     }
 
-    /// The number of the first bucket after `cursor` that holds anything.
+    /// The number of the first occupied bucket after `cursor`.
     fn next_after(&self, cursor: u64) -> Option<u64> {
         let start = ((cursor + 1) % BUCKETS) as usize;
         let first = self.occupied[start / 64] & (!0 << (start % 64));
         let found = if first != 0 {
             start / 64 * 64 + first.trailing_zeros() as usize
         } else {
-            let word = (1..=WORDS).map(|step| (start / 64 + step) % WORDS).find(|word| self.occupied[*word] != 0)?;
+            let word = (1..=BITMAP_WORDS)
+                .map(|step| (start / 64 + step) % BITMAP_WORDS)
+                .find(|word| self.occupied[*word] != 0)?;
             word * 64 + self.occupied[word].trailing_zeros() as usize
         };
         let ahead = (found as u64 + BUCKETS - start as u64) % BUCKETS;
@@ -245,7 +245,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn events_of_the_same_time_come_in_the_order_in_which_they_were_put_in() {
+    fn events_of_one_instant_come_in_the_order_of_the_pushes() {
         let mut queue = EventQueue::new(10);
         for what in [3, 1, 2] {
             queue.push(SimTime::from_picos(5_000), what);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a sorted list: pushes near, far and now, interleaved with pops.
+        /// Against a sorted list: pushes near, far and at the present time, interleaved with pops.
         #[test]
         fn the_wheel_pops_what_a_sorted_list_would(
             steps in proptest::collection::vec((0u32..48, any::<u64>(), 0u8..4), 1..400), shift in 0u32..14

@@ -1,4 +1,4 @@
-//! A deterministic fabric that runs the protocol machines in virtual picoseconds.
+//! A deterministic packet simulator that runs the protocol machines in virtual time, counted in picoseconds.
 #![forbid(unsafe_code)]
 
 pub mod collective;
@@ -9,10 +9,14 @@ pub mod host_collective;
 pub mod link_rate;
 pub mod messaging;
 mod network;
+mod packet;
 mod packet_body;
+mod packet_check;
+mod path_channels;
 pub mod processor;
 pub mod queue_pair;
 pub mod scenario;
+pub mod slab;
 mod traffic;
 
 pub use counters::{FabricCounters, LinkErrorCounters};

@@ -1,12 +1,12 @@
-//! InfiniBand links in numbers: widths, rates, line codes, and what a byte costs in picoseconds.
+//! InfiniBand links: widths, rates, line codes, and the time of a byte in picoseconds.
 //!
-//! In: a width and a rate. Out: exact serialisation times. Effective data rates are what is left after the
-//! line code (8b/10b to QDR, 64b/66b after; from HDR on the signalling rate is chosen so that the data rate
-//! per lane is a round number after coding and forward error correction).
+//! In: a width and a rate. Out: exact serialisation times. The data rate is the rate after the line code (8b/10b up to QDR, 64b/66b
+//! after; from HDR on the signalling rate is chosen so that the data rate per lane is a round number after coding and forward
+//! error correction).
 
 use units::SimSpan;
 
-/// How many physical lanes a port joins.
+/// The number of physical lanes of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkWidth {
     /// One lane.
@@ -39,7 +39,7 @@ pub enum LinkRate {
 }
 
 impl LinkWidth {
-    /// All widths, by the names scenarios use.
+    /// All widths, by the names that scenarios use.
     pub const NAMES: [(&'static str, Self); 3] = [("1X", Self::X1), ("4X", Self::X4), ("12X", Self::X12)];
 
     /// The number of lanes.
@@ -53,7 +53,7 @@ impl LinkWidth {
 }
 
 impl LinkRate {
-    /// All rates, by the names scenarios use.
+    /// All rates, by the names that scenarios use.
     pub const NAMES: [(&'static str, Self); 8] = [
         ("SDR", Self::Sdr),
         ("DDR", Self::Ddr),
@@ -80,7 +80,7 @@ impl LinkRate {
     }
 }
 
-/// What a byte costs on a link: an exact number of picoseconds as a fraction.
+/// The time of a byte on a link: an exact fraction of picoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ByteTime {
     picos: u64,
@@ -88,19 +88,19 @@ pub struct ByteTime {
 }
 
 impl ByteTime {
-    /// Of a port of this width and rate.
+    /// On a port of this width and rate.
     pub const fn of(width: LinkWidth, rate: LinkRate) -> Self {
         let (picos, per_bytes) = rate.lane_picos_per_byte();
         Self { picos, per_bytes: per_bytes * width.lanes() }.reduced()
     }
 
-    /// Of so many megabits of data per second, from 1 to 8,000,000.
+    /// At a data rate in megabits per second, from 1 to 8,000,000.
     pub const fn of_megabits(megabits: u64) -> Self {
         assert!(megabits > 0 && megabits <= 8_000_000, "a rate within reason");
         Self { picos: 8_000_000, per_bytes: megabits }.reduced()
     }
 
-    /// Of one of `parts` equal channels into which such a port is split (SE-8).
+    /// On one of `parts` equal channels into which such a port is split (SE-8).
     pub const fn split(self, parts: u64) -> Self {
         Self { picos: self.picos * parts, per_bytes: self.per_bytes }.reduced()
     }
@@ -113,11 +113,11 @@ impl ByteTime {
         Self { picos: self.picos / a, per_bytes: self.per_bytes / a }
     }
 
-    /// How long `bytes` take, rounded up to a whole picosecond.
+    /// The time of `bytes`, rounded up to a whole picosecond.
     #[inline]
     pub const fn serialise(self, bytes: u32) -> SimSpan {
         let picos = self.picos * bytes as u64;
-        // The division is skipped for the rates that are whole: it would be felt at every hop.
+        // Whole rates skip the division, which would cost time at every hop.
         SimSpan::from_picos(if self.per_bytes == 1 { picos } else { picos.div_ceil(self.per_bytes) })
     }
 
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_in_megabits_is_that_of_the_port_that_has_it() {
+    fn a_rate_in_megabits_equals_the_rate_of_the_port() {
         assert_eq!(ByteTime::of_megabits(100_000), ByteTime::of(LinkWidth::X4, LinkRate::Edr));
         assert_eq!(ByteTime::of_megabits(8_000), ByteTime::of(LinkWidth::X4, LinkRate::Sdr));
     }

@@ -1,59 +1,70 @@
-//! What the machines put into a packet, and the bytes it would be.
+//! The contents of a packet, and its bytes on the wire.
 //!
-//! Packets travel as meaning, not as bytes: nobody looks at the bytes of a packet to which nothing happens. When
-//! something does, the frame is written out, hurt, and checked by the same code that a real receiver runs
-//! (`wire::link_frame`), so that a check which does not detect would not detect here either.
+//! Packets travel as values, not as bytes, because nothing reads the bytes of an intact packet. When a fault rule corrupts a
+//! packet, its frame is serialised, corrupted, and checked by the code that a real receiver runs (`wire::link_frame`). So an
+//! error that the real check misses is missed here too.
 
 use protocol::Payload;
-use protocol::aggregation::AggregationMessage;
+use protocol::aggregation::{AggregationMessage, EdgeIndex};
 use protocol::connection::{Frame, FramePath, control_headers};
 use units::{Lid, PathId, QpNumber};
 use wire::aggregation::AggregationHeader;
 use wire::link_frame::{self, LinkFrame};
 use wire::{Bth, Lrh, Opcode, Packet, PacketHeaders, ServiceLevel, VirtualLane};
 
-use crate::collective::{EdgeEnd, RootIndex};
+/// The index of a state machine in a collective: the nodes of the tree first, then the members by rank.
+pub(crate) type ParticipantIndex = u32;
+
+/// The position of a root among the roots of the tree.
+pub(crate) type RootIndex = u32;
+
+/// One end of a tree edge: an edge of a machine.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct EdgeEnd {
+    pub participant: ParticipantIndex,
+    pub edge: EdgeIndex,
+}
 
 /// A packet's contents.
 #[derive(Clone, Debug)]
 pub(crate) enum PacketBody {
-    /// A frame of a connection between two neighbours in a tree; the edge is what a queue pair's number says.
+    /// A frame of a connection between two neighbours in a tree; `to` stands for the queue pair's number.
     Edge {
-        /// Which edge of the receiver.
+        /// The edge of the receiver.
         to: EdgeEnd,
-        /// By which path, and what the header says of it.
-        came: FramePath,
+        /// The path, and the path fields of the header.
+        frame_path: FramePath,
         /// The frame.
         frame: Frame<AggregationMessage>,
     },
-    /// A result on its way down.
+    /// A result on its way down the tree.
     Multicast {
-        /// Down from this root.
+        /// The root from which it comes.
         root: RootIndex,
         /// The result.
         message: AggregationMessage,
     },
     /// A packet of a queue pair.
     Transport {
-        /// Which end of the exchange it is for.
+        /// The number of the receiving end.
         to: u32,
-        /// By which of the connection's paths.
+        /// The connection's path.
         path: PathId,
-        /// Its headers.
+        /// The headers.
         headers: PacketHeaders,
-        /// Its bytes.
+        /// The payload.
         payload: Box<[u8]>,
     },
 }
 
-/// Which part of a collective a packet belongs to.
+/// The phase of a collective to which a packet belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PacketPhase {
     /// A contribution on its way up.
     Reduce,
     /// A result on its way down.
     Broadcast,
-    /// An acknowledgement, a NAK, a request; or background traffic.
+    /// An acknowledgement, a NAK, a request; also background traffic.
     Control,
 }
 
@@ -67,8 +78,8 @@ impl PacketBody {
                 AggregationMessageKind::Result => PacketPhase::Broadcast,
                 AggregationMessageKind::Repair
                 | AggregationMessageKind::Abort
-                | AggregationMessageKind::Test
-                | AggregationMessageKind::Late => PacketPhase::Control,
+                | AggregationMessageKind::Poll
+                | AggregationMessageKind::NotEntered => PacketPhase::Control,
             },
             Self::Edge { .. } | Self::Transport { .. } => PacketPhase::Control,
         }
@@ -81,7 +92,7 @@ impl PacketBody {
         }
     }
 
-    /// Bytes of payload, which is all that counts when framing is left out (SE-11's 256 B).
+    /// Bytes of payload: the packet's size when framing is not simulated (SE-11's 256 B).
     pub(crate) fn payload_bytes(&self) -> u32 {
         match self {
             Self::Transport { payload, .. } => payload.len() as u32,
@@ -89,12 +100,13 @@ impl PacketBody {
         }
     }
 
-    /// Bytes on the wire with all headers and codes.
+    /// Bytes on the wire with all headers and CRCs.
     pub(crate) fn framed_bytes(&self) -> u32 {
         let extended = match self {
             Self::Edge { frame: Frame::Data { .. }, .. } => 0,
-            Self::Edge { came, frame, .. } => {
-                let headers = control_headers(frame, QpNumber(1), came.migration, 0).expect("it is not data");
+            Self::Edge { frame_path, frame, .. } => {
+                let headers = control_headers(frame, QpNumber(1), frame_path.migration, 0)
+                    .expect("a control frame has headers");
                 return (link_frame::OVERHEAD + headers.size()) as u32;
             }
             Self::Multicast { .. } => wire::Deth::SIZE as u32,
@@ -106,7 +118,7 @@ impl PacketBody {
         (link_frame::OVERHEAD + Bth::SIZE) as u32 + extended + payload
     }
 
-    /// The frame as it stands on the wire.
+    /// The frame's bytes on the wire.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         if let Self::Transport { headers, payload, .. } = self {
             return link_frame(*headers, payload);
@@ -115,25 +127,25 @@ impl PacketBody {
         if let Some(AggregationMessage { header, payload, .. }) = self.message() {
             match payload {
                 Payload::Bytes(bytes) => header.append_to(bytes, &mut message),
-                Payload::Absent { bytes } => header.append_to(&vec![0; *bytes as usize], &mut message),
+                Payload::SizeOnly { bytes } => header.append_to(&vec![0; *bytes as usize], &mut message),
             }
         }
         let headers = match self {
             Self::Edge { frame: Frame::Data { psn, .. }, .. } => Bth::new(Opcode::SendOnly, QpNumber(1), *psn).into(),
-            Self::Edge { came, frame, .. } => {
-                control_headers(frame, QpNumber(1), came.migration, 0).expect("it is not data")
+            Self::Edge { frame_path, frame, .. } => {
+                control_headers(frame, QpNumber(1), frame_path.migration, 0).expect("a control frame has headers")
             }
             Self::Multicast { .. } => {
                 let bth = Bth::new(Opcode::DatagramSendOnly, QpNumber(0xff_ffff), units::Psn::new(0));
                 let deth = wire::Deth { key: wire::QueueKey(0), source: QpNumber(1) };
                 PacketHeaders { deth: Some(deth), ..bth.into() }
             }
-            Self::Transport { .. } => unreachable!("written above"),
+            Self::Transport { .. } => unreachable!("returned above"),
         };
         link_frame(headers, &message)
     }
 
-    /// Reads the frame back after something got past every check: what the machine would be handed.
+    /// Parses a frame that passed every check although it is corrupted: the body that the machine gets.
     pub(crate) fn reread(&self, bytes: &[u8]) -> Option<Self> {
         let frame = LinkFrame::parse(bytes).ok()?;
         let reread = |old: &AggregationMessage| {
@@ -141,15 +153,19 @@ impl PacketBody {
             let (code, payload) = frame.packet.payload.get(AggregationHeader::SIZE - 4..)?.split_first_chunk()?;
             let payload = match old.payload {
                 Payload::Bytes(_) => payload.to_vec().into(),
-                Payload::Absent { .. } => old.payload.clone(),
+                Payload::SizeOnly { .. } => old.payload.clone(),
             };
-            Some(AggregationMessage { header, payload, seal: u32::from_be_bytes(*code) })
+            Some(AggregationMessage { header, payload, checksum: u32::from_be_bytes(*code) })
         };
         match self {
             Self::Multicast { root, message } => Some(Self::Multicast { root: *root, message: reread(message)? }),
-            Self::Edge { to, came, frame: Frame::Data { wants_ack, message, .. } } => {
+            Self::Edge { to, frame_path, frame: Frame::Data { wants_ack, message, .. } } => {
                 let (psn, message) = (frame.packet.headers.bth.psn, reread(message)?);
-                Some(Self::Edge { to: *to, came: *came, frame: Frame::Data { psn, wants_ack: *wants_ack, message } })
+                Some(Self::Edge {
+                    to: *to,
+                    frame_path: *frame_path,
+                    frame: Frame::Data { psn, wants_ack: *wants_ack, message },
+                })
             }
             Self::Transport { path, .. } => {
                 let Packet { headers, payload } = frame.packet;

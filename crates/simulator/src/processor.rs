@@ -1,59 +1,59 @@
-//! The processors of hosts: software takes time, one thing after the other, and the operating system takes its share.
+//! The processors of hosts: software takes time, one task after another, and the operating system interrupts it.
 //!
-//! In: a host, a moment and how much work there is. Out: when it is done. Detours (timer ticks, daemons, interrupts) come
-//! at random, each host's by itself, and whoever runs or polls waits until one is over (SH-9).
+//! In: a host, a time and an amount of work. Out: when the work is done. Detours (timer ticks, daemons, interrupts) start at
+//! random, independently on each host, and delay the host's computing and polling until they end (SH-9).
 
 use faults::RandomStream;
 use units::{SimSpan, SimTime};
 
-/// What the operating system does on every host besides.
+/// The operating system's noise on every host.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct OsNoise {
-    /// Detours per second and host, exponentially apart.
+    /// Detours per second and host, exponentially distributed.
     pub per_second: f64,
-    /// How long one lasts on average, exponentially distributed.
+    /// The mean duration of a detour, exponentially distributed.
     pub mean: SimSpan,
 }
 
-/// How a message reached a host.
+/// The transport service over which a message reaches a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TransportService {
-    /// Into its buffer, over a reliable connection.
+    /// A reliable connection, into a buffer of the host.
     Connection,
-    /// As a datagram, such as a multicast.
+    /// A datagram, such as a multicast.
     Datagram,
 }
 
-/// What a host's software and adapter take beside [`crate::LinkParameters::adapter_delay`].
+/// The time of a host's software and adapter, without [`crate::LinkParameters::adapter_delay`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct HostCosts {
-    /// The processor's time for a call, whatever it carries.
+    /// The processor's time for a call, whatever its size.
     pub call: SimSpan,
     /// The processor's time to post one message.
     pub post: SimSpan,
-    /// The processor's time to take one that has come.
+    /// The processor's time to receive one message.
     pub poll: SimSpan,
-    /// Picoseconds for each byte of payload on its way from the processor to the adapter.
+    /// Picoseconds for each byte of payload from the processor to the adapter.
     pub send_byte_ps: u64,
-    /// What a datagram with payload takes longer to be seen than one without.
+    /// The additional time until a datagram with payload is visible.
     pub datagram: SimSpan,
     /// Picoseconds for each byte of a datagram's payload.
     pub datagram_byte_ps: u64,
-    /// Datagrams with more payload than this...
+    /// A datagram with more payload than this takes `step` longer.
     pub step_over_bytes: u32,
-    /// ...take so much longer (the step of Table I and of the UD columns of Table VI, SH-8 and SH-13).
+    /// See `step_over_bytes`: the step of Table I and of the UD columns of Table VI (SH-8, SH-13).
     pub step: SimSpan,
-    /// What the operating system does besides.
+    /// The noise, if any.
     pub noise: Option<OsNoise>,
 }
 
 impl HostCosts {
-    /// From the processor to the adapter.
+    /// The time from the processor to the adapter.
     pub fn sending(&self, bytes: u32) -> SimSpan {
         SimSpan::from_picos(self.send_byte_ps * u64::from(bytes))
     }
 
-    /// From the adapter to where the processor sees it.
+    /// The time from the adapter until the processor can see the message.
     pub fn receiving(&self, bytes: u32, way: TransportService) -> SimSpan {
         if bytes == 0 || way == TransportService::Connection {
             return SimSpan::ZERO;
@@ -67,7 +67,7 @@ impl HostCosts {
 #[derive(Clone, Copy, Debug)]
 struct Processor {
     free_at: SimTime,
-    /// The next detour, and how many have been.
+    /// The start of the next detour.
     detour: SimTime,
     lasts: SimSpan,
     detours: u64,
@@ -82,6 +82,7 @@ pub struct HostProcessors {
 }
 
 impl HostProcessors {
+    /// One idle processor for each host.
     pub fn new(hosts: u32, noise: Option<OsNoise>, seed: u64) -> Self {
         let idle = Processor { free_at: SimTime::ZERO, detour: SimTime::NEVER, lasts: SimSpan::ZERO, detours: 0 };
         let mut processors = Self { noise, seed, each: vec![idle; hosts as usize] };
@@ -91,11 +92,11 @@ impl HostProcessors {
         processors
     }
 
-    /// When work that can begin at `from` is done.
+    /// When work that can start at `from` is done.
     pub fn work(&mut self, host: usize, from: SimTime, work: SimSpan) -> SimTime {
         let begin = from.max(self.each[host].free_at);
         let mut end = begin;
-        // A detour that is over by then is of no account; one that is on holds everything up.
+        // A detour that ended before `from` costs nothing; one in progress delays the work.
         while self.each[host].detour <= end {
             let over = self.each[host].detour + self.each[host].lasts;
             end = end.max(over);
@@ -111,7 +112,7 @@ impl HostProcessors {
         end
     }
 
-    /// Draws the detour after this moment.
+    /// Draws the next detour after a time.
     fn draw(&mut self, host: usize, after: SimTime) {
         let Some(noise) = self.noise.filter(|noise| noise.per_second > 0.0) else { return };
         let stream = RandomStream::new(self.seed, 0x0e15_0000_0000 + host as u64);
@@ -133,7 +134,7 @@ mod tests {
     const NANO: SimSpan = SimSpan::from_nanos(1);
 
     #[test]
-    fn work_is_done_one_after_the_other() {
+    fn work_is_done_one_task_after_another() {
         let mut processors = HostProcessors::new(2, None, 1);
         let at = |nanos| SimTime::ZERO + SimSpan::from_nanos(nanos);
         assert_eq!(processors.work(0, at(10), NANO.times(5)), at(15));
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_takes_the_share_that_it_says() {
+    fn noise_takes_its_share_of_the_time() {
         // 1,000 detours a second of 20 us each: 2 % of the time, so work takes 2 % longer.
         let noise = OsNoise { per_second: 1e3, mean: SimSpan::from_micros(20) };
         let mut processors = HostProcessors::new(1, Some(noise), 7);

@@ -1,20 +1,21 @@
 //! Background traffic: every host sends to a partner as fast as its link takes packets.
 //!
-//! In: a fabric and a pattern. Out: packet hops, and how long packets took. This is what `pleach bench simulator`
-//! measures, because it is what other packet simulators measure too.
+//! In: a fabric and a traffic pattern. Out: packet hops and latencies. `pleach bench simulator` measures this, because other packet
+//! simulators report it too.
 
 use std::sync::Arc;
 
 use topology::{Fabric, FabricPort, NodeId, NodePort};
-use units::{Lane, SimSpan, SimTime};
+use units::{AdapterLane, SimSpan, SimTime};
 
-use crate::network::{ChannelId, DeliveredPacket, LinkParameters, NetworkHandler, SimulatedNetwork, SimulatedPacket};
+use crate::network::{DeliveredPacket, LinkParameters, NetworkHandler, SimulatedNetwork};
+use crate::packet::{ChannelId, SimulatedPacket};
 use faults::RandomStream;
 
-/// Who sends to whom.
+/// The destinations of the packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TrafficPattern {
-    /// Every host has one partner, chosen at random once; every host receives from one.
+    /// Every host has one partner, chosen at random once; every host receives from one host.
     Permutation,
     /// Every packet goes to another host, chosen at random.
     Uniform,
@@ -23,10 +24,10 @@ pub enum TrafficPattern {
 /// A run of background traffic.
 pub struct BackgroundTraffic {
     network: SimulatedNetwork,
-    load: Load,
+    load: TrafficLoad,
 }
 
-struct Load {
+struct TrafficLoad {
     pattern: TrafficPattern,
     partner: Vec<u32>,
     hosts: u32,
@@ -37,14 +38,14 @@ struct Load {
     latency: u128,
 }
 
-/// What has happened so far.
+/// The results so far.
 #[derive(Clone, Copy, Debug)]
 pub struct TrafficSummary {
     /// Link traversals.
     pub hops: u64,
     /// Packets that arrived.
     pub received: u64,
-    /// Virtual time.
+    /// Simulated time.
     pub elapsed: SimSpan,
     /// From injection to the head's arrival, on average.
     pub mean_latency: SimSpan,
@@ -55,7 +56,7 @@ pub struct TrafficSummary {
 }
 
 impl BackgroundTraffic {
-    /// Every host of the fabric, at rest.
+    /// Sets up a fabric in which every host sends.
     pub fn new(
         fabric: Arc<Fabric>,
         parameters: LinkParameters,
@@ -66,34 +67,35 @@ impl BackgroundTraffic {
         let hosts = fabric.hosts();
         let stream = RandomStream::new(seed, 0x7af1);
         let order = stream.permutation(hosts);
-        // Everyone sends to the next in a random ring: a permutation in which nobody sends to itself.
+        // Every host sends to the next of a random ring: a permutation without a fixed point.
         let mut partner = vec![0; hosts as usize];
         for (position, host) in order.iter().enumerate() {
             partner[*host as usize] = order[(position + 1) % order.len()];
         }
         let mut network = SimulatedNetwork::new(fabric, parameters);
-        let mut load = Load { pattern, partner, hosts, packet_bytes, stream, sent: 0, received: 0, latency: 0 };
+        let mut load =
+            TrafficLoad { pattern, partner, hosts, packet_bytes, stream, sent: 0, received: 0, latency: 0 };
         for host in 0..hosts {
-            let channel = network.channel(NodePort { node: NodeId(host), port: FabricPort(0) }, Lane(0));
+            let channel = network.channel(NodePort { node: NodeId(host), port: FabricPort(0) }, AdapterLane(0));
             network.make_source(channel);
-            load.refill(&mut network, channel);
+            load.handle_idle_source(&mut network, channel);
         }
         Self { network, load }
     }
 
-    /// Bytes of the fabric's state before anything moves, per host.
+    /// Bytes of the fabric's state before the first packet, per host.
     pub fn idle_bytes_per_host(fabric: Arc<Fabric>, parameters: LinkParameters) -> f64 {
         let hosts = fabric.hosts();
         SimulatedNetwork::new(fabric, parameters).memory() as f64 / f64::from(hosts)
     }
 
-    /// Moves packets until so many more hops have begun.
+    /// Runs until `hops` more hops have started.
     pub fn run_hops(&mut self, hops: u64) {
         let goal = self.network.counters.hops + hops;
         self.network.run(&mut self.load, |_, network| network.counters.hops >= goal);
     }
 
-    /// What has happened so far.
+    /// The results so far.
     pub fn summary(&self) -> TrafficSummary {
         let received = self.load.received;
         TrafficSummary {
@@ -107,16 +109,16 @@ impl BackgroundTraffic {
     }
 }
 
-impl NetworkHandler for Load {
-    const AT_THE_HEAD: bool = true;
+impl NetworkHandler for TrafficLoad {
+    const DELIVER_AT_HEAD: bool = true;
 
     #[inline]
-    fn arrived(&mut self, network: &mut SimulatedNetwork, arrival: DeliveredPacket) {
+    fn handle_packet(&mut self, network: &mut SimulatedNetwork, arrival: DeliveredPacket) {
         self.received += 1;
-        self.latency += u128::from(network.now().since(arrival.born).as_picos());
+        self.latency += u128::from(network.now().since(arrival.injected_at).as_picos());
     }
 
-    fn refill(&mut self, network: &mut SimulatedNetwork, channel: ChannelId) {
+    fn handle_idle_source(&mut self, network: &mut SimulatedNetwork, channel: ChannelId) {
         let origin = network.host_of(channel);
         let to = match self.pattern {
             TrafficPattern::Permutation => self.partner[origin.index()],
@@ -130,7 +132,7 @@ impl NetworkHandler for Load {
         network.inject(channel, SimulatedPacket::background(to, self.packet_bytes, now));
     }
 
-    fn alarm(&mut self, _: &mut SimulatedNetwork, _: u32) {
-        unreachable!("traffic sets no alarms")
+    fn handle_timer(&mut self, _: &mut SimulatedNetwork, _: u32) {
+        unreachable!("background traffic sets no timers")
     }
 }

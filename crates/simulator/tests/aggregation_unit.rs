@@ -1,8 +1,8 @@
-//! Aggregation units behind one internal port, and the hosts around them, against pencil and paper and against each other.
+//! Aggregation units behind one internal port and the hosts around them, compared with formulas and with each other.
 //!
-//! S is the time of a framed contribution at the port, s that of a switch, w of a cable, a of an adapter, f of a fold. The
-//! children's packets pass the port one after the other, so a node with c children takes c S; a contribution goes up two
-//! levels and the result comes down by multicast, cut through (SH-1, SH-8).
+//! S is the time of a framed contribution at the port, s that of a switch, w of a cable, a of an adapter, f of a reduction. The
+//! children's packets pass the port one after another, so a node with c children takes c S; a contribution goes up two levels and the
+//! result comes down by multicast, cut-through (SH-1, SH-8).
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use simulator::host_collective::{HostCollective, HostCollectiveParameters};
 use simulator::link_rate::{ByteTime, LinkRate, LinkWidth};
 use simulator::{Forwarding, HostCosts, LinkParameters, OsNoise, TransportService};
 use topology::Fabric;
-use units::SimSpan;
+use units::{SimSpan, Span};
 
 const EDR: ByteTime = ByteTime::of(LinkWidth::X4, LinkRate::Edr);
 /// LRH, BTH, ICRC, VCRC and the aggregation header.
@@ -65,8 +65,8 @@ fn costs() -> HostCosts {
 
 fn parameters(bytes: u32, distribution: DownwardDelivery) -> CollectiveParameters {
     let unit = AggregationUnitParameters { port: EDR, copy: EDR, receive: SimSpan::ZERO, fold: nanos(FOLD) };
-    // Nothing is lost here: a timer that struck would only repeat what waits at a port.
-    let patient = ConnectionPolicy { timeout: SimSpan::from_micros(10_000), ..ConnectionPolicy::default() };
+    // Nothing is lost here: a timeout would only repeat packets that wait at a port.
+    let patient = ConnectionPolicy { timeout: Span::from_micros(10_000), ..ConnectionPolicy::default() };
     CollectiveParameters {
         policy: patient,
         window: 64,
@@ -89,11 +89,11 @@ fn once(segments: u32) -> CallWorkload {
 }
 
 #[test]
-fn a_child_more_costs_a_packet_more_at_the_port() {
+fn each_child_costs_one_packet_time_at_the_port() {
     for (children, bytes) in [(4, 0), (8, 64), (16, 256)] {
         let took = measure(children, 8, parameters(bytes, DownwardDelivery::Multicast), once(1)).mean_ns;
         let packet = (f64::from(bytes) + FRAMING) * 0.08;
-        // Each way to a node ends when the packet is whole; at its port the first cuts through and the others follow.
+        // Each hop to a node ends when the packet is whole; at its port the first cuts through and the others follow.
         let up = |children: f64| WIRE + packet + SWITCH + (children - 1.0) * packet + FOLD + SWITCH;
         let down = WIRE + SWITCH + WIRE + packet + DATAGRAM * 0.08;
         let expected = CALL + POST + ADAPTER + up(f64::from(children)) + up(8.0) + down + ADAPTER + POLL;
@@ -110,7 +110,7 @@ fn half_the_children_make_half_the_slope_per_segment() {
     for distribution in [DownwardDelivery::Multicast, DownwardDelivery::Connections] {
         let share = slope(8, distribution) / slope(16, distribution);
         assert!((0.45..0.6).contains(&share), "{distribution:?}: {share}");
-        // A segment cannot take less than its contributions do at the leaf's port.
+        // A segment takes at least the time of its contributions at the leaf's port.
         assert!(slope(16, distribution) > 16.0 * (256.0 + FRAMING) * 0.08);
     }
 }
@@ -127,7 +127,7 @@ fn results_over_connections_pass_the_port_and_multicasts_of_the_root_do_not() {
 }
 
 #[test]
-fn a_window_of_one_pays_the_whole_way_for_every_segment() {
+fn a_window_of_one_pays_the_full_latency_for_every_segment() {
     let took = |window, segments| {
         let parameters = CollectiveParameters { window, ..parameters(256, DownwardDelivery::Multicast) };
         measure(4, 4, parameters, once(segments)).mean_ns
@@ -138,17 +138,17 @@ fn a_window_of_one_pays_the_whole_way_for_every_segment() {
 }
 
 #[test]
-fn calls_back_to_back_without_noise_take_what_one_takes() {
+fn back_to_back_calls_without_noise_have_the_latency_of_one() {
     let one = measure(8, 4, parameters(64, DownwardDelivery::Multicast), once(1));
     let calls = CallWorkload { count: 50, segments: 1, pace: OperationPacing::BackToBack };
     let many = measure(8, 4, parameters(64, DownwardDelivery::Multicast), calls);
     assert_eq!(many.calls, 49);
-    // Hosts below the same leaf hear a multicast at the same time, so nobody gets ahead.
+    // Hosts below the same leaf receive a multicast at the same time, so no host gets ahead.
     assert!((many.mean_ns - one.mean_ns).abs() < 1.0, "{} {}", many.mean_ns, one.mean_ns);
 }
 
 #[test]
-fn noise_hurts_the_more_hosts_there_are() {
+fn noise_costs_more_with_more_hosts() {
     let calls = CallWorkload { count: 400, segments: 1, pace: OperationPacing::BackToBack };
     let longer = |per_leaf| {
         let took = |noise| {
@@ -163,7 +163,7 @@ fn noise_hurts_the_more_hosts_there_are() {
 }
 
 #[test]
-fn a_unit_changes_when_results_come_and_nothing_else() {
+fn a_unit_changes_only_the_time_of_results() {
     use simulator::collective::NoObserver;
     let fabric = Arc::new(Fabric::xgft(&[6, 5], &[1, 1]).expect("a tree"));
     for distribution in [DownwardDelivery::Multicast, DownwardDelivery::Both, DownwardDelivery::Connections] {
@@ -187,7 +187,7 @@ fn among_hosts(per_leaf: u32, algorithm: CollectiveAlgorithm, bytes: u32, calls:
         bytes,
         mtu: 1024,
         costs: costs(),
-        way: TransportService::Connection,
+        service: TransportService::Connection,
     };
     let mut run = HostCollective::new(fabric, link(), parameters).expect("it suits");
     (run.measure(calls, 1).expect("every call ends"), run.trace())

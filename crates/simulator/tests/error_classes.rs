@@ -1,4 +1,4 @@
-//! The four error classes of SE-4, end-bad-packet marking (SE-5), and that each is survived.
+//! The four error classes of SE-4 and end-bad-packet marking (SE-5): operations survive each.
 
 use std::sync::Arc;
 
@@ -38,16 +38,16 @@ fn run(forwarding: Forwarding, rule: FaultRule) -> (FabricCounters, bool) {
     (collective.counters().clone(), timings.iter().all(|timing| timing.complete.is_some()))
 }
 
-/// The root of the tree that is used, and a switch of level 2 below it.
+/// The root of the tree, and a switch of level 2 below it.
 fn root_and_child() -> (String, String) {
     let tree = topology::place_tree(&fabric(), &topology::TreeRequest::all()).expect("it fits");
     let root = tree.roots().next().expect("one root");
-    let topology::ChildNode::Node(child) = tree.node(root).children[0].who else { panic!("a root has nodes below") };
+    let topology::ChildNode::Node(child) = tree.node(root).children[0].node else { panic!("a root has nodes below") };
     (fabric().name(tree.node(root).switch), fabric().name(tree.node(child).switch))
 }
 
 #[test]
-fn each_class_is_counted_as_itself_and_survived() {
+fn each_error_class_has_its_own_counter_and_is_survived() {
     type Count = fn(&FabricCounters) -> u64;
     let cases: [(FaultKind, Count); 5] = [
         (FaultKind::Flip, |counters| counters.physical),
@@ -65,16 +65,16 @@ fn each_class_is_counted_as_itself_and_survived() {
 }
 
 #[test]
-fn a_result_spoiled_while_it_is_passed_on_arrives_marked_everywhere_below() {
+fn a_result_corrupted_while_it_is_forwarded_arrives_marked_everywhere_below() {
     let (root, child) = root_and_child();
     let rule = FaultRule::new(FaultKind::Flip).on(format!("{root}>{child}")).nth(1).during(PhaseFilter::Broadcast);
     let (counters, complete) = run(Forwarding::CutThrough, rule);
-    // One error; the four leaf switches and the sixteen hosts below the level-2 switch get it marked.
+    // One error; the four leaf switches and the sixteen hosts below the level-2 switch receive it marked.
     assert_eq!((counters.physical, counters.marked, complete), (1, 4 + 16, true));
 }
 
 #[test]
-fn a_switch_that_stores_first_drops_it_and_nobody_sees_a_mark() {
+fn a_store_and_forward_switch_drops_it_and_marks_nothing() {
     let (root, child) = root_and_child();
     let rule = FaultRule::new(FaultKind::Flip).on(format!("{root}>{child}")).nth(1).during(PhaseFilter::Broadcast);
     let (counters, complete) = run(Forwarding::StoreAndForward, rule);
@@ -82,14 +82,14 @@ fn a_switch_that_stores_first_drops_it_and_nobody_sees_a_mark() {
 }
 
 #[test]
-fn a_cable_that_comes_back_loses_packets_but_no_operation() {
+fn a_cable_that_recovers_loses_packets_but_no_operation() {
     let rule = FaultRule::new(FaultKind::Down).on("H0-S0").lasting(0.0, Some(30.0));
     let (counters, complete) = run(Forwarding::CutThrough, rule);
     assert!(counters.lost_on_down_links > 0 && complete, "{counters:?}");
 }
 
 #[test]
-fn more_spatial_copies_than_lanes_are_refused_unless_asked_for_as_a_what_if() {
+fn more_spatial_copies_than_lanes_are_rejected_without_the_what_if_flag() {
     let mut parameters = CollectiveParameters::new(ContributionContents::SizeOnly { bytes: 256 });
     parameters.replication = Replication::Spatial { copies: 6 };
     let wide = Arc::new(Fabric::xgft(&[4, 8], &[1, 8]).expect("eight ways up"));
@@ -98,8 +98,8 @@ fn more_spatial_copies_than_lanes_are_refused_unless_asked_for_as_a_what_if() {
         SimulatedCollective::new(wide.clone(), link, parameters.clone(), &FaultPlan::default(), 1, LinkWidth::X4)
             .map(|_| ())
     };
-    let refused = build(&parameters);
-    assert!(matches!(refused, Err(CollectiveSetupError::TooFewLanes { copies: 6, lanes: 4 })));
+    let rejected = build(&parameters);
+    assert!(matches!(rejected, Err(CollectiveSetupError::TooFewLanes { copies: 6, lanes: 4 })));
     parameters.what_if_lanes = true;
     assert!(build(&parameters).is_ok());
 }

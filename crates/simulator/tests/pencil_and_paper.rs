@@ -1,8 +1,8 @@
 //! Failure-free times against formulas, to the picosecond.
 //!
-//! S is the time of a packet on a full port, d the delay of a device. Reduce is store-and-forward, broadcast
-//! cut-through (SE-1): the reduce phase lasts 3S + 4d over three levels, the whole 4S + 7d; splitting the adapters
-//! into k lanes adds (k - 1)S on the way in and as much on the way out (SE-8).
+//! S is the time of a packet on a full port, d the delay of a device. Reduce is store-and-forward, broadcast cut-through (SE-1): the
+//! reduce phase takes 3S + 4d over three levels, the whole operation 4S + 7d; splitting the adapters into k lanes adds (k - 1)S on the
+//! way in and as much on the way out (SE-8).
 
 use std::sync::Arc;
 

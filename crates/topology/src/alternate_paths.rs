@@ -1,11 +1,11 @@
 //! Alternate paths: where to send when the primary route fails.
 //!
 //! In: two nodes and how many paths are wanted. Out: paths other than the primary route (flow 0),
-//! most disjoint first, each saying what it shares with the primary.
+//! most disjoint first, each with the cables and switches that it shares with the primary.
 //! Rules: the first path shares as few cables, then as few switches, as the graph allows; each
-//! further one also keeps off the earlier ones. Between hosts of a fat tree the paths are those of
-//! other flows, found by formula. Elsewhere they are found by search and carry no lane or up*/down*
-//! promise: they are meant for source routing while a fault lasts.
+//! further one also avoids the earlier ones. Between hosts of a fat tree the paths are those of
+//! other flows, found by formula. Elsewhere they are found by search and guarantee neither lanes nor
+//! up*/down* order: they are meant for source routing during a fault.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -18,23 +18,23 @@ use crate::parts::{Cable, NodeId, NodePort};
 pub struct DisjointPath {
     /// Node and out port of every hop.
     pub hops: Vec<NodePort>,
-    /// Cables it shares with the primary route. Hosts with one port share theirs always.
+    /// Cables that it shares with the primary route. A host with one port always shares that port's cable.
     pub shared_cables: u32,
-    /// Switches it shares with the primary route, the ends included if they are switches.
+    /// Switches that it shares with the primary route, including the ends if they are switches.
     pub shared_switches: u32,
 }
 
 impl Fabric {
-    /// Up to `count` paths from `from` to `to` beside the primary route, most disjoint first.
-    pub fn alternates(&self, from: NodeId, to: NodeId, count: usize) -> Vec<DisjointPath> {
+    /// Up to `count` paths from `from` to `to` other than the primary route, most disjoint first.
+    pub fn alternate_paths(&self, from: NodeId, to: NodeId, count: usize) -> Vec<DisjointPath> {
         let primary = PathFootprint::of(self, &self.route(from, to, 0));
         if primary.hops.is_empty() || count == 0 {
             return Vec::new();
         }
         let between_hosts = self.is_host(from) && self.is_host(to);
         let found = match &self.shape {
-            FabricShape::Xgft(_) if between_hosts => self.other_flows(from, to, count, &primary),
-            _ => self.detours(from, to, count, &primary),
+            FabricShape::Xgft(_) if between_hosts => self.paths_of_other_flows(from, to, count, &primary),
+            _ => self.paths_by_search(from, to, count, &primary),
         };
         let mut paths: Vec<DisjointPath> = found.into_iter().map(|hops| primary.compare(self, hops)).collect();
         paths.sort_by_key(|path| (path.shared_cables, path.shared_switches, path.hops.len()));
@@ -42,26 +42,32 @@ impl Fabric {
         paths
     }
 
-    /// The routes of other flows; neighbouring flows part at the lowest level that has a choice.
-    fn other_flows(&self, from: NodeId, to: NodeId, count: usize, primary: &PathFootprint) -> Vec<Vec<NodePort>> {
+    /// The routes of other flows; consecutive flows diverge at the lowest level that has a choice.
+    fn paths_of_other_flows(
+        &self,
+        from: NodeId,
+        to: NodeId,
+        count: usize,
+        primary: &PathFootprint,
+    ) -> Vec<Vec<NodePort>> {
         let flows = 4 * count.min(1 << 12) as u32 + 64;
         let mut seen = BTreeSet::from([primary.hops.clone()]);
         let routes = (1..flows).map(|flow| self.route(from, to, flow));
         routes.filter(|route| seen.insert(route.clone())).collect()
     }
 
-    /// Paths that avoid what the primary and the earlier paths use, as far as they can.
-    fn detours(&self, from: NodeId, to: NodeId, count: usize, primary: &PathFootprint) -> Vec<Vec<NodePort>> {
-        let mut wear = PathUsage::default();
-        wear.add(primary);
+    /// Paths that avoid the cables and switches of the primary and the earlier paths as far as possible.
+    fn paths_by_search(&self, from: NodeId, to: NodeId, count: usize, primary: &PathFootprint) -> Vec<Vec<NodePort>> {
+        let mut usage = PathUsage::default();
+        usage.add(primary);
         let mut seen = BTreeSet::from([primary.hops.clone()]);
         let mut found = Vec::new();
-        // A repeated path is worn once more, which pushes the next one further away.
+        // A repeated path adds to the usage of its links, which moves the next one further away.
         for _ in 0..count.saturating_mul(3) {
-            let Some(hops) = cheapest_path(self, from, to, &wear) else {
+            let Some(hops) = cheapest_path(self, from, to, &usage) else {
                 break;
             };
-            wear.add(&PathFootprint::of(self, &hops));
+            usage.add(&PathFootprint::of(self, &hops));
             if seen.insert(hops.clone()) {
                 found.push(hops);
             }
@@ -73,7 +79,7 @@ impl Fabric {
     }
 }
 
-/// What a path touches.
+/// The cables and switches of a path.
 #[derive(Clone)]
 pub(crate) struct PathFootprint {
     hops: Vec<NodePort>,
@@ -101,7 +107,7 @@ impl PathFootprint {
     }
 }
 
-/// How often cables and switches have been used.
+/// How many of the paths so far use each cable and switch.
 #[derive(Default)]
 struct PathUsage {
     cables: BTreeMap<Cable, u64>,
@@ -109,9 +115,9 @@ struct PathUsage {
 }
 
 impl PathUsage {
-    /// Any worn cable outweighs all worn switches, any worn switch all lengths.
-    const CABLE: u64 = 1 << 40;
-    const SWITCH: u64 = 1 << 20;
+    /// One used cable outweighs any number of used switches, one used switch any length.
+    const CABLE_COST: u64 = 1 << 40;
+    const SWITCH_COST: u64 = 1 << 20;
 
     fn add(&mut self, path: &PathFootprint) {
         for &cable in &path.cables {
@@ -122,21 +128,21 @@ impl PathUsage {
         }
     }
 
-    /// The price of a cable together with the node behind it.
-    fn price(&self, cable: Cable, node: NodeId) -> u64 {
+    /// The cost of a cable and the node behind it.
+    fn cost(&self, cable: Cable, node: NodeId) -> u64 {
         let cables = self.cables.get(&cable).copied().unwrap_or(0);
         let switches = self.switches.get(&node).copied().unwrap_or(0);
-        1 + cables * Self::CABLE + switches * Self::SWITCH
+        1 + cables * Self::CABLE_COST + switches * Self::SWITCH_COST
     }
 }
 
-/// Dijkstra from one node to another; only the part of the fabric that is looked at costs memory.
-fn cheapest_path(fabric: &Fabric, from: NodeId, to: NodeId, wear: &PathUsage) -> Option<Vec<NodePort>> {
+/// Dijkstra from one node to another; memory grows only with the nodes visited.
+fn cheapest_path(fabric: &Fabric, from: NodeId, to: NodeId, usage: &PathUsage) -> Option<Vec<NodePort>> {
     let mut best: BTreeMap<NodeId, (u64, Option<NodePort>)> = BTreeMap::from([(from, (0, None))]);
     let mut queue = BinaryHeap::from([Reverse((0, from))]);
     while let Some(Reverse((cost, at))) = queue.pop() {
         if at == to {
-            return Some(walk_back(&best, to));
+            return Some(collect_hops(&best, to));
         }
         if cost > best[&at].0 {
             continue;
@@ -146,7 +152,7 @@ fn cheapest_path(fabric: &Fabric, from: NodeId, to: NodeId, wear: &PathUsage) ->
                 continue;
             }
             let here = NodePort::new(at, port);
-            let total = cost + wear.price(Cable::between(here, peer), peer.node);
+            let total = cost + usage.cost(Cable::between(here, peer), peer.node);
             let known = best.entry(peer.node).or_insert((u64::MAX, None));
             if total < known.0 {
                 *known = (total, Some(here));
@@ -157,7 +163,7 @@ fn cheapest_path(fabric: &Fabric, from: NodeId, to: NodeId, wear: &PathUsage) ->
     None
 }
 
-fn walk_back(best: &BTreeMap<NodeId, (u64, Option<NodePort>)>, to: NodeId) -> Vec<NodePort> {
+fn collect_hops(best: &BTreeMap<NodeId, (u64, Option<NodePort>)>, to: NodeId) -> Vec<NodePort> {
     let mut hops = Vec::new();
     let mut at = to;
     while let Some(hop) = best[&at].1 {

@@ -1,4 +1,4 @@
-//! What a shape may be. Shapes come from scenario files, so every number is checked here.
+//! Limits of shapes. Shapes come from scenario files, so every number is checked here.
 
 use std::fmt;
 
@@ -9,19 +9,19 @@ pub const MAX_LEVELS: usize = 16;
 /// Most ports of one node.
 pub const MAX_PORTS: u32 = 1 << 15;
 
-/// Why a shape was refused.
+/// Why a shape was rejected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ShapeError {
     /// A number that must be at least one is zero.
     Zero {
-        /// Which one.
+        /// The name of the number.
         what: &'static str,
     },
     /// Too few or too many levels or dimensions.
     Depth {
         /// What is counted.
         what: &'static str,
-        /// How many were asked for.
+        /// The number requested.
         asked: usize,
     },
     /// The lists of children and of parents have different lengths.
@@ -40,7 +40,7 @@ pub enum ShapeError {
     },
     /// The fabric would have more nodes than [`MAX_NODES`].
     TooManyNodes,
-    /// A dragonfly+ group's global ports cannot be shared evenly among the other groups.
+    /// The global ports of a dragonfly+ group cannot be divided evenly among the other groups.
     UnevenGlobalPorts {
         /// Global ports of one group.
         ports: u64,
@@ -54,10 +54,13 @@ impl fmt::Display for ShapeError {
         match self {
             Self::Zero { what } => write!(f, "{what} is zero; it must be at least 1"),
             Self::Depth { what, asked } => {
-                write!(f, "{asked} {what} asked for; between 1 and {MAX_LEVELS} are allowed")
+                write!(f, "{asked} {what} requested; between 1 and {MAX_LEVELS} are allowed")
             }
             Self::UnequalLists { children, parents } => {
-                write!(f, "{children} levels of children but {parents} of parents; each level needs one of both")
+                write!(
+                    f,
+                    "{children} levels of children but {parents} of parents; both lists need one number per level"
+                )
             }
             Self::TooManyPorts { level, needed } => {
                 write!(f, "a node of level {level} would need {needed} ports; at most {MAX_PORTS} are allowed")
@@ -76,12 +79,12 @@ impl fmt::Display for ShapeError {
 
 impl std::error::Error for ShapeError {}
 
-/// Refuses zero.
+/// Rejects zero.
 pub(crate) fn at_least_one(what: &'static str, value: u32) -> Result<u32, ShapeError> {
     if value == 0 { Err(ShapeError::Zero { what }) } else { Ok(value) }
 }
 
-/// The product, if a fabric may have that many nodes.
+/// The product, if it is a valid number of nodes.
 pub(crate) fn bounded_product(factors: impl IntoIterator<Item = u32>) -> Result<u32, ShapeError> {
     let mut product = 1u64;
     for factor in factors {
@@ -93,18 +96,18 @@ pub(crate) fn bounded_product(factors: impl IntoIterator<Item = u32>) -> Result<
     Ok(product as u32)
 }
 
-/// The sum, if a fabric may have that many nodes.
+/// The sum, if it is a valid number of nodes.
 pub(crate) fn bounded_sum(parts: impl IntoIterator<Item = u32>) -> Result<u32, ShapeError> {
     let sum: u64 = parts.into_iter().map(u64::from).sum();
     if sum > u64::from(MAX_NODES) { Err(ShapeError::TooManyNodes) } else { Ok(sum as u32) }
 }
 
-/// Refuses more ports than a node may have.
+/// Rejects more than [`MAX_PORTS`] ports.
 pub(crate) fn bounded_ports(level: usize, needed: u64) -> Result<(), ShapeError> {
     if needed > u64::from(MAX_PORTS) { Err(ShapeError::TooManyPorts { level, needed }) } else { Ok(()) }
 }
 
-/// Refuses a fabric with no or too many levels or dimensions.
+/// Rejects a fabric with no or too many levels or dimensions.
 pub(crate) fn bounded_depth(what: &'static str, asked: usize) -> Result<(), ShapeError> {
     if (1..=MAX_LEVELS).contains(&asked) { Ok(()) } else { Err(ShapeError::Depth { what, asked }) }
 }

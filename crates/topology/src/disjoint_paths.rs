@@ -1,9 +1,9 @@
-//! Alternate path specification: the ways that two hosts should use for a connection, most disjoint first.
+//! Alternate path specification: the paths that two hosts should use for a connection, most disjoint first.
 //!
-//! In: two hosts and how many ways are wanted. Out: for each way the port by which each host sends and the flow number
-//! that makes switches keep to it, in both directions. Rules: the first way is the shortest; each further one shares as few
-//! cables, then as few switches, with the earlier ones as ports and flows allow; the way back shares as much as it can
-//! with its way out, so that a cable takes one path away and not half of two.
+//! In: two hosts and how many paths are wanted. Out: for each path and direction, the port by which the host sends and the
+//! flow number that makes switches keep to it. Rules: the first path is the shortest; each further one shares as few
+//! cables, then as few switches, with the earlier ones as ports and flows allow; the return direction shares as much as it can
+//! with the outward direction, so that a failed cable disables one path and not half of two.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use crate::alternate_paths::PathFootprint;
 use crate::fabric::Fabric;
 use crate::parts::{FabricPort, NodeId, NodePort};
 
-/// Flows that are tried for each port.
+/// The number of flows to try for each port.
 const FLOWS: u32 = 16;
 
-/// One direction of a way.
+/// One direction of a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowPath {
     /// The port by which it leaves its host.
@@ -26,44 +26,44 @@ pub struct FlowPath {
 }
 
 impl Fabric {
-    /// Up to `count` ways between two hosts, most disjoint first: out, and back. Fewer if there are not as many. The ways
-    /// from `b` to `a` are those from `a` to `b`, turned round.
-    pub fn ways(&self, a: NodeId, b: NodeId, count: usize) -> Vec<[FlowPath; 2]> {
+    /// Up to `count` paths between two hosts, most disjoint first: outward and return direction of each. Fewer if fewer exist.
+    /// The paths from `b` to `a` are those from `a` to `b` with the directions swapped.
+    pub fn disjoint_paths(&self, a: NodeId, b: NodeId, count: usize) -> Vec<[FlowPath; 2]> {
         if a.0 > b.0 {
-            return self.ways(b, a, count).into_iter().map(|[out, back]| [back, out]).collect();
+            return self.disjoint_paths(b, a, count).into_iter().map(|[out, back]| [back, out]).collect();
         }
-        let (outs, backs) = (self.candidates(a, b), self.candidates(b, a));
+        let (outward, returns) = (self.candidates(a, b), self.candidates(b, a));
         let mut taken: Vec<PathFootprint> = Vec::new();
         let mut used = BTreeSet::new();
-        let mut ways = Vec::new();
-        while ways.len() < count {
-            let fresh = outs.iter().enumerate().filter(|(index, _)| !used.contains(index));
+        let mut paths = Vec::new();
+        while paths.len() < count {
+            let fresh = outward.iter().enumerate().filter(|(index, _)| !used.contains(index));
             let shared = |footprint: &PathFootprint| {
                 let all = taken.iter().map(|earlier| earlier.shares(footprint));
                 all.fold((0, 0), |(cables, switches), (c, s)| (cables + c, switches + s))
             };
-            let best = fresh.min_by_key(|(index, (way, footprint))| (shared(footprint), way.hops.len(), *index));
+            let best = fresh.min_by_key(|(index, (path, footprint))| (shared(footprint), path.hops.len(), *index));
             let Some((index, (out, footprint))) = best else { break };
             let alike = |(_, (_, back)): &(usize, &(FlowPath, PathFootprint))| {
                 let (cables, switches) = footprint.shares(back);
                 std::cmp::Reverse((cables, switches))
             };
-            let Some((_, (back, returning))) = backs.iter().enumerate().min_by_key(alike) else { break };
+            let Some((_, (back, returning))) = returns.iter().enumerate().min_by_key(alike) else { break };
             used.insert(index);
-            ways.push([out.clone(), back.clone()]);
+            paths.push([out.clone(), back.clone()]);
             taken.extend([footprint.clone(), returning.clone()]);
         }
-        ways
+        paths
     }
 
-    /// Every different way from one host to another that ports and flows can make.
+    /// Every different path from one host to another that ports and flows allow.
     fn candidates(&self, from: NodeId, to: NodeId) -> Vec<(FlowPath, PathFootprint)> {
         let mut seen = BTreeSet::new();
         let ports: Vec<FabricPort> = self.neighbours(from).map(|(port, _)| port).collect();
         let mut found = Vec::new();
         for flow in 0..FLOWS {
             for port in &ports {
-                let hops = self.way_by(from, *port, to, flow);
+                let hops = self.hops_by_port(from, *port, to, flow);
                 if !hops.is_empty() && seen.insert(hops.clone()) {
                     let footprint = PathFootprint::of(self, &hops);
                     found.push((FlowPath { port: *port, flow, hops }, footprint));
@@ -73,8 +73,8 @@ impl Fabric {
         found
     }
 
-    /// The hops of a packet that leaves by a port and is routed as a flow from there; none if it does not get there.
-    fn way_by(&self, from: NodeId, port: FabricPort, to: NodeId, flow: u32) -> Vec<NodePort> {
+    /// The hops of a packet that leaves by a port and is then routed as this flow; empty if it does not reach its destination.
+    fn hops_by_port(&self, from: NodeId, port: FabricPort, to: NodeId, flow: u32) -> Vec<NodePort> {
         let first = NodePort::new(from, port);
         let Some(next) = self.peer(from, port).filter(|_| from != to) else { return Vec::new() };
         if next.node == to {
@@ -92,40 +92,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_ports_make_two_ways_that_share_nothing() {
-        let fabric = Fabric::xgft(&[4, 4], &[2, 2]).expect("small");
-        let ways = fabric.ways(NodeId(0), NodeId(15), 4);
-        assert_eq!(ways.len(), 4);
-        let prints: Vec<PathFootprint> = ways.iter().map(|[out, _]| PathFootprint::of(&fabric, &out.hops)).collect();
+    fn two_ports_give_two_paths_that_share_nothing() {
+        let fabric = Fabric::xgft(&[4, 4], &[2, 2]).expect("the shape is within the bounds");
+        let paths = fabric.disjoint_paths(NodeId(0), NodeId(15), 4);
+        assert_eq!(paths.len(), 4);
+        let prints: Vec<PathFootprint> = paths.iter().map(|[out, _]| PathFootprint::of(&fabric, &out.hops)).collect();
         assert_eq!(prints[0].shares(&prints[1]), (0, 0));
-        assert!(ways[0][0].port != ways[1][0].port);
+        assert!(paths[0][0].port != paths[1][0].port);
     }
 
     proptest! {
-        /// On fat trees of any shape: valid, different, turned round alike, and the second as disjoint as any could be.
+        /// On fat trees of any shape: valid, different, symmetric, and the second as disjoint as possible.
         #[test]
-        fn ways_are_valid_and_as_disjoint_as_ports_and_flows_allow(
+        fn paths_are_valid_and_as_disjoint_as_ports_and_flows_allow(
             m in 2u32..5, w1 in 1u32..4, w2 in 1u32..5, a in 0u32..4, b in 4u32..8, count in 1usize..6
         ) {
-            let fabric = Fabric::xgft(&[m, 4], &[w1, w2]).expect("small");
+            let fabric = Fabric::xgft(&[m, 4], &[w1, w2]).expect("the shape is within the bounds");
             let (a, b) = (NodeId(a % fabric.hosts()), NodeId(b % fabric.hosts()));
             prop_assume!(a != b);
-            let ways = fabric.ways(a, b, count);
-            prop_assert!(!ways.is_empty() && ways.len() <= count);
-            let turned: Vec<[FlowPath; 2]> = fabric.ways(b, a, count).into_iter().map(|[x, y]| [y, x]).collect();
-            prop_assert_eq!(&turned, &ways);
-            for (index, [out, back]) in ways.iter().enumerate() {
-                prop_assert!(ways[..index].iter().all(|[other, _]| other.hops != out.hops));
-                for (way, from, to) in [(out, a, b), (back, b, a)] {
+            let paths = fabric.disjoint_paths(a, b, count);
+            prop_assert!(!paths.is_empty() && paths.len() <= count);
+            let turned: Vec<[FlowPath; 2]> = fabric.disjoint_paths(b, a, count).into_iter().map(|[x, y]| [y, x]).collect();
+            prop_assert_eq!(&turned, &paths);
+            for (index, [out, back]) in paths.iter().enumerate() {
+                prop_assert!(paths[..index].iter().all(|[other, _]| other.hops != out.hops));
+                for (path, from, to) in [(out, a, b), (back, b, a)] {
                     let mut at = from;
-                    for hop in &way.hops {
+                    for hop in &path.hops {
                         prop_assert_eq!(hop.node, at);
-                        at = fabric.peer(hop.node, hop.port).expect("cabled").node;
+                        at = fabric.peer(hop.node, hop.port).expect("a hop uses a cabled port").node;
                     }
                     prop_assert_eq!(at, to);
                 }
             }
-            if let [first, second, ..] = &ways[..] {
+            if let [first, second, ..] = &paths[..] {
                 let primary = [PathFootprint::of(&fabric, &first[0].hops), PathFootprint::of(&fabric, &first[1].hops)];
                 let shared = |footprint: &PathFootprint| primary.iter().map(|p| p.shares(footprint).0).sum::<u32>();
                 let least = fabric.candidates(a.min(b), a.max(b)).iter().map(|(_, f)| shared(f)).min();

@@ -1,7 +1,7 @@
 //! Division by a number that is known in advance, without the divide instruction.
 //!
 //! In: a divisor, once. Out: quotients and remainders of numbers below 2^33. A packet hop needs
-//! four of them; multiplying by the reciprocal keeps a hop within a few nanoseconds.
+//! four of them; multiplication by the reciprocal keeps a hop within a few nanoseconds.
 
 /// A divisor below 2^29 and its reciprocal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,7 +14,7 @@ impl Divisor {
     const SHIFT: u32 = 63;
 
     pub(crate) fn new(value: u32) -> Self {
-        assert!((1..1 << 29).contains(&value), "a divisor lies between 1 and 2^29");
+        assert!((1..1 << 29).contains(&value), "the divisor must be between 1 and 2^29 - 1");
         Self { value, reciprocal: (1 << Self::SHIFT) / u64::from(value) + 1 }
     }
 

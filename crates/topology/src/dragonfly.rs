@@ -2,18 +2,18 @@
 //!
 //! In: five numbers. Out: cables and minimal routes.
 //! Rules: inside a group every leaf is cabled to every spine. A group's global ports, counted spine
-//! by spine, go round the other groups in turn, so each pair of groups has the same number of
+//! by spine, are assigned to the other groups in turn, so each pair of groups has the same number of
 //! cables. A packet goes leaf, spine, global cable, spine, leaf; up, global, down is a strict
 //! order, so one lane is free of deadlock.
 //!
-//! Longer than the shortest way are only routes that start at a spine without a cable to the wanted
-//! group, or end at a spine on which no such cable lands: they bend at a leaf rather than visit a
-//! third group. Hosts never see them.
+//! A route is longer than minimal only if it starts at a spine without a cable to the destination's
+//! group, or ends at a spine without such a cable: it turns at a leaf instead of visiting a third
+//! group. Routes between hosts are never affected.
 
 use crate::bounds::{ShapeError, at_least_one, bounded_ports, bounded_product, bounded_sum};
 use crate::parts::{FabricPort, NextHop, NodeId, NodePort};
 
-/// The numbers that make a dragonfly+.
+/// The parameters of a dragonfly+.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DragonflyShape {
     /// Groups.
@@ -24,8 +24,8 @@ pub struct DragonflyShape {
     pub spines_per_group: u32,
     /// Hosts of each leaf.
     pub hosts_per_leaf: u32,
-    /// Global ports of each spine. Times the spines, a multiple of the number of other groups;
-    /// zero if there is only one group.
+    /// Global ports of each spine. Multiplied by the spines it must be a multiple of the number of
+    /// other groups; zero if there is only one group.
     pub global_ports_per_spine: u32,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Dragonfly {
     cables_per_pair: u32,
 }
 
-/// Where a switch sits.
+/// The position of a switch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DragonflySwitch {
     Leaf { group: u32, leaf: u32 },
@@ -103,7 +103,7 @@ impl Dragonfly {
             let below = node.0 % self.shape.hosts_per_leaf;
             return (port == 0).then(|| NodePort::new(self.switch_of(node), FabricPort(below as u16)));
         }
-        match self.seat(node) {
+        match self.position(node) {
             DragonflySwitch::Leaf { group, leaf } => self.leaf_peer(node, group, leaf, port),
             DragonflySwitch::Spine { group, spine } => self.spine_peer(group, spine, port),
         }
@@ -134,9 +134,9 @@ impl Dragonfly {
         let (turn, copy) = (global % others, global / others);
         let other = if turn < group { turn } else { turn + 1 };
         let landing = self.global_port(other, group, copy);
-        let seat = DragonflySwitch::Spine { group: other, spine: landing / global_ports_per_spine };
+        let position = DragonflySwitch::Spine { group: other, spine: landing / global_ports_per_spine };
         let port = leaves_per_group + landing % global_ports_per_spine;
-        Some(NodePort::new(self.node(seat), FabricPort(port as u16)))
+        Some(NodePort::new(self.node(position), FabricPort(port as u16)))
     }
 
     /// The global port of `group` that holds its `copy`-th cable to `other`.
@@ -157,15 +157,15 @@ impl Dragonfly {
     #[inline]
     pub(crate) fn next_hop(&self, at: NodeId, to: NodeId, flow: u32) -> Option<NextHop> {
         if at.0 < self.hosts {
-            return Some(NextHop::plain(0));
+            return Some(NextHop::on_lane_0(0));
         }
         let switch = self.switch_of(to);
         if at == switch {
-            return Some(NextHop::plain(to.0 % self.shape.hosts_per_leaf));
+            return Some(NextHop::on_lane_0(to.0 % self.shape.hosts_per_leaf));
         }
         let spread = u64::from(to.0) + u64::from(flow);
-        let target = self.seat(switch);
-        Some(NextHop::plain(match self.seat(at) {
+        let target = self.position(switch);
+        Some(NextHop::on_lane_0(match self.position(at) {
             DragonflySwitch::Leaf { group, .. } => self.port_from_leaf(group, target, spread),
             DragonflySwitch::Spine { group, spine } => self.port_from_spine(group, spine, target, spread),
         }))
@@ -201,7 +201,7 @@ impl Dragonfly {
         self.shape.leaves_per_group + global % self.shape.global_ports_per_spine
     }
 
-    /// Of these copies, those that land on the wanted spine; all of them if none does or any will do.
+    /// Of these copies, those that end at the wanted spine; all of them if none does or the target is a leaf.
     fn useful_copies(
         &self,
         copies: std::ops::Range<u32>,
@@ -216,7 +216,7 @@ impl Dragonfly {
         if both.is_empty() { copies } else { both }
     }
 
-    fn seat(&self, switch: NodeId) -> DragonflySwitch {
+    fn position(&self, switch: NodeId) -> DragonflySwitch {
         let DragonflyShape { leaves_per_group, spines_per_group, .. } = self.shape;
         let position = switch.0 - self.hosts;
         if position < self.leaves {
@@ -226,8 +226,8 @@ impl Dragonfly {
         DragonflySwitch::Spine { group: position / spines_per_group, spine: position % spines_per_group }
     }
 
-    fn node(&self, seat: DragonflySwitch) -> NodeId {
-        NodeId(match seat {
+    fn node(&self, position: DragonflySwitch) -> NodeId {
+        NodeId(match position {
             DragonflySwitch::Leaf { group, leaf } => self.hosts + group * self.shape.leaves_per_group + leaf,
             DragonflySwitch::Spine { group, spine } => {
                 self.hosts + self.leaves + group * self.shape.spines_per_group + spine
@@ -248,7 +248,7 @@ impl Dragonfly {
     }
 }
 
-/// The member of a range that a spread number falls on.
+/// The element of a range that a spread number selects.
 fn pick(range: std::ops::Range<u32>, spread: u64) -> u32 {
     range.start + (spread % u64::from(range.end - range.start)) as u32
 }

@@ -2,8 +2,8 @@
 //!
 //! In: a shape. Out: nodes, ports, cables, and the next hop of a packet.
 //! Rules: hosts are numbered first, then switches level by level. The routing decision depends on
-//! where the packet is, where it goes and its flow, never on the way so far. Asking about a node
-//! that does not exist is a bug of the caller and panics.
+//! the current node, the destination and the flow, never on the path so far. A node number that
+//! does not exist is a defect of the caller and panics.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::xgft::Xgft;
 #[derive(Clone, Debug)]
 pub struct Fabric {
     pub(crate) shape: FabricShape,
-    // Kept beside the shape so that checking a node's number costs no look at it.
+    // Stored here as well, so that checking a node number does not need the shape.
     hosts: u32,
     nodes: u32,
 }
@@ -195,10 +195,10 @@ impl Fabric {
         }
     }
 
-    /// The next hop of a packet at `at` on its way to `to`, a host or a switch.
+    /// The next hop of a packet at `at` with destination `to`, a host or a switch.
     ///
-    /// `flow` spreads packets where the routing leaves a choice; flow 0 is plain D-mod-K in trees.
-    /// None if the packet is there, or if no way exists that does not lead through a host.
+    /// `flow` selects among equivalent ports; flow 0 is plain D-mod-K in trees. None if the packet has
+    /// arrived, or if every path would pass through a host.
     #[inline]
     pub fn next_hop(&self, at: NodeId, to: NodeId, flow: u32) -> Option<NextHop> {
         self.assert_exists(at);
@@ -214,19 +214,19 @@ impl Fabric {
         }
     }
 
-    /// The whole way: node and out port of every hop. Empty if `from` is `to` or no way exists.
+    /// The whole route: node and out port of every hop. Empty if `from` is `to` or there is no route.
     pub fn route(&self, from: NodeId, to: NodeId, flow: u32) -> Vec<NodePort> {
         let mut hops = Vec::new();
         let mut at = from;
         while let Some(hop) = self.next_hop(at, to, flow) {
             hops.push(NodePort::new(at, hop.port));
             at = self.peer(at, hop.port).expect("a route uses cabled ports").node;
-            assert!(hops.len() <= self.nodes() as usize, "a route never comes back to a node");
+            assert!(hops.len() <= self.nodes() as usize, "a route visits no node twice");
         }
         if at == to { hops } else { Vec::new() }
     }
 
-    /// What people call a node: `H5` for hosts, `S12` for switches counted level by level, and the
+    /// The name of a node: `H5` for hosts, `S12` for switches counted level by level, and the
     /// description from the subnet for imported fabrics.
     pub fn name(&self, node: NodeId) -> String {
         self.assert_exists(node);
@@ -260,7 +260,7 @@ impl Fabric {
 }
 
 impl fmt::Display for Fabric {
-    /// The shape in a few words: `XGFT(3;24,12,6;1,12,6)`.
+    /// The shape in short notation: `XGFT(3;24,12,6;1,12,6)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&match &self.shape {
             FabricShape::Xgft(shape) => shape.title(),

@@ -1,10 +1,10 @@
 //! Grids of switches: torus, mesh and hypercube.
 //!
 //! In: the size of each dimension, and hosts per switch. Out: cables and dimension-order routes.
-//! Rules: the lowest dimension that differs is travelled first, the shorter way round (a tie goes
-//! forward for even flows, backward for odd ones). In a torus, a packet that still has to cross
-//! the wrap-around cable of its ring uses lane 0 and one that need not uses lane 1, so neither
-//! lane can close a cycle of waiting packets. Elsewhere the lane is 0.
+//! Rules: a packet first travels the lowest dimension that differs, in the shorter direction (a tie
+//! goes forward for even flows, backward for odd ones). In a torus, a packet that still has to cross
+//! the wrap-around cable of its ring uses lane 0 and any other lane 1, so neither lane can have a
+//! cycle of waiting packets. Elsewhere the lane is 0.
 //!
 //! Ports of a switch: its hosts first; then, per dimension, forward and backward (a hypercube has
 //! one port per dimension). A ring of two has two parallel cables; a ring of one has none.
@@ -13,7 +13,7 @@ use crate::bounds::{ShapeError, at_least_one, bounded_depth, bounded_ports, boun
 use crate::divisor::Divisor;
 use crate::parts::{FabricPort, NextHop, NodeId, NodePort};
 
-/// How a dimension ends.
+/// The boundary of a dimension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum GridBoundary {
     /// A ring: the last switch is cabled to the first.
@@ -94,7 +94,7 @@ impl Grid {
     }
 
     fn neighbour(&self, switch: u32, offset: usize) -> Option<NodePort> {
-        let (index, way) = match self.edge {
+        let (index, direction) = match self.edge {
             GridBoundary::Single => (
                 offset,
                 if self.coordinate(switch, offset)? == 0 { GridDirection::Forward } else { GridDirection::Backward },
@@ -106,7 +106,7 @@ impl Grid {
         let dimension = self.dimensions.get(index)?;
         let (size, stride) = (dimension.size.value(), dimension.stride.value());
         let here = self.coordinate(switch, index)?;
-        let there = match (way, self.edge) {
+        let there = match (direction, self.edge) {
             (GridDirection::Forward, GridBoundary::Wrapped) => (here + 1) % size,
             (GridDirection::Backward, GridBoundary::Wrapped) => (here + size - 1) % size,
             (GridDirection::Forward, _) => here + 1,
@@ -116,46 +116,46 @@ impl Grid {
             return None;
         }
         let neighbour = NodeId(self.hosts + switch - here * stride + there * stride);
-        let back = if way == GridDirection::Forward { GridDirection::Backward } else { GridDirection::Forward };
+        let back = if direction == GridDirection::Forward { GridDirection::Backward } else { GridDirection::Forward };
         Some(NodePort::new(neighbour, self.port_of(index, back)))
     }
 
     #[inline]
     pub(crate) fn next_hop(&self, at: NodeId, to: NodeId, flow: u32) -> Option<NextHop> {
         if at.0 < self.hosts {
-            return Some(NextHop::plain(0));
+            return Some(NextHop::on_lane_0(0));
         }
         let here = at.0 - self.hosts;
         let target = self.switch_of(to).0 - self.hosts;
         if here == target {
-            return Some(NextHop::plain(self.hosts_per_switch.remainder(u64::from(to.0))));
+            return Some(NextHop::on_lane_0(self.hosts_per_switch.remainder(u64::from(to.0))));
         }
         for (index, dimension) in self.dimensions.iter().enumerate() {
             let from = dimension.size.remainder(u64::from(dimension.stride.divide(u64::from(here))));
             let into = dimension.size.remainder(u64::from(dimension.stride.divide(u64::from(target))));
             if from != into {
-                let (way, lane) = self.turn(dimension.size.value(), from, into, flow);
-                return Some(NextHop { port: self.port_of(index, way), lane });
+                let (direction, lane) = self.direction_and_lane(dimension.size.value(), from, into, flow);
+                return Some(NextHop { port: self.port_of(index, direction), lane });
             }
         }
         None
     }
 
-    /// Which way round, and on which lane.
-    fn turn(&self, size: u32, from: u32, into: u32, flow: u32) -> (GridDirection, u8) {
+    /// The direction and the lane.
+    fn direction_and_lane(&self, size: u32, from: u32, into: u32, flow: u32) -> (GridDirection, u8) {
         let direct = if into > from { GridDirection::Forward } else { GridDirection::Backward };
         if self.edge != GridBoundary::Wrapped {
             return (direct, 0);
         }
         let ahead = if into > from { into - from } else { into + size - from };
         let behind = size - ahead;
-        let way = match ahead.cmp(&behind) {
+        let direction = match ahead.cmp(&behind) {
             std::cmp::Ordering::Less => GridDirection::Forward,
             std::cmp::Ordering::Greater => GridDirection::Backward,
             std::cmp::Ordering::Equal if flow.is_multiple_of(2) => GridDirection::Forward,
             std::cmp::Ordering::Equal => GridDirection::Backward,
         };
-        (way, u8::from(way == direct))
+        (direction, u8::from(direction == direct))
     }
 
     pub(crate) fn switch_of(&self, node: NodeId) -> NodeId {
@@ -170,8 +170,8 @@ impl Grid {
         Some(dimension.size.remainder(u64::from(dimension.stride.divide(u64::from(switch)))))
     }
 
-    fn port_of(&self, index: usize, way: GridDirection) -> FabricPort {
-        let offset = match (self.edge, way) {
+    fn port_of(&self, index: usize, direction: GridDirection) -> FabricPort {
+        let offset = match (self.edge, direction) {
             (GridBoundary::Single, _) => index,
             (_, GridDirection::Forward) => 2 * index,
             (_, GridDirection::Backward) => 2 * index + 1,

@@ -1,11 +1,11 @@
 //! The fabric as data: shapes, routes, aggregation trees, alternate paths.
 //!
-//! In: a few numbers (`XGFT(3;24,12,6;1,12,6)`) or the text of `ibnetdiscover`. Out: who is cabled
-//! to whom, which port a packet leaves by, where aggregation nodes sit, and which path to arm as
-//! the alternate. Everything is a pure function of its arguments. Regular shapes are formulas, so
-//! a fabric of a million hosts costs a few hundred bytes and no routing table.
+//! In: a few numbers (`XGFT(3;24,12,6;1,12,6)`) or the text of `ibnetdiscover`. Out: the cables, the
+//! next port of a packet, the placement of aggregation nodes, and the path to arm as the alternate.
+//! Everything is a pure function of its arguments. Regular shapes are formulas, so a fabric of a
+//! million hosts takes a few hundred bytes and no routing table.
 //!
-//! Reading order: [`Fabric`], then [`placement`] and [`AggregationTree`], then [`DisjointPath`].
+//! Reading order: [`Fabric`], then [`place_tree`] and [`AggregationTree`], then [`DisjointPath`].
 
 #![forbid(unsafe_code)]
 

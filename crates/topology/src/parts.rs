@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A host or a switch. Hosts come first, switches follow, level by level.
+/// A host or a switch. Hosts are numbered first, then switches, level by level.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct NodeId(pub u32);
 
@@ -28,12 +28,12 @@ pub struct Cable {
     pub b: NodePort,
 }
 
-/// Where a packet goes next.
+/// A routing decision.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct NextHop {
     /// The port it leaves by.
     pub port: FabricPort,
-    /// The virtual lane it wants; 1 only past the dateline of a torus ring.
+    /// The virtual lane to use; 1 only past the dateline of a torus ring.
     pub lane: u8,
 }
 
@@ -59,15 +59,15 @@ impl NodePort {
 }
 
 impl Cable {
-    /// The cable between two ends, whichever way round they are given.
+    /// The cable between two ends, given in any order.
     pub fn between(one: NodePort, other: NodePort) -> Self {
         if one <= other { Self { a: one, b: other } } else { Self { a: other, b: one } }
     }
 }
 
 impl NextHop {
-    /// A hop on the ordinary lane.
-    pub(crate) const fn plain(port: u32) -> Self {
+    /// A hop on lane 0.
+    pub(crate) const fn on_lane_0(port: u32) -> Self {
         Self { port: FabricPort(port as u16), lane: 0 }
     }
 }

@@ -19,13 +19,13 @@ use crate::parts::{FabricPort, NodeId, NodePort};
 #[derive(Clone, Debug)]
 pub(crate) struct Xgft {
     pub(crate) levels: Vec<XgftLevel>,
-    /// Per switch level, the number of its first switch; no node is past the unused ones.
+    /// Per switch level, the number of its first switch; unused entries exceed every node number.
     firsts: [u32; MAX_LEVELS],
     pub(crate) hosts: u32,
     pub(crate) nodes: u32,
 }
 
-/// What holds for all nodes of a level.
+/// The parameters of a level.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct XgftLevel {
     /// Number of the level's first node.
@@ -34,7 +34,7 @@ pub(crate) struct XgftLevel {
     pub(crate) count: u32,
     /// m_i: children of each node; zero for hosts.
     pub(crate) children: u32,
-    /// w_i+1: parents of each node; one for roots, which have none (`top` tells).
+    /// w_i+1: parents of each node; 1 for roots although they have none (`top` identifies them).
     pub(crate) parents: Divisor,
     /// m1..mi: hosts below each node.
     pub(crate) hosts_below: Divisor,
@@ -44,7 +44,7 @@ pub(crate) struct XgftLevel {
     pub(crate) planes: Divisor,
 }
 
-/// Where a node sits.
+/// The position of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct XgftCoordinates {
     pub(crate) level: usize,
@@ -99,22 +99,22 @@ impl Xgft {
 
     #[inline]
     pub(crate) fn level_of(&self, node: NodeId) -> usize {
-        // Counting beats searching: no branch to mispredict. Few trees have more than four levels.
+        // Counting is faster than searching: no branch can be mispredicted. Few trees have more than four levels.
         let count = |firsts: &[u32]| firsts.iter().map(|&first| usize::from(node.0 >= first)).sum::<usize>();
         let (low, high) = self.firsts.split_at(4);
         if self.levels.len() <= 5 { count(low) } else { count(low) + count(high) }
     }
 
-    pub(crate) fn seat(&self, node: NodeId) -> XgftCoordinates {
+    pub(crate) fn coordinates(&self, node: NodeId) -> XgftCoordinates {
         let level = self.level_of(node);
         let of = &self.levels[level];
         let position = u64::from(node.0 - of.first);
         XgftCoordinates { level, subtree: of.planes.divide(position), plane: of.planes.remainder(position) }
     }
 
-    pub(crate) fn node(&self, seat: XgftCoordinates) -> NodeId {
-        let of = &self.levels[seat.level];
-        NodeId(of.first + seat.subtree * of.planes.value() + seat.plane)
+    pub(crate) fn node(&self, coordinates: XgftCoordinates) -> NodeId {
+        let of = &self.levels[coordinates.level];
+        NodeId(of.first + coordinates.subtree * of.planes.value() + coordinates.plane)
     }
 
     /// w_level+1, which is zero for roots.
@@ -128,43 +128,43 @@ impl Xgft {
     }
 
     pub(crate) fn peer(&self, node: NodeId, port: FabricPort) -> Option<NodePort> {
-        let seat = self.seat(node);
-        let children = self.levels[seat.level].children;
+        let coordinates = self.coordinates(node);
+        let children = self.levels[coordinates.level].children;
         let port = u32::from(port.0);
         if port < children {
-            return Some(self.child(seat, port));
+            return Some(self.child(coordinates, port));
         }
         let up = port - children;
-        (up < self.up_ports(seat.level)).then(|| self.parent(seat, up))
+        (up < self.up_ports(coordinates.level)).then(|| self.parent(coordinates, up))
     }
 
-    fn child(&self, seat: XgftCoordinates, port: u32) -> NodePort {
-        let below = &self.levels[seat.level - 1];
-        let plane = u64::from(seat.plane);
+    fn child(&self, coordinates: XgftCoordinates, port: u32) -> NodePort {
+        let below = &self.levels[coordinates.level - 1];
+        let plane = u64::from(coordinates.plane);
         let child = XgftCoordinates {
-            level: seat.level - 1,
-            subtree: seat.subtree * self.levels[seat.level].children + port,
+            level: coordinates.level - 1,
+            subtree: coordinates.subtree * self.levels[coordinates.level].children + port,
             plane: below.parents.divide(plane),
         };
         let up = below.children + below.parents.remainder(plane);
         NodePort::new(self.node(child), FabricPort(up as u16))
     }
 
-    fn parent(&self, seat: XgftCoordinates, up: u32) -> NodePort {
-        let children = self.levels[seat.level + 1].children;
+    fn parent(&self, coordinates: XgftCoordinates, up: u32) -> NodePort {
+        let children = self.levels[coordinates.level + 1].children;
         let parent = XgftCoordinates {
-            level: seat.level + 1,
-            subtree: seat.subtree / children,
-            plane: seat.plane * self.levels[seat.level].parents.value() + up,
+            level: coordinates.level + 1,
+            subtree: coordinates.subtree / children,
+            plane: coordinates.plane * self.levels[coordinates.level].parents.value() + up,
         };
-        NodePort::new(self.node(parent), FabricPort((seat.subtree % children) as u16))
+        NodePort::new(self.node(parent), FabricPort((coordinates.subtree % children) as u16))
     }
 
     pub(crate) fn cable_count(&self) -> u64 {
         (0..self.top()).map(|level| u64::from(self.levels[level].count) * u64::from(self.up_ports(level))).sum()
     }
 
-    /// As the literature writes it: `XGFT(3;24,12,6;1,12,6)`.
+    /// The usual notation: `XGFT(3;24,12,6;1,12,6)`.
     pub(crate) fn title(&self) -> String {
         let join = |numbers: Vec<u32>| numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         let children = self.levels[1..].iter().map(|level| level.children).collect();

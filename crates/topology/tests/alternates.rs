@@ -17,7 +17,7 @@ fn switches(fabric: &Fabric, hops: &[NodePort]) -> BTreeSet<NodeId> {
     ends.filter(|&node| !fabric.is_host(node)).collect()
 }
 
-/// The least number of primary cables that any path must use, by a search that knows nothing else.
+/// The least number of primary cables that any path must use, found by an independent search.
 fn least_shared(fabric: &Fabric, from: NodeId, to: NodeId, primary: &BTreeSet<Cable>) -> u32 {
     let mut least = vec![u32::MAX; fabric.nodes() as usize];
     least[from.index()] = 0;
@@ -40,7 +40,7 @@ fn least_shared(fabric: &Fabric, from: NodeId, to: NodeId, primary: &BTreeSet<Ca
 
 fn check(fabric: &Fabric, from: NodeId, to: NodeId, count: usize) -> Vec<DisjointPath> {
     let primary = fabric.route(from, to, 0);
-    let alternates = fabric.alternates(from, to, count);
+    let alternates = fabric.alternate_paths(from, to, count);
     assert!(alternates.len() <= count);
     let mut seen = BTreeSet::from([primary.clone()]);
     for path in &alternates {
@@ -49,11 +49,11 @@ fn check(fabric: &Fabric, from: NodeId, to: NodeId, count: usize) -> Vec<Disjoin
         for hop in &path.hops {
             assert_eq!(hop.node, at);
             at = fabric.peer(at, hop.port).unwrap().node;
-            assert!(visited.insert(at), "a path does not come back");
+            assert!(visited.insert(at), "a path visits no node twice");
             assert!(at == to || !fabric.is_host(at));
         }
         assert_eq!(at, to);
-        assert!(seen.insert(path.hops.clone()), "a path is given once");
+        assert!(seen.insert(path.hops.clone()), "every path is different");
         let shared = cables(fabric, &primary).intersection(&cables(fabric, &path.hops)).count();
         assert_eq!(path.shared_cables as usize, shared);
         let shared = switches(fabric, &primary).intersection(&switches(fabric, &path.hops)).count();

@@ -1,4 +1,4 @@
-//! Imports: realistic texts, broken texts, garbage.
+//! Imports: realistic texts, broken texts, random texts.
 
 mod sample;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use sample::*;
 use topology::{Fabric, FabricPort, ImportProblem};
 
-fn refusal(text: &str) -> (usize, ImportProblem) {
+fn rejection(text: &str) -> (usize, ImportProblem) {
     let error = Fabric::import_ibnetdiscover(text).unwrap_err();
     assert!(!error.to_string().is_empty());
     (error.line, error.problem)
@@ -45,7 +45,7 @@ fn a_ring_is_read() {
 fn errors_name_the_line() {
     let good = "Switch 4 \"S-1\" # \"leaf\"\n[1] \"H-1\"[1](a)\n\nCa 1 \"H-1\" # \"host\"\n[1](a) \"S-1\"[1]\n";
     assert!(Fabric::import_ibnetdiscover(good).is_ok());
-    let broken = |from: &str, to: &str| refusal(&good.replacen(from, to, 1));
+    let broken = |from: &str, to: &str| rejection(&good.replacen(from, to, 1));
     assert_eq!(broken("Switch 4", "Switch four"), (1, ImportProblem::BadNode));
     assert_eq!(broken("Switch 4", "Switch 255"), (1, ImportProblem::BadNode));
     assert_eq!(broken("\"S-1\" #", "S-1 #"), (1, ImportProblem::BadNode));
@@ -61,28 +61,28 @@ fn errors_name_the_line() {
     assert_eq!(broken("Ca 1 \"H-1\"", "Ca 1 \"S-1\""), (4, ImportProblem::DuplicateNode("S-1".to_owned())));
     assert_eq!(broken("\n\nCa", "\nDance\nCa"), (3, ImportProblem::UnknownLine));
     assert_eq!(broken("Switch 4 \"S-1\" # \"leaf\"\n", ""), (1, ImportProblem::PortWithoutNode));
-    assert_eq!(refusal(""), (0, ImportProblem::NoHosts));
-    assert_eq!(refusal("Switch 4 \"S-1\"\n"), (0, ImportProblem::NoHosts));
+    assert_eq!(rejection(""), (0, ImportProblem::NoHosts));
+    assert_eq!(rejection("Switch 4 \"S-1\"\n"), (0, ImportProblem::NoHosts));
 }
 
 #[test]
-fn too_many_switches_are_refused() {
+fn too_many_switches_are_rejected() {
     let text: String = (0..9_000).map(|number| format!("Switch 2 \"S-{number}\"\n\n")).collect();
-    assert_eq!(refusal(&text), (2 * topology::MAX_IMPORTED_SWITCHES + 1, ImportProblem::TooManySwitches));
+    assert_eq!(rejection(&text), (2 * topology::MAX_IMPORTED_SWITCHES + 1, ImportProblem::TooManySwitches));
     let text: String = (0..70_000).map(|number| format!("Ca 1 \"H-{number}\"\n\n")).collect();
-    assert_eq!(refusal(&text), (2 * topology::MAX_IMPORTED_NODES + 1, ImportProblem::TooManyNodes));
+    assert_eq!(rejection(&text), (2 * topology::MAX_IMPORTED_NODES + 1, ImportProblem::TooManyNodes));
 }
 
 #[test]
-fn hosts_cabled_to_each_other_find_each_other() {
+fn hosts_cabled_to_each_other_have_a_route() {
     let fabric = imported("Ca 1 \"H-1\"\n[1] \"H-2\"[1]\n\nCa 1 \"H-2\"\n\nCa 1 \"H-3\"\n");
     let [one, two, three] = ["H-1", "H-2", "H-3"].map(|name| fabric.find(name).unwrap());
     assert_eq!(fabric.route(one, two, 0).len(), 1);
     assert_eq!(fabric.next_hop(one, three, 0), None);
 }
 
-/// Lines as they occur, so that garbage gets past the first line.
-fn likely_line() -> impl Strategy<Value = String> {
+/// Lines of plausible form, so that random texts get past the first line.
+fn plausible_line() -> impl Strategy<Value = String> {
     let name = || prop_oneof![Just("S-1"), Just("S-2"), Just("S-3"), Just("H-1"), Just("H-2")];
     prop_oneof![
         Just(String::new()),
@@ -96,12 +96,12 @@ fn likely_line() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn garbage_never_panics(text in any::<String>()) {
+    fn random_text_never_panics(text in any::<String>()) {
         let _ = Fabric::import_ibnetdiscover(&text);
     }
 
     #[test]
-    fn likely_garbage_never_panics(lines in prop::collection::vec(likely_line(), 0..12)) {
+    fn plausible_text_never_panics(lines in prop::collection::vec(plausible_line(), 0..12)) {
         if let Ok(fabric) = Fabric::import_ibnetdiscover(&lines.join("\n")) {
             for from in every_node(&fabric) {
                 for to in every_node(&fabric) {
@@ -112,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn a_text_with_one_byte_changed_is_read_or_refused(at in 0usize..6_000, byte in 0x20u8..0x7f) {
+    fn a_text_with_one_byte_changed_is_read_or_rejected(at in 0usize..6_000, byte in 0x20u8..0x7f) {
         let mut bytes = MISSING_CABLE.as_bytes().to_vec();
         let at = at % bytes.len();
         bytes[at] = byte;

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use sample::*;
 use topology::{Fabric, FabricKind, NodeId, NodePort};
 
-/// The node a route ends at, having checked that its hops are cabled and joined.
+/// The last node of a route, after a check that its hops are cabled and connected.
 fn end_of(fabric: &Fabric, from: NodeId, route: &[NodePort]) -> NodeId {
     route.iter().fold(from, |at, hop| {
         assert_eq!(hop.node, at);
@@ -74,7 +74,7 @@ proptest! {
         }
     }
 
-    /// The channel dependency graph has no cycle (Dally and Seitz), so no packets wait in a circle.
+    /// The channel dependency graph has no cycle (Dally and Seitz), so packets cannot wait in a cycle.
     #[test]
     fn routes_between_hosts_cannot_deadlock(fabric in any_small(), flow in 0u32..7) {
         prop_assert!(!has_cycle(&waiting_for(&fabric, flow)));
@@ -83,7 +83,7 @@ proptest! {
 
 type Channel = (NodePort, u8);
 
-/// For each channel (port and lane), those that a packet holding it may wait for.
+/// For each channel (port and lane), the channels for which a packet that holds it may wait.
 fn waiting_for(fabric: &Fabric, flow: u32) -> BTreeMap<Channel, BTreeSet<Channel>> {
     let mut waiting: BTreeMap<Channel, BTreeSet<Channel>> = BTreeMap::new();
     for from in every_host(fabric) {
@@ -102,7 +102,7 @@ fn waiting_for(fabric: &Fabric, flow: u32) -> BTreeMap<Channel, BTreeSet<Channel
     waiting
 }
 
-/// Takes away channels that nothing waits for until none is left, or a cycle is.
+/// Removes channels for which no other waits, until none is left or a cycle remains.
 fn has_cycle(waiting: &BTreeMap<Channel, BTreeSet<Channel>>) -> bool {
     let mut awaited: BTreeMap<Channel, usize> = waiting.keys().map(|&channel| (channel, 0)).collect();
     for next in waiting.values().flatten() {
@@ -155,7 +155,7 @@ fn a_torus_packet_changes_lane_after_the_wrap_around() {
 }
 
 #[test]
-fn planes_that_only_hosts_join_have_no_route_between_their_switches() {
+fn planes_connected_only_by_hosts_have_no_route_between_their_switches() {
     let fabric = xgft(&[4, 2], &[2, 1]);
     let leaves: Vec<NodeId> = fabric.neighbours(NodeId(0)).map(|(_, peer)| peer.node).collect();
     assert_eq!(fabric.next_hop(leaves[0], leaves[1], 0), None);
@@ -167,7 +167,7 @@ fn a_damaged_import_still_routes_by_levels() {
     let fabric = imported(MISSING_CABLE);
     let leaf = fabric.find("MF0;rack1-leaf:MSB7800/U1").unwrap();
     let aggregation = fabric.find("MF0;row0-agg0:MSB7800/U1").unwrap();
-    // The leaf lost its cable to the other one, so everything goes here.
+    // The leaf lost its cable to the other aggregation switch, so all its traffic goes to this one.
     for to in ["n00 HCA-1", "n20 HCA-1", "n31 HCA-1"] {
         let to = fabric.find(to).unwrap();
         let hop = fabric.next_hop(leaf, to, 1).unwrap();

@@ -1,4 +1,4 @@
-//! Shapes: counts, cables, names, and what is refused.
+//! Shapes: counts, cables, names, and rejected parameters.
 
 mod sample;
 
@@ -65,7 +65,7 @@ proptest! {
     }
 
     #[test]
-    fn names_from_outside_never_panic(name in ".{0,8}") {
+    fn arbitrary_names_never_panic(name in ".{0,8}") {
         let _ = xgft(&[4, 4], &[1, 4]).find(&name);
     }
 
@@ -148,17 +148,17 @@ fn other_shapes_have_the_counts_of_their_formulas() {
 }
 
 #[test]
-fn refusals_say_what_is_allowed() {
-    let refusal = |result: Result<Fabric, ShapeError>| result.unwrap_err().to_string();
+fn errors_state_the_allowed_range() {
+    let rejection = |result: Result<Fabric, ShapeError>| result.unwrap_err().to_string();
     assert_eq!(Fabric::xgft(&[4, 0], &[1, 2]).unwrap_err(), ShapeError::Zero { what: "children per node (m)" });
     assert_eq!(Fabric::xgft(&[4], &[1, 2]).unwrap_err(), ShapeError::UnequalLists { children: 1, parents: 2 });
-    assert!(refusal(Fabric::xgft(&[], &[])).contains("between 1 and 16"));
-    assert!(refusal(Fabric::xgft(&[1 << 14; 3], &[1; 3])).contains("268435456"));
-    assert!(refusal(Fabric::xgft(&[u32::MAX], &[1])).contains("268435456"));
-    assert!(refusal(Fabric::xgft(&[40_000, 2], &[1, 2])).contains("40002 ports"));
-    assert!(refusal(Fabric::kary_ntree(2, u32::MAX)).contains("switch levels"));
-    assert!(refusal(Fabric::hypercube(40, 1)).contains("dimensions"));
-    assert!(refusal(Fabric::torus(&[8], 0)).contains("hosts per switch is zero"));
+    assert!(rejection(Fabric::xgft(&[], &[])).contains("between 1 and 16"));
+    assert!(rejection(Fabric::xgft(&[1 << 14; 3], &[1; 3])).contains("268435456"));
+    assert!(rejection(Fabric::xgft(&[u32::MAX], &[1])).contains("268435456"));
+    assert!(rejection(Fabric::xgft(&[40_000, 2], &[1, 2])).contains("40002 ports"));
+    assert!(rejection(Fabric::kary_ntree(2, u32::MAX)).contains("switch levels"));
+    assert!(rejection(Fabric::hypercube(40, 1)).contains("dimensions"));
+    assert!(rejection(Fabric::torus(&[8], 0)).contains("hosts per switch is zero"));
     let uneven = topology::DragonflyShape {
         groups: 4,
         leaves_per_group: 2,
@@ -166,12 +166,12 @@ fn refusals_say_what_is_allowed() {
         hosts_per_leaf: 2,
         global_ports_per_spine: 2,
     };
-    assert!(refusal(Fabric::dragonfly_plus(uneven)).contains("multiple"));
+    assert!(rejection(Fabric::dragonfly_plus(uneven)).contains("multiple"));
 }
 
-/// 1,048,576 hosts: nothing is stored per host, so this is about formulas only.
+/// 1,048,576 hosts: nothing is stored per host, so this tests only formulas.
 #[test]
-fn a_million_hosts_are_only_numbers() {
+fn a_fabric_of_a_million_hosts_needs_no_tables() {
     let fabric = xgft(&[32, 32, 32, 32], &[1, 32, 32, 32]);
     assert_eq!(fabric.hosts(), 1 << 20);
     for turn in 0..4_000u32 {

@@ -1,4 +1,4 @@
-//! Aggregation trees: every root folds every member once, and obeys the request.
+//! Aggregation trees: every root folds every member once, and the tree satisfies the request.
 
 mod sample;
 
@@ -11,12 +11,12 @@ use topology::{
     TreeRequest, place_tree,
 };
 
-/// Members and how often each is met going down from a node.
-fn met_below(tree: &AggregationTree, index: TreeIndex, met: &mut BTreeMap<NodeId, usize>) {
+/// The members below a node, and how often each occurs.
+fn count_below(tree: &AggregationTree, index: TreeIndex, met: &mut BTreeMap<NodeId, usize>) {
     for child in &tree.node(index).children {
-        match child.who {
+        match child.node {
             ChildNode::Host(host) => *met.entry(host).or_default() += 1,
-            ChildNode::Node(below) => met_below(tree, below, met),
+            ChildNode::Node(below) => count_below(tree, below, met),
         }
     }
 }
@@ -44,7 +44,7 @@ fn check(fabric: &Fabric, request: &TreeRequest, tree: &AggregationTree) {
     assert_eq!(roots[0].index(), tree.nodes.len() - roots.len(), "roots are last");
     for &root in &roots {
         let mut met = BTreeMap::new();
-        met_below(tree, root, &mut met);
+        count_below(tree, root, &mut met);
         assert_eq!(met, once, "every root folds every member once");
     }
     for (index, node) in (0..).map(TreeIndex).zip(&tree.nodes) {
@@ -55,7 +55,7 @@ fn check(fabric: &Fabric, request: &TreeRequest, tree: &AggregationTree) {
         for uplink in &node.parents {
             assert!(uplink.parent > index, "children come before parents");
             let back = tree.node(uplink.parent).children[uplink.child.index()];
-            assert_eq!(back.who, ChildNode::Node(index));
+            assert_eq!(back.node, ChildNode::Node(index));
         }
         let parents: BTreeSet<TreeIndex> = node.parents.iter().map(|uplink| uplink.parent).collect();
         assert_eq!(parents.len(), node.parents.len());
@@ -68,18 +68,18 @@ fn check(fabric: &Fabric, request: &TreeRequest, tree: &AggregationTree) {
     assert_eq!(attached, members);
     for link in tree.host_uplinks(fabric) {
         let parent = tree.node(link.uplink.parent);
-        assert_eq!(parent.children[link.uplink.child.index()].who, ChildNode::Host(link.host));
+        assert_eq!(parent.children[link.uplink.child.index()].node, ChildNode::Host(link.host));
         assert_eq!(fabric.peer(link.host, link.uplink.port.unwrap()).unwrap().node, parent.switch);
     }
 }
 
 fn check_children(fabric: &Fabric, tree: &AggregationTree, index: TreeIndex) {
     let node = tree.node(index);
-    let hosts: Vec<_> = node.children.iter().filter(|child| matches!(child.who, ChildNode::Host(_))).collect();
-    assert!(hosts.is_sorted_by_key(|child| child.who), "hosts are folded in their order");
+    let hosts: Vec<_> = node.children.iter().filter(|child| matches!(child.node, ChildNode::Host(_))).collect();
+    assert!(hosts.is_sorted_by_key(|child| child.node), "hosts are folded in their order");
     for child in &node.children {
         let peer = child.port.map(|port| fabric.peer(node.switch, port).expect("a cabled port"));
-        match child.who {
+        match child.node {
             ChildNode::Host(host) => assert_eq!(peer.unwrap().node, host),
             ChildNode::Node(below) => {
                 let uplink = tree.node(below).parents.iter().find(|uplink| uplink.parent == index).unwrap();
@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_to_be_avoided_is_avoided(
+    fn switches_and_cables_to_avoid_are_avoided(
         fabric in any_small(),
         picks in prop::collection::vec(any::<u32>(), 1..6),
         bad_switches in prop::collection::vec(any::<u32>(), 0..3),
@@ -143,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn a_wanted_root_is_the_root(fabric in any_small(), picks in prop::collection::vec(any::<u32>(), 0..6), root in any::<u32>()) {
+    fn a_requested_root_is_the_root(fabric in any_small(), picks in prop::collection::vec(any::<u32>(), 0..6), root in any::<u32>()) {
         let root = NodeId(fabric.hosts() + root % fabric.switches());
         let request = TreeRequest { root: Some(root), ..request(&fabric, &picks, 1, None) };
         match place_tree(&fabric, &request) {
@@ -172,7 +172,7 @@ proptest! {
     }
 }
 
-/// True if no switch reaches all members without what is to be avoided.
+/// Whether no switch reaches all members without the switches and cables to avoid.
 fn is_cut(fabric: &Fabric, request: &TreeRequest) -> bool {
     let avoid = &request.avoid;
     let members = members_of(fabric, request);
@@ -249,11 +249,11 @@ fn the_evaluated_fabric_has_k_squared_roots() {
 #[test]
 fn too_many_replicas_name_the_level_that_lacks_ports() {
     let fabric = xgft(&[24, 12, 6], &[1, 12, 6]);
-    let refused = |replicas| place_tree(&fabric, &TreeRequest::all().with_replicas(replicas)).unwrap_err();
-    assert_eq!(refused(7), PlacementError::TooFewParents { level: 2, wanted: 7, available: 6 });
-    assert_eq!(refused(13), PlacementError::TooFewParents { level: 1, wanted: 13, available: 12 });
-    assert_eq!(refused(0), PlacementError::ReplicasOutOfRange(0));
-    assert_eq!(refused(17), PlacementError::ReplicasOutOfRange(17));
+    let rejected = |replicas| place_tree(&fabric, &TreeRequest::all().with_replicas(replicas)).unwrap_err();
+    assert_eq!(rejected(7), PlacementError::TooFewParents { level: 2, wanted: 7, available: 6 });
+    assert_eq!(rejected(13), PlacementError::TooFewParents { level: 1, wanted: 13, available: 12 });
+    assert_eq!(rejected(0), PlacementError::ReplicasOutOfRange(0));
+    assert_eq!(rejected(17), PlacementError::ReplicasOutOfRange(17));
 }
 
 #[test]
@@ -282,21 +282,21 @@ fn a_damaged_fat_tree_still_has_a_tree_where_no_switch_is_above_all() {
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn invalid_requests_are_rejected() {
     let fabric = xgft(&[4, 4], &[1, 4]);
     let all = TreeRequest::all;
-    let refused = |request: TreeRequest| place_tree(&fabric, &request).unwrap_err();
-    assert_eq!(refused(TreeRequest::over([])), PlacementError::NoMembers);
-    assert_eq!(refused(TreeRequest::over([NodeId(16)])), PlacementError::NotAHost(NodeId(16)));
-    assert_eq!(refused(TreeRequest { root: Some(NodeId(3)), ..all() }), PlacementError::NotASwitch(NodeId(3)));
-    assert_eq!(refused(TreeRequest { radix_limit: Some(1), ..all() }), PlacementError::RadixTooSmall(1));
+    let rejected = |request: TreeRequest| place_tree(&fabric, &request).unwrap_err();
+    assert_eq!(rejected(TreeRequest::over([])), PlacementError::NoMembers);
+    assert_eq!(rejected(TreeRequest::over([NodeId(16)])), PlacementError::NotAHost(NodeId(16)));
+    assert_eq!(rejected(TreeRequest { root: Some(NodeId(3)), ..all() }), PlacementError::NotASwitch(NodeId(3)));
+    assert_eq!(rejected(TreeRequest { radix_limit: Some(1), ..all() }), PlacementError::RadixTooSmall(1));
     let leaf = fabric.find("S0").unwrap();
-    assert_eq!(refused(TreeRequest { root: Some(leaf), ..all() }), PlacementError::RootNotAbove { root: leaf });
+    assert_eq!(rejected(TreeRequest { root: Some(leaf), ..all() }), PlacementError::RootNotAbove { root: leaf });
     let mut avoiding = all();
     avoiding.avoid.nodes = vec![NodeId(2)];
-    assert_eq!(refused(avoiding.clone()), PlacementError::MemberAvoided(NodeId(2)));
+    assert_eq!(rejected(avoiding.clone()), PlacementError::MemberAvoided(NodeId(2)));
     avoiding.avoid.nodes = vec![leaf];
-    assert!(matches!(refused(avoiding), PlacementError::Unreachable(NodeId(0..4))));
+    assert!(matches!(rejected(avoiding), PlacementError::Unreachable(NodeId(0..4))));
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn a_tree_over_a_million_hosts_is_placed() {
 }
 
 #[test]
-fn other_shapes_grow_trees_over_many_hosts_too() {
+fn other_shapes_have_trees_over_many_hosts_too() {
     for fabric in
         [Fabric::torus(&[32, 32, 32], 2).unwrap(), Fabric::hypercube(12, 16).unwrap(), dragonfly(65, 16, 16, 16, 16)]
     {

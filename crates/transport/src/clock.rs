@@ -1,10 +1,10 @@
-//! The machines' time, taken from the monotonic clock.
+//! The protocol machines' time, read from the monotonic clock.
 
 use std::time::{Duration, Instant};
 
 use units::Time;
 
-/// A clock that begins when it is made.
+/// A clock that starts at zero when it is created.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     began: Instant,
@@ -17,18 +17,18 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Begins now.
+    /// Starts now.
     pub fn new() -> Self {
         Self { began: Instant::now() }
     }
 
-    /// The time since the beginning. 64 bits of picoseconds last for 213 days; whoever lives longer starts anew before.
+    /// Nanoseconds since the clock was made.
     pub fn now(&self) -> Time {
-        Time::from_picos(self.began.elapsed().as_nanos() as u64 * 1_000)
+        Time::from_nanos(self.began.elapsed().as_nanos() as u64)
     }
 
-    /// How long it is until a time of this clock; nothing if it is past.
+    /// The time left until `time`; zero if it is past.
     pub fn until(&self, time: Time) -> Duration {
-        Duration::from_nanos(time.as_picos().saturating_sub(self.now().as_picos()) / 1_000)
+        Duration::from_nanos(time.since(self.now()).as_nanos())
     }
 }

@@ -1,13 +1,17 @@
-//! One UDP transport: the sockets of a process, what travels over them, and the clock.
+//! The UDP transport of a process: its sockets, queue pairs, tree edges, timers and clock.
 //!
-//! Reading order: [`Clock`], then [`udp`]: an [`udp::Endpoint`] owns the sockets of a process and its queue pairs, gives
-//! packets to the machines, and carries out what they ask. [`edges`] carries the frames of aggregation trees.
+//! Reading order: [`Clock`], then [`udp`]: an [`udp::Endpoint`] owns the sockets of a process and its queue pairs, passes
+//! packets to the protocol machines and executes the actions they request. [`edges`] carries the frames of aggregation
+//! trees. [`message_transport`] is the trait behind which messages travel over UDP or shared memory. [`timer_queue`] and
+//! [`backoff`] serve every event loop.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
-pub mod carrier;
+pub mod backoff;
 mod clock;
 pub mod edges;
+pub mod message_transport;
+pub mod timer_queue;
 pub mod udp;
 
 pub use clock::Clock;

@@ -21,15 +21,15 @@ struct Two {
 }
 
 /// Two endpoints with as many ports as there are addresses, and one connection over all of them.
-fn two(addresses: &[IpAddr], mischief: FaultInjector, change: impl Fn(&mut QueuePairSetup)) -> Two {
+fn two(addresses: &[IpAddr], fault_injector: FaultInjector, change: impl Fn(&mut QueuePairSetup)) -> Two {
     let addresses: Vec<SocketAddr> = addresses.iter().map(|address| SocketAddr::new(*address, 0)).collect();
-    let options = EndpointOptions { mischief, ..EndpointOptions::default() };
+    let options = EndpointOptions { fault_injector, ..EndpointOptions::default() };
     let mut ends = [0, 1].map(|_| Endpoint::open(&addresses, options.clone()).expect("loopback can be bound"));
     let pairs = join(&mut ends, change);
     Two { ends, pairs }
 }
 
-/// One more connection over all ports.
+/// Adds a connection over all ports.
 fn join(ends: &mut [Endpoint; 2], change: impl Fn(&mut QueuePairSetup)) -> [QpNumber; 2] {
     let pairs = [ends[0].create(), ends[1].create()];
     for me in 0..2 {
@@ -40,12 +40,12 @@ fn join(ends: &mut [Endpoint; 2], change: impl Fn(&mut QueuePairSetup)) -> [QpNu
         let psn = |end: usize| Psn::new(0xff_fff0 + end as u32);
         let mut setup = QueuePairSetup::new(pairs[1 - me], psn(me), psn(1 - me), routes, role);
         change(&mut setup);
-        ends[me].connect(pairs[me], setup).expect("a sound set-up");
+        ends[me].connect(pairs[me], setup).expect("valid attributes");
     }
     pairs
 }
 
-/// Bytes that can be told from any others.
+/// Bytes that differ from seed to seed.
 fn bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..length)
@@ -58,15 +58,15 @@ fn bytes(seed: u64, length: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Sends messages one way and checks that they come in order and unaltered.
+/// Sends messages one way and checks that they arrive in order and unaltered.
 fn stream(two: &mut Two, lengths: &[usize]) {
     let most = lengths.iter().max().copied().unwrap_or(0);
     for _ in lengths {
-        two.ends[1].post_receive(two.pairs[1], vec![0; most]).expect("room");
+        two.ends[1].post_receive(two.pairs[1], vec![0; most]).expect("posted");
     }
     let mut first = None;
     for (number, length) in lengths.iter().enumerate() {
-        let id = two.ends[0].post_send(two.pairs[0], bytes(number as u64, *length), SEND).expect("room");
+        let id = two.ends[0].post_send(two.pairs[0], bytes(number as u64, *length), SEND).expect("posted");
         first.get_or_insert(id);
     }
     let (mut sent, mut received) = (0, 0);
@@ -74,7 +74,7 @@ fn stream(two: &mut Two, lengths: &[usize]) {
     while sent < lengths.len() || received < lengths.len() {
         assert!(began.elapsed() < Duration::from_secs(20), "{sent} sent, {received} received");
         for end in &mut two.ends {
-            end.turn(Duration::ZERO).expect("sockets can be waited on");
+            end.turn(Duration::ZERO).expect("the turn succeeds");
             while let Some(event) = end.next_event() {
                 match event {
                     EndpointEvent::Sent { id, .. } => {
@@ -97,25 +97,25 @@ fn stream(two: &mut Two, lengths: &[usize]) {
     }
 }
 
-/// Packets that went out together may lie in one buffer: while one of them is still to be read, it is given to nobody.
+/// The kernel may coalesce packets into one buffer: the buffer is not handed over while a packet in it is unread.
 #[test]
-fn a_buffer_is_given_away_only_when_all_in_it_is_read() {
+fn a_buffer_is_handed_over_only_when_every_packet_in_it_is_read() {
     let mut two = two(&[LOOPBACK], FaultInjector::default(), |setup| {
         setup.mtu = 62 << 10;
         setup.policy.window = 4;
     });
     let lengths = [40_000, 20_000].repeat(100);
     for length in &lengths {
-        two.ends[1].post_receive(two.pairs[1], vec![0; RECEIVE_BUFFER_BYTES]).expect("room");
-        two.ends[0].post_send(two.pairs[0], bytes(*length as u64, *length), SEND).expect("room");
+        two.ends[1].post_receive(two.pairs[1], vec![0; RECEIVE_BUFFER_BYTES]).expect("posted");
+        two.ends[0].post_send(two.pairs[0], bytes(*length as u64, *length), SEND).expect("posted");
     }
     let (began, mut received) = (Instant::now(), 0);
     while received < lengths.len() {
         assert!(began.elapsed() < Duration::from_secs(20), "{received} received");
-        two.ends[0].turn(Duration::ZERO).expect("sockets can be waited on");
-        // Several acknowledgements wait for the sender, so that it sends several packets at once.
+        two.ends[0].turn(Duration::ZERO).expect("the turn succeeds");
+        // Several acknowledgements queue up for the sender, so that it sends several packets at once.
         for _ in 0..4 {
-            two.ends[1].turn(Duration::ZERO).expect("sockets can be waited on");
+            two.ends[1].turn(Duration::ZERO).expect("the turn succeeds");
         }
         while let Some(event) = two.ends[1].next_event() {
             if let EndpointEvent::Received { buffer, message, .. } = event {
@@ -126,14 +126,14 @@ fn a_buffer_is_given_away_only_when_all_in_it_is_read() {
         }
     }
     let counters = two.ends[1].counters();
-    assert_eq!((counters.damaged, counters.malformed), (0, 0), "nothing happened on the way");
+    assert_eq!((counters.damaged, counters.malformed), (0, 0), "no packet was damaged");
 }
 
 const LENGTHS: [usize; 9] = [0, 1, 4095, 4096, 4097, 100_000, 8, 1_000_000, 3];
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 #[test]
-fn messages_of_all_lengths_come_in_order_and_unaltered() {
+fn messages_of_all_lengths_arrive_in_order_and_unaltered() {
     stream(&mut two(&[LOOPBACK], FaultInjector::default(), |_| ()), &LENGTHS);
 }
 
@@ -143,7 +143,7 @@ fn the_same_over_ipv6() {
 }
 
 #[test]
-fn lost_and_spoiled_packets_are_made_good() {
+fn lost_and_corrupt_packets_are_retransmitted() {
     let mut two = two(&[LOOPBACK], FaultInjector::new(13, 17), |setup| setup.mtu = 1024);
     stream(&mut two, &LENGTHS);
     let counters = two.ends[1].counters();
@@ -151,7 +151,7 @@ fn lost_and_spoiled_packets_are_made_good() {
 }
 
 #[test]
-fn a_verbs_peer_gets_everything_again_from_the_lost_packet_on() {
+fn a_verbs_peer_gets_go_back_n_retransmission() {
     let mut two = two(&[LOOPBACK], FaultInjector::new(13, 0), |setup| {
         setup.policy = protocol::connection::ConnectionPolicy::verbs();
         setup.verbs_peer = true;
@@ -160,7 +160,7 @@ fn a_verbs_peer_gets_everything_again_from_the_lost_packet_on() {
 }
 
 #[test]
-fn two_paths_arm_by_themselves_and_traffic_moves_by_hand() {
+fn two_paths_arm_automatically_and_traffic_migrates_on_request() {
     let second = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
     let mut two = two(&[LOOPBACK, second], FaultInjector::default(), |_| ());
     let began = Instant::now();
@@ -173,7 +173,7 @@ fn two_paths_arm_by_themselves_and_traffic_moves_by_hand() {
     while !armed(&two) {
         assert!(began.elapsed() < Duration::from_secs(5));
         for end in &mut two.ends {
-            end.turn(Duration::from_micros(100)).expect("sockets can be waited on");
+            end.turn(Duration::from_micros(100)).expect("the turn succeeds");
         }
     }
     let number = two.pairs[0];
@@ -185,17 +185,15 @@ fn two_paths_arm_by_themselves_and_traffic_moves_by_hand() {
     }
 }
 
-/// PM-3: who hears that a path is armed may move there, and who hears of a move may load the next. All modules are called
-/// from the loop that takes events, for many connections, while messages stream over them.
-/// A port that has long been silent is asked now and then only; a probe sent by it had to wait for that.
+/// An idle port is polled seldom; the reply to a probe that was sent by it had to wait for that.
 #[test]
-fn an_idle_port_is_asked_as_soon_as_something_was_sent_by_it() {
+fn an_idle_port_is_polled_as_soon_as_a_packet_was_sent_by_it() {
     let addresses = [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(127, 0, 0, host)));
     let mut two = two(&addresses, FaultInjector::default(), |setup| {
         let probe_every = Span::from_micros(60_000_000);
-        setup.path_policy = PathPolicy { loading: AlternateLoading::ByHand, probe_every, ..PathPolicy::default() };
+        setup.path_policy = PathPolicy { loading: AlternateLoading::Manual, probe_every, ..PathPolicy::default() };
     });
-    // Both talk by the first port all the time, so that the second is the idle one.
+    // Both ends use the first port all the time, so that the second is idle.
     let mut armed = 0;
     for turn in 0..1_008 {
         if turn == 1_000 {
@@ -204,53 +202,55 @@ fn an_idle_port_is_asked_as_soon_as_something_was_sent_by_it() {
             }
         }
         for me in 0..2 {
-            two.ends[me].post_receive(two.pairs[me], vec![0; 8]).expect("room");
-            two.ends[1 - me].post_send(two.pairs[1 - me], vec![7; 8], SEND).expect("room");
+            two.ends[me].post_receive(two.pairs[me], vec![0; 8]).expect("posted");
+            two.ends[1 - me].post_send(two.pairs[1 - me], vec![7; 8], SEND).expect("posted");
         }
-        // A probe and its answer in each direction take a few turns: over loopback whatever is sent is there.
+        // A probe and its reply in each direction take a few turns: loopback delivers at once.
         for end in &mut two.ends {
-            end.turn(Duration::ZERO).expect("sockets can be waited on");
+            end.turn(Duration::ZERO).expect("the turn succeeds");
             while let Some(event) = end.next_event() {
                 armed += usize::from(matches!(event, EndpointEvent::Path { event: PathEvent::Armed(_), .. }));
             }
         }
     }
-    assert_eq!(armed, 2, "the answers lay in a port that nobody asked");
+    assert_eq!(armed, 2, "the replies stayed in a port that was not polled");
 }
 
-/// Somebody who looked again and again for a message that was long in coming heard of it half a millisecond late.
+/// A thread that polled for a late message received it half a millisecond late.
 #[test]
-fn no_port_is_idle_where_all_are_silent() {
+fn no_port_is_idle_if_all_are_silent() {
     for paths in [1, 2] {
         let addresses = [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(127, 0, 0, host)));
         let mut two = two(&addresses[..paths], FaultInjector::default(), |setup| {
             setup.path_policy.probe_every = Span::from_micros(60_000_000);
         });
-        two.ends[1].post_receive(two.pairs[1], vec![0; 8]).expect("room");
+        two.ends[1].post_receive(two.pairs[1], vec![0; 8]).expect("posted");
         for _ in 0..1_000 {
             for end in &mut two.ends {
-                end.turn(Duration::ZERO).expect("sockets can be waited on");
+                end.turn(Duration::ZERO).expect("the turn succeeds");
                 while end.next_event().is_some() {}
             }
         }
-        two.ends[0].post_send(two.pairs[0], vec![7; 8], SEND).expect("room");
-        two.ends[1].turn(Duration::ZERO).expect("sockets can be waited on");
+        two.ends[0].post_send(two.pairs[0], vec![7; 8], SEND).expect("posted");
+        two.ends[1].turn(Duration::ZERO).expect("the turn succeeds");
         assert!(
             matches!(two.ends[1].next_event(), Some(EndpointEvent::Received { .. })),
-            "it lay there, with {paths} paths"
+            "the message was not received at once, with {paths} paths"
         );
     }
 }
 
+/// PM-3: a user may migrate when a path is armed, and load the next path after a migration. Both are done from the event
+/// loop, on many connections, while messages stream over them.
 #[test]
-fn connections_go_round_and_round_by_hand_while_messages_stream() {
+fn connections_migrate_back_and_forth_while_messages_stream() {
     const CONNECTIONS: usize = 8;
     const ROUNDS: usize = 20;
     let second = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
     let by_hand = |setup: &mut QueuePairSetup| {
         // An end that loaded before the other did is armed by its next probe.
         let probe_every = Span::from_micros(5_000);
-        setup.path_policy = PathPolicy { loading: AlternateLoading::ByHand, probe_every, ..PathPolicy::default() };
+        setup.path_policy = PathPolicy { loading: AlternateLoading::Manual, probe_every, ..PathPolicy::default() };
     };
     let Two { mut ends, pairs: first } = two(&[LOOPBACK, second], FaultInjector::default(), by_hand);
     let mut pairs = vec![first];
@@ -261,17 +261,17 @@ fn connections_go_round_and_round_by_hand_while_messages_stream() {
         let refused = ends[me].load_paths(&[mine[0], QpNumber(1), mine[1]], PathId(0));
         assert!(matches!(refused[..], [(one, _), (QpNumber(1), _), (other, _)] if [one, other] == mine[..2]));
     }
-    let of = |me: usize, pair: QpNumber| pairs.iter().position(|known| known[me] == pair).expect("one of ours");
+    let of = |me: usize, pair: QpNumber| pairs.iter().position(|known| known[me] == pair).expect("a known pair");
     let (mut moves, mut received, mut sent) = ([[0; CONNECTIONS]; 2], [0u64; CONNECTIONS], [0u64; CONNECTIONS]);
     for (connection, pair) in pairs.iter().enumerate() {
-        ends[1].post_receive(pair[1], vec![0; 5_000]).expect("room");
-        ends[0].post_send(pair[0], bytes(connection as u64, 5_000), SEND).expect("room");
+        ends[1].post_receive(pair[1], vec![0; 5_000]).expect("posted");
+        ends[0].post_send(pair[0], bytes(connection as u64, 5_000), SEND).expect("posted");
     }
     let began = Instant::now();
     while moves.iter().flatten().any(|moves| *moves < ROUNDS) || received != sent {
         assert!(began.elapsed() < Duration::from_secs(20), "{moves:?} moves, {received:?} received, {sent:?} sent");
         for me in 0..2 {
-            ends[me].turn(Duration::ZERO).expect("sockets can be waited on");
+            ends[me].turn(Duration::ZERO).expect("the turn succeeds");
             while let Some(event) = ends[me].next_event() {
                 match event {
                     EndpointEvent::Path { pair, event: PathEvent::Armed(_) }
@@ -288,14 +288,14 @@ fn connections_go_round_and_round_by_hand_while_messages_stream() {
                         let number = received[connection] * CONNECTIONS as u64 + connection as u64;
                         assert!(buffer == bytes(number, 5_000), "message {number} is altered");
                         received[connection] += 1;
-                        ends[1].post_receive(pair, buffer).expect("room");
+                        ends[1].post_receive(pair, buffer).expect("posted");
                     }
                     EndpointEvent::Sent { pair, .. } => {
                         let connection = of(0, pair);
                         sent[connection] += 1;
                         if moves[0][connection] < ROUNDS {
                             let number = sent[connection] * CONNECTIONS as u64 + connection as u64;
-                            ends[0].post_send(pair, bytes(number, 5_000), SEND).expect("room");
+                            ends[0].post_send(pair, bytes(number, 5_000), SEND).expect("posted");
                         }
                     }
                     EndpointEvent::Failed { failure, .. } => panic!("{failure}"),
@@ -307,14 +307,14 @@ fn connections_go_round_and_round_by_hand_while_messages_stream() {
     assert!(received.iter().all(|received| *received > ROUNDS as u64 / 2), "{received:?}");
 }
 
-/// All probes went out at once, and alarms went off before their answers were read: every path was taken for dead, again and
+/// All probes went out at once, and timers fired before the replies were read: every path was declared dead, again and
 /// again, and thousands of connections on a busy machine were never armed.
 #[test]
-fn a_process_that_seldom_runs_does_not_take_its_own_lateness_for_a_dead_path() {
+fn a_process_that_seldom_runs_does_not_declare_its_paths_dead() {
     const CONNECTIONS: usize = 500;
     let second = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
     let by_hand = |setup: &mut QueuePairSetup| {
-        setup.path_policy = PathPolicy { loading: AlternateLoading::ByHand, ..PathPolicy::default() };
+        setup.path_policy = PathPolicy { loading: AlternateLoading::Manual, ..PathPolicy::default() };
     };
     let Two { mut ends, pairs: first } = two(&[LOOPBACK, second], FaultInjector::default(), by_hand);
     let mut pairs = vec![first];
@@ -328,7 +328,7 @@ fn a_process_that_seldom_runs_does_not_take_its_own_lateness_for_a_dead_path() {
     while armed < 2 * CONNECTIONS {
         assert!(began.elapsed() < Duration::from_secs(20), "{armed} of {} are armed", 2 * CONNECTIONS);
         for end in &mut ends {
-            end.turn(Duration::ZERO).expect("sockets can be waited on");
+            end.turn(Duration::ZERO).expect("the turn succeeds");
             while let Some(event) = end.next_event() {
                 match event {
                     EndpointEvent::Path { event: PathEvent::Armed(_), .. } => armed += 1,
@@ -336,43 +336,43 @@ fn a_process_that_seldom_runs_does_not_take_its_own_lateness_for_a_dead_path() {
                 }
             }
         }
-        // Longer than a probe is waited for.
+        // Longer than the timeout of a probe.
         std::thread::sleep(Duration::from_millis(25));
     }
 }
 
 #[test]
-fn remote_writes_land_where_they_may_and_nowhere_else() {
+fn remote_writes_change_the_registered_region_and_nothing_else() {
     let mut two = two(&[LOOPBACK], FaultInjector::default(), |_| ());
-    let key = two.ends[1].register(two.pairs[1], vec![0; 100_000]).expect("a pair");
+    let key = two.ends[1].register(two.pairs[1], vec![0; 100_000]).expect("the pair exists");
     let write = |address| QpOperation::Write { key, address, immediate: None };
-    two.ends[0].post_send(two.pairs[0], bytes(1, 50_000), write(1_000)).expect("room");
+    two.ends[0].post_send(two.pairs[0], bytes(1, 50_000), write(1_000)).expect("posted");
     let began = Instant::now();
     let mut outcome = None;
     while outcome.is_none() && began.elapsed() < Duration::from_secs(5) {
         for end in &mut two.ends {
-            end.turn(Duration::ZERO).expect("sockets can be waited on");
+            end.turn(Duration::ZERO).expect("the turn succeeds");
         }
         outcome = two.ends[0].next_event();
     }
     assert!(matches!(outcome, Some(EndpointEvent::Sent { .. })), "{outcome:?}");
     let region = two.ends[1].region(two.pairs[1], key).expect("registered");
     assert!(region[1_000..51_000] == bytes(1, 50_000)[..] && region[51_000..].iter().all(|byte| *byte == 0));
-    two.ends[0].post_send(two.pairs[0], bytes(2, 50_000), write(60_000)).expect("room");
+    two.ends[0].post_send(two.pairs[0], bytes(2, 50_000), write(60_000)).expect("posted");
     let mut failed = None;
     while failed.is_none() && began.elapsed() < Duration::from_secs(5) {
         for end in &mut two.ends {
-            end.turn(Duration::ZERO).expect("sockets can be waited on");
+            end.turn(Duration::ZERO).expect("the turn succeeds");
         }
         failed = two.ends[0].next_event();
     }
     assert!(matches!(failed, Some(EndpointEvent::Failed { .. })), "{failed:?}");
     let region = two.ends[1].region(two.pairs[1], key).expect("registered");
-    assert!(region[51_000..].iter().all(|byte| *byte == 0), "nothing of a forbidden write is written");
+    assert!(region[51_000..].iter().all(|byte| *byte == 0), "a forbidden write changed the region");
 }
 
 #[test]
-fn a_stream_outlives_a_cut_that_is_noticed_and_one_that_is_not() {
+fn a_stream_survives_a_reported_and_a_silent_link_cut() {
     let second = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
     for cut in [LinkCut::Noticed, LinkCut::Silent] {
         let mut two = two(&[LOOPBACK, second], FaultInjector::default(), |_| ());
@@ -389,7 +389,7 @@ fn a_stream_outlives_a_cut_that_is_noticed_and_one_that_is_not() {
 }
 
 #[test]
-fn a_multicast_reaches_every_listener_of_its_group_and_a_datagram_one() {
+fn a_multicast_reaches_every_group_member_and_a_datagram_one() {
     let key = QueueKey(7);
     let (port, group) = (UdpPortIndex(0), SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 255, 47, 91)), 47_910));
     let mut ends: Vec<Endpoint> = (1..=3)
@@ -400,47 +400,51 @@ fn a_multicast_reaches_every_listener_of_its_group_and_a_datagram_one() {
     for (end, pair) in ends.iter_mut().zip(&pairs).skip(1) {
         end.join(*pair, group, port).expect("loopback carries multicast");
         for _ in 0..2 {
-            end.post_datagram_receive(*pair, vec![0; 4096]).expect("room");
+            end.post_datagram_receive(*pair, vec![0; 4096]).expect("posted");
         }
     }
     let unicast = (ends[2].addresses()[0], pairs[2], key);
-    ends[0].send_datagram(pairs[0], port, (group, MULTICAST_QP, key), &bytes(1, 4096), Some(5)).expect("a pair");
-    ends[0].send_datagram(pairs[0], port, (group, MULTICAST_QP, QueueKey(8)), &bytes(2, 10), None).expect("a pair");
-    ends[0].send_datagram(pairs[0], port, unicast, &bytes(3, 11), None).expect("a pair");
-    let mut heard = vec![Vec::new(); 3];
+    ends[0]
+        .send_datagram(pairs[0], port, (group, MULTICAST_QP, key), &bytes(1, 4096), Some(5))
+        .expect("the pair exists");
+    ends[0]
+        .send_datagram(pairs[0], port, (group, MULTICAST_QP, QueueKey(8)), &bytes(2, 10), None)
+        .expect("the pair exists");
+    ends[0].send_datagram(pairs[0], port, unicast, &bytes(3, 11), None).expect("the pair exists");
+    let mut arrived = vec![Vec::new(); 3];
     let began = Instant::now();
     while began.elapsed() < Duration::from_millis(300) {
-        for (end, heard) in ends.iter_mut().zip(&mut heard) {
-            end.turn(Duration::ZERO).expect("sockets can be waited on");
+        for (end, arrived) in ends.iter_mut().zip(&mut arrived) {
+            end.turn(Duration::ZERO).expect("the turn succeeds");
             while let Some(event) = end.next_event() {
-                let EndpointEvent::Datagram { speaker, buffer, length, immediate, .. } = event else {
+                let EndpointEvent::Datagram { source, buffer, length, immediate, .. } = event else {
                     panic!("{event:?}")
                 };
-                assert_eq!(speaker, pairs[0]);
-                heard.push((buffer[..length].to_vec(), immediate));
+                assert_eq!(source, pairs[0]);
+                arrived.push((buffer[..length].to_vec(), immediate));
             }
         }
     }
-    // Two sockets: which of them is asked first is nobody's promise.
-    heard[2].sort_by_key(|(bytes, _)| bytes.len());
+    // Two sockets: the order in which they are polled is not specified.
+    arrived[2].sort_by_key(|(bytes, _)| bytes.len());
     let to_all = (bytes(1, 4096), Some(5));
     let right = [vec![], vec![to_all.clone()], vec![(bytes(3, 11), None), to_all]];
     let lengths: Vec<Vec<usize>> =
-        heard.iter().map(|all| all.iter().map(|(bytes, _)| bytes.len()).collect()).collect();
-    assert!(heard == right, "messages of {lengths:?} bytes came");
+        arrived.iter().map(|all| all.iter().map(|(bytes, _)| bytes.len()).collect()).collect();
+    assert!(arrived == right, "messages of {lengths:?} bytes arrived");
     assert_eq!(ends[1].counters().foreign, 1, "a wrong key is counted");
 }
 
 #[test]
-fn a_stream_outlives_everything_that_a_plan_of_faults_can_do() {
+fn a_stream_survives_every_fault_of_a_plan() {
     let plan = "[[fault]]\nkind = \"lose\"\nprobability = 0.03\n\n[[fault]]\nkind = \"flip\"\nbit-error-rate = 1e-6\n\n\
                 [[fault]]\nkind = \"duplicate\"\nprobability = 0.05\n\n[[fault]]\nkind = \"reorder\"\nprobability = 0.05\n\n\
                 [[fault]]\nkind = \"delay\"\nprobability = 0.01\ndelay-ns = 3e6\n\n\
                 [[fault]]\nkind = \"down\"\nlink = \"port 0\"\nat-us = 20000.0\nfor-us = 100000.0\n";
     let plan = faults::FaultPlan::parse(plan).expect("a plan");
-    let mischief = FaultInjector::from_plan(&plan, 7).expect("for sockets");
+    let fault_injector = FaultInjector::from_plan(&plan, 7).expect("for sockets");
     let second = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
-    let mut two = two(&[LOOPBACK, second], mischief, |_| ());
+    let mut two = two(&[LOOPBACK, second], fault_injector, |_| ());
     for _ in 0..4 {
         stream(&mut two, &LENGTHS);
     }

@@ -1,4 +1,4 @@
-//! Names of parties and of the things they speak about.
+//! Identifiers: ranks, hosts, groups, operations, paths and queue pairs.
 
 use std::fmt;
 
@@ -34,15 +34,15 @@ identity!(
     Rank(u32), "rank "
 );
 identity!(
-    /// A machine at the edge of the fabric, numbered from zero.
+    /// A host of the fabric, numbered from zero.
     HostId(u32), "host "
 );
 identity!(
-    /// A set of members that does collective operations together.
+    /// A set of members that performs collective operations together.
     GroupId(u32), "group "
 );
 identity!(
-    /// Which incarnation of a group: a rebuilt tree is a new epoch.
+    /// The incarnation of a group: a rebuilt tree is a new epoch.
     Epoch(u32), "epoch "
 );
 identity!(
@@ -50,23 +50,23 @@ identity!(
     OpId(u32), "op "
 );
 identity!(
-    /// A piece of an operation's vector.
+    /// A segment of an operation's vector.
     SegmentIndex(u32), "segment "
 );
 identity!(
-    /// A child of an aggregation node, in the order in which operands are folded.
+    /// A child of an aggregation node, in the order of the reduction.
     ChildIndex(u16), "child "
 );
 identity!(
-    /// One of the independent channels that a split adapter port has.
-    Lane(u8), "lane "
+    /// One of the independent channels of a split adapter port.
+    AdapterLane(u8), "lane "
 );
 identity!(
     /// An InfiniBand local identifier.
     Lid(u16), "lid "
 );
 identity!(
-    /// One of the ways that a connection may take, by rank: the lower, the better liked.
+    /// A path of a connection; lower numbers are preferred.
     PathId(u8), "path "
 );
 identity!(
@@ -80,7 +80,7 @@ impl OpId {
         Self(self.0.wrapping_add(1))
     }
 
-    /// How many operations lie between `earlier` and this one; negative if `earlier` is later.
+    /// The number of operations from `earlier` to this one; negative if `earlier` is later.
     pub const fn steps_from(self, earlier: Self) -> i32 {
         self.0.wrapping_sub(earlier.0) as i32
     }
@@ -92,7 +92,7 @@ impl ChildIndex {
     /// # Panics
     /// If the position is past [`crate::limits::MAX_CHILDREN`]: the tree's builder bounds it.
     pub fn from_position(position: usize) -> Self {
-        assert!(position < crate::limits::MAX_CHILDREN, "child {position} is past the limit of a node");
+        assert!(position < crate::limits::MAX_CHILDREN, "child {position} exceeds the limit of an aggregation node");
         Self(position as u16)
     }
 }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn identities_read_aloud() {
+    fn identifiers_display_with_their_kind() {
         assert_eq!(Rank(3).to_string(), "rank 3");
         assert_eq!(format!("{:?}", QpNumber(17)), "qp 17");
     }

@@ -1,27 +1,27 @@
-//! The limits, in one place. Everything that comes from outside is measured against one of these.
+//! The limits, in one place. Every number from outside is checked against one of these.
 
-/// Most children that one aggregation node folds.
+/// The most children of an aggregation node.
 pub const MAX_CHILDREN: usize = 1 << 12;
-/// Most copies of a packet that replication may ask for.
+/// The most copies of a packet in replication.
 pub const MAX_COPIES: u8 = 16;
-/// Operations of one group that may be in flight at once.
+/// The most operations of one group in flight.
 pub const MAX_GROUP_WINDOW: u32 = 1 << 10;
 /// Smallest and largest path MTU, in payload bytes (IB specification, 9.5.6).
 pub const MIN_MTU: u32 = 256;
 /// See [`MIN_MTU`].
 pub const MAX_MTU: u32 = 4096;
-/// Between two ends of ours packets may be longer than InfiniBand knows, where the links between them carry such: nearly as long as a
-/// datagram can be.
+/// The largest path MTU between two Pleach endpoints whose links carry it: beyond InfiniBand's, nearly as long as a UDP datagram
+/// can be.
 pub const MAX_JUMBO_MTU: u32 = 62 << 10;
-/// The payload of a full long packet is so many bytes, some number of times.
+/// A jumbo MTU is a multiple of this many bytes.
 pub const JUMBO_MTU_STEP: u32 = 64;
 
-/// Ways that one connection may have.
+/// The most paths of a connection.
 pub const MAX_PATHS: usize = 16;
-/// Packets that a receiver keeps although an earlier one is missing, and so the most that a connection has in flight.
+/// The most packets that a receiver keeps while an earlier one is missing, and so the most that a connection has in flight.
 pub const MAX_REORDER_PACKETS: u32 = 256;
 
-/// Whether a path may have this MTU; that of a long one only two ends of ours know.
+/// Whether a path may have this MTU: one of InfiniBand's, or a jumbo MTU, which only Pleach endpoints support.
 pub const fn is_valid_mtu(bytes: u32) -> bool {
     let is_known = bytes.is_power_of_two() && bytes >= MIN_MTU && bytes <= MAX_MTU;
     is_known || (bytes.is_multiple_of(JUMBO_MTU_STEP) && bytes > MAX_MTU && bytes <= MAX_JUMBO_MTU)

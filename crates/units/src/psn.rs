@@ -1,4 +1,4 @@
-//! Packet sequence numbers: 24 bits that wrap, as InfiniBand counts them.
+//! Packet sequence numbers: 24 bits that wrap, as in InfiniBand.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ pub struct Psn(u32);
 
 impl Psn {
     const MASK: u32 = (1 << 24) - 1;
-    /// How far ahead of another a number may be and still count as later (half the ring).
+    /// How far ahead of another a number may be and still be later: half of the number space.
     const HALF: u32 = 1 << 23;
 
     /// Keeps the low 24 bits.
@@ -31,12 +31,12 @@ impl Psn {
         Self::new(self.0.wrapping_sub(1))
     }
 
-    /// How many steps lead from `earlier` to this one, around the ring.
+    /// The number of steps from `earlier` to this one, modulo 2^24.
     pub const fn distance_from(self, earlier: Self) -> u32 {
         self.0.wrapping_sub(earlier.0) & Self::MASK
     }
 
-    /// True if this number comes before `other` on the nearer half of the ring.
+    /// Whether this number comes before `other` within half of the number space.
     pub const fn is_before(self, other: Self) -> bool {
         let ahead = other.distance_from(self);
         ahead != 0 && ahead < Self::HALF

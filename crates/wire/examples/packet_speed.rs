@@ -1,6 +1,7 @@
-//! How long a packet with 256 bytes of payload takes to emit and to verify, in both framings; with 4 KiB on IP too.
+//! Measures how long emitting and verifying a packet with 256 bytes of payload takes, in both framings; on IP also 4
+//! KiB.
 //!
-//! `cargo run --release -p wire --example packet_speed`
+//! `cargo run --release -p pleach-wire --example packet_speed`
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;

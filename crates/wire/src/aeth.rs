@@ -1,68 +1,68 @@
-//! The acknowledge extended transport header (AETH): how the receiver took a request
-//! (IB specification, 9.3 and 9.7).
+//! The acknowledge extended transport header (AETH): the responder's reply to a request (IB specification, 9.3 and
+//! 9.7).
 //!
 //! ```text
 //! 0        syndrome: reserved 0 | kind, 2 bits | value, 5 bits
 //! 1..4     message sequence number: messages completed so far, wrapping at 2^24
 //! ```
-//! Kinds: 0 acknowledged, value is a credit code; 1 receiver not ready, value is a timer code; 2 reserved;
-//! 3 refused, value is the cause.
+//! Kinds: 0 ACK, value is a credit code; 1 receiver not ready (RNR NAK), value is a timer code; 2 reserved; 3 NAK,
+//! value is the cause.
 
 use units::Span;
 
 use crate::ParseError;
-use crate::bytes::{head, read_24, room, write_24};
+use crate::bytes::{prefix, prefix_mut, read_24, write_24};
 
 /// The acknowledge header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Aeth {
-    /// How the request was taken.
+    /// ACK, RNR NAK or NAK.
     pub syndrome: Syndrome,
-    /// The receiver's message sequence number, below 2^24.
+    /// The responder's message sequence number, below 2^24.
     pub message_sequence: u32,
 }
 
-/// How a request was taken.
+/// The reply to a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Syndrome {
-    /// Taken, and this and all before it need not be sent again.
+    /// This request and all before it are complete.
     Ack {
-        /// How many more messages the receiver has buffers for.
+        /// How many more messages the responder has buffers for.
         credits: CreditCode,
     },
-    /// The receiver has no buffer now: send again after a while.
+    /// The receiver has no buffer: send again later.
     RnrNak {
         /// How long to wait.
         timer: RnrTimer,
     },
-    /// Refused.
+    /// The request failed.
     Nak {
         /// Why.
         cause: NakCause,
     },
 }
 
-/// Why a request is refused.
+/// Why a request failed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum NakCause {
-    /// A packet before this one is missing: send again from the acknowledged one on.
+    /// An earlier packet is missing: send again from the acknowledged one on.
     PsnSequence = 0,
-    /// The request makes no sense to the receiver.
+    /// The request is invalid.
     InvalidRequest = 1,
-    /// The remote memory is not the sender's to touch.
+    /// The request may not access the remote memory.
     RemoteAccess = 2,
-    /// The receiver cannot complete it, by no fault of the sender.
+    /// The responder cannot complete the request, through no fault of the requester.
     RemoteOperational = 3,
     /// Reliable datagrams only.
     InvalidRdRequest = 4,
 }
 
-/// A number of credits, in the five bits of an acknowledgement.
+/// A number of credits, as the five-bit code of an ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CreditCode(u8);
 
-/// How long a receiver that was not ready wants to be left alone, in five bits.
+/// The wait that an RNR NAK asks for, as a five-bit code.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RnrTimer(u8);
 
@@ -76,7 +76,7 @@ const fn steps(code: u8) -> u32 {
 }
 
 impl CreditCode {
-    /// The receiver does not count credits.
+    /// The responder does not limit messages by credits.
     pub const UNLIMITED: Self = Self(31);
 
     /// Keeps the low five bits.
@@ -89,7 +89,7 @@ impl CreditCode {
         self.0
     }
 
-    /// The largest number of credits that can be said and is not more than `credits`.
+    /// The largest expressible number of credits that does not exceed `credits`.
     pub const fn at_most(credits: u32) -> Self {
         let mut code = 30;
         while steps(code) > credits {
@@ -98,7 +98,7 @@ impl CreditCode {
         Self(code)
     }
 
-    /// How many credits; none if they are not counted.
+    /// The number of credits; none if unlimited.
     pub const fn credits(self) -> Option<u32> {
         if self.0 == Self::UNLIMITED.0 { None } else { Some(steps(self.0)) }
     }
@@ -117,15 +117,15 @@ impl RnrTimer {
         self.0
     }
 
-    /// The shortest wait that can be said and is not shorter than `wait`; the longest there is for anything past it.
+    /// The shortest expressible wait of at least `wait`, or the longest one there is.
     pub fn at_least(wait: Span) -> Self {
         let longest = Self(0);
         (1..32).map(Self).find(|timer| timer.span() >= wait).unwrap_or(longest)
     }
 
-    /// How long to wait: 10 us to 655.36 ms.
+    /// The wait: 10 us to 655.36 ms.
     pub const fn span(self) -> Span {
-        // Code zero is the longest wait, not the shortest.
+        // Code 0 means the longest wait.
         Self::STEP.times(if self.0 == 0 { 1 << 16 } else { steps(self.0) as u64 })
     }
 }
@@ -164,12 +164,12 @@ impl TryFrom<u8> for Syndrome {
 }
 
 impl Aeth {
-    /// Bytes it takes.
+    /// Encoded size in bytes.
     pub const SIZE: usize = 4;
 
     /// Reads the header at the beginning of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
-        let bytes: &[u8; Self::SIZE] = head(bytes)?;
+        let bytes: &[u8; Self::SIZE] = prefix(bytes)?;
         Ok(Self { syndrome: Syndrome::try_from(bytes[0])?, message_sequence: read_24(bytes, 1) })
     }
 
@@ -178,7 +178,7 @@ impl Aeth {
     /// # Panics
     /// If the buffer is too small, or the sequence number has more than 24 bits.
     pub fn emit(&self, buffer: &mut [u8]) {
-        let bytes: &mut [u8; Self::SIZE] = room(buffer);
+        let bytes: &mut [u8; Self::SIZE] = prefix_mut(buffer);
         bytes[0] = self.syndrome.code();
         write_24(bytes, 1, self.message_sequence);
     }
@@ -213,13 +213,13 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_said_rounded_up() {
-        let said = |micros| RnrTimer::at_least(Span::from_micros(micros)).span();
-        assert_eq!(said(0), Span::from_micros(10));
-        assert_eq!(said(10), Span::from_micros(10));
-        assert_eq!(said(11), Span::from_micros(20));
-        assert_eq!(said(491_521), Span::from_micros(655_360));
-        assert_eq!(said(10_000_000), Span::from_micros(655_360));
+    fn waits_are_rounded_up() {
+        let encoded = |micros| RnrTimer::at_least(Span::from_micros(micros)).span();
+        assert_eq!(encoded(0), Span::from_micros(10));
+        assert_eq!(encoded(10), Span::from_micros(10));
+        assert_eq!(encoded(11), Span::from_micros(20));
+        assert_eq!(encoded(491_521), Span::from_micros(655_360));
+        assert_eq!(encoded(10_000_000), Span::from_micros(655_360));
         for code in 0..32 {
             let timer = RnrTimer::from_code(code);
             assert_eq!(RnrTimer::at_least(timer.span()), timer);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_syndromes_are_errors_and_the_others_lead_back() {
+    fn reserved_syndromes_are_errors_and_the_others_round_trip() {
         for code in 0..=u8::MAX {
             match Syndrome::try_from(code) {
                 Ok(syndrome) => assert_eq!(syndrome.code(), code),

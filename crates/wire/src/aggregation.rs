@@ -1,7 +1,6 @@
-//! What members of a group and aggregation nodes say to each other, inside a packet (claim SH-3).
+//! Aggregation messages between the members and the nodes of a group, inside a packet (claim SH-3).
 //!
-//! In: the payload of a message. Out: a header, and the payload behind it. The header is 32 bytes, big end
-//! first:
+//! In: the payload of a packet. Out: a header, and the elements behind it. The header has 32 bytes, big-endian:
 //!
 //! ```text
 //! 0        version, 4 bits | kind, 4 bits
@@ -10,86 +9,86 @@
 //! 16..20   segment               20..22   child               22..24   element count
 //! 24..28   detail, by kind       28..32   CRC-32C of the 28 bytes before and the payload behind
 //! ```
-//! The code goes from memory to memory, so that it catches what no link can see. It is written by
-//! [`AggregationHeader::emit`], compared by [`AggregationHeader::verify`], and nothing of a message is believed before.
-//! Element types and operators are bare codes here: what they mean is for those who do arithmetic.
+//! The CRC goes from memory to memory, so that it catches corruption that no link can see.
+//! [`AggregationHeader::emit`] writes it, [`AggregationHeader::verify`] checks it, and no other field is used before
+//! that check. Element types and operators are opaque codes here; the `reduce` crate gives them meaning.
 
 use std::fmt;
 
 use checksum::crc32c;
 use units::{ChildIndex, Epoch, GroupId, OpId, SegmentIndex};
 
-use crate::bytes::{piece, room};
+use crate::bytes::{array_at, prefix_mut};
 
 /// The version of the message format.
 pub const VERSION: u8 = 1;
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum AggregationMessageKind {
-    /// Up the tree: a child's operands for one segment.
+    /// To the parent: a child's operands for one segment.
     Contribution = 1,
-    /// Down the tree: the reduced segment.
+    /// To the children: the reduced segment.
     Result = 2,
-    /// Up the tree: a result did not come; send it again.
+    /// To the parent or a child: a request to send a missing result or contribution again.
     Repair = 3,
-    /// Either way: the operation cannot complete. The detail says why.
+    /// In both directions: the operation cannot complete. The detail is the cause.
     Abort = 4,
-    /// To everyone: whoever has come to this operation shall contribute, the others say that they have not.
-    Test = 5,
-    /// Up the tree, then to everyone: somebody has not come yet.
-    Late = 6,
+    /// To all members: contribute if you have entered this operation, otherwise answer [`Self::NotEntered`].
+    Poll = 5,
+    /// To the parent, then to all members: some member has not entered the operation yet.
+    NotEntered = 6,
 }
 
-/// The type of the elements, as a code.
+/// The wire code of the element type.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ElementCode(pub u8);
 
-/// The operator that reduces them, as a code.
+/// The wire code of the operator.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct OperatorCode(pub u8);
 
-/// The header of an aggregation message: names a contribution and says how to fold it.
+/// The header of an aggregation message: identifies a contribution and says how to fold it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AggregationHeader {
-    /// What the message is.
+    /// The kind of the message.
     pub kind: AggregationMessageKind,
-    /// The type of the elements.
+    /// The element type.
     pub element: ElementCode,
-    /// The operator that reduces them.
+    /// The operator.
     pub operator: OperatorCode,
-    /// Flags, meant by the protocol.
+    /// Flags; the protocol defines them.
     pub flags: u8,
     /// The group.
     pub group: GroupId,
-    /// The group's incarnation.
+    /// The group's epoch.
     pub epoch: Epoch,
-    /// The operation of the group.
+    /// The operation within the group.
     pub operation: OpId,
-    /// The segment of the operation's vector.
+    /// The segment within the operation's vector.
     pub segment: SegmentIndex,
-    /// Which child speaks, or is spoken to.
+    /// The child that sends or receives the message.
     pub child: ChildIndex,
-    /// Elements in the payload.
+    /// Number of elements in the payload.
     pub element_count: u16,
-    /// By kind: why an operation is aborted, and the like.
+    /// Depends on the kind: the cause of an abort, for example.
     pub detail: u32,
 }
 
-/// Why bytes are not an aggregation message, or not the one that was sent.
+/// Why bytes are not a valid aggregation message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AggregationParseError {
-    /// The bytes end within the header.
+    /// The bytes end inside the header.
     TooShort {
-        /// Bytes there are.
+        /// Bytes given.
         given: usize,
     },
-    /// A version that is not spoken here.
+    /// An unsupported version.
     UnknownVersion(u8),
-    /// A kind that is not spoken here.
+    /// An unknown kind.
     UnknownKind(u8),
-    /// The end-to-end code does not fit: something changed between the two memories.
+    /// The CRC does not match: the message changed between the sender's and the receiver's memory.
     Corrupt,
 }
 
@@ -102,20 +101,20 @@ impl TryFrom<u8> for AggregationMessageKind {
             2 => Ok(Self::Result),
             3 => Ok(Self::Repair),
             4 => Ok(Self::Abort),
-            5 => Ok(Self::Test),
-            6 => Ok(Self::Late),
+            5 => Ok(Self::Poll),
+            6 => Ok(Self::NotEntered),
             _ => Err(AggregationParseError::UnknownKind(code)),
         }
     }
 }
 
 impl AggregationHeader {
-    /// Bytes it takes.
+    /// Encoded size in bytes.
     pub const SIZE: usize = 32;
-    /// Bytes before the code.
+    /// Bytes before the CRC, all of which it covers.
     const COVERED: usize = 28;
 
-    /// Reads the header at the beginning of `message` without looking at its code.
+    /// Parses the header at the start of `message` without checking its CRC.
     pub fn parse(message: &[u8]) -> Result<Self, AggregationParseError> {
         let bytes: &[u8; Self::SIZE] =
             message.first_chunk().ok_or(AggregationParseError::TooShort { given: message.len() })?;
@@ -128,17 +127,17 @@ impl AggregationHeader {
             element: ElementCode(bytes[1]),
             operator: OperatorCode(bytes[2]),
             flags: bytes[3],
-            group: GroupId(u32::from_be_bytes(piece(bytes, 4))),
-            epoch: Epoch(u32::from_be_bytes(piece(bytes, 8))),
-            operation: OpId(u32::from_be_bytes(piece(bytes, 12))),
-            segment: SegmentIndex(u32::from_be_bytes(piece(bytes, 16))),
-            child: ChildIndex(u16::from_be_bytes(piece(bytes, 20))),
-            element_count: u16::from_be_bytes(piece(bytes, 22)),
-            detail: u32::from_be_bytes(piece(bytes, 24)),
+            group: GroupId(u32::from_be_bytes(array_at(bytes, 4))),
+            epoch: Epoch(u32::from_be_bytes(array_at(bytes, 8))),
+            operation: OpId(u32::from_be_bytes(array_at(bytes, 12))),
+            segment: SegmentIndex(u32::from_be_bytes(array_at(bytes, 16))),
+            child: ChildIndex(u16::from_be_bytes(array_at(bytes, 20))),
+            element_count: u16::from_be_bytes(array_at(bytes, 22)),
+            detail: u32::from_be_bytes(array_at(bytes, 24)),
         })
     }
 
-    /// Checks the code of a whole message, then reads its header; the payload is the rest.
+    /// Checks the CRC of a whole message, then parses the header; returns it and the payload.
     pub fn verify(message: &[u8]) -> Result<(Self, &[u8]), AggregationParseError> {
         let Some((head, payload)) = message.split_first_chunk::<{ Self::SIZE }>() else {
             return Err(AggregationParseError::TooShort { given: message.len() });
@@ -150,35 +149,36 @@ impl AggregationHeader {
         Ok((Self::parse(head)?, payload))
     }
 
-    /// Writes the header, with the code over it and `payload`, at the beginning of `buffer`.
+    /// Writes the header and the CRC over it and `payload` at the start of `buffer`.
     ///
     /// # Panics
     /// If the buffer is too small.
     pub fn emit(&self, payload: &[u8], buffer: &mut [u8]) {
-        let bytes: &mut [u8; Self::SIZE] = room(buffer);
+        let bytes: &mut [u8; Self::SIZE] = prefix_mut(buffer);
         bytes[..Self::COVERED].copy_from_slice(&self.covered());
-        bytes[Self::COVERED..].copy_from_slice(&self.seal(payload).to_be_bytes());
+        bytes[Self::COVERED..].copy_from_slice(&self.checksum(payload).to_be_bytes());
     }
 
-    /// Writes the header with a code that was made earlier, where the payload was made: what changed since then shows.
+    /// Writes the header with a CRC that was computed where the payload was made, so that later corruption is
+    /// detected.
     ///
     /// # Panics
     /// If the buffer is too small.
-    pub fn emit_sealed(&self, seal: u32, buffer: &mut [u8]) {
-        let bytes: &mut [u8; Self::SIZE] = room(buffer);
+    pub fn emit_with_checksum(&self, checksum: u32, buffer: &mut [u8]) {
+        let bytes: &mut [u8; Self::SIZE] = prefix_mut(buffer);
         bytes[..Self::COVERED].copy_from_slice(&self.covered());
-        bytes[Self::COVERED..].copy_from_slice(&seal.to_be_bytes());
+        bytes[Self::COVERED..].copy_from_slice(&checksum.to_be_bytes());
     }
 
-    /// Reads the header at the beginning of `message`, its code and the payload, without comparing them.
-    pub fn parse_sealed(message: &[u8]) -> Result<(Self, u32, &[u8]), AggregationParseError> {
+    /// Parses the header at the start of `message`; returns it, its CRC and the payload without checking the CRC.
+    pub fn parse_unverified(message: &[u8]) -> Result<(Self, u32, &[u8]), AggregationParseError> {
         let header = Self::parse(message)?;
         let (head, payload) = message.split_at(Self::SIZE);
-        Ok((header, u32::from_be_bytes(piece(head, Self::COVERED)), payload))
+        Ok((header, u32::from_be_bytes(array_at(head, Self::COVERED)), payload))
     }
 
-    /// The end-to-end code over this header and `payload`.
-    pub fn seal(&self, payload: &[u8]) -> u32 {
+    /// The CRC-32C over this header and `payload`.
+    pub fn checksum(&self, payload: &[u8]) -> u32 {
         crc32c(&[&self.covered(), payload])
     }
 
@@ -210,10 +210,12 @@ impl AggregationHeader {
 impl fmt::Display for AggregationParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooShort { given } => write!(f, "{} bytes needed, {given} given", AggregationHeader::SIZE),
-            Self::UnknownVersion(version) => write!(f, "aggregation message of unknown version {version}"),
-            Self::UnknownKind(kind) => write!(f, "aggregation message of unknown kind {kind}"),
-            Self::Corrupt => f.write_str("aggregation message changed on the way: its CRC-32C differs"),
+            Self::TooShort { given } => {
+                write!(f, "aggregation message of {given} bytes, expected at least {}", AggregationHeader::SIZE)
+            }
+            Self::UnknownVersion(version) => write!(f, "unsupported aggregation message version {version}"),
+            Self::UnknownKind(kind) => write!(f, "unknown aggregation message kind {kind}"),
+            Self::Corrupt => f.write_str("corrupted aggregation message: CRC-32C mismatch"),
         }
     }
 }

@@ -1,42 +1,44 @@
-//! Fixed pieces of byte strings: all lengths are checked once, here, and known to the compiler after.
+//! Fixed-size reads and writes: every length is checked once, here, and known to the compiler afterwards.
 
 use crate::ParseError;
 
-/// The first `N` bytes, or how many are missing.
-pub(crate) fn head<const N: usize>(bytes: &[u8]) -> Result<&[u8; N], ParseError> {
+/// The first `N` bytes, or an error that says how many there are.
+pub(crate) fn prefix<const N: usize>(bytes: &[u8]) -> Result<&[u8; N], ParseError> {
     bytes.first_chunk().ok_or(ParseError::TooShort { needed: N, given: bytes.len() })
 }
 
-/// All but the last `N` bytes, and those, or how many are missing.
+/// Everything but the last `N` bytes, and the last `N` bytes.
 pub(crate) fn split_tail<const N: usize>(bytes: &[u8]) -> Result<(&[u8], &[u8; N]), ParseError> {
     bytes.split_last_chunk().ok_or(ParseError::TooShort { needed: N, given: bytes.len() })
 }
 
-/// The place where a header of `N` bytes is written.
+/// The first `N` bytes of a buffer, to write a header into.
 ///
 /// # Panics
-/// If there is no room: the caller sized the buffer.
-pub(crate) fn room<const N: usize>(buffer: &mut [u8]) -> &mut [u8; N] {
+/// If the buffer is shorter than `N`: the caller sized it.
+pub(crate) fn prefix_mut<const N: usize>(buffer: &mut [u8]) -> &mut [u8; N] {
     let given = buffer.len();
-    buffer.first_chunk_mut().unwrap_or_else(|| panic!("a header of {N} bytes has room for {given}"))
+    buffer
+        .first_chunk_mut()
+        .unwrap_or_else(|| panic!("a header of {N} bytes needs a larger buffer than {given} bytes"))
 }
 
-/// Copies `N` bytes from `at` on; the compiler sees that they are there.
-pub(crate) fn piece<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut piece = [0; N];
-    piece.copy_from_slice(&bytes[at..at + N]);
-    piece
+/// Copies the `N` bytes at offset `at`. The bounds check disappears where the compiler knows the length.
+pub(crate) fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[at..at + N]);
+    array
 }
 
-/// Three bytes at `at` as a number.
+/// Reads the 24-bit number at offset `at`.
 pub(crate) fn read_24(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([0, bytes[at], bytes[at + 1], bytes[at + 2]])
 }
 
-/// Writes a number of at most 24 bits.
+/// Writes a 24-bit number at offset `at`.
 ///
 /// # Panics
-/// If it has more.
+/// If the number has more than 24 bits.
 pub(crate) fn write_24(bytes: &mut [u8], at: usize, number: u32) {
     let [high, low @ ..] = number.to_be_bytes();
     assert_eq!(high, 0, "{number} does not fit 24 bits");

@@ -1,85 +1,85 @@
-//! What can be wrong with bytes that come from outside.
+//! Errors of parsing and verifying received bytes.
 //!
-//! The classes are those of the soft-error paper (claim SE-4): a packet is hurt on its way (physical), or
-//! says something that has no meaning (malformed). The other two, routing and overrun, are found by
-//! switches and not by looking at bytes.
+//! The classes are those of the soft-error paper (claim SE-4): a packet was corrupted on its way (physical), or its
+//! contents are invalid (malformed). Switches detect the other two classes, routing and overrun, by other means than
+//! the bytes.
 
 use std::fmt;
 
 use crate::Opcode;
 
-/// Why a frame or a datagram is discarded.
+/// Why a frame or datagram is discarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PacketError {
-    /// A code does not fit the bytes: they changed on the way.
+    /// A CRC does not match: the bytes were corrupted on the way.
     Physical(PacketCrc),
-    /// The bytes are as they were sent, as far as was looked, and mean nothing.
+    /// The checked CRCs match, but the contents are invalid.
     Malformed(ParseError),
 }
 
-/// The code that found a physical error.
+/// The CRC that detected corruption.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PacketCrc {
-    /// The variant CRC, from one end of a link to the other.
+    /// The variant CRC, which protects one link.
     Vcrc,
-    /// The invariant CRC, from one end node to the other.
+    /// The invariant CRC, which protects the packet from end node to end node.
     Icrc,
 }
 
-/// Why bytes are not a header, or headers not a packet.
+/// Why bytes are not a valid header or packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ParseError {
-    /// The bytes end before what must be there.
+    /// The bytes end too early.
     TooShort {
-        /// Bytes that must be there.
+        /// Bytes needed.
         needed: usize,
-        /// Bytes that are.
+        /// Bytes given.
         given: usize,
     },
-    /// A header says how long the rest is, and it is not.
+    /// A header's length field contradicts the length of the bytes.
     WrongLength {
-        /// The header that says so.
+        /// The header with the length field.
         header: HeaderName,
-        /// Bytes it speaks of.
+        /// Bytes that the field declares.
         declared: usize,
-        /// Bytes there are.
+        /// Bytes given.
         given: usize,
     },
-    /// Packets are whole words of four bytes; this one is not.
+    /// The length is not a multiple of four bytes.
     PartialWord {
-        /// Bytes there are.
+        /// Bytes given.
         given: usize,
     },
-    /// A header of a version that is not spoken here.
+    /// An unsupported header version.
     UnknownVersion {
         /// The header.
         header: HeaderName,
-        /// The version it has.
+        /// Its version.
         version: u8,
     },
-    /// What follows a routing header is not InfiniBand transport.
+    /// A routing header is not followed by InfiniBand transport.
     UnknownNextHeader {
         /// The header.
         header: HeaderName,
-        /// The code it has for what follows.
+        /// Its next-header code.
         code: u8,
     },
-    /// An opcode that is reserved, or of a service that is not spoken here.
+    /// An opcode that is reserved or belongs to an unsupported service.
     UnknownOpcode(u8),
-    /// An acknowledgement whose syndrome is reserved.
+    /// An acknowledgement with a reserved syndrome.
     ReservedSyndrome(u8),
-    /// More padding than bytes to pad.
+    /// The pad count exceeds the bytes that follow the headers.
     Padding {
-        /// Padding bytes announced.
+        /// Declared padding bytes.
         pad: u8,
-        /// Bytes of payload and padding there are.
+        /// Bytes of payload and padding.
         given: usize,
     },
-    /// A packet that carries no payload has some.
+    /// A payload after an opcode that allows none.
     UnexpectedPayload(Opcode),
 }
 
-/// A header, by the name the IB specification gives it.
+/// A header, by its name in the IB specification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HeaderName {
     /// Local route header.
@@ -99,7 +99,7 @@ impl From<ParseError> for PacketError {
 impl fmt::Display for PacketError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Physical(check) => write!(f, "bytes changed on the way: {check} differs"),
+            Self::Physical(crc) => write!(f, "corrupted packet: {crc} mismatch"),
             Self::Malformed(error) => write!(f, "malformed packet: {error}"),
         }
     }
@@ -127,19 +127,19 @@ impl fmt::Display for HeaderName {
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooShort { needed, given } => write!(f, "{needed} bytes needed, {given} given"),
+            Self::TooShort { needed, given } => write!(f, "{given} bytes, expected at least {needed}"),
             Self::WrongLength { header, declared, given } => {
-                write!(f, "{header} speaks of {declared} bytes, {given} given")
+                write!(f, "{header} declares {declared} bytes, got {given}")
             }
-            Self::PartialWord { given } => write!(f, "{given} bytes are not whole words of four"),
-            Self::UnknownVersion { header, version } => write!(f, "{header} of unknown version {version}"),
+            Self::PartialWord { given } => write!(f, "{given} bytes are not a multiple of four"),
+            Self::UnknownVersion { header, version } => write!(f, "unsupported {header} version {version}"),
             Self::UnknownNextHeader { header, code } => {
-                write!(f, "{header} followed by unknown header {code:#04x}")
+                write!(f, "unsupported next header {code:#04x} after {header}")
             }
             Self::UnknownOpcode(code) => write!(f, "unknown opcode {code:#04x}"),
             Self::ReservedSyndrome(code) => write!(f, "reserved syndrome {code:#04x}"),
-            Self::Padding { pad, given } => write!(f, "{pad} bytes of padding in {given} bytes"),
-            Self::UnexpectedPayload(opcode) => write!(f, "{opcode:?} with payload"),
+            Self::Padding { pad, given } => write!(f, "pad count {pad} exceeds the {given} bytes after the headers"),
+            Self::UnexpectedPayload(opcode) => write!(f, "{opcode:?} with a payload"),
         }
     }
 }

@@ -1,54 +1,54 @@
-//! Headers that may follow the base transport header: where a datagram comes from, which remote memory
-//! is meant, and four bytes for the receiver (IB specification, 9.3). Acknowledgements: [`crate::Aeth`].
+//! Extended transport headers: the source of a datagram, a range of remote memory, and immediate data (IB
+//! specification, 9.3). Acknowledgements: [`crate::Aeth`].
 
 use units::QpNumber;
 
 use crate::ParseError;
-use crate::bytes::{head, piece, read_24, room, write_24};
+use crate::bytes::{array_at, prefix, prefix_mut, read_24, write_24};
 
-/// What a sender must know to be let in to a datagram queue pair.
+/// The key that a datagram queue pair requires of its senders (Q_Key).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct QueueKey(pub u32);
 
-/// What a sender must know to be let in to a region of remote memory.
+/// The key of a remote memory region (R_Key).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct RemoteKey(pub u32);
 
-/// The RDMA extended transport header: a stretch of remote memory.
+/// The RDMA extended transport header: a range of remote memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reth {
-    /// Where it begins, in the receiver's address space.
+    /// Virtual address of the first byte at the receiver.
     pub address: u64,
-    /// The key to it.
+    /// The region's key.
     pub key: RemoteKey,
-    /// How long it is: the whole message, not the packet.
+    /// Length of the whole message, not of the packet.
     pub length_bytes: u32,
 }
 
-/// The datagram extended transport header: who speaks to whom.
+/// The datagram extended transport header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Deth {
-    /// The key to the receiving queue pair.
+    /// The key of the receiving queue pair.
     pub key: QueueKey,
     /// The sending queue pair.
     pub source: QpNumber,
 }
 
-/// Immediate data: four bytes that reach the receiver with the completion.
+/// Immediate data: four bytes that the receiver's completion reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Immediate(pub u32);
 
 impl Reth {
-    /// Bytes it takes.
+    /// Encoded size in bytes.
     pub const SIZE: usize = 16;
 
     /// Reads the header at the beginning of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
-        let bytes: &[u8; Self::SIZE] = head(bytes)?;
+        let bytes: &[u8; Self::SIZE] = prefix(bytes)?;
         Ok(Self {
-            address: u64::from_be_bytes(piece(bytes, 0)),
-            key: RemoteKey(u32::from_be_bytes(piece(bytes, 8))),
-            length_bytes: u32::from_be_bytes(piece(bytes, 12)),
+            address: u64::from_be_bytes(array_at(bytes, 0)),
+            key: RemoteKey(u32::from_be_bytes(array_at(bytes, 8))),
+            length_bytes: u32::from_be_bytes(array_at(bytes, 12)),
         })
     }
 
@@ -57,7 +57,7 @@ impl Reth {
     /// # Panics
     /// If the buffer is too small.
     pub fn emit(&self, buffer: &mut [u8]) {
-        let bytes: &mut [u8; Self::SIZE] = room(buffer);
+        let bytes: &mut [u8; Self::SIZE] = prefix_mut(buffer);
         bytes[0..8].copy_from_slice(&self.address.to_be_bytes());
         bytes[8..12].copy_from_slice(&self.key.0.to_be_bytes());
         bytes[12..16].copy_from_slice(&self.length_bytes.to_be_bytes());
@@ -65,13 +65,13 @@ impl Reth {
 }
 
 impl Deth {
-    /// Bytes it takes.
+    /// Encoded size in bytes.
     pub const SIZE: usize = 8;
 
     /// Reads the header at the beginning of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
-        let bytes: &[u8; Self::SIZE] = head(bytes)?;
-        Ok(Self { key: QueueKey(u32::from_be_bytes(piece(bytes, 0))), source: QpNumber(read_24(bytes, 5)) })
+        let bytes: &[u8; Self::SIZE] = prefix(bytes)?;
+        Ok(Self { key: QueueKey(u32::from_be_bytes(array_at(bytes, 0))), source: QpNumber(read_24(bytes, 5)) })
     }
 
     /// Writes the header at the beginning of `buffer`.
@@ -79,7 +79,7 @@ impl Deth {
     /// # Panics
     /// If the buffer is too small, or the queue pair's number has more than 24 bits.
     pub fn emit(&self, buffer: &mut [u8]) {
-        let bytes: &mut [u8; Self::SIZE] = room(buffer);
+        let bytes: &mut [u8; Self::SIZE] = prefix_mut(buffer);
         bytes[0..4].copy_from_slice(&self.key.0.to_be_bytes());
         bytes[4] = 0;
         write_24(bytes, 5, self.source.0);
@@ -87,12 +87,12 @@ impl Deth {
 }
 
 impl Immediate {
-    /// Bytes it takes.
+    /// Encoded size in bytes.
     pub const SIZE: usize = 4;
 
     /// Reads the header at the beginning of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
-        Ok(Self(u32::from_be_bytes(*head(bytes)?)))
+        Ok(Self(u32::from_be_bytes(*prefix(bytes)?)))
     }
 
     /// Writes the header at the beginning of `buffer`.
@@ -100,6 +100,6 @@ impl Immediate {
     /// # Panics
     /// If the buffer is too small.
     pub fn emit(&self, buffer: &mut [u8]) {
-        *room(buffer) = self.0.to_be_bytes();
+        *prefix_mut(buffer) = self.0.to_be_bytes();
     }
 }

@@ -1,15 +1,15 @@
-//! Bytes to messages and back: InfiniBand and RoCEv2 headers, aggregation messages.
+//! Codecs: InfiniBand and RoCEv2 headers, and aggregation messages.
 //!
-//! In: bytes of which nothing is believed. Out: small values, and slices of the same bytes; and the way
-//! back. Parsing never allocates and never panics, whatever the bytes. Emitting asserts what only the
-//! caller can get wrong: a number that does not fit its field, a buffer that is too small.
+//! In: untrusted bytes. Out: small values and slices of the same bytes; and the reverse. Parsing never allocates and
+//! never panics, whatever the bytes. Emitting asserts what only the caller can get wrong: a number that does not fit
+//! its field, a buffer that is too small.
 //!
-//! Reserved bits are sent as zero and ignored when received, as the IB specification has it; so what
-//! parses is emitted to the same bytes except for those.
+//! Reserved bits are sent as zero and ignored on receive, as the IB specification requires. Apart from them, emitting
+//! a parsed value gives the original bytes.
 //!
-//! Reading order: [`Opcode`] and [`Bth`], the headers that may follow them, the headers before them
-//! ([`Lrh`], [`Grh`]), a whole [`Packet`], its two framings [`link_frame`] and [`rocev2`], and what Pleach
-//! itself says inside a packet, [`aggregation`].
+//! Reading order: [`Opcode`] and [`Bth`], the headers that may follow them, the headers before them ([`Lrh`],
+//! [`Grh`]), a whole [`Packet`], its two framings [`link_frame`] and [`rocev2`], and Pleach's own messages inside a
+//! packet, [`aggregation`].
 
 #![forbid(unsafe_code)]
 

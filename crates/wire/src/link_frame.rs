@@ -1,13 +1,13 @@
-//! Packets on InfiniBand links: LRH, perhaps GRH, packet, ICRC, VCRC.
+//! Packets on InfiniBand links: LRH, optional GRH, packet, ICRC, VCRC.
 //!
-//! In: a frame as it came from the link, its end told by the link. Out: the packet, or why the frame is
-//! discarded: hurt on its way, or without meaning (claim SE-4).
+//! In: a frame as the link delivered it. Out: the packet, or why the frame is discarded: corrupted or malformed
+//! (claim SE-4).
 //!
-//! Two codes, two readers (claim SE-6; IB specification, 7.8). A switch checks the VCRC ([`verify_vcrc`]),
-//! may change the lane and the congestion bits, and writes a new VCRC ([`rewrite_vcrc`]). The end node
-//! checks both ([`LinkFrame::verify`]); only the ICRC speaks for what happened inside switches. It covers all
-//! but what may change on the way, which counts as ones: the lane, traffic class, flow label and hop limit,
-//! and the fifth byte of the BTH. With a GRH the whole LRH counts as ones, for a router writes a new one.
+//! Two CRCs protect a frame (claim SE-6; IB specification, 7.8). A switch checks the VCRC ([`verify_vcrc`]), may
+//! change the virtual lane and the congestion bits, and writes a new VCRC ([`rewrite_vcrc`]). The end node checks
+//! both ([`LinkFrame::verify`]); only the ICRC detects corruption inside a switch. The ICRC replaces by ones every
+//! field that may change on the way: virtual lane, traffic class, flow label, hop limit and the fifth byte of the
+//! BTH. With a GRH it replaces the whole LRH, because routers write a new one.
 
 use checksum::{Icrc, vcrc};
 
@@ -21,35 +21,35 @@ use crate::{
 const VCRC_SIZE: usize = 2;
 /// Bytes that a frame within the subnet adds to the transport headers and the payload: LRH, ICRC, VCRC.
 pub const OVERHEAD: usize = Lrh::SIZE + ICRC_SIZE + VCRC_SIZE;
-/// The same between subnets, with GRH.
+/// The same with a GRH, between subnets.
 pub const GLOBAL_OVERHEAD: usize = OVERHEAD + Grh::SIZE;
-/// The shortest frame: an LRH, a BTH and the codes.
+/// The shortest frame: LRH, BTH and both CRCs.
 pub const MIN_SIZE: usize = OVERHEAD + Bth::SIZE;
-/// The longest frame that the LRH's length field can tell.
+/// The longest frame that the LRH's length field can express.
 pub const MAX_SIZE: usize = Lrh::MAX_LENGTH_WORDS as usize * 4 + VCRC_SIZE;
 
 const _: () = assert!(MAX_SIZE > GLOBAL_OVERHEAD + Bth::SIZE + 64 + units::limits::MAX_MTU as usize);
 
-/// A packet with the headers that bring it to its node.
+/// A packet with its routing headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkFrame<'a> {
-    /// The way within the subnet.
+    /// Route within the subnet.
     pub lrh: Lrh,
-    /// The way between subnets, or to a multicast group.
+    /// Route between subnets or to a multicast group.
     pub grh: Option<Grh>,
-    /// What is brought.
+    /// The transport packet.
     pub packet: Packet<'a>,
 }
 
 impl<'a> LinkFrame<'a> {
-    /// A frame whose length fields and next header fit its packet.
+    /// A frame with the length fields and the next header of its packet.
     ///
     /// # Panics
-    /// If the packet is longer than an LRH can tell ([`MAX_SIZE`]): the path's MTU bounds it.
+    /// If the frame is longer than [`MAX_SIZE`]: the path MTU bounds it.
     pub fn new(lrh: Lrh, grh: Option<Grh>, packet: Packet<'a>) -> Self {
         let payload_length = packet.size();
         let length = Lrh::SIZE + grh.map_or(0, |_| Grh::SIZE) + payload_length;
-        assert!(length + VCRC_SIZE <= MAX_SIZE, "a frame of {length} bytes is past {MAX_SIZE}");
+        assert!(length + VCRC_SIZE <= MAX_SIZE, "a frame of {length} bytes exceeds {MAX_SIZE} bytes");
         let next = if grh.is_some() { LinkNextHeader::Global } else { LinkNextHeader::Transport };
         Self {
             lrh: Lrh { next, length_words: (length / 4) as u16, ..lrh },
@@ -58,12 +58,12 @@ impl<'a> LinkFrame<'a> {
         }
     }
 
-    /// Bytes it takes on the link.
+    /// Size on the link, in bytes.
     pub fn size(&self) -> usize {
         Lrh::SIZE + self.grh.map_or(0, |_| Grh::SIZE) + self.packet.size() + VCRC_SIZE
     }
 
-    /// Writes the frame and both its codes; returns how many bytes it took.
+    /// Writes the frame and both CRCs; returns its size.
     ///
     /// # Panics
     /// If the buffer is smaller than [`LinkFrame::size`], or a value does not fit its field.
@@ -84,7 +84,7 @@ impl<'a> LinkFrame<'a> {
         end + VCRC_SIZE
     }
 
-    /// Appends the frame and both its codes.
+    /// Appends the frame and both CRCs.
     ///
     /// # Panics
     /// If a value does not fit its field.
@@ -94,7 +94,7 @@ impl<'a> LinkFrame<'a> {
         self.emit(&mut bytes[start..]);
     }
 
-    /// Reads a frame without looking at its codes.
+    /// Parses a frame without checking its CRCs.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let lrh = Lrh::parse(bytes)?;
         check_length(&lrh, bytes)?;
@@ -112,12 +112,12 @@ impl<'a> LinkFrame<'a> {
         }
         let packet = Packet::parse(rest)?;
         match packet.headers.bth.coverage {
-            IcrcCoverage::Whole => Ok(Self { lrh, grh, packet }),
-            IcrcCoverage::Beginning => Err(ParseError::UnknownVersion { header: HeaderName::Bth, version: 1 }),
+            IcrcCoverage::Full => Ok(Self { lrh, grh, packet }),
+            IcrcCoverage::Prefix => Err(ParseError::UnknownVersion { header: HeaderName::Bth, version: 1 }),
         }
     }
 
-    /// What an end node does: checks both codes, then reads the frame.
+    /// End node: checks both CRCs, then parses the frame.
     pub fn verify(bytes: &'a [u8]) -> Result<Self, PacketError> {
         verify_vcrc(bytes)?;
         verify_icrc(bytes)?;
@@ -125,7 +125,7 @@ impl<'a> LinkFrame<'a> {
     }
 }
 
-/// What a switch does: checks the VCRC, then whether the LRH can be trusted to route by.
+/// Switch: checks the VCRC, then the LRH; returns the LRH for routing.
 pub fn verify_vcrc(frame: &[u8]) -> Result<Lrh, PacketError> {
     let (covered, link_check) = split_tail::<VCRC_SIZE>(frame)?;
     if vcrc(covered).to_le_bytes() != *link_check {
@@ -136,7 +136,7 @@ pub fn verify_vcrc(frame: &[u8]) -> Result<Lrh, PacketError> {
     Ok(lrh)
 }
 
-/// What an end node does besides: checks the ICRC alone.
+/// End node: checks the ICRC alone.
 pub fn verify_icrc(frame: &[u8]) -> Result<(), PacketError> {
     let lrh = Lrh::parse(frame)?;
     check_length(&lrh, frame)?;
@@ -152,16 +152,16 @@ pub fn verify_icrc(frame: &[u8]) -> Result<(), PacketError> {
     Ok(())
 }
 
-/// What a switch does when it forwards: puts the frame on a lane of the next link and writes a new VCRC.
+/// Switch, on forwarding: sets the virtual lane of the next link and writes a new VCRC.
 ///
 /// # Panics
-/// If the lane is past 15.
+/// If the lane exceeds 15.
 pub fn set_virtual_lane(frame: &mut [u8], lane: VirtualLane) -> Result<(), ParseError> {
-    assert!(lane.0 < 16, "{lane:?} is past 15");
+    assert!(lane.0 < 16, "{lane:?} exceeds 15");
     change_and_rewrite(frame, 0, |byte| lane.0 << 4 | byte & 0x0f)
 }
 
-/// What a congested switch does: marks that the frame met congestion (FECN), and writes a new VCRC.
+/// Congested switch: sets FECN and writes a new VCRC.
 pub fn set_fecn(frame: &mut [u8]) -> Result<(), ParseError> {
     let at = transport_start(Lrh::parse(frame)?.next) + Bth::VARIANT_BYTE;
     change_and_rewrite(frame, at, |byte| byte | 0x80)
@@ -176,13 +176,13 @@ fn change_and_rewrite(frame: &mut [u8], at: usize, change: impl FnOnce(u8) -> u8
     rewrite_vcrc(frame)
 }
 
-/// Writes the VCRC that fits the bytes before it, after a change of what switches may change.
+/// Writes the VCRC of the bytes before it, after a switch changed a field.
 pub fn rewrite_vcrc(frame: &mut [u8]) -> Result<(), ParseError> {
     write_link_check(frame, |right| right)
 }
 
-/// Writes a VCRC that does not fit, for a frame found bad when its beginning is already on the next link
-/// (claim SE-5): the right one, complemented.
+/// Writes a wrong VCRC, the complement of the right one: a cut-through switch stomps a frame that it finds corrupted
+/// when the first bytes are already on the next link (claim SE-5).
 pub fn stomp_vcrc(frame: &mut [u8]) -> Result<(), ParseError> {
     write_link_check(frame, |right| !right)
 }
@@ -211,7 +211,7 @@ const fn transport_start(next: LinkNextHeader) -> usize {
     }
 }
 
-/// The ICRC of a frame up to its padding, which is at least as long as its routing headers and a BTH.
+/// The ICRC of a frame up to its padding. The bytes contain at least the routing headers and a BTH.
 fn icrc(covered: &[u8], next: LinkNextHeader) -> u32 {
     let mut masked = [0; Lrh::SIZE + Grh::SIZE + Bth::SIZE];
     let start = transport_start(next);
@@ -232,7 +232,7 @@ fn icrc(covered: &[u8], next: LinkNextHeader) -> u32 {
     icrc.finish()
 }
 
-/// Sets to ones what routers may change in an IPv6 header or a GRH: traffic class, flow label, hop limit.
+/// Sets the fields of an IPv6 header or GRH that routers may change to ones: traffic class, flow label, hop limit.
 pub(crate) fn mask_ipv6(header: &mut [u8]) {
     header[0] |= 0x0f;
     header[1..4].fill(0xff);

@@ -1,8 +1,8 @@
-//! What a packet is: its operation and its place in a message (IB specification, 9.2).
+//! The opcode of a packet: its operation and its position within a message (IB specification, 9.2).
 //!
-//! The high three bits of the code name the service: reliable connection (0) or unreliable datagram (3).
-//! The low five name the operation. Services 6 and 7 are left to manufacturers; 6 is what two Pleach ends say to
-//! each other. Services and operations that Pleach does not speak, atomics among them, are unknown opcodes.
+//! The high three bits name the service: reliable connection (0) or unreliable datagram (3). The low five name the
+//! operation. Services 6 and 7 are reserved for manufacturers; Pleach endpoints use 6. Unsupported services and
+//! operations, such as atomics, are unknown opcodes.
 
 use crate::{Aeth, Deth, Immediate, ParseError, ProbeToken, Reth, SackBitmap};
 
@@ -16,7 +16,7 @@ macro_rules! opcodes {
         }
 
         impl Opcode {
-            /// Every opcode there is here, by rising code.
+            /// All supported opcodes, by rising code.
             pub const ALL: &[Self] = &[$(Self::$name),*];
         }
 
@@ -57,56 +57,56 @@ opcodes! {
     WriteOnly = 0x0a,
     /// Connection: a write in one packet, with immediate data.
     WriteOnlyWithImmediate = 0x0b,
-    /// Connection: asks for remote memory.
+    /// Connection: a read of remote memory.
     ReadRequest = 0x0c,
-    /// Connection: the first packet of the answer to a read.
+    /// Connection: the first packet of a read response.
     ReadResponseFirst = 0x0d,
-    /// Connection: neither first nor last packet of the answer to a read.
+    /// Connection: neither first nor last packet of a read response.
     ReadResponseMiddle = 0x0e,
-    /// Connection: the last packet of the answer to a read.
+    /// Connection: the last packet of a read response.
     ReadResponseLast = 0x0f,
-    /// Connection: the answer to a read in one packet.
+    /// Connection: a read response in one packet.
     ReadResponseOnly = 0x10,
-    /// Connection: acknowledges, refuses, or asks for patience.
+    /// Connection: ACK, NAK or RNR NAK.
     Acknowledge = 0x11,
     /// Datagram: a message in one packet.
     DatagramSendOnly = 0x64,
     /// Datagram: a message in one packet, with immediate data.
     DatagramSendOnlyWithImmediate = 0x65,
-    /// Pleach: says which packet is missing, and which arrived after it.
+    /// Pleach: NAK of the first missing packet with a bitmap of the packets received after it.
     SelectiveAcknowledge = 0xc1,
-    /// Pleach: asks whether the path and the other end live.
+    /// Pleach: liveness probe of a path.
     Probe = 0xc2,
-    /// Pleach: answers a probe with its token.
+    /// Pleach: reply to a probe, with its token.
     ProbeReply = 0xc3,
 }
 
-/// Which headers stand between the base transport header and the payload, in the order of the fields.
+/// The headers between the BTH and the payload, in wire order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ExtendedHeaders {
-    /// Where a datagram comes from.
+    /// Source of a datagram.
     pub deth: bool,
-    /// Which remote memory is meant.
+    /// Remote memory that the request accesses.
     pub reth: bool,
-    /// What is acknowledged.
+    /// Acknowledgement.
     pub aeth: bool,
-    /// Four bytes for the receiver's completion.
+    /// Immediate data for the receiver's completion.
     pub immediate: bool,
-    /// Pleach: which packets arrived past the missing one.
-    pub arrived: bool,
-    /// Pleach: which probe is asked or answered.
-    pub token: bool,
+    /// Pleach: packets received beyond the first missing one.
+    pub sack: bool,
+    /// Pleach: token of a probe or its reply.
+    pub probe_token: bool,
 }
 
 impl ExtendedHeaders {
-    /// Bytes they take together.
+    /// Their total size in bytes.
     pub const fn size(self) -> usize {
         self.deth as usize * Deth::SIZE
             + self.reth as usize * Reth::SIZE
             + self.aeth as usize * Aeth::SIZE
             + self.immediate as usize * Immediate::SIZE
-            + self.arrived as usize * SackBitmap::SIZE
-            + self.token as usize * ProbeToken::SIZE
+            + self.sack as usize * SackBitmap::SIZE
+            + self.probe_token as usize * ProbeToken::SIZE
     }
 }
 
@@ -116,7 +116,7 @@ impl Opcode {
         self as u8
     }
 
-    /// Which headers follow the base transport header.
+    /// The headers that follow the BTH.
     pub const fn extended_headers(self) -> ExtendedHeaders {
         use Opcode::*;
         ExtendedHeaders {
@@ -134,12 +134,12 @@ impl Opcode {
                     | WriteOnlyWithImmediate
                     | DatagramSendOnlyWithImmediate
             ),
-            arrived: matches!(self, SelectiveAcknowledge),
-            token: matches!(self, Probe | ProbeReply),
+            sack: matches!(self, SelectiveAcknowledge),
+            probe_token: matches!(self, Probe | ProbeReply),
         }
     }
 
-    /// True if the packet may have payload.
+    /// True if the packet may have a payload.
     pub const fn carries_payload(self) -> bool {
         use Opcode::*;
         !matches!(self, ReadRequest | Acknowledge | SelectiveAcknowledge | Probe | ProbeReply)
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_lead_back_to_their_opcodes_and_no_others_do() {
+    fn exactly_the_known_codes_parse_to_opcodes() {
         let known = (0..=u8::MAX).filter_map(|code| Opcode::try_from(code).ok().map(|opcode| (code, opcode)));
         let (codes, opcodes): (Vec<u8>, Vec<Opcode>) = known.unzip();
         assert_eq!(opcodes, Opcode::ALL);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn every_opcode_has_its_headers() {
+    fn every_opcode_has_the_specified_headers() {
         let sizes: Vec<usize> = Opcode::ALL.iter().map(|opcode| opcode.extended_headers().size()).collect();
         assert_eq!(sizes, [0, 0, 0, 4, 0, 4, 16, 0, 0, 4, 16, 20, 16, 4, 0, 4, 4, 4, 8, 12, 12, 8, 8]);
     }

@@ -1,7 +1,7 @@
-//! A packet of InfiniBand transport: base header, the headers its opcode asks for, payload, padding.
+//! An InfiniBand transport packet: BTH, the headers that its opcode requires, payload, padding.
 //!
-//! In: the bytes between the routing headers and the ICRC. Out: the headers as values and the payload where
-//! it lies. What routes and checks the packet is the framings' story: [`crate::link_frame`], [`crate::rocev2`].
+//! In: the bytes from the BTH to the ICRC. Out: the headers as values and the payload as a slice. Routing headers and
+//! CRCs belong to the framings: [`crate::link_frame`], [`crate::rocev2`].
 
 use crate::bytes::split_tail;
 use crate::{Aeth, Bth, Deth, ExtendedHeaders, Immediate, Opcode, ParseError, ProbeToken, Reth, SackBitmap};
@@ -9,23 +9,23 @@ use crate::{Aeth, Bth, Deth, ExtendedHeaders, Immediate, Opcode, ParseError, Pro
 /// Bytes of the ICRC, which ends a packet in both framings.
 pub(crate) const ICRC_SIZE: usize = 4;
 
-/// The transport headers of a packet. Which of the optional ones are there is told by the opcode.
+/// The transport headers of a packet. The opcode determines which of the optional headers are present.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PacketHeaders {
-    /// What the packet is and where it goes.
+    /// Opcode, destination and sequence number.
     pub bth: Bth,
-    /// Where a datagram comes from.
+    /// Source of a datagram.
     pub deth: Option<Deth>,
-    /// Which remote memory is meant.
+    /// Remote memory that the request accesses.
     pub reth: Option<Reth>,
-    /// What is acknowledged.
+    /// Acknowledgement.
     pub aeth: Option<Aeth>,
-    /// Four bytes for the receiver's completion.
+    /// Immediate data for the receiver's completion.
     pub immediate: Option<Immediate>,
-    /// Pleach: which packets arrived past the missing one.
-    pub arrived: Option<SackBitmap>,
-    /// Pleach: which probe is asked or answered.
-    pub token: Option<ProbeToken>,
+    /// Pleach: packets received beyond the first missing one.
+    pub sack: Option<SackBitmap>,
+    /// Pleach: token of a probe or its reply.
+    pub probe_token: Option<ProbeToken>,
 }
 
 /// A packet: headers and payload.
@@ -38,31 +38,31 @@ pub struct Packet<'a> {
 }
 
 impl From<Bth> for PacketHeaders {
-    /// The base header alone, for opcodes that need no other or to be completed by the caller.
+    /// The base header alone. The caller adds what the opcode requires.
     fn from(bth: Bth) -> Self {
-        Self { bth, deth: None, reth: None, aeth: None, immediate: None, arrived: None, token: None }
+        Self { bth, deth: None, reth: None, aeth: None, immediate: None, sack: None, probe_token: None }
     }
 }
 
 impl PacketHeaders {
-    /// Bytes they take.
+    /// Encoded size in bytes.
     pub const fn size(&self) -> usize {
         Bth::SIZE + self.bth.opcode.extended_headers().size()
     }
 
-    /// Which optional headers are there.
+    /// The optional headers that are present.
     pub const fn present(&self) -> ExtendedHeaders {
         ExtendedHeaders {
             deth: self.deth.is_some(),
             reth: self.reth.is_some(),
             aeth: self.aeth.is_some(),
             immediate: self.immediate.is_some(),
-            arrived: self.arrived.is_some(),
-            token: self.token.is_some(),
+            sack: self.sack.is_some(),
+            probe_token: self.probe_token.is_some(),
         }
     }
 
-    /// Reads the headers at the beginning of `bytes`.
+    /// Parses the headers at the start of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let bth = Bth::parse(bytes)?;
         let wanted = bth.opcode.extended_headers();
@@ -88,23 +88,23 @@ impl PacketHeaders {
             headers.immediate = Some(Immediate::parse(rest)?);
             rest = &rest[Immediate::SIZE..];
         }
-        if wanted.arrived {
-            headers.arrived = Some(SackBitmap::parse(rest)?);
+        if wanted.sack {
+            headers.sack = Some(SackBitmap::parse(rest)?);
             rest = &rest[SackBitmap::SIZE..];
         }
-        if wanted.token {
-            headers.token = Some(ProbeToken::parse(rest)?);
+        if wanted.probe_token {
+            headers.probe_token = Some(ProbeToken::parse(rest)?);
         }
         Ok(headers)
     }
 
-    /// Writes the headers at the beginning of `buffer`; returns how many bytes they took.
+    /// Writes the headers at the start of `buffer`; returns their size.
     ///
     /// # Panics
-    /// If the buffer is too small, or the headers are not those the opcode asks for.
+    /// If the buffer is too small, or the present headers are not those that the opcode requires.
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
         let opcode = self.bth.opcode;
-        assert_eq!(self.present(), opcode.extended_headers(), "headers do not fit {opcode:?}");
+        assert_eq!(self.present(), opcode.extended_headers(), "wrong headers for {opcode:?}");
         self.bth.emit(buffer);
         let mut at = Bth::SIZE;
         if let Some(deth) = self.deth {
@@ -123,23 +123,23 @@ impl PacketHeaders {
             immediate.emit(&mut buffer[at..]);
             at += Immediate::SIZE;
         }
-        if let Some(arrived) = self.arrived {
-            arrived.emit(&mut buffer[at..]);
+        if let Some(sack) = self.sack {
+            sack.emit(&mut buffer[at..]);
             at += SackBitmap::SIZE;
         }
-        if let Some(token) = self.token {
-            token.emit(&mut buffer[at..]);
+        if let Some(probe_token) = self.probe_token {
+            probe_token.emit(&mut buffer[at..]);
             at += ProbeToken::SIZE;
         }
         at
     }
 
-    /// Bytes that a packet with so much payload takes, from the base header to the end of the ICRC: whole words.
+    /// Size of a packet with a payload of so many bytes, from the BTH to the end of the ICRC; a multiple of four.
     pub fn size_with(&self, payload: usize) -> usize {
         self.size() + payload + padding_of(payload) + ICRC_SIZE
     }
 
-    /// Writes what stands before a payload of so many bytes; returns how many bytes it took.
+    /// Writes the headers for a payload of so many bytes; returns their size.
     pub(crate) fn emit_before(&self, payload: usize, buffer: &mut [u8]) -> usize {
         let opcode = self.bth.opcode;
         assert!(payload == 0 || opcode.carries_payload(), "{opcode:?} carries no payload");
@@ -150,24 +150,24 @@ impl PacketHeaders {
 }
 
 impl<'a> Packet<'a> {
-    /// A packet whose pad count fits its payload.
+    /// A packet with the pad count of its payload.
     pub fn new(headers: impl Into<PacketHeaders>, payload: &'a [u8]) -> Self {
         let mut headers = headers.into();
         headers.bth.pad_count = padding_of(payload.len()) as u8;
         Self { headers, payload }
     }
 
-    /// The operation.
+    /// The opcode.
     pub const fn opcode(&self) -> Opcode {
         self.headers.bth.opcode
     }
 
-    /// Bytes it takes from the base header to the end of the ICRC: whole words.
+    /// Size from the BTH to the end of the ICRC; a multiple of four.
     pub fn size(&self) -> usize {
         self.headers.size_with(self.payload.len())
     }
 
-    /// Reads a packet that ends with its ICRC, which is not looked at.
+    /// Parses a packet that ends with its ICRC, without checking the ICRC.
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let headers = PacketHeaders::parse(bytes)?;
         let (bytes, _icrc) = split_tail::<ICRC_SIZE>(bytes)?;
@@ -187,7 +187,7 @@ impl<'a> Packet<'a> {
         Ok(Self { headers, payload: &padded[..length] })
     }
 
-    /// Writes the packet up to the end of its padding; returns how many bytes it took.
+    /// Writes the packet up to the end of its padding; returns its size.
     pub(crate) fn emit(&self, buffer: &mut [u8]) -> usize {
         let start = self.headers.emit_before(self.payload.len(), buffer);
         let end = start + self.payload.len();
@@ -198,7 +198,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Bytes of zeros that bring a payload of so many bytes to a whole word.
+/// Zero bytes that pad a payload to a multiple of four.
 pub(crate) fn padding_of(payload: usize) -> usize {
     payload.wrapping_neg() % 4
 }

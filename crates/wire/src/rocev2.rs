@@ -1,12 +1,11 @@
-//! Packets on IP networks: what stands in a UDP datagram to port 4791 (RoCEv2; IB specification, annex A17).
+//! Packets in UDP datagrams to port 4791 (RoCEv2; IB specification, annex A17).
 //!
-//! In: a datagram's payload and what its receiver knows of the IP and UDP headers around it. Out: the
-//! packet, or why it is discarded. UDP and IP have checksums of their own; the ICRC covers their headers as
-//! well, except for what routers may change, which counts as ones: traffic class, hop limit and IPv4's
-//! checksum, IPv6's flow label, UDP's checksum, and the fifth byte of the BTH. Eight bytes of ones stand in
-//! front, where InfiniBand has its LRH.
+//! In: a datagram's payload, and its IP and UDP headers as far as the receiver knows them. Out: the packet, or why it
+//! is discarded. The ICRC also covers the IP and UDP headers. It replaces by ones what routers may change: traffic
+//! class, hop limit, IPv4's checksum, IPv6's flow label, UDP's checksum, and the fifth byte of the BTH. Eight bytes
+//! of ones come first, in place of InfiniBand's LRH.
 //!
-//! IPv4 options and IPv6 extension headers are not spoken here.
+//! IPv4 options and IPv6 extension headers are not supported.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +16,7 @@ use crate::link_frame::mask_ipv6;
 use crate::packet::ICRC_SIZE;
 use crate::{Bth, IcrcCoverage, Packet, PacketCrc, PacketError, PacketHeaders, ParseError};
 
-/// The UDP port that RoCEv2 is received at.
+/// The UDP port of RoCEv2.
 pub const UDP_PORT: u16 = 4791;
 /// Bytes of a UDP header.
 const UDP_SIZE: usize = 8;
@@ -27,24 +26,25 @@ const IPV6_SIZE: usize = 40;
 pub const IPV4_OVERHEAD: usize = IPV4_SIZE + UDP_SIZE + ICRC_SIZE;
 /// Bytes that IPv6, UDP and the ICRC add to the transport headers and the payload.
 pub const IPV6_OVERHEAD: usize = IPV6_SIZE + UDP_SIZE + ICRC_SIZE;
-/// The longest payload of a UDP datagram that both IP headers can tell.
+/// The longest UDP payload that the IPv4 and IPv6 length fields can express.
 pub const MAX_SIZE: usize = u16::MAX as usize - IPV4_SIZE - UDP_SIZE;
 
-/// Bytes of a packet, from its BTH on, that the ICRC covers where it covers the beginning alone: all headers, and at least 64 of the payload.
+/// Bytes from the BTH on that a partial ICRC ([`IcrcCoverage::Prefix`]) covers: all headers and at least 64 bytes of
+/// the payload.
 const PARTIAL_ICRC_BYTES: usize = 128;
 
-/// Where a datagram comes from and goes to: what the ICRC covers outside of it.
+/// The addresses and ports of a datagram, which the ICRC covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flow {
     /// The IP header.
     pub ip: IpHeader,
-    /// UDP: the sender's port, by which networks spread flows.
+    /// UDP source port; networks use it to spread flows over paths.
     pub source_port: u16,
-    /// UDP: the receiver's port, usually [`UDP_PORT`].
+    /// UDP destination port, usually [`UDP_PORT`].
     pub destination_port: u16,
 }
 
-/// The invariant part of an IP header that the datagram itself does not tell.
+/// The fields of the IP header that the ICRC covers and the datagram itself does not contain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IpHeader {
     /// Internet protocol version 4.
@@ -53,9 +53,9 @@ pub enum IpHeader {
         source: Ipv4Addr,
         /// The receiver.
         destination: Ipv4Addr,
-        /// The identification field. Hosts number fragmentable datagrams in it; covered all the same.
+        /// The identification field. Senders number fragmentable datagrams with it; the ICRC covers it.
         identification: u16,
-        /// Whether the datagram may be cut on its way. It must not have been: a fragment is no packet.
+        /// The "don't fragment" flag. A fragment is not a packet either way.
         fragmentation: Fragmentation,
     },
     /// Internet protocol version 6.
@@ -76,7 +76,7 @@ pub enum Fragmentation {
     Forbidden,
 }
 
-/// Writes the packet and its ICRC as a datagram's payload; returns how many bytes it took.
+/// Writes the packet and its ICRC as a UDP payload; returns the size.
 ///
 /// # Panics
 /// If the buffer is smaller than [`Packet::size`], the datagram longer than [`MAX_SIZE`], or a value does not fit
@@ -85,7 +85,7 @@ pub fn emit(packet: &Packet<'_>, flow: &Flow, buffer: &mut [u8]) -> usize {
     emit_vectored(&packet.headers, [packet.payload, &[]], flow, buffer)
 }
 
-/// The same for a packet whose payload lies in two places.
+/// As [`emit`], for a payload in two slices.
 ///
 /// # Panics
 /// As [`emit`].
@@ -106,8 +106,8 @@ pub fn emit_vectored(headers: &PacketHeaders, payload: [&[u8]; 2], flow: &Flow, 
     size
 }
 
-/// The same for a packet the second part of whose payload stays where it is: only what stands before it, and right behind that
-/// what stands after it, is written; returns how many bytes each took.
+/// As [`emit_vectored`], but the second slice of the payload is not copied: writes the headers and the first slice,
+/// then directly behind them the padding and the ICRC; returns the sizes of both parts.
 ///
 /// # Panics
 /// As [`emit`].
@@ -133,24 +133,24 @@ pub fn emit_zero_copy(
 
 fn size_of(headers: &PacketHeaders, payload: usize) -> usize {
     let size = headers.size_with(payload);
-    assert!(size <= MAX_SIZE, "a datagram of {size} bytes is past {MAX_SIZE}");
+    assert!(size <= MAX_SIZE, "a datagram of {size} bytes exceeds {MAX_SIZE} bytes");
     size
 }
 
-/// Bytes of a payload that the ICRC covers, where so many stand before it.
+/// How many bytes of a payload the ICRC covers, after `before` bytes of headers.
 fn covered_payload(headers: &PacketHeaders, before: usize, payload: usize) -> usize {
     covered_after(headers, before).min(payload)
 }
 
-/// Bytes that the ICRC covers at most, behind so many.
+/// How many bytes the ICRC covers at most after the first `before` bytes.
 fn covered_after(headers: &PacketHeaders, before: usize) -> usize {
     match headers.bth.coverage {
-        IcrcCoverage::Whole => usize::MAX,
-        IcrcCoverage::Beginning => PARTIAL_ICRC_BYTES.saturating_sub(before),
+        IcrcCoverage::Full => usize::MAX,
+        IcrcCoverage::Prefix => PARTIAL_ICRC_BYTES.saturating_sub(before),
     }
 }
 
-/// Writes padding, of which so many bytes are covered at most, and ICRC.
+/// Writes the padding, of which the ICRC covers at most `covered` bytes, and the ICRC.
 fn close(mut icrc: Icrc, covered: usize, after: &mut [u8]) {
     let (padding, code) = after.split_at_mut(after.len() - ICRC_SIZE);
     padding.fill(0);
@@ -158,12 +158,12 @@ fn close(mut icrc: Icrc, covered: usize, after: &mut [u8]) {
     code.copy_from_slice(&icrc.finish().to_le_bytes());
 }
 
-/// Reads a datagram's payload without looking at its ICRC.
+/// Parses a UDP payload without checking its ICRC.
 pub fn parse(datagram: &[u8]) -> Result<Packet<'_>, ParseError> {
     Packet::parse(datagram)
 }
 
-/// Checks the ICRC of a datagram's payload alone.
+/// Checks the ICRC of a UDP payload.
 pub fn verify_icrc(datagram: &[u8], flow: &Flow) -> Result<(), PacketError> {
     if datagram.len() < Bth::SIZE + ICRC_SIZE {
         return Err(ParseError::TooShort { needed: Bth::SIZE + ICRC_SIZE, given: datagram.len() }.into());
@@ -175,24 +175,24 @@ pub fn verify_icrc(datagram: &[u8], flow: &Flow) -> Result<(), PacketError> {
     Ok(())
 }
 
-/// Checks the ICRC of a datagram's payload, then reads it.
+/// Checks the ICRC of a UDP payload, then parses it.
 pub fn verify<'a>(datagram: &'a [u8], flow: &Flow) -> Result<Packet<'a>, PacketError> {
     verify_icrc(datagram, flow)?;
     Ok(parse(datagram)?)
 }
 
-/// The ICRC of a packet up to its padding, which is at least as long as a BTH.
+/// The ICRC of a packet up to its padding. The bytes contain at least a BTH.
 fn icrc(packet: &[u8], flow: &Flow) -> u32 {
-    let is_partial = packet[Bth::VERSION_BYTE] & 0x0f == IcrcCoverage::Beginning as u8;
+    let is_partial = packet[Bth::VERSION_BYTE] & 0x0f == IcrcCoverage::Prefix as u8;
     let covered = if is_partial { packet.len().min(PARTIAL_ICRC_BYTES) } else { packet.len() };
     icrc_of(&packet[..covered], packet.len(), flow).finish()
 }
 
-/// The ICRC of the beginning of a packet, which has so many bytes before it; it has its BTH at least.
+/// The ICRC over the first bytes of a packet, at least its BTH; the whole packet has `length` bytes before the ICRC.
 fn icrc_of(beginning: &[u8], length: usize, flow: &Flow) -> Icrc {
     const LEADING_ONES: usize = 8;
     let mut masked = [0xff; LEADING_ONES + IPV6_SIZE + UDP_SIZE + Bth::SIZE];
-    // Lengths of what UDP and IP carry; larger datagrams than they can tell do not come from a socket.
+    // The cast cannot truncate: no socket delivers a datagram that exceeds the length fields.
     let udp_length = (UDP_SIZE + length + ICRC_SIZE) as u16;
     let after_ones = &mut masked[LEADING_ONES..];
     let ip_size = match flow.ip {
@@ -217,7 +217,7 @@ fn icrc_of(beginning: &[u8], length: usize, flow: &Flow) -> Icrc {
 impl IpHeader {
     const UDP: u8 = 17;
 
-    /// Writes the header over ones; what routers may change stays ones.
+    /// Writes the header over ones; fields that routers may change stay ones.
     fn write_masked(&self, header: &mut [u8], udp_length: u16) {
         match self {
             Self::V4 { source, destination, identification, fragmentation } => {

@@ -1,5 +1,4 @@
-//! The headers that bring a packet to its node: local (LRH) within a subnet, global (GRH) between subnets
-//! (IB specification, 7.7 and 8.3).
+//! Routing headers: local (LRH) within a subnet, global (GRH) between subnets (IB specification, 7.7 and 8.3).
 //!
 //! ```text
 //! LRH  0   virtual lane, 4 bits | version, 4 bits
@@ -12,61 +11,61 @@
 
 use units::Lid;
 
-use crate::bytes::{head, piece, room};
+use crate::bytes::{array_at, prefix, prefix_mut};
 use crate::{HeaderName, ParseError};
 
-/// A lane of a link with buffers of its own, 0 to 15; switches may change it.
+/// A virtual lane of a link, with its own buffers, 0 to 15. Switches may change it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct VirtualLane(pub u8);
 
-/// The class a packet travels in, 0 to 15; the same from end to end.
+/// The service level of a packet, 0 to 15. It stays the same from end to end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ServiceLevel(pub u8);
 
-/// An InfiniBand global identifier: an IPv6 address.
+/// An InfiniBand global identifier, in the format of an IPv6 address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Gid(pub [u8; 16]);
 
-/// What follows the local route header. Raw packets are not spoken here.
+/// The header after the LRH (LNH). Raw packets are not supported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkNextHeader {
-    /// A base transport header: the packet stays in its subnet.
+    /// A BTH: the packet stays in its subnet.
     Transport,
-    /// A global route header.
+    /// A GRH.
     Global,
 }
 
 /// The local route header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lrh {
-    /// The lane on the present link.
+    /// The virtual lane on the current link.
     pub lane: VirtualLane,
-    /// The packet's class.
+    /// The service level.
     pub level: ServiceLevel,
-    /// What follows.
+    /// The next header.
     pub next: LinkNextHeader,
-    /// The port it goes to.
+    /// The destination port.
     pub destination: Lid,
-    /// Words of four bytes from this header to the end of the ICRC. Framing sets it when it emits.
+    /// Four-byte words from this header to the end of the ICRC. The framing sets it.
     pub length_words: u16,
-    /// The port it comes from.
+    /// The source port.
     pub source: Lid,
 }
 
 impl Lrh {
-    /// Bytes it takes.
+    /// Encoded size in bytes.
     pub const SIZE: usize = 8;
-    /// The longest packet that the length field can tell.
+    /// The longest packet that the length field can express.
     pub const MAX_LENGTH_WORDS: u16 = (1 << 11) - 1;
 
-    /// A header for a packet within the subnet; its length comes with the packet.
+    /// A header within the subnet. The framing sets its length.
     pub const fn new(source: Lid, destination: Lid, level: ServiceLevel, lane: VirtualLane) -> Self {
         Self { lane, level, next: LinkNextHeader::Transport, destination, length_words: 0, source }
     }
 
     /// Reads the header at the beginning of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
-        let bytes: &[u8; Self::SIZE] = head(bytes)?;
+        let bytes: &[u8; Self::SIZE] = prefix(bytes)?;
         let version = bytes[0] & 0x0f;
         if version != 0 {
             return Err(ParseError::UnknownVersion { header: HeaderName::Lrh, version });
@@ -82,9 +81,9 @@ impl Lrh {
             lane: VirtualLane(bytes[0] >> 4),
             level: ServiceLevel(bytes[1] >> 4),
             next,
-            destination: Lid(u16::from_be_bytes(piece(bytes, 2))),
-            length_words: u16::from_be_bytes(piece(bytes, 4)) & Self::MAX_LENGTH_WORDS,
-            source: Lid(u16::from_be_bytes(piece(bytes, 6))),
+            destination: Lid(u16::from_be_bytes(array_at(bytes, 2))),
+            length_words: u16::from_be_bytes(array_at(bytes, 4)) & Self::MAX_LENGTH_WORDS,
+            source: Lid(u16::from_be_bytes(array_at(bytes, 6))),
         })
     }
 
@@ -93,9 +92,9 @@ impl Lrh {
     /// # Panics
     /// If the buffer is too small, or lane, level or length do not fit their fields.
     pub fn emit(&self, buffer: &mut [u8]) {
-        assert!(self.lane.0 < 16 && self.level.0 < 16, "{:?} or {:?} is past 15", self.lane, self.level);
+        assert!(self.lane.0 < 16 && self.level.0 < 16, "{:?} or {:?} exceeds 15", self.lane, self.level);
         assert!(self.length_words <= Self::MAX_LENGTH_WORDS, "{} words do not fit 11 bits", self.length_words);
-        let bytes: &mut [u8; Self::SIZE] = room(buffer);
+        let bytes: &mut [u8; Self::SIZE] = prefix_mut(buffer);
         bytes[0] = self.lane.0 << 4;
         bytes[1] = self.level.0 << 4
             | match self.next {
@@ -111,31 +110,31 @@ impl Lrh {
 /// The global route header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Grh {
-    /// The class between subnets; routers may change it.
+    /// The traffic class between subnets. Routers may change it.
     pub traffic_class: u8,
-    /// Names a flow that shall stay in order, 20 bits; routers may change it.
+    /// Identifies a flow whose packets must stay in order, 20 bits. Routers may change it.
     pub flow_label: u32,
-    /// Bytes from the end of this header to the end of the ICRC. Framing sets it when it emits.
+    /// Bytes from the end of this header to the end of the ICRC. The framing sets it.
     pub payload_length: u16,
-    /// Routers that the packet may still pass.
+    /// How many more routers may forward the packet.
     pub hop_limit: u8,
-    /// The port it comes from.
+    /// The source port.
     pub source: Gid,
-    /// The port or multicast group it goes to.
+    /// The destination port or multicast group.
     pub destination: Gid,
 }
 
 impl Grh {
-    /// Bytes it takes.
+    /// Encoded size in bytes.
     pub const SIZE: usize = 40;
     const VERSION: u8 = 6;
-    /// InfiniBand transport follows; assigned by the IB specification (8.3).
+    /// Next header: InfiniBand transport (IB specification, 8.3).
     const NEXT_HEADER: u8 = 0x1b;
     const MAX_FLOW_LABEL: u32 = (1 << 20) - 1;
 
     /// Reads the header at the beginning of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
-        let bytes: &[u8; Self::SIZE] = head(bytes)?;
+        let bytes: &[u8; Self::SIZE] = prefix(bytes)?;
         let version = bytes[0] >> 4;
         if version != Self::VERSION {
             return Err(ParseError::UnknownVersion { header: HeaderName::Grh, version });
@@ -143,14 +142,14 @@ impl Grh {
         if bytes[6] != Self::NEXT_HEADER {
             return Err(ParseError::UnknownNextHeader { header: HeaderName::Grh, code: bytes[6] });
         }
-        let first_word = u32::from_be_bytes(piece(bytes, 0));
+        let first_word = u32::from_be_bytes(array_at(bytes, 0));
         Ok(Self {
             traffic_class: (first_word >> 20) as u8,
             flow_label: first_word & Self::MAX_FLOW_LABEL,
-            payload_length: u16::from_be_bytes(piece(bytes, 4)),
+            payload_length: u16::from_be_bytes(array_at(bytes, 4)),
             hop_limit: bytes[7],
-            source: Gid(piece(bytes, 8)),
-            destination: Gid(piece(bytes, 24)),
+            source: Gid(array_at(bytes, 8)),
+            destination: Gid(array_at(bytes, 24)),
         })
     }
 
@@ -160,7 +159,7 @@ impl Grh {
     /// If the buffer is too small, or the flow label has more than 20 bits.
     pub fn emit(&self, buffer: &mut [u8]) {
         assert!(self.flow_label <= Self::MAX_FLOW_LABEL, "flow label {:#x} does not fit 20 bits", self.flow_label);
-        let bytes: &mut [u8; Self::SIZE] = room(buffer);
+        let bytes: &mut [u8; Self::SIZE] = prefix_mut(buffer);
         let first_word = u32::from(Self::VERSION) << 28 | u32::from(self.traffic_class) << 20 | self.flow_label;
         bytes[0..4].copy_from_slice(&first_word.to_be_bytes());
         bytes[4..6].copy_from_slice(&self.payload_length.to_be_bytes());

@@ -1,43 +1,43 @@
-//! Headers of Pleach's own packets, which only two Pleach ends speak to each other.
+//! Headers of Pleach's own opcodes, which only two Pleach endpoints use.
 //!
-//! The IB specification (9.2) leaves the codes from 0xc0 on to manufacturers. Ours say what reliable connections
-//! cannot say there: which packets arrived past the first missing one ([`SackBitmap`]), and whether a path lives
-//! without touching the numbers of the packets on it ([`ProbeToken`]). Both are a number of eight bytes, high byte first.
+//! The IB specification (9.2) reserves the opcodes from 0xc0 on for manufacturers. Pleach uses them for what reliable
+//! connections lack: the packets received beyond the first missing one ([`SackBitmap`]), and a liveness probe of a
+//! path that does not consume sequence numbers ([`ProbeToken`]). Both are a big-endian number of eight bytes.
 
 use units::Psn;
 
 use crate::ParseError;
-use crate::bytes::{head, room};
+use crate::bytes::{prefix, prefix_mut};
 
-/// Which packets arrived although an earlier one is missing.
+/// Selective acknowledgement: the packets received beyond the first missing one.
 ///
-/// The base header of the packet that carries it has the number of the first missing one, its acknowledge header
-/// refuses with [`crate::NakCause::PsnSequence`]. Bit `i`, counted from the lowest, speaks of the packet that comes
-/// `i + 1` after the missing one. A clear bit says nothing: the packet is late, lost, or arrived too far ahead.
+/// The BTH of the packet that carries it has the number of the first missing packet, and its AETH is a NAK with
+/// [`crate::NakCause::PsnSequence`]. Bit `i`, counted from the lowest, stands for the packet `i + 1` after the
+/// missing one. A clear bit proves nothing: the packet is late, lost, or arrived too far ahead.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct SackBitmap(pub u64);
 
-/// What a probe carries and its reply brings back, so that its sender knows which probe is answered.
+/// The number in a probe that its reply repeats, so that the sender can match them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ProbeToken(pub u64);
 
 impl SackBitmap {
-    /// Bytes it takes.
+    /// Encoded size in bytes.
     pub const SIZE: usize = 8;
-    /// How many packets past the first missing one it speaks of.
+    /// How many packets beyond the first missing one the bitmap covers.
     pub const REACH: u32 = u64::BITS;
 
-    /// Notes that `psn` arrived; a number out of reach is left out.
+    /// Records that `psn` arrived; ignores numbers out of reach.
     pub const fn insert(&mut self, first_missing: Psn, psn: Psn) {
         self.0 |= Self::bit(first_missing, psn);
     }
 
-    /// True if it says that `psn` arrived.
+    /// True if `psn` is recorded as received.
     pub const fn contains(self, first_missing: Psn, psn: Psn) -> bool {
         self.0 & Self::bit(first_missing, psn) != 0
     }
 
-    /// The numbers that it says arrived, in their order.
+    /// The numbers recorded as received, in order.
     pub fn numbers(self, first_missing: Psn) -> impl Iterator<Item = Psn> {
         let mut bits = self.0;
         std::iter::from_fn(move || {
@@ -47,7 +47,7 @@ impl SackBitmap {
         })
     }
 
-    /// The bit that speaks of `psn`; none if no bit does.
+    /// The bit of `psn`; zero if it is out of reach.
     const fn bit(first_missing: Psn, psn: Psn) -> u64 {
         match psn.distance_from(first_missing) {
             distance @ 1..=Self::REACH => 1 << (distance - 1),
@@ -57,7 +57,7 @@ impl SackBitmap {
 
     /// Reads the header at the beginning of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
-        Ok(Self(u64::from_be_bytes(*head(bytes)?)))
+        Ok(Self(u64::from_be_bytes(*prefix(bytes)?)))
     }
 
     /// Writes the header at the beginning of `buffer`.
@@ -65,17 +65,17 @@ impl SackBitmap {
     /// # Panics
     /// If the buffer is too small.
     pub fn emit(&self, buffer: &mut [u8]) {
-        *room(buffer) = self.0.to_be_bytes();
+        *prefix_mut(buffer) = self.0.to_be_bytes();
     }
 }
 
 impl ProbeToken {
-    /// Bytes it takes.
+    /// Encoded size in bytes.
     pub const SIZE: usize = 8;
 
     /// Reads the header at the beginning of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
-        Ok(Self(u64::from_be_bytes(*head(bytes)?)))
+        Ok(Self(u64::from_be_bytes(*prefix(bytes)?)))
     }
 
     /// Writes the header at the beginning of `buffer`.
@@ -83,7 +83,7 @@ impl ProbeToken {
     /// # Panics
     /// If the buffer is too small.
     pub fn emit(&self, buffer: &mut [u8]) {
-        *room(buffer) = self.0.to_be_bytes();
+        *prefix_mut(buffer) = self.0.to_be_bytes();
     }
 }
 
@@ -94,31 +94,31 @@ mod tests {
 
     #[test]
     fn the_lowest_bit_is_the_packet_after_the_missing_one() {
-        // Around the end of the ring, so that the numbers wrap.
+        // Near 2^24, so that the numbers wrap.
         let missing = Psn::new(0xff_fffe);
-        let mut arrived = SackBitmap::default();
-        arrived.insert(missing, Psn::new(0xff_ffff));
-        arrived.insert(missing, Psn::new(1));
-        assert_eq!(arrived, SackBitmap(0b101));
-        assert_eq!(arrived.numbers(missing).collect::<Vec<_>>(), [Psn::new(0xff_ffff), Psn::new(1)]);
+        let mut sack = SackBitmap::default();
+        sack.insert(missing, Psn::new(0xff_ffff));
+        sack.insert(missing, Psn::new(1));
+        assert_eq!(sack, SackBitmap(0b101));
+        assert_eq!(sack.numbers(missing).collect::<Vec<_>>(), [Psn::new(0xff_ffff), Psn::new(1)]);
     }
 
     #[test]
-    fn what_is_out_of_reach_is_left_out() {
+    fn numbers_out_of_reach_are_ignored() {
         let missing = Psn::new(10);
-        let mut arrived = SackBitmap::default();
+        let mut sack = SackBitmap::default();
         for psn in [9, 10, 10 + SackBitmap::REACH + 1, 10 + (1 << 23)] {
-            arrived.insert(missing, Psn::new(psn));
-            assert!(!arrived.contains(missing, Psn::new(psn)));
+            sack.insert(missing, Psn::new(psn));
+            assert!(!sack.contains(missing, Psn::new(psn)));
         }
-        assert_eq!(arrived, SackBitmap(0));
-        arrived.insert(missing, Psn::new(10 + SackBitmap::REACH));
-        assert_eq!(arrived, SackBitmap(1 << 63));
+        assert_eq!(sack, SackBitmap(0));
+        sack.insert(missing, Psn::new(10 + SackBitmap::REACH));
+        assert_eq!(sack, SackBitmap(1 << 63));
     }
 
     proptest! {
         #[test]
-        fn numbers_lead_back_to_their_bits(bits: u64, missing: u32) {
+        fn numbers_round_trip_to_bits(bits: u64, missing: u32) {
             let (sent, missing) = (SackBitmap(bits), Psn::new(missing));
             let mut noted = SackBitmap::default();
             for psn in sent.numbers(missing) {

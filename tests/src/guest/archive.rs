@@ -1,15 +1,15 @@
-//! The guest's whole file system as one archive, in the format that the kernel unpacks at boot.
+//! The guest's file system as one archive, in the format that the kernel unpacks at boot.
 //!
-//! In: directories, files, links and devices, in an order in which every parent comes before its children.
+//! In: directories, files, links and devices; every parent must come before its children.
 //! Out: the bytes of a `cpio` archive in the `newc` format (kernel: Documentation/driver-api/early-userspace).
 
-/// What an entry is; the high bits of its mode.
+/// The type of an entry: the high bits of its mode.
 const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 const CHARACTER_DEVICE: u32 = 0o020_000;
 
-/// The name that ends an archive.
+/// The name of the last entry of an archive.
 const TRAILER: &str = "TRAILER!!!";
 
 /// Headers, names and contents each begin at a multiple of this.
@@ -46,15 +46,15 @@ impl Archive {
         self.add(path, CHARACTER_DEVICE | 0o600, number, &[]);
     }
 
-    /// The archive, complete.
+    /// Completes the archive and returns its bytes.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.add(TRAILER, 0, DeviceNumber::default(), &[]);
         self.bytes
     }
 
     fn add(&mut self, path: &str, mode: u32, device: DeviceNumber, contents: &[u8]) {
-        assert!(!path.starts_with('/'), "{path}: paths in an archive have no root");
-        let length = u32::try_from(contents.len()).expect("an entry is far below 4 GiB");
+        assert!(!path.starts_with('/'), "{path}: archive paths must be relative");
+        let length = u32::try_from(contents.len()).expect("an entry is below 4 GiB");
         let name_length = u32::try_from(path.len() + 1).expect("a path is short");
         self.entries += 1;
         // Number, mode, owner, group, links, time, length, device of the file system (2), device (2), name, checksum.
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_is_laid_out_as_the_kernel_reads_it() {
+    fn an_entry_has_the_layout_of_the_newc_format() {
         let mut archive = Archive::default();
         archive.add_program("init", b"#!/bin/sh");
         let bytes = archive.finish();
@@ -96,8 +96,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "no root")]
-    fn a_path_with_a_root_is_refused() {
+    #[should_panic(expected = "must be relative")]
+    fn an_absolute_path_is_rejected() {
         Archive::default().add_directory("/bin");
     }
 }

@@ -1,4 +1,4 @@
-//! Where everything that is downloaded and built for the guest is kept: `guest/` in cargo's target directory.
+//! The cache of everything downloaded and built for the guest: `guest/` in cargo's target directory.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 
 use super::error::GuestError;
 
-/// Cargo puts this file into its target directory, wherever that is.
+/// A file that cargo puts into every target directory.
 const MARK: &str = "CACHEDIR.TAG";
 
-/// Another process may be downloading and building; that takes half a minute, or a few on a slow network.
+/// Another process may be downloading and building: half a minute, or a few minutes on a slow network.
 const LOCK_LIMIT: Duration = Duration::from_secs(280);
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The folder, held by this process alone until it is dropped.
+/// The folder; this process holds it exclusively until the value is dropped.
 pub(super) struct Cache {
     folder: PathBuf,
-    /// Locked; the system unlocks it when it is closed, however this process ends.
+    /// Locked; the kernel releases the lock when the file is closed, however this process ends.
     _lock: File,
 }
 
@@ -45,7 +45,7 @@ impl Cache {
         self.folder.join(name)
     }
 
-    /// An empty folder of this name, whatever was there.
+    /// Creates an empty folder of this name and deletes what was there.
     pub(super) fn empty_folder(&self, name: &str) -> Result<PathBuf, GuestError> {
         let folder = self.path(name);
         remove_folder(&folder)?;
@@ -58,7 +58,7 @@ pub(super) fn create_folder(folder: &Path) -> Result<(), GuestError> {
     std::fs::create_dir_all(folder).map_err(|source| GuestError::io(format!("making {}", folder.display()), source))
 }
 
-/// Removes a folder and all in it; one that is not there is fine.
+/// Removes a folder and its contents, if it exists.
 pub(super) fn remove_folder(folder: &Path) -> Result<(), GuestError> {
     match std::fs::remove_dir_all(folder) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {

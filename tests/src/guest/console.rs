@@ -1,18 +1,18 @@
-//! What the guest and the emulator say while they run, kept for errors.
+//! The console output of guest and emulator, kept for error messages.
 
 use std::io::Read;
 use std::process::ChildStderr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The end of a console is kept; a whole boot is a tenth of this.
+/// The console keeps this much of the end of the output, ten times that of a boot.
 const KEPT_BYTES: usize = 256 * 1024;
 
-/// The last part of a console; another copy of it shows the same.
+/// The last part of a console's output; clones share it.
 #[derive(Clone, Default)]
 pub(super) struct Console(Arc<Mutex<Vec<u8>>>);
 
 impl Console {
-    /// Reads in a thread of its own, which ends when the emulator does.
+    /// Reads in a new thread, which ends when the emulator does.
     pub(super) fn start(mut stream: ChildStderr) -> Self {
         let console = Self::default();
         let kept = console.clone();

@@ -1,6 +1,6 @@
-//! Commands to the guest and their answers, over the two pipes of the emulator that are the guest's control port.
+//! Commands to the guest and their results, over the guest's control port: two pipes of the emulator.
 //!
-//! In: command lines. Out: what each wrote and how it ended, in any order. The other end is `init.sh`.
+//! In: command lines. Out: the output and exit of each, in any order. The other end is `init.sh`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,25 +12,25 @@ use std::time::{Duration, Instant};
 /// How a command in the guest ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// With this status; 128 and more stands for a signal.
+    /// With this status; 128 and more is 128 plus the number of a signal.
     Status(i32),
-    /// It was ended because it took too long.
-    Late,
+    /// The guest killed it at its limit.
+    TimedOut,
 }
 
-/// What a command in the guest wrote, and how it ended.
+/// The output of a command in the guest, and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
     /// How it ended.
     pub exit: Exit,
-    /// What it wrote to its standard output.
+    /// Its standard output.
     pub stdout: String,
-    /// What it wrote to its standard error.
+    /// Its standard error.
     pub stderr: String,
 }
 
 impl Output {
-    /// It ended in time with status zero.
+    /// Whether it ended in time with status zero.
     #[must_use]
     pub fn is_success(&self) -> bool {
         self.exit == Exit::Status(0)
@@ -41,26 +41,26 @@ impl fmt::Display for Output {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.exit {
             Exit::Status(status) => writeln!(formatter, "exit status {status}")?,
-            Exit::Late => writeln!(formatter, "took too long")?,
+            Exit::TimedOut => writeln!(formatter, "took too long")?,
         }
         write!(formatter, "{}{}", self.stdout, self.stderr)
     }
 }
 
-/// Which command an answer belongs to.
+/// Matches a result with its command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct TaskNumber(u32);
+pub(super) struct CommandNumber(u32);
 
-/// The control port has no more answers.
+/// Why no result came.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Silence {
+pub(super) enum ControlError {
     /// None came in time.
-    Late,
-    /// The guest is gone, or it wrote what we do not understand.
+    TimedOut,
+    /// The guest ended, or sent a malformed result.
     Closed,
 }
 
-/// Our end of the control port.
+/// The host's end of the control port.
 pub(super) struct Control {
     commands: Mutex<Commands>,
     answers: Arc<Answers>,
@@ -73,103 +73,107 @@ struct Commands {
 
 #[derive(Default)]
 struct Answers {
-    heard: Mutex<Heard>,
+    state: Mutex<ControlState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Heard {
+struct ControlState {
     /// The index of the device's RoCEv2 address over IPv4, once the guest is ready.
     gid_index: Option<u16>,
-    outputs: BTreeMap<TaskNumber, Output>,
+    outputs: BTreeMap<CommandNumber, Output>,
     is_closed: bool,
 }
 
 impl Control {
-    /// Listens in a thread of its own, which ends when the emulator closes its pipe.
+    /// Reads results in a new thread, which ends when the emulator closes its pipe.
     pub(super) fn start(commands: ChildStdin, answers: ChildStdout) -> Self {
-        let heard = Arc::new(Answers::default());
-        let listener = Arc::clone(&heard);
+        let state = Arc::new(Answers::default());
+        let listener = Arc::clone(&state);
         std::thread::spawn(move || {
             let mut answers = BufReader::new(answers);
             while let Some(answer) = read_answer(&mut answers) {
-                listener.note(|heard| match answer {
-                    Answer::Ready(gid_index) => heard.gid_index = Some(gid_index),
+                listener.update(|state| match answer {
+                    Answer::Ready(gid_index) => state.gid_index = Some(gid_index),
                     Answer::Done(task, output) => {
-                        heard.outputs.insert(task, output);
+                        state.outputs.insert(task, output);
                     }
                 });
             }
-            listener.note(|heard| heard.is_closed = true);
+            listener.update(|state| state.is_closed = true);
         });
-        Self { commands: Mutex::new(Commands { pipe: commands, next: 0 }), answers: heard }
+        Self { commands: Mutex::new(Commands { pipe: commands, next: 0 }), answers: state }
     }
 
-    /// Waits until the guest is ready for commands; returns the index of its address for RoCEv2 over IPv4.
-    pub(super) fn wait_ready(&self, limit: Duration) -> Result<u16, Silence> {
-        self.answers.wait(limit, |heard| heard.gid_index)
+    /// Waits until the guest is ready; returns the index of its address for RoCEv2 over IPv4.
+    pub(super) fn wait_ready(&self, limit: Duration) -> Result<u16, ControlError> {
+        self.answers.wait(limit, |state| state.gid_index)
     }
 
-    /// Has the guest start a command that may take this long.
-    pub(super) fn start_task(&self, command: &str, limit: Duration) -> std::io::Result<TaskNumber> {
+    /// Starts a command in the guest, with a time limit.
+    pub(super) fn start_command(&self, command: &str, limit: Duration) -> std::io::Result<CommandNumber> {
         assert!(!command.contains('\n'), "a command is one line: {command}");
         let mut commands = lock(&self.commands);
         let number = commands.next;
         commands.next += 1;
         writeln!(commands.pipe, "run {number} {:.3} {command}", limit.as_secs_f64())?;
         commands.pipe.flush()?;
-        Ok(TaskNumber(number))
+        Ok(CommandNumber(number))
     }
 
-    /// Has the guest end a command and all that it started; it answers as if the command had ended by itself.
-    pub(super) fn kill_task(&self, task: TaskNumber) -> std::io::Result<()> {
+    /// Ends a command and all processes that it started; the guest reports it as if the command had ended by itself.
+    pub(super) fn kill_command(&self, task: CommandNumber) -> std::io::Result<()> {
         let mut commands = lock(&self.commands);
         writeln!(commands.pipe, "kill {}", task.0)?;
         commands.pipe.flush()
     }
 
-    /// Waits for a command's answer and takes it.
-    pub(super) fn wait_task(&self, task: TaskNumber, limit: Duration) -> Result<Output, Silence> {
-        self.answers.wait(limit, |heard| heard.outputs.remove(&task))
+    /// Waits for the result of a command and removes it.
+    pub(super) fn wait_command(&self, task: CommandNumber, limit: Duration) -> Result<Output, ControlError> {
+        self.answers.wait(limit, |state| state.outputs.remove(&task))
     }
 }
 
 impl Answers {
-    fn note(&self, change: impl FnOnce(&mut Heard)) {
-        change(&mut lock(&self.heard));
+    fn update(&self, change: impl FnOnce(&mut ControlState)) {
+        change(&mut lock(&self.state));
         self.changed.notify_all();
     }
 
-    fn wait<T>(&self, limit: Duration, mut take: impl FnMut(&mut Heard) -> Option<T>) -> Result<T, Silence> {
+    fn wait<T>(
+        &self,
+        limit: Duration,
+        mut take: impl FnMut(&mut ControlState) -> Option<T>,
+    ) -> Result<T, ControlError> {
         let deadline = Instant::now() + limit;
-        let mut heard = lock(&self.heard);
+        let mut state = lock(&self.state);
         loop {
-            if let Some(taken) = take(&mut heard) {
+            if let Some(taken) = take(&mut state) {
                 return Ok(taken);
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if heard.is_closed {
-                return Err(Silence::Closed);
+            if state.is_closed {
+                return Err(ControlError::Closed);
             } else if left.is_zero() {
-                return Err(Silence::Late);
+                return Err(ControlError::TimedOut);
             }
-            let waited = self.changed.wait_timeout(heard, left);
-            heard = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
 
-/// No lock here is held across code that can panic.
+/// No code that can panic runs under a lock here.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 enum Answer {
     Ready(u16),
-    Done(TaskNumber, Output),
+    Done(CommandNumber, Output),
 }
 
-/// The next answer; none where the port is closed or its words make no sense.
+/// The next result; none if the port is closed or the result is malformed.
 fn read_answer(port: &mut impl BufRead) -> Option<Answer> {
     let mut line = String::new();
     port.read_line(&mut line).ok()?;
@@ -178,12 +182,12 @@ fn read_answer(port: &mut impl BufRead) -> Option<Answer> {
         ["ready", gid_index] => Some(Answer::Ready(gid_index.parse().ok()?)),
         ["done", number, status, stdout, stderr] => {
             let exit = match status {
-                "late" => Exit::Late,
+                "late" => Exit::TimedOut,
                 status => Exit::Status(status.parse().ok()?),
             };
             let stdout = read_text(port, stdout)?;
             let stderr = read_text(port, stderr)?;
-            Some(Answer::Done(TaskNumber(number.parse().ok()?), Output { exit, stdout, stderr }))
+            Some(Answer::Done(CommandNumber(number.parse().ok()?), Output { exit, stdout, stderr }))
         }
         _ => None,
     }
@@ -205,9 +209,9 @@ mod tests {
         let mut port = &b"ready 1\ndone 7 0 3 2\nabc\nedone 8 late 0 0\n"[..];
         assert!(matches!(read_answer(&mut port), Some(Answer::Ready(1))));
         let Some(Answer::Done(task, output)) = read_answer(&mut port) else { panic!("an answer") };
-        assert_eq!((task, output.stdout.as_str(), output.stderr.as_str()), (TaskNumber(7), "abc", "\ne"));
+        assert_eq!((task, output.stdout.as_str(), output.stderr.as_str()), (CommandNumber(7), "abc", "\ne"));
         let Some(Answer::Done(task, output)) = read_answer(&mut port) else { panic!("an answer") };
-        assert_eq!((task, output.exit), (TaskNumber(8), Exit::Late));
+        assert_eq!((task, output.exit), (CommandNumber(8), Exit::TimedOut));
         assert!(read_answer(&mut port).is_none());
     }
 

@@ -1,6 +1,6 @@
-//! The emulator: this machine's, or Debian's, unpacked beside the guest's image.
+//! The emulator: the installed one, or Debian's, unpacked beside the guest's image.
 //!
-//! It is not installed, because that may push other packages out (on a machine with newer qemu tools it does).
+//! Debian's is not installed, because that may remove other packages (on a machine with newer qemu tools it does).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,27 +9,27 @@ use std::time::Duration;
 use super::cache::{Cache, remove_folder};
 use super::error::GuestError;
 use super::packages::{Apt, Basis, unpack};
-use super::process::{run_bounded, succeed};
+use super::process::{run_bounded, run_successfully};
 
 const PACKAGE: &str = "qemu-system-x86";
 const PROGRAM: &str = "qemu-system-x86_64";
 
-/// In an unpacked package.
+/// Paths in an unpacked package.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 const FIRMWARE: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
 
 const PROOF_LIMIT: Duration = Duration::from_secs(20);
 
-/// How the emulator is started.
+/// Where the emulator is.
 pub(super) enum Emulator {
-    /// It is on this machine's search path.
+    /// On this machine's search path.
     Installed,
-    /// It was unpacked into this folder.
+    /// Unpacked into this folder.
     Unpacked(PathBuf),
 }
 
 impl Emulator {
-    /// This machine's, the kept one or a new one; `apt` is asked only if packages must be downloaded.
+    /// The installed one, the cached one or a new one; uses `apt` only to download packages.
     pub(super) fn prepare(cache: &Cache, apt: &mut Option<Apt>) -> Result<Self, GuestError> {
         if run_bounded(Command::new(PROGRAM).arg("--version"), PROOF_LIMIT).is_ok_and(|it| it.status.success()) {
             return Ok(Self::Installed);
@@ -39,23 +39,23 @@ impl Emulator {
         if root.exists() {
             return Ok(emulator);
         }
-        let apt = Apt::ask(apt, cache)?;
+        let apt = Apt::get_or_update(apt, cache)?;
         let packages = cache.empty_folder("emulator-packages")?;
         apt.download(&apt.resolve(&[PACKAGE], Basis::ThisMachine)?, &packages)?;
         let unfinished = cache.empty_folder("emulator-unpacked")?;
         unpack(&packages, &unfinished)?;
         let mut proof = Command::new("env");
-        proof.args(Self::Unpacked(unfinished.clone()).words()).arg("--version");
-        succeed(&mut proof, PROOF_LIMIT)?;
+        proof.args(Self::Unpacked(unfinished.clone()).env_arguments()).arg("--version");
+        run_successfully(&mut proof, PROOF_LIMIT)?;
         remove_folder(&packages)?;
-        // In one step: what has this name is complete.
+        // Atomic: a folder of this name is complete.
         std::fs::rename(&unfinished, &root).map_err(|source| GuestError::io("keeping the emulator", source))?;
         Ok(emulator)
     }
 
-    /// Arguments for `env` that start the emulator. The libraries are set for it alone: whatever starts `env` would
-    /// otherwise load them too.
-    pub(super) fn words(&self) -> Vec<PathBuf> {
+    /// Arguments for `env` that start the emulator. They set the library path only for it: whatever starts `env` would
+    /// otherwise load those libraries too.
+    pub(super) fn env_arguments(&self) -> Vec<PathBuf> {
         let Self::Unpacked(root) = self else { return vec![PathBuf::from(PROGRAM)] };
         let libraries = root.join(LIBRARIES);
         let mut words = vec![

@@ -1,38 +1,42 @@
-//! What can go wrong with a guest; each error says what to do or shows what was seen.
+//! Errors of a guest; each names what to provide or shows what happened.
 
 use std::fmt;
 use std::io;
 
-/// Why a guest could not be built, booted or talked to.
+use namespaces::NamespaceError;
+
+/// Why a guest could not be built, booted or used.
 #[derive(Debug)]
 pub enum GuestError {
-    /// This machine lacks something; the text says what.
+    /// The machine lacks a prerequisite, which the text names.
     Missing(String),
+    /// The network of the guests failed.
+    Namespace(NamespaceError),
     /// A command on this machine failed.
     Command {
-        /// The command as one would type it.
+        /// The command line.
         line: String,
-        /// How it ended: its exit status, or that it took too long.
+        /// How the command ended: its exit status, or that it exceeded its limit.
         ended: String,
-        /// What it wrote to its standard error.
-        message: String,
+        /// What the command wrote to standard error.
+        stderr: String,
     },
-    /// A file, pipe or process of this machine failed.
+    /// A file, pipe or process operation of this machine failed.
     Io {
-        /// What was being done.
+        /// The operation.
         doing: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The guest died, or did not do something in time.
+    /// The guest ended, or did not act in time.
     Guest {
-        /// What was expected of it.
+        /// What it should have done.
         expected: String,
-        /// Its console and the emulator's messages, from the start.
+        /// The console and the emulator's messages.
         console: String,
     },
-    /// The guest obeyed a command of ours, and the command failed.
-    Task {
+    /// A command inside the guest failed.
+    GuestCommand {
         /// The command.
         command: String,
         /// How it ended, and what it wrote.
@@ -46,16 +50,28 @@ impl GuestError {
     }
 }
 
+impl From<NamespaceError> for GuestError {
+    fn from(error: NamespaceError) -> Self {
+        match error {
+            NamespaceError::Missing(what) => Self::Missing(what),
+            other => Self::Namespace(other),
+        }
+    }
+}
+
 impl fmt::Display for GuestError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing(what) => write!(formatter, "the soft-RoCE guest needs {what}"),
-            Self::Command { line, ended, message } => write!(formatter, "`{line}` {ended}: {}", message.trim()),
+            Self::Namespace(error) => error.fmt(formatter),
+            Self::Command { line, ended, stderr } => write!(formatter, "`{line}` {ended}: {}", stderr.trim()),
             Self::Io { doing, source } => write!(formatter, "{doing}: {source}"),
             Self::Guest { expected, console } => {
                 write!(formatter, "the guest did not {expected}; its console:\n{}", console.trim_end())
             }
-            Self::Task { command, output } => write!(formatter, "`{command}` in the guest: {}", output.trim_end()),
+            Self::GuestCommand { command, output } => {
+                write!(formatter, "`{command}` failed in the guest: {}", output.trim_end())
+            }
         }
     }
 }
@@ -64,6 +80,7 @@ impl std::error::Error for GuestError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io { source, .. } => Some(source),
+            Self::Namespace(error) => Some(error),
             _ => None,
         }
     }

@@ -1,7 +1,7 @@
-//! The guest's kernel and file system, built from Debian's packages once and then kept.
+//! The guest's kernel and file system, built once from Debian's packages and then cached.
 //!
 //! In: packages. Out: a kernel and an archive with a shell, the verbs tools, the modules of soft-RoCE and `init.sh`.
-//! The recipe is kept beside the image; a changed recipe makes a new image.
+//! The recipe is stored beside the image; a changed recipe causes a new image.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,20 +12,20 @@ use super::archive::{Archive, DeviceNumber};
 use super::cache::{Cache, create_folder, remove_folder};
 use super::error::GuestError;
 use super::packages::{Apt, Basis, unpack};
-use super::process::succeed;
+use super::process::run_successfully;
 use super::{kernel, modules};
 
 /// The meta-package that depends on Debian's newest kernel. Its cloud variant has no soft-RoCE.
 const KERNEL_PACKAGE: &str = "linux-image-amd64";
 
-/// Where the programs come from.
+/// The packages that contain the programs.
 const PACKAGES: [&str; 5] = ["busybox-static", "ibverbs-utils", "ibverbs-providers", "iproute2", "nftables"];
 
-/// The programs; `busybox` brings the shell and all small tools.
+/// The programs; `busybox` provides the shell and all small tools.
 const PROGRAMS: [&str; 5] = ["busybox", "ibv_devinfo", "ibv_rc_pingpong", "rdma", "nft"];
 
-/// Loaded at boot, with what they need. The two checksums are needed by name only, which no dependency tells: one by
-/// soft-RoCE for its ICRC, one by the packet filter.
+/// Modules to load at boot, with their dependencies. The two checksum modules are needed by name only, which no dependency
+/// declares: soft-RoCE needs one for its ICRC, the packet filter the other.
 const MODULES: [&str; 8] = [
     "virtio_pci",
     "virtio_net",
@@ -37,12 +37,12 @@ const MODULES: [&str; 8] = [
     "nft_numgen",
 ];
 
-/// Counted up when the code below makes another image from the same ingredients.
+/// Increment it when the code below builds another image from the same inputs.
 const LAYOUT: u32 = 1;
 
 const INIT: &str = include_str!("init.sh");
 
-/// The device that the kernel gives to `init.sh` as its console.
+/// The device that the kernel opens as the console of `init.sh`.
 const CONSOLE: DeviceNumber = DeviceNumber { major: 5, minor: 1 };
 
 const LOADER: &str = "lib64/ld-linux-x86-64.so.2";
@@ -57,7 +57,7 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// The kept image, or a new one; `apt` is asked only if packages must be downloaded.
+    /// The cached image, or a new one; uses `apt` only to download packages.
     pub(super) fn prepare(cache: &Cache, apt: &mut Option<Apt>) -> Result<Self, GuestError> {
         let image = Self { kernel: cache.path("image/kernel"), file_system: cache.path("image/file-system.cpio") };
         let recipe_file = cache.path("image/recipe");
@@ -68,12 +68,12 @@ impl Image {
         cache.empty_folder("image")?;
         let root = cache.empty_folder("unpacked")?;
         unpack(&packages, &root)?;
-        let kernel = only_match(&root.join("boot"), "vmlinuz-")?;
+        let kernel = find_by_prefix(&root.join("boot"), "vmlinuz-")?;
         let archive = fill_archive(&root)?;
         write(&image.kernel, &kernel::unwrap_image(read(&kernel)?, &root)?)?;
         write(&image.file_system, &archive)?;
-        remove_folder(&root)?; // Half a gigabyte; the packages are kept.
-        write(&recipe_file, recipe().as_bytes())?; // Last: with it the image counts as complete.
+        remove_folder(&root)?; // Half a gigabyte; the packages stay in the cache.
+        write(&recipe_file, recipe().as_bytes())?; // Last: the recipe marks the image as complete.
         Ok(image)
     }
 }
@@ -82,7 +82,7 @@ fn recipe() -> String {
     format!("{LAYOUT} {KERNEL_PACKAGE} {PACKAGES:?} {PROGRAMS:?} {MODULES:?}\n{INIT}")
 }
 
-/// The packages, downloaded now or earlier.
+/// The packages, from the cache or downloaded.
 fn download(cache: &Cache, apt: &mut Option<Apt>) -> Result<PathBuf, GuestError> {
     let complete = cache.path("guest-packages");
     let list = format!("{KERNEL_PACKAGE} {PACKAGES:?}");
@@ -90,11 +90,11 @@ fn download(cache: &Cache, apt: &mut Option<Apt>) -> Result<PathBuf, GuestError>
         return Ok(complete);
     }
     let folder = cache.empty_folder("guest-packages")?;
-    let apt = Apt::ask(apt, cache)?;
+    let apt = Apt::get_or_update(apt, cache)?;
     let mut wanted = PACKAGES.to_vec();
     wanted.push(KERNEL_PACKAGE);
     let mut needed = apt.resolve(&wanted, Basis::NothingInstalled)?;
-    // Of what an installed system would need, an unpacked one needs libraries only.
+    // An unpacked package needs only the libraries among its dependencies.
     needed.retain(|name| wanted.contains(&name.as_str()) || name.contains("lib") || name.starts_with("linux-image-"));
     apt.download(&needed, &folder)?;
     write(&folder.join("list"), list.as_bytes())?;
@@ -128,9 +128,9 @@ fn fill_archive(root: &Path) -> Result<Vec<u8>, GuestError> {
         archive.add_program(&format!("bin/{program}"), &read(&file)?);
         binaries.push(file);
     }
-    // The verbs library finds its soft-RoCE half by this file, and the half by the library's version.
+    // The verbs library finds its soft-RoCE provider by this file, and the provider by the library's version.
     archive.add_program("etc/libibverbs.d/rxe.driver", b"driver rxe\n");
-    let provider = only_match(&root.join(PROVIDERS), "librxe-rdmav")?;
+    let provider = find_by_prefix(&root.join(PROVIDERS), "librxe-rdmav")?;
     let name = provider.file_name().unwrap_or_default().to_string_lossy().into_owned();
     archive.add_program(&format!("{PROVIDERS}/{name}"), &read(&provider)?);
     binaries.push(provider);
@@ -153,14 +153,14 @@ fn fill_archive(root: &Path) -> Result<Vec<u8>, GuestError> {
 /// The shared libraries that the binaries need, as their own loader finds them among the unpacked files.
 fn libraries(root: &Path, loader: &Path, binaries: &[PathBuf]) -> Result<BTreeSet<PathBuf>, GuestError> {
     let search = [root.join(LIBRARIES), root.join("usr").join(LIBRARIES)];
-    let search = std::env::join_paths(search).expect("a target directory has no colon in its name");
+    let search = std::env::join_paths(search).expect("the path of the target directory has no colon");
     let mut libraries = BTreeSet::new();
     for binary in binaries.iter().filter(|binary| !binary.ends_with("busybox")) {
         let mut list = Command::new(loader);
         list.arg("--library-path").arg(&search).arg("--list").arg(binary);
-        let list = succeed(&mut list, LOADER_LIMIT)?;
+        let list = run_successfully(&mut list, LOADER_LIMIT)?;
         for line in String::from_utf8_lossy(&list).lines() {
-            // `libc.so.6 => /…/libc.so.6 (0x…)`; lines without an arrow are the loader and the kernel's page.
+            // `libc.so.6 => /…/libc.so.6 (0x…)`; lines without an arrow are the loader and the vDSO.
             let Some((_, found)) = line.split_once(" => ") else { continue };
             let path = found.split(" (").next().unwrap_or_default();
             if !path.starts_with('/') {
@@ -177,14 +177,14 @@ fn find_program(root: &Path, name: &str) -> Result<PathBuf, GuestError> {
     find(root, &places.each_ref().map(String::as_str))
 }
 
-/// The first of these that is there.
+/// The first of these paths that exists.
 fn find(root: &Path, places: &[&str]) -> Result<PathBuf, GuestError> {
     let found = places.iter().map(|place| root.join(place)).find(|path| path.exists());
     found.ok_or_else(|| GuestError::Missing(format!("{} in Debian's packages", places.join(" or "))))
 }
 
-/// The file of a folder whose name begins so.
-fn only_match(folder: &Path, prefix: &str) -> Result<PathBuf, GuestError> {
+/// The file of a folder whose name has this prefix.
+fn find_by_prefix(folder: &Path, prefix: &str) -> Result<PathBuf, GuestError> {
     let failed = |source| GuestError::io(format!("reading {}", folder.display()), source);
     for entry in std::fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;

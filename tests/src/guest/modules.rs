@@ -1,8 +1,8 @@
 //! Which kernel modules the guest loads, and in which order.
 //!
-//! In: the modules of an unpacked kernel package and the names of those wanted. Out: the wanted ones and all that
-//! they need, each after what it needs. The package has no `modules.dep` (it is made when a kernel is installed), so
-//! the dependencies are read where `depmod` reads them: in the `depends=` note of each module.
+//! In: the modules of an unpacked kernel package, and the names of those wanted. Out: these and all their dependencies, each
+//! after its dependencies. The package has no `modules.dep` (installing a kernel creates it), so this reads the `depends=`
+//! entry of each module, as `depmod` does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,18 +12,18 @@ use std::time::Duration;
 use super::error::GuestError;
 use super::process;
 
-/// What precedes the list of a module's dependencies; notes are separated by zero bytes.
+/// Precedes the list of a module's dependencies; entries are separated by zero bytes.
 const DEPENDS: &[u8] = b"\0depends=";
 
 const DECOMPRESSION_LIMIT: Duration = Duration::from_secs(20);
 
-/// One module, ready to be loaded.
+/// A module, ready to be loaded.
 pub(super) struct Module {
     pub(super) name: String,
     pub(super) contents: Vec<u8>,
 }
 
-/// The wanted modules and what they need, in the order in which they can be loaded.
+/// The wanted modules and their dependencies, in load order.
 pub(super) fn in_load_order(folder: &Path, wanted: &[&str]) -> Result<Vec<Module>, GuestError> {
     let files = find_files(folder)?;
     let built_in = built_in(folder);
@@ -59,7 +59,7 @@ fn visit(
     Ok(())
 }
 
-/// All module files by the name under which the kernel knows them.
+/// All module files by the kernel's name of the module.
 fn find_files(folder: &Path) -> Result<BTreeMap<String, PathBuf>, GuestError> {
     let mut files = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -71,14 +71,14 @@ fn find_files(folder: &Path) -> Result<BTreeMap<String, PathBuf>, GuestError> {
             if entry.file_type().map_err(failed)?.is_dir() {
                 folders.push(path);
             } else if let Some((name, _)) = entry.file_name().to_string_lossy().split_once(".ko") {
-                files.insert(known_as(name), path);
+                files.insert(kernel_name(name), path);
             }
         }
     }
     Ok(files)
 }
 
-/// The kernel's list of what could be a module and is part of it; a line is a path. Without a list nothing is.
+/// The kernel's list of built-in modules, one path per line; empty if there is no list.
 fn built_in(folder: &Path) -> String {
     let versions = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let lists = versions.filter_map(|version| std::fs::read_to_string(version.path().join("modules.builtin")).ok());
@@ -86,18 +86,18 @@ fn built_in(folder: &Path) -> String {
 }
 
 fn is_built_in(name: &str, list: &str) -> bool {
-    list.lines().any(|line| known_as(line).ends_with(&format!("/{name}.ko")))
+    list.lines().any(|line| kernel_name(line).ends_with(&format!("/{name}.ko")))
 }
 
-/// The kernel writes an underscore where a file name may have a hyphen.
-fn known_as(name: &str) -> String {
+/// The kernel's module names have underscores where file names may have hyphens.
+fn kernel_name(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// Newer Debian releases compress their modules; the guest's loader need not know.
+/// Newer Debian releases compress their modules; this decompresses them for the guest's loader.
 fn read(file: &Path) -> Result<Vec<u8>, GuestError> {
     if file.extension().is_some_and(|end| end == "xz") {
-        return process::succeed(
+        return process::run_successfully(
             Command::new("xz").args(["--decompress", "--stdout"]).arg(file),
             DECOMPRESSION_LIMIT,
         );
@@ -112,7 +112,7 @@ fn dependencies(module: &[u8]) -> Vec<String> {
     let note = &module[start + DEPENDS.len()..];
     let note = note.split(|&byte| byte == 0).next().unwrap_or_default();
     let names = String::from_utf8_lossy(note);
-    names.split(',').filter(|name| !name.is_empty()).map(known_as).collect()
+    names.split(',').filter(|name| !name.is_empty()).map(kernel_name).collect()
 }
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dependencies_are_read_from_the_note() {
+    fn dependencies_are_read_from_the_module() {
         assert_eq!(
             dependencies(b"ELF\0license=GPL\0depends=ib_core,udp-tunnel\0vermagic"),
             ["ib_core", "udp_tunnel"]
@@ -130,14 +130,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_part_of_the_kernel_is_not_missed() {
+    fn a_built_in_module_is_not_missing() {
         let list = "kernel/lib/crypto/crc32-generic.ko\nkernel/net/udp_tunnel.ko\n";
         assert!(is_built_in("crc32_generic", list) && is_built_in("udp_tunnel", list));
         assert!(!is_built_in("tunnel", list));
     }
 
     #[test]
-    fn what_is_needed_is_loaded_first_and_once() {
+    fn dependencies_are_loaded_first_and_once() {
         let folder = std::env::temp_dir().join(format!("pleach-modules-{}", std::process::id()));
         std::fs::create_dir_all(folder.join("net")).unwrap();
         for (file, depends) in [("rxe.ko", "core,udp_tunnel"), ("net/udp-tunnel.ko", "core"), ("core.ko", "")] {

@@ -1,4 +1,4 @@
-//! Commands on this machine, none of which may run for ever.
+//! Runs commands on this machine with a time limit.
 
 use std::io::{self, Read};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use super::error::GuestError;
 
-/// How often a running command is looked at.
+/// How often a running command is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Runs a command, ends it if it takes longer than `limit`, and returns how it ended and what it wrote.
+/// Runs a command and returns its exit status and output; kills it if it takes longer than `limit`.
 ///
 /// # Errors
-/// It could not be started, or it was still running at the limit.
+/// The command could not be started, or exceeded the limit.
 pub fn run_bounded(command: &mut Command, limit: Duration) -> Result<Output, GuestError> {
     let line = line(command);
     let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -23,24 +23,24 @@ pub fn run_bounded(command: &mut Command, limit: Duration) -> Result<Output, Gue
     let status = wait_bounded(&mut child, limit);
     let status = status.map_err(|source| GuestError::io(format!("waiting for `{line}`"), source))?;
     let Some(status) = status else {
-        // The collectors may wait for grandchildren that hold the pipes; they are not waited for.
-        return Err(GuestError::Command { line, ended: format!("took over {limit:?}"), message: String::new() });
+        // Do not join the collectors: they may wait for grandchildren that hold the pipes.
+        return Err(GuestError::Command { line, ended: format!("took over {limit:?}"), stderr: String::new() });
     };
     let [stdout, stderr] = [stdout, stderr].map(|collector| collector.join().expect("a collector does not panic"));
     Ok(Output { status, stdout, stderr })
 }
 
-/// As [`run_bounded`], and a bad exit status is an error. Returns what was written to standard output.
-pub(super) fn succeed(command: &mut Command, limit: Duration) -> Result<Vec<u8>, GuestError> {
+/// As [`run_bounded`], but a bad exit status is an error. Returns the standard output.
+pub(super) fn run_successfully(command: &mut Command, limit: Duration) -> Result<Vec<u8>, GuestError> {
     let output = run_bounded(command, limit)?;
     if output.status.success() {
         return Ok(output.stdout);
     }
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    Err(GuestError::Command { line: line(command), ended: output.status.to_string(), message })
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(GuestError::Command { line: line(command), ended: output.status.to_string(), stderr })
 }
 
-/// Waits until a process ends; one that is late is killed, and the answer is `None`.
+/// Waits for the end of a process; kills it at the limit and returns `None`.
 pub(super) fn wait_bounded(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let deadline = Instant::now() + limit;
     while Instant::now() < deadline {
@@ -54,7 +54,7 @@ pub(super) fn wait_bounded(child: &mut Child, limit: Duration) -> io::Result<Opt
     Ok(None)
 }
 
-/// The command as one would type it.
+/// The command line as text.
 fn line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
@@ -71,7 +71,7 @@ fn collect(stream: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut stream) = stream {
-            // What could be read before an error is still worth showing.
+            // Keep what was read before an error.
             let _ = stream.read_to_end(&mut bytes);
         }
         bytes
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_that_takes_too_long_is_ended() {
+    fn a_command_that_exceeds_its_limit_is_killed() {
         let start = Instant::now();
         let error = run_bounded(Command::new("sleep").arg("60"), Duration::from_millis(50)).unwrap_err();
         assert!(error.to_string().contains("`sleep 60` took over 50ms"), "{error}");
@@ -91,11 +91,11 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_and_a_bad_status_are_told_apart() {
+    fn a_missing_program_and_a_bad_status_are_different_errors() {
         let limit = Duration::from_secs(10);
-        let missing = succeed(&mut Command::new("no-such-program-anywhere"), limit);
+        let missing = run_successfully(&mut Command::new("no-such-program-anywhere"), limit);
         assert!(matches!(missing, Err(GuestError::Missing(_))));
-        let bad = succeed(Command::new("sh").args(["-c", "echo why >&2; exit 3"]), limit).unwrap_err();
+        let bad = run_successfully(Command::new("sh").args(["-c", "echo why >&2; exit 3"]), limit).unwrap_err();
         assert!(bad.to_string().contains("exit status: 3: why"), "{bad}");
     }
 }

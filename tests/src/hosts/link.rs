@@ -1,7 +1,7 @@
 //! A host's end of a link, and every way to cut it.
 //!
-//! What a host is told of its own link, measured on Linux 6.18 and mostly kept true by the tests of `tests/hosts.rs`. The
-//! other hosts are told nothing, whatever is cut; only with direct wiring [`Link::down`] unplugs the other host.
+//! What the kernel reports to a host about a cut of its own link, measured on Linux 6.18; the tests in `tests/hosts.rs` check
+//! most of it. The kernel reports nothing to the other hosts; only with direct wiring [`Link::down`] unplugs the other host.
 //!
 //! | cut | its next send | netlink | a socket with `IP_RECVERR` |
 //! |---|---|---|---|
@@ -10,28 +10,28 @@
 //! | [`Link::unplug`] | succeeds | at once: no carrier | `EHOSTUNREACH` after 3 s |
 //! | [`Link::drop_silently`] | succeeds | | `EHOSTUNREACH` after about 30 s |
 //!
-//! "At once" is below a millisecond, but the kernel tells of carriers at most once a second: the second of two changes
-//! may wait that long.
+//! "At once" is below a millisecond, but the kernel reports carrier changes at most once a second: the second of two changes
+//! may be reported that much later.
 //!
-//! What waits for a neighbour's hardware address is charged to the socket that sent it, 208 KiB at most. A socket with a
-//! smaller send buffer blocks then (`EAGAIN`), for its other links too. After a cut heals, the next try to resolve the
-//! address may be a second away.
+//! Packets that wait for a neighbour's hardware address count against the send buffer of their socket, 208 KiB at most. A
+//! socket with a smaller send buffer then blocks (`EAGAIN`), also for its other links. After a cut heals, the kernel may
+//! retry address resolution only a second later.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
+use namespaces::{Namespace, NamespaceError};
+
 use super::Hosts;
-use super::error::HostsError;
-use super::firewall::{self, Corruption, Trouble};
-use super::namespace::Namespace;
+use super::link_fault::{self, Corruption, LinkFault};
 
-/// The kernel's own limit on the segments of one large packet.
-const MANY_SEGMENTS: u32 = 65535;
+/// The kernel's default limit on the segments of one large packet.
+const DEFAULT_MAX_SEGMENTS: u32 = 65535;
 
-/// Which way packets go, seen from the host that holds this end of the link.
+/// The direction of packets, seen from the host at this end of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// To the host.
+    /// Towards the host.
     In,
     /// From the host.
     Out,
@@ -41,7 +41,7 @@ pub enum Direction {
 
 /// A host's end of a link.
 ///
-/// Every cut can be made twice, and healed twice, except that an address can be removed only once.
+/// Every cut and every heal may be repeated, except that an address can be removed only once.
 #[derive(Debug, Clone, Copy)]
 pub struct Link<'hosts> {
     hosts: &'hosts Hosts,
@@ -49,9 +49,9 @@ pub struct Link<'hosts> {
     link: usize,
 }
 
-/// A device at one end of a wire.
+/// The device at one end of a link.
 #[derive(Debug)]
-struct End<'hosts> {
+struct LinkDevice<'hosts> {
     namespace: &'hosts Namespace,
     device: String,
 }
@@ -81,88 +81,89 @@ impl<'hosts> Link<'hosts> {
         format!("link{}", self.link)
     }
 
-    /// The host turns its device off.
-    ///
-    /// # Errors
-    /// The command failed; so for all cuts.
-    pub fn down(self) -> Result<(), HostsError> {
-        self.near().set("down")
-    }
-
-    /// The host turns its device on.
+    /// Sets the host's device down.
     ///
     /// # Errors
     /// The command failed.
-    pub fn up(self) -> Result<(), HostsError> {
-        self.near().set("up")
+    pub fn down(self) -> Result<(), NamespaceError> {
+        self.near().set_state("down")
     }
 
-    /// Somebody pulls the cable out of the switch: the host's device stays on and loses its carrier. With direct wiring
-    /// the device of the other host goes down.
+    /// Sets the host's device up.
     ///
     /// # Errors
     /// The command failed.
-    pub fn unplug(self) -> Result<(), HostsError> {
-        self.far().set("down")
+    pub fn up(self) -> Result<(), NamespaceError> {
+        self.near().set_state("up")
     }
 
-    /// Somebody plugs the cable in again.
+    /// Unplugs the cable at the switch: the host's device stays on and loses its carrier. With direct wiring the device of
+    /// the other host goes down.
     ///
     /// # Errors
     /// The command failed.
-    pub fn plug_in(self) -> Result<(), HostsError> {
-        self.far().set("up")
+    pub fn unplug(self) -> Result<(), NamespaceError> {
+        self.far().set_state("down")
     }
 
-    /// The host gives up its addresses on this link.
+    /// Plugs the cable in again.
     ///
     /// # Errors
-    /// The command failed, for example because the addresses are gone already.
-    pub fn remove_address(self) -> Result<(), HostsError> {
+    /// The command failed.
+    pub fn plug_in(self) -> Result<(), NamespaceError> {
+        self.far().set_state("up")
+    }
+
+    /// Removes the host's addresses on this link.
+    ///
+    /// # Errors
+    /// The command failed, for example because the addresses were removed before.
+    pub fn remove_address(self) -> Result<(), NamespaceError> {
         self.near().namespace.ip(&self.address_lines("delete")).map(drop)
     }
 
-    /// The host has its addresses again.
+    /// Restores the host's addresses.
     ///
     /// # Errors
     /// The command failed.
-    pub fn restore_address(self) -> Result<(), HostsError> {
+    pub fn restore_address(self) -> Result<(), NamespaceError> {
         self.near().namespace.ip(&self.address_lines("replace")).map(drop)
     }
 
-    /// The wire loses everything, address resolution too, and tells nobody. A one-way cut leaves the other way open only
-    /// between hosts that know each other's hardware address: they do after the first datagram, for 15 seconds at least.
+    /// The link drops everything, also address resolution, and reports nothing. A one-way cut leaves the other direction open
+    /// only between hosts that know each other's hardware address: they do after the first datagram, for at least 15
+    /// seconds.
     ///
     /// # Errors
     /// The command failed.
-    pub fn drop_silently(self, direction: Direction) -> Result<(), HostsError> {
-        self.trouble(direction, &Trouble::DropAll)
+    pub fn drop_silently(self, direction: Direction) -> Result<(), NamespaceError> {
+        self.install(direction, &LinkFault::DropAll)
     }
 
-    /// The wire loses one UDP datagram in so many, by chance.
+    /// The link loses one UDP datagram in so many, at random.
     ///
     /// # Errors
     /// The command failed.
-    pub fn lose(self, direction: Direction, one_in: u32) -> Result<(), HostsError> {
-        self.trouble(direction, &Trouble::Lose { one_in })
+    pub fn lose(self, direction: Direction, one_in: u32) -> Result<(), NamespaceError> {
+        self.install(direction, &LinkFault::Lose { one_in })
     }
 
-    /// The wire flips bits of UDP datagrams in such a way that they are delivered.
+    /// The link flips bits of UDP datagrams and still delivers them.
     ///
     /// # Errors
     /// The command failed.
-    pub fn corrupt(self, direction: Direction, corruption: Corruption) -> Result<(), HostsError> {
-        self.trouble(direction, &Trouble::Corrupt(corruption))
+    pub fn corrupt(self, direction: Direction, corruption: Corruption) -> Result<(), NamespaceError> {
+        self.install(direction, &LinkFault::Corrupt(corruption))
     }
 
-    /// The wire carries everything again, both ways, as it was sent. With direct wiring both hosts have the same wire.
+    /// Removes drops, losses and corruption in both directions. With direct wiring both hosts share the link.
     ///
     /// # Errors
     /// The command failed.
-    pub fn let_through(self) -> Result<(), HostsError> {
+    pub fn clear_faults(self) -> Result<(), NamespaceError> {
         for end in [self.near(), self.far()] {
-            end.namespace.nft(&firewall::end_all(&end.device))?;
-            end.segments(MANY_SEGMENTS)?;
+            end.namespace.nft(&link_fault::clear_script(&end.device))?;
+            end.set_max_segments(DEFAULT_MAX_SEGMENTS)?;
         }
         Ok(())
     }
@@ -171,41 +172,41 @@ impl<'hosts> Link<'hosts> {
     ///
     /// # Errors
     /// A command failed.
-    pub fn heal(self) -> Result<(), HostsError> {
-        self.let_through()?;
+    pub fn heal(self) -> Result<(), NamespaceError> {
+        self.clear_faults()?;
         self.restore_address()?;
         self.plug_in()?;
         self.up()
     }
 
-    fn trouble(self, direction: Direction, trouble: &Trouble) -> Result<(), HostsError> {
+    fn install(self, direction: Direction, fault: &LinkFault) -> Result<(), NamespaceError> {
         let (near, far) = (self.near(), self.far());
-        let ways = match direction {
+        let directions = match direction {
             Direction::In => vec![(&far, &near)],
             Direction::Out => vec![(&near, &far)],
             Direction::Both => vec![(&far, &near), (&near, &far)],
         };
-        for (sending, receiving) in ways {
-            if trouble.strikes_single_datagrams() {
-                sending.segments(1)?;
+        for (sending, receiving) in directions {
+            if fault.affects_single_datagrams() {
+                sending.set_max_segments(1)?;
             }
-            receiving.namespace.nft(&firewall::script(&receiving.device, trouble))?;
+            receiving.namespace.nft(&link_fault::install_script(&receiving.device, fault))?;
         }
         Ok(())
     }
 
-    fn near(self) -> End<'hosts> {
-        End { namespace: &self.hosts.namespaces[self.host], device: self.device() }
+    fn near(self) -> LinkDevice<'hosts> {
+        LinkDevice { namespace: &self.hosts.namespaces[self.host], device: self.device() }
     }
 
-    fn far(self) -> End<'hosts> {
+    fn far(self) -> LinkDevice<'hosts> {
         match &self.hosts.switch {
-            Some(switch) => End { namespace: switch, device: port(self.host, self.link) },
-            None => End { namespace: &self.hosts.namespaces[1 - self.host], device: self.device() },
+            Some(switch) => LinkDevice { namespace: switch, device: port(self.host, self.link) },
+            None => LinkDevice { namespace: &self.hosts.namespaces[1 - self.host], device: self.device() },
         }
     }
 
-    /// Lines for `ip` that do something with both addresses of this end.
+    /// Commands of `ip` that apply a verb to both addresses of this end.
     pub(super) fn address_lines(self, verb: &str) -> String {
         let device = self.device();
         let mut lines = format!("address {verb} {}/24 dev {device}\n", self.address());
@@ -217,14 +218,14 @@ impl<'hosts> Link<'hosts> {
     }
 }
 
-impl End<'_> {
-    fn set(&self, state: &str) -> Result<(), HostsError> {
+impl LinkDevice<'_> {
+    fn set_state(&self, state: &str) -> Result<(), NamespaceError> {
         self.namespace.ip(&format!("link set dev {} {state}\n", self.device)).map(drop)
     }
 
-    /// Limits the segments that go onto the wire as one packet. Without a limit the wire would lose, or strike, all
-    /// datagrams of one UDP_SEGMENT call as if they were one.
-    fn segments(&self, count: u32) -> Result<(), HostsError> {
+    /// Limits the segments that the device sends as one packet. Without a limit a fault would hit all datagrams of one
+    /// UDP_SEGMENT call as if they were one.
+    fn set_max_segments(&self, count: u32) -> Result<(), NamespaceError> {
         self.namespace.ip(&format!("link set dev {} gso_max_segs {count}\n", self.device)).map(drop)
     }
 }

@@ -1,4 +1,4 @@
-//! Hosts on one machine, each a Linux network namespace, joined by several links that can be cut.
+//! Hosts on one machine with several links each, which tests can cut. A host is a Linux network namespace.
 //!
 //! ```no_run
 //! use tests::hosts::{Direction, Hosts};
@@ -6,40 +6,37 @@
 //! let hosts = Hosts::new(2, 2)?;
 //! let server = hosts.host(1).command("sleep").arg("1").spawn()?; // A process on host 1.
 //! let socket = hosts.host(0).inside(|| std::net::UdpSocket::bind((hosts.link(0, 1).address(), 0)))??;
-//! hosts.link(0, 1).drop_silently(Direction::Out)?; // Host 0 is not heard any more on link 1.
+//! hosts.link(0, 1).drop_silently(Direction::Out)?; // Link 1 now drops everything that host 0 sends.
 //! hosts.link(0, 1).heal()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! Host `h` has the addresses 10.7.`l`.`h + 1`/24 and fd00:7:`l`::`h + 1`/64 on link `l`, on a device called `link<l>`. An
-//! address answers only on its own link, so a cut link cannot be bypassed. Names are free of clashes with other tests
-//! and processes; dropping [`Hosts`] deletes everything, and what a killed run left is swept when the next one starts.
+//! address answers only on its own link, so traffic cannot bypass a cut link. Names do not clash with other tests and
+//! processes; dropping [`Hosts`] deletes everything, and the crate `namespaces` deletes what a killed run leaves behind.
 //!
-//! Needs root, iproute2 and nftables; without them [`HostsError::Missing`] says what is not there. Put tests that use
-//! hosts into a module `between_hosts`: that is the name by which they are left out where those packages are missing.
+//! Needs root, iproute2 and nftables; without them [`NamespaceError::Missing`] names the missing one. Tests that use hosts
+//! belong into a module `between_hosts`: xtask leaves out tests of that name where the packages are missing.
 
-mod error;
-mod firewall;
+mod builder;
 mod link;
-mod namespace;
-mod plan;
+mod link_fault;
 mod process;
 
 use std::process::Command;
 
-pub use error::HostsError;
-pub use firewall::Corruption;
+use namespaces::{Namespace, NamespaceError};
+
+pub use builder::{HostsBuilder, Wiring};
 pub use link::{Direction, Link};
-pub use plan::{Plan, Wiring};
+pub use link_fault::Corruption;
 pub use process::Process;
 
-use namespace::Namespace;
-
-/// All hosts, and the switch between them if there is one. Dropped, they are gone.
+/// All hosts, and the switch between them if there is one. Dropping it deletes them.
 #[derive(Debug)]
 pub struct Hosts {
     namespaces: Vec<Namespace>,
-    /// Holds one bridge for each link; `None` if the links are veth pairs from host to host.
+    /// Contains one bridge for each link; none if the links are veth pairs from host to host.
     switch: Option<Namespace>,
     link_count: usize,
 }
@@ -52,20 +49,20 @@ pub struct Host<'hosts> {
 }
 
 impl Hosts {
-    /// Makes `count` hosts with `links` links each: two are joined directly, more by a switch for each link.
+    /// Creates `count` hosts with `links` links each: two hosts are wired directly, more by a switch for each link.
     ///
     /// # Errors
-    /// This machine cannot have such hosts; the error says what is missing.
-    pub fn new(count: usize, links: usize) -> Result<Self, HostsError> {
-        Plan::new(count, links).build()
+    /// The machine cannot have such hosts; the error names the missing prerequisite.
+    pub fn new(count: usize, links: usize) -> Result<Self, NamespaceError> {
+        HostsBuilder::new(count, links).build()
     }
 
-    /// The hosts that there are.
+    /// The number of hosts.
     pub fn count(&self) -> usize {
         self.namespaces.len()
     }
 
-    /// The links that each host has.
+    /// The number of links of each host.
     pub fn link_count(&self) -> usize {
         self.link_count
     }
@@ -83,25 +80,24 @@ impl Hosts {
         Link::new(self, host, link)
     }
 
-    /// The names of all namespaces of this set, as `ip netns` lists them.
+    /// The names of all namespaces of these hosts, as `ip netns` lists them.
     pub fn namespaces(&self) -> Vec<&str> {
         self.namespaces.iter().chain(&self.switch).map(Namespace::name).collect()
     }
 }
 
 impl<'hosts> Host<'hosts> {
-    /// A command that will run on this host. A program that does not exist shows only when it is run: `ip` starts, and
-    /// ends with status 255.
+    /// A command that will run on this host. A program that does not exist shows only as exit status 255 of `ip`.
     pub fn command(self, program: &str) -> Command {
         self.hosts.namespaces[self.index].command(program)
     }
 
-    /// Runs a closure in a thread on this host. Sockets that it opens, and processes that it starts, stay on the host
-    /// after it has returned; so a test can hold sockets of several hosts.
+    /// Runs a closure in a thread on this host. Sockets that it opens and processes that it starts stay on the host, so a
+    /// test can hold sockets of several hosts.
     ///
     /// # Errors
-    /// The thread could not move to the host. A panic of the closure goes on in the caller.
-    pub fn inside<T: Send>(self, work: impl FnOnce() -> T + Send) -> Result<T, HostsError> {
+    /// The thread could not enter the namespace. A panic of the closure continues in the caller.
+    pub fn inside<T: Send>(self, work: impl FnOnce() -> T + Send) -> Result<T, NamespaceError> {
         self.hosts.namespaces[self.index].inside(work)
     }
 
@@ -113,11 +109,11 @@ impl<'hosts> Host<'hosts> {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        // A process or socket that is still on a host keeps the namespace alive without its name. The links go at once.
+        // A process or socket on a host keeps the unnamed namespace alive; this removes its links nevertheless.
         let deletions: String = (0..self.link_count).map(|link| format!("link delete link{link}\n")).collect();
         let ends = if self.switch.is_some() { &self.namespaces[..] } else { &self.namespaces[..1] };
         for end in ends {
-            // A set that was not finished lacks some links.
+            // Hosts that were not finished lack some links.
             let _ = end.ip(&deletions);
         }
     }

@@ -1,13 +1,12 @@
-//! A program on a host that does not outlive the test.
+//! A program on a host that ends with the test.
 
 use std::io;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// How often a process is looked at that should end.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A running process of ours; dropped, it is killed, by its id.
+/// A running process; dropping it kills it, by its id.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -17,7 +16,7 @@ impl Process {
     /// Starts a command, such as one made by [`Host::command`](super::Host::command).
     ///
     /// # Errors
-    /// It could not be started.
+    /// The command could not be started.
     pub fn start(command: &mut Command) -> io::Result<Self> {
         Ok(Self { child: command.spawn()? })
     }
@@ -27,10 +26,10 @@ impl Process {
         &mut self.child
     }
 
-    /// How it ended; `None` if it still runs after this time.
+    /// The exit status; none if the process still runs after this time.
     ///
     /// # Errors
-    /// The system would not tell.
+    /// Waiting failed.
     pub fn wait_at_most(&mut self, limit: Duration) -> io::Result<Option<ExitStatus>> {
         let deadline = Instant::now() + limit;
         loop {
@@ -42,10 +41,10 @@ impl Process {
         }
     }
 
-    /// Ends it at once, as a power cut would.
+    /// Kills the process (SIGKILL) and waits for its end.
     ///
     /// # Errors
-    /// The system would not.
+    /// Killing or waiting failed.
     pub fn kill(&mut self) -> io::Result<ExitStatus> {
         self.child.kill()?;
         self.child.wait()
@@ -54,7 +53,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // One that has ended and was waited for is left alone by `kill`: its id may be another's by now.
+        // `kill` does nothing after a successful wait: the kernel may have reused the id by then.
         let _ = self.kill();
     }
 }

@@ -1,8 +1,8 @@
-//! What a network would show of a datagram: IP and UDP around it, and a capture file around those.
+//! A datagram as a packet on the wire, with IP and UDP headers, and a capture file of such packets.
 
 use wire::rocev2::{Flow, Fragmentation, IpHeader};
 
-/// Which internet protocol.
+/// The IP version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Network {
     V4,
@@ -20,8 +20,8 @@ impl Network {
 
 const UDP: u8 = 17;
 
-/// Puts IP and UDP headers with right lengths and checksums before the datagram. What routers may change is not ones
-/// here, though the ICRC counts it so: that it does is part of what strangers shall confirm.
+/// Prepends IP and UDP headers with correct lengths and checksums. The fields that routers may change are not all ones here,
+/// though the ICRC treats them so: the other programs must confirm that it does.
 pub(crate) fn network_packet(flow: &Flow, datagram: &[u8]) -> Vec<u8> {
     const TRAFFIC_CLASS: u8 = 0x68;
     const HOP_LIMIT: u8 = 61;
@@ -59,7 +59,7 @@ pub(crate) fn network_packet(flow: &Flow, datagram: &[u8]) -> Vec<u8> {
     udp.extend([0, 0]);
     udp.extend(datagram);
     let pseudo_header = [&ends[..], &[0, UDP], &udp_length.to_be_bytes()].concat();
-    // Zero would say that there is none; ones are the same number in this arithmetic.
+    // Zero would mean no checksum; all ones is the same number in this arithmetic.
     let checksum = match internet_checksum(&[pseudo_header, udp.clone()].concat()) {
         0 => 0xffff,
         other => other,
@@ -79,7 +79,7 @@ fn internet_checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// A file in the format of tcpdump whose packets begin with their IP headers.
+/// A pcap file whose packets begin with their IP headers.
 pub(crate) fn capture_file(packets: &[Vec<u8>]) -> Vec<u8> {
     const LINK_TYPE_RAW_IP: u32 = 101;
     const SNAP_LENGTH: u32 = 1 << 16;
@@ -95,7 +95,7 @@ pub(crate) fn capture_file(packets: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-/// Two digits a byte.
+/// Two hexadecimal digits per byte.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,4 +1,4 @@
-//! What tshark must say of a sample.
+//! The fields that tshark must report for a sample.
 
 use wire::Bth;
 
@@ -6,26 +6,26 @@ use crate::capture::{Network, hex};
 use crate::samples::Sample;
 use crate::tshark::Row;
 
-/// Compares every field that tshark is asked for; what the sample does not have must not be there.
+/// Compares every field requested from tshark; a field that the sample lacks must be absent.
 ///
 /// # Panics
-/// If one differs.
+/// A field differs.
 pub(crate) fn check(sample: &Sample, row: &Row) {
-    assert!(!row.is_malformed(), "{sample:?}\nis malformed to tshark: {row:?}");
+    assert!(!row.is_malformed(), "{sample:?}\ntshark reports it as malformed: {row:?}");
     let around = around(sample).into_iter();
     for (field, expected) in around.chain(base_header(sample)).chain(extended_headers(sample)) {
-        assert_eq!(row.number(field), expected, "{field} of {sample:?}\nis read as {row:?}");
+        assert_eq!(row.number(field), expected, "{field} of {sample:?}\ntshark reports {row:?}");
     }
     for (field, expected) in bytes(sample) {
-        assert_eq!(row.bytes(field), expected, "{field} of {sample:?}\nis read as {row:?}");
+        assert_eq!(row.bytes(field), expected, "{field} of {sample:?}\ntshark reports {row:?}");
     }
 }
 
-/// A field, and the number in it if it is there.
+/// A field, and its number if it is present.
 type Number = (&'static str, Option<u64>);
 
 fn around(sample: &Sample) -> [Number; 3] {
-    /// What tshark calls a checksum that fits.
+    /// tshark's code for a correct checksum.
     const GOOD: u64 = 1;
     let datagram = sample.datagram();
     let icrc = datagram.last_chunk().map(|code| u32::from_be_bytes(*code).into());
@@ -67,7 +67,7 @@ fn extended_headers(sample: &Sample) -> [Number; 7] {
 
 fn bytes(sample: &Sample) -> [(&'static str, Option<String>); 3] {
     let datagram = sample.datagram();
-    // Padding is data to tshark.
+    // tshark counts padding as data.
     let mut data = sample.payload.clone();
     data.resize(data.len().next_multiple_of(4), 0);
     [
@@ -77,7 +77,7 @@ fn bytes(sample: &Sample) -> [(&'static str, Option<String>); 3] {
     ]
 }
 
-/// Whether only Pleach knows what follows the base header; to a stranger it is bytes, ICRC included.
+/// Whether the opcode is one of Pleach's own; to tshark the bytes after the base header are then opaque, with the ICRC.
 fn is_own(sample: &Sample) -> bool {
     sample.headers.bth.opcode.code() >= 0xc0
 }

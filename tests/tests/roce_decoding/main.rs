@@ -1,8 +1,8 @@
-//! Packets as strangers read them: tshark takes ours apart, and scapy makes them once more from its own reading.
+//! Packets as other implementations read them: tshark dissects ours, and scapy rebuilds them from its own parse.
 //!
-//! Our codecs are tested against themselves elsewhere; agreement with programs that share no code with them shows
-//! that both ends are not wrong in the same way. Needs the Debian packages `tshark` and `python3-scapy`; xtask's list
-//! of packages knows these tests by their names.
+//! Other tests check the codecs against themselves; agreement with programs that share no code with them shows that encoder and
+//! decoder do not have the same defect. Needs the Debian packages `tshark` and `python3-scapy`; xtask's list of packages refers
+//! to these tests by name.
 
 mod capture;
 mod expectation;
@@ -15,7 +15,7 @@ use capture::Network;
 use samples::Sample;
 
 #[test]
-fn tshark_reads_every_packet_as_it_was_meant() {
+fn tshark_reads_every_packet_correctly() {
     let samples = samples::all();
     let packets: Vec<Vec<u8>> = samples.iter().map(Sample::network_packet).collect();
     let rows = tshark::read("every_packet", &packets);
@@ -26,34 +26,35 @@ fn tshark_reads_every_packet_as_it_was_meant() {
 }
 
 #[test]
-fn tshark_notices_a_packet_that_is_cut_short() {
-    // Without this, a tshark that does not look at port 4791 would find nothing malformed either.
-    let sample = samples::all().into_iter().find(|sample| sample.headers.reth.is_some()).expect("there are writes");
+fn tshark_notices_a_packet_that_is_truncated() {
+    // Without this test, a tshark that ignores port 4791 would report nothing malformed either.
+    let sample =
+        samples::all().into_iter().find(|sample| sample.headers.reth.is_some()).expect("the samples include a write");
     let datagram = sample.datagram();
     let cut = [14, 20, 26].map(|length| capture::network_packet(&sample.flow, &datagram[..length]));
     let rows = tshark::read("cut_short", &cut);
     assert_eq!(rows.len(), cut.len());
     for row in rows {
-        assert!(row.is_malformed(), "part of a write is a packet to tshark: {row:?}");
+        assert!(row.is_malformed(), "tshark accepts a truncated write: {row:?}");
     }
 }
 
 #[test]
-fn scapy_does_not_repeat_a_code_that_is_wrong() {
-    // Without this, a scapy that gives back what it was given would agree with anything.
+fn scapy_does_not_repeat_a_wrong_icrc() {
+    // Without this test, a scapy that returns its input would agree with anything.
     let samples = samples::all();
     for network in [Network::V4, Network::V6] {
         let of_network = |sample: &&Sample| Network::of(&sample.flow) == network;
         let right = samples.iter().find(of_network).expect("both networks have samples").network_packet();
         let mut wrong = right.clone();
-        let last = wrong.last_mut().expect("it has bytes");
+        let last = wrong.last_mut().expect("a packet is not empty");
         *last = !*last;
         assert_eq!(scapy::remake(&[wrong]), [capture::hex(&right)]);
     }
 }
 
 #[test]
-fn scapy_makes_the_same_packets_and_codes() {
+fn scapy_makes_the_same_packets_and_icrcs() {
     let samples = samples::all();
     let packets: Vec<Vec<u8>> = samples.iter().map(Sample::network_packet).collect();
     let remade = scapy::remake(&packets);
@@ -73,17 +74,17 @@ fn tshark_reads_every_packet_of_a_live_connection() {
         assert!(!row.is_malformed(), "{row:?}");
         opcodes.extend(row.number("infiniband.bth.opcode"));
     }
-    // First, middle and last of messages and of writes, both kinds of acknowledgement, probes and their answers.
+    // First, middle and last of messages and of writes, both kinds of acknowledgement, probes and their replies.
     for opcode in [0x00, 0x01, 0x02, 0x04, 0x06, 0x07, 0x08, 0x11, 0xc1, 0xc2, 0xc3] {
         assert!(opcodes.contains(&opcode), "{opcode:#x} is not among {opcodes:x?}");
     }
 }
 
 #[test]
-fn scapy_makes_the_same_packets_codes_of_a_live_connection() {
+fn scapy_makes_the_same_packets_of_a_live_connection() {
     let packets = live::packets(2);
     for (ours, theirs) in packets.iter().zip(scapy::remake(&packets)) {
-        // Scapy makes UDP's checksum anew as well; the code at the end is ours.
+        // Scapy also recomputes the UDP checksum; compare only the ICRC.
         let ours = capture::hex(ours);
         assert_eq!(ours[ours.len() - 8..], theirs[theirs.len() - 8..]);
     }

@@ -1,4 +1,4 @@
-//! Packets of every opcode, on both networks, with every flag, padding and syndrome.
+//! Sample packets of every opcode, over both IP versions, with every flag, padding and syndrome.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -11,7 +11,7 @@ use wire::{
 
 use crate::capture::{self, Network};
 
-/// What is put into a packet.
+/// The contents of a packet.
 #[derive(Debug)]
 pub(crate) struct Sample {
     pub(crate) headers: PacketHeaders,
@@ -19,12 +19,12 @@ pub(crate) struct Sample {
     pub(crate) flow: Flow,
 }
 
-/// All of them.
+/// All samples.
 pub(crate) fn all() -> Vec<Sample> {
     let mut samples = Vec::new();
     for network in [Network::V4, Network::V6] {
         for &opcode in Opcode::ALL {
-            // Nothing, every pad count, whole words, and a path's MTU.
+            // No payload, every pad count, whole words, and a path MTU.
             let lengths: &[usize] = if opcode.carries_payload() { &[0, 1, 2, 3, 4, 256, 4096] } else { &[0] };
             for &length in lengths {
                 for flags in FLAGS {
@@ -45,7 +45,7 @@ pub(crate) fn all() -> Vec<Sample> {
 /// None of the base header's five flags, each alone, and all.
 const FLAGS: [u8; 7] = [0, 1, 1 << 1, 1 << 2, 1 << 3, 1 << 4, 0x1f];
 
-/// A sample whose numbers all follow from `seed`, high bits included.
+/// A sample whose fields all derive from `seed`, including their high bits.
 fn sample(seed: u32, network: Network, opcode: Opcode, flags: u8, length: usize) -> Sample {
     let mixed = |salt: u32| (seed + 1).wrapping_mul(0x9e37_79b9).rotate_left(salt);
     let wide = |salt: u32| u64::from(mixed(salt)) << 32 | u64::from(mixed(salt + 7));
@@ -54,10 +54,10 @@ fn sample(seed: u32, network: Network, opcode: Opcode, flags: u8, length: usize)
         migrated: flag(0),
         acknowledge: flag(1),
         solicited_event: flag(2),
-        met_congestion: flag(3),
-        reports_congestion: flag(4),
+        fecn: flag(3),
+        becn: flag(4),
         partition: PartitionKey(mixed(1) as u16),
-        // Queue pairs 0 and 1 are management's, whose payload tshark would read as such.
+        // Queue pairs 0 and 1 carry management packets, which tshark would dissect as such.
         ..Bth::new(opcode, QpNumber(mixed(2) >> 8 | 2), Psn::new(mixed(3)))
     };
     let wanted = opcode.extended_headers();
@@ -65,7 +65,7 @@ fn sample(seed: u32, network: Network, opcode: Opcode, flags: u8, length: usize)
         Opcode::SelectiveAcknowledge => Syndrome::Nak { cause: NakCause::PsnSequence },
         _ => Syndrome::Ack { credits: CreditCode::from_code(seed as u8) },
     };
-    // The first two bytes are no type of Ethernet's, or tshark would take the payload for such a frame.
+    // The first two bytes are no EtherType; otherwise tshark would dissect the payload as an Ethernet frame.
     let payload: Vec<u8> = (0..length).map(|at| if at < 2 { 0xfe } else { (at as u32 ^ seed) as u8 }).collect();
     let headers = PacketHeaders {
         bth,
@@ -73,8 +73,8 @@ fn sample(seed: u32, network: Network, opcode: Opcode, flags: u8, length: usize)
         reth: wanted.reth.then(|| Reth { address: wide(6), key: RemoteKey(mixed(8)), length_bytes: mixed(9) >> 1 }),
         aeth: wanted.aeth.then(|| Aeth { syndrome, message_sequence: mixed(10) >> 8 }),
         immediate: wanted.immediate.then(|| Immediate(mixed(11))),
-        arrived: wanted.arrived.then(|| SackBitmap(wide(12))),
-        token: wanted.token.then(|| ProbeToken(wide(13))),
+        sack: wanted.sack.then(|| SackBitmap(wide(12))),
+        probe_token: wanted.probe_token.then(|| ProbeToken(wide(13))),
     };
     let headers = Packet::new(headers, &payload).headers;
     Sample { headers, payload, flow: flow(seed, network) }
@@ -97,7 +97,7 @@ fn flow(seed: u32, network: Network) -> Flow {
 }
 
 impl Sample {
-    /// What stands in the UDP datagram, ICRC included.
+    /// The UDP payload, including the ICRC.
     pub(crate) fn datagram(&self) -> Vec<u8> {
         let packet = Packet::new(self.headers, &self.payload);
         let mut datagram = vec![0; packet.size()];

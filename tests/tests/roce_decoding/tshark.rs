@@ -1,4 +1,4 @@
-//! Runs tshark over a capture: one row a packet, one column a field.
+//! Runs tshark on a capture: one row per packet, one column per field.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,12 +6,12 @@ use std::process::Command;
 
 use crate::capture::capture_file;
 
-/// What tshark says of a packet. Fields that it does not have are not there.
+/// What tshark reports for a packet; fields that the packet lacks are absent.
 #[derive(Debug)]
 pub(crate) struct Row(BTreeMap<&'static str, String>);
 
-/// Whether an exception ended the reading, a length was wrong, and whatever else tshark wonders about.
-const COMPLAINTS: &[&str] = &["_ws.malformed", "_ws.short", "_ws.expert.message"];
+/// Fields that are present if dissection failed, a length was wrong, or tshark has any other warning.
+const WARNING_FIELDS: &[&str] = &["_ws.malformed", "_ws.short", "_ws.expert.message"];
 
 const FIELDS: &[&str] = &[
     "ip.checksum.status",
@@ -38,27 +38,27 @@ const FIELDS: &[&str] = &[
     "infiniband.invariant.crc",
 ];
 
-/// Writes the packets to a capture of this name and has it read.
+/// Writes the packets to a capture file of this name and runs tshark on it.
 pub(crate) fn read(name: &str, packets: &[Vec<u8>]) -> Vec<Row> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let file = folder.join(format!("roce_decoding_{name}.pcap"));
-    std::fs::write(&file, capture_file(packets)).expect("the target folder can be written to");
+    std::fs::write(&file, capture_file(packets)).expect("the target folder is writable");
     let mut tshark = Command::new("tshark");
-    // Immediate data and what is not known stand there twice, as a header and as its content: the last is the whole.
-    // No preferences of whoever runs the tests; both checksums are looked at, which they are not by default.
+    // tshark lists immediate data and unknown bytes twice, as a header and as its content; the last occurrence is complete.
+    // No user preferences; both checksums are verified, which is not the default.
     tshark.env("WIRESHARK_CONFIG_DIR", folder).args(["-n", "-o", "ip.check_checksum:TRUE"]);
     tshark.args(["-o", "udp.check_checksum:TRUE", "-T", "fields", "-E", "separator=|", "-E", "occurrence=l", "-r"]);
     tshark.arg(&file);
-    for guesser in guessers() {
-        tshark.args(["--disable-protocol", &guesser]);
+    for protocol in heuristic_protocols() {
+        tshark.args(["--disable-protocol", &protocol]);
     }
-    let columns: Vec<&str> = COMPLAINTS.iter().chain(FIELDS).copied().collect();
+    let columns: Vec<&str> = WARNING_FIELDS.iter().chain(FIELDS).copied().collect();
     for column in &columns {
         tshark.args(["-e", column]);
     }
     let output = tshark.output().expect("tshark runs (Debian package tshark)");
     assert!(output.status.success(), "tshark failed: {}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).expect("text");
+    let text = String::from_utf8(output.stdout).expect("tshark prints text");
     let row = |line: &str| {
         let cells: Vec<&str> = line.split('|').collect();
         assert_eq!(cells.len(), columns.len(), "{line}");
@@ -68,21 +68,21 @@ pub(crate) fn read(name: &str, packets: &[Vec<u8>]) -> Vec<Row> {
     text.lines().map(row).collect()
 }
 
-/// The protocols that tshark tries on a payload. Some take any, and would complain of what ours does not say.
-fn guessers() -> Vec<String> {
+/// The protocols that tshark tries on a payload by heuristics. Some accept any payload and would report errors in ours.
+fn heuristic_protocols() -> Vec<String> {
     let output = Command::new("tshark").args(["-G", "heuristic-decodes"]).output();
     let output = output.expect("tshark runs (Debian package tshark)");
-    let text = String::from_utf8(output.stdout).expect("text");
+    let text = String::from_utf8(output.stdout).expect("tshark prints text");
     let of_payload = text.lines().filter_map(|line| line.strip_prefix("infiniband.payload\t"));
     of_payload.filter_map(|rest| rest.split('\t').next()).map(str::to_owned).collect()
 }
 
 impl Row {
     pub(crate) fn is_malformed(&self) -> bool {
-        COMPLAINTS.iter().any(|complaint| self.0.contains_key(complaint))
+        WARNING_FIELDS.iter().any(|field| self.0.contains_key(field))
     }
 
-    /// A number or a flag. Hexadecimal or not is the field's choice, and how flags are spelt is the version's.
+    /// A number or a flag. Whether it is hexadecimal depends on the field, and the spelling of flags on the version.
     pub(crate) fn number(&self, field: &str) -> Option<u64> {
         let text = self.text(field)?;
         let number = match (text, text.strip_prefix("0x")) {
@@ -91,7 +91,7 @@ impl Row {
             ("False", _) => Some(0),
             _ => text.parse().ok(),
         };
-        Some(number.unwrap_or_else(|| panic!("{field} is {text}, which is no number")))
+        Some(number.unwrap_or_else(|| panic!("{field} is {text}, which is not a number")))
     }
 
     /// Bytes as hexadecimal digits.
@@ -100,7 +100,7 @@ impl Row {
     }
 
     fn text(&self, field: &str) -> Option<&str> {
-        assert!(FIELDS.contains(&field), "{field} was not asked for");
+        assert!(FIELDS.contains(&field), "{field} was not requested");
         self.0.get(field).map(String::as_str)
     }
 }

@@ -1,8 +1,8 @@
 //! The handshake of `ibv_rc_pingpong`: 52 bytes each way over TCP, then "done".
 //!
-//! A card is text with a terminating NUL: local identifier, queue pair, first packet number and global identifier, in
-//! hexadecimal with colons between. On RoCE the global identifier is the IP address (IPv4 as `::ffff:a.b.c.d`) and the
-//! local one is zero. The client speaks first; when it has the server's card it says "done", and only then sends.
+//! The data is text with a terminating NUL: LID, queue pair, initial PSN and GID, in hexadecimal with colons between. On RoCE
+//! the GID is the IP address (IPv4 as `::ffff:a.b.c.d`) and the LID is zero. The client sends first; when it has the server's
+//! data it sends "done", and only then its packets.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, TcpStream};
@@ -11,21 +11,21 @@ use units::{Psn, QpNumber};
 
 use super::malformed;
 
-/// The TCP port on which the server listens unless told otherwise.
+/// The default TCP port of the server.
 pub const DEFAULT_PORT: u16 = 18515;
-/// Bytes of a card, with its NUL.
+/// Bytes of the data, with the NUL.
 const RECORD_BYTES: usize = 52;
-/// What the client says last, with its NUL.
+/// The client's last message, with the NUL.
 const DONE: &[u8; 5] = b"done\0";
 
-/// What each end tells.
+/// The data of one peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VerbsQueuePairInfo {
     /// The queue pair.
     pub pair: QpNumber,
-    /// The number of its first packet.
+    /// Its initial packet sequence number.
     pub psn: Psn,
-    /// Where it is.
+    /// Its address.
     pub address: IpAddr,
 }
 
@@ -54,10 +54,13 @@ impl VerbsQueuePairInfo {
         let mut bytes = [0; RECORD_BYTES];
         stream.set_read_timeout(Some(super::EXCHANGE_TIMEOUT))?;
         stream.read_exact(&mut bytes)?;
-        Self::from_bytes(&bytes).ok_or_else(|| malformed("no card of ibv_rc_pingpong"))
+        Self::from_bytes(&bytes).ok_or_else(|| malformed("no data of ibv_rc_pingpong"))
     }
 
-    /// The client's part: tells, hears, and when `ready` says that the queue pair is connected, lets the server begin.
+    /// The client's side: sends its data, reads the server's, and lets the server begin when `ready` has connected the queue pair.
+    ///
+    /// # Errors
+    /// If the connection breaks, the peer's data is malformed, or `ready` fails.
     pub fn call(self, stream: &mut TcpStream, ready: impl FnOnce(Self) -> io::Result<()>) -> io::Result<()> {
         stream.write_all(&self.to_bytes())?;
         let other = Self::read(stream)?;
@@ -65,14 +68,17 @@ impl VerbsQueuePairInfo {
         stream.write_all(DONE)
     }
 
-    /// The server's part: hears, connects, tells, and waits until the client is ready.
+    /// The server's side: reads the client's data, connects the queue pair in `ready`, sends its data, and waits for the client.
+    ///
+    /// # Errors
+    /// If the connection breaks, the peer's data is malformed, or `ready` fails.
     pub fn answer(self, stream: &mut TcpStream, ready: impl FnOnce(Self) -> io::Result<()>) -> io::Result<()> {
         let other = Self::read(stream)?;
         ready(other)?;
         stream.write_all(&self.to_bytes())?;
         let mut done = [0; DONE.len()];
         stream.read_exact(&mut done)?;
-        if done == *DONE { Ok(()) } else { Err(malformed("no farewell of ibv_rc_pingpong")) }
+        if done == *DONE { Ok(()) } else { Err(malformed("no final message of ibv_rc_pingpong")) }
     }
 }
 
@@ -81,11 +87,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_card_is_52_bytes_and_is_read_back() {
+    fn data_is_52_bytes_and_is_read_back() {
         let address: IpAddr = "10.7.0.2".parse().expect("an address");
-        let card = VerbsQueuePairInfo { pair: QpNumber(0x11), psn: Psn::new(0xabcdef), address };
-        assert_eq!(&card.to_bytes(), b"0000:000011:abcdef:00000000000000000000ffff0a070002\0");
-        assert_eq!(VerbsQueuePairInfo::from_bytes(&card.to_bytes()), Some(card));
+        let info = VerbsQueuePairInfo { pair: QpNumber(0x11), psn: Psn::new(0xabcdef), address };
+        assert_eq!(&info.to_bytes(), b"0000:000011:abcdef:00000000000000000000ffff0a070002\0");
+        assert_eq!(VerbsQueuePairInfo::from_bytes(&info.to_bytes()), Some(info));
         assert_eq!(VerbsQueuePairInfo::from_bytes(&[b'z'; RECORD_BYTES]), None);
         assert_eq!(VerbsQueuePairInfo::from_bytes(&[0xff; RECORD_BYTES]), None);
     }

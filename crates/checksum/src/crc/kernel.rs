@@ -1,21 +1,21 @@
-//! Which kernel this processor can run, found out once.
+//! Which kernel this processor supports, detected once.
 
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::Crc32cPolynomial;
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 use super::neon;
+use super::polynomial::{Crc32cPolynomial, Polynomial};
+use super::scalar;
 #[cfg(target_arch = "x86_64")]
 use super::x86::{avx2, avx512, crc32_instruction, sse};
-use super::{Polynomial, scalar};
 use crate::prefetch::TargetCache;
 
-/// How the cyclic codes are computed. All give the same values.
+/// How CRCs are computed. All kernels give the same results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CrcKernel {
-    /// By tables.
+    /// Lookup tables.
     Scalar,
     /// Carry-less multiplication of 16 bytes at a time (PCLMULQDQ, SSE4.2).
     Sse,
@@ -27,14 +27,14 @@ pub enum CrcKernel {
     Neon,
 }
 
-/// The best kernel as a number from one; zero until it is known.
+/// The best kernel as a number from one; zero before detection.
 static BEST: AtomicU8 = AtomicU8::new(0);
 
 impl CrcKernel {
-    /// From the plainest to the widest.
+    /// From the simplest to the widest.
     pub const ALL: [Self; 5] = [Self::Scalar, Self::Sse, Self::Avx2, Self::Avx512, Self::Neon];
 
-    /// What it is called.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
@@ -45,7 +45,7 @@ impl CrcKernel {
         }
     }
 
-    /// The widest that this processor has.
+    /// The widest kernel that this processor supports.
     #[inline]
     pub fn best() -> Self {
         match BEST.load(Ordering::Relaxed) {
@@ -61,7 +61,7 @@ impl CrcKernel {
         Self::ALL[best]
     }
 
-    /// Whether this processor can run it.
+    /// Whether this processor supports it.
     pub fn is_available(self) -> bool {
         match self {
             Self::Scalar => true,
@@ -77,7 +77,7 @@ impl CrcKernel {
         }
     }
 
-    /// The register after these bytes. Only for kernels that are available.
+    /// The register after these bytes. Only for supported kernels.
     #[inline]
     pub(super) fn update<P: Polynomial>(self, register: u64, bytes: &[u8]) -> u64 {
         #[cfg(target_arch = "x86_64")]
@@ -85,44 +85,43 @@ impl CrcKernel {
             && bytes.len() <= crc32_instruction::MAX_INSTRUCTION_BYTES
             && self != Self::Scalar
         {
-            // SAFETY: all kernels but the tables need SSE4.2, and only those are used that this processor has.
+            // SAFETY: all kernels but the tables need SSE4.2, and only supported ones are used.
             return unsafe { crc32_instruction::update(register, bytes) };
         }
         match self.wide::<P, false>() {
-            // SAFETY: without COPY a kernel only reads, and only the slice. `best` and the tests use only kernels that this
-            // processor has.
+            // SAFETY: without COPY a kernel only reads, and only the slice. `best` and the tests use only supported kernels.
             Some(run) => unsafe {
-                run(register, bytes.as_ptr(), std::ptr::null_mut(), bytes.len(), TargetCache::Own)
+                run(register, bytes.as_ptr(), std::ptr::null_mut(), bytes.len(), TargetCache::Local)
             },
             None => scalar::update::<P>(register, bytes),
         }
     }
 
-    /// The register of CRC-32C after these words, the lowest byte of each first, and these bytes. Only for kernels that are available.
+    /// The CRC-32C register after these little-endian words and these bytes. Only for supported kernels.
     #[inline]
-    pub(crate) fn words<const N: usize>(self, register: u64, words: [u64; N], bytes: &[u8]) -> u64 {
+    pub(crate) fn update_words<const N: usize>(self, register: u64, words: [u64; N], bytes: &[u8]) -> u64 {
         #[cfg(target_arch = "x86_64")]
         if self != Self::Scalar && bytes.len() <= crc32_instruction::MAX_INSTRUCTION_BYTES {
-            // SAFETY: all kernels but the tables need SSE4.2, and only those are used that this processor has.
+            // SAFETY: all kernels but the tables need SSE4.2, and only supported ones are used.
             return unsafe { crc32_instruction::update_words(register, words, bytes) };
         }
         let update = |register, word: u64| self.update::<Crc32cPolynomial>(register, &word.to_le_bytes());
         self.update::<Crc32cPolynomial>(words.into_iter().fold(register, update), bytes)
     }
 
-    /// The register after these bytes, copied on the way. Only for kernels that are available.
+    /// The register after these bytes, copied on the way. Only for supported kernels.
     #[inline]
     pub(super) fn copy<P: Polynomial>(self, register: u64, from: &[u8], to: &mut [u8], target: TargetCache) -> u64 {
-        assert_eq!(from.len(), to.len(), "a copy needs as much room as there are bytes");
+        assert_eq!(from.len(), to.len(), "source and target of a copy have the same length");
         match self.wide::<P, true>() {
-            // SAFETY: both slices are of the length given, and a shared and an exclusive one cannot overlap. `best` and the
-            // tests use only kernels that this processor has.
+            // SAFETY: both slices have the given length, and a shared and an exclusive one cannot overlap. `best` and the tests use only
+            // supported kernels.
             Some(run) => unsafe { run(register, from.as_ptr(), to.as_mut_ptr(), from.len(), target) },
             None => scalar::copy::<P>(register, from, to),
         }
     }
 
-    /// The kernel's function, if it is not the tables'.
+    /// The kernel's function; none for the tables.
     #[inline]
     fn wide<P: Polynomial, const COPY: bool>(self) -> Option<CrcKernelFn> {
         match self {
@@ -139,5 +138,5 @@ impl CrcKernel {
     }
 }
 
-/// Register, source, target, length, and whose the target is in; register out.
+/// Register, source, target, length, and the cache of the target; returns the register.
 type CrcKernelFn = unsafe fn(u64, *const u8, *mut u8, usize, TargetCache) -> u64;

@@ -1,16 +1,16 @@
-//! Cyclic redundancy codes that read the low bit of each byte first: those of messages and those of packets.
+//! CRCs that process the low bit of each byte first, for messages and packets.
 //!
-//! In: a register, the bytes, and perhaps where to copy them. Out: the register after them. The register starts as ones
-//! and is complemented at the end; both are the caller's business, so that pieces may come one by one.
+//! In: a register, the bytes, and perhaps where to copy them. Out: the register after them. The register starts as ones and is
+//! complemented at the end; the caller does both, so that the CRC can be computed incrementally.
 //!
-//! Bytes are a polynomial over the two-element field, the first bit with the highest power. Wide kernels keep several
-//! stretches of it in vector registers and *fold*: a stretch times a power of x, modulo the code's polynomial, has the
-//! same remainder as the stretch that many bits further on. All powers are computed here, at compile time, from the
-//! polynomial alone.
+//! Bytes are a polynomial over GF(2), the first bit with the highest power. Wide kernels keep several parts of it in vector registers
+//! and *fold*: a part times a power of x, modulo the CRC's polynomial, has the same remainder as the part that many bits further on.
+//! All powers are computed here, at compile time, from the polynomial alone.
 
 mod kernel;
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 mod neon;
+mod polynomial;
 mod scalar;
 #[cfg(test)]
 mod tests;
@@ -18,48 +18,9 @@ mod tests;
 mod x86;
 
 pub use kernel::CrcKernel;
+pub(crate) use polynomial::{Crc32cPolynomial, Crc64NvmePolynomial, IcrcPolynomial, Polynomial, VcrcPolynomial};
 
 use crate::prefetch::TargetCache;
-
-/// A code's polynomial.
-pub(crate) trait Polynomial {
-    /// Bits of the register.
-    const WIDTH: u32;
-    /// The polynomial without its highest power, lowest power first: the form in which a right-shifting register uses it.
-    const REVERSED: u64;
-    /// A register of ones.
-    const ONES: u64 = u64::MAX >> (64 - Self::WIDTH);
-}
-
-/// CRC-32C (RFC 3720), 0x1EDC6F41.
-pub(crate) struct Crc32cPolynomial;
-/// CRC-64/NVME (NVM Command Set Specification 1.0d, 5.2.1.3.4), 0xAD93D23594C93659.
-pub(crate) struct Crc64NvmePolynomial;
-
-/// The ICRC's, which is Ethernet's CRC-32, 0x04C11DB7.
-pub(crate) struct IcrcPolynomial;
-/// The VCRC's, 0x100B.
-pub(crate) struct VcrcPolynomial;
-
-impl Polynomial for Crc32cPolynomial {
-    const WIDTH: u32 = 32;
-    const REVERSED: u64 = 0x1edc_6f41_u32.reverse_bits() as u64;
-}
-
-impl Polynomial for Crc64NvmePolynomial {
-    const WIDTH: u32 = 64;
-    const REVERSED: u64 = 0xad93_d235_94c9_3659_u64.reverse_bits();
-}
-
-impl Polynomial for IcrcPolynomial {
-    const WIDTH: u32 = 32;
-    const REVERSED: u64 = 0x04c1_1db7_u32.reverse_bits() as u64;
-}
-
-impl Polynomial for VcrcPolynomial {
-    const WIDTH: u32 = 16;
-    const REVERSED: u64 = 0x100b_u16.reverse_bits() as u64;
-}
 
 /// The register after these bytes.
 #[inline]
@@ -67,50 +28,8 @@ pub(crate) fn update<P: Polynomial>(register: u64, bytes: &[u8]) -> u64 {
     CrcKernel::best().update::<P>(register, bytes)
 }
 
-/// The register after these bytes, which lie at `to` as well afterwards.
+/// The register after these bytes, which are also copied to `to`.
 #[inline]
 pub(crate) fn copy<P: Polynomial>(register: u64, from: &[u8], to: &mut [u8], target: TargetCache) -> u64 {
     CrcKernel::best().copy::<P>(register, from, to, target)
-}
-
-/// x to the power of `exponent`, modulo the polynomial; bit 63 of the result is the coefficient of 1.
-const fn power_modulo<P: Polynomial>(exponent: u32) -> u64 {
-    let mut value = 1u64 << (P::WIDTH - 1);
-    let mut count = 0;
-    while count < exponent {
-        value = (value >> 1) ^ if value & 1 == 1 { P::REVERSED } else { 0 };
-        count += 1;
-    }
-    value << (64 - P::WIDTH)
-}
-
-/// What the two halves of 128 bits are multiplied with to go `bits` further on.
-///
-/// The first half in memory has the powers from x^64 on. A product of two such 64-bit numbers comes out one place too
-/// low, that is times x: hence one less in each exponent.
-const fn fold_constants<P: Polynomial>(bits: u32) -> [u64; 2] {
-    [power_modulo::<P>(bits + 63), power_modulo::<P>(bits - 1)]
-}
-
-/// What takes 128 bits to the register. In order: x^127; the quotient of x^128 by the polynomial and the polynomial itself,
-/// both without the coefficient of 1, lowest power last.
-///
-/// A polynomial of fewer than 64 bits is taken times the power of x that makes it one of 64. The remainder then is that of
-/// the short one times the same power, which puts it where a short register stands: into the low bits.
-#[cfg(target_arch = "x86_64")]
-const fn reduction_constants<P: Polynomial>() -> [u64; 3] {
-    let polynomial = P::REVERSED.reverse_bits();
-    // x^128 less x^64 times the polynomial; the quotient's highest coefficient is that x^64.
-    let mut rest = (polynomial as u128) << 64;
-    let mut quotient = 0u64;
-    let mut place = 64;
-    while place > 0 {
-        place -= 1;
-        if (rest >> (64 + place)) & 1 == 1 {
-            quotient |= 1 << place;
-            rest ^= ((1u128 << 64) | polynomial as u128) << place;
-        }
-    }
-    let further = power_modulo::<P>(63 + P::WIDTH) >> (64 - P::WIDTH);
-    [further, (quotient.reverse_bits() << 1) | 1, (P::REVERSED << 1) | 1]
 }

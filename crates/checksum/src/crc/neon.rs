@@ -1,18 +1,19 @@
-//! 16 bytes in a vector register, four of them at a time, on ARM. What is left over goes through the tables.
+//! 16 bytes in a vector register, four of them at a time, on ARM. The rest uses the tables.
 
 #![allow(unsafe_code)]
 
 use std::arch::aarch64::*;
 use std::arch::is_aarch64_feature_detected;
 
-use super::{Polynomial, fold_constants, scalar};
+use super::polynomial::{Polynomial, fold_constants};
+use super::scalar;
 use crate::prefetch::TargetCache;
 
 pub(super) fn is_available() -> bool {
     is_aarch64_feature_detected!("neon") && is_aarch64_feature_detected!("aes")
 }
 
-/// The register after `len` bytes at `from`; with `COPY` they lie at `to` as well.
+/// The register after `len` bytes at `from`; with `COPY` they are also written to `to`.
 ///
 /// # Safety
 /// [`is_available`]. `from` is readable for `len` bytes. With `COPY`, `to` is writable for `len` bytes and does not overlap
@@ -34,7 +35,7 @@ pub(super) unsafe fn run<P: Polynomial, const COPY: bool>(
         let further = const { fold_constants::<P>(512) };
         while len - at >= 64 {
             for (row, offset) in rows.iter_mut().zip([0, 16, 32, 48]) {
-                // SAFETY: 64 more bytes are there.
+                // SAFETY: 64 more bytes remain.
                 *row = fold(*row, further, unsafe { block::<COPY>(from, to, at + offset) });
             }
             at += 64;
@@ -43,11 +44,11 @@ pub(super) unsafe fn run<P: Polynomial, const COPY: bool>(
         let second = fold(rows[1], const { fold_constants::<P>(256) }, third);
         let bits = fold(rows[0], const { fold_constants::<P>(384) }, second);
         let mut bytes = [0; 16];
-        // SAFETY: the array is as long as the vector.
+        // SAFETY: the array has the size of the vector.
         unsafe { vst1q_u8(bytes.as_mut_ptr(), vreinterpretq_u8_u64(bits)) };
         register = scalar::update::<P>(0, &bytes);
     }
-    // SAFETY: both are valid for what is left, and do not overlap.
+    // SAFETY: both are valid for the remaining bytes, and do not overlap.
     unsafe {
         let rest = std::slice::from_raw_parts(from.add(at), len - at);
         if COPY {
@@ -62,7 +63,7 @@ pub(super) unsafe fn run<P: Polynomial, const COPY: bool>(
 #[inline]
 #[target_feature(enable = "neon")]
 unsafe fn block<const COPY: bool>(from: *const u8, to: *mut u8, at: usize) -> uint64x2_t {
-    // SAFETY: promised by the caller; neither needs to be aligned.
+    // SAFETY: guaranteed by the caller; neither needs to be aligned.
     unsafe {
         let bits = vld1q_u8(from.add(at));
         if COPY {

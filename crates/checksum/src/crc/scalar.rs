@@ -1,6 +1,6 @@
-//! Eight bytes at a time by tables: what every processor can do, and the twin that the wide kernels are held against.
+//! Eight bytes at a time with lookup tables: runs on every processor, and is the reference for the wide kernels.
 
-use super::Polynomial;
+use super::polynomial::Polynomial;
 
 /// `TABLES[k][byte]`: the register after `byte` and k zero bytes, from a register of zeros.
 struct Tables<P>(std::marker::PhantomData<P>);
@@ -42,7 +42,7 @@ pub(super) fn update<P: Polynomial>(register: u64, bytes: &[u8]) -> u64 {
     rest.iter().fold(register, |register, byte| one::<P>(register, *byte))
 }
 
-/// The register after these bytes, copied on the way. Both ends are of one length.
+/// The register after these bytes, copied on the way. Source and target have one length.
 pub(super) fn copy<P: Polynomial>(mut register: u64, from: &[u8], to: &mut [u8]) -> u64 {
     let ((groups, rest), (rooms, room)) = (from.as_chunks::<8>(), to.as_chunks_mut::<8>());
     for (group, room) in groups.iter().zip(rooms) {

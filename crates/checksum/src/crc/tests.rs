@@ -1,4 +1,4 @@
-//! Every kernel against its scalar twin, and the twin against the definition.
+//! Every kernel against the scalar reference, and the reference against the definition.
 
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ fn kernels() -> impl Iterator<Item = CrcKernel> {
     CrcKernel::ALL.into_iter().filter(|kernel| kernel.is_available())
 }
 
-/// One length at one alignment of both ends: kernel against twin, with and without a copy, and nothing written beside it.
+/// One length at one alignment of source and target: kernel against reference, with and without a copy, and nothing else written.
 fn check<P: Polynomial>(kernel: CrcKernel, source: &[u8], target: &mut [u8], from: usize, to: usize, length: usize) {
     let bytes = &source[from..from + length];
     let start = P::ONES & !(length as u64);
@@ -45,14 +45,14 @@ fn check_both(kernel: CrcKernel, source: &[u8], target: &mut [u8], from: usize, 
 }
 
 #[test]
-fn the_machine_has_a_kernel_besides_the_tables_where_one_is_written() {
+fn the_machine_has_a_kernel_besides_the_tables_where_one_exists() {
     assert!(kernels().any(|kernel| kernel == CrcKernel::Scalar));
     assert!(CrcKernel::best().is_available());
     assert_eq!(Some(CrcKernel::best()), kernels().last());
 }
 
 #[test]
-fn the_twin_agrees_with_the_shift_register() {
+fn the_reference_agrees_with_the_shift_register() {
     let bytes = random_bytes(300, 1);
     for length in 0..bytes.len() {
         let bytes = &bytes[..length];
@@ -70,9 +70,9 @@ fn the_twin_agrees_with_the_shift_register() {
     }
 }
 
-/// The codes of packets differ from those of messages only in their polynomials; so lengths are enough.
+/// The CRCs of packets differ from those of messages only in their polynomials; so testing all lengths is enough.
 #[test]
-fn kernels_agree_with_their_twin_for_the_codes_of_packets() {
+fn kernels_agree_with_the_reference_for_the_crcs_of_packets() {
     let source = random_bytes(1500, 6);
     let mut target = vec![0; 1500 + 2 * GUARD_BYTES];
     for kernel in kernels() {
@@ -83,9 +83,9 @@ fn kernels_agree_with_their_twin_for_the_codes_of_packets() {
     }
 }
 
-/// Every length with an alignment of its own, so that all alignments of each end come up many times.
+/// Every length with an alignment of its own, so that all alignments of source and target occur many times.
 #[test]
-fn kernels_agree_with_their_twin_at_every_length() {
+fn kernels_agree_with_the_reference_at_every_length() {
     let source = random_bytes(4096 + 64, 2);
     let mut target = vec![0; 4096 + 64 + 2 * GUARD_BYTES];
     for kernel in kernels() {
@@ -96,7 +96,7 @@ fn kernels_agree_with_their_twin_at_every_length() {
 }
 
 #[test]
-fn kernels_agree_with_their_twin_at_every_alignment() {
+fn kernels_agree_with_the_reference_at_every_alignment() {
     let source = random_bytes(2200 + 64, 3);
     let mut target = vec![0; 2200 + 64 + 2 * GUARD_BYTES];
     for kernel in kernels() {
@@ -110,10 +110,10 @@ fn kernels_agree_with_their_twin_at_every_alignment() {
     }
 }
 
-/// All lengths times all alignments of both ends: minutes.
+/// All lengths times all alignments of source and target: minutes.
 #[test]
 #[ignore = "takes minutes"]
-fn kernels_agree_with_their_twin_at_every_length_and_alignment() {
+fn kernels_agree_with_the_reference_at_every_length_and_alignment() {
     let source = random_bytes(4096 + 64, 4);
     let mut target = vec![0; 4096 + 64 + 2 * GUARD_BYTES];
     for kernel in kernels() {
@@ -146,7 +146,7 @@ fn large_copies_agree_too() {
 
 proptest! {
     #[test]
-    fn pieces_count_as_the_whole(bytes in proptest::collection::vec(any::<u8>(), 0..1500), cut in any::<proptest::sample::Index>()) {
+    fn parts_give_the_same_result_as_the_whole(bytes in proptest::collection::vec(any::<u8>(), 0..1500), cut in any::<proptest::sample::Index>()) {
         let (head, tail) = bytes.split_at(cut.index(bytes.len() + 1));
         for kernel in kernels() {
             let pieces = kernel.update::<Crc64NvmePolynomial>(kernel.update::<Crc64NvmePolynomial>(Crc64NvmePolynomial::ONES, head), tail);

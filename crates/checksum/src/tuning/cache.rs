@@ -1,32 +1,34 @@
-//! Where a tuning lies, one file per kind of processor.
+//! The stored tuning, one file per kind of processor.
 //!
-//! A file is text, ends with a code over itself, and names the processor. One that cannot be read, is damaged, comes from
-//! another processor or version, or chooses a code that is not strong, counts as none: tuning is never a reason to fail.
+//! A file is text, ends with a checksum over itself, and names the processor. A file that is unreadable, corrupt, from another processor
+//! or version, or that chooses a weak algorithm, is ignored: tuning is never a reason to fail.
 
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::{ChecksumChoice, ChecksumTuning, CopyStrategy, SIZE_CLASSES};
-use crate::{Algorithm, CrcKernel, value};
+use super::choice::{ChecksumChoice, ChecksumTuning, CopyStrategy, SIZE_CLASSES};
+use crate::algorithm::Algorithm;
+use crate::crc::CrcKernel;
+use crate::oneshot::value;
 
-/// First line of a file; changes with its meaning.
-const HEAD: &str = "pleach checksum tuning 1";
-/// Ours are a tenth of this. More is not ours and is not read.
-const LONGEST: u64 = 16 << 10;
+/// The first line of a file; changes with the format.
+const FORMAT_LINE: &str = "pleach checksum tuning 1";
+/// Valid files are a tenth of this; longer ones are not read.
+const MAX_FILE_BYTES: u64 = 16 << 10;
 
-/// The folder with the tunings of a user.
+/// The directory with the tunings of a user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TuningCache(PathBuf);
 
 impl TuningCache {
-    /// PLEACH_CACHE, or the folder `pleach` in XDG_CACHE_HOME, or `.cache/pleach` at home; none if none of them is set.
-    pub fn of_the_user() -> Option<Self> {
-        Self::by_environment(|name| std::env::var_os(name).map(PathBuf::from))
+    /// PLEACH_CACHE, or `pleach` in XDG_CACHE_HOME, or `.cache/pleach` in HOME; none if none of them is set.
+    pub fn user_default() -> Option<Self> {
+        Self::from_environment(|name| std::env::var_os(name).map(PathBuf::from))
     }
 
-    fn by_environment(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<Self> {
-        // What is not absolute is to be ignored, says the XDG base directory specification.
+    fn from_environment(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<Self> {
+        // The XDG base directory specification says to ignore relative paths.
         let absolute = |name| variable(name).filter(|path| path.is_absolute());
         let own = variable("PLEACH_CACHE").filter(|path| !path.as_os_str().is_empty());
         let xdg = || absolute("XDG_CACHE_HOME").map(|path| path.join("pleach"));
@@ -34,7 +36,7 @@ impl TuningCache {
         own.or_else(xdg).or_else(home).map(Self)
     }
 
-    /// A folder by its path.
+    /// The directory at this path.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
@@ -48,13 +50,13 @@ impl TuningCache {
         self.0.join(format!("checksum-{:016x}.tuning", value(Algorithm::Crc64Nvme, identity.as_bytes())))
     }
 
-    /// The tuning for this processor, if there is one and nothing is wrong with it.
+    /// The tuning for this processor, if there is a valid one.
     pub fn load(&self) -> Option<ChecksumTuning> {
         let identity = processor_identity();
         read(&self.file_of(&identity), &identity)
     }
 
-    /// Keeps a tuning for this processor. Whoever reads meanwhile sees the old file or the new one.
+    /// Stores a tuning for this processor. Concurrent readers see the old file or the new one.
     pub fn save(&self, tuning: &ChecksumTuning) -> io::Result<PathBuf> {
         let identity = processor_identity();
         let file = self.file_of(&identity);
@@ -69,19 +71,19 @@ impl TuningCache {
 }
 
 fn read(file: &Path, identity: &str) -> Option<ChecksumTuning> {
-    // Opening a pipe would wait for whoever writes it.
+    // Opening a named pipe would block.
     if !fs::metadata(file).ok()?.is_file() {
         return None;
     }
     let mut text = String::new();
-    fs::File::open(file).ok()?.take(LONGEST).read_to_string(&mut text).ok()?;
+    fs::File::open(file).ok()?.take(MAX_FILE_BYTES).read_to_string(&mut text).ok()?;
     parse(&text, identity)
 }
 
 fn write(tuning: &ChecksumTuning, identity: &str) -> String {
-    let mut text = format!("{HEAD}\n{identity}\n");
+    let mut text = format!("{FORMAT_LINE}\n{identity}\n");
     for (bytes, choice) in tuning.classes() {
-        text += &format!("{bytes} {} {}\n", choice.algorithm, choice.way);
+        text += &format!("{bytes} {} {}\n", choice.algorithm, choice.strategy);
     }
     let code = value(Algorithm::Crc64Nvme, text.as_bytes());
     text + &format!("code {code:016x}\n")
@@ -93,7 +95,7 @@ fn parse(text: &str, identity: &str) -> Option<ChecksumTuning> {
     if u64::from_str_radix(code, 16).ok()? != value(Algorithm::Crc64Nvme, body.as_bytes()) {
         return None;
     }
-    let lines = body.strip_prefix(HEAD)?.strip_prefix('\n')?.strip_prefix(identity)?.strip_prefix('\n')?;
+    let lines = body.strip_prefix(FORMAT_LINE)?.strip_prefix('\n')?.strip_prefix(identity)?.strip_prefix('\n')?;
     let mut tuning = ChecksumTuning::default();
     let mut lines = lines.lines();
     for (choice, bytes) in tuning.choices.iter_mut().zip(SIZE_CLASSES) {
@@ -104,22 +106,22 @@ fn parse(text: &str, identity: &str) -> Option<ChecksumTuning> {
 
 fn parse_choice(line: &str, bytes: usize) -> Option<ChecksumChoice> {
     let mut words = line.split(' ');
-    let [size, algorithm, way] = [words.next()?, words.next()?, words.next()?];
-    let way = CopyStrategy::ALL.into_iter().find(|known| known.name() == way)?;
-    let choice = ChecksumChoice { algorithm: algorithm.parse().ok()?, way };
+    let [size, algorithm, strategy] = [words.next()?, words.next()?, words.next()?];
+    let strategy = CopyStrategy::ALL.into_iter().find(|known| known.name() == strategy)?;
+    let choice = ChecksumChoice { algorithm: algorithm.parse().ok()?, strategy };
     let fits = words.next().is_none() && size.parse() == Ok(bytes) && choice.is_sound();
     fits.then_some(choice)
 }
 
-/// What makes a processor another one for the tuner: its make, the kernel used on it, and our version. One line.
+/// What distinguishes processors for the tuner: model, kernel, and version of this crate. One line.
 pub fn processor_identity() -> String {
     let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let make = make_of(&processors).unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+    let make = model_of(&processors).unwrap_or_else(|| std::env::consts::ARCH.to_owned());
     format!("{make}; {}; {}", CrcKernel::best().name(), env!("CARGO_PKG_VERSION"))
 }
 
-/// The lines of the first processor that name its make, on x86 and on ARM.
-fn make_of(processors: &str) -> Option<String> {
+/// The fields of the first processor that identify its model, on x86 and on ARM.
+fn model_of(processors: &str) -> Option<String> {
     let first = processors.split("\n\n").next()?;
     let names =
         ["model name", "vendor_id", "cpu family", "model", "stepping", "CPU implementer", "CPU part", "CPU variant"];
@@ -139,36 +141,36 @@ mod tests {
 
     fn tuned() -> ChecksumTuning {
         let mut tuning = ChecksumTuning::default();
-        tuning.choices[0] = ChecksumChoice { algorithm: Algorithm::Xxh3, way: CopyStrategy::CopyThen };
+        tuning.choices[0] = ChecksumChoice { algorithm: Algorithm::Xxh3, strategy: CopyStrategy::CopyThen };
         tuning
     }
 
-    /// The text with a code that fits, whatever it says.
-    fn sealed(body: &str) -> String {
+    /// A file with a correct checksum, whatever it contains.
+    fn with_checksum(body: &str) -> String {
         format!("{body}code {:016x}\n", value(Algorithm::Crc64Nvme, body.as_bytes()))
     }
 
     #[test]
-    fn what_is_kept_is_what_is_read() {
+    fn a_stored_tuning_reads_back() {
         assert_eq!(parse(&write(&tuned(), HERE), HERE), Some(tuned()));
     }
 
     #[test]
-    fn a_file_of_another_processor_counts_as_none() {
+    fn a_file_of_another_processor_is_ignored() {
         let text = write(&tuned(), HERE);
         assert_eq!(parse(&text, "another"), None);
         assert_eq!(parse(&text, "a"), None);
     }
 
     #[test]
-    fn no_damage_of_one_byte_passes_and_none_is_an_error() {
+    fn every_damaged_byte_is_detected_and_ignored() {
         let text = write(&tuned(), HERE);
         for place in 0..text.len() {
             for change in [1u8, 0x20, 0x7f] {
                 let mut bytes = text.clone().into_bytes();
                 bytes[place] ^= change;
                 if let Ok(damaged) = String::from_utf8(bytes) {
-                    // The case of a hexadecimal digit is no damage.
+                    // The case of a hexadecimal digit does not matter.
                     assert!(parse(&damaged, HERE).is_none_or(|tuning| tuning == tuned()), "byte {place}");
                 }
             }
@@ -177,10 +179,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_well_sealed_but_says_nonsense_counts_as_none() {
+    fn an_invalid_file_with_a_correct_checksum_is_ignored() {
         let good = write(&tuned(), HERE);
-        let body = good.rsplit_once("code ").expect("it ends with the code").0;
-        assert_eq!(parse(&sealed(body), HERE), Some(tuned()));
+        let body = good.rsplit_once("code ").expect("it ends with the checksum").0;
+        assert_eq!(parse(&with_checksum(body), HERE), Some(tuned()));
         for (from, to) in [
             ("xxh3 copy-then", "sum32 fused"),
             ("xxh3 copy-then", "xxh3 alone"),
@@ -189,18 +191,18 @@ mod tests {
             ("256 xxh3", "255 xxh3"),
             ("tuning 1", "tuning 2"),
         ] {
-            assert_eq!(parse(&sealed(&body.replacen(from, to, 1)), HERE), None, "{to}");
+            assert_eq!(parse(&with_checksum(&body.replacen(from, to, 1)), HERE), None, "{to}");
         }
-        assert_eq!(parse(&sealed(&format!("{body}one more\n")), HERE), None);
+        assert_eq!(parse(&with_checksum(&format!("{body}one more\n")), HERE), None);
         assert_eq!(parse("", HERE), None);
     }
 
     #[test]
-    fn the_folder_is_the_first_that_is_set() {
+    fn the_directory_is_the_first_that_is_set() {
         let with = |set: &'static [(&str, &str)]| {
             let find =
                 move |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, path)| PathBuf::from(path));
-            TuningCache::by_environment(find)
+            TuningCache::from_environment(find)
         };
         let all = with(&[("PLEACH_CACHE", "/mine"), ("XDG_CACHE_HOME", "/xdg"), ("HOME", "/home/me")]);
         assert_eq!(all, Some(TuningCache::at("/mine")));
@@ -213,28 +215,28 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_survives_the_disk_and_nothing_else_lies_about() {
+    fn a_tuning_is_stored_and_leaves_no_other_file() {
         let path = std::env::temp_dir().join(format!("pleach-tuning-{}", std::process::id()));
         let folder = TuningCache::at(path.join("below"));
         assert_eq!(folder.load(), None);
-        let file = folder.save(&tuned()).expect("a place to write");
+        let file = folder.save(&tuned()).expect("the file is writable");
         assert_eq!(file, folder.file());
         assert_eq!(folder.load(), Some(tuned()));
-        assert_eq!(fs::read_dir(path.join("below")).expect("the folder").count(), 1);
-        fs::write(&file, [0xff; 100]).expect("a place to write");
+        assert_eq!(fs::read_dir(path.join("below")).expect("the directory exists").count(), 1);
+        fs::write(&file, [0xff; 100]).expect("the file is writable");
         assert_eq!(folder.load(), None);
-        fs::remove_file(&file).expect("it is there");
-        fs::create_dir(&file).expect("a place");
+        fs::remove_file(&file).expect("the file exists");
+        fs::create_dir(&file).expect("the path is free");
         assert_eq!(folder.load(), None);
-        fs::remove_dir_all(path).expect("ours to remove");
+        fs::remove_dir_all(path).expect("the directory is removable");
     }
 
     #[test]
-    fn the_make_is_that_of_the_first_processor() {
+    fn the_model_is_that_of_the_first_processor() {
         let text =
             "processor\t: 0\nvendor_id\t: X\nmodel\t\t: 173\nmodel name\t: Y Z\n\nprocessor\t: 1\nmodel name\t: W\n";
-        assert_eq!(make_of(text), Some("Y Z, X, 173".to_owned()));
-        assert_eq!(make_of(""), None);
+        assert_eq!(model_of(text), Some("Y Z, X, 173".to_owned()));
+        assert_eq!(model_of(""), None);
         assert!(!processor_identity().contains('\n'));
     }
 }

@@ -1,41 +1,43 @@
-//! How fast codes and ways are on this machine, side by side.
+//! Measures the throughput of algorithms and strategies on this machine.
 //!
-//! All candidates of one size take turns, so that whatever else the machine does hits them alike. A sample is as many calls
-//! as take a set time; what counts is the median over rounds, with the slowest and the fastest beside. Those that are held against
-//! memcpy are followed by it in every round: a machine that is faster now than a moment ago is so for both.
+//! All candidates of one size take turns, so that disturbances affect them alike. A sample is as many calls as take a set time; the
+//! median over rounds counts, with the slowest and the fastest beside. Candidates that are compared with memcpy are followed by it in
+//! every round: a change of the clock frequency affects both.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use super::CopyStrategy;
-use crate::{Algorithm, Strength, copy, copy_then, value};
+use super::choice::CopyStrategy;
+use crate::algorithm::{Algorithm, Strength};
+use crate::oneshot::{copy, copy_then, value};
 
-/// What may be timed.
+/// What can be timed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimingCandidate {
-    /// The system's copy, without any code.
+    /// The system's copy, without a checksum.
     Memcpy,
-    /// Looking at every word, without any use: the exclusive or of all.
+    /// Reading every word: the exclusive or of all.
     Reading,
-    /// A code in one of the three ways.
+    /// An algorithm with a strategy.
     Code(Algorithm, CopyStrategy),
 }
 
 impl TimingCandidate {
-    /// Every code in every way.
+    /// Every algorithm with every strategy.
     pub fn codes() -> impl Iterator<Item = Self> {
-        let ways = |algorithm: Algorithm| CopyStrategy::ALL.into_iter().map(move |way| Self::Code(algorithm, way));
-        Algorithm::ALL.into_iter().flat_map(ways)
+        let strategies =
+            |algorithm: Algorithm| CopyStrategy::ALL.into_iter().map(move |strategy| Self::Code(algorithm, strategy));
+        Algorithm::ALL.into_iter().flat_map(strategies)
     }
 
-    /// Every strong code in both ways that copy.
+    /// Every strong algorithm with both strategies that copy.
     pub fn strong() -> impl Iterator<Item = Self> {
         Self::codes().filter(|candidate| candidate.is_compared())
     }
 
-    /// Whether it is held against memcpy.
+    /// Whether it is compared with memcpy.
     fn is_compared(self) -> bool {
-        matches!(self, Self::Code(algorithm, way) if algorithm.strength() == Strength::Strong && way != CopyStrategy::Alone)
+        matches!(self, Self::Code(algorithm, strategy) if algorithm.strength() == Strength::Strong && strategy != CopyStrategy::Alone)
     }
 
     fn run(self, from: &[u8], to: &mut [u8]) {
@@ -50,35 +52,35 @@ impl TimingCandidate {
     }
 }
 
-/// A candidate's rates at one size.
+/// The throughput of a candidate at one size.
 #[derive(Clone, Debug)]
 pub struct TimingSample {
-    /// Who.
+    /// The candidate.
     pub candidate: TimingCandidate,
-    /// One for each round, sorted.
+    /// One per round, sorted.
     pub gigabytes_per_second: Vec<f64>,
-    /// The same as shares of memcpy's rate right after it, sorted; only for the strong ones that copy.
+    /// The same as a share of memcpy's throughput right after it, sorted; only for strong algorithms that copy.
     pub of_memcpy: Vec<f64>,
 }
 
 impl TimingSample {
-    /// The rate in the middle.
+    /// The median throughput.
     pub fn median(&self) -> f64 {
         self.gigabytes_per_second[self.gigabytes_per_second.len() / 2]
     }
 
-    /// The rate that a quarter of the rounds exceed. What disturbs a measurement only slows it, so this is nearer to the truth
-    /// than the median on a machine that does other things as well.
+    /// The throughput that a quarter of the rounds exceed. Disturbances only slow a measurement, so on a busy machine this is closer to the truth
+    /// than the median.
     pub fn upper_quartile(&self) -> f64 {
         self.gigabytes_per_second[self.gigabytes_per_second.len() * 3 / 4]
     }
 
-    /// The share of memcpy's rate in the middle, for those that are held against it.
+    /// The median share of memcpy's throughput, for candidates that are compared with it.
     pub fn share_of_memcpy(&self) -> Option<f64> {
         self.of_memcpy.get(self.of_memcpy.len() / 2).copied()
     }
 
-    /// The slowest and the fastest.
+    /// The slowest and the fastest round.
     pub fn spread(&self) -> (f64, f64) {
         (self.gigabytes_per_second[0], self.gigabytes_per_second[self.gigabytes_per_second.len() - 1])
     }
@@ -89,7 +91,7 @@ impl TimingSample {
 pub struct SizeTiming {
     /// Bytes of a message.
     pub bytes: usize,
-    /// In the order in which they were given.
+    /// In the order of the argument.
     pub samples: Vec<TimingSample>,
 }
 
@@ -104,7 +106,7 @@ pub fn time_candidates(candidates: &[TimingCandidate], bytes: usize, rounds: usi
     let calls: Vec<u32> = candidates.iter().map(|candidate| calls_of(*candidate, from, to)).collect();
     let copies = calls_of(TimingCandidate::Memcpy, from, to);
     let rate = |candidate: TimingCandidate, calls: u32, from: &[u8], to: &mut [u8]| {
-        // Whoever came before has left the caches as it liked.
+        // The previous candidate left the caches in an arbitrary state.
         candidate.run(from, to);
         let took = run(candidate, calls, from, to);
         f64::from(calls) * bytes as f64 / took.as_secs_f64().max(1e-9) / 1e9
@@ -139,7 +141,7 @@ fn run(candidate: TimingCandidate, calls: u32, from: &[u8], to: &mut [u8]) -> Du
     began.elapsed()
 }
 
-/// How many calls take about so long.
+/// How many calls take about this long.
 fn calls_for(candidate: TimingCandidate, from: &[u8], to: &mut [u8], sample: Duration) -> u32 {
     let mut calls = 1;
     loop {
@@ -158,7 +160,7 @@ fn room(bytes: usize) -> Vec<u8> {
     vec![0x5a; bytes + PAGE]
 }
 
-/// From the first whole page on, so that no run is luckier than the next.
+/// Page-aligned, so that all runs have the same alignment.
 fn aligned(room: &mut [u8], bytes: usize) -> &mut [u8] {
     let start = room.as_ptr().align_offset(PAGE).min(room.len() - bytes);
     &mut room[start..start + bytes]
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn only_strong_codes_are_candidates_of_the_tuner() {
+    fn only_strong_algorithms_are_candidates_of_the_tuner() {
         let strong: Vec<TimingCandidate> = TimingCandidate::strong().collect();
         assert!(strong.contains(&TimingCandidate::Code(Algorithm::Crc64Nvme, CopyStrategy::Fused)));
         assert!(!strong.iter().any(|candidate| matches!(candidate, TimingCandidate::Code(Algorithm::Sum32, _))));

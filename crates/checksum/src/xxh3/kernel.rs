@@ -1,4 +1,4 @@
-//! Which kernel this processor can run. All give the same values.
+//! Which kernel this processor supports. All kernels give the same results.
 
 #![allow(unsafe_code)]
 
@@ -10,12 +10,12 @@ use super::stripes::{ChunkPosition, Lanes, STRIPE_BYTES, consume_stripes};
 use crate::pass::Pass;
 use crate::prefetch::TargetCache;
 
-/// How wide the vectors are.
+/// The width of the vectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Xxh3Kernel {
     /// No vectors.
     Scalar,
-    /// 16 bytes, which all of this family have.
+    /// 16 bytes, the baseline of x86-64.
     #[cfg(target_arch = "x86_64")]
     Sse2,
     /// 32 bytes.
@@ -24,13 +24,13 @@ pub(super) enum Xxh3Kernel {
     /// 64 bytes.
     #[cfg(target_arch = "x86_64")]
     Avx512,
-    /// 16 bytes on ARM, which all of this family have.
+    /// 16 bytes, the baseline of 64-bit ARM.
     #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
     Neon,
 }
 
 impl Xxh3Kernel {
-    /// From the plainest to the widest.
+    /// From the simplest to the widest.
     pub(super) const ALL: &[Self] = &[
         Self::Scalar,
         #[cfg(target_arch = "x86_64")]
@@ -43,13 +43,13 @@ impl Xxh3Kernel {
         Self::Neon,
     ];
 
-    /// The widest that this processor has. The test is a few loads and branches; std remembers what the processor said.
+    /// The widest kernel that this processor supports. The test is a few loads and branches; std caches the feature flags.
     #[inline]
     pub(super) fn best() -> Self {
         Self::ALL.iter().copied().rfind(|kernel| kernel.is_available()).unwrap_or(Self::Scalar)
     }
 
-    /// Whether this processor can run it.
+    /// Whether this processor supports it.
     #[inline]
     pub(super) fn is_available(self) -> bool {
         match self {
@@ -61,26 +61,26 @@ impl Xxh3Kernel {
         }
     }
 
-    /// Takes all bytes of the pass. Only for kernels that are available.
+    /// Consumes all bytes of the pass. Only for supported kernels.
     #[inline]
     pub(super) fn take(self, lanes: &mut Lanes, pass: &mut impl Pass, piece: ChunkPosition) {
         let fits = if piece == ChunkPosition::Last {
-            pass.left() >= STRIPE_BYTES
+            pass.remaining() >= STRIPE_BYTES
         } else {
-            pass.left().is_multiple_of(STRIPE_BYTES)
+            pass.remaining().is_multiple_of(STRIPE_BYTES)
         };
-        assert!(fits, "{piece:?} of {} bytes", pass.left());
+        assert!(fits, "{piece:?} of {} bytes", pass.remaining());
         let target = pass.target();
-        let (from, to) = pass.ends();
+        let (from, to) = pass.buffers();
         match to {
-            // SAFETY: without COPY a kernel only reads, and only the slice, whose length was tested. `best` and the tests use
-            // only kernels that this processor has.
+            // SAFETY: without COPY a kernel only reads, and only the slice, whose length was checked. `best` and the tests use only supported
+            // kernels.
             None => unsafe {
                 self.run::<false>()(lanes, from.as_ptr(), std::ptr::null_mut(), from.len(), piece, target);
             },
             Some(to) => {
-                assert_eq!(from.len(), to.len(), "a copy needs as much room as there are bytes");
-                // SAFETY: as above; both slices are of one length, and a shared and an exclusive one cannot overlap.
+                assert_eq!(from.len(), to.len(), "source and target of a copy have the same length");
+                // SAFETY: as above; both slices have one length, and a shared and an exclusive one cannot overlap.
                 unsafe { self.run::<true>()(lanes, from.as_ptr(), to.as_mut_ptr(), from.len(), piece, target) }
             }
         }
@@ -102,7 +102,7 @@ impl Xxh3Kernel {
     }
 }
 
-/// Lanes, source, target, length, where in the message, and whose the target is.
+/// Lanes, source, target, length, position in the message, and the cache of the target.
 type Xxh3KernelFn = unsafe fn(&mut Lanes, *const u8, *mut u8, usize, ChunkPosition, TargetCache);
 
 /// # Safety
@@ -117,7 +117,7 @@ unsafe fn with_avx2<const COPY: bool>(
     piece: ChunkPosition,
     target: TargetCache,
 ) {
-    // SAFETY: handed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { consume_stripes::<__m256i, 2, 2, COPY>(lanes, from, to, len, piece, target) }
 }
 
@@ -133,6 +133,6 @@ unsafe fn with_avx512<const COPY: bool>(
     piece: ChunkPosition,
     target: TargetCache,
 ) {
-    // SAFETY: handed on.
+    // SAFETY: guaranteed by the caller.
     unsafe { consume_stripes::<__m512i, 1, 4, COPY>(lanes, from, to, len, piece, target) }
 }

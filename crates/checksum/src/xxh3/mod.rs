@@ -1,10 +1,11 @@
-//! XXH3 with 64 bits, no seed and the secret of its author (xxHash 0.8), with the copy within.
+//! XXH3 with 64 bits, no seed and the default secret (xxHash 0.8), with an optional copy.
 //!
-//! In: bytes, at once or piece by piece, and perhaps where to copy them. Out: their value. Messages of up to 240 bytes have
-//! formulas of their own; these come from the crate twox-hash, which has no loop that copies. Longer ones are stripes of 64
-//! bytes. Each is added to eight lanes, with products of its halves under a key that depends on its place; after 16
-//! stripes the lanes are scrambled. The last 64 bytes count once more, whether or not they are a stripe.
+//! In: bytes, at once or incrementally, and perhaps where to copy them. Out: their hash. Messages of up to 240 bytes have formulas of
+//! their own, from the crate twox-hash, whose loop for longer ones cannot copy. Longer messages consist of stripes of 64 bytes. Each
+//! stripe is added to eight lanes, with products of its halves under a key that depends on its position; after 16 stripes the
+//! lanes are scrambled. The last 64 bytes are added once more, whether or not they are a stripe.
 
+mod constants;
 mod kernel;
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 mod neon;
@@ -17,28 +18,17 @@ mod x86;
 
 use twox_hash::XxHash3_64;
 
+use self::constants::PRIME_64_1;
 use self::kernel::Xxh3Kernel;
 use self::stripes::{ChunkPosition, Lanes, SECRET, STRIPE_BYTES};
 use crate::pass::{Pass, ReadPass};
 
-/// The longest message that is no stripes.
+/// The longest message without stripes.
 const SHORT: usize = 240;
-/// What pieces may leave waiting: more than a short message.
+/// The buffer for an incremental hash: more than a short message.
 const ROOM: usize = 256;
 
-const PRIME_32_1: u64 = 0x9e37_79b1;
-const PRIME_32_2: u64 = 0x85eb_ca77;
-const PRIME_32_3: u64 = 0xc2b2_ae3d;
-const PRIME_64_1: u64 = 0x9e37_79b1_85eb_ca87;
-const PRIME_64_2: u64 = 0xc2b2_ae3d_27d4_eb4f;
-const PRIME_64_3: u64 = 0x1656_67b1_9e37_79f9;
-const PRIME_64_4: u64 = 0x85eb_ca77_c2b2_ae63;
-const PRIME_64_5: u64 = 0x27d4_eb2f_1656_67c5;
-
-const START: [u64; 8] =
-    [PRIME_32_3, PRIME_64_1, PRIME_64_2, PRIME_64_3, PRIME_64_4, PRIME_32_2, PRIME_64_5, PRIME_32_1];
-
-/// The value of all bytes of a pass.
+/// The hash of all bytes of a pass.
 #[inline]
 pub(crate) fn oneshot(pass: impl Pass) -> u64 {
     whole_by(Xxh3Kernel::best(), pass)
@@ -46,9 +36,9 @@ pub(crate) fn oneshot(pass: impl Pass) -> u64 {
 
 #[inline]
 fn whole_by(kernel: Xxh3Kernel, mut pass: impl Pass) -> u64 {
-    let length = pass.left();
+    let length = pass.remaining();
     if length <= SHORT {
-        let (from, to) = pass.ends();
+        let (from, to) = pass.buffers();
         if let Some(to) = to {
             to.copy_from_slice(from);
         }
@@ -59,15 +49,15 @@ fn whole_by(kernel: Xxh3Kernel, mut pass: impl Pass) -> u64 {
     merge(&lanes, length as u64)
 }
 
-/// A value under way.
+/// An incremental hash.
 ///
-/// A stripe is taken only when it is known that bytes follow it. So what waits is never nothing, once anything has come, and
-/// the last stripe that was taken is kept, because the last 64 bytes may begin in it.
+/// A stripe is consumed only when bytes follow it. So the buffer is never empty after the first bytes, and it keeps the last consumed stripe,
+/// because the last 64 bytes may begin in it.
 #[derive(Clone)]
 pub(crate) struct Xxh3State {
     kernel: Xxh3Kernel,
     lanes: Lanes,
-    /// First what waits; in the last 64 bytes, where it does not reach, the stripe before it.
+    /// Buffered bytes; in the last 64 bytes, where they do not reach, the stripe before them.
     waiting: [u8; ROOM],
     held: usize,
 }
@@ -82,7 +72,7 @@ impl Xxh3State {
     }
 
     pub(crate) fn absorb(&mut self, pass: &mut impl Pass) {
-        if self.held + pass.left() <= ROOM {
+        if self.held + pass.remaining() <= ROOM {
             return self.hold(pass);
         }
         if self.held > 0 {
@@ -90,9 +80,9 @@ impl Xxh3State {
             self.kernel.take(&mut self.lanes, &mut ReadPass(&self.waiting), ChunkPosition::Middle);
             self.held = 0;
         }
-        let whole = (pass.left() - 1) / STRIPE_BYTES * STRIPE_BYTES;
+        let whole = (pass.remaining() - 1) / STRIPE_BYTES * STRIPE_BYTES;
         let mut stripes = pass.split(whole);
-        if let Some(last) = stripes.ends().0.last_chunk::<STRIPE_BYTES>() {
+        if let Some(last) = stripes.buffers().0.last_chunk::<STRIPE_BYTES>() {
             self.waiting[ROOM - STRIPE_BYTES..].copy_from_slice(last);
         }
         self.kernel.take(&mut self.lanes, &mut stripes, ChunkPosition::Middle);
@@ -100,7 +90,7 @@ impl Xxh3State {
     }
 
     fn hold(&mut self, pass: &mut impl Pass) {
-        let (from, to) = pass.ends();
+        let (from, to) = pass.buffers();
         self.waiting[self.held..self.held + from.len()].copy_from_slice(from);
         self.held += from.len();
         if let Some(to) = to {
@@ -108,7 +98,7 @@ impl Xxh3State {
         }
     }
 
-    /// The value, if this was all, and so many bytes.
+    /// The hash, if the message ends here with this length.
     pub(crate) fn end(mut self, length: u64) -> u64 {
         if length <= SHORT as u64 {
             return XxHash3_64::oneshot(&self.waiting[..self.held]);
@@ -126,7 +116,7 @@ impl Xxh3State {
     }
 }
 
-/// The lanes as one number.
+/// Merges the lanes into one number.
 fn merge(lanes: &Lanes, length: u64) -> u64 {
     let (keys, _) = SECRET[11..].as_chunks::<8>();
     let mut keyed = lanes.numbers();

@@ -1,11 +1,11 @@
-//! Two words at a time, without vector registers: what every processor can do, and the twin of the wide kernels.
+//! Two words at a time, without vector registers: runs on every processor, and is the reference for the wide kernels.
 
 #![allow(unsafe_code)]
 
-use super::PRIME_32_1;
+use super::constants::PRIME_32_1;
 use super::stripes::SimdVector;
 
-/// Two neighbours.
+/// Two adjacent words.
 #[derive(Clone, Copy)]
 pub(super) struct ScalarVector([u64; 2]);
 
@@ -25,14 +25,14 @@ impl ScalarVector {
 unsafe impl SimdVector for ScalarVector {
     #[inline(always)]
     unsafe fn load(from: *const u8) -> Self {
-        // SAFETY: 16 bytes are readable, says the caller; bytes need no alignment.
+        // SAFETY: the caller guarantees that 16 bytes are readable; bytes need no alignment.
         let bytes: [[u8; 8]; 2] = unsafe { from.cast::<[[u8; 8]; 2]>().read() };
         Self(bytes.map(u64::from_le_bytes))
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut u8) {
-        // SAFETY: 16 bytes are writable, says the caller; bytes need no alignment.
+        // SAFETY: the caller guarantees that 16 bytes are writable; bytes need no alignment.
         unsafe { to.cast::<[[u8; 8]; 2]>().write(self.0.map(u64::to_le_bytes)) }
     }
 

@@ -1,12 +1,12 @@
 //! The loop over stripes, written once over vectors of any width.
 //!
-//! The definition adds to each lane its neighbour's word and the product of its own word's halves. Sums may be taken in any
-//! order, so words and products are summed apart, and neighbours change places once for a block instead of once for a
-//! stripe. Several stripes are loaded before the first is stored: a load that follows a store closely waits for it.
+//! The definition adds to each lane its neighbour's word and the product of its own word's halves. Sums commute, so words and products
+//! are summed separately, and neighbours are swapped once per block instead of once per stripe. Several stripes are loaded before the
+//! first is stored: a load closely after a store waits for it.
 
 #![allow(unsafe_code)]
 
-use super::START;
+use super::constants::START;
 use crate::prefetch::{TargetCache, prefetch_target};
 
 /// Bytes of a stripe.
@@ -14,7 +14,7 @@ pub(super) const STRIPE_BYTES: usize = 64;
 /// Stripes of a block, after which the lanes are scrambled.
 const BLOCK: usize = 16;
 
-/// The secret that is used when none is given.
+/// The default secret.
 pub(super) const SECRET: [u8; 192] = [
     0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c, 0xde, 0xd4, 0x6d,
     0xe9, 0x83, 0x90, 0x97, 0xdb, 0x72, 0x40, 0xa4, 0xa4, 0xb7, 0xb3, 0x67, 0x1f, 0xcb, 0x79, 0xe6, 0x4e, 0xcc, 0xc0,
@@ -29,7 +29,7 @@ pub(super) const SECRET: [u8; 192] = [
     0x40, 0x7e,
 ];
 
-/// Keys of the stripes of a block, whole lines each; in the secret they overlap.
+/// The keys of the stripes of a block, each in a cache line; in the secret they overlap.
 #[repr(align(64))]
 struct Keys([[u8; STRIPE_BYTES]; BLOCK]);
 
@@ -43,7 +43,7 @@ static KEYS: Keys = {
     Keys(keys)
 };
 static SCRAMBLING_KEY: [u8; STRIPE_BYTES] = key_at(SECRET.len() - STRIPE_BYTES);
-/// Of the last 64 bytes.
+/// The key of the last 64 bytes.
 static LAST_KEY: [u8; STRIPE_BYTES] = key_at(SECRET.len() - STRIPE_BYTES - 7);
 
 const fn key_at(start: usize) -> [u8; STRIPE_BYTES] {
@@ -56,12 +56,12 @@ const fn key_at(start: usize) -> [u8; STRIPE_BYTES] {
     key
 }
 
-/// Eight numbers that all stripes so far have gone into.
+/// The eight lanes after all stripes so far.
 #[derive(Clone)]
 pub(super) struct Lanes {
     /// Low byte first.
     bytes: [u8; STRIPE_BYTES],
-    /// Stripes of the block under way; less than [`BLOCK`].
+    /// Stripes of the current block; less than [`BLOCK`].
     taken: usize,
 }
 
@@ -83,19 +83,19 @@ impl Lanes {
     }
 }
 
-/// Which bytes of a message are taken.
+/// Which part of a message is consumed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ChunkPosition {
-    /// Whole stripes, with more bytes to come.
+    /// Whole stripes, with more bytes to follow.
     Middle,
-    /// All that is left, at least 64 bytes: stripes as long as bytes follow them, then the last 64 bytes.
+    /// All remaining bytes, at least 64: stripes as long as bytes follow them, then the last 64 bytes.
     Last,
 }
 
 /// Some 64-bit words, low byte first in memory.
 ///
 /// # Safety
-/// Functions may use instructions that not every processor has. Whoever calls them has made sure of it.
+/// Functions may use instructions that not every processor supports. The caller has checked that this one does.
 pub(super) unsafe trait SimdVector: Copy {
     /// # Safety
     /// A vector is readable at `from`, which need not be aligned.
@@ -109,18 +109,18 @@ pub(super) unsafe trait SimdVector: Copy {
     unsafe fn with_key(self, key: Self) -> Self;
     /// The low half of each word times its high half.
     unsafe fn product_of_halves(self) -> Self;
-    /// The words of each pair, exchanged.
+    /// The words of each pair, swapped.
     unsafe fn neighbours(self) -> Self;
-    /// Each word with its high bits stirred in, under the key, times a prime.
+    /// Each word with its high bits mixed in, under the key, times a prime.
     unsafe fn scrambled(self, key: Self) -> Self;
 }
 
-/// Takes `len` bytes at `from`; with `COPY` they lie at `to` as well. `PER_STRIPE` vectors are a stripe; `GROUP` stripes are
+/// Consumes `len` bytes at `from`; with `COPY` they are also written to `to`. `PER_STRIPE` vectors are a stripe; `GROUP` stripes are
 /// loaded before they are stored.
 ///
 /// # Safety
-/// The processor has what `V` needs. `from` is readable for `len` bytes. With `COPY`, `to` is writable for `len` bytes and does
-/// not overlap them; without, it is not touched. The last piece has at least 64 bytes.
+/// The processor supports `V`. `from` is readable for `len` bytes. With `COPY`, `to` is writable for `len` bytes and does not
+/// overlap them; without, it is not touched. The last part has at least 64 bytes.
 #[inline(always)]
 pub(super) unsafe fn consume_stripes<V: SimdVector, const PER_STRIPE: usize, const GROUP: usize, const COPY: bool>(
     lanes: &mut Lanes,
@@ -135,7 +135,7 @@ pub(super) unsafe fn consume_stripes<V: SimdVector, const PER_STRIPE: usize, con
     let fetches = COPY && target.is_worth_fetching(len);
     let end = stripes * STRIPE_BYTES;
     let mut at = 0;
-    // SAFETY: `at` stays below `end`, which is at most `len`; the keys of a block are as many as its stripes.
+    // SAFETY: `at` stays below `end`, which is at most `len`; a block has as many keys as stripes.
     unsafe {
         let mut sums = StripeAccumulators::<V, PER_STRIPE>::load(&lanes.bytes);
         while at < end {
@@ -159,7 +159,7 @@ pub(super) unsafe fn consume_stripes<V: SimdVector, const PER_STRIPE: usize, con
             }
         }
         if piece == ChunkPosition::Last {
-            // Some of them are copied twice, to the same place.
+            // Some bytes are copied twice, to the same place.
             let last = len - STRIPE_BYTES;
             sums.stripes::<1, COPY>(&raw const LAST_KEY, from.add(last), to.wrapping_add(last));
         }
@@ -167,24 +167,24 @@ pub(super) unsafe fn consume_stripes<V: SimdVector, const PER_STRIPE: usize, con
     }
 }
 
-/// The lanes without the words of the block under way, and these, not yet exchanged.
+/// The lanes without the words of the current block, and these words, not yet swapped.
 struct StripeAccumulators<V, const PER_STRIPE: usize> {
     products: [V; PER_STRIPE],
     words: [V; PER_STRIPE],
 }
 
 /// # Safety
-/// Of all functions: the processor has what `V` needs.
+/// Of all functions: the processor supports `V`.
 impl<V: SimdVector, const PER_STRIPE: usize> StripeAccumulators<V, PER_STRIPE> {
     #[inline(always)]
     unsafe fn load(lanes: &[u8; STRIPE_BYTES]) -> Self {
-        // SAFETY: as many vectors as make a stripe.
+        // SAFETY: `PER_STRIPE` vectors are a stripe.
         unsafe { Self { products: load_stripe(lanes.as_ptr()), words: [V::zero(); PER_STRIPE] } }
     }
 
     #[inline(always)]
     unsafe fn store(mut self, lanes: &mut [u8; STRIPE_BYTES]) {
-        // SAFETY: as many vectors as make a stripe.
+        // SAFETY: `PER_STRIPE` vectors are a stripe.
         unsafe {
             self.gather();
             store_stripe(self.products, lanes.as_mut_ptr());
@@ -192,7 +192,7 @@ impl<V: SimdVector, const PER_STRIPE: usize> StripeAccumulators<V, PER_STRIPE> {
     }
 
     /// # Safety
-    /// There are `COUNT` keys and stripes, and with `COPY` room for as many.
+    /// There are `COUNT` keys and stripes, and with `COPY` space for as many.
     #[inline(always)]
     unsafe fn stripes<const COUNT: usize, const COPY: bool>(
         &mut self,
@@ -200,7 +200,7 @@ impl<V: SimdVector, const PER_STRIPE: usize> StripeAccumulators<V, PER_STRIPE> {
         from: *const u8,
         to: *mut u8,
     ) {
-        // SAFETY: promised by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let mut stripes = [[V::zero(); PER_STRIPE]; COUNT];
             for (number, stripe) in stripes.iter_mut().enumerate() {
@@ -224,7 +224,7 @@ impl<V: SimdVector, const PER_STRIPE: usize> StripeAccumulators<V, PER_STRIPE> {
 
     #[inline(always)]
     unsafe fn scramble(&mut self) {
-        // SAFETY: the key is a stripe long.
+        // SAFETY: the key has the length of a stripe.
         unsafe {
             self.gather();
             let key: [V; PER_STRIPE] = load_stripe(SCRAMBLING_KEY.as_ptr());
@@ -234,11 +234,11 @@ impl<V: SimdVector, const PER_STRIPE: usize> StripeAccumulators<V, PER_STRIPE> {
         }
     }
 
-    /// Adds the words to the lanes beside theirs.
+    /// Adds the words to the neighbouring lanes.
     #[inline(always)]
     unsafe fn gather(&mut self) {
         for (lane, words) in self.products.iter_mut().zip(&mut self.words) {
-            // SAFETY: promised by the caller.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 *lane = lane.plus(words.neighbours());
                 *words = V::zero();
@@ -248,10 +248,10 @@ impl<V: SimdVector, const PER_STRIPE: usize> StripeAccumulators<V, PER_STRIPE> {
 }
 
 /// # Safety
-/// The processor has what `V` needs, and `COUNT` vectors are readable at `from`.
+/// The processor supports `V`, and `COUNT` vectors are readable at `from`.
 #[inline(always)]
 unsafe fn load_stripe<V: SimdVector, const COUNT: usize>(from: *const u8) -> [V; COUNT] {
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let mut vectors = [V::zero(); COUNT];
         for (number, vector) in vectors.iter_mut().enumerate() {
@@ -262,11 +262,11 @@ unsafe fn load_stripe<V: SimdVector, const COUNT: usize>(from: *const u8) -> [V;
 }
 
 /// # Safety
-/// The processor has what `V` needs, and `COUNT` vectors are writable at `to`.
+/// The processor supports `V`, and `COUNT` vectors are writable at `to`.
 #[inline(always)]
 unsafe fn store_stripe<V: SimdVector, const COUNT: usize>(vectors: [V; COUNT], to: *mut u8) {
     for (number, vector) in vectors.into_iter().enumerate() {
-        // SAFETY: promised by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { vector.store(to.add(number * size_of::<V>())) };
     }
 }

@@ -1,4 +1,4 @@
-//! Every kernel against another's implementation, with and without a copy, at once and in pieces.
+//! Every kernel against an independent implementation, with and without a copy, at once and incrementally.
 
 use proptest::prelude::*;
 
@@ -30,9 +30,9 @@ fn the_best_kernel_is_the_widest_there_is() {
     assert!(kernels().count() > 1 || cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))));
 }
 
-/// Every length with an alignment of its own, so that all alignments of each end come up many times.
+/// Every length with an alignment of its own, so that all alignments of source and target occur many times.
 #[test]
-fn kernels_agree_with_another_implementation_at_every_length() {
+fn kernels_agree_with_an_independent_implementation_at_every_length() {
     let source = random_bytes(4096 + 64, 2);
     let mut target = vec![0; 4096 + 64 + 2 * GUARD_BYTES];
     for kernel in kernels() {
@@ -44,7 +44,7 @@ fn kernels_agree_with_another_implementation_at_every_length() {
 }
 
 #[test]
-fn kernels_agree_with_another_implementation_at_every_alignment() {
+fn kernels_agree_with_an_independent_implementation_at_every_alignment() {
     let source = random_bytes(2200 + 64, 3);
     let mut target = vec![0; 2200 + 64 + 2 * GUARD_BYTES];
     for kernel in kernels() {
@@ -58,10 +58,10 @@ fn kernels_agree_with_another_implementation_at_every_alignment() {
     }
 }
 
-/// All lengths times all alignments of both ends: minutes.
+/// All lengths times all alignments of source and target: minutes.
 #[test]
 #[ignore = "takes minutes"]
-fn kernels_agree_with_another_implementation_at_every_length_and_alignment() {
+fn kernels_agree_with_an_independent_implementation_at_every_length_and_alignment() {
     let source = random_bytes(4096 + 64, 4);
     let mut target = vec![0; 4096 + 64 + 2 * GUARD_BYTES];
     for length in 0..=4096 {
@@ -89,9 +89,9 @@ fn large_copies_agree_too() {
     }
 }
 
-/// Two pieces, cut wherever something may begin or end: the short formulas, what waits, stripes, blocks.
+/// Two parts, split wherever a boundary may be: the short formulas, the buffer, stripes, blocks.
 #[test]
-fn two_pieces_count_as_the_whole_at_every_cut() {
+fn two_parts_give_the_same_result_as_the_whole_at_every_cut() {
     let bytes = random_bytes(2500, 6);
     for length in [239, 240, 241, 255, 256, 257, 319, 320, 321, 512, 1024, 1025, 1088, 2048, 2049, 2500] {
         let wanted = XxHash3_64::oneshot(&bytes[..length]);
@@ -106,7 +106,7 @@ fn two_pieces_count_as_the_whole_at_every_cut() {
 
 proptest! {
     #[test]
-    fn pieces_count_as_the_whole(pieces in proptest::collection::vec((0usize..700, any::<bool>()), 0..12), seed in any::<u64>()) {
+    fn parts_give_the_same_result_as_the_whole(pieces in proptest::collection::vec((0usize..700, any::<bool>()), 0..12), seed in any::<u64>()) {
         let bytes = random_bytes(pieces.iter().map(|(length, _)| length).sum(), seed);
         for kernel in kernels() {
             let mut running = Xxh3State::by(kernel);
@@ -116,7 +116,7 @@ proptest! {
                 rest = later;
                 let mut room = vec![0; *length];
                 if *copies {
-                    running.absorb(&mut CopyPass::new(piece, &mut room, TargetCache::Own));
+                    running.absorb(&mut CopyPass::new(piece, &mut room, TargetCache::Local));
                     prop_assert!(room == piece);
                 } else {
                     running.absorb(&mut ReadPass(piece));

@@ -1,10 +1,10 @@
-//! Two, four or eight words in a vector register. The three differ only in the names of the instructions.
+//! Two, four or eight words in a vector register. The three differ only in the names of the intrinsics.
 
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
 
-use super::PRIME_32_1;
+use super::constants::PRIME_32_1;
 use super::stripes::SimdVector;
 
 macro_rules! vector {
@@ -14,49 +14,49 @@ macro_rules! vector {
         unsafe impl SimdVector for $words {
             #[inline(always)]
             unsafe fn load(from: *const u8) -> Self {
-                // SAFETY: promised by the caller.
+                // SAFETY: guaranteed by the caller.
                 unsafe { $load(from.cast()) }
             }
 
             #[inline(always)]
             unsafe fn store(self, to: *mut u8) {
-                // SAFETY: promised by the caller.
+                // SAFETY: guaranteed by the caller.
                 unsafe { $store(to.cast(), self) }
             }
 
             #[inline(always)]
             unsafe fn zero() -> Self {
-                // SAFETY: promised by the caller.
+                // SAFETY: guaranteed by the caller.
                 unsafe { $zero() }
             }
 
             #[inline(always)]
             unsafe fn plus(self, other: Self) -> Self {
-                // SAFETY: promised by the caller.
+                // SAFETY: guaranteed by the caller.
                 unsafe { $add(self, other) }
             }
 
             #[inline(always)]
             unsafe fn with_key(self, key: Self) -> Self {
-                // SAFETY: promised by the caller.
+                // SAFETY: guaranteed by the caller.
                 unsafe { $xor(self, key) }
             }
 
             #[inline(always)]
             unsafe fn product_of_halves(self) -> Self {
-                // SAFETY: promised by the caller.
+                // SAFETY: guaranteed by the caller.
                 unsafe { $multiply(self, $right::<32>(self)) }
             }
 
             #[inline(always)]
             unsafe fn neighbours(self) -> Self {
-                // SAFETY: promised by the caller.
+                // SAFETY: guaranteed by the caller.
                 unsafe { $shuffle::<0b01_00_11_10>(self) }
             }
 
             #[inline(always)]
             unsafe fn scrambled(self, key: Self) -> Self {
-                // SAFETY: promised by the caller.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     let mixed = $xor($xor(self, $right::<47>(self)), key);
                     let prime = $repeat(PRIME_32_1 as i64);

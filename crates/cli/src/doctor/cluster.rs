@@ -1,4 +1,4 @@
-//! The manager, as this machine reaches it, and what it knows of nodes.
+//! Checks of the manager as seen from this machine, and of the nodes that it knows.
 
 use std::time::Duration;
 
@@ -11,39 +11,39 @@ use super::finding::FindingStatus::{Broken, Limited, Missing};
 use crate::configuration::ManagerConnectionArgs;
 use lab::number_format::pluralize;
 
-/// How long the manager may take.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// For the manager to answer.
+pub(super) const MANAGER_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn findings(arguments: &ManagerConnectionArgs) -> Result<Vec<Finding>> {
     let (address, secret) = (arguments.address()?, arguments.secret()?);
     let has_secret = secret.is_some();
-    let asked = ManagerClient::connect(address, secret, PATIENCE).and_then(|mut client| client.status());
+    let asked = ManagerClient::connect(address, secret, MANAGER_TIMEOUT).and_then(|mut client| client.status());
     Ok(match asked {
         Ok(status) => {
             let guard = if has_secret {
-                Finding::good("secret", "the manager's is ours")
+                Finding::good("secret", "same as the manager's")
             } else {
-                let advice = "whoever reaches the manager is obeyed: give both PLEACH_SECRET or --secret-file, unless the network is trusted";
-                Finding::bad("secret", Limited, "none on either side", advice)
+                let advice = "the manager accepts any client: set PLEACH_SECRET or --secret-file on both sides, unless the network is trusted";
+                Finding::bad("secret", Limited, "no secret on either side", advice)
             };
             vec![Finding::good("manager", format!("answers at {address}")), guard, versions(&status), nodes(&status)]
         }
         Err(ClientError::WrongSecret { why, .. }) => vec![
-            Finding::good("manager", format!("is at {address}")),
-            Finding::bad("secret", Broken, why, "give this machine the secret with which the manager was started"),
+            Finding::good("manager", format!("listens at {address}")),
+            Finding::bad("secret", Broken, why, "configure the secret with which the manager was started"),
         ],
-        // One that does not like our proof hangs up without a word.
+        // A manager that rejects our authentication closes the connection without a reply.
         Err(ClientError::Lost { why, .. }) if has_secret && why.contains("closed the connection") => vec![
-            Finding::good("manager", format!("is at {address}")),
+            Finding::good("manager", format!("listens at {address}")),
             Finding::bad(
                 "secret",
                 Broken,
-                "the manager hung up",
-                "give this machine the secret with which the manager was started",
+                "the manager closed the connection during authentication",
+                "configure the secret with which the manager was started",
             ),
         ],
         Err(error) => {
-            let advice = "start `pleach manager --listen ADDRESS:PORT`, or let TCP to it through the firewall";
+            let advice = "start `pleach manager --listen ADDRESS:PORT`, or allow TCP to it in the firewall";
             vec![Finding::bad("manager", Broken, error.to_string(), advice)]
         }
     })
@@ -65,7 +65,7 @@ fn versions(status: &ManagerStatus) -> Finding {
     } else {
         other.join(", ")
     };
-    Finding::bad(what, Limited, format!("here {ours}, {listed}"), "use the same version everywhere")
+    Finding::bad(what, Limited, format!("this machine {ours}, {listed}"), "use the same version everywhere")
 }
 
 fn nodes(status: &ManagerStatus) -> Finding {
@@ -77,7 +77,7 @@ fn nodes(status: &ManagerStatus) -> Finding {
             what,
             Missing,
             "none",
-            "start `pleach node`: until then hosts do everything among themselves",
+            "start `pleach node`; without nodes the hosts do everything among themselves",
         );
     }
     let trees = pluralize(status.trees.len() as u64, "tree");
@@ -90,6 +90,6 @@ fn nodes(status: &ManagerStatus) -> Finding {
         what,
         Limited,
         format!("{found}; lost: {listed}"),
-        "start them again; groups are placed on the others meanwhile",
+        "restart them; the manager places groups on the others meanwhile",
     )
 }

@@ -1,21 +1,20 @@
-//! A finding: what was looked at, what was found, whether that is well, and what to do. Field names are those of the JSON
-//! output and stay as they are.
+//! A finding: what was checked, what was found, its status, and advice. Field names are part of the JSON format.
 
 use serde::Serialize;
 
 use lab::report::format_table;
 
-/// Whether something is well, from best to worst.
+/// The status of a finding, from best to worst.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum FindingStatus {
-    /// As it should be.
+    /// As required.
     Good,
-    /// Works, and could be better.
+    /// Works, but could be better.
     Limited,
-    /// Not there; what needs it cannot be done.
+    /// Not available; features that need it do not work.
     Missing,
-    /// Pleach cannot work like that.
+    /// Pleach does not work.
     Broken,
 }
 
@@ -35,7 +34,7 @@ pub(super) struct Finding {
     pub what: &'static str,
     pub verdict: FindingStatus,
     pub found: String,
-    /// What to do; nothing if it is well.
+    /// What to do, if anything.
     pub advice: Option<String>,
 }
 

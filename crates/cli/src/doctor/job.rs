@@ -1,4 +1,4 @@
-//! Why aggregation was used, or not, for a job: what the manager remembers of it.
+//! Explains why a job used aggregation or did not, from the manager's records.
 
 use anyhow::{Context, Result};
 use control::ManagerClient;
@@ -6,17 +6,17 @@ use manager::job_history::{JobEvent, JobHistory};
 use serde::Serialize;
 
 use super::DoctorFormat;
-use super::cluster::PATIENCE;
+use super::cluster::MANAGER_TIMEOUT;
 use crate::configuration::ManagerConnectionArgs;
 use lab::CommandOutcome;
 use lab::number_format::pluralize;
 use lab::report::write_report;
 
-/// What is said. Field names are those of the JSON output and stay as they are.
+/// The explanation. Field names are part of the JSON format.
 #[derive(Serialize)]
 struct JobExplanation {
     job: String,
-    /// Whether the newest job of that name has had aggregation.
+    /// Whether the newest job of that name used aggregation.
     aggregation: bool,
     /// In one sentence.
     because: String,
@@ -24,13 +24,13 @@ struct JobExplanation {
     accounts: Vec<JobHistory>,
 }
 
-const UNKNOWN: &str = "the manager remembers no such job: it did not ask this manager. Its ranks had no PLEACH_MANAGER, could not \
-     reach it, or were all on one host, where shared memory is faster; Communicator::explain tells in the program itself";
+const UNKNOWN: &str = "the manager has no record of such a job: it did not contact this manager. Its ranks had no PLEACH_MANAGER, could not \
+     reach it, or were all on one host, where shared memory is faster; Communicator::explain gives the reason in the program itself";
 
 pub(super) fn run(arguments: &ManagerConnectionArgs, job: &str, format: DoctorFormat) -> Result<CommandOutcome> {
-    let mut client = ManagerClient::connect(arguments.address()?, arguments.secret()?, PATIENCE)
-        .context("the manager has the records of jobs; say where it is with --manager")?;
-    let accounts = client.explain(job)?;
+    let mut client = ManagerClient::connect(arguments.address()?, arguments.secret()?, MANAGER_TIMEOUT)
+        .context("the manager has the records of jobs; set --manager to its address")?;
+    let accounts = client.job_history(job)?;
     let (aggregation, because) = accounts.first().map_or((false, UNKNOWN.to_owned()), because);
     let explanation = JobExplanation { job: job.to_owned(), aggregation, because, accounts };
     let text = match format {
@@ -38,14 +38,14 @@ pub(super) fn run(arguments: &ManagerConnectionArgs, job: &str, format: DoctorFo
         DoctorFormat::Table => table(&explanation),
     };
     write_report(&text, None)?;
-    Ok(if explanation.aggregation { CommandOutcome::Right } else { CommandOutcome::Wrong })
+    Ok(if explanation.aggregation { CommandOutcome::Passed } else { CommandOutcome::Failed })
 }
 
-/// Whether a job had aggregation, and why, in one sentence.
+/// Whether a job used aggregation, and why, in one sentence.
 fn because(account: &JobHistory) -> (bool, String) {
     let totals = account.totals;
     let last = |wanted: fn(&JobEvent) -> Option<&str>| {
-        account.happenings.iter().rev().find_map(|happening| wanted(&happening.what)).map(str::to_owned)
+        account.entries.iter().rev().find_map(|happening| wanted(&happening.event)).map(str::to_owned)
     };
     let refusal = last(|what| match what {
         JobEvent::GroupRefused { why, .. } => Some(why),
@@ -57,40 +57,39 @@ fn because(account: &JobHistory) -> (bool, String) {
     });
     let had = totals.opened > 0;
     let groups = pluralize(totals.opened, "group");
-    let mut words = match (had, totals.operations) {
+    let mut reason = match (had, totals.operations) {
         (false, _) if totals.refused == 0 => {
-            "it was admitted and asked for no group: its communicators are within one host".to_owned()
+            "it was admitted and requested no group: its communicators are within one host".to_owned()
         }
         (false, _) => {
-            format!("every group was refused; the last one because {}", refusal.clone().unwrap_or_default())
+            format!("every group was rejected; the last one because {}", refusal.clone().unwrap_or_default())
         }
         (true, 0) => format!(
-            "it had {groups}, and nodes have reported no operation: it did none yet, or the selector chose other ways"
+            "it had {groups}, but nodes have reported no operation: it did none yet, or other methods were faster"
         ),
-        (true, count) => format!("it had {groups}, in which nodes folded {}", pluralize(count, "operation")),
+        (true, count) => format!("it had {groups}, in which nodes reduced {}", pluralize(count, "operation")),
     };
     if let Some(why) = revocation {
-        let went_on = "; the operations under way then went on among the hosts";
-        words +=
-            &format!("; {} lost on the way, the last one because {why}{went_on}", pluralize(totals.revoked, "group"));
+        let went_on = "; operations in flight continued among the hosts";
+        reason += &format!("; {} revoked, the last one because {why}{went_on}", pluralize(totals.revoked, "group"));
     }
     if let Some(why) = refusal.filter(|_| had) {
-        words += &format!("; {} refused, the last one because {why}", pluralize(totals.refused, "group"));
+        reason += &format!("; {} rejected, the last one because {why}", pluralize(totals.refused, "group"));
     }
-    (had, words)
+    (had, reason)
 }
 
 fn table(explanation: &JobExplanation) -> String {
     let verdict = if explanation.aggregation { "aggregation was used" } else { "no aggregation" };
     let mut text = format!("{}: {verdict}\n  {}\n", explanation.job, explanation.because);
     for account in &explanation.accounts {
-        let state = if account.alive { "running" } else { "gone" };
+        let state = if account.alive { "running" } else { "ended" };
         text += &format!("\njob {:016x} ({}), {state}\n", account.job.0, account.name);
-        if account.forgotten > 0 {
-            text += &format!("  {} before that forgotten\n", pluralize(account.forgotten, "happening"));
+        if account.dropped_entries > 0 {
+            text += &format!("  {} earlier omitted\n", pluralize(account.dropped_entries, "event"));
         }
-        for happening in &account.happenings {
-            text += &format!("  {:>9} ago  {}\n", ago(happening.ago_ms), happening.what);
+        for happening in &account.entries {
+            text += &format!("  {:>9} ago  {}\n", ago(happening.ago_ms), happening.event);
         }
     }
     text

@@ -1,4 +1,4 @@
-//! Processors, memory, clock.
+//! Checks of CPUs, memory and clock.
 
 use std::fs::read_to_string;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use super::finding::Finding;
 use super::finding::FindingStatus::{Broken, Limited, Missing};
 use lab::number_format::si_number;
 
-/// What two ranks of one host share, and a little for each further one.
-const LITTLE_SHARED: u64 = 64 << 20;
-/// Reading the clock should take no longer: it is read with every packet.
+/// Enough for two ranks of one host, and some for each further one.
+const MIN_SHARED_BYTES: u64 = 64 << 20;
+/// The clock is read for every packet.
 const SLOW_CLOCK_NS: f64 = 150.0;
-/// Connections of a manager with some hundred nodes and jobs.
-const FEW_DESCRIPTORS: u64 = 1024;
+/// Enough for a manager with some hundred nodes and jobs.
+const MIN_DESCRIPTORS: u64 = 1024;
 
 pub(super) fn findings() -> Vec<Finding> {
     vec![processors(), vectors(), shared_memory(), huge_pages(), locked_memory(), descriptors(), clock()]
@@ -28,21 +28,21 @@ fn processors() -> Finding {
             what,
             Limited,
             "1",
-            "give ranks and nodes more than one: whoever waits takes turns with whoever works",
+            "use more than one: on a single CPU, processes that wait compete with those that work",
         ),
         count => Finding::good(what, count.to_string()),
     }
 }
 
-/// What the checksums use if it is there; sums are folded with what every processor of this kind has.
+/// Used by checksums if available; reductions use only what every CPU of this architecture has.
 fn vectors() -> Finding {
     let what = "vector units";
     let found = detected();
     if found.iter().any(|name| *name == "pclmulqdq" || *name == "pmull") {
         return Finding::good(what, found.join(" "));
     }
-    let listed = if found.is_empty() { "none that is used".to_owned() } else { found.join(" ") };
-    Finding::bad(what, Limited, listed, "without carry-less multiplication, checksums of large payloads take longer")
+    let listed = if found.is_empty() { "none in use".to_owned() } else { found.join(" ") };
+    Finding::bad(what, Limited, listed, "without carry-less multiplication, checksums of large payloads are slower")
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -72,26 +72,26 @@ fn detected() -> Vec<&'static str> {
     Vec::new()
 }
 
-/// Ranks of one host combine in a file there, whose pages are all reserved when it is made.
+/// Ranks of one host combine in a file in /dev/shm, whose pages are all reserved at creation.
 fn shared_memory() -> Finding {
     let what = "shared memory";
     let path = format!("/dev/shm/pleach-doctor-{}", std::process::id());
     let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&path);
     let _ = std::fs::remove_file(&path);
-    let advice = "mount a tmpfs at /dev/shm (docker: --shm-size=1g), or run ranks with PLEACH_SHARED_MEMORY=off";
+    let advice = "mount a tmpfs at /dev/shm (docker: --shm-size=1g), or set PLEACH_SHARED_MEMORY=off for the ranks";
     if let Err(error) = made {
-        return Finding::bad(what, Broken, format!("no file can be made in /dev/shm: {error}"), advice);
+        return Finding::bad(what, Broken, format!("cannot create a file in /dev/shm: {error}"), advice);
     }
     let Ok(room) = statvfs("/dev/shm") else {
-        return Finding::bad(what, Broken, "/dev/shm does not tell its size", advice);
+        return Finding::bad(what, Broken, "cannot read the size of /dev/shm", advice);
     };
     let bytes = |blocks: u64| blocks.saturating_mul(room.fragment_size());
     let (free, all) = (bytes(room.blocks_available()), bytes(room.blocks()));
     let found = format!("/dev/shm, {}B free of {}B", si_number(free as f64), si_number(all as f64));
-    if free < LITTLE_SHARED { Finding::bad(what, Limited, found, advice) } else { Finding::good(what, found) }
+    if free < MIN_SHARED_BYTES { Finding::bad(what, Limited, found, advice) } else { Finding::good(what, found) }
 }
 
-/// The word in brackets.
+/// The selected value, which the kernel puts in brackets.
 fn chosen(text: &str) -> Option<&str> {
     text.split(['[', ']']).nth(1)
 }
@@ -104,15 +104,15 @@ fn huge_pages() -> Finding {
         return Finding::bad(
             what,
             Missing,
-            "the kernel has none",
-            "nothing: large vectors in shared memory cost more page faults",
+            "not supported by the kernel",
+            "none needed: large vectors in shared memory cost more page faults",
         );
     };
-    let found = format!("transparent ones: {private}; in shared memory: {shared}");
+    let found = format!("transparent huge pages: {private}; in shared memory: {shared}");
     match shared {
         "always" | "within_size" | "force" => Finding::good(what, found),
         _ => {
-            let advice = "echo within_size > /sys/kernel/mm/transparent_hugepage/shmem_enabled spares large vectors page faults";
+            let advice = "echo within_size > /sys/kernel/mm/transparent_hugepage/shmem_enabled saves page faults for large vectors";
             Finding::bad(what, Limited, found, advice)
         }
     }
@@ -120,32 +120,32 @@ fn huge_pages() -> Finding {
 
 fn limit(resource: Resource) -> (u64, String) {
     let soft = getrlimit(resource).map_or(0, |(soft, _)| soft);
-    let words = if soft == u64::MAX { "unlimited".to_owned() } else { soft.to_string() };
-    (soft, words)
+    let text = if soft == u64::MAX { "unlimited".to_owned() } else { soft.to_string() };
+    (soft, text)
 }
 
-/// Pleach itself locks nothing; adapters that speak verbs need it for the memory that they read and write.
+/// Pleach locks no memory; verbs adapters need it for the memory that they read and write.
 fn locked_memory() -> Finding {
     let what = "locked memory";
-    let (soft, words) = limit(Resource::RLIMIT_MEMLOCK);
-    let found = format!("{words} bytes");
+    let (soft, text) = limit(Resource::RLIMIT_MEMLOCK);
+    let found = format!("{text} bytes");
     if soft < 64 << 20 {
-        let advice = "only verbs need more: ulimit -l unlimited, or memlock in /etc/security/limits.conf";
+        let advice = "only verbs needs more: ulimit -l unlimited, or memlock in /etc/security/limits.conf";
         return Finding::bad(what, Limited, found, advice);
     }
-    Finding::good(what, if soft == u64::MAX { words } else { found })
+    Finding::good(what, if soft == u64::MAX { text } else { found })
 }
 
 fn descriptors() -> Finding {
     let what = "open files";
     let hard = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(_, hard)| hard);
-    let (soft, words) = limit(Resource::RLIMIT_NOFILE);
-    // Manager and nodes raise it to the hard limit themselves.
-    if hard < FEW_DESCRIPTORS || soft < 64 {
+    let (soft, text) = limit(Resource::RLIMIT_NOFILE);
+    // Manager and nodes raise the soft limit to the hard limit.
+    if hard < MIN_DESCRIPTORS || soft < 64 {
         let advice = "a manager needs one for each node and job: raise nofile in /etc/security/limits.conf";
-        return Finding::bad(what, Limited, format!("{words} now, {hard} at most"), advice);
+        return Finding::bad(what, Limited, format!("{text} now, {hard} at most"), advice);
     }
-    Finding::good(what, format!("{words} now, {hard} at most"))
+    Finding::good(what, format!("{text} now, {hard} at most"))
 }
 
 fn clock() -> Finding {
@@ -156,13 +156,13 @@ fn clock() -> Finding {
     let cost = clock_cost_ns();
     let found = format!("{source}, {cost:.0} ns to read");
     if cost > SLOW_CLOCK_NS {
-        let advice = "it is read with every packet: boot with clocksource=tsc if the processor's is steady, or use a kernel with a vDSO clock";
+        let advice = "it is read for every packet: boot with clocksource=tsc if the TSC is invariant, or use a kernel with a vDSO clock";
         return Finding::bad(what, Limited, found, advice);
     }
     Finding::good(what, found)
 }
 
-/// The median of a few tries: others may be busy on this machine.
+/// The median of several trials, since other processes may be busy.
 fn clock_cost_ns() -> f64 {
     const READS: u32 = 10_000;
     let mut tries: Vec<Duration> = Vec::new();
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_marks_its_choice_with_brackets() {
+    fn the_selected_value_is_in_brackets() {
         assert_eq!(chosen("always [madvise] never\n"), Some("madvise"));
         assert_eq!(chosen("[always] within_size"), Some("always"));
         assert_eq!(chosen("no choice"), None);

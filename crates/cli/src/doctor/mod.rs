@@ -1,5 +1,5 @@
-//! `pleach doctor`: what this machine can do, how the cluster is, why a job used aggregation or did not, and what Pleach would do
-//! for an MPI program.
+//! `pleach doctor`: checks this machine and the cluster, explains why a job used aggregation or did not, and what Pleach would do for
+//! an MPI program.
 
 mod cluster;
 mod finding;
@@ -20,23 +20,22 @@ use finding::{Diagnosis, FindingStatus};
 use lab::CommandOutcome;
 use lab::report::write_report;
 
-/// Says what this machine can do, whether the manager can be reached, why a job used aggregation or did not, and what would be
+/// Checks this machine and its connection to the manager, explains why a job used aggregation or did not, and what would be
 /// offloaded of an MPI program.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     manager: ManagerConnectionArgs,
-    /// Says why aggregation was used, or not, for the jobs whose name is or begins so, or the one of this number; asks the
-    /// manager
+    /// Explain why jobs of this name or name prefix, or the job of this number, used aggregation or did not; queries the manager
     #[arg(long, value_name = "NAME|NUMBER")]
     job: Option<String>,
-    /// A table for people, or one object for machines
+    /// A table, or one JSON object
     #[arg(long, value_enum, default_value_t = DoctorFormat::Table)]
     format: DoctorFormat,
     #[command(flatten)]
-    surroundings: JobEnvironmentArgs,
-    /// The command that starts an MPI program: says what would be offloaded of it. The program ends in MPI_Init
+    environment: JobEnvironmentArgs,
+    /// Command that starts an MPI program: explain what would be offloaded of it. The program ends in MPI_Init
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "job")]
     command: Vec<OsString>,
 }
@@ -49,8 +48,8 @@ Examples:
   pleach doctor --nodes 1 -- mpirun -n 4 ./program
   pleach doctor --format json | jq '.findings[] | select(.verdict != \"good\")'
 
-Verdicts: good; limited, which works but could be better; missing, which rules out what is named; broken, which must be
-mended before Pleach works. Exit status 1 if something is broken or the job got no aggregation, 2 if nothing could be found out.";
+Verdicts: good; limited: works but could be better; missing: the named feature does not work; broken: fix it before using
+Pleach. Exit status 1 if something is broken or the job got no aggregation, 2 if the checks could not run.";
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum DoctorFormat {
@@ -66,7 +65,7 @@ pub(crate) fn run(arguments: &DoctorArgs) -> Result<CommandOutcome> {
         let machine = machine::findings().into_iter();
         machine.chain(network::findings()).chain(software::findings()).collect()
     } else {
-        mpi::findings(&arguments.surroundings, arguments.manager.manager.as_deref(), &arguments.command)?
+        mpi::findings(&arguments.environment, arguments.manager.manager.as_deref(), &arguments.command)?
     };
     if arguments.manager.manager.as_ref().is_some_and(|manager| !manager.is_empty()) {
         findings.extend(cluster::findings(&arguments.manager)?);
@@ -77,5 +76,5 @@ pub(crate) fn run(arguments: &DoctorArgs) -> Result<CommandOutcome> {
         DoctorFormat::Json => serde_json::to_string_pretty(&diagnosis)? + "\n",
     };
     write_report(&text, None)?;
-    Ok(if diagnosis.worst() == FindingStatus::Broken { CommandOutcome::Wrong } else { CommandOutcome::Right })
+    Ok(if diagnosis.worst() == FindingStatus::Broken { CommandOutcome::Failed } else { CommandOutcome::Passed })
 }

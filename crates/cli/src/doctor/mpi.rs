@@ -1,4 +1,4 @@
-//! What Pleach would do for an MPI program, tried with the program's own command: it ends as soon as its ranks have met
+//! What Pleach would do for an MPI program, tried with the program's own command, which ends after the bootstrap
 //! (`PLEACH_MPI=explain`).
 
 use std::ffi::OsString;
@@ -11,48 +11,48 @@ use super::finding::Finding;
 use super::finding::FindingStatus::{Broken, Limited};
 use crate::exec::{JobEnvironmentArgs, MpiExplanation, MpiReport, PreparedJob, ReportFolder, binary};
 use lab::local_fabric::child_process::{ChildProcess, StderrMode};
-use lab::local_fabric::how;
+use lab::local_fabric::describe_exit_status;
 use lab::mpi::mpi_launcher::MpiLauncher;
 use lab::number_format::pluralize;
 
-/// For the program to come to `MPI_Init` and through it.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// For its launcher to end when asked to.
-const LAST_CALL: Duration = Duration::from_secs(5);
-const GLANCE: Duration = Duration::from_millis(10);
+/// For the program to complete `MPI_Init`.
+const INIT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Between SIGTERM and SIGKILL of the launcher.
+const TERMINATION_GRACE: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(super) fn findings(
-    surroundings: &JobEnvironmentArgs,
+    environment: &JobEnvironmentArgs,
     manager: Option<&str>,
     command: &[OsString],
 ) -> Result<Vec<Finding>> {
     let folder = ReportFolder::new()?;
     let more = [("PLEACH_MPI", OsString::from("explain"))];
     let PreparedJob { mut command, fabric, launcher } =
-        surroundings.prepare(manager.filter(|manager| !manager.is_empty()), command, &folder, &more)?;
+        environment.prepare(manager.filter(|manager| !manager.is_empty()), command, &folder, &more)?;
     let mut findings = vec![match &launcher {
         MpiLauncher::Other => {
-            let advice = "ranks on other hosts may miss the library: use mpirun or mpiexec itself, or let it pass LD_PRELOAD on";
+            let advice = "ranks on other hosts may not load the library: use mpirun or mpiexec directly, or let the script pass LD_PRELOAD on";
             Finding::bad("launcher", Limited, launcher.describe(), advice)
         }
         _ => Finding::good("launcher", launcher.describe()),
     }];
-    let mut service = ChildProcess::start("the command", &mut command, StderrMode::Kept, None)?;
+    let mut service = ChildProcess::start("the command", &mut command, StderrMode::Captured, None)?;
     let began = Instant::now();
-    while service.ended().is_none() && began.elapsed() < PATIENCE {
-        std::thread::sleep(GLANCE);
+    while service.ended().is_none() && began.elapsed() < INIT_TIMEOUT {
+        std::thread::sleep(POLL_INTERVAL);
     }
     let in_time = service.ended().is_some();
     service.signal(Signal::SIGTERM);
-    let status = service.kill_and_wait_after(LAST_CALL);
+    let status = service.kill_and_wait_after(TERMINATION_GRACE);
     drop(fabric);
     match MpiReport::read(&folder.report()) {
         Some(report) => findings.extend(of_report(&report)),
         None => {
-            let ending = if in_time { how(status) } else { format!("ran for {PATIENCE:?}") };
-            let found = format!("the command {ending}, and no rank told anything{}", service.last_words());
-            let advice = "the program must call MPI_Init, and must not be linked statically to its MPI nor be setuid; rank 0 must \
-                          see this host's temporary folder";
+            let ending = if in_time { describe_exit_status(status) } else { format!("ran for {INIT_TIMEOUT:?}") };
+            let found = format!("the command {ending}, and no rank reported{}", service.last_stderr_lines());
+            let advice = "the program must call MPI_Init, must not be setuid or linked statically to its MPI, and rank 0 must \
+                          have access to this host's temporary folder";
             findings.push(Finding::bad("ranks", Broken, found, advice));
         }
     }
@@ -61,11 +61,12 @@ pub(super) fn findings(
 
 fn of_report(report: &MpiReport) -> Vec<Finding> {
     if let Some(why) = &report.off {
-        let advice = "mend that; until then the MPI does everything itself";
-        return vec![Finding::bad("ranks", Broken, format!("Pleach is not used: {why}"), advice)];
+        let advice = "fix that; until then the native MPI does everything";
+        return vec![Finding::bad("ranks", Broken, format!("Pleach is off: {why}"), advice)];
     }
     let mpi = &report.mpi;
-    let met = format!("{} on {} met", pluralize(report.ranks.into(), "rank"), pluralize(report.hosts.into(), "host"));
+    let met =
+        format!("{} on {} joined", pluralize(report.ranks.into(), "rank"), pluralize(report.hosts.into(), "host"));
     let mut findings = vec![
         Finding::good("MPI", format!("{}, with the ABI of {} ({})", mpi.version, mpi.abi, mpi.library)),
         Finding::good("ranks", met),
@@ -74,7 +75,7 @@ fn of_report(report: &MpiReport) -> Vec<Finding> {
     findings.push(if explanation.trial.ends_with("right sums") {
         Finding::good("trial", explanation.trial.clone())
     } else {
-        Finding::bad("trial", Broken, explanation.trial.clone(), "look at what ranks, nodes and manager say")
+        Finding::bad("trial", Broken, explanation.trial.clone(), "check the logs of ranks, nodes and manager")
     });
     findings.push(nodes(report));
     findings.extend(explained(explanation));
@@ -84,11 +85,11 @@ fn of_report(report: &MpiReport) -> Vec<Finding> {
 fn nodes(report: &MpiReport) -> Finding {
     let what = "nodes";
     match (report.hosts, report.aggregated) {
-        (..=1, _) => Finding::good(what, "not needed: all ranks are on one host"),
+        (..=1, _) => Finding::good(what, "not needed, since all ranks are on one host"),
         (_, 0) => {
             let advice =
-                "if there are nodes, say where their manager is (--manager, PLEACH_MANAGER), or start some (--nodes)";
-            Finding::bad(what, Limited, "no operation went through any: hosts do it among themselves", advice)
+                "set --manager or PLEACH_MANAGER to the manager of existing nodes, or start some with --nodes";
+            Finding::bad(what, Limited, "no operation used a node: the hosts did all among themselves", advice)
         }
         (_, count) => Finding::good(what, format!("{} went through them", pluralize(count, "operation"))),
     }
@@ -97,11 +98,11 @@ fn nodes(report: &MpiReport) -> Finding {
 fn explained(explanation: &MpiExplanation) -> Vec<Finding> {
     const BLOCKING: &str = "barrier, broadcast, reduce, allreduce, reduce-scatter-block, scan and exscan on intracommunicators, with the \
          types and operators of the standard (docs/mpi.md)";
-    let mut findings = vec![Finding::good("taken over", BLOCKING)];
-    findings.push(if explanation.non_blocking.starts_with("taken over") {
+    let mut findings = vec![Finding::good("offloaded", BLOCKING)];
+    findings.push(if explanation.non_blocking.starts_with("offloaded") {
         Finding::good("non-blocking", explanation.non_blocking.clone())
     } else {
-        let advice = "initialize with MPI_THREAD_MULTIPLE, and do not set PLEACH_MPI=blocking";
+        let advice = "initialize with MPI_THREAD_MULTIPLE, and unset PLEACH_MPI=blocking";
         Finding::bad("non-blocking", Limited, explanation.non_blocking.clone(), advice)
     });
     let ways = explanation.ways.iter();

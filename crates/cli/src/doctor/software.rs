@@ -1,4 +1,4 @@
-//! What else is on this machine: network namespaces, the kernel's RDMA, MPIs.
+//! Checks of network namespaces, RDMA and MPIs.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,24 +13,24 @@ pub(super) fn findings() -> Vec<Finding> {
     vec![namespaces(), rdma(), mpi()]
 }
 
-/// Hosts on one machine, for `pleach launch --hosts netns` and benchmarks.
+/// For `pleach launch --hosts netns` and benchmarks.
 fn namespaces() -> Finding {
     let what = "namespaces";
-    // Only the thread moves into the new namespace, and it ends with it.
+    // Only the thread enters the new namespace, which ends with it.
     let moved = std::thread::spawn(|| unshare(CloneFlags::CLONE_NEWNET)).join();
     match moved {
-        Ok(Ok(())) if in_path("ip").is_some() => Finding::good(what, "network namespaces can be made"),
+        Ok(Ok(())) if in_path("ip").is_some() => Finding::good(what, "network namespaces can be created"),
         Ok(Ok(())) => Finding::bad(
             what,
             Missing,
-            "allowed, but there is no `ip`",
+            "allowed, but `ip` is not installed",
             "install iproute2 for pleach launch --hosts netns",
         ),
         Ok(Err(error)) => {
             let advice = "only for pleach launch --hosts netns: run it as root";
             Finding::bad(what, Missing, format!("not allowed: {error}"), advice)
         }
-        Err(_) => Finding::bad(what, Missing, "it cannot be tried", "nothing"),
+        Err(_) => Finding::bad(what, Missing, "cannot be tested", "none"),
     }
 }
 
@@ -47,19 +47,13 @@ fn rdma() -> Finding {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let soft = Path::new("/lib/modules").join(release.trim()).join("kernel/drivers/infiniband/sw/rxe");
     if soft.exists() {
-        let advice =
-            "only to speak with verbs programs: modprobe rdma_rxe; rdma link add rxe0 type rxe netdev DEVICE";
-        return Finding::bad(what, Limited, "no adapter; the kernel has soft-RoCE", advice);
+        let advice = "only for peers that use verbs: modprobe rdma_rxe; rdma link add rxe0 type rxe netdev DEVICE";
+        return Finding::bad(what, Limited, "no adapter; the kernel supports soft-RoCE", advice);
     }
-    Finding::bad(
-        what,
-        Missing,
-        "no adapter and no soft-RoCE",
-        "only to speak with verbs programs; Pleach needs neither",
-    )
+    Finding::bad(what, Missing, "no adapter and no soft-RoCE", "only for peers that use verbs; Pleach needs neither")
 }
 
-/// MPIs that can start ranks, and that benchmarks are held against.
+/// MPIs that can start ranks, and that benchmarks compare with.
 fn mpi() -> Finding {
     let what = "MPI";
     let mut found: Vec<(PathBuf, String)> = Vec::new();
@@ -74,7 +68,7 @@ fn mpi() -> Finding {
         }
     }
     if found.is_empty() {
-        return Finding::bad(what, Missing, "none", "nothing: pleach launch starts ranks without one");
+        return Finding::bad(what, Missing, "none", "none needed: pleach launch starts ranks without one");
     }
     let listed: Vec<String> = found.iter().map(|(path, version)| format!("{version} ({})", path.display())).collect();
     Finding::good(what, listed.join(", "))
@@ -85,7 +79,7 @@ fn in_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// The first line that a program says about itself, if it says one soon.
+/// The first line of a program's version text.
 fn version_of(program: &Path) -> Option<String> {
     let text = program_output(program, "--version", Duration::from_secs(3))?;
     let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;

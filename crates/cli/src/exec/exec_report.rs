@@ -1,4 +1,4 @@
-//! What became of a job: what its rank 0 reported, what the nodes did, and both as a table.
+//! The report of a job: what rank 0 reported, what the nodes did, and both as a table.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use lab::number_format::{group_digits, pluralize};
 use lab::report::{format_table, with_header};
 
-/// All that is known of a job when it is over. Field names are those of the JSON report and stay as they are.
+/// Everything known of a job when it has ended. Field names are part of the JSON format.
 #[derive(Serialize)]
 pub(crate) struct ExecReport {
     pub launcher: String,
@@ -19,7 +19,7 @@ pub(crate) struct ExecReport {
     /// None if no rank reported.
     pub report: Option<MpiReport>,
     pub nodes: Vec<NodeUsage>,
-    /// Manager and nodes that ended before the job.
+    /// Services that ended before the job.
     pub lost: Vec<String>,
 }
 
@@ -62,22 +62,22 @@ pub(crate) struct AllreduceChoice {
     pub way: String,
 }
 
-/// Calls of one kind, of all ranks.
+/// Calls of one kind, summed over all ranks.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct CallRow {
     pub operation: String,
     pub non_blocking: bool,
-    /// Of those that were offloaded: vectors were at most so long; longer than all of these if there is none.
+    /// Upper bound of the size class of offloaded calls; none for the largest.
     #[serde(default)]
     pub most_bytes: Option<u64>,
-    /// Of those that were not.
+    /// Why the native MPI did the calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     pub calls: u64,
     pub microseconds: f64,
 }
 
-/// A node, as it last reported.
+/// What a node last reported.
 #[derive(Serialize)]
 pub(crate) struct NodeUsage {
     name: String,
@@ -106,7 +106,7 @@ impl NodeUsage {
 }
 
 impl MpiReport {
-    /// None if nobody wrote one.
+    /// None if no rank wrote one.
     pub(crate) fn read(file: &Path) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(file).ok()?).ok()
     }
@@ -125,7 +125,7 @@ impl ExecReport {
             line("MPI", &format!("{} (ABI of {})", report.mpi.version, report.mpi.abi));
         }
         if let Some(why) = &report.off {
-            line("Pleach", &format!("not used: {why}"));
+            line("Pleach", &format!("off: {why}"));
             return text;
         }
         let ranks = pluralize(report.ranks.into(), "rank");
@@ -142,7 +142,7 @@ impl ExecReport {
             text += &format!("\n{}", format_table(&with_header(head, rows)));
         }
         if !report.left.is_empty() {
-            let head = ["left to the MPI", "because of", "calls", "us each", "s in all"];
+            let head = ["native MPI", "reason", "calls", "us each", "s in all"];
             let rows = report.left.iter().map(|row| row.cells(row.why.clone().unwrap_or_default()));
             text += &format!("\n{}", format_table(&with_header(head, rows)));
         }
@@ -154,32 +154,32 @@ impl ExecReport {
         let (taken, left) = (number(&report.taken), number(&report.left));
         let share = taken as f64 * 100.0 / (taken + left).max(1) as f64;
         let calls = pluralize(taken + left, "call");
-        let mut words = format!("{} of {calls} of all ranks offloaded ({share:.0} %)", group_digits(taken));
+        let mut text = format!("{} of {calls} of all ranks offloaded ({share:.0} %)", group_digits(taken));
         if report.failures > 0 {
             let failed = pluralize(report.failures, "communicator");
-            words += &format!("; {failed}, counted at each rank, failed, and the MPI went on");
+            text += &format!("; {failed} (summed over ranks) failed, and the native MPI continued");
         }
-        words
+        text
     }
 
-    /// What the network did, and what it did not do.
+    /// What the network and the nodes did.
     fn network(&self, report: &MpiReport) -> Vec<(&'static str, String)> {
         let mut lines = Vec::new();
         let count = |name: &str| report.packets.get(name).copied().unwrap_or(0);
         if report.hosts > 1 {
             let aggregated = pluralize(report.aggregated, "operation");
-            lines.push(("through nodes", format!("{aggregated}, counted once for each host")));
+            lines.push(("through nodes", format!("{aggregated}, summed over hosts")));
             let sent = pluralize(count("sent"), "packet");
             lines.push((
                 "packets",
-                format!("{sent} sent by ranks, {} of them again", group_digits(count("repeated"))),
+                format!("{sent} sent by ranks, {} of them retransmitted", group_digits(count("repeated"))),
             ));
             let names = [
-                ("damaged", "came damaged"),
-                ("malformed", "came malformed"),
-                ("forged", "came forged"),
-                ("hurt_by_plan", "hurt by the plan"),
-                ("lost_by_plan", "lost by the plan"),
+                ("damaged", "received corrupted"),
+                ("malformed", "received malformed"),
+                ("forged", "received without valid authentication"),
+                ("hurt_by_plan", "corrupted by the fault plan"),
+                ("lost_by_plan", "dropped by the fault plan"),
             ];
             let seen = names.iter().filter(|(name, _)| count(name) > 0);
             let seen: Vec<String> =
@@ -194,24 +194,24 @@ impl ExecReport {
                 if dropped.is_empty() { String::new() } else { format!("; dropped: {}", dropped.join(", ")) };
             let state = if node.alive { "" } else { ", lost" };
             let (operations, sent) = (pluralize(node.operations, "operation"), pluralize(node.sent, "packet"));
-            // Nodes report now and then: the end of a short job is not in it.
-            let words = format!("{}{state}: {operations}, {sent} sent when it last reported{dropped}", node.name);
+            // Nodes report periodically, so the end of a short job is missing.
+            let words = format!("{}{state}: {operations}, {sent} sent at its last report{dropped}", node.name);
             lines.push(("node", words));
         }
-        lines.extend(self.lost.iter().map(|lost| ("lost", format!("{lost}; the job went on without it"))));
+        lines.extend(self.lost.iter().map(|lost| ("lost", format!("{lost}; the job continued without it"))));
         lines
     }
 }
 
-const NO_REPORT: &str = "no rank reported: the program did not finalize the MPI, is linked statically, is no MPI program, or its \
-     rank 0 was on a host that does not see this one's temporary folder";
+const NO_REPORT: &str = "no rank reported: the program did not call MPI_Finalize, is linked statically, is not an MPI program, or \
+     rank 0 ran on a host without access to this host's temporary folder";
 
 impl CallRow {
     fn cells(&self, second: String) -> [String; 5] {
-        let manner = if self.non_blocking { "non-blocking " } else { "" };
+        let mode = if self.non_blocking { "non-blocking " } else { "" };
         let each = self.microseconds / self.calls.max(1) as f64;
         let seconds = self.microseconds / 1e6;
-        let name = format!("{manner}{}", self.operation);
+        let name = format!("{mode}{}", self.operation);
         [name, second, group_digits(self.calls), format!("{each:.2}"), format!("{seconds:.3}")]
     }
 }
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_account_tells_what_was_done_what_was_left_and_what_was_survived() {
+    fn the_table_shows_offloaded_calls_fallbacks_and_faults() {
         let text = r#"{"ranks": 4, "hosts": 2, "communicators": 8, "failures": 0, "aggregated": 20,
             "packets": {"sent": 1000, "repeated": 7, "damaged": 3}, "mpi": {"version": "X 1", "abi": "X", "library": "x"},
             "taken": [{"operation": "allreduce", "non_blocking": false, "most_bytes": 4096, "calls": 30, "microseconds": 60.0}],
@@ -238,27 +238,27 @@ mod tests {
         let report: MpiReport = serde_json::from_str(text).expect("as the library writes it");
         let (name, dropped) = ("root".to_owned(), BTreeMap::from([("seal".to_owned(), 2)]));
         let nodes = vec![NodeUsage { name, alive: true, operations: 738, sent: 1789, repeated: 0, dropped }];
-        let lost = vec!["root was ended by SIGKILL".to_owned()];
-        let account =
+        let lost = vec!["root was killed by SIGKILL".to_owned()];
+        let table =
             ExecReport { launcher: "l".into(), seconds: 1.0, status: 0, report: Some(report), nodes, lost }.table();
         for words in [
             "30 of 40 calls of all ranks offloaded (75 %)",
-            "20 operations, counted once for each host",
-            "1,000 packets sent by ranks, 7 of them again",
-            "root: 738 operations, 1,789 packets sent when it last reported; dropped: 2 seal",
-            "3 came damaged",
-            "root was ended by SIGKILL; the job went on without it",
+            "20 operations, summed over hosts",
+            "1,000 packets sent by ranks, 7 of them retransmitted",
+            "root: 738 operations, 1,789 packets sent at its last report; dropped: 2 seal",
+            "3 received corrupted",
+            "root was killed by SIGKILL; the job continued without it",
             "allreduce  up to 4 KiB     30     2.00     0.000",
-            "non-blocking scan  one rank       10     0.50     0.000",
+            "non-blocking scan  one rank     10     0.50     0.000",
         ] {
-            assert!(account.contains(words), "{words}: {account}");
+            assert!(table.contains(words), "{words}: {table}");
         }
     }
 
     #[test]
-    fn a_job_without_a_report_is_told_of() {
+    fn the_table_says_why_there_is_no_report() {
         let (nodes, lost) = (Vec::new(), Vec::new());
-        let account = ExecReport { launcher: "l".into(), seconds: 1.0, status: 0, report: None, nodes, lost }.table();
-        assert!(account.contains("no rank reported"), "{account}");
+        let table = ExecReport { launcher: "l".into(), seconds: 1.0, status: 0, report: None, nodes, lost }.table();
+        assert!(table.contains("no rank reported"), "{table}");
     }
 }

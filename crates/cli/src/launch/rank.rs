@@ -1,4 +1,4 @@
-//! `pleach launch-rank`: what a rank is before it is the user's program.
+//! `pleach launch-rank`: prepares a process and becomes the user's program.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -14,30 +14,31 @@ use nix::sys::signal::{SigSet, Signal};
 
 #[derive(Args)]
 pub(crate) struct LaunchRankArgs {
-    /// The process with which this one ends.
+    /// Process with which this one ends.
     #[arg(long)]
     parent: i32,
-    /// The network namespace to run in.
+    /// Network namespace to run in.
     #[arg(long)]
     namespace: Option<PathBuf>,
-    /// The program and its arguments.
+    /// Program and its arguments.
     #[arg(last = true, required = true)]
     program: Vec<OsString>,
 }
 
-/// Becomes the program; returns only if that fails.
+/// Executes the program; returns only if that fails.
 pub(crate) fn run(arguments: &LaunchRankArgs) -> anyhow::Result<ExitCode> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
-    // If the parent ended before the line above, nobody would tell us.
-    anyhow::ensure!(nix::unistd::getppid().as_raw() == arguments.parent, "the launcher is gone");
+    // If the parent ended before the line above, no signal arrives.
+    anyhow::ensure!(nix::unistd::getppid().as_raw() == arguments.parent, "the launcher has ended");
     if let Some(path) = &arguments.namespace {
         let entrance = std::fs::File::open(path).with_context(|| path.display().to_string())?;
-        setns(entrance, CloneFlags::CLONE_NEWNET).with_context(|| format!("moving into {}", path.display()))?;
+        setns(entrance, CloneFlags::CLONE_NEWNET)
+            .with_context(|| format!("cannot enter the namespace {}", path.display()))?;
     }
-    SigSet::empty().thread_set_mask()?; // The launcher's is inherited.
+    SigSet::empty().thread_set_mask()?; // The launcher's mask is inherited.
     let (program, rest) = arguments.program.split_first().context("no program")?;
     let error = Command::new(program).args(rest).exec();
-    eprintln!("error: {} cannot be run: {error}", program.display());
+    eprintln!("error: cannot run {}: {error}", program.display());
     // As shells do.
     Ok(ExitCode::from(if error.kind() == ErrorKind::NotFound { 127 } else { 126 }))
 }

@@ -1,8 +1,7 @@
-//! Waits for all ranks, or for another launcher of them: passes on signals and output, ends the rest when one fails, and finds the
-//! worst exit status.
+//! Supervises processes: forwards signals and output, terminates the rest when one fails, and determines the exit status.
 //!
-//! Ranks are ended by the number of their process group, which we made, and only while their own process has not been
-//! waited for: until then the number cannot be another's.
+//! In: started processes, signals. Out: the highest exit status. A process is killed by its process group, which this process created,
+//! and only before it was reaped: until then the number cannot belong to another group.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,16 +15,16 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
 use super::line_prefixer::LinePrefixer;
-use lab::local_fabric::how;
-use lab::local_fabric::signals::{ENDING, SignalQueue};
+use lab::local_fabric::describe_exit_status;
+use lab::local_fabric::signals::{SignalQueue, TERMINATION};
 
-/// Between asking a process to end and ending it.
-const LAST_CALL: Duration = Duration::from_secs(2);
-/// For output that is still in a pipe when its process has ended, and perhaps held open by one that escaped us.
-const DRAINING: Duration = Duration::from_millis(200);
+/// Between SIGTERM and SIGKILL.
+const KILL_DELAY: Duration = Duration::from_secs(2);
+/// For output that is still in a pipe after its process has ended; a process outside the group may hold the pipe open.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Passed on as they come.
-const PASSED_ON: [Signal; 7] = [
+/// Forwarded to the processes.
+const FORWARDED: [Signal; 7] = [
     Signal::SIGINT,
     Signal::SIGTERM,
     Signal::SIGHUP,
@@ -35,29 +34,29 @@ const PASSED_ON: [Signal; 7] = [
     Signal::SIGCONT,
 ];
 
-/// This process's signals, as a supervisor wants them.
+/// Blocks and queues the signals that a supervisor handles.
 pub(crate) fn take_over_signals() -> nix::Result<SignalQueue> {
-    SignalQueue::take_over(PASSED_ON.into_iter().chain([Signal::SIGCHLD, Signal::SIGTSTP]))
+    SignalQueue::take_over(FORWARDED.into_iter().chain([Signal::SIGCHLD, Signal::SIGTSTP]))
 }
 
 pub(crate) struct Supervisor {
-    /// Whose it is, for messages.
+    /// The name of the command, for messages.
     command: &'static str,
     signals: SignalQueue,
     grace: Duration,
-    ranks: Vec<SupervisedProcess>,
+    processes: Vec<SupervisedProcess>,
     pipes: Vec<OutputPipe>,
-    worst: u8,
-    /// What those who still run will get, and when.
-    next_blow: Option<(Instant, Signal)>,
-    /// Whether an end by signal is a failure of the rank or our own doing.
-    blame: KilledBy,
+    exit_status: u8,
+    /// The next signal to processes that still run, and when.
+    next_signal: Option<(Instant, Signal)>,
+    /// Whether a process that ends by a signal has failed, or was terminated by the supervisor.
+    killed_by: KilledBy,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum KilledBy {
-    Theirs,
-    Ours,
+    Others,
+    Supervisor,
 }
 
 struct SupervisedProcess {
@@ -80,11 +79,20 @@ enum OutputStream {
 
 impl Supervisor {
     pub(crate) fn new(command: &'static str, signals: SignalQueue, grace: Duration) -> Self {
-        let (ranks, pipes) = (Vec::new(), Vec::new());
-        Self { command, signals, grace, ranks, pipes, worst: 0, next_blow: None, blame: KilledBy::Theirs }
+        let (processes, pipes) = (Vec::new(), Vec::new());
+        Self {
+            command,
+            signals,
+            grace,
+            processes,
+            pipes,
+            exit_status: 0,
+            next_signal: None,
+            killed_by: KilledBy::Others,
+        }
     }
 
-    /// Starts a process. If its output is piped, it is passed on with its label before every line.
+    /// Starts a process. If its output is piped, it is forwarded with its label before every line.
     pub(crate) fn start(&mut self, name: String, label: &str, command: &mut Command) -> io::Result<()> {
         let mut child = command.spawn()?;
         let outputs = [
@@ -95,26 +103,26 @@ impl Supervisor {
             let lines = LinePrefixer::new(format!("[{label}] "));
             self.pipes.push(OutputPipe { source: File::from(pipe), lines, target });
         }
-        self.ranks.push(SupervisedProcess { name, child, is_running: true });
+        self.processes.push(SupervisedProcess { name, child, is_running: true });
         Ok(())
     }
 
-    /// Returns when all have ended: the worst exit status. Whenever something has happened, `look_around` is called too.
-    pub(crate) fn run(mut self, mut look_around: impl FnMut()) -> anyhow::Result<u8> {
-        while self.ranks.iter().any(|rank| rank.is_running) {
-            self.wait(self.next_blow.map(|(when, _)| when))?;
+    /// Blocks until all processes have ended; the highest exit status. Calls `on_wakeup` after every event.
+    pub(crate) fn run(mut self, mut on_wakeup: impl FnMut()) -> anyhow::Result<u8> {
+        while self.processes.iter().any(|process| process.is_running) {
+            self.wait(self.next_signal.map(|(when, _)| when))?;
             while let Some(signal) = self.signals.next() {
                 self.handle(signal);
             }
             self.reap()?;
-            look_around();
-            if let Some((when, signal)) = self.next_blow
+            on_wakeup();
+            if let Some((when, signal)) = self.next_signal
                 && Instant::now() >= when
             {
-                self.strike(signal);
+                self.terminate(signal);
             }
         }
-        let deadline = Instant::now() + DRAINING;
+        let deadline = Instant::now() + DRAIN_TIMEOUT;
         while !self.pipes.is_empty() && Instant::now() < deadline {
             self.wait(Some(deadline))?;
             while self.signals.next().is_some() {}
@@ -122,10 +130,10 @@ impl Supervisor {
         for pipe in &mut self.pipes {
             let _ = pipe.finish();
         }
-        Ok(self.worst)
+        Ok(self.exit_status)
     }
 
-    /// Waits for a signal, output or a time, and passes output on.
+    /// Waits for a signal, output or a deadline, and forwards output.
     fn wait(&mut self, until: Option<Instant>) -> anyhow::Result<()> {
         let mut waiting = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         waiting.extend(self.pipes.iter().map(|pipe| PollFd::new(pipe.source.as_fd(), PollFlags::POLLIN)));
@@ -141,49 +149,49 @@ impl Supervisor {
             waiting[1..].iter().map(|pipe| pipe.revents().is_some_and(|events| !events.is_empty())).collect();
         drop(waiting);
         let mut ready = ready.into_iter();
-        // A pipe that has ended, or whose reader has, is closed: whoever writes to it then learns so.
-        self.pipes.retain_mut(|pipe| !ready.next().unwrap_or(false) || pipe.pass_on().unwrap_or(false));
+        // A pipe whose writers or whose reader has gone is closed, so that a writer gets an error.
+        self.pipes.retain_mut(|pipe| !ready.next().unwrap_or(false) || pipe.forward().unwrap_or(false));
         Ok(())
     }
 
     fn handle(&mut self, signal: Signal) {
         if signal == Signal::SIGTSTP {
             self.send(Signal::SIGTSTP);
-            let _ = kill(Pid::this(), Signal::SIGSTOP); // Goes on here when continued, and so do the ranks.
+            let _ = kill(Pid::this(), Signal::SIGSTOP); // Execution continues here after SIGCONT.
             self.send(Signal::SIGCONT);
-        } else if ENDING.contains(&signal) && self.next_blow.is_some() {
-            self.strike(Signal::SIGKILL); // Asked twice.
-        } else if PASSED_ON.contains(&signal) {
+        } else if TERMINATION.contains(&signal) && self.next_signal.is_some() {
+            self.terminate(Signal::SIGKILL); // The second request.
+        } else if FORWARDED.contains(&signal) {
             self.send(signal);
-            if ENDING.contains(&signal) {
-                self.next_blow = Some((Instant::now() + self.grace, Signal::SIGKILL));
+            if TERMINATION.contains(&signal) {
+                self.next_signal = Some((Instant::now() + self.grace, Signal::SIGKILL));
             }
         }
     }
 
-    /// Takes note of all that have ended.
+    /// Reaps all processes that have ended.
     fn reap(&mut self) -> anyhow::Result<()> {
-        for index in 0..self.ranks.len() {
-            let rank = &mut self.ranks[index];
-            let id = pid(&rank.child);
+        for index in 0..self.processes.len() {
+            let process = &mut self.processes[index];
+            let id = pid(&process.child);
             let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-            if !rank.is_running || matches!(waitid(Id::Pid(id), look)?, WaitStatus::StillAlive) {
+            if !process.is_running || matches!(waitid(Id::Pid(id), look)?, WaitStatus::StillAlive) {
                 continue;
             }
-            // What it started goes with it, as long as its number is certainly its own.
+            // Kills the rest of its group while the group number is certainly its own.
             let _ = killpg(id, Signal::SIGKILL);
-            rank.is_running = false;
-            let status = rank.child.wait()?;
-            let (code, how) = verdict(status);
-            if code == 0 || self.blame == KilledBy::Ours {
+            process.is_running = false;
+            let status = process.child.wait()?;
+            let (code, how) = exit_code(status);
+            if code == 0 || self.killed_by == KilledBy::Supervisor {
                 continue;
             }
-            self.worst = self.worst.max(code);
-            if self.next_blow.is_none() {
-                self.next_blow = Some((Instant::now() + self.grace, Signal::SIGTERM));
-                let (command, name) = (self.command, &self.ranks[index].name);
-                if self.ranks.iter().any(|rank| rank.is_running) {
-                    eprintln!("{command}: {name} {how}; the others have {:?} to end", self.grace);
+            self.exit_status = self.exit_status.max(code);
+            if self.next_signal.is_none() {
+                self.next_signal = Some((Instant::now() + self.grace, Signal::SIGTERM));
+                let (command, name) = (self.command, &self.processes[index].name);
+                if self.processes.iter().any(|process| process.is_running) {
+                    eprintln!("{command}: {name} {how}; terminating the others in {:?}", self.grace);
                 } else {
                     eprintln!("{command}: {name} {how}");
                 }
@@ -192,39 +200,39 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Ends those who still run: first politely, then not.
-    fn strike(&mut self, signal: Signal) {
+    /// Sends a signal to all processes that still run, and SIGKILL later.
+    fn terminate(&mut self, signal: Signal) {
         let running: Vec<&str> =
-            self.ranks.iter().filter(|rank| rank.is_running).map(|rank| rank.name.as_str()).collect();
+            self.processes.iter().filter(|process| process.is_running).map(|process| process.name.as_str()).collect();
         if !running.is_empty() {
             let shown = running[..running.len().min(16)].join(", ");
-            eprintln!("{}: {signal} to {} that still run ({shown})", self.command, running.len());
+            eprintln!("{}: sending {signal} to {} processes that still run ({shown})", self.command, running.len());
         }
-        self.blame = KilledBy::Ours;
+        self.killed_by = KilledBy::Supervisor;
         self.send(signal);
-        self.next_blow = Some((Instant::now() + LAST_CALL, Signal::SIGKILL));
+        self.next_signal = Some((Instant::now() + KILL_DELAY, Signal::SIGKILL));
     }
 
     fn send(&self, signal: Signal) {
-        for rank in self.ranks.iter().filter(|rank| rank.is_running) {
-            let _ = killpg(pid(&rank.child), signal);
+        for process in self.processes.iter().filter(|process| process.is_running) {
+            let _ = killpg(pid(&process.child), signal);
         }
     }
 }
 
-/// However we end, by an error or a panic, no rank outlives us.
+/// No process outlives the supervisor, also after an error or a panic.
 impl Drop for Supervisor {
     fn drop(&mut self) {
         self.send(Signal::SIGKILL);
-        for rank in self.ranks.iter_mut().filter(|rank| rank.is_running) {
-            let _ = rank.child.wait();
+        for process in self.processes.iter_mut().filter(|process| process.is_running) {
+            let _ = process.child.wait();
         }
     }
 }
 
 impl OutputPipe {
-    /// False when it has ended.
-    fn pass_on(&mut self) -> io::Result<bool> {
+    /// Forwards available output; false at its end.
+    fn forward(&mut self) -> io::Result<bool> {
         let mut buffer = [0; 65_536];
         let count = self.source.read(&mut buffer)?;
         if count == 0 {
@@ -232,8 +240,8 @@ impl OutputPipe {
             return Ok(false);
         }
         match self.target {
-            OutputStream::Output => self.lines.take(&buffer[..count], &mut io::stdout().lock())?,
-            OutputStream::Errors => self.lines.take(&buffer[..count], &mut io::stderr().lock())?,
+            OutputStream::Output => self.lines.push(&buffer[..count], &mut io::stdout().lock())?,
+            OutputStream::Errors => self.lines.push(&buffer[..count], &mut io::stderr().lock())?,
         }
         Ok(true)
     }
@@ -247,12 +255,12 @@ impl OutputPipe {
 }
 
 fn pid(child: &Child) -> Pid {
-    Pid::from_raw(i32::try_from(child.id()).expect("the kernel's numbers are positive"))
+    Pid::from_raw(i32::try_from(child.id()).expect("process numbers are positive"))
 }
 
-/// The exit status as a shell shows it, and in words.
-fn verdict(status: std::process::ExitStatus) -> (u8, String) {
+/// The exit status as a shell reports it, and a description.
+fn exit_code(status: std::process::ExitStatus) -> (u8, String) {
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().map(|code| code & 0xff).or(status.signal().map(|signal| 128 + signal));
-    (code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX), how(status))
+    (code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX), describe_exit_status(status))
 }

@@ -1,6 +1,6 @@
-//! `pleach pingpong`: two ends bounce a message, over UDP as RoCEv2.
+//! `pleach pingpong`: two peers exchange messages over UDP as RoCEv2.
 //!
-//! With `--verbs` the other end is `ibv_rc_pingpong` on any verbs device, otherwise another `pleach pingpong`.
+//! With `--verbs` the peer is `ibv_rc_pingpong` on any verbs device, otherwise another `pleach pingpong`.
 
 mod pingpong_run;
 mod pleach_peer;
@@ -14,14 +14,14 @@ use anyhow::{Context, Result, ensure};
 use bootstrap::pair;
 use clap::Args;
 use faults::FaultPlan;
-use transport::udp::{Endpoint, EndpointOptions, FaultInjector, ReceiveMode};
+use transport::udp::{Endpoint, EndpointOptions, FaultInjector, ReceiveMode, local_address_towards};
 use wire::rocev2::UDP_PORT;
 
 use lab::CommandOutcome;
 use lab::report::ReportFormat;
 use lab::report::write_report;
 
-/// Two ends bounce a message, over UDP as RoCEv2.
+/// Exchange messages over UDP as RoCEv2 with another pleach or with ibv_rc_pingpong.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -33,54 +33,54 @@ Examples:
   pleach pingpong --verbs 10.0.0.9 --bind 10.0.0.2                the other host runs ibv_rc_pingpong -g 1
   pleach pingpong --verbs --listen --bind 10.0.0.2                the other host runs ibv_rc_pingpong -g 1 10.0.0.2
 
-Exit status: 0 if no message that could be compared was altered, 1 if one was, 2 if the ends did not find each other.")]
+Exit status: 0 if every compared message was intact, 1 if one was altered, 2 if the peers could not connect.")]
 pub(crate) struct PingpongArgs {
-    /// The host on which the other end listens.
+    /// Host on which the peer listens.
     #[arg(required_unless_present = "listen", conflicts_with = "listen")]
     host: Option<String>,
-    /// Waits for the other end.
+    /// Wait for the peer.
     #[arg(long)]
     listen: bool,
-    /// The other end is ibv_rc_pingpong, or another program with its handshake.
+    /// The peer is ibv_rc_pingpong, or another program with its handshake.
     #[arg(long)]
     verbs: bool,
-    /// A local address to use; several for several paths, best first. Without it, the address that leads to the host.
+    /// Local address to use; several for several paths, best first [default: the address from which the host is reached]
     #[arg(long)]
     bind: Vec<IpAddr>,
-    /// The UDP port of the packets. Two ends on one host need two addresses or two ports.
+    /// UDP port of the packets. Two peers on one host need two addresses or two ports.
     #[arg(long, default_value_t = UDP_PORT)]
     udp_port: u16,
-    /// The TCP port on which the ends find each other.
+    /// TCP port of the handshake.
     #[arg(long, default_value_t = pair::verbs_pingpong::DEFAULT_PORT)]
     port: u16,
-    /// Bytes of a message.
+    /// Bytes per message.
     #[arg(long, short, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(0..=1 << 30))]
     size: u32,
-    /// Sends one way, as much as the connection takes, instead of there and back. Not with a verbs peer.
+    /// Send in one direction, as fast as the connection allows, instead of back and forth. Not with a verbs peer.
     #[arg(long, conflicts_with = "verbs")]
     stream: bool,
-    /// How often it goes there and back. Both ends must say the same to a verbs peer.
+    /// Number of messages. With a verbs peer, both must use the same number.
     #[arg(long, short = 'n', default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     iterations: u32,
-    /// Most payload of a packet: 256, 512, 1024, 2048 or 4096.
+    /// Maximum payload of a packet: 256, 512, 1024, 2048 or 4096.
     #[arg(long, short, default_value_t = 1024)]
     mtu: u32,
-    /// Loses one in so many of the packets that are sent from here (a test of the repair).
+    /// Drop one in this many packets sent from here (to test retransmission).
     #[arg(long, default_value_t = 0)]
     drop: u32,
-    /// Flips a bit in one in so many of them.
+    /// Flip a bit in one of this many packets.
     #[arg(long, default_value_t = 0)]
     corrupt: u32,
-    /// Commits the faults of a plan on what is sent from here: the same TOML that scenarios use, with links "*" or "port 0".
+    /// Inject the faults of a plan into packets sent from here: the same TOML as in scenarios, with links "*" or "port 0".
     #[arg(long, conflicts_with_all = ["drop", "corrupt"])]
     fault: Option<PathBuf>,
-    /// Gives up after so many seconds.
+    /// Give up after this many seconds.
     #[arg(long, default_value_t = 60)]
     limit: u64,
-    /// How to report: table or json.
+    /// Format of the report: table or json.
     #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
     format: ReportFormat,
-    /// Where to write the report; the standard output if not said.
+    /// File for the report [default: stdout]
     #[arg(long)]
     output: Option<PathBuf>,
 }
@@ -89,20 +89,20 @@ pub(crate) fn run(arguments: &PingpongArgs) -> Result<CommandOutcome> {
     ensure!(arguments.format != ReportFormat::Html, "pingpong writes table or json");
     let mtus = [256, 512, 1024, 2048, 4096];
     ensure!(mtus.contains(&arguments.mtu), "--mtu {} is not one of {mtus:?}", arguments.mtu);
-    // A mistake in the plan is told before the other end is bothered.
-    arguments.mischief()?;
-    let score = if arguments.verbs { verbs_peer::play(arguments)? } else { pleach_peer::play(arguments)? };
+    // Report an invalid plan before connecting to the peer.
+    arguments.faults()?;
+    let report = if arguments.verbs { verbs_peer::run(arguments)? } else { pleach_peer::run(arguments)? };
     let text = match arguments.format {
-        ReportFormat::Json => serde_json::to_string_pretty(&score)? + "\n",
-        _ => score.table(),
+        ReportFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
+        _ => report.table(),
     };
     write_report(&text, arguments.output.as_deref())?;
-    Ok(if score.altered == 0 { CommandOutcome::Right } else { CommandOutcome::Wrong })
+    Ok(if report.altered == 0 { CommandOutcome::Passed } else { CommandOutcome::Failed })
 }
 
 impl PingpongArgs {
-    /// The faults to commit.
-    fn mischief(&self) -> Result<FaultInjector> {
+    /// The faults to inject.
+    fn faults(&self) -> Result<FaultInjector> {
         let Some(path) = &self.fault else { return Ok(FaultInjector::new(self.drop, self.corrupt)) };
         let file = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {file}"))?;
@@ -117,24 +117,25 @@ impl PingpongArgs {
         Duration::from_secs(self.limit)
     }
 
-    /// Opens sockets at the addresses asked for, or at the one that leads to the other end.
+    /// Opens sockets at the requested addresses, or at the one from which the peer is reached.
     fn open(&self, toward: IpAddr) -> Result<Endpoint> {
         let addresses = if self.bind.is_empty() { vec![local_address(toward)?] } else { self.bind.clone() };
         let sockets: Vec<SocketAddr> =
             addresses.iter().map(|address| SocketAddr::new(*address, self.udp_port)).collect();
         let reception = if self.verbs { ReceiveMode::WithHeader } else { ReceiveMode::Plain };
-        let options = EndpointOptions { reception, mischief: self.mischief()?, ..EndpointOptions::default() };
+        let options =
+            EndpointOptions { receive_mode: reception, fault_injector: self.faults()?, ..EndpointOptions::default() };
         Endpoint::open(&sockets, options).with_context(|| {
             let list: Vec<String> = sockets.iter().map(ToString::to_string).collect();
-            format!("cannot open UDP sockets at {} (another end there? try --udp-port or --bind)", list.join(", "))
+            format!(
+                "cannot open UDP sockets at {}; if another process uses them, set --udp-port or --bind",
+                list.join(", ")
+            )
         })
     }
 }
 
-/// The address of this host from which packets to `toward` leave: a connected socket knows, without sending anything.
+/// The address of this host from which `toward` is reached.
 fn local_address(toward: IpAddr) -> Result<IpAddr> {
-    let any: SocketAddr = if toward.is_ipv4() { "0.0.0.0:0".parse()? } else { "[::]:0".parse()? };
-    let socket = std::net::UdpSocket::bind(any)?;
-    socket.connect((toward, UDP_PORT)).with_context(|| format!("no way leads to {toward}"))?;
-    Ok(socket.local_addr()?.ip())
+    local_address_towards((toward, UDP_PORT).into()).with_context(|| format!("no route to {toward}"))
 }

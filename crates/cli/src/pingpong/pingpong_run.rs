@@ -1,4 +1,6 @@
-//! The game itself: messages go there and back, or one way, and each is looked at when it comes.
+//! One run: messages go back and forth, or one way, and each received one is compared.
+//!
+//! In: a connected queue pair. Out: latencies, throughput, and how many messages were altered.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -9,12 +11,12 @@ use serde::Serialize;
 use transport::udp::{Endpoint, EndpointEvent};
 use units::QpNumber;
 
-/// Receives that are posted in advance, and most sends of a stream that are under way.
+/// Receives posted in advance, and maximum sends in flight of a stream.
 const DEPTH: u32 = 16;
-/// The same in bytes: a few messages are enough if they are long.
+/// The same in bytes, for long messages.
 const DEPTH_BYTES: u32 = 64 << 20;
 
-/// Who begins.
+/// The side of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PingpongSide {
     /// Sends first.
@@ -23,32 +25,33 @@ pub(super) enum PingpongSide {
     Server,
 }
 
-/// What is played.
+/// The traffic pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum PingpongPattern {
-    /// There and back, one at a time.
+    /// Back and forth, one message at a time.
     Bounce,
-    /// One way, as many as the connection takes.
+    /// One way, as many as the connection allows.
     Stream,
 }
 
-/// Whose bytes come back.
+/// What the peer's messages contain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum EchoContents {
-    /// The other end plays with the same contents: everything is compared.
+    /// The same contents: every message is compared.
     Same,
-    /// It sends what its memory holds: ours, once it has received it.
+    /// What its buffer holds: our contents, after it has received them once.
     AfterFirst,
-    /// Its contents are its own.
+    /// Unknown contents: no message is compared.
     Unknown,
 }
 
-/// What came of it.
+/// The report. Field names are part of the JSON format.
 #[derive(Serialize)]
 pub(super) struct PingpongReport {
     peer: String,
-    play: PingpongPattern,
+    #[serde(rename = "play")]
+    pattern: PingpongPattern,
     size: u32,
     iterations: u32,
     mtu: u32,
@@ -57,7 +60,7 @@ pub(super) struct PingpongReport {
     median_us: f64,
     longest_us: f64,
     megabytes_per_second: f64,
-    /// Messages whose every byte was held against what it should be, and those that differed.
+    /// Messages that were compared byte by byte, and those that differed.
     compared: u32,
     pub altered: u32,
     packets_sent: u64,
@@ -69,7 +72,7 @@ pub(super) struct PingpongReport {
 
 pub(super) struct PingpongRun {
     pub pair: QpNumber,
-    pub play: PingpongPattern,
+    pub pattern: PingpongPattern,
     pub side: PingpongSide,
     pub size: u32,
     pub iterations: u32,
@@ -79,12 +82,12 @@ pub(super) struct PingpongRun {
     pub limit: Duration,
 }
 
-/// Bytes that an altered message does not have. Every 4096th is zero, as `ibv_rc_pingpong --chk` wants it.
+/// The contents of a message. Every 4096th byte is zero, as `ibv_rc_pingpong --chk` requires.
 fn contents(size: u32) -> Vec<u8> {
     (0..size).map(|index| if index % 4096 == 0 { 0 } else { (index.wrapping_mul(0x9e37_79b1) >> 24) as u8 }).collect()
 }
 
-/// How far a game has come.
+/// The progress of a run.
 #[derive(Default)]
 struct PingpongProgress {
     posted: u32,
@@ -103,17 +106,17 @@ impl PingpongRun {
         DEPTH.min(self.iterations).min(DEPTH_BYTES / self.size.max(1)).max(1)
     }
 
-    /// How many this side sends.
+    /// Messages that this side sends.
     fn to_send(&self) -> u32 {
-        if (self.play, self.side) == (PingpongPattern::Stream, PingpongSide::Server) { 0 } else { self.iterations }
+        if (self.pattern, self.side) == (PingpongPattern::Stream, PingpongSide::Server) { 0 } else { self.iterations }
     }
 
-    /// How many it receives.
+    /// Messages that this side receives.
     fn to_receive(&self) -> u32 {
-        if (self.play, self.side) == (PingpongPattern::Stream, PingpongSide::Client) { 0 } else { self.iterations }
+        if (self.pattern, self.side) == (PingpongPattern::Stream, PingpongSide::Client) { 0 } else { self.iterations }
     }
 
-    /// Receives must be posted before the other end may send.
+    /// Posts receives, before the peer may send.
     pub(super) fn prepare(&self, endpoint: &mut Endpoint) -> Result<()> {
         for _ in 0..self.depth().min(self.to_receive()) {
             endpoint.post_receive(self.pair, vec![0; self.size as usize])?;
@@ -121,87 +124,87 @@ impl PingpongRun {
         Ok(())
     }
 
-    /// Plays until every message has come.
-    pub(super) fn play(&self, endpoint: &mut Endpoint) -> Result<PingpongReport> {
-        let truth = contents(self.size);
-        let mut course = PingpongProgress::default();
+    /// Runs until every message has arrived.
+    pub(super) fn run(&self, endpoint: &mut Endpoint) -> Result<PingpongReport> {
+        let expected = contents(self.size);
+        let mut progress = PingpongProgress::default();
         let began = Instant::now();
         let mut last = began;
-        while course.sent < self.to_send() || course.received < self.to_receive() {
-            self.serve(endpoint, &mut course, &truth)?;
+        while progress.sent < self.to_send() || progress.received < self.to_receive() {
+            self.post_sends(endpoint, &mut progress, &expected)?;
             if began.elapsed() > self.limit {
-                let PingpongProgress { sent, received, .. } = course;
-                bail!("gave up after {:?}: {sent} sent, {received} received of {}", self.limit, self.iterations);
+                let PingpongProgress { sent, received, .. } = progress;
+                bail!("timeout after {:?}: {sent} sent, {received} received of {}", self.limit, self.iterations);
             }
             endpoint.turn(Duration::from_millis(100))?;
             while let Some(event) = endpoint.next_event() {
-                if self.note(endpoint, event, &mut course, &truth, began)? {
-                    course.gaps.push(last.elapsed());
+                if self.handle_event(endpoint, event, &mut progress, &expected, began)? {
+                    progress.gaps.push(last.elapsed());
                     last = Instant::now();
                 }
             }
         }
         let elapsed = began.elapsed();
         self.linger(endpoint)?;
-        Ok(self.score(endpoint, elapsed, course))
+        Ok(self.report(endpoint, elapsed, progress))
     }
 
-    /// Sends what may be sent now.
-    fn serve(&self, endpoint: &mut Endpoint, course: &mut PingpongProgress, truth: &[u8]) -> Result<()> {
-        let allowed = match (self.play, self.side) {
-            (PingpongPattern::Bounce, PingpongSide::Client) => course.received + 1,
-            (PingpongPattern::Bounce, PingpongSide::Server) => course.received,
-            (PingpongPattern::Stream, _) => course.sent + self.depth(),
+    /// Posts the sends that are allowed now.
+    fn post_sends(&self, endpoint: &mut Endpoint, progress: &mut PingpongProgress, expected: &[u8]) -> Result<()> {
+        let allowed = match (self.pattern, self.side) {
+            (PingpongPattern::Bounce, PingpongSide::Client) => progress.received + 1,
+            (PingpongPattern::Bounce, PingpongSide::Server) => progress.received,
+            (PingpongPattern::Stream, _) => progress.sent + self.depth(),
         };
-        while course.posted < allowed.min(self.to_send()) {
-            let buffer = course.spare.pop().unwrap_or_else(|| truth.to_vec());
+        while progress.posted < allowed.min(self.to_send()) {
+            let buffer = progress.spare.pop().unwrap_or_else(|| expected.to_vec());
             endpoint.post_send(self.pair, buffer, QpOperation::Send { immediate: None })?;
-            course.posted += 1;
+            progress.posted += 1;
         }
         Ok(())
     }
 
-    /// Takes note of an event; true if a message has come through with it.
-    fn note(
+    /// Handles an event; true if it completes a message.
+    fn handle_event(
         &self,
         endpoint: &mut Endpoint,
         event: EndpointEvent,
-        course: &mut PingpongProgress,
-        truth: &[u8],
+        progress: &mut PingpongProgress,
+        expected: &[u8],
         began: Instant,
     ) -> Result<bool> {
         match event {
             EndpointEvent::Sent { buffer, .. } => {
-                course.sent += 1;
-                course.spare.push(buffer);
-                Ok(self.play == PingpongPattern::Stream)
+                progress.sent += 1;
+                progress.spare.push(buffer);
+                Ok(self.pattern == PingpongPattern::Stream)
             }
             EndpointEvent::Received { buffer, message, .. } => {
                 let compare = match self.echo {
                     EchoContents::Same => true,
-                    EchoContents::AfterFirst => course.received > 0,
+                    EchoContents::AfterFirst => progress.received > 0,
                     EchoContents::Unknown => false,
                 };
-                course.compared += u32::from(compare);
-                course.altered += u32::from(compare && buffer[message] != *truth);
-                course.received += 1;
-                if course.received + self.depth() <= self.iterations {
+                progress.compared += u32::from(compare);
+                progress.altered += u32::from(compare && buffer[message] != *expected);
+                progress.received += 1;
+                if progress.received + self.depth() <= self.iterations {
                     endpoint.post_receive(self.pair, buffer)?;
                 }
                 Ok(true)
             }
             EndpointEvent::Failed { failure, .. } => {
-                bail!("{failure} ({} sent, {} received)", course.sent, course.received)
+                bail!("{failure} ({} sent, {} received)", progress.sent, progress.received)
             }
             EndpointEvent::Datagram { .. } => Ok(false),
             EndpointEvent::Path { event, .. } => {
-                course.path_events.push(format!("{:.3?} {event:?}", began.elapsed()));
+                progress.path_events.push(format!("{:.3?} {event:?}", began.elapsed()));
                 Ok(false)
             }
         }
     }
 
-    /// The other end may still miss our last acknowledgement.
+    /// Answers for a while, since the peer may still miss our last acknowledgement.
     fn linger(&self, endpoint: &mut Endpoint) -> Result<()> {
         let until = Instant::now() + Duration::from_millis(100);
         while Instant::now() < until {
@@ -210,8 +213,8 @@ impl PingpongRun {
         Ok(())
     }
 
-    fn score(&self, endpoint: &Endpoint, elapsed: Duration, course: PingpongProgress) -> PingpongReport {
-        let PingpongProgress { mut gaps, compared, altered, path_events, .. } = course;
+    fn report(&self, endpoint: &Endpoint, elapsed: Duration, progress: PingpongProgress) -> PingpongReport {
+        let PingpongProgress { mut gaps, compared, altered, path_events, .. } = progress;
         gaps.sort_unstable();
         let micros = |gap: Option<&Duration>| gap.map_or(0.0, |gap| gap.as_secs_f64() * 1e6);
         let counters = endpoint.counters();
@@ -219,7 +222,7 @@ impl PingpongRun {
         let bytes = f64::from(self.size) * f64::from(self.to_send() + self.to_receive());
         PingpongReport {
             peer: self.peer.clone(),
-            play: self.play,
+            pattern: self.pattern,
             size: self.size,
             iterations: self.iterations,
             mtu: self.mtu,
@@ -241,9 +244,9 @@ impl PingpongRun {
 impl PingpongReport {
     pub(super) fn table(&self) -> String {
         let Self { size, iterations, mtu, peer, compared, altered, .. } = self;
-        let what = if self.play == PingpongPattern::Bounce { "there and back" } else { "one to the next" };
+        let what = if self.pattern == PingpongPattern::Bounce { "round trip" } else { "message interval" };
         let verdict = match (altered, compared) {
-            (_, 0) => "not compared: the end that receives them, or knows their bytes, does".to_owned(),
+            (_, 0) => "not compared here: only the peer knows the expected bytes".to_owned(),
             (0, _) => format!("{compared} compared byte by byte, none altered"),
             _ => format!("{altered} of {compared} compared were ALTERED"),
         };
@@ -253,7 +256,7 @@ impl PingpongReport {
             (
                 "packets",
                 format!(
-                    "{} sent, {} of them again; {} came damaged",
+                    "{} sent, {} of them retransmitted; {} received corrupted",
                     self.packets_sent, self.packets_repeated, self.packets_damaged
                 ),
             ),

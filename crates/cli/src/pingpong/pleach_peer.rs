@@ -1,4 +1,4 @@
-//! With another `pleach pingpong`, over as many paths as both have addresses.
+//! Connects to another `pleach pingpong`, over as many paths as both have addresses.
 
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::time::Duration;
@@ -11,13 +11,18 @@ use transport::udp::{QueuePairSetup, UdpPortIndex, UdpRoute};
 use super::PingpongArgs;
 use super::pingpong_run::{EchoContents, PingpongPattern, PingpongReport, PingpongRun, PingpongSide};
 
-pub(super) fn play(arguments: &PingpongArgs) -> Result<PingpongReport> {
+pub(super) fn run(arguments: &PingpongArgs) -> Result<PingpongReport> {
     match &arguments.host {
         Some(host) => {
-            let stream = pair::connect_with_retry(host, arguments.port, Duration::from_secs(5))
-                .with_context(|| format!("nobody listens at {host}, TCP port {}", arguments.port))?;
+            let stream =
+                pair::connect_with_retry(host, arguments.port, Duration::from_secs(5)).with_context(|| {
+                    format!(
+                        "cannot connect to {host}, TCP port {}; is pleach pingpong --listen running there?",
+                        arguments.port
+                    )
+                })?;
             let peer = stream.peer_addr()?.ip();
-            meet(arguments, stream, peer, PingpongSide::Client)
+            connect(arguments, stream, peer, PingpongSide::Client)
         }
         None => {
             let any: IpAddr = arguments.bind.first().copied().unwrap_or(IpAddr::from([0, 0, 0, 0]));
@@ -25,15 +30,20 @@ pub(super) fn play(arguments: &PingpongArgs) -> Result<PingpongReport> {
                 .with_context(|| format!("cannot listen at {any}, TCP port {}", arguments.port))?;
             eprintln!("listening at {}", listener.local_addr()?);
             let (stream, peer) = pair::accept(&listener)?;
-            meet(arguments, stream, peer, PingpongSide::Server)
+            connect(arguments, stream, peer, PingpongSide::Server)
         }
     }
 }
 
-fn meet(arguments: &PingpongArgs, mut stream: TcpStream, peer: IpAddr, side: PingpongSide) -> Result<PingpongReport> {
+fn connect(
+    arguments: &PingpongArgs,
+    mut stream: TcpStream,
+    peer: IpAddr,
+    side: PingpongSide,
+) -> Result<PingpongReport> {
     let mut endpoint = arguments.open(peer)?;
     let pair = endpoint.create();
-    // The client says what is played; the server plays along.
+    // The client determines the parameters of the run.
     let play = if arguments.stream { "stream" } else { "bounce" };
     let task = format!("{play} {} {} {}", arguments.size, arguments.iterations, arguments.mtu);
     let card =
@@ -42,12 +52,15 @@ fn meet(arguments: &PingpongArgs, mut stream: TcpStream, peer: IpAddr, side: Pin
     let task = if side == PingpongSide::Client { &card.task } else { &other.task };
     let numbers: Vec<u32> = task.split(' ').skip(1).filter_map(|word| word.parse().ok()).collect();
     let [size, iterations, mtu] = numbers[..] else {
-        anyhow::bail!("the other end wants to play something else: {task:?}");
+        anyhow::bail!("the peer sent an unknown task {task:?}; use the same version of pleach on both hosts");
     };
-    ensure!(size <= 1 << 30 && iterations > 0, "the other end wants messages of {size} B, {iterations} times");
-    let game = PingpongRun {
+    ensure!(
+        size <= 1 << 30 && iterations > 0,
+        "the peer requests {iterations} messages of {size} B, which is out of range"
+    );
+    let run = PingpongRun {
         pair,
-        play: if task.starts_with("stream ") { PingpongPattern::Stream } else { PingpongPattern::Bounce },
+        pattern: if task.starts_with("stream ") { PingpongPattern::Stream } else { PingpongPattern::Bounce },
         side,
         size,
         iterations,
@@ -56,15 +69,15 @@ fn meet(arguments: &PingpongArgs, mut stream: TcpStream, peer: IpAddr, side: Pin
         peer: format!("pleach at {peer}"),
         limit: arguments.limit(),
     };
-    game.prepare(&mut endpoint)?;
+    run.prepare(&mut endpoint)?;
     let paths = card.addresses.len().min(other.addresses.len());
     let routes = (0..paths).map(|path| UdpRoute::new(UdpPortIndex(path as u8), other.addresses[path])).collect();
     let role = if side == PingpongSide::Client { MigrationRole::Leader } else { MigrationRole::Follower };
     let mut setup = QueuePairSetup::new(other.first_pair, card.psn, other.psn, routes, role);
     setup.mtu = mtu;
     endpoint.connect(pair, setup)?;
-    // Nobody sends before both are connected.
+    // Neither peer sends before both are connected.
     let ready = QueuePairInfo { task: "ready".to_owned(), ..card };
-    ready.exchange(&mut stream).context("the other end went away")?;
-    game.play(&mut endpoint)
+    ready.exchange(&mut stream).context("the peer closed the connection")?;
+    run.run(&mut endpoint)
 }

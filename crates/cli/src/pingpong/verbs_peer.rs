@@ -1,4 +1,4 @@
-//! With `ibv_rc_pingpong`, or whoever speaks its handshake.
+//! Connects to `ibv_rc_pingpong`, or to another program with its handshake.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -15,26 +15,27 @@ use wire::rocev2::UDP_PORT;
 use super::PingpongArgs;
 use super::pingpong_run::{EchoContents, PingpongPattern, PingpongReport, PingpongRun, PingpongSide};
 
-pub(super) fn play(arguments: &PingpongArgs) -> Result<PingpongReport> {
+pub(super) fn run(arguments: &PingpongArgs) -> Result<PingpongReport> {
     match &arguments.host {
-        Some(host) => call(arguments, host),
-        None => answer(arguments),
+        Some(host) => connect_to(arguments, host),
+        None => accept(arguments),
     }
 }
 
-fn call(arguments: &PingpongArgs, host: &str) -> Result<PingpongReport> {
-    let mut stream = pair::connect_with_retry(host, arguments.port, Duration::from_secs(5))
-        .with_context(|| format!("nobody listens at {host}, TCP port {}", arguments.port))?;
+fn connect_to(arguments: &PingpongArgs, host: &str) -> Result<PingpongReport> {
+    let mut stream = pair::connect_with_retry(host, arguments.port, Duration::from_secs(5)).with_context(|| {
+        format!("cannot connect to {host}, TCP port {}; is ibv_rc_pingpong running there?", arguments.port)
+    })?;
     let peer = stream.peer_addr()?.ip();
     let mut endpoint = arguments.open(peer)?;
-    let game = prepare(arguments, &mut endpoint, PingpongSide::Client, peer)?;
-    let card = card(&endpoint, &game);
-    card.call(&mut stream, |other| connect(arguments, &mut endpoint, &game, card, other))
+    let run = prepare(arguments, &mut endpoint, PingpongSide::Client, peer)?;
+    let card = card(&endpoint, &run);
+    card.call(&mut stream, |other| connect(arguments, &mut endpoint, &run, card, other))
         .context("the handshake failed")?;
-    game.play(&mut endpoint)
+    run.run(&mut endpoint)
 }
 
-fn answer(arguments: &PingpongArgs) -> Result<PingpongReport> {
+fn accept(arguments: &PingpongArgs) -> Result<PingpongReport> {
     let local = arguments.bind.first().copied();
     let any: IpAddr = local.unwrap_or(IpAddr::from([0, 0, 0, 0]));
     let listener = TcpListener::bind((any, arguments.port))
@@ -42,11 +43,11 @@ fn answer(arguments: &PingpongArgs) -> Result<PingpongReport> {
     eprintln!("listening at {}", listener.local_addr()?);
     let (mut stream, peer) = pair::accept(&listener)?;
     let mut endpoint = arguments.open(peer)?;
-    let game = prepare(arguments, &mut endpoint, PingpongSide::Server, peer)?;
-    let card = card(&endpoint, &game);
-    card.answer(&mut stream, |other| connect(arguments, &mut endpoint, &game, card, other))
+    let run = prepare(arguments, &mut endpoint, PingpongSide::Server, peer)?;
+    let card = card(&endpoint, &run);
+    card.answer(&mut stream, |other| connect(arguments, &mut endpoint, &run, card, other))
         .context("the handshake failed")?;
-    game.play(&mut endpoint)
+    run.run(&mut endpoint)
 }
 
 fn prepare(
@@ -55,30 +56,30 @@ fn prepare(
     side: PingpongSide,
     peer: IpAddr,
 ) -> Result<PingpongRun> {
-    let game = PingpongRun {
+    let run = PingpongRun {
         pair: endpoint.create(),
-        play: PingpongPattern::Bounce,
+        pattern: PingpongPattern::Bounce,
         side,
         size: arguments.size,
         iterations: arguments.iterations,
         mtu: arguments.mtu,
-        // It sends and receives in one buffer: what it has received it sends back, if it is the one that answers.
+        // The peer sends and receives in one buffer: as a server it sends back what it received.
         echo: if side == PingpongSide::Client { EchoContents::AfterFirst } else { EchoContents::Unknown },
         peer: format!("a verbs peer at {peer}"),
         limit: arguments.limit(),
     };
-    game.prepare(endpoint)?;
-    Ok(game)
+    run.prepare(endpoint)?;
+    Ok(run)
 }
 
-fn card(endpoint: &Endpoint, game: &PingpongRun) -> VerbsQueuePairInfo {
-    VerbsQueuePairInfo { pair: game.pair, psn: initial_psn(), address: endpoint.addresses()[0].ip() }
+fn card(endpoint: &Endpoint, run: &PingpongRun) -> VerbsQueuePairInfo {
+    VerbsQueuePairInfo { pair: run.pair, psn: initial_psn(), address: endpoint.addresses()[0].ip() }
 }
 
 fn connect(
     arguments: &PingpongArgs,
     endpoint: &mut Endpoint,
-    game: &PingpongRun,
+    run: &PingpongRun,
     card: VerbsQueuePairInfo,
     other: VerbsQueuePairInfo,
 ) -> io::Result<()> {
@@ -87,5 +88,5 @@ fn connect(
     setup.mtu = arguments.mtu;
     setup.policy = ConnectionPolicy::verbs();
     setup.verbs_peer = true;
-    endpoint.connect(game.pair, setup).map_err(io::Error::other)
+    endpoint.connect(run.pair, setup).map_err(io::Error::other)
 }

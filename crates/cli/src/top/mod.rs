@@ -1,4 +1,4 @@
-//! `pleach top`: what the manager sees, refreshed every second.
+//! `pleach top`: the manager's view of the cluster, refreshed periodically.
 
 mod rate_meter;
 mod table;
@@ -22,13 +22,13 @@ use view::TopView;
 pub(crate) struct TopArgs {
     #[command(flatten)]
     manager: ManagerConnectionArgs,
-    /// Shows one view and ends; so it does as well if the output is no terminal
+    /// Print one view and exit, as is the default if stdout is not a terminal
     #[arg(long)]
     once: bool,
     /// Seconds between two views
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval)]
     interval: f64,
-    /// Tables for people, or an object a line for machines
+    /// Tables, or one JSON object per line
     #[arg(long, value_enum, default_value_t = TopFormat::Table)]
     format: TopFormat,
 }
@@ -39,7 +39,7 @@ Examples:
   pleach top --manager 10.0.0.1:4797 --interval 5
   pleach top --once --format json | jq '.nodes[] | select(.alive | not) | .name'
 
-Rates are over the time between two reports of a node, which come twice a second; so even one view takes that long.";
+Rates cover the time between two reports of a node, which come twice a second; so even one view takes that long.";
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum TopFormat {
@@ -54,39 +54,39 @@ fn interval(text: &str) -> Result<f64, String> {
 
 /// How long the manager may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// By then every node that is there has reported twice.
-const REPORTS: Duration = Duration::from_secs(2);
-const GLANCE: Duration = Duration::from_millis(100);
+/// By then every live node has reported twice.
+const TWO_REPORTS: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(arguments: &TopArgs) -> Result<CommandOutcome> {
     let address = arguments.manager.address()?;
     let mut client = ManagerClient::connect(address, arguments.manager.secret()?, PATIENCE)
-        .context("start `pleach manager`, or say where it is with --manager")?;
+        .context("start `pleach manager`, or set --manager to its address")?;
     let interval = Duration::from_secs_f64(arguments.interval);
     let mut meter = RateMeter::default();
     let once = arguments.once || !std::io::stdout().is_terminal();
     if once {
         let mut view = TopView::new(address, client.status()?, &mut meter);
         let began = Instant::now();
-        while began.elapsed() < interval || !view.has_rates() && began.elapsed() < interval + REPORTS {
-            std::thread::sleep(interval.saturating_sub(began.elapsed()).max(GLANCE));
+        while began.elapsed() < interval || !view.has_rates() && began.elapsed() < interval + TWO_REPORTS {
+            std::thread::sleep(interval.saturating_sub(began.elapsed()).max(POLL_INTERVAL));
             view = TopView::new(address, client.status()?, &mut meter);
         }
-        return print(&text(arguments.format, &view)?).map(|_| CommandOutcome::Right);
+        return print(&text(arguments.format, &view)?).map(|_| CommandOutcome::Passed);
     }
     loop {
         let text = match client.status() {
             Ok(status) => text(arguments.format, &TopView::new(address, status, &mut meter))?,
-            // The next question calls it anew.
+            // The next query reconnects.
             Err(error) if arguments.format == TopFormat::Table => format!("{error}\n"),
             Err(error) => return Err(error.into()),
         };
-        let going = match arguments.format {
+        let is_read = match arguments.format {
             TopFormat::Table => print(&on_screen(&text))?,
             TopFormat::Json => print(&text)?,
         };
-        if !going {
-            return Ok(CommandOutcome::Right);
+        if !is_read {
+            return Ok(CommandOutcome::Passed);
         }
         std::thread::sleep(interval);
     }
@@ -99,18 +99,18 @@ fn text(format: TopFormat, view: &TopView) -> Result<String> {
     })
 }
 
-/// False if nobody reads any more.
+/// False if the reader has closed stdout.
 fn print(text: &str) -> Result<bool> {
     let mut output = std::io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(error).context("cannot write"),
+        Err(error) => Err(error).context("cannot write to stdout"),
     }
 }
 
-/// The text over what was there before: from the upper left, each line to its end, then the rest of the screen. Lines that do
-/// not fit are left out, so that nothing scrolls.
+/// The text with escape sequences that overwrite the screen from the upper left. Lines that do not fit are omitted, so that nothing
+/// scrolls.
 fn on_screen(text: &str) -> String {
     let (width, height) = terminal_size::terminal_size().map_or((80, 24), |(width, height)| (width.0, height.0));
     let mut screen = String::from("\x1b[H");
@@ -131,15 +131,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_screen_is_written_over_and_not_beyond() {
-        // No terminal here, or one of any size: what is written starts at the corner and clears what is left.
+    fn the_screen_is_overwritten_and_does_not_scroll() {
+        // Holds without a terminal and for a terminal of any size.
         let screen = on_screen(&"a line\n".repeat(5_000));
         assert!(screen.starts_with("\x1b[Ha line\x1b[K\n") && screen.ends_with("\x1b[J"));
         assert!(screen.contains("more lines") && screen.matches("a line").count() < 5_000);
     }
 
     #[test]
-    fn intervals_are_neither_nothing_nor_for_ever() {
+    fn intervals_are_positive_and_bounded() {
         assert_eq!(interval("0.5"), Ok(0.5));
         assert!(["0", "-1", "nan", "inf", "1e9", "soon"].iter().all(|text| interval(text).is_err()));
     }

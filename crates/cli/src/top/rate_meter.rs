@@ -1,8 +1,8 @@
-//! Rates of counters that somebody else reports now and then, by that one's own clock.
+//! Rates of counters that another process reports periodically, by that process's clock.
 
 use std::collections::BTreeMap;
 
-/// A counter's last report.
+/// The last report of a counter.
 struct CounterReading {
     at_ms: u64,
     count: u64,
@@ -10,15 +10,15 @@ struct CounterReading {
     is_new: bool,
 }
 
-/// Counters by name, and how fast they go.
+/// Counters by name, with their rates.
 #[derive(Default)]
 pub(super) struct RateMeter {
     readings: BTreeMap<String, CounterReading>,
 }
 
 impl RateMeter {
-    /// How fast a counter goes that stands here now. If nothing new was reported, as fast as before; unknown at first, and
-    /// when counter or clock have gone back.
+    /// The rate of a counter after this report. Unchanged if the report is not new; unknown at first, and after the counter or the clock
+    /// was reset.
     pub(super) fn rate(&mut self, name: String, at_ms: u64, count: u64) -> Option<f64> {
         let reading =
             self.readings.entry(name).or_insert(CounterReading { at_ms, count, per_second: None, is_new: true });
@@ -31,7 +31,7 @@ impl RateMeter {
         reading.per_second
     }
 
-    /// Forgets counters that were not asked for since the last time.
+    /// Removes counters that were not reported since the last sweep.
     pub(super) fn sweep(&mut self) {
         self.readings.retain(|_, reading| std::mem::replace(&mut reading.is_new, false));
     }
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_over_the_time_between_reports() {
+    fn a_rate_covers_the_time_between_reports() {
         let mut meter = RateMeter::default();
         let mut rate = |at, count| meter.rate("a".to_owned(), at, count);
         assert_eq!(rate(1_000, 50), None);
@@ -50,10 +50,10 @@ mod tests {
         assert_eq!(rate(1_500, 150), Some(200.0));
         assert_eq!(rate(1_500, 150), Some(200.0), "nothing new");
         assert_eq!(rate(2_500, 150), Some(0.0));
-        assert_eq!(rate(10, 5), None, "it began anew");
+        assert_eq!(rate(10, 5), None, "reset");
         assert_eq!(rate(1_010, 7), Some(2.0));
         meter.sweep();
         meter.sweep();
-        assert_eq!(meter.rate("a".to_owned(), 2_010, 9), None, "forgotten");
+        assert_eq!(meter.rate("a".to_owned(), 2_010, 9), None, "swept");
     }
 }

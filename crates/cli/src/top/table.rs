@@ -5,8 +5,8 @@ use lab::number_format::{group_digits, pluralize, si_number};
 use lab::report::format_table;
 use manager::status::GroupPhase;
 
-/// Words of a refusal that are shown beside a job.
-const MOST_WORDS: usize = 60;
+/// Characters of a rejection reason that are shown beside a job.
+const MAX_REASON_CHARS: usize = 60;
 
 pub(super) fn write(view: &TopView) -> String {
     let alive = view.nodes.iter().filter(|node| node.alive).count();
@@ -25,7 +25,7 @@ pub(super) fn write(view: &TopView) -> String {
         &["JOB", "NAME", "STATE", "GROUPS", "OP/S", "OPERATIONS", "REFUSED", "REVOKED", "WHY"],
         || view.jobs.iter().map(job).collect(),
     );
-    // The busiest first: there may be more than anyone can read.
+    // The busiest first, since there may be too many to read.
     let mut groups: Vec<&GroupRow> = view.groups.iter().collect();
     groups.sort_by(|a, b| b.operations_per_second.unwrap_or(0.0).total_cmp(&a.operations_per_second.unwrap_or(0.0)));
     section(&mut text, &["GROUP", "JOB", "PHASE", "LEADERS", "WINDOW", "OP/S", "OPERATIONS", "NODES"], || {
@@ -37,13 +37,24 @@ pub(super) fn write(view: &TopView) -> String {
         };
         view.trees.iter().map(row).collect()
     });
-    let head = ["NODE", "STATE", "SEATS", "IN FLIGHT", "PAYLOAD", "OP/S", "PACKET/S", "REPEATED", "DROPPED", "MOVES"];
+    let head = [
+        "NODE",
+        "STATE",
+        "SEATS",
+        "IN FLIGHT",
+        "PAYLOAD",
+        "OP/S",
+        "PACKET/S",
+        "RETRANSMITTED",
+        "DROPPED",
+        "MIGRATIONS",
+    ];
     section(&mut text, &head, || view.nodes.iter().map(node).collect());
     section(&mut text, &["ERRORS BY CAUSE", "COUNT"], || {
         view.errors.iter().map(|(cause, count)| vec![cause.clone(), group_digits(*count)]).collect()
     });
     if view.left_out > 0 {
-        text.push_str(&format!("\n{} did not fit\n", pluralize(view.left_out, "entry")));
+        text.push_str(&format!("\n{} omitted by the manager\n", pluralize(view.left_out, "entry")));
     }
     text
 }
@@ -57,13 +68,13 @@ fn section(text: &mut String, head: &[&str], rows: impl FnOnce() -> Vec<Vec<Stri
     }
 }
 
-/// A rate, or that it is not known yet. Begins with a digit, so that columns line up.
+/// A rate, or `0?` if it is unknown: with a digit first, so that columns align.
 fn rate(per_second: Option<f64>) -> String {
     per_second.map_or_else(|| "0?".to_owned(), si_number)
 }
 
 fn job(job: &JobRow) -> Vec<String> {
-    let state = if job.attached { "here" } else { "away" };
+    let state = if job.attached { "attached" } else { "detached" };
     let why = job.last_refusal.as_deref().unwrap_or_default();
     vec![
         job.job.clone(),
@@ -74,7 +85,7 @@ fn job(job: &JobRow) -> Vec<String> {
         group_digits(job.operations),
         group_digits(job.refused),
         group_digits(job.revoked),
-        why.chars().take(MOST_WORDS).collect(),
+        why.chars().take(MAX_REASON_CHARS).collect(),
     ]
 }
 
@@ -102,7 +113,7 @@ fn group(group: &GroupRow) -> Vec<String> {
 }
 
 fn node(node: &NodeRow) -> Vec<String> {
-    let state = if node.alive { "here" } else { "lost" };
+    let state = if node.alive { "alive" } else { "lost" };
     vec![
         node.name.clone(),
         state.to_owned(),

@@ -1,4 +1,4 @@
-//! What is shown: the manager's status, with rates. Field names are those of the JSON output and stay as they are.
+//! The view: the manager's status with rates. Field names are part of the JSON format.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,16 +12,16 @@ use super::rate_meter::RateMeter;
 pub(super) struct TopView {
     pub manager: SocketAddr,
     pub version: String,
-    /// Operations in the network, of all groups.
+    /// Operations of all groups.
     pub operations: u64,
     pub operations_per_second: Option<f64>,
     pub jobs: Vec<JobRow>,
     pub groups: Vec<GroupRow>,
     pub trees: Vec<TreeStatus>,
     pub nodes: Vec<NodeRow>,
-    /// What went wrong so far, by cause.
+    /// Errors so far, by cause.
     pub errors: BTreeMap<String, u64>,
-    /// Nodes, jobs, groups and trees that did not fit into the manager's answer.
+    /// Nodes, jobs, groups and trees that the manager omitted from its answer.
     pub left_out: u64,
 }
 
@@ -71,8 +71,8 @@ pub(super) struct NodeRow {
     pub dropped: BTreeMap<String, u64>,
 }
 
-/// Counters of the manager that tell of nothing wrong.
-const RIGHT: [&str; 6] = [
+/// Counters of the manager that are not errors.
+const NOT_ERRORS: [&str; 6] = [
     "connections closed by peers",
     "groups closed",
     "groups opened",
@@ -88,7 +88,7 @@ impl TopView {
         let mut groups: Vec<GroupRow> = Vec::with_capacity(status.groups.len());
         for group in &status.groups {
             let (number, epoch) = (group.group.group.0, group.group.epoch.0);
-            // Whoever folds for all is the root, and counts by its own clock.
+            // The root counts the group's operations by its own clock.
             let at = group.nodes.first().and_then(|root| uptimes.get(root.as_str()).copied());
             let name = format!("group {number} {epoch}");
             groups.push(GroupRow {
@@ -136,11 +136,11 @@ impl TopView {
             errors: errors(&status),
             version: status.version,
             trees: status.trees,
-            left_out: status.left_out,
+            left_out: status.omitted,
         }
     }
 
-    /// True if every node that is there has been heard twice.
+    /// True if every live node has reported twice.
     pub(super) fn has_rates(&self) -> bool {
         self.nodes.iter().all(|node| !node.alive || node.operations_per_second.is_some())
     }
@@ -150,7 +150,7 @@ fn id(job: u64) -> String {
     format!("{job:016x}")
 }
 
-/// Two rates together; unknown if both are.
+/// The sum of two rates; unknown if both are.
 fn plus(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a + b),
@@ -196,7 +196,7 @@ fn errors(status: &ManagerStatus) -> BTreeMap<String, u64> {
         add("moves to another path".to_owned(), node.report.migrations);
     }
     status.refused.iter().for_each(|(cause, count)| add(format!("groups refused: {cause}"), *count));
-    let wrong = status.counters.iter().filter(|(name, _)| !RIGHT.contains(&name.as_str()));
-    wrong.for_each(|(name, count)| add(name.clone(), *count));
+    let errors_of_manager = status.counters.iter().filter(|(name, _)| !NOT_ERRORS.contains(&name.as_str()));
+    errors_of_manager.for_each(|(name, count)| add(name.clone(), *count));
     errors
 }

@@ -1,10 +1,10 @@
-//! Real applications from Debian's packages: the same answers as without Pleach, through nodes, with faults, and when the node is killed.
+//! Real applications from Debian's packages: the same results as without Pleach, through nodes, with faults, and when the node is killed.
 
 use std::time::{Duration, Instant};
 
 use super::*;
 
-/// Where the packages of OpenFOAM put things.
+/// Where Debian installs OpenFOAM.
 const OPENFOAM: &str = "/usr/share/openfoam";
 const CAVITY: &str = "/usr/share/doc/openfoam-examples/examples/incompressible/icoFoam/cavity/cavity";
 /// How the cavity is cut, but for how many pieces.
@@ -48,12 +48,12 @@ fn run(around: Around, folder: &Path, ranks: &str, program: &[&str]) -> (String,
     let began = Instant::now();
     let child = command.spawn().expect("it starts");
     if around == Around::KilledNode {
-        let found = wait_for_children(&child, |found| find(found, &["node", "root"]).is_some() && have_met(found));
+        let found = wait_for_children(&child, |found| find(found, &["node", "root"]).is_some() && have_joined(found));
         let node = find(&found, &["node", "root"]).expect("a node").process;
-        std::thread::sleep(Duration::from_millis(300)); // Somewhere in the middle.
+        std::thread::sleep(Duration::from_millis(300)); // In the middle of the run.
         signal_to(node, "KILL");
     }
-    let output = child.wait_with_output().expect("ours");
+    let output = child.wait_with_output().expect("a child of this test");
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
     let report = read(&report);
     if around != Around::Nothing {
@@ -76,14 +76,14 @@ fn cavity(pieces: (u32, u32), end: &str) -> PathBuf {
     let (x, y) = pieces;
     let cut = DECOMPOSITION.replace("PIECES", &format!("({x} {y} 1)"));
     let cut = format!("{cut}numberOfSubdomains {};\n", x * y);
-    std::fs::write(folder.join("system/decomposeParDict"), cut).expect("our own folder");
+    std::fs::write(folder.join("system/decomposeParDict"), cut).expect("a folder of this test");
     let control = folder.join("system/controlDict");
     let words = std::fs::read_to_string(&control).expect("part of the case");
     let words: Vec<String> = words
         .lines()
         .map(|line| if line.starts_with("endTime ") { format!("endTime {end};") } else { line.to_owned() })
         .collect();
-    std::fs::write(control, words.join("\n")).expect("our own folder");
+    std::fs::write(control, words.join("\n")).expect("a folder of this test");
     for program in ["blockMesh", "decomposePar"] {
         let done = Command::new(program).current_dir(&folder).env("WM_PROJECT_DIR", OPENFOAM).output();
         let done = done.expect("OpenFOAM");

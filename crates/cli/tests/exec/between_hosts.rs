@@ -1,5 +1,5 @@
-//! Ranks on hosts made of network namespaces, and a node on the host of the launcher; where these cannot be made, the tests say so and
-//! end.
+//! Ranks on hosts made of network namespaces, and a node on the host of the launcher; where these cannot be created, the tests print so and
+//! return.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -18,7 +18,7 @@ fn start_between_hosts(
     let agent = file("agent.sh");
     let script = "#!/bin/sh\nhost=$1; shift\nexec ip netns exec $host unshare --uts sh -c \"hostname $host; $*\"\n";
     std::fs::write(&agent, script).expect("the target folder can be written to");
-    std::fs::set_permissions(&agent, PermissionsExt::from_mode(0o755)).expect("our own file");
+    std::fs::set_permissions(&agent, PermissionsExt::from_mode(0o755)).expect("a file of this test");
     let launcher = network.host(3);
     let hosts: Vec<String> = [(0, 2), (1, 1), (2, 1)]
         .iter()
@@ -53,7 +53,7 @@ fn start_between_hosts(
     command
 }
 
-/// Bits flip, packets vanish, and in the middle the node is killed: the same answers.
+/// Bits flip, packets are lost, and in the middle the node is killed: the results are the same.
 #[test]
 fn a_node_between_hosts_is_used_and_killed_under_open_mpi() {
     let network = match NamespaceNetwork::new(4) {
@@ -73,13 +73,13 @@ fn a_node_between_hosts_is_used_and_killed_under_open_mpi() {
             let began = std::time::Instant::now();
             wait_for_children(&child, |found| find(found, &["node", "root"]).is_some());
             while !is_aggregating(&network) {
-                assert!(began.elapsed() < SOON, "no rank has come");
+                assert!(began.elapsed() < SOON, "no rank has opened a socket");
                 std::thread::sleep(SOON / 1000);
             }
-            std::thread::sleep(SOON / 20); // Somewhere in the middle.
+            std::thread::sleep(SOON / 20); // In the middle of the run.
             signal_to(find(&children(child.id()), &["node", "root"]).expect("a node").process, "KILL");
         }
-        let output = child.wait_with_output().expect("ours");
+        let output = child.wait_with_output().expect("a child of this test");
         assert!(output.status.success(), "{}", text(&output.stderr));
         assert_eq!(text(&output.stdout), format!("survival: {rounds} rounds\n"));
         let report = read(&report);

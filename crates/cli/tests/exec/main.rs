@@ -1,5 +1,4 @@
-//! `pleach exec` and `pleach doctor -- …` as a user runs them: MPI programs as they are, with nodes that are killed, faults and
-//! signals.
+//! `pleach exec` and `pleach doctor -- …` as a user runs them: unmodified MPI programs, with killed nodes, faults and signals.
 
 mod applications;
 mod between_hosts;
@@ -34,7 +33,7 @@ fn compile(compiler: &str, source: &str) -> String {
     program.display().to_string()
 }
 
-/// Something for `pleach` to do, with what MPIs want of root.
+/// A `pleach` command, with the variables that MPIs require of root.
 fn pleach(command: &str, arguments: &[&str]) -> Command {
     let mut pleach = processes::pleach();
     pleach.arg(command).args(arguments).stdin(Stdio::null());
@@ -45,7 +44,7 @@ fn pleach(command: &str, arguments: &[&str]) -> Command {
     pleach
 }
 
-/// Runs a job under Open MPI, and returns what was reported of it.
+/// Runs a job under Open MPI; its output and the report.
 fn job(arguments: &[&str], ranks: &str, program: &[&str]) -> (Output, Value) {
     let report = file("report.json");
     let mut exec = pleach("exec", arguments);
@@ -64,7 +63,7 @@ fn calls(report: &Value, kind: &str) -> u64 {
 }
 
 #[test]
-fn a_program_is_offloaded_and_told_of_under_open_mpi() {
+fn a_program_is_offloaded_and_reported_under_open_mpi() {
     let program = compile("mpicc.openmpi", "survival.c");
     let (output, report) = job(&[], "2", &[&program, "100"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -78,7 +77,7 @@ fn a_program_is_offloaded_and_told_of_under_open_mpi() {
 }
 
 #[test]
-fn a_program_is_offloaded_and_told_of_under_mpich() {
+fn a_program_is_offloaded_and_reported_under_mpich() {
     let program = compile("mpicc.mpich", "survival.c");
     let output = pleach("exec", &["--", "mpirun.mpich", "-n", "2", &program, "100"]).output().expect("pleach starts");
     let said = text(&output.stderr);
@@ -105,7 +104,7 @@ fn the_exit_status_is_that_of_the_command_under_open_mpi() {
 }
 
 #[test]
-fn a_library_that_is_not_there_and_wrong_faults_are_told() {
+fn a_missing_library_and_a_missing_fault_plan_are_reported() {
     let output = pleach("exec", &["--library", "/no/such/library.so", "--", "true"]).output().expect("pleach starts");
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("there is no library /no/such/library.so"), "{}", text(&output.stderr));
@@ -116,7 +115,7 @@ fn a_library_that_is_not_there_and_wrong_faults_are_told() {
 }
 
 #[test]
-fn operations_go_through_nodes_while_bits_flip_and_packets_vanish_under_open_mpi() {
+fn operations_use_nodes_while_bits_flip_and_packets_are_lost_under_open_mpi() {
     let program = compile("mpicc.openmpi", "survival.c");
     let plan = file("faults.toml");
     std::fs::write(&plan, FAULTS).expect("the target folder can be written to");
@@ -132,42 +131,42 @@ fn operations_go_through_nodes_while_bits_flip_and_packets_vanish_under_open_mpi
     assert_eq!(report["nodes"].as_array().map(Vec::len), Some(3), "{report}");
 }
 
-/// A job that runs, with its manager and nodes. A rank of Open MPI 4 whose launcher is killed while it connects to it waits for ever, with
-/// the library or without; so ranks are through that: they have met in shared memory.
+/// Starts a job with a manager and nodes, and waits until its ranks have set up shared memory: a rank of Open MPI 4 whose launcher is
+/// killed while the rank connects to it blocks forever, with the library or without.
 fn start(report: &Path, rounds: &str) -> Child {
     let program = compile("mpicc.openmpi", "survival.c");
     let mut exec = pleach("exec", &["--nodes", "1", "--format", "json", "--output"]);
     exec.arg(report).arg("--").args(OPEN_MPI).args(["1", "-n", "3", &program, rounds]);
     let child = exec.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pleach starts");
-    wait_for_children(&child, have_met);
+    wait_for_children(&child, have_joined);
     child
 }
 
-/// Whether the ranks of the launcher among these processes have met in shared memory.
-fn have_met(found: &[Descendant]) -> bool {
-    let launcher = found.iter().find(|child| child.words.first().is_some_and(|word| word == OPEN_MPI[0]));
+/// True if the ranks of the launcher among these processes have set up shared memory.
+fn have_joined(found: &[Descendant]) -> bool {
+    let launcher = found.iter().find(|child| child.arguments.first().is_some_and(|word| word == OPEN_MPI[0]));
     let ranks = launcher.map_or(Vec::new(), |launcher| children(launcher.process));
-    let has_met = |rank: &Descendant| {
+    let has_joined = |rank: &Descendant| {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", rank.process));
         maps.is_ok_and(|maps| maps.contains(" /dev/shm/"))
     };
-    !ranks.is_empty() && ranks.iter().all(has_met)
+    !ranks.is_empty() && ranks.iter().all(has_joined)
 }
 
 #[test]
 fn a_killed_node_costs_no_result_under_open_mpi() {
     let report = file("report.json");
     let child = start(&report, "3000");
-    std::thread::sleep(SOON / 20); // Somewhere in the middle.
+    std::thread::sleep(SOON / 20); // In the middle of the run.
     signal_to(find(&children(child.id()), &["node", "root"]).expect("a node").process, "KILL");
-    let output = child.wait_with_output().expect("ours");
+    let output = child.wait_with_output().expect("a child of this test");
     let said = text(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert_eq!(text(&output.stdout), "survival: 3000 rounds\n");
-    assert!(said.contains("root was ended by SIGKILL; the job goes on without it"), "{said}");
+    assert!(said.contains("root was killed by SIGKILL; the job continues without it"), "{said}");
     let report = read(&report);
     assert!(report["report"]["aggregated"].as_u64() > Some(0) && report["report"]["failures"] == 0, "{report}");
-    assert_eq!(report["lost"], serde_json::json!(["root was ended by SIGKILL"]), "{report}");
+    assert_eq!(report["lost"], serde_json::json!(["root was killed by SIGKILL"]), "{report}");
 }
 
 #[test]
@@ -194,16 +193,17 @@ fn the_doctor_explains_and_the_program_does_not_run_under_open_mpi() {
     assert!(output.status.success() && !said.contains("survival"), "{said}{}", text(&output.stderr));
     let found: Value = serde_json::from_str(&said).expect("an object");
     let found: Vec<String> = found["findings"].as_array().expect("findings").iter().map(Value::to_string).collect();
-    for words in ["3 ranks on 3 hosts met", "300 operations went through them", "Open MPI v4", "gave the right sums"]
+    for words in
+        ["3 ranks on 3 hosts joined", "300 operations went through them", "Open MPI v4", "gave the right sums"]
     {
         assert!(found.iter().any(|finding| finding.contains(words)), "{words}: {found:?}");
     }
 }
 
 #[test]
-fn the_doctor_notices_a_program_that_is_none_of_an_mpi_under_open_mpi() {
+fn the_doctor_detects_a_program_without_mpi_under_open_mpi() {
     let mut doctor = pleach("doctor", &["--"]);
     let output = doctor.args(OPEN_MPI).args(["1", "-n", "1", "true"]).output().expect("pleach starts");
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stdout).contains("no rank told anything"), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("no rank reported"), "{}", text(&output.stdout));
 }

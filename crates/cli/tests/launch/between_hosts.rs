@@ -1,4 +1,4 @@
-//! Ranks on hosts made of network namespaces; where these cannot be made, the tests say so and end.
+//! Ranks on hosts made of network namespaces; where these cannot be created, the tests print so and return.
 
 use super::*;
 
@@ -8,7 +8,7 @@ pub(super) fn leftovers(process: u32) -> Vec<String> {
     names.filter(|name| name.starts_with(&format!("pleach-net-{process}-"))).collect()
 }
 
-/// False where hosts cannot be made, after saying why; with `CI` set it panics, since nobody reads what passes.
+/// False if hosts cannot be created, after printing why; with `CI` set it panics, since the output of passing tests is not read.
 pub(super) fn can_have_hosts() -> bool {
     let tried = output(&["-n", "1", "--hosts", "netns", "--", "true"]);
     let said = text(&tried.stderr);
@@ -45,7 +45,7 @@ fn no_namespace_is_left_behind_after_an_interrupt() {
     }
 }
 
-/// Nobody says goodbye when the power fails: only the silence tells.
+/// A host that loses power closes no connection: only the missing heartbeats show it.
 #[test]
 fn a_host_that_vanishes_is_noticed_by_both_sides() {
     use bootstrap::{self, EnvironmentVariables, JobEnvironment, LocalEndpoint, RankEvent, RendezvousTimeouts};
@@ -56,19 +56,19 @@ fn a_host_that_vanishes_is_noticed_by_both_sides() {
             return;
         }
     };
-    let terms = RendezvousTimeouts { silence: Duration::from_secs(3), ..RendezvousTimeouts::default() };
+    let terms = RendezvousTimeouts { peer: Duration::from_secs(3), ..RendezvousTimeouts::default() };
     let join = |rank: usize| {
         let rendezvous = format!("{}:7411", network.host(0).address());
         let variables = [("RANK", rank.to_string()), ("SIZE", "2".to_owned()), ("RENDEZVOUS", rendezvous)];
         let job = [("JOB", "vanish".to_owned())];
         let variables: EnvironmentVariables =
             variables.into_iter().chain(job).map(|(name, value)| (format!("PLEACH_{name}"), value)).collect();
-        let place = JobEnvironment::of(&variables, |_| None).expect("all is said");
+        let place = JobEnvironment::from_variables(&variables, |_| None).expect("all is said");
         let joined = network
             .host(rank)
             .inside(|| bootstrap::join(&place, LocalEndpoint::default(), &terms))
             .expect("it moves");
-        joined.expect("both come")
+        joined.expect("both ranks join")
     };
     let (mut zero, mut one) = std::thread::scope(|scope| {
         let one = scope.spawn(|| join(1));
@@ -79,13 +79,13 @@ fn a_host_that_vanishes_is_noticed_by_both_sides() {
     let cut = Command::new("ip").args(["-n", &switch, "link", "set", "dev", "port1", "down"]).status();
     assert!(cut.expect("ip is there").success());
     let began = Instant::now();
-    let mut heard = [None, None];
-    while heard.iter().any(Option::is_none) {
-        assert!(began.elapsed() < SOON, "{heard:?}");
-        heard[0] = heard[0].take().or_else(|| zero.lifeline.turn());
-        heard[1] = heard[1].take().or_else(|| one.lifeline.turn());
+    let mut events = [None, None];
+    while events.iter().any(Option::is_none) {
+        assert!(began.elapsed() < SOON, "{events:?}");
+        events[0] = events[0].take().or_else(|| zero.failure_detector.turn());
+        events[1] = events[1].take().or_else(|| one.failure_detector.turn());
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert_eq!(heard, [Some(RankEvent::Lost { rank: 1 }), Some(RankEvent::Lost { rank: 0 })]);
+    assert_eq!(events, [Some(RankEvent::Lost { rank: 1 }), Some(RankEvent::Lost { rank: 0 })]);
     assert!(began.elapsed() > Duration::from_millis(500), "the cut itself is not seen by a socket");
 }

@@ -1,7 +1,7 @@
 //! `pleach launch` as a user runs it: real processes, real signals.
 
 mod between_hosts;
-mod casting;
+mod multicast;
 mod nodes;
 mod processes;
 
@@ -18,7 +18,7 @@ fn launch(arguments: &[&str]) -> Command {
     command
 }
 
-/// Ranks that are this program itself, as one of its tests.
+/// Starts ranks that run a test of this executable.
 fn as_ranks(test: &str, arguments: &[&str]) -> Command {
     let own = std::env::current_exe().expect("this test");
     let mut command = launch(arguments);
@@ -27,13 +27,13 @@ fn as_ranks(test: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// The two numbers that each rank tells at its end, between `words`: the first opens the line.
-fn told(output: &Output, words: [&str; 2]) -> Vec<(u64, u64)> {
+/// The two numbers that each rank prints at the end, each after one of `labels`; the first label opens the line.
+fn counters(output: &Output, labels: [&str; 2]) -> Vec<(u64, u64)> {
     let said = text(&output.stdout);
     assert!(output.status.success(), "{said}{}", text(&output.stderr));
     let number = |text: &str| -> u64 { text.trim().parse().expect("a number") };
     let told = |line: &str| {
-        let (first, second) = line.split_once(&format!("] {} ", words[0]))?.1.split_once(words[1])?;
+        let (first, second) = line.split_once(&format!("] {} ", labels[0]))?.1.split_once(labels[1])?;
         Some((number(first), number(second)))
     };
     said.lines().filter_map(told).collect()
@@ -43,7 +43,7 @@ fn output(arguments: &[&str]) -> Output {
     launch(arguments).output().expect("pleach starts")
 }
 
-/// Starts ranks that print numbers, one a line, and returns so many of them.
+/// Starts ranks that print one number per line, and reads so many of them.
 fn start(arguments: &[&str], lines: usize) -> (Child, Vec<u32>) {
     let mut child = launch(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pleach starts");
     let reader = BufReader::new(child.stdout.take().expect("piped"));
@@ -165,26 +165,26 @@ fn when_the_launcher_is_killed_its_ranks_are_too() {
 }
 
 #[test]
-fn ranks_that_are_ended_before_they_meet_leave_no_word_for_each_other() {
+fn ranks_that_end_before_they_meet_leave_no_rendezvous_file() {
     let own = std::env::current_exe().expect("this test");
     let waiting = format!("exec {} --exact as_a_rank --ignored --nocapture", own.display());
     let script = format!("[ $PLEACH_RANK = 1 ] && exec sleep 60; {waiting}");
     let mut command = launch(&["-n", "2", "--", "sh", "-c", &script]);
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("pleach starts");
     let job = format!(" launch-{}-", child.id());
-    let words = || {
+    let rendezvous_files = || {
         let files = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
         let texts = files.filter_map(|file| std::fs::read_to_string(file.path()).ok());
         texts.filter(|text| text.contains(&job)).count()
     };
     let began = Instant::now();
-    while words() == 0 {
-        assert!(began.elapsed() < SOON, "rank 0 says where it is");
+    while rendezvous_files() == 0 {
+        assert!(began.elapsed() < SOON, "rank 0 creates a rendezvous file");
         std::thread::sleep(Duration::from_millis(5));
     }
     signal(&child, "INT");
     end_of(child);
-    assert_eq!(words(), 0);
+    assert_eq!(rendezvous_files(), 0);
 }
 
 /// A rank of the tests below.
@@ -192,13 +192,14 @@ fn ranks_that_are_ended_before_they_meet_leave_no_word_for_each_other() {
 #[ignore = "other tests launch it"]
 fn as_a_rank() {
     use bootstrap::{self, JobEnvironment, LocalEndpoint, RendezvousTimeouts};
-    let place = JobEnvironment::here().expect("pleach launch says who we are");
-    let joined = bootstrap::join(&place, LocalEndpoint::default(), &RendezvousTimeouts::default()).expect("all come");
+    let place = JobEnvironment::from_environment().expect("pleach launch sets the environment");
+    let joined =
+        bootstrap::join(&place, LocalEndpoint::default(), &RendezvousTimeouts::default()).expect("all ranks join");
     println!("\nmet {} {:?}", place.rank, joined.table.hosts());
-    joined.lifeline.leave(SOON);
+    joined.failure_detector.leave(SOON);
 }
 
-/// What each rank found about hosts.
+/// The hosts as each rank sees them.
 fn met(arguments: &[&str]) -> Vec<String> {
     let own = std::env::current_exe().expect("this test");
     let mut command = launch(arguments);

@@ -4,17 +4,17 @@ use super::between_hosts::{can_have_hosts, leftovers};
 use super::processes::{Descendant, children, find, signal_to, wait_for_children};
 use super::*;
 
-/// A rank of the tests below: sums for a while, checks every sum, and tells how it went.
+/// A rank of the tests below: sums repeatedly, checks every sum, and prints its counters.
 #[test]
 #[ignore = "other tests launch it"]
 fn as_a_rank() {
     use pleach::Operator;
-    let world = pleach::join().expect("all come");
+    let world = pleach::join().expect("all ranks join");
     let (rank, size) = (f64::from(world.rank()), f64::from(world.size()));
     let rounds = std::env::var("PLEACH_TEST_ROUNDS").map_or(100, |rounds| rounds.parse().expect("a number"));
     for round in 0..rounds {
         let mut sums = [rank + f64::from(round), 1.0];
-        world.all_reduce(&mut sums, Operator::Sum).expect("all add");
+        world.all_reduce(&mut sums, Operator::Sum).expect("every rank takes part");
         assert_eq!(sums, [size * (size - 1.0) / 2.0 + size * f64::from(round), size], "round {round}");
         if rounds > 100 {
             std::thread::sleep(Duration::from_millis(1));
@@ -29,9 +29,9 @@ fn as_ranks(arguments: &[&str]) -> Command {
     super::as_ranks("nodes::as_a_rank", arguments)
 }
 
-/// What ranks tell at their end: how many operations went through nodes, and how many packets came damaged.
-fn told(output: &Output) -> Vec<(u64, u64)> {
-    super::told(output, ["summed aggregated", "damaged"])
+/// What ranks print at the end: operations through nodes, and corrupted packets.
+fn counters(output: &Output) -> Vec<(u64, u64)> {
+    super::counters(output, ["summed aggregated", "damaged"])
 }
 
 fn are_all_there(found: &[Descendant]) -> bool {
@@ -42,15 +42,15 @@ fn are_all_there(found: &[Descendant]) -> bool {
 #[test]
 fn ranks_find_the_nodes_and_their_operations_go_through_them() {
     let output = as_ranks(&["-n", "4", "--nodes", "3"]).output().expect("pleach starts");
-    let told = told(&output);
-    assert_eq!(told.len(), 4);
-    assert!(told.iter().all(|(aggregated, _)| *aggregated >= 100), "{told:?}, {}", text(&output.stdout));
+    let counters = counters(&output);
+    assert_eq!(counters.len(), 4);
+    assert!(counters.iter().all(|(aggregated, _)| *aggregated >= 100), "{counters:?}, {}", text(&output.stdout));
 }
 
 #[test]
-fn ranks_of_a_host_share_memory_and_one_of_them_speaks_with_the_node() {
+fn ranks_of_a_host_share_memory_and_their_leader_uses_the_node() {
     let output = as_ranks(&["-n", "4", "--nodes", "1", "--ranks-per-host", "2"]).output().expect("pleach starts");
-    let mut aggregated: Vec<u64> = told(&output).into_iter().map(|(aggregated, _)| aggregated).collect();
+    let mut aggregated: Vec<u64> = counters(&output).into_iter().map(|(aggregated, _)| aggregated).collect();
     aggregated.sort_unstable();
     assert_eq!(aggregated[..2], [0, 0], "{}", text(&output.stdout));
     assert!(aggregated[2] >= 100 && aggregated.len() == 4);
@@ -63,9 +63,9 @@ fn a_plan_of_faults_reaches_ranks_and_nodes_and_changes_no_result() {
     std::fs::write(&file, plan).expect("the target folder can be written to");
     let plan = file.display().to_string();
     let output = as_ranks(&["-n", "2", "--nodes", "1", "--faults", &plan]).output().expect("pleach starts");
-    let told = told(&output);
-    // Ranks hear only the node: what comes damaged to them was hurt there.
-    assert!(told.len() == 2 && told.iter().map(|(_, damaged)| damaged).sum::<u64>() > 0, "{told:?}");
+    let counters = counters(&output);
+    // Ranks receive packets from the node only, so corrupted ones were corrupted there.
+    assert!(counters.len() == 2 && counters.iter().map(|(_, damaged)| damaged).sum::<u64>() > 0, "{counters:?}");
 }
 
 #[test]
@@ -76,10 +76,10 @@ fn when_a_node_is_killed_the_job_goes_on() {
     let leaf = find(&found, &["node", "leaf1"]).expect("just seen").process;
     std::thread::sleep(Duration::from_millis(300));
     signal_to(leaf, "KILL");
-    let output = child.wait_with_output().expect("ours");
-    assert_eq!(told(&output).len(), 4);
+    let output = child.wait_with_output().expect("a child of this test");
+    assert_eq!(counters(&output).len(), 4);
     let said = text(&output.stderr);
-    assert!(said.contains("leaf1 was ended by SIGKILL; the job goes on without it"), "{said}");
+    assert!(said.contains("leaf1 was killed by SIGKILL; the job continues without it"), "{said}");
     assert_gone(&found.iter().map(|child| child.process).collect::<Vec<_>>());
 }
 
@@ -120,7 +120,7 @@ fn an_interrupt_while_the_nodes_come_leaves_nothing_either() {
 }
 
 #[test]
-fn wrong_commands_are_told_so() {
+fn wrong_commands_are_rejected() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let nonsense = folder.join("launch-nonsense.toml");
     std::fs::write(&nonsense, "[[fault]]\nkind = \"kill\"\n").expect("the target folder can be written to");
@@ -133,7 +133,7 @@ fn wrong_commands_are_told_so() {
         (&["--node-logs"], "--nodes"),
         (&["--manager", "127.0.0.1:4797", "--hosts", "netns"], "reach nothing outside"),
         (&["--faults", &missing], "No such file"),
-        (&["--faults", &nonsense], "means nothing to a socket"),
+        (&["--faults", &nonsense], "does not apply to a socket"),
     ] {
         let ended = output(&[&["-n", "2"], arguments, &["--", "true"]].concat());
         let said = text(&ended.stderr);
@@ -143,7 +143,7 @@ fn wrong_commands_are_told_so() {
 }
 
 #[test]
-fn a_manager_that_is_there_already_is_passed_on() {
+fn the_address_of_an_existing_manager_is_passed_on() {
     let script = "echo $PLEACH_MANAGER $PLEACH_SECRET";
     let ended = launch(&["-n", "1", "--manager", "127.0.0.1:9", "--", "sh", "-c", script])
         .env("PLEACH_SECRET", "correct horse")
@@ -153,7 +153,7 @@ fn a_manager_that_is_there_already_is_passed_on() {
 }
 
 #[test]
-fn what_manager_and_nodes_log_is_shown_on_request() {
+fn logs_of_manager_and_nodes_are_shown_on_request() {
     let ended = output(&["-n", "1", "--nodes", "2", "--node-logs", "--", "true"]);
     let said = text(&ended.stderr);
     assert!(ended.status.success(), "{said}");
@@ -168,32 +168,36 @@ mod between_hosts {
     fn nodes_have_hosts_of_their_own() {
         if can_have_hosts() {
             let output = as_ranks(&["-n", "4", "--hosts", "netns", "--nodes", "3"]).output().expect("pleach starts");
-            let told = told(&output);
-            assert_eq!(told.len(), 4);
-            assert!(told.iter().all(|(aggregated, _)| *aggregated >= 100), "{told:?}, {}", text(&output.stdout));
+            let counters = counters(&output);
+            assert_eq!(counters.len(), 4);
+            assert!(
+                counters.iter().all(|(aggregated, _)| *aggregated >= 100),
+                "{counters:?}, {}",
+                text(&output.stdout)
+            );
         }
     }
 
-    /// What the first of three ranks says of its communicator, after a command of the first host's shell.
-    fn explained(at_the_last: &str) -> String {
+    /// What the first of three ranks prints about its communicator, after a shell command at the last host.
+    fn explained(at_last_host: &str) -> String {
         let program = env!("CARGO_BIN_EXE_pleach");
         let rank = format!("exec {program} bench-rank --batches 1 --seconds 0.01 allreduce:8");
-        let script = format!("if [ $PLEACH_RANK = 2 ]; then {at_the_last}; fi; {rank}");
+        let script = format!("if [ $PLEACH_RANK = 2 ]; then {at_last_host}; fi; {rank}");
         let ended = output(&["-n", "3", "--hosts", "netns", "--nodes", "1", "--", "sh", "-c", &script]);
         assert!(ended.status.success(), "{}", text(&ended.stderr));
         let said = text(&ended.stdout);
-        said.lines().find_map(|line| line.strip_prefix("note ")).expect("it explains").to_owned()
+        said.lines().find_map(|line| line.strip_prefix("note ")).expect("it prints an explanation").to_owned()
     }
 
     #[test]
-    fn results_come_by_multicast_only_where_everyone_hears_it() {
+    fn results_are_multicast_only_where_it_reaches_all_hosts() {
         if can_have_hosts() {
             let said = explained("true");
             assert!(said.contains("aggregation nodes, for 3") && said.contains("results by multicast"), "{said}");
-            let deafen = "nft 'add table ip deaf; add chain ip deaf in { type filter hook input priority 0; }; \
+            let drop_multicast = "nft 'add table ip deaf; add chain ip deaf in { type filter hook input priority 0; }; \
                           add rule ip deaf in ip daddr 224.0.0.0/4 drop'";
-            let said = explained(deafen);
-            assert!(said.contains("aggregation nodes, for 3") && said.contains("not heard everywhere"), "{said}");
+            let said = explained(drop_multicast);
+            assert!(said.contains("aggregation nodes, for 3") && said.contains("does not reach all hosts"), "{said}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The program as a process: how it is started and ended, and what it leaves behind.
+//! The `pleach` program as a process: starting, signalling, and checking what it leaves behind.
 
 use std::io::Read;
 use std::process::{Child, Command};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
-/// The program, with nothing set for it.
+/// The program, without `PLEACH_` variables.
 pub(crate) fn pleach() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PLEACH_")) {
@@ -20,7 +20,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 }
 
 fn is_alive(process: u32) -> bool {
-    // A zombie whose parent is gone or busy is as good as gone.
+    // A zombie has ended; its parent has not reaped it yet.
     status_of(process).is_some_and(|(state, _)| state != 'Z')
 }
 
@@ -31,26 +31,27 @@ fn status_of(process: u32) -> Option<(char, u32)> {
     Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
 }
 
-/// A child of a process, with the words of its command line.
+/// A child of a process, with the arguments of its command line.
 pub(crate) struct Descendant {
     pub(crate) process: u32,
-    pub(crate) words: Vec<String>,
+    pub(crate) arguments: Vec<String>,
 }
 
 /// The living children of a process.
 pub(crate) fn children(parent: u32) -> Vec<Descendant> {
     let names = std::fs::read_dir("/proc").expect("there is a /proc").flatten().map(|entry| entry.file_name());
     let processes = names.filter_map(|name| name.to_str()?.parse().ok());
-    let ours =
+    let found =
         processes.filter(|process| status_of(*process).is_some_and(|(state, found)| found == parent && state != 'Z'));
-    ours.map(|process| {
-        let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-        Descendant { process, words: text(&line).split('\0').map(str::to_owned).collect() }
-    })
-    .collect()
+    found
+        .map(|process| {
+            let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+            Descendant { process, arguments: text(&line).split('\0').map(str::to_owned).collect() }
+        })
+        .collect()
 }
 
-/// Waits until a process has children that are enough.
+/// Waits until `are_enough` holds for the children of a process.
 #[track_caller]
 pub(crate) fn wait_for_children(parent: &Child, are_enough: impl Fn(&[Descendant]) -> bool) -> Vec<Descendant> {
     let began = Instant::now();
@@ -59,15 +60,17 @@ pub(crate) fn wait_for_children(parent: &Child, are_enough: impl Fn(&[Descendant
         if are_enough(&found) {
             return found;
         }
-        let seen: Vec<_> = found.iter().map(|child| child.words.join(" ")).collect();
+        let seen: Vec<_> = found.iter().map(|child| child.arguments.join(" ")).collect();
         assert!(began.elapsed() < 3 * SOON, "not enough of {}: {seen:?}", parent.id());
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// The child whose command line has all of these words.
-pub(crate) fn find<'c>(children: &'c [Descendant], words: &[&str]) -> Option<&'c Descendant> {
-    children.iter().find(|child| words.iter().all(|word| child.words.iter().any(|found| found == word)))
+/// The child whose command line has all of these arguments.
+pub(crate) fn find<'c>(children: &'c [Descendant], arguments: &[&str]) -> Option<&'c Descendant> {
+    children
+        .iter()
+        .find(|child| arguments.iter().all(|argument| child.arguments.iter().any(|found| found == argument)))
 }
 
 #[track_caller]
@@ -83,17 +86,17 @@ pub(crate) fn signal(child: &Child, name: &str) {
     signal_to(child.id(), name);
 }
 
-/// Sends a signal to a process that the test knows to be one of its own.
+/// Sends a signal to a process that belongs to the test.
 pub(crate) fn signal_to(process: u32, name: &str) {
     let sent = Command::new("sh").args(["-c", &format!("kill -{name} {process}")]).status().expect("there is a sh");
     assert!(sent.success());
 }
 
-/// The exit status of a process, and what it said to its standard error, if that is piped.
+/// Waits for a process: its exit status, and its stderr if piped.
 #[track_caller]
 pub(crate) fn end_of(mut child: Child) -> (Option<i32>, String) {
     let began = Instant::now();
-    while child.try_wait().expect("ours").is_none() {
+    while child.try_wait().expect("a child of this test").is_none() {
         if began.elapsed() > 3 * SOON {
             let _ = child.kill();
             let _ = child.wait();
@@ -105,5 +108,5 @@ pub(crate) fn end_of(mut child: Child) -> (Option<i32>, String) {
     if let Some(mut errors) = child.stderr.take() {
         errors.read_to_string(&mut said).expect("text");
     }
-    (child.wait().expect("ours").code(), said)
+    (child.wait().expect("a child of this test").code(), said)
 }

@@ -10,7 +10,6 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use control::{ManagerClient, ManagerNotification};
-use manager::message::GroupKey;
 
 use process::*;
 
@@ -32,8 +31,8 @@ fn nodes_find_the_manager_and_a_client_gets_a_group() {
     assert_eq!(group.seats[2].addresses.len(), 2);
     drop(left);
     let mut notice = None;
-    until("the job hears of the lost node", || {
-        notice = client.poll_notice();
+    until("the job is notified of the lost node", || {
+        notice = client.poll_notification();
         notice.is_some()
     });
     assert!(matches!(notice, Some(ManagerNotification::Revoked { node: Some(name), .. }) if name == "left"));
@@ -41,26 +40,26 @@ fn nodes_find_the_manager_and_a_client_gets_a_group() {
 }
 
 #[test]
-fn a_manager_without_descriptors_does_not_spin_and_lets_others_in_again() {
+fn a_manager_without_descriptors_does_not_spin_and_accepts_clients_again() {
     let mut command = Command::new("sh");
     let program = env!("CARGO_BIN_EXE_pleach");
     command.args(["-c", "ulimit -n 24; exec \"$0\" manager --listen 127.0.0.1:0 --log off", program]);
     let manager = Process::run(command.env("PLEACH_SECRET", SECRET));
-    let crowd: Vec<TcpStream> =
+    let connections: Vec<TcpStream> =
         (0..100).map(|_| TcpStream::connect(manager.address()).expect("it listens")).collect();
     std::thread::sleep(Duration::from_millis(200));
     let before = processor_time(manager.id());
     let began = Instant::now();
     std::thread::sleep(Duration::from_secs(1));
     let busy = processor_time(manager.id()).saturating_sub(before);
-    assert!(busy < began.elapsed() / 4, "it worked for {busy:?} of {:?}", began.elapsed());
+    assert!(busy < began.elapsed() / 4, "it used the CPU for {busy:?} of {:?}", began.elapsed());
     let connect = || ManagerClient::connect(manager.address(), control::ClusterSecret::new(SECRET).ok(), PATIENCE);
-    let mut client = connect().expect("it gets in although the crowd is still there");
+    let mut client = connect().expect("it is accepted although the other connections are still open");
     client.status().expect("it answers");
-    drop(crowd);
+    drop(connections);
 }
 
-/// How long a process has worked, to a hundredth of a second.
+/// CPU time of a process, in steps of 10 ms.
 fn processor_time(id: u32) -> Duration {
     let text = std::fs::read_to_string(format!("/proc/{id}/stat")).expect("it lives");
     let fields: Vec<&str> = text.rsplit_once(") ").expect("a name in brackets").1.split(' ').collect();

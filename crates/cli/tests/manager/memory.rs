@@ -1,5 +1,5 @@
-//! What a node keeps is bounded: at most 64 MiB with 64 trees, 1,000 groups and 10,000 operations in flight, and what it reports
-//! is what it holds.
+//! The memory of a node is bounded: at most 64 MiB with 64 trees, 1,000 groups and 10,000 operations in flight, and it reports
+//! exactly what it holds.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ const OPERATIONS: usize = 10;
 const PAYLOAD: usize = 256;
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Seats of nodes that take no packets: they only make the trees.
+/// Seats of nodes that receive no packets: they only complete the trees.
 struct Empty;
 
 impl DataPlane for Empty {
@@ -46,7 +46,7 @@ impl DataPlane for Empty {
     }
 }
 
-/// The nodes above the one that is measured, and one beside it: turned by one thread, until it is dropped.
+/// The parents of the measured node and one sibling, driven by one thread until dropped.
 struct Extras {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -64,7 +64,7 @@ impl Extras {
                 serves: serves.iter().map(|host| (*host).to_owned()).collect(),
                 capacity: Capacity { seats: 2_000, operations: 100_000, bytes: 1 << 40 },
             };
-            NodeControl::bind(card, manager, loopback, ClusterSecret::new(SECRET).ok(), AccessPolicy::Guarded)
+            NodeControl::bind(card, manager, loopback, ClusterSecret::new(SECRET).ok(), AccessPolicy::LoopbackOnly)
                 .expect("a port")
         };
         let mut controls: Vec<NodeControl> = tops().map(|top| control(top, Vec::new(), &[])).collect();
@@ -93,7 +93,7 @@ fn tops() -> impl Iterator<Item = String> {
     (0..TREES).map(|number| format!("top{number}"))
 }
 
-/// The leaders below the node that is measured: both are there, and one of them contributes.
+/// The leaders below the measured node: both join, and one of them contributes.
 struct Members {
     wires: TreeEdges,
     memberships: BTreeMap<QpNumber, Membership>,
@@ -117,8 +117,8 @@ impl Members {
                 element: ElementCode(ElementType::I32.code()),
                 operator: OperatorCode(Operator::Sum.code()),
                 element_count: (PAYLOAD / 4) as u16,
-                voice: ContributionRole::Plain,
-                wish: ResultDisposition::Result,
+                role: ContributionRole::Operand,
+                disposition: ResultDisposition::Deliver,
                 segment: SegmentIndex(0),
                 payload,
             };
@@ -127,7 +127,7 @@ impl Members {
         self.turn();
     }
 
-    /// Answers what comes, and repeats what was lost.
+    /// Handles packets, and retransmits what was lost.
     fn turn(&mut self) {
         let mut inputs = std::mem::take(&mut self.inputs);
         self.wires.receive(&mut inputs);
@@ -158,7 +158,7 @@ fn resident_bytes(id: u32) -> u64 {
 }
 
 #[test]
-fn a_node_with_many_trees_groups_and_operations_takes_little_memory_and_says_what_it_holds() {
+fn a_node_with_many_trees_groups_and_operations_uses_little_memory_and_reports_it() {
     let manager = Process::start(&["manager", "--listen", "127.0.0.1:0", "--log", "warn"]);
     let parents = tops().collect::<Vec<_>>().join(",");
     let node = Process::start(
@@ -184,10 +184,10 @@ fn a_node_with_many_trees_groups_and_operations_takes_little_memory_and_says_wha
         host: host.to_owned(),
         addresses: addresses.to_vec(),
     };
-    let nobody = ["127.0.0.1:9".parse().expect("an address")];
+    let unused = ["127.0.0.1:9".parse().expect("an address")];
     let hosts =
-        vec![leader(0, "a0", &own), leader(1, "a1", &own), leader(2, "b0", &nobody), leader(3, "b1", &nobody)];
-    let wish = GroupRequest {
+        vec![leader(0, "a0", &own), leader(1, "a1", &own), leader(2, "b0", &unused), leader(3, "b1", &unused)];
+    let request = GroupRequest {
         leaders: hosts,
         window: 16,
         segment_bytes: 4_096,
@@ -197,7 +197,7 @@ fn a_node_with_many_trees_groups_and_operations_takes_little_memory_and_says_wha
     let mut edges = Vec::new();
     let mut roots: BTreeMap<String, usize> = BTreeMap::new();
     for _ in 0..GROUPS {
-        let group = client.open_group(wish.clone()).expect("opened");
+        let group = client.open_group(request.clone()).expect("opened");
         *roots.entry(group.seats[0].name.clone()).or_default() += 1;
         edges.push(members.join(&group));
     }

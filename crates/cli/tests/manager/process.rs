@@ -57,7 +57,7 @@ impl Drop for Process {
     }
 }
 
-/// Without any setting of whoever runs the tests.
+/// Without the settings of the user who runs the tests.
 pub(crate) fn pleach(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
     command.args(arguments);
@@ -69,7 +69,7 @@ pub(crate) fn pleach(arguments: &[&str]) -> Command {
     command
 }
 
-/// What it says to standard error when it does not want to.
+/// The stderr of a command that must fail.
 pub(crate) fn fails(arguments: &[&str]) -> String {
     let Output { status, stderr, .. } = pleach(arguments).output().expect("the binary is there");
     assert_eq!(status.code(), Some(2), "{arguments:?}");
@@ -77,7 +77,7 @@ pub(crate) fn fails(arguments: &[&str]) -> String {
 }
 
 /// Exit status and standard output of a command that ends by itself, with the secret of these tests.
-pub(crate) fn says(arguments: &[&str]) -> (i32, String) {
+pub(crate) fn output_of(arguments: &[&str]) -> (i32, String) {
     let output = pleach(arguments).env("PLEACH_SECRET", SECRET).output().expect("the binary is there");
     let text = String::from_utf8(output.stdout).expect("text");
     (output.status.code().unwrap_or(-1), text + &String::from_utf8_lossy(&output.stderr))
@@ -97,12 +97,12 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 pub(crate) fn wait_for_nodes(client: &mut ManagerClient, count: usize) {
-    until("the nodes come", || {
+    until("the nodes register", || {
         client.status().expect("it answers").nodes.iter().filter(|node| node.alive).count() >= count
     });
 }
 
-/// A group of leaders that nobody plays.
+/// A group of leaders without processes.
 pub(crate) fn request(leaders: u32) -> GroupRequest {
     let leader = |rank: u32| GroupLeader {
         rank: Rank(rank),

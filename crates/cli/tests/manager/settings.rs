@@ -1,10 +1,15 @@
-//! Settings: by flags, by the environment, by a file; and what is said if they make no sense.
+//! Settings by flags, by the environment and by a file, deprecated names, and errors.
 
 use std::path::PathBuf;
 
+use manager::message::Quota;
+
 use super::process::*;
 
-/// A folder that goes with the test.
+/// More than a job gets.
+const LARGE: Quota = Quota { groups: 1_000, operations: 1_000, bytes: 1 << 20 };
+
+/// A folder that is removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -28,22 +33,22 @@ impl Drop for Folder {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_what_to_do() {
+fn errors_say_what_to_do() {
     let folder = Folder::new("wrong");
     let circle = folder.file("circle.toml", "[[node]]\nname='a'\nparents=['b']\n[[node]]\nname='b'\nparents=['a']\n");
     let unknown = folder.file("unknown.toml", "lisen = '127.0.0.1:0'\n");
     let short = folder.file("short", "123");
     for (arguments, words) in [
-        (vec!["manager", "--listen", "0.0.0.0:0"], "--open"),
+        (vec!["manager", "--listen", "0.0.0.0:0"], "--allow-unauthenticated"),
         (vec!["manager", "--listen", "nonsense"], "HOST:PORT"),
         (vec!["manager", "--listen", "192.0.2.1:0"], "another --listen"),
-        (vec!["manager", "--listen", "127.0.0.1:0", "--topology", &circle], "above itself"),
+        (vec!["manager", "--listen", "127.0.0.1:0", "--topology", &circle], "its own ancestor"),
         (vec!["manager", "--listen", "127.0.0.1:0", "--fanout", "1"], "--fanout 2"),
         (vec!["manager", "--default-quota", "gropus=1"], "groups=N"),
         (vec!["manager", "--config", &unknown], "lisen"),
         (vec!["manager", "--config", "/no/such/file"], "cannot read /no/such/file"),
         (vec!["manager", "--secret-file", &short], "at least 8 characters"),
-        (vec!["manager", "--listen", "127.0.0.1:0", "--metrics", "192.0.2.1:0"], "no metrics at"),
+        (vec!["manager", "--listen", "127.0.0.1:0", "--metrics", "192.0.2.1:0"], "cannot serve metrics at"),
         (vec!["manager", "--log", "loud"], "possible values"),
         (vec!["node", "--listen", "192.0.2.1:0"], "of this machine"),
         (vec!["node", "--control", "0.0.0.0:0"], "--control"),
@@ -57,7 +62,7 @@ fn what_is_wrong_is_said_with_what_to_do() {
 }
 
 #[test]
-fn flags_count_more_than_the_environment_and_that_more_than_the_file() {
+fn flags_take_precedence_over_the_environment_and_that_over_the_file() {
     let folder = Folder::new("order");
     let secret = folder.file("secret", SECRET);
     let text = format!("listen = '127.0.0.1:0'\nsecret_file = {secret:?}\ndefault_quota = {{ groups = 3 }}\n");
@@ -90,7 +95,7 @@ fn flags_count_more_than_the_environment_and_that_more_than_the_file() {
 }
 
 #[test]
-fn logs_are_objects_or_lines_or_nothing() {
+fn logs_are_json_text_or_off() {
     let log = |flags: &[&str]| {
         let manager = Process::start(&[&["manager", "--listen", "127.0.0.1:0"], flags].concat());
         client(&manager).open_job("weather", None).expect("admitted");
@@ -104,7 +109,29 @@ fn logs_are_objects_or_lines_or_nothing() {
     assert!(admitted["job"].as_str().is_some_and(|job| job.len() == 16), "{admitted}");
     assert!(lines.iter().any(|line| line["metrics"].is_string()), "{text}");
     let text = log(&[]);
-    assert!(text.lines().any(|line| line.contains("INFO") && line.contains("(weather) is admitted")), "{text}");
+    assert!(text.lines().any(|line| line.contains("INFO") && line.contains("(weather) admitted")), "{text}");
     assert_eq!(log(&["--log", "off"]), "");
     assert_eq!(log(&["--log", "warn"]), "");
+}
+
+#[test]
+fn deprecated_settings_work_with_one_warning() {
+    let start = |flags: &[&str], variables: &[(&str, &str)]| {
+        let mut command = pleach(&[&["manager", "--listen", "127.0.0.1:0", "--log", "off"], flags].concat());
+        command.envs(variables.iter().copied()).env("PLEACH_SECRET", SECRET);
+        let manager = Process::run(&mut command);
+        let (_, quota) = client(&manager).open_job("test", Some(LARGE)).expect("admitted");
+        (quota.groups, manager.end())
+    };
+    assert_eq!(start(&["--max-quota", "groups=5"], &[]), (5, String::new()));
+    for (flags, variables) in
+        [(&["--most-quota", "groups=5"][..], &[][..]), (&[], &[("PLEACH_MOST_QUOTA", "groups=5")])]
+    {
+        let (groups, stderr) = start(flags, variables);
+        assert_eq!((groups, stderr.lines().count()), (5, 1), "{stderr}");
+        assert!(stderr.contains("--most-quota") && stderr.contains("use --max-quota"), "{stderr}");
+    }
+    let (_, stderr) = start(&["--renew-after", "30", "--open"], &[]);
+    assert!(stderr.contains("--renew-after") && stderr.contains("ignored"), "{stderr}");
+    assert!(stderr.contains("use --allow-unauthenticated"), "{stderr}");
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::process::*;
 
-/// A manager with one node, and where each shows metrics.
+/// A manager with one node.
 fn pair() -> (Process, Process) {
     let manager = Process::start(&["manager", "--listen", "127.0.0.1:0"]);
     let node = Process::start(&["node", "--manager", &manager.line, "--name", "only"]);
@@ -16,19 +16,20 @@ fn pair() -> (Process, Process) {
 }
 
 #[test]
-fn top_shows_one_view_if_nobody_watches() {
+fn top_prints_one_view_without_a_terminal() {
     let (manager, _node) = pair();
     let mut client = client(&manager);
     client.open_job("weather", None).expect("admitted");
     client.open_group(request(3)).expect("opened");
     client.open_group(request(1)).expect_err("one host has nothing to fold");
-    let (status, table) = says(&["top", "--manager", &manager.line, "--interval", "0.2"]);
+    let (status, table) = output_of(&["top", "--manager", &manager.line, "--interval", "0.2"]);
     assert_eq!(status, 0, "{table}");
     for words in ["1 of 1 node", "weather", "below only", "NODE", "only", "groups refused: too few hosts", "OP/S"] {
         assert!(table.contains(words), "no {words:?} in\n{table}");
     }
-    assert!(!table.contains('\x1b'), "nobody wants to see where a cursor would go");
-    let (_, text) = says(&["top", "--once", "--manager", &manager.line, "--format", "json", "--interval", "0.2"]);
+    assert!(!table.contains('\x1b'), "no escape sequences without a terminal");
+    let (_, text) =
+        output_of(&["top", "--once", "--manager", &manager.line, "--format", "json", "--interval", "0.2"]);
     let view: Value = serde_json::from_str(&text).expect("one object");
     assert_eq!(view["nodes"][0]["name"], "only");
     assert_eq!((&view["jobs"][0]["refused"], &view["jobs"][0]["groups"]), (&1.into(), &1.into()));
@@ -38,7 +39,7 @@ fn top_shows_one_view_if_nobody_watches() {
 }
 
 #[test]
-fn doctor_says_what_this_machine_can_do() {
+fn doctor_checks_this_machine() {
     let output = pleach(&["doctor", "--format", "json"]).output().expect("the binary is there");
     let diagnosis: Value = serde_json::from_slice(&output.stdout).expect("one object");
     let findings = diagnosis["findings"].as_array().expect("a list");
@@ -54,20 +55,20 @@ fn doctor_says_what_this_machine_can_do() {
     }
     let broken = findings.iter().any(|finding| finding["verdict"] == "broken");
     assert_eq!(output.status.code(), Some(i32::from(broken)));
-    let (_, table) = says(&["doctor"]);
+    let (_, table) = output_of(&["doctor"]);
     assert!(table.contains("shared memory") && !table.contains("manager"), "{table}");
 }
 
 #[test]
-fn doctor_says_whether_the_manager_can_be_reached_and_the_secret_fits() {
+fn doctor_checks_the_manager_and_the_secret() {
     let (manager, node) = pair();
-    let (status, table) = says(&["doctor", "--manager", &manager.line]);
+    let (status, table) = output_of(&["doctor", "--manager", &manager.line]);
     assert_eq!(status, 0, "{table}");
-    for words in ["the manager's is ours", "all 0.1.0", "1 node in 1 tree"] {
+    for words in ["same as the manager's", "all 0.1.0", "1 node in 1 tree"] {
         assert!(table.contains(words), "no {words:?} in\n{table}");
     }
     drop(node);
-    until("the loss is known", || says(&["doctor", "--manager", &manager.line]).1.contains("pleach node"));
+    until("the loss is known", || output_of(&["doctor", "--manager", &manager.line]).1.contains("pleach node"));
     for secret in ["not the right one", ""] {
         let mut command = pleach(&["doctor", "--format", "json", "--manager", &manager.line]);
         let output = command.env("PLEACH_SECRET", secret).output().expect("the binary is there");
@@ -80,15 +81,15 @@ fn doctor_says_whether_the_manager_can_be_reached_and_the_secret_fits() {
             "{text}"
         );
     }
-    let (status, table) = says(&["doctor", "--manager", "127.0.0.1:1"]);
+    let (status, table) = output_of(&["doctor", "--manager", "127.0.0.1:1"]);
     assert!(status == 1 && table.contains("BROKEN") && table.contains("firewall"), "{table}");
 }
 
 #[test]
-fn doctor_says_why_a_job_was_not_in_the_network_and_why_it_was() {
+fn doctor_explains_why_a_job_used_aggregation_or_did_not() {
     let (manager, _node) = pair();
     let mut client = client(&manager);
-    let ask = || says(&["doctor", "--manager", &manager.line, "--job", "weather"]);
+    let ask = || output_of(&["doctor", "--manager", &manager.line, "--job", "weather"]);
     let (status, text) = ask();
     assert!(status == 1 && text.contains("PLEACH_MANAGER"), "{text}");
     client.open_job("weather", None).expect("admitted");
@@ -96,12 +97,12 @@ fn doctor_says_why_a_job_was_not_in_the_network_and_why_it_was() {
     (large.window, large.segment_bytes) = (1_024, 1 << 20);
     client.open_group(large).expect_err("too large");
     let (status, text) = ask();
-    assert!(status == 1 && text.contains("every group was refused") && text.contains("node only has"), "{text}");
+    assert!(status == 1 && text.contains("every group was rejected") && text.contains("node only has"), "{text}");
     client.open_group(request(3)).expect("opened");
     let (status, text) = ask();
-    assert!(status == 0 && text.contains("it had 1 group") && text.contains("1 group refused"), "{text}");
+    assert!(status == 0 && text.contains("it had 1 group") && text.contains("1 group rejected"), "{text}");
     let arguments = ["doctor", "--manager", &manager.line, "--job", "weather", "--format", "json"];
-    let explanation: Value = serde_json::from_str(&says(&arguments).1).expect("one object");
+    let explanation: Value = serde_json::from_str(&output_of(&arguments).1).expect("one object");
     assert_eq!(explanation["aggregation"], true);
     assert_eq!(explanation["accounts"][0]["totals"]["opened"], 1);
 }
@@ -148,15 +149,15 @@ fn listening_ports(id: u32) -> Vec<u16> {
     table.lines().filter_map(listens).collect()
 }
 
-/// A rank of the test below: sums until the file that it was told of is gone.
+/// A rank of the test below: sums until the given file is removed.
 #[test]
 #[ignore = "another test launches it"]
 fn as_a_rank() {
-    let Ok(go_on) = std::env::var("PLEACH_TEST_FILE") else { return }; // Nobody launched it.
-    let world = pleach::join().expect("all come");
-    // All end after the same sum: the first rank says when.
+    let Ok(continue_file) = std::env::var("PLEACH_TEST_FILE") else { return }; // Not launched by a test.
+    let world = pleach::join().expect("all ranks join");
+    // All ranks end after the same sum, which the first rank determines.
     for _ in 0..100_000 {
-        let is_wanted = world.rank() != 0 || std::path::Path::new(&go_on).exists();
+        let is_wanted = world.rank() != 0 || std::path::Path::new(&continue_file).exists();
         let mut wanted = [i64::from(is_wanted)];
         world.all_reduce(&mut wanted, pleach::Operator::Min).expect("all are there");
         if wanted == [0] {
@@ -167,7 +168,7 @@ fn as_a_rank() {
 }
 
 #[test]
-fn top_and_doctor_know_a_job_of_the_library_while_it_runs_and_after() {
+fn top_and_doctor_show_a_job_while_it_runs_and_afterwards() {
     let (manager, _node) = pair();
     let file = std::env::temp_dir().join(format!("pleach-test-job-{}", std::process::id()));
     std::fs::write(&file, "").expect("a place for files");
@@ -176,13 +177,13 @@ fn top_and_doctor_know_a_job_of_the_library_while_it_runs_and_after() {
     ranks.arg(&manager.line).arg("--").arg(own).args(["--exact", "tools::as_a_rank", "--ignored", "--nocapture"]);
     ranks.env("PLEACH_SECRET", SECRET).env("PLEACH_TEST_FILE", &file).stdout(std::process::Stdio::null());
     let mut ranks = ranks.spawn().expect("pleach is there");
-    let ask = || says(&["doctor", "--manager", &manager.line, "--job", "weather"]);
-    until("nodes have folded something", || ask().1.contains("in which nodes folded"));
-    let (_, table) = says(&["top", "--manager", &manager.line, "--interval", "0.2"]);
+    let ask = || output_of(&["doctor", "--manager", &manager.line, "--job", "weather"]);
+    until("nodes have reduced something", || ask().1.contains("in which nodes reduced"));
+    let (_, table) = output_of(&["top", "--manager", &manager.line, "--interval", "0.2"]);
     assert!(table.contains("1 job,") && table.contains("weather-"), "{table}");
     std::fs::remove_file(&file).expect("it was there");
     assert!(ranks.wait().expect("it ends").success());
-    until("the job has ended", || ask().1.contains(", gone"));
+    until("the job has ended", || ask().1.contains(", ended"));
     let (status, text) = ask();
     assert!(status == 0 && text.contains("weather: aggregation was used"), "{text}");
 }

@@ -1,30 +1,30 @@
-//! Metrics as text, in the format that Prometheus reads (text exposition format 0.0.4).
+//! Metrics in the text exposition format 0.0.4 of Prometheus.
 
 use std::fmt::{Display, Write};
 
-/// What kind of number a metric is.
+/// The type of a metric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum MetricKind {
-    /// Goes up only, until the process begins anew.
+    /// Increases until the process restarts.
     Counter,
-    /// Goes up and down.
+    /// Increases and decreases.
     Gauge,
 }
 
-/// A page of metrics that is being written.
+/// A page of metrics.
 #[derive(Default)]
 pub(super) struct Exposition {
     text: String,
 }
 
-/// One metric, whose samples follow.
+/// One metric, to which samples are added.
 pub(super) struct MetricFamily<'a> {
     text: &'a mut String,
     name: &'static str,
 }
 
 impl Exposition {
-    /// Begins a metric.
+    /// Adds a metric.
     pub(super) fn family(&mut self, name: &'static str, kind: MetricKind, help: &str) -> MetricFamily<'_> {
         let kind = match kind {
             MetricKind::Counter => "counter",
@@ -34,7 +34,7 @@ impl Exposition {
         MetricFamily { text: &mut self.text, name }
     }
 
-    /// A metric with a single number.
+    /// Adds a metric with a single sample.
     pub(super) fn single(&mut self, name: &'static str, kind: MetricKind, help: &str, value: impl Display) {
         self.family(name, kind, help).sample(&[], value);
     }
@@ -45,13 +45,13 @@ impl Exposition {
 }
 
 impl MetricFamily<'_> {
-    /// Adds a number under these labels.
+    /// Adds a sample with these labels.
     pub(super) fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
         self.text.push_str(self.name);
         for (position, (label, content)) in labels.iter().enumerate() {
             let _ = write!(self.text, "{}{label}=\"", if position == 0 { '{' } else { ',' });
-            for letter in content.chars() {
-                match letter {
+            for character in content.chars() {
+                match character {
                     '\\' => self.text.push_str("\\\\"),
                     '"' => self.text.push_str("\\\""),
                     '\n' => self.text.push_str("\\n"),
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_with_quotes_stay_inside_theirs() {
+    fn special_characters_in_labels_are_escaped() {
         let mut page = Exposition::default();
         let mut family = page.family("pleach_test", MetricKind::Gauge, "For a test.");
         family.sample(&[("a", "x\"y\\z\n"), ("b", "")], 1);

@@ -1,4 +1,4 @@
-//! What manager and node show of themselves. The names are those of docs/operations.md.
+//! The metrics pages of manager and node. docs/operations.md lists the names.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,16 +10,17 @@ use manager::status::{GroupPhase, ManagerStatus};
 use super::exposition::Exposition;
 use super::exposition::MetricKind::{Counter, Gauge};
 
-/// The manager's page.
+/// The page of a manager.
 pub(crate) fn manager_page(status: &ManagerStatus, uptime: Duration, connections: usize) -> String {
     let mut page = Exposition::default();
-    page.family("pleach_manager_info", Gauge, "The manager; always 1.").sample(&[("version", &status.version)], 1);
-    page.single("pleach_manager_uptime_seconds", Gauge, "Since it began.", uptime.as_secs_f64());
+    page.family("pleach_manager_info", Gauge, "Version of the manager; always 1.")
+        .sample(&[("version", &status.version)], 1);
+    page.single("pleach_manager_uptime_seconds", Gauge, "Time since the start of the process.", uptime.as_secs_f64());
     page.single("pleach_manager_connections", Gauge, "Connections of nodes, jobs and operators.", connections);
     counts(&mut page, status);
     nodes(&mut page, status);
     jobs(&mut page, status);
-    let mut events = page.family("pleach_manager_events_total", Counter, "What happened, by name.");
+    let mut events = page.family("pleach_manager_events_total", Counter, "Events, by name.");
     for (name, count) in &status.counters {
         events.sample(&[("event", name)], count);
     }
@@ -28,30 +29,30 @@ pub(crate) fn manager_page(status: &ManagerStatus, uptime: Duration, connections
         refused.sample(&[("cause", cause)], count);
     }
     page.single("pleach_manager_operations_total", Counter, "Operations folded in the network.", status.operations);
-    let help = "Nodes, jobs, groups and trees that are not on this page because it has an end.";
-    page.single("pleach_manager_left_out", Gauge, help, status.left_out);
+    let help = "Nodes, jobs, groups and trees omitted from this page because of its size limit.";
+    page.single("pleach_manager_left_out", Gauge, help, status.omitted);
     page.finish()
 }
 
 fn counts(page: &mut Exposition, status: &ManagerStatus) {
-    let mut nodes = page.family("pleach_manager_nodes", Gauge, "Nodes, by whether they are there.");
+    let mut nodes = page.family("pleach_manager_nodes", Gauge, "Nodes, by state.");
     let alive = status.nodes.iter().filter(|node| node.alive).count();
     nodes.sample(&[("state", "alive")], alive);
     nodes.sample(&[("state", "lost")], status.nodes.len() - alive);
-    let mut jobs = page.family("pleach_manager_jobs", Gauge, "Jobs, by whether they are connected.");
+    let mut jobs = page.family("pleach_manager_jobs", Gauge, "Jobs, by state.");
     let attached = status.jobs.iter().filter(|job| job.attached).count();
     jobs.sample(&[("state", "attached")], attached);
     jobs.sample(&[("state", "away")], status.jobs.len() - attached);
-    let mut groups = page.family("pleach_manager_groups", Gauge, "Groups, by how far they are.");
+    let mut groups = page.family("pleach_manager_groups", Gauge, "Groups, by state.");
     let phases = [("opening", GroupPhase::Opening), ("open", GroupPhase::Open), ("closing", GroupPhase::Closing)];
     for (name, phase) in phases {
         groups.sample(&[("phase", name)], status.groups.iter().filter(|group| group.phase == phase).count());
     }
-    page.single("pleach_manager_trees", Gauge, "Trees among which groups are spread.", status.trees.len());
+    page.single("pleach_manager_trees", Gauge, "Trees over which groups are distributed.", status.trees.len());
 }
 
 fn nodes(page: &mut Exposition, status: &ManagerStatus) {
-    let mut up = page.family("pleach_manager_node_up", Gauge, "Whether a node is there.");
+    let mut up = page.family("pleach_manager_node_up", Gauge, "1 if the node is usable.");
     for node in &status.nodes {
         up.sample(&[("node", &node.name), ("version", &node.version)], u8::from(node.alive));
     }
@@ -65,8 +66,8 @@ fn nodes(page: &mut Exposition, status: &ManagerStatus) {
             }
         }
     };
-    share("pleach_manager_node_capacity", "What a node can hold.", |node| node.capacity);
-    share("pleach_manager_node_reserved", "What is reserved of it.", |node| node.reserved);
+    share("pleach_manager_node_capacity", "Capacity of a node.", |node| node.capacity);
+    share("pleach_manager_node_reserved", "Reserved capacity of a node.", |node| node.reserved);
 }
 
 fn jobs(page: &mut Exposition, status: &ManagerStatus) {
@@ -81,41 +82,41 @@ fn jobs(page: &mut Exposition, status: &ManagerStatus) {
     }
 }
 
-/// What a node's control side adds to its report.
+/// What a node's control side adds to the report of its data plane.
 pub(crate) struct NodeControlMetrics<'a> {
     pub name: &'a str,
     pub capacity: Capacity,
     pub seats: usize,
     pub has_manager: bool,
-    pub control_drops: &'a BTreeMap<&'static str, u64>,
+    pub closed_connections: &'a BTreeMap<&'static str, u64>,
 }
 
-/// A node's page.
+/// The page of a node.
 pub(crate) fn node_page(side: &NodeControlMetrics<'_>, report: &NodeReport) -> String {
     let mut page = Exposition::default();
     let version = env!("CARGO_PKG_VERSION");
-    page.family("pleach_node_info", Gauge, "The node; always 1.")
+    page.family("pleach_node_info", Gauge, "Name and version of the node; always 1.")
         .sample(&[("node", side.name), ("version", version)], 1);
     let uptime = report.uptime_ms as f64 / 1e3;
-    page.single("pleach_node_uptime_seconds", Gauge, "Since it began.", uptime);
+    page.single("pleach_node_uptime_seconds", Gauge, "Time since the start of the process.", uptime);
     let connected = u8::from(side.has_manager);
-    page.single("pleach_node_manager_connected", Gauge, "Whether the manager knows it.", connected);
-    page.single("pleach_node_seats", Gauge, "Groups that it serves.", side.seats);
-    page.single("pleach_node_seats_most", Gauge, "Groups that it can serve.", side.capacity.seats);
+    page.single("pleach_node_manager_connected", Gauge, "1 if the node is registered with its manager.", connected);
+    page.single("pleach_node_seats", Gauge, "Groups that the node serves.", side.seats);
+    page.single("pleach_node_seats_most", Gauge, "Limit of groups.", side.capacity.seats);
     page.single("pleach_node_operations_total", Counter, "Operations folded.", report.operations);
     page.single("pleach_node_in_flight", Gauge, "Operations in flight.", report.in_flight);
-    page.single("pleach_node_payload_bytes", Gauge, "Payload kept for them.", report.bytes);
+    page.single("pleach_node_payload_bytes", Gauge, "Payload held for operations in flight.", report.bytes);
     page.single("pleach_node_packets_sent_total", Counter, "Packets sent.", report.sent);
-    page.single("pleach_node_packets_repeated_total", Counter, "Of them, packets sent again.", report.repeated);
-    page.single("pleach_node_packets_received_total", Counter, "Sound packets received.", report.received);
-    page.single("pleach_node_migrations_total", Counter, "Moves to another path.", report.migrations);
+    page.single("pleach_node_packets_repeated_total", Counter, "Retransmitted packets.", report.repeated);
+    page.single("pleach_node_packets_received_total", Counter, "Valid packets received.", report.received);
+    page.single("pleach_node_migrations_total", Counter, "Migrations to another path.", report.migrations);
     let mut dropped = page.family("pleach_node_packets_dropped_total", Counter, "Packets dropped, by cause.");
     for (cause, count) in report.dropped.iter().take(MAX_COUNTERS) {
         dropped.sample(&[("cause", cause)], count);
     }
     let help = "Control connections that ended, by cause.";
     let mut control = page.family("pleach_node_control_connections_total", Counter, help);
-    for (cause, count) in side.control_drops {
+    for (cause, count) in side.closed_connections {
         control.sample(&[("cause", cause)], count);
     }
     if let Some(bytes) = resident_bytes() {
@@ -124,7 +125,7 @@ pub(crate) fn node_page(side: &NodeControlMetrics<'_>, report: &NodeReport) -> S
     page.finish()
 }
 
-/// The memory of this process that is in use, where the kernel tells.
+/// The resident memory of this process, if the kernel reports it.
 fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! A process's place in one group: its member machine and the edge to the seat above it.
+//! The membership of a process in one group: its member machine and the edge to its parent node.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,87 +16,91 @@ use super::{MULTICAST_RESULT_REQUEST_AFTER, RESULT_REQUEST_AFTER, edge_policy};
 use transport::edges::{MulticastRole, MulticastSocket};
 use transport::edges::{TreeEdge, TreeEdgeEvent, TreeEdges};
 
-/// So many results in a row had to be asked for: no loss of packets explains that.
+/// After so many requested results in a row, multicast is considered lost: packet loss does not explain that many (P-61).
 const MULTICAST_LOST_AFTER: u32 = 32;
 /// The only edge of a member.
 const PARENT_EDGE: EdgeIndex = EdgeIndex(0);
 
-/// A group's plan has no place for this leader, or no way to it.
+/// The group's plan has no position for this leader, or no parent for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotInGroupPlan {
-    /// Position among the leaders.
+    /// The index among the leaders.
     pub leader: usize,
 }
 
 impl fmt::Display for NotInGroupPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the group's plan has no place for leader {}", self.leader)
+        write!(f, "the plan of the group has no position for leader {}", self.leader)
     }
 }
 
 impl std::error::Error for NotInGroupPlan {}
 
-/// A place in a group.
+/// The membership of a process in a group.
 pub struct Membership {
     member: AggregationMember,
     group: GroupId,
     edge: QpNumber,
     outbox: Outbox,
-    /// Where results come, if nothing else brings them unasked.
-    ear: Option<Arc<MulticastSocket>>,
+    /// The socket that receives results, if they arrive only by multicast.
+    multicast_socket: Option<Arc<MulticastSocket>>,
     depends_on_multicast: bool,
 }
 
 impl Membership {
-    /// Takes the place of a leader.
+    /// Joins as a leader.
     ///
     /// # Errors
-    /// If the plan has none for it. If its results come by multicast and cannot be heard here, each is asked for.
-    pub fn join(wires: &mut TreeEdges, group: &GroupDescriptor, leader: usize) -> Result<Self, NotInGroupPlan> {
+    /// If the plan has no position for it. If results arrive by multicast and the socket cannot be opened, each is requested.
+    pub fn join(tree_edges: &mut TreeEdges, group: &GroupDescriptor, leader: usize) -> Result<Self, NotInGroupPlan> {
         let parent = group.parent_of(leader).ok_or(NotInGroupPlan { leader })?;
-        let routes = wires.routes_to(&parent.addresses);
+        let routes = tree_edges.routes_to(&parent.addresses);
         let plan = MemberConfig {
             group: group.group,
             epoch: group.epoch,
             parents: vec![ParentLink { edge: PARENT_EDGE, child: parent.child, plane: Plane(0) }],
             peers: vec![parent.node.0],
-            result_proves: ImplicitAck::Arrival,
+            implicit_ack: ImplicitAck::ByResult,
             window: group.window,
-            // A connection brings every result; a multicast may get lost.
+            // A connection delivers every result; a multicast may be lost.
             repair_after: match group.distribution {
                 DistributionSpec::Multicast { .. } => MULTICAST_RESULT_REQUEST_AFTER,
                 DistributionSpec::Edges | DistributionSpec::Both { .. } => RESULT_REQUEST_AFTER,
             },
-            patience: RepairTimeoutMode::Measured,
+            repair_timeout_mode: RepairTimeoutMode::Adaptive,
         };
         let mut member = AggregationMember::new(edge_policy(), plan);
         if routes.len() > 1 {
-            let now = wires.clock().now();
+            let now = tree_edges.clock().now();
             member.set_paths(
                 PARENT_EDGE,
                 Paths::new(PathPolicy::default(), MigrationRole::Follower, routes.len(), now),
             );
         }
-        wires.string(parent.edge, TreeEdge { remote: parent.edge, routes, key: group.key });
+        tree_edges.add_edge(parent.edge, TreeEdge { remote: parent.edge, routes, key: group.key });
         if let Some(to) = group.distribution.address() {
-            let _ = wires.join_circle(group.group, to, group.key, MulticastRole::Open);
+            let _ = tree_edges.join_multicast(group.group, to, group.key, MulticastRole::Receiver);
         }
         let depends_on_multicast = matches!(group.distribution, DistributionSpec::Multicast { .. });
-        let ear = group.distribution.address().filter(|_| depends_on_multicast).and_then(|to| wires.ear(to));
+        let multicast_socket = group
+            .distribution
+            .address()
+            .filter(|_| depends_on_multicast)
+            .and_then(|to| tree_edges.multicast_socket(to));
         Ok(Self {
             member,
             group: group.group,
             edge: parent.edge,
             outbox: Outbox::default(),
-            ear,
+            multicast_socket,
             depends_on_multicast,
         })
     }
 
-    /// Gives the place up.
-    pub fn leave(self, wires: &mut TreeEdges) {
-        wires.cut(self.edge);
-        wires.leave_circle(self.group);
+    /// Leaves the group.
+    pub fn leave(self, tree_edges: &mut TreeEdges) {
+        tree_edges.remove_edge(self.edge);
+        tree_edges.leave_multicast(self.group);
     }
 
     /// The number of its edge.
@@ -104,80 +108,88 @@ impl Membership {
         self.edge
     }
 
-    /// Where results come, if they come by multicast and can be heard.
-    pub fn ear(&self) -> Option<&Arc<MulticastSocket>> {
-        self.ear.as_ref()
+    /// The socket that receives results, if they arrive only by multicast.
+    pub fn multicast_socket(&self) -> Option<&Arc<MulticastSocket>> {
+        self.multicast_socket.as_ref()
     }
 
-    /// Multicasts that came.
-    pub fn heard(&self) -> u64 {
-        self.member.heard()
+    /// The multicasts received so far.
+    pub fn multicasts_received(&self) -> u64 {
+        self.member.multicasts_received()
     }
 
-    /// True if multicasts are not heard any more, though results depend on them.
-    pub fn is_deaf(&self) -> bool {
-        self.depends_on_multicast && self.member.unheard() >= MULTICAST_LOST_AFTER
+    /// True if results arrive only by multicast and multicasts are no longer received.
+    pub fn has_lost_multicast(&self) -> bool {
+        self.depends_on_multicast && self.member.results_without_multicast() >= MULTICAST_LOST_AFTER
     }
 
     /// Contributes to the next operation.
     ///
     /// # Errors
-    /// If the window is full or the seat above is lost; nothing has happened then.
-    pub fn start(&mut self, wires: &mut TreeEdges, contribution: Contribution) -> Result<OpId, OperationStartError> {
-        self.start_as(wires, contribution, OperationMode::Folded, &mut Vec::new())
+    /// If the window is full or the parent is lost; nothing has changed then.
+    pub fn start(
+        &mut self,
+        tree_edges: &mut TreeEdges,
+        contribution: Contribution,
+    ) -> Result<OpId, OperationStartError> {
+        self.start_with_mode(tree_edges, contribution, OperationMode::Aggregated, &mut Vec::new())
     }
 
-    /// Begins the next operation in some manner; what is over at once is added to `done`.
+    /// Starts the next operation in a mode; appends what completes at once to `done`.
     ///
     /// # Errors
-    /// If it must wait or the seat above is lost; nothing has happened then.
-    pub fn start_as(
+    /// If it must wait or the parent is lost; nothing has changed then.
+    pub fn start_with_mode(
         &mut self,
-        wires: &mut TreeEdges,
+        tree_edges: &mut TreeEdges,
         contribution: Contribution,
         manner: OperationMode,
         done: &mut Vec<AggregationAction>,
     ) -> Result<OpId, OperationStartError> {
-        let started = self.member.start_as(wires.look_at_clock(), contribution, manner, &mut self.outbox);
-        self.carry_out(wires, done);
+        let started = self.member.start_with_mode(tree_edges.update_clock(), contribution, manner, &mut self.outbox);
+        self.carry_out(tree_edges, done);
         started
     }
 
-    /// True if nobody can still need anything of this place.
+    /// True if no other member can still need anything from this one.
     pub fn is_settled(&self) -> bool {
         self.member.is_settled()
     }
 
-    /// Takes what came over its edge; completions and failures are added to `done`.
-    pub fn handle(&mut self, wires: &mut TreeEdges, input: TreeEdgeEvent, done: &mut Vec<AggregationAction>) {
-        let (now, out) = (wires.now(), &mut self.outbox);
+    /// Handles what arrived over its edge; appends completions and failures to `done`.
+    pub fn handle(&mut self, tree_edges: &mut TreeEdges, input: TreeEdgeEvent, done: &mut Vec<AggregationAction>) {
+        let (now, out) = (tree_edges.now(), &mut self.outbox);
         match input {
-            TreeEdgeEvent::Frame { came, frame, .. } => self.member.handle_frame(now, PARENT_EDGE, came, &frame, out),
+            TreeEdgeEvent::Frame { frame_path, frame, .. } => {
+                self.member.handle_frame(now, PARENT_EDGE, frame_path, &frame, out)
+            }
             TreeEdgeEvent::Multicast { message, .. } => self.member.handle_multicast(now, PARENT_EDGE, &message, out),
             TreeEdgeEvent::Damage { .. } => self.member.handle_damage(now, PARENT_EDGE, Damage::Here, out),
             TreeEdgeEvent::PathDown { path, .. } => self.member.handle_path_down(now, PARENT_EDGE, path, out),
             TreeEdgeEvent::PathUp { path, .. } => self.member.handle_path_up(now, PARENT_EDGE, path),
         }
-        self.carry_out(wires, done);
+        self.carry_out(tree_edges, done);
     }
 
-    /// When it wants to be called although nothing comes.
+    /// When [`Self::handle_timeout`] is due.
     pub fn deadline(&self) -> Time {
         self.member.deadline()
     }
 
-    /// Repeats what is overdue and asks for what is late.
-    pub fn handle_timeout(&mut self, wires: &mut TreeEdges, done: &mut Vec<AggregationAction>) {
-        self.member.handle_timeout(wires.now(), &mut self.outbox);
-        self.carry_out(wires, done);
+    /// Retransmits what is overdue and requests late results.
+    pub fn handle_timeout(&mut self, tree_edges: &mut TreeEdges, done: &mut Vec<AggregationAction>) {
+        self.member.handle_timeout(tree_edges.now(), &mut self.outbox);
+        self.carry_out(tree_edges, done);
     }
 
-    fn carry_out(&mut self, wires: &mut TreeEdges, done: &mut Vec<AggregationAction>) {
-        for duty in self.outbox.drain() {
-            match duty {
-                AggregationAction::Transmit { outgoing, .. } => wires.transmit(self.edge, &outgoing),
-                AggregationAction::Multicast { message, copies } => wires.multicast(self.group, &message, copies),
-                duty => done.push(duty),
+    fn carry_out(&mut self, tree_edges: &mut TreeEdges, done: &mut Vec<AggregationAction>) {
+        for action in self.outbox.drain() {
+            match action {
+                AggregationAction::Transmit { outgoing, .. } => tree_edges.transmit(self.edge, &outgoing),
+                AggregationAction::Multicast { message, copies } => {
+                    tree_edges.multicast(self.group, &message, copies)
+                }
+                action => done.push(action),
             }
         }
     }

@@ -1,7 +1,7 @@
-//! Aggregation in the real world: the machines of `protocol::aggregation` over UDP.
+//! Aggregation over UDP: drives the machines of `protocol::aggregation` over tree edges.
 //!
-//! [`TreeEdges`] carries the frames of tree edges. [`NodeDataPlane`] is the data plane of a node: one machine per group.
-//! [`Membership`] is a process's place in one group. `circle.rs` is for results that come by multicast.
+//! [`TreeEdges`] carries the frames. [`NodeDataPlane`] is the data plane of an aggregation node: one machine per group.
+//! [`Membership`] is the membership of a process in one group.
 
 mod membership;
 mod node_data_plane;
@@ -17,7 +17,7 @@ pub use transport::edges::{
 
 use units::Span;
 
-/// A result that has not come after so long is asked for: whoever is missing is then asked too, and found out if lost.
+/// A result that is overdue by this long is requested: the request reaches the missing members too, and reveals lost ones.
 pub(crate) const RESULT_REQUEST_AFTER: Span = Span::from_micros(50_000);
-/// The same where it may have got lost.
+/// The same for results by multicast, which may be lost.
 pub(crate) const MULTICAST_RESULT_REQUEST_AFTER: Span = Span::from_micros(2_000);

@@ -1,7 +1,7 @@
 //! The data plane of an aggregation node: one machine for each group that it serves.
 //!
-//! In: seats to take and to give up, packets, time. Out: packets. What one group does or suffers does not reach another:
-//! each has its own machine, its own connections, its own key and what the manager reserved for it.
+//! In: seats to install and to remove, packets, time. Out: packets. Groups do not affect each other: each has its own machine,
+//! its own connections, its own key and the resources that the manager reserved for it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,13 +17,13 @@ use protocol::aggregation::{
 };
 use protocol::connection::Paths;
 use protocol::connection::path::{MigrationRole, PathPolicy};
-use units::{Epoch, GroupId, QpNumber};
+use units::{Epoch, GroupId, QpNumber, Time};
 
 use super::edge_policy;
 use control::{DataPlane, SeatFailure};
 use transport::edges::MulticastRole;
-use transport::edges::timer_queue::TimerQueue;
 use transport::edges::{TreeEdge, TreeEdgeEvent, TreeEdges};
+use transport::timer_queue::TimerQueue;
 use transport::udp::FaultInjector;
 
 /// One group's machine and its edges.
@@ -34,21 +34,21 @@ struct InstalledSeat {
     edges: Vec<QpNumber>,
     /// The names of neighbours that are nodes, by their numbers.
     names: Vec<(u32, String)>,
-    /// The loss of a neighbour has been told.
-    told: bool,
+    /// The loss of a neighbour is reported.
+    loss_reported: bool,
 }
 
 /// The seats of a node, and the sockets that they share.
 pub struct NodeDataPlane {
-    wires: TreeEdges,
+    tree_edges: TreeEdges,
     seats: BTreeMap<GroupId, InstalledSeat>,
     owners: BTreeMap<QpNumber, (GroupId, EdgeIndex)>,
-    alarms: TimerQueue<GroupId>,
+    timers: TimerQueue<GroupId>,
     inputs: Vec<TreeEdgeEvent>,
     outbox: Outbox,
-    /// Groups that lost a neighbour, until somebody asks.
+    /// Groups that lost a neighbour and are not reported yet.
     troubles: Vec<SeatFailure>,
-    /// Of seats that are gone.
+    /// The totals of removed seats.
     past: NodeTotals,
 }
 
@@ -62,13 +62,13 @@ impl NodeDataPlane {
     /// Opens a socket at each address.
     ///
     /// # Errors
-    /// If an address cannot be had.
-    pub fn open(addresses: &[SocketAddr], mischief: FaultInjector) -> io::Result<Self> {
+    /// If the kernel does not bind an address.
+    pub fn open(addresses: &[SocketAddr], fault_injector: FaultInjector) -> io::Result<Self> {
         Ok(Self {
-            wires: TreeEdges::open(addresses, mischief)?,
+            tree_edges: TreeEdges::open(addresses, fault_injector)?,
             seats: BTreeMap::new(),
             owners: BTreeMap::new(),
-            alarms: TimerQueue::default(),
+            timers: TimerQueue::default(),
             inputs: Vec::new(),
             outbox: Outbox::default(),
             troubles: Vec::new(),
@@ -76,56 +76,57 @@ impl NodeDataPlane {
         })
     }
 
-    /// Where packets may be sent.
+    /// The bound addresses.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.wires.addresses()
+        self.tree_edges.addresses()
     }
 
-    /// True if no group needs it.
+    /// True if no group uses this node.
     pub fn is_empty(&self) -> bool {
         self.seats.is_empty()
     }
 
-    /// Does everything that can be done now; true if something was.
+    /// Does all that can be done now; true if there was anything.
     pub fn turn(&mut self) -> bool {
         let mut inputs = std::mem::take(&mut self.inputs);
-        let mut busy = self.wires.receive(&mut inputs);
-        self.wires.look_at_links(&mut inputs);
+        let mut busy = self.tree_edges.receive(&mut inputs);
+        self.tree_edges.poll_links(&mut inputs);
         for input in inputs.drain(..) {
             self.handle(input);
         }
         self.inputs = inputs;
-        let now = self.wires.now();
-        while let Some(group) = self.alarms.ring(now) {
+        let now = self.tree_edges.now();
+        while let Some(group) = self.timers.pop_expired(now) {
             busy = true;
             let Some(seat) = self.seats.get_mut(&group) else { continue };
             seat.node.handle_timeout(now, &mut self.outbox);
             self.troubles.extend(seat.trouble(group));
             self.carry_out(group);
         }
-        self.wires.flush();
+        self.tree_edges.flush();
         busy
     }
 
-    /// What to wait on.
+    /// The descriptors to wait on.
     pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.wires.sockets()
+        self.tree_edges.sockets()
     }
 
-    /// How long nothing is to be done if nothing comes.
-    pub fn patience(&self) -> Option<Duration> {
-        let alarm = self.alarms.next().map(|at| self.wires.clock().until(at));
-        alarm.into_iter().chain(self.wires.due()).min()
+    /// The time until the next timer; none if no timer is armed.
+    pub fn next_timeout(&self) -> Option<Duration> {
+        let at = self.timers.earliest();
+        let timer = (at != Time::NEVER).then(|| self.tree_edges.clock().until(at));
+        timer.into_iter().chain(self.tree_edges.next_timeout()).min()
     }
 
     fn handle(&mut self, input: TreeEdgeEvent) {
-        let now = self.wires.now();
+        let now = self.tree_edges.now();
         let owner = match &input {
             TreeEdgeEvent::Frame { edge, .. }
             | TreeEdgeEvent::Damage { edge }
             | TreeEdgeEvent::PathDown { edge, .. }
             | TreeEdgeEvent::PathUp { edge, .. } => self.owners.get(edge).copied(),
-            // What comes to everyone comes from above, and the edge there is the last one.
+            // A multicast comes from the parent, and the edge to the parent is the last one.
             TreeEdgeEvent::Multicast { group, .. } => {
                 let seat = self.seats.get(group);
                 seat.map(|seat| (*group, EdgeIndex(seat.edges.len() as u16 - 1)))
@@ -136,7 +137,7 @@ impl NodeDataPlane {
         let (node, out) = (&mut seat.node, &mut self.outbox);
         match input {
             TreeEdgeEvent::Multicast { message, .. } => node.handle_multicast(now, index, &message, out),
-            TreeEdgeEvent::Frame { came, frame, .. } => node.handle_frame(now, index, came, &frame, out),
+            TreeEdgeEvent::Frame { frame_path, frame, .. } => node.handle_frame(now, index, frame_path, &frame, out),
             TreeEdgeEvent::Damage { .. } => node.handle_damage(now, index, protocol::aggregation::Damage::Here, out),
             TreeEdgeEvent::PathDown { path, .. } => node.handle_path_down(now, index, path, out),
             TreeEdgeEvent::PathUp { path, .. } => node.handle_path_up(now, index, path),
@@ -146,19 +147,21 @@ impl NodeDataPlane {
 
     fn carry_out(&mut self, group: GroupId) {
         let Some(seat) = self.seats.get_mut(&group) else { return };
-        for duty in self.outbox.drain() {
-            match duty {
+        for action in self.outbox.drain() {
+            match action {
                 AggregationAction::Transmit { edge, outgoing } => {
-                    self.wires.transmit(seat.edges[usize::from(edge.0)], &outgoing)
+                    self.tree_edges.transmit(seat.edges[usize::from(edge.0)], &outgoing)
                 }
                 AggregationAction::Reduced { .. } => {}
-                AggregationAction::Multicast { message, copies } => self.wires.multicast(group, &message, copies),
+                AggregationAction::Multicast { message, copies } => {
+                    self.tree_edges.multicast(group, &message, copies)
+                }
                 AggregationAction::Complete { .. } | AggregationAction::Failed { .. } => {
-                    unreachable!("only members complete")
+                    unreachable!("only members complete operations")
                 }
             }
         }
-        self.alarms.set(group, seat.node.deadline());
+        self.timers.set(group, seat.node.deadline());
     }
 
     fn totals(&self) -> NodeTotals {
@@ -167,10 +170,10 @@ impl NodeDataPlane {
 }
 
 impl InstalledSeat {
-    /// A neighbour that the machine has given up, once.
+    /// A lost neighbour, reported once.
     fn trouble(&mut self, group: GroupId) -> Option<SeatFailure> {
-        let peer = self.node.lost_peer().filter(|_| !self.told)?;
-        self.told = true;
+        let peer = self.node.lost_peer().filter(|_| !self.loss_reported)?;
+        self.loss_reported = true;
         let name = self.names.iter().find(|(number, _)| *number == peer).map(|(_, name)| name);
         let who = name.map_or_else(|| format!("rank {peer}"), |name| format!("node {name}"));
         let group = GroupKey { group, epoch: self.epoch };
@@ -192,11 +195,11 @@ impl NodeTotals {
             dropped: NodeCounters {
                 corrupt: a.corrupt + b.corrupt,
                 foreign: a.foreign + b.foreign,
-                impostor: a.impostor + b.impostor,
+                unauthorized_child: a.unauthorized_child + b.unauthorized_child,
                 out_of_window: a.out_of_window + b.out_of_window,
                 duplicate: a.duplicate + b.duplicate,
-                known_result: a.known_result + b.known_result,
-                from_the_lost: a.from_the_lost + b.from_the_lost,
+                duplicate_result: a.duplicate_result + b.duplicate_result,
+                from_lost_peer: a.from_lost_peer + b.from_lost_peer,
             },
         }
     }
@@ -220,19 +223,19 @@ impl DataPlane for NodeDataPlane {
         let known = neighbours.iter().find(|(edge, ..)| self.owners.contains_key(edge));
         if known.is_some() || self.seats.contains_key(&spec.group) || neighbours.len() > usize::from(u16::MAX) {
             return Err(ControlError::Malformed {
-                what: "the group or one of its edges is known here already".to_owned(),
+                what: "this node has the group or one of its edges already".to_owned(),
             });
         }
-        let now = self.wires.clock().now();
+        let now = self.tree_edges.clock().now();
         let peers: Vec<u32> = neighbours.iter().map(|(_, peer, ..)| *peer).collect();
         let mut node = AggregationNode::new(edge_policy(), &peers);
         for (index, (edge, _, addresses, role)) in neighbours.iter().enumerate() {
             let index = EdgeIndex(index as u16);
-            let routes = self.wires.routes_to(addresses);
+            let routes = self.tree_edges.routes_to(addresses);
             if routes.len() > 1 {
                 node.set_paths(index, Paths::new(PathPolicy::default(), *role, routes.len(), now));
             }
-            self.wires.string(*edge, TreeEdge { remote: *edge, routes, key: spec.key });
+            self.tree_edges.add_edge(*edge, TreeEdge { remote: *edge, routes, key: spec.key });
             self.owners.insert(*edge, (spec.group, index));
         }
         let up = spec.parent.as_ref().map(|parent| ParentLink {
@@ -246,7 +249,7 @@ impl DataPlane for NodeDataPlane {
             plane: Plane(0),
             children: (0..spec.children.len()).map(|index| vec![EdgeIndex(index as u16)]).collect(),
             parents: up.into_iter().collect(),
-            result_proves: ImplicitAck::Arrival,
+            implicit_ack: ImplicitAck::ByResult,
             distribution: match spec.distribution {
                 Spread::Edges => DownwardDelivery::Connections,
                 Spread::Multicast { .. } => DownwardDelivery::Multicast,
@@ -255,15 +258,15 @@ impl DataPlane for NodeDataPlane {
             window: spec.window,
         });
         if let Some(to) = spec.distribution.address() {
-            let hearing = if spec.parent.is_some() { MulticastRole::Open } else { MulticastRole::Closed };
-            // If it cannot be heard here, members below ask, and so does this seat.
-            let _ = self.wires.join_circle(spec.group, to, spec.key, hearing);
+            let role = if spec.parent.is_some() { MulticastRole::Receiver } else { MulticastRole::SendOnly };
+            // If the address cannot be joined here, the members below request their results, and so does this seat.
+            let _ = self.tree_edges.join_multicast(spec.group, to, spec.key, role);
         }
         let edges = neighbours.iter().map(|(edge, ..)| *edge).collect();
         let below = spec.seats_below().map(|(_, below)| (below.node.0, below.name.clone()));
         let names = below.chain(spec.parent.iter().map(|parent| (parent.node.0, parent.name.clone()))).collect();
-        self.alarms.set(spec.group, node.deadline());
-        self.seats.insert(spec.group, InstalledSeat { epoch: spec.epoch, node, edges, names, told: false });
+        self.timers.set(spec.group, node.deadline());
+        self.seats.insert(spec.group, InstalledSeat { epoch: spec.epoch, node, edges, names, loss_reported: false });
         Ok(())
     }
 
@@ -273,15 +276,15 @@ impl DataPlane for NodeDataPlane {
         }
         let Some(seat) = self.seats.remove(&group.group) else { return };
         let with = self.past.plus(&seat);
-        // What it held is free.
+        // Its memory is free.
         self.past = NodeTotals { load: NodeLoad { in_flight: 0, bytes: 0, ..with.load }, ..with };
         self.troubles.retain(|trouble| trouble.group != group);
-        self.alarms.forget(group.group);
+        self.timers.cancel(group.group);
         for edge in seat.edges {
             self.owners.remove(&edge);
-            self.wires.cut(edge);
+            self.tree_edges.remove_edge(edge);
         }
-        self.wires.leave_circle(group.group);
+        self.tree_edges.leave_multicast(group.group);
     }
 
     fn operations(&self, group: GroupKey) -> u64 {
@@ -289,33 +292,33 @@ impl DataPlane for NodeDataPlane {
         seat.map_or(0, |seat| seat.node.folded())
     }
 
-    fn next_trouble(&mut self) -> Option<SeatFailure> {
+    fn next_failure(&mut self) -> Option<SeatFailure> {
         self.troubles.pop()
     }
 
     fn report(&self) -> NodeReport {
         let totals = self.totals();
-        let (wires, dropped) = (self.wires.counters(), totals.dropped);
+        let (tree_edges, dropped) = (self.tree_edges.counters(), totals.dropped);
         let dropped = [
-            ("damaged", wires.damaged),
-            ("malformed", wires.malformed),
-            ("foreign", wires.foreign + dropped.foreign),
-            ("forged", wires.forged),
+            ("damaged", tree_edges.damaged),
+            ("malformed", tree_edges.malformed),
+            ("foreign", tree_edges.foreign + dropped.foreign),
+            ("forged", tree_edges.forged),
             ("corrupt", dropped.corrupt),
-            ("impostor", dropped.impostor),
+            ("impostor", dropped.unauthorized_child),
             ("out of window", dropped.out_of_window),
             ("duplicate", dropped.duplicate),
-            ("from the lost", dropped.from_the_lost),
-            ("not sent", wires.unsent),
+            ("from the lost", dropped.from_lost_peer),
+            ("not sent", tree_edges.unsent),
         ];
         NodeReport {
-            uptime_ms: self.wires.clock().now().as_picos() / 1_000_000_000,
+            uptime_ms: self.tree_edges.clock().now().as_nanos() / 1_000_000,
             operations: totals.load.folded,
             in_flight: totals.load.in_flight,
             bytes: totals.load.bytes,
-            sent: wires.sent,
-            repeated: wires.repeated,
-            received: wires.received,
+            sent: tree_edges.sent,
+            repeated: tree_edges.repeated,
+            received: tree_edges.received,
             migrations: totals.load.migrations,
             dropped: dropped.into_iter().map(|(cause, count)| (cause.to_owned(), count)).collect(),
         }

@@ -1,4 +1,4 @@
-//! Seats and memberships of one process over loopback, turned by hand.
+//! Nodes and members in one process over loopback, driven by hand.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use transport::udp::FaultInjector;
 const KEY: AuthKey = AuthKey([9; 16]);
 const GROUP: GroupKey = GroupKey { group: GroupId(3), epoch: Epoch(1) };
 
-/// Two leaf seats under a root, each with two members; every party has its own socket.
+/// Two leaf nodes under a root, each with two members; each has its own socket.
 struct TestTree {
     nodes: Vec<NodeDataPlane>,
     members: Vec<(TreeEdges, Membership)>,
@@ -37,20 +37,20 @@ fn number(count: u32) -> AggregationNodeId {
 }
 
 impl TestTree {
-    fn new(mischief: &FaultInjector) -> Self {
-        Self::spread(mischief, DistributionSpec::Edges)
+    fn new(fault_injector: &FaultInjector) -> Self {
+        Self::spread(fault_injector, DistributionSpec::Edges)
     }
 
-    fn spread(mischief: &FaultInjector, distribution: DistributionSpec) -> Self {
-        Self::with_key(mischief, distribution, KEY)
+    fn spread(fault_injector: &FaultInjector, distribution: DistributionSpec) -> Self {
+        Self::with_key(fault_injector, distribution, KEY)
     }
 
-    /// The members believe in another key than the nodes.
-    fn with_key(mischief: &FaultInjector, distribution: DistributionSpec, members_key: AuthKey) -> Self {
+    /// The members may have another key than the nodes.
+    fn with_key(fault_injector: &FaultInjector, distribution: DistributionSpec, members_key: AuthKey) -> Self {
         let mut nodes: Vec<NodeDataPlane> =
-            (0..3).map(|_| NodeDataPlane::open(&loopback(), mischief.clone()).expect("a socket")).collect();
-        let mut wires: Vec<TreeEdges> =
-            (0..4).map(|_| TreeEdges::open(&loopback(), mischief.clone()).expect("a socket")).collect();
+            (0..3).map(|_| NodeDataPlane::open(&loopback(), fault_injector.clone()).expect("a socket")).collect();
+        let mut tree_edges: Vec<TreeEdges> =
+            (0..4).map(|_| TreeEdges::open(&loopback(), fault_injector.clone()).expect("a socket")).collect();
         let spec = |node: u32, parent, children| SeatSpec {
             ticket: JobTicket { job: JobId(1), key: KEY },
             group: GROUP.group,
@@ -69,7 +69,7 @@ impl TestTree {
             let edge = QpNumber(0x100 + leaf);
             let children = (0..2).map(|member| {
                 let leader = leaf * 2 + member;
-                let addresses = wires[leader as usize].addresses();
+                let addresses = tree_edges[leader as usize].addresses();
                 ChildSpec {
                     edge: QpNumber(0x200 + leader),
                     addresses,
@@ -94,6 +94,16 @@ impl TestTree {
             });
         }
         nodes[2].install(&spec(2, None, below_root)).expect("a free seat");
+        let opened = Self::descriptor(&nodes, distribution, members_key);
+        let members = tree_edges.drain(..).enumerate().map(|(leader, mut tree_edges)| {
+            let membership = Membership::join(&mut tree_edges, &opened, leader).expect("the plan has a position");
+            (tree_edges, membership)
+        });
+        Self { members: members.collect(), nodes, opened }
+    }
+
+    /// What the manager tells the members.
+    fn descriptor(nodes: &[NodeDataPlane], distribution: DistributionSpec, members_key: AuthKey) -> GroupDescriptor {
         let seat = |node: u32| SeatAddress {
             node: number(node),
             name: format!("node {node}"),
@@ -105,7 +115,7 @@ impl TestTree {
             child: ChildIndex(leader as u16 % 2),
         };
         let pair = |leaf: u32| FoldTree::Fold(vec![FoldTree::Leader(leaf * 2), FoldTree::Leader(leaf * 2 + 1)]);
-        let opened = GroupDescriptor {
+        GroupDescriptor {
             group: GROUP.group,
             epoch: GROUP.epoch,
             key: members_key,
@@ -115,35 +125,30 @@ impl TestTree {
             seats: (0..2).map(seat).collect(),
             leaders: (0..4).map(place).collect(),
             fold: FoldTree::Fold(vec![pair(0), pair(1)]),
-        };
-        let members = wires.drain(..).enumerate().map(|(leader, mut wires)| {
-            let membership = Membership::join(&mut wires, &opened, leader).expect("a place");
-            (wires, membership)
-        });
-        Self { members: members.collect(), nodes, opened }
+        }
     }
 
     fn start(&mut self, leader: usize, value: i32) {
-        self.start_as(leader, Some(value), ResultDisposition::Result);
+        self.start_with_mode(leader, Some(value), ResultDisposition::Deliver);
     }
 
-    /// Gives a value, or nothing.
-    fn start_as(&mut self, leader: usize, value: Option<i32>, wish: ResultDisposition) {
+    /// Contributes a value, or only receives.
+    fn start_with_mode(&mut self, leader: usize, value: Option<i32>, disposition: ResultDisposition) {
         let contribution = Contribution {
             element: ElementCode(ElementType::I32.code()),
             operator: OperatorCode(Operator::Sum.code()),
             element_count: value.is_some().into(),
-            voice: if value.is_some() { ContributionRole::Plain } else { ContributionRole::Silent },
-            wish,
+            role: if value.is_some() { ContributionRole::Operand } else { ContributionRole::ReceiveOnly },
+            disposition,
             segment: SegmentIndex(0),
             payload: value.map_or(Payload::EMPTY, |value| Payload::Bytes(value.to_le_bytes().into())),
         };
-        let (wires, membership) = &mut self.members[leader];
-        membership.start(wires, contribution).expect("the window is not full");
-        wires.flush();
+        let (tree_edges, membership) = &mut self.members[leader];
+        membership.start(tree_edges, contribution).expect("the window is not full");
+        tree_edges.flush();
     }
 
-    /// Turns everybody until each member has heard `wanted` times, or the time is up.
+    /// Drives all until each member has `wanted` completions, or the time is up.
     fn run(&mut self, wanted: usize, patience: Duration) -> Vec<Vec<AggregationAction>> {
         let mut done: Vec<Vec<AggregationAction>> = vec![Vec::new(); self.members.len()];
         let began = Instant::now();
@@ -152,15 +157,15 @@ impl TestTree {
             for node in &mut self.nodes {
                 node.turn();
             }
-            for ((wires, membership), done) in self.members.iter_mut().zip(&mut done) {
-                wires.receive(&mut inputs);
+            for ((tree_edges, membership), done) in self.members.iter_mut().zip(&mut done) {
+                tree_edges.receive(&mut inputs);
                 for input in inputs.drain(..) {
-                    membership.handle(wires, input, done);
+                    membership.handle(tree_edges, input, done);
                 }
-                if membership.deadline() <= wires.clock().now() {
-                    membership.handle_timeout(wires, done);
+                if membership.deadline() <= tree_edges.clock().now() {
+                    membership.handle_timeout(tree_edges, done);
                 }
-                wires.flush();
+                tree_edges.flush();
             }
         }
         done
@@ -168,7 +173,7 @@ impl TestTree {
 }
 
 fn results(done: &[AggregationAction]) -> Vec<i32> {
-    let bytes = done.iter().map(|duty| match duty {
+    let bytes = done.iter().map(|action| match action {
         AggregationAction::Complete { result, .. } => {
             result.bytes().expect("real bytes").try_into().expect("one element")
         }
@@ -201,10 +206,10 @@ fn a_result_may_go_to_one_or_to_a_target_outside() {
         let is_outside = round % 8 >= 4;
         for leader in 0..4 {
             let value = (leader != target || !is_outside).then_some(1 << leader);
-            tree.start_as(
+            tree.start_with_mode(
                 leader,
                 value,
-                if leader == target { ResultDisposition::Result } else { ResultDisposition::End },
+                if leader == target { ResultDisposition::Deliver } else { ResultDisposition::CompletionOnly },
             );
         }
         let wanted = if is_outside { 15 - (1 << target) } else { 15 };
@@ -218,13 +223,14 @@ fn a_result_may_go_to_one_or_to_a_target_outside() {
     }
 }
 
-fn circle(last: u8) -> SocketAddr {
+fn multicast_address(last: u8) -> SocketAddr {
     SocketAddr::from(([239, 195, 77, last], 4791))
 }
 
 #[test]
-fn results_may_come_by_multicast() {
-    let mut tree = TestTree::spread(&FaultInjector::default(), DistributionSpec::Multicast { to: circle(1) });
+fn results_may_arrive_by_multicast() {
+    let mut tree =
+        TestTree::spread(&FaultInjector::default(), DistributionSpec::Multicast { to: multicast_address(1) });
     let began = Instant::now();
     for round in 0..100 {
         for leader in 0..4 {
@@ -234,19 +240,20 @@ fn results_may_come_by_multicast() {
             assert_eq!(results(&done), [round * 400 + 6], "round {round}");
         }
     }
-    // If nobody had heard it, every result would have been asked for, after 50 ms each.
+    // Without the multicasts, every result would be requested, after 50 ms each.
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     let sent: u64 = tree.nodes.iter().map(|node| node.report().sent).sum();
-    // 100 results for everyone, 200 folds of the leaves, and some acknowledgements; edge by edge it would be 800.
+    // 100 multicast results, 200 folds of the leaves, and some acknowledgements; edge by edge it would be 800.
     assert!(sent < 600, "{sent} packets");
 }
 
 #[test]
-fn whoever_listens_at_an_ear_takes_the_result_there_and_does_not_listen_for_ever() {
-    let mut tree = TestTree::spread(&FaultInjector::default(), DistributionSpec::Multicast { to: circle(17) });
-    let ear = tree.members[0].1.ear().expect("results come by multicast").clone();
+fn a_blocking_multicast_receive_returns_the_result_or_times_out() {
+    let mut tree =
+        TestTree::spread(&FaultInjector::default(), DistributionSpec::Multicast { to: multicast_address(17) });
+    let multicast_socket = tree.members[0].1.multicast_socket().expect("results come by multicast").clone();
     let began = Instant::now();
-    assert!(ear.listen().is_none(), "nothing was sent");
+    assert!(multicast_socket.receive_blocking().is_none(), "nothing was sent");
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     for leader in 0..4 {
         tree.start(leader, 1 << leader);
@@ -255,24 +262,27 @@ fn whoever_listens_at_an_ear_takes_the_result_there_and_does_not_listen_for_ever
         for node in &mut tree.nodes {
             node.turn();
         }
-        ear.listen()
+        multicast_socket.receive_blocking()
     };
-    let heard = (0..1000).find_map(listen).expect("a result");
-    assert!(ear.listen().is_none(), "one at a time");
-    let (wires, membership) = &mut tree.members[0];
+    let received = (0..1000).find_map(listen).expect("a result");
+    assert!(multicast_socket.receive_blocking().is_none(), "one at a time");
+    let (tree_edges, membership) = &mut tree.members[0];
     let (mut inputs, mut done) = (Vec::new(), Vec::new());
-    assert!(wires.receive_at(ReadySockets::Taken(&heard), &mut inputs));
-    inputs.into_iter().for_each(|input| membership.handle(wires, input, &mut done));
+    assert!(tree_edges.receive_from(ReadySockets::Taken(&received), &mut inputs));
+    inputs.into_iter().for_each(|input| membership.handle(tree_edges, input, &mut done));
     assert_eq!(results(&done), [15]);
 }
 
 #[test]
-fn a_multicast_that_nobody_can_hear_or_prove_is_repaired() {
-    // The members know another address than the nodes: every result must be asked for.
-    let mut tree = TestTree::spread(&FaultInjector::default(), DistributionSpec::Multicast { to: circle(2) });
-    for (wires, _) in &mut tree.members {
-        wires.leave_circle(GROUP.group);
-        wires.join_circle(GROUP.group, circle(3), KEY, MulticastRole::Open).expect("an address");
+fn a_multicast_that_is_lost_or_not_authentic_is_repaired() {
+    // The members use another address than the nodes: every result must be requested.
+    let mut tree =
+        TestTree::spread(&FaultInjector::default(), DistributionSpec::Multicast { to: multicast_address(2) });
+    for (tree_edges, _) in &mut tree.members {
+        tree_edges.leave_multicast(GROUP.group);
+        tree_edges
+            .join_multicast(GROUP.group, multicast_address(3), KEY, MulticastRole::Receiver)
+            .expect("an address");
     }
     for (leader, _) in [(); 4].iter().enumerate() {
         tree.start(leader, leader as i32);
@@ -280,9 +290,11 @@ fn a_multicast_that_nobody_can_hear_or_prove_is_repaired() {
     for done in tree.run(1, PATIENCE) {
         assert_eq!(results(&done), [6]);
     }
-    // And another key: what comes is forged, and asked for as well.
-    for (wires, _) in &mut tree.members {
-        wires.join_circle(GROUP.group, circle(2), AuthKey([8; 16]), MulticastRole::Open).expect("an address");
+    // And another key: what arrives counts as forged, and is requested as well.
+    for (tree_edges, _) in &mut tree.members {
+        tree_edges
+            .join_multicast(GROUP.group, multicast_address(2), AuthKey([8; 16]), MulticastRole::Receiver)
+            .expect("an address");
     }
     for (leader, _) in [(); 4].iter().enumerate() {
         tree.start(leader, leader as i32);
@@ -290,15 +302,15 @@ fn a_multicast_that_nobody_can_hear_or_prove_is_repaired() {
     for done in tree.run(1, PATIENCE) {
         assert_eq!(results(&done), [6]);
     }
-    assert!(tree.members.iter().all(|(wires, _)| wires.counters().forged > 0));
+    assert!(tree.members.iter().all(|(tree_edges, _)| tree_edges.counters().forged > 0));
 }
 
 #[test]
-fn loss_damage_and_doubling_change_no_result() {
+fn loss_damage_and_duplication_change_no_result() {
     for distribution in [
         DistributionSpec::Edges,
-        DistributionSpec::Multicast { to: circle(4) },
-        DistributionSpec::Both { to: circle(5) },
+        DistributionSpec::Multicast { to: multicast_address(4) },
+        DistributionSpec::Both { to: multicast_address(5) },
     ] {
         survive_a_bad_network(distribution);
     }
@@ -323,11 +335,11 @@ fn survive_a_bad_network(distribution: DistributionSpec) {
         }
     }
     let damaged: u64 = tree.nodes.iter().map(|node| node.report().dropped["damaged"]).sum();
-    assert!(damaged > 0, "the plan was obeyed");
+    assert!(damaged > 0, "the fault plan took effect");
 }
 
 #[test]
-fn whoever_does_not_know_the_key_is_not_heard() {
+fn messages_with_a_wrong_key_are_dropped() {
     let mut tree = TestTree::with_key(&FaultInjector::default(), DistributionSpec::Edges, AuthKey([8; 16]));
     for leader in 0..4 {
         tree.start(leader, 1);
@@ -364,7 +376,7 @@ fn a_lost_node_is_named_by_its_number() {
 }
 
 #[test]
-fn a_node_tells_what_it_holds_and_whom_it_lost() {
+fn a_node_reports_its_load_and_its_lost_neighbours() {
     let mut tree = TestTree::new(&FaultInjector::default());
     tree.start(0, 1);
     tree.run(1, Duration::from_millis(20));
@@ -377,7 +389,7 @@ fn a_node_tells_what_it_holds_and_whom_it_lost() {
     for node in &mut tree.nodes {
         let report = node.report();
         assert_eq!((report.in_flight, report.bytes, report.operations), (0, 0, 1));
-        assert_eq!((node.operations(GROUP), node.next_trouble()), (1, None));
+        assert_eq!((node.operations(GROUP), node.next_failure()), (1, None));
     }
     tree.members.truncate(3);
     for leader in 0..3 {
@@ -385,12 +397,12 @@ fn a_node_tells_what_it_holds_and_whom_it_lost() {
     }
     tree.run(1, PATIENCE);
     let trouble = SeatFailure { group: GROUP, what: "rank 3 does not answer".to_owned() };
-    assert_eq!(tree.nodes[1].next_trouble(), Some(trouble));
-    assert_eq!(tree.nodes[1].next_trouble(), None, "once");
+    assert_eq!(tree.nodes[1].next_failure(), Some(trouble));
+    assert_eq!(tree.nodes[1].next_failure(), None, "once");
 }
 
 #[test]
-fn a_seat_that_was_given_up_leaves_nothing_and_can_be_taken_again() {
+fn a_removed_seat_leaves_nothing_behind() {
     let mut tree = TestTree::new(&FaultInjector::default());
     tree.nodes[0].remove(GroupKey { epoch: Epoch(7), ..GROUP });
     tree.start(0, 1);
@@ -403,7 +415,7 @@ fn a_seat_that_was_given_up_leaves_nothing_and_can_be_taken_again() {
 }
 
 #[test]
-#[ignore = "a measurement: cargo test -p runtime --release -- --ignored --nocapture round_trip"]
+#[ignore = "a measurement: cargo test -p pleach-engine --release -- --ignored --nocapture round_trip"]
 fn round_trip_of_a_two_level_tree_in_one_thread() {
     let mut tree = TestTree::new(&FaultInjector::default());
     let began = Instant::now();

@@ -1,4 +1,6 @@
-//! A port and what carries its parcels, turned by whoever waits.
+//! The messaging machine and its transport.
+//!
+//! In: sends and receives of the user. Out: completions. There are no threads: [`Messenger::turn`] does the work.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,196 +10,200 @@ use protocol::messaging::{
     InPlaceBuffers, MessageCompletion, MessageSelector, MessagingAction, MessagingCounters, MessagingEndpoint,
     MessagingSettings, PeerLossCause, ProbedMessage, RailIndex, ReceiveId, RejectedPost, SendId, has_body,
 };
-use transport::carrier::{MessageTransport, TransportEvent};
+use transport::message_transport::{MessageTransport, SendReport, TransportEvent};
 use units::{PathId, Rank};
 
-/// How long one that has drained stays to acknowledge: longer than acknowledgements wait (`Policy::acknowledge_after`).
+/// How long a drained messenger keeps acknowledging: longer than acknowledgements are delayed
+/// (`ConnectionPolicy::acknowledge_after`).
 const LINGER: Duration = Duration::from_millis(1);
 
-/// Where a parcel is spoiled.
+/// Where a test corrupts a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CorruptionStage {
-    /// On its way to the wire: packets are made, and their checks, of what is spoiled.
+    /// Before the transport computes its own checks over it.
     Departure,
-    /// Behind the checks of its packets.
+    /// After the transport has verified its own checks.
     Arrival,
 }
 
-/// Changes parcels with a body as it likes, for tests.
+/// Changes packets with a body, for tests.
 pub type PacketCorrupter = Box<dyn FnMut(CorruptionStage, &mut [u8]) + Send>;
 
-/// A port that is turned over a carrier.
-pub struct Messenger<C> {
-    port: MessagingEndpoint,
-    carrier: C,
-    spoiler: Option<PacketCorrupter>,
-    /// What the port gave us, where something spoiled was sent in its place.
+/// A messaging machine over a transport.
+pub struct Messenger<T> {
+    endpoint: MessagingEndpoint,
+    transport: T,
+    corrupter: Option<PacketCorrupter>,
+    /// The original packets, where a corrupted copy was sent.
     originals: VecDeque<(Rank, RailIndex, Vec<u8>)>,
-    /// What came spoiled in this turn.
-    spoiled: Vec<(Rank, RailIndex, PathId)>,
+    /// Packets that failed their checksum in this turn.
+    corrupted: Vec<(Rank, RailIndex, PathId)>,
 }
 
-impl<C: MessageTransport> Messenger<C> {
-    /// Without peers.
-    pub fn new(carrier: C, settings: MessagingSettings) -> Self {
-        let port = MessagingEndpoint::new(settings);
-        Self { port, carrier, spoiler: None, originals: VecDeque::new(), spoiled: Vec::new() }
+impl<T: MessageTransport> Messenger<T> {
+    /// A messenger without peers.
+    pub fn new(transport: T, settings: MessagingSettings) -> Self {
+        let endpoint = MessagingEndpoint::new(settings);
+        Self { endpoint, transport, corrupter: None, originals: VecDeque::new(), corrupted: Vec::new() }
     }
 
-    /// The carrier, to set up rails.
-    pub fn carrier(&mut self) -> &mut C {
-        &mut self.carrier
+    /// The transport, to set up rails.
+    pub fn transport(&mut self) -> &mut T {
+        &mut self.transport
     }
 
     /// The rails to a peer are ready.
     pub fn add_peer(&mut self, rank: Rank, rails: u8) {
-        self.port.add_peer(rank, rails);
+        self.endpoint.add_peer(rank, rails);
     }
 
-    /// Lets parcels be spoiled, for tests.
-    pub fn set_spoiler(&mut self, spoiler: PacketCorrupter) {
-        self.spoiler = Some(spoiler);
+    /// Corrupts packets, for tests.
+    pub fn set_corrupter(&mut self, corrupter: PacketCorrupter) {
+        self.corrupter = Some(corrupter);
     }
 
-    /// What the port has seen.
+    /// What the messaging machine has counted.
     pub fn counters(&self) -> MessagingCounters {
-        self.port.counters()
+        self.endpoint.counters()
     }
 
     /// Why a peer is lost, if it is.
     pub fn lost(&self, peer: Rank) -> Option<PeerLossCause> {
-        self.port.lost(peer)
+        self.endpoint.lost(peer)
     }
 
     /// Sends a message; see [`MessagingEndpoint::send`].
     ///
     /// # Errors
-    /// If it cannot be sent; the buffer comes back.
+    /// If the machine rejects it; the buffer returns.
     pub fn send(&mut self, to: Rank, tag: u64, buffer: Vec<u8>) -> Result<SendId, RejectedPost> {
-        let now = self.carrier.now();
-        // To spoil a parcel one needs the original.
-        let id = match self.spoiler {
-            None => self.port.send_into(now, to, tag, buffer, &mut TransportSendBuffers(&mut self.carrier))?,
-            Some(_) => self.port.send(now, to, tag, buffer)?,
+        let now = self.transport.now();
+        // Corrupting a packet needs a copy of the original.
+        let id = match self.corrupter {
+            None => self.endpoint.send_into(now, to, tag, buffer, &mut TransportSendBuffers(&mut self.transport))?,
+            Some(_) => self.endpoint.send(now, to, tag, buffer)?,
         };
         self.carry_out();
         Ok(id)
     }
 
-    /// Waits for a message; see [`MessagingEndpoint::receive`].
+    /// Posts a receive; see [`MessagingEndpoint::receive`].
     ///
     /// # Errors
-    /// If nothing can come; the buffer comes back.
+    /// If the machine rejects it; the buffer returns.
     pub fn receive(&mut self, wanted: MessageSelector, buffer: Vec<u8>) -> Result<ReceiveId, RejectedPost> {
-        let id = self.port.receive(self.carrier.now(), wanted, buffer)?;
+        let id = self.endpoint.receive(self.transport.now(), wanted, buffer)?;
         self.carry_out();
         Ok(id)
     }
 
     /// See [`MessagingEndpoint::probe`].
     pub fn probe(&self, wanted: &MessageSelector) -> Option<ProbedMessage> {
-        self.port.probe(wanted)
+        self.endpoint.probe(wanted)
     }
 
     /// See [`MessagingEndpoint::cancel_receive`].
     pub fn cancel_receive(&mut self, id: ReceiveId) -> Option<Vec<u8>> {
-        self.port.cancel_receive(id)
+        self.endpoint.cancel_receive(id)
     }
 
     /// See [`MessagingEndpoint::cancel_send`].
     pub fn cancel_send(&mut self, id: SendId) -> Option<Vec<u8>> {
-        self.port.cancel_send(id)
+        self.endpoint.cancel_send(id)
     }
 
-    /// Whether anything has ended.
+    /// Whether a completion is available.
     pub fn has_completions(&self) -> bool {
-        self.port.has_completions()
+        self.endpoint.has_completions()
     }
 
-    /// What has ended, one at a time.
+    /// The next completion.
     pub fn next_completion(&mut self) -> Option<MessageCompletion> {
-        self.port.poll_completion()
+        self.endpoint.poll_completion()
     }
 
-    /// Does everything that can be done now. With nothing to tell, waits for at most `wait`.
+    /// Does all that can be done now. With no completion to report, waits for at most `wait`.
     ///
     /// # Errors
-    /// If the system does not let it wait.
+    /// If the system call that waits fails.
     pub fn turn(&mut self, wait: Duration) -> io::Result<()> {
-        let wait = if self.port.has_completions() { Duration::ZERO } else { wait };
-        let Self { port, carrier, spoiler, originals, spoiled } = self;
-        carrier.turn(wait, &mut |now, news| match news {
-            TransportEvent::Parcel { from, rail, path, bytes } => {
-                if let Some(spoiler) = spoiler.as_mut().filter(|_| has_body(bytes)) {
-                    spoiler(CorruptionStage::Arrival, bytes);
+        let wait = if self.endpoint.has_completions() { Duration::ZERO } else { wait };
+        let Self { endpoint, transport, corrupter, originals, corrupted } = self;
+        transport.turn(wait, &mut |now, event| match event {
+            TransportEvent::Packet { from, rail, path, bytes } => {
+                if let Some(corrupter) = corrupter.as_mut().filter(|_| has_body(bytes)) {
+                    corrupter(CorruptionStage::Arrival, bytes);
                 }
-                if !port.handle_parcel(now, from, rail, bytes) {
-                    spoiled.push((from, rail, path));
+                if !endpoint.handle_packet(now, from, rail, bytes) {
+                    corrupted.push((from, rail, path));
                 }
             }
-            TransportEvent::Landed { to, rail, bytes } => {
+            TransportEvent::SendComplete { to, rail, bytes } => {
                 let index = originals.iter().position(|(rank, on, _)| (*rank, *on) == (to, rail));
                 let original = index.and_then(|index| originals.remove(index)).map(|(.., bytes)| bytes);
-                port.handle_sent(now, to, rail, original.unwrap_or(bytes));
+                endpoint.handle_sent(now, to, rail, original.unwrap_or(bytes));
             }
-            TransportEvent::RailLost { peer, rail } => port.handle_rail_lost(now, peer, rail),
+            TransportEvent::RailLost { peer, rail } => endpoint.handle_rail_lost(now, peer, rail),
         })?;
-        spoiled.drain(..).for_each(|(from, rail, path)| carrier.note_spoiled(from, rail, path));
+        corrupted.drain(..).for_each(|(from, rail, path)| transport.report_corruption(from, rail, path));
         self.carry_out();
         Ok(())
     }
 
-    fn next_duty(&mut self) -> Option<MessagingAction> {
-        match self.spoiler {
-            None => self.port.poll_duty_into(&mut TransportSendBuffers(&mut self.carrier)),
-            Some(_) => self.port.poll_duty(),
+    fn next_action(&mut self) -> Option<MessagingAction> {
+        match self.corrupter {
+            None => self.endpoint.poll_action_into(&mut TransportSendBuffers(&mut self.transport)),
+            Some(_) => self.endpoint.poll_action(),
         }
     }
 
     #[inline]
     fn carry_out(&mut self) {
-        if self.port.has_duties() {
+        if self.endpoint.has_actions() {
             self.carry_out_all();
         }
     }
 
     #[inline(never)]
     fn carry_out_all(&mut self) {
-        while let Some(duty) = self.next_duty() {
-            match duty {
-                MessagingAction::Written { to, rail, .. } => self.carrier.send_room(to, rail, true),
-                MessagingAction::Lend { to, rail, head, body, ask } => {
-                    self.carrier.send_lent(to, rail, head, body, ask)
+        while let Some(action) = self.next_action() {
+            match action {
+                MessagingAction::TransmitInPlace { to, rail, .. } => {
+                    self.transport.send_reserved(to, rail, SendReport::Wanted)
+                }
+                MessagingAction::TransmitBorrowed { to, rail, head, body, ask } => {
+                    self.transport.send_borrowed(to, rail, head, body, ask)
                 }
                 MessagingAction::Transmit { to, rail, mut bytes, .. } => {
-                    if let Some(spoiler) = &mut self.spoiler {
+                    if let Some(corrupter) = &mut self.corrupter {
                         self.originals.push_back((to, rail, bytes.clone()));
                         if has_body(&bytes) {
-                            spoiler(CorruptionStage::Departure, &mut bytes);
+                            corrupter(CorruptionStage::Departure, &mut bytes);
                         }
                     }
-                    self.carrier.send(to, rail, bytes);
+                    self.transport.send(to, rail, bytes);
                 }
-                MessagingAction::Drop { peer, .. } => self.carrier.forget(peer),
+                MessagingAction::DropPeer { peer, .. } => self.transport.drop_peer(peer),
             }
         }
     }
 
-    /// Waits until every message that was sent has come intact, and its peers know the same of theirs. False if that takes longer than it may.
+    /// Waits until every sent message has arrived intact, and the peers know the same of theirs. False if that takes longer than
+    /// `limit`.
     ///
     /// # Errors
-    /// If the system does not let it wait.
+    /// If the system call that waits fails.
     pub fn drain(&mut self, limit: Duration) -> io::Result<bool> {
         let began = Instant::now();
-        self.port.drain(self.carrier.now());
+        self.endpoint.drain(self.transport.now());
         self.carry_out();
-        while !self.port.is_drained() {
+        while !self.endpoint.is_drained() {
             if began.elapsed() > limit {
                 return Ok(false);
             }
             self.turn(Duration::from_millis(1))?;
         }
-        // What came last is acknowledged after a while, and whoever sent it may be waiting for that alone.
+        // The last packets are acknowledged with a delay, and their sender may wait for nothing else.
         let drained = Instant::now();
         while drained.elapsed() < LINGER {
             self.turn(LINGER.saturating_sub(drained.elapsed()))?;
@@ -206,21 +212,21 @@ impl<C: MessageTransport> Messenger<C> {
     }
 }
 
-/// The rooms of a carrier.
-struct TransportSendBuffers<'a, C>(&'a mut C);
+/// The reserved send buffers of a transport.
+struct TransportSendBuffers<'a, T>(&'a mut T);
 
-impl<C: MessageTransport> InPlaceBuffers for TransportSendBuffers<'_, C> {
+impl<T: MessageTransport> InPlaceBuffers for TransportSendBuffers<'_, T> {
     #[inline]
-    fn room(&mut self, to: Rank, rail: RailIndex, bytes: usize) -> Option<&mut [u8]> {
-        self.0.room(to, rail, bytes)
+    fn reserve(&mut self, to: Rank, rail: RailIndex, bytes: usize) -> Option<&mut [u8]> {
+        self.0.reserve(to, rail, bytes)
     }
 
     #[inline]
-    fn send_room(&mut self, to: Rank, rail: RailIndex) {
-        self.0.send_room(to, rail, false);
+    fn send_reserved(&mut self, to: Rank, rail: RailIndex) {
+        self.0.send_reserved(to, rail, SendReport::Unwanted);
     }
 
-    fn borrows(&self) -> bool {
-        self.0.borrows()
+    fn supports_borrowed(&self) -> bool {
+        self.0.supports_borrowed()
     }
 }

@@ -1,8 +1,8 @@
-//! Checked messages between processes: the port of `protocol::messaging`, run over real rails.
+//! Checked messages between processes: the machine of `protocol::messaging` over real rails.
 //!
-//! In: sends and receives of the user. Out: completions. A [`Messenger`] turns a [`MessageTransport`], which knows how parcels travel:
-//! [`UdpTransport`] over queue pairs of an [`transport::udp::Endpoint`], [`ShmTransport`] through rings in shared memory, [`TransportMux`] each
-//! to whom it reaches. There are no threads: whoever waits turns it.
+//! In: sends and receives of the user. Out: completions. A [`Messenger`] drives a [`MessageTransport`]: [`UdpTransport`] over
+//! queue pairs of an [`transport::udp::Endpoint`], [`ShmTransport`] through rings in shared memory, or [`TransportMux`],
+//! which chooses between them by rank. There are no threads: [`Messenger::turn`] does the work.
 
 mod messenger;
 #[cfg(test)]
@@ -12,6 +12,6 @@ mod udp_transport;
 
 pub use hostmem::ring::ShmTransport;
 pub use messenger::{CorruptionStage, Messenger, PacketCorrupter};
-pub use transport::carrier::{MessageTransport, TransportEvent};
+pub use transport::message_transport::{MessageTransport, SendReport, TransportEvent};
 pub use transport_mux::TransportMux;
 pub use udp_transport::UdpTransport;

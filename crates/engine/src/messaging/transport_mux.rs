@@ -1,10 +1,10 @@
-//! Parcels to ranks of this host through rings in shared memory, to others over queue pairs.
+//! Packets to ranks of this host through shared memory, to other ranks over UDP.
 //!
-//! Whoever waits looks at both, awake for a while. Then it sleeps where packets wake it, and looks at the rings once in a [`SLEEP_INTERVAL`]: one
-//! cannot sleep in two places.
+//! A waiting thread polls both, spinning at first. Then it sleeps on the sockets and polls the rings once a millisecond: a
+//! thread cannot sleep on both.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use protocol::BufferSlice;
 use protocol::connection::AckRequest;
@@ -12,131 +12,142 @@ use protocol::messaging::RailIndex;
 use units::{PathId, Rank, Time};
 
 use super::{ShmTransport, UdpTransport};
-use transport::carrier::{MessageTransport, TransportEvent};
+use transport::backoff::{WaitPolicy, WaitStep, Waiter};
+use transport::message_transport::{MessageTransport, SendReport, TransportEvent};
 
-const SPIN_TIME: Duration = Duration::from_micros(200);
-const SLEEP_INTERVAL: Duration = Duration::from_millis(1);
+/// Each poll takes system calls: the clock is read after every one, and the CPU is not yielded.
+const WAIT: WaitPolicy = WaitPolicy {
+    first_polls: 0,
+    first_pauses: 0,
+    polls_before_yield: u32::MAX,
+    polls_per_clock: 1,
+    spin: Duration::from_micros(200),
+    sleep: Duration::from_millis(1),
+};
 
-/// The rails of a process to ranks here and elsewhere.
+/// The rails of a process to the ranks of its host and of other hosts.
 pub struct TransportMux {
-    near: ShmTransport,
-    far: UdpTransport,
-    /// The ranks of this host, in the order in which they met.
+    shm: ShmTransport,
+    udp: UdpTransport,
+    /// The ranks of this host, by their rank in the team.
     team: Vec<Rank>,
 }
 
 impl TransportMux {
-    /// Joins two carriers: `near` has met these ranks, this one among them.
-    pub fn new(near: ShmTransport, team: Vec<Rank>, far: UdpTransport) -> Self {
-        Self { near, far, team }
+    /// Combines two transports: `shm` connects the ranks of `team`, this one among them.
+    pub fn new(shm: ShmTransport, team: Vec<Rank>, udp: UdpTransport) -> Self {
+        Self { shm, udp, team }
     }
 
-    /// What a rank of this host is called among its team.
-    fn seat(&self, rank: Rank) -> Option<Rank> {
+    /// The rank within the team of this host.
+    fn team_rank(&self, rank: Rank) -> Option<Rank> {
         let place = self.team.iter().position(|member| *member == rank)?;
         Some(Rank(place as u32))
     }
 
-    /// Does what can be done in both; false if there was nothing to tell.
-    fn move_both(&mut self, wait: Duration, tell: &mut dyn FnMut(Time, TransportEvent<'_>)) -> io::Result<bool> {
+    /// Runs a turn of both; false if there was nothing to report.
+    fn poll_both(&mut self, wait: Duration, on_event: &mut dyn FnMut(Time, TransportEvent<'_>)) -> io::Result<bool> {
         let mut any = false;
-        let (now, team) = (self.far.now(), &self.team);
-        // One clock for both, or time would run backwards for the port.
-        self.near.turn(Duration::ZERO, &mut |_, news| {
+        let (now, team) = (self.udp.now(), &self.team);
+        // One clock for both: time must not run backwards for the messaging machine.
+        self.shm.turn(Duration::ZERO, &mut |_, event| {
             any = true;
-            tell(now, by_rank(team, news));
+            on_event(now, with_job_rank(team, event));
         })?;
         let wait = if any { Duration::ZERO } else { wait };
-        self.far.turn(wait, &mut |now, news| {
+        self.udp.turn(wait, &mut |now, event| {
             any = true;
-            tell(now, news);
+            on_event(now, event);
         })?;
         Ok(any)
     }
+
+    /// Reports ranks of this host whose process has ended; true if there are any.
+    fn check_liveness(&mut self, on_event: &mut dyn FnMut(Time, TransportEvent<'_>)) -> bool {
+        let (now, team) = (self.udp.now(), &self.team);
+        let mut any = false;
+        self.shm.check_liveness(&mut |_, event| {
+            any = true;
+            on_event(now, with_job_rank(team, event));
+        });
+        any
+    }
 }
 
-/// News of a team's member, by its rank.
-fn by_rank<'a>(team: &[Rank], news: TransportEvent<'a>) -> TransportEvent<'a> {
-    match news {
-        TransportEvent::Parcel { from, rail, path, bytes } => {
-            TransportEvent::Parcel { from: team[from.index()], rail, path, bytes }
+/// An event of shared memory, with the rank in the job in place of that in the team.
+fn with_job_rank<'a>(team: &[Rank], event: TransportEvent<'a>) -> TransportEvent<'a> {
+    match event {
+        TransportEvent::Packet { from, rail, path, bytes } => {
+            TransportEvent::Packet { from: team[from.index()], rail, path, bytes }
         }
-        TransportEvent::Landed { to, rail, bytes } => TransportEvent::Landed { to: team[to.index()], rail, bytes },
+        TransportEvent::SendComplete { to, rail, bytes } => {
+            TransportEvent::SendComplete { to: team[to.index()], rail, bytes }
+        }
         TransportEvent::RailLost { peer, rail } => TransportEvent::RailLost { peer: team[peer.index()], rail },
     }
 }
 
 impl MessageTransport for TransportMux {
     fn send(&mut self, to: Rank, rail: RailIndex, bytes: Vec<u8>) {
-        match self.seat(to) {
-            Some(seat) => self.near.send(seat, rail, bytes),
-            None => self.far.send(to, rail, bytes),
+        match self.team_rank(to) {
+            Some(team_rank) => self.shm.send(team_rank, rail, bytes),
+            None => self.udp.send(to, rail, bytes),
         }
     }
 
-    fn borrows(&self) -> bool {
-        self.far.borrows()
+    fn supports_borrowed(&self) -> bool {
+        self.udp.supports_borrowed()
     }
 
-    fn send_lent(&mut self, to: Rank, rail: RailIndex, head: Vec<u8>, body: BufferSlice, ask: AckRequest) {
-        match self.seat(to) {
-            Some(seat) => self.near.send_lent(seat, rail, head, body, ask),
-            None => self.far.send_lent(to, rail, head, body, ask),
+    fn send_borrowed(&mut self, to: Rank, rail: RailIndex, head: Vec<u8>, body: BufferSlice, ack: AckRequest) {
+        match self.team_rank(to) {
+            Some(team_rank) => self.shm.send_borrowed(team_rank, rail, head, body, ack),
+            None => self.udp.send_borrowed(to, rail, head, body, ack),
         }
     }
 
-    fn room(&mut self, to: Rank, rail: RailIndex, bytes: usize) -> Option<&mut [u8]> {
-        let seat = self.seat(to)?;
-        self.near.room(seat, rail, bytes)
+    fn reserve(&mut self, to: Rank, rail: RailIndex, bytes: usize) -> Option<&mut [u8]> {
+        let team_rank = self.team_rank(to)?;
+        self.shm.reserve(team_rank, rail, bytes)
     }
 
-    fn send_room(&mut self, to: Rank, rail: RailIndex, is_told: bool) {
-        let seat = self.seat(to).expect("only rings lend room");
-        self.near.send_room(seat, rail, is_told);
+    fn send_reserved(&mut self, to: Rank, rail: RailIndex, report: SendReport) {
+        let team_rank = self.team_rank(to).expect("only shared memory reserves space");
+        self.shm.send_reserved(team_rank, rail, report);
     }
 
-    fn note_spoiled(&mut self, from: Rank, rail: RailIndex, path: PathId) {
-        match self.seat(from) {
-            Some(seat) => self.near.note_spoiled(seat, rail, path),
-            None => self.far.note_spoiled(from, rail, path),
+    fn report_corruption(&mut self, from: Rank, rail: RailIndex, path: PathId) {
+        match self.team_rank(from) {
+            Some(team_rank) => self.shm.report_corruption(team_rank, rail, path),
+            None => self.udp.report_corruption(from, rail, path),
         }
     }
 
-    fn turn(&mut self, wait: Duration, tell: &mut dyn FnMut(Time, TransportEvent<'_>)) -> io::Result<()> {
-        if self.move_both(Duration::ZERO, tell)? || wait.is_zero() {
+    fn turn(&mut self, wait: Duration, on_event: &mut dyn FnMut(Time, TransportEvent<'_>)) -> io::Result<()> {
+        if self.poll_both(Duration::ZERO, on_event)? || wait.is_zero() {
             return Ok(());
         }
-        let began = Instant::now();
+        let mut waiter = Waiter::new(WAIT, wait);
         loop {
-            let waited = began.elapsed();
-            if waited >= wait {
-                return Ok(());
-            }
-            let nap =
-                if waited < SPIN_TIME { Duration::ZERO } else { SLEEP_INTERVAL.min(wait.saturating_sub(waited)) };
-            if self.move_both(nap, tell)? {
-                return Ok(());
-            }
-            let (now, team) = (self.far.now(), &self.team);
-            let mut any = false;
-            self.near.look_around(&mut |_, news| {
-                any = true;
-                tell(now, by_rank(team, news));
-            });
-            if any {
+            let sleep = match waiter.step() {
+                WaitStep::Poll => Duration::ZERO,
+                WaitStep::Sleep(time) => time,
+                WaitStep::TimedOut => return Ok(()),
+            };
+            if self.poll_both(sleep, on_event)? || self.check_liveness(on_event) {
                 return Ok(());
             }
         }
     }
 
     fn now(&self) -> Time {
-        self.far.now()
+        self.udp.now()
     }
 
-    fn forget(&mut self, peer: Rank) {
-        match self.seat(peer) {
-            Some(seat) => self.near.forget(seat),
-            None => self.far.forget(peer),
+    fn drop_peer(&mut self, peer: Rank) {
+        match self.team_rank(peer) {
+            Some(team_rank) => self.shm.drop_peer(team_rank),
+            None => self.udp.drop_peer(peer),
         }
     }
 }

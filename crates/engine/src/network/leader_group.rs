@@ -1,20 +1,17 @@
 //! The leaders of one communicator: their operations in order, through a tree or among themselves.
 //!
-//! In: operations, letters, what the membership tells. Out: letters and contributions, and each operation's end, once.
-//! Two streams of operations, each in the same order at every leader: one among the hosts (term 0), one through the tree
-//! (term of the tree). When the tree breaks, its stream goes on among the hosts from the first piece that anyone lacks, with
-//! the fold order of the tree: the same bits. In a tree whose results come by multicast, broadcasts may be cast and barriers
-//! tested. Rules: P-62, P-63, P-94 to P-97.
+//! In: operations, messages of other leaders, actions of the membership. Out: messages and contributions, and the result of
+//! each operation, once. Two streams of operations, each in the same order at every leader: one among the hosts (term 0), one
+//! through the tree (term of the tree). When the tree fails, its stream continues among the hosts from the first fragment
+//! that any leader lacks, with the fold order of the tree: the same bits. In a tree whose results arrive by multicast,
+//! broadcasts may be multicast and barriers polled. Rules: P-59, P-60, P-50 to P-53.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use manager::{AggregationNodeId, DistributionSpec, FoldTree, GroupDescriptor};
-use protocol::aggregation::{AbortCause, AckBarrierCounter, AggregationAction, OperationMode, OperationStartError};
-use protocol::collective::{
-    CollectiveAlgorithm, CollectiveOperation, CollectiveSchedule, FoldOrder, FoldTreeNode, ScheduleAction as Play,
-    ScheduleExecutor,
-};
+use manager::{DistributionSpec, FoldTree, GroupDescriptor};
+use protocol::aggregation::{AckBarrierCounter, AggregationAction, OperationMode, OperationStartError};
+use protocol::collective::{CollectiveOperation, FoldOrder, FoldTreeNode, ScheduleAction, ScheduleExecutor};
 use protocol::{BufferPool, Payload};
 use units::{Epoch, GroupId, OpId, Rank};
 
@@ -23,94 +20,90 @@ use super::mesh::Mesh;
 use super::tree_operation::{LeaderNetworkError, OperationHandle, ReplayFragment, TreeMethod, TreeOperation};
 use crate::aggregation::{Membership, TreeEdgeEvent, TreeEdges};
 
-/// Letters for operations that have not begun here. More than this from peers of our own job is a mistake.
-const MAX_EARLY_MESSAGES: usize = 1 << 14;
-/// Operations of which it is remembered what they were.
-const MAX_RECENT_OPERATIONS: usize = 64;
-/// The stream of operations among the hosts.
-const HOST_STREAM: Epoch = Epoch(0);
+/// The term of the operations among the hosts.
+pub(super) const HOST_STREAM: Epoch = Epoch(0);
 
-/// The ends of operations, as they come.
+/// Results of operations, in the order of completion.
 pub(super) type OperationResults = Vec<(OperationHandle, Result<Vec<u8>, LeaderNetworkError>)>;
 
-/// What a group needs of the process around it.
+/// What a group uses of its process.
 pub(super) struct GroupIo<'a> {
-    pub wires: &'a mut TreeEdges,
+    pub tree_edges: &'a mut TreeEdges,
     pub mesh: &'a mut Mesh,
-    pub ends: &'a mut OperationResults,
+    pub results: &'a mut OperationResults,
 }
 
-struct TreeStream {
-    opened: GroupDescriptor,
-    /// Which of the group's streams it is: all leaders count its trees alike.
-    term: Epoch,
-    order: Arc<FoldOrder>,
-    state: TreeState,
-    /// The number of the next piece.
-    next: OpId,
-    /// Pieces without a result, in the order of their numbers.
-    unfinished: VecDeque<OpId>,
-    /// The last pieces, done or not: a leader that has the result of `m` may be asked for `m - window + 1` (P-62).
-    kept: VecDeque<ReplayFragment>,
-    /// Room for what they brought.
-    shelf: BufferPool,
-    operations: VecDeque<TreeOperation>,
-    /// When all must be heard; none if leaders cannot cast.
-    census: Option<AckBarrierCounter>,
+pub(super) struct TreeStream {
+    pub opened: GroupDescriptor,
+    /// The term of the stream: all leaders count the trees of the group alike.
+    pub term: Epoch,
+    pub order: Arc<FoldOrder>,
+    pub state: TreeState,
+    /// The number of the next fragment.
+    pub next: OpId,
+    /// Fragments without a result, in the order of their numbers.
+    pub unfinished: VecDeque<OpId>,
+    /// The last fragments, finished or not: a leader with the result of `m` may be asked for `m - window + 1` (P-59).
+    pub replay_log: VecDeque<ReplayFragment>,
+    /// Buffers for their payload.
+    pub pool: BufferPool,
+    pub operations: VecDeque<TreeOperation>,
+    /// When an acknowledgement barrier is due; none if leaders cannot multicast.
+    pub ack_barrier: Option<AckBarrierCounter>,
 }
 
-enum TreeState {
-    Sound(Box<Membership>),
-    /// The tree is broken; who stands where is being found out.
-    Falling {
-        stands: Vec<Option<OpId>>,
+pub(super) enum TreeState {
+    Healthy(Box<Membership>),
+    /// The tree has failed; the leaders exchange their positions.
+    FallingBack {
+        positions: Vec<Option<OpId>>,
     },
-    /// The hosts play what the tree did.
-    Fallen,
+    /// The hosts run the operations of the tree.
+    FallenBack,
 }
 
-/// An operation that one leader plays.
-struct RunningSchedule {
-    player: ScheduleExecutor,
-    /// None for a piece of the tree's stream.
-    ticket: Option<OperationHandle>,
+/// An operation that runs among the hosts.
+pub(super) struct RunningSchedule {
+    pub executor: ScheduleExecutor,
+    /// None for a fragment of the tree's stream.
+    pub handle: Option<OperationHandle>,
 }
 
 /// The leaders of a communicator, as one of them sees it.
 pub(super) struct LeaderGroup {
-    context: GroupId,
-    leaders: Vec<Rank>,
-    me: Rank,
-    next_host: OpId,
-    playing: BTreeMap<(Epoch, OpId), RunningSchedule>,
-    early: VecDeque<(Rank, LeaderMessage)>,
-    /// What the last operations were: a letter for one of them that says otherwise comes from a rank that disagrees.
-    recent: VecDeque<((Epoch, OpId), u32)>,
-    tree: Option<TreeStream>,
-    /// Trees so far.
-    trees: u32,
-    broken: Option<LeaderNetworkError>,
-    plays: Vec<Play>,
-    /// Room for what the membership tells.
-    told: Vec<AggregationAction>,
+    pub(super) context: GroupId,
+    pub(super) leaders: Vec<Rank>,
+    pub(super) me: Rank,
+    pub(super) next_host_op: OpId,
+    pub(super) running: BTreeMap<(Epoch, OpId), RunningSchedule>,
+    pub(super) early: VecDeque<(Rank, LeaderMessage)>,
+    /// The fingerprints of the last operations: a late message with another one shows a mismatch.
+    pub(super) recent: VecDeque<((Epoch, OpId), u32)>,
+    pub(super) tree: Option<TreeStream>,
+    /// The number of trees so far.
+    pub(super) trees: u32,
+    pub(super) broken: Option<LeaderNetworkError>,
+    pub(super) schedule_actions: Vec<ScheduleAction>,
+    /// Empty between calls; keeps its allocation.
+    pub(super) actions: Vec<AggregationAction>,
 }
 
 impl LeaderGroup {
-    /// A group without a tree. `me` is our place among the leaders.
+    /// A group without a tree. `me` is the index of this leader.
     pub(super) fn new(context: GroupId, leaders: Vec<Rank>, me: Rank) -> Self {
         Self {
             context,
             leaders,
             me,
-            next_host: OpId(0),
-            playing: BTreeMap::new(),
+            next_host_op: OpId(0),
+            running: BTreeMap::new(),
             early: VecDeque::new(),
             recent: VecDeque::new(),
             tree: None,
             trees: 0,
             broken: None,
-            plays: Vec::new(),
-            told: Vec::new(),
+            schedule_actions: Vec::new(),
+            actions: Vec::new(),
         }
     }
 
@@ -122,456 +115,276 @@ impl LeaderGroup {
         &self.leaders
     }
 
-    /// The tree that serves the group, and whether it is sound.
+    /// The tree of the group, and whether it is healthy.
     pub(super) fn tree(&self) -> Option<(&GroupDescriptor, bool)> {
-        self.tree.as_ref().map(|tree| (&tree.opened, matches!(tree.state, TreeState::Sound(_))))
+        self.tree.as_ref().map(|tree| (&tree.opened, matches!(tree.state, TreeState::Healthy(_))))
     }
 
     pub(super) fn membership(&self) -> Option<&Membership> {
         match self.tree.as_ref().map(|tree| &tree.state) {
-            Some(TreeState::Sound(membership)) => Some(membership),
+            Some(TreeState::Healthy(membership)) => Some(membership),
             _ => None,
         }
     }
 
-    /// Uses a tree from now on. All leaders do so between the same two operations, when none is under way.
+    /// Attaches a tree. All leaders do so between the same two operations, when none is in progress.
     ///
     /// # Errors
-    /// If the plan is none for this group.
-    pub(super) fn plant(&mut self, wires: &mut TreeEdges, opened: GroupDescriptor) -> Result<(), LeaderNetworkError> {
-        let order = fold_order(&opened.fold, self.size()).ok_or(LeaderNetworkError::Confused)?;
+    /// If the plan is not for this group.
+    pub(super) fn attach_tree(
+        &mut self,
+        tree_edges: &mut TreeEdges,
+        opened: GroupDescriptor,
+    ) -> Result<(), LeaderNetworkError> {
+        let order = fold_order(&opened.fold, self.size()).ok_or(LeaderNetworkError::ProtocolError)?;
         let place = opened.leaders.len() == self.leaders.len();
-        let membership = Membership::join(wires, &opened, self.me.index()).ok().filter(|_| place);
-        let membership = membership.ok_or(LeaderNetworkError::Confused)?;
+        let membership = Membership::join(tree_edges, &opened, self.me.index()).ok().filter(|_| place);
+        let membership = membership.ok_or(LeaderNetworkError::ProtocolError)?;
         self.trees += 1;
-        let may_cast = matches!(opened.distribution, DistributionSpec::Multicast { .. });
-        // One more than are kept, and one for what is on its way.
-        let shelf = BufferPool::new(2 * opened.window as usize + 2);
+        let can_multicast = matches!(opened.distribution, DistributionSpec::Multicast { .. });
+        // One more than the replay log holds, and one for the fragment in flight.
+        let pool = BufferPool::new(2 * opened.window as usize + 2);
         self.tree = Some(TreeStream {
-            shelf,
-            census: AckBarrierCounter::new(opened.window).filter(|_| may_cast),
+            pool,
+            ack_barrier: AckBarrierCounter::new(opened.window).filter(|_| can_multicast),
             opened,
             term: Epoch(self.trees),
             order: Arc::new(order),
-            state: TreeState::Sound(Box::new(membership)),
+            state: TreeState::Healthy(Box::new(membership)),
             next: OpId(0),
             unfinished: VecDeque::new(),
-            kept: VecDeque::new(),
+            replay_log: VecDeque::new(),
             operations: VecDeque::new(),
         });
         Ok(())
     }
 
-    /// Does without its tree again. All leaders do so between the same two operations, when none is under way.
-    pub(super) fn uproot(&mut self, wires: &mut TreeEdges) {
-        if let Some(TreeStream { state: TreeState::Sound(membership), .. }) = self.tree.take() {
-            membership.leave(wires);
-        }
-    }
-
-    /// Starts an operation among the hosts.
-    pub(super) fn start_among_hosts(
-        &mut self,
-        ticket: OperationHandle,
-        algorithm: CollectiveAlgorithm,
-        collective: CollectiveOperation,
-        data: Vec<u8>,
-        around: &mut GroupIo<'_>,
-    ) {
-        if let Some(error) = self.broken {
-            return around.ends.push((ticket, Err(error)));
-        }
-        let op = self.next_host;
-        self.next_host = op.next();
-        let contributes = match collective {
-            CollectiveOperation::Broadcast { root } => root == self.me,
-            CollectiveOperation::Barrier => false,
-            _ => true,
-        };
-        let bytes = data.len() as u32;
-        let payload = if contributes { Payload::Bytes(data.into()) } else { Payload::Absent { bytes } };
-        let player = CollectiveSchedule::new(algorithm, collective, self.me, self.size(), bytes)
-            .and_then(|plan| ScheduleExecutor::new(plan, payload));
-        match player {
-            Ok(player) => self.play(HOST_STREAM, op, RunningSchedule { player, ticket: Some(ticket) }, around),
-            Err(_) => self.break_with(LeaderNetworkError::Disagree, around),
+    /// Detaches the tree. All leaders do so between the same two operations, when none is in progress.
+    pub(super) fn detach_tree(&mut self, tree_edges: &mut TreeEdges) {
+        if let Some(TreeStream { state: TreeState::Healthy(membership), .. }) = self.tree.take() {
+            membership.leave(tree_edges);
         }
     }
 
     /// Starts an operation through the tree.
     pub(super) fn start_in_tree(
         &mut self,
-        ticket: OperationHandle,
-        way: TreeMethod,
+        handle: OperationHandle,
+        method: TreeMethod,
         collective: CollectiveOperation,
         data: Vec<u8>,
-        around: &mut GroupIo<'_>,
+        group_io: &mut GroupIo<'_>,
     ) {
         if let Some(error) = self.broken {
-            return around.ends.push((ticket, Err(error)));
+            return group_io.results.push((handle, Err(error)));
         }
-        let tree = self.tree.as_mut().expect("the caller has seen it");
-        let way = if tree.census.is_some() { way } else { TreeMethod::Folded };
+        let tree = self.tree.as_mut().expect("the caller checked that there is a tree");
+        let method = if tree.ack_barrier.is_some() { method } else { TreeMethod::Folded };
         let segment_bytes = tree.opened.segment_bytes;
-        tree.operations.push_back(TreeOperation::new(Some(ticket), way, collective, data, segment_bytes));
-        self.pump(around);
+        tree.operations.push_back(TreeOperation::new(Some(handle), method, collective, data, segment_bytes));
+        self.issue_fragments(group_io);
     }
 
-    /// Nobody here starts anything any more: if there were casts of late, a last census shows that everyone has them.
-    pub(super) fn conclude(&mut self, around: &mut GroupIo<'_>) {
-        let is_open = |tree: &&mut TreeStream| tree.census.is_some_and(|census| census.is_open());
-        let is_sound = |tree: &&mut TreeStream| matches!(tree.state, TreeState::Sound(_));
+    /// No more operations start here: after recent multicasts, a last acknowledgement barrier shows that every leader has them.
+    pub(super) fn finish_multicasts(&mut self, group_io: &mut GroupIo<'_>) {
+        let is_open = |tree: &&mut TreeStream| tree.ack_barrier.is_some_and(|ack_barrier| ack_barrier.is_open());
+        let is_sound = |tree: &&mut TreeStream| matches!(tree.state, TreeState::Healthy(_));
         if let Some(tree) = self.tree.as_mut().filter(is_open).filter(is_sound) {
-            tree.operations.push_back(TreeOperation::census());
-            self.pump(around);
+            tree.operations.push_back(TreeOperation::ack_barrier());
+            self.issue_fragments(group_io);
         }
     }
 
-    /// True if nobody can still need anything of this leader, as far as the tree goes.
+    /// True if no other leader can still need anything from this one through the tree.
     pub(super) fn is_settled(&self) -> bool {
         let has_all =
-            |tree: &TreeStream| tree.operations.iter().all(|operation| operation.issued == operation.pieces);
+            |tree: &TreeStream| tree.operations.iter().all(|operation| operation.issued == operation.fragments);
         self.broken.is_some()
             || self.membership().is_none_or(|membership| membership.is_settled())
                 && self.tree.as_ref().is_none_or(has_all)
     }
 
-    /// Gives the tree as many pieces as it takes, in order.
-    fn pump(&mut self, around: &mut GroupIo<'_>) {
+    /// Issues as many fragments as the tree accepts, in order.
+    pub(super) fn issue_fragments(&mut self, group_io: &mut GroupIo<'_>) {
         while self.broken.is_none() {
             let Some(tree) = &mut self.tree else { return };
             let mut operations = tree.operations.iter();
-            let Some(place) = operations.position(|operation| operation.issued < operation.pieces) else { return };
+            let Some(place) = operations.position(|operation| operation.issued < operation.fragments) else { return };
             let operation = &mut tree.operations[place];
-            let mut manner = operation.manner(self.me);
-            if manner == OperationMode::Cast && tree.census.is_some_and(|census| census.is_due()) {
-                // P-95: between operations as one of its own, for which nobody waits; within one as a piece that is folded.
+            let mut mode = operation.mode(self.me);
+            if mode == OperationMode::Multicast && tree.ack_barrier.is_some_and(|ack_barrier| ack_barrier.is_due()) {
+                // P-51: between operations as an operation of its own, for which no user waits; within one as an aggregated fragment.
                 if operation.issued == 0 {
-                    tree.operations.insert(place, TreeOperation::census());
+                    tree.operations.insert(place, TreeOperation::ack_barrier());
                     continue;
                 }
-                manner = OperationMode::Folded;
+                mode = OperationMode::Aggregated;
             }
             if operation.issued == 0 {
                 operation.first = tree.next;
             }
-            let (contribution, kept) = operation.contribution(self.me, &mut tree.shelf);
-            let (op, mut done) = (kept.op, std::mem::take(&mut self.told));
+            let (contribution, replay_fragment) = operation.contribution(self.me, &mut tree.pool);
+            let (op, mut done) = (replay_fragment.op, std::mem::take(&mut self.actions));
             match &mut tree.state {
-                TreeState::Sound(membership) => {
-                    match membership.start_as(around.wires, contribution, manner, &mut done) {
+                TreeState::Healthy(membership) => {
+                    match membership.start_with_mode(group_io.tree_edges, contribution, mode, &mut done) {
                         Ok(started) => debug_assert_eq!(started, op),
-                        Err(OperationStartError::WindowFull | OperationStartError::Behind) => return,
-                        Err(OperationStartError::NoWayUp(cause)) => return self.tree_failed(op, cause, around),
+                        Err(OperationStartError::WindowFull | OperationStartError::OperationsPending) => return,
+                        Err(OperationStartError::ParentsLost(cause)) => return self.tree_failed(op, cause, group_io),
                     }
                 }
-                TreeState::Falling { .. } => return,
-                // No more at a time than a tree would take: results come in order, and memory is bounded.
-                TreeState::Fallen if tree.unfinished.len() >= tree.opened.window as usize => return,
-                TreeState::Fallen => {}
+                TreeState::FallingBack { .. } => return,
+                // No more at a time than a tree accepts: results arrive in order, and memory is bounded.
+                TreeState::FallenBack if tree.unfinished.len() >= tree.opened.window as usize => return,
+                TreeState::FallenBack => {}
             }
             operation.issued += 1;
-            if let Some(census) = &mut tree.census {
-                match manner {
-                    OperationMode::Cast => census.note_cast(),
-                    OperationMode::Folded | OperationMode::Tested(_) => census.note_contributions(),
+            if let Some(ack_barrier) = &mut tree.ack_barrier {
+                match mode {
+                    OperationMode::Multicast => ack_barrier.note_multicast(),
+                    OperationMode::Aggregated | OperationMode::Polled(_) => ack_barrier.note_contributions(),
                 }
             }
             tree.next = op.next();
             tree.unfinished.push_back(op);
-            let played = matches!(tree.state, TreeState::Fallen).then(|| kept.clone());
-            tree.kept.push_back(kept);
-            if tree.kept.len() > 2 * tree.opened.window as usize {
-                tree.kept.pop_front();
+            let replayed = matches!(tree.state, TreeState::FallenBack).then(|| replay_fragment.clone());
+            tree.replay_log.push_back(replay_fragment);
+            if tree.replay_log.len() > 2 * tree.opened.window as usize {
+                tree.replay_log.pop_front();
             }
-            if let Some(kept) = played {
-                self.play_kept(kept, around);
+            if let Some(replay_fragment) = replayed {
+                self.replay(replay_fragment, group_io);
             }
-            self.hear(done, around);
+            self.handle_actions(done, group_io);
         }
     }
 
-    /// Takes what came over the tree's edge.
-    pub(super) fn handle_tree(&mut self, input: TreeEdgeEvent, around: &mut GroupIo<'_>) {
-        let mut done = std::mem::take(&mut self.told);
-        if let Some(TreeStream { state: TreeState::Sound(membership), .. }) = &mut self.tree {
-            membership.handle(around.wires, input, &mut done);
+    /// Handles what arrived over the tree's edge.
+    pub(super) fn handle_tree(&mut self, input: TreeEdgeEvent, group_io: &mut GroupIo<'_>) {
+        let mut done = std::mem::take(&mut self.actions);
+        if let Some(TreeStream { state: TreeState::Healthy(membership), .. }) = &mut self.tree {
+            membership.handle(group_io.tree_edges, input, &mut done);
         }
-        self.tree_told(done, around);
+        self.after_tree_actions(done, group_io);
     }
 
-    /// The member's time has come.
-    pub(super) fn handle_timeout(&mut self, around: &mut GroupIo<'_>) {
-        let mut done = std::mem::take(&mut self.told);
-        if let Some(TreeStream { state: TreeState::Sound(membership), .. }) = &mut self.tree {
-            membership.handle_timeout(around.wires, &mut done);
+    /// The deadline of the member has passed.
+    pub(super) fn handle_timeout(&mut self, group_io: &mut GroupIo<'_>) {
+        let mut done = std::mem::take(&mut self.actions);
+        if let Some(TreeStream { state: TreeState::Healthy(membership), .. }) = &mut self.tree {
+            membership.handle_timeout(group_io.tree_edges, &mut done);
         }
-        self.tree_told(done, around);
+        self.after_tree_actions(done, group_io);
     }
 
-    fn hear(&mut self, mut done: Vec<AggregationAction>, around: &mut GroupIo<'_>) {
-        for duty in done.drain(..) {
-            match duty {
-                AggregationAction::Complete { op, result } => self.finish_piece(op, &result, around),
-                AggregationAction::Failed { op, cause } => self.tree_failed(op, cause, around),
+    fn handle_actions(&mut self, mut done: Vec<AggregationAction>, group_io: &mut GroupIo<'_>) {
+        for action in done.drain(..) {
+            match action {
+                AggregationAction::Complete { op, result } => self.finish_fragment(op, &result, group_io),
+                AggregationAction::Failed { op, cause } => self.tree_failed(op, cause, group_io),
                 AggregationAction::Transmit { .. }
                 | AggregationAction::Multicast { .. }
                 | AggregationAction::Reduced { .. } => {}
             }
         }
-        self.told = done;
+        self.actions = done;
     }
 
-    fn tree_told(&mut self, done: Vec<AggregationAction>, around: &mut GroupIo<'_>) {
-        self.hear(done, around);
-        if self.membership().is_some_and(Membership::is_deaf) {
-            self.fall(around);
+    fn after_tree_actions(&mut self, done: Vec<AggregationAction>, group_io: &mut GroupIo<'_>) {
+        self.handle_actions(done, group_io);
+        if self.membership().is_some_and(Membership::has_lost_multicast) {
+            self.fall_back(group_io);
         }
-        self.pump(around);
+        self.issue_fragments(group_io);
     }
 
-    fn finish_piece(&mut self, op: OpId, result: &Payload, around: &mut GroupIo<'_>) {
+    pub(super) fn finish_fragment(&mut self, op: OpId, result: &Payload, group_io: &mut GroupIo<'_>) {
         let Some(tree) = &mut self.tree else { return };
-        // What was played again for others is known here already.
+        // This leader already has the result of a fragment that was replayed for others.
         let Some(place) = tree.unfinished.iter().position(|unfinished| *unfinished == op) else { return };
-        take_at(&mut tree.unfinished, place);
-        let found = tree.operations.iter().position(|operation| operation.piece_of(op).is_some());
+        remove_at(&mut tree.unfinished, place);
+        let found = tree.operations.iter().position(|operation| operation.fragment_of(op).is_some());
         let Some(place) = found else { return };
         let operation = &mut tree.operations[place];
-        let piece = operation.piece_of(op).expect("just found");
-        if !operation.finish(self.me, piece, result) {
-            return self.break_with(LeaderNetworkError::Confused, around);
+        let fragment = operation.fragment_of(op).expect("the operation was found by its fragment");
+        if !operation.finish(self.me, fragment, result) {
+            return self.fail(LeaderNetworkError::ProtocolError, group_io);
         }
-        if operation.finished == operation.pieces
-            && let Some(operation) = take_at(&mut tree.operations, place)
+        if operation.finished == operation.fragments
+            && let Some(operation) = remove_at(&mut tree.operations, place)
         {
-            around.ends.extend(operation.ticket.map(|ticket| (ticket, Ok(operation.data))));
+            group_io.results.extend(operation.handle.map(|handle| (handle, Ok(operation.data))));
         }
     }
 
-    fn tree_failed(&mut self, op: OpId, cause: AbortCause, around: &mut GroupIo<'_>) {
-        let tree = self.tree.as_ref();
-        let operation =
-            tree.and_then(|tree| tree.operations.iter().find(|operation| operation.piece_of(op).is_some()));
-        // Of what is cast or tested no node hears: whoever finds out tells the others.
-        let is_news = operation.is_none_or(|operation| operation.way == TreeMethod::Multicast);
-        match cause {
-            AbortCause::Mismatch if is_news && self.broken.is_none() => {
-                let term = tree.map_or(HOST_STREAM, |tree| tree.term);
-                self.disagree(term, op, around);
-            }
-            AbortCause::LostPeer(peer) if AggregationNodeId::from_peer(peer).is_some() => self.fall(around),
-            AbortCause::LostPeer(rank) => self.break_with(LeaderNetworkError::RankLost(Rank(rank)), around),
-            AbortCause::Mismatch | AbortCause::Unfoldable => self.break_with(LeaderNetworkError::Disagree, around),
-            AbortCause::Other(_) => self.break_with(LeaderNetworkError::Confused, around),
-        }
-    }
-
-    /// Leaves the tree: it is broken. Tells the others where we stand (P-62).
-    pub(super) fn fall(&mut self, around: &mut GroupIo<'_>) {
-        let size = self.leaders.len();
-        let Some(tree) = &mut self.tree else { return };
-        if self.broken.is_some() || !matches!(tree.state, TreeState::Sound(_)) {
-            return;
-        }
-        let stand = tree.unfinished.front().copied().unwrap_or(tree.next);
-        let mut stands = vec![None; size];
-        stands[self.me.index()] = Some(stand);
-        if let TreeState::Sound(membership) = std::mem::replace(&mut tree.state, TreeState::Falling { stands }) {
-            membership.leave(around.wires);
-        }
-        let (term, subject) = (tree.term, LeaderMessageKind::Stand);
-        let context = self.context;
-        let letter = LeaderMessage { context, term, op: stand, subject, fingerprint: 0, payload: Payload::EMPTY };
-        self.write_to_all(&letter, around);
-        self.settle(around);
-    }
-
-    /// When all have said where they stand, the stream goes on from the first piece that anyone lacks.
-    fn settle(&mut self, around: &mut GroupIo<'_>) {
-        let Some(tree) = &mut self.tree else { return };
-        let TreeState::Falling { stands } = &tree.state else { return };
-        let Some(stands) = stands.iter().copied().collect::<Option<Vec<OpId>>>() else { return };
-        let next = tree.next;
-        let base = stands.into_iter().min_by_key(|stand| stand.steps_from(next)).unwrap_or(next);
-        tree.state = TreeState::Fallen;
-        let again: Vec<ReplayFragment> =
-            tree.kept.iter().filter(|kept| kept.op.steps_from(base) >= 0).cloned().collect();
-        // Whoever lacks a piece has not let the others go further than the window beyond it.
-        if again.len() as i64 != i64::from(next.steps_from(base)).max(0) {
-            return self.break_with(LeaderNetworkError::Confused, around);
-        }
-        for kept in again {
-            self.play_kept(kept, around);
-        }
-        self.pump(around);
-    }
-
-    fn play_kept(&mut self, kept: ReplayFragment, around: &mut GroupIo<'_>) {
-        let Some(tree) = &self.tree else { return };
-        let (algorithm, bytes) = (kept.algorithm(), kept.payload.len());
-        let (term, order) = (tree.term, tree.order.clone());
-        let plan = if algorithm.is_ordered() {
-            CollectiveSchedule::ordered(algorithm, kept.collective, self.me, order, bytes)
-        } else {
-            CollectiveSchedule::new(algorithm, kept.collective, self.me, self.size(), bytes)
-        };
-        let payload = match kept.collective {
-            CollectiveOperation::Barrier => Payload::Absent { bytes },
-            _ => kept.payload,
-        };
-        match plan.and_then(|plan| ScheduleExecutor::new(plan, payload)) {
-            Ok(player) => self.play(term, kept.op, RunningSchedule { player, ticket: None }, around),
-            Err(_) => self.break_with(LeaderNetworkError::Disagree, around),
-        }
-    }
-
-    /// Plays an operation, beginning with what has come early.
-    fn play(&mut self, term: Epoch, op: OpId, mut playing: RunningSchedule, around: &mut GroupIo<'_>) {
-        playing.player.start(&mut self.plays);
-        self.playing.insert((term, op), playing);
-        self.carry_out(term, op, around);
-        let is_for = |letter: &LeaderMessage| (letter.term, letter.op) == (term, op);
-        let mut waiting = std::mem::take(&mut self.early);
-        waiting.retain(|(from, letter)| {
-            let fits = is_for(letter);
-            if fits {
-                self.handle_round(*from, letter, around);
-            }
-            !fits
-        });
-        self.early.append(&mut waiting);
-    }
-
-    fn carry_out(&mut self, term: Epoch, op: OpId, around: &mut GroupIo<'_>) {
-        let Some(playing) = self.playing.get(&(term, op)) else { return };
-        let fingerprint = playing.player.plan().fingerprint();
-        for play in std::mem::take(&mut self.plays) {
-            match play {
-                Play::Send { to, round, payload } => {
-                    let subject = LeaderMessageKind::Round(round as u16);
-                    let letter = LeaderMessage { context: self.context, term, op, subject, fingerprint, payload };
-                    around.mesh.write(around.wires, self.leaders[to.index()], &letter);
-                }
-                Play::Complete { result } => {
-                    let Some(playing) = self.playing.remove(&(term, op)) else { continue };
-                    self.recent.push_back(((term, op), fingerprint));
-                    if self.recent.len() > MAX_RECENT_OPERATIONS {
-                        self.recent.pop_front();
-                    }
-                    match playing.ticket {
-                        Some(ticket) => {
-                            let result = result.bytes().map(<[u8]>::to_vec).unwrap_or_default();
-                            around.ends.push((ticket, Ok(result)));
-                        }
-                        None => self.finish_piece(op, &result, around),
-                    }
-                }
-                Play::Failed { .. } => self.disagree(term, op, around),
-            }
-        }
-    }
-
-    /// A leader of this group has written.
-    pub(super) fn handle_letter(&mut self, from: Rank, letter: LeaderMessage, around: &mut GroupIo<'_>) {
+    /// Handles a message of a leader of this group.
+    pub(super) fn handle_message(&mut self, from: Rank, leader_message: LeaderMessage, group_io: &mut GroupIo<'_>) {
         let Some(from) = self.leaders.iter().position(|leader| *leader == from) else { return };
         let from = Rank(from as u32);
-        match letter.subject {
+        match leader_message.kind {
             LeaderMessageKind::Round(_) => {
-                self.handle_round(from, &letter, around);
-                self.pump(around);
+                self.handle_round(from, &leader_message, group_io);
+                self.issue_fragments(group_io);
             }
-            LeaderMessageKind::Stand => {
-                if self.tree.as_ref().is_some_and(|tree| tree.term == letter.term) {
-                    self.fall(around);
-                    if let Some(TreeStream { state: TreeState::Falling { stands }, .. }) = &mut self.tree {
-                        stands[from.index()].get_or_insert(letter.op);
+            LeaderMessageKind::FallbackPosition => {
+                if self.tree.as_ref().is_some_and(|tree| tree.term == leader_message.term) {
+                    self.fall_back(group_io);
+                    if let Some(TreeStream { state: TreeState::FallingBack { positions }, .. }) = &mut self.tree {
+                        positions[from.index()].get_or_insert(leader_message.op);
                     }
-                    self.settle(around);
+                    self.resume_when_all_reported(group_io);
                 }
             }
-            LeaderMessageKind::Disagree => self.break_with(LeaderNetworkError::Disagree, around),
+            LeaderMessageKind::Mismatch => self.fail(LeaderNetworkError::Mismatch, group_io),
         }
     }
 
-    fn handle_round(&mut self, from: Rank, letter: &LeaderMessage, around: &mut GroupIo<'_>) {
-        let LeaderMessageKind::Round(round) = letter.subject else { return };
-        let (term, op) = (letter.term, letter.op);
-        let Some(playing) = self.playing.get_mut(&(term, op)) else {
-            if self.may_begin(term, op) && self.early.len() < MAX_EARLY_MESSAGES {
-                self.early.push_back((from, letter.clone()));
-            } else if self.recent.iter().any(|(name, was)| *name == (term, op) && *was != letter.fingerprint) {
-                self.disagree(term, op, around);
-            }
-            return;
-        };
-        if playing.player.plan().fingerprint() != letter.fingerprint {
-            return self.disagree(term, op, around);
-        }
-        playing.player.handle_message(from, u32::from(round), letter.payload.clone(), &mut self.plays);
-        self.carry_out(term, op, around);
+    /// The ranks called different operations: reports it to all leaders.
+    pub(super) fn report_mismatch(&mut self, term: Epoch, op: OpId, group_io: &mut GroupIo<'_>) {
+        let (context, kind) = (self.context, LeaderMessageKind::Mismatch);
+        let leader_message = LeaderMessage { context, term, op, kind, fingerprint: 0, payload: Payload::EMPTY };
+        self.write_to_all(&leader_message, group_io);
+        self.fail(LeaderNetworkError::Mismatch, group_io);
     }
 
-    /// True if an operation may yet begin here.
-    fn may_begin(&self, term: Epoch, op: OpId) -> bool {
-        if term == HOST_STREAM {
-            return op.steps_from(self.next_host) >= 0;
-        }
-        match &self.tree {
-            Some(tree) if tree.term == term => {
-                op.steps_from(tree.next) >= 0 || !matches!(tree.state, TreeState::Fallen)
-            }
-            // Of a tree that the others have and we have not yet heard of.
-            _ => term.0 > self.trees,
-        }
-    }
-
-    /// The ranks do not do the same: everyone must hear it.
-    fn disagree(&mut self, term: Epoch, op: OpId, around: &mut GroupIo<'_>) {
-        let (context, subject) = (self.context, LeaderMessageKind::Disagree);
-        let letter = LeaderMessage { context, term, op, subject, fingerprint: 0, payload: Payload::EMPTY };
-        self.write_to_all(&letter, around);
-        self.break_with(LeaderNetworkError::Disagree, around);
-    }
-
-    /// Ranks behind this leader disagree: everyone must hear it, once.
-    pub(super) fn disagree_for_others(&mut self, around: &mut GroupIo<'_>) {
+    /// The ranks of this host disagree: reports it to all leaders, once.
+    pub(super) fn report_local_mismatch(&mut self, group_io: &mut GroupIo<'_>) {
         if self.broken.is_none() {
-            self.disagree(HOST_STREAM, self.next_host, around);
+            self.report_mismatch(HOST_STREAM, self.next_host_op, group_io);
         }
     }
 
-    fn write_to_all(&self, letter: &LeaderMessage, around: &mut GroupIo<'_>) {
+    pub(super) fn write_to_all(&self, leader_message: &LeaderMessage, group_io: &mut GroupIo<'_>) {
         for leader in self.leaders.iter().filter(|leader| **leader != self.leaders[self.me.index()]) {
-            around.mesh.write(around.wires, *leader, letter);
+            group_io.mesh.write(group_io.tree_edges, *leader, leader_message);
         }
     }
 
-    /// Nothing can be done together any more: whatever is under way fails, and whatever comes.
-    pub(super) fn break_with(&mut self, error: LeaderNetworkError, around: &mut GroupIo<'_>) {
+    /// Fails all operations in progress and all later ones.
+    pub(super) fn fail(&mut self, error: LeaderNetworkError, group_io: &mut GroupIo<'_>) {
         let error = *self.broken.get_or_insert(error);
         self.early.clear();
-        for (_, playing) in std::mem::take(&mut self.playing) {
-            around.ends.extend(playing.ticket.map(|ticket| (ticket, Err(error))));
+        for (_, running) in std::mem::take(&mut self.running) {
+            group_io.results.extend(running.handle.map(|handle| (handle, Err(error))));
         }
         if let Some(tree) = &mut self.tree {
-            let tickets = tree.operations.drain(..).filter_map(|operation| operation.ticket);
-            around.ends.extend(tickets.map(|ticket| (ticket, Err(error))));
+            let handles = tree.operations.drain(..).filter_map(|operation| operation.handle);
+            group_io.results.extend(handles.map(|handle| (handle, Err(error))));
             tree.unfinished.clear();
-            tree.kept.clear();
+            tree.replay_log.clear();
         }
     }
 
-    /// Leaves the tree, for good.
-    pub(super) fn close(self, wires: &mut TreeEdges) {
-        if let Some(TreeStream { state: TreeState::Sound(membership), .. }) = self.tree {
-            membership.leave(wires);
+    /// Leaves the tree for good.
+    pub(super) fn close(self, tree_edges: &mut TreeEdges) {
+        if let Some(TreeStream { state: TreeState::Healthy(membership), .. }) = self.tree {
+            membership.leave(tree_edges);
         }
     }
 }
 
-/// Takes one out of a queue: most often the first.
-fn take_at<T>(queue: &mut VecDeque<T>, place: usize) -> Option<T> {
+/// Removes an element of a queue, most often the first.
+fn remove_at<T>(queue: &mut VecDeque<T>, place: usize) -> Option<T> {
     if place == 0 { queue.pop_front() } else { queue.remove(place) }
 }
 

@@ -1,42 +1,43 @@
-//! What leaders of a group write to each other when no aggregation node is between them.
+//! What leaders of a group send to each other without an aggregation node in between.
 //!
-//! A letter of any length goes as pieces over a connection; a piece is an aggregation message whose header names the letter:
+//! A message of any length is sent as fragments over a connection. A fragment is an aggregation message whose header names the
+//! leader message:
 //!
 //! ```text
-//! group      the communicator's context        epoch     the term: which of its streams of operations
-//! operation  of that stream                    segment   which piece
-//! flags      the subject                       count     the round, for a round's vector
-//! detail     bytes of the whole letter
+//! group      the communicator's context        epoch     the term: which of its operation streams
+//! operation  of that stream                    segment   which fragment
+//! flags      the kind of message               count     the round, for a round's vector
+//! detail     bytes of the whole message
 //! ```
-//! The first four bytes of a letter are the fingerprint of what its writer believes to be doing.
+//! The first four bytes of a message are the fingerprint of the operation that its sender runs.
 
 use protocol::Payload;
 use protocol::aggregation::AggregationMessage;
 use units::{ChildIndex, Epoch, GroupId, OpId, SegmentIndex};
 use wire::aggregation::{AggregationHeader, AggregationMessageKind, ElementCode, OperatorCode};
 
-/// Longest letter: the vectors of one operation, and something for the rest.
+/// The longest message: the vectors of one operation, and some overhead.
 pub(super) const MAX_MESSAGE_BYTES: u32 = (1 << 30) + 4096;
 const FINGERPRINT_BYTES: usize = 4;
 
-/// What a letter is about.
+/// The kind of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LeaderMessageKind {
     /// A vector of one round of an algorithm.
     Round(u16),
-    /// The writer leaves the tree; the operation is the first that it has no result of (P-62).
-    Stand,
-    /// The operation has failed for the writer: the ranks do not agree on what to do.
-    Disagree,
+    /// The sender leaves the tree; the operation is the first one whose result it lacks (P-59).
+    FallbackPosition,
+    /// The operation has failed at the sender: the ranks called different operations.
+    Mismatch,
 }
 
-/// A whole letter.
+/// A whole message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct LeaderMessage {
     pub context: GroupId,
     pub term: Epoch,
     pub op: OpId,
-    pub subject: LeaderMessageKind,
+    pub kind: LeaderMessageKind,
     pub fingerprint: u32,
     pub payload: Payload,
 }
@@ -45,29 +46,29 @@ impl LeaderMessageKind {
     fn code(self) -> (u8, u16) {
         match self {
             Self::Round(round) => (1, round),
-            Self::Stand => (2, 0),
-            Self::Disagree => (3, 0),
+            Self::FallbackPosition => (2, 0),
+            Self::Mismatch => (3, 0),
         }
     }
 
     fn from_code(code: u8, round: u16) -> Option<Self> {
         match code {
             1 => Some(Self::Round(round)),
-            2 => Some(Self::Stand),
-            3 => Some(Self::Disagree),
+            2 => Some(Self::FallbackPosition),
+            3 => Some(Self::Mismatch),
             _ => None,
         }
     }
 }
 
 impl LeaderMessage {
-    /// The messages that carry it, each with at most so many bytes of payload.
-    pub(super) fn pieces(&self, most: usize) -> impl Iterator<Item = AggregationMessage> + '_ {
+    /// The fragments of the message, each with at most `most` bytes of payload.
+    pub(super) fn fragments(&self, most: usize) -> impl Iterator<Item = AggregationMessage> + '_ {
         let body = self.payload.bytes().unwrap_or_default();
         let total = FINGERPRINT_BYTES + body.len();
-        let (flags, round) = self.subject.code();
+        let (flags, round) = self.kind.code();
         let count = total.div_ceil(most.max(FINGERPRINT_BYTES));
-        (0..count).map(move |piece| {
+        (0..count).map(move |fragment| {
             let header = AggregationHeader {
                 kind: AggregationMessageKind::Contribution,
                 element: ElementCode(0),
@@ -76,13 +77,13 @@ impl LeaderMessage {
                 group: self.context,
                 epoch: self.term,
                 operation: self.op,
-                segment: SegmentIndex(piece as u32),
+                segment: SegmentIndex(fragment as u32),
                 child: ChildIndex(0),
                 element_count: round,
                 detail: total as u32,
             };
-            let range = piece * most..((piece + 1) * most).min(total);
-            let payload = if piece == 0 {
+            let range = fragment * most..((fragment + 1) * most).min(total);
+            let payload = if fragment == 0 {
                 let mut bytes = Vec::with_capacity(range.len());
                 bytes.extend_from_slice(&self.fingerprint.to_le_bytes());
                 bytes.extend_from_slice(&body[..range.end - FINGERPRINT_BYTES]);
@@ -95,24 +96,24 @@ impl LeaderMessage {
     }
 }
 
-/// A letter of which some pieces have come. A connection keeps their order.
+/// A message of which some fragments have arrived. The connection keeps their order.
 #[derive(Debug)]
 pub(super) struct PartialLeaderMessage {
     header: AggregationHeader,
     bytes: Vec<u8>,
 }
 
-/// What a piece made of the letters that were being read.
+/// The result of one more fragment.
 #[derive(Debug)]
 pub(super) enum ReassemblyResult {
     More(PartialLeaderMessage),
     Whole(LeaderMessage),
-    /// The piece makes no sense after the last one.
-    Nonsense,
+    /// The fragment does not continue the last one.
+    Malformed,
 }
 
 impl PartialLeaderMessage {
-    /// Reads the next piece from a peer.
+    /// Appends the next fragment from a peer.
     pub(super) fn read(earlier: Option<Self>, message: &AggregationMessage) -> ReassemblyResult {
         let (header, body) = (message.header, message.payload.bytes().unwrap_or_default());
         let mut partial = match earlier {
@@ -122,8 +123,8 @@ impl PartialLeaderMessage {
             {
                 Self { header, bytes: Vec::with_capacity((header.detail as usize).min(1 << 20)) }
             }
-            Some(earlier) if earlier.goes_on_with(&header) => earlier,
-            _ => return ReassemblyResult::Nonsense,
+            Some(earlier) if earlier.continues_with(&header) => earlier,
+            _ => return ReassemblyResult::Malformed,
         };
         partial.header.segment = header.segment;
         partial.bytes.extend_from_slice(body);
@@ -132,22 +133,22 @@ impl PartialLeaderMessage {
             return ReassemblyResult::More(partial);
         }
         match LeaderMessageKind::from_code(header.flags, header.element_count) {
-            Some(subject) if partial.bytes.len() == total => ReassemblyResult::Whole(partial.finish(subject)),
-            _ => ReassemblyResult::Nonsense,
+            Some(kind) if partial.bytes.len() == total => ReassemblyResult::Whole(partial.finish(kind)),
+            _ => ReassemblyResult::Malformed,
         }
     }
 
-    fn goes_on_with(&self, header: &AggregationHeader) -> bool {
+    fn continues_with(&self, header: &AggregationHeader) -> bool {
         let next = AggregationHeader { segment: SegmentIndex(self.header.segment.0 + 1), ..self.header };
         next == *header
     }
 
-    fn finish(self, subject: LeaderMessageKind) -> LeaderMessage {
+    fn finish(self, kind: LeaderMessageKind) -> LeaderMessage {
         let AggregationHeader { group: context, epoch: term, operation: op, .. } = self.header;
         let (fingerprint, body) =
-            self.bytes.split_first_chunk::<FINGERPRINT_BYTES>().expect("the first piece had it");
+            self.bytes.split_first_chunk::<FINGERPRINT_BYTES>().expect("the first fragment holds it");
         let payload = Payload::Bytes(body.into());
-        LeaderMessage { context, term, op, subject, fingerprint: u32::from_le_bytes(*fingerprint), payload }
+        LeaderMessage { context, term, op, kind, fingerprint: u32::from_le_bytes(*fingerprint), payload }
     }
 }
 
@@ -155,49 +156,49 @@ impl PartialLeaderMessage {
 mod tests {
     use super::*;
 
-    fn letter(bytes: usize) -> LeaderMessage {
+    fn leader_message(bytes: usize) -> LeaderMessage {
         LeaderMessage {
             context: GroupId(7),
             term: Epoch(2),
             op: OpId(40),
-            subject: LeaderMessageKind::Round(9),
+            kind: LeaderMessageKind::Round(9),
             fingerprint: 0xdead_beef,
             payload: Payload::Bytes((0..bytes).map(|byte| byte as u8).collect()),
         }
     }
 
     #[test]
-    fn letters_are_read_as_they_were_written() {
+    fn messages_are_reassembled_as_they_were_sent() {
         for (bytes, most) in [(0, 64), (1, 64), (59, 64), (60, 64), (61, 64), (5_000, 64), (124, 64), (3, 4)] {
-            let written = letter(bytes);
+            let written = leader_message(bytes);
             let mut partial = None;
             let mut read = None;
-            let pieces: Vec<AggregationMessage> = written.pieces(most).collect();
-            assert!(pieces.iter().all(|piece| piece.payload.len() as usize <= most));
-            for piece in &pieces {
-                match PartialLeaderMessage::read(partial.take(), piece) {
+            let fragments: Vec<AggregationMessage> = written.fragments(most).collect();
+            assert!(fragments.iter().all(|fragment| fragment.payload.len() as usize <= most));
+            for fragment in &fragments {
+                match PartialLeaderMessage::read(partial.take(), fragment) {
                     ReassemblyResult::More(more) => partial = Some(more),
-                    ReassemblyResult::Whole(letter) => read = Some(letter),
-                    ReassemblyResult::Nonsense => panic!("{bytes} bytes in pieces of {most}"),
+                    ReassemblyResult::Whole(leader_message) => read = Some(leader_message),
+                    ReassemblyResult::Malformed => panic!("{bytes} bytes in fragments of {most}"),
                 }
             }
-            assert_eq!(read, Some(written), "{bytes} bytes in pieces of {most}");
+            assert_eq!(read, Some(written), "{bytes} bytes in fragments of {most}");
         }
     }
 
     #[test]
-    fn pieces_that_do_not_go_together_are_nonsense() {
-        let pieces: Vec<AggregationMessage> = letter(200).pieces(64).collect();
-        assert!(matches!(PartialLeaderMessage::read(None, &pieces[1]), ReassemblyResult::Nonsense));
-        let ReassemblyResult::More(first) = PartialLeaderMessage::read(None, &pieces[0]) else {
-            panic!("there is more")
+    fn fragments_that_do_not_belong_together_are_malformed() {
+        let fragments: Vec<AggregationMessage> = leader_message(200).fragments(64).collect();
+        assert!(matches!(PartialLeaderMessage::read(None, &fragments[1]), ReassemblyResult::Malformed));
+        let ReassemblyResult::More(first) = PartialLeaderMessage::read(None, &fragments[0]) else {
+            panic!("more fragments follow")
         };
-        assert!(matches!(PartialLeaderMessage::read(Some(first), &pieces[2]), ReassemblyResult::Nonsense));
-        let mut huge = pieces[0].clone();
+        assert!(matches!(PartialLeaderMessage::read(Some(first), &fragments[2]), ReassemblyResult::Malformed));
+        let mut huge = fragments[0].clone();
         huge.header.detail = u32::MAX;
-        assert!(matches!(PartialLeaderMessage::read(None, &huge), ReassemblyResult::Nonsense));
-        let mut strange = letter(0).pieces(64).next().expect("a piece");
-        strange.header.flags = 77;
-        assert!(matches!(PartialLeaderMessage::read(None, &strange), ReassemblyResult::Nonsense));
+        assert!(matches!(PartialLeaderMessage::read(None, &huge), ReassemblyResult::Malformed));
+        let mut malformed = leader_message(0).fragments(64).next().expect("a fragment");
+        malformed.header.flags = 77;
+        assert!(matches!(PartialLeaderMessage::read(None, &malformed), ReassemblyResult::Malformed));
     }
 }

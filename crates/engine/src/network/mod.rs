@@ -1,13 +1,15 @@
-//! The network side of a process: its sockets, its connections to other processes, its places in trees.
+//! The network side of a process: its sockets, its connections to other processes, its memberships in trees.
 //!
-//! In: operations between the leaders of hosts, to start and to ask after; packets and time from the kernel. Out: packets,
-//! and each operation's end. Nothing here blocks: [`LeaderNetwork::turn`] does what can be done now.
+//! In: operations among the leaders of hosts; packets and time from the kernel. Out: packets, and the result of each
+//! operation. Nothing blocks: [`LeaderNetwork::turn`] does what can be done now.
 
+mod host_schedule;
 mod leader_group;
 mod leader_message;
 mod mesh;
 #[cfg(test)]
 mod tests;
+mod tree_fallback;
 mod tree_operation;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -30,32 +32,33 @@ use leader_group::{GroupIo, LeaderGroup, OperationResults};
 use leader_message::LeaderMessage;
 use mesh::{Mesh, MeshEvent};
 use transport::Clock;
-use transport::edges::timer_queue::TimerQueue;
+use transport::timer_queue::TimerQueue;
 use tree_operation::TreeMethod;
 
-/// Letters for groups that we have not yet entered.
+/// Messages for groups that this process has not entered yet.
 const MAX_UNCLAIMED_MESSAGES: usize = 1 << 12;
 
-/// Who has all it wants still acknowledges for so long what others repeat: their last word may have been lost, or our answer.
+/// How long a process that has all its results still acknowledges retransmissions: the last message or its acknowledgement
+/// may have been lost.
 pub const LINGER: Duration = Duration::from_millis(200);
 
-/// What somebody cast and was not yet heard of is kept for so long after it left.
+/// How long a process keeps unacknowledged multicasts after it left their group.
 pub const MAX_LINGER: Duration = Duration::from_secs(10);
 
 fn span(duration: Duration) -> Span {
-    Span::from_picos(duration.as_nanos() as u64 * 1000)
+    Span::from_nanos(duration.as_nanos() as u64)
 }
 
-/// A group that nobody here needs any more.
+/// A group that this process has left.
 #[derive(Clone, Copy, Debug)]
 struct LingeringGroup {
     since: Time,
-    /// It answers until then, and longer if something of ours may be missing somewhere.
+    /// It answers until then, and longer if a peer may still miss something.
     until: Time,
     context: GroupId,
 }
 
-/// Who wants to be called.
+/// The owner of a timer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum TimerOwner {
     Peer(Rank),
@@ -64,180 +67,181 @@ enum TimerOwner {
 
 /// The network side of a process.
 pub struct LeaderNetwork {
-    wires: TreeEdges,
+    tree_edges: TreeEdges,
     mesh: Option<Mesh>,
     groups: BTreeMap<GroupId, LeaderGroup>,
-    /// Which group's edge a number is.
+    /// The group of each edge.
     edges: BTreeMap<QpNumber, GroupId>,
-    /// Which group's tree has an identity at the manager.
+    /// The group of each tree, by the tree's identity at the manager.
     trees: BTreeMap<GroupId, GroupId>,
-    alarms: TimerQueue<TimerOwner>,
+    timers: TimerQueue<TimerOwner>,
     inputs: Vec<TreeEdgeEvent>,
     events: Vec<MeshEvent>,
-    ends: OperationResults,
-    /// In order: most are taken as soon as they are there.
+    results: OperationResults,
+    /// Sorted by handle: most are taken as soon as they are complete.
     done: OperationResults,
-    /// Letters that came before we entered their group.
+    /// Messages that arrived before this process entered their group.
     unclaimed: Vec<(Rank, LeaderMessage)>,
-    /// Groups that nobody here needs any more, and until when they answer.
-    departing: VecDeque<LingeringGroup>,
-    /// Groups that are gone, until somebody asks.
-    departed: Vec<GroupId>,
+    /// Groups that were left and still answer.
+    lingering: VecDeque<LingeringGroup>,
+    /// Groups that are closed and not reported yet.
+    closed: Vec<GroupId>,
     lost: Option<Rank>,
-    next_ticket: u64,
+    next_handle: u64,
 }
 
 impl LeaderNetwork {
     /// Opens a socket at each address.
     ///
     /// # Errors
-    /// If an address cannot be had.
-    pub fn open(addresses: &[SocketAddr], mischief: transport::udp::FaultInjector) -> io::Result<Self> {
+    /// If the kernel does not bind an address.
+    pub fn open(addresses: &[SocketAddr], fault_injector: transport::udp::FaultInjector) -> io::Result<Self> {
         Ok(Self {
-            wires: TreeEdges::open(addresses, mischief)?,
+            tree_edges: TreeEdges::open(addresses, fault_injector)?,
             mesh: None,
             groups: BTreeMap::new(),
             edges: BTreeMap::new(),
             trees: BTreeMap::new(),
-            alarms: TimerQueue::default(),
+            timers: TimerQueue::default(),
             inputs: Vec::new(),
             events: Vec::new(),
-            ends: Vec::new(),
+            results: Vec::new(),
             done: Vec::new(),
             unclaimed: Vec::new(),
-            departing: VecDeque::new(),
-            departed: Vec::new(),
+            lingering: VecDeque::new(),
+            closed: Vec::new(),
             lost: None,
-            next_ticket: 0,
+            next_handle: 0,
         })
     }
 
-    /// Where packets may be sent.
+    /// The bound addresses.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.wires.addresses()
+        self.tree_edges.addresses()
     }
 
-    /// Its clock.
+    /// The clock of the machines.
     pub fn clock(&self) -> Clock {
-        self.wires.clock()
+        self.tree_edges.clock()
     }
 
-    /// What was seen of packets so far.
+    /// Packets counted so far.
     pub fn counters(&self) -> TreeEdgeCounters {
-        self.wires.counters()
+        self.tree_edges.counters()
     }
 
-    /// Learns who is where; nothing can be said to anyone before.
-    pub fn meet(&mut self, plan: MeshConfig) {
-        let mesh = Mesh::new(plan);
-        mesh.string(&mut self.wires);
+    /// Sets the addresses of all ranks. Must come before the first group.
+    pub fn connect_mesh(&mut self, config: MeshConfig) {
+        let mesh = Mesh::new(config);
+        mesh.add_edges(&mut self.tree_edges);
         self.mesh = Some(mesh);
     }
 
-    /// Enters a group of leaders, without a tree. The context names it among all groups of the job in which two leaders
-    /// meet; `me` is our place.
+    /// Enters a group of leaders, without a tree. The context identifies the group among all groups of the job that share two
+    /// leaders; `me` is the index of this leader.
     ///
     /// # Panics
-    /// If nobody has been met, or the context is in use.
+    /// If [`Self::connect_mesh`] was not called, or the context is in use.
     pub fn enter(&mut self, context: GroupId, leaders: Vec<Rank>, me: Rank) {
-        assert!(self.mesh.is_some(), "ranks are met before a group is entered");
+        assert!(self.mesh.is_some(), "connect_mesh comes before the first group");
         let before = self.groups.insert(context, LeaderGroup::new(context, leaders, me));
         assert!(before.is_none(), "{context:?} is in use");
         if let Some(lost) = self.lost {
             self.rank_lost(lost);
         }
-        let (ours, others) =
-            std::mem::take(&mut self.unclaimed).into_iter().partition(|(_, letter)| letter.context == context);
+        let (ours, others) = std::mem::take(&mut self.unclaimed)
+            .into_iter()
+            .partition(|(_, leader_message)| leader_message.context == context);
         self.unclaimed = others;
-        for (from, letter) in ours {
-            self.with_group(context, |group, around| group.handle_letter(from, letter, around));
+        for (from, leader_message) in ours {
+            self.with_group(context, |group, group_io| group.handle_message(from, leader_message, group_io));
         }
     }
 
-    /// Leaves a group, after [`LINGER`]: nobody here wants anything of it, but the others may not have all yet.
+    /// Leaves a group. It stays for [`LINGER`], because other leaders may still need its answers.
     pub fn leave(&mut self, context: GroupId) {
         if self.groups.contains_key(&context) {
-            self.with_group(context, LeaderGroup::conclude);
-            self.wires.flush();
-            let now = self.wires.clock().now();
-            self.departing.push_back(LingeringGroup { since: now, until: now + span(LINGER), context });
+            self.with_group(context, LeaderGroup::finish_multicasts);
+            self.tree_edges.flush();
+            let now = self.tree_edges.clock().now();
+            self.lingering.push_back(LingeringGroup { since: now, until: now + span(LINGER), context });
         }
     }
 
-    /// A group that was left for good.
-    pub fn next_departed(&mut self) -> Option<GroupId> {
-        self.departed.pop()
+    /// A group that is closed after it was left.
+    pub fn next_closed_group(&mut self) -> Option<GroupId> {
+        self.closed.pop()
     }
 
-    /// True if every process has acknowledged what was said to it.
+    /// True if every process has acknowledged all messages.
     pub fn is_drained(&self) -> bool {
         self.mesh.as_ref().is_none_or(Mesh::is_drained) && self.groups.values().all(LeaderGroup::is_settled)
     }
 
     #[cold]
-    fn depart(&mut self, now: Time) {
-        while self.departing.front().is_some_and(|departure| departure.until <= now) {
-            let Some(departure) = self.departing.pop_front() else { return };
-            let context = departure.context;
+    fn close_lingering(&mut self, now: Time) {
+        while self.lingering.front().is_some_and(|left| left.until <= now) {
+            let Some(left) = self.lingering.pop_front() else { return };
+            let context = left.context;
             let is_settled = self.groups.get(&context).is_none_or(LeaderGroup::is_settled);
-            if !is_settled && now.since(departure.since) < span(MAX_LINGER) {
-                self.departing.push_back(LingeringGroup { until: now + span(LINGER), ..departure });
+            if !is_settled && now.since(left.since) < span(MAX_LINGER) {
+                self.lingering.push_back(LingeringGroup { until: now + span(LINGER), ..left });
                 continue;
             }
             if let Some(group) = self.groups.remove(&context) {
                 self.edges.retain(|_, owner| *owner != context);
                 self.trees.retain(|_, owner| *owner != context);
-                self.alarms.forget(TimerOwner::Group(context));
-                group.close(&mut self.wires);
-                self.departed.push(context);
+                self.timers.cancel(TimerOwner::Group(context));
+                group.close(&mut self.tree_edges);
+                self.closed.push(context);
             }
         }
     }
 
-    /// Gives a group a tree. All its leaders do so between the same two operations, when none is under way.
+    /// Attaches a tree to a group. All leaders do so between the same two operations, when none is in progress.
     ///
     /// # Errors
-    /// If the plan is none for this group.
-    pub fn plant(&mut self, context: GroupId, opened: GroupDescriptor) -> Result<(), LeaderNetworkError> {
-        let group = self.groups.get_mut(&context).ok_or(LeaderNetworkError::Confused)?;
+    /// If the plan is not for this group.
+    pub fn attach_tree(&mut self, context: GroupId, opened: GroupDescriptor) -> Result<(), LeaderNetworkError> {
+        let group = self.groups.get_mut(&context).ok_or(LeaderNetworkError::ProtocolError)?;
         self.trees.insert(opened.group, context);
-        group.plant(&mut self.wires, opened)?;
+        group.attach_tree(&mut self.tree_edges, opened)?;
         if let Some(membership) = group.membership() {
             self.edges.insert(membership.edge(), context);
         }
         Ok(())
     }
 
-    /// Takes a group's tree away again. All its leaders do so between the same two operations, when none is under way.
-    pub fn uproot(&mut self, context: GroupId) {
+    /// Detaches the tree of a group. All leaders do so between the same two operations, when none is in progress.
+    pub fn detach_tree(&mut self, context: GroupId) {
         if let Some(group) = self.groups.get_mut(&context) {
-            group.uproot(&mut self.wires);
+            group.detach_tree(&mut self.tree_edges);
             self.edges.retain(|_, owner| *owner != context);
             self.trees.retain(|_, owner| *owner != context);
         }
     }
 
-    /// Multicasts of a group that came.
-    pub fn heard(&self, context: GroupId) -> u64 {
-        self.groups.get(&context).and_then(LeaderGroup::membership).map_or(0, Membership::heard)
+    /// The multicasts that a group has received.
+    pub fn multicasts_received(&self, context: GroupId) -> u64 {
+        self.groups.get(&context).and_then(LeaderGroup::membership).map_or(0, Membership::multicasts_received)
     }
 
-    /// The tree of a group, and whether it is sound.
+    /// The tree of a group, and whether it is healthy.
     pub fn tree(&self, context: GroupId) -> Option<(&GroupDescriptor, bool)> {
         self.groups.get(&context)?.tree()
     }
 
-    /// Somebody knows that a group's tree is of no use any more.
+    /// The caller knows that the tree of a group has failed.
     pub fn tree_lost(&mut self, key: GroupKey) {
         let found = self.groups.iter().find(|(_, group)| {
             group.tree().is_some_and(|(opened, _)| (opened.group, opened.epoch) == (key.group, key.epoch))
         });
         if let Some(context) = found.map(|(context, _)| *context) {
-            self.with_group(context, LeaderGroup::fall);
+            self.with_group(context, LeaderGroup::fall_back);
         }
     }
 
-    /// Somebody knows that a rank is gone: every group with it is broken.
+    /// The caller knows that a rank is lost: every group with it fails.
     pub fn rank_lost(&mut self, rank: Rank) {
         self.lost.get_or_insert(rank);
         if let Some(mesh) = &mut self.mesh {
@@ -250,25 +254,25 @@ impl LeaderNetwork {
             .map(|(context, _)| *context)
             .collect();
         for context in contexts {
-            self.with_group(context, |group, around| group.break_with(LeaderNetworkError::RankLost(rank), around));
+            self.with_group(context, |group, group_io| group.fail(LeaderNetworkError::RankLost(rank), group_io));
         }
     }
 
-    /// Somebody knows that a rank has left: it has all it wants.
+    /// The caller knows that a rank has left with all its results.
     pub fn rank_left(&mut self, rank: Rank) {
         if let Some(mesh) = &mut self.mesh {
-            mesh.let_go(rank);
+            mesh.release(rank);
         }
     }
 
-    /// The ranks that we lead do not agree on an operation: all leaders must hear so.
-    pub fn disagree(&mut self, context: GroupId) {
-        self.with_group(context, LeaderGroup::disagree_for_others);
-        self.wires.flush();
+    /// The ranks of this host disagree on an operation: all leaders must learn of it.
+    pub fn report_mismatch(&mut self, context: GroupId) {
+        self.with_group(context, LeaderGroup::report_local_mismatch);
+        self.tree_edges.flush();
     }
 
-    /// Starts an operation among the leaders of a group; roots are places among them. All leaders start the same ones in
-    /// the same order by the same method. The data comes back, changed, when it is done.
+    /// Starts an operation among the leaders of a group; roots are indexes among them. All leaders start the same operations in
+    /// the same order by the same method. The data returns with the result.
     pub fn start(
         &mut self,
         context: GroupId,
@@ -276,88 +280,93 @@ impl LeaderNetwork {
         collective: CollectiveOperation,
         data: Vec<u8>,
     ) -> OperationHandle {
-        let ticket = OperationHandle(self.next_ticket);
-        self.next_ticket += 1;
+        let handle = OperationHandle(self.next_handle);
+        self.next_handle += 1;
         if data.len() > 1 << 30 {
-            self.done.push((ticket, Err(LeaderNetworkError::TooLong)));
-            return ticket;
+            self.done.push((handle, Err(LeaderNetworkError::TooLong)));
+            return handle;
         }
-        self.with_group(context, |group, around| match method {
-            InterHostMethod::OneParty => around.ends.push((ticket, Ok(data))),
+        self.with_group(context, |group, group_io| match method {
+            InterHostMethod::SingleHost => group_io.results.push((handle, Ok(data))),
             InterHostMethod::Aggregation | InterHostMethod::Multicast if group.tree().is_none() => {
-                group.break_with(LeaderNetworkError::Confused, around);
+                group.fail(LeaderNetworkError::ProtocolError, group_io);
             }
-            InterHostMethod::Aggregation => group.start_in_tree(ticket, TreeMethod::Folded, collective, data, around),
+            InterHostMethod::Aggregation => {
+                group.start_in_tree(handle, TreeMethod::Folded, collective, data, group_io)
+            }
             InterHostMethod::Multicast => {
-                group.start_in_tree(ticket, TreeMethod::Multicast, collective, data, around)
+                group.start_in_tree(handle, TreeMethod::Multicast, collective, data, group_io)
             }
-            InterHostMethod::Hosts(algorithm) => group.start_among_hosts(ticket, algorithm, collective, data, around),
+            InterHostMethod::PointToPoint(algorithm) => {
+                group.start_among_hosts(handle, algorithm, collective, data, group_io)
+            }
         });
-        self.wires.flush();
-        ticket
+        self.tree_edges.flush();
+        handle
     }
 
-    /// The end of an operation, once.
-    pub fn take(&mut self, ticket: OperationHandle) -> Option<Result<Vec<u8>, LeaderNetworkError>> {
-        let place = self.done.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()?;
+    /// The result of an operation, once.
+    pub fn take(&mut self, handle: OperationHandle) -> Option<Result<Vec<u8>, LeaderNetworkError>> {
+        let place = self.done.binary_search_by_key(&handle, |(handle, _)| *handle).ok()?;
         Some(self.done.remove(place).1)
     }
 
-    /// Where the results of a group's tree come, if nothing else brings them.
-    pub fn ear(&self, context: GroupId) -> Option<Arc<MulticastSocket>> {
-        self.groups.get(&context)?.membership()?.ear().cloned()
+    /// The socket that receives the results of a group's tree, if they arrive only by multicast.
+    pub fn multicast_socket(&self, context: GroupId) -> Option<Arc<MulticastSocket>> {
+        self.groups.get(&context)?.membership()?.multicast_socket().cloned()
     }
 
-    /// Does everything that can be done now; true if something was.
+    /// Does all that can be done now; true if there was anything.
     pub fn turn(&mut self) -> bool {
-        self.turn_at(ReadySockets::Any)
+        self.turn_on_sockets(ReadySockets::Any)
     }
 
-    /// The same, where something is known to have come.
-    pub fn turn_at(&mut self, ready: ReadySockets<'_>) -> bool {
+    /// As [`Self::turn`], with the sockets that are known to be ready.
+    pub fn turn_on_sockets(&mut self, ready: ReadySockets<'_>) -> bool {
         let mut inputs = std::mem::take(&mut self.inputs);
-        let mut busy = self.wires.receive_at(ready, &mut inputs);
-        self.wires.look_at_links(&mut inputs);
+        let mut busy = self.tree_edges.receive_from(ready, &mut inputs);
+        self.tree_edges.poll_links(&mut inputs);
         for input in inputs.drain(..) {
             self.handle(input);
         }
         self.inputs = inputs;
-        let now = self.wires.now();
-        while let Some(sleeper) = self.alarms.ring(now) {
+        let now = self.tree_edges.now();
+        while let Some(owner) = self.timers.pop_expired(now) {
             busy = true;
-            self.wake(sleeper);
+            self.handle_timer(owner);
         }
-        if !self.departing.is_empty() {
-            self.depart(now);
+        if !self.lingering.is_empty() {
+            self.close_lingering(now);
         }
-        self.wires.flush();
+        self.tree_edges.flush();
         busy
     }
 
-    /// Apart, as all that is rare: what happens with every operation stays together.
+    /// Not inlined, like all rare code: the code of every operation stays together in the instruction cache.
     #[inline(never)]
-    fn wake(&mut self, sleeper: TimerOwner) {
-        match sleeper {
+    fn handle_timer(&mut self, owner: TimerOwner) {
+        match owner {
             TimerOwner::Peer(rank) => {
                 if let Some(mesh) = &mut self.mesh {
-                    mesh.handle_timeout(&mut self.wires, rank, &mut self.events);
+                    mesh.handle_timeout(&mut self.tree_edges, rank, &mut self.events);
                 }
-                self.read_mail();
+                self.dispatch_mesh_events();
             }
             TimerOwner::Group(context) => self.with_group(context, LeaderGroup::handle_timeout),
         }
     }
 
-    /// What to wait on.
+    /// The descriptors to wait on.
     pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.wires.sockets()
+        self.tree_edges.sockets()
     }
 
-    /// How long nothing is to be done if nothing comes.
-    pub fn patience(&self) -> Option<Duration> {
-        let departure = self.departing.front().map(|departure| departure.until);
-        let alarm = self.alarms.next().into_iter().chain(departure).min().map(|at| self.wires.clock().until(at));
-        alarm.into_iter().chain(self.wires.due()).min()
+    /// The time until the next timer; none if no timer is armed.
+    pub fn next_timeout(&self) -> Option<Duration> {
+        let close_at = self.lingering.front().map_or(Time::NEVER, |group| group.until);
+        let at = self.timers.earliest().min(close_at);
+        let timer = (at != Time::NEVER).then(|| self.tree_edges.clock().until(at));
+        timer.into_iter().chain(self.tree_edges.next_timeout()).min()
     }
 
     fn handle(&mut self, input: TreeEdgeEvent) {
@@ -368,12 +377,12 @@ impl LeaderNetwork {
         else {
             let TreeEdgeEvent::Multicast { group, .. } = input else { return };
             if let Some(context) = self.trees.get(&group).copied() {
-                self.with_group(context, |group, around| group.handle_tree(input, around));
+                self.with_group(context, |group, group_io| group.handle_tree(input, group_io));
             }
             return;
         };
         if let Some(context) = self.edges.get(&edge).copied() {
-            return self.with_group(context, |group, around| group.handle_tree(input, around));
+            return self.with_group(context, |group, group_io| group.handle_tree(input, group_io));
         }
         self.handle_mesh(edge, input);
     }
@@ -382,23 +391,27 @@ impl LeaderNetwork {
     fn handle_mesh(&mut self, edge: QpNumber, input: TreeEdgeEvent) {
         let Some(mesh) = &mut self.mesh else { return };
         let Some(rank) = mesh.rank(edge) else { return };
-        mesh.handle(&mut self.wires, rank, input, &mut self.events);
-        self.read_mail();
+        mesh.handle(&mut self.tree_edges, rank, input, &mut self.events);
+        self.dispatch_mesh_events();
     }
 
-    fn read_mail(&mut self) {
-        self.look_at_peers();
+    fn dispatch_mesh_events(&mut self) {
+        self.update_peer_timers();
         while !self.events.is_empty() {
             for event in std::mem::take(&mut self.events) {
                 match event {
                     MeshEvent::Lost { rank } => self.rank_lost(rank),
-                    MeshEvent::Letter { from, letter } if self.groups.contains_key(&letter.context) => {
-                        let context = letter.context;
-                        self.with_group(context, |group, around| group.handle_letter(from, letter, around));
+                    MeshEvent::Message { from, leader_message }
+                        if self.groups.contains_key(&leader_message.context) =>
+                    {
+                        let context = leader_message.context;
+                        self.with_group(context, |group, group_io| {
+                            group.handle_message(from, leader_message, group_io)
+                        });
                     }
-                    MeshEvent::Letter { from, letter } => {
+                    MeshEvent::Message { from, leader_message } => {
                         if self.unclaimed.len() < MAX_UNCLAIMED_MESSAGES {
-                            self.unclaimed.push((from, letter));
+                            self.unclaimed.push((from, leader_message));
                         }
                     }
                 }
@@ -406,23 +419,23 @@ impl LeaderNetwork {
         }
     }
 
-    /// Lets a group do something, and looks after what follows from it.
+    /// Runs a step of a group; then updates timers and collects results.
     fn with_group(&mut self, context: GroupId, act: impl FnOnce(&mut LeaderGroup, &mut GroupIo<'_>)) {
         let (Some(group), Some(mesh)) = (self.groups.get_mut(&context), &mut self.mesh) else { return };
-        let mut around = GroupIo { wires: &mut self.wires, mesh, ends: &mut self.ends };
-        act(group, &mut around);
+        let mut group_io = GroupIo { tree_edges: &mut self.tree_edges, mesh, results: &mut self.results };
+        act(group, &mut group_io);
         let deadline = group.membership().map_or(units::Time::NEVER, |membership| membership.deadline());
-        self.alarms.set(TimerOwner::Group(context), deadline);
-        for (ticket, end) in self.ends.drain(..) {
-            let place = self.done.partition_point(|(before, _)| *before < ticket);
-            self.done.insert(place, (ticket, end));
+        self.timers.set(TimerOwner::Group(context), deadline);
+        for (handle, end) in self.results.drain(..) {
+            let place = self.done.partition_point(|(before, _)| *before < handle);
+            self.done.insert(place, (handle, end));
         }
-        self.look_at_peers();
+        self.update_peer_timers();
     }
 
-    fn look_at_peers(&mut self) {
+    fn update_peer_timers(&mut self) {
         while let Some((rank, deadline)) = self.mesh.as_mut().and_then(Mesh::next_touched) {
-            self.alarms.set(TimerOwner::Peer(rank), deadline);
+            self.timers.set(TimerOwner::Peer(rank), deadline);
         }
     }
 }

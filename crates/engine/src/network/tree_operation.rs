@@ -1,4 +1,4 @@
-//! An operation between hosts, and the pieces in which it goes through a tree.
+//! An operation between hosts, and the fragments in which it goes through a tree.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,175 +10,181 @@ use reduce::{ElementType, Operator, ReductionKind};
 use units::{OpId, Rank, SegmentIndex};
 use wire::aggregation::{ElementCode, OperatorCode};
 
-/// Names an operation of this process until its result has been taken.
+/// Identifies an operation of this process until its result is taken.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct OperationHandle(pub(super) u64);
 
-/// Why an operation did not come to its end. Every rank of the group gets an error too.
+/// Why an operation failed. Every rank of the group gets an error too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LeaderNetworkError {
-    /// The ranks do not call the same operation with the same arguments.
-    Disagree,
+    /// The ranks called different operations, or with different arguments.
+    Mismatch,
     /// A rank of the job is lost.
     RankLost(Rank),
-    /// The operation is longer than any that is carried.
+    /// The vector exceeds the limit.
     TooLong,
-    /// A message told of something that cannot be: a peer is broken, or of another version.
-    Confused,
+    /// A malformed message: a peer is faulty, or of another version.
+    ProtocolError,
 }
 
 impl fmt::Display for LeaderNetworkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Disagree => f.write_str("the ranks do not call the same operation with the same type and length"),
+            Self::Mismatch => f.write_str("the ranks did not call the same operation with the same type and length"),
             Self::RankLost(rank) => write!(f, "{rank} is lost"),
             Self::TooLong => f.write_str("the vector is longer than 1 GiB"),
-            Self::Confused => f.write_str("a message makes no sense: do all ranks run the same version?"),
+            Self::ProtocolError => {
+                f.write_str("malformed message from another rank; do all ranks run the same version?")
+            }
         }
     }
 }
 
 impl std::error::Error for LeaderNetworkError {}
 
-/// An operation that goes through the tree, or that went there until the tree broke.
+/// An operation that goes through the tree, or did so until the tree failed.
 #[derive(Debug)]
 pub(super) struct TreeOperation {
-    /// None for a census, which nobody asked for.
-    pub ticket: Option<OperationHandle>,
+    /// None for an acknowledgement barrier, which no user started.
+    pub handle: Option<OperationHandle>,
     pub collective: CollectiveOperation,
-    pub way: TreeMethod,
+    pub method: TreeMethod,
     pub data: Vec<u8>,
-    /// Bytes of all pieces but the last: whole elements.
-    piece_bytes: usize,
-    /// Pieces in all, given to the tree, and done.
-    pub pieces: u32,
+    /// Bytes of every fragment but the last: whole elements.
+    fragment_bytes: usize,
+    /// Fragments in total, issued to the tree, and finished.
+    pub fragments: u32,
     pub issued: u32,
     pub finished: u32,
-    /// The number of the first piece, once it has one.
+    /// The number of the first fragment, once it is issued.
     pub first: OpId,
 }
 
 /// How an operation goes through a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TreeMethod {
-    /// Everyone contributes, the nodes fold.
+    /// All leaders contribute, the nodes fold.
     Folded,
-    /// Broadcasts are cast and barriers tested (P-94, P-97).
+    /// Broadcasts are multicast and barriers polled (P-50, P-53).
     Multicast,
 }
 
-/// What a piece was, for whoever must play it without the tree.
+/// What is needed to replay a fragment without the tree.
 #[derive(Clone, Debug)]
 pub(super) struct ReplayFragment {
     pub op: OpId,
     pub collective: CollectiveOperation,
-    /// Our own part of it; absent where we had none.
+    /// This leader's contribution; size only if it had none.
     pub payload: Payload,
 }
 
 impl TreeOperation {
     pub(super) fn new(
-        ticket: Option<OperationHandle>,
-        way: TreeMethod,
+        handle: Option<OperationHandle>,
+        method: TreeMethod,
         collective: CollectiveOperation,
         data: Vec<u8>,
         segment_bytes: u32,
     ) -> Self {
         let element = collective.kind().map_or(1, |kind| kind.element_size());
-        let piece_bytes = (segment_bytes as usize / element).max(1) * element;
-        let pieces = data.len().div_ceil(piece_bytes).max(1) as u32;
-        Self { ticket, collective, way, data, piece_bytes, pieces, issued: 0, finished: 0, first: OpId(0) }
+        let fragment_bytes = (segment_bytes as usize / element).max(1) * element;
+        let fragments = data.len().div_ceil(fragment_bytes).max(1) as u32;
+        Self { handle, collective, method, data, fragment_bytes, fragments, issued: 0, finished: 0, first: OpId(0) }
     }
 
-    /// A barrier that no user asked for: when it is over, everyone has every cast before it (P-95).
-    pub(super) fn census() -> Self {
+    /// A barrier without a user: when it is over, every leader has every multicast before it (P-51).
+    pub(super) fn ack_barrier() -> Self {
         Self::new(None, TreeMethod::Folded, CollectiveOperation::Barrier, Vec::new(), 1)
     }
 
-    /// How its next piece goes, if members can cast.
-    pub(super) fn manner(&self, me: Rank) -> OperationMode {
-        match (self.way, self.collective) {
-            (TreeMethod::Multicast, CollectiveOperation::Broadcast { .. }) => OperationMode::Cast,
+    /// The mode of its next fragment, if members can multicast.
+    pub(super) fn mode(&self, me: Rank) -> OperationMode {
+        match (self.method, self.collective) {
+            (TreeMethod::Multicast, CollectiveOperation::Broadcast { .. }) => OperationMode::Multicast,
             (TreeMethod::Multicast, CollectiveOperation::Barrier) if me == Rank(0) => {
-                OperationMode::Tested(PollRole::Asks)
+                OperationMode::Polled(PollRole::Poller)
             }
-            (TreeMethod::Multicast, CollectiveOperation::Barrier) => OperationMode::Tested(PollRole::Answers),
-            _ => OperationMode::Folded,
+            (TreeMethod::Multicast, CollectiveOperation::Barrier) => OperationMode::Polled(PollRole::Responder),
+            _ => OperationMode::Aggregated,
         }
     }
 
-    fn range(&self, piece: u32) -> Range<usize> {
-        let start = piece as usize * self.piece_bytes;
-        start..(start + self.piece_bytes).min(self.data.len())
+    fn range(&self, fragment: u32) -> Range<usize> {
+        let start = fragment as usize * self.fragment_bytes;
+        start..(start + self.fragment_bytes).min(self.data.len())
     }
 
-    /// The number of an operation's piece, if it is one of this operation's that has been issued.
-    pub(super) fn piece_of(&self, op: OpId) -> Option<u32> {
-        let piece = op.0.wrapping_sub(self.first.0);
-        (piece < self.issued).then_some(piece)
+    /// The index of a fragment, if it is an issued one of this operation.
+    pub(super) fn fragment_of(&self, op: OpId) -> Option<u32> {
+        let fragment = op.0.wrapping_sub(self.first.0);
+        (fragment < self.issued).then_some(fragment)
     }
 
-    /// What this leader gives to the next piece.
-    pub(super) fn contribution(&self, me: Rank, shelf: &mut BufferPool) -> (Contribution, ReplayFragment) {
-        let piece = self.issued;
-        let bytes = &self.data[self.range(piece)];
-        let (kind, voice) = match self.collective {
+    /// The contribution of this leader to the next fragment.
+    pub(super) fn contribution(&self, me: Rank, pool: &mut BufferPool) -> (Contribution, ReplayFragment) {
+        let fragment = self.issued;
+        let bytes = &self.data[self.range(fragment)];
+        let (kind, role) = match self.collective {
             CollectiveOperation::Broadcast { root } if root == me => (opaque_bytes(), ContributionRole::Sole),
-            CollectiveOperation::Broadcast { .. } => (opaque_bytes(), ContributionRole::Silent),
-            CollectiveOperation::Barrier => (opaque_bytes(), ContributionRole::Plain),
+            CollectiveOperation::Broadcast { .. } => (opaque_bytes(), ContributionRole::ReceiveOnly),
+            CollectiveOperation::Barrier => (opaque_bytes(), ContributionRole::Operand),
             CollectiveOperation::Reduce { kind, .. } | CollectiveOperation::AllReduce { kind } => {
-                (kind, ContributionRole::Plain)
+                (kind, ContributionRole::Operand)
             }
         };
         let payload =
-            if voice == ContributionRole::Silent { Payload::EMPTY } else { Payload::Bytes(shelf.copy(bytes)) };
+            if role == ContributionRole::ReceiveOnly { Payload::EMPTY } else { Payload::Bytes(pool.copy(bytes)) };
         let contribution = Contribution {
             element: ElementCode(kind.element().code()),
             operator: OperatorCode(kind.operator().code()),
-            element_count: if voice == ContributionRole::Silent {
+            element_count: if role == ContributionRole::ReceiveOnly {
                 0
             } else {
                 (bytes.len() / kind.element_size()) as u16
             },
-            voice,
-            wish: self.wish(me),
-            segment: self.fingerprint(piece),
+            role,
+            disposition: self.disposition(me),
+            segment: self.fingerprint(fragment),
             payload: payload.clone(),
         };
-        let kept = match voice {
-            ContributionRole::Silent => Payload::Absent { bytes: bytes.len() as u32 },
-            ContributionRole::Plain | ContributionRole::Sole => payload,
+        let replay_fragment = match role {
+            ContributionRole::ReceiveOnly => Payload::SizeOnly { bytes: bytes.len() as u32 },
+            ContributionRole::Operand | ContributionRole::Sole => payload,
         };
         (
             contribution,
-            ReplayFragment { op: OpId(self.first.0.wrapping_add(piece)), collective: self.played(), payload: kept },
+            ReplayFragment {
+                op: OpId(self.first.0.wrapping_add(fragment)),
+                collective: self.replayed(),
+                payload: replay_fragment,
+            },
         )
     }
 
-    /// Only who needs the result gets its bytes: the root of a reduce, and everyone but the root of a broadcast.
-    fn wish(&self, me: Rank) -> ResultDisposition {
+    /// Only leaders that need the result get its bytes: the root of a reduce, and all but the root of a broadcast.
+    fn disposition(&self, me: Rank) -> ResultDisposition {
         match self.collective {
-            CollectiveOperation::Broadcast { root } if root == me => ResultDisposition::End,
-            CollectiveOperation::Reduce { root, .. } if root != me => ResultDisposition::End,
-            _ => ResultDisposition::Result,
+            CollectiveOperation::Broadcast { root } if root == me => ResultDisposition::CompletionOnly,
+            CollectiveOperation::Reduce { root, .. } if root != me => ResultDisposition::CompletionOnly,
+            _ => ResultDisposition::Deliver,
         }
     }
 
-    /// Hosts alone give everyone what a tree folds: there a reduce is an allreduce that the others forget (SH-4).
-    fn played(&self) -> CollectiveOperation {
+    /// Without the tree, all leaders get the fold: a reduce becomes an allreduce whose result the others drop (SH-4).
+    fn replayed(&self) -> CollectiveOperation {
         match self.collective {
             CollectiveOperation::Reduce { kind, .. } => CollectiveOperation::AllReduce { kind },
             other => other,
         }
     }
 
-    /// Notes the result of a piece; false if it has not the length that was asked for.
-    pub(super) fn finish(&mut self, me: Rank, piece: u32, result: &Payload) -> bool {
-        let range = self.range(piece);
+    /// Stores the result of a fragment; false if it has a wrong length.
+    pub(super) fn finish(&mut self, me: Rank, fragment: u32, result: &Payload) -> bool {
+        let range = self.range(fragment);
         let result = result.bytes().unwrap_or_default();
         self.finished += 1;
-        if self.wish(me) == ResultDisposition::End {
-            return true; // It is over; what a broadcast's root has it knows.
+        if self.disposition(me) == ResultDisposition::CompletionOnly {
+            return true; // Complete; the root of a broadcast has the data.
         }
         let fits = result.len() == range.len();
         if fits {
@@ -187,26 +193,25 @@ impl TreeOperation {
         fits
     }
 
-    /// What all members must agree on beside what a node sees of a piece: two operations of which a piece is alike are not
-    /// the same.
-    fn fingerprint(&self, piece: u32) -> SegmentIndex {
-        let (code, root) = match (self.collective, self.way) {
-            (CollectiveOperation::Barrier, TreeMethod::Folded) if self.ticket.is_none() => (4_u8, 0),
+    /// What all members must agree on beyond what a node sees of a fragment: equal fragments may belong to different operations.
+    fn fingerprint(&self, fragment: u32) -> SegmentIndex {
+        let (code, root) = match (self.collective, self.method) {
+            (CollectiveOperation::Barrier, TreeMethod::Folded) if self.handle.is_none() => (4_u8, 0),
             (CollectiveOperation::Barrier, TreeMethod::Folded) => (0, 0),
             (CollectiveOperation::Barrier, TreeMethod::Multicast) => (5, 0),
             (CollectiveOperation::Broadcast { root }, _) => (1, root.0),
             (CollectiveOperation::Reduce { root, .. }, _) => (2, root.0),
             (CollectiveOperation::AllReduce { .. }, _) => (3, 0),
         };
-        // Code, root, length and piece one behind the other, as words: what is at hand as numbers need not go through memory.
-        let (length, [.., last]) = (self.data.len() as u64, piece.to_le_bytes());
-        let words = [u64::from(code) | u64::from(root) << 8 | length << 40, length >> 24 | u64::from(piece) << 40];
+        // Code, root, length and fragment as two words: values in registers need not go through memory.
+        let (length, [.., last]) = (self.data.len() as u64, fragment.to_le_bytes());
+        let words = [u64::from(code) | u64::from(root) << 8 | length << 40, length >> 24 | u64::from(fragment) << 40];
         SegmentIndex(checksum::crc32c_words(words, &[last]))
     }
 }
 
 impl ReplayFragment {
-    /// How the hosts play it among themselves with the same bits.
+    /// The algorithm by which the hosts compute the same bits without the tree.
     pub(super) fn algorithm(&self) -> CollectiveAlgorithm {
         match self.collective {
             CollectiveOperation::Barrier => CollectiveAlgorithm::Dissemination { radix: 2 },
@@ -218,7 +223,7 @@ impl ReplayFragment {
     }
 }
 
-/// The type under which bytes travel that nobody folds.
+/// The kind of bytes that are not folded.
 fn opaque_bytes() -> ReductionKind {
     ReductionKind::new(ElementType::U8, Operator::Or).expect("integers have bits")
 }

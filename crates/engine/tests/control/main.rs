@@ -1,7 +1,7 @@
-//! The control plane over real TCP connections on loopback: manager, nodes with seats that are only remembered, jobs, those
-//! who look on, and peers who mean no good.
+//! The control plane over real TCP connections on loopback: manager, nodes with a recording data plane, jobs, metrics, and
+//! misbehaving peers.
 
+mod cluster;
 mod groups;
-mod hostile;
 mod metrics;
-mod town;
+mod misbehaving_peers;

@@ -1,26 +1,26 @@
-//! Metrics over HTTP: what Prometheus reads, and visitors who are not Prometheus.
+//! Metrics over HTTP: for Prometheus, and for clients that are not Prometheus.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::town::*;
+use crate::cluster::*;
 
-/// Head and body of the answer to a question.
-fn ask(at: SocketAddr, question: &[u8]) -> (String, String) {
-    let mut stream = TcpStream::connect(at).expect("it listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    stream.write_all(question).expect("it is written");
+/// Header and body of the response to a request.
+fn http_get(at: SocketAddr, request: &[u8]) -> (String, String) {
+    let mut stream = TcpStream::connect(at).expect("it accepts connections");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+    stream.write_all(request).expect("written");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer, then the end");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head in {answer:?}"));
     (head.to_owned(), body.to_owned())
 }
 
-/// Reads a page as strictly as the format says: every sample belongs to the metric that was described last.
+/// Parses a page strictly: every sample must belong to the metric that was described last.
 fn scrape(at: SocketAddr) -> BTreeMap<String, f64> {
-    let (head, body) = ask(at, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n");
+    let (head, body) = http_get(at, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("text/plain; version=0.0.4"), "{head}");
     assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
     let mut samples = BTreeMap::new();
@@ -46,14 +46,14 @@ fn scrape(at: SocketAddr) -> BTreeMap<String, f64> {
 }
 
 #[test]
-fn manager_and_nodes_show_what_they_do() {
-    let mut town = town(Some(secret()));
-    town.client.open_job("weather \"map\"", None).expect("admitted");
-    town.client.open_group(request(8)).expect("opened");
-    town.client.open_group(request(1)).expect_err("one host has nothing to fold");
-    until("beats bring reports", || town.client.status().is_ok_and(|status| status.operations == 42));
+fn manager_and_nodes_serve_their_metrics() {
+    let mut cluster = start_cluster(Some(secret()));
+    cluster.client.open_job("weather \"map\"", None).expect("admitted");
+    cluster.client.open_group(request(8)).expect("opened");
+    cluster.client.open_group(request(1)).expect_err("one host is too few");
+    until("heartbeats bring reports", || cluster.client.status().is_ok_and(|status| status.operations == 42));
     std::thread::sleep(Duration::from_millis(150));
-    let page = scrape(town.doors.metrics);
+    let page = scrape(cluster.addresses.metrics);
     for (series, value) in [
         ("pleach_manager_info{version=\"0.1.0\"}", 1.0),
         ("pleach_manager_nodes{state=\"alive\"}", 3.0),
@@ -70,7 +70,7 @@ fn manager_and_nodes_show_what_they_do() {
         assert_eq!(page.get(series), Some(&value), "{series} in {page:#?}");
     }
     assert!(page.keys().any(|series| series.contains("name=\"weather \\\"map\\\"\"")), "{page:#?}");
-    let page = scrape(town.node_doors[0].metrics);
+    let page = scrape(cluster.node_addresses[0].metrics);
     for (series, value) in [
         ("pleach_node_info{node=\"top\",version=\"0.1.0\"}", 1.0),
         ("pleach_node_manager_connected", 1.0),
@@ -86,63 +86,63 @@ fn manager_and_nodes_show_what_they_do() {
 }
 
 #[test]
-fn every_name_that_is_shown_is_in_the_handbook() {
-    let mut town = town(None);
-    town.client.open_job("test", None).expect("admitted");
-    let handbook = include_str!("../../../../docs/operations.md");
-    for at in [town.doors.metrics, town.node_doors[0].metrics] {
+fn every_metric_is_documented() {
+    let mut cluster = start_cluster(None);
+    cluster.client.open_job("test", None).expect("admitted");
+    let documentation = include_str!("../../../../docs/operations.md");
+    for at in [cluster.addresses.metrics, cluster.node_addresses[0].metrics] {
         for series in scrape(at).keys() {
             let name = series.split('{').next().expect("a name");
-            assert!(handbook.contains(name), "docs/operations.md does not explain {name}");
+            assert!(documentation.contains(name), "docs/operations.md does not explain {name}");
         }
     }
 }
 
 #[test]
-fn other_questions_get_short_answers() {
-    let town = town(None);
-    let at = town.doors.metrics;
+fn other_requests_get_error_responses() {
+    let cluster = start_cluster(None);
+    let at = cluster.addresses.metrics;
     let long = [b"GET /metrics HTTP/1.1\r\nX: ".as_slice(), &[b'x'; 8_000]].concat();
-    for (question, status) in [
+    for (request, status) in [
         (b"GET /secrets HTTP/1.1\r\n\r\n".as_slice(), "404"),
         (b"POST /metrics HTTP/1.1\r\n\r\n", "405"),
         (b"\r\n\r\n", "405"),
         (b"\xff\x00\xfe GET\n\n", "405"),
         (b"GET /metrics?x=1 HTTP/1.0\n\n", "200"),
     ] {
-        let (head, _) = ask(at, question);
+        let (head, _) = http_get(at, request);
         assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
     }
-    let mut stream = TcpStream::connect(at).expect("it listens");
+    let mut stream = TcpStream::connect(at).expect("it accepts connections");
     stream.set_read_timeout(Some(Duration::from_secs(1))).expect("a timeout");
     let _ = stream.write_all(&long);
     let mut answer = [0; 64];
-    // It may hang up while we still write: then nothing is left to read.
+    // The server may close while the request is still being written; then there is no response.
     if let Ok(length @ 1..) = stream.read(&mut answer) {
         assert!(answer[..length].starts_with(b"HTTP/1.1 431 "));
     }
 }
 
 #[test]
-fn slow_and_many_visitors_cost_nobody_anything() {
-    let mut town = town(None);
+fn slow_and_many_http_connections_delay_no_other() {
+    let mut cluster = start_cluster(None);
     let slow: Vec<TcpStream> = (0..200)
         .map(|_| {
-            let mut stream = TcpStream::connect(town.doors.metrics).expect("it listens");
+            let mut stream = TcpStream::connect(cluster.addresses.metrics).expect("it accepts connections");
             let _ = stream.write_all(b"GET /met");
             stream
         })
         .collect();
     let began = Instant::now();
-    town.client.open_job("test", None).expect("admitted");
-    let group = town.client.open_group(request(8)).expect("opened").key_of_group();
-    town.client.close_group(group).expect("closed");
-    assert!(!scrape(town.doors.metrics).is_empty(), "others are answered");
+    cluster.client.open_job("test", None).expect("admitted");
+    let group = cluster.client.open_group(request(8)).expect("opened").group_key();
+    cluster.client.close_group(group).expect("closed");
+    assert!(!scrape(cluster.addresses.metrics).is_empty(), "other clients are served");
     assert!(began.elapsed() < Duration::from_secs(2), "others waited for {:?}", began.elapsed());
     for mut stream in slow {
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         let mut byte = [0];
-        assert!(matches!(stream.read(&mut byte), Ok(0) | Err(_)), "a slow visitor gets nothing");
+        assert!(matches!(stream.read(&mut byte), Ok(0) | Err(_)), "a slow connection gets nothing");
     }
     assert!(began.elapsed() < Duration::from_secs(6), "they were kept for {:?}", began.elapsed());
 }

@@ -1,12 +1,12 @@
-//! How fast the ranks of one host combine, beside an MPI library where it is installed.
+//! Measures collectives within one host, beside those of an MPI library where it is installed.
 //!
 //! ```text
-//! cargo run --release -p runtime --example shm_speed -- [ranks=2] [rounds=5] [least=8] [most=16777216] [only=allreduce]
+//! cargo run --release -p pleach-hostmem --example shm_speed -- [ranks=2] [rounds=5] [least=8] [most=16777216] [only=allreduce]
 //!     [compiler=mpicc.openmpi] [mpirun="mpirun.openmpi --oversubscribe --bind-to core"]
 //! ```
-//! Both take turns, `rounds` times. A round's figure is the median of its batches; the table has the median of the rounds and, where
-//! there are two to compare, the ratio within a round: median, least and most. Doubles, sum, input and result apart. A broadcast's
-//! time includes its share of one barrier per batch. Ranks are bound to processors as long as there are enough.
+//! Both alternate, `rounds` times. The result of a round is the median of its batches; the table has the median of the rounds and,
+//! with an MPI library, the ratio within a round: median, least and most. Doubles, sum, separate input and output. The time of a
+//! broadcast includes its share of one barrier per batch. Ranks are bound to CPUs as long as there are enough.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -18,7 +18,7 @@ use hostmem::team::{CollectiveBuffers, Team, TeamCall, WaitMode};
 use reduce::{ElementType, Operator, ReductionKind};
 
 const BATCHES: usize = 15;
-/// Bytes that a batch moves, to last some milliseconds.
+/// Bytes that a batch moves, so that it takes some milliseconds.
 const BATCH_BYTES: usize = 20_000_000;
 const RANK: &str = "PLEACH_SPEED_RANK";
 
@@ -37,10 +37,13 @@ fn main() {
     let number = |name: &str, other: usize| option(name).map_or(other, |value| value.parse().expect("a number"));
     let ranks = number("ranks", 2);
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let is_crowded = ranks > processors;
-    let tasks =
-        tasks(option("only"), number("least", 8)..=number("most", 16 << 20), if is_crowded { ranks } else { 1 });
-    let usual = if is_crowded {
+    let is_oversubscribed = ranks > processors;
+    let tasks = tasks(
+        option("only"),
+        number("least", 8)..=number("most", 16 << 20),
+        if is_oversubscribed { ranks } else { 1 },
+    );
+    let usual = if is_oversubscribed {
         "mpirun.openmpi --oversubscribe --bind-to none --mca mpi_yield_when_idle 1"
     } else {
         "mpirun.openmpi --oversubscribe --bind-to core"
@@ -50,7 +53,7 @@ fn main() {
     let (mut ours, mut theirs) = (Times::new(), Times::new());
     let rounds = number("rounds", 5);
     for round in 0..rounds {
-        read_into(&mut ours, &run_ours(ranks, is_crowded, round, &tasks));
+        read_into(&mut ours, &run_ours(ranks, is_oversubscribed, round, &tasks));
         if let Some(peer) = &peer {
             read_into(&mut theirs, &run_peer(mpirun, peer, ranks, &tasks));
         }
@@ -111,18 +114,18 @@ fn measure(rank: u16, ranks: u16, name: &str, tasks: &[Task]) {
         };
         let mut batches = Vec::new();
         for _ in 0..=BATCHES {
-            team.run(TeamCall::Barrier, &mut CollectiveBuffers::Nothing, check).expect("a barrier");
+            team.run(TeamCall::Barrier, &mut CollectiveBuffers::Empty, check).expect("a barrier");
             let began = Instant::now();
             for _ in 0..*repeats {
                 let mut data = match call {
-                    TeamCall::Barrier => CollectiveBuffers::Nothing,
+                    TeamCall::Barrier => CollectiveBuffers::Empty,
                     TeamCall::Broadcast { .. } => CollectiveBuffers::InPlace(&mut input[..*bytes]),
-                    _ => CollectiveBuffers::Apart { input: &input[..*bytes], output: &mut output[..*bytes] },
+                    _ => CollectiveBuffers::Separate { input: &input[..*bytes], output: &mut output[..*bytes] },
                 };
                 team.run(call, &mut data, check).expect("an operation");
             }
             if matches!(call, TeamCall::Broadcast { .. }) {
-                team.run(TeamCall::Barrier, &mut CollectiveBuffers::Nothing, check).expect("a barrier");
+                team.run(TeamCall::Barrier, &mut CollectiveBuffers::Empty, check).expect("a barrier");
             }
             batches.push(began.elapsed().as_secs_f64() * 1e6 / *repeats as f64);
         }
@@ -134,12 +137,12 @@ fn measure(rank: u16, ranks: u16, name: &str, tasks: &[Task]) {
     }
 }
 
-fn run_ours(ranks: usize, is_crowded: bool, round: usize, tasks: &[Task]) -> String {
+fn run_ours(ranks: usize, is_oversubscribed: bool, round: usize, tasks: &[Task]) -> String {
     let name = format!("pleach-speed-{}-{round}", std::process::id());
     let program = std::env::current_exe().expect("this program");
     let start = |rank: usize| -> Child {
-        let mut command = Command::new(if is_crowded { program.as_os_str() } else { "taskset".as_ref() });
-        if !is_crowded {
+        let mut command = Command::new(if is_oversubscribed { program.as_os_str() } else { "taskset".as_ref() });
+        if !is_oversubscribed {
             command.args(["-c", &rank.to_string()]).arg(&program);
         }
         command.arg(&name).arg(ranks.to_string()).args(write_tasks(tasks)).env(RANK, rank.to_string());

@@ -1,4 +1,4 @@
-//! The protocol of `ring` in every order in which its two ends may run and see each other's words (loom), as in `shm::models`.
+//! The ring protocol under a model checker (loom): every order in which its two ends may run and see each other's words.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -10,10 +10,10 @@ use super::spsc_ring::{CACHE_LINE_BYTES, RingMemory, RingReader, RingWriter, SLO
 const SLOTS: usize = 2;
 /// Lines of the slots and of the bytes behind them.
 const LINES: usize = SLOTS * SLOT_BYTES / CACHE_LINE_BYTES as usize + 8;
-/// How often an end looks before it gives up: else there would be no end of orders.
+/// Polls before an end gives up: the number of orders must be finite.
 const PATIENCE: usize = 3;
 
-/// Two slots, each with a word, and eight lines for long parcels; a cell for what else is in a line.
+/// Two slots, each with a word, and eight lines for long packets; a cell for what else is in a line.
 struct Ring {
     words: [AtomicU64; SLOTS],
     cells: [UnsafeCell<u64>; LINES],
@@ -47,8 +47,8 @@ impl Ring {
     }
 }
 
-/// Bytes of the parcels. Of the long ones the third would go over the end, and waits for room at the front; the fifth, a short one, is
-/// where the first was.
+/// Bytes of the packets. The third long one would cross the end, and waits for space at the front; the fifth, a short one, uses
+/// the slot of the first.
 const LENGTHS: [usize; 5] = [180, 180, 40, 180, 120];
 
 fn write_all(ring: &Ring) -> usize {
@@ -62,7 +62,7 @@ fn write_all(ring: &Ring) -> usize {
             claimed
         });
         let Some(entry) = claimed else { return number };
-        // SAFETY: the checker knows who else has the cell, and ends the test if anyone does.
+        // SAFETY: the checker knows who else accesses the cell, and fails the test then.
         ring.cells(entry.at, length).for_each(|cell| cell.with_mut(|place| unsafe { *place = number as u64 + 1 }));
         writer.publish(ring, entry);
     }
@@ -75,13 +75,13 @@ fn read_all(ring: &Ring) -> usize {
     let mut taken = 0;
     while taken < LENGTHS.len() && looks < PATIENCE * LENGTHS.len() {
         looks += 1;
-        match reader.next(ring).expect("the writer keeps the rules") {
+        match reader.next(ring).expect("the writer follows the protocol") {
             None => thread::yield_now(),
             Some(entry) => {
                 assert_eq!(entry.length, LENGTHS[taken]);
                 for cell in ring.cells(entry.at, entry.length) {
                     // SAFETY: as above.
-                    assert_eq!(cell.with(|value| unsafe { *value }), taken as u64 + 1, "another parcel's bytes");
+                    assert_eq!(cell.with(|value| unsafe { *value }), taken as u64 + 1, "another packet's bytes");
                 }
                 reader.finish(ring, entry);
                 taken += 1;
@@ -91,9 +91,9 @@ fn read_all(ring: &Ring) -> usize {
     taken
 }
 
-/// Every parcel is taken once, whole and in order; none is overwritten while it is looked at, whatever the order of events.
+/// Every packet is taken once, whole and in order; none is overwritten while it is read, in any order of events.
 #[test]
-fn parcels_come_whole_and_in_order_through_a_ring() {
+fn packets_arrive_whole_and_in_order() {
     let most = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let seen = most.clone();
     let mut model = loom::model::Builder::new();
@@ -113,5 +113,5 @@ fn parcels_come_whole_and_in_order_through_a_ring() {
         assert!(taken <= written);
         seen.fetch_max(taken, std::sync::atomic::Ordering::Relaxed);
     });
-    assert_eq!(most.load(std::sync::atomic::Ordering::Relaxed), LENGTHS.len(), "no order came to the end");
+    assert_eq!(most.load(std::sync::atomic::Ordering::Relaxed), LENGTHS.len(), "no order ran to the end");
 }

@@ -1,54 +1,54 @@
-//! Finding out whether the ranks agree, where an operation by itself does not tell.
+//! Checks that all ranks call the same operations, where an operation by itself does not show it.
 //!
-//! A barrier and an allreduce compare everyone's claims before anything is done. Broadcasts and reductions do not, to be quicker:
-//! their claims are compared later ([`super::window`]), when a rank hears of the others, looks back or waits in vain. All ranks
-//! see the same notes and so come to the same verdict.
+//! A barrier and an allreduce compare the signatures of all ranks before anything else. Broadcasts and reductions do not, to
+//! be faster: their signatures are compared later ([`super::window`]), in a batch, by an audit, or when a rank waits in
+//! vain. All ranks see the same signature records and so report the same mismatch.
 
 use super::descriptor::TeamVerb;
 use super::error::TeamError;
+use super::local_team::Team;
 use super::operation::{OperationStage, TeamOperation, TeamProgress};
-use super::shared_word::TeamMemory;
-use super::team::Team;
+use super::team_memory::TeamMemory;
 use super::window::{ComparisonEffort, SignatureScope};
 
-/// How often an operation pauses before the reason is looked for. Often enough that a disagreement is found within a
-/// millisecond; seldom enough that those who only have to wait a little do not disturb those they wait for.
+/// Polls of a blocked operation between two searches for a mismatch. Often enough to find a mismatch within a millisecond;
+/// seldom enough that a rank that waits briefly does not disturb the ranks it waits for.
 const LOOK_EVERY: u32 = 256;
 
 impl Team {
-    /// The operation cannot go on. From time to time, looks around for the reason.
+    /// The operation is blocked. Searches for a mismatch from time to time.
     #[inline]
     pub(super) fn pause(&mut self, operation: &mut TeamOperation) -> Result<TeamProgress, TeamError> {
         self.pauses = self.pauses.wrapping_add(1);
         if self.pauses.is_multiple_of(LOOK_EVERY) {
-            self.look_around(operation)?;
+            self.look_for_mismatch(operation)?;
         }
         Ok(TeamProgress::Pending)
     }
 
-    /// Finds out whether this operation, or one before it, waits in vain because the ranks do not agree.
+    /// Finds out whether this operation, or an earlier one, waits in vain because the ranks disagree.
     #[cold]
-    pub(super) fn look_around(&mut self, operation: &mut TeamOperation) -> Result<(), TeamError> {
-        self.hear(ComparisonEffort::ToEach)?;
+    pub(super) fn look_for_mismatch(&mut self, operation: &mut TeamOperation) -> Result<(), TeamError> {
+        self.compare_unchecked(ComparisonEffort::Each)?;
         self.audit()?;
         if operation.stage != OperationStage::Posted || operation.differs && operation.verb == TeamVerb::Broadcast {
             return Ok(());
         }
-        // A rank that takes its part for another may never post what is waited for. But it has noted what it claims.
+        // A rank with another operation may never post the awaited descriptor. But it has recorded its signature.
         let number = operation.number;
         if operation.verb == TeamVerb::Broadcast {
-            let claim = self.window.read_note(&self.region, operation.root(), number);
-            if claim.is_some_and(|claim| claim != operation.claim) {
+            let signature = self.window.read_signature(&self.region, operation.root(), number);
+            if signature.is_some_and(|signature| signature != operation.signature) {
                 operation.differs = true;
-                self.window.leave(number, operation.claim, SignatureScope::Everyones);
-                self.hear(ComparisonEffort::ToEach)?;
+                self.window.defer_comparison(number, operation.signature, SignatureScope::AllRanks);
+                self.compare_unchecked(ComparisonEffort::Each)?;
             }
             return Ok(());
         }
         while usize::from(operation.seen) < self.ranks {
             if usize::from(operation.seen) != self.rank {
-                match self.window.read_note(&self.region, operation.seen.into(), number) {
-                    Some(claim) if claim != operation.claim => operation.differs = true,
+                match self.window.read_signature(&self.region, operation.seen.into(), number) {
+                    Some(signature) if signature != operation.signature => operation.differs = true,
                     _ => break,
                 }
             }
@@ -57,70 +57,71 @@ impl Team {
         Ok(())
     }
 
-    /// Everyone has come. Did all agree on what went before, where not everyone compared its claim with everyone's?
+    /// All ranks have posted. Checks that they agreed on earlier operations, of which not every rank compared all signatures.
     #[inline]
-    pub(super) fn look_back(&mut self, operation: &TeamOperation) -> Result<(), TeamError> {
+    pub(super) fn check_history(&mut self, operation: &TeamOperation) -> Result<(), TeamError> {
         let (number, channel) = (operation.number, self.window.channel(operation.number));
-        if !operation.tells_history() || !operation.shows(self.rank) {
+        if !operation.carries_history() || !operation.posts_descriptor(self.rank) {
             return Ok(());
         }
-        // Not by reading our own post: its cache line is elsewhere by now.
-        let agrees = |rank| self.region.post(rank, channel).history() == operation.history;
+        // Without reading this rank's own descriptor: its cache line is elsewhere by now.
+        let agrees = |rank| self.region.descriptor(rank, channel).history() == operation.history;
         if (0..self.ranks).all(|rank| rank == self.rank || agrees(rank)) {
-            self.window.trust_before(&self.region, number);
+            self.window.accept_before(&self.region, number);
             return Ok(());
         }
-        self.hear(ComparisonEffort::ToEach)?;
+        self.compare_unchecked(ComparisonEffort::Each)?;
         self.audit()
     }
 
-    /// This rank gives up in the middle of an operation.
+    /// This rank abandons an operation.
     #[cold]
     pub(super) fn abandon(&mut self, operation: &TeamOperation) {
         self.broken.get_or_insert(TeamError::Abandoned { operation: operation.number });
-        self.retract(operation);
+        self.withdraw_buffers(operation);
     }
 
-    /// Compares what others said about operations that are over.
-    pub(super) fn hear(&mut self, listen: ComparisonEffort) -> Result<(), TeamError> {
-        if !self.window.has_unheard() {
+    /// Compares the signatures of operations that are over.
+    pub(super) fn compare_unchecked(&mut self, effort: ComparisonEffort) -> Result<(), TeamError> {
+        if !self.window.has_unchecked() {
             return Ok(());
         }
-        match self.window.hear(&self.region, listen) {
-            Ok(settled_any) => {
-                if settled_any {
-                    self.region.bell(self.rank).ring();
+        match self.window.compare_unchecked(&self.region, effort) {
+            Ok(any_settled) => {
+                if any_settled {
+                    self.region.futex(self.rank).wake();
                 }
                 Ok(())
             }
-            Err(number) => Err(self.judge(number)),
+            Err(number) => Err(self.mismatch_error(number)),
         }
     }
 
-    /// Compares what all said about operations that are over, where this rank had no need to.
+    /// Compares the signatures of operations that this rank has settled without comparing all of them.
     fn audit(&mut self) -> Result<(), TeamError> {
-        self.window.audit(&self.region).map_err(|number| self.judge(number))
+        self.window.audit(&self.region).map_err(|number| self.mismatch_error(number))
     }
 
-    /// All have posted this operation, and not all claim the same. Every rank sees the same claims and so says the same.
+    /// The error for an operation that all ranks have posted with different signatures. Every rank sees the same signatures and
+    /// so returns the same error.
     #[cold]
-    pub(super) fn judge(&mut self, number: u64) -> TeamError {
+    pub(super) fn mismatch_error(&mut self, number: u64) -> TeamError {
         let channel = self.window.channel(number);
-        let claims: Vec<_> =
-            (0..self.ranks).filter_map(|rank| self.region.note(rank, channel).observe(number)).collect();
-        let first = claims.first().map(|(first, _)| *first);
-        let odd = claims.iter().position(|(claim, _)| Some(*claim) != first);
-        let (Some(first), Some(rank), true) = (first, odd, claims.len() == self.ranks) else {
-            self.broken = Some(TeamError::Garbled { operation: number });
-            return TeamError::Garbled { operation: number };
+        let signatures: Vec<_> =
+            (0..self.ranks).filter_map(|rank| self.region.signature_record(rank, channel).observe(number)).collect();
+        let first = signatures.first().map(|(first, _)| *first);
+        let odd = signatures.iter().position(|(signature, _)| Some(*signature) != first);
+        let (Some(first), Some(rank), true) = (first, odd, signatures.len() == self.ranks) else {
+            self.broken = Some(TeamError::CorruptMemory { operation: number });
+            return TeamError::CorruptMemory { operation: number };
         };
-        let error = TeamError::Mismatch { operation: number, first, rank: rank as u16, other: claims[rank].0 };
-        if claims.iter().any(|(claim, _)| claim.is_rooted()) {
+        let error = TeamError::Mismatch { operation: number, first, rank: rank as u16, other: signatures[rank].0 };
+        if signatures.iter().any(|(signature, _)| signature.is_rooted()) {
             self.broken = Some(error);
         } else {
             self.window.settle(&self.region, number);
         }
-        self.region.bell(self.rank).ring();
+        self.region.futex(self.rank).wake();
         error
     }
 }

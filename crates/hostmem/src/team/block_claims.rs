@@ -1,26 +1,26 @@
-//! How a root and a receiver share the work of a large broadcast, where they can reach into each other's memory.
+//! How a root and a receiver share the work of a large broadcast, if they can access each other's memory.
 //!
-//! The vector is cut into blocks. The receiver *pulls* blocks from the root's memory, from the last one down; the root *pushes*
-//! blocks into the receiver's, from the first one up; both until they meet. Each receiver has a door for this:
+//! The vector is split into blocks. The receiver *pulls* blocks from the root's memory, from the last one down; the root
+//! *pushes* blocks into the receiver's, from the first one up; until they meet. Each receiver has block claims for this:
 //!
 //! ```text
 //! claims      lower half of the operation's number, 32 bits | pulled, 16 | pushed, 16      both, by exchange
 //! done        lower half of the operation's number, 32 bits | pushed and done, 32          the root
 //! taken       number of the last operation whose vector the receiver has                   the receiver
-//! withdrawn   number of an operation that this rank gave up                                this rank
+//! withdrawn   number of an operation that this rank abandoned                              this rank
 //! ```
-//! A block belongs to whoever claims it: the root writes nothing into the receiver's memory but blocks that it has claimed, and
-//! the receiver uses none of these before the root says that they are done. A receiver that gives up claims all that is left;
-//! once the root is done with what it claimed, or gone, nobody writes to its memory any more. A root that gives up
-//! withdraws; a receiver looks for that after it has pulled, since what it got may have been changed meanwhile. `models.rs`
-//! tries all orders.
+//! A block belongs to the side that claims it: the root writes only blocks that it has claimed into the receiver's memory,
+//! and the receiver uses them only when the root has marked them as done. A receiver that abandons the operation claims all
+//! remaining blocks; once the root is done with its claims, or gone, nothing writes to the receiver's memory. A root that
+//! abandons the operation withdraws; a receiver checks that after it has pulled, because the data may have changed
+//! meanwhile. `loom_tests.rs` tries all orders.
 
-use super::shared_word::SharedWord;
+use crate::shared_word::SharedWord;
 
 /// Claims have 16 bits.
 pub(super) const MAX_BLOCKS: u64 = 1 << 15;
 
-/// What a root and a receiver tell each other; see above.
+/// The words that a root and a receiver share; see above.
 #[repr(C, align(128))]
 #[derive(Default)]
 pub(super) struct BlockClaims<W> {
@@ -30,12 +30,12 @@ pub(super) struct BlockClaims<W> {
     done: SeparateLine<W>,
 }
 
-/// Away from what the other side writes.
+/// On another line than what the other side writes.
 #[repr(C, align(128))]
 #[derive(Default)]
 struct SeparateLine<W>(W);
 
-/// Who claims a block.
+/// The side that claims a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CopySide {
     Receiver,
@@ -46,17 +46,17 @@ const PUSHED: u64 = 1;
 const PULLED: u64 = 1 << 16;
 
 impl<W: SharedWord> BlockClaims<W> {
-    /// The receiver lets the root in. Published with the post.
+    /// The receiver admits the root. Published with the descriptor.
     pub(super) fn open(&self, number: u64) {
         self.claims.publish(number << 32);
     }
 
-    /// The door was opened for this operation.
+    /// The claims are open for this operation.
     pub(super) fn is_for(&self, number: u64) -> bool {
         parts(self.claims.observe()).0 == number as u32
     }
 
-    /// A block to copy, by its place in the vector, if any is left and the door is open.
+    /// Claims a block; its index in the vector, if one is left and the claims are open.
     pub(super) fn claim(&self, number: u64, blocks: u64, side: CopySide) -> Option<u64> {
         let mut claims = self.claims.observe();
         loop {
@@ -75,7 +75,7 @@ impl<W: SharedWord> BlockClaims<W> {
         }
     }
 
-    /// Lets nobody in any more. True if the door was open.
+    /// Admits nobody any more. True if the claims were open.
     pub(super) fn close(&self, number: u64) -> bool {
         let mut claims = self.claims.observe();
         while parts(claims).0 == number as u32 {
@@ -87,13 +87,13 @@ impl<W: SharedWord> BlockClaims<W> {
         false
     }
 
-    /// The root has done so many of the blocks that it claimed.
+    /// The root has finished this many of its blocks.
     pub(super) fn set_done(&self, number: u64, blocks: u64) {
         self.done.0.publish(number << 32 | blocks);
     }
 
-    /// The root has done every block that it claimed, and will claim no more.
-    pub(super) fn is_left_alone(&self, number: u64, blocks: u64) -> bool {
+    /// The root has finished every block it claimed, and will claim no more.
+    pub(super) fn is_root_done(&self, number: u64, blocks: u64) -> bool {
         let (of, pulled, pushed) = parts(self.claims.observe());
         if of != number as u32 || pulled + pushed < blocks {
             return false;
@@ -110,7 +110,7 @@ impl<W: SharedWord> BlockClaims<W> {
         self.taken.observe() >= number
     }
 
-    /// This rank gives up.
+    /// This rank abandons the operation.
     pub(super) fn withdraw(&self, number: u64) {
         self.withdrawn.publish(number);
     }

@@ -1,47 +1,47 @@
-//! The caller's buffers.
+//! The caller's buffers of one operation.
 
 use std::ops::Range;
 
 use super::descriptor::TeamVerb;
 use super::error::TeamError;
 
-/// What a rank brings to an operation and where the result goes. The same buffers are given to every poll.
+/// The input of a rank and the place for its result. Every poll of an operation gets the same buffers.
 #[derive(Debug)]
 pub enum CollectiveBuffers<'a> {
     /// For a barrier.
-    Nothing,
-    /// Only input: a broadcast's root, or a reduction's rank that is not the root.
-    Give(&'a [u8]),
-    /// Input, overwritten by the result. A broadcast's other ranks have it for the result alone.
+    Empty,
+    /// Input only: the root of a broadcast, or a rank of a reduction that is not its root.
+    InputOnly(&'a [u8]),
+    /// Input, overwritten by the result. At the receivers of a broadcast, only the result.
     InPlace(&'a mut [u8]),
-    /// Input and result apart, equally long.
-    Apart {
-        /// Is not changed.
+    /// Separate input and output of equal length.
+    Separate {
+        /// Not changed.
         input: &'a [u8],
-        /// Overwritten.
+        /// Overwritten by the result.
         output: &'a mut [u8],
     },
 }
 
 impl CollectiveBuffers<'_> {
-    /// Bytes of the vector.
+    /// The length of the vector in bytes.
     pub fn length(&self) -> usize {
         self.input().len()
     }
 
-    /// The buffers suit a part: `takes_result` or not, of a vector of so many bytes.
+    /// Checks that the buffers suit the rank's part in an operation: their length, and whether the rank takes the result.
     pub(super) fn check(&self, verb: TeamVerb, takes_result: bool, expected: usize) -> Result<(), TeamError> {
         let lengths = match self {
-            Self::Apart { input, output } => [input.len(), output.len()],
+            Self::Separate { input, output } => [input.len(), output.len()],
             _ => [self.length(); 2],
         };
         if let Some(&found) = lengths.iter().find(|&&length| length != expected) {
             return Err(TeamError::LengthsDiffer { expected, found });
         }
         let suits = match self {
-            Self::Nothing => verb == TeamVerb::Barrier,
-            Self::Give(_) => !takes_result,
-            Self::InPlace(_) | Self::Apart { .. } => true,
+            Self::Empty => verb == TeamVerb::Barrier,
+            Self::InputOnly(_) => !takes_result,
+            Self::InPlace(_) | Self::Separate { .. } => true,
         };
         if suits { Ok(()) } else { Err(TeamError::WrongBuffers { verb }) }
     }
@@ -49,8 +49,8 @@ impl CollectiveBuffers<'_> {
     #[inline]
     pub(super) fn input(&self) -> &[u8] {
         match self {
-            Self::Nothing => &[],
-            Self::Give(input) | Self::Apart { input, .. } => input,
+            Self::Empty => &[],
+            Self::InputOnly(input) | Self::Separate { input, .. } => input,
             Self::InPlace(both) => both,
         }
     }
@@ -58,17 +58,17 @@ impl CollectiveBuffers<'_> {
     #[inline]
     pub(super) fn output(&mut self) -> &mut [u8] {
         match self {
-            Self::Nothing => &mut [],
-            Self::Give(_) => unreachable!("`check` let only ranks without a result bring this"),
-            Self::Apart { output, .. } | Self::InPlace(output) => output,
+            Self::Empty => &mut [],
+            Self::InputOnly(_) => unreachable!("`check` accepts this only from ranks that take no result"),
+            Self::Separate { output, .. } | Self::InPlace(output) => output,
         }
     }
 
-    /// The output of a part of the vector, holding the input.
+    /// The output of a part of the vector, initialised with the input.
     #[inline]
     pub(super) fn seed(&mut self, part: Range<usize>) -> &mut [u8] {
         match self {
-            Self::Apart { input, output } => {
+            Self::Separate { input, output } => {
                 output[part.clone()].copy_from_slice(&input[part.clone()]);
                 &mut output[part]
             }

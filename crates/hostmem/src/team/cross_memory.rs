@@ -1,15 +1,15 @@
-//! Reaching into the memory of the other ranks' processes, as the kernel allows it among processes of one user.
+//! Copies between the memory of the ranks' processes (cross memory attach), as the kernel allows it for one user.
 //!
-//! Each rank says which process it is and where in its memory its own block of the region lies. Whoever reads there what it sees
-//! in its own mapping has the right process and the right to do it. Processes in other namespaces, and systems that
-//! forbid it, fail this test; then vectors go through the pipe.
+//! Each rank publishes its process id and the address of its own block of the region. A rank that reads there the same bytes
+//! as in its own mapping has the right process and the permission. In other namespaces, or where the system forbids it, the
+//! test fails; vectors then go through the pipeline.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use nix::libc;
 
-/// How the others reach a rank, and whether it reaches them.
+/// How other ranks reach a rank's memory, and whether it reaches theirs.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(super) struct CrossMemoryContact {
@@ -22,19 +22,19 @@ const UNTRIED: u32 = 0;
 const REACHES: u32 = 1;
 const FAILS: u32 = 2;
 
-/// What one rank knows of the others' memory.
+/// What one rank knows about the other ranks' memory.
 pub(super) struct CrossMemory {
-    /// Their processes, once tried.
+    /// Their process ids, after the test.
     processes: Box<[u32]>,
     /// All ranks reach all.
     is_mutual: bool,
-    /// A buffer of our own that can be reached: where, and how long.
+    /// A local buffer that other ranks can reach: address and length.
     reachable: (u64, usize),
 }
 
 impl CrossMemoryContact {
-    /// Says where this contact itself lies, in the caller's memory.
-    pub(super) fn introduce(&self) {
+    /// Publishes the process id and the address of this contact in the caller's memory.
+    pub(super) fn publish_address(&self) {
         self.process.store(std::process::id(), Ordering::Relaxed);
         self.address.store(std::ptr::from_ref(self).addr() as u64, Ordering::Release);
     }
@@ -45,8 +45,8 @@ impl CrossMemoryContact {
         self.reaches_all.store(FAILS, Ordering::Release);
     }
 
-    /// The process, if its memory can be reached and is the right one.
-    fn try_reach(&self) -> Option<u32> {
+    /// The process id, if its memory is reachable and is the right one.
+    fn probe(&self) -> Option<u32> {
         let (process, address) = (self.process.load(Ordering::Relaxed), self.address.load(Ordering::Acquire));
         let mut seen = [0; 16];
         copy_from(process, address, &mut seen).ok()?;
@@ -61,7 +61,7 @@ impl CrossMemory {
         Self { processes: Box::default(), is_mutual: false, reachable: (0, 0) }
     }
 
-    /// All ranks can reach all others. Tries it, once all have come; until the others have tried it as well, the answer is no.
+    /// All ranks can reach all others. Tests it once all ranks have joined; false until the others have tested it too.
     pub(super) fn is_mutual<'c>(
         &mut self,
         me: usize,
@@ -72,7 +72,7 @@ impl CrossMemory {
         }
         let mine = contacts.clone().nth(me).expect("every rank has a contact");
         if mine.reaches_all.load(Ordering::Relaxed) == UNTRIED {
-            let tried: Option<Box<[u32]>> = contacts.clone().map(CrossMemoryContact::try_reach).collect();
+            let tried: Option<Box<[u32]>> = contacts.clone().map(CrossMemoryContact::probe).collect();
             mine.reaches_all.store(if tried.is_some() { REACHES } else { FAILS }, Ordering::Release);
             self.processes = tried.unwrap_or_default();
         }
@@ -81,11 +81,11 @@ impl CrossMemory {
         self.is_mutual
     }
 
-    /// A buffer of ours can be reached. Not every memory can: a device's may not.
+    /// Other ranks can reach a local buffer. Memory of a device may be out of reach.
     pub(super) fn is_reachable(&mut self, buffer: &[u8]) -> bool {
         let (address, length) = (buffer.as_ptr().addr() as u64, buffer.len());
         if length == 0 || self.reachable == (address, length) {
-            return length > 0; // Most are used again and again.
+            return length > 0; // Most buffers are reused.
         }
         let ends = [address, address + length as u64 - 1];
         let is_so = ends.iter().all(|&end| copy_from(std::process::id(), end, &mut [0]).is_ok());
@@ -98,15 +98,15 @@ impl CrossMemory {
     /// Copies from the memory of another rank.
     ///
     /// # Errors
-    /// If the process is gone or the address is none of its.
+    /// If the process is gone or the address is not mapped there.
     pub(super) fn pull(&self, rank: usize, address: u64, here: &mut [u8]) -> io::Result<()> {
         copy_from(self.process(rank)?, address, here)
     }
 
-    /// Copies into the memory of another rank, which has claimed nothing there for itself.
+    /// Copies into a block of another rank's memory that this rank has claimed.
     ///
     /// # Errors
-    /// If the process is gone or the address is none of its.
+    /// If the process is gone or the address is not mapped there.
     pub(super) fn push(&self, rank: usize, address: u64, here: &[u8]) -> io::Result<()> {
         copy_to(self.process(rank)?, address, here)
     }
@@ -119,7 +119,7 @@ impl CrossMemory {
 fn copy_from(process: u32, address: u64, here: &mut [u8]) -> io::Result<()> {
     let near = libc::iovec { iov_base: here.as_mut_ptr().cast(), iov_len: here.len() };
     let far = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: here.len() };
-    // SAFETY: the kernel writes to `here`, within its length; the other address is looked up in the other process.
+    // SAFETY: the kernel writes to `here`, within its length; it looks the other address up in the other process.
     let copied = unsafe { libc::process_vm_readv(process as libc::pid_t, &raw const near, 1, &raw const far, 1, 0) };
     whole(copied, here.len())
 }
@@ -127,8 +127,8 @@ fn copy_from(process: u32, address: u64, here: &mut [u8]) -> io::Result<()> {
 fn copy_to(process: u32, address: u64, here: &[u8]) -> io::Result<()> {
     let near = libc::iovec { iov_base: here.as_ptr().cast_mut().cast(), iov_len: here.len() };
     let far = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: here.len() };
-    // SAFETY: the kernel reads `here`, within its length. What it writes to is a block of a buffer that the other rank has lent
-    // for this operation and that nobody else uses, by the protocol of `door`.
+    // SAFETY: the kernel reads `here`, within its length. It writes to a block of a buffer that the other rank has exposed for
+    // this operation and that only this rank uses, by the protocol of `block_claims`.
     let copied = unsafe { libc::process_vm_writev(process as libc::pid_t, &raw const near, 1, &raw const far, 1, 0) };
     whole(copied, here.len())
 }

@@ -1,26 +1,26 @@
-//! How a rank says that it takes part in an operation, in which one, and with what.
+//! What a rank posts about an operation: which one, with what arguments, and its payload.
 //!
 //! ```text
 //! word 0   number of the operation, 48 bits | root, 16 bits          published last, observed first
 //! word 1   lag, 8 bits | operator, 4 | element, 4 | verb, 8 | length in bytes, 40
 //! words 2 to 7   payload if it fits, otherwise where it is
-//! word 7         history, if payload leaves room
+//! word 7         history, if the payload leaves space
 //! ```
-//! The first two words are a *note*. Every rank writes one for every operation, four to a cache line; as a rule nobody reads it
-//! soon, and so it costs next to nothing. A rank whose word others wait for shows them a *post* as well, a cache line that
-//! begins with the same note.
+//! The first two words are a *signature record*. Every rank writes one for every operation, four to a cache line; as a rule
+//! no rank reads it soon, and so it costs next to nothing. A rank that others wait for also posts a *descriptor*, a cache
+//! line that begins with the same record.
 //!
-//! The history is a digest of all broadcasts and reductions that the rank has posted: there, not every rank compares its claim
-//! with everyone's, and equal histories tell that all agreed. The lag tells how many operations, this one included, the rank has not settled yet: notes carry what the
-//! [`super::window`] needs to know, so that it seldom has to look elsewhere.
+//! The history is a digest of all broadcasts and reductions that the rank has posted. Not every rank compares all signatures
+//! of those; equal histories show that all ranks agreed. The lag is the number of operations, this one included, that the
+//! rank has not settled yet: records carry what the [`super::window`] needs, so that it seldom reads other lines.
 
 use reduce::{ElementType, Operator, ReductionKind};
 
-use super::shared_word::SharedWord;
+use crate::shared_word::SharedWord;
 
-/// Payload that travels in the post itself.
+/// Payload that fits into the descriptor.
 pub(super) const INLINE_BYTES: usize = 48;
-/// Payload that leaves room for the history.
+/// Payload that leaves space for the history.
 pub(super) const MAX_INLINE_WITH_HISTORY: usize = INLINE_BYTES - 8;
 /// Lengths have 40 bits.
 pub(super) const MAX_BYTES: u64 = (1 << 40) - 1;
@@ -30,14 +30,14 @@ const OPERATOR_SHIFT: u32 = 52;
 const ELEMENT_SHIFT: u32 = 48;
 const VERB_SHIFT: u32 = 40;
 
-/// What a rank claims.
+/// The signature of a rank's operation.
 #[repr(C, align(16))]
 #[derive(Default)]
 pub(super) struct SignatureRecord<W> {
     words: [W; 2],
 }
 
-/// What a rank claims, and what it brings if that is little.
+/// The signature of a rank's operation, and its payload if that is short.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(super) struct OperationDescriptor<W> {
@@ -45,21 +45,21 @@ pub(super) struct OperationDescriptor<W> {
     payload: [W; INLINE_BYTES / 8],
 }
 
-/// What the ranks do together.
+/// The collective operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum TeamVerb {
-    /// Nobody leaves before all have come.
+    /// Blocks until every rank has entered.
     Barrier = 1,
-    /// One rank's bytes go to all.
+    /// Copies the bytes of one rank to all.
     Broadcast = 2,
-    /// The fold of all goes to one rank.
+    /// Folds the bytes of all ranks for one rank.
     Reduce = 3,
-    /// The fold of all goes to all.
+    /// Folds the bytes of all ranks for all ranks.
     AllReduce = 4,
 }
 
-/// What a rank said about an operation. All ranks must say the same.
+/// The operation that a rank called, with its arguments. All ranks must call the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CallSignature {
     root: u16,
@@ -79,40 +79,40 @@ impl CallSignature {
         Self { root, word }
     }
 
-    /// What the rank wanted to do, if that is anything we know.
+    /// The operation; none if its code is unknown.
     pub fn verb(&self) -> Option<TeamVerb> {
         let verbs = [TeamVerb::Barrier, TeamVerb::Broadcast, TeamVerb::Reduce, TeamVerb::AllReduce];
         verbs.into_iter().find(|verb| *verb as u64 == (self.word >> VERB_SHIFT) & 0xff)
     }
 
-    /// The root, for verbs that have one.
+    /// The root, for operations that have one.
     pub fn root(&self) -> u16 {
         self.root
     }
 
-    /// How many bytes the rank brought or expected.
+    /// The bytes that the rank contributed or expected.
     pub fn length(&self) -> u64 {
         self.word & MAX_BYTES
     }
 
-    /// The type of the elements, for verbs that fold.
+    /// The type of the elements, for reductions.
     pub fn element(&self) -> Option<ElementType> {
         ElementType::from_code((self.word >> ELEMENT_SHIFT) as u8 & 0xf)
     }
 
-    /// How they are folded.
+    /// The operator, for reductions.
     pub fn operator(&self) -> Option<Operator> {
         Operator::from_code((self.word >> OPERATOR_SHIFT) as u8 & 0xf)
     }
 
-    /// Some rank is through without having heard of every other.
+    /// A rank completes this operation without the descriptors of all others.
     #[inline]
     pub(super) fn is_rooted(&self) -> bool {
         let verb = (self.word >> VERB_SHIFT) as u8;
         verb != TeamVerb::Barrier as u8 && verb != TeamVerb::AllReduce as u8
     }
 
-    /// The history of a rank that has also claimed this.
+    /// The history of a rank after it has posted this.
     #[inline]
     pub(super) fn after(&self, history: u64, number: u64) -> u64 {
         let mixed = (history ^ self.word).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number << 16 ^ u64::from(self.root);
@@ -121,15 +121,15 @@ impl CallSignature {
 }
 
 impl<W: SharedWord> SignatureRecord<W> {
-    /// Tells the others. They may use whatever was written before.
+    /// Publishes the record, and with it all earlier writes of this rank.
     #[inline]
-    pub(super) fn publish(&self, number: u64, lag: u64, claim: CallSignature) {
+    pub(super) fn publish(&self, number: u64, lag: u64, signature: CallSignature) {
         debug_assert!(lag <= 0xff && number < 1 << 48);
-        self.words[1].write(lag << LAG_SHIFT | claim.word);
-        self.words[0].publish(number << 16 | u64::from(claim.root));
+        self.words[1].write(lag << LAG_SHIFT | signature.word);
+        self.words[0].publish(number << 16 | u64::from(signature.root));
     }
 
-    /// What was said about this operation and how much of the past lags, once it has been said.
+    /// The signature and the lag of this operation, once the rank has recorded it.
     #[inline]
     pub(super) fn observe(&self, number: u64) -> Option<(CallSignature, u64)> {
         let first = self.words[0].observe();
@@ -137,15 +137,15 @@ impl<W: SharedWord> SignatureRecord<W> {
             return None;
         }
         let second = self.words[1].read();
-        let claim = CallSignature { root: first as u16, word: second & !(0xff << LAG_SHIFT) };
-        Some((claim, second >> LAG_SHIFT))
+        let signature = CallSignature { root: first as u16, word: second & !(0xff << LAG_SHIFT) };
+        Some((signature, second >> LAG_SHIFT))
     }
 }
 
 impl<W: SharedWord> OperationDescriptor<W> {
-    /// Tells the others. They may use whatever was written before.
+    /// Publishes the descriptor, and with it all earlier writes of this rank.
     #[inline]
-    pub(super) fn publish(&self, number: u64, lag: u64, claim: CallSignature, payload: &[u8], history: u64) {
+    pub(super) fn publish(&self, number: u64, lag: u64, signature: CallSignature, payload: &[u8], history: u64) {
         debug_assert!(payload.len() <= INLINE_BYTES);
         if payload.len() <= MAX_INLINE_WITH_HISTORY {
             self.payload[INLINE_BYTES / 8 - 1].write(history);
@@ -159,7 +159,7 @@ impl<W: SharedWord> OperationDescriptor<W> {
             last[..rest.len()].copy_from_slice(rest);
             self.payload[whole.len()].write(u64::from_le_bytes(last));
         }
-        self.note.publish(number, lag, claim);
+        self.note.publish(number, lag, signature);
     }
 
     /// As [`SignatureRecord::observe`].
@@ -174,13 +174,13 @@ impl<W: SharedWord> OperationDescriptor<W> {
         self.payload[0].read()
     }
 
-    /// The history in a post that was observed, if its payload leaves room for one.
+    /// The history in an observed descriptor, if its payload leaves space for it.
     #[inline]
     pub(super) fn history(&self) -> u64 {
         self.payload[INLINE_BYTES / 8 - 1].read()
     }
 
-    /// The payload of a post that was observed.
+    /// The payload of an observed descriptor.
     #[inline]
     pub(super) fn payload(&self) -> [u8; INLINE_BYTES] {
         let mut payload = [0; INLINE_BYTES];
@@ -197,15 +197,18 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     #[test]
-    fn a_claim_reads_as_it_was_made() {
-        let kind = ReductionKind::new(ElementType::F64, Operator::MaxLoc).expect("they go together");
-        let claim = CallSignature::new(TeamVerb::Reduce, 517, Some(kind), MAX_BYTES);
-        assert_eq!((claim.verb(), claim.root(), claim.length()), (Some(TeamVerb::Reduce), 517, MAX_BYTES));
-        assert_eq!((claim.element(), claim.operator()), (Some(ElementType::F64), Some(Operator::MaxLoc)));
+    fn a_signature_reads_as_it_was_written() {
+        let kind = ReductionKind::new(ElementType::F64, Operator::MaxLoc).expect("a valid kind");
+        let signature = CallSignature::new(TeamVerb::Reduce, 517, Some(kind), MAX_BYTES);
+        assert_eq!(
+            (signature.verb(), signature.root(), signature.length()),
+            (Some(TeamVerb::Reduce), 517, MAX_BYTES)
+        );
+        assert_eq!((signature.element(), signature.operator()), (Some(ElementType::F64), Some(Operator::MaxLoc)));
         let post = OperationDescriptor::<AtomicU64>::default();
         assert_eq!(post.observe(3), None);
-        post.publish(3, 0xff, claim, &[1, 2, 3, 4, 5, 6, 7, 8, 9], 77);
-        assert_eq!(post.observe(3), Some((claim, 0xff)));
+        post.publish(3, 0xff, signature, &[1, 2, 3, 4, 5, 6, 7, 8, 9], 77);
+        assert_eq!(post.observe(3), Some((signature, 0xff)));
         assert_eq!(post.observe(2), None);
         assert_eq!(post.history(), 77);
         assert_eq!(&post.payload()[..12], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0, 0]);

@@ -1,50 +1,50 @@
-//! What can go wrong among the ranks of one host.
+//! Errors of a team.
 
 use std::{fmt, io};
 
 use super::descriptor::{CallSignature, TeamVerb};
 
-/// Why a rank could not map the region of its team.
+/// Why a rank could not map the shared memory of its team.
 #[derive(Debug)]
 pub enum TeamJoinError {
-    /// The kernel refused.
+    /// A system call failed.
     Io(io::Error),
     /// Names have up to 128 letters, digits, `-`, `_` and `.`, and do not begin with a dot.
     BadName(String),
-    /// A team has at least one rank, and not too many.
+    /// The number of ranks is out of range.
     TooManyRanks {
-        /// Asked for.
+        /// Requested.
         ranks: u16,
-        /// Allowed.
+        /// The maximum.
         most: u16,
     },
     /// Rank 0 creates; the others join.
     NoSuchRank {
-        /// Who wanted to join.
+        /// The rank that wanted to join.
         rank: u16,
-        /// Of how many.
+        /// The size of the team.
         ranks: u16,
     },
-    /// Nobody made the region within the time given.
-    NobodyMadeIt,
-    /// The file of this name belongs to another user, or others may open it.
-    NotOurs,
+    /// Rank 0 did not create the region within the timeout.
+    Timeout,
+    /// The file belongs to another user, or other users may open it.
+    WrongOwner,
     /// The file has another size than a team of this many ranks needs.
-    OtherSize {
+    SizeMismatch {
         /// Bytes of the file.
         found: u64,
         /// Bytes needed.
         expected: u64,
     },
-    /// Version, size or number of ranks are not what this rank expects.
-    OtherLayout {
+    /// Version, size or number of ranks differ from what this rank expects.
+    LayoutMismatch {
         /// In the region.
         found: [u64; 3],
-        /// Here.
+        /// Expected here.
         expected: [u64; 3],
     },
-    /// Another process is this rank already.
-    SeatTaken {
+    /// Another process has joined as this rank.
+    RankTaken {
         /// The rank.
         rank: u16,
     },
@@ -60,80 +60,92 @@ impl fmt::Display for TeamJoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => write!(f, "shared memory: {error}"),
-            Self::BadName(name) => write!(f, "{name:?} is no name for shared memory"),
-            Self::TooManyRanks { ranks, most } => write!(f, "{ranks} ranks on one host; 1 to {most} are possible"),
+            Self::BadName(name) => {
+                write!(f, "invalid name for shared memory: {name:?} (up to 128 letters, digits, '-', '_' and '.')")
+            }
+            Self::TooManyRanks { ranks, most } => write!(f, "{ranks} ranks on one host; the limit is 1 to {most}"),
             Self::NoSuchRank { rank, ranks } => {
-                write!(f, "rank {rank} cannot join a team of {ranks} that rank 0 made")
+                write!(f, "local rank {rank} cannot join a team of {ranks} ranks that rank 0 creates")
             }
-            Self::NobodyMadeIt => f.write_str("nobody made the shared memory of this team"),
-            Self::NotOurs => f.write_str("the shared memory of this name is not ours alone"),
-            Self::OtherSize { found, expected } => {
-                write!(f, "the shared memory of this name has {found} bytes, not {expected}")
+            Self::Timeout => {
+                f.write_str("local rank 0 did not create the shared memory of the team in time; is it running?")
             }
-            Self::OtherLayout { found, expected } => {
-                write!(f, "version, size and ranks of the shared memory are {found:?}, not {expected:?}")
+            Self::WrongOwner => {
+                f.write_str("the shared memory of the team has a wrong owner or mode (expected this user, 0600)")
             }
-            Self::SeatTaken { rank } => write!(f, "rank {rank} of this team is taken"),
+            Self::SizeMismatch { found, expected } => {
+                write!(
+                    f,
+                    "the shared memory of the team has {found} bytes, expected {expected}; do all ranks run the same version?"
+                )
+            }
+            Self::LayoutMismatch { found, expected } => {
+                write!(
+                    f,
+                    "version, size and ranks of the shared memory are {found:?}, expected {expected:?}; do all ranks run the same version?"
+                )
+            }
+            Self::RankTaken { rank } => write!(f, "another process has joined the team as local rank {rank}"),
         }
     }
 }
 
 impl std::error::Error for TeamJoinError {}
 
-/// Why an operation did not happen.
+/// Why an operation failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TeamError {
-    /// The ranks do not agree on what to do. All of them get this, with the same contents.
+    /// The ranks called different operations. All of them get this error, with the same contents.
     Mismatch {
-        /// Which operation of the team, counted from 1.
+        /// The number of the operation in the team, from 1.
         operation: u64,
-        /// What rank 0 claimed.
+        /// The signature of rank 0.
         first: CallSignature,
-        /// The first rank that claimed something else.
+        /// The first rank with another signature.
         rank: u16,
-        /// What that was.
+        /// The signature of that rank.
         other: CallSignature,
     },
-    /// The process of a rank is gone, or has left the team.
-    Lost {
-        /// The rank, as counted on this host.
+    /// The process of a rank has ended, or has left the team.
+    RankLost {
+        /// The local rank.
         rank: u16,
     },
-    /// This rank gave up in the middle of an operation, and is out of step with the others.
+    /// This rank abandoned an operation, and is out of step with the others.
     Abandoned {
-        /// Which operation of the team.
+        /// The number of the operation.
         operation: u64,
     },
-    /// Shared memory holds what no rank of ours writes.
-    Garbled {
-        /// Which operation of the team.
+    /// Shared memory holds what no correct rank writes.
+    CorruptMemory {
+        /// The number of the operation.
         operation: u64,
     },
-    /// There is no such root.
+    /// The root is not a rank of the team.
     NoSuchRoot {
-        /// Asked for.
+        /// Requested.
         root: u16,
-        /// How many ranks there are.
+        /// The number of ranks.
         ranks: u16,
     },
-    /// The length is no whole number of elements.
-    PartOfElement {
+    /// The length is not a multiple of the element size.
+    PartialElement {
         /// Bytes given.
         length: usize,
         /// Bytes of one element.
         element_size: usize,
     },
-    /// More than a claim can say.
+    /// Longer than a signature can express.
     TooLong {
         /// Bytes given.
         length: usize,
     },
-    /// This rank's part in the operation takes other buffers than were given.
+    /// The buffers do not suit this rank's part in the operation.
     WrongBuffers {
         /// The operation.
         verb: TeamVerb,
     },
-    /// Input and output are not equally long, or not as long as when the operation began.
+    /// Input and output differ in length, or from when the operation began.
     LengthsDiffer {
         /// Bytes expected.
         expected: usize,
@@ -148,16 +160,18 @@ impl fmt::Display for TeamError {
             Self::Mismatch { operation, first, rank, other } => {
                 write!(f, "operation {operation} is {first} for local rank 0 but {other} for local rank {rank}")
             }
-            Self::Lost { rank } => write!(f, "local rank {rank} is gone"),
-            Self::Abandoned { operation } => write!(f, "operation {operation} was given up here"),
-            Self::Garbled { operation } => write!(f, "shared memory is garbled in operation {operation}"),
-            Self::NoSuchRoot { root, ranks } => write!(f, "there is no local rank {root} among {ranks}"),
-            Self::PartOfElement { length, element_size } => {
-                write!(f, "{length} bytes are no whole number of {element_size}-byte elements")
+            Self::RankLost { rank } => write!(f, "local rank {rank} is gone: its process has ended or left the team"),
+            Self::Abandoned { operation } => {
+                write!(f, "this rank abandoned operation {operation}; the team is out of step")
             }
-            Self::TooLong { length } => write!(f, "{length} bytes are too many"),
-            Self::WrongBuffers { verb } => write!(f, "wrong buffers for this rank's part in a {verb}"),
-            Self::LengthsDiffer { expected, found } => write!(f, "a buffer of {found} bytes instead of {expected}"),
+            Self::CorruptMemory { operation } => write!(f, "shared memory is corrupt in operation {operation}"),
+            Self::NoSuchRoot { root, ranks } => write!(f, "root {root} is out of range: the team has {ranks} ranks"),
+            Self::PartialElement { length, element_size } => {
+                write!(f, "{length} bytes are not a multiple of the element size of {element_size} bytes")
+            }
+            Self::TooLong { length } => write!(f, "{length} bytes exceed the limit of 1 TiB"),
+            Self::WrongBuffers { verb } => write!(f, "these buffers do not suit the part of this rank in a {verb}"),
+            Self::LengthsDiffer { expected, found } => write!(f, "a buffer has {found} bytes, expected {expected}"),
         }
     }
 }
@@ -169,7 +183,7 @@ impl std::error::Error for TeamError {}
 pub enum TeamWaitError<E> {
     /// The operation failed.
     Team(TeamError),
-    /// The caller's check ended the wait. The operation is still under way.
+    /// The caller's check ended the wait. The operation is still in progress.
     Check(E),
 }
 
@@ -199,7 +213,7 @@ impl fmt::Display for CallSignature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.verb() {
             Some(verb) => write!(f, "a {verb} of {} bytes", self.length())?,
-            None => return f.write_str("something unknown"),
+            None => return f.write_str("an unknown operation"),
         }
         if let (Some(element), Some(operator)) = (self.element(), self.operator()) {
             write!(f, " ({element} {operator})")?;

@@ -1,4 +1,4 @@
-//! Folding what the ranks brought, always in their order: `((r0 ∘ r1) ∘ r2) ∘ …`.
+//! Folds the contributions of all ranks, always in rank order: `((r0 ∘ r1) ∘ r2) ∘ …`.
 
 use std::ops::Range;
 
@@ -7,11 +7,11 @@ use reduce::ReductionKind;
 use super::buffers::CollectiveBuffers;
 use super::vector_partition::{BLOCK_BYTES, VectorPartition};
 
-/// Puts the fold of all ranks' bytes into the output of `part`. `theirs` gives what another rank brought, by position within
+/// Folds all ranks' bytes into the output of `part`. `theirs` returns the contribution of another rank, by position within
 /// the part.
 ///
 /// Two operands give the same bits in either order: sums and products of numbers commute, and every NaN becomes the same
-/// one (a test in `tests/fold.rs` tries all kinds). So the first two ranks fold into what they brought themselves.
+/// one (a test in `tests/fold.rs` tries all kinds). So the first two ranks fold into their own contribution.
 pub(super) fn fold_whole<'s>(
     kind: ReductionKind,
     me: usize,
@@ -35,10 +35,10 @@ pub(super) fn fold_whole<'s>(
     }
 }
 
-/// A block aside must be cleared before it is used, which for a short vector takes longer than to fold it.
+/// A block on the stack must be cleared before use, which for a short vector takes longer than the fold.
 const FEW_BYTES: usize = 512;
 
-/// The same for a rank whose own operand comes later, and may lie where the result goes.
+/// As [`fold_whole`], for a rank whose own operand comes later in the order and may lie where the result goes.
 #[inline(never)]
 fn fold_aside<'s, const BYTES: usize>(
     kind: ReductionKind,
@@ -61,20 +61,20 @@ fn fold_aside<'s, const BYTES: usize>(
     }
 }
 
-/// A slice of the vector, to be folded by one rank.
+/// A slice of the vector that one rank folds.
 pub(super) struct FoldSlice<'s> {
     pub kind: ReductionKind,
-    pub cut: VectorPartition,
+    pub partition: VectorPartition,
     pub me: usize,
     pub ranks: usize,
-    /// Where in the vector the slice begins.
+    /// The offset of the slice in the vector.
     pub start: usize,
-    /// Holds what rank 0 brought or, if `me` is 0, what rank 1 did; gets the fold.
+    /// Holds the contribution of rank 0, or of rank 1 if `me` is 0; receives the fold.
     pub sum: &'s mut [u8],
 }
 
 impl FoldSlice<'_> {
-    /// Folds all ranks' bytes, and puts the result into the caller's output too if it takes it.
+    /// Folds all ranks' bytes; copies the result into the caller's output if the rank takes it.
     pub(super) fn fold<'s>(
         self,
         data: &mut CollectiveBuffers<'_>,
@@ -82,7 +82,7 @@ impl FoldSlice<'_> {
         theirs: impl Fn(usize, Range<usize>) -> &'s [u8],
     ) {
         let first = usize::from(self.me == 0);
-        for part in self.cut.blocks(0..self.sum.len()) {
+        for part in self.partition.blocks(0..self.sum.len()) {
             let place = self.start + part.start..self.start + part.end;
             let sum = &mut self.sum[part.clone()];
             for rank in (0..self.ranks).filter(|&rank| rank != first) {
@@ -99,5 +99,5 @@ impl FoldSlice<'_> {
 
 #[inline]
 pub(super) fn combine(kind: ReductionKind, sum: &mut [u8], operand: &[u8]) {
-    kind.fold(sum, operand).expect("lengths were compared when the operation began");
+    kind.fold(sum, operand).expect("signatures with equal lengths were compared before");
 }

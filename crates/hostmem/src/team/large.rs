@@ -1,16 +1,16 @@
-//! Large vectors: one step after the other through the pipe.
+//! Large vectors, step by step through the pipeline.
 //!
-//! A broadcast's root fills its chunks and the others copy from them. In a reduction each rank folds its own slice of a chunk over
-//! all ranks, in rank order, in the very place where one of the operands lies, and the others fetch the slice from there:
-//! so each cache line travels to the folder and back, and nothing is copied on the way.
+//! The root of a broadcast fills its chunks and the others copy from them. In a reduction each rank folds its own slice of a
+//! chunk over all ranks, in rank order, in place of one of the operands, and the others read the slice from there: each cache
+//! line travels to the folding rank and back, without a copy in between.
 
 use std::ops::Range;
 
 use super::buffers::CollectiveBuffers;
 use super::fold::FoldSlice;
+use super::local_team::Team;
 use super::operation::{OperationStage, TeamOperation, TeamProgress};
 use super::pipeline::PipelinePosition;
-use super::team::Team;
 use super::vector_partition::VectorPartition;
 
 const FILL: usize = 0;
@@ -23,11 +23,11 @@ impl Team {
         operation: &mut TeamOperation,
         data: &mut CollectiveBuffers<'_>,
     ) -> TeamProgress {
-        if !self.pipe.is_turn_of(operation.place) {
-            operation.awaiting = self.rank as u16; // An earlier one must be polled.
+        if !self.pipeline.is_turn_of(operation.queue_position) {
+            operation.awaiting = self.rank as u16; // An earlier operation must be polled.
             return TeamProgress::Pending;
         }
-        let mut at = self.pipe.at;
+        let mut at = self.pipeline.at;
         let steps = VectorPartition::new(operation.kind).steps(operation.length());
         let is_done = loop {
             let mut moved = false;
@@ -41,7 +41,7 @@ impl Team {
                 moved |= self.drain(operation, &mut at, data);
             }
             if moved {
-                self.region.bell(self.rank).ring();
+                self.region.futex(self.rank).wake();
             }
             if at.drained == steps {
                 break true;
@@ -51,14 +51,14 @@ impl Team {
             }
         };
         if !is_done {
-            self.pipe.at = at;
+            self.pipeline.at = at;
             return TeamProgress::Pending;
         }
-        self.pipe.finish(&self.region, steps);
+        self.pipeline.finish(&self.region, steps);
         if operation.kind.is_some() {
             self.window.settle(&self.region, operation.number);
         }
-        self.region.bell(self.rank).ring();
+        self.region.futex(self.rank).wake();
         operation.stage = OperationStage::Over;
         TeamProgress::Done
     }
@@ -72,31 +72,31 @@ impl Team {
     ) -> bool {
         let step = at.filled;
         if operation.kind.is_none() && self.rank != operation.root() {
-            at.filled += 1; // Nobody reads what this rank has.
+            at.filled += 1; // No rank reads the bytes of this one.
             return true;
         }
-        if let Some(rank) = self.pipe.undrained(&self.region, step, at.ready[FILL]) {
+        if let Some(rank) = self.pipeline.undrained(&self.region, step, at.ready[FILL]) {
             (at.ready[FILL], operation.awaiting) = (rank, rank as u16);
             return false;
         }
         at.ready[FILL] = 0;
-        let cut = VectorPartition::new(operation.kind);
-        let (part, chunk) = (cut.part(operation.length(), step), self.pipe.chunk(step));
+        let partition = VectorPartition::new(operation.kind);
+        let (part, chunk) = (partition.part(operation.length(), step), self.pipeline.chunk(step));
         let mine = match operation.kind {
-            Some(_) => cut.slice(part.len(), self.rank, self.ranks),
+            Some(_) => partition.slice(part.len(), self.rank, self.ranks),
             None => 0..0,
         };
         for range in [0..mine.start, mine.end..part.len()] {
-            // SAFETY: all have drained the chunk's last step, and nobody touches it before the count below.
+            // SAFETY: all ranks have drained the chunk's last step, and none accesses it before the count below.
             let room = unsafe { self.region.chunk_mut(self.rank, chunk, range.clone()) };
             room.copy_from_slice(&data.input()[part.start + range.start..part.start + range.end]);
         }
         at.filled += 1;
-        self.pipe.set_filled(&self.region, at.filled);
+        self.pipeline.set_filled(&self.region, at.filled);
         true
     }
 
-    /// Folds this rank's slice of what all have brought.
+    /// Folds this rank's slice of all contributions.
     fn fold(
         &mut self,
         operation: &mut TeamOperation,
@@ -108,30 +108,31 @@ impl Team {
             at.folded += 1; // Nothing to fold in a broadcast.
             return true;
         };
-        if let Some(rank) = self.pipe.unfilled(&self.region, step, at.ready[FOLD]) {
+        if let Some(rank) = self.pipeline.unfilled(&self.region, step, at.ready[FOLD]) {
             (at.ready[FOLD], operation.awaiting) = (rank, rank as u16);
             return false;
         }
         at.ready[FOLD] = 0;
-        let cut = VectorPartition::new(operation.kind);
-        let (part, chunk) = (cut.part(operation.length(), step), self.pipe.chunk(step));
-        let mine = cut.slice(part.len(), self.rank, self.ranks);
-        let (region, home) = (&self.region, home(self.rank));
-        // SAFETY: all have filled their chunks; of this slice of the home chunk, its owner has given up the right to write
-        // and nobody but this rank touches it before the count below.
-        let sum = unsafe { region.chunk_mut(home, chunk, mine.clone()) };
-        let slice = FoldSlice { kind, cut, me: self.rank, ranks: self.ranks, start: part.start + mine.start, sum };
+        let partition = VectorPartition::new(operation.kind);
+        let (part, chunk) = (partition.part(operation.length(), step), self.pipeline.chunk(step));
+        let mine = partition.slice(part.len(), self.rank, self.ranks);
+        let (region, fold_chunk_owner) = (&self.region, fold_chunk_owner(self.rank));
+        // SAFETY: all ranks have filled their chunks; the owner of the chunk no longer writes this slice of it, and only this rank
+        // accesses it before the count below.
+        let sum = unsafe { region.chunk_mut(fold_chunk_owner, chunk, mine.clone()) };
+        let slice =
+            FoldSlice { kind, partition, me: self.rank, ranks: self.ranks, start: part.start + mine.start, sum };
         slice.fold(data, operation.takes_result, |rank, within| {
             let range = mine.start + within.start..mine.start + within.end;
             // SAFETY: the rank has filled its chunk, and fills it again only when this rank has drained the step.
             unsafe { region.chunk(rank, chunk, range) }
         });
         at.folded += 1;
-        self.pipe.set_folded(region, at.folded);
+        self.pipeline.set_folded(region, at.folded);
         true
     }
 
-    /// Reads the slices that the others have folded, or what the root brought; then this rank reads no more of the step.
+    /// Reads the slices that the others have folded, or the root's bytes; after that, this rank reads no more of the step.
     fn drain(
         &mut self,
         operation: &mut TeamOperation,
@@ -139,13 +140,13 @@ impl Team {
         data: &mut CollectiveBuffers<'_>,
     ) -> bool {
         let step = at.drained;
-        let cut = VectorPartition::new(operation.kind);
-        let (part, chunk) = (cut.part(operation.length(), step), self.pipe.chunk(step));
+        let partition = VectorPartition::new(operation.kind);
+        let (part, chunk) = (partition.part(operation.length(), step), self.pipeline.chunk(step));
         if operation.takes_result {
             let missing = if operation.kind.is_some() {
-                self.pipe.unfolded(&self.region, step, at.ready[DRAIN])
+                self.pipeline.unfolded(&self.region, step, at.ready[DRAIN])
             } else {
-                (!self.pipe.has_filled(&self.region, step, operation.root())).then_some(operation.root())
+                (!self.pipeline.has_filled(&self.region, step, operation.root())).then_some(operation.root())
             };
             if let Some(rank) = missing {
                 (at.ready[DRAIN], operation.awaiting) = (rank, rank as u16);
@@ -154,8 +155,8 @@ impl Team {
             at.ready[DRAIN] = 0;
             let mut read = |rank: usize, range: Range<usize>| {
                 let place = part.start + range.start..part.start + range.end;
-                // SAFETY: the root has filled this chunk, or its home has this slice folded; it is written again only when
-                // this rank has drained the step.
+                // SAFETY: the root has filled this chunk, or the folding rank has folded this slice; it is written again only when this
+                // rank has drained the step.
                 let bytes = unsafe { self.region.chunk(rank, chunk, range) };
                 data.output()[place].copy_from_slice(bytes);
             };
@@ -163,18 +164,18 @@ impl Team {
                 read(operation.root(), 0..part.len());
             } else {
                 for rank in (0..self.ranks).filter(|&rank| rank != self.rank) {
-                    read(home(rank), cut.slice(part.len(), rank, self.ranks));
+                    read(fold_chunk_owner(rank), partition.slice(part.len(), rank, self.ranks));
                 }
             }
         }
         at.drained += 1;
-        self.pipe.set_drained(&self.region, at.drained);
+        self.pipeline.set_drained(&self.region, at.drained);
         true
     }
 }
 
-/// In whose chunk the slice of a rank is folded. It begins with rank 0's bytes in rank 0's chunk; rank 0 itself, which has
-/// its own bytes at hand, begins with rank 1's.
-fn home(rank: usize) -> usize {
+/// The rank in whose chunk the slice of a rank is folded. The fold begins with rank 0's bytes in rank 0's chunk; rank 0
+/// itself has its own bytes at hand and begins with rank 1's.
+fn fold_chunk_owner(rank: usize) -> usize {
     usize::from(rank == 0)
 }

@@ -7,26 +7,26 @@ use super::descriptor::{CallSignature, INLINE_BYTES, MAX_BYTES, MAX_INLINE_WITH_
 use super::error::TeamError;
 use super::region::{LEAF_BYTES, SLOT_BYTES};
 
-/// What to do. All ranks of a team say the same, in the same order.
+/// A collective operation and its arguments. All ranks of a team call the same, in the same order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TeamCall {
-    /// Nobody leaves before all have come.
+    /// Blocks until every rank has entered.
     Barrier,
-    /// The root's bytes go to all.
+    /// Copies the root's bytes to all ranks.
     Broadcast {
-        /// Local rank.
+        /// The local rank.
         root: u16,
     },
-    /// The fold of all, in rank order, goes to the root.
+    /// Folds the bytes of all ranks, in rank order, for the root.
     Reduce {
-        /// Local rank.
+        /// The local rank.
         root: u16,
-        /// Elements and operator.
+        /// Element type and operator.
         kind: ReductionKind,
     },
-    /// The fold of all, in rank order, goes to all.
+    /// Folds the bytes of all ranks, in rank order, for all.
     AllReduce {
-        /// Elements and operator.
+        /// Element type and operator.
         kind: ReductionKind,
     },
 }
@@ -46,23 +46,23 @@ impl TeamCall {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum TeamProgress {
-    /// The result is there; the buffers are free.
+    /// The result is complete; the buffers are free.
     Done,
     /// Poll again.
     Pending,
 }
 
-/// An operation under way. Every one must be polled until it is done or has failed; until then it holds one of the team's
-/// few channels.
+/// An operation in progress. The caller polls it until it is done or has failed; until then it holds one of the team's few
+/// channels.
 ///
-/// Small, since one is made for each of millions of operations and is handed over by value.
+/// Small, because one is created for each of millions of operations and is moved by value.
 #[derive(Debug)]
 pub struct TeamOperation {
     pub(super) number: u64,
-    pub(super) claim: CallSignature,
-    /// In the queue for the pipe, if that is the route.
-    pub(super) place: u64,
-    /// Of this rank, when it posted the operation.
+    pub(super) signature: CallSignature,
+    /// The position in the queue of the pipeline, if that is the route.
+    pub(super) queue_position: u64,
+    /// The history of this rank when it posted the operation.
     pub(super) history: u64,
     pub(super) verb: TeamVerb,
     pub(super) kind: Option<ReductionKind>,
@@ -71,29 +71,29 @@ pub struct TeamOperation {
     pub(super) route: PayloadRoute,
     pub(super) stage: OperationStage,
     pub(super) differs: bool,
-    /// The caller's buffers stay where they are until the operation is over: it has lent them to [`super::Team::run`].
-    pub(super) is_lent: bool,
-    /// The claims of ranks below have been seen.
+    /// The caller's buffers stay valid until the operation is over: [`super::Team::run`] borrows them.
+    pub(super) is_borrowed: bool,
+    /// The signatures of the ranks below were compared.
     pub(super) seen: u16,
-    /// Whose doing the operation waits for.
+    /// The rank that must act next.
     pub(super) awaiting: u16,
 }
 
-/// How payload travels. A function of what all ranks know.
+/// How the payload travels. Follows from the signature alone, so that all ranks choose alike.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PayloadRoute {
-    /// In the post.
+    /// In the descriptor.
     Post,
     /// In the channel's leaf.
     Leaf,
     /// In a slot of the ring.
     Slot,
-    /// In steps, when the operation's turn comes. A broadcast may go another way: see `direct`.
+    /// In steps, when the operation's turn comes. A broadcast may bypass the pipeline: see `cma_broadcast`.
     Pipe,
 }
 
 impl PayloadRoute {
-    /// Folding whole vectors from slots takes `ranks` readings of each; folding slices takes about two and one more wait.
+    /// Folding whole vectors from slots reads each of them `ranks` times; folding slices takes about two reads and one more wait.
     fn of(verb: TeamVerb, length: usize, ranks: usize) -> Self {
         let most = match verb {
             TeamVerb::Reduce | TeamVerb::AllReduce if ranks > 2 => (4 * SLOT_BYTES / ranks).clamp(256, SLOT_BYTES),
@@ -112,11 +112,11 @@ impl PayloadRoute {
 pub(super) enum OperationStage {
     /// Waits for its channel.
     Unposted,
-    /// Waits for posts of others.
+    /// Waits for the descriptors of others.
     Posted,
-    /// Goes through the pipe.
+    /// Goes through the pipeline.
     Moving,
-    /// Goes from memory to memory.
+    /// Copied from process to process.
     Direct,
     Over,
 }
@@ -124,8 +124,8 @@ pub(super) enum OperationStage {
 impl TeamOperation {
     pub(super) const OVER: Self = Self {
         number: 0,
-        claim: CallSignature::NONE,
-        place: 0,
+        signature: CallSignature::NONE,
+        queue_position: 0,
         history: 0,
         verb: TeamVerb::Barrier,
         kind: None,
@@ -133,17 +133,17 @@ impl TeamOperation {
         route: PayloadRoute::Post,
         stage: OperationStage::Over,
         differs: false,
-        is_lent: false,
+        is_borrowed: false,
         seen: 0,
         awaiting: 0,
     };
 
-    /// It is over: polling does nothing any more.
+    /// It is over: further polls do nothing.
     pub fn is_over(&self) -> bool {
         self.stage == OperationStage::Over
     }
 
-    /// Makes this an operation that has not started. In place: what was just written piece by piece is slow to be moved.
+    /// Initialises an operation that has not started. In place: moving what was just written field by field is slow.
     #[inline]
     pub(super) fn prepare(
         &mut self,
@@ -160,7 +160,7 @@ impl TeamOperation {
         if let Some(kind) = kind
             && !kind.is_whole(length)
         {
-            return Err(TeamError::PartOfElement { length, element_size: kind.element_size() });
+            return Err(TeamError::PartialElement { length, element_size: kind.element_size() });
         }
         if length as u64 > MAX_BYTES {
             return Err(TeamError::TooLong { length });
@@ -172,7 +172,7 @@ impl TeamOperation {
             TeamVerb::Reduce => is_root,
         };
         data.check(verb, takes_result, if verb == TeamVerb::Barrier { 0 } else { length })?;
-        self.claim = CallSignature::new(verb, root, kind, length as u64);
+        self.signature = CallSignature::new(verb, root, kind, length as u64);
         (self.verb, self.kind, self.takes_result) = (verb, kind, takes_result);
         self.route = PayloadRoute::of(verb, length, ranks);
         self.stage = OperationStage::Unposted;
@@ -181,26 +181,26 @@ impl TeamOperation {
     }
 
     pub(super) fn length(&self) -> usize {
-        self.claim.length() as usize
+        self.signature.length() as usize
     }
 
-    /// It is over as soon as the posts are there that it needs, and those who wait for it are at it at the same time.
-    pub(super) fn is_brief(&self) -> bool {
+    /// It completes as soon as the descriptors it needs are posted, and all its ranks take part at the same time.
+    pub(super) fn is_short(&self) -> bool {
         matches!(self.route, PayloadRoute::Post | PayloadRoute::Leaf)
     }
 
-    /// The payload of its posts leaves room for the history.
+    /// The payload of its descriptors leaves space for the history.
     #[inline]
-    pub(super) fn tells_history(&self) -> bool {
+    pub(super) fn carries_history(&self) -> bool {
         self.route != PayloadRoute::Post || self.length() <= MAX_INLINE_WITH_HISTORY
     }
 
     pub(super) fn root(&self) -> usize {
-        self.claim.root().into()
+        self.signature.root().into()
     }
 
-    /// This rank's bytes are for others to read.
-    pub(super) fn gives(&self, rank: usize) -> bool {
+    /// Other ranks read this rank's bytes.
+    pub(super) fn contributes(&self, rank: usize) -> bool {
         match self.verb {
             TeamVerb::Barrier => false,
             TeamVerb::Broadcast => rank == self.root(),
@@ -209,8 +209,8 @@ impl TeamOperation {
         }
     }
 
-    /// Others wait for this rank's post. Otherwise its note is enough.
-    pub(super) fn shows(&self, rank: usize) -> bool {
+    /// Other ranks wait for this rank's descriptor. Otherwise its signature record is enough.
+    pub(super) fn posts_descriptor(&self, rank: usize) -> bool {
         match self.verb {
             TeamVerb::Barrier | TeamVerb::AllReduce => true,
             TeamVerb::Broadcast => rank == self.root() || self.route == PayloadRoute::Pipe,

@@ -1,60 +1,58 @@
 //! The memory that the ranks of one host share.
 //!
-//! A file in `/dev/shm` that only its owner may open. Rank 0 makes it under a name that nobody has, the others open it, and the
-//! last to come takes the name away again: whatever happens later, nothing stays behind. All of its pages are reserved
-//! when it is made, so that a full file system is an error then and no signal later. Each rank keeps a lock on one byte of
-//! the file. The kernel drops the lock when the rank ends, however it ends; that is how the others notice.
+//! A file in `/dev/shm` that only its owner may open. Rank 0 creates it under an unused name, the others open it, and the last
+//! one to join unlinks it: nothing stays behind, whatever happens later. All pages are reserved at creation, so that a full
+//! file system is an error then and no signal later. Each rank holds a lock on one byte of the file. The kernel drops the
+//! lock when the rank's process ends for any reason; that is how the others notice.
 //!
 //! ```text
-//! head      magic, version, size, ranks, how many have come, common posts, who runs where
-//! block     one per rank: notes, posts, tallies, door, bell, contact
-//! payload   one per rank: a ring of slots, the chunks of the pipe, a leaf for each channel, a few shares
+//! header    magic, version, size, ranks, how many have joined, shared descriptors, the CPU of each rank
+//! block     one per rank: signature records, descriptors, counters, block claims, futex, cross-memory contact
+//! payload   one per rank: a ring of slots, the chunks of the pipeline, a leaf for each channel, a few result slots
 //! ```
-//! Words of the head and the blocks are only touched as atomics. Payload is bytes, which anyone of the team can change at any
-//! time if it breaks the protocol: then results are wrong, and nothing worse, for payload never decides where to read or write.
-//! Only [`super::cma_broadcast`] takes addresses from posts; they are sealed, lie in another process, and only the kernel follows them.
+//! Words of the header and the blocks are only accessed as atomics. Payload is bytes, which any rank of the team can change at
+//! any time if it breaks the protocol: then results are wrong, and nothing worse, because payload never decides where to read
+//! or write. Only [`super::cma_broadcast`] takes addresses from descriptors; they carry a check word, lie in another process,
+//! and only the kernel dereferences them.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::num::NonZeroUsize;
-use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::fcntl::{FallocateFlags, FcntlArg, fallocate, fcntl};
-use nix::libc;
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::mman::munmap;
 
 use super::block_claims::BlockClaims;
 use super::cross_memory::CrossMemoryContact;
 use super::descriptor::{OperationDescriptor, SignatureRecord};
 use super::error::TeamJoinError;
-use super::futex::WakeupFutex;
-use super::oversubscription::{LastCpu, current_cpu};
-use super::shared_word::{SharedCounter, TeamMemory};
+use super::last_cpu::{LastCpu, current_cpu};
+use super::team_memory::TeamMemory;
+use crate::futex::WakeupFutex;
+use crate::shared_word::SharedCounter;
+use crate::shm_file::{self, OpenFileError};
 
 /// Operations that a rank may be ahead of another.
 pub(super) const CHANNELS: usize = 64;
-/// Payload that has a place of its own in each channel.
+/// Payload that fits the leaf of a channel.
 pub(super) const LEAF_BYTES: usize = 1 << 10;
-/// Payload that goes through a slot in one piece.
+/// Payload that fits a slot.
 pub(super) const SLOT_BYTES: usize = 16 << 10;
-/// Slots are cut from this.
+/// Slots are allocated from this ring.
 pub(super) const RING_BYTES: usize = 256 << 10;
-/// Payload of one step of the pipe.
+/// Payload of one step of the pipeline.
 pub(super) const CHUNK_BYTES: usize = 64 << 10;
 /// Steps that a rank may be ahead of another.
 pub(super) const DEPTH: usize = 6;
-/// Results that may lie about at a time.
+/// Results that may be published at a time.
 const RESULT_SLOTS: usize = 4;
-/// Most ranks of one host.
+/// The most ranks of one host.
 pub(super) const MAX_RANKS: u16 = 1024;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"pleach\xa7\x01");
-/// Changes whenever the layout or a protocol does.
+/// Changes with the layout and the protocols.
 const VERSION: u64 = 6;
 const PAGE: usize = 4096;
 const LEAVES_OFFSET: usize = RING_BYTES + DEPTH * CHUNK_BYTES;
@@ -69,22 +67,22 @@ struct RegionHeader {
     version: AtomicU64,
     size: AtomicU64,
     ranks: AtomicU64,
-    come: AtomicU32,
-    common: [OperationDescriptor<AtomicU64>; RESULT_SLOTS],
+    joined: AtomicU32,
+    shared_descriptors: [OperationDescriptor<AtomicU64>; RESULT_SLOTS],
     /// By rank. Seldom written, and often read all at once.
-    whereabouts: [LastCpu; MAX_RANKS as usize],
+    last_cpus: [LastCpu; MAX_RANKS as usize],
 }
 
 #[repr(C, align(128))]
 struct RankBlock {
-    notes: [SignatureRecord<AtomicU64>; CHANNELS],
-    posts: [OperationDescriptor<AtomicU64>; CHANNELS],
+    signature_records: [SignatureRecord<AtomicU64>; CHANNELS],
+    descriptors: [OperationDescriptor<AtomicU64>; CHANNELS],
     settled: SharedCounter<AtomicU64>,
     filled: SharedCounter<AtomicU64>,
     folded: SharedCounter<AtomicU64>,
     drained: SharedCounter<AtomicU64>,
-    door: BlockClaims<AtomicU64>,
-    bell: WakeupFutex,
+    block_claims: BlockClaims<AtomicU64>,
+    futex: WakeupFutex,
     contact: CrossMemoryContact,
 }
 
@@ -99,25 +97,20 @@ pub(super) struct TeamRegion {
     ranks: usize,
     payload: usize,
     file: File,
-    /// Taken away if the region goes before all have come. Only rank 0 has it.
+    /// Unlinked if the region is dropped before all ranks have joined. Only rank 0 has it.
     name: Option<PathBuf>,
 }
 
-// SAFETY: the mapping belongs to this value alone and is not tied to a thread; what is in it is shared between processes
-// anyway, under the protocols of `window` and `pipe`.
+// SAFETY: the mapping belongs to this value alone and is not tied to a thread; its contents are shared between processes
+// anyway, under the protocols of `window` and `pipeline`.
 unsafe impl Send for TeamRegion {}
 
 impl TeamRegion {
-    /// Makes the region; the caller is rank 0.
+    /// Creates the region; the caller is rank 0.
     pub(super) fn create(name: &str, ranks: u16) -> Result<Self, TeamJoinError> {
         let (path, size, payload) = layout(name, ranks)?;
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(true).mode(0o600).custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW);
-        let file = options.open(&path)?;
-        let made = Self::make(&file, size).and_then(|start| {
-            lock(&file, 0)?;
-            Ok(start)
-        });
+        let file = shm_file::create(&path, size)?;
+        let made = lock(&file, 0).and_then(|()| Ok(shm_file::map(&file, size)?));
         let start = match made {
             Ok(start) => start,
             Err(error) => {
@@ -130,36 +123,31 @@ impl TeamRegion {
         head.version.store(VERSION, Ordering::Relaxed);
         head.size.store(size as u64, Ordering::Relaxed);
         head.ranks.store(ranks.into(), Ordering::Relaxed);
-        region.come(0);
+        region.register(0);
         head.magic.store(MAGIC, Ordering::Release);
         Ok(region)
     }
 
-    fn make(file: &File, size: usize) -> Result<NonNull<u8>, TeamJoinError> {
-        fallocate(file.as_fd(), FallocateFlags::empty(), 0, size as i64).map_err(io::Error::from)?;
-        map(file, size)
-    }
-
-    /// Maps the region that rank 0 makes, or will have made within `patience`.
-    pub(super) fn join(name: &str, rank: u16, ranks: u16, patience: Duration) -> Result<Self, TeamJoinError> {
+    /// Maps the region that rank 0 creates, now or within `timeout`.
+    pub(super) fn join(name: &str, rank: u16, ranks: u16, timeout: Duration) -> Result<Self, TeamJoinError> {
         let (path, size, payload) = layout(name, ranks)?;
         if rank == 0 || rank >= ranks {
             return Err(TeamJoinError::NoSuchRank { rank, ranks });
         }
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         let file = loop {
-            match open_made(&path, size)? {
+            match shm_file::open_existing(&path, size).map_err(|error| join_error(error, size))? {
                 Some(file) => break file,
-                None if Instant::now() >= deadline => return Err(TeamJoinError::NobodyMadeIt),
+                None if Instant::now() >= deadline => return Err(TeamJoinError::Timeout),
                 None => std::thread::sleep(Duration::from_micros(200)),
             }
         };
         lock(&file, rank)?;
-        let start = map(&file, size)?;
+        let start = shm_file::map(&file, size)?;
         let mut region = Self { start, size, ranks: ranks.into(), payload, file, name: None };
         while region.head().magic.load(Ordering::Acquire) != MAGIC {
             if Instant::now() >= deadline {
-                return Err(TeamJoinError::NobodyMadeIt);
+                return Err(TeamJoinError::Timeout);
             }
             std::thread::sleep(Duration::from_micros(50));
         }
@@ -167,57 +155,55 @@ impl TeamRegion {
         let found = [&head.version, &head.size, &head.ranks].map(|word| word.load(Ordering::Relaxed));
         let expected = [VERSION, size as u64, ranks.into()];
         if found != expected {
-            return Err(TeamJoinError::OtherLayout { found, expected });
+            return Err(TeamJoinError::LayoutMismatch { found, expected });
         }
-        if region.come(rank) == u32::from(ranks) {
+        if region.register(rank) == u32::from(ranks) {
             region.name = Some(path);
-            region.take_name_away();
+            region.unlink();
         }
         Ok(region)
     }
 
-    /// One more has mapped the region. How many have.
-    fn come(&self, rank: u16) -> u32 {
-        self.blocks()[usize::from(rank)].contact.introduce();
-        self.head().whereabouts[usize::from(rank)].tell(current_cpu());
-        self.head().come.fetch_add(1, Ordering::AcqRel) + 1
+    /// Registers a rank; returns how many ranks have mapped the region.
+    fn register(&self, rank: u16) -> u32 {
+        self.blocks()[usize::from(rank)].contact.publish_address();
+        self.head().last_cpus[usize::from(rank)].set(current_cpu());
+        self.head().joined.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    fn take_name_away(&mut self) {
+    fn unlink(&mut self) {
         if let Some(path) = self.name.take() {
-            // Rank 0 and the last to come may both try.
+            // Rank 0 and the last rank to join may both try.
             let _ = std::fs::remove_file(path);
         }
     }
 
-    /// Whether the process of a rank is there. Asks the kernel.
-    pub(super) fn is_there(&self, rank: usize) -> io::Result<bool> {
-        let mut byte = flock(rank as u16);
-        fcntl(self.file.as_fd(), FcntlArg::F_OFD_GETLK(&mut byte))?;
-        Ok(i32::from(byte.l_type) != libc::F_UNLCK)
+    /// Whether the process of a rank is alive. Asks the kernel.
+    pub(super) fn is_alive(&self, rank: usize) -> io::Result<bool> {
+        shm_file::is_rank_alive(&self.file, rank)
     }
 
     /// All ranks have mapped the region.
     pub(super) fn is_complete(&self) -> bool {
-        self.head().come.load(Ordering::Acquire) as usize >= self.ranks
+        self.head().joined.load(Ordering::Acquire) as usize >= self.ranks
     }
 
     pub(super) fn ranks(&self) -> usize {
         self.ranks
     }
 
-    /// Where the ranks run, in their order.
+    /// The CPU of each rank.
     #[inline(always)]
-    pub(super) fn whereabouts(&self) -> &[LastCpu] {
-        &self.head().whereabouts[..self.ranks]
+    pub(super) fn last_cpus(&self) -> &[LastCpu] {
+        &self.head().last_cpus[..self.ranks]
     }
 
     #[inline(always)]
-    pub(super) fn bell(&self, rank: usize) -> &WakeupFutex {
-        &self.blocks()[rank].bell
+    pub(super) fn futex(&self, rank: usize) -> &WakeupFutex {
+        &self.blocks()[rank].futex
     }
 
-    /// How the ranks reach each other's memory, in their order.
+    /// How the ranks access each other's memory, by rank.
     pub(super) fn contacts(&self) -> impl Iterator<Item = &CrossMemoryContact> + Clone {
         self.blocks().iter().map(|block| &block.contact)
     }
@@ -229,19 +215,19 @@ impl TeamRegion {
     #[inline]
     pub(super) unsafe fn slot(&self, rank: usize, offset: usize, length: usize) -> &[u8] {
         let start = self.slot_start(rank, offset, length);
-        // SAFETY: within the mapping (checked just now), initialised by the kernel; not written, says the caller.
+        // SAFETY: within the mapping (checked just now), initialised by the kernel; not written, as the caller guarantees.
         unsafe { std::slice::from_raw_parts(start, length) }
     }
 
     /// A slot of this rank, to write.
     ///
     /// # Safety
-    /// By the protocol of [`super::window`], nobody reads the slot while the slice lives, and `rank` is the caller's own.
+    /// By the protocol of [`super::window`], no rank reads the slot while the slice lives, and `rank` is the caller's own.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "the memory is not the region's but the team's")]
     pub(super) unsafe fn slot_mut(&self, rank: usize, offset: usize, length: usize) -> &mut [u8] {
         let start = self.slot_start(rank, offset, length);
-        // SAFETY: as in `slot`; nobody else touches it, says the caller.
+        // SAFETY: as in `slot`; the caller guarantees exclusive access.
         unsafe { std::slice::from_raw_parts_mut(start, length) }
     }
 
@@ -268,56 +254,56 @@ impl TeamRegion {
         unsafe { std::slice::from_raw_parts_mut(start, length) }
     }
 
-    /// A share.
+    /// A result slot.
     ///
     /// # Safety
-    /// By the protocol of [`super::shared_result`], the owner does not write the share while the slice lives.
+    /// By the protocol of [`super::shared_result`], the owner does not write the slot while the slice lives.
     #[inline]
-    pub(super) unsafe fn share(&self, rank: usize, place: usize, length: usize) -> &[u8] {
-        let start = self.share_start(rank, place, length);
+    pub(super) unsafe fn result_slot(&self, rank: usize, place: usize, length: usize) -> &[u8] {
+        let start = self.result_slot_start(rank, place, length);
         // SAFETY: as in `slot`.
         unsafe { std::slice::from_raw_parts(start, length) }
     }
 
-    /// A share of this rank, to write.
+    /// A result slot of this rank, to write.
     ///
     /// # Safety
-    /// By the protocol of [`super::shared_result`], nobody reads the share while the slice lives, and `rank` is the caller's own.
+    /// By the protocol of [`super::shared_result`], no rank reads the slot while the slice lives, and `rank` is the caller's own.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "the memory is not the region's but the team's")]
-    pub(super) unsafe fn share_mut(&self, rank: usize, place: usize, length: usize) -> &mut [u8] {
-        let start = self.share_start(rank, place, length);
+    pub(super) unsafe fn result_slot_mut(&self, rank: usize, place: usize, length: usize) -> &mut [u8] {
+        let start = self.result_slot_start(rank, place, length);
         // SAFETY: as in `slot_mut`.
         unsafe { std::slice::from_raw_parts_mut(start, length) }
     }
 
-    /// A part of a chunk of the pipe.
+    /// A part of a chunk of the pipeline.
     ///
     /// # Safety
-    /// By the protocol of [`super::pipeline`], nobody writes this part while the slice lives.
+    /// By the protocol of [`super::pipeline`], no rank writes this part while the slice lives.
     #[inline]
     pub(super) unsafe fn chunk(&self, rank: usize, chunk: usize, part: std::ops::Range<usize>) -> &[u8] {
         let start = self.chunk_start(rank, chunk, &part);
-        // SAFETY: within the mapping (checked just now), initialised by the kernel; not written, says the caller.
+        // SAFETY: within the mapping (checked just now), initialised by the kernel; not written, as the caller guarantees.
         unsafe { std::slice::from_raw_parts(start, part.len()) }
     }
 
     /// A part of a chunk, to write.
     ///
     /// # Safety
-    /// By the protocol of [`super::pipeline`], nobody else touches this part while the slice lives.
+    /// By the protocol of [`super::pipeline`], no other rank accesses this part while the slice lives.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "the memory is not the region's but the team's")]
     pub(super) unsafe fn chunk_mut(&self, rank: usize, chunk: usize, part: std::ops::Range<usize>) -> &mut [u8] {
         let start = self.chunk_start(rank, chunk, &part);
-        // SAFETY: as in `chunk`; nobody else touches it, says the caller.
+        // SAFETY: as in `chunk`; the caller guarantees exclusive access.
         unsafe { std::slice::from_raw_parts_mut(start, part.len()) }
     }
 
     #[inline]
     fn slot_start(&self, rank: usize, offset: usize, length: usize) -> *mut u8 {
         assert!(rank < self.ranks && length <= SLOT_BYTES);
-        // Garbage instead of an offset leads to wrong bytes, but to bytes of the ring.
+        // A corrupt offset leads to wrong bytes, but to bytes of the ring.
         self.payload_at(rank * PAYLOAD_BYTES + offset.min(RING_BYTES - length))
     }
 
@@ -328,9 +314,9 @@ impl TeamRegion {
     }
 
     #[inline]
-    fn share_start(&self, rank: usize, place: usize, length: usize) -> *mut u8 {
+    fn result_slot_start(&self, rank: usize, place: usize, length: usize) -> *mut u8 {
         assert!(place < RESULT_SLOTS && length <= SLOT_BYTES);
-        // Garbage instead of a rank leads to wrong bytes, but to bytes of a share.
+        // A corrupt rank leads to wrong bytes, but to bytes of a result slot.
         let rank = rank.min(self.ranks - 1);
         self.payload_at(rank * PAYLOAD_BYTES + RESULT_SLOTS_OFFSET + place * SLOT_BYTES)
     }
@@ -343,7 +329,7 @@ impl TeamRegion {
 
     #[inline]
     fn payload_at(&self, offset: usize) -> *mut u8 {
-        // SAFETY: the callers have checked rank, slot, leaf, share and chunk; `layout` made room for all of them behind `payload`.
+        // SAFETY: the callers have checked rank, slot, leaf, result slot and chunk; `layout` reserves all of them behind `payload`.
         unsafe { self.start.as_ptr().add(self.payload + offset) }
     }
 
@@ -355,15 +341,15 @@ impl TeamRegion {
 
     #[inline(always)]
     fn blocks(&self) -> &[RankBlock] {
-        // SAFETY: `layout` put `ranks` blocks behind the head; all of their fields are atomics, and any bits are a value.
+        // SAFETY: `layout` puts `ranks` blocks behind the header; all of their fields are atomics, and any bits are a value.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(size_of::<RegionHeader>()).cast(), self.ranks) }
     }
 }
 
 impl Drop for TeamRegion {
     fn drop(&mut self) {
-        self.take_name_away();
-        // SAFETY: mapped by `map` with this size; slices and references into it borrow from `self`.
+        self.unlink();
+        // SAFETY: mapped with this size; slices and references into it borrow from `self`.
         let _ = unsafe { munmap(self.start.cast(), self.size) };
     }
 }
@@ -373,18 +359,18 @@ impl TeamMemory for TeamRegion {
     const RESULT_SLOTS: usize = RESULT_SLOTS;
 
     #[inline(always)]
-    fn note(&self, rank: usize, channel: usize) -> &SignatureRecord<AtomicU64> {
-        &self.blocks()[rank].notes[channel]
+    fn signature_record(&self, rank: usize, channel: usize) -> &SignatureRecord<AtomicU64> {
+        &self.blocks()[rank].signature_records[channel]
     }
 
     #[inline(always)]
-    fn post(&self, rank: usize, channel: usize) -> &OperationDescriptor<AtomicU64> {
-        &self.blocks()[rank].posts[channel]
+    fn descriptor(&self, rank: usize, channel: usize) -> &OperationDescriptor<AtomicU64> {
+        &self.blocks()[rank].descriptors[channel]
     }
 
     #[inline(always)]
-    fn common_post(&self, place: usize) -> &OperationDescriptor<AtomicU64> {
-        &self.head().common[place]
+    fn shared_descriptor(&self, place: usize) -> &OperationDescriptor<AtomicU64> {
+        &self.head().shared_descriptors[place]
     }
 
     #[inline(always)]
@@ -408,12 +394,12 @@ impl TeamMemory for TeamRegion {
     }
 
     #[inline(always)]
-    fn door(&self, rank: usize) -> &BlockClaims<AtomicU64> {
-        &self.blocks()[rank].door
+    fn block_claims(&self, rank: usize) -> &BlockClaims<AtomicU64> {
+        &self.blocks()[rank].block_claims
     }
 }
 
-/// Where the file is, how large, and where in it payload begins.
+/// The path and size of the file, and the offset of the payload.
 fn layout(name: &str, ranks: u16) -> Result<(PathBuf, usize, usize), TeamJoinError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if name.is_empty() || name.len() > MAX_NAME_BYTES || name.starts_with('.') || !name.bytes().all(is_plain) {
@@ -427,50 +413,15 @@ fn layout(name: &str, ranks: u16) -> Result<(PathBuf, usize, usize), TeamJoinErr
     Ok((Path::new("/dev/shm").join(name), size, payload))
 }
 
-/// Opens the file if it has been made and has its size. It must be ours.
-fn open_made(path: &Path, size: usize) -> Result<Option<File>, TeamJoinError> {
-    let flags = libc::O_CLOEXEC | libc::O_NOFOLLOW;
-    let file = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other?,
-    };
-    let found = file.metadata()?;
-    // SAFETY: takes nothing, cannot fail.
-    let user = unsafe { libc::geteuid() };
-    if !found.is_file() || found.uid() != user || found.mode() & 0o077 != 0 {
-        return Err(TeamJoinError::NotOurs);
-    }
-    match found.len() {
-        0 => Ok(None), // Still being made.
-        length if length == size as u64 => Ok(Some(file)),
-        length => Err(TeamJoinError::OtherSize { found: length, expected: size as u64 }),
-    }
-}
-
-fn map(file: &File, size: usize) -> Result<NonNull<u8>, TeamJoinError> {
-    let length = NonZeroUsize::new(size).expect("a region has a head");
-    let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-    // SAFETY: a new mapping at a place of the kernel's choice; `TeamRegion` unmaps it. The file keeps its size: nobody but its
-    // owner can open it, and no end of ours cuts it.
-    let start = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, file.as_fd(), 0) };
-    Ok(start.map_err(io::Error::from)?.cast())
-}
-
-/// Holds the byte of a rank until the file is closed.
+/// Locks the byte of a rank until the file is closed.
 fn lock(file: &File, rank: u16) -> Result<(), TeamJoinError> {
-    match fcntl(file.as_fd(), FcntlArg::F_OFD_SETLK(&flock(rank))) {
-        Ok(_) => Ok(()),
-        Err(nix::Error::EAGAIN | nix::Error::EACCES) => Err(TeamJoinError::SeatTaken { rank }),
-        Err(error) => Err(io::Error::from(error).into()),
-    }
+    if shm_file::lock_rank(file, rank.into())? { Ok(()) } else { Err(TeamJoinError::RankTaken { rank }) }
 }
 
-fn flock(rank: u16) -> libc::flock {
-    libc::flock {
-        l_type: libc::F_WRLCK as i16,
-        l_whence: libc::SEEK_SET as i16,
-        l_start: rank.into(),
-        l_len: 1,
-        l_pid: 0,
+fn join_error(error: OpenFileError, expected: usize) -> TeamJoinError {
+    match error {
+        OpenFileError::Io(error) => TeamJoinError::Io(error),
+        OpenFileError::WrongOwner => TeamJoinError::WrongOwner,
+        OpenFileError::SizeMismatch { found } => TeamJoinError::SizeMismatch { found, expected: expected as u64 },
     }
 }

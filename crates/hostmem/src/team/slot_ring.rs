@@ -1,17 +1,17 @@
-//! Where in its own part of shared memory a rank puts payload that does not fit a post.
+//! Allocates the slots of a rank: payload that fits neither a descriptor nor a leaf.
 //!
-//! A *slot* is cut for each operation from a ring, one behind the other, and can be used again when all others have settled the
-//! operation. The owner says in its post where the slot is. Slots go round the whole ring even if there are few of them:
-//! lines that the others had in their nearest caches a moment ago are slow to take back, and are written a third
-//! faster once they have dropped out of these.
+//! Each operation reserves a *slot* of a ring, one after the other. A slot is reused when all other ranks have settled its
+//! operation. The owner's descriptor holds the offset of the slot. Slots use the whole ring even if there are few of them:
+//! lines that other ranks just had in their nearest caches are slow to reclaim, and are written a third faster after they
+//! have been evicted there.
 
 use std::collections::VecDeque;
 
 use super::region::RING_BYTES;
 
-/// The owner's view of its ring. Positions count on and on; where they are in the ring is what is left by its size.
+/// The owner's view of its ring. Positions only grow; modulo the size they are offsets in the ring.
 pub(super) struct SlotRing {
-    /// Behind the last slot.
+    /// The end of the last slot.
     next: u64,
     /// Slots that may be in use, the oldest first.
     slots: VecDeque<RingSlot>,
@@ -23,7 +23,7 @@ struct RingSlot {
     start: u64,
 }
 
-/// Room for a slot, once all others have settled `settled`.
+/// Space for a slot, usable when all other ranks have settled operation `settled`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SlotReservation {
     pub settled: u64,
@@ -32,7 +32,7 @@ pub(super) struct SlotReservation {
 }
 
 impl SlotReservation {
-    /// Where the slot begins in the ring.
+    /// The offset of the slot in the ring.
     pub(super) fn offset(self) -> usize {
         (self.start % SIZE) as usize
     }
@@ -46,8 +46,8 @@ impl SlotRing {
         Self { next: 0, slots: VecDeque::with_capacity(channels) }
     }
 
-    /// Where the next slot would be, in one piece and at the beginning of a cache line.
-    pub(super) fn room(&self, length: usize) -> SlotReservation {
+    /// The space of the next slot: contiguous, and aligned to a cache line.
+    pub(super) fn reserve(&self, length: usize) -> SlotReservation {
         let mut start = self.next.next_multiple_of(LINE);
         if start % SIZE + length as u64 > SIZE {
             start = start.next_multiple_of(SIZE);
@@ -57,13 +57,13 @@ impl SlotRing {
         SlotReservation { settled: in_the_way.map_or(0, |slot| slot.operation), start, end }
     }
 
-    /// The operation has its slot there.
-    pub(super) fn cut(&mut self, operation: u64, room: SlotReservation) {
-        while self.slots.front().is_some_and(|slot| slot.operation <= room.settled) {
+    /// Assigns the space to an operation.
+    pub(super) fn commit(&mut self, operation: u64, reservation: SlotReservation) {
+        while self.slots.front().is_some_and(|slot| slot.operation <= reservation.settled) {
             self.slots.pop_front();
         }
-        self.slots.push_back(RingSlot { operation, start: room.start });
-        self.next = room.end;
+        self.slots.push_back(RingSlot { operation, start: reservation.start });
+        self.next = reservation.end;
     }
 }
 
@@ -72,16 +72,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_that_are_in_use_are_left_alone_and_the_ring_goes_round() {
+    fn slots_in_use_do_not_overlap_and_the_ring_wraps() {
         let mut ring = SlotRing::new(64);
         let mut used: VecDeque<(u64, std::ops::Range<usize>)> = VecDeque::new();
         let mut laps = 0;
         for operation in 1..5_000u64 {
             let length = [49, 64, 1_000, 16 << 10, 4_097][(operation * operation % 5) as usize];
-            let room = ring.room(length);
-            used.retain(|(number, _)| *number > room.settled.max(operation.saturating_sub(40)));
-            ring.cut(operation, room);
-            let slot = room.offset()..room.offset() + length;
+            let reservation = ring.reserve(length);
+            used.retain(|(number, _)| *number > reservation.settled.max(operation.saturating_sub(40)));
+            ring.commit(operation, reservation);
+            let slot = reservation.offset()..reservation.offset() + length;
             assert!(slot.end <= RING_BYTES && slot.start.is_multiple_of(64));
             for (number, other) in &used {
                 assert!(

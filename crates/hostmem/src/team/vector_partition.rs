@@ -1,7 +1,7 @@
-//! Where a vector is cut: into the steps of the pipe, the slices of the ranks, and blocks that fit the nearest cache.
+//! Partitions a vector: into the steps of the pipeline, the slices of the ranks, and blocks that fit the nearest cache.
 //!
-//! Cuts are made between whole grains. A grain is whole elements and whole cache lines, so that no element is torn and no line
-//! has two writers. Most elements fill a line evenly; exact sums (P-45) do not.
+//! Borders lie between whole grains. A grain is whole elements and whole cache lines, so that no element is split and no
+//! line has two writers. Most elements fill a line evenly; exact sums (P-36) do not.
 
 use std::ops::Range;
 
@@ -9,12 +9,12 @@ use reduce::ReductionKind;
 
 use super::region::CHUNK_BYTES;
 
-/// Folded at a time, so that what goes through memory twice is still in the nearest cache the second time.
+/// Bytes folded at a time: data that passes through memory twice is still in the nearest cache the second time.
 pub(super) const BLOCK_BYTES: usize = 8 << 10;
 
 const LINE: usize = 64;
 
-/// How vectors of one kind are cut. All ranks cut alike, since they agree on the kind.
+/// The partition of vectors of one kind. All ranks partition alike, because they agree on the kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct VectorPartition {
     grain: usize,
@@ -23,18 +23,18 @@ pub(super) struct VectorPartition {
 impl VectorPartition {
     pub(super) fn new(kind: Option<ReductionKind>) -> Self {
         let element = kind.map_or(1, |kind| kind.element_size());
-        // The least common multiple, since a line is a power of two.
+        // The least common multiple, because a line is a power of two.
         let grain = LINE * (element >> element.trailing_zeros().min(LINE.trailing_zeros()));
         debug_assert!(grain.is_multiple_of(element) && grain <= BLOCK_BYTES);
         Self { grain }
     }
 
-    /// Steps that a vector takes through the pipe.
+    /// The number of pipeline steps of a vector.
     pub(super) fn steps(self, length: usize) -> u64 {
         length.div_ceil(self.whole(CHUNK_BYTES)) as u64
     }
 
-    /// The part of a vector that goes through the pipe in a step.
+    /// The part of a vector in a pipeline step.
     pub(super) fn part(self, length: usize, step: u64) -> Range<usize> {
         let start = step as usize * self.whole(CHUNK_BYTES);
         start..length.min(start + self.whole(CHUNK_BYTES))
@@ -47,14 +47,14 @@ impl VectorPartition {
         edge(rank)..edge(rank + 1)
     }
 
-    /// Blocks one after the other.
+    /// Consecutive blocks of a range.
     pub(super) fn blocks(self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let block = self.whole(BLOCK_BYTES);
         let end = range.end;
         range.step_by(block).map(move |start| start..end.min(start + block))
     }
 
-    /// As many of these bytes as make whole grains.
+    /// The bytes rounded down to whole grains.
     fn whole(self, bytes: usize) -> usize {
         bytes - bytes % self.grain
     }
@@ -66,20 +66,20 @@ mod tests {
     use reduce::{ElementType, Operator};
 
     #[test]
-    fn every_cut_is_between_elements_and_nothing_is_left_out() {
+    fn every_border_is_between_elements_and_nothing_is_left_out() {
         for element in ElementType::ALL {
             let kind = ReductionKind::new(element, Operator::Sum).expect("numbers can be added");
-            let cut = VectorPartition::new(Some(kind));
+            let partition = VectorPartition::new(Some(kind));
             for elements in [1, 7, 240, 241, 2_000, 70_000] {
                 let length = elements * kind.element_size();
                 let mut at = 0;
-                for step in 0..cut.steps(length) {
-                    let part = cut.part(length, step);
+                for step in 0..partition.steps(length) {
+                    let part = partition.part(length, step);
                     assert!(part.len() <= CHUNK_BYTES);
                     for rank in 0..3 {
-                        let slice = cut.slice(part.len(), rank, 3);
+                        let slice = partition.slice(part.len(), rank, 3);
                         assert!(slice.is_empty() || slice.start.is_multiple_of(LINE), "{element}: {slice:?}");
-                        for block in cut.blocks(slice) {
+                        for block in partition.blocks(slice) {
                             assert_eq!(part.start + block.start, at);
                             assert!(block.len() <= BLOCK_BYTES && block.len().is_multiple_of(kind.element_size()));
                             at += block.len();

@@ -1,60 +1,61 @@
-//! Waiting: spin, then let others have the processor, then sleep.
+//! Waiting: spin, then yield the CPU, then sleep.
 //!
-//! Whoever is waited for may need the processor on which one spins, because there are more ranks than processors or because
-//! others want the processors too. Of ranks one knows it ([`super::oversubscription`]): one that is awaited gets the processor at once, and
-//! if none on this processor is, nobody gets it for a while. Of strangers, how long the processor is away when it is given up tells:
+//! The awaited rank may need the CPU on which this one spins, because there are more ranks than CPUs or because other programs
+//! want them. Where ranks run is known ([`super::oversubscription`]): an awaited rank on this CPU gets it at once; if no
+//! rank here is awaited, this one keeps it for a while. About other programs, the duration of a yield tells:
 //!
-//! - It comes back at once: nobody wants it. Spin longer the next time, for nothing is quicker.
-//! - It stays away: spin less.
-//! - It stays away for long: better sleep, since one who wakes is served first.
+//! - The CPU returns at once: nobody wants it. Spin longer the next time, because nothing is faster.
+//! - It returns later: spin less.
+//! - It returns much later: sleep, because the kernel schedules a thread that wakes before one that yields.
 //!
-//! Sleep ends when the awaited rank publishes something, and is short in any case, because the caller wants to look around, and
-//! because a rank that has ended rings no bell.
+//! A sleep ends when the awaited rank publishes something. It is short in any case, because the caller's check must run, and
+//! because a rank that has died wakes nobody.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use transport::backoff::timed_yield;
 
 use super::buffers::CollectiveBuffers;
-use super::cache_hints;
 use super::error::{TeamError, TeamWaitError};
+use super::local_team::Team;
 use super::operation::{OperationStage, PayloadRoute, TeamCall, TeamOperation, TeamProgress};
+use super::oversubscription::MIN_SPINS;
 use super::pipeline::PipelinePosition;
-use super::team::Team;
+use super::team_memory::TeamMemory;
+use crate::cache_hints;
 
-/// What the caller's check says about sleeping.
+/// Whether a wait may sleep, as the caller's check decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitMode {
     /// Nothing else needs this thread.
     MaySleep,
-    /// The caller has something under way that the check moves on: the wait stays awake.
+    /// The check drives other work of the caller: the wait must not sleep.
     StayAwake,
 }
 
-/// Polls of a wait before it gives up the processor: at most about 50 us.
-pub(super) const MAX_SPINS: u32 = 8192;
-const MIN_SPINS: u32 = 4;
-/// Polls by a rank that shares its processor with others, while it waits for none of them: some 10 us.
+/// Polls of a rank that shares its CPU with ranks it does not wait for: some 10 us.
 const OVERSUBSCRIBED_SPINS: u32 = 1024;
-/// Polls without a pause between them. A pause takes as long as a cache line takes to come.
+/// Polls without a pause between them. A pause takes as long as the transfer of a cache line.
 const EAGER_SPINS: u32 = 1024;
-/// Pauses between those of a brief operation, unless processors are short. See [`Team::await_posts`].
-const BRIEF_PAUSES: u32 = 2;
-/// How often the processor is given up before the wait sleeps.
+/// Pauses between the polls of a short operation, unless CPUs are scarce. See [`Team::pause_before_first_poll`].
+const SHORT_OPERATION_PAUSES: u32 = 2;
+/// Yields before the wait sleeps.
 const YIELDS: u32 = 64;
-/// The processor was away for less: nobody else had it. For more: someone who is no rank.
-const AT_ONCE: Duration = Duration::from_micros(1);
-const SOON: Duration = Duration::from_micros(100);
-/// How often a rank gives way to others before it looks how long they take.
-const LOOK_AT_CLOCK_EVERY: u32 = 16;
+/// A shorter yield: nobody else had the CPU. A longer one than the second: a program that is no rank had it.
+const IMMEDIATE_YIELD: Duration = Duration::from_micros(1);
+const LONG_YIELD: Duration = Duration::from_micros(100);
+/// Yields to ranks before one of them is timed.
+const YIELDS_PER_CLOCK: u32 = 16;
 /// Polls between two checks.
 const CHECK_EVERY: u32 = 128;
 pub(super) const MAX_SLEEP: Duration = Duration::from_millis(1);
 
 impl Team {
-    /// Waits until an operation is over. `check` is called now and then and can end the wait.
+    /// Waits until an operation is over. Calls `check` now and then, which can end the wait.
     ///
     /// # Errors
-    /// As [`Team::poll`], if the process of the awaited rank is gone, or if the check says so. After an error of the check the
-    /// operation is still under way.
+    /// As [`Team::poll`], if the process of the awaited rank is gone, or if the check fails. After an error of the check the
+    /// operation is still in progress.
     #[inline]
     pub fn wait<E>(
         &mut self,
@@ -68,11 +69,11 @@ impl Team {
         self.wait_long(operation, data, check)
     }
 
-    /// Starts an operation and waits until it is over. If it does not end well, this rank is out of step and every later operation
-    /// of the team fails here.
+    /// Starts an operation and waits until it is over. If it fails, this rank is out of step and every later operation of the
+    /// team fails here.
     ///
     /// # Errors
-    /// As [`Team::start`] and [`Team::wait`]. What was done when the check wanted to end the wait is done.
+    /// As [`Team::start`] and [`Team::wait`]. An operation that is complete when the check fails is a success.
     #[inline]
     pub fn run<E>(
         &mut self,
@@ -83,7 +84,7 @@ impl Team {
         let mut lent = RunGuard { team: self, operation: TeamOperation::OVER };
         let RunGuard { team, operation } = &mut lent;
         operation.prepare(call, data, team.rank, team.ranks).map_err(TeamWaitError::Team)?;
-        operation.is_lent = true;
+        operation.is_borrowed = true;
         if team.begin(operation, data).map_err(TeamWaitError::Team)? == TeamProgress::Done {
             return Ok(());
         }
@@ -96,14 +97,17 @@ impl Team {
         }
     }
 
-    /// This rank has posted an operation and is about to look for the others' posts.
+    /// Pauses between posting an operation and the first poll of the others' descriptors.
     ///
-    /// Ranks that come at the same time do best not to look at once: whoever looks before the other has written takes a copy
-    /// of the line, which must be taken back before it can be written, and then comes late for the next operation, so that
-    /// the next time it is the other who looks too early.
+    /// Ranks that arrive at the same time should not poll at once. A rank that polls before the other has written takes a copy
+    /// of the line, which must be invalidated before the write; it then is late for the next operation, and the next time the
+    /// other rank polls too early.
     #[inline]
-    pub(super) fn await_posts(&self, operation: &TeamOperation) {
-        if !operation.is_brief() || self.crowd.is_here || self.spins <= EAGER_SPINS {
+    pub(super) fn pause_before_first_poll(&self, operation: &TeamOperation) {
+        if !operation.is_short()
+            || self.oversubscription.is_shared
+            || self.oversubscription.spins.get() <= EAGER_SPINS
+        {
             return;
         }
         std::hint::spin_loop();
@@ -121,17 +125,19 @@ impl Team {
         data: &mut CollectiveBuffers<'_>,
         mut check: impl FnMut() -> Result<WaitMode, E>,
     ) -> Result<(), TeamWaitError<E>> {
-        let mut attention = WaitMode::MaySleep;
+        let mut wait_mode = WaitMode::MaySleep;
         let (mut polls, mut yields) = (0u32, 0);
         let (mut enough, mut may_spin) = (self.first_polls(), true);
-        let mut at = self.headway(operation);
-        if self.crowd.is_here && self.awaits_someone_here(operation) {
-            yields = self.give_way();
+        let mut at = self.position_of(operation);
+        if self.oversubscription.is_shared && self.awaits_rank_on_this_cpu(operation) {
+            yields = self.yield_to_rank();
         }
         loop {
             let pauses = match polls {
-                0..=EAGER_SPINS if self.crowd.is_here => 0,
-                0..=EAGER_SPINS if operation.is_brief() && self.spins > EAGER_SPINS => BRIEF_PAUSES,
+                0..=EAGER_SPINS if self.oversubscription.is_shared => 0,
+                0..=EAGER_SPINS if operation.is_short() && self.oversubscription.spins.get() > EAGER_SPINS => {
+                    SHORT_OPERATION_PAUSES
+                }
                 0..=EAGER_SPINS => 0,
                 _ => 1,
             };
@@ -141,101 +147,116 @@ impl Team {
             }
             polls = polls.saturating_add(1);
             if polls.is_multiple_of(CHECK_EVERY) {
-                attention = check().map_err(TeamWaitError::Check)?;
+                wait_mode = check().map_err(TeamWaitError::Check)?;
             }
             if polls < enough {
                 continue;
             }
-            let now = self.headway(operation);
+            let now = self.position_of(operation);
             if at != now {
-                // Whoever makes headway will soon make more.
+                // An operation that makes progress will soon make more.
                 (at, polls, yields, enough, may_spin) = (now, 0, 0, self.first_polls(), true);
                 continue;
             }
-            let awaits_someone_here = self.awaits_someone_here(operation);
-            if may_spin && !awaits_someone_here {
-                let spins = if self.crowd.is_here { OVERSUBSCRIBED_SPINS } else { self.spins };
+            let awaits_rank_on_this_cpu = self.awaits_rank_on_this_cpu(operation);
+            if may_spin && !awaits_rank_on_this_cpu {
+                let spins = if self.oversubscription.is_shared {
+                    OVERSUBSCRIBED_SPINS
+                } else {
+                    self.oversubscription.spins.get()
+                };
                 (enough, may_spin) = (polls.saturating_add(spins), false);
                 continue;
             }
-            if yields < YIELDS || attention == WaitMode::StayAwake {
-                yields = if self.give_up_processor() < SOON { yields + 1 } else { YIELDS };
+            if yields < YIELDS || wait_mode == WaitMode::StayAwake {
+                yields = if self.yield_cpu() < LONG_YIELD { yields + 1 } else { YIELDS };
                 continue;
             }
-            attention = check().map_err(TeamWaitError::Check)?;
-            if self.nap(operation, data).map_err(TeamWaitError::Team)? == TeamProgress::Done {
+            wait_mode = check().map_err(TeamWaitError::Check)?;
+            if self.sleep_once(operation, data).map_err(TeamWaitError::Team)? == TeamProgress::Done {
                 return Ok(());
             }
         }
     }
 
-    /// Polls before this rank asks itself who else needs the processor.
+    /// Polls before this rank checks who else needs the CPU.
     fn first_polls(&self) -> u32 {
-        if self.crowd.is_here { 1 } else { MIN_SPINS }
+        if self.oversubscription.is_shared { 1 } else { MIN_SPINS }
     }
 
-    /// Lets a rank on this processor go first. How many times to have given up the processor that counts for.
+    /// Yields to a rank on this CPU; returns how many yields that counts for.
     ///
-    /// As a rule it is the only time in a wait, and to look at the clock twice takes a tenth of it. So it does so only now and then,
-    /// and as long as strangers are about.
-    fn give_way(&mut self) -> u32 {
-        self.crowd.given_way = self.crowd.given_way.wrapping_add(1);
-        if !self.crowd.is_disturbed && !self.crowd.given_way.is_multiple_of(LOOK_AT_CLOCK_EVERY) {
+    /// As a rule this is the only yield of a wait, and two clock reads take a tenth of it. So only every few yields are timed,
+    /// and all of them while another program wants the CPU.
+    fn yield_to_rank(&mut self) -> u32 {
+        self.oversubscription.yields_to_ranks = self.oversubscription.yields_to_ranks.wrapping_add(1);
+        if !self.oversubscription.is_contended
+            && !self.oversubscription.yields_to_ranks.is_multiple_of(YIELDS_PER_CLOCK)
+        {
             std::thread::yield_now();
             return 1;
         }
-        if self.give_up_processor() < SOON { 1 } else { YIELDS }
+        if self.yield_cpu() < LONG_YIELD { 1 } else { YIELDS }
     }
 
-    /// Lets others have the processor, and learns for how long to spin the next time, unless they are ranks. How long they had it.
-    fn give_up_processor(&mut self) -> Duration {
-        let began = Instant::now();
-        std::thread::yield_now();
-        let away = began.elapsed();
-        self.crowd.is_disturbed = away >= SOON;
-        if !self.crowd.is_here {
-            self.spins =
-                if away < AT_ONCE { (self.spins * 2).min(MAX_SPINS) } else { (self.spins / 2).max(MIN_SPINS) };
+    /// Yields the CPU; returns how long it was away. Learns from that how long to spin, unless ranks share this CPU.
+    fn yield_cpu(&mut self) -> Duration {
+        let away = timed_yield();
+        self.oversubscription.is_contended = away >= LONG_YIELD;
+        if !self.oversubscription.is_shared {
+            let spins = &self.oversubscription.spins;
+            if away < IMMEDIATE_YIELD { spins.double() } else { spins.halve() }
         }
         away
     }
 
-    /// How far an operation has come. Of a large one it is enough to know how far the pipe is.
-    fn headway(&self, operation: &TeamOperation) -> (u16, OperationStage, PipelinePosition) {
-        (operation.seen, operation.stage, self.pipe.at)
+    /// Whether a rank that shares this CPU must act before this operation can proceed.
+    fn awaits_rank_on_this_cpu(&mut self, operation: &TeamOperation) -> bool {
+        // A rank that has posted a barrier or an allreduce waits for the same ranks as this one. Otherwise it is unknown.
+        let all_wait = operation.stage == OperationStage::Posted && !operation.signature.is_rooted();
+        let channel = self.window.channel(operation.number);
+        let Self { region, oversubscription, .. } = self;
+        oversubscription.check_neighbours(region, self.rank, |rank| {
+            !all_wait || region.descriptor(rank, channel).observe(operation.number).is_none()
+        })
     }
 
-    /// Sleeps at the bell of the awaited rank.
-    fn nap(
+    /// The progress of an operation. Of a large one, the position of the pipeline is enough.
+    fn position_of(&self, operation: &TeamOperation) -> (u16, OperationStage, PipelinePosition) {
+        (operation.seen, operation.stage, self.pipeline.at)
+    }
+
+    /// Sleeps on the futex of the awaited rank.
+    fn sleep_once(
         &mut self,
         operation: &mut TeamOperation,
         data: &mut CollectiveBuffers<'_>,
     ) -> Result<TeamProgress, TeamError> {
-        self.look_around(operation)?;
+        self.look_for_mismatch(operation)?;
         let awaiting = usize::from(operation.awaiting);
-        let ticket = self.region.bell(awaiting).come();
+        let since = self.region.futex(awaiting).register();
         let polled = self.poll(operation, data);
         if polled == Ok(TeamProgress::Pending) {
-            self.region.bell(awaiting).sleep(ticket, MAX_SLEEP);
+            self.region.futex(awaiting).wait(since, MAX_SLEEP);
         }
-        self.region.bell(awaiting).leave();
+        self.region.futex(awaiting).unregister();
         if polled? == TeamProgress::Done {
             return Ok(TeamProgress::Done);
         }
-        // First whether it is there, then what it left behind: one that has done its part may go.
-        let is_there = awaiting == self.rank || !self.is_complete() || self.region.is_there(awaiting).unwrap_or(true);
-        if !is_there {
-            self.look_around(operation)?;
+        // First whether the rank is alive, then what it published: a rank that has done its part may exit.
+        let is_alive = awaiting == self.rank || !self.is_complete() || self.region.is_alive(awaiting).unwrap_or(true);
+        if !is_alive {
+            self.look_for_mismatch(operation)?;
         }
         let progress = self.poll(operation, data)?;
-        if progress == TeamProgress::Pending && !is_there && usize::from(operation.awaiting) == awaiting {
-            return Err(TeamError::Lost { rank: awaiting as u16 });
+        if progress == TeamProgress::Pending && !is_alive && usize::from(operation.awaiting) == awaiting {
+            return Err(TeamError::RankLost { rank: awaiting as u16 });
         }
         Ok(progress)
     }
 }
 
-/// An operation whose buffers the caller has lent until it is over. If it will never be, for whatever reason, they are taken back.
+/// An operation that uses the caller's buffers until it is over. Dropped before that, it withdraws the buffers.
 struct RunGuard<'t> {
     team: &'t mut Team,
     operation: TeamOperation,

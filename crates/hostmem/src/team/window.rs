@@ -1,83 +1,86 @@
-//! Which operations may be posted, which are under way, and which are settled.
+//! Which operations may be posted, which are in progress, and which are settled.
 //!
-//! Operations are numbered from 1 on, alike by all ranks, since all start them in the same order. Operation `n` uses channel
-//! `n mod channels` of every rank: a note, a post and a leaf. A rank *settles* an operation when it has read all that it wants of the
-//! others' notes, posts, leaves and slots, and has compared its claim:
+//! Operations are numbered from 1, alike by all ranks, because all start them in the same order. Operation `n` uses channel
+//! `n mod channels` of every rank: a signature record, a descriptor and a leaf. A rank *settles* an operation when it has
+//! read all that it needs of the others' records, descriptors, leaves and slots, and has compared its signature:
 //!
-//! - in a barrier and an allreduce, and as a root, with everyone's, or that of a rank that has ([`super::shared_result`]);
-//! - otherwise with its root's.
+//! - in a barrier and an allreduce, and as a root, with that of every rank, or of a rank that has done so
+//!   ([`super::shared_result`]);
+//! - otherwise with that of its root.
 //!
-//! So if all ranks have settled an operation, all claimed the same: each agrees with its root, that root therefore takes itself
-//! for the root, and has compared its claim with everyone's. Settled operations are counted in order, without gaps. `n` may be
-//! posted when every rank has settled operation `n - channels`, the last user of the channel; a slot may be used again when the
-//! others have settled its last user.
+//! So if all ranks have settled an operation, all signatures were equal: each agrees with its root, that root therefore
+//! considers itself the root, and has compared its signature with all others. Settled operations are counted in order,
+//! without gaps. `n` may be posted when every rank has settled operation `n - channels`, the last user of the channel; a slot
+//! may be reused when the others have settled its last user.
 //!
-//! Why nobody reads what is being overwritten: a rank's reads of channel `n mod channels` come before it publishes a count
-//! of at least `n - channels` (its own tally, or the lag of a note; release), and the owner observes that count (acquire)
-//! before it writes. Why nobody reads what is half written: all of a post, its leaf and its slot is written before its first word
-//! is published (release), and that word is observed (acquire) before anything else is read. `models.rs` tries all orders.
+//! Why no rank reads what is being overwritten: a rank's reads of channel `n mod channels` come before it publishes a count
+//! of at least `n - channels` (its own counter, or the lag of a record; release), and the owner observes that count
+//! (acquire) before it writes. Why no rank reads what is half written: a descriptor, its leaf and its slot are written before
+//! the first word of the descriptor is published (release), and that word is observed (acquire) before anything else is
+//! read. `loom_tests.rs` tries all orders.
 //!
-//! Why everyone hears of a disagreement: someone does not settle the operation, so that nobody overwrites a note of it, and
-//! whoever has settled it comes to a standstill some operations later and looks back ([`OperationWindow::audit`]).
+//! Why every rank learns of a mismatch: some rank does not settle the operation, so that no record of it is overwritten, and
+//! a rank that has settled it blocks some operations later and looks back ([`OperationWindow::audit`]).
 
 use std::collections::VecDeque;
 
 use super::descriptor::CallSignature;
-use super::shared_word::{SharedWord, TeamMemory};
+use super::team_memory::TeamMemory;
+use crate::shared_word::SharedWord;
 
-/// Notes that are read at a time. A note that is read as soon as it is written makes its cache line travel for each.
+/// Records that are read at a time. Reading each record as soon as it is written would transfer its cache line each time.
 const BATCH: usize = 16;
 
-/// One rank's view of the operations of a team. Private to the rank; only what goes through a [`TeamMemory`] is shared.
+/// One rank's view of the operations of a team. Private to the rank; only a [`TeamMemory`] is shared.
 pub(super) struct OperationWindow {
     rank: usize,
     channels: u64,
-    /// The last operation that was started.
+    /// The last started operation.
     started: u64,
-    /// The last that was posted.
+    /// The last posted operation.
     posted: u64,
-    /// All up to here are settled at this rank.
+    /// All operations up to here are settled at this rank.
     settled: u64,
-    /// Settled beyond that: bit 0 is operation `settled + 1`.
+    /// Settled operations beyond that: bit 0 is operation `settled + 1`.
     ahead: u64,
-    /// What each rank was last known to have settled.
+    /// What each rank is known to have settled.
     known: Box<[u64]>,
-    /// The least of `known`, or less.
+    /// At most the minimum of `known`.
     floor: u64,
-    /// Operations that are over for this rank, except that not every claim has been compared.
-    unheard: VecDeque<UncheckedOperation>,
-    /// Of the broadcasts and reductions that were posted.
+    /// Operations that are over for this rank, but of which not all signatures were compared.
+    unchecked: VecDeque<UncheckedOperation>,
+    /// The history of the broadcasts and reductions posted so far.
     history: u64,
 }
 
-/// Whose claims are to be compared.
+/// The ranks whose signatures are to be compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SignatureScope {
-    Everyones,
-    Of(usize),
+    AllRanks,
+    Rank(usize),
 }
 
-/// How hard to listen.
+/// How eagerly to compare.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ComparisonEffort {
-    /// Only if much has been said.
-    ToBatches,
-    ToEach,
+    /// Only full batches.
+    FullBatches,
+    Each,
 }
 
 #[derive(Clone, Copy)]
 struct UncheckedOperation {
     number: u64,
-    claim: CallSignature,
-    whose: SignatureScope,
-    /// If everyone's: the claims of ranks below have been seen, and one of them differs.
+    signature: CallSignature,
+    scope: SignatureScope,
+    /// With [`SignatureScope::AllRanks`]: the ranks below were compared, and one of them differs.
     seen: usize,
     differs: bool,
 }
 
 impl OperationWindow {
     pub(super) fn new(rank: usize, ranks: usize, channels: usize) -> Self {
-        assert!(channels <= 64, "settled operations are kept in 64 bits");
+        assert!(channels <= 64, "settled operations are tracked in 64 bits");
         Self {
             rank,
             channels: channels as u64,
@@ -87,7 +90,7 @@ impl OperationWindow {
             ahead: 0,
             known: vec![0; ranks].into_boxed_slice(),
             floor: 0,
-            unheard: VecDeque::with_capacity(channels),
+            unchecked: VecDeque::with_capacity(channels),
             history: 0,
         }
     }
@@ -102,41 +105,41 @@ impl OperationWindow {
         (number % self.channels) as usize
     }
 
-    /// Time to hear: half of the channels are taken by operations that only wait to be compared, or the oldest of them is in the
-    /// way of this one.
+    /// Time to compare: half of the channels are held by operations that only wait for the comparison, or the oldest of them
+    /// blocks this one.
     #[inline]
-    pub(super) fn must_hear(&self, number: u64) -> bool {
-        self.unheard.len() as u64 * 2 >= self.channels || self.settled + self.channels < number
+    pub(super) fn must_compare(&self, number: u64) -> bool {
+        self.unchecked.len() as u64 * 2 >= self.channels || self.settled + self.channels < number
     }
 
-    pub(super) fn has_unheard(&self) -> bool {
-        !self.unheard.is_empty()
+    pub(super) fn has_unchecked(&self) -> bool {
+        !self.unchecked.is_empty()
     }
 
-    /// Whether an operation may be posted; if not, the rank that must do something first.
+    /// Whether an operation may be posted; if not, the rank that must act first.
     #[inline]
-    pub(super) fn may_post(&mut self, board: &impl TeamMemory, number: u64) -> Result<(), usize> {
+    pub(super) fn may_post(&mut self, memory: &impl TeamMemory, number: u64) -> Result<(), usize> {
         if number != self.posted + 1 {
-            return Err(self.rank); // In order: an earlier one waits for its channel.
+            return Err(self.rank); // In order: an earlier operation waits for its channel.
         }
         if self.floor.saturating_add(self.channels) >= number {
             return Ok(());
         }
         if self.settled + self.channels < number {
-            return Err(self.unheard.front().map_or(self.rank, |oldest| self.awaited(oldest)));
+            return Err(self.unchecked.front().map_or(self.rank, |oldest| self.awaited(oldest)));
         }
-        self.others_have_settled(board, number - self.channels)?;
+        self.others_have_settled(memory, number - self.channels)?;
         self.floor = self.known.iter().copied().min().unwrap_or(0);
         Ok(())
     }
 
-    /// Whether all others have settled all operations up to this one; if not, a rank that has not.
+    /// Whether all other ranks have settled all operations up to this one; if not, a rank that has not.
     #[inline]
-    pub(super) fn others_have_settled(&mut self, board: &impl TeamMemory, number: u64) -> Result<(), usize> {
+    pub(super) fn others_have_settled(&mut self, memory: &impl TeamMemory, number: u64) -> Result<(), usize> {
         self.known[self.rank] = self.settled;
         for (rank, known) in self.known.iter_mut().enumerate().filter(|(rank, _)| *rank != self.rank) {
             if *known < number {
-                *known = (*known).max(board.settled(rank).observe());
+                *known = (*known).max(memory.settled(rank).observe());
             }
             if *known < number {
                 return Err(rank);
@@ -145,51 +148,56 @@ impl OperationWindow {
         Ok(())
     }
 
-    /// Whether all are known to have settled all operations up to this one.
+    /// Whether all ranks are known to have settled all operations up to this one.
     #[inline]
-    pub(super) fn knows_settled(&self, number: u64) -> bool {
+    pub(super) fn knows_all_settled(&self, number: u64) -> bool {
         self.settled >= number && (0..self.known.len()).all(|rank| rank == self.rank || self.known[rank] >= number)
     }
 
-    /// Notes an operation that may be posted, and shows a post if there is one: its payload. Its slot, if it uses one, has been
-    /// written. The history of what was posted before.
+    /// Records an operation that may be posted, and posts its descriptor if it has a payload. Its slot, if it uses one, is
+    /// written before. Returns the history of earlier operations.
     #[inline]
     pub(super) fn post(
         &mut self,
-        board: &impl TeamMemory,
+        memory: &impl TeamMemory,
         number: u64,
-        claim: CallSignature,
+        signature: CallSignature,
         payload: Option<&[u8]>,
     ) -> u64 {
         let history = self.history;
         debug_assert_eq!(number, self.posted + 1);
         let (channel, lag) = (self.channel(number), number - self.settled);
-        // The note first: whoever sees the post may read it.
-        board.note(self.rank, channel).publish(number, lag, claim);
+        // The record first: a rank that sees the descriptor may read it.
+        memory.signature_record(self.rank, channel).publish(number, lag, signature);
         if let Some(payload) = payload {
-            board.post(self.rank, channel).publish(number, lag, claim, payload, history);
+            memory.descriptor(self.rank, channel).publish(number, lag, signature, payload, history);
         }
-        if claim.is_rooted() {
-            self.history = claim.after(history, number);
+        if signature.is_rooted() {
+            self.history = signature.after(history, number);
         }
         self.posted = number;
         history
     }
 
-    /// What a rank claims about an operation, once it has posted it.
+    /// The signature of a rank's operation, once it has posted the descriptor.
     #[inline]
-    pub(super) fn observe(&mut self, board: &impl TeamMemory, rank: usize, number: u64) -> Option<CallSignature> {
-        let (claim, lag) = board.post(rank, self.channel(number)).observe(number)?;
+    pub(super) fn observe(&mut self, memory: &impl TeamMemory, rank: usize, number: u64) -> Option<CallSignature> {
+        let (signature, lag) = memory.descriptor(rank, self.channel(number)).observe(number)?;
         self.learn(rank, number.saturating_sub(lag));
-        Some(claim)
+        Some(signature)
     }
 
-    /// What a rank claims about an operation, once it has noted it.
+    /// The signature of a rank's operation, once it has recorded it.
     #[inline]
-    pub(super) fn read_note(&mut self, board: &impl TeamMemory, rank: usize, number: u64) -> Option<CallSignature> {
-        let (claim, lag) = board.note(rank, self.channel(number)).observe(number)?;
+    pub(super) fn read_signature(
+        &mut self,
+        memory: &impl TeamMemory,
+        rank: usize,
+        number: u64,
+    ) -> Option<CallSignature> {
+        let (signature, lag) = memory.signature_record(rank, self.channel(number)).observe(number)?;
         self.learn(rank, number.saturating_sub(lag));
-        Some(claim)
+        Some(signature)
     }
 
     #[inline]
@@ -198,113 +206,120 @@ impl OperationWindow {
         *known = (*known).max(settled);
     }
 
-    /// The operation is over for this rank, but some claims have not been compared.
-    pub(super) fn leave(&mut self, number: u64, claim: CallSignature, whose: SignatureScope) {
-        self.unheard.push_back(UncheckedOperation { number, claim, whose, seen: 0, differs: false });
+    /// The operation is over for this rank, but some signatures are still to be compared.
+    pub(super) fn defer_comparison(&mut self, number: u64, signature: CallSignature, scope: SignatureScope) {
+        self.unchecked.push_back(UncheckedOperation { number, signature, scope, seen: 0, differs: false });
     }
 
-    /// The operation is over and all claims were compared that this rank must compare.
+    /// The operation is over, and this rank has compared all signatures it must.
     #[inline]
-    pub(super) fn settle(&mut self, board: &impl TeamMemory, number: u64) {
+    pub(super) fn settle(&mut self, memory: &impl TeamMemory, number: u64) {
         debug_assert!(number > self.settled && number - self.settled <= 64);
         self.ahead |= 1 << (number - self.settled - 1);
         let run = self.ahead.trailing_ones();
         if run > 0 {
             self.ahead = self.ahead.checked_shr(run).unwrap_or(0);
             self.settled += u64::from(run);
-            board.settled(self.rank).publish(self.settled);
+            memory.settled(self.rank).publish(self.settled);
         }
     }
 
-    /// Compares claims of operations that are over, as far as they have come. True if any operation was settled.
+    /// Compares the signatures of operations that are over, as far as they are recorded. True if any operation was settled.
     ///
     /// # Errors
-    /// The number of an operation about which all have spoken and not all said the same.
-    pub(super) fn hear(&mut self, board: &impl TeamMemory, listen: ComparisonEffort) -> Result<bool, u64> {
-        if listen == ComparisonEffort::ToBatches && !self.is_batch_there(board) {
+    /// The number of an operation that all ranks have recorded with different signatures.
+    pub(super) fn compare_unchecked(
+        &mut self,
+        memory: &impl TeamMemory,
+        effort: ComparisonEffort,
+    ) -> Result<bool, u64> {
+        if effort == ComparisonEffort::FullBatches && !self.has_full_batch(memory) {
             return Ok(false);
         }
-        let mut settled_any = false;
-        while let Some(&oldest) = self.unheard.front() {
+        let mut any_settled = false;
+        while let Some(&oldest) = self.unchecked.front() {
             let number = oldest.number;
-            match self.compare(board, oldest) {
+            match self.compare(memory, oldest) {
                 Some(false) => {}
                 Some(true) => return Err(number),
                 None => break,
             }
-            self.unheard.pop_front();
-            self.settle(board, number);
-            settled_any = true;
+            self.unchecked.pop_front();
+            self.settle(memory, number);
+            any_settled = true;
         }
-        Ok(settled_any)
+        Ok(any_settled)
     }
 
-    /// Many of the operations can probably be compared: the rank that the oldest waits for has noted one that is much younger.
-    /// Or there are not many.
-    fn is_batch_there(&mut self, board: &impl TeamMemory) -> bool {
-        let Some((oldest, young)) = self.unheard.front().zip(self.unheard.get(BATCH - 1)) else { return true };
+    /// Many operations can probably be compared: the rank that the oldest waits for has recorded a much younger one. Also true
+    /// if there are few.
+    fn has_full_batch(&mut self, memory: &impl TeamMemory) -> bool {
+        let Some((oldest, young)) = self.unchecked.front().zip(self.unchecked.get(BATCH - 1)) else { return true };
         let (rank, number) = (self.awaited(oldest), young.number);
-        rank == self.rank || self.read_note(board, rank, number).is_some()
+        rank == self.rank || self.read_signature(memory, rank, number).is_some()
     }
 
-    /// Whose claim is to be compared next. Our own if there is none left.
-    fn awaited(&self, unheard: &UncheckedOperation) -> usize {
-        match unheard.whose {
-            SignatureScope::Of(rank) => rank,
-            SignatureScope::Everyones => {
-                (unheard.seen..self.known.len()).find(|&rank| rank != self.rank).unwrap_or(self.rank)
+    /// The rank whose signature is compared next; this rank if none is left.
+    fn awaited(&self, unchecked: &UncheckedOperation) -> usize {
+        match unchecked.scope {
+            SignatureScope::Rank(rank) => rank,
+            SignatureScope::AllRanks => {
+                (unchecked.seen..self.known.len()).find(|&rank| rank != self.rank).unwrap_or(self.rank)
             }
         }
     }
 
-    /// Whether anyone claims something else than this rank did in the oldest operation, if that is known yet.
-    fn compare(&mut self, board: &impl TeamMemory, mut oldest: UncheckedOperation) -> Option<bool> {
-        if let SignatureScope::Of(rank) = oldest.whose {
-            if self.read_note(board, rank, oldest.number)? == oldest.claim {
+    /// Whether the signature of any rank differs from that of this rank in the oldest operation; none if not all are recorded.
+    fn compare(&mut self, memory: &impl TeamMemory, mut oldest: UncheckedOperation) -> Option<bool> {
+        if let SignatureScope::Rank(rank) = oldest.scope {
+            if self.read_signature(memory, rank, oldest.number)? == oldest.signature {
                 return Some(false);
             }
-            oldest.whose = SignatureScope::Everyones; // So that all ranks can name the same two claims.
+            oldest.scope = SignatureScope::AllRanks; // So that all ranks report the same two signatures.
         }
         while oldest.seen < self.known.len() {
             if oldest.seen != self.rank {
-                let Some(claim) = self.read_note(board, oldest.seen, oldest.number) else {
-                    self.unheard[0] = oldest;
+                let Some(signature) = self.read_signature(memory, oldest.seen, oldest.number) else {
+                    self.unchecked[0] = oldest;
                     return None;
                 };
-                oldest.differs |= claim != oldest.claim;
+                oldest.differs |= signature != oldest.signature;
             }
             oldest.seen += 1;
         }
         Some(oldest.differs)
     }
 
-    /// All have posted this operation, and with the same history. So all earlier ones need not be compared.
+    /// All ranks have posted this operation with the same history: the earlier ones need no comparison.
     #[inline]
-    pub(super) fn trust_before(&mut self, board: &impl TeamMemory, number: u64) {
-        while let Some(oldest) = self.unheard.front().map(|oldest| oldest.number).filter(|&oldest| oldest < number) {
-            self.unheard.pop_front();
-            self.settle(board, oldest);
+    pub(super) fn accept_before(&mut self, memory: &impl TeamMemory, number: u64) {
+        while let Some(oldest) = self.unchecked.front().map(|oldest| oldest.number).filter(|&oldest| oldest < number)
+        {
+            self.unchecked.pop_front();
+            self.settle(memory, oldest);
         }
     }
 
-    /// Looks back at operations that this rank has settled and another has not: perhaps it claims something else.
+    /// Looks back at operations that this rank has settled and another has not: its signature may differ.
     ///
     /// # Errors
-    /// The number of an operation about which all have spoken and not all said the same.
-    pub(super) fn audit(&mut self, board: &impl TeamMemory) -> Result<(), u64> {
-        let _ = self.others_have_settled(board, self.posted);
+    /// The number of an operation that all ranks have recorded with different signatures.
+    pub(super) fn audit(&mut self, memory: &impl TeamMemory) -> Result<(), u64> {
+        let _ = self.others_have_settled(memory, self.posted);
         let floor = self.known.iter().copied().min().unwrap_or(0);
         for number in floor + 1..=self.posted.min(floor.saturating_add(self.channels)) {
             let is_settled = number <= self.settled || self.ahead >> (number - self.settled - 1) & 1 == 1;
-            let Some((mine, _)) = board.note(self.rank, self.channel(number)).observe(number) else { continue };
-            // Other disagreements are heard by all when they occur.
+            let Some((mine, _)) = memory.signature_record(self.rank, self.channel(number)).observe(number) else {
+                continue;
+            };
+            // All ranks learn of other mismatches when they occur.
             if is_settled && mine.is_rooted() {
                 let mut differs = false;
                 let mut is_complete = true;
                 for rank in 0..self.known.len() {
-                    let claim = self.read_note(board, rank, number);
-                    is_complete &= claim.is_some();
-                    differs |= claim.is_some_and(|claim| claim != mine);
+                    let signature = self.read_signature(memory, rank, number);
+                    is_complete &= signature.is_some();
+                    differs |= signature.is_some_and(|signature| signature != mine);
                 }
                 if is_complete && differs {
                     return Err(number);

@@ -1,44 +1,56 @@
-//! `pleach bench`: how fast and how large, measured now, on this machine.
+//! `pleach bench`: speed and memory, measured on this machine.
+//!
+//! Shared by the benchmarks: `trial_summary` (median and range), `samples` and `rank_processes` (runs of several processes),
+//! `mpi_installation` and `baseline` (the MPI that Pleach is compared with), `steal_time`.
 
+mod baseline;
 pub mod checksum;
 pub mod collectives;
 pub(crate) mod migration;
 pub(crate) mod mpi;
+mod mpi_installation;
 pub mod pingpong;
+mod rank_processes;
+mod samples;
 mod simulator;
 mod steal_time;
+mod trial_summary;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
 use crate::CommandOutcome;
+pub(crate) use trial_summary::TrialSummary;
 
-/// Measures speed and size on this machine.
+/// Measures speed and memory on this machine.
 #[derive(Args)]
 pub struct BenchArgs {
     #[command(subcommand)]
-    what: BenchCommand,
+    command: BenchCommand,
 }
 
 #[derive(Subcommand)]
 enum BenchCommand {
-    /// Packet hops a second on one core, bytes a host, and one allreduce over a million hosts.
+    /// Simulator: packet hops per second on one core, bytes per host, and one allreduce over a million hosts.
     Simulator(simulator::BenchSimulatorArgs),
-    /// Arming, moving and cutting of 1 to 1,024 connections, and what armed alternates cost.
+    /// Path migration: arming, migrating and cutting 1 to 1,024 connections, and the cost of armed alternates.
     Migration(migration::BenchMigrationArgs),
-    /// Barriers, allreduces and broadcasts between processes, beside Open MPI where it is installed.
+    /// Barrier, allreduce and broadcast between processes, compared with Open MPI if it is installed.
     Collectives(collectives::BenchCollectivesArgs),
-    /// MPI programs with and without the library, on every MPI that is found, against targets.
+    /// MPI programs with and without the Pleach library, on every installed MPI, against targets.
     Mpi(mpi::BenchMpiArgs),
-    /// GB/s of every checksum alone, after a copy and fused with it, beside memcpy; and which errors each finds.
+    /// GB/s of every checksum alone, after a copy and fused with it, compared with memcpy; and which errors each detects.
     Checksum(checksum::BenchChecksumArgs),
-    /// Latency and bandwidth of checked messages between two processes, beside Open MPI.
+    /// Latency and bandwidth of checksummed messages between two processes, compared with Open MPI.
     Pingpong(pingpong::BenchPingpongArgs),
 }
 
 /// Runs a benchmark.
+///
+/// # Errors
+/// If the benchmark cannot be run, or a result is wrong.
 pub fn run(arguments: &BenchArgs) -> Result<CommandOutcome> {
-    match &arguments.what {
+    match &arguments.command {
         BenchCommand::Simulator(arguments) => simulator::run(arguments),
         BenchCommand::Migration(arguments) => migration::run(arguments),
         BenchCommand::Collectives(arguments) => collectives::run(arguments),
@@ -48,7 +60,7 @@ pub fn run(arguments: &BenchArgs) -> Result<CommandOutcome> {
     }
 }
 
-/// A line of this process' memory account, in bytes; zero where the system keeps none.
+/// A line of this process' `/proc/self/status`, in bytes; zero where the kernel does not report it.
 fn process_memory_bytes(line: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let found = status.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(':'));

@@ -1,11 +1,10 @@
-//! The simulator's speed and size.
+//! `pleach bench simulator`: the simulator's speed and memory, on one core.
 //!
-//! Traffic: every host of a fat tree sends full packets to one partner (a random permutation), as other packet
-//! simulators are measured; a hop is one link traversal, on one core. Allreduce: one, over all hosts, with the
-//! protocol machines. Wormhole: every node of a 4-ary tree sends full packets to ever other nodes at random, or to its
-//! complement; a hop is one link that a packet's head takes. Rates are medians of several stretches of one run, with the slowest and the fastest beside.
+//! Traffic: every host of a fat tree sends full packets to one partner (a random permutation), the usual benchmark of packet
+//! simulators; a hop is one link traversal. Allreduce: one allreduce over all hosts with the protocol machines. Wormhole: every
+//! node of a 4-ary tree sends full packets to random nodes, each to another one, or all to its complement; a hop is one link
+//! that a packet's head takes. Rates are medians of several intervals of one run, with the slowest and the fastest.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,39 +17,34 @@ use simulator::fault::FaultPlan;
 use simulator::link_rate::{ByteTime, LinkRate, LinkWidth};
 use simulator::{BackgroundTraffic, Forwarding, LinkParameters, TrafficPattern};
 use topology::Fabric;
-use units::Span;
+use units::SimSpan;
 
 use super::process_memory_bytes;
 use crate::CommandOutcome;
-use crate::report::ReportFormat;
-use crate::report::write_report;
+use crate::report::{ReportArgs, ReportFormat};
 
-/// Payload and framing of a full packet: 4 KiB, BTH, link header and codes.
+/// A full packet: 4 KiB of payload, BTH, link header and CRCs.
 const PACKET_BYTES: u32 = 4096 + 12 + 14;
-/// Stretches of a run whose rates are compared.
-const STRETCHES: usize = 9;
+/// Intervals of a run whose rates are compared.
+const INTERVALS: usize = 9;
 
-/// Packet hops a second on one core, bytes a host, and one allreduce over a million hosts.
+/// Simulator: packet hops per second on one core, bytes per host, and one allreduce over a million hosts.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   pleach bench simulator
   pleach bench simulator --largest 65536 --format json
 
-Hold still everything else on the machine while it runs; it takes about a minute and 4 GiB.")]
+Run nothing else on the machine meanwhile. It takes about a minute and 4 GiB.")]
 pub(crate) struct BenchSimulatorArgs {
-    /// Leave out fabrics with more hosts than this.
+    /// Omit fabrics with more hosts than this.
     #[arg(long, default_value_t = 1 << 20)]
     largest: u32,
-    /// Packet hops per stretch, in millions.
+    /// Packet hops per interval, in millions.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     hops: u64,
-    /// How to write the report: table or json.
-    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
-    format: ReportFormat,
-    /// Where to write it; standard output if not said.
-    #[arg(long)]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    report: ReportArgs,
 }
 
 #[derive(Serialize)]
@@ -101,7 +95,7 @@ struct WormholeRow {
 }
 
 pub(crate) fn run(arguments: &BenchSimulatorArgs) -> Result<CommandOutcome> {
-    ensure!(arguments.format != ReportFormat::Html, "bench simulator writes table or json");
+    ensure!(arguments.report.format != ReportFormat::Html, "bench simulator writes table or json, not html");
     let shapes: Vec<Arc<Fabric>> = [(32, 2), (16, 4), (32, 4)]
         .into_iter()
         .map(|(radix, levels)| fat_tree(radix, levels))
@@ -109,9 +103,9 @@ pub(crate) fn run(arguments: &BenchSimulatorArgs) -> Result<CommandOutcome> {
         .into_iter()
         .filter(|fabric| fabric.hosts() <= arguments.largest)
         .collect();
-    ensure!(!shapes.is_empty(), "the smallest fabric has 1024 hosts: raise --largest");
+    ensure!(!shapes.is_empty(), "the smallest fabric has 1024 hosts: increase --largest");
     let hops = arguments.hops * 1_000_000;
-    // Allreduces first: what they add to the resident memory can be told only while nothing freed lies about.
+    // Allreduces first: growth of the resident memory can be measured only while the allocator holds no freed memory.
     let allreduce = shapes.iter().map(allreduce).collect::<Result<Vec<_>>>()?;
     let traffic = shapes.iter().map(|fabric| traffic(fabric, hops)).collect();
     let patterns = [("uniform", SaturationPattern::Uniform), ("complement", SaturationPattern::Complement)];
@@ -121,18 +115,14 @@ pub(crate) fn run(arguments: &BenchSimulatorArgs) -> Result<CommandOutcome> {
         .collect::<Result<Vec<_>>>()?;
     let report = SimulatorBenchReport {
         packet_bytes: PACKET_BYTES,
-        stretches: STRETCHES,
+        stretches: INTERVALS,
         hops_per_stretch: hops,
         traffic,
         allreduce,
         wormhole,
     };
-    let text = match arguments.format {
-        ReportFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
-        _ => table(&report),
-    };
-    write_report(&text, arguments.output.as_deref())?;
-    Ok(CommandOutcome::Right)
+    arguments.report.write(&report, table, table)?;
+    Ok(CommandOutcome::Passed)
 }
 
 /// A full fat tree of switches with twice `radix` ports.
@@ -145,9 +135,9 @@ fn fat_tree(radix: u32, levels: usize) -> Result<Arc<Fabric>> {
 fn link() -> LinkParameters {
     LinkParameters {
         byte_time: ByteTime::of(LinkWidth::X4, LinkRate::Edr),
-        wire: Span::from_nanos(10),
-        switch_delay: Span::from_nanos(100),
-        adapter_delay: Span::from_nanos(100),
+        wire: SimSpan::from_nanos(10),
+        switch_delay: SimSpan::from_nanos(100),
+        adapter_delay: SimSpan::from_nanos(100),
         forwarding: Forwarding::CutThrough,
         virtual_lanes: 1,
         buffer_bytes: 32 * 1024,
@@ -161,7 +151,7 @@ fn traffic(fabric: &Arc<Fabric>, hops: u64) -> TrafficRow {
     let start = Instant::now();
     let mut traffic = BackgroundTraffic::new(fabric.clone(), link(), TrafficPattern::Permutation, PACKET_BYTES, 1);
     let set_up_s = start.elapsed().as_secs_f64();
-    // Every host's first packets must have arrived before the fabric is as full as it will be.
+    // The fabric reaches its steady state after the first packets of every host have arrived.
     traffic.run_hops(hops.max(u64::from(hosts) * 16));
     let rates = rates(hops, || traffic.run_hops(hops));
     let summary = traffic.summary();
@@ -169,49 +159,50 @@ fn traffic(fabric: &Arc<Fabric>, hops: u64) -> TrafficRow {
         fabric: fabric.to_string(),
         hosts,
         set_up_s,
-        median_mhops_per_s: rates[STRETCHES / 2],
+        median_mhops_per_s: rates[INTERVALS / 2],
         slowest_mhops_per_s: rates[0],
-        fastest_mhops_per_s: rates[STRETCHES - 1],
+        fastest_mhops_per_s: rates[INTERVALS - 1],
         idle_bytes_per_host,
         busy_bytes_per_host: summary.memory as f64 / f64::from(hosts),
         trace: format!("{:016x}", summary.trace),
     }
 }
 
-/// The Quadrics network under nothing but background traffic.
+/// The Quadrics network under background traffic alone.
 fn wormhole(dimension: u32, name: &'static str, pattern: SaturationPattern, hops: u64) -> Result<WormholeRow> {
     let parameters = QsnetParameters {
         dimension,
         byte_time: ByteTime::of_megabits(3_200),
-        switch_delay: Span::from_nanos(35),
-        wire: Span::from_nanos(2),
+        switch_delay: SimSpan::from_nanos(35),
+        wire: SimSpan::from_nanos(2),
         channels: 2,
-        ageing: Span::from_micros(20),
+        ageing: SimSpan::from_micros(20),
         rule: MulticastRule::Serialised { roots: 1 },
         damage: 0.0,
     };
-    let mut flood = SaturationTraffic::new(parameters, pattern, 1).context("a network of this dimension")?;
+    let mut flood = SaturationTraffic::new(parameters, pattern, 1)
+        .with_context(|| format!("cannot build a network of dimension {dimension}"))?;
     flood.run_hops(hops / 10);
     let rates = rates(hops, || flood.run_hops(hops));
     let summary = flood.summary();
     Ok(WormholeRow {
         pattern: name,
         nodes: 4u32.pow(dimension),
-        median_mhops_per_s: rates[STRETCHES / 2],
+        median_mhops_per_s: rates[INTERVALS / 2],
         slowest_mhops_per_s: rates[0],
-        fastest_mhops_per_s: rates[STRETCHES - 1],
+        fastest_mhops_per_s: rates[INTERVALS - 1],
         events_per_hop: summary.counters.events as f64 / summary.counters.hops as f64,
         megabytes_per_second: summary.megabytes_per_second,
         trace: format!("{:016x}", summary.trace),
     })
 }
 
-/// Millions of hops a second of several stretches of so many hops, in ascending order.
-fn rates(hops: u64, mut stretch: impl FnMut()) -> Vec<f64> {
-    let mut rates: Vec<f64> = (0..STRETCHES)
+/// Millions of hops per second in several intervals of so many hops, in ascending order.
+fn rates(hops: u64, mut interval: impl FnMut()) -> Vec<f64> {
+    let mut rates: Vec<f64> = (0..INTERVALS)
         .map(|_| {
             let start = Instant::now();
-            stretch();
+            interval();
             hops as f64 / start.elapsed().as_secs_f64() / 1e6
         })
         .collect();
@@ -249,7 +240,7 @@ fn table(report: &SimulatorBenchReport) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
-        "Permutation traffic, {} B packets, one core: M hops/s, median of {} stretches of {} M hops\n",
+        "Permutation traffic, {} B packets, one core: M hops/s, median of {} intervals of {} M hops\n",
         report.packet_bytes,
         report.stretches,
         report.hops_per_stretch / 1_000_000
@@ -272,7 +263,7 @@ fn table(report: &SimulatorBenchReport) -> String {
             row.set_up_s
         );
     }
-    let _ = writeln!(text, "\nOne allreduce of 256 B over all hosts, with the protocol machines\n");
+    let _ = writeln!(text, "\nOne allreduce of 256 B over all hosts with the protocol machines\n");
     let _ = writeln!(
         text,
         "{:>9}  {:32} {:>8} {:>8} {:>12} {:>11} {:>12} {:>9}",

@@ -1,4 +1,4 @@
-//! The stage: on a terminal the act as it goes, redrawn; elsewhere a line for each act.
+//! The output of the demo: on a terminal the current phase, redrawn; elsewhere one line for each phase.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -12,18 +12,18 @@ use super::phase_statistics::PhaseStatistics;
 use crate::latency_distribution::LatencyDistribution;
 use crate::number_format::{group_digits, pluralize};
 
-/// Between two drawings.
+/// Time between two redraws.
 const FRAME: Duration = Duration::from_millis(100);
-/// Steps of the bar.
+/// Steps of the progress bar.
 const STEPS: u64 = 1000;
 
-/// Where the show is seen.
+/// The terminal or the log.
 pub(super) struct DemoView {
     is_live: bool,
-    act: Option<LivePhase>,
+    phase: Option<LivePhase>,
 }
 
-/// An act that is being drawn.
+/// The phase that is being drawn.
 struct LivePhase {
     bar: ProgressBar,
     drawn: Instant,
@@ -32,70 +32,72 @@ struct LivePhase {
 impl DemoView {
     pub(super) fn new() -> Self {
         let is_live = std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-        Self { is_live, act: None }
+        Self { is_live, phase: None }
     }
 
     pub(super) fn is_live(&self) -> bool {
         self.is_live
     }
 
-    /// A line that stays.
-    pub(super) fn say(&mut self, line: &str) {
+    /// Prints a line.
+    pub(super) fn print(&mut self, line: &str) {
         self.clear();
         println!("{line}");
     }
 
-    /// A line that stays, in the middle of an act.
+    /// Prints a line during a phase.
     pub(super) fn note(&self, line: &str) {
-        match &self.act {
+        match &self.phase {
             Some(live) => live.bar.println(line),
             None => println!("{line}"),
         }
     }
 
-    /// An act begins.
+    /// Starts a phase.
     pub(super) fn begin(&mut self, number: usize, title: &str) {
         if self.is_live {
             let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stdout());
             let style = "{prefix} {bar:20.cyan/blue}  {msg}";
-            bar.set_style(ProgressStyle::with_template(style).expect("the template is right"));
+            bar.set_style(ProgressStyle::with_template(style).expect("a constant template"));
             bar.set_prefix(format!("{number}. {title:<46}"));
-            self.act = Some(LivePhase { bar, drawn: Instant::now() - FRAME });
+            self.phase = Some(LivePhase { bar, drawn: Instant::now() - FRAME });
         }
     }
 
-    /// How things are.
-    pub(super) fn show(&mut self, tally: &PhaseStatistics, nodes: &[NodeStatus]) {
-        let Some(live) = self.act.as_mut().filter(|live| live.drawn.elapsed() >= FRAME) else { return };
+    /// Redraws the current phase.
+    pub(super) fn update(&mut self, statistics: &PhaseStatistics, nodes: &[NodeStatus]) {
+        let Some(live) = self.phase.as_mut().filter(|live| live.drawn.elapsed() >= FRAME) else { return };
         live.drawn = Instant::now();
-        let mut message = format!("{}, {} wrong", pluralize(tally.checked, "result"), group_digits(tally.wrong));
-        for line in std::iter::once(nodes_line(nodes)).chain(DemoOperation::ALL.map(|piece| piece_line(piece, tally)))
+        let mut message =
+            format!("{}, {} wrong", pluralize(statistics.checked, "result"), group_digits(statistics.wrong));
+        for line in std::iter::once(nodes_line(nodes))
+            .chain(DemoOperation::ALL.map(|operation| operation_line(operation, statistics)))
         {
             message.push('\n');
             message.push_str(&line);
         }
         live.bar.set_message(message);
-        live.bar.set_position((tally.share * STEPS as f64) as u64);
+        live.bar.set_position((statistics.share * STEPS as f64) as u64);
     }
 
-    /// The act is over: the drawing makes room for one line.
-    pub(super) fn end(&mut self, number: usize, act: &PhaseResult) {
-        let sign = if act.is_right() { "ok" } else { "WRONG" };
-        let (tally, account) = (&act.tally, act.tally.account);
+    /// Ends a phase: one line replaces the drawing.
+    pub(super) fn end(&mut self, number: usize, phase: &PhaseResult) {
+        let sign = if phase.passed() { "ok" } else { "WRONG" };
+        let (statistics, totals) = (&phase.statistics, phase.statistics.totals);
         let line = format!(
-            "{number}. {:<46} {} wrong of {}; {} hurt, {} lost, {} sent again  {sign}",
-            act.title,
-            group_digits(tally.wrong),
-            group_digits(tally.checked),
-            group_digits(account.hurt),
-            group_digits(account.lost),
-            group_digits(account.repeated + act.nodes.iter().map(|node| node.report.repeated).sum::<u64>()),
+            "{number}. {:<46} {} wrong of {}; {} damaged, {} lost, {} retransmitted  {sign}",
+            phase.title,
+            group_digits(statistics.wrong),
+            group_digits(statistics.checked),
+            group_digits(totals.damaged_by_plan),
+            group_digits(totals.lost_by_plan),
+            group_digits(totals.retransmitted + phase.nodes.iter().map(|node| node.report.repeated).sum::<u64>()),
         );
-        self.say(&line);
+        self.print(&line);
     }
 
     fn clear(&mut self) {
-        if let Some(live) = self.act.take() {
+        if let Some(live) = self.phase.take() {
             live.bar.finish_and_clear();
         }
     }
@@ -112,7 +114,7 @@ fn nodes_line(nodes: &[NodeStatus]) -> String {
         if node.alive {
             format!("{} {}", node.name, pluralize(node.report.operations, "fold"))
         } else {
-            format!("{} is gone", node.name)
+            format!("{} is dead", node.name)
         }
     };
     if nodes.is_empty() {
@@ -121,13 +123,13 @@ fn nodes_line(nodes: &[NodeStatus]) -> String {
     format!("   {}", nodes.iter().map(node).collect::<Vec<_>>().join(" · "))
 }
 
-fn piece_line(piece: DemoOperation, tally: &PhaseStatistics) -> String {
-    // The last are enough for how it goes just now.
+fn operation_line(operation: DemoOperation, statistics: &PhaseStatistics) -> String {
+    // The latest calls show the current latency.
     const LATEST: usize = 400;
-    let all = tally.latencies.get(&piece).map(Vec::as_slice).unwrap_or_default();
+    let all = statistics.latencies.get(&operation).map(Vec::as_slice).unwrap_or_default();
     let latest = &all[all.len().saturating_sub(LATEST)..];
     let times = LatencyDistribution::of(latest.iter().copied()).map_or_else(String::new, |times| {
         format!("median {:>9.1} us   99 % {:>9.1} us", times.median_ns / 1e3, times.p99_ns / 1e3)
     });
-    format!("   {:<42} {:>8}   {times}", piece.name(), group_digits(all.len() as u64))
+    format!("   {:<42} {:>8}   {times}", operation.name(), group_digits(all.len() as u64))
 }

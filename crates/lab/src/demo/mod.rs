@@ -1,9 +1,10 @@
-//! `pleach demo`: the real thing on one machine. A manager, a two-level tree of node processes and 8 rank processes do barriers,
-//! broadcasts and allreduces, without nodes and through them, while bits flip, packets vanish and a node is killed.
+//! `pleach demo`: the whole stack on one machine. A manager, a two-level tree of node processes and 8 rank processes run barriers,
+//! broadcasts and allreduces, without nodes and through them, while bits flip, packets are lost and a node is killed.
 //!
-//! In: seeds and times. Out: a live table, latencies of every act side by side, and how many results were wrong. Reading order:
-//! `act.rs` plays one act (`rank.rs` is what its ranks do, `piece.rs` what they do it with and what must come out), `tally.rs`
-//! adds up what they say (`word.rs`), `stage.rs` shows it, `summary.rs` ends the show. `simulated/` is another show.
+//! In: a seed and a duration. Out: a live table, the latencies of all phases side by side, and the number of wrong results. Reading
+//! order: `phase.rs` runs one phase, `rank.rs` is one of its ranks, `operation.rs` has the operations and their correct results,
+//! `rank_report.rs` is what ranks report, `phase_statistics.rs` adds the reports up, `demo_view.rs` shows them, `summary.rs` prints
+//! the end. `simulated/` is the demo in the simulator.
 
 mod demo_view;
 mod operation;
@@ -26,11 +27,11 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::CommandOutcome;
-use crate::local_fabric::signals::{ENDING, SignalQueue};
+use crate::local_fabric::signals::{SignalQueue, TERMINATION};
 use demo_view::DemoView;
 use phase::{DemoPhase, DemoRoute, FaultInjection, PhaseResult};
 
-/// Ranks, and how many share a host.
+/// Number of ranks, and of ranks per host.
 const RANKS: u32 = 8;
 const PER_HOST: u32 = 2;
 /// A root and two leaves.
@@ -39,108 +40,120 @@ const NODES: u32 = 3;
 /// Arguments of `pleach demo`.
 #[derive(clap::Args)]
 pub struct DemoArgs {
-    /// Another seed, other numbers.
+    /// Seed of the input data.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Seconds of each of the five acts.
+    /// Seconds of each of the five phases.
     #[arg(long, default_value_t = 2.0, value_parser = seconds, conflicts_with = "simulated")]
     seconds: f64,
-    /// Another show: an allreduce over 1,728 simulated hosts while bits flip, packets vanish and a cable is cut.
+    /// Simulate instead: an allreduce over 1,728 hosts while bits flip, packets are lost and a cable is cut.
     #[arg(long)]
     simulated: bool,
-    /// Operations of each simulated act.
+    /// Operations of each simulated phase.
     #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u32).range(1..=100_000), requires = "simulated")]
     operations: u32,
 }
 
-const ACTS: [DemoPhase; 5] = [
-    DemoPhase { title: "the hosts alone", short: "hosts", through: DemoRoute::Hosts, weather: FaultInjection::Fine },
+const PHASES: [DemoPhase; 5] = [
+    DemoPhase { title: "hosts alone", short: "hosts", route: DemoRoute::HostAlgorithms, faults: FaultInjection::Off },
     DemoPhase {
-        title: "through the nodes",
+        title: "through nodes",
         short: "nodes",
-        through: DemoRoute::Nodes,
-        weather: FaultInjection::Fine,
+        route: DemoRoute::AggregationNodes,
+        faults: FaultInjection::Off,
     },
     DemoPhase {
-        title: "the hosts alone; bits flip, packets vanish",
+        title: "hosts alone; bits flip, packets are lost",
         short: "hosts*",
-        through: DemoRoute::Hosts,
-        weather: FaultInjection::Foul,
+        route: DemoRoute::HostAlgorithms,
+        faults: FaultInjection::On,
     },
     DemoPhase {
-        title: "through the nodes; bits flip, packets vanish",
+        title: "through nodes; bits flip, packets are lost",
         short: "nodes*",
-        through: DemoRoute::Nodes,
-        weather: FaultInjection::Foul,
+        route: DemoRoute::AggregationNodes,
+        faults: FaultInjection::On,
     },
     DemoPhase {
         title: "the same, and a node is killed",
         short: "killed*",
-        through: DemoRoute::NodesUntilOneIsKilled,
-        weather: FaultInjection::Foul,
+        route: DemoRoute::AggregationNodesThenKill,
+        faults: FaultInjection::On,
     },
 ];
 
-/// What the user chose, and what all acts share.
+/// The user's choices, and what all phases share.
 struct DemoSettings {
     seed: u64,
-    act: Duration,
+    phase_duration: Duration,
     faults: FaultPlanFile,
     signals: SignalQueue,
 }
 
+/// Runs the demo.
+///
+/// # Errors
+/// If its processes cannot be started.
 pub fn run(arguments: &DemoArgs) -> Result<ExitCode> {
     if arguments.simulated {
-        let show = simulated::SimulatedDemoSettings { seed: arguments.seed, operations: arguments.operations };
-        return simulated::run(&show).map(exit_code);
+        let settings = simulated::SimulatedDemoSettings { seed: arguments.seed, operations: arguments.operations };
+        return simulated::run(&settings).map(exit_code);
     }
     let began = Instant::now();
-    let signals = SignalQueue::take_over(ENDING).context("signals cannot be taken over")?;
+    let signals = SignalQueue::take_over(TERMINATION).context("cannot handle signals")?;
     let faults = FaultPlanFile::new()?;
-    let show =
-        DemoSettings { seed: arguments.seed, act: Duration::from_secs_f64(arguments.seconds), faults, signals };
-    let mut stage = DemoView::new();
+    let settings = DemoSettings {
+        seed: arguments.seed,
+        phase_duration: Duration::from_secs_f64(arguments.seconds),
+        faults,
+        signals,
+    };
+    let mut view = DemoView::new();
     for line in summary::opening() {
-        stage.say(&line);
+        view.print(&line);
     }
-    let mut ended: Vec<PhaseResult> = Vec::new();
-    for (number, act) in ACTS.iter().enumerate() {
-        match act.perform(number + 1, &show, &mut stage)? {
-            phase::PhaseOutcome::Ended(act) => ended.push(*act),
+    let mut results: Vec<PhaseResult> = Vec::new();
+    for (number, phase) in PHASES.iter().enumerate() {
+        match phase.run(number + 1, &settings, &mut view)? {
+            phase::PhaseOutcome::Ended(phase) => results.push(*phase),
             phase::PhaseOutcome::Interrupted(signal) => {
-                stage.say(&format!("{signal}: ended, and so is every process of the demo."));
+                view.print(&format!("{signal}: stopped, with all processes of the demo."));
                 return Ok(ExitCode::from(128 + signal as u8));
             }
         }
-        if ended.iter().any(|act| act.tally.failure.is_some()) {
-            break; // What comes after a hang or a lost rank would tell nothing.
+        if results.iter().any(|phase| phase.statistics.failure.is_some()) {
+            break; // After a hang or a lost rank further phases mean nothing.
         }
     }
-    for line in summary::closing(&ended, began.elapsed()) {
-        stage.say(&line);
+    for line in summary::closing(&results, began.elapsed()) {
+        view.print(&line);
     }
-    Ok(exit_code(if ended.iter().all(PhaseResult::is_right) { CommandOutcome::Right } else { CommandOutcome::Wrong }))
+    Ok(exit_code(if results.iter().all(PhaseResult::passed) {
+        CommandOutcome::Passed
+    } else {
+        CommandOutcome::Failed
+    }))
 }
 
 fn exit_code(outcome: CommandOutcome) -> ExitCode {
     match outcome {
-        CommandOutcome::Right => ExitCode::SUCCESS,
-        CommandOutcome::Wrong => ExitCode::from(1),
+        CommandOutcome::Passed => ExitCode::SUCCESS,
+        CommandOutcome::Failed => ExitCode::from(1),
     }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
-    seconds.ok_or_else(|| "a number of seconds from 0.1 to 3600".to_owned())
+    seconds.ok_or_else(|| "must be a number of seconds from 0.1 to 3600".to_owned())
 }
 
-/// The machine's clock, the same in all its processes.
+/// The monotonic clock, which all processes of the machine share.
 fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock");
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("Linux has CLOCK_MONOTONIC");
     now.tv_sec().unsigned_abs() * 1_000_000_000 + now.tv_nsec().unsigned_abs()
 }
 
-/// One packet in 250 is hurt, and one in 250 vanishes, of all that ranks and nodes send.
+/// Of the packets that ranks and nodes send, one in 250 gets a flipped bit and one in 250 is lost.
 const FAULTS: &str = "\
 [[fault]]
 kind = \"flip\"
@@ -150,7 +163,7 @@ kind = \"lose\"
 probability = 0.004
 ";
 
-/// The plan of faults as a file that has no name but this process's, so that nothing is left however this one ends.
+/// The fault plan as an anonymous file in memory, which vanishes with this process however it ends.
 struct FaultPlanFile {
     path: PathBuf,
     _content: File,
@@ -158,10 +171,11 @@ struct FaultPlanFile {
 
 impl FaultPlanFile {
     fn new() -> Result<Self> {
-        let descriptor = memfd_create("pleach-demo-faults", MFdFlags::MFD_CLOEXEC).context("a file in memory")?;
+        let descriptor =
+            memfd_create("pleach-demo-faults", MFdFlags::MFD_CLOEXEC).context("cannot create a file in memory")?;
         let path = format!("/proc/{}/fd/{}", std::process::id(), descriptor.as_raw_fd()).into();
         let mut content = File::from(descriptor);
-        content.write_all(FAULTS.as_bytes()).context("a file in memory")?;
+        content.write_all(FAULTS.as_bytes()).context("cannot create a file in memory")?;
         Ok(Self { path, _content: content })
     }
 }

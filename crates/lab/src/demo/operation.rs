@@ -1,9 +1,9 @@
-//! What ranks play: kinds of operations, what goes in, and what must come out.
+//! The operations of the demo: their inputs and their correct results.
 //!
-//! In: a seed, an operation's number, a rank. Out: a buffer to call the library with, and the results that are right, as the
-//! oracle computes them from everybody's inputs with arithmetic of its own.
+//! In: a seed, an operation's number, a rank. Out: a buffer to call the library with, and the correct results, which the oracle
+//! computes from the inputs of all ranks with its own arithmetic.
 
-use oracle::{Element, ExactSum, Operator, Reduction, ReferenceOrder, contribution, reference};
+use oracle::{ExactSum, Reduction, ReductionElement, ReductionOperator, ReferenceOrder, contribution, reference};
 use pleach::{Communicator, ElementType, Error, ReductionKind};
 use serde::{Deserialize, Serialize};
 use units::{OpId, Rank};
@@ -22,16 +22,16 @@ pub(super) enum DemoOperation {
     Long,
 }
 
-/// In which order floats are folded.
+/// The order in which floats are folded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(super) enum DemoFoldOrder {
     /// Within hosts, then the hosts of a leaf, then the leaves: also when a node is lost.
-    AsInTree,
-    /// Within hosts, then as the hosts' algorithm has it: pair by pair, or one after the other.
-    AmongHosts,
+    Tree,
+    /// Within hosts, then in the order of the hosts' algorithm: recursive doubling, or a chain.
+    HostAlgorithm,
 }
 
-/// What a call works on.
+/// The buffer of a call.
 pub(super) enum DemoBuffer {
     Nothing,
     Bytes(Vec<u8>),
@@ -42,7 +42,7 @@ impl DemoOperation {
     pub(super) const ALL: [Self; 7] =
         [Self::Barrier, Self::Sum, Self::FixedOrder, Self::Exact, Self::Largest, Self::Broadcast, Self::Long];
 
-    /// For people.
+    /// The name in tables.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Barrier => "barrier",
@@ -55,7 +55,7 @@ impl DemoOperation {
         }
     }
 
-    /// Operations in a row: many short ones, few long ones.
+    /// Operations in one batch: many short ones, few long ones.
     pub(super) fn batch(self) -> u64 {
         match self {
             Self::Barrier | Self::Sum | Self::FixedOrder => 30,
@@ -64,22 +64,22 @@ impl DemoOperation {
         }
     }
 
-    /// What is folded; of a broadcast, what the root has.
+    /// The reduction; of a broadcast, the data of the root.
     fn operation(self) -> Reduction {
         let (element, operator, count) = match self {
-            Self::Barrier => (Element::I64, Operator::Sum, 0),
-            Self::Sum => (Element::I64, Operator::Sum, 1),
-            Self::FixedOrder => (Element::F64, Operator::Sum, 64),
-            // The oracle's numbers for a maximum have exponents from end to end.
-            Self::Exact => (Element::F64, Operator::Max, 8),
-            Self::Largest => (Element::F32, Operator::Max, 256),
-            Self::Broadcast => (Element::I64, Operator::Sum, 1536),
-            Self::Long => (Element::I64, Operator::Sum, 1 << 15),
+            Self::Barrier => (ReductionElement::I64, ReductionOperator::Sum, 0),
+            Self::Sum => (ReductionElement::I64, ReductionOperator::Sum, 1),
+            Self::FixedOrder => (ReductionElement::F64, ReductionOperator::Sum, 64),
+            // The oracle's inputs for a maximum have exponents over the whole range.
+            Self::Exact => (ReductionElement::F64, ReductionOperator::Max, 8),
+            Self::Largest => (ReductionElement::F32, ReductionOperator::Max, 256),
+            Self::Broadcast => (ReductionElement::I64, ReductionOperator::Sum, 1536),
+            Self::Long => (ReductionElement::I64, ReductionOperator::Sum, 1 << 15),
         };
         Reduction { element, operator, count }
     }
 
-    /// What a rank puts in.
+    /// The input of a rank.
     pub(super) fn input(self, seed: u64, op: OpId, rank: Rank) -> DemoBuffer {
         let bytes = || contribution(seed, rank, op, &self.operation());
         match self {
@@ -91,9 +91,9 @@ impl DemoOperation {
     }
 
     /// Calls the library.
-    pub(super) fn play(self, world: &Communicator, op: OpId, buffer: &mut DemoBuffer) -> Result<(), Error> {
+    pub(super) fn call(self, world: &Communicator, op: OpId, buffer: &mut DemoBuffer) -> Result<(), Error> {
         let kind = |element: ElementType, operator: pleach::Operator| {
-            ReductionKind::new(element, operator).map_err(|error| Error::Argument { what: error.to_string() })
+            ReductionKind::new(element, operator).map_err(|error| Error::InvalidArgument { what: error.to_string() })
         };
         match (self, buffer) {
             (Self::Broadcast, DemoBuffer::Bytes(bytes)) => world.broadcast(bytes, root(op).0),
@@ -111,36 +111,30 @@ impl DemoOperation {
         }
     }
 
-    /// What is wrong with what came out.
-    pub(super) fn objection(
-        self,
-        seed: u64,
-        op: OpId,
-        folding: DemoFoldOrder,
-        buffer: &DemoBuffer,
-    ) -> Option<String> {
+    /// Compares the result with the correct ones. Describes the difference if there is one.
+    pub(super) fn check(self, seed: u64, op: OpId, fold_order: DemoFoldOrder, buffer: &DemoBuffer) -> Option<String> {
         let found = match buffer {
-            DemoBuffer::Nothing => return None, // Whether all had come, only who sees all can tell.
+            DemoBuffer::Nothing => return None, // `PhaseStatistics` checks barriers: it has the times of all ranks.
             DemoBuffer::Bytes(bytes) => bytes.clone(),
             DemoBuffer::Doubles(vector) => vector.iter().flat_map(|value| value.to_le_bytes()).collect(),
         };
-        let right = self.right_results(seed, op, folding);
-        if right.contains(&found) {
+        let correct = self.correct_results(seed, op, fold_order);
+        if correct.contains(&found) {
             return None;
         }
-        let at = right[0].iter().zip(&found).position(|(right, found)| right != found).unwrap_or(found.len());
+        let at = correct[0].iter().zip(&found).position(|(correct, found)| correct != found).unwrap_or(found.len());
         Some(format!("{} number {}: {} bytes, the first wrong one is byte {at}", self.name(), op.0, found.len()))
     }
 
-    fn right_results(self, seed: u64, op: OpId, folding: DemoFoldOrder) -> Vec<Vec<u8>> {
+    fn correct_results(self, seed: u64, op: OpId, fold_order: DemoFoldOrder) -> Vec<Vec<u8>> {
         let operation = self.operation();
         match self {
             Self::Broadcast => vec![contribution(seed, root(op), op, &operation)],
             Self::Exact => vec![exact_sums(seed, op, &operation)],
             Self::FixedOrder => {
-                let orders = match folding {
-                    DemoFoldOrder::AsInTree => vec![in_tree()],
-                    DemoFoldOrder::AmongHosts => vec![pair_by_pair(), one_after_the_other()],
+                let orders = match fold_order {
+                    DemoFoldOrder::Tree => vec![tree()],
+                    DemoFoldOrder::HostAlgorithm => vec![recursive_doubling(), chain()],
                 };
                 orders.iter().map(|order| reference(seed, op, &operation, order)).collect()
             }
@@ -149,7 +143,7 @@ impl DemoOperation {
     }
 }
 
-/// Everyone broadcasts in turn.
+/// All ranks broadcast in turn.
 fn root(op: OpId) -> Rank {
     Rank(op.0 % RANKS)
 }
@@ -159,7 +153,7 @@ fn doubles(bytes: &[u8]) -> Vec<f64> {
 }
 
 fn exact_sums(seed: u64, op: OpId, operation: &Reduction) -> Vec<u8> {
-    let mut sums = vec![ExactSum::new(Element::WideF64); operation.count];
+    let mut sums = vec![ExactSum::new(ReductionElement::WideF64); operation.count];
     for rank in 0..RANKS {
         let values = doubles(&contribution(seed, Rank(rank), op, operation));
         sums.iter_mut().zip(values).for_each(|(sum, value)| sum.add(value));
@@ -172,14 +166,14 @@ fn hosts() -> Vec<ReferenceOrder> {
     (0..RANKS / PER_HOST).map(|host| ReferenceOrder::node(ranks(host))).collect()
 }
 
-/// As the leaves share the hosts: in order, each as many as the others.
-fn in_tree() -> ReferenceOrder {
+/// Each leaf has the same number of hosts, in order.
+fn tree() -> ReferenceOrder {
     let hosts = hosts();
     let share = hosts.len() / (NODES as usize - 1);
     ReferenceOrder::node(hosts.chunks(share).map(|hosts| ReferenceOrder::node(hosts.to_vec())))
 }
 
-fn pair_by_pair() -> ReferenceOrder {
+fn recursive_doubling() -> ReferenceOrder {
     let mut orders = hosts();
     while orders.len() > 1 {
         orders = orders.chunks(2).map(|pair| ReferenceOrder::node(pair.to_vec())).collect();
@@ -187,7 +181,7 @@ fn pair_by_pair() -> ReferenceOrder {
     orders.remove(0)
 }
 
-fn one_after_the_other() -> ReferenceOrder {
+fn chain() -> ReferenceOrder {
     ReferenceOrder::node(hosts())
 }
 
@@ -196,26 +190,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_wrong_bit_is_objected_to() {
-        for piece in DemoOperation::ALL.into_iter().filter(|piece| *piece != DemoOperation::Barrier) {
-            let mut right = piece.right_results(7, OpId(3), DemoFoldOrder::AsInTree).remove(0);
-            let as_buffer = |bytes: &[u8]| match piece {
+    fn every_wrong_bit_is_detected() {
+        for operation in DemoOperation::ALL.into_iter().filter(|operation| *operation != DemoOperation::Barrier) {
+            let mut correct = operation.correct_results(7, OpId(3), DemoFoldOrder::Tree).remove(0);
+            let as_buffer = |bytes: &[u8]| match operation {
                 DemoOperation::Exact => DemoBuffer::Doubles(doubles(bytes)),
                 _ => DemoBuffer::Bytes(bytes.to_vec()),
             };
-            assert_eq!(piece.objection(7, OpId(3), DemoFoldOrder::AsInTree, &as_buffer(&right)), None, "{piece:?}");
-            let middle = right.len() / 2;
-            right[middle] ^= 1;
-            let objection = piece.objection(7, OpId(3), DemoFoldOrder::AsInTree, &as_buffer(&right));
-            assert!(objection.is_some_and(|text| text.ends_with(&format!("byte {middle}"))), "{piece:?}");
+            assert_eq!(operation.check(7, OpId(3), DemoFoldOrder::Tree, &as_buffer(&correct)), None, "{operation:?}");
+            let middle = correct.len() / 2;
+            correct[middle] ^= 1;
+            let check = operation.check(7, OpId(3), DemoFoldOrder::Tree, &as_buffer(&correct));
+            assert!(check.is_some_and(|text| text.ends_with(&format!("byte {middle}"))), "{operation:?}");
         }
     }
 
     #[test]
-    fn the_order_of_floats_can_be_seen_in_the_bits() {
+    fn the_fold_order_shows_in_the_bits() {
         let operation = DemoOperation::FixedOrder.operation();
         let bits = |order: &ReferenceOrder| reference(1, OpId(1), &operation, order);
-        assert_ne!(bits(&in_tree()), bits(&one_after_the_other()));
-        assert_eq!(bits(&in_tree()), bits(&pair_by_pair()), "two leaves of two hosts are pairs of pairs");
+        assert_ne!(bits(&tree()), bits(&chain()));
+        assert_eq!(bits(&tree()), bits(&recursive_doubling()), "two leaves of two hosts are pairs of pairs");
     }
 }

@@ -1,4 +1,4 @@
-//! One act of the demo: starts what it needs, listens until all ranks are done, kills a node if the play says so.
+//! One phase of the demo: starts its processes, collects the ranks' reports until all are done, kills a node if it must.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -14,233 +14,248 @@ use super::rank_report::RankReport;
 use super::{DemoSettings, NODES, PER_HOST, RANKS, now_ns};
 use crate::local_fabric::child_process::{ChildProcess, OutputLine, StderrMode};
 use crate::local_fabric::rank_launcher::{RankHosts, RankLauncher};
-use crate::local_fabric::{FabricSite, LocalFabric, LocalFabricSpec, fault_file, how, node_name, own_executable};
+use crate::local_fabric::{
+    FabricSite, LocalFabric, LocalFabricSpec, describe_exit_status, fault_file, node_name, own_executable,
+};
 
-/// Between two looks at the clock and at signals.
-const GLANCE: Duration = Duration::from_millis(50);
-/// Between two questions to the manager.
-const ASK_EVERY: Duration = Duration::from_millis(300);
-/// A rank that says nothing for so long hangs.
-const HANG: Duration = Duration::from_secs(20);
-/// When one has failed, the others have so long to say so too.
+/// Time between two checks of the clock and of signals.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Time between two status requests to the manager.
+const STATUS_INTERVAL: Duration = Duration::from_millis(300);
+/// If no rank reports for this long, they hang.
+const HANG_TIMEOUT: Duration = Duration::from_secs(20);
+/// After a failure the other ranks have this long to report theirs.
 const FAILURE_GRACE: Duration = Duration::from_secs(3);
-/// Nodes report twice a second.
-const LAST_REPORT: Duration = Duration::from_millis(600);
-/// The node is killed when so much of the act is over.
-const KILL_AT: f64 = 0.45;
-/// From the word that operations begin until some have been done and others have not.
-const WELL_BEGUN: Duration = Duration::from_millis(2);
+/// Nodes report to the manager twice a second: after this time the last reports have arrived.
+const NODE_REPORT_INTERVAL: Duration = Duration::from_millis(600);
+/// The node is killed when this share of the phase is over.
+const KILL_AT_SHARE: f64 = 0.45;
+/// Time from the start of a batch until some of its operations are done and others are not.
+const MID_BATCH: Duration = Duration::from_millis(2);
 
-/// What is played.
+/// What a phase shows.
 pub(super) struct DemoPhase {
     pub title: &'static str,
-    /// For the head of a column.
+    /// For a column header.
     pub short: &'static str,
-    pub through: DemoRoute,
-    pub weather: FaultInjection,
+    pub route: DemoRoute,
+    pub faults: FaultInjection,
 }
 
-/// How operations go between hosts.
+/// How operations travel between hosts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum DemoRoute {
-    Hosts,
-    Nodes,
-    NodesUntilOneIsKilled,
+    /// By algorithms among the hosts.
+    HostAlgorithms,
+    /// Through aggregation nodes.
+    AggregationNodes,
+    /// Through aggregation nodes, one of which is killed.
+    AggregationNodesThenKill,
 }
 
 /// Whether faults are injected.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum FaultInjection {
-    Fine,
-    Foul,
+    Off,
+    On,
 }
 
-/// What came of an act.
+/// How a phase ended.
 pub(super) enum PhaseOutcome {
     Ended(Box<PhaseResult>),
     Interrupted(Signal),
 }
 
-/// An act that was played.
+/// The results of a phase.
 pub(super) struct PhaseResult {
     pub short: &'static str,
-    pub tally: PhaseStatistics,
-    /// The nodes, as they last told the manager.
+    pub statistics: PhaseStatistics,
+    /// The nodes' last reports to the manager.
     pub nodes: Vec<NodeStatus>,
     pub title: &'static str,
-    pub through: DemoRoute,
+    pub route: DemoRoute,
 }
 
 impl PhaseResult {
-    /// True if nothing was wrong, nothing failed, and what was to be shown has happened.
-    pub(super) fn is_right(&self) -> bool {
-        self.tally.failure.is_none() && self.tally.wrong == 0 && self.tally.checked > 0
+    /// True if results were checked, none was wrong, and nothing failed.
+    pub(super) fn passed(&self) -> bool {
+        self.statistics.failure.is_none() && self.statistics.wrong == 0 && self.statistics.checked > 0
     }
 }
 
 impl DemoPhase {
-    pub(super) fn perform(&self, number: usize, show: &DemoSettings, stage: &mut DemoView) -> Result<PhaseOutcome> {
-        let faults = (self.weather == FaultInjection::Foul).then_some(show.faults.path.as_path());
-        stage.begin(number, self.title);
-        let plan = LocalFabricSpec { nodes: NODES, site: FabricSite::Loopback, faults, voice: StderrMode::Kept };
-        let fabric = (self.through != DemoRoute::Hosts).then(|| LocalFabric::start(&plan));
-        let fabric = fabric.transpose().context("aggregation nodes cannot be had")?;
+    pub(super) fn run(&self, number: usize, settings: &DemoSettings, view: &mut DemoView) -> Result<PhaseOutcome> {
+        let faults = (self.faults == FaultInjection::On).then_some(settings.faults.path.as_path());
+        view.begin(number, self.title);
+        let plan = LocalFabricSpec { nodes: NODES, site: FabricSite::Loopback, faults, stderr: StderrMode::Captured };
+        let fabric = (self.route != DemoRoute::HostAlgorithms).then(|| LocalFabric::start(&plan));
+        let fabric = fabric.transpose().context("could not start aggregation nodes")?;
         let mut variables = fabric.as_ref().map(LocalFabric::variables).unwrap_or_default();
         variables.extend(faults.map(|path| (fault_file::VARIABLE, path.display().to_string())));
-        let ranks = RankLauncher::new("demo", RANKS, RankHosts::Pretended { per_host: PER_HOST })?
+        let ranks = RankLauncher::new("demo", RANKS, RankHosts::Emulated { per_host: PER_HOST })?
             .without_settings()
             .with(variables);
-        let (say, heard) = channel();
+        let (sender, output) = channel();
         let program = own_executable()?;
         let start = |rank: u32| {
             let mut command = ranks.command(rank, &[&program]);
-            command.args(["demo-rank", "--seed", &show.seed.to_string()]);
-            command.args(["--millis", &show.act.as_millis().to_string(), "--folding", self.folding()]);
-            ChildProcess::start(&format!("rank {rank}"), &mut command, StderrMode::Kept, Some((rank, say.clone())))
+            command.args(["demo-rank", "--seed", &settings.seed.to_string()]);
+            command.args([
+                "--millis",
+                &settings.phase_duration.as_millis().to_string(),
+                "--fold-order",
+                self.fold_order(),
+            ]);
+            ChildProcess::start(
+                &format!("rank {rank}"),
+                &mut command,
+                StderrMode::Captured,
+                Some((rank, sender.clone())),
+            )
         };
-        let services = (0..RANKS).map(start).collect::<Result<Vec<_>>>()?;
-        drop(say);
-        let mut playing = RunningPhase {
-            act: self,
+        let processes = (0..RANKS).map(start).collect::<Result<Vec<_>>>()?;
+        drop(sender);
+        let mut running = RunningPhase {
+            phase: self,
             number,
-            tally: PhaseStatistics::default(),
-            services,
+            statistics: PhaseStatistics::default(),
+            processes,
             fabric,
             nodes: Vec::new(),
         };
-        if let Some(signal) = playing.listen(&heard, show, stage)? {
+        if let Some(signal) = running.handle_reports(&output, settings, view)? {
             return Ok(PhaseOutcome::Interrupted(signal));
         }
-        let ended = playing.end();
-        stage.end(number, &ended);
-        Ok(PhaseOutcome::Ended(Box::new(ended)))
+        let result = running.end();
+        view.end(number, &result);
+        Ok(PhaseOutcome::Ended(Box::new(result)))
     }
 
-    fn folding(&self) -> &'static str {
-        if self.through == DemoRoute::Hosts { "among-hosts" } else { "as-in-tree" }
+    fn fold_order(&self) -> &'static str {
+        if self.route == DemoRoute::HostAlgorithms { "host-algorithm" } else { "tree" }
     }
 }
 
-/// An act under way.
+/// A phase in progress.
 struct RunningPhase<'a> {
-    act: &'a DemoPhase,
+    phase: &'a DemoPhase,
     number: usize,
-    tally: PhaseStatistics,
-    services: Vec<ChildProcess>,
+    statistics: PhaseStatistics,
+    processes: Vec<ChildProcess>,
     fabric: Option<LocalFabric>,
     nodes: Vec<NodeStatus>,
 }
 
 impl RunningPhase<'_> {
-    /// Listens until all ranks have ended, or one fails or hangs; a signal if one came in between.
-    fn listen(
+    /// Handles the ranks' reports until all ranks have ended, or one fails or hangs. Returns a signal if one arrives.
+    fn handle_reports(
         &mut self,
-        heard: &Receiver<OutputLine>,
-        show: &DemoSettings,
-        stage: &mut DemoView,
+        output: &Receiver<OutputLine>,
+        settings: &DemoSettings,
+        view: &mut DemoView,
     ) -> Result<Option<Signal>> {
-        let (mut silent_since, mut asked) = (Instant::now(), Instant::now());
-        let (mut quiet, mut failed) = (0, None::<Instant>);
-        while quiet < RANKS && failed.is_none_or(|since| since.elapsed() < FAILURE_GRACE) {
-            match heard.recv_timeout(GLANCE) {
+        let (mut last_report, mut status_read) = (Instant::now(), Instant::now());
+        let (mut ended, mut failed) = (0, None::<Instant>);
+        while ended < RANKS && failed.is_none_or(|since| since.elapsed() < FAILURE_GRACE) {
+            match output.recv_timeout(POLL_INTERVAL) {
                 Ok((rank, Some(line))) => {
-                    silent_since = Instant::now();
-                    self.take(rank, &line, stage)?;
+                    last_report = Instant::now();
+                    self.handle_report(rank, &line, view)?;
                 }
                 Ok((rank, None)) => {
-                    quiet += 1;
+                    ended += 1;
                     self.end_rank(rank as usize);
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) if silent_since.elapsed() > HANG => {
-                    self.fail(format!("nothing was heard of any rank for {HANG:?}: they hang"));
+                Err(RecvTimeoutError::Timeout) if last_report.elapsed() > HANG_TIMEOUT => {
+                    self.fail(format!("no rank reported for {HANG_TIMEOUT:?}: the ranks hang"));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if let Some(signal) = show.signals.next() {
+            if let Some(signal) = settings.signals.next() {
                 return Ok(Some(signal));
             }
-            if self.tally.failure.is_some() {
+            if self.statistics.failure.is_some() {
                 failed.get_or_insert_with(Instant::now);
             }
-            if stage.is_live() && asked.elapsed() > ASK_EVERY {
-                asked = Instant::now();
-                self.ask_nodes();
+            if view.is_live() && status_read.elapsed() > STATUS_INTERVAL {
+                status_read = Instant::now();
+                self.update_nodes();
             }
-            stage.show(&self.tally, &self.nodes);
+            view.update(&self.statistics, &self.nodes);
         }
         Ok(None)
     }
 
-    fn take(&mut self, rank: u32, line: &str, stage: &mut DemoView) -> Result<()> {
-        match serde_json::from_str(line).with_context(|| format!("rank {rank} said {line:?}"))? {
+    fn handle_report(&mut self, rank: u32, line: &str, view: &mut DemoView) -> Result<()> {
+        match serde_json::from_str(line).with_context(|| format!("malformed report from rank {rank}: {line:?}"))? {
             RankReport::Joined { explained } => {
-                let is_through_nodes = explained.starts_with("aggregation nodes");
-                if is_through_nodes == (self.act.through == DemoRoute::Hosts) {
-                    self.fail(format!("rank {rank} does not go the way of this act: {explained}"));
+                let uses_nodes = explained.starts_with("aggregation nodes");
+                if uses_nodes == (self.phase.route == DemoRoute::HostAlgorithms) {
+                    self.fail(format!("rank {rank} uses another algorithm than this phase shows: {explained}"));
                 }
             }
-            RankReport::Begins { piece, share } => {
-                self.tally.share = share;
-                if piece == DemoOperation::FixedOrder && share >= KILL_AT {
-                    self.kill_node(stage)?;
+            RankReport::BatchStarted { operation, share } => {
+                self.statistics.share = share;
+                if operation == DemoOperation::FixedOrder && share >= KILL_AT_SHARE {
+                    self.kill_node(view)?;
                 }
             }
-            RankReport::Done(done) => self.tally.add(rank, &done),
-            RankReport::Ended(account) => self.tally.account = self.tally.account.plus(account),
+            RankReport::BatchDone(batch) => self.statistics.add(rank, &batch),
+            RankReport::Finished(totals) => self.statistics.totals = self.statistics.totals.plus(totals),
             RankReport::Failed { what } => self.fail(format!("rank {rank}: {what}")),
         }
         Ok(())
     }
 
-    /// Kills a node, once, if the play says so. Those who have just begun are then in the middle of it.
-    fn kill_node(&mut self, stage: &DemoView) -> Result<()> {
-        let is_due = self.act.through == DemoRoute::NodesUntilOneIsKilled && self.tally.killed_ns.is_none();
+    /// Kills a node, once, if this phase does so. Operations that have just begun are then in flight.
+    fn kill_node(&mut self, view: &DemoView) -> Result<()> {
+        let is_due = self.phase.route == DemoRoute::AggregationNodesThenKill && self.statistics.killed_ns.is_none();
         let Some(fabric) = self.fabric.as_mut().filter(|_| is_due) else { return Ok(()) };
-        std::thread::sleep(WELL_BEGUN);
+        std::thread::sleep(MID_BATCH);
         let name = node_name(1);
-        let process = fabric.kill(&name)?;
-        self.tally.killed_ns = Some(now_ns());
-        stage.note(&format!("{}. node {name} (process {process}) is killed", self.number));
+        let id = fabric.kill(&name)?;
+        self.statistics.killed_ns = Some(now_ns());
+        view.note(&format!("{}. node {name} (process {id}) killed", self.number));
         Ok(())
     }
 
     fn fail(&mut self, what: String) {
-        self.tally.failure.get_or_insert(what);
+        self.statistics.failure.get_or_insert(what);
     }
 
-    /// A rank has nothing more to say.
+    /// Waits for the end of a rank that has closed its output.
     fn end_rank(&mut self, rank: usize) {
-        let service = &mut self.services[rank];
-        let status = service.kill_and_wait_after(FAILURE_GRACE);
+        let process = &mut self.processes[rank];
+        let status = process.kill_and_wait_after(FAILURE_GRACE);
         if !status.success() {
-            let what = format!("rank {rank} {}{}", how(status), service.last_words());
+            let what = format!("rank {rank} {}{}", describe_exit_status(status), process.last_stderr_lines());
             self.fail(what);
         }
     }
 
-    fn ask_nodes(&mut self) {
+    fn update_nodes(&mut self) {
         if let Some(status) = self.fabric.as_mut().and_then(|fabric| fabric.status().ok()) {
             self.nodes = status.nodes;
         }
     }
 
-    /// All is over: who did not end well, and what the nodes have to say.
+    /// Waits for all ranks, reads the nodes' last reports, and checks that the phase showed what it should.
     fn end(mut self) -> PhaseResult {
-        for rank in 0..self.services.len() {
+        for rank in 0..self.processes.len() {
             self.end_rank(rank);
         }
         if self.fabric.is_some() {
-            std::thread::sleep(LAST_REPORT);
-            self.ask_nodes();
+            std::thread::sleep(NODE_REPORT_INTERVAL);
+            self.update_nodes();
         }
-        if self.act.through == DemoRoute::NodesUntilOneIsKilled && self.tally.afterwards == 0 {
-            self.fail("no node was killed while there was something left to do".to_owned());
+        if self.phase.route == DemoRoute::AggregationNodesThenKill && self.statistics.afterwards == 0 {
+            self.fail("no node was killed before the last operation".to_owned());
         }
-        if self.act.through != DemoRoute::Hosts && self.tally.account.aggregated == 0 {
-            self.fail("nothing went through the nodes".to_owned());
+        if self.phase.route != DemoRoute::HostAlgorithms && self.statistics.totals.aggregated == 0 {
+            self.fail("no operation used the aggregation nodes".to_owned());
         }
-        let DemoPhase { title, short, through, .. } = *self.act;
-        PhaseResult { short, title, through, tally: self.tally, nodes: self.nodes }
+        let DemoPhase { title, short, route, .. } = *self.phase;
+        PhaseResult { short, title, route, statistics: self.statistics, nodes: self.nodes }
     }
 }

@@ -1,66 +1,61 @@
-//! What a rank of the demo tells the demo, a line of JSON each on its standard output.
+//! The reports of a rank to the demo: one line of JSON each on the standard output.
 
 use serde::{Deserialize, Serialize};
 
 use super::operation::DemoOperation;
 
-/// A word of a rank.
+/// One report of a rank.
 #[derive(Serialize, Deserialize)]
 pub(super) enum RankReport {
-    /// It has met the others.
+    /// The rank has joined the job.
     Joined {
-        /// How operations go between hosts, and why.
+        /// Which algorithm is used between hosts, and why.
         explained: String,
     },
-    /// It begins some operations of a kind; from rank 0.
-    Begins {
-        /// Which kind.
-        piece: DemoOperation,
-        /// How much of the act is over.
+    /// Rank 0 starts a batch of operations.
+    BatchStarted {
+        operation: DemoOperation,
+        /// Share of the phase that is over.
         share: f64,
     },
-    /// It has done some operations of a kind.
-    Done(BatchReport),
-    /// It has done all.
-    Ended(RankTotals),
-    /// It cannot go on.
-    Failed {
-        /// Why.
-        what: String,
-    },
+    /// The rank has completed a batch.
+    BatchDone(BatchReport),
+    /// The rank has completed the phase.
+    Finished(RankTotals),
+    /// The rank has failed.
+    Failed { what: String },
 }
 
-/// Operations in a row, all of one kind.
+/// A batch of one operation.
 #[derive(Serialize, Deserialize)]
 pub(super) struct BatchReport {
-    /// Which kind.
-    pub piece: DemoOperation,
-    /// The number of the first; all ranks count alike.
+    pub operation: DemoOperation,
+    /// The number of the first operation, equal at all ranks.
     pub first: u64,
-    /// When each call was made, by the machine's monotonic clock.
+    /// The start of each call, by the monotonic clock.
     pub entered_ns: Vec<u64>,
-    /// When each returned.
+    /// The return of each call.
     pub left_ns: Vec<u64>,
-    /// Of the results, those that were not what they should be.
+    /// Descriptions of the wrong results.
     pub wrong: Vec<String>,
 }
 
-/// What a rank has done and seen.
+/// Counters of a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub(super) struct RankTotals {
-    /// Operations of all kinds.
+    /// All operations.
     pub operations: u64,
-    /// Of them through nodes, if the rank speaks for its host.
+    /// Operations through aggregation nodes, if the rank leads its host.
     pub aggregated: u64,
-    /// PacketCounters sent.
+    /// Packets sent.
     pub sent: u64,
-    /// Of them repeats.
-    pub repeated: u64,
-    /// Hurt by the plan of faults on their way out.
-    pub hurt: u64,
-    /// Lost by it.
-    pub lost: u64,
-    /// PacketCounters that came damaged and were dropped.
+    /// Packets retransmitted.
+    pub retransmitted: u64,
+    /// Sent packets that the fault plan damaged.
+    pub damaged_by_plan: u64,
+    /// Sent packets that the fault plan dropped.
+    pub lost_by_plan: u64,
+    /// Received packets that were damaged and dropped.
     pub damaged: u64,
 }
 
@@ -70,9 +65,9 @@ impl RankTotals {
             operations: self.operations + other.operations,
             aggregated: self.aggregated + other.aggregated,
             sent: self.sent + other.sent,
-            repeated: self.repeated + other.repeated,
-            hurt: self.hurt + other.hurt,
-            lost: self.lost + other.lost,
+            retransmitted: self.retransmitted + other.retransmitted,
+            damaged_by_plan: self.damaged_by_plan + other.damaged_by_plan,
+            lost_by_plan: self.lost_by_plan + other.lost_by_plan,
             damaged: self.damaged + other.damaged,
         }
     }

@@ -1,17 +1,18 @@
-//! Plans of faults for processes, from files.
+//! Fault plans from files.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use transport::udp::FaultInjector;
 
-/// The variable that names such a file to ranks and nodes.
+/// The variable by which ranks and nodes find the file.
 pub const VARIABLE: &str = "PLEACH_FAULTS";
 
-/// The faults that a file describes, drawn for this process.
+/// Reads a fault plan, with this process's id as seed.
 pub fn read(path: &Path) -> Result<FaultInjector> {
     let name = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("the faults in {name}"))?;
-    let plan = faults::FaultPlan::parse(&text).with_context(|| format!("the faults in {name}"))?;
-    FaultInjector::from_plan(&plan, u64::from(std::process::id())).with_context(|| format!("the faults in {name}"))
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the fault plan {name}"))?;
+    let plan = faults::FaultPlan::parse(&text).with_context(|| format!("cannot read the fault plan {name}"))?;
+    FaultInjector::from_plan(&plan, u64::from(std::process::id()))
+        .with_context(|| format!("cannot read the fault plan {name}"))
 }

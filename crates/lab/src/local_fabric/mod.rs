@@ -1,8 +1,8 @@
 //! A manager and aggregation nodes as children of a command, for `pleach demo`, and for `pleach launch` and `pleach exec` with --nodes.
 //!
-//! In: how many nodes, and where: on this machine, or on hosts made of network namespaces. Out: the variables by which ranks
-//! find them. They are this very program (`pleach manager`, `pleach node`) with a secret of their own. They end with the
-//! [`LocalFabric`], and with this process however that ends.
+//! In: how many nodes, and where: on this machine, or on hosts made of network namespaces. Out: the environment variables by which
+//! ranks find them. The children are this executable (`pleach manager`, `pleach node`) with a secret of their own. They end with the
+//! [`LocalFabric`], and with this process however it ends.
 //!
 //! Reading order: `service.rs` is one child, `ranks.rs` is how a rank is started, `faults.rs` reads plans of faults.
 
@@ -25,47 +25,51 @@ use nix::sys::signal::Signal;
 
 use child_process::{ChildProcess, OutputLine, StderrMode};
 
-/// For manager and nodes to come up.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// For the manager and the nodes to start.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// For the manager to answer.
-const ANSWER: Duration = Duration::from_secs(5);
-/// Between two looks.
-const GLANCE: Duration = Duration::from_millis(10);
-/// Between asking manager and nodes to end and ending them.
-const LAST_CALL: Duration = Duration::from_millis(500);
+const MANAGER_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Between SIGTERM and SIGKILL.
+const TERMINATION_GRACE: Duration = Duration::from_millis(500);
 
-/// Nodes at most: a root and its leaves.
-pub const MOST_NODES: u32 = 64;
+/// Maximum number of nodes: a root and its leaves.
+pub const MAX_NODES: u32 = 64;
 
-/// What is wanted.
+/// What to start.
 pub struct LocalFabricSpec<'a> {
-    /// Nodes: one root, and the others are leaves below it, which share the hosts.
+    /// Number of nodes: one root, and leaves that share the hosts.
     pub nodes: u32,
     /// Where they run.
     pub site: FabricSite<'a>,
-    /// Faults in what nodes send.
+    /// Faults to inject into packets of nodes.
     pub faults: Option<&'a Path>,
-    /// What becomes of what they log.
-    pub voice: StderrMode,
+    /// What to do with their logs.
+    pub stderr: StderrMode,
 }
 
 /// Where manager and nodes run.
 #[derive(Clone, Copy)]
 pub enum FabricSite<'a> {
-    /// Beside this process.
+    /// On loopback.
     Loopback,
-    /// The same, at an address that other hosts reach.
-    Here(IpAddr),
-    /// On hosts of their own from this number on: the manager first, then the nodes.
-    Hosts { network: &'a NamespaceNetwork, first: usize },
+    /// On this machine, at an address that other hosts reach.
+    Address(IpAddr),
+    /// On hosts of their own from this index on: the manager first, then the nodes.
+    Hosts {
+        /// The hosts.
+        network: &'a NamespaceNetwork,
+        /// The index of the manager's host.
+        first: usize,
+    },
 }
 
-/// How many hosts a fabric of so many nodes takes.
+/// How many hosts a fabric with so many nodes needs.
 pub fn hosts_for(nodes: u32) -> usize {
     nodes as usize + 1
 }
 
-/// A manager and nodes that know each other.
+/// A manager and its nodes. Dropping it ends them.
 pub struct LocalFabric {
     address: SocketAddr,
     secret: String,
@@ -75,14 +79,14 @@ pub struct LocalFabric {
 }
 
 impl LocalFabric {
-    /// Starts them, and returns when the manager knows all nodes. To be called by a thread that stays: its children end with
-    /// it.
+    /// Starts them, and returns when all nodes have registered. Call it from a thread that lives on: its children end with it.
     pub fn start(plan: &LocalFabricSpec<'_>) -> Result<Self> {
         let starter = FabricStarter { own: own_executable()?, secret: random_hex()?, plan };
-        let (manager, heard) = starter.manager()?;
+        let (manager, lines) = starter.manager()?;
         let mut services = vec![manager];
-        let address = first_line(&mut services[0], &heard)?;
-        let address: SocketAddr = address.parse().with_context(|| format!("the manager's address: {address:?}"))?;
+        let address = first_line(&mut services[0], &lines)?;
+        let address: SocketAddr =
+            address.parse().with_context(|| format!("cannot parse the manager's address {address:?}"))?;
         for number in 0..plan.nodes {
             services.push(starter.node(number, address)?);
         }
@@ -98,54 +102,56 @@ impl LocalFabric {
             for service in &mut self.services {
                 if service.ended().is_some() {
                     let status = service.kill_and_wait();
-                    bail!("{} {}{}", service.name(), how(status), service.last_words());
+                    bail!("{} {}{}", service.name(), describe_exit_status(status), service.last_stderr_lines());
                 }
             }
-            if began.elapsed() > PATIENCE {
-                let words: String = self.services.iter().map(ChildProcess::last_words).collect();
-                bail!("the manager does not know all {nodes} nodes after {PATIENCE:?}{words}");
+            if began.elapsed() > START_TIMEOUT {
+                let stderr: String = self.services.iter().map(ChildProcess::last_stderr_lines).collect();
+                bail!("not all of {nodes} nodes registered with the manager within {START_TIMEOUT:?}{stderr}");
             }
-            std::thread::sleep(GLANCE);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
 
-    /// What ranks must know to find the manager.
+    /// The environment variables by which ranks find the manager.
     pub fn variables(&self) -> Vec<(&'static str, String)> {
         vec![("PLEACH_MANAGER", self.address.to_string()), ("PLEACH_SECRET", self.secret.clone())]
     }
 
-    /// How things are, as the manager sees it.
+    /// The status that the manager reports.
     pub fn status(&mut self) -> Result<ManagerStatus> {
-        self.client.status().context("the manager of the nodes")
+        self.client.status().context("cannot query the local manager")
     }
 
-    /// Kills a node by its process number, which is returned.
+    /// Kills a node; returns its process number.
     pub fn kill(&mut self, name: &str) -> Result<u32> {
         let found = self.services.iter_mut().find(|service| service.name() == name);
-        found.with_context(|| format!("there is no {name}"))?.kill()
+        found.with_context(|| format!("there is no service named {name}"))?.kill()
     }
 
-    /// Processor time that nodes have taken so far.
+    /// CPU time of all nodes so far.
     pub fn processor_micros(&self) -> f64 {
         self.services[1..].iter().map(ChildProcess::processor_micros).sum()
     }
 
-    /// Memory of a node that is in use, in MiB.
+    /// Resident memory of a node, in MiB.
     pub fn resident_mib(&self, name: &str) -> Result<f64> {
         let found = self.services.iter().find(|service| service.name() == name);
-        found.with_context(|| format!("there is no {name}"))?.resident_mib()
+        found.with_context(|| format!("there is no service named {name}"))?.resident_mib()
     }
 
-    /// One more word with the manager, on loopback.
+    /// Another connection to the manager, on loopback.
     pub fn another_client(&self) -> Result<ManagerClient> {
-        let secret = ClusterSecret::new(&self.secret).context("a random secret")?;
-        ManagerClient::connect(self.address, Some(secret), ANSWER).context("the manager of the nodes")
+        let secret = ClusterSecret::new(&self.secret).context("invalid random secret")?;
+        ManagerClient::connect(self.address, Some(secret), MANAGER_TIMEOUT).context("cannot query the local manager")
     }
 
-    /// Manager and nodes that have ended since this was last asked, and how.
+    /// The services that have ended since the last call, and how.
     pub fn newly_ended(&mut self) -> Vec<(String, String)> {
-        let ended = |service: &mut ChildProcess| Some((service.name().to_owned(), how(service.newly_ended()?)));
+        let ended = |service: &mut ChildProcess| {
+            Some((service.name().to_owned(), describe_exit_status(service.newly_ended()?)))
+        };
         self.services.iter_mut().filter_map(ended).collect()
     }
 }
@@ -154,10 +160,11 @@ impl Drop for LocalFabric {
     fn drop(&mut self) {
         self.services.iter_mut().for_each(|service| service.signal(Signal::SIGTERM));
         let began = Instant::now();
-        while began.elapsed() < LAST_CALL && self.services.iter_mut().any(|service| service.ended().is_none()) {
-            std::thread::sleep(GLANCE);
+        while began.elapsed() < TERMINATION_GRACE && self.services.iter_mut().any(|service| service.ended().is_none())
+        {
+            std::thread::sleep(POLL_INTERVAL);
         }
-        // Whoever is left ends with its service.
+        // Dropping a service kills it.
     }
 }
 
@@ -176,9 +183,9 @@ impl FabricStarter<'_> {
     fn manager(&self) -> Result<(ChildProcess, Receiver<OutputLine>)> {
         let mut command = self.command(0);
         command.args(["manager", "--listen", &format!("{}:0", self.address(0))]);
-        let (say, heard) = channel();
-        let service = ChildProcess::start("manager", &mut command, self.plan.voice, Some((0, say)))?;
-        Ok((service, heard))
+        let (sender, lines) = channel();
+        let service = ChildProcess::start("manager", &mut command, self.plan.stderr, Some((0, sender)))?;
+        Ok((service, lines))
     }
 
     fn node(&self, number: u32, manager: SocketAddr) -> Result<ChildProcess> {
@@ -192,13 +199,13 @@ impl FabricStarter<'_> {
         if let Some(plan) = self.plan.faults {
             command.env(fault_file::VARIABLE, plan);
         }
-        ChildProcess::start(&name, &mut command, self.plan.voice, None)
+        ChildProcess::start(&name, &mut command, self.plan.stderr, None)
     }
 
     fn command(&self, service: u32) -> Command {
         let namespace = match self.plan.site {
-            FabricSite::Loopback | FabricSite::Here(_) => None,
-            FabricSite::Hosts { network, first } => Some(network.host(first + service as usize).entrance()),
+            FabricSite::Loopback | FabricSite::Address(_) => None,
+            FabricSite::Hosts { network, first } => Some(network.host(first + service as usize).namespace_path()),
         };
         let mut command = child_process::launch_rank_command(&self.own, namespace.as_deref());
         command.arg(&self.own);
@@ -210,36 +217,36 @@ impl FabricStarter<'_> {
     fn address(&self, service: u32) -> String {
         match self.plan.site {
             FabricSite::Loopback => "127.0.0.1".to_owned(),
-            FabricSite::Here(IpAddr::V6(address)) => format!("[{address}]"),
-            FabricSite::Here(address) => address.to_string(),
+            FabricSite::Address(IpAddr::V6(address)) => format!("[{address}]"),
+            FabricSite::Address(address) => address.to_string(),
             FabricSite::Hosts { network, first } => network.host(first + service as usize).address().to_string(),
         }
     }
 
     fn client(&self, manager: SocketAddr) -> Result<ManagerClient> {
-        let secret = ClusterSecret::new(&self.secret).context("a random secret")?;
-        let connect = move || ManagerClient::connect(manager, Some(secret), ANSWER);
+        let secret = ClusterSecret::new(&self.secret).context("invalid random secret")?;
+        let connect = move || ManagerClient::connect(manager, Some(secret), MANAGER_TIMEOUT);
         let client = match self.plan.site {
-            FabricSite::Loopback | FabricSite::Here(_) => connect(),
-            // A socket stays where it was made.
+            FabricSite::Loopback | FabricSite::Address(_) => connect(),
+            // A socket stays in the namespace in which it was created.
             FabricSite::Hosts { network, first } => network.host(first).inside(connect)?,
         };
-        client.context("the manager of the nodes")
+        client.context("cannot query the local manager")
     }
 }
 
-/// Where the manager listens.
-fn first_line(manager: &mut ChildProcess, heard: &Receiver<OutputLine>) -> Result<String> {
-    match heard.recv_timeout(PATIENCE) {
+/// The manager's first line of output: the address at which it listens.
+fn first_line(manager: &mut ChildProcess, lines: &Receiver<OutputLine>) -> Result<String> {
+    match lines.recv_timeout(START_TIMEOUT) {
         Ok((_, Some(line))) => Ok(line),
         _ => {
             let status = manager.kill_and_wait();
-            bail!("the manager does not start: it {}{}", how(status), manager.last_words())
+            bail!("the manager does not start: {}{}", describe_exit_status(status), manager.last_stderr_lines())
         }
     }
 }
 
-/// What the user has set for managers, nodes or jobs of their own is not for ours; how much is logged is.
+/// Removes the user's settings for managers, nodes and jobs from the environment, except for logging.
 fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
@@ -249,31 +256,29 @@ fn without_settings(command: &mut Command) {
     }
 }
 
-/// How a process ended, in words.
-pub fn how(status: ExitStatus) -> String {
+/// Describes how a process ended.
+pub fn describe_exit_status(status: ExitStatus) -> String {
     use std::os::unix::process::ExitStatusExt;
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with status {code}"),
         (None, Some(signal)) => {
             let name =
                 Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |signal| signal.to_string());
-            format!("was ended by {name}")
+            format!("was killed by {name}")
         }
-        (None, None) => "ended in an unknown way".to_owned(),
+        (None, None) => "ended for an unknown reason".to_owned(),
     }
 }
 
-/// This very program.
+/// The path of this executable.
 pub fn own_executable() -> Result<PathBuf> {
-    std::env::current_exe().context("this program cannot find itself")
+    std::env::current_exe().context("cannot find the path of this executable")
 }
 
 /// 128 random bits.
 pub fn random_hex() -> Result<String> {
-    use std::io::Read;
     let mut bytes = [0; 16];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut source| source.read_exact(&mut bytes))
-        .context("/dev/urandom")?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| anyhow::anyhow!("cannot get random bits from the kernel: {error}"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

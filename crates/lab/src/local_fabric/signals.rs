@@ -1,20 +1,20 @@
-//! This process's signals, as something to wait for instead of something that strikes.
+//! Signals of this process as a queue to poll (signalfd).
 
 use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// Those that ask a process to end.
-pub const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+/// Signals that request termination.
+pub const TERMINATION: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
-/// Signals that wait until they are asked for.
+/// Blocked signals, to be read one by one.
 pub struct SignalQueue {
     descriptor: SignalFd,
 }
 
 impl SignalQueue {
-    /// From here on these signals wait. To be called before any thread is started: later threads inherit it.
+    /// Blocks these signals and queues them. Call it before threads are started, which inherit the mask.
     pub fn take_over(signals: impl IntoIterator<Item = Signal>) -> nix::Result<Self> {
         let mut taken = SigSet::empty();
         signals.into_iter().for_each(|signal| taken.add(signal));
@@ -23,7 +23,7 @@ impl SignalQueue {
         Ok(Self { descriptor })
     }
 
-    /// The next signal that has come.
+    /// The next pending signal.
     pub fn next(&self) -> Option<Signal> {
         let info = self.descriptor.read_signal().ok()??;
         Signal::try_from(i32::try_from(info.ssi_signo).ok()?).ok()

@@ -1,7 +1,7 @@
-//! Launchers of MPI programs: which one a command is, and how it gives variables to ranks on all hosts.
+//! Launchers of MPI programs: which one a command is, and how it sets variables for ranks on all hosts.
 //!
-//! The library is for ranks alone, not for the launcher: where the launcher has arguments for variables of ranks, these are used.
-//! Values that are nobody else's business, such as a secret, are never arguments, which everyone on the machine can read.
+//! Only the ranks load the library, not the launcher, if the launcher has arguments for variables of ranks. Secrets are never passed as
+//! arguments, which every user of the machine can read.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -10,18 +10,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// A launcher that does not say who it is by then has other things to do.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// For a launcher to print its version.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A variable of ranks.
 pub type EnvironmentVariable = (&'static str, OsString);
 
-/// Where in their memory ranks have the library.
-
-/// Variables that the user may have set for ranks, and that are the same on all hosts.
-const FORWARDED_VARIABLES: [&str; 9] = [
+/// Variables of the user that are forwarded to ranks on all hosts.
+const FORWARDED_VARIABLES: [&str; 10] = [
     "PLEACH_MPI",
-    "PLEACH_MPI_LARGEST",
+    "PLEACH_MPI_MAX_BYTES",
+    "PLEACH_MPI_LARGEST", // Deprecated name of the former.
     "PLEACH_MPI_RANKS_PER_HOST",
     "PLEACH_MANAGER",
     "PLEACH_SECRET",
@@ -31,58 +30,58 @@ const FORWARDED_VARIABLES: [&str; 9] = [
     "PLEACH_PATIENCE",
 ];
 
-/// Who starts the ranks.
+/// The launcher of a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MpiLauncher {
     /// `-x NAME` exports a variable.
     OpenMpi(String),
-    /// Of MPICH, Intel MPI and others: everything is inherited, and `-genv NAME VALUE` adds to it.
+    /// Of MPICH, Intel MPI and others: ranks inherit all variables, and `-genv NAME VALUE` adds one.
     Hydra(String),
-    /// A script, or a launcher that is not known here: ranks inherit what it has.
+    /// A script or an unknown launcher: ranks inherit its environment.
     Other,
 }
 
 impl MpiLauncher {
-    /// Asks the program of a command who it is, if its name is one of a launcher.
+    /// Identifies a launcher by the version that it prints, if its name is that of a launcher.
     pub fn of(program: &OsStr) -> Self {
         let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
         let is_launcher = ["mpirun", "mpiexec", "orterun", "prterun"].iter().any(|known| name.starts_with(known));
-        let said = if is_launcher { program_output(program, "--version", PATIENCE) } else { None };
-        said.map_or(Self::Other, |said| Self::by_its_words(&said))
+        let said = if is_launcher { program_output(program, "--version", VERSION_TIMEOUT) } else { None };
+        said.map_or(Self::Other, |said| Self::from_version(&said))
     }
 
-    fn by_its_words(said: &str) -> Self {
-        let lines = || said.lines().map(str::trim);
+    fn from_version(version: &str) -> Self {
+        let lines = || version.lines().map(str::trim);
         let first = lines().find(|line| !line.is_empty()).unwrap_or_default().to_owned();
-        if said.contains("Open MPI") || said.contains("OpenRTE") || said.contains("PRRTE") {
+        if version.contains("Open MPI") || version.contains("OpenRTE") || version.contains("PRRTE") {
             return Self::OpenMpi(first);
         }
-        if said.contains("HYDRA") {
+        if version.contains("HYDRA") {
             let version = lines().find_map(|line| line.strip_prefix("Version:")).map(str::trim);
             return Self::Hydra(format!("Hydra {}", version.unwrap_or_default()));
         }
-        if said.contains("Intel(R) MPI") { Self::Hydra(first) } else { Self::Other }
+        if version.contains("Intel(R) MPI") { Self::Hydra(first) } else { Self::Other }
     }
 
-    /// In words.
+    /// For people.
     pub fn describe(&self) -> String {
         match self {
             Self::OpenMpi(version) | Self::Hydra(version) => version.clone(),
-            Self::Other => "a launcher that is not known here; ranks inherit its environment".to_owned(),
+            Self::Other => "unknown launcher; ranks inherit its environment".to_owned(),
         }
     }
 
-    /// The command with variables for all its ranks. `library` is loaded into them.
+    /// The command line and its environment, with variables for all ranks, which preload `library`.
     pub fn with(
         &self,
         command: &[OsString],
         library: &Path,
         variables: &[EnvironmentVariable],
     ) -> Result<(Vec<OsString>, Vec<EnvironmentVariable>)> {
-        let Some((program, rest)) = command.split_first() else { bail!("there is no command") };
+        let Some((program, rest)) = command.split_first() else { bail!("the command is empty") };
         if rest.iter().any(|word| word.to_string_lossy().contains("LD_PRELOAD")) {
             bail!(
-                "the command sets LD_PRELOAD itself: set it in the environment of pleach exec, which puts its own before it"
+                "the command sets LD_PRELOAD itself; set it in the environment of pleach exec instead, which adds its own library"
             );
         }
         let mut preload = library.as_os_str().to_owned();
@@ -112,7 +111,7 @@ impl MpiLauncher {
         line.extend_from_slice(&given);
         for word in rest {
             line.push(word.clone());
-            // What Open MPI 4 exports, it exports to one of several programs with colons between them.
+            // Open MPI 4 exports variables per program, where colons separate several.
             if word == ":" && matches!(self, Self::OpenMpi(_)) {
                 line.extend_from_slice(&given);
             }
@@ -121,14 +120,14 @@ impl MpiLauncher {
     }
 }
 
-/// What a program says if asked, if it says it soon.
-pub fn program_output(program: impl AsRef<OsStr>, question: &str, patience: Duration) -> Option<String> {
+/// The stdout of a program with one argument, unless it takes too long.
+pub fn program_output(program: impl AsRef<OsStr>, argument: &str, timeout: Duration) -> Option<String> {
     let mut command = Command::new(program);
-    command.arg(question).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.arg(argument).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().ok()?;
     let began = Instant::now();
     while child.try_wait().ok()?.is_none() {
-        if began.elapsed() > patience {
+        if began.elapsed() > timeout {
             let _ = child.kill();
             let _ = child.wait();
             return None;
@@ -144,8 +143,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn launchers_are_known_by_what_they_say() {
-        let of = MpiLauncher::by_its_words;
+    fn launchers_are_identified_by_their_version() {
+        let of = MpiLauncher::from_version;
         assert_eq!(
             of("mpirun (Open MPI) 4.1.4\n\nReport bugs"),
             MpiLauncher::OpenMpi("mpirun (Open MPI) 4.1.4".into())
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_no_argument() {
+    fn secrets_are_never_arguments() {
         let command: Vec<OsString> = ["mpirun", "-n", "2", "./program"].map(OsString::from).to_vec();
         let variables = [("PLEACH_SECRET", OsString::from("hush"))];
         for launcher in [MpiLauncher::OpenMpi(String::new()), MpiLauncher::Hydra(String::new()), MpiLauncher::Other] {
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn who_preloads_by_arguments_is_told() {
+    fn preloading_by_arguments_is_rejected() {
         let command: Vec<OsString> = ["mpirun", "-x", "LD_PRELOAD=other.so", "program"].map(OsString::from).to_vec();
         let said =
             MpiLauncher::OpenMpi(String::new()).with(&command, Path::new("ours.so"), &[]).expect_err("two of them");

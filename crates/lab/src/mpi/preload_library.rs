@@ -1,15 +1,15 @@
-//! Where `libpleach_mpi.so` is.
+//! Finds `libpleach_mpi.so`.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
 const NAME: &str = "libpleach_mpi.so";
-/// Where it may be, seen from the folder of this program: beside it, where packages put libraries, and where cargo builds it for
+/// Where to look, relative to the folder of this executable: beside it, where packages install libraries, and where cargo builds it for
 /// tests.
-const PLACES: [&str; 5] = [".", "../lib", "../lib/pleach", "deps", ".."];
+const SEARCH_PATHS: [&str; 5] = [".", "../lib", "../lib/pleach", "deps", ".."];
 
-/// The one that was named, or the one that belongs to this program.
+/// The library that was named, or the one that belongs to this executable.
 pub fn find(named: Option<&Path>) -> Result<PathBuf> {
     let own = crate::local_fabric::own_executable()?;
     find_from(named, own.parent().unwrap_or(Path::new(".")))
@@ -18,14 +18,14 @@ pub fn find(named: Option<&Path>) -> Result<PathBuf> {
 fn find_from(named: Option<&Path>, folder: &Path) -> Result<PathBuf> {
     if let Some(named) = named.filter(|named| !named.as_os_str().is_empty()) {
         let file = if named.is_dir() { named.join(NAME) } else { named.to_owned() };
-        ensure!(file.is_file(), "there is no library {} (--library, PLEACH_MPI_LIBRARY)", file.display());
+        ensure!(file.is_file(), "there is no library {}; check --library or PLEACH_MPI_LIBRARY", file.display());
         return file.canonicalize().with_context(|| file.display().to_string());
     }
-    let found = PLACES.iter().map(|place| folder.join(place).join(NAME)).find(|file| file.is_file());
+    let found = SEARCH_PATHS.iter().map(|place| folder.join(place).join(NAME)).find(|file| file.is_file());
     let found = found.with_context(|| {
         format!(
-            "{NAME} is not beside this program ({}) nor in ../lib: build it with `cargo build --release -p pleach-mpi`, or say \
-             where it is with --library or PLEACH_MPI_LIBRARY",
+            "{NAME} is neither beside this program ({}) nor in ../lib; build it with `cargo build --release -p pleach-mpi`, or set \
+             --library or PLEACH_MPI_LIBRARY",
             folder.display()
         )
     })?;
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_found_where_packages_put_it_or_where_it_is_said_to_be() {
+    fn it_is_found_where_packages_install_it_or_where_named() {
         let folder = folder("found");
         std::fs::write(folder.join("lib").join(NAME), "").expect("a file");
         let expected = folder.join("lib").join(NAME).canonicalize().expect("it is there");
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_none_is_told_what_to_do() {
+    fn the_error_says_what_to_do_without_it() {
         let folder = folder("missing");
         let said = find_from(None, &folder.join("bin")).expect_err("none is there").to_string();
         assert!(

@@ -1,8 +1,8 @@
-//! Shaped like NAS FT: a field in three dimensions goes to frequencies and back, again and again.
+//! Modelled on NAS FT: a three-dimensional field is transformed to frequencies and back in every iteration.
 //!
-//! Each rank holds eight planes of 64 x 64 complex numbers. Two dimensions are transformed at home; for the third every
-//! rank sends every other a block of 64 KiB, and for the way back another. Between the two each frequency is turned by an
-//! angle that moves the field by a whole number of points. So in the end it must be the field of the beginning, moved.
+//! Each rank holds eight planes of 64 x 64 complex numbers. Two dimensions are transformed locally; for the third every rank
+//! sends a block of 64 KiB to every other rank, and another for the way back. In between, each frequency is rotated by an angle
+//! that shifts the field by a whole number of points. So the final field must be the initial field, shifted.
 
 use anyhow::{Result, ensure};
 
@@ -13,9 +13,9 @@ use super::{KernelRank, KernelReceiveBuffers, splitmix64};
 const SIDE: usize = 64;
 /// Planes of one rank.
 const PLANES: usize = SIDE / RANKS;
-/// By how much a step moves the field in x, y and z.
+/// Shift of the field per step in x, y and z.
 const SHIFT: [usize; 3] = [1, 3, 5];
-/// How far off a value may be after all steps: a few hundred of them lose about four digits of sixteen.
+/// Maximum error of a value: a few hundred steps lose about four digits of sixteen.
 const TOLERANCE: f64 = 1e-9;
 
 type Complex = [f64; 2];
@@ -27,7 +27,7 @@ pub(super) struct Fourier {
     /// Rows of x within rows of y within this rank's planes of z.
     field: Vec<Complex>,
     /// Rows of z within rows of x within this rank's planes of y.
-    turned: Vec<Complex>,
+    transposed: Vec<Complex>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ enum Direction {
 }
 
 impl KernelRank for Fourier {
-    const ROOM: KernelReceiveBuffers =
+    const RECEIVE_BUFFERS: KernelReceiveBuffers =
         KernelReceiveBuffers { message_bytes: PLANES * PLANES * SIDE * 16, messages: 4 };
 
     fn new(rank: usize) -> Self {
@@ -53,20 +53,20 @@ impl KernelRank for Fourier {
             steps: 0,
             roots: (0..SIDE).map(|index| [angle(index).cos(), -angle(index).sin()]).collect(),
             field,
-            turned: vec![[0.0; 2]; PLANES * SIDE * SIDE],
+            transposed: vec![[0.0; 2]; PLANES * SIDE * SIDE],
         }
     }
 
     fn step(&mut self, net: &mut impl KernelTransport, _: u32) -> Result<()> {
         self.transform_planes(net, Direction::ToFrequencies)?;
-        self.turn(net)?;
+        self.transpose(net)?;
         for line in 0..PLANES * SIDE {
             self.transform_line(line);
             if line % SIDE == 0 {
                 net.progress()?;
             }
         }
-        self.turn_back(net)?;
+        self.transpose_back(net)?;
         self.transform_planes(net, Direction::Back)?;
         self.steps += 1;
         Ok(())
@@ -80,21 +80,25 @@ impl KernelRank for Fourier {
             let [x, y, z] = [0, 1, 2].map(|axis| (place[axis] + back[axis]) % SIDE);
             let truth = source(x, y, z);
             let off = (value[0] - truth[0]).abs().max((value[1] - truth[1]).abs());
-            // Not `max`, which would hide what is no number.
+            // Not `max`, which ignores NaN.
             worst = if off <= worst { worst } else { off };
         }
         for (rank, words) in all_gather(net, &[worst.to_bits()])?.iter().enumerate() {
             let off = f64::from_bits(words[0]);
-            ensure!(off <= TOLERANCE, "rank {rank}: the field is off by {off:e} after {} transforms", 2 * self.steps);
+            ensure!(
+                off <= TOLERANCE,
+                "rank {rank}: the error of the field is {off:e} after {} transforms",
+                2 * self.steps
+            );
         }
         Ok(())
     }
 }
 
-/// The field of the beginning.
+/// The initial field.
 fn source(x: usize, y: usize, z: usize) -> Complex {
-    let chance = splitmix64(((z * SIDE + y) * SIDE + x) as u64);
-    [chance >> 32, chance & 0xffff_ffff].map(|half| half as f64 / f64::from(1u32 << 31) - 1.0)
+    let random = splitmix64(((z * SIDE + y) * SIDE + x) as u64);
+    [random >> 32, random & 0xffff_ffff].map(|half| half as f64 / f64::from(1u32 << 31) - 1.0)
 }
 
 impl Fourier {
@@ -119,8 +123,8 @@ impl Fourier {
         Ok(())
     }
 
-    /// From planes of z to planes of y.
-    fn turn(&mut self, net: &mut impl KernelTransport) -> Result<()> {
+    /// Transposes from planes of z to planes of y.
+    fn transpose(&mut self, net: &mut impl KernelTransport) -> Result<()> {
         for peer in peers_of(self.rank) {
             let field = &self.field;
             net.send(peer, |bytes| {
@@ -132,10 +136,10 @@ impl Fourier {
         }
         let rank = self.rank;
         for peer in std::iter::once(rank).chain(peers_of(rank)) {
-            let (field, turned) = (&self.field, &mut self.turned);
+            let (field, transposed) = (&self.field, &mut self.transposed);
             let mut place = |index: usize, value: Complex| {
                 let (x, y, z) = (index % SIDE, index / SIDE % PLANES, index / SIDE / PLANES);
-                turned[(y * SIDE + x) * SIDE + peer * PLANES + z] = value;
+                transposed[(y * SIDE + x) * SIDE + peer * PLANES + z] = value;
             };
             if peer == rank {
                 for index in 0..PLANES * PLANES * SIDE {
@@ -149,30 +153,30 @@ impl Fourier {
         Ok(())
     }
 
-    /// From planes of y to planes of z.
-    fn turn_back(&mut self, net: &mut impl KernelTransport) -> Result<()> {
+    /// Transposes from planes of y to planes of z.
+    fn transpose_back(&mut self, net: &mut impl KernelTransport) -> Result<()> {
         let rank = self.rank;
         let index_of = |peer: usize, index: usize| {
             let (x, y, z) = (index % SIDE, index / SIDE % PLANES, index / SIDE / PLANES);
             (y * SIDE + x) * SIDE + peer * PLANES + z
         };
         for peer in peers_of(rank) {
-            let turned = &self.turned;
+            let transposed = &self.transposed;
             net.send(peer, |bytes| {
                 for index in 0..PLANES * PLANES * SIDE {
-                    turned[index_of(peer, index)].iter().for_each(|part| bytes.extend(part.to_le_bytes()));
+                    transposed[index_of(peer, index)].iter().for_each(|part| bytes.extend(part.to_le_bytes()));
                 }
             })?;
         }
         for peer in std::iter::once(rank).chain(peers_of(rank)) {
-            let (field, turned) = (&mut self.field, &self.turned);
+            let (field, transposed) = (&mut self.field, &self.transposed);
             let mut place = |index: usize, value: Complex| {
                 let (within, z) = (index % (PLANES * SIDE), index / SIDE / PLANES);
                 field[(z * SIDE + peer * PLANES) * SIDE + within] = value;
             };
             if peer == rank {
                 for index in 0..PLANES * PLANES * SIDE {
-                    place(index, turned[index_of(rank, index)]);
+                    place(index, transposed[index_of(rank, index)]);
                 }
             } else {
                 net.receive(peer, |bytes| numbers(bytes).enumerate().for_each(|(index, value)| place(index, value)))?;
@@ -181,9 +185,9 @@ impl Fourier {
         Ok(())
     }
 
-    /// Transforms one row of z, moves it, and transforms it back.
+    /// Transforms one row of z, shifts it, and transforms it back.
     fn transform_line(&mut self, line: usize) {
-        let row = &mut self.turned.as_chunks_mut::<SIDE>().0[line];
+        let row = &mut self.transposed.as_chunks_mut::<SIDE>().0[line];
         transform(row, &self.roots, Direction::ToFrequencies);
         let (x, y) = (line % SIDE, self.rank * PLANES + line / SIDE);
         for (z, value) in row.iter_mut().enumerate() {
@@ -205,7 +209,7 @@ fn times(a: Complex, b: Complex) -> Complex {
     [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]]
 }
 
-/// The plain radix-2 transform. The way back divides by the number of points, which is exact.
+/// The radix-2 transform. The inverse divides by the number of points, which is exact.
 fn transform(row: &mut [Complex; SIDE], roots: &[Complex], direction: Direction) {
     for index in 0..SIDE {
         let mirrored = index.reverse_bits() >> (usize::BITS - SIDE.ilog2());

@@ -1,4 +1,4 @@
-//! Runs a kernel on eight ranks, over the network or in memory, and says what came of it.
+//! Runs a kernel on eight ranks, over the network or in memory.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -11,7 +11,8 @@ use super::integer_sort::IntegerSort;
 use super::transport::{KernelMemoryTransport, MessageDigest, RANKS};
 use super::udp_transport::{KernelRendezvous, KernelUdpTransport, ObservedMigration};
 use super::wavefront::Wavefront;
-use super::{KernelRank, NasKernel, cpu_time};
+use super::{KernelRank, NasKernel};
+use crate::cpu_time::{CpuTicks, thread_cpu_time};
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +23,7 @@ pub(crate) struct KernelJob {
     pub fault: Option<KernelFault>,
 }
 
-/// How many paths a connection has.
+/// The number of paths of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PathCount {
     /// No alternate.
@@ -31,48 +32,48 @@ pub(crate) enum PathCount {
     Two,
 }
 
-/// A cable that is pulled: that of one rank's first port, and never plugged in again.
+/// The cable of one rank's first port is cut for good.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelFault {
     pub rank: usize,
     pub cut: LinkCut,
-    /// So long after this iteration began at that rank.
+    /// The cut happens in this iteration of that rank, `pause` after its start.
     pub iteration: u32,
     pub pause: Duration,
 }
 
-/// What came of it. That the result is right goes without saying: otherwise there is an error.
+/// A run whose result is correct: a wrong result is an error.
 #[derive(Clone, Debug)]
 pub(crate) struct KernelRun {
-    /// From the moment when all were connected and armed to the end of the slowest rank.
+    /// From the time when all connections are armed to the end of the slowest rank.
     pub elapsed: Duration,
     /// Processor time of all ranks in that time.
     pub spent: Option<Duration>,
-    /// The share of all processors that others had in that time.
+    /// The share of all processors that other programs used in that time.
     pub others: Option<f64>,
-    /// Of every byte that any rank received.
+    /// Digest of every byte that any rank received.
     pub digest: u64,
     pub cut: Option<CutOutcome>,
-    /// Ends that moved to another path though nothing was cut, or not at them.
+    /// Ends that migrated although their path was not cut.
     pub stray_moves: usize,
-    /// When each iteration began at the rank that was cut, or at the first, counted from the beginning.
+    /// Start of each iteration at the rank that was cut, or else at rank 0, since the start of the run.
     pub starts: Vec<Duration>,
-    /// PacketCounters that were sent again.
+    /// Packets that were retransmitted.
     pub repeated: u64,
 }
 
-/// What the connections of a cut port did.
+/// The migrations that a cut caused.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CutOutcome {
-    /// When, counted from the beginning.
+    /// Time of the cut, since the start of the run.
     pub at: Duration,
-    /// Ends that moved, of twice the connections of one rank.
+    /// Ends that migrated, of both ends of the connections of one rank.
     pub moved: usize,
-    /// From the cut until the last of them that moved had.
+    /// From the cut to the last of these migrations.
     pub last_after: Duration,
 }
 
-/// Runs over the network.
+/// Runs a kernel over the network.
 ///
 /// # Errors
 /// If a rank fails, or the result is wrong.
@@ -85,7 +86,7 @@ pub(crate) fn run_kernel(job: &KernelJob) -> Result<KernelRun> {
     ran.with_context(|| format!("{}, {} iterations", job.kernel.name(), job.iterations))
 }
 
-/// The digests of the same kernel in memory, after one iteration, two and so on.
+/// The digests of the same kernel in memory after each iteration.
 ///
 /// # Errors
 /// If the result is wrong.
@@ -97,11 +98,11 @@ pub(crate) fn reference_digests(kernel: NasKernel, iterations: u32) -> Result<Ve
     }
 }
 
-/// What one rank has to say.
+/// The results of one rank.
 struct KernelRankReport {
     finished: Instant,
     spent: Option<Duration>,
-    everybody: Option<Duration>,
+    machine_busy: Option<Duration>,
     digest: u64,
     starts: Vec<Instant>,
     moves: Vec<ObservedMigration>,
@@ -110,13 +111,13 @@ struct KernelRankReport {
 }
 
 fn run_as<W: KernelRank>(job: &KernelJob) -> Result<KernelRun> {
-    let meeting = KernelRendezvous::default();
+    let rendezvous = KernelRendezvous::default();
     let began: OnceLock<(Instant, Option<Duration>)> = OnceLock::new();
-    let ranks = KernelUdpTransport::all(job, W::ROOM, &meeting)?;
+    let ranks = KernelUdpTransport::all(job, W::RECEIVE_BUFFERS, &rendezvous)?;
     let part = |rank, mut net: KernelUdpTransport<'_>| {
         let done = work::<W>(rank, &mut net, job, &began);
         if done.is_err() {
-            meeting.fail();
+            rendezvous.fail();
         }
         done
     };
@@ -129,11 +130,11 @@ fn run_as<W: KernelRank>(job: &KernelJob) -> Result<KernelRun> {
             .collect();
         first_cause(ends)
     })?;
-    let (began, everybody) = *began.get().expect("every rank has begun");
-    Ok(summary(job, began, everybody, &reports))
+    let (began, machine_busy) = *began.get().expect("every rank has begun");
+    Ok(summary(job, began, machine_busy, &reports))
 }
 
-/// All reports, or the error that the others only followed.
+/// All reports, or the error that caused the others.
 fn first_cause(ends: Vec<Result<KernelRankReport>>) -> Result<Vec<KernelRankReport>> {
     let mut reports = Vec::new();
     let mut errors = Vec::new();
@@ -154,9 +155,9 @@ fn work<W: KernelRank>(
     began: &OnceLock<(Instant, Option<Duration>)>,
 ) -> Result<KernelRankReport> {
     let mut work = W::new(rank);
-    net.meet()?;
-    began.get_or_init(|| (Instant::now(), cpu_time::machine_busy_time()));
-    let before = cpu_time::thread_cpu_time();
+    net.wait_until_ready()?;
+    began.get_or_init(|| (Instant::now(), CpuTicks::now().map(CpuTicks::busy_time)));
+    let before = thread_cpu_time();
     let mut starts = Vec::with_capacity(job.iterations as usize);
     for iteration in 0..job.iterations {
         starts.push(Instant::now());
@@ -164,15 +165,15 @@ fn work<W: KernelRank>(
         work.step(net, iteration)?;
     }
     let finished = Instant::now();
-    let spent = before.zip(cpu_time::thread_cpu_time()).map(|(before, after)| after.saturating_sub(before));
-    let everybody = cpu_time::machine_busy_time();
+    let spent = before.zip(thread_cpu_time()).map(|(before, after)| after.saturating_sub(before));
+    let machine_busy = CpuTicks::now().map(CpuTicks::busy_time);
     let digest = net.received.digest();
     work.verify(net)?;
-    net.part()?;
+    net.wait_until_done()?;
     Ok(KernelRankReport {
         finished,
         spent,
-        everybody,
+        machine_busy,
         digest,
         starts,
         moves: std::mem::take(&mut net.moves),
@@ -181,12 +182,17 @@ fn work<W: KernelRank>(
     })
 }
 
-fn summary(job: &KernelJob, began: Instant, everybody: Option<Duration>, reports: &[KernelRankReport]) -> KernelRun {
+fn summary(
+    job: &KernelJob,
+    began: Instant,
+    machine_busy: Option<Duration>,
+    reports: &[KernelRankReport],
+) -> KernelRun {
     let last = reports.iter().max_by_key(|report| report.finished).expect("there are ranks");
     let elapsed = last.finished.saturating_duration_since(began);
     let spent: Option<Duration> = reports.iter().map(|report| report.spent).sum();
     let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-    let others = everybody.zip(last.everybody).zip(spent).map(|((before, after), own)| {
+    let others = machine_busy.zip(last.machine_busy).zip(spent).map(|((before, after), own)| {
         let foreign = after.saturating_sub(before).saturating_sub(own);
         foreign.as_secs_f64() / elapsed.as_secs_f64().max(1e-9) / cores
     });
@@ -207,7 +213,7 @@ fn summary(job: &KernelJob, began: Instant, everybody: Option<Duration>, reports
     }
 }
 
-/// The first move after the cut of every end of a connection that was cut.
+/// The first migration after the cut at every end of a connection that was cut.
 fn cut_outcome(fault: KernelFault, began: Instant, reports: &[KernelRankReport]) -> Option<CutOutcome> {
     let at = reports[fault.rank].cut_at?;
     let mut firsts: Vec<ObservedMigration> = Vec::new();
@@ -245,10 +251,10 @@ fn reference_as<W: KernelRank>(iterations: u32) -> Result<Vec<u64>> {
             .map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow!("a rank panicked"))))
             .collect::<Result<_>>()
     })?;
-    let together = |iteration: usize| {
+    let of_all_ranks = |iteration: usize| {
         let mut digest = MessageDigest::default();
         ranks.iter().for_each(|rank| digest.word(rank[iteration]));
         digest.get()
     };
-    Ok((0..iterations as usize).map(together).collect())
+    Ok((0..iterations as usize).map(of_all_ranks).collect())
 }

@@ -1,7 +1,7 @@
-//! What a kernel asks of a network, and the simplest thing that gives it: memory.
+//! The transport of a kernel, and its simplest implementation: channels in memory.
 //!
-//! In: messages from one rank to another, in order. Out: the same, and a digest of every byte that was received. The
-//! digest of a run over [`KernelMemoryTransport`] is what a run over the network must come to.
+//! In: messages from one rank to another. Out: the same messages in order, and a digest of every received byte. The digest of a
+//! run over [`KernelMemoryTransport`] is the reference for a run over the network.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -9,29 +9,29 @@ use anyhow::{Context, Result};
 
 /// Ranks of a run: 4 nodes with 2 processes each in the paper (PM-7).
 pub(crate) const RANKS: usize = 8;
-const _: () = assert!(RANKS.is_power_of_two(), "partners are found by exclusive or");
+const _: () = assert!(RANKS.is_power_of_two(), "`peers_of` finds partners by exclusive or");
 
-/// One rank's way to the others.
+/// The transport of one rank.
 pub(super) trait KernelTransport {
-    /// Which rank this is.
+    /// The own rank.
     fn rank(&self) -> usize;
 
     /// Sends a message; `fill` writes it into an empty buffer.
     fn send(&mut self, to: usize, fill: impl FnOnce(&mut Vec<u8>)) -> Result<()>;
 
-    /// Waits for the next message of a rank; `take` reads it.
+    /// Waits for the next message from a rank; `take` reads it.
     fn receive<R>(&mut self, from: usize, take: impl FnOnce(&[u8]) -> R) -> Result<R>;
 
-    /// Lets the network do its work while a rank computes: there is no adapter that would.
+    /// Makes progress while a rank computes: there is no adapter that does so by itself.
     fn progress(&mut self) -> Result<()>;
 }
 
-/// All other ranks, each rank's in an order of its own, so that not all send to the same one first.
+/// All other ranks, in an order that differs by rank, so that not all send to the same rank first.
 pub(super) fn peers_of(rank: usize) -> impl Iterator<Item = usize> {
     (1..RANKS).map(move |distance| rank ^ distance)
 }
 
-/// Everyone's words, by rank.
+/// The words of all ranks, by rank.
 pub(super) fn all_gather(net: &mut impl KernelTransport, own: &[u64]) -> Result<Vec<Vec<u64>>> {
     let rank = net.rank();
     for peer in peers_of(rank) {
@@ -50,7 +50,7 @@ pub(super) fn decode_words(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word))
 }
 
-/// What every byte so far, in order, comes to. Each step can be undone, so one altered word always shows.
+/// A digest of all bytes so far, in order. Each step is invertible, so one altered word always changes the digest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct MessageDigest(u64);
 
@@ -81,12 +81,12 @@ impl MessageDigest {
     }
 }
 
-/// What came from each rank. They come in no fixed order among each other, so each has its own digest.
+/// A digest of the messages of each rank. Messages of different ranks arrive in no fixed order.
 #[derive(Clone, Default, Debug)]
 pub(super) struct ReceiveDigests([MessageDigest; RANKS]);
 
 impl ReceiveDigests {
-    pub(super) fn note(&mut self, from: usize, message: &[u8]) {
+    pub(super) fn add(&mut self, from: usize, message: &[u8]) {
         self.0[from].bytes(message);
     }
 
@@ -97,7 +97,7 @@ impl ReceiveDigests {
     }
 }
 
-/// Ranks in one memory: the truth that a network is held to.
+/// Channels in memory: the reference for a network.
 pub(super) struct KernelMemoryTransport {
     rank: usize,
     to: Vec<Sender<Vec<u8>>>,
@@ -106,7 +106,7 @@ pub(super) struct KernelMemoryTransport {
 }
 
 impl KernelMemoryTransport {
-    /// One for each rank.
+    /// The transports of all ranks.
     pub(super) fn all() -> Vec<Self> {
         let mut to: Vec<Vec<Sender<Vec<u8>>>> = (0..RANKS).map(|_| Vec::new()).collect();
         let mut from: Vec<Vec<Receiver<Vec<u8>>>> = (0..RANKS).map(|_| Vec::new()).collect();
@@ -130,12 +130,12 @@ impl KernelTransport for KernelMemoryTransport {
     fn send(&mut self, to: usize, fill: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         let mut message = Vec::new();
         fill(&mut message);
-        self.to[to].send(message).ok().with_context(|| format!("rank {to} is gone"))
+        self.to[to].send(message).ok().with_context(|| format!("rank {to} has ended"))
     }
 
     fn receive<R>(&mut self, from: usize, take: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        let message = self.from[from].recv().with_context(|| format!("rank {from} is gone"))?;
-        self.received.note(from, &message);
+        let message = self.from[from].recv().with_context(|| format!("rank {from} has ended"))?;
+        self.received.add(from, &message);
         Ok(take(&message))
     }
 
@@ -165,11 +165,11 @@ mod tests {
     }
 
     #[test]
-    fn everyone_has_every_other_as_partner_once() {
+    fn every_rank_has_every_other_as_peer_once() {
         for rank in 0..RANKS {
-            let mut partners: Vec<usize> = peers_of(rank).collect();
-            partners.sort_unstable();
-            assert_eq!(partners, (0..RANKS).filter(|other| *other != rank).collect::<Vec<_>>());
+            let mut peers: Vec<usize> = peers_of(rank).collect();
+            peers.sort_unstable();
+            assert_eq!(peers, (0..RANKS).filter(|other| *other != rank).collect::<Vec<_>>());
         }
     }
 }

@@ -1,7 +1,7 @@
-//! One rank on the network: its endpoint and a queue pair to every other rank.
+//! One rank on the network: its UDP endpoint and a queue pair to every other rank.
 //!
-//! Messages of a rank are received in order; those that nobody has asked for yet wait in an inbox, in the buffers that
-//! were posted for them. A rank that has to wait sleeps at once: there may be more ranks than processors.
+//! Messages of a rank are received in order. Messages that the kernel has not asked for yet wait in an inbox, in the buffers
+//! that were posted for them. A rank that waits sleeps at once: there may be more ranks than processors.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,13 +22,13 @@ use super::KernelReceiveBuffers;
 use super::run::{KernelFault, KernelJob, PathCount};
 use super::transport::{KernelTransport, RANKS, ReceiveDigests, peers_of};
 
-/// A wait is looked at so often, to see whether another rank has failed.
-const LOOK: Duration = Duration::from_millis(100);
-/// Nobody waits longer than this for anything.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// A waiting rank checks this often whether another rank has failed.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// A wait that takes longer has hung.
+const TIMEOUT: Duration = Duration::from_secs(30);
 const SEND: QpOperation = QpOperation::Send { immediate: None };
 
-/// Where ranks meet.
+/// State that all ranks share: how many are ready and done, and whether one has failed.
 #[derive(Default)]
 pub(super) struct KernelRendezvous {
     ready: AtomicUsize,
@@ -42,7 +42,7 @@ impl KernelRendezvous {
     }
 }
 
-/// Traffic of one connection has moved.
+/// A migration of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ObservedMigration {
     pub at: Instant,
@@ -52,29 +52,29 @@ pub(super) struct ObservedMigration {
 pub(super) struct KernelUdpTransport<'m> {
     rank: usize,
     endpoint: Endpoint,
-    /// By rank; none to itself.
+    /// By rank; none for the own rank.
     pairs: Vec<Option<QpNumber>>,
     peers: BTreeMap<QpNumber, usize>,
-    /// Messages that came, each with where it lies in its buffer, by rank.
+    /// Received messages, each with its range in the buffer, by rank.
     inbox: Vec<VecDeque<(Vec<u8>, Range<usize>)>>,
-    /// Buffers that were sent.
+    /// Buffers of completed sends.
     spare: Vec<Vec<u8>>,
     unsent: usize,
-    meeting: &'m KernelRendezvous,
+    rendezvous: &'m KernelRendezvous,
     paths: PathCount,
     fault: Option<KernelFault>,
-    due: Option<Instant>,
+    cut_due: Option<Instant>,
     pub cut_at: Option<Instant>,
     pub moves: Vec<ObservedMigration>,
     pub received: ReceiveDigests,
 }
 
 impl<'m> KernelUdpTransport<'m> {
-    /// All ranks, connected with each other.
+    /// Opens and connects all ranks.
     pub(super) fn all(
         job: &KernelJob,
-        room: KernelReceiveBuffers,
-        meeting: &'m KernelRendezvous,
+        buffers: KernelReceiveBuffers,
+        rendezvous: &'m KernelRendezvous,
     ) -> Result<Vec<Self>> {
         let hosts = match job.paths {
             PathCount::One => &[1][..],
@@ -86,19 +86,19 @@ impl<'m> KernelUdpTransport<'m> {
         let open = |rank| {
             let endpoint = Endpoint::open(&addresses, options.clone())
                 .with_context(|| format!("cannot open UDP sockets at {addresses:?}"))?;
-            Ok(Self::new(rank, endpoint, job, meeting))
+            Ok(Self::new(rank, endpoint, job, rendezvous))
         };
         let mut ranks = (0..RANKS).map(open).collect::<Result<Vec<_>>>()?;
         let psn = initial_psn();
         for one in 0..RANKS {
             for other in peers_of(one) {
-                connect(&mut ranks, one, other, psn, room)?;
+                connect(&mut ranks, one, other, psn, buffers)?;
             }
         }
         Ok(ranks)
     }
 
-    fn new(rank: usize, mut endpoint: Endpoint, job: &KernelJob, meeting: &'m KernelRendezvous) -> Self {
+    fn new(rank: usize, mut endpoint: Endpoint, job: &KernelJob, rendezvous: &'m KernelRendezvous) -> Self {
         let pairs: Vec<Option<QpNumber>> = (0..RANKS).map(|peer| (peer != rank).then(|| endpoint.create())).collect();
         let peers = pairs.iter().enumerate().filter_map(|(peer, pair)| Some(((*pair)?, peer))).collect();
         Self {
@@ -109,26 +109,26 @@ impl<'m> KernelUdpTransport<'m> {
             inbox: vec![VecDeque::new(); RANKS],
             spare: Vec::new(),
             unsent: 0,
-            meeting,
+            rendezvous,
             paths: job.paths,
             fault: job.fault.filter(|fault| fault.rank == rank),
-            due: None,
+            cut_due: None,
             cut_at: None,
             moves: Vec::new(),
             received: ReceiveDigests::default(),
         }
     }
 
-    /// Waits until every rank can be reached, by every path, and all know it.
-    pub(super) fn meet(&mut self) -> Result<()> {
-        let meeting = self.meeting;
-        let mut told = false;
-        self.wait_for("the others", Duration::from_millis(1), |rank| {
-            if !told && rank.is_armed() {
-                told = true;
-                meeting.ready.fetch_add(1, Ordering::Relaxed);
+    /// Waits until every rank is connected and armed.
+    pub(super) fn wait_until_ready(&mut self) -> Result<()> {
+        let rendezvous = self.rendezvous;
+        let mut is_counted = false;
+        self.wait_for("the other ranks", Duration::from_millis(1), |rank| {
+            if !is_counted && rank.is_armed() {
+                is_counted = true;
+                rendezvous.ready.fetch_add(1, Ordering::Relaxed);
             }
-            meeting.ready.load(Ordering::Relaxed) == RANKS
+            rendezvous.ready.load(Ordering::Relaxed) == RANKS
         })
     }
 
@@ -137,20 +137,20 @@ impl<'m> KernelUdpTransport<'m> {
         self.paths == PathCount::One || self.peers.keys().all(armed)
     }
 
-    /// Waits until every rank is done: until then the others may need an acknowledgement.
-    pub(super) fn part(&mut self) -> Result<()> {
-        self.wait_for("acknowledgements", LOOK, |rank| rank.unsent == 0)?;
-        let meeting = self.meeting;
-        meeting.done.fetch_add(1, Ordering::Relaxed);
-        self.wait_for("the others to end", Duration::from_millis(1), |_| {
-            meeting.done.load(Ordering::Relaxed) == RANKS
+    /// Waits until every rank is done: until then other ranks may need an acknowledgement.
+    pub(super) fn wait_until_done(&mut self) -> Result<()> {
+        self.wait_for("acknowledgements", CHECK_INTERVAL, |rank| rank.unsent == 0)?;
+        let rendezvous = self.rendezvous;
+        rendezvous.done.fetch_add(1, Ordering::Relaxed);
+        self.wait_for("the end of the other ranks", Duration::from_millis(1), |_| {
+            rendezvous.done.load(Ordering::Relaxed) == RANKS
         })
     }
 
-    /// An iteration begins; perhaps the cable is to be cut in it.
+    /// Starts an iteration. If the cable is cut in this one, the time of the cut is set.
     pub(super) fn begin(&mut self, iteration: u32) {
         if let Some(fault) = self.fault.filter(|fault| fault.iteration == iteration) {
-            self.due = Some(Instant::now() + fault.pause);
+            self.cut_due = Some(Instant::now() + fault.pause);
         }
     }
 
@@ -158,23 +158,23 @@ impl<'m> KernelUdpTransport<'m> {
         self.endpoint.counters()
     }
 
-    /// Turns the endpoint until something is so.
-    fn wait_for(&mut self, what: &str, look: Duration, mut is_so: impl FnMut(&Self) -> bool) -> Result<()> {
+    /// Drives the endpoint until a condition holds.
+    fn wait_for(&mut self, what: &str, interval: Duration, mut condition: impl FnMut(&Self) -> bool) -> Result<()> {
         let began = Instant::now();
-        while !is_so(self) {
-            ensure!(!self.meeting.failed.load(Ordering::Relaxed), "rank {}: another rank has failed", self.rank);
-            ensure!(began.elapsed() < PATIENCE, "rank {} waited {PATIENCE:?} for {what}", self.rank);
-            self.turn(look)?;
+        while !condition(self) {
+            ensure!(!self.rendezvous.failed.load(Ordering::Relaxed), "rank {}: another rank has failed", self.rank);
+            ensure!(began.elapsed() < TIMEOUT, "rank {} waited {TIMEOUT:?} for {what}", self.rank);
+            self.drive(interval)?;
         }
         Ok(())
     }
 
-    fn turn(&mut self, wait: Duration) -> Result<()> {
+    fn drive(&mut self, wait: Duration) -> Result<()> {
         let mut wait = wait;
-        if let (Some(due), Some(fault)) = (self.due, self.fault) {
+        if let (Some(due), Some(fault)) = (self.cut_due, self.fault) {
             let now = Instant::now();
             if now >= due {
-                self.due = None;
+                self.cut_due = None;
                 self.cut_at = Some(now);
                 self.endpoint.cut(UdpPortIndex(0), fault.cut);
             }
@@ -197,7 +197,7 @@ impl<'m> KernelUdpTransport<'m> {
                 self.inbox[self.peers[&pair]].push_back((buffer, message))
             }
             EndpointEvent::Failed { pair, failure, .. } => {
-                bail!("rank {} lost rank {}: {failure}", self.rank, self.peers[&pair]);
+                bail!("rank {} lost its connection to rank {}: {failure}", self.rank, self.peers[&pair]);
             }
             EndpointEvent::Path { pair, event: PathEvent::Migrated { .. } } => {
                 self.moves.push(ObservedMigration { at: Instant::now(), peer: self.peers[&pair] });
@@ -208,7 +208,7 @@ impl<'m> KernelUdpTransport<'m> {
     }
 
     fn pair(&self, peer: usize) -> QpNumber {
-        self.pairs[peer].expect("a rank sends nothing to itself")
+        self.pairs[peer].expect("a rank has no queue pair to itself")
     }
 }
 
@@ -228,27 +228,27 @@ impl KernelTransport for KernelUdpTransport<'_> {
 
     fn receive<R>(&mut self, from: usize, take: impl FnOnce(&[u8]) -> R) -> Result<R> {
         if self.inbox[from].is_empty() {
-            self.wait_for("a message", LOOK, |rank| !rank.inbox[from].is_empty())?;
+            self.wait_for("a message", CHECK_INTERVAL, |rank| !rank.inbox[from].is_empty())?;
         }
         let (buffer, message) = self.inbox[from].pop_front().expect("just waited for");
-        self.received.note(from, &buffer[message.clone()]);
+        self.received.add(from, &buffer[message.clone()]);
         let taken = take(&buffer[message]);
         self.endpoint.post_receive(self.pair(from), buffer)?;
         Ok(taken)
     }
 
     fn progress(&mut self) -> Result<()> {
-        self.turn(Duration::ZERO)
+        self.drive(Duration::ZERO)
     }
 }
 
-/// Connects one end; the other end does the same.
+/// Connects one end of a queue pair.
 fn connect(
     ranks: &mut [KernelUdpTransport<'_>],
     one: usize,
     other: usize,
     psn: Psn,
-    room: KernelReceiveBuffers,
+    buffers: KernelReceiveBuffers,
 ) -> Result<()> {
     let remote = ranks[other].pair(one);
     let routes = ranks[other].endpoint.addresses();
@@ -257,8 +257,8 @@ fn connect(
     let setup = QueuePairSetup::new(remote, psn, psn, routes, role);
     let rank = &mut ranks[one];
     let pair = rank.pair(other);
-    for _ in 0..room.messages {
-        rank.endpoint.post_receive(pair, vec![0; room.message_bytes])?;
+    for _ in 0..buffers.messages {
+        rank.endpoint.post_receive(pair, vec![0; buffers.message_bytes])?;
     }
     Ok(rank.endpoint.connect(pair, setup)?)
 }

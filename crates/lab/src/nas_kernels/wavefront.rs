@@ -1,9 +1,9 @@
-//! Shaped like NAS LU: two sweeps through a grid, one from each corner, in which every point waits for its neighbours.
+//! Modelled on NAS LU: two sweeps through a grid, one from each corner, in which every point depends on its neighbours.
 //!
-//! Five values at each of 64 x 64 x 32 points; ranks are a grid of four by two and hold columns of 16 x 32 points. A plane
-//! is swept when the rows of the ranks before have come, then its own rows go to the ranks after: 640 and 1,280 bytes, 32
-//! of each per sweep, so that ranks work like a pipeline. What is solved is a steady flow of heat, by symmetric
-//! Gauss-Seidel, with sources that change at every step so that it never comes to rest: no wrong byte is smoothed away.
+//! Five values at each of 64 x 64 x 32 points. Ranks form a grid of four by two and hold columns of 16 x 32 points. A plane is
+//! swept when the edges of the preceding ranks have arrived; then its own edges go to the following ranks: 640 and 1,280 bytes, 32
+//! of each per sweep, so that ranks work as a pipeline. The problem is steady heat flow, solved by symmetric Gauss-Seidel, with
+//! sources that change at every step so that it never converges: no wrong byte is smoothed away.
 
 use anyhow::{Result, ensure};
 
@@ -17,30 +17,37 @@ const ROWS: usize = RANKS / COLUMNS;
 const X: usize = 16;
 const Y: usize = 32;
 const Z: usize = 32;
-/// With a rim of one point all around in x and y.
+/// With a halo of one point in x and y.
 const STRIDE: usize = X + 2;
 const PLANE: usize = STRIDE * (Y + 2);
-/// Planes whose edges go in one message, of at most 3,840 bytes.
-const TOGETHER: usize = 3;
-/// The equation at a point: so many times its own values, and a little of the sum of the five, less its six neighbours.
+/// Planes whose edges share a message, of at most 3,840 bytes.
+const PLANES_PER_MESSAGE: usize = 3;
+/// The equation at a point: `SELF` times its own values, plus `COUPLING` times the sum of the five, minus its six neighbours.
 const SELF: f64 = 6.5;
 const COUPLING: f64 = 0.1;
-/// What a step may find unsolved in proportion to the sources, once there have been a few.
-const MOST_LEFT: f64 = 0.5;
+/// Maximum residual relative to the sources, after the first few steps.
+const MAX_RESIDUAL: f64 = 0.5;
 const FEW_STEPS: u32 = 8;
 
 type Point = [f64; 5];
-const NOTHING: Point = [0.0; 5];
+const ZERO: Point = [0.0; 5];
 
 pub(super) struct Wavefront {
     rank: usize,
     source: Vec<Point>,
-    /// The solution so far, what is wrong with it, and the change that makes it better; all with rims.
+    /// The solution so far, its residual, and the correction; all with halos.
     solution: Vec<Point>,
     residual: Vec<Point>,
     change: Vec<Point>,
     left: f64,
     steps: u32,
+}
+
+/// The points on a side: the rank's own, or copies of its neighbour's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EdgeRegion {
+    Own,
+    Halo,
 }
 
 /// One of the four sides of a rank's columns.
@@ -65,9 +72,9 @@ impl Side {
         }
     }
 
-    /// Where its points are in a plane: the outermost of this rank's own, or those of the rim beyond.
-    fn points(self, rim: bool) -> impl Iterator<Item = usize> {
-        let inward = usize::from(!rim);
+    /// The indices of its points in a plane: the outermost of this rank's own, or those of the halo beyond.
+    fn points(self, region: EdgeRegion) -> impl Iterator<Item = usize> {
+        let inward = usize::from(region == EdgeRegion::Own);
         let (start, step, count) = match self {
             Self::West => (STRIDE + inward, STRIDE, Y),
             Self::East => (STRIDE + X + 1 - inward, STRIDE, Y),
@@ -79,26 +86,26 @@ impl Side {
 }
 
 impl KernelRank for Wavefront {
-    const ROOM: KernelReceiveBuffers = KernelReceiveBuffers { message_bytes: 4096, messages: 2 * Z };
+    const RECEIVE_BUFFERS: KernelReceiveBuffers = KernelReceiveBuffers { message_bytes: 4096, messages: 2 * Z };
 
     fn new(rank: usize) -> Self {
-        let mut source = vec![NOTHING; PLANE * Z];
+        let mut source = vec![ZERO; PLANE * Z];
         for (index, point) in interior() {
             let place = index as u64 + (rank * PLANE * Z) as u64;
             source[point] = std::array::from_fn(|part| {
                 (splitmix64(place * 5 + part as u64) >> 11) as f64 / (1u64 << 52) as f64 - 1.0
             });
         }
-        let nothing = || vec![NOTHING; PLANE * Z];
+        let nothing = || vec![ZERO; PLANE * Z];
         Self { rank, source, solution: nothing(), residual: nothing(), change: nothing(), left: 0.0, steps: 0 }
     }
 
     fn step(&mut self, net: &mut impl KernelTransport, iteration: u32) -> Result<()> {
         self.exchange_edges(net)?;
-        self.find_residual(net, iteration)?;
+        self.compute_residual(net, iteration)?;
         for z in 0..Z {
             for side in [Side::West, Side::North] {
-                self.receive_rim(net, side, z)?;
+                self.receive_halo(net, side, z)?;
             }
             self.sweep_down(z);
             for side in [Side::East, Side::South] {
@@ -107,7 +114,7 @@ impl KernelRank for Wavefront {
         }
         for z in (0..Z).rev() {
             for side in [Side::East, Side::South] {
-                self.receive_rim(net, side, z)?;
+                self.receive_halo(net, side, z)?;
             }
             self.sweep_up(z);
             for side in [Side::West, Side::North] {
@@ -128,14 +135,14 @@ impl KernelRank for Wavefront {
         let total = |column: usize| all.iter().map(|row| f64::from_bits(row[column])).sum::<f64>();
         let left = (total(0) / total(1)).sqrt();
         ensure!(
-            self.steps < FEW_STEPS || left <= MOST_LEFT,
-            "the last step began with {left:.3} of the sources unsolved"
+            self.steps < FEW_STEPS || left <= MAX_RESIDUAL,
+            "the relative residual before the last step is {left:.3}, expected at most {MAX_RESIDUAL}"
         );
         Ok(())
     }
 }
 
-/// The points without the rims, counted and where they are.
+/// The points without the halos: their number and their index.
 fn interior() -> impl Iterator<Item = (usize, usize)> {
     let rows = (0..Z).flat_map(|z| (0..Y).map(move |y| z * PLANE + (y + 1) * STRIDE + 1));
     rows.flat_map(|row| (0..X).map(move |x| row + x)).enumerate()
@@ -155,7 +162,7 @@ fn read(bytes: &[u8]) -> impl Iterator<Item = Point> {
     })
 }
 
-/// What five values become when the equation at their point is solved for them alone.
+/// Solves the equation at one point for its five values.
 fn solved(values: Point) -> Point {
     const SHARE: f64 = COUPLING / (SELF * (SELF + 5.0 * COUPLING));
     let sum: f64 = values.iter().sum();
@@ -163,17 +170,17 @@ fn solved(values: Point) -> Point {
 }
 
 impl Wavefront {
-    /// The edges of the solution, a few planes at a time.
+    /// Exchanges the edges of the solution, a few planes at a time.
     fn exchange_edges(&mut self, net: &mut impl KernelTransport) -> Result<()> {
         let rank = self.rank;
-        let chunks = || (0..Z).step_by(TOGETHER).map(|first| first..(first + TOGETHER).min(Z));
+        let chunks = || (0..Z).step_by(PLANES_PER_MESSAGE).map(|first| first..(first + PLANES_PER_MESSAGE).min(Z));
         for planes in chunks() {
             for side in SIDES {
                 let Some(peer) = side.neighbour(rank) else { continue };
                 let solution = &self.solution;
                 net.send(peer, |bytes| {
                     for z in planes.clone() {
-                        side.points(false).for_each(|point| write(bytes, &solution[z * PLANE + point]));
+                        side.points(EdgeRegion::Own).for_each(|point| write(bytes, &solution[z * PLANE + point]));
                     }
                 })?;
             }
@@ -183,7 +190,9 @@ impl Wavefront {
                 let Some(peer) = side.neighbour(rank) else { continue };
                 let solution = &mut self.solution;
                 net.receive(peer, |bytes| {
-                    let places = planes.clone().flat_map(|z| side.points(true).map(move |point| z * PLANE + point));
+                    let places = planes
+                        .clone()
+                        .flat_map(|z| side.points(EdgeRegion::Halo).map(move |point| z * PLANE + point));
                     read(bytes).zip(places).for_each(|(value, place)| solution[place] = value);
                 })?;
             }
@@ -191,16 +200,16 @@ impl Wavefront {
         Ok(())
     }
 
-    /// What the solution so far leaves of the sources.
-    fn find_residual(&mut self, net: &mut impl KernelTransport, iteration: u32) -> Result<()> {
+    /// Computes the residual of the solution.
+    fn compute_residual(&mut self, net: &mut impl KernelTransport, iteration: u32) -> Result<()> {
         let strength = 1.0 + f64::from((iteration % 16).abs_diff(8)) / 32.0;
         for z in 0..Z {
             for y in 0..Y {
                 let row = z * PLANE + (y + 1) * STRIDE + 1;
                 for point in row..row + X {
                     let own = self.solution[point];
-                    let below = if z > 0 { self.solution[point - PLANE] } else { NOTHING };
-                    let above = if z + 1 < Z { self.solution[point + PLANE] } else { NOTHING };
+                    let below = if z > 0 { self.solution[point - PLANE] } else { ZERO };
+                    let above = if z + 1 < Z { self.solution[point + PLANE] } else { ZERO };
                     let around = [point - 1, point + 1, point - STRIDE, point + STRIDE].map(|at| self.solution[at]);
                     let coupled = COUPLING * own.iter().sum::<f64>();
                     for part in 0..5 {
@@ -222,7 +231,7 @@ impl Wavefront {
         for y in 0..Y {
             let row = z * PLANE + (y + 1) * STRIDE + 1;
             for point in row..row + X {
-                let below = if z > 0 { self.change[point - PLANE] } else { NOTHING };
+                let below = if z > 0 { self.change[point - PLANE] } else { ZERO };
                 let (west, north) = (self.change[point - 1], self.change[point - STRIDE]);
                 let residual = self.residual[point];
                 self.change[point] =
@@ -235,7 +244,7 @@ impl Wavefront {
         for y in (0..Y).rev() {
             let row = z * PLANE + (y + 1) * STRIDE + 1;
             for point in (row..row + X).rev() {
-                let above = if z + 1 < Z { self.change[point + PLANE] } else { NOTHING };
+                let above = if z + 1 < Z { self.change[point + PLANE] } else { ZERO };
                 let (east, south) = (self.change[point + 1], self.change[point + STRIDE]);
                 let more = solved(std::array::from_fn(|part| east[part] + south[part] + above[part]));
                 self.change[point].iter_mut().zip(more).for_each(|(value, more)| *value += more);
@@ -245,14 +254,18 @@ impl Wavefront {
 
     fn send_edge(&self, net: &mut impl KernelTransport, side: Side, z: usize) -> Result<()> {
         let Some(peer) = side.neighbour(self.rank) else { return Ok(()) };
-        net.send(peer, |bytes| side.points(false).for_each(|point| write(bytes, &self.change[z * PLANE + point])))
+        net.send(peer, |bytes| {
+            side.points(EdgeRegion::Own).for_each(|point| write(bytes, &self.change[z * PLANE + point]))
+        })
     }
 
-    fn receive_rim(&mut self, net: &mut impl KernelTransport, side: Side, z: usize) -> Result<()> {
+    fn receive_halo(&mut self, net: &mut impl KernelTransport, side: Side, z: usize) -> Result<()> {
         let Some(peer) = side.neighbour(self.rank) else { return Ok(()) };
         let change = &mut self.change;
         net.receive(peer, |bytes| {
-            read(bytes).zip(side.points(true)).for_each(|(value, point)| change[z * PLANE + point] = value);
+            read(bytes)
+                .zip(side.points(EdgeRegion::Halo))
+                .for_each(|(value, point)| change[z * PLANE + point] = value);
         })
     }
 }

@@ -1,8 +1,8 @@
-//! Charts as SVG, small and without scripts. Colours are the page's (`html.rs`).
+//! Charts as SVG, small and without scripts. Colours are those of the page (`page.rs`).
 
 use std::fmt::Write;
 
-use units::Span;
+use units::SimSpan;
 
 use crate::latency_distribution::LatencyDistribution;
 use crate::number_format::{group_digits, pluralize, time_unit};
@@ -14,8 +14,8 @@ const BOTTOM: f64 = 34.0;
 const TOP: f64 = 12.0;
 const RIGHT: f64 = 14.0;
 
-/// Text that may stand between tags and in quotes.
-pub fn escape(text: &str) -> String {
+/// Escapes text for use between tags and in quotes.
+pub(crate) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -30,15 +30,15 @@ pub fn escape(text: &str) -> String {
     safe
 }
 
-/// A scale from data to the drawing, straight or logarithmic.
+/// A scale from data to the drawing, linear or logarithmic.
 struct ChartScale {
     from: f64,
     to: f64,
     start: f64,
     end: f64,
     logarithmic: bool,
-    /// Ticks are at least so far apart: 1 for things that are counted.
-    least_step: f64,
+    /// Minimum distance of two ticks: 1 for counts.
+    min_step: f64,
 }
 
 impl ChartScale {
@@ -51,7 +51,7 @@ impl ChartScale {
         self.start + share * (self.end - self.start)
     }
 
-    /// A handful of round values.
+    /// A few round values.
     fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {
             let decades = (self.from.log10().floor() as i32)..=(self.to.log10().ceil() as i32);
@@ -63,7 +63,7 @@ impl ChartScale {
         let magnitude = 10f64.powf(rough.log10().floor());
         let step =
             [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * magnitude).into_iter().find(|step| *step >= rough);
-        let step = step.unwrap_or(10.0 * magnitude).max(self.least_step);
+        let step = step.unwrap_or(10.0 * magnitude).max(self.min_step);
         let first = (self.from / step).ceil() as i64;
         (first..=(self.to / step).floor() as i64).map(|number| number as f64 * step).collect()
     }
@@ -73,7 +73,7 @@ fn open(title: &str, height: f64) -> String {
     format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">\n", escape(title))
 }
 
-/// A few digits, without trailing zeros; thousands and millions by their letter.
+/// At most three decimals without trailing zeros; thousands as `k`, millions as `M`.
 fn short(value: f64) -> String {
     let (value, letter) = match value {
         1e6.. => (value / 1e6, "M"),
@@ -111,8 +111,8 @@ fn vertical_axis(svg: &mut String, scale: &ChartScale) {
 }
 
 /// A histogram of latencies.
-pub fn histogram(distribution: &LatencyDistribution, title: &str) -> String {
-    let (unit, size) = time_unit(Span::from_picos((distribution.median_ns * 1e3) as u64));
+pub(crate) fn histogram(distribution: &LatencyDistribution, title: &str) -> String {
+    let (unit, size) = time_unit(SimSpan::from_picos((distribution.median_ns * 1e3) as u64));
     let in_unit = |nanos: f64| nanos * 1e3 / size;
     let (mut from, mut to) = (in_unit(distribution.min_ns), in_unit(distribution.max_ns));
     let single = to <= from;
@@ -121,7 +121,7 @@ pub fn histogram(distribution: &LatencyDistribution, title: &str) -> String {
     }
     let bins = &distribution.histogram;
     let logarithmic = bins.len() > 1 && bins[1].to_ns - bins[1].from_ns > 1.001 * (bins[0].to_ns - bins[0].from_ns);
-    let x = ChartScale { from, to, start: LEFT, end: WIDTH - RIGHT, logarithmic, least_step: 0.0 };
+    let x = ChartScale { from, to, start: LEFT, end: WIDTH - RIGHT, logarithmic, min_step: 0.0 };
     let most = bins.iter().map(|bin| bin.count).max().unwrap_or(1).max(1);
     let y = ChartScale {
         from: 0.0,
@@ -129,7 +129,7 @@ pub fn histogram(distribution: &LatencyDistribution, title: &str) -> String {
         start: HEIGHT - BOTTOM,
         end: TOP,
         logarithmic: false,
-        least_step: 1.0,
+        min_step: 1.0,
     };
     let mut svg = open(title, HEIGHT);
     vertical_axis(&mut svg, &y);
@@ -139,7 +139,7 @@ pub fn histogram(distribution: &LatencyDistribution, title: &str) -> String {
         } else {
             (x.at(in_unit(bin.from_ns)), x.at(in_unit(bin.to_ns)))
         };
-        // A bin with one value among thousands still shows.
+        // A bin with one value among thousands stays visible.
         let top = y.at(bin.count as f64).min(HEIGHT - BOTTOM - 1.5);
         let (low, high) = (short(in_unit(bin.from_ns)), short(in_unit(bin.to_ns)));
         let _ = writeln!(
@@ -158,17 +158,17 @@ pub fn histogram(distribution: &LatencyDistribution, title: &str) -> String {
 }
 
 /// Latency by operation; failed ones are marked at the top.
-pub(super) fn latency_chart(points: &[(u32, Option<Span>)], operations: u32) -> String {
-    let longest = points.iter().filter_map(|(_, span)| *span).max().unwrap_or(Span::from_nanos(1));
+pub(crate) fn latency_chart(points: &[(u32, Option<SimSpan>)], operations: u32) -> String {
+    let longest = points.iter().filter_map(|(_, span)| *span).max().unwrap_or(SimSpan::from_nanos(1));
     let (unit, size) = time_unit(longest);
-    let in_unit = |span: Span| span.as_picos() as f64 / size;
+    let in_unit = |span: SimSpan| span.as_picos() as f64 / size;
     let x = ChartScale {
         from: 0.0,
         to: f64::from(operations.max(2) - 1),
         start: LEFT,
         end: WIDTH - RIGHT,
         logarithmic: false,
-        least_step: 1.0,
+        min_step: 1.0,
     };
     let y = ChartScale {
         from: 0.0,
@@ -176,7 +176,7 @@ pub(super) fn latency_chart(points: &[(u32, Option<Span>)], operations: u32) -> 
         start: HEIGHT - BOTTOM,
         end: TOP,
         logarithmic: false,
-        least_step: 0.0,
+        min_step: 0.0,
     };
     let mut svg = open("latency by operation", HEIGHT);
     vertical_axis(&mut svg, &y);
@@ -204,23 +204,23 @@ pub(super) fn latency_chart(points: &[(u32, Option<Span>)], operations: u32) -> 
     svg
 }
 
-/// Several named series of points, both axes logarithmic. The key stands above, three to a row: series that stand below
-/// each other there have a colour in common.
-pub fn line_chart(series: &[(&str, Vec<(f64, f64)>)], across: &str, up: &str) -> String {
+/// Several named series of points, both axes logarithmic. The key is above, three entries to a row: entries of one
+/// column share a colour.
+pub(crate) fn line_chart(series: &[(&str, Vec<(f64, f64)>)], across: &str, up: &str) -> String {
     let all = || series.iter().flat_map(|(_, points)| points.iter().copied());
     let bounds = |values: Vec<f64>| {
         let (least, most) = values.iter().fold((f64::MAX, f64::MIN), |(a, b), value| (a.min(*value), b.max(*value)));
         (least.max(1e-3), most.max(least * 1.01).max(2e-3))
     };
     let ((left, right), (low, high)) = (bounds(all().map(|p| p.0).collect()), bounds(all().map(|p| p.1).collect()));
-    let x = ChartScale { from: left, to: right, start: LEFT, end: WIDTH - RIGHT, logarithmic: true, least_step: 0.0 };
+    let x = ChartScale { from: left, to: right, start: LEFT, end: WIDTH - RIGHT, logarithmic: true, min_step: 0.0 };
     let (from, to) = (round_down(low), round_up(high));
-    let y = ChartScale { from, to, start: HEIGHT - BOTTOM, end: TOP, logarithmic: true, least_step: 0.0 };
-    let key = 16.0 * series.len().div_ceil(IN_A_ROW) as f64;
-    let mut svg = open(&format!("{up} by {across}"), HEIGHT + key);
+    let y = ChartScale { from, to, start: HEIGHT - BOTTOM, end: TOP, logarithmic: true, min_step: 0.0 };
+    let key_height = 16.0 * series.len().div_ceil(KEY_COLUMNS) as f64;
+    let mut svg = open(&format!("{up} by {across}"), HEIGHT + key_height);
     for (number, (name, _)) in series.iter().enumerate() {
-        let left = LEFT + (number % IN_A_ROW) as f64 * (WIDTH - LEFT - RIGHT) / IN_A_ROW as f64;
-        let height = 16.0 * (number / IN_A_ROW) as f64 + 12.0;
+        let left = LEFT + (number % KEY_COLUMNS) as f64 * (WIDTH - LEFT - RIGHT) / KEY_COLUMNS as f64;
+        let height = 16.0 * (number / KEY_COLUMNS) as f64 + 12.0;
         let (stroke, name) = (stroke(number), escape(name));
         let _ = writeln!(
             svg,
@@ -229,12 +229,12 @@ pub fn line_chart(series: &[(&str, Vec<(f64, f64)>)], across: &str, up: &str) ->
             left + 28.0,
         );
     }
-    let _ = writeln!(svg, "<g transform=\"translate(0 {key})\">");
+    let _ = writeln!(svg, "<g transform=\"translate(0 {key_height})\">");
     vertical_axis(&mut svg, &y);
     for (number, (_, points)) in series.iter().enumerate() {
-        let way: Vec<String> =
+        let path: Vec<String> =
             points.iter().map(|(a, b)| format!("{:.1} {:.1}", x.at(a.max(left)), y.at(b.max(low)))).collect();
-        let _ = writeln!(svg, "<path d=\"M{}\" {}/>", way.join("L"), stroke(number));
+        let _ = writeln!(svg, "<path d=\"M{}\" {}/>", path.join("L"), stroke(number));
     }
     horizontal_axis(&mut svg, &x, &escape(&format!("{across}; {up}")));
     svg.push_str("</g>\n</svg>\n");
@@ -242,29 +242,29 @@ pub fn line_chart(series: &[(&str, Vec<(f64, f64)>)], across: &str, up: &str) ->
 }
 
 /// Entries in a row of the key.
-const IN_A_ROW: usize = 3;
+const KEY_COLUMNS: usize = 3;
 
-/// How a series is drawn: told apart by dashes as well as by colour.
+/// The stroke of a series: distinct dashes as well as colours.
 fn stroke(number: usize) -> String {
     let colour = ["#2f7d4f", "#b3582c", "#3a6ea5"][number % 3];
     let dash = ["none", "7 3", "3 2", "12 3", "2 3", "7 3 2 3"][number % 6];
     format!("fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dash}\"")
 }
 
-/// The next 1, 2 or 5 times a power of ten that is not more.
+/// The largest of 1, 2 and 5 times a power of ten that is at most `value`.
 fn round_down(value: f64) -> f64 {
     let decade = 10f64.powf(value.log10().floor());
     [5.0, 2.0, 1.0].map(|step| step * decade).into_iter().find(|round| *round <= value).unwrap_or(decade)
 }
 
-/// The next 1, 2 or 5 times a power of ten that is not less.
+/// The smallest of 1, 2 and 5 times a power of ten that is at least `value`.
 fn round_up(value: f64) -> f64 {
     let decade = 10f64.powf(value.log10().floor());
     [1.0, 2.0, 5.0].map(|step| step * decade).into_iter().find(|round| *round >= value).unwrap_or(10.0 * decade)
 }
 
-/// Named counts as bars; long and short ones are told apart by a logarithmic scale.
-pub(super) fn bar_chart(counts: &[(&str, &str, u64)]) -> String {
+/// Named counts as bars on a logarithmic scale.
+pub(crate) fn bar_chart(counts: &[(&str, &str, u64)]) -> String {
     let step = 22.0;
     let height = step * counts.len() as f64 + 6.0;
     let most = counts.iter().map(|(_, _, number)| *number).max().unwrap_or(0);
@@ -280,7 +280,7 @@ pub(super) fn bar_chart(counts: &[(&str, &str, u64)]) -> String {
         let _ = writeln!(
             svg,
             "<rect class=\"{}\" x=\"92\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"15\" rx=\"2\"><title>{about}</title></rect>",
-            if *number > 0 { "harm" } else { "none" },
+            if *number > 0 { "fault" } else { "none" },
         );
         let _ = writeln!(
             svg,
@@ -300,25 +300,25 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_few() {
-        let scale = ChartScale { from: 1.724, to: 9.8, start: 0.0, end: 1.0, logarithmic: false, least_step: 0.0 };
+        let scale = ChartScale { from: 1.724, to: 9.8, start: 0.0, end: 1.0, logarithmic: false, min_step: 0.0 };
         assert_eq!(scale.ticks(), [2.5, 5.0, 7.5]);
-        let scale = ChartScale { from: 1.5, to: 900.0, start: 0.0, end: 1.0, logarithmic: true, least_step: 0.0 };
+        let scale = ChartScale { from: 1.5, to: 900.0, start: 0.0, end: 1.0, logarithmic: true, min_step: 0.0 };
         assert_eq!(scale.ticks(), [2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0]);
     }
 
     #[test]
-    fn a_scale_ends_on_round_numbers() {
+    fn bounds_are_rounded_to_1_2_or_5() {
         assert_eq!([3.2, 5.0, 0.07].map(round_down), [2.0, 5.0, 0.05]);
         assert_eq!([3.2, 5.0, 7.0].map(round_up), [5.0, 5.0, 10.0]);
     }
 
     #[test]
-    fn numbers_at_a_scale_are_short() {
+    fn tick_labels_are_short() {
         assert_eq!([0.05, 12.5, 1000.0, 20_000.0, 1e6].map(short), ["0.05", "12.5", "1000", "20k", "1M"]);
     }
 
     #[test]
-    fn nothing_in_a_name_can_end_a_tag() {
+    fn escaped_text_cannot_end_a_tag_or_a_quote() {
         assert_eq!(escape("<a href='x'>\"&"), "&lt;a href=&#39;x&#39;&gt;&quot;&amp;");
     }
 }

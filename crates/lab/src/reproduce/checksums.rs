@@ -1,14 +1,13 @@
-//! The checksum paper: its three models, computed (claims CK-4, CK-6 and CK-7), its clusters simulated with our own machines (CK-9), and
-//! this machine measured.
+//! The checksum paper: its three models (claims CK-4, CK-6 and CK-7), its clusters simulated with our protocol machines (CK-9), and
+//! measurements on this machine.
 //!
-//! In: the parameters of the clusters and the published numbers. Out: each number beside ours.
+//! In: the parameters of the clusters and the published numbers. Out: each number compared with ours.
 
 mod measured;
 mod models;
 mod simulated;
 
 use std::fmt::Write;
-use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -17,48 +16,44 @@ use serde::Serialize;
 use self::measured::MeasuredChecksumLoss;
 use self::models::{JACK, PipelineOverhead};
 use self::simulated::{ChecksumLossPoint, ChecksumScheme};
-use super::comparison::{Comparison, Gate, Remark, ReproductionVerdict};
+use super::comparison::{Comparison, Gate, Remark, ReproductionVerdict, gated_sentence};
 use super::published;
 use crate::CommandOutcome;
-use crate::bench::migration::TrialSummary;
 use crate::bench::pingpong::PingpongTransport;
-use crate::report::ReportFormat;
-use crate::report::{format_table, page, write_report};
+use crate::report::ReportArgs;
+use crate::report::{format_table, page};
 
-const PUBLISHED: &str = include_str!("../../../../experiments/checksums/published.csv");
+const PUBLISHED: &str = include_str!("../../experiments/checksums/published.csv");
 
-/// The models, the simulated clusters and this machine beside the published numbers.
+/// Compares the models, the simulated clusters and this machine with the published numbers.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   pleach reproduce checksums
   pleach reproduce checksums --computed-only --format json
 
-Hold still everything else on the machine while it is measured, or leave that out. What single checksums cost: pleach bench checksum.
-Exit status: 0 if the gated numbers hold, 1 if one does not; what is measured is reported, not judged.")]
+Run nothing else on the machine during the measurement, or omit it. For the cost of single checksums: pleach bench checksum.
+
+Exit status: 0 if the gated numbers hold, 1 if one does not; measurements are reported, not judged.")]
 pub(crate) struct ReproduceChecksumsArgs {
-    /// Only what is computed and simulated, not this machine.
+    /// Compute and simulate only, without measuring this machine.
     #[arg(long)]
     computed_only: bool,
-    /// How to write the report.
-    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
-    format: ReportFormat,
-    /// Where to write it; standard output if not said.
-    #[arg(long)]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    report: ReportArgs,
 }
 
-/// Everything that the command found.
+/// All results of the command.
 #[derive(Serialize)]
 struct ChecksumsFindings {
     comparisons: Vec<Comparison>,
     gates: Vec<Gate>,
-    /// The super-pipeline by the speed of the copy, which the paper does not print.
+    /// The super-pipeline by the speed of the copy, which the paper does not give.
     pipelines: Vec<PipelineOverhead>,
-    /// The cluster jack with our machines, and graphene with assumed speeds.
+    /// The cluster jack with our protocol machines, and graphene with assumed speeds.
     simulated: Vec<ChecksumLossPoint>,
     graphene: Vec<ChecksumLossPoint>,
-    /// This machine, if it was asked about.
+    /// This machine, if it was measured.
     measured: Vec<MeasuredChecksumLoss>,
     holds: bool,
 }
@@ -68,17 +63,11 @@ pub(crate) fn run(arguments: &ReproduceChecksumsArgs) -> Result<CommandOutcome> 
     if !arguments.computed_only {
         findings.measured = measured::measure()?;
     }
-    let text = match arguments.format {
-        ReportFormat::Table => table(&findings),
-        ReportFormat::Json => serde_json::to_string_pretty(&findings)? + "\n",
-        ReportFormat::Html => html(&findings),
-    };
-    write_report(&text, arguments.output.as_deref())?;
-    Ok(if findings.holds { CommandOutcome::Right } else { CommandOutcome::Wrong })
+    arguments.report.write(&findings, table, html)?;
+    Ok(if findings.holds { CommandOutcome::Passed } else { CommandOutcome::Failed })
 }
 
-const LAST_CHUNK: &str =
-    "half of what is lost is the check of the last sub-block; see experiments/checksums/README.md";
+const LAST_CHUNK: &str = "half of the loss is the check of the last sub-block; see experiments/checksums/README.md";
 
 const MEGABYTE: f64 = 1_048_576.0;
 
@@ -86,8 +75,8 @@ fn find() -> Result<ChecksumsFindings> {
     let pipelines: Vec<PipelineOverhead> =
         (6..=24).map(|gigabytes| JACK.pipelined(MEGABYTE, f64::from(gigabytes))).collect();
     let (simulated, graphene) = (simulated::points(&simulated::JACK)?, simulated::points(&simulated::GRAPHENE)?);
-    let lost = |bytes: usize, manner: ChecksumScheme| {
-        simulated.iter().find(|point| point.bytes == bytes).map(|point| point.lost(manner))
+    let lost = |bytes: usize, scheme: ChecksumScheme| {
+        simulated.iter().find(|point| point.bytes == bytes).map(|point| point.lost(scheme))
     };
     let ours = |id: &str| match id {
         "naive" => Some(100.0 * JACK.naive_share()),
@@ -99,11 +88,11 @@ fn find() -> Result<ChecksumsFindings> {
     };
     let mut comparisons = Vec::new();
     for published in published::read_published(PUBLISHED).context("experiments/checksums/published.csv")? {
-        let ours = ours(&published.id).with_context(|| format!("no such number: {}", published.id))?;
+        let ours = ours(&published.id).with_context(|| format!("unknown id in published.csv: {}", published.id))?;
         let remark = (published.id == "pipelined-64k-simulated").then_some(Remark::Why(LAST_CHUNK));
         comparisons.push(Comparison::new(&published, ours, "jack", remark));
     }
-    // The paper prints a bound and no number.
+    // The paper gives a bound, not a number.
     let printed = 100.0 * JACK.printed_overhead(MEGABYTE);
     let long = lost(16 << 20, ChecksumScheme::SuperPipelined).unwrap_or(100.0);
     let gates = vec![
@@ -122,15 +111,15 @@ fn find() -> Result<ChecksumsFindings> {
             holds: pipelines.iter().all(|pipeline| (0.0..1.0).contains(&pipeline.overhead_percent)),
         },
     ];
-    let right = |row: &Comparison| !row.gated || row.verdict == ReproductionVerdict::Match;
-    let holds = comparisons.iter().all(right) && gates.iter().all(|gate| gate.holds);
+    let is_match = |row: &Comparison| !row.gated || row.verdict == ReproductionVerdict::Match;
+    let holds = comparisons.iter().all(is_match) && gates.iter().all(|gate| gate.holds);
     Ok(ChecksumsFindings { comparisons, gates, pipelines, simulated, graphene, measured: Vec::new(), holds })
 }
 
 fn comparison_rows(findings: &ChecksumsFindings) -> Vec<Vec<String>> {
     let head = ["where", "claim", "statement", "published", "ours", "verdict"].map(str::to_owned).to_vec();
     let rows = findings.comparisons.iter().map(|row| {
-        let verdict = format!("{}{}", row.verdict.words(), if row.gated { " (gated)" } else { "" });
+        let verdict = format!("{}{}", row.verdict.label(), if row.gated { " (gated)" } else { "" });
         [&row.figure, &row.claim, &row.statement, &row.published, &row.ours, &verdict].map(String::clone).to_vec()
     });
     std::iter::once(head).chain(rows).collect()
@@ -138,7 +127,7 @@ fn comparison_rows(findings: &ChecksumsFindings) -> Vec<Vec<String>> {
 
 fn pipeline_rows(findings: &ChecksumsFindings) -> Vec<Vec<String>> {
     let head = ["copy, GB/s", "gaps without", "gaps with", "added, us", "added, %"].map(str::to_owned).to_vec();
-    // Every other one is enough to see how it goes.
+    // Every other row shows the trend.
     let rows = findings.pipelines.iter().step_by(2).map(|row| {
         vec![
             format!("{:.0}", row.copy_gb_per_s),
@@ -164,12 +153,11 @@ fn simulated_rows(points: &[ChecksumLossPoint]) -> Vec<Vec<String>> {
 fn measured_rows(findings: &ChecksumsFindings) -> Vec<Vec<String>> {
     let head = ["transport", "bytes", "lost, %", "published, %", "verdict"].map(str::to_owned).to_vec();
     let rows = findings.measured.iter().map(|row| {
-        let TrialSummary { median, least, most } = row.lost_percent;
         let transport = if row.transport == PingpongTransport::Udp { "udp" } else { "shm" };
         vec![
             transport.to_owned(),
             row.bytes.to_string(),
-            format!("{median:.1} ({least:.1}..{most:.1})"),
+            row.lost_percent.format(1),
             format!("{:.1}", row.published_percent),
             row.verdict.to_owned(),
         ]
@@ -178,16 +166,15 @@ fn measured_rows(findings: &ChecksumsFindings) -> Vec<Vec<String>> {
 }
 
 fn sentences(findings: &ChecksumsFindings) -> Vec<String> {
-    let verdict = if findings.holds { "All gated numbers hold." } else { "A gated number does not hold." };
+    let verdict = gated_sentence(findings.holds);
     findings.gates.iter().map(Gate::to_string).chain([verdict.to_owned()]).collect()
 }
 
 const TITLE: &str =
     "Checksums for fault-tolerant messaging: the paper's models, its clusters simulated, and this machine";
-const SIMULATED: &str = "Bandwidth lost on the simulated cluster jack, with our own machines";
-const GRAPHENE: &str = "The same on graphene, whose speeds are assumed";
-const MEASURED: &str =
-    "Bandwidth lost on this machine, between two processes, beside what the paper measured on its clusters";
+const SIMULATED: &str = "Bandwidth lost on the simulated cluster jack, with our protocol machines";
+const GRAPHENE: &str = "The same on graphene, with assumed speeds";
+const MEASURED: &str = "Bandwidth lost on this machine, between two processes, and on the paper's clusters";
 const PIPELINES: &str = "Super-pipeline at 1 MB, by the speed of the copy";
 
 fn table(findings: &ChecksumsFindings) -> String {
@@ -202,8 +189,7 @@ fn table(findings: &ChecksumsFindings) -> String {
 }
 
 fn html(findings: &ChecksumsFindings) -> String {
-    let sentences: String =
-        sentences(findings).iter().map(|sentence| format!("<p>{}</p>", crate::report::escape(sentence))).collect();
+    let sentences: String = sentences(findings).iter().map(|sentence| page::paragraph(sentence)).collect();
     let mut sections = vec![
         ("Numbers".to_owned(), page::html_table(&comparison_rows(findings))),
         (PIPELINES.to_owned(), page::html_table(&pipeline_rows(findings))),
@@ -222,14 +208,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_published_number_is_computed_and_holds() {
+    fn every_published_number_is_known_and_holds() {
         let findings = find().expect("all numbers are known");
         assert_eq!(findings.comparisons.len(), 5);
         assert!(findings.holds, "{}", table(&findings));
     }
 
     #[test]
-    fn the_table_and_the_page_say_so() {
+    fn the_table_and_the_page_have_the_verdict() {
         let findings = find().expect("all numbers are known");
         assert!(table(&findings).ends_with("All gated numbers hold.\n"));
         assert!(html(&findings).contains("All gated numbers hold."));

@@ -1,4 +1,4 @@
-//! A published number beside ours, and what to say about it.
+//! The comparison of a published number with ours.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::published::PublishedNumber;
 
-/// How a number came out.
+/// The result of a comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ReproductionVerdict {
@@ -14,12 +14,12 @@ pub(crate) enum ReproductionVerdict {
     Match,
     /// Outside it.
     Differs,
-    /// Cannot come out of what the paper describes.
+    /// Does not follow from what the paper describes.
     NotReproducible,
 }
 
 impl ReproductionVerdict {
-    pub(crate) fn words(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Match => "match",
             Self::Differs => "differs",
@@ -43,21 +43,21 @@ pub(crate) struct Comparison {
     pub verdict: ReproductionVerdict,
     pub gated: bool,
     pub preset: String,
-    /// A sentence where it differs.
+    /// An explanation, if the numbers differ.
     pub remark: String,
 }
 
 impl Comparison {
-    /// Holds our value against the published one.
+    /// Compares our value with the published one.
     pub(crate) fn new(published: &PublishedNumber, ours: f64, preset: &str, remark: Option<Remark>) -> Self {
-        let near = (ours - published.value).abs() <= published.tolerance;
+        let is_near = (ours - published.value).abs() <= published.tolerance;
         let verdict = match &remark {
-            _ if near => ReproductionVerdict::Match,
+            _ if is_near => ReproductionVerdict::Match,
             Some(Remark::Impossible(_)) => ReproductionVerdict::NotReproducible,
             _ => ReproductionVerdict::Differs,
         };
         let remark = match remark {
-            Some(Remark::Why(text) | Remark::Impossible(text)) if !near => text.to_string(),
+            Some(Remark::Why(text) | Remark::Impossible(text)) if !is_near => text.to_string(),
             _ => String::new(),
         };
         Self {
@@ -65,8 +65,8 @@ impl Comparison {
             id: published.id.clone(),
             claim: published.claim.clone(),
             statement: published.statement.clone(),
-            published: published.unit.show(published.value),
-            ours: published.unit.show(ours),
+            published: published.unit.format(published.value),
+            ours: published.unit.format(ours),
             published_value: published.value,
             ours_value: ours,
             verdict,
@@ -77,12 +77,12 @@ impl Comparison {
     }
 }
 
-/// What is known about a number that does not come out.
+/// The explanation of a number that is not reproduced.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Remark {
     /// Why it differs.
     Why(&'static str),
-    /// Why it cannot come out.
+    /// Why it cannot be reproduced.
     Impossible(&'static str),
 }
 
@@ -99,13 +99,18 @@ impl fmt::Display for Gate {
     }
 }
 
-/// Why some of these numbers differ, each reason once.
+/// The verdict on all gated numbers.
+pub(crate) fn gated_sentence(holds: bool) -> &'static str {
+    if holds { "All gated numbers hold." } else { "A gated number does not hold." }
+}
+
+/// The explanations of the numbers that differ, each once.
 pub(crate) fn explain_differences(rows: &[Comparison]) -> String {
-    let mut said: Vec<&str> = Vec::new();
+    let mut explanations: Vec<&str> = Vec::new();
     for row in rows.iter().filter(|row| !row.remark.is_empty()) {
-        if !said.contains(&row.remark.as_str()) {
-            said.push(&row.remark);
+        if !explanations.contains(&row.remark.as_str()) {
+            explanations.push(&row.remark);
         }
     }
-    said.iter().map(|remark| format!("  differs: {remark}\n")).collect()
+    explanations.iter().map(|remark| format!("  differs: {remark}\n")).collect()
 }

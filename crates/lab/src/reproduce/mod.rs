@@ -1,5 +1,6 @@
-//! `pleach reproduce`: every published number beside ours, with an honest verdict.
+//! `pleach reproduce`: runs the experiments of the papers and compares every published number with ours.
 
+mod calibration;
 mod checksums;
 mod comparison;
 mod parallel;
@@ -15,7 +16,7 @@ use clap::{Args, Subcommand};
 
 use crate::CommandOutcome;
 
-/// Runs a paper's experiments on the product and holds the published numbers against ours.
+/// Runs the experiments of a paper and compares the published numbers with ours.
 #[derive(Args)]
 pub struct ReproduceArgs {
     #[command(subcommand)]
@@ -26,13 +27,13 @@ pub struct ReproduceArgs {
 enum Paper {
     /// Soft errors on fabric-based collectives: temporal and spatial replication over 1,728 hosts (claims SE-13 to SE-16).
     SoftErrors(soft_errors::ReproduceSoftErrorsArgs),
-    /// Automatic path migration: arming, moving and pulled cables, and three kernels that hardly notice (claims PM-5 to PM-7).
+    /// Automatic path migration: arming, migrating and cut cables, and their cost for three kernels (claims PM-5 to PM-7).
     PathMigration(path_migration::ReproducePathMigrationArgs),
-    /// Aggregation in the network: Tables I to VII, then up to a million hosts (claims SH-8 to SH-15).
+    /// SHArP, aggregation in the network: Tables I to VII, then up to a million hosts (claims SH-8 to SH-15).
     Sharp(sharp::ReproduceSharpArgs),
     /// Barriers and broadcasts on the Quadrics network, idle and under load, then up to 65,536 nodes (claims QN-12 to QN-16).
     Quadrics(quadrics::ReproduceQuadricsArgs),
-    /// Checksums for messages: the models of their cost (claims CK-4, CK-6, CK-7).
+    /// Checksums for messages: models and simulations of their cost (claims CK-4, CK-6, CK-7, CK-9).
     Checksums(checksums::ReproduceChecksumsArgs),
 }
 

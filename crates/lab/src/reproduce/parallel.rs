@@ -1,14 +1,14 @@
-//! Jobs on all cores.
+//! A parallel map over independent jobs.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Result;
 
-/// Does every job once, on as many cores as there are; the answers come in the order of the jobs.
+/// Runs every job once, on all cores. Results are in the order of the jobs.
 pub(super) fn map_parallel<J: Sync, A: Send>(jobs: &[J], job: impl Fn(&J) -> Result<A> + Sync) -> Result<Vec<A>> {
     let next = AtomicUsize::new(0);
-    let answers: Mutex<Vec<(usize, Result<A>)>> = Mutex::new(Vec::new());
+    let results: Mutex<Vec<(usize, Result<A>)>> = Mutex::new(Vec::new());
     let cores = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len().max(1));
     std::thread::scope(|scope| {
         for _ in 0..cores {
@@ -16,13 +16,13 @@ pub(super) fn map_parallel<J: Sync, A: Send>(jobs: &[J], job: impl Fn(&J) -> Res
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(one) = jobs.get(index) else { return };
-                    let answer = job(one);
-                    answers.lock().expect("no job panics while it reports").push((index, answer));
+                    let result = job(one);
+                    results.lock().expect("no thread panics while it holds the lock").push((index, result));
                 }
             });
         }
     });
-    let mut answers = answers.into_inner().expect("all threads have ended");
-    answers.sort_by_key(|(index, _)| *index);
-    answers.into_iter().map(|(_, answer)| answer).collect()
+    let mut results = results.into_inner().expect("all threads have ended");
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
 }

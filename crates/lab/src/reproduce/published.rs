@@ -1,23 +1,23 @@
-//! Published numbers, as `experiments/*/published.csv` has them.
+//! The published numbers in `experiments/*/published.csv`.
 
 use anyhow::{Context, Result, bail};
 
-/// One published number and how near ours must come.
+/// One published number and its tolerance.
 #[derive(Clone, Debug)]
 pub(crate) struct PublishedNumber {
     pub figure: String,
     pub id: String,
     pub value: f64,
     pub unit: NumberUnit,
-    /// How far off still counts as a match.
+    /// Maximum difference that counts as a match.
     pub tolerance: f64,
-    /// Whether the exit status depends on it.
+    /// True if the exit status depends on it.
     pub gated: bool,
     pub claim: String,
     pub statement: String,
 }
 
-/// What a number is.
+/// The unit of a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NumberUnit {
     /// A difference in percent.
@@ -28,13 +28,13 @@ pub(crate) enum NumberUnit {
     Micros,
     /// A time in seconds.
     Seconds,
-    /// A bandwidth in millions of bytes a second.
+    /// A bandwidth in millions of bytes per second.
     Megabytes,
 }
 
 impl NumberUnit {
-    /// The number as a person reads it.
-    pub(crate) fn show(self, value: f64) -> String {
+    /// The number with its unit.
+    pub(crate) fn format(self, value: f64) -> String {
         match self {
             Self::Percent => format!("{value:.1} %"),
             Self::Times => format!("{value:.2}x"),
@@ -57,7 +57,7 @@ pub(crate) fn read_published(csv: &str) -> Result<Vec<PublishedNumber>> {
 fn parse(line: &str) -> Result<PublishedNumber> {
     let fields: Vec<&str> = line.splitn(8, ',').collect();
     let [figure, id, value, unit, tolerance, gated, claim, statement] = fields.as_slice() else {
-        bail!("eight columns are wanted, {} are there", fields.len());
+        bail!("expected 8 columns, found {}", fields.len());
     };
     let value: f64 = value.parse().context("published")?;
     Ok(PublishedNumber {
@@ -70,7 +70,7 @@ fn parse(line: &str) -> Result<PublishedNumber> {
             "us" => NumberUnit::Micros,
             "s" => NumberUnit::Seconds,
             "MB/s" => NumberUnit::Megabytes,
-            other => bail!("unit '{other}' is none of %, x, us, s and MB/s"),
+            other => bail!("unknown unit '{other}'; known are %, x, us, s and MB/s"),
         },
         tolerance: match tolerance.strip_suffix('%') {
             Some(percent) => value * percent.parse::<f64>().context("tolerance")? / 100.0,
@@ -79,7 +79,7 @@ fn parse(line: &str) -> Result<PublishedNumber> {
         gated: match *gated {
             "yes" => true,
             "no" => false,
-            other => bail!("gated '{other}' is neither yes nor no"),
+            other => bail!("gated is '{other}', expected yes or no"),
         },
         claim: (*claim).into(),
         statement: (*statement).into(),
@@ -98,8 +98,8 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_row_is_named() {
+    fn an_error_names_its_row() {
         let error = read_published("head\n3,a,22,%,2,yes,SE-13,fine\n3,b,22,km,2,yes,SE-13,not").unwrap_err();
-        assert_eq!(format!("{error:#}"), "row 3: unit 'km' is none of %, x, us, s and MB/s");
+        assert_eq!(format!("{error:#}"), "row 3: unknown unit 'km'; known are %, x, us, s and MB/s");
     }
 }

@@ -1,8 +1,8 @@
-//! The SHArP paper: Tables I to VII (claims SH-8 to SH-14), simulated with the product's own machines; then past it.
+//! The SHArP paper: Tables I to VII (claims SH-8 to SH-14), simulated with our protocol machines; then larger systems.
 //!
-//! In: one set of parameters (experiments/sharp/parameters.toml) and the published numbers. Out: each number beside ours,
-//! with a word on whether the parameters were fitted to it or predict it. A point is an allreduce of so many bytes on so many
-//! hosts; points are independent, so they run on all cores and give the same numbers on one.
+//! In: one set of parameters (experiments/sharp/parameters.toml) and the published numbers. Out: each number compared with ours,
+//! and whether the parameters were fitted to it or predict it. A point is an allreduce of so many bytes on so many hosts. Points
+//! are independent, so they run on all cores and give the same numbers on one.
 
 mod application;
 mod output;
@@ -19,17 +19,17 @@ use serde::Serialize;
 
 use self::application::{ApplicationLibrary, ApplicationModel};
 use self::parameters::{SharpHostNoise, SharpParameters};
-use self::points::{HostAlgorithm, ResultDelivery, SharpPoint, SharpPointTiming, SharpTimes};
+use self::points::{HostAlgorithm, SharpPoint, SharpPointTiming, SharpResultDelivery, SharpTimes};
 use self::scale::SharpScalePoint;
+use super::calibration::CalibrationRole;
 use super::comparison::{Comparison, Gate, Remark, ReproductionVerdict};
 use super::published::{self, PublishedNumber};
 use crate::CommandOutcome;
-use crate::report::ReportFormat;
-use crate::report::write_report;
+use crate::report::ReportArgs;
 
-const PUBLISHED: &str = include_str!("../../../../experiments/sharp/published.csv");
+const PUBLISHED: &str = include_str!("../../experiments/sharp/published.csv");
 
-/// Tables I to VII beside ours, then up to a million hosts.
+/// Compares Tables I to VII with our simulation, then simulates up to a million hosts.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -43,30 +43,26 @@ pub(crate) struct ReproduceSharpArgs {
     /// Fewer calls under noise, and at most 4,096 hosts.
     #[arg(long)]
     quick: bool,
-    /// Calls per point under noise; 20000 if not said, 1000 with --quick.
+    /// Calls per point under noise [default: 20000, or 1000 with --quick]
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=10_000_000))]
     calls: Option<u32>,
-    /// Most hosts past the paper; 0 leaves that out.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(0..=i64::from(scale::MOST)))]
+    /// Maximum hosts beyond the paper; 0 omits that part.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(0..=i64::from(scale::MAX_HOSTS)))]
     hosts: Option<u32>,
-    /// Most hosts past the paper that do without the network's help.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(0..=i64::from(scale::MOST)))]
+    /// Maximum hosts beyond the paper for algorithms among hosts alone.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(0..=i64::from(scale::MAX_HOSTS)))]
     hosts_alone: Option<u32>,
-    /// The seed of the noise.
+    /// Seed of the noise.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Assume what this file says instead of what experiments/sharp/parameters.toml does.
+    /// Parameter file to use instead of experiments/sharp/parameters.toml.
     #[arg(long, value_name = "FILE")]
     parameters: Option<PathBuf>,
-    /// How to write the report.
-    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
-    format: ReportFormat,
-    /// Where to write it; standard output if not said.
-    #[arg(long)]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    report: ReportArgs,
 }
 
-/// Everything that the command found.
+/// All results of the command.
 #[derive(Serialize)]
 struct SharpFindings {
     calls_under_noise: u32,
@@ -81,22 +77,23 @@ struct SharpFindings {
     holds: bool,
 }
 
-/// How many of a table's numbers came out.
+/// How many numbers of a table are reproduced.
 #[derive(Serialize)]
 struct TableScore {
     table: String,
-    /// The parameters were fitted to these.
+    /// Numbers to which the parameters were fitted.
     fitted: ScoreCount,
-    /// They were not fitted to these.
+    /// Numbers that the parameters predict.
     predicted: ScoreCount,
-    /// The model of the application was set by these, and no other parameter.
+    /// Numbers that set the model of the application, and no other parameter.
     inputs: ScoreCount,
 }
 
 #[derive(Default, Serialize)]
 struct ScoreCount {
     matched: usize,
-    of: usize,
+    #[serde(rename = "of")]
+    total: usize,
     /// The largest deviation, in percent of the published number.
     worst_percent: f64,
 }
@@ -106,20 +103,15 @@ pub(crate) fn run(arguments: &ReproduceSharpArgs) -> Result<CommandOutcome> {
     let published = published::read_published(PUBLISHED).context("experiments/sharp/published.csv")?;
     let calls = arguments.calls.unwrap_or(if arguments.quick { 1000 } else { 20_000 });
     let times = points::measure_all(&points(&published, &parameters)?, &parameters, calls, arguments.seed)?;
-    let most = arguments.hosts.unwrap_or(if arguments.quick { 1 << 12 } else { scale::MOST });
-    let alone = arguments.hosts_alone.unwrap_or(if arguments.quick { 1 << 12 } else { scale::MOST });
+    let most = arguments.hosts.unwrap_or(if arguments.quick { 1 << 12 } else { scale::MAX_HOSTS });
+    let alone = arguments.hosts_alone.unwrap_or(if arguments.quick { 1 << 12 } else { scale::MAX_HOSTS });
     let scale = scale::measure(&parameters, most, alone, arguments.seed)?;
     let findings = find(&published, parameters, &times, scale, calls, arguments.seed)?;
-    let text = match arguments.format {
-        ReportFormat::Table => output::table(&findings),
-        ReportFormat::Json => serde_json::to_string_pretty(&findings)? + "\n",
-        ReportFormat::Html => output::html(&findings),
-    };
-    write_report(&text, arguments.output.as_deref())?;
-    Ok(if findings.holds { CommandOutcome::Right } else { CommandOutcome::Wrong })
+    arguments.report.write(&findings, output::table, output::html)?;
+    Ok(if findings.holds { CommandOutcome::Passed } else { CommandOutcome::Failed })
 }
 
-/// The name of a published number, taken apart: what, and two numbers of which the second may be missing.
+/// The parsed id of a published number: a name and two numbers, of which the second may be absent.
 struct PublishedId<'a> {
     what: &'a str,
     first: u32,
@@ -136,21 +128,23 @@ impl<'a> PublishedId<'a> {
         })
     }
 
-    /// What is simulated for it; nothing for the application's run times, which take several points.
+    /// The points that it needs; none for the run times of the application, which depend on several.
     fn points(&self) -> Vec<SharpPoint> {
         let (hosts, bytes) = (self.first, self.second);
-        let with = |down| SharpPoint::Aggregation { hosts: 128, bytes: self.first, down };
-        let among = |among| SharpPoint::Hosts { hosts: 128, bytes: self.first, among };
+        let aggregation = |delivery| SharpPoint::Aggregation { hosts: 128, bytes: self.first, delivery };
+        let hosts_alone = |algorithm| SharpPoint::Hosts { hosts: 128, bytes: self.first, algorithm };
         match self.what {
             "native" => vec![SharpPoint::Native { hosts, bytes, system: SharpHostNoise::Quiet }],
             "noisy" => vec![SharpPoint::Native { hosts, bytes, system: SharpHostNoise::Noisy }],
             "mpi" => vec![SharpPoint::MpiOverNative { hosts, bytes }],
-            "iv-sharp" | "v-sharp" | "vi-rc" => vec![with(ResultDelivery::Connections)],
-            "vi-both" => vec![with(ResultDelivery::Both)],
-            "vi-ud" => vec![with(ResultDelivery::Multicast)],
-            "iv-hosts" | "v-hosts" | "vi-hosts" => vec![among(HostAlgorithm::Kings)],
-            "iv-mvapich" => vec![among(HostAlgorithm::Doubling)],
-            "v-factor" => vec![among(HostAlgorithm::Kings), with(ResultDelivery::Connections)],
+            "iv-sharp" | "v-sharp" | "vi-rc" => vec![aggregation(SharpResultDelivery::Connections)],
+            "vi-both" => vec![aggregation(SharpResultDelivery::Both)],
+            "vi-ud" => vec![aggregation(SharpResultDelivery::Multicast)],
+            "iv-hosts" | "v-hosts" | "vi-hosts" => vec![hosts_alone(HostAlgorithm::RecursiveKing)],
+            "iv-mvapich" => vec![hosts_alone(HostAlgorithm::RecursiveDoubling)],
+            "v-factor" => {
+                vec![hosts_alone(HostAlgorithm::RecursiveKing), aggregation(SharpResultDelivery::Connections)]
+            }
             _ => Vec::new(),
         }
     }
@@ -165,54 +159,36 @@ impl<'a> PublishedId<'a> {
     }
 }
 
-/// What a published number is to the parameters.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum CalibrationRole {
-    /// They were fitted to it: Table I on 32 and 64 hosts, and the 1,024-byte row of Table VI.
-    Fitted,
-    /// It sets the model of the application, which has no part in any other table.
-    Input,
-    /// They predict it.
-    Predicted,
-}
-
-impl CalibrationRole {
-    fn of(id: &str) -> Self {
-        let is_fitted = ["native-32-", "native-64-"].iter().any(|head| id.starts_with(head))
-            || id.starts_with("vi-") && id.ends_with("-1024");
-        match id {
-            _ if is_fitted => Self::Fitted,
-            _ if application::INPUTS.contains(&id) => Self::Input,
-            _ => Self::Predicted,
-        }
-    }
-
-    fn words(self) -> &'static str {
-        match self {
-            Self::Fitted => "fitted",
-            Self::Input => "input",
-            Self::Predicted => "predicted",
-        }
+/// Fitted: Table I on 32 and 64 hosts, and the 1,024-byte row of Table VI. Inputs set the model of the application, which
+/// affects no other table.
+fn calibration_role(id: &str) -> CalibrationRole {
+    let is_fitted = ["native-32-", "native-64-"].iter().any(|head| id.starts_with(head))
+        || id.starts_with("vi-") && id.ends_with("-1024");
+    match id {
+        _ if is_fitted => CalibrationRole::Fitted,
+        _ if application::INPUTS.contains(&id) => CalibrationRole::Input,
+        _ => CalibrationRole::Predicted,
     }
 }
 
-/// Every point that is needed, once; the long ones first, so that no core is left with one at the end.
+/// Every point that is needed, once. The longest come first, so that no core is left with a long one at the end.
 fn points(published: &[PublishedNumber], parameters: &SharpParameters) -> Result<Vec<SharpPoint>> {
     let mut points: BTreeSet<SharpPoint> = application::points(&parameters.application).into_iter().collect();
     for row in published {
-        let id = PublishedId::parse(&row.id).with_context(|| format!("no such number: {}", row.id))?;
+        let id = PublishedId::parse(&row.id).with_context(|| format!("unknown id in published.csv: {}", row.id))?;
         points.extend(id.points());
     }
-    // For the prediction that half the children make half the slope.
-    for (bytes, down) in [2048, 4096].into_iter().flat_map(|bytes| DOWNS.map(|down| (bytes, down))) {
-        points.insert(SharpPoint::Aggregation { hosts: 64, bytes, down });
+    // For the prediction that half the children give half the slope.
+    for (bytes, delivery) in [2048, 4096].into_iter().flat_map(|bytes| DELIVERIES.map(|delivery| (bytes, delivery))) {
+        points.insert(SharpPoint::Aggregation { hosts: 64, bytes, delivery });
     }
     let mut points: Vec<SharpPoint> = points.into_iter().collect();
     points.sort_by_key(|point| !matches!(point, SharpPoint::Native { system: SharpHostNoise::Noisy, .. }));
     Ok(points)
 }
 
-const DOWNS: [ResultDelivery; 3] = [ResultDelivery::Connections, ResultDelivery::Both, ResultDelivery::Multicast];
+const DELIVERIES: [SharpResultDelivery; 3] =
+    [SharpResultDelivery::Connections, SharpResultDelivery::Both, SharpResultDelivery::Multicast];
 
 fn find(
     published: &[PublishedNumber],
@@ -231,14 +207,14 @@ fn find(
     let model = ApplicationModel::new(times, &parameters.application, value(few)?, many);
     let mut comparisons = Vec::new();
     for row in published {
-        let id = PublishedId::parse(&row.id).with_context(|| format!("no such number: {}", row.id))?;
+        let id = PublishedId::parse(&row.id).with_context(|| format!("unknown id in published.csv: {}", row.id))?;
         let ours = match (id.points().as_slice(), id.library()) {
             ([point], _) => times.of(*point),
             ([hosts, sharp], _) => times.of(*hosts) / times.of(*sharp),
             (_, Some(library)) => model.seconds(times, &parameters.application, library, id.first),
-            _ => anyhow::bail!("no such number: {}", row.id),
+            _ => anyhow::bail!("unknown id in published.csv: {}", row.id),
         };
-        let role = CalibrationRole::of(&row.id).words();
+        let role = calibration_role(&row.id).name();
         comparisons.push(Comparison::new(row, ours, role, remark(&id, ours, row.value)));
     }
     let gates = gates(times, &scale);
@@ -261,55 +237,55 @@ fn scores(comparisons: &[Comparison]) -> Vec<TableScore> {
     comparisons
         .chunk_by(|a, b| a.figure == b.figure)
         .map(|rows| {
-            let tally = |role: CalibrationRole| {
-                let mut tally = ScoreCount::default();
-                for row in rows.iter().filter(|row| CalibrationRole::of(&row.id) == role) {
-                    tally.of += 1;
-                    tally.matched += usize::from(row.verdict == ReproductionVerdict::Match);
-                    tally.worst_percent = tally.worst_percent.max(deviation(row).abs());
+            let count = |role: CalibrationRole| {
+                let mut count = ScoreCount::default();
+                for row in rows.iter().filter(|row| calibration_role(&row.id) == role) {
+                    count.total += 1;
+                    count.matched += usize::from(row.verdict == ReproductionVerdict::Match);
+                    count.worst_percent = count.worst_percent.max(deviation(row).abs());
                 }
-                tally
+                count
             };
             TableScore {
                 table: rows[0].figure.clone(),
-                fitted: tally(CalibrationRole::Fitted),
-                predicted: tally(CalibrationRole::Predicted),
-                inputs: tally(CalibrationRole::Input),
+                fitted: count(CalibrationRole::Fitted),
+                predicted: count(CalibrationRole::Predicted),
+                inputs: count(CalibrationRole::Input),
             }
         })
         .collect()
 }
 
-/// Ours over the published number, in percent.
+/// Deviation of our number from the published one, in percent.
 fn deviation(row: &Comparison) -> f64 {
     100.0 * (row.ours_value / row.published_value - 1.0)
 }
 
-/// Microseconds that each further segment adds.
-fn slope(times: &SharpTimes, hosts: u32, down: ResultDelivery) -> f64 {
-    let of = |bytes| times.of(SharpPoint::Aggregation { hosts, bytes, down });
+/// Microseconds that each additional segment adds.
+fn slope(times: &SharpTimes, hosts: u32, delivery: SharpResultDelivery) -> f64 {
+    let of = |bytes| times.of(SharpPoint::Aggregation { hosts, bytes, delivery });
     (of(4096) - of(2048)) / 8.0
 }
 
-/// What must hold, whatever the exact numbers.
+/// Statements that must hold, whatever the exact numbers.
 fn gates(times: &SharpTimes, scale: &[SharpScalePoint]) -> Vec<Gate> {
     let mut gates = Vec::new();
-    for down in [ResultDelivery::Connections, ResultDelivery::Multicast] {
-        let share = slope(times, 64, down) / slope(times, 128, down);
-        let way = if down == ResultDelivery::Multicast { "multicast" } else { "connections" };
+    for delivery in [SharpResultDelivery::Connections, SharpResultDelivery::Multicast] {
+        let share = slope(times, 64, delivery) / slope(times, 128, delivery);
+        let name = if delivery == SharpResultDelivery::Multicast { "multicast" } else { "connections" };
         let statement =
-            format!("half the children of a leaf, half the slope per segment ({way}: {share:.2}, 0.45 to 0.6)");
+            format!("half the children of a leaf, half the slope per segment ({name}: {share:.2}, 0.45 to 0.6)");
         gates.push(Gate { statement, holds: (0.45..=0.6).contains(&share) });
     }
-    let at = |bytes| DOWNS.map(|down| times.of(SharpPoint::Aggregation { hosts: 128, bytes, down }));
+    let at = |bytes| DELIVERIES.map(|delivery| times.of(SharpPoint::Aggregation { hosts: 128, bytes, delivery }));
     let [connections, both, multicast] = at(4096);
     gates.push(Gate {
-        statement: "Table VI: at 4096 bytes multicast is quickest, then both, then connections".into(),
+        statement: "Table VI: at 4096 bytes multicast is fastest, then both, then connections".into(),
         holds: multicast < both && both < connections,
     });
     let [connections, _, multicast] = at(256);
     gates.push(Gate {
-        statement: "Table VI: at 256 bytes connections are quicker than multicast".into(),
+        statement: "Table VI: at 256 bytes connections are faster than multicast".into(),
         holds: connections < multicast,
     });
     let slower = |hosts| {
@@ -323,28 +299,28 @@ fn gates(times: &SharpTimes, scale: &[SharpScalePoint]) -> Vec<Gate> {
     if !scale.is_empty() {
         let behind = |size: &SharpScalePoint| size.hosts_us.is_none_or(|alone| alone > size.connections_us);
         gates.push(Gate {
-            statement: "past the paper: hosts alone never catch up".into(),
+            statement: "beyond the paper: hosts alone are slower at every size".into(),
             holds: scale.iter().all(behind),
         });
     }
     gates
 }
 
-/// What is known about a number that does not come out.
+/// The explanation of a number that is not reproduced.
 fn remark(id: &PublishedId<'_>, ours: f64, published: f64) -> Option<Remark> {
     Some(Remark::Why(match id.what {
-        "noisy" => "the paper does not say what the default system does; ours has a timer tick and nothing else",
+        "noisy" => "the paper does not describe the noise of the default system; ours has only a timer tick",
         "mpi" => {
-            "the overhead of MPI is one number here; the published one goes from 0.17 to 0.42 us without a pattern"
+            "the overhead of MPI is one number here; the published one varies from 0.17 to 0.42 us without a pattern"
         }
         "iv-sharp" if id.first == 32 || id.first == 128 => {
             "Tables III and V have 3.24 and 2.86, 3.57 and 3.24 us for the same calls: a known inconsistency of the paper"
         }
         "v-sharp" | "vi-rc" | "vi-both" | "vi-ud" if id.first <= 256 => {
-            "a byte costs what Table I says, half of it in sending; in this table bytes up to 256 cost less"
+            "a byte costs the same as in Table I, half of it in sending; in this table bytes up to 256 cost less"
         }
         "iv-mvapich" => {
-            "its point-to-point software is not in the parameters: our doubling pays only what k-ing pays"
+            "its point-to-point software is not in the parameters: our doubling has the costs of recursive k-ing"
         }
         "iv-hosts" | "v-hosts" | "vi-hosts" | "v-factor" if ours < published => {
             "the published host-based time grows in steps between 512 and 2048 bytes that a plain cost per byte does not have"

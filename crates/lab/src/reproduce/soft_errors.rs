@@ -1,34 +1,31 @@
-//! The soft-error paper: Figures 3 to 6 (claims SE-13 to SE-16), simulated with the product's own machines.
+//! The soft-error paper: Figures 3 to 6 (claims SE-13 to SE-16), simulated with our protocol machines.
 //!
-//! In: two presets (scenario files in experiments/soft-errors/presets) and the published numbers. Out: each number
-//! beside ours. A point is one preset with a replication scheme and errors put in; points are independent, so they
-//! run on all cores and give the same numbers on one.
+//! In: two presets (scenario files in experiments/soft-errors/presets) and the published numbers. Out: each number compared
+//! with ours. A point is a preset with a replication scheme and injected errors. Points are independent, so they run on all
+//! cores and give the same numbers on one.
 
 mod output;
 mod points;
-
-use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 
 use self::points::{ReplicationScheme, SoftErrorPattern, SoftErrorPoint};
-use super::comparison::{Comparison, Gate, Remark};
+use super::comparison::{Comparison, Gate, Remark, ReproductionVerdict};
 use super::published;
 use crate::CommandOutcome;
-use crate::report::ReportFormat;
-use crate::report::write_report;
+use crate::report::ReportArgs;
 
-const PUBLISHED: &str = include_str!("../../../../experiments/soft-errors/published.csv");
+const PUBLISHED: &str = include_str!("../../experiments/soft-errors/published.csv");
 
-/// Figures 3 to 6 beside ours.
+/// Compares Figures 3 to 6 with our simulation.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   pleach reproduce soft-errors
   pleach reproduce soft-errors --format html --output soft-errors.html
-  pleach reproduce soft-errors --collectives 100        quicker and noisier
+  pleach reproduce soft-errors --collectives 100        faster and noisier
 
 Exit status: 0 if the gated numbers hold, 1 if one does not.")]
 pub(crate) struct ReproduceSoftErrorsArgs {
@@ -38,15 +35,11 @@ pub(crate) struct ReproduceSoftErrorsArgs {
     /// The seed of the random errors.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How to write the report.
-    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
-    format: ReportFormat,
-    /// Where to write it; standard output if not said.
-    #[arg(long)]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    report: ReportArgs,
 }
 
-/// Everything that the command found.
+/// All results of the command.
 #[derive(Serialize)]
 struct SoftErrorsFindings {
     collectives: u32,
@@ -60,16 +53,11 @@ struct SoftErrorsFindings {
 pub(crate) fn run(arguments: &ReproduceSoftErrorsArgs) -> Result<CommandOutcome> {
     let measured = points::measure_all(arguments.collectives, arguments.seed)?;
     let findings = find(arguments, measured)?;
-    let text = match arguments.format {
-        ReportFormat::Table => output::table(&findings),
-        ReportFormat::Json => serde_json::to_string_pretty(&findings)? + "\n",
-        ReportFormat::Html => output::html(&findings),
-    };
-    write_report(&text, arguments.output.as_deref())?;
-    Ok(if findings.holds { CommandOutcome::Right } else { CommandOutcome::Wrong })
+    arguments.report.write(&findings, output::table, output::html)?;
+    Ok(if findings.holds { CommandOutcome::Passed } else { CommandOutcome::Failed })
 }
 
-/// Times of all points, by what they are.
+/// The times of all points, by point.
 struct SoftErrorTimes<'a>(&'a [SoftErrorPoint]);
 
 impl SoftErrorTimes<'_> {
@@ -77,7 +65,7 @@ impl SoftErrorTimes<'_> {
         let is = |measured: &&SoftErrorPoint| {
             (measured.point, measured.scheme, measured.copies) == (point, scheme, copies)
         };
-        self.0.iter().find(is).expect("every point that a number needs is measured").mean_ns
+        self.0.iter().find(is).expect("every point of a published number is measured").mean_ns
     }
 
     fn temporal(&self, point: SoftErrorPattern) -> f64 {
@@ -88,14 +76,14 @@ impl SoftErrorTimes<'_> {
         self.of(point, ReplicationScheme::Spatial, 2)
     }
 
-    /// How much less time temporal takes, in percent of spatial's.
+    /// How much less time temporal replication takes than spatial, in percent.
     fn gap(&self, point: SoftErrorPattern) -> f64 {
         100.0 * (1.0 - self.temporal(point) / self.spatial(point))
     }
 
     fn ours(&self, id: &str) -> Option<f64> {
         let percent_over = |a: f64, b: f64| 100.0 * (a / b - 1.0);
-        let (free, one) = (SoftErrorPattern::Free, SoftErrorPattern::OneError);
+        let (free, one) = (SoftErrorPattern::NoErrors, SoftErrorPattern::OneError);
         let random = |copies| self.of(SoftErrorPattern::Mean { us: 1 }, ReplicationScheme::Temporal, copies);
         let random_spatial = |copies| self.of(SoftErrorPattern::Mean { us: 1 }, ReplicationScheme::Spatial, copies);
         Some(match id {
@@ -133,14 +121,15 @@ fn find(arguments: &ReproduceSoftErrorsArgs, points: Vec<SoftErrorPoint>) -> Res
     let times = SoftErrorTimes(&points);
     let mut comparisons = Vec::new();
     for published in published::read_published(PUBLISHED).context("experiments/soft-errors/published.csv")? {
-        let ours = times.ours(&published.id).with_context(|| format!("no such number: {}", published.id))?;
+        let ours =
+            times.ours(&published.id).with_context(|| format!("unknown id in published.csv: {}", published.id))?;
         let preset = if matches!(published.figure.as_str(), "3" | "4") { points::FEW } else { points::RANDOM };
         comparisons.push(Comparison::new(&published, ours, preset, remark(&published.id)));
     }
     let gates = gates(&times);
     let gated = comparisons.iter().filter(|row| row.gated);
-    let holds = gated.clone().all(|row| row.verdict == super::comparison::ReproductionVerdict::Match)
-        && gates.iter().all(|gate| gate.holds);
+    let holds =
+        gated.clone().all(|row| row.verdict == ReproductionVerdict::Match) && gates.iter().all(|gate| gate.holds);
     Ok(SoftErrorsFindings {
         collectives: arguments.collectives,
         seed: arguments.seed,
@@ -151,7 +140,7 @@ fn find(arguments: &ReproduceSoftErrorsArgs, points: Vec<SoftErrorPoint>) -> Res
     })
 }
 
-/// The orderings that must hold in Figures 5 and 6, and one of Figure 4.
+/// The orderings that must hold in Figures 4 to 6.
 fn gates(times: &SoftErrorTimes<'_>) -> Vec<Gate> {
     let gap = |us| times.gap(SoftErrorPattern::Mean { us });
     let fall = |copies| times.of(SoftErrorPattern::Mean { us: 1 }, ReplicationScheme::Temporal, copies);
@@ -168,7 +157,7 @@ fn gates(times: &SoftErrorTimes<'_>) -> Vec<Gate> {
     ]
 }
 
-/// What is known about the numbers that do not come out.
+/// The explanation of a number that is not reproduced.
 fn remark(id: &str) -> Option<Remark> {
     Some(match id {
         "gap-10" => Remark::Why(
@@ -178,7 +167,7 @@ fn remark(id: &str) -> Option<Remark> {
             Remark::Why("the paper does not say how long a packet is exposed nor how long a NAK takes")
         }
         "fall-4" | "fall-6" | "lead-4" => Remark::Why(
-            "a third of all copies are hit at 1 us, so the number hangs on the NAK turn-round, which the paper does not give",
+            "a third of all copies are hit at 1 us, so the number depends on the NAK turnaround, which the paper does not give",
         ),
         "lead-6" => Remark::Impossible(
             "a 4X port has four 1X lanes: six spatial copies cannot be built as described; ours is a what-if with six lanes of a sixth of the port each",

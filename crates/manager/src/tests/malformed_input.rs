@@ -1,134 +1,137 @@
-//! What strangers, fools and broken peers say.
+//! Invalid messages, wrong tickets and malformed input.
 
 use super::*;
 
 fn one_node() -> SimulatedCluster {
-    SimulatedCluster::new(1, ManagerSettings::default(), vec![card(0, "only", &[], &[], ROOM)])
+    SimulatedCluster::new(1, ManagerSettings::default(), vec![descriptor(0, "only", &[], &[], LARGE_CAPACITY)])
 }
 
-fn answer_to(
+fn reply_to(
     cluster: &mut SimulatedCluster,
     from: usize,
     make: impl FnOnce(RequestId) -> ToManager,
 ) -> Vec<FromManager> {
-    cluster.ask(from, make);
-    cluster.settle();
-    cluster.heard.get_mut(&from).map(std::mem::take).unwrap_or_default()
+    cluster.send_request(from, make);
+    cluster.deliver_all();
+    cluster.received.get_mut(&from).map(std::mem::take).unwrap_or_default()
 }
 
-fn is_refused(heard: &[FromManager]) -> bool {
-    matches!(heard, [FromManager::Refused { .. }])
+fn is_rejected(received: &[FromManager]) -> bool {
+    matches!(received, [FromManager::Rejected { .. }])
 }
 
 #[test]
-fn a_wrong_ticket_opens_closes_and_tells_nothing() {
+fn a_wrong_ticket_has_no_effect() {
     let mut cluster = one_node();
     let ticket = cluster.open_job(0, None);
-    let group = cluster.open_group(0, ticket, request(leaders(0..3), 4, 64)).unwrap().key_of_group();
+    let group = cluster.open_group(0, ticket, request(leaders(0..3), 4, 64)).unwrap().group_key();
     let other = cluster.open_job(1, None);
     let forged = JobTicket { job: ticket.job, key: other.key };
-    let wish = request(leaders(0..3), 4, 64);
-    assert!(is_refused(&answer_to(&mut cluster, 1, |request| ToManager::OpenGroup {
+    let asked = request(leaders(0..3), 4, 64);
+    assert!(is_rejected(&reply_to(&mut cluster, 1, |request| ToManager::OpenGroup {
         request,
         ticket: forged,
-        group: wish
+        group: asked
     })));
     for ticket in [forged, other] {
-        assert!(is_refused(&answer_to(&mut cluster, 1, |request| ToManager::CloseGroup { request, ticket, group })));
-        assert!(is_refused(&answer_to(&mut cluster, 1, |_| ToManager::JobTrouble {
+        assert!(is_rejected(&reply_to(&mut cluster, 1, |request| ToManager::CloseGroup { request, ticket, group })));
+        assert!(is_rejected(&reply_to(&mut cluster, 1, |_| ToManager::JobFailure {
             ticket,
             group,
             what: String::new()
         })));
     }
-    assert!(is_refused(&answer_to(&mut cluster, 1, |request| ToManager::CloseJob { request, ticket: forged })));
+    assert!(is_rejected(&reply_to(&mut cluster, 1, |request| ToManager::CloseJob { request, ticket: forged })));
     assert!(cluster.seat("only", group).is_some());
 }
 
 #[test]
-fn only_nodes_may_speak_as_nodes() {
+fn only_registered_nodes_may_send_node_messages() {
     let mut cluster = one_node();
     let group = GroupKey { group: units::GroupId(1), epoch: units::Epoch(1) };
     for message in [
-        ToManager::Beat { seats: vec![SeatHeartbeat { group, operations: 1 }], report: NodeReport::default() },
-        ToManager::Holding { seats: Vec::new() },
-        ToManager::NodeTrouble { group, what: String::new() },
-        ToManager::Answer(NodeReply::Installed { group }),
+        ToManager::Heartbeat { seats: vec![SeatHeartbeat { group, operations: 1 }], report: NodeReport::default() },
+        ToManager::HeldSeats { seats: Vec::new() },
+        ToManager::NodeFailure { group, what: String::new() },
+        ToManager::Reply(NodeReply::Installed { group }),
     ] {
-        assert!(is_refused(&answer_to(&mut cluster, 5, |_| message)));
+        assert!(is_rejected(&reply_to(&mut cluster, 5, |_| message)));
     }
 }
 
 #[test]
-fn cards_that_make_no_sense_are_refused() {
+fn invalid_registrations_are_rejected() {
     let mut cluster = one_node();
-    let good = card(9, "new", &[], &[], ROOM);
+    let good = descriptor(9, "new", &[], &[], LARGE_CAPACITY);
     let hosts = vec!["*".to_owned(); 65];
-    let strange = [
-        card(9, "only", &[], &[], ROOM),
-        card(0, "thief-of-an-address", &[], &[], ROOM),
-        card(9, "", &[], &[], ROOM),
-        card(9, "two words", &[], &[], ROOM),
-        card(9, &"x".repeat(65), &[], &[], ROOM),
-        card(9, "new", &["new"], &[], ROOM),
-        card(9, "new", &[], &["1.2.3.4/40"], ROOM),
-        card(9, "new", &[], &[], Capacity { seats: 0, ..ROOM }),
+    let invalid = [
+        descriptor(9, "only", &[], &[], LARGE_CAPACITY),
+        descriptor(0, "thief-of-an-address", &[], &[], LARGE_CAPACITY),
+        descriptor(9, "", &[], &[], LARGE_CAPACITY),
+        descriptor(9, "two words", &[], &[], LARGE_CAPACITY),
+        descriptor(9, &"x".repeat(65), &[], &[], LARGE_CAPACITY),
+        descriptor(9, "new", &["new"], &[], LARGE_CAPACITY),
+        descriptor(9, "new", &[], &["1.2.3.4/40"], LARGE_CAPACITY),
+        descriptor(9, "new", &[], &[], Capacity { seats: 0, ..LARGE_CAPACITY }),
         NodeDescriptor { addresses: Vec::new(), ..good.clone() },
         NodeDescriptor { addresses: vec![address(3, 3); 17], ..good.clone() },
         NodeDescriptor { addresses: vec!["0.0.0.0:4791".parse().unwrap()], ..good.clone() },
         NodeDescriptor { serves: hosts, ..good.clone() },
     ];
-    for (at, card) in strange.into_iter().enumerate() {
-        let heard =
-            answer_to(&mut cluster, 10 + at, |request| ToManager::Register { request, card, version: String::new() });
-        assert!(is_refused(&heard), "{heard:?}");
+    for (at, descriptor) in invalid.into_iter().enumerate() {
+        let received = reply_to(&mut cluster, 10 + at, |request| ToManager::Register {
+            request,
+            node: descriptor,
+            version: String::new(),
+        });
+        assert!(is_rejected(&received), "{received:?}");
     }
-    let heard = answer_to(&mut cluster, 50, |request| ToManager::Register {
-        request,
-        card: good,
-        version: "x".repeat(1_000),
-    });
-    assert!(matches!(heard[..], [FromManager::Registered { .. }]), "{heard:?}");
+    let received =
+        reply_to(&mut cluster, 50, |request| ToManager::Register { request, node: good, version: "x".repeat(1_000) });
+    assert!(matches!(received[..], [FromManager::Registered { .. }]), "{received:?}");
 }
 
 #[test]
-fn parents_in_a_circle_are_refused() {
-    let cards =
-        vec![card(0, "a", &["b"], &[], ROOM), card(1, "b", &["c"], &[], ROOM), card(2, "c", &["a"], &[], ROOM)];
-    let mut cluster = SimulatedCluster::new(1, ManagerSettings::default(), cards);
-    let refused = cluster.events.iter().filter(|event| event.to_string().contains("above itself"));
+fn cyclic_parents_are_rejected() {
+    let descriptors = vec![
+        descriptor(0, "a", &["b"], &[], LARGE_CAPACITY),
+        descriptor(1, "b", &["c"], &[], LARGE_CAPACITY),
+        descriptor(2, "c", &["a"], &[], LARGE_CAPACITY),
+    ];
+    let mut cluster = SimulatedCluster::new(1, ManagerSettings::default(), descriptors);
+    let refused = cluster.events.iter().filter(|event| event.to_string().contains("its own ancestor"));
     assert_eq!(refused.count(), 1);
     let ticket = cluster.open_job(0, None);
     cluster.open_group(0, ticket, request(leaders(0..8), 4, 64)).unwrap();
 }
 
 #[test]
-fn requests_that_make_no_sense_are_refused() {
+fn invalid_group_requests_are_rejected() {
     let mut cluster = one_node();
     let ticket = cluster.open_job(0, None);
     let good = request(leaders(0..3), 4, 64);
     let with = |change: &dyn Fn(&mut GroupRequest)| {
-        let mut wish = good.clone();
-        change(&mut wish);
-        wish
+        let mut asked = good.clone();
+        change(&mut asked);
+        asked
     };
-    let strange = [
-        with(&|wish| wish.window = 0),
-        with(&|wish| wish.window = 1_025),
-        with(&|wish| wish.segment_bytes = 0),
-        with(&|wish| wish.segment_bytes = u32::MAX),
-        with(&|wish| wish.leaders.clear()),
-        with(&|wish| wish.leaders.truncate(1)),
-        with(&|wish| wish.leaders[1].rank = Rank(0)),
-        with(&|wish| wish.leaders[1].rank = Rank(1 << 31)),
-        with(&|wish| wish.leaders[1].addresses.clear()),
-        with(&|wish| wish.leaders[1].host = "\u{1b}[31m".to_owned()),
-        with(&|wish| wish.leaders[2].addresses = vec!["1.2.3.4:0".parse().unwrap()]),
-        with(&|wish| wish.distribution = DistributionSpec::Multicast { to: "10.0.0.1:4791".parse().unwrap() }),
-        with(&|wish| wish.avoid = vec!["only".to_owned()]),
+    let invalid = [
+        with(&|asked| asked.window = 0),
+        with(&|asked| asked.window = 1_025),
+        with(&|asked| asked.segment_bytes = 0),
+        with(&|asked| asked.segment_bytes = u32::MAX),
+        with(&|asked| asked.leaders.clear()),
+        with(&|asked| asked.leaders.truncate(1)),
+        with(&|asked| asked.leaders[1].rank = Rank(0)),
+        with(&|asked| asked.leaders[1].rank = Rank(1 << 31)),
+        with(&|asked| asked.leaders[1].addresses.clear()),
+        with(&|asked| asked.leaders[1].host = "\u{1b}[31m".to_owned()),
+        with(&|asked| asked.leaders[2].addresses = vec!["1.2.3.4:0".parse().unwrap()]),
+        with(&|asked| asked.distribution = DistributionSpec::Multicast { to: "10.0.0.1:4791".parse().unwrap() }),
+        with(&|asked| asked.avoid = vec!["only".to_owned()]),
     ];
-    for wish in strange {
-        assert!(cluster.open_group(0, ticket, wish).is_err());
+    for asked in invalid {
+        assert!(cluster.open_group(0, ticket, asked).is_err());
     }
     cluster.check_empty();
     cluster.open_group(0, ticket, good).unwrap();
@@ -140,16 +143,17 @@ fn jobs_are_bounded_in_number() {
     for job in 0..limits::MAX_JOBS {
         cluster.open_job(job, None);
     }
-    let heard =
-        answer_to(&mut cluster, 9_999, |request| ToManager::OpenJob { request, name: String::new(), quota: None });
-    assert!(is_refused(&heard));
+    let received =
+        reply_to(&mut cluster, 9_999, |request| ToManager::OpenJob { request, name: String::new(), quota: None });
+    assert!(is_rejected(&received));
 }
 
 #[test]
 fn a_status_of_a_full_manager_fits_into_a_message() {
     let name = |at: usize| format!("{at:0>64}");
-    let cards: Vec<NodeDescriptor> = (0..1_024).map(|at| card(at, &name(at), &[], &[], ROOM)).collect();
-    let mut cluster = SimulatedCluster::new(1, ManagerSettings::default(), cards);
+    let descriptors: Vec<NodeDescriptor> =
+        (0..1_024).map(|at| descriptor(at, &name(at), &[], &[], LARGE_CAPACITY)).collect();
+    let mut cluster = SimulatedCluster::new(1, ManagerSettings::default(), descriptors);
     for node in 0..1_024 {
         let dropped = (0..64).map(|at| (format!("{at:\"<256}"), u64::MAX)).collect();
         let most = u64::MAX;
@@ -164,40 +168,40 @@ fn a_status_of_a_full_manager_fits_into_a_message() {
             migrations: most,
             dropped,
         };
-        cluster.say(ClusterEndpoint::Node(node), ToManager::Beat { seats: Vec::new(), report });
+        cluster.send_to_manager(ClusterEndpoint::Node(node), ToManager::Heartbeat { seats: Vec::new(), report });
     }
-    cluster.settle();
-    // The driver asserts that what is said fits.
-    let heard = answer_to(&mut cluster, 0, |request| ToManager::Status { request });
-    let [FromManager::Status { status, .. }] = heard.as_slice() else { panic!("no status") };
-    assert!(status.left_out > 0 && !status.nodes.is_empty());
+    cluster.deliver_all();
+    // The test driver asserts that every message fits.
+    let received = reply_to(&mut cluster, 0, |request| ToManager::Status { request });
+    let [FromManager::Status { status, .. }] = received.as_slice() else { panic!("no status") };
+    assert!(status.omitted > 0 && !status.nodes.is_empty());
 }
 
 #[test]
-fn seats_that_nobody_knows_are_given_up() {
+fn seats_unknown_to_the_manager_are_removed() {
     let mut cluster = one_node();
     let ticket = cluster.open_job(0, None);
     let group = cluster.open_group(0, ticket, request(leaders(0..3), 4, 64)).unwrap();
-    // The same seat again under another number, as if an order had been lost on the way to a manager.
-    let mut stray = cluster.seat("only", group.key_of_group()).unwrap().clone();
+    // The same seat again under another group number, as if the removal command had been lost.
+    let mut stray = cluster.seat("only", group.group_key()).unwrap().clone();
     stray.group = units::GroupId(group.group.0 ^ 1);
-    cluster.nodes[0].steward.handle_order(
+    cluster.nodes[0].agent.handle_command(
         cluster.now,
         CommandSource::Manager,
         NodeCommand::Install { spec: stray, budget_ms: 100 },
     );
-    cluster.settle();
-    cluster.pass(millis(200));
+    cluster.deliver_all();
+    cluster.advance(millis(200));
     assert_eq!(cluster.nodes[0].installed.len(), 1);
-    assert!(cluster.seat("only", group.key_of_group()).is_some());
+    assert!(cluster.seat("only", group.group_key()).is_some());
 }
 
 #[test]
-fn a_steward_refuses_plans_that_make_no_sense() {
+fn an_agent_rejects_invalid_seat_specifications() {
     let mut cluster = one_node();
     let ticket = cluster.open_job(0, None);
     let group = cluster.open_group(0, ticket, request(leaders(0..3), 4, 64)).unwrap();
-    let good = cluster.seat("only", group.key_of_group()).unwrap().clone();
+    let good = cluster.seat("only", group.group_key()).unwrap().clone();
     let with = |change: &dyn Fn(&mut SeatSpec)| {
         let mut spec = good.clone();
         spec.group = units::GroupId(7);
@@ -205,7 +209,7 @@ fn a_steward_refuses_plans_that_make_no_sense() {
         spec
     };
     let nested = |spec: &SeatSpec| SeatChild::Seat { control: address(202, 5), spec: Box::new(spec.clone()) };
-    let mut strange = vec![
+    let mut invalid = vec![
         good.clone(),
         with(&|spec| spec.children.truncate(1)),
         with(&|spec| spec.window = 3),
@@ -231,40 +235,43 @@ fn a_steward_refuses_plans_that_make_no_sense() {
         above.children[0] = ChildSpec { edge, addresses: vec![address(1, 1)], who: nested(&deep) };
         deep = above;
     }
-    strange.push(deep);
-    for spec in strange {
-        let mut steward = NodeAgent::new("only", 1);
+    invalid.push(deep);
+    for spec in invalid {
+        let mut agent = NodeAgent::new("only", 1);
         if spec == good {
-            // A good one, twice.
-            steward.handle_order(
+            // The same valid specification twice.
+            agent.handle_command(
                 Time::ZERO,
                 CommandSource::Manager,
                 NodeCommand::Install { spec: spec.clone(), budget_ms: 1 },
             );
-            assert!(matches!(steward.poll_duty(), Some(NodeAgentAction::Install(_))));
+            assert!(matches!(agent.poll_action(), Some(NodeAgentAction::Install(_))));
         }
-        steward.handle_order(Time::ZERO, CommandSource::Manager, NodeCommand::Install { spec, budget_ms: 1 });
-        let duty = steward.poll_duty();
-        assert!(matches!(duty, Some(NodeAgentAction::Answer { answer: NodeReply::Refused { .. }, .. })), "{duty:?}");
+        agent.handle_command(Time::ZERO, CommandSource::Manager, NodeCommand::Install { spec, budget_ms: 1 });
+        let action = agent.poll_action();
+        assert!(
+            matches!(action, Some(NodeAgentAction::Reply { reply: NodeReply::Rejected { .. }, .. })),
+            "{action:?}"
+        );
     }
 }
 
 #[test]
-fn a_removal_that_overtakes_its_order_wins() {
+fn a_removal_that_overtakes_its_install_command_wins() {
     let mut cluster = one_node();
     let ticket = cluster.open_job(0, None);
     let group = cluster.open_group(0, ticket, request(leaders(0..3), 4, 64)).unwrap();
-    let spec = cluster.seat("only", group.key_of_group()).unwrap().clone();
-    let mut steward = NodeAgent::new("only", 9);
-    let remove = NodeCommand::Remove { group: spec.key_of_group(), spread: RemovalScope::Alone, budget_ms: 1 };
-    steward.handle_order(Time::ZERO, CommandSource::Manager, remove);
-    steward.handle_order(Time::ZERO, CommandSource::Node(PeerId(1)), NodeCommand::Install { spec, budget_ms: 1 });
-    let answers = [steward.poll_duty(), steward.poll_duty(), steward.poll_duty()];
+    let spec = cluster.seat("only", group.group_key()).unwrap().clone();
+    let mut agent = NodeAgent::new("only", 9);
+    let remove = NodeCommand::Remove { group: spec.group_key(), scope: RemovalScope::SeatOnly, budget_ms: 1 };
+    agent.handle_command(Time::ZERO, CommandSource::Manager, remove);
+    agent.handle_command(Time::ZERO, CommandSource::Node(PeerId(1)), NodeCommand::Install { spec, budget_ms: 1 });
+    let answers = [agent.poll_action(), agent.poll_action(), agent.poll_action()];
     assert!(matches!(
         answers,
         [
-            Some(NodeAgentAction::Answer { to: CommandSource::Manager, answer: NodeReply::Removed { .. } }),
-            Some(NodeAgentAction::Answer { answer: NodeReply::Refused { refusal: ControlError::Withdrawn, .. }, .. }),
+            Some(NodeAgentAction::Reply { to: CommandSource::Manager, reply: NodeReply::Removed { .. } }),
+            Some(NodeAgentAction::Reply { reply: NodeReply::Rejected { error: ControlError::Withdrawn, .. }, .. }),
             None
         ]
     ));

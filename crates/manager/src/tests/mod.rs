@@ -1,4 +1,4 @@
-//! Manager, stewards and jobs in memory: a driver that delivers messages in any order, from a seed.
+//! Manager, agents and jobs in memory: a driver that delivers messages in a seeded random order.
 
 mod failures;
 mod job_history;
@@ -15,7 +15,7 @@ use super::limits::MAX_MESSAGE_BYTES;
 use super::message::*;
 use super::*;
 
-/// A generator for tests: the same numbers for the same seed.
+/// A random generator for tests: the same seed gives the same numbers.
 pub(super) struct SeededRandom(u64);
 
 impl SeededRandom {
@@ -23,21 +23,17 @@ impl SeededRandom {
         Self(seed)
     }
 
-    /// Less than `below`.
-    pub(super) fn roll(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((x ^ (x >> 31)) % below.max(1) as u64) as usize
+    /// A number less than `limit`.
+    pub(super) fn below(&mut self, limit: usize) -> usize {
+        (units::splitmix64(&mut self.0) % limit.max(1) as u64) as usize
     }
 
     fn key(&mut self) -> AuthKey {
-        AuthKey(std::array::from_fn(|_| self.roll(256) as u8))
+        AuthKey(std::array::from_fn(|_| self.below(256) as u8))
     }
 }
 
-/// Whom a message reaches. A pair of ends has one connection, which keeps the order.
+/// Sender or receiver of a message. Each pair has one connection, which preserves the order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum ClusterEndpoint {
     Manager,
@@ -48,16 +44,16 @@ enum ClusterEndpoint {
 enum ClusterMessage {
     Up(ToManager),
     Down(FromManager),
-    Order(NodeCommand),
-    Answer(NodeReply),
+    Command(NodeCommand),
+    Reply(NodeReply),
 }
 
-/// A node: its steward, and seats that are only remembered.
+/// A node: its agent, and the seats that it has installed.
 pub(super) struct SimulatedNode {
-    steward: NodeAgent,
-    card: NodeDescriptor,
+    agent: NodeAgent,
+    descriptor: NodeDescriptor,
     pub(super) installed: BTreeMap<GroupKey, SeatSpec>,
-    refuses: bool,
+    rejects: bool,
     alive: bool,
     connection: u64,
     /// Operations folded at each of its seats.
@@ -68,17 +64,17 @@ pub(super) struct SimulatedCluster {
     pub(super) manager: Manager,
     settings: ManagerSettings,
     pub(super) nodes: Vec<SimulatedNode>,
-    /// What jobs were told.
-    pub(super) heard: BTreeMap<usize, Vec<FromManager>>,
-    wires: BTreeMap<(ClusterEndpoint, ClusterEndpoint), VecDeque<ClusterMessage>>,
+    /// Messages that jobs received.
+    pub(super) received: BTreeMap<usize, Vec<FromManager>>,
+    queues: BTreeMap<(ClusterEndpoint, ClusterEndpoint), VecDeque<ClusterMessage>>,
     peers: BTreeMap<PeerId, ClusterEndpoint>,
     pub(super) now: Time,
-    pub(super) dice: SeededRandom,
+    pub(super) random: SeededRandom,
     next_request: u32,
     pub(super) events: Vec<ManagerEvent>,
 }
 
-pub(super) const ROOM: Capacity = Capacity { seats: 1_000, operations: 100_000, bytes: 1 << 40 };
+pub(super) const LARGE_CAPACITY: Capacity = Capacity { seats: 1_000, operations: 100_000, bytes: 1 << 40 };
 
 pub(super) fn millis(millis: u64) -> Span {
     Span::from_micros(millis * 1_000)
@@ -88,7 +84,7 @@ pub(super) fn address(network: u8, index: usize) -> SocketAddr {
     SocketAddr::from(([10, network, (index >> 8) as u8, index as u8], 4791))
 }
 
-pub(super) fn card(
+pub(super) fn descriptor(
     index: usize,
     name: &str,
     parents: &[&str],
@@ -121,31 +117,31 @@ pub(super) fn request(leaders: Vec<GroupLeader>, window: u32, segment_bytes: u32
 }
 
 impl SimulatedCluster {
-    pub(super) fn new(seed: u64, settings: ManagerSettings, cards: Vec<NodeDescriptor>) -> Self {
-        let mut dice = SeededRandom::new(seed);
-        let node = |card: NodeDescriptor| SimulatedNode {
-            steward: NodeAgent::new(&card.name, card.capacity.seats),
-            card,
+    pub(super) fn new(seed: u64, settings: ManagerSettings, descriptors: Vec<NodeDescriptor>) -> Self {
+        let mut random = SeededRandom::new(seed);
+        let node = |descriptor: NodeDescriptor| SimulatedNode {
+            agent: NodeAgent::new(&descriptor.name, descriptor.capacity.seats),
+            descriptor,
             installed: BTreeMap::new(),
-            refuses: false,
+            rejects: false,
             alive: true,
             connection: 0,
             folded: BTreeMap::new(),
         };
         let mut cluster = Self {
-            manager: Manager::new(settings.clone(), dice.key()),
+            manager: Manager::new(settings.clone(), random.key()),
             settings,
-            nodes: cards.into_iter().map(node).collect(),
-            heard: BTreeMap::new(),
-            wires: BTreeMap::new(),
+            nodes: descriptors.into_iter().map(node).collect(),
+            received: BTreeMap::new(),
+            queues: BTreeMap::new(),
             peers: BTreeMap::new(),
             now: Time::ZERO,
-            dice,
+            random,
             next_request: 0,
             events: Vec::new(),
         };
         (0..cluster.nodes.len()).for_each(|node| cluster.register(node));
-        cluster.settle();
+        cluster.deliver_all();
         cluster
     }
 
@@ -157,44 +153,50 @@ impl SimulatedCluster {
         }
     }
 
-    /// A node makes a new connection to the manager and says what it holds.
+    /// A node opens a new connection to the manager and reports its seats.
     pub(super) fn register(&mut self, index: usize) {
         self.nodes[index].connection += 1;
-        let card = self.nodes[index].card.clone();
+        let descriptor = self.nodes[index].descriptor.clone();
         let version = "0.1.0".to_owned();
-        self.say(ClusterEndpoint::Node(index), ToManager::Register { request: RequestId(7), card, version });
-        let seats = self.nodes[index].steward.held();
-        self.say(ClusterEndpoint::Node(index), ToManager::Holding { seats });
-        self.beat(index);
+        self.send_to_manager(
+            ClusterEndpoint::Node(index),
+            ToManager::Register { request: RequestId(7), node: descriptor, version },
+        );
+        let seats = self.nodes[index].agent.held_seats();
+        self.send_to_manager(ClusterEndpoint::Node(index), ToManager::HeldSeats { seats });
+        self.heartbeat(index);
     }
 
-    pub(super) fn beat(&mut self, index: usize) {
+    pub(super) fn heartbeat(&mut self, index: usize) {
         let node = &self.nodes[index];
         let folded = |group: &GroupKey| node.folded.get(group).copied().unwrap_or(0);
-        let seats = node.steward.seats();
+        let seats = node.agent.seats();
         let seats = seats.into_iter().map(|group| SeatHeartbeat { group, operations: folded(&group) }).collect();
-        self.say(ClusterEndpoint::Node(index), ToManager::Beat { seats, report: NodeReport::default() });
+        self.send_to_manager(
+            ClusterEndpoint::Node(index),
+            ToManager::Heartbeat { seats, report: NodeReport::default() },
+        );
     }
 
-    fn say(&mut self, from: ClusterEndpoint, message: ToManager) {
+    fn send_to_manager(&mut self, from: ClusterEndpoint, message: ToManager) {
         self.peers.insert(self.peer_of(from), from);
         self.post(from, ClusterEndpoint::Manager, ClusterMessage::Up(through_json(&message)));
     }
 
-    /// A job asks; the answer is in `heard`.
-    pub(super) fn ask(&mut self, job: usize, make: impl FnOnce(RequestId) -> ToManager) -> RequestId {
+    /// A job sends a request; the reply will be in `received`.
+    pub(super) fn send_request(&mut self, job: usize, make: impl FnOnce(RequestId) -> ToManager) -> RequestId {
         self.next_request += 1;
         let request = RequestId(self.next_request);
-        self.say(ClusterEndpoint::Job(job), make(request));
+        self.send_to_manager(ClusterEndpoint::Job(job), make(request));
         request
     }
 
     pub(super) fn open_job(&mut self, job: usize, quota: Option<Quota>) -> JobTicket {
-        self.ask(job, |request| ToManager::OpenJob { request, name: format!("job {job}"), quota });
-        self.settle();
-        match self.heard.get_mut(&job).and_then(Vec::pop) {
+        self.send_request(job, |request| ToManager::OpenJob { request, name: format!("job {job}"), quota });
+        self.deliver_all();
+        match self.received.get_mut(&job).and_then(Vec::pop) {
             Some(FromManager::JobOpened { ticket, .. }) => ticket,
-            other => panic!("no ticket but {other:?}"),
+            other => panic!("expected a ticket, got {other:?}"),
         }
     }
 
@@ -204,44 +206,48 @@ impl SimulatedCluster {
         ticket: JobTicket,
         group: GroupRequest,
     ) -> Result<GroupDescriptor, ControlError> {
-        let asked = self.ask(job, |request| ToManager::OpenGroup { request, ticket, group });
-        self.settle();
-        match self.heard.get_mut(&job).and_then(Vec::pop) {
+        let asked = self.send_request(job, |request| ToManager::OpenGroup { request, ticket, group });
+        self.deliver_all();
+        match self.received.get_mut(&job).and_then(Vec::pop) {
             Some(FromManager::GroupOpened { request, group }) if request == asked => Ok(group),
-            Some(FromManager::Refused { request, refusal }) if request == asked => Err(refusal),
-            other => panic!("no answer but {other:?}"),
+            Some(FromManager::Rejected { request, error }) if request == asked => Err(error),
+            other => panic!("expected a reply, got {other:?}"),
         }
     }
 
     pub(super) fn close_group(&mut self, job: usize, ticket: JobTicket, group: GroupKey) {
-        let asked = self.ask(job, |request| ToManager::CloseGroup { request, ticket, group });
-        self.settle();
-        assert_eq!(self.heard.get_mut(&job).and_then(Vec::pop), Some(FromManager::Closed { request: asked }));
+        let asked = self.send_request(job, |request| ToManager::CloseGroup { request, ticket, group });
+        self.deliver_all();
+        assert_eq!(self.received.get_mut(&job).and_then(Vec::pop), Some(FromManager::Closed { request: asked }));
     }
 
-    fn post(&mut self, from: ClusterEndpoint, to: ClusterEndpoint, parcel: ClusterMessage) {
-        self.wires.entry((from, to)).or_default().push_back(parcel);
+    fn post(&mut self, from: ClusterEndpoint, to: ClusterEndpoint, message: ClusterMessage) {
+        self.queues.entry((from, to)).or_default().push_back(message);
     }
 
-    /// Delivers until nothing is under way, in an order that the dice choose.
-    pub(super) fn settle(&mut self) {
-        self.carry_out();
+    /// Delivers messages in random order until none is left.
+    pub(super) fn deliver_all(&mut self) {
+        self.run_actions();
         loop {
             let busy: Vec<(ClusterEndpoint, ClusterEndpoint)> =
-                self.wires.iter().filter(|(_, wire)| !wire.is_empty()).map(|(ends, _)| *ends).collect();
+                self.queues.iter().filter(|(_, queue)| !queue.is_empty()).map(|(ends, _)| *ends).collect();
             if busy.is_empty() {
                 return;
             }
-            let (from, to) = busy[self.dice.roll(busy.len())];
+            let (from, to) = busy[self.random.below(busy.len())];
             self.deliver(from, to);
         }
     }
 
-    /// Delivers everything that is under way now and nothing that it brings about; false if there was nothing.
+    /// Delivers the messages that are queued now, but not their consequences; false if there was none.
     pub(super) fn step(&mut self) -> bool {
-        self.carry_out();
-        let busy: Vec<((ClusterEndpoint, ClusterEndpoint), usize)> =
-            self.wires.iter().filter(|(_, wire)| !wire.is_empty()).map(|(ends, wire)| (*ends, wire.len())).collect();
+        self.run_actions();
+        let busy: Vec<((ClusterEndpoint, ClusterEndpoint), usize)> = self
+            .queues
+            .iter()
+            .filter(|(_, queue)| !queue.is_empty())
+            .map(|(ends, queue)| (*ends, queue.len()))
+            .collect();
         for ((from, to), count) in &busy {
             (0..*count).for_each(|_| self.deliver(*from, *to));
         }
@@ -249,39 +255,39 @@ impl SimulatedCluster {
     }
 
     fn deliver(&mut self, from: ClusterEndpoint, to: ClusterEndpoint) {
-        let Some(parcel) = self.wires.get_mut(&(from, to)).and_then(VecDeque::pop_front) else { return };
-        let fresh = self.dice.key();
-        match (to, parcel) {
+        let Some(message) = self.queues.get_mut(&(from, to)).and_then(VecDeque::pop_front) else { return };
+        let fresh = self.random.key();
+        match (to, message) {
             (ClusterEndpoint::Manager, ClusterMessage::Up(message)) => {
                 self.manager.handle_message(self.now, self.peer_of(from), message, fresh);
             }
             (ClusterEndpoint::Job(job), ClusterMessage::Down(message)) => {
-                self.heard.entry(job).or_default().push(message)
+                self.received.entry(job).or_default().push(message)
             }
             (ClusterEndpoint::Node(node), _) if !self.nodes[node].alive => {}
-            (ClusterEndpoint::Node(node), ClusterMessage::Down(FromManager::Order(order))) => {
-                self.nodes[node].steward.handle_order(self.now, CommandSource::Manager, order);
+            (ClusterEndpoint::Node(node), ClusterMessage::Down(FromManager::Command(command))) => {
+                self.nodes[node].agent.handle_command(self.now, CommandSource::Manager, command);
             }
-            (ClusterEndpoint::Node(node), ClusterMessage::Order(order)) => {
-                let ClusterEndpoint::Node(above) = from else { panic!("only nodes pass orders on") };
-                self.nodes[node].steward.handle_order(self.now, CommandSource::Node(PeerId(above as u64)), order);
+            (ClusterEndpoint::Node(node), ClusterMessage::Command(command)) => {
+                let ClusterEndpoint::Node(above) = from else { panic!("only nodes forward commands") };
+                self.nodes[node].agent.handle_command(self.now, CommandSource::Node(PeerId(above as u64)), command);
             }
-            (ClusterEndpoint::Node(node), ClusterMessage::Answer(answer)) => {
-                let ClusterEndpoint::Node(below) = from else { panic!("only nodes answer") };
-                let address = self.nodes[below].card.control;
-                self.nodes[node].steward.handle_answer(self.now, address, answer);
+            (ClusterEndpoint::Node(node), ClusterMessage::Reply(reply)) => {
+                let ClusterEndpoint::Node(below) = from else { panic!("only nodes reply") };
+                let address = self.nodes[below].descriptor.control;
+                self.nodes[node].agent.handle_reply(self.now, address, reply);
             }
             (ClusterEndpoint::Node(_), ClusterMessage::Down(_)) => {}
-            _ => panic!("a parcel to the wrong end"),
+            _ => panic!("message for the wrong endpoint"),
         }
-        self.carry_out();
+        self.run_actions();
     }
 
-    fn carry_out(&mut self) {
-        while let Some(duty) = self.manager.poll_duty() {
-            match duty {
+    fn run_actions(&mut self) {
+        while let Some(action) = self.manager.poll_action() {
+            match action {
                 ManagerAction::Send { to, message } => {
-                    // A connection that was replaced loses what is sent over it.
+                    // Messages over a replaced connection are lost.
                     let end = self.peers.get(&to).copied().filter(|end| self.peer_of(*end) == to);
                     if let Some(end) = end {
                         self.post(ClusterEndpoint::Manager, end, ClusterMessage::Down(through_json(&*message)));
@@ -292,56 +298,59 @@ impl SimulatedCluster {
             }
         }
         for index in 0..self.nodes.len() {
-            while let Some(duty) = self.nodes[index].steward.poll_duty() {
-                self.steward_duty(index, duty);
+            while let Some(action) = self.nodes[index].agent.poll_action() {
+                self.agent_action(index, action);
             }
         }
     }
 
-    fn steward_duty(&mut self, index: usize, duty: NodeAgentAction) {
+    fn agent_action(&mut self, index: usize, action: NodeAgentAction) {
         let now = self.now;
         let node = &mut self.nodes[index];
-        match duty {
+        match action {
             NodeAgentAction::Install(spec) => {
-                let group = spec.key_of_group();
-                let refusal =
-                    ControlError::NodeFailed { node: node.card.name.clone(), why: "it does not want to".to_owned() };
-                let outcome = if node.refuses { Err(refusal) } else { Ok(()) };
+                let group = spec.group_key();
+                let error = ControlError::NodeFailed {
+                    node: node.descriptor.name.clone(),
+                    why: "rejected by the test".to_owned(),
+                };
+                let outcome = if node.rejects { Err(error) } else { Ok(()) };
                 if outcome.is_ok() {
-                    assert!(node.installed.insert(group, *spec).is_none(), "a seat is taken once");
+                    assert!(node.installed.insert(group, *spec).is_none(), "a seat is installed once");
                 }
-                node.steward.handle_installed(now, group, outcome);
+                node.agent.handle_installed(now, group, outcome);
             }
             NodeAgentAction::Remove(group) => {
                 node.installed.remove(&group);
             }
-            NodeAgentAction::Answer { to: CommandSource::Manager, answer } => {
-                self.say(ClusterEndpoint::Node(index), ToManager::Answer(answer))
+            NodeAgentAction::Reply { to: CommandSource::Manager, reply } => {
+                self.send_to_manager(ClusterEndpoint::Node(index), ToManager::Reply(reply))
             }
-            NodeAgentAction::Answer { to: CommandSource::Node(above), answer } => {
+            NodeAgentAction::Reply { to: CommandSource::Node(above), reply } => {
                 self.post(
                     ClusterEndpoint::Node(index),
                     ClusterEndpoint::Node(above.0 as usize),
-                    ClusterMessage::Answer(through_json(&answer)),
+                    ClusterMessage::Reply(through_json(&reply)),
                 );
             }
-            NodeAgentAction::Order { to, order } => {
-                let below = self.nodes.iter().position(|node| node.card.control == to).expect("a node of ours");
+            NodeAgentAction::Command { to, command } => {
+                let below =
+                    self.nodes.iter().position(|node| node.descriptor.control == to).expect("a node of the cluster");
                 if self.nodes[below].alive {
                     self.post(
                         ClusterEndpoint::Node(index),
                         ClusterEndpoint::Node(below),
-                        ClusterMessage::Order(through_json(&*order)),
+                        ClusterMessage::Command(through_json(&*command)),
                     );
                 } else {
-                    self.nodes[index].steward.handle_unreachable(now, to);
+                    self.nodes[index].agent.handle_unreachable(now, to);
                 }
             }
         }
     }
 
-    /// Time passes; whoever is alive beats, and everyone acts on what is due.
-    pub(super) fn pass(&mut self, time: Span) {
+    /// Advances the time; live nodes send heartbeats, and expired timers fire.
+    pub(super) fn advance(&mut self, time: Span) {
         let until = self.now + time;
         while self.now < until {
             self.now = (self.now + millis(100)).min(until);
@@ -350,79 +359,81 @@ impl SimulatedCluster {
             }
             for index in 0..self.nodes.len() {
                 if self.nodes[index].alive {
-                    self.nodes[index].steward.handle_timeout(self.now);
-                    self.beat(index);
+                    self.nodes[index].agent.handle_timeout(self.now);
+                    self.heartbeat(index);
                 }
             }
-            self.settle();
+            self.deliver_all();
         }
     }
 
-    /// The node is gone, and everyone's connections to it.
+    /// Kills a node and breaks its connections.
     pub(super) fn kill(&mut self, index: usize) {
         self.nodes[index].alive = false;
-        let (peer, control) = (self.peer_of(ClusterEndpoint::Node(index)), self.nodes[index].card.control);
-        self.wires
+        let (peer, control) = (self.peer_of(ClusterEndpoint::Node(index)), self.nodes[index].descriptor.control);
+        self.queues
             .retain(|(from, to), _| *from != ClusterEndpoint::Node(index) && *to != ClusterEndpoint::Node(index));
-        self.manager.handle_lost(self.now, peer);
+        self.manager.handle_disconnect(self.now, peer);
         for other in 0..self.nodes.len() {
-            self.nodes[other].steward.handle_unreachable(self.now, control);
+            self.nodes[other].agent.handle_unreachable(self.now, control);
         }
-        self.carry_out();
+        self.run_actions();
     }
 
-    /// The node comes back with nothing, as a new process.
-    pub(super) fn revive(&mut self, index: usize) {
+    /// Restarts the node as a new process without seats.
+    pub(super) fn restart_node(&mut self, index: usize) {
         let node = &mut self.nodes[index];
-        node.steward = NodeAgent::new(&node.card.name, node.card.capacity.seats);
+        node.agent = NodeAgent::new(&node.descriptor.name, node.descriptor.capacity.seats);
         node.installed.clear();
         node.alive = true;
         self.register(index);
     }
 
     pub(super) fn lose_job(&mut self, job: usize) {
-        self.wires.retain(|(from, to), _| *from != ClusterEndpoint::Job(job) && *to != ClusterEndpoint::Job(job));
-        self.manager.handle_lost(self.now, self.peer_of(ClusterEndpoint::Job(job)));
+        self.queues.retain(|(from, to), _| *from != ClusterEndpoint::Job(job) && *to != ClusterEndpoint::Job(job));
+        self.manager.handle_disconnect(self.now, self.peer_of(ClusterEndpoint::Job(job)));
     }
 
-    /// The manager dies and another begins; every node finds it.
+    /// Replaces the manager by a new one; every live node registers again.
     pub(super) fn restart_manager(&mut self) {
-        self.wires.retain(|(from, to), _| *from != ClusterEndpoint::Manager && *to != ClusterEndpoint::Manager);
-        let fresh = self.dice.key();
+        self.queues.retain(|(from, to), _| *from != ClusterEndpoint::Manager && *to != ClusterEndpoint::Manager);
+        let fresh = self.random.key();
         self.manager = Manager::new(self.settings.clone(), fresh);
         for index in 0..self.nodes.len() {
             if self.nodes[index].alive {
                 self.register(index);
             }
         }
-        self.settle();
+        self.deliver_all();
     }
 
-    /// Nothing is reserved beyond what a node has, and every sum is that of its parts.
+    /// Checks that no node is overbooked and that every sum matches its parts.
     pub(super) fn check_reservations(&self) {
         for (name, record) in &self.manager.nodes {
-            let operations: u32 = record.holds.values().map(|hold| hold.operations).sum();
-            let bytes: u64 = record.holds.values().map(|hold| hold.bytes).sum();
-            let sums = Capacity { seats: record.holds.len() as u32, operations, bytes };
+            let operations: u32 = record.reservations.values().map(|reservation| reservation.operations).sum();
+            let bytes: u64 = record.reservations.values().map(|reservation| reservation.bytes).sum();
+            let sums = Capacity { seats: record.reservations.len() as u32, operations, bytes };
             assert_eq!(sums, record.reserved, "node {name}");
-            let room = record.card.capacity;
+            let room = record.descriptor.capacity;
             assert!(sums.seats <= room.seats && operations <= room.operations && bytes <= room.bytes, "node {name}");
         }
         for node in self.nodes.iter().filter(|node| node.alive) {
-            let record = &self.manager.nodes[&node.card.name];
+            let record = &self.manager.nodes[&node.descriptor.name];
             for (group, spec) in &node.installed {
-                let hold =
-                    record.holds.get(group).unwrap_or_else(|| panic!("{group} is not reserved at {}", spec.name));
-                assert_eq!((hold.operations, hold.bytes), (spec.window, spec.reserved_bytes()));
+                let reservation = record
+                    .reservations
+                    .get(group)
+                    .unwrap_or_else(|| panic!("{group} is not reserved at {}", spec.name));
+                assert_eq!((reservation.operations, reservation.bytes), (spec.window, spec.reserved_bytes()));
             }
         }
     }
 
-    /// No seat, no reservation, no number is left.
+    /// Checks that no seat, reservation or edge number is left.
     pub(super) fn check_empty(&self) {
         for node in self.nodes.iter().filter(|node| node.alive) {
-            assert!(node.installed.is_empty(), "node {} still has seats", node.card.name);
-            assert!(node.steward.seats().is_empty());
+            assert!(node.installed.is_empty(), "node {} still has seats", node.descriptor.name);
+            assert!(node.agent.seats().is_empty());
         }
         for (name, record) in &self.manager.nodes {
             assert_eq!(record.reserved, Capacity { seats: 0, operations: 0, bytes: 0 }, "node {name}");
@@ -433,20 +444,20 @@ impl SimulatedCluster {
 
     /// The seat of a group at a node.
     pub(super) fn seat(&self, name: &str, group: GroupKey) -> Option<&SeatSpec> {
-        self.nodes.iter().find(|node| node.card.name == name)?.installed.get(&group)
+        self.nodes.iter().find(|node| node.descriptor.name == name)?.installed.get(&group)
     }
 
-    /// Holds an open group against what every tree must be, seen from what the nodes really installed.
+    /// Checks an open group against the rules for trees, based on what the nodes have installed.
     pub(super) fn check_tree(&self, asked: &GroupRequest, opened: &GroupDescriptor) {
-        let group = opened.key_of_group();
+        let group = opened.group_key();
         let held: BTreeSet<&str> = self
             .nodes
             .iter()
             .filter(|node| node.installed.contains_key(&group))
-            .map(|node| node.card.name.as_str())
+            .map(|node| node.descriptor.name.as_str())
             .collect();
         let named: BTreeSet<&str> = opened.seats.iter().map(|seat| seat.name.as_str()).collect();
-        assert_eq!(held, named, "the seats that are taken are those in the answer");
+        assert_eq!(held, named, "the installed seats are those of the descriptor");
         assert_eq!(named.len(), opened.seats.len(), "a node has one seat of a group");
         let root = self.seat(&opened.seats[0].name, group).expect("the root has its seat");
         assert!(root.parent.is_none());
@@ -474,7 +485,7 @@ impl SimulatedCluster {
             assert!((2..1 << 23).contains(&child.edge.0) && edges.insert(child.edge.0), "an edge has its own number");
             match &child.who {
                 SeatChild::Member { leader, rank } => {
-                    assert!(seen.insert(*leader), "a leader hangs on one seat");
+                    assert!(seen.insert(*leader), "a leader is attached to one seat");
                     let asked = &asked.leaders[*leader as usize];
                     assert_eq!((&asked.addresses, asked.rank), (&child.addresses, *rank));
                     let up = opened.parent_of(*leader as usize).expect("every leader has a parent");
@@ -485,28 +496,33 @@ impl SimulatedCluster {
                     parts.push(FoldTree::Leader(*leader));
                 }
                 SeatChild::Seat { spec, .. } => {
-                    // What the node below really installed, not what it was meant to.
-                    let below = self.seat(&spec.name, seat.key_of_group()).expect("the seat below is taken");
+                    // Compares with what the child node installed, not with what it was sent.
+                    let below = self.seat(&spec.name, seat.group_key()).expect("the child seat is installed");
                     let up = below.parent.as_ref().expect("it has a parent");
                     assert_eq!((up.edge, up.child.index(), up.node), (child.edge, position, seat.node));
-                    let card = &self.nodes.iter().find(|node| node.card.name == seat.name).expect("it is ours").card;
-                    assert_eq!(up.addresses, card.addresses);
+                    let descriptor = &self
+                        .nodes
+                        .iter()
+                        .find(|node| node.descriptor.name == seat.name)
+                        .expect("a node of the cluster")
+                        .descriptor;
+                    assert_eq!(up.addresses, descriptor.addresses);
                     parts.push(self.check_seat(asked, opened, below, edges, seen));
                 }
             }
         }
         let lowest: Vec<u32> =
-            parts.iter().map(|part| *part.leaders().iter().min().expect("nobody is empty")).collect();
+            parts.iter().map(|part| *part.leaders().iter().min().expect("a subtree has leaders")).collect();
         assert!(lowest.is_sorted(), "children are in the order of their lowest leaders");
         FoldTree::Fold(parts)
     }
 }
 
-/// Everything that is said in tests travels as it does in the world.
+/// Encodes and decodes a message, as a real connection does.
 fn through_json<T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug>(message: &T) -> T {
-    let bytes = serde_json::to_vec(message).expect("it can be written");
+    let bytes = serde_json::to_vec(message).expect("the message encodes");
     assert!(bytes.len() <= MAX_MESSAGE_BYTES);
-    let read: T = serde_json::from_slice(&bytes).expect("it can be read");
+    let read: T = serde_json::from_slice(&bytes).expect("the message decodes");
     assert_eq!(*message, read);
     read
 }

@@ -1,77 +1,77 @@
-//! Placement and trimming, held against simple properties.
+//! Placement and trimming, checked against simple properties.
 
 use super::*;
 
-/// Two levels of hinted nodes above racks: the leaves serve racks by address, the tops are all parents of all.
+/// Two levels of nodes with hints above racks: leaves serve racks by address, and every top node is a parent of every leaf.
 fn fat_tree(tops: usize, leaves: usize) -> Vec<NodeDescriptor> {
     let names: Vec<String> = (0..tops).map(|top| format!("top{top}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut cards: Vec<NodeDescriptor> =
-        names.iter().enumerate().map(|(at, name)| card(at, name, &[], &[], ROOM)).collect();
+    let mut descriptors: Vec<NodeDescriptor> =
+        names.iter().enumerate().map(|(at, name)| descriptor(at, name, &[], &[], LARGE_CAPACITY)).collect();
     for leaf in 0..leaves {
         // Sixteen hosts per leaf, by their addresses.
         let serves = format!("10.1.{}.{}/28", (leaf * 16) >> 8, (leaf * 16) & 255);
-        cards.push(card(tops + leaf, &format!("leaf{leaf}"), &names, &[&serves], ROOM));
+        descriptors.push(descriptor(tops + leaf, &format!("leaf{leaf}"), &names, &[&serves], LARGE_CAPACITY));
     }
-    cards
+    descriptors
 }
 
 /// A random forest with hints of every kind, or none.
-fn random_cards(dice: &mut SeededRandom) -> Vec<NodeDescriptor> {
-    let count = 1 + dice.roll(12);
+fn random_descriptors(random: &mut SeededRandom) -> Vec<NodeDescriptor> {
+    let count = 1 + random.below(12);
     let names: Vec<String> = (0..count).map(|at| format!("n{at}")).collect();
-    let hints = dice.roll(4);
-    let mut cards = Vec::new();
+    let hints = random.below(4);
+    let mut descriptors = Vec::new();
     for at in 0..count {
         let mut parents: Vec<&str> = Vec::new();
-        if hints > 0 && at > 0 && dice.roll(5) > 0 {
-            parents.extend((0..1 + dice.roll(2)).map(|_| names[dice.roll(at)].as_str()));
+        if hints > 0 && at > 0 && random.below(5) > 0 {
+            parents.extend((0..1 + random.below(2)).map(|_| names[random.below(at)].as_str()));
         }
         let serves: Vec<String> = match hints {
             2 => vec![format!("host{}*", at % 10)],
-            3 => vec!["*".to_owned(), format!("10.1.0.{}/30", dice.roll(64) * 4)],
+            3 => vec!["*".to_owned(), format!("10.1.0.{}/30", random.below(64) * 4)],
             _ => Vec::new(),
         };
         let serves: Vec<&str> = serves.iter().map(String::as_str).collect();
-        cards.push(card(at, &names[at], &parents, &serves, ROOM));
+        descriptors.push(descriptor(at, &names[at], &parents, &serves, LARGE_CAPACITY));
     }
-    cards
+    descriptors
 }
 
 #[test]
-fn every_tree_over_random_nodes_and_leaders_is_sound() {
+fn every_tree_over_random_nodes_and_leaders_is_valid() {
     let (mut opened, mut seats) = (0, 0);
     for seed in 0..300 {
-        let mut dice = SeededRandom::new(seed);
-        let settings = ManagerSettings { fanout: 2 + dice.roll(4), ..ManagerSettings::default() };
-        let mut cluster = SimulatedCluster::new(seed, settings, random_cards(&mut dice));
+        let mut random = SeededRandom::new(seed);
+        let settings = ManagerSettings { fanout: 2 + random.below(4), ..ManagerSettings::default() };
+        let mut cluster = SimulatedCluster::new(seed, settings, random_descriptors(&mut random));
         let ticket = cluster.open_job(0, None);
         for _ in 0..4 {
-            let count = 2 + dice.roll(40);
-            let mut hosts: Vec<usize> = (0..count).map(|_| dice.roll(60)).collect();
-            if dice.roll(2) == 0 {
+            let count = 2 + random.below(40);
+            let mut hosts: Vec<usize> = (0..count).map(|_| random.below(60)).collect();
+            if random.below(2) == 0 {
                 hosts.sort_unstable();
             }
-            let asked = request(leaders(hosts), 1 + dice.roll(20) as u32, 256);
+            let asked = request(leaders(hosts), 1 + random.below(20) as u32, 256);
             match cluster.open_group(0, ticket, asked.clone()) {
                 Ok(group) => {
                     cluster.check_tree(&asked, &group);
                     (opened, seats) = (opened + 1, seats + group.seats.len());
                 }
-                Err(refusal) => assert!(matches!(refusal, ControlError::NotServed { .. }), "seed {seed}: {refusal}"),
+                Err(error) => assert!(matches!(error, ControlError::NotServed { .. }), "seed {seed}: {error}"),
             }
             cluster.check_reservations();
         }
-        cluster.ask(0, |request| ToManager::CloseJob { request, ticket });
-        cluster.settle();
+        cluster.send_request(0, |request| ToManager::CloseJob { request, ticket });
+        cluster.deliver_all();
         cluster.check_empty();
     }
-    // The test must see what it is for: most groups open, and many are trees of several seats.
+    // Guards against a vacuous test: most groups open, and many trees have several seats.
     assert!(opened > 900 && seats > 2 * opened, "{opened} groups with {seats} seats");
 }
 
 #[test]
-fn leaders_hang_on_the_leaf_of_their_rack_and_lone_ones_on_the_seat_above() {
+fn leaders_attach_to_the_leaf_of_their_rack_and_single_ones_to_the_seat_above() {
     let mut cluster = SimulatedCluster::new(1, ManagerSettings::default(), fat_tree(1, 4));
     let ticket = cluster.open_job(0, None);
     // Racks 0 and 2 have two leaders each, rack 1 has one: its leaf has no seat.
@@ -96,7 +96,7 @@ fn a_group_under_one_node_has_that_node_as_its_root() {
 }
 
 #[test]
-fn groups_are_spread_over_all_roots() {
+fn groups_are_distributed_over_all_roots() {
     let mut cluster = SimulatedCluster::new(1, ManagerSettings::default(), fat_tree(4, 4));
     let ticket = cluster.open_job(0, None);
     let mut used: BTreeMap<String, u32> = BTreeMap::new();
@@ -110,29 +110,33 @@ fn groups_are_spread_over_all_roots() {
 
 #[test]
 fn nodes_without_hints_become_a_balanced_tree_with_contiguous_shares() {
-    let cards = (0..5).map(|at| card(at, &format!("n{at}"), &[], &[], ROOM)).collect();
-    let mut cluster = SimulatedCluster::new(1, ManagerSettings { fanout: 4, ..ManagerSettings::default() }, cards);
+    let descriptors = (0..5).map(|at| descriptor(at, &format!("n{at}"), &[], &[], LARGE_CAPACITY)).collect();
+    let mut cluster =
+        SimulatedCluster::new(1, ManagerSettings { fanout: 4, ..ManagerSettings::default() }, descriptors);
     let ticket = cluster.open_job(0, None);
     let group = cluster.open_group(0, ticket, request(leaders(0..16), 4, 256)).unwrap();
     let FoldTree::Fold(parts) = &group.fold else { panic!("a root folds") };
     let shares: Vec<Vec<u32>> = parts.iter().map(FoldTree::leaders).collect();
     assert_eq!(shares, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]]);
-    // Few hosts need one node, and the least loaded one takes them.
+    // A few hosts need only one node, and the least loaded one serves them.
     let small = cluster.open_group(0, ticket, request(leaders(0..4), 4, 256)).unwrap();
     assert_eq!(small.seats.len(), 1);
 }
 
 #[test]
-fn a_plan_of_the_operator_counts_more_than_what_nodes_say() {
+fn the_topology_plan_overrides_registrations() {
     let planned = |name: &str, parents: &[&str], serves: &[&str]| {
-        let card = card(0, name, parents, serves, ROOM);
-        PlannedNode { name: card.name, parents: card.parents, serves: card.serves }
+        let descriptor = descriptor(0, name, parents, serves, LARGE_CAPACITY);
+        PlannedNode { name: descriptor.name, parents: descriptor.parents, serves: descriptor.serves }
     };
     let nodes = vec![planned("x", &["z"], &["host0"]), planned("y", &["z"], &["host1"]), planned("z", &[], &[])];
     let settings = ManagerSettings { topology: TopologyPlan { nodes }, ..ManagerSettings::default() };
-    let cards =
-        vec![card(0, "x", &[], &["*"], ROOM), card(1, "y", &["x"], &[], ROOM), card(2, "z", &["y"], &[], ROOM)];
-    let mut cluster = SimulatedCluster::new(1, settings, cards);
+    let descriptors = vec![
+        descriptor(0, "x", &[], &["*"], LARGE_CAPACITY),
+        descriptor(1, "y", &["x"], &[], LARGE_CAPACITY),
+        descriptor(2, "z", &["y"], &[], LARGE_CAPACITY),
+    ];
+    let mut cluster = SimulatedCluster::new(1, settings, descriptors);
     let ticket = cluster.open_job(0, None);
     let asked = request(leaders([0, 1, 0, 1]), 4, 256);
     let group = cluster.open_group(0, ticket, asked.clone()).unwrap();
@@ -141,36 +145,39 @@ fn a_plan_of_the_operator_counts_more_than_what_nodes_say() {
 }
 
 #[test]
-fn set_up_takes_a_number_of_steps_that_grows_with_the_logarithm() {
+fn set_up_steps_grow_with_the_logarithm_of_the_hosts() {
     let mut steps = Vec::new();
     for levels in 1..=5u32 {
         let hosts = 4usize.pow(levels);
         let nodes = (0..levels).map(|level| 4usize.pow(level)).sum();
-        let cards = (0..nodes).map(|at| card(at, &format!("n{at}"), &[], &[], ROOM)).collect();
+        let descriptors = (0..nodes).map(|at| descriptor(at, &format!("n{at}"), &[], &[], LARGE_CAPACITY)).collect();
         let mut cluster =
-            SimulatedCluster::new(1, ManagerSettings { fanout: 4, ..ManagerSettings::default() }, cards);
+            SimulatedCluster::new(1, ManagerSettings { fanout: 4, ..ManagerSettings::default() }, descriptors);
         let ticket = cluster.open_job(0, None);
         let asked = request(leaders(0..hosts), 4, 256);
-        cluster.ask(0, |request| ToManager::OpenGroup { request, ticket, group: asked.clone() });
+        cluster.send_request(0, |request| ToManager::OpenGroup { request, ticket, group: asked.clone() });
         let mut count = 0;
         while cluster.step() {
             count += 1;
         }
-        let Some(FromManager::GroupOpened { group, .. }) = cluster.heard.get_mut(&0).and_then(Vec::pop) else {
-            panic!("it opens")
+        let Some(FromManager::GroupOpened { group, .. }) = cluster.received.get_mut(&0).and_then(Vec::pop) else {
+            panic!("the group did not open")
         };
         assert_eq!(group.seats.len(), nodes);
         cluster.check_tree(&asked, &group);
         steps.push(count);
     }
-    // Asked, told to the root, down and up each level below it, confirmed, answered.
+    // Request, command to the root, down and up each level below it, reply to the manager, reply to the job.
     assert_eq!(steps, [4, 6, 8, 10, 12], "for 4, 16, 64, 256 and 1,024 hosts");
 }
 
 #[test]
 fn racks_without_a_common_root_are_joined() {
-    let cards = vec![card(0, "a", &[], &["host1*"], ROOM), card(1, "b", &[], &["host2*"], ROOM)];
-    let mut cluster = SimulatedCluster::new(1, ManagerSettings::default(), cards);
+    let descriptors = vec![
+        descriptor(0, "a", &[], &["host1*"], LARGE_CAPACITY),
+        descriptor(1, "b", &[], &["host2*"], LARGE_CAPACITY),
+    ];
+    let mut cluster = SimulatedCluster::new(1, ManagerSettings::default(), descriptors);
     let ticket = cluster.open_job(0, None);
     let asked = request(leaders([10, 11, 20, 21]), 4, 256);
     let group = cluster.open_group(0, ticket, asked.clone()).unwrap();
@@ -180,22 +187,23 @@ fn racks_without_a_common_root_are_joined() {
 }
 
 #[test]
-fn the_largest_group_fits_into_a_message_and_a_larger_one_is_refused() {
-    let cards = (0..300).map(|at| card(at, &format!("n{at}"), &[], &[], ROOM)).collect();
-    let mut cluster = SimulatedCluster::new(1, ManagerSettings { fanout: 16, ..ManagerSettings::default() }, cards);
+fn the_largest_group_fits_into_a_message_and_a_larger_one_is_rejected() {
+    let descriptors = (0..300).map(|at| descriptor(at, &format!("n{at}"), &[], &[], LARGE_CAPACITY)).collect();
+    let mut cluster =
+        SimulatedCluster::new(1, ManagerSettings { fanout: 16, ..ManagerSettings::default() }, descriptors);
     let ticket = cluster.open_job(0, Some(Quota { groups: 9, operations: 1 << 16, bytes: 1 << 40 }));
     let asked = request(leaders(0..4_096), 1, 256);
     let group = cluster.open_group(0, ticket, asked.clone()).unwrap();
     cluster.check_tree(&asked, &group);
-    let root = cluster.seat(&group.seats[0].name, group.key_of_group()).unwrap();
+    let root = cluster.seat(&group.seats[0].name, group.group_key()).unwrap();
     let bytes = serde_json::to_vec(root).unwrap().len();
-    assert!(bytes <= root.weight(), "{bytes} bytes, said to be at most {}", root.weight());
+    assert!(bytes <= root.max_encoded_bytes(), "{bytes} bytes, the upper bound is {}", root.max_encoded_bytes());
     let mut wide = asked.clone();
     for leader in &mut wide.leaders {
         leader.addresses = vec![leader.addresses[0]; 8];
     }
-    let refusal = cluster.open_group(0, ticket, wide).unwrap_err();
-    assert!(matches!(refusal, ControlError::TooMany { .. }), "{refusal}");
-    let refusal = cluster.open_group(0, ticket, request(leaders(0..4_097), 1, 256)).unwrap_err();
-    assert!(refusal.to_string().contains("4096 at most"), "{refusal}");
+    let error = cluster.open_group(0, ticket, wide).unwrap_err();
+    assert!(matches!(error, ControlError::TooMany { .. }), "{error}");
+    let error = cluster.open_group(0, ticket, request(leaders(0..4_097), 1, 256)).unwrap_err();
+    assert!(error.to_string().contains("4096 at most"), "{error}");
 }

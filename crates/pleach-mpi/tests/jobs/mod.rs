@@ -1,4 +1,4 @@
-//! MPI jobs with the library loaded.
+//! MPI jobs with the library preloaded.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 /// A job that takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// An MPI with its compiler and its launcher.
 #[derive(Clone, Copy)]
@@ -20,7 +20,7 @@ pub(crate) struct Mpi {
     pub(crate) launcher: &'static [&'static str],
 }
 
-/// Debian's Open MPI. Its AVX operators take unsigned shorts for signed ones, so that it does without where it is the judge.
+/// Debian's Open MPI. Its AVX operators treat unsigned shorts as signed, so they are off where its results are the reference.
 pub(crate) const OPEN_MPI: Mpi = Mpi {
     name: "open-mpi",
     compiler: "mpicc.openmpi",
@@ -112,21 +112,21 @@ pub(crate) struct Job {
     ranks: u32,
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
-    /// Something for the shell to do first.
+    /// A shell command to run first.
     first: String,
     folder: PathBuf,
-    /// The launcher itself gives the library to everyone whom it starts.
+    /// The launcher exports the library to every process that it starts.
     is_exported: bool,
-    /// What comes before the launcher, and what follows it.
+    /// Arguments before and after the launcher's own.
     around: [Vec<String>; 2],
-    /// What is loaded into the ranks, if anything.
+    /// The library to preload, if any.
     library: Option<PathBuf>,
 }
 
-/// How it ended.
+/// The outcome of a job.
 pub(crate) struct End {
-    pub(crate) said: String,
-    pub(crate) complained: String,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
     pub(crate) report: Value,
     pub(crate) folder: PathBuf,
 }
@@ -153,14 +153,14 @@ impl Job {
         self
     }
 
-    /// Sets a variable for every rank; what is said last holds.
+    /// Sets a variable for every rank; the last value wins.
     pub(crate) fn set(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// From the n-th packet on, nothing that this rank sends comes through. `variable` tells a rank who it is.
-    pub(crate) fn mute(mut self, variable: &str, rank: u32, nth: u32) -> Self {
+    /// From the n-th packet on, all packets of this rank are lost. `variable` holds a process's rank.
+    pub(crate) fn drop_packets_of(mut self, variable: &str, rank: u32, nth: u32) -> Self {
         let plan =
             scratch_file("mute.toml", &format!("[[fault]]\nkind = \"lose\"\nnth = {nth}\ncount = 1000000000\n"));
         self.first = format!("[ \"${variable}\" = {rank} ] && export PLEACH_FAULTS={}; ", plan.display());
@@ -207,28 +207,22 @@ impl Job {
         self
     }
 
-    /// What a rank writes to its standard error goes to a file of its own. `variable` tells a rank who it is.
-    pub(crate) fn complaining_apart(mut self, file: &Path, variable: &str) -> Self {
+    /// Redirects the stderr of each rank to a file of its own. `variable` holds a process's rank.
+    pub(crate) fn with_stderr_files(mut self, file: &Path, variable: &str) -> Self {
         self.first = format!("exec 2> {}.${variable}; ", file.display());
         self
     }
 
-    /// Runs it as if there were no Pleach.
-    pub(crate) fn plainly(mut self) -> Self {
+    /// Runs it without the library.
+    pub(crate) fn without_library(mut self) -> Self {
         self.library = None;
         self
     }
 
-    /// Loads another file instead.
-    pub(crate) fn with_library(mut self, file: &Path) -> Self {
-        self.library = Some(file.to_owned());
-        self
-    }
-
-    /// Runs it to its end, which must be a good one.
+    /// Runs it; it must succeed.
     pub(crate) fn run(self) -> End {
         let (status, end) = self.run_to_any_end();
-        assert!(status.success(), "{status}\n{}\n{}", end.said, end.complained);
+        assert!(status.success(), "{status}\n{}\n{}", end.stdout, end.stderr);
         end
     }
 
@@ -256,55 +250,50 @@ impl Job {
         }
         command.arg(&self.program).args(&self.arguments).current_dir(&self.folder);
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        let (said, complained) = (report.with_extension("out"), report.with_extension("err"));
+        let (stdout, stderr) = (report.with_extension("out"), report.with_extension("err"));
         let file = |path: &Path| Stdio::from(std::fs::File::create(path).expect("a file"));
-        command.stdin(Stdio::null()).stdout(file(&said)).stderr(file(&complained));
+        command.stdin(Stdio::null()).stdout(file(&stdout)).stderr(file(&stderr));
         let mut child = command.spawn().expect("the MPI's launcher");
         let began = Instant::now();
         let status = loop {
-            if let Some(status) = child.try_wait().expect("our own child") {
+            if let Some(status) = child.try_wait().expect("a child of this process") {
                 break status;
             }
-            if began.elapsed() > PATIENCE {
-                child.kill().expect("our own child");
+            if began.elapsed() > TIMEOUT {
+                child.kill().expect("a child of this process");
             }
             std::thread::sleep(Duration::from_millis(5));
         };
         let read = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
-        let (said, complained) = (read(&said), read(&complained));
-        assert!(began.elapsed() < PATIENCE, "it hangs\n{said}\n{complained}");
+        let (stdout, stderr) = (read(&stdout), read(&stderr));
+        assert!(began.elapsed() < TIMEOUT, "the job hangs\n{stdout}\n{stderr}");
         let report = serde_json::from_str(&read(&report)).unwrap_or_default();
-        (status, End { said, complained, report, folder: self.folder })
+        (status, End { stdout, stderr, report, folder: self.folder })
     }
 }
 
 impl End {
-    /// How many calls of the report's rows of this kind were.
+    /// The number of calls in the report's rows of this kind.
     pub(crate) fn calls(&self, kind: &str, of_interest: impl Fn(&Value) -> bool) -> u64 {
         let rows = self.report[kind].as_array().map(Vec::as_slice).unwrap_or_default();
         rows.iter().filter(|row| of_interest(row)).filter_map(|row| row["calls"].as_u64()).sum()
     }
 
-    /// Pleach did every kind of operation, in both manners, and left to the MPI only what it must.
-    pub(crate) fn check_that_everything_was_taken(&self) {
+    /// Pleach did every operation, blocking and non-blocking, and only the expected calls fell back.
+    pub(crate) fn check_that_everything_was_offloaded(&self) {
         for operation in ["barrier", "broadcast", "reduce", "allreduce", "reduce-scatter-block", "scan", "exscan"] {
             for non_blocking in [false, true] {
                 let is_it = |row: &Value| row["operation"] == operation && row["non_blocking"] == non_blocking;
                 assert!(self.calls("taken", is_it) > 0, "{operation}, {non_blocking}: {}", self.report);
             }
         }
-        let must_be_left = [
-            "an argument for the MPI to complain about",
-            "a datatype that cannot be folded so",
-            "an operator of the user",
-            "an intercommunicator",
-            "one rank",
-        ];
-        let others = self.calls("left", |row| !must_be_left.iter().any(|why| row["why"] == *why));
+        let expected_fallbacks =
+            ["invalid argument", "unsupported datatype", "user-defined operator", "intercommunicator", "one rank"];
+        let others = self.calls("left", |row| !expected_fallbacks.iter().any(|why| row["why"] == *why));
         assert_eq!(others, 0, "{}", self.report);
         assert_eq!(self.report["failures"], 0);
-        // What Open MPI's launcher says of its own children, now and then: it was too late to put one into a process group.
+        // Open MPI's launcher sometimes prints this about its own children: it was too late to put one into a process group.
         let is_ours = |line: &&str| !line.is_empty() && !line.contains("plm:rsh: Warning: setpgid");
-        assert_eq!(self.complained.lines().find(is_ours), None, "{}", self.complained);
+        assert_eq!(self.stderr.lines().find(is_ours), None, "{}", self.stderr);
     }
 }

@@ -1,67 +1,67 @@
 //! Jobs of real processes on this machine.
 
-mod fabric;
-mod troupe;
+mod local_services;
+mod rank_processes;
 
-use fabric::Fabric;
+use local_services::LocalServices;
 use pleach::{Communicator, Error, Operator, ValueLoc};
+use rank_processes::{RankProcesses, is_rank, wait_with_stderr};
 use transport::udp::FaultInjector;
-use troupe::{Troupe, end_of, is_rank};
 
-/// With shared memory, without (every rank is a host of its own), and as if on several hosts with two ranks each.
-fn in_every_way(test: &str, ranks: u32, part: fn()) {
+/// Runs a test with shared memory, without it (every rank is a host of its own), and with two ranks per host.
+fn in_every_layout(test: &str, ranks: u32, body: fn()) {
     if is_rank() {
-        return part();
+        return body();
     }
     for shared_memory in ["on", "off", "2"] {
-        Troupe::new(test, ranks).with("PLEACH_SHARED_MEMORY", shared_memory).play(part);
+        RankProcesses::new(test, ranks).with("PLEACH_SHARED_MEMORY", shared_memory).run(body);
     }
 }
 
 fn world() -> Communicator {
-    pleach::join().expect("the others are there")
+    pleach::join().expect("all ranks join")
 }
 
 #[test]
-fn everything_gives_what_it_should() {
-    in_every_way("everything_gives_what_it_should", 5, || {
+fn every_operation_gives_the_right_result() {
+    in_every_layout("every_operation_gives_the_right_result", 5, || {
         let world = world();
         let (rank, size) = (world.rank(), world.size());
         for length in [0, 1, 7, 100, 5_000, 200_000] {
-            world.barrier().expect("all come");
+            world.barrier().expect("every rank enters");
             let mut sums: Vec<i64> = (0..length).map(|index| i64::from(rank) * 1_000 + index).collect();
-            world.all_reduce(&mut sums, Operator::Sum).expect("all add");
+            world.all_reduce(&mut sums, Operator::Sum).expect("every rank takes part");
             assert!((0..length).zip(&sums).all(|(index, sum)| *sum == 10_000 + index * 5), "{length}");
             for root in [0, size - 1] {
                 let mut words: Vec<u32> = vec![if rank == root { root + 17 } else { 0 }; length as usize];
-                world.broadcast(&mut words, root).expect("all hear");
+                world.broadcast(&mut words, root).expect("every rank takes part");
                 assert!(words.iter().all(|word| *word == root + 17), "{length} from {root}");
                 let mut largest: Vec<f64> = vec![f64::from(rank); length as usize];
-                world.reduce(&mut largest, Operator::Max, root).expect("all give");
+                world.reduce(&mut largest, Operator::Max, root).expect("every rank takes part");
                 let expected = if rank == root { f64::from(size - 1) } else { f64::from(rank) };
                 assert!(largest.iter().all(|value| *value == expected), "{length} at {root}");
             }
         }
         let mut places = [ValueLoc { value: (rank as f32 - 2.0).abs(), index: rank as i32 }];
-        world.all_reduce_located(&mut places, Operator::MinLoc).expect("all look");
+        world.all_reduce_loc(&mut places, Operator::MinLoc).expect("every rank takes part");
         assert_eq!(places, [ValueLoc { value: 0.0, index: 2 }]);
     });
 }
 
 #[test]
 fn exact_sums_have_the_same_bits_wherever_the_ranks_are() {
-    in_every_way("exact_sums_have_the_same_bits_wherever_the_ranks_are", 5, || {
+    in_every_layout("exact_sums_have_the_same_bits_wherever_the_ranks_are", 5, || {
         let world = world();
         let values = [1e300, 1.0, -1e300, 1e-300, 0.1];
         let mut sums = [values[world.rank() as usize], 0.1];
-        world.all_reduce_exact(&mut sums).expect("all add");
+        world.all_reduce_exact(&mut sums).expect("every rank takes part");
         assert_eq!(sums, [1.1, 0.5]);
     });
 }
 
 #[test]
-fn requests_may_be_many_and_waited_for_in_any_order() {
-    in_every_way("requests_may_be_many_and_waited_for_in_any_order", 4, || {
+fn requests_complete_in_any_order_of_waiting() {
+    in_every_layout("requests_complete_in_any_order_of_waiting", 4, || {
         let world = world();
         for round in 0..20_u64 {
             let (mut a, mut b, mut c) = (vec![round; 3], vec![round + 1; 40_000], [round]);
@@ -91,112 +91,112 @@ fn requests_may_be_many_and_waited_for_in_any_order() {
 
 #[test]
 fn communicators_split_and_work_side_by_side() {
-    in_every_way("communicators_split_and_work_side_by_side", 6, || {
+    in_every_layout("communicators_split_and_work_side_by_side", 6, || {
         let world = world();
         let colour = (world.rank() != 5).then_some(world.rank() % 2);
-        let part = world.split(colour, -(world.rank() as i32)).expect("all split");
-        let twin = world.dup().expect("all dup");
+        let part = world.split(colour, -(world.rank() as i32)).expect("every rank takes part");
+        let copy = world.dup().expect("every rank takes part");
         assert_eq!(part.is_none(), world.rank() == 5);
         if let Some(part) = part {
-            // Keys count down: the highest rank is the first.
+            // Keys count down, so the highest rank comes first.
             let ranks: &[u32] = if world.rank().is_multiple_of(2) { &[4, 2, 0] } else { &[3, 1] };
             assert_eq!(ranks[part.rank() as usize], world.rank());
             let mut sum = [u64::from(world.rank())];
-            part.all_reduce(&mut sum, Operator::Sum).expect("all add");
+            part.all_reduce(&mut sum, Operator::Sum).expect("every rank takes part");
             assert_eq!(sum[0], ranks.iter().map(|rank| u64::from(*rank)).sum::<u64>());
-            let mut word = [world.rank()];
-            part.broadcast(&mut word, 1).expect("all hear");
-            assert_eq!(word[0], ranks[1]);
+            let mut value = [world.rank()];
+            part.broadcast(&mut value, 1).expect("every rank takes part");
+            assert_eq!(value[0], ranks[1]);
         }
         let mut all = [1_u8];
-        twin.all_reduce(&mut all, Operator::Sum).expect("all add");
-        world.barrier().expect("all come");
+        copy.all_reduce(&mut all, Operator::Sum).expect("every rank takes part");
+        world.barrier().expect("every rank enters");
         assert_eq!(all, [6]);
     });
 }
 
 #[test]
-fn ranks_that_disagree_all_get_an_error() {
-    in_every_way("ranks_that_disagree_all_get_an_error", 4, || {
+fn a_mismatch_is_an_error_at_every_rank() {
+    in_every_layout("a_mismatch_is_an_error_at_every_rank", 4, || {
         let world = world();
-        world.barrier().expect("all come");
+        world.barrier().expect("every rank enters");
         let mut vector = vec![1_i32; if world.rank() == 2 { 8 } else { 4 }];
         let first = world.all_reduce(&mut vector, Operator::Sum);
-        assert!(matches!(first, Err(Error::Disagree { .. })), "{first:?}");
-        assert!(matches!(world.barrier(), Err(Error::Disagree { .. })));
+        assert!(matches!(first, Err(Error::Mismatch { .. })), "{first:?}");
+        assert!(matches!(world.barrier(), Err(Error::Mismatch { .. })));
     });
 }
 
 #[test]
-fn arguments_that_make_no_sense_are_told_at_once_and_do_no_harm() {
-    in_every_way("arguments_that_make_no_sense_are_told_at_once_and_do_no_harm", 2, || {
+fn invalid_arguments_fail_at_once_and_leave_the_communicator_usable() {
+    in_every_layout("invalid_arguments_fail_at_once_and_leave_the_communicator_usable", 2, || {
         let world = world();
         let mut floats = [1.0_f32];
-        assert!(matches!(world.all_reduce(&mut floats, Operator::Xor), Err(Error::Argument { .. })));
-        assert!(matches!(world.broadcast(&mut floats, 2), Err(Error::Argument { .. })));
-        assert!(matches!(world.reduce(&mut floats, Operator::MinLoc, 0), Err(Error::Argument { .. })));
-        world.all_reduce(&mut floats, Operator::Sum).expect("no harm done");
+        assert!(matches!(world.all_reduce(&mut floats, Operator::Xor), Err(Error::InvalidArgument { .. })));
+        assert!(matches!(world.broadcast(&mut floats, 2), Err(Error::InvalidArgument { .. })));
+        assert!(matches!(world.reduce(&mut floats, Operator::MinLoc, 0), Err(Error::InvalidArgument { .. })));
+        world.all_reduce(&mut floats, Operator::Sum).expect("still usable");
         assert_eq!(floats, [2.0]);
     });
 }
 
 #[test]
-fn a_killed_rank_is_named_to_all_others() {
-    let test = "a_killed_rank_is_named_to_all_others";
+fn a_killed_rank_is_reported_to_all_others() {
+    let test = "a_killed_rank_is_reported_to_all_others";
     if is_rank() {
         let world = world();
         if world.rank() == 2 {
-            world.barrier().expect("all come");
+            world.barrier().expect("every rank enters");
             std::process::abort();
         }
-        let _ = world.barrier(); // Whoever is late to leave it may hear of the loss here.
+        let _ = world.barrier(); // A rank that leaves late may see the loss here.
         let mut sum = [1_u64; 100];
-        let ended = loop {
+        let error = loop {
             if let Err(error) = world.all_reduce(&mut sum, Operator::Sum) {
                 break error;
             }
         };
-        assert_eq!(ended, Error::RankLost { rank: 2 });
+        assert_eq!(error, Error::RankLost { rank: 2 });
         assert_eq!(world.barrier(), Err(Error::RankLost { rank: 2 }));
         return;
     }
     for shared_memory in ["on", "off", "2"] {
-        let children = Troupe::new(test, 4).with("PLEACH_SHARED_MEMORY", shared_memory).start();
+        let children = RankProcesses::new(test, 4).with("PLEACH_SHARED_MEMORY", shared_memory).start();
         for (rank, child) in children.into_iter().enumerate() {
-            let (ended, said) = end_of(child);
-            assert_eq!(ended == Some(0), rank != 2, "shared memory {shared_memory}, rank {rank}: {said}");
+            let (status, stderr) = wait_with_stderr(child);
+            assert_eq!(status == Some(0), rank != 2, "shared memory {shared_memory}, rank {rank}: {stderr}");
         }
     }
 }
 
 #[test]
 fn a_rank_that_computes_for_long_is_not_lost() {
-    in_every_way("a_rank_that_computes_for_long_is_not_lost", 3, || {
+    in_every_layout("a_rank_that_computes_for_long_is_not_lost", 3, || {
         let world = world();
         let mut sum = [1_u64];
-        world.all_reduce(&mut sum, Operator::Sum).expect("all add");
+        world.all_reduce(&mut sum, Operator::Sum).expect("every rank takes part");
         if world.rank() == 1 {
             std::thread::sleep(std::time::Duration::from_secs(4));
         }
-        world.all_reduce(&mut sum, Operator::Sum).expect("all wait");
+        world.all_reduce(&mut sum, Operator::Sum).expect("every rank takes part");
         assert_eq!(sum, [9]);
     });
 }
 
 #[test]
-fn a_process_by_itself_is_a_job() {
-    let world = pleach::join().expect("nobody else is needed");
+fn a_single_process_is_a_job() {
+    let world = pleach::join().expect("one rank suffices");
     let mut vector = [3.5];
     world.all_reduce(&mut vector, Operator::Sum).expect("alone");
     world.start_all_reduce(&mut vector, Operator::Sum).expect("alone").wait().expect("alone");
-    let twin = world.dup().expect("alone");
-    twin.barrier().expect("alone");
+    let copy = world.dup().expect("alone");
+    copy.barrier().expect("alone");
     assert_eq!((world.size(), vector), (1, [3.5]));
-    assert!(matches!(world.broadcast(&mut vector, 1), Err(Error::Argument { .. })));
+    assert!(matches!(world.broadcast(&mut vector, 1), Err(Error::InvalidArgument { .. })));
 }
 
 /// Values whose sum depends on the order of additions.
-fn delicate(rank: u32, round: u32, length: usize) -> Vec<f64> {
+fn order_sensitive(rank: u32, round: u32, length: usize) -> Vec<f64> {
     let value = |index: usize| {
         let big = if (rank as usize + index + round as usize).is_multiple_of(3) { 1e16 } else { 1.0 };
         big + f64::from(rank) * 0.1 + f64::from(round) + index as f64
@@ -209,43 +209,49 @@ fn digest(world: &Communicator, rounds: u32) -> u64 {
     let mut digest = 0_u64;
     for round in 0..rounds {
         let length = [1, 3, 700, 5_000][round as usize % 4];
-        let mut vector = delicate(world.rank(), round, length);
-        world.all_reduce(&mut vector, Operator::Sum).expect("all add");
+        let mut vector = order_sensitive(world.rank(), round, length);
+        world.all_reduce(&mut vector, Operator::Sum).expect("every rank takes part");
         for value in &vector {
             digest = digest.rotate_left(5).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ value.to_bits();
         }
-        let mut word = [if world.rank() == round % world.size() { round } else { u32::MAX }];
-        world.broadcast(&mut word, round % world.size()).expect("all hear");
-        assert_eq!(word, [round]);
-        world.barrier().expect("all come");
+        let mut value = [if world.rank() == round % world.size() { round } else { u32::MAX }];
+        world.broadcast(&mut value, round % world.size()).expect("every rank takes part");
+        assert_eq!(value, [round]);
+        world.barrier().expect("every rank enters");
     }
     digest
 }
 
 const TREE: [(&str, &[&str]); 3] = [("root", &[]), ("left", &["root"]), ("right", &["root"])];
 
-/// Ranks print their digest; all must agree, and so must runs with and without faults.
-fn digests(test: &str, fabric: &mut Fabric, shared_memory: &str, kill: Option<&str>) -> u64 {
-    digests_by(test, fabric, shared_memory, kill, "connections")
+/// Runs the ranks, which print their digests; all digests must be equal, with and without faults.
+fn digests(test: &str, services: &mut LocalServices, shared_memory: &str, kill: Option<&str>) -> u64 {
+    digests_by(test, services, shared_memory, kill, "connections")
 }
 
-fn digests_by(test: &str, fabric: &mut Fabric, shared_memory: &str, kill: Option<&str>, results: &str) -> u64 {
-    let troupe = Troupe::new(test, 6)
+fn digests_by(
+    test: &str,
+    services: &mut LocalServices,
+    shared_memory: &str,
+    kill: Option<&str>,
+    results: &str,
+) -> u64 {
+    let job = RankProcesses::new(test, 6)
         .with("PLEACH_SHARED_MEMORY", shared_memory)
         .with("PLEACH_RESULTS", results)
-        .with("PLEACH_MANAGER", fabric.manager())
+        .with("PLEACH_MANAGER", services.manager())
         .with("PLEACH_TEST_SLOWLY", if kill.is_some() { "yes" } else { "" });
-    let children = troupe.start();
+    let children = job.start();
     if let Some(name) = kill {
         std::thread::sleep(std::time::Duration::from_millis(400));
-        fabric.kill(name);
+        services.kill(name);
     }
     let digests: Vec<u64> = children
         .into_iter()
         .map(|child| {
-            let (ended, said) = end_of(child);
-            assert_eq!(ended, Some(0), "{said}");
-            let line = said.lines().find_map(|line| line.strip_prefix("digest "));
+            let (status, stderr) = wait_with_stderr(child);
+            assert_eq!(status, Some(0), "{stderr}");
+            let line = stderr.lines().find_map(|line| line.strip_prefix("digest "));
             line.expect("a digest").parse().expect("a number")
         })
         .collect();
@@ -253,7 +259,7 @@ fn digests_by(test: &str, fabric: &mut Fabric, shared_memory: &str, kill: Option
     digests[0]
 }
 
-fn play_digest() {
+fn run_digest() {
     let world = world();
     let rounds = if std::env::var("PLEACH_TEST_SLOWLY").is_ok_and(|slowly| !slowly.is_empty()) { 600 } else { 60 };
     assert!(
@@ -271,19 +277,19 @@ fn play_digest() {
 fn operations_go_through_the_nodes_of_a_tree() {
     let test = "operations_go_through_the_nodes_of_a_tree";
     if is_rank() {
-        return play_digest();
+        return run_digest();
     }
     for shared_memory in ["off", "2"] {
-        let mut fabric = Fabric::new(&TREE, &FaultInjector::default());
-        let plain = digests(test, &mut fabric, shared_memory, None);
-        assert!(fabric.kill("root") > 100, "the nodes have folded");
-        // Flips, losses and the like change nothing.
-        let mut bad = Fabric::new(&TREE, &FaultInjector::new(50, 50));
+        let mut services = LocalServices::new(&TREE, &FaultInjector::default());
+        let plain = digests(test, &mut services, shared_memory, None);
+        assert!(services.kill("root") > 100, "the nodes have reduced");
+        // Corrupted and lost packets change no result.
+        let mut bad = LocalServices::new(&TREE, &FaultInjector::new(50, 50));
         assert_eq!(digests(test, &mut bad, shared_memory, None), plain);
-        // Nor does the way in which results come.
+        // Nor does the delivery mode of results.
         for results in ["multicast", "both"] {
-            let mut fabric = Fabric::new(&TREE, &FaultInjector::new(20, 20));
-            assert_eq!(digests_by(test, &mut fabric, shared_memory, None, results), plain, "{results}");
+            let mut services = LocalServices::new(&TREE, &FaultInjector::new(20, 20));
+            assert_eq!(digests_by(test, &mut services, shared_memory, None, results), plain, "{results}");
         }
     }
 }
@@ -292,24 +298,24 @@ fn operations_go_through_the_nodes_of_a_tree() {
 fn a_killed_node_or_manager_changes_no_result() {
     let test = "a_killed_node_or_manager_changes_no_result";
     if is_rank() {
-        return play_digest();
+        return run_digest();
     }
     let mut digests = ["left", "root", "manager"].map(|name| {
-        let mut fabric = Fabric::new(&TREE, &FaultInjector::default());
-        digests(test, &mut fabric, "off", Some(name))
+        let mut services = LocalServices::new(&TREE, &FaultInjector::default());
+        digests(test, &mut services, "off", Some(name))
     });
     digests.sort_unstable();
     assert!(digests[0] == digests[2], "{digests:?}");
 }
 
-/// Short and long messages from each to each, over UDP and in shared memory, with tags that do not mix.
+/// Short and long messages from each rank to each, over UDP and in shared memory, matched by tag.
 #[test]
-fn ports_exchange_messages() {
+fn tagged_endpoints_exchange_messages() {
     use pleach::tagged_endpoint::{MessageSelector, Rank};
-    in_every_way("ports_exchange_messages", 3, || {
+    in_every_layout("tagged_endpoints_exchange_messages", 3, || {
         let world = world();
         let (me, size) = (world.rank(), world.size());
-        let mut port = world.open_port().expect("all open one");
+        let mut endpoint = world.open_tagged_endpoint().expect("every rank takes part");
         let message = |from: u32, to: u32, tag: u64, length: usize| -> Vec<u8> {
             (0..length).map(|place| (place * 7 + from as usize * 31 + to as usize * 3 + tag as usize) as u8).collect()
         };
@@ -317,16 +323,16 @@ fn ports_exchange_messages() {
         let peers: Vec<u32> = (0..size).filter(|peer| *peer != me).collect();
         let mut receives = Vec::new();
         for (peer, (tag, length)) in peers.iter().flat_map(|peer| (0..).zip(lengths).map(move |one| (*peer, one))) {
-            let wanted = MessageSelector::from(Rank(peer), tag);
-            receives.push((peer, tag, length, port.receive(wanted, vec![0; length]).expect("posted")));
-            port.send(peer, tag, message(me, peer, tag, length)).expect("sent");
+            let wanted = MessageSelector::exact(Rank(peer), tag);
+            receives.push((peer, tag, length, endpoint.receive(wanted, vec![0; length]).expect("posted")));
+            endpoint.send(peer, tag, message(me, peer, tag, length)).expect("sent");
         }
         for (peer, tag, length, receive) in receives.into_iter().rev() {
-            let (came, source, found) = port.wait_received(receive).expect("it comes");
-            assert!(came == message(peer, me, tag, length), "{length} bytes from {peer}");
+            let (received, source, found) = endpoint.wait_receive(receive).expect("it arrives");
+            assert!(received == message(peer, me, tag, length), "{length} bytes from {peer}");
             assert_eq!((source, found), (Rank(peer), tag));
         }
-        assert!(port.drain(std::time::Duration::from_secs(30)).expect("turned"));
-        world.barrier().expect("all come");
+        assert!(endpoint.drain(std::time::Duration::from_secs(30)).expect("progress"));
+        world.barrier().expect("every rank enters");
     });
 }

@@ -1,25 +1,25 @@
-//! Why an operation cannot complete, in the 32 bits that a message has for it.
+//! Why an operation cannot complete, encoded in the 32-bit detail of a message.
 
 use std::fmt;
 
-/// The cause of an abort, as every member of the group hears it.
+/// The cause of an abort. Every member of the group gets it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AbortCause {
     /// Members disagree on element type, operator or length.
     Mismatch,
-    /// A type and operator that do not go together, or a length that does not fit.
+    /// The element type, operator and length cannot be folded.
     Unfoldable,
-    /// A neighbour in the tree is lost; its number among the fabric's nodes.
+    /// The connection to a neighbour in the tree is lost; the neighbour's node number.
     LostPeer(u32),
     /// A cause that this version does not know.
     Other(u32),
 }
 
-/// Node numbers share the word with the cause.
+/// The lower bits of the detail hold the node number.
 const NODE_MASK: u32 = (1 << 28) - 1;
 
 impl AbortCause {
-    /// For the wire.
+    /// The detail on the wire.
     pub const fn code(self) -> u32 {
         match self {
             Self::Mismatch => 1 << 28,
@@ -29,7 +29,7 @@ impl AbortCause {
         }
     }
 
-    /// From the wire.
+    /// Decodes the detail on the wire.
     pub const fn from_code(code: u32) -> Self {
         match code >> 28 {
             1 => Self::Mismatch,
@@ -43,10 +43,12 @@ impl AbortCause {
 impl fmt::Display for AbortCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Mismatch => f.write_str("members disagree on type, operator or length"),
-            Self::Unfoldable => f.write_str("type, operator and length do not go together"),
+            Self::Mismatch => f.write_str("members disagree on element type, operator or length"),
+            Self::Unfoldable => {
+                f.write_str("the nodes cannot fold this combination of element type, operator and length")
+            }
             Self::LostPeer(node) => write!(f, "node {node} of the tree does not answer"),
-            Self::Other(code) => write!(f, "cause {code:#x}, unknown to this version"),
+            Self::Other(code) => write!(f, "abort code {code:#x}, unknown to this version"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! An aggregation message: a header that names it, a payload, and the end-to-end code over both.
+//! An aggregation message: header, payload, and the end-to-end checksum over both.
 
 use units::{ChildIndex, OpId};
 use wire::aggregation::{AggregationHeader, AggregationMessageKind};
@@ -7,87 +7,87 @@ use super::operation_mode::MEMBER_MULTICAST;
 use super::{AbortCause, Plane};
 use crate::Payload;
 
-/// What a contribution is among the others, in the detail of its header (P-61).
+/// The role of a contribution among the others, in the detail of its header (P-48).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ContributionRole {
     /// One operand of many.
-    Plain,
-    /// Nothing to give: the member only waits for the result, as in a broadcast from another.
-    Silent,
-    /// The only one that gives anything, as the root of a broadcast.
+    Operand,
+    /// No operand: the member only waits for the result, as in a broadcast from another member.
+    ReceiveOnly,
+    /// The only operand, as at the root of a broadcast.
     Sole,
 }
 
 impl ContributionRole {
-    /// For the wire.
+    /// The code on the wire.
     pub const fn code(self) -> u32 {
         match self {
-            Self::Plain => 0,
-            Self::Silent => 1,
+            Self::Operand => 0,
+            Self::ReceiveOnly => 1,
             Self::Sole => 2,
         }
     }
 
-    /// From the wire; what is unknown is an operand, and the fold refuses what it cannot fold.
+    /// Decodes the wire code. Unknown codes are operands; the fold rejects what it cannot fold.
     pub const fn from_code(code: u32) -> Self {
         match code & 0xff {
-            1 => Self::Silent,
+            1 => Self::ReceiveOnly,
             2 => Self::Sole,
-            _ => Self::Plain,
+            _ => Self::Operand,
         }
     }
 }
 
-/// What those behind a contribution want to hear, in the detail of its header (P-64).
+/// What the members behind a contribution want to receive, in the detail of its header (P-49).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ResultDisposition {
     /// The result.
-    Result,
-    /// That the operation is over, as whoever contributes to a reduce and is not its root.
-    End,
+    Deliver,
+    /// Only the completion, as at a contributor to a reduce that is not its root.
+    CompletionOnly,
 }
 
 impl ResultDisposition {
-    const END: u32 = 1 << 8;
+    const COMPLETION_ONLY: u32 = 1 << 8;
 
-    /// For the wire, beside the code of a voice.
+    /// The code on the wire, next to the code of a role.
     pub const fn code(self) -> u32 {
         match self {
-            Self::Result => 0,
-            Self::End => Self::END,
+            Self::Deliver => 0,
+            Self::CompletionOnly => Self::COMPLETION_ONLY,
         }
     }
 
-    /// From the wire; what is unknown is heard in full.
+    /// Decodes the wire code.
     pub const fn from_code(code: u32) -> Self {
-        if code & Self::END == 0 { Self::Result } else { Self::End }
+        if code & Self::COMPLETION_ONLY == 0 { Self::Deliver } else { Self::CompletionOnly }
     }
 }
 
-/// One message, with the code that its maker put on it.
+/// One message with the checksum that its sender computed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AggregationMessage {
-    /// What it is and whose.
+    /// Identifies the message.
     pub header: AggregationHeader,
     /// The elements.
     pub payload: Payload,
-    /// CRC-32C over header and payload, from the maker's memory; zero where the payload is absent.
-    pub seal: u32,
+    /// CRC-32C over header and payload, computed in the sender's memory; zero without a real payload.
+    pub checksum: u32,
 }
 
 impl AggregationMessage {
-    /// Makes a message and seals it.
+    /// A message with its checksum.
     pub fn new(header: AggregationHeader, payload: Payload) -> Self {
-        let seal = payload.bytes().map_or(0, |bytes| header.seal(bytes));
-        Self { header, payload, seal }
+        let checksum = payload.bytes().map_or(0, |bytes| header.checksum(bytes));
+        Self { header, payload, checksum }
     }
 
-    /// True if nothing has changed since it was sealed (P-12).
+    /// True if the checksum matches (P-31).
     pub fn is_intact(&self) -> bool {
-        self.payload.bytes().is_none_or(|bytes| self.header.seal(bytes) == self.seal)
+        self.payload.bytes().is_none_or(|bytes| self.header.checksum(bytes) == self.checksum)
     }
 
-    /// The same contents under another heading, sealed anew.
+    /// The same payload with another kind, child and plane, and a new checksum.
     pub(super) fn addressed(&self, kind: AggregationMessageKind, child: ChildIndex, plane: Plane) -> Self {
         let header = AggregationHeader { kind, child, flags: plane.0, ..self.header };
         Self::new(header, self.payload.clone())
@@ -95,21 +95,21 @@ impl AggregationMessage {
 
     /// A message without payload about the same operation.
     pub(super) fn about(&self, kind: AggregationMessageKind, child: ChildIndex, plane: Plane) -> Self {
-        // A question for a cast says so wherever it goes.
-        let asks = kind == AggregationMessageKind::Repair && self.header.kind != AggregationMessageKind::Abort;
-        let detail = if asks { self.header.detail & MEMBER_MULTICAST } else { 0 };
+        // A repair request keeps the multicast bit when a node forwards it.
+        let is_request = kind == AggregationMessageKind::Repair && self.header.kind != AggregationMessageKind::Abort;
+        let detail = if is_request { self.header.detail & MEMBER_MULTICAST } else { 0 };
         let header = AggregationHeader { kind, child, flags: plane.0, element_count: 0, detail, ..self.header };
-        Self { header, payload: Payload::EMPTY, seal: 0 }
+        Self { header, payload: Payload::EMPTY, checksum: 0 }
     }
 
-    /// What is said to a test, or about the answers to it: that somebody has not come.
-    pub(super) fn late(&self, test: u32, child: ChildIndex, plane: Plane) -> Self {
-        let mut late = self.about(AggregationMessageKind::Late, child, plane);
-        late.header.detail = test;
-        late
+    /// The answer to a poll that some member has not entered the operation.
+    pub(super) fn not_entered(&self, poll: u32, child: ChildIndex, plane: Plane) -> Self {
+        let mut answer = self.about(AggregationMessageKind::NotEntered, child, plane);
+        answer.header.detail = poll;
+        answer
     }
 
-    /// The abort that stands in for this message's contribution or result.
+    /// The abort that replaces this contribution or result.
     pub(super) fn aborted(&self, cause: AbortCause) -> Self {
         let header = AggregationHeader {
             kind: AggregationMessageKind::Abort,
@@ -117,21 +117,21 @@ impl AggregationMessage {
             detail: cause.code(),
             ..self.header
         };
-        Self { header, payload: Payload::EMPTY, seal: 0 }
+        Self { header, payload: Payload::EMPTY, checksum: 0 }
     }
 
-    /// Whether another message asks for the same thing (P-20: a question is asked once as long as it is on its way).
-    pub(super) fn asks_the_same(&self, other: &Self) -> bool {
+    /// True if both messages are the same repair request (P-40: an unacknowledged request is not sent again).
+    pub(super) fn is_same_request(&self, other: &Self) -> bool {
         let subject = |message: &Self| (message.header.kind, message.op(), message.plane(), message.header.child);
         self.header.kind == AggregationMessageKind::Repair && subject(self) == subject(other)
     }
 
-    /// The operation that it is about.
+    /// The operation.
     pub fn op(&self) -> OpId {
         self.header.operation
     }
 
-    /// The plane of the tree for which it is meant.
+    /// The plane of the tree.
     pub fn plane(&self) -> Plane {
         Plane(self.header.flags)
     }

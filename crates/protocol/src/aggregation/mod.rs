@@ -1,10 +1,17 @@
 //! Aggregation: members contribute, nodes fold, roots distribute.
 //!
-//! In: frames over edges, multicasts, reports of damage, time. Out: duties in an [`Outbox`]. A [`AggregationMember`] sits in a
-//! host, a [`AggregationNode`] in a switch (or a server); a node has a [`SeatConfig`] for every group and plane it serves.
-//! Rules: docs/protocol.md P-10 to P-26, P-94 to P-97; claims SE-1, SE-7, SE-9, SH-1 to SH-3, QN-6, QN-9, QN-10.
+//! In: frames over edges, multicasts, reports of damage, time. Out: actions in an [`Outbox`]. An
+//! [`AggregationMember`] runs in a host, an [`AggregationNode`] in a switch or server; a node has a [`SeatConfig`]
+//! for every group and plane it serves. Rules: docs/protocol.md P-29 to P-46, P-50 to P-53; claims SE-1, SE-7, SE-9,
+//! SH-1 to SH-3, QN-6, QN-9, QN-10.
+//!
+//! Reading order: `edge`, `message` and `outbox` are the vocabulary; `collection`, `slot` and `seat` are the state of
+//! a `node`; `member` is the other end.
 
 mod abort;
+mod ack_barrier;
+mod collection;
+mod edge;
 mod member;
 mod member_multicast;
 mod message;
@@ -17,14 +24,15 @@ mod slot;
 mod tests;
 
 pub use abort::AbortCause;
+pub use ack_barrier::AckBarrierCounter;
+#[cfg(feature = "sabotage")]
+pub use collection::SlotSabotage;
+pub use edge::{DownwardDelivery, EdgeIndex, ImplicitAck, ParentLink, Plane};
 pub use member::{AggregationMember, Contribution, MemberConfig, OperationStartError, RepairTimeoutMode};
-pub use member_multicast::AckBarrierCounter;
 pub use message::{AggregationMessage, ContributionRole, ResultDisposition};
 pub use node::{AggregationNode, NodeCounters, NodeLoad};
 pub use operation_mode::{OperationMode, PollRole};
-pub use outbox::{AggregationAction, EdgeIndex, Outbox};
+pub use outbox::{AggregationAction, Outbox};
+pub use seat::SeatConfig;
 
 pub use crate::connection::Damage;
-pub use seat::{DownwardDelivery, ImplicitAck, ParentLink, Plane, SeatConfig};
-#[cfg(feature = "sabotage")]
-pub use slot::SlotMutation;

@@ -1,31 +1,33 @@
-//! How an operation goes about: folded by the nodes, cast by the one who has something to say, or tested by one who asks all.
+//! The mode of an operation: aggregated by the nodes, multicast by one member, or a polled barrier.
 
 use wire::aggregation::{AggregationHeader, AggregationMessageKind};
 
-/// How a member takes part in an operation. All members say the same of an operation, but for their roles.
+/// How a member takes part in an operation. All members pass the same mode for an operation, except for the poll
+/// role.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OperationMode {
-    /// Every member contributes when it comes; the nodes fold, and the root of the tree tells the result.
-    Folded,
-    /// The only one that has something to say tells all by multicast. Nobody contributes (P-94).
-    Cast,
-    /// A member contributes when the tester asks, and says so if it has not come (P-97).
-    Tested(PollRole),
+    /// Every member contributes when it enters, the nodes fold, and the root of the tree distributes the result.
+    Aggregated,
+    /// The only contributor multicasts the result to all members. No member sends a contribution (P-50).
+    Multicast,
+    /// One member polls all others. A member contributes when polled, or answers that it has not entered (P-53).
+    Polled(PollRole),
 }
 
-/// What a member is in an operation that is tested.
+/// The role of a member in a polled barrier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PollRole {
-    /// Asks all by multicast, again and again until all have come.
-    Asks,
-    /// Is asked.
-    Answers,
+    /// Polls all members by multicast until all have entered.
+    Poller,
+    /// Answers polls.
+    Responder,
 }
 
-/// Says in the detail of a result or a question that it is about a cast; the lower bits are those of voices and wishes.
+/// The bit in the detail of a result or repair request that marks a member's multicast. The lower bits hold the
+/// contribution role and the result disposition.
 pub(super) const MEMBER_MULTICAST: u32 = 1 << 9;
 
-/// Whether a message is, or asks for, what somebody casts.
+/// True if a message is a member's multicast or requests one.
 pub(super) fn is_member_multicast(header: &AggregationHeader) -> bool {
     matches!(header.kind, AggregationMessageKind::Result | AggregationMessageKind::Repair)
         && header.detail & MEMBER_MULTICAST != 0

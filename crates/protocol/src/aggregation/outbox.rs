@@ -1,44 +1,34 @@
-//! What a machine asks of its driver.
+//! The actions that a member or node asks of its driver.
 //!
-//! The driver lends an outbox to each call and carries the duties out in order. A queue inside each machine would
-//! do as well, but a million machines would each keep one (docs/decisions/0002-outbox.md).
+//! The driver passes an outbox to each call and carries the actions out in order. A queue inside each machine would
+//! also work, but a million machines would each keep one (docs/decisions/0002-outbox.md).
 
 use units::OpId;
 
-use super::{AbortCause, AggregationMessage};
+use super::{AbortCause, AggregationMessage, EdgeIndex};
 use crate::Payload;
 use crate::connection::OutgoingFrame;
 
-/// An edge of a machine: a connection to one neighbour in the tree.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct EdgeIndex(pub u16);
-
-impl EdgeIndex {
-    pub(super) const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// Something that the driver must do. Every variant is a duty, never a hint.
+/// An action that the driver must carry out.
 #[derive(Clone, Debug)]
 pub enum AggregationAction {
-    /// Transmit a frame over an edge, so many times in a row.
+    /// Transmit a frame over an edge.
     Transmit {
         /// The edge.
         edge: EdgeIndex,
-        /// The frame, how often and by which path.
+        /// The frame, the number of copies and the path.
         outgoing: OutgoingFrame<AggregationMessage>,
     },
-    /// Send a message down the tree from here, to every member below, so many times in a row.
+    /// Multicast a message to every member below.
     Multicast {
         /// The result or abort.
         message: AggregationMessage,
-        /// How many times.
+        /// How many copies to send in a row.
         copies: u8,
     },
     /// A root has the result: the reduce phase is over.
     Reduced {
-        /// Of this operation.
+        /// The operation.
         op: OpId,
     },
     /// A member's operation is complete.
@@ -57,25 +47,30 @@ pub enum AggregationAction {
     },
 }
 
-/// Duties, in the order in which they are to be done.
+/// Actions in the order in which the driver must carry them out.
 #[derive(Default, Debug)]
 pub struct Outbox {
-    duties: Vec<AggregationAction>,
+    actions: Vec<AggregationAction>,
 }
 
 impl Outbox {
-    /// Adds a duty.
-    pub fn push(&mut self, duty: AggregationAction) {
-        self.duties.push(duty);
+    /// Adds an action.
+    pub fn push(&mut self, action: AggregationAction) {
+        self.actions.push(action);
     }
 
-    /// Takes all duties, first things first; the room stays for the next call.
+    /// Removes all actions in order; keeps the allocation for the next call.
     pub fn drain(&mut self) -> impl Iterator<Item = AggregationAction> + '_ {
-        self.duties.drain(..)
+        self.actions.drain(..)
     }
 
     /// True if there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.duties.is_empty()
+        self.actions.is_empty()
     }
+}
+
+/// A sink for the frames of the connection behind an edge.
+pub(super) fn transmit(edge: EdgeIndex, out: &mut Outbox) -> impl FnMut(OutgoingFrame<AggregationMessage>) + '_ {
+    move |outgoing| out.push(AggregationAction::Transmit { edge, outgoing })
 }

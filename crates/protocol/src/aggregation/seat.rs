@@ -1,80 +1,36 @@
-//! A seat is a node's place in one plane of one group's tree: who its children and parents are, and its slots.
+//! A seat: a node's part in one plane of one group's tree, with its children, its parents and its slots.
 
 use units::{ChildIndex, Epoch, GroupId, OpId, Psn};
 
 use super::slot::{Slot, SlotHistory};
-use super::{AbortCause, AggregationMessage, EdgeIndex};
+use super::{AbortCause, AggregationMessage, DownwardDelivery, EdgeIndex, ImplicitAck, ParentLink, Plane};
 
-/// One of several trees over the same members (SE-7); a plain tree has plane zero only.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
-pub struct Plane(pub u8);
-
-/// The way up to one parent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ParentLink {
-    /// Over this edge.
-    pub edge: EdgeIndex,
-    /// What the parent calls us.
-    pub child: ChildIndex,
-    /// The parent's plane.
-    pub plane: Plane,
-}
-
-/// What it means for a contribution's arrival that the result has come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ImplicitAck {
-    /// There is one way up: no result without it, so nothing needs to be acknowledged (P-5).
-    Arrival,
-    /// Other planes may have made the result: only an acknowledgement proves anything.
-    Nothing,
-}
-
-/// How a result goes to those below (SH-13).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DownwardDelivery {
-    /// In one packet that the network copies; whoever misses it asks (P-20).
-    Multicast,
-    /// Over the children's connections, which are reliable.
-    Connections,
-    /// Both: the multicast for speed, the connections for certainty.
-    Both,
-}
-
-impl DownwardDelivery {
-    pub(super) const fn has_multicast(self) -> bool {
-        matches!(self, Self::Multicast | Self::Both)
-    }
-
-    pub(super) const fn has_connections(self) -> bool {
-        matches!(self, Self::Connections | Self::Both)
-    }
-}
-
-/// What a node must know to serve a group.
+/// The configuration of a node for one group.
 #[derive(Clone, Debug)]
 pub struct SeatConfig {
     /// The group.
     pub group: GroupId,
-    /// Its incarnation.
+    /// The group's epoch.
     pub epoch: Epoch,
-    /// The plane of its tree.
+    /// The plane of the group's tree.
     pub plane: Plane,
-    /// For each child, in fold order, the edges over which it may speak (several if its adapter is split).
+    /// For each child, in fold order, the edges over which it may send; several if its adapter is split.
     pub children: Vec<Vec<EdgeIndex>>,
-    /// The parents, all of which get what is folded here; none for a root.
+    /// The parents, each of which gets the fold; none at a root.
     pub parents: Vec<ParentLink>,
-    /// What a result tells about the contribution sent up.
-    pub result_proves: ImplicitAck,
-    /// How results go down.
+    /// Whether a result acknowledges the contribution to the parent.
+    pub implicit_ack: ImplicitAck,
+    /// How results go to the children.
     pub distribution: DownwardDelivery,
-    /// Operations that may be in flight at once.
+    /// The number of operations that may be in flight at once.
     pub window: u32,
 }
 
-/// A place in the ring of slots. A slot is made when something comes for it, and freed when nobody can want it any more.
+/// An entry in the ring of slots. A slot is allocated with the first message for it, and freed when no child can need
+/// it.
 #[derive(Debug)]
 enum SlotEntry {
-    /// No state but the operation that it is for, or that it was for.
+    /// No state except the next or the last operation.
     Free {
         op: OpId,
         past: SlotHistory,
@@ -84,98 +40,98 @@ enum SlotEntry {
 
 #[derive(Debug)]
 pub(super) struct Seat {
-    pub plan: SeatConfig,
+    pub config: SeatConfig,
     slots: Vec<SlotEntry>,
-    /// A child is lost: nothing that still misses it can complete.
-    pub childless: Option<AbortCause>,
-    /// All parents are lost: nothing that is folded here can go on.
-    pub orphaned: Option<AbortCause>,
-    /// The furthest operation that anyone spoke of.
+    /// A child is lost: operations without its contribution cannot complete.
+    pub lost_child: Option<AbortCause>,
+    /// All parents are lost: folds cannot go up.
+    pub lost_parents: Option<AbortCause>,
+    /// The highest operation that any message named.
     latest: OpId,
-    /// The number under which each slot's fold went to the only parent, to confirm it by the result (P-5).
+    /// The sequence number of each slot's fold on the only parent's connection, to confirm it by the result (P-5).
     sent: Vec<Option<Psn>>,
 }
 
 impl Seat {
-    pub(super) fn new(plan: SeatConfig) -> Self {
-        // A power of two, so that the ring of slots survives the wrap of operation numbers.
-        let window = plan.window.clamp(1, units::limits::MAX_GROUP_WINDOW).next_power_of_two();
+    pub(super) fn new(config: SeatConfig) -> Self {
+        // A power of two, so that the ring stays consistent when operation numbers wrap.
+        let window = config.window.clamp(1, units::limits::MAX_GROUP_WINDOW).next_power_of_two();
         let slots = (0..window).map(|op| SlotEntry::Free { op: OpId(op), past: SlotHistory::Unknown }).collect();
         Self {
-            plan: SeatConfig { window, ..plan },
+            config: SeatConfig { window, ..config },
             slots,
-            childless: None,
-            orphaned: None,
+            lost_child: None,
+            lost_parents: None,
             latest: OpId(0),
             sent: vec![None; window as usize],
         }
     }
 
-    /// True if a message is meant for this seat.
+    /// True if a message belongs to this group and plane.
     pub(super) fn serves(&self, message: &AggregationMessage) -> bool {
-        self.plan.group == message.header.group && self.plan.plane == message.plane()
+        self.config.group == message.header.group && self.config.plane == message.plane()
     }
 
-    /// The slot of an operation, made if it is not there.
+    /// The slot of an operation; allocates it if needed.
     pub(super) fn slot(&mut self, op: OpId) -> &mut Slot {
-        let window = self.plan.window;
-        // Further ahead than members can be, it is nobody's (P-11).
+        let window = self.config.window;
+        // No member can be further ahead than this (P-30).
         let is_near = op.steps_from(self.latest) <= 2 * window as i32;
         if is_near && op.steps_from(self.latest) > 0 {
             self.latest = op;
         }
-        let place = &mut self.slots[(op.0 % window) as usize];
-        let at = match place {
+        let entry = &mut self.slots[(op.0 % window) as usize];
+        let at = match entry {
             SlotEntry::Free { op, .. } => *op,
             SlotEntry::Used(slot) => slot.op(),
         };
-        // Casts go by without a word to the nodes: what the slot missed is over for everyone (P-96).
+        // Nodes may not see members' multicasts: operations that the slot missed are over for all members (P-52).
         if is_near && op.steps_from(at) > window as i32 {
-            *place = SlotEntry::Free { op: OpId(op.0.wrapping_sub(window)), past: SlotHistory::Delivered };
+            *entry = SlotEntry::Free { op: OpId(op.0.wrapping_sub(window)), past: SlotHistory::Delivered };
         }
-        if let SlotEntry::Free { op, past } = *place {
-            *place = SlotEntry::Used(Box::new(Slot::new(op, past)));
+        if let SlotEntry::Free { op, past } = *entry {
+            *entry = SlotEntry::Used(Box::new(Slot::new(op, past)));
         }
-        let SlotEntry::Used(slot) = place else { unreachable!("just made") };
+        let SlotEntry::Used(slot) = entry else { unreachable!("just made") };
         slot
     }
 
     /// The slots that are in use.
     pub(super) fn slots(&mut self) -> impl Iterator<Item = &mut Slot> {
-        self.slots.iter_mut().filter_map(|place| match place {
+        self.slots.iter_mut().filter_map(|entry| match entry {
             SlotEntry::Free { .. } => None,
             SlotEntry::Used(slot) => Some(&mut **slot),
         })
     }
 
-    /// For each operation in flight, the bytes that are kept for it.
+    /// The payload bytes held for each operation in flight.
     pub(super) fn held(&self) -> impl Iterator<Item = u64> + '_ {
-        self.slots.iter().filter_map(|place| match place {
+        self.slots.iter().filter_map(|entry| match entry {
             SlotEntry::Free { .. } => None,
             SlotEntry::Used(slot) => slot.held(),
         })
     }
 
-    /// Frees the slot of an operation whose result is on reliable connections to everyone who needs it.
+    /// Frees the slot of an operation whose result is on reliable connections to all children.
     pub(super) fn release(&mut self, op: OpId) {
-        let index = op.0 % self.plan.window;
-        let place = &mut self.slots[index as usize];
-        if matches!(place, SlotEntry::Used(slot) if slot.op() == op) {
-            *place = SlotEntry::Free { op, past: SlotHistory::Delivered };
+        let index = op.0 % self.config.window;
+        let entry = &mut self.slots[index as usize];
+        if matches!(entry, SlotEntry::Used(slot) if slot.op() == op) {
+            *entry = SlotEntry::Free { op, past: SlotHistory::Delivered };
         }
     }
 
     pub(super) fn sent(&mut self, op: OpId) -> &mut Option<Psn> {
-        let index = op.0 % self.plan.window;
+        let index = op.0 % self.config.window;
         &mut self.sent[index as usize]
     }
 
-    /// The child that may speak under this index over this edge.
-    pub(super) fn may_speak(&self, child: ChildIndex, edge: EdgeIndex) -> bool {
-        self.plan.children.get(child.index()).is_some_and(|edges| edges.contains(&edge))
+    /// True if the child may send over this edge (P-32).
+    pub(super) fn is_authorized(&self, child: ChildIndex, edge: EdgeIndex) -> bool {
+        self.config.children.get(child.index()).is_some_and(|edges| edges.contains(&edge))
     }
 
     pub(super) fn is_parent(&self, edge: EdgeIndex) -> bool {
-        self.plan.parents.iter().any(|parent| parent.edge == edge)
+        self.config.parents.iter().any(|parent| parent.edge == edge)
     }
 }

@@ -1,4 +1,4 @@
-//! The algorithms by name, and the phases that each is made of.
+//! The collectives, the algorithms by name, and the phases of each algorithm.
 
 use std::fmt;
 
@@ -14,32 +14,32 @@ use super::recursive_exchange::{NonPowerPostPhase, NonPowerPrePhase, RecursiveEx
 use super::ring::{GatherToRoot, RingAllgather, RingReduceScatter};
 use super::step::RoundPattern;
 
-/// What a group does together.
+/// A collective operation with its arguments.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CollectiveOperation {
-    /// Nobody leaves before all have come.
+    /// Blocks until every rank has entered.
     Barrier,
-    /// All get what the root has.
+    /// All ranks get the root's vector.
     Broadcast {
-        /// Who has it.
+        /// The source.
         root: Rank,
     },
     /// The root gets the fold of all contributions.
     Reduce {
-        /// Who gets it.
+        /// The destination.
         root: Rank,
-        /// What is folded, and how.
+        /// Element type and operator.
         kind: ReductionKind,
     },
-    /// All get the fold of all contributions.
+    /// All ranks get the fold of all contributions.
     AllReduce {
-        /// What is folded, and how.
+        /// Element type and operator.
         kind: ReductionKind,
     },
 }
 
 impl CollectiveOperation {
-    /// What is folded and how, if anything is.
+    /// Element type and operator, if there is a reduction.
     pub const fn kind(&self) -> Option<ReductionKind> {
         match self {
             Self::Barrier | Self::Broadcast { .. } => None,
@@ -47,7 +47,7 @@ impl CollectiveOperation {
         }
     }
 
-    /// The rank that is special, if one is.
+    /// The root, if there is one.
     pub const fn root(&self) -> Option<Rank> {
         match self {
             Self::Barrier | Self::AllReduce { .. } => None,
@@ -67,7 +67,7 @@ impl fmt::Display for CollectiveOperation {
     }
 }
 
-/// How hosts do it among themselves.
+/// The algorithm of a collective among hosts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum CollectiveAlgorithm {
     /// Pairs exchange whole vectors. Allreduce and barrier.
@@ -77,31 +77,31 @@ pub enum CollectiveAlgorithm {
         /// Ranks in a group.
         radix: u16,
     },
-    /// Recursive halving, then recursive doubling. Allreduce, and reduce as an allreduce whose result the others drop.
+    /// Recursive halving, then recursive doubling. Allreduce; reduce as an allreduce whose result only the root uses.
     Rabenseifner,
     /// Blocks travel around the ring. Allreduce and reduce.
     Ring,
-    /// A tree of radix k, binomial if it is two. Reduce, broadcast, and both in a row for allreduce and barrier.
+    /// A k-nomial tree, binomial for radix two. Reduce, broadcast, and both in sequence for allreduce and barrier.
     Tree {
         /// Groups that merge at each level.
         radix: u16,
     },
-    /// Blocks are scattered over a binomial tree, then travel around the ring. Broadcast.
+    /// A binomial scatter, then a ring allgather. Broadcast.
     ScatterAllgather,
-    /// Everyone tells those ahead of it. Barrier.
+    /// Every rank signals the ranks at growing distances. Barrier.
     Dissemination {
-        /// How much faster news spreads with each round.
+        /// By how much the distance grows in each round.
         radix: u16,
     },
-    /// Ranks play a prescribed tree. Allreduce and reduce.
+    /// Ranks run a prescribed tree. Allreduce and reduce.
     OrderedTree,
     /// Every rank folds a block in a prescribed order. Allreduce and reduce.
     OrderedBlocks,
 }
 
 impl CollectiveAlgorithm {
-    /// True if the algorithm can do this.
-    pub const fn suits(self, collective: &CollectiveOperation) -> bool {
+    /// True if the algorithm supports this collective.
+    pub const fn supports(self, collective: &CollectiveOperation) -> bool {
         use CollectiveOperation::{AllReduce, Barrier, Broadcast, Reduce};
         match self {
             Self::RecursiveDoubling | Self::RecursiveKing { .. } => matches!(collective, AllReduce { .. } | Barrier),
@@ -114,13 +114,13 @@ impl CollectiveAlgorithm {
         }
     }
 
-    /// True if it plays a prescribed [`FoldOrder`].
+    /// True if it needs a prescribed [`FoldOrder`].
     pub const fn is_ordered(self) -> bool {
         matches!(self, Self::OrderedTree | Self::OrderedBlocks)
     }
 
-    /// True if the vector is cut into a block for each rank.
-    pub const fn cuts(self) -> bool {
+    /// True if the vector is split into one block per rank.
+    pub const fn splits_vector(self) -> bool {
         matches!(self, Self::Rabenseifner | Self::Ring | Self::ScatterAllgather | Self::OrderedBlocks)
     }
 
@@ -150,7 +150,7 @@ impl fmt::Display for CollectiveAlgorithm {
     }
 }
 
-/// A part of an algorithm whose rounds follow one pattern.
+/// A phase of an algorithm, whose rounds follow one pattern.
 pub(super) enum SchedulePhase<'a> {
     Nothing,
     Join,
@@ -171,8 +171,8 @@ pub(super) enum SchedulePhase<'a> {
 }
 
 impl SchedulePhase<'_> {
-    /// What is to be done in it; nothing at all in an empty place.
-    pub(super) fn schedule(&self) -> Option<&dyn RoundPattern> {
+    /// The pattern of its rounds; none for an empty phase.
+    pub(super) fn pattern(&self) -> Option<&dyn RoundPattern> {
         Some(match self {
             Self::Nothing => return None,
             Self::Join => &NonPowerPrePhase,
@@ -194,10 +194,10 @@ impl SchedulePhase<'_> {
     }
 }
 
-/// Most phases that an algorithm has.
+/// The largest number of phases of any algorithm.
 pub(super) const MAX_PHASES: usize = 4;
 
-/// The phases of an algorithm that suits the collective, in their order. `order` is there if the algorithm is ordered.
+/// The phases of an algorithm, in order. `order` is present if the algorithm needs it.
 pub(super) fn phases<'a>(
     algorithm: CollectiveAlgorithm,
     collective: &CollectiveOperation,
@@ -233,7 +233,7 @@ pub(super) fn phases<'a>(
             [SchedulePhase::Disseminate(DisseminationBarrier { radix }), Nothing, Nothing, Nothing]
         }
         CollectiveAlgorithm::OrderedTree => {
-            let order = order.expect("the plan has an order for an ordered algorithm");
+            let order = order.expect("the schedule of an ordered algorithm has an order");
             let last = match root {
                 Some(root) => SchedulePhase::HandOver(SendToRoot { from: order.root().0, to: root.0 }),
                 None => SchedulePhase::TreeBroadcast(KnomialBroadcast(tree(Some(order.root())))),
@@ -246,7 +246,7 @@ pub(super) fn phases<'a>(
     }
 }
 
-/// How finished blocks reach those who want the result.
+/// The phase that delivers finished blocks to the ranks that need the result.
 fn distribute_blocks<'a>(root: Option<Rank>) -> SchedulePhase<'a> {
     match root {
         Some(root) => SchedulePhase::GatherBlocks(GatherToRoot { root: root.0 }),

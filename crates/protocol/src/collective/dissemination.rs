@@ -1,9 +1,10 @@
-//! The dissemination barrier: after `r` rounds everyone knows of the `radix^r` ranks before it.
+//! The dissemination barrier: after `r` rounds every rank has signals from the `radix^r` ranks before it.
 //!
-//! Any size will do, nobody is special, and messages are empty.
+//! It supports any number of ranks, all ranks have the same role, and messages are empty.
 
 use units::Rank;
 
+use super::rounds::rounds_to_merge;
 use super::step::{CombineMode, RankContext, ReceiveStep, RoundPattern, SendStep, VectorRange};
 
 pub(super) struct DisseminationBarrier {
@@ -11,7 +12,7 @@ pub(super) struct DisseminationBarrier {
 }
 
 impl DisseminationBarrier {
-    /// How far away the `index`-th peer of a round is; less than the size, so that nobody is its own peer.
+    /// The distance of the `index`-th peer in a round; below the size, so that no rank is its own peer.
     fn distance(&self, at: &RankContext, round: u32, index: u32) -> Option<u32> {
         let distance = self.radix.pow(round) * (index + 1);
         (index + 1 < self.radix && distance < at.size).then_some(distance)
@@ -20,12 +21,7 @@ impl DisseminationBarrier {
 
 impl RoundPattern for DisseminationBarrier {
     fn rounds(&self, at: &RankContext) -> u32 {
-        let (mut rounds, mut known) = (0, 1);
-        while known < at.size {
-            known *= self.radix;
-            rounds += 1;
-        }
-        rounds
+        rounds_to_merge(at.size, self.radix)
     }
 
     fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {

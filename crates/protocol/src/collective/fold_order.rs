@@ -1,72 +1,72 @@
-//! The order in which contributions are folded, as an aggregation tree would do it.
+//! The order in which an aggregation tree folds contributions, for ranks to reproduce.
 //!
-//! In: a tree whose leaves are ranks and whose nodes fold their children from left to right (P-16), given as a function
-//! from a place to its children. Out: the same order in terms of ranks alone, which ranks can play without nodes (P-48).
+//! In: a tree whose leaves are ranks and whose nodes fold their children from left to right (P-35), as a function
+//! from a node to its children. Out: the same order as a tree of ranks, which ranks can run without nodes (P-57).
 //!
-//! A node's first operand is where its sum begins, so the first rank below a node can stand for the node. Then each
-//! rank has a list of ranks whose sums it folds to the right of its own, one after the other, and the tree of nodes has
-//! become a tree of ranks: 16 bytes for each, without recursion anywhere.
+//! A node's fold starts with its first operand, so the first rank below a node can represent it. Then each rank has a
+//! list of ranks whose sums it folds to the right of its own, one after the other, and the tree of nodes has become a
+//! tree of ranks: 16 bytes per rank, without any recursion.
 
 use std::fmt;
 
 use reduce::{FoldError, ReductionKind};
 use units::Rank;
 
-use super::schedule::MAX_RANKS;
+use super::step::MAX_RANKS;
 
-/// Places that a tree may have for each of its ranks: more levels than any fabric has.
+/// How many nodes a tree may have per rank: more levels than any fabric has.
 const MAX_TREE_NODES_PER_RANK: usize = 64;
-/// The parent of the rank that ends up with everything.
+/// The parent of the root.
 const NO_PARENT: u32 = u32::MAX;
 
-/// Who is folded with whom, and in which order.
+/// The order in which ranks fold each other's sums.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FoldOrder {
     root: u32,
-    /// Where each rank's operands begin in `operands`; one more than there are ranks.
+    /// The first operand of each rank in `operands`, and the end of the last rank's.
     first: Box<[u32]>,
     operands: Box<[u32]>,
     parent: Box<[u32]>,
-    /// The round in which each rank's sum goes to its parent: later than whatever the rank receives, and after the
+    /// The round in which each rank sends its sum to its parent: after all that the rank receives, and after the
     /// operands to its left.
     round: Box<[u32]>,
     rounds: u32,
     digest: u32,
 }
 
-/// What stands at a place of a tree.
+/// A vertex of an aggregation tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FoldTreeNode<N> {
     /// A rank with its contribution.
     Rank(Rank),
-    /// A node that folds these, in this order. Without children it adds nothing.
+    /// A node that folds these children in order. Without children it contributes nothing.
     Node(Vec<N>),
 }
 
 impl FoldOrder {
-    /// Walks a tree over the ranks `0..size` from its root. `branch` says what stands at a place.
+    /// Walks a tree over the ranks `0..size` from its root. `vertex` returns the vertex at a position.
     ///
     /// # Errors
-    /// If a rank is missing, there twice or too high, or if the tree is beyond all bounds, perhaps without an end.
+    /// If a rank is missing, duplicated or out of range, or if the tree is too large or infinite.
     pub fn from_tree<N>(
         size: u32,
         root: N,
-        mut branch: impl FnMut(N) -> FoldTreeNode<N>,
+        mut vertex: impl FnMut(N) -> FoldTreeNode<N>,
     ) -> Result<Self, FoldOrderError> {
         if size == 0 || size > MAX_RANKS {
             return Err(FoldOrderError::Size(size));
         }
         let mut seen = vec![false; size as usize];
         let mut edges = Vec::with_capacity(size as usize - 1);
-        // The first rank of each node that is being walked.
+        // The first rank of each open node.
         let mut open: Vec<Option<u32>> = vec![None];
-        // None marks where a node ends: its children are all above it on the stack.
+        // None marks the end of a node, below its children on the stack.
         let mut ahead = vec![Some(root)];
-        let mut places_left = MAX_TREE_NODES_PER_RANK * (size as usize + 1);
-        while let Some(place) = ahead.pop() {
-            let sum = match place.map(&mut branch) {
+        let mut nodes_left = MAX_TREE_NODES_PER_RANK * (size as usize + 1);
+        while let Some(position) = ahead.pop() {
+            let sum = match position.map(&mut vertex) {
                 Some(FoldTreeNode::Node(children)) => {
-                    places_left = places_left.checked_sub(children.len() + 1).ok_or(FoldOrderError::TooManyPlaces)?;
+                    nodes_left = nodes_left.checked_sub(children.len() + 1).ok_or(FoldOrderError::TooManyNodes)?;
                     open.push(None);
                     ahead.push(None);
                     ahead.extend(children.into_iter().rev().map(Some));
@@ -79,10 +79,10 @@ impl FoldOrder {
                     }
                     Some(rank.0)
                 }
-                None => open.pop().expect("every end has its beginning"),
+                None => open.pop().expect("every end mark has an open node"),
             };
             let Some(sum) = sum else { continue };
-            match open.last_mut().expect("the outermost stays open") {
+            match open.last_mut().expect("the outermost entry stays") {
                 Some(left) => edges.push((*left, sum)),
                 beginning => *beginning = Some(sum),
             }
@@ -90,7 +90,7 @@ impl FoldOrder {
         if let Some(missing) = seen.iter().position(|seen| !seen) {
             return Err(FoldOrderError::Missing(Rank(missing as u32)));
         }
-        let root = open[0].expect("every rank has been seen, and there is one");
+        let root = open[0].expect("every rank was seen, and there is at least one");
         Ok(Self::from_edges(size, root, &edges))
     }
 
@@ -102,13 +102,13 @@ impl FoldOrder {
         if size > MAX_RANKS {
             return Err(FoldOrderError::Size(size));
         }
-        Self::from_tree(size, None, |place: Option<u32>| match place {
+        Self::from_tree(size, None, |position: Option<u32>| match position {
             None => FoldTreeNode::Node((0..size).map(Some).collect()),
             Some(rank) => FoldTreeNode::Rank(Rank(rank)),
         })
     }
 
-    /// From pairs of a rank and its next operand, where an operand's own operands have come before it.
+    /// From pairs of a rank and its next operand; an operand's own operands come before it.
     fn from_edges(size: u32, root: u32, edges: &[(u32, u32)]) -> Self {
         let mut first = vec![0; size as usize + 1];
         for (left, _) in edges {
@@ -121,7 +121,7 @@ impl FoldOrder {
         let mut filled = first.clone();
         let mut parent = vec![NO_PARENT; size as usize];
         let mut round = vec![0; size as usize];
-        // The first round in which a rank is free to receive again, or to send.
+        // The first round in which a rank can receive or send again.
         let mut free = vec![0_u32; size as usize];
         for (left, right) in edges {
             let (left_index, right_index) = (*left as usize, *right as usize);
@@ -143,12 +143,12 @@ impl FoldOrder {
         }
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub fn size(&self) -> u32 {
         self.parent.len() as u32
     }
 
-    /// The rank that ends up with the sum of all.
+    /// The rank that ends up with the total.
     pub fn root(&self) -> Rank {
         Rank(self.root)
     }
@@ -161,7 +161,7 @@ impl FoldOrder {
         self.operands[self.operand_range(rank.0)].iter().map(|operand| Rank(*operand))
     }
 
-    /// The rank into whose sum a rank's own goes; none for the root.
+    /// The rank that folds this rank's sum into its own; none for the root.
     ///
     /// # Panics
     /// If there is no such rank.
@@ -170,15 +170,15 @@ impl FoldOrder {
         (parent != NO_PARENT).then_some(Rank(parent))
     }
 
-    /// A number that two orders share only if they are the same, or by an accident of 32 bits.
+    /// A digest of the order.
     pub fn digest(&self) -> u32 {
         self.digest
     }
 
-    /// Folds contributions in this order: the bits that the tree would have given.
+    /// Folds contributions in this order: the result has the bits of the tree's.
     ///
     /// # Errors
-    /// If contributions differ in length or are no whole number of elements.
+    /// If contributions differ in length or are not a multiple of the element size.
     pub fn fold<'a>(
         &self,
         kind: ReductionKind,
@@ -196,7 +196,7 @@ impl FoldOrder {
         };
         let mut open = vec![begin(self.root)];
         loop {
-            let top = open.last_mut().expect("the root is taken off by the return");
+            let top = open.last_mut().expect("popping the root returns");
             if top.next < self.operand_range(top.rank).end {
                 let operand = self.operands[top.next];
                 top.next += 1;
@@ -207,7 +207,7 @@ impl FoldOrder {
                 }
                 continue;
             }
-            let done = open.pop().expect("it was there a moment ago").sum;
+            let done = open.pop().expect("it was the last").sum;
             match open.last_mut() {
                 Some(below) => kind.fold(&mut below.sum, &done)?,
                 None => return Ok(done),
@@ -219,12 +219,12 @@ impl FoldOrder {
         self.rounds
     }
 
-    /// The round in which a rank's sum goes to its parent.
+    /// The round in which a rank sends its sum to its parent.
     pub(super) fn round_of(&self, rank: u32) -> u32 {
         self.round[rank as usize]
     }
 
-    /// Which operand comes to a rank in the first round from this one on in which one comes.
+    /// The next operand that a rank receives in this round or later.
     pub(super) fn operand_from(&self, rank: u32, round: u32) -> Option<u32> {
         let operands = &self.operands[self.operand_range(rank)];
         operands.get(operands.partition_point(|operand| self.round_of(*operand) < round)).copied()
@@ -240,29 +240,29 @@ fn digest(root: u32, edges: &[(u32, u32)]) -> u32 {
     checksum::crc32c(&[&numbers.flat_map(u32::to_le_bytes).collect::<Vec<_>>()])
 }
 
-/// Why a tree is no order of the ranks.
+/// Why a tree is not an order of the ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FoldOrderError {
     /// No ranks, or more than [`MAX_RANKS`].
     Size(u32),
-    /// A rank that the group does not have.
+    /// A rank outside the group.
     Unknown(Rank),
-    /// A rank would be folded twice.
+    /// A duplicate rank.
     Twice(Rank),
-    /// A rank would not be folded.
+    /// A missing rank.
     Missing(Rank),
-    /// The tree has many more nodes than ranks; perhaps it has no end.
-    TooManyPlaces,
+    /// The tree has too many nodes for its ranks, or is infinite.
+    TooManyNodes,
 }
 
 impl fmt::Display for FoldOrderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Size(size) => write!(f, "{size} ranks cannot be put in order (1 to {MAX_RANKS} can)"),
-            Self::Unknown(rank) => write!(f, "the group has no {rank}"),
-            Self::Twice(rank) => write!(f, "{rank} stands twice in the tree"),
+            Self::Size(size) => write!(f, "a tree cannot have {size} ranks (1 to {MAX_RANKS} are supported)"),
+            Self::Unknown(rank) => write!(f, "{rank} is in the tree but not in the group"),
+            Self::Twice(rank) => write!(f, "{rank} is in the tree twice"),
             Self::Missing(rank) => write!(f, "{rank} is missing in the tree"),
-            Self::TooManyPlaces => f.write_str("the tree has many more nodes than ranks"),
+            Self::TooManyNodes => f.write_str("the tree has too many nodes for its number of ranks"),
         }
     }
 }

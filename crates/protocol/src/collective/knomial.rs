@@ -1,11 +1,12 @@
-//! Trees of radix k, binomial if k is two: reduce towards a root, broadcast and scatter from one.
+//! K-nomial trees, binomial for radix two: reduce to a root, broadcast and scatter from one.
 //!
-//! Ranks form groups of `radix^level` contiguous ranks. A group is spoken for by the root if it is in it, otherwise by its
-//! first rank. So any rank can be the root without renumbering: operands keep the order of the ranks, the bits of a
-//! result do not depend on the root (P-47), and what a group needs of a scatter is one range.
+//! Ranks form groups of `radix^level` contiguous ranks. The leader of a group is the root if it is a member,
+//! otherwise the first rank. So any rank can be the root without renumbering: operands keep the rank order, the bits
+//! of a result do not depend on the root (P-56), and the blocks of a group in a scatter are one range.
 
 use units::Rank;
 
+use super::rounds::rounds_to_merge;
 use super::step::{CombineMode, RankContext, ReceiveStep, RoundPattern, SendStep, VectorRange};
 
 /// The shape of the tree.
@@ -19,40 +20,35 @@ pub(super) struct KnomialTree {
 pub(super) struct KnomialReduce(pub(super) KnomialTree);
 /// Copies from the root.
 pub(super) struct KnomialBroadcast(pub(super) KnomialTree);
-/// Gives each rank its own block, from the root.
+/// Sends each rank its own block from the root.
 pub(super) struct KnomialScatter(pub(super) KnomialTree);
 
-/// How a rank stands when the groups of a level merge.
+/// The role of a rank when the groups of a level merge.
 enum MergeRole {
-    /// It speaks for the merged group.
-    Speaker,
-    /// It speaks for one of the groups that merge; this is the speaker of the merged one.
-    Delegate(u32),
+    /// It leads the merged group.
+    Leader,
+    /// It leads one of the groups that merge; the value is the leader of the merged group.
+    Subleader(u32),
     Idle,
 }
 
-/// Some groups that merge, seen from a rank in one of them.
+/// Groups that merge, seen from a rank in one of them.
 struct Merge {
     tree: KnomialTree,
     /// The first rank of the merged group.
     first: u32,
-    /// Ranks of each group that merges.
+    /// Ranks in each group that merges.
     span: u32,
-    /// The group of the rank in question.
+    /// The rank's own group.
     mine: u32,
 }
 
 impl KnomialTree {
     fn levels(&self, size: u32) -> u32 {
-        let (mut levels, mut span) = (0, 1);
-        while span < size {
-            span *= self.radix;
-            levels += 1;
-        }
-        levels
+        rounds_to_merge(size, self.radix)
     }
 
-    fn speaker(&self, first: u32, span: u32) -> u32 {
+    fn leader(&self, first: u32, span: u32) -> u32 {
         if (first..first + span).contains(&self.root) { self.root } else { first }
     }
 
@@ -65,12 +61,12 @@ impl KnomialTree {
 }
 
 impl Merge {
-    fn standing(&self, rank: u32) -> MergeRole {
-        let above = self.tree.speaker(self.first, self.span * self.tree.radix);
+    fn role(&self, rank: u32) -> MergeRole {
+        let above = self.tree.leader(self.first, self.span * self.tree.radix);
         if rank == above {
-            MergeRole::Speaker
-        } else if rank == self.tree.speaker(self.first + self.mine * self.span, self.span) {
-            MergeRole::Delegate(above)
+            MergeRole::Leader
+        } else if rank == self.tree.leader(self.first + self.mine * self.span, self.span) {
+            MergeRole::Subleader(above)
         } else {
             MergeRole::Idle
         }
@@ -83,11 +79,11 @@ impl Merge {
         (group < self.tree.radix && first < size).then_some(first)
     }
 
-    fn speaker_of(&self, first: u32) -> u32 {
-        self.tree.speaker(first, self.span)
+    fn leader_of(&self, first: u32) -> u32 {
+        self.tree.leader(first, self.span)
     }
 
-    /// The blocks of the ranks of a group.
+    /// The blocks of a group's ranks.
     fn blocks_of(&self, first: u32, at: &RankContext) -> VectorRange {
         at.blocks(first, (first + self.span).min(at.size), at.size)
     }
@@ -103,36 +99,36 @@ impl RoundPattern for KnomialReduce {
     }
 
     fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
-        match self.0.merge(at.rank, round).standing(at.rank) {
-            MergeRole::Delegate(above) if index == 0 => Some(SendStep { to: Rank(above), part: at.whole() }),
+        match self.0.merge(at.rank, round).role(at.rank) {
+            MergeRole::Subleader(above) if index == 0 => Some(SendStep { to: Rank(above), part: at.whole() }),
             _ => None,
         }
     }
 
     fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
         let merge = self.0.merge(at.rank, round);
-        let MergeRole::Speaker = merge.standing(at.rank) else { return None };
-        let from = merge.speaker_of(merge.other(index, at.size)?);
+        let MergeRole::Leader = merge.role(at.rank) else { return None };
+        let from = merge.leader_of(merge.other(index, at.size)?);
         Some(ReceiveStep { from: Rank(from), part: at.whole(), apply: CombineMode::by_rank(from, at.rank) })
     }
 
-    /// Who has given its part away has nothing more to do.
+    /// A rank that has sent its vector is done.
     fn next(&self, at: &RankContext, round: u32) -> u32 {
-        match self.0.merge(at.rank, round).standing(at.rank) {
+        match self.0.merge(at.rank, round).role(at.rank) {
             MergeRole::Idle => self.rounds(at),
-            MergeRole::Speaker | MergeRole::Delegate(_) => round,
+            MergeRole::Leader | MergeRole::Subleader(_) => round,
         }
     }
 }
 
-/// The first round from this one on in which a rank is reached, or reaches others.
+/// The first round, from this one on, in which a rank receives or sends.
 fn next_split(tree: &KnomialTree, at: &RankContext, round: u32) -> u32 {
     let levels = tree.levels(at.size);
-    let is_idle = |level: u32| matches!(tree.merge(at.rank, level).standing(at.rank), MergeRole::Idle);
+    let is_idle = |level: u32| matches!(tree.merge(at.rank, level).role(at.rank), MergeRole::Idle);
     (round..levels).find(|round| !is_idle(levels - 1 - round)).unwrap_or(levels)
 }
 
-/// The merges of a reduce backwards: in the first round the largest groups are reached.
+/// The merges of a reduce in reverse: the first round splits the largest group.
 fn split(tree: &KnomialTree, at: &RankContext, round: u32) -> Merge {
     tree.merge(at.rank, tree.levels(at.size) - 1 - round)
 }
@@ -148,14 +144,14 @@ impl RoundPattern for KnomialBroadcast {
 
     fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
         let split = split(&self.0, at, round);
-        let MergeRole::Speaker = split.standing(at.rank) else { return None };
-        let to = split.speaker_of(split.other(index, at.size)?);
+        let MergeRole::Leader = split.role(at.rank) else { return None };
+        let to = split.leader_of(split.other(index, at.size)?);
         Some(SendStep { to: Rank(to), part: at.whole() })
     }
 
     fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
-        match split(&self.0, at, round).standing(at.rank) {
-            MergeRole::Delegate(above) if index == 0 => {
+        match split(&self.0, at, round).role(at.rank) {
+            MergeRole::Subleader(above) if index == 0 => {
                 Some(ReceiveStep { from: Rank(above), part: at.whole(), apply: CombineMode::Replace })
             }
             _ => None,
@@ -174,15 +170,15 @@ impl RoundPattern for KnomialScatter {
 
     fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
         let split = split(&self.0, at, round);
-        let MergeRole::Speaker = split.standing(at.rank) else { return None };
+        let MergeRole::Leader = split.role(at.rank) else { return None };
         let group = split.other(index, at.size)?;
-        Some(SendStep { to: Rank(split.speaker_of(group)), part: split.blocks_of(group, at) })
+        Some(SendStep { to: Rank(split.leader_of(group)), part: split.blocks_of(group, at) })
     }
 
     fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
         let split = split(&self.0, at, round);
-        match split.standing(at.rank) {
-            MergeRole::Delegate(above) if index == 0 => {
+        match split.role(at.rank) {
+            MergeRole::Subleader(above) if index == 0 => {
                 Some(ReceiveStep { from: Rank(above), part: split.blocks_of_mine(at), apply: CombineMode::Replace })
             }
             _ => None,

@@ -1,13 +1,14 @@
-//! Collectives among hosts alone: for comparison with aggregation, and for when there is none.
+//! Collectives among hosts without aggregation nodes: for comparison, and where there are none.
 //!
-//! In: one rank's contribution and the messages of its peers. Out: duties in a list that the driver lends. A [`CollectiveSchedule`]
-//! says what a rank does in which round, computed when asked and never stored; a [`ScheduleExecutor`] plays it for one
-//! operation; a [`FoldOrder`] prescribes the order of operands where the bits of a broken aggregation tree are wanted;
-//! [`choose_method`] says which algorithm suits, and why. [`quadrics`] has barriers and broadcasts that rest on a multicast.
-//! Rules: docs/protocol.md P-46 to P-49; claims SH-3 and SH-4.
+//! In: one rank's contribution and the messages of its peers. Out: actions in a list that the driver passes. A
+//! [`CollectiveSchedule`] says what a rank sends and receives in each round; it is computed on demand and never
+//! stored. A [`ScheduleExecutor`] runs it for one operation. A [`FoldOrder`] prescribes the order of operands, to
+//! reproduce the bits of a broken aggregation tree. [`choose_method`] picks an algorithm and says why. [`quadrics`]
+//! has barriers and broadcasts that use a multicast. Rules: docs/protocol.md P-55 to P-58; claims SH-3 and SH-4.
 //!
-//! Reading order: `step` says what a round is made of; `recursive_exchange`, `rabenseifner`, `ring`, `knomial`, `dissemination` and
-//! `ordered` describe rounds; `algorithm` strings them together; `schedule` gives a rank its part; `schedule_executor` plays it.
+//! Reading order: `step` defines a round; `recursive_exchange`, `rabenseifner`, `ring`, `knomial`, `dissemination`
+//! and `ordered` are patterns of rounds; `algorithm` combines them; `schedule` gives one rank's view;
+//! `schedule_executor` runs it.
 
 mod algorithm;
 mod dissemination;
@@ -18,6 +19,7 @@ pub mod quadrics;
 mod rabenseifner;
 mod recursive_exchange;
 mod ring;
+mod rounds;
 mod schedule;
 mod schedule_executor;
 mod select;
@@ -28,11 +30,11 @@ mod work_vector;
 
 pub use algorithm::{CollectiveAlgorithm, CollectiveOperation};
 pub use fold_order::{FoldOrder, FoldOrderError, FoldTreeNode};
-pub use schedule::{CollectiveSchedule, MAX_RADIX, MAX_RANKS, ScheduleError};
+pub use schedule::{CollectiveSchedule, MAX_RADIX, ScheduleError};
 pub use schedule_executor::{ScheduleAction, ScheduleExecutor, ScheduleExecutorCounters, ScheduleFailure};
 pub use select::{
     AggregationAvailability, AggregationOffer, AggregationUnavailable, ChoiceReason, CollectiveParticipants,
     InterHostMethod, MethodChoice, MethodPreferences, MethodPreferencesError, MulticastSupport, OperandOrder,
     PreferredMethod, SelectionInput, TransportClass, TransportCosts, choose_method,
 };
-pub use step::{CombineMode, ReceiveStep, SendStep, VectorRange};
+pub use step::{CombineMode, MAX_RANKS, ReceiveStep, SendStep, VectorRange};

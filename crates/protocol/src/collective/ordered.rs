@@ -1,22 +1,22 @@
-//! Reductions in a prescribed order: the bits that an aggregation tree would have given, without it (P-48).
+//! Reductions in a prescribed order: the bits of an aggregation tree, without the tree (P-57).
 //!
-//! Two ways. For short vectors ranks stand for the nodes and play the tree itself: a rank folds the sums of its operands
-//! one after the other as the order says, and sends the whole on. For long vectors every rank owns a block, gets
-//! everyone's contribution to it in pairwise exchanges, and folds them when all are there: each rank then sends and
-//! receives the vector once, and keeps no more than one vector's worth of contributions.
+//! For short vectors ranks represent the nodes and run the tree itself: a rank folds the sums of its operands one
+//! after the other, in order, and sends the sum on. For long vectors every rank owns a block, receives the
+//! contributions of all ranks to it in pairwise exchanges, and folds them when all are here: each rank sends and
+//! receives the vector once, and keeps at most one vector's worth of contributions.
 
 use units::Rank;
 
 use super::fold_order::FoldOrder;
 use super::step::{CombineMode, RankContext, ReceiveStep, RoundEnd, RoundPattern, SendStep};
 
-/// Ranks play the tree.
+/// Ranks run the prescribed tree.
 pub(super) struct OrderedTreeReduce<'a>(pub(super) &'a FoldOrder);
 
-/// Everyone's contributions to a block come to its owner.
+/// Every rank sends its contribution to each block to the block's owner.
 pub(super) struct BlockAllToAll;
 
-/// The whole vector goes from one rank to another, if they are two.
+/// One rank sends the whole vector to another, unless they are the same.
 pub(super) struct SendToRoot {
     pub(super) from: u32,
     pub(super) to: u32,
@@ -67,7 +67,7 @@ impl RoundPattern for BlockAllToAll {
         })
     }
 
-    fn closing(&self, at: &RankContext, round: u32) -> RoundEnd {
+    fn round_end(&self, at: &RankContext, round: u32) -> RoundEnd {
         if round + 1 == self.rounds(at) { RoundEnd::FoldKept(at.block(at.rank)) } else { RoundEnd::Nothing }
     }
 }

@@ -1,9 +1,9 @@
 //! Rabenseifner's algorithm: recursive halving, then recursive doubling, among a power of two of ranks.
 //!
-//! In each round of the first half two ranks split what they both hold a part of: each sends the half that it gives up
-//! and folds the half that it keeps. The second half plays the same rounds backwards, without arithmetic. Neighbours
-//! begin, so parts are always of contiguous ranks, and every element is folded in the same tree as by recursive
-//! doubling: the two give the same bits.
+//! In each round of the first phase two ranks split a common range: each sends the half that it gives up and folds
+//! the half that it keeps. The second phase runs the same rounds backwards, without arithmetic. Adjacent ranks start,
+//! so ranges always combine contiguous ranks, and every element is folded in the same tree as by recursive doubling:
+//! both give the same bits.
 //!
 //! Ranks beyond the power of two join a neighbour, as in [`super::recursive_exchange`].
 
@@ -21,12 +21,12 @@ pub(super) struct DoublingAllgather;
 /// Two participants that exchange in a round.
 struct HalvingPair {
     peer: u32,
-    /// The part of this rank after they have split.
+    /// The range of this rank after the split.
     mine: VectorRange,
     theirs: VectorRange,
 }
 
-/// The pair that splits at `depth`: its members differ in that bit of their numbers.
+/// The pair that splits at `depth`: the two numbers differ in that bit.
 fn pair(at: &RankContext, depth: u32) -> Option<HalvingPair> {
     let participants = at.participants;
     let me = participant(at.rank, at.size, participants)?;
@@ -38,7 +38,7 @@ fn pair(at: &RankContext, depth: u32) -> Option<HalvingPair> {
     Some(HalvingPair { peer: rank_of(peer, at.size, participants), mine: part(me), theirs: part(peer) })
 }
 
-/// The blocks that a participant still holds after so many splits: with a bit of its number set, the upper half.
+/// The blocks that a participant holds after so many splits: each set bit of its number selects an upper half.
 fn window(index: u32, splits: u32, participants: u32) -> (u32, u32) {
     let (mut start, mut length) = (0, participants);
     for bit in 0..splits {

@@ -1,16 +1,17 @@
-//! Recursive doubling and recursive k-ing: groups of contiguous ranks merge until all are one.
+//! Recursive doubling and recursive k-ing: groups of contiguous ranks merge until one is left.
 //!
-//! In round `r` the ranks form groups of `radix` that stand `radix^r` apart, and all of a group exchange what they
-//! have. Everyone folds the group's parts in rank order, so all of a merged group hold the same bits (P-47).
+//! In round `r` the ranks form groups of `radix` at a distance of `radix^r`, and the members of a group exchange
+//! their vectors. Each folds them in rank order, so all members of a merged group hold the same bits (P-56).
 //!
-//! The ranks that take part must be a product of the groups' sizes: `radix^m * q` with `q < radix`, where the last round
-//! has groups of `q`. Those beyond it join a neighbour before and are told the result after.
+//! The number of participants must be `radix^m * q` with `q < radix`; the last round has groups of `q`. Each rank
+//! beyond it sends its contribution to a neighbour before and gets the result from it after.
 
 use units::Rank;
 
+use super::rounds::rounds_to_merge;
 use super::step::{CombineMode, RankContext, ReceiveStep, RoundPattern, SendStep};
 
-/// How many of `size` ranks take part in the exchanges of this radix.
+/// How many of `size` ranks take part in exchanges of this radix.
 pub(super) const fn participants(size: u32, radix: u32) -> u32 {
     let mut power = 1;
     while size / power >= radix {
@@ -19,8 +20,8 @@ pub(super) const fn participants(size: u32, radix: u32) -> u32 {
     size / power * power
 }
 
-/// A rank's number among the participants; none if it joins a neighbour. Of the first ranks, every second one joins the
-/// one before it, so that the numbers keep the order of the ranks.
+/// A rank's number among the participants; none if it joins a neighbour. Among the first ranks, every second one
+/// joins its predecessor, so that the numbers keep the rank order.
 pub(super) const fn participant(rank: u32, size: u32, participants: u32) -> Option<u32> {
     let joining = size - participants;
     if rank >= 2 * joining {
@@ -38,11 +39,11 @@ pub(super) const fn rank_of(participant: u32, size: u32, participants: u32) -> u
     if participant < joining { 2 * participant } else { participant + joining }
 }
 
-/// Whom a rank is paired with before the first and after the last exchange.
+/// The neighbour of a rank before the first and after the last exchange.
 enum Pairing {
-    /// It takes part, and this neighbour joins it.
+    /// This rank participates, and the neighbour joins it.
     JoinedBy(u32),
-    /// It does not take part, and joins this neighbour.
+    /// This rank does not participate, and joins the neighbour.
     Joins(u32),
     Single,
 }
@@ -57,7 +58,7 @@ fn pairing(at: &RankContext) -> Pairing {
     }
 }
 
-/// Those who do not take part give their contribution to a neighbour who does.
+/// Each rank that does not participate sends its contribution to its neighbour.
 pub(super) struct NonPowerPrePhase;
 
 impl RoundPattern for NonPowerPrePhase {
@@ -82,7 +83,7 @@ impl RoundPattern for NonPowerPrePhase {
     }
 }
 
-/// Those who did not take part get the result from the neighbour whom they joined.
+/// Each rank that does not participate gets the result from its neighbour.
 pub(super) struct NonPowerPostPhase;
 
 impl RoundPattern for NonPowerPostPhase {
@@ -116,7 +117,7 @@ pub(super) struct RecursiveExchange {
 struct ExchangeGroup {
     participants: u32,
     me: u32,
-    /// How far apart its members stand.
+    /// The distance between its members.
     stride: u32,
     members: u32,
     my_position: u32,
@@ -141,15 +142,10 @@ impl ExchangeGroup {
 
 impl RoundPattern for RecursiveExchange {
     fn rounds(&self, at: &RankContext) -> u32 {
-        let (mut rounds, mut merged) = (0, 1);
-        while merged < at.participants {
-            merged *= self.radix;
-            rounds += 1;
-        }
-        rounds
+        rounds_to_merge(at.participants, self.radix)
     }
 
-    /// Everyone begins with the next after itself, so that not all send to the first of a group at once.
+    /// Each rank starts with its successor, so that not all send to the first rank of the group at once.
     fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
         let group = self.group(at, round)?;
         let position = (group.my_position + 1 + index) % group.members;

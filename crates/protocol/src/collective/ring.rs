@@ -1,8 +1,8 @@
-//! The ring: blocks travel from rank to rank, first gathering operands, then spreading the result.
+//! The ring: blocks move from rank to rank, first collecting operands, then distributing the result.
 //!
-//! Block `b` sets out at the rank after `b` and is folded all around the ring until it is complete at rank `b`. Each block
-//! is folded once and then copied, so all ranks hold the same bits; but the order of its operands begins at its own
-//! place, so the ring is not for operators that do not commute (P-47).
+//! Block `b` starts at the rank after `b` and is folded around the ring until it is complete at rank `b`. Each block
+//! is folded once and then copied, so all ranks hold the same bits. But the order of operands starts at a different
+//! rank for each block, so the ring does not suit operators that do not commute (P-56).
 
 use units::Rank;
 
@@ -11,10 +11,10 @@ use super::step::{CombineMode, RankContext, ReceiveStep, RoundPattern, SendStep}
 /// The reduce-scatter: each rank ends with its own block complete.
 pub(super) struct RingReduceScatter;
 
-/// The allgather: each rank begins with its own block complete.
+/// The allgather: each rank starts with its own block complete.
 pub(super) struct RingAllgather;
 
-/// Each rank sends its own block to one.
+/// Each rank sends its own block to the root.
 pub(super) struct GatherToRoot {
     pub(super) root: u32,
 }
@@ -57,7 +57,7 @@ impl RoundPattern for RingAllgather {
 }
 
 impl GatherToRoot {
-    /// In which round a rank sends; not a round at all for the root.
+    /// The round in which a rank sends; out of range for the root.
     fn turn(&self, at: &RankContext) -> u32 {
         (at.rank + at.size - self.root + at.size - 1) % at.size
     }

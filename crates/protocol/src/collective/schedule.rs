@@ -1,4 +1,4 @@
-//! One rank's part in one collective: what it sends and what it expects, round by round.
+//! The schedule of one rank in one collective: what it sends and receives in each round.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,17 +9,15 @@ use units::Rank;
 use super::algorithm::{CollectiveAlgorithm, CollectiveOperation, MAX_PHASES, phases};
 use super::fold_order::FoldOrder;
 use super::recursive_exchange::participants;
-use super::step::{RankContext, ReceiveStep, RoundEnd, RoundPattern, SendStep};
+use super::step::{MAX_RANKS, RankContext, ReceiveStep, RoundEnd, RoundPattern, SendStep};
 
-/// Most ranks of a group.
-pub const MAX_RANKS: u32 = 1 << 24;
-/// Most ranks that exchange or merge at once: as many messages are kept in one round.
+/// The largest radix: a rank keeps up to this many messages of one round.
 pub const MAX_RADIX: u16 = 64;
 
-// Spans are multiplied by the radix once more than there are ranks.
+// Patterns multiply spans by the radix until they exceed the number of ranks.
 const _: () = assert!((MAX_RANKS as u64) * (MAX_RADIX as u64) <= u32::MAX as u64);
 
-/// What one rank does in which round of one collective (P-46).
+/// What one rank sends and receives in each round of one collective (P-55).
 #[derive(Clone, Debug)]
 pub struct CollectiveSchedule {
     algorithm: CollectiveAlgorithm,
@@ -27,18 +25,18 @@ pub struct CollectiveSchedule {
     rank: u32,
     size: u32,
     bytes: u32,
-    /// Two things that every message would otherwise make the plan work out anew: how many ranks take part in recursive
-    /// exchanges, and the number of rounds up to the end of each phase.
+    /// Cached because every message needs them: how many ranks take part in recursive exchanges, and the number of
+    /// rounds up to the end of each phase.
     participants: u32,
     ends: [u32; MAX_PHASES],
     order: Option<Arc<FoldOrder>>,
 }
 
 impl CollectiveSchedule {
-    /// The part of `rank` among `size` in a collective over vectors of so many bytes.
+    /// The schedule of `rank` among `size` ranks in a collective over vectors of so many bytes.
     ///
     /// # Errors
-    /// If the parts do not go together; all ranks with the same values get the same error.
+    /// If the arguments are inconsistent. All ranks with the same arguments get the same error.
     pub fn new(
         algorithm: CollectiveAlgorithm,
         collective: CollectiveOperation,
@@ -52,10 +50,11 @@ impl CollectiveSchedule {
         Self::checked(algorithm, collective, rank, size, bytes, None)
     }
 
-    /// As [`CollectiveSchedule::new`], for an algorithm that follows a prescribed order. The order says how many ranks there are.
+    /// As [`CollectiveSchedule::new`], for an algorithm with a prescribed order. The order determines the number of
+    /// ranks.
     ///
     /// # Errors
-    /// As [`CollectiveSchedule::new`], and if the algorithm follows no prescribed order.
+    /// As [`CollectiveSchedule::new`], and if the algorithm does not use a prescribed order.
     pub fn ordered(
         algorithm: CollectiveAlgorithm,
         collective: CollectiveOperation,
@@ -81,7 +80,7 @@ impl CollectiveSchedule {
         if size == 0 || size > MAX_RANKS {
             return Err(ScheduleError::Size(size));
         }
-        if !algorithm.suits(&collective) {
+        if !algorithm.supports(&collective) {
             return Err(ScheduleError::Unsuited { algorithm, collective });
         }
         if !(2..=MAX_RADIX).contains(&algorithm.radix()) {
@@ -100,9 +99,9 @@ impl CollectiveSchedule {
         }
         let participants = participants(size, algorithm.radix().into());
         let ends = [0; MAX_PHASES];
-        let mut plan = Self { algorithm, collective, rank: rank.0, size, bytes, participants, ends, order };
-        plan.ends = plan.count_rounds();
-        Ok(plan)
+        let mut schedule = Self { algorithm, collective, rank: rank.0, size, bytes, participants, ends, order };
+        schedule.ends = schedule.count_rounds();
+        Ok(schedule)
     }
 
     /// The algorithm.
@@ -110,27 +109,27 @@ impl CollectiveSchedule {
         self.algorithm
     }
 
-    /// What is done.
+    /// The collective.
     pub fn collective(&self) -> CollectiveOperation {
         self.collective
     }
 
-    /// Whose part it is.
+    /// The rank.
     pub fn rank(&self) -> Rank {
         Rank(self.rank)
     }
 
-    /// How many ranks take part.
+    /// The number of ranks.
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// Bytes of the vector.
+    /// The length of the vector in bytes.
     pub fn bytes(&self) -> u32 {
         self.bytes
     }
 
-    /// What is folded and how, if anything is.
+    /// The reduction, if there is one.
     pub fn kind(&self) -> Option<ReductionKind> {
         self.collective.kind()
     }
@@ -140,27 +139,31 @@ impl CollectiveSchedule {
         self.order.as_deref()
     }
 
-    /// Rounds in all, the same at every rank. A rank need not have something to do in each.
+    /// The number of rounds, the same at every rank. A rank may be idle in some of them.
     pub fn rounds(&self) -> u32 {
         self.ends[MAX_PHASES - 1]
     }
 
-    /// What the rank sends when it enters a round.
+    /// The messages that the rank sends when it enters a round.
     pub fn sends(&self, round: u32) -> impl Iterator<Item = SendStep> + '_ {
-        (0..).map_while(move |index| self.in_phase(round, |part, at, round| part.send(at, round, index)).flatten())
+        (0..).map_while(move |index| {
+            self.in_phase(round, |pattern, at, round| pattern.send(at, round, index)).flatten()
+        })
     }
 
-    /// What the rank must have received before it leaves a round, in the order of folding.
+    /// The messages that the rank must receive before it leaves a round, in fold order.
     pub fn receives(&self, round: u32) -> impl Iterator<Item = ReceiveStep> + '_ {
-        (0..).map_while(move |index| self.in_phase(round, |part, at, round| part.receive(at, round, index)).flatten())
+        (0..).map_while(move |index| {
+            self.in_phase(round, |pattern, at, round| pattern.receive(at, round, index)).flatten()
+        })
     }
 
-    /// What is expected from a rank in a round, if anything is.
+    /// The message expected from a rank in a round, if any.
     pub fn expected(&self, round: u32, from: Rank) -> Option<ReceiveStep> {
         self.receives(round).find(|receive| receive.from == from)
     }
 
-    /// True if the rank has the result at the end. (All others get nothing that they may use.)
+    /// True if the rank has the result at the end. The vectors of other ranks hold no usable data.
     pub fn has_result(&self) -> bool {
         match self.collective {
             CollectiveOperation::Reduce { root, .. } => root.0 == self.rank,
@@ -168,8 +171,8 @@ impl CollectiveSchedule {
         }
     }
 
-    /// What all ranks of an operation must agree on, in one number for a message's header: ranks that call different
-    /// collectives find out by it.
+    /// A digest of everything on which the ranks of an operation must agree, for message headers. Ranks that call
+    /// different collectives detect it by the digest.
     pub fn fingerprint(&self) -> u32 {
         let (code, root) = match self.collective {
             CollectiveOperation::Barrier => (0_u8, Rank(0)),
@@ -201,15 +204,14 @@ impl CollectiveSchedule {
         ])
     }
 
-    /// The first round from this one on in which the rank may have something to do; the number of rounds if none is.
+    /// The first round, from this one on, that may have steps for the rank; the number of rounds if there is none.
     pub(super) fn next_round(&self, round: u32) -> u32 {
         let mut round = round;
-        // A phase in which nothing is left to do leads to the beginning of the next.
+        // After the last step of a phase comes the start of the next phase.
         for end in self.ends {
             if round < end {
-                round = self
-                    .in_phase(round, |schedule, at, inner| round - inner + schedule.next(at, inner))
-                    .unwrap_or(end);
+                round =
+                    self.in_phase(round, |pattern, at, inner| round - inner + pattern.next(at, inner)).unwrap_or(end);
                 if round < end {
                     break;
                 }
@@ -218,70 +220,70 @@ impl CollectiveSchedule {
         round
     }
 
-    pub(super) fn closing(&self, round: u32) -> RoundEnd {
-        self.in_phase(round, |part, at, round| part.closing(at, round)).unwrap_or(RoundEnd::Nothing)
+    pub(super) fn round_end(&self, round: u32) -> RoundEnd {
+        self.in_phase(round, |pattern, at, round| pattern.round_end(at, round)).unwrap_or(RoundEnd::Nothing)
     }
 
-    fn place(&self) -> RankContext {
+    fn context(&self) -> RankContext {
         let element = element_size(&self.collective);
         RankContext { rank: self.rank, size: self.size, bytes: self.bytes, element, participants: self.participants }
     }
 
     fn count_rounds(&self) -> [u32; MAX_PHASES] {
-        let at = self.place();
+        let at = self.context();
         let mut total = 0;
         phases(self.algorithm, &self.collective, self.order()).map(|phase| {
-            total += phase.schedule().map_or(0, |schedule| schedule.rounds(&at));
+            total += phase.pattern().map_or(0, |pattern| pattern.rounds(&at));
             total
         })
     }
 
-    /// Asks the phase to which a round belongs, in that phase's own count of rounds.
+    /// Calls the phase of a round, with the round counted from the start of the phase.
     fn in_phase<T>(&self, round: u32, ask: impl FnOnce(&dyn RoundPattern, &RankContext, u32) -> T) -> Option<T> {
         let index = self.ends.iter().position(|end| round < *end)?;
         let begin = if index == 0 { 0 } else { self.ends[index - 1] };
         let phases = phases(self.algorithm, &self.collective, self.order());
-        phases[index].schedule().map(|schedule| ask(schedule, &self.place(), round - begin))
+        phases[index].pattern().map(|pattern| ask(pattern, &self.context(), round - begin))
     }
 }
 
-/// Bytes that no cut may divide.
+/// The size of an element, which no block boundary may split.
 fn element_size(collective: &CollectiveOperation) -> u32 {
     collective.kind().map_or(1, |kind| kind.element_size() as u32)
 }
 
-/// Why there can be no such plan.
+/// Why there is no such schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ScheduleError {
     /// No ranks, or more than [`MAX_RANKS`].
     Size(u32),
-    /// A rank that the group does not have.
+    /// A rank outside the group.
     UnknownRank(Rank),
-    /// The algorithm cannot do this.
+    /// The algorithm does not support the collective.
     Unsuited {
         /// The algorithm.
         algorithm: CollectiveAlgorithm,
-        /// What was asked.
+        /// The collective.
         collective: CollectiveOperation,
     },
-    /// The radix is less than two or more than [`MAX_RADIX`].
+    /// The radix is below two or above [`MAX_RADIX`].
     Radix(u16),
-    /// No whole number of elements, or a barrier with a vector.
+    /// Not a multiple of the element size, or a barrier with a vector.
     Length {
-        /// What was asked.
+        /// The collective.
         collective: CollectiveOperation,
-        /// Bytes of the vector.
+        /// Length of the vector in bytes.
         bytes: u32,
     },
-    /// The algorithm follows a prescribed order and none was given.
+    /// The algorithm needs a prescribed order and none was given.
     NoOrder(CollectiveAlgorithm),
-    /// An order was prescribed and the algorithm would not follow it.
+    /// A prescribed order was given and the algorithm does not use it.
     IgnoresOrder(CollectiveAlgorithm),
-    /// The contribution does not have the length of the plan's vector.
+    /// The contribution and the schedule's vector differ in length.
     Contribution {
-        /// Bytes of the plan's vector.
-        plan: u32,
-        /// Bytes of the contribution.
+        /// Length of the schedule's vector in bytes.
+        schedule: u32,
+        /// Length of the contribution in bytes.
         contribution: u32,
     },
 }
@@ -289,15 +291,17 @@ pub enum ScheduleError {
 impl fmt::Display for ScheduleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Size(size) => write!(f, "a group of {size} ranks (1 to {MAX_RANKS} are possible)"),
-            Self::UnknownRank(rank) => write!(f, "the group has no {rank}"),
-            Self::Unsuited { algorithm, collective } => write!(f, "{algorithm} cannot do a {collective}"),
-            Self::Radix(radix) => write!(f, "a radix of {radix} (2 to {MAX_RADIX} are possible)"),
-            Self::Length { collective, bytes } => write!(f, "a {collective} cannot have a vector of {bytes} bytes"),
-            Self::NoOrder(algorithm) => write!(f, "{algorithm}: no order was given"),
-            Self::IgnoresOrder(algorithm) => write!(f, "{algorithm} would not follow the order that was given"),
-            Self::Contribution { plan, contribution } => {
-                write!(f, "a contribution of {contribution} bytes to a vector of {plan} bytes")
+            Self::Size(size) => write!(f, "a group cannot have {size} ranks (1 to {MAX_RANKS} are supported)"),
+            Self::UnknownRank(rank) => write!(f, "{rank} is not in the group"),
+            Self::Unsuited { algorithm, collective } => write!(f, "{algorithm} does not support {collective}"),
+            Self::Radix(radix) => write!(f, "unsupported radix {radix} (2 to {MAX_RADIX} are supported)"),
+            Self::Length { collective, bytes } => {
+                write!(f, "{collective} does not support a vector of {bytes} bytes")
+            }
+            Self::NoOrder(algorithm) => write!(f, "{algorithm} needs a prescribed order"),
+            Self::IgnoresOrder(algorithm) => write!(f, "{algorithm} does not use a prescribed order"),
+            Self::Contribution { schedule, contribution } => {
+                write!(f, "contribution of {contribution} bytes, expected {schedule} bytes")
             }
         }
     }

@@ -1,10 +1,10 @@
-//! The machine that plays a plan for one rank and one operation.
+//! Runs the schedule of one rank for one operation.
 //!
-//! In: the contribution, and messages in any order, perhaps twice or early. Out: messages to send, then one result or one
-//! failure. Rules: P-46, P-47.
+//! In: the contribution, and messages in any order, perhaps twice or early. Out: messages to send, then one result or
+//! one failure. Rules: P-55, P-56.
 //!
-//! A message is named by its round and its sender. What the plan does not expect is dropped before it costs memory, so
-//! what is kept early is bounded by the plan itself.
+//! Round and sender identify a message. Messages that the schedule does not expect are dropped before they cost
+//! memory, so the schedule bounds the memory for early messages.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,25 +16,25 @@ use super::step::{CombineMode, RoundEnd, VectorRange};
 use super::work_vector::{WorkVector, fold_payloads};
 use crate::Payload;
 
-/// Something that the driver must do. Every variant is a duty, never a hint.
+/// An action that the driver must carry out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ScheduleAction {
-    /// Bring a message to a peer, reliably.
+    /// Send a message to a peer, reliably.
     Send {
         /// The peer.
         to: Rank,
-        /// Names the message, together with the sender.
+        /// Identifies the message, together with the sender.
         round: u32,
-        /// What it carries; may be empty.
+        /// The contents; may be empty.
         payload: Payload,
     },
-    /// The operation is complete here.
+    /// The operation is complete at this rank.
     Complete {
-        /// The result; empty for a barrier, and at all but the root of a reduce.
+        /// The result; empty for a barrier, and at every rank but the root of a reduce.
         result: Payload,
     },
-    /// The operation has failed here for good. The others cannot know: the driver tells them, and whoever hears it calls
-    /// [`ScheduleExecutor::handle_loss`] or drops its player.
+    /// The operation has failed at this rank for good. The driver must tell the other ranks, which then call
+    /// [`ScheduleExecutor::handle_loss`] or drop their executors.
     Failed {
         /// Why.
         cause: ScheduleFailure,
@@ -44,15 +44,15 @@ pub enum ScheduleAction {
 /// Why an operation failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ScheduleFailure {
-    /// A peer's message has another length than the plan says: the ranks do not do the same collective.
+    /// A peer's message has an unexpected length: the ranks called different collectives.
     WrongLength {
         /// The peer.
         from: Rank,
         /// The round of the message.
         round: u32,
-        /// Bytes that were expected.
+        /// Expected length in bytes.
         expected: u32,
-        /// Bytes that came.
+        /// Received length in bytes.
         got: u32,
     },
     /// A rank of the group is lost, or has failed in this operation.
@@ -63,7 +63,10 @@ impl fmt::Display for ScheduleFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::WrongLength { from, round, expected, got } => {
-                write!(f, "{from} sent {got} bytes instead of {expected} in round {round}")
+                write!(
+                    f,
+                    "{from} sent {got} bytes in round {round}, expected {expected}; do all ranks make the same call?"
+                )
             }
             Self::LostRank(rank) => write!(f, "{rank} is lost"),
         }
@@ -72,26 +75,26 @@ impl fmt::Display for ScheduleFailure {
 
 impl std::error::Error for ScheduleFailure {}
 
-/// Messages that changed nothing.
+/// Messages that were dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ScheduleExecutorCounters {
-    /// Came a second time.
+    /// Duplicates.
     pub duplicates: u32,
-    /// Not in the plan.
+    /// Not in the schedule.
     pub foreign: u32,
-    /// Came when the operation was over.
+    /// Received after the end of the operation.
     pub late: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ExecutorState {
-    /// Messages may come, but the rank has not started.
+    /// Not started; messages may arrive early.
     Ready,
-    Playing,
+    Running,
     Over,
 }
 
-/// A message that waits for its round, or for the others of its round.
+/// A message that waits for its round, or for the other messages of its round.
 #[derive(Debug)]
 struct PendingMessage {
     round: u32,
@@ -100,69 +103,69 @@ struct PendingMessage {
 }
 
 impl PendingMessage {
-    fn name(&self) -> (u32, u32) {
+    fn key(&self) -> (u32, u32) {
         (self.round, self.from)
     }
 }
 
-/// One rank's machine for one operation.
+/// The state machine of one rank for one operation.
 #[derive(Debug)]
 pub struct ScheduleExecutor {
-    plan: CollectiveSchedule,
+    schedule: CollectiveSchedule,
     vector: WorkVector,
-    /// Sorted by name: what is needed next stands in front.
-    held: VecDeque<PendingMessage>,
+    /// Sorted by round and sender: the next one needed comes first.
+    pending: VecDeque<PendingMessage>,
     round: u32,
-    stage: ExecutorState,
+    state: ExecutorState,
     counters: ScheduleExecutorCounters,
 }
 
 impl ScheduleExecutor {
-    /// A player that has not started. Who has nothing to contribute (a barrier; a broadcast, at all but the root) gives
-    /// [`Payload::Absent`] of the plan's length.
+    /// An executor that has not started. Ranks without a contribution (in a barrier, or a broadcast from another
+    /// rank) pass [`Payload::SizeOnly`] of the schedule's length.
     ///
     /// # Errors
-    /// If the contribution has another length than the plan's vector.
-    pub fn new(plan: CollectiveSchedule, contribution: Payload) -> Result<Self, ScheduleError> {
-        if contribution.len() != plan.bytes() {
-            return Err(ScheduleError::Contribution { plan: plan.bytes(), contribution: contribution.len() });
+    /// If the contribution and the schedule's vector differ in length.
+    pub fn new(schedule: CollectiveSchedule, contribution: Payload) -> Result<Self, ScheduleError> {
+        if contribution.len() != schedule.bytes() {
+            return Err(ScheduleError::Contribution { schedule: schedule.bytes(), contribution: contribution.len() });
         }
         let vector = WorkVector::new(contribution);
         Ok(Self {
-            plan,
+            schedule,
             vector,
-            held: VecDeque::new(),
+            pending: VecDeque::new(),
             round: 0,
-            stage: ExecutorState::Ready,
+            state: ExecutorState::Ready,
             counters: ScheduleExecutorCounters::default(),
         })
     }
 
-    /// Starts to play.
+    /// Starts the schedule.
     ///
     /// # Panics
-    /// If it was started before.
+    /// If it is running already.
     pub fn start(&mut self, out: &mut Vec<ScheduleAction>) {
-        assert!(self.stage != ExecutorState::Playing, "a player is started once");
-        if self.stage == ExecutorState::Ready {
-            self.stage = ExecutorState::Playing;
+        assert!(self.state != ExecutorState::Running, "an executor is started once");
+        if self.state == ExecutorState::Ready {
+            self.state = ExecutorState::Running;
             self.enter(0, out);
             self.advance(out);
         }
     }
 
-    /// A message of a peer; it may come before the start.
+    /// Handles a peer's message, which may arrive before the start.
     pub fn handle_message(&mut self, from: Rank, round: u32, payload: Payload, out: &mut Vec<ScheduleAction>) {
-        if self.stage == ExecutorState::Over {
+        if self.state == ExecutorState::Over {
             self.counters.late = self.counters.late.saturating_add(1);
             return;
         }
-        let Some(expected) = self.plan.expected(round, from) else {
+        let Some(expected) = self.schedule.expected(round, from) else {
             self.counters.foreign = self.counters.foreign.saturating_add(1);
             return;
         };
-        let place = self.held.binary_search_by_key(&(round, from.0), PendingMessage::name);
-        let (false, Err(place)) = (round < self.round, place) else {
+        let position = self.pending.binary_search_by_key(&(round, from.0), PendingMessage::key);
+        let (false, Err(position)) = (round < self.round, position) else {
             self.counters.duplicates = self.counters.duplicates.saturating_add(1);
             return;
         };
@@ -171,82 +174,82 @@ impl ScheduleExecutor {
             self.fail(ScheduleFailure::WrongLength { from, round, expected, got }, out);
             return;
         }
-        self.held.insert(place, PendingMessage { round, from: from.0, payload });
-        if self.stage == ExecutorState::Playing && round == self.round {
+        self.pending.insert(position, PendingMessage { round, from: from.0, payload });
+        if self.state == ExecutorState::Running && round == self.round {
             self.advance(out);
         }
     }
 
-    /// A rank of the group is lost or has given up: the operation fails here too, unless it is over.
+    /// Handles the loss or failure of a rank: the operation fails at this rank too, unless it is over.
     pub fn handle_loss(&mut self, lost: Rank, out: &mut Vec<ScheduleAction>) {
-        if self.stage != ExecutorState::Over {
+        if self.state != ExecutorState::Over {
             self.fail(ScheduleFailure::LostRank(lost), out);
         }
     }
 
-    /// The plan.
-    pub fn plan(&self) -> &CollectiveSchedule {
-        &self.plan
+    /// The schedule.
+    pub fn schedule(&self) -> &CollectiveSchedule {
+        &self.schedule
     }
 
-    /// The round in which the rank is.
+    /// The current round.
     pub fn round(&self) -> u32 {
         self.round
     }
 
     /// True if the operation is complete or has failed.
     pub fn is_over(&self) -> bool {
-        self.stage == ExecutorState::Over
+        self.state == ExecutorState::Over
     }
 
-    /// Messages that changed nothing so far.
+    /// The messages dropped so far.
     pub fn counters(&self) -> ScheduleExecutorCounters {
         self.counters
     }
 
-    /// The peers whose messages keep the rank in its round.
+    /// The peers whose messages are missing in the current round.
     pub fn waiting_for(&self) -> impl Iterator<Item = Rank> + '_ {
-        let round = if self.stage == ExecutorState::Playing { self.round } else { u32::MAX };
-        let receives = self.plan.receives(round).map(|receive| receive.from);
-        receives.filter(|from| self.held.binary_search_by_key(&(self.round, from.0), PendingMessage::name).is_err())
+        let round = if self.state == ExecutorState::Running { self.round } else { u32::MAX };
+        let receives = self.schedule.receives(round).map(|receive| receive.from);
+        receives.filter(|from| self.pending.binary_search_by_key(&(self.round, from.0), PendingMessage::key).is_err())
     }
 
-    /// Goes to the first round from this one on that has something to do, and sends what it sends.
+    /// Enters the first round, from this one on, that may have steps, and sends its messages.
     fn enter(&mut self, round: u32, out: &mut Vec<ScheduleAction>) {
-        self.round = self.plan.next_round(round);
-        for send in self.plan.sends(self.round) {
+        self.round = self.schedule.next_round(round);
+        for send in self.schedule.sends(self.round) {
             out.push(ScheduleAction::Send { to: send.to, round: self.round, payload: self.vector.part(send.part) });
         }
     }
 
-    /// Plays all rounds whose messages are here.
+    /// Completes all rounds whose messages are here.
     fn advance(&mut self, out: &mut Vec<ScheduleAction>) {
-        while self.round < self.plan.rounds() {
+        while self.round < self.schedule.rounds() {
             if self.waiting_for().next().is_some() {
                 return;
             }
             self.apply();
-            if let RoundEnd::FoldKept(part) = self.plan.closing(self.round) {
+            if let RoundEnd::FoldKept(part) = self.schedule.round_end(self.round) {
                 self.fold_kept(part);
             }
-            if self.held.is_empty() {
-                self.held = VecDeque::new(); // A million ranks would each keep room for messages that rarely come early.
+            if self.pending.is_empty() {
+                self.pending = VecDeque::new(); // Frees memory: early messages are rare, and there may be a million ranks.
             }
             self.enter(self.round + 1, out);
         }
-        let result = if self.plan.has_result() { self.vector.take() } else { Payload::EMPTY };
+        let result = if self.schedule.has_result() { self.vector.take() } else { Payload::EMPTY };
         self.finish(ScheduleAction::Complete { result }, out);
     }
 
-    /// Uses the messages of the round: those of lower ranks are folded first, then their sum with what is here, then that
-    /// with those of higher ranks (P-47).
+    /// Combines the messages of the round with the vector: first those of lower ranks with each other, then their
+    /// fold with the vector, then that with those of higher ranks (P-56).
     fn apply(&mut self) {
-        let Self { plan, vector, held, round, .. } = self;
-        let kind = || plan.kind();
+        let Self { schedule, vector, pending, round, .. } = self;
+        let kind = || schedule.kind();
         let mut left: Option<(VectorRange, Payload)> = None;
-        for receive in plan.receives(*round).filter(|receive| receive.apply != CombineMode::Keep) {
-            let (part, payload) = (receive.part, take(held, *round, receive.from));
-            // Empty parts need no arithmetic, and a barrier has none.
+        for receive in schedule.receives(*round).filter(|receive| receive.apply != CombineMode::Keep) {
+            let (part, payload) = (receive.part, take(pending, *round, receive.from));
+            // Empty ranges and barriers need no arithmetic.
             let Some(kind) = kind().filter(|_| receive.apply != CombineMode::Replace) else {
                 vector.replace(part, payload);
                 continue;
@@ -269,44 +272,44 @@ impl ScheduleExecutor {
         }
     }
 
-    /// Folds everyone's contribution to a part in the prescribed order (P-48).
+    /// Folds the contributions of all ranks to a range in the prescribed order (P-57).
     fn fold_kept(&mut self, part: VectorRange) {
-        let kept = self.held.partition_point(|held| held.round <= self.round);
-        let mut contributions = vec![None; self.plan.size() as usize];
+        let kept = self.pending.partition_point(|pending| pending.round <= self.round);
+        let mut contributions = vec![None; self.schedule.size() as usize];
         let mine = self.vector.part(part);
-        contributions[self.plan.rank().index()] = mine.bytes();
-        for held in self.held.range(..kept) {
-            contributions[held.from as usize] = held.payload.bytes();
+        contributions[self.schedule.rank().index()] = mine.bytes();
+        for pending in self.pending.range(..kept) {
+            contributions[pending.from as usize] = pending.payload.bytes();
         }
-        let (Some(order), Some(kind)) = (self.plan.order(), self.plan.kind()) else {
+        let (Some(order), Some(kind)) = (self.schedule.order(), self.schedule.kind()) else {
             unreachable!("only an ordered reduction keeps contributions")
         };
         let folded = if contributions.iter().all(Option::is_some) {
             let folded = order.fold(kind, |rank| contributions[rank.index()].unwrap_or_default());
-            folded.expect("lengths were checked when the messages came").into()
+            folded.expect("lengths are checked on receive").into()
         } else {
-            Payload::Absent { bytes: part.len() }
+            Payload::SizeOnly { bytes: part.len() }
         };
         self.vector.replace(part, folded);
-        self.held.drain(..kept);
+        self.pending.drain(..kept);
     }
 
     fn fail(&mut self, cause: ScheduleFailure, out: &mut Vec<ScheduleAction>) {
         self.finish(ScheduleAction::Failed { cause }, out);
     }
 
-    /// Says the last word, and lets go of all memory.
+    /// Pushes the last action and frees all memory.
     fn finish(&mut self, last: ScheduleAction, out: &mut Vec<ScheduleAction>) {
-        self.stage = ExecutorState::Over;
-        self.held = VecDeque::new();
+        self.state = ExecutorState::Over;
+        self.pending = VecDeque::new();
         self.vector = WorkVector::new(Payload::EMPTY);
         out.push(last);
     }
 }
 
-/// A message that is known to be here.
-fn take(held: &mut VecDeque<PendingMessage>, round: u32, from: Rank) -> Payload {
-    let place = held.binary_search_by_key(&(round, from.0), PendingMessage::name);
-    let message = place.ok().and_then(|place| held.remove(place));
-    message.expect("the round is played when all its messages are here").payload
+/// Removes a message that is known to be here.
+fn take(pending: &mut VecDeque<PendingMessage>, round: u32, from: Rank) -> Payload {
+    let position = pending.binary_search_by_key(&(round, from.0), PendingMessage::key);
+    let message = position.ok().and_then(|position| pending.remove(position));
+    message.expect("all messages of the round are here").payload
 }

@@ -1,9 +1,12 @@
-//! What a round is made of: parts of the vector that go to others, and parts that come from them.
+//! A round of a collective: ranges of the vector to send and to receive.
 //!
-//! Every algorithm is a [`RoundPattern`]: a pure function from a rank's place and a round to its steps. Nothing is stored, so
-//! that a million ranks cost no memory for their plans.
+//! Every algorithm is a [`RoundPattern`]: a pure function from a rank and a round to its steps. Nothing is stored, so
+//! that the schedules of a million ranks need no memory.
 
 use units::Rank;
+
+/// The largest group.
+pub const MAX_RANKS: u32 = 1 << 24;
 
 /// A range of the vector, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,12 +21,12 @@ impl VectorRange {
     /// No bytes.
     pub const NOTHING: Self = Self { start: 0, end: 0 };
 
-    /// How many bytes.
+    /// The length in bytes.
     pub const fn len(self) -> u32 {
         self.end - self.start
     }
 
-    /// True if there are none.
+    /// True if the length is zero.
     pub const fn is_empty(self) -> bool {
         self.start == self.end
     }
@@ -33,64 +36,64 @@ impl VectorRange {
     }
 }
 
-/// What a rank sends when it enters a round.
+/// A message that a rank sends when it enters a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SendStep {
-    /// To whom. Nobody gets two messages of one round.
+    /// The destination. No rank gets two messages in one round from the same sender.
     pub to: Rank,
-    /// Which part of the vector, as it is then.
+    /// The range of the vector, with its current contents.
     pub part: VectorRange,
 }
 
-/// What a rank must have received before it leaves a round.
+/// A message that a rank must receive before it leaves a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReceiveStep {
-    /// From whom.
+    /// The source.
     pub from: Rank,
-    /// The part of the vector that it is for; the message has this length.
+    /// The range of the vector; the message has the same length.
     pub part: VectorRange,
-    /// What becomes of it.
+    /// How the message is combined with the vector.
     pub apply: CombineMode,
 }
 
-/// What becomes of a received part.
+/// How a received range is combined with the vector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CombineMode {
-    /// It takes the place of what was there.
+    /// Replaces the range.
     Replace,
-    /// It is folded with what was there, as the left operand.
+    /// Folded with the range, as the left operand.
     FoldLeft,
-    /// It is folded with what was there, as the right operand.
+    /// Folded with the range, as the right operand.
     FoldRight,
-    /// It is kept until all contributions are there, and then folded in the prescribed order.
+    /// Kept until all contributions are here, then folded in the prescribed order.
     Keep,
 }
 
 impl CombineMode {
-    /// The lower rank's part is the left operand (P-47).
+    /// The lower rank is the left operand (P-56).
     pub(super) const fn by_rank(from: u32, me: u32) -> Self {
         if from < me { Self::FoldLeft } else { Self::FoldRight }
     }
 }
 
-/// What follows when all of a round is here.
+/// What follows when all messages of a round are here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RoundEnd {
     Nothing,
-    /// Everyone's contribution to this part has been kept: fold them in the prescribed order.
+    /// Fold the kept contributions of all ranks to this range in the prescribed order.
     FoldKept(VectorRange),
 }
 
-/// Who a rank is, and how long the vector is.
+/// A rank's position in a collective.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RankContext {
     pub(super) rank: u32,
     pub(super) size: u32,
     pub(super) bytes: u32,
-    /// Bytes of an element; no block ends within one.
+    /// Size of an element in bytes; no block ends inside one.
     pub(super) element: u32,
-    /// How many of the ranks take part in recursive exchanges; the others join one of them. Known here because every
-    /// message asks for it.
+    /// How many ranks take part in recursive exchanges; each other rank joins one of them. Stored because every
+    /// message needs it.
     pub(super) participants: u32,
 }
 
@@ -99,17 +102,17 @@ impl RankContext {
         VectorRange { start: 0, end: self.bytes }
     }
 
-    /// The blocks from `first` up to, not including, `end`, when the vector is cut into `count` as equal as can be.
+    /// The blocks from `first` to `end` (exclusive), if the vector is split into `count` nearly equal blocks.
     pub(super) const fn blocks(&self, first: u32, end: u32, count: u32) -> VectorRange {
-        VectorRange { start: self.cut(first, count), end: self.cut(end, count) }
+        VectorRange { start: self.boundary(first, count), end: self.boundary(end, count) }
     }
 
-    /// One of as many blocks as there are ranks.
+    /// One block, if the vector is split into one per rank.
     pub(super) const fn block(&self, index: u32) -> VectorRange {
         self.blocks(index, index + 1, self.size)
     }
 
-    const fn cut(&self, index: u32, count: u32) -> u32 {
+    const fn boundary(&self, index: u32, count: u32) -> u32 {
         let elements = (self.bytes / self.element) as u64;
         (elements * index as u64 / count as u64) as u32 * self.element
     }
@@ -125,23 +128,23 @@ impl RankContext {
     }
 }
 
-/// What each rank does in each round. Both ends of a message derive it alike (P-46).
+/// The steps of each rank in each round. Both ends of a message derive the same steps (P-55).
 pub(super) trait RoundPattern {
     fn rounds(&self, at: &RankContext) -> u32;
 
     /// The `index`-th message to send on entering a round; none after the first `None`.
     fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep>;
 
-    /// The `index`-th message to receive in a round, in the order of folding; none after the first `None`.
+    /// The `index`-th message to receive in a round, in fold order; none after the first `None`.
     fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep>;
 
-    /// The first round from this one on in which there may be something to do. Long schedules in which most ranks are
-    /// idle most of the time say so here.
+    /// The first round, from this one on, that may have steps for this rank. Long patterns in which most ranks are
+    /// idle override this.
     fn next(&self, _at: &RankContext, round: u32) -> u32 {
         round
     }
 
-    fn closing(&self, _at: &RankContext, _round: u32) -> RoundEnd {
+    fn round_end(&self, _at: &RankContext, _round: u32) -> RoundEnd {
         RoundEnd::Nothing
     }
 }

@@ -1,7 +1,7 @@
 //! The vector that a rank works on: real bytes, or only their number.
 //!
-//! Real bytes are shared with whoever got them last (the driver that still sends them, the application) and copied
-//! only when they change while someone else holds them.
+//! Real bytes are shared with the driver that still sends them and with the application; a change copies them first
+//! if they are still shared.
 
 use reduce::ReductionKind;
 
@@ -16,21 +16,21 @@ impl WorkVector {
         Self(contribution)
     }
 
-    /// All of it.
+    /// Takes the whole vector.
     pub(super) fn take(&mut self) -> Payload {
         std::mem::replace(&mut self.0, Payload::EMPTY)
     }
 
-    /// A part, to be sent: shared if it is all, otherwise a copy.
+    /// A range to send: shared if it is the whole vector, otherwise a copy.
     pub(super) fn part(&self, part: VectorRange) -> Payload {
         match &self.0 {
             Payload::Bytes(bytes) if part.len() as usize == bytes.len() => Payload::Bytes(bytes.clone()),
             Payload::Bytes(bytes) => Payload::Bytes(bytes[part.range()].into()),
-            Payload::Absent { .. } => Payload::Absent { bytes: part.len() },
+            Payload::SizeOnly { .. } => Payload::SizeOnly { bytes: part.len() },
         }
     }
 
-    /// Puts a payload of the part's length in its place. Real bytes make the whole vector real.
+    /// Replaces a range. Real bytes make the whole vector real.
     pub(super) fn replace(&mut self, part: VectorRange, payload: Payload) {
         if part.is_empty() {
             return;
@@ -42,18 +42,18 @@ impl WorkVector {
         }
         match payload.bytes() {
             Some(bytes) => self.make_real()[part.range()].copy_from_slice(bytes),
-            None => self.0 = Payload::Absent { bytes: length },
+            None => self.0 = Payload::SizeOnly { bytes: length },
         }
     }
 
-    /// Folds a payload of the part's length into it, as the right operand.
+    /// Folds a payload into a range, as the right operand.
     pub(super) fn fold_right(&mut self, kind: ReductionKind, part: VectorRange, operand: &Payload) {
         match (&mut self.0, operand.bytes()) {
             _ if part.is_empty() => {}
             (Payload::Bytes(bytes), Some(operand)) => {
                 fold(kind, &mut bytes.make_mut()[part.range()], operand);
             }
-            (mine, _) => *mine = Payload::Absent { bytes: mine.len() },
+            (mine, _) => *mine = Payload::SizeOnly { bytes: mine.len() },
         }
     }
 
@@ -62,7 +62,7 @@ impl WorkVector {
         let mine = match &self.0 {
             _ if part.is_empty() => return,
             Payload::Bytes(bytes) => &bytes[part.range()],
-            Payload::Absent { .. } => return,
+            Payload::SizeOnly { .. } => return,
         };
         let folded = match operand {
             Payload::Bytes(mut sum) => {
@@ -75,17 +75,17 @@ impl WorkVector {
     }
 
     fn make_real(&mut self) -> &mut [u8] {
-        if let Payload::Absent { bytes } = self.0 {
+        if let Payload::SizeOnly { bytes } = self.0 {
             self.0 = vec![0; bytes as usize].into();
         }
         match &mut self.0 {
             Payload::Bytes(bytes) => bytes.make_mut(),
-            Payload::Absent { .. } => unreachable!("it was made real a moment ago"),
+            Payload::SizeOnly { .. } => unreachable!("replaced by real bytes above"),
         }
     }
 }
 
-/// Folds two payloads of one length; absent if either is.
+/// Folds two payloads of equal length; size-only if either is.
 pub(super) fn fold_payloads(kind: ReductionKind, left: Payload, right: &Payload) -> Payload {
     let length = left.len();
     match (left, right.bytes()) {
@@ -93,10 +93,10 @@ pub(super) fn fold_payloads(kind: ReductionKind, left: Payload, right: &Payload)
             fold(kind, sum.make_mut(), right);
             Payload::Bytes(sum)
         }
-        _ => Payload::Absent { bytes: length },
+        _ => Payload::SizeOnly { bytes: length },
     }
 }
 
 fn fold(kind: ReductionKind, left: &mut [u8], right: &[u8]) {
-    kind.fold(left, right).expect("a message's length was checked when it came, and parts end between elements");
+    kind.fold(left, right).expect("lengths are checked on receive, and ranges end between elements");
 }

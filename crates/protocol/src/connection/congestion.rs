@@ -1,63 +1,67 @@
-//! How many frames may be in flight on a network that drops what it cannot carry.
+//! The congestion window: frames in flight on a network that drops packets.
 //!
-//! In: acknowledgements and losses. Out: a window in frames. It doubles per round trip until the first loss, then grows
-//! by one. A loss while round trips are long means full queues: the window shrinks by a third. A loss while they are
-//! short is the link's own (bit errors), and sending less would not make it better: the window hardly shrinks, so that a
-//! lossy path does not collapse. A timeout starts from the beginning.
+//! In: acknowledgements and losses. Out: a window in frames. It doubles per round trip until the first loss, then grows by one. A loss
+//! while round delays are long means full queues: the window shrinks by a third. A loss while they are short comes from the link
+//! itself (bit errors), and sending less would not help: the window hardly shrinks, so that a lossy path does not collapse. A
+//! timeout restarts from the minimum.
 
 use units::Time;
 
 use super::rtt::RttEstimator;
 
-/// The window with which a path that nothing is known of begins.
-const INITIAL: u32 = 16;
-/// It never shrinks below this: enough for a gap to be noticed.
-const LEAST: u32 = 4;
-/// The window is kept in fractions of a frame.
-const ONE: u32 = 256;
+/// The window of a new path.
+const INITIAL_WINDOW: u32 = 16;
+/// The least window: enough for a gap to be noticed.
+const MIN_WINDOW: u32 = 4;
+/// The window is counted in fractions of a frame.
+const UNITS_PER_FRAME: u32 = 256;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CongestionWindow {
     window: u32,
     threshold: u32,
-    /// One loss counts per round trip: those of one burst are one sign.
-    deaf_until: Time,
+    /// At most one loss per round trip counts: the losses of a burst have one cause.
+    ignore_losses_until: Time,
 }
 
 impl Default for CongestionWindow {
     fn default() -> Self {
-        Self { window: INITIAL * ONE, threshold: u32::MAX, deaf_until: Time::ZERO }
+        Self { window: INITIAL_WINDOW * UNITS_PER_FRAME, threshold: u32::MAX, ignore_losses_until: Time::ZERO }
     }
 }
 
 impl CongestionWindow {
     /// Frames that may be in flight.
     pub(super) fn window(&self) -> u32 {
-        self.window / ONE
+        self.window / UNITS_PER_FRAME
     }
 
-    /// So many frames were acknowledged; `limit` is the most that is ever useful.
-    pub(super) fn acknowledged(&mut self, frames: u32, limit: u32) {
-        let growth =
-            if self.window < self.threshold { frames * ONE } else { frames * ONE * ONE / self.window.max(1) };
-        self.window = self.window.saturating_add(growth).min(limit * ONE).max(LEAST * ONE);
+    /// `frames` were acknowledged; `limit` is the largest useful window.
+    pub(super) fn note_acknowledged(&mut self, frames: u32, limit: u32) {
+        let growth = if self.window < self.threshold {
+            frames * UNITS_PER_FRAME
+        } else {
+            frames * UNITS_PER_FRAME * UNITS_PER_FRAME / self.window.max(1)
+        };
+        self.window =
+            self.window.saturating_add(growth).min(limit * UNITS_PER_FRAME).max(MIN_WINDOW * UNITS_PER_FRAME);
     }
 
-    /// Frames were lost, though others came through.
-    pub(super) fn lost(&mut self, now: Time, trips: &RttEstimator) {
-        if now < self.deaf_until {
+    /// Frames were lost, while others arrived.
+    pub(super) fn note_loss(&mut self, now: Time, rtt: &RttEstimator) {
+        if now < self.ignore_losses_until {
             return;
         }
-        self.deaf_until = now + trips.smoothed();
-        let shrunk = if trips.is_inflated() { self.window / 3 * 2 } else { self.window - self.window / 32 };
-        self.window = shrunk.max(LEAST * ONE);
+        self.ignore_losses_until = now + rtt.smoothed();
+        let shrunk = if rtt.is_inflated() { self.window / 3 * 2 } else { self.window - self.window / 32 };
+        self.window = shrunk.max(MIN_WINDOW * UNITS_PER_FRAME);
         self.threshold = self.window;
     }
 
-    /// Nothing came through for a whole timeout.
-    pub(super) fn timed_out(&mut self) {
-        self.threshold = (self.window / 2).max(INITIAL * ONE);
-        self.window = LEAST * ONE;
+    /// Nothing arrived for a whole timeout.
+    pub(super) fn note_timeout(&mut self) {
+        self.threshold = (self.window / 2).max(INITIAL_WINDOW * UNITS_PER_FRAME);
+        self.window = MIN_WINDOW * UNITS_PER_FRAME;
     }
 }
 
@@ -67,33 +71,33 @@ mod tests {
 
     use super::*;
 
-    fn trips(last_micros: u64) -> RttEstimator {
-        let mut trips = RttEstimator::default();
-        trips.sample(Span::from_micros(10));
-        trips.sample(Span::from_micros(last_micros));
-        trips
+    fn rtt(last_micros: u64) -> RttEstimator {
+        let mut rtt = RttEstimator::default();
+        rtt.sample(Span::from_micros(10));
+        rtt.sample(Span::from_micros(last_micros));
+        rtt
     }
 
     #[test]
     fn a_loss_on_a_full_path_shrinks_the_window_and_one_on_a_noisy_path_hardly() {
         let mut window = CongestionWindow::default();
-        window.acknowledged(112, 1_000);
+        window.note_acknowledged(112, 1_000);
         assert_eq!(window.window(), 128);
         let (mut full, mut noisy) = (window, window);
-        full.lost(Time::from_picos(1), &trips(100));
-        noisy.lost(Time::from_picos(1), &trips(10));
+        full.note_loss(Time::from_nanos(1), &rtt(100));
+        noisy.note_loss(Time::from_nanos(1), &rtt(10));
         assert_eq!((full.window(), noisy.window()), (85, 124));
-        full.lost(Time::from_picos(2), &trips(100));
-        assert_eq!(full.window(), 85, "losses of one round trip are one sign");
+        full.note_loss(Time::from_nanos(2), &rtt(100));
+        assert_eq!(full.window(), 85, "losses within a round trip count once");
     }
 
     #[test]
     fn after_a_timeout_it_starts_small_and_doubles() {
         let mut window = CongestionWindow::default();
-        window.timed_out();
+        window.note_timeout();
         let mut sizes = vec![window.window()];
         for _ in 0..3 {
-            window.acknowledged(window.window(), 64);
+            window.note_acknowledged(window.window(), 64);
             sizes.push(window.window());
         }
         assert_eq!(sizes, [4, 8, 16, 17]);

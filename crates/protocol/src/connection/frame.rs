@@ -1,88 +1,88 @@
-//! What goes into one packet of a connection.
+//! The content of one packet of a connection.
 
 use units::{PathId, Psn, Span};
 
-/// A frame, before the wire gives it bytes.
+/// A frame, before the wire format.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Frame<M> {
     /// A message.
     Data {
-        /// Its number.
+        /// Its sequence number.
         psn: Psn,
-        /// The sender wants to hear that it came.
+        /// The sender requests an acknowledgement.
         wants_ack: bool,
         /// The message.
         message: M,
     },
-    /// Everything up to and including this number has come.
+    /// Everything up to and including this number arrived.
     Ack {
-        /// The last one.
+        /// The last number.
         psn: Psn,
     },
-    /// The frame of this number has not come, though it should have; everything before it has.
+    /// The frame with this number is missing; everything before it arrived.
     Nak {
-        /// The number that is missing.
+        /// The missing number.
         expected: Psn,
     },
-    /// The same, and which of the frames after it have come.
-    Gaps {
-        /// The number that is missing.
+    /// The same, with a bitmap of later frames that arrived.
+    SelectiveAck {
+        /// The missing number.
         expected: Psn,
-        /// Bit `i`: number `expected + 1 + i` has come.
+        /// Bit `i`: number `expected + 1 + i` arrived.
         arrived: u64,
     },
-    /// The frame of this number came too early for the receiver: it is to be sent again after a while.
-    NotReady {
-        /// The number that was turned away; everything before it has come.
+    /// Receiver not ready: no receive is posted for this frame. Send it again after a pause.
+    RnrNak {
+        /// The number of the deferred frame; everything before it arrived.
         expected: Psn,
-        /// How long the receiver wants to be left alone.
+        /// The pause.
         wait: Span,
     },
-    /// The receiver cannot do what the frame of this number asks, now or ever.
-    Refusal {
+    /// The receiver rejects the request with this number for good.
+    FatalNak {
         /// The number.
         psn: Psn,
         /// Why.
         cause: FatalNak,
     },
-    /// Does this path carry anything? To be answered on the same path.
+    /// A probe of this path; the reply takes the same path.
     Probe {
-        /// What the answer must say.
+        /// The reply repeats it.
         token: u64,
     },
-    /// The answer to a probe.
+    /// The reply to a probe.
     ProbeReply {
-        /// What the probe said.
+        /// The token of the probe.
         token: u64,
     },
 }
 
-/// Why a request can never be served (IB specification, 9.7.5.2).
+/// Why a request is rejected for good (IB specification, 9.7.5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FatalNak {
-    /// It makes no sense, or is longer than what waits for it.
+    /// It is malformed, or longer than the posted receive.
     InvalidRequest,
-    /// It names memory that it may not touch.
+    /// It names memory that the requester may not access.
     Access,
-    /// The receiver has failed.
+    /// The receiver failed.
     Operational,
 }
 
-/// Why a frame is sent: drivers may treat repeats and control differently.
+/// Why a frame is sent: drivers may treat retransmissions and control frames differently.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FramePurpose {
-    /// For the first time.
+    /// The first transmission.
     First,
-    /// Again.
-    Repeat,
+    /// A retransmission.
+    Retransmission,
     /// An acknowledgement, a NAK or a probe.
     Control,
 }
 
-/// The migration bit of a packet's header (IB specification, 9.2.3): set by an end that has no alternate path loaded.
+/// The migration bit of a packet's header (IB specification, 9.2.3): set by an end without a loaded alternate path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MigrationBit {
-    /// The sender is migrated: this is its path, and it has no other yet.
+    /// The sender is in state MIGRATED: it uses this path, and has no alternate.
     Migrated,
     /// The sender has loaded an alternate path.
     Loaded,
@@ -93,18 +93,18 @@ pub enum MigrationBit {
 pub struct OutgoingFrame<M> {
     /// The frame.
     pub frame: Frame<M>,
-    /// How many times in a row.
+    /// Copies to send in a row.
     pub copies: u8,
     /// Why.
     pub purpose: FramePurpose,
     /// Over which path.
     pub path: PathId,
-    /// What the header says of the sender's path state.
+    /// The migration bit for the header.
     pub migration: MigrationBit,
 }
 
 impl<M> OutgoingFrame<M> {
-    /// A frame for the only path of an end that knows no other.
+    /// A frame for the only path of a connection.
     pub(super) fn new(frame: Frame<M>, copies: u8, purpose: FramePurpose) -> Self {
         Self { frame, copies, purpose, path: PathId(0), migration: MigrationBit::Migrated }
     }
@@ -114,16 +114,16 @@ impl<M> OutgoingFrame<M> {
     }
 }
 
-/// What the driver knows of a packet beside its contents.
+/// The path of a packet, beside its contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FramePath {
-    /// The path on which it came.
+    /// The path on which it arrived.
     pub path: PathId,
-    /// What its header says of the sender's path state.
+    /// The migration bit of its header.
     pub migration: MigrationBit,
 }
 
 impl FramePath {
-    /// On a connection with one path.
+    /// For a connection with one path.
     pub const ONLY_PATH: Self = Self { path: PathId(0), migration: MigrationBit::Migrated };
 }

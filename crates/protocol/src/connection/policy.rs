@@ -1,63 +1,63 @@
-//! How a connection behaves.
+//! The parameters of a connection.
 
 use units::Span;
 
-/// How a connection behaves. Both ends use the same.
+/// The parameters of a connection. Both ends use the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectionPolicy {
-    /// How many times a frame is sent in a row the first time (1: no replication).
+    /// How many times a frame is sent in a row at first (1: no replication).
     pub copies: u8,
-    /// How many times it is sent in answer to a NAK or a timeout.
+    /// How many times it is sent after a NAK or a timeout.
     pub resend_copies: u8,
-    /// Frames that may be unacknowledged at once; more wait.
+    /// Unacknowledged frames; further messages wait.
     pub window: u16,
-    /// Whether fewer than the window are sent when the network shows signs of congestion.
-    pub pace: CongestionControl,
-    /// An acknowledgement is asked for with every so many unacknowledged frames.
+    /// Whether congestion reduces the frames in flight below the window.
+    pub congestion_control: CongestionControl,
+    /// An acknowledgement is requested every this many unacknowledged frames.
     pub acknowledge_every: u16,
-    /// What was not asked for is acknowledged after so long, if nothing was before: then a message of one frame need not ask. None:
-    /// only what asks is acknowledged, and the end of every message asks.
+    /// Frames that request no acknowledgement are acknowledged after this delay; then a message of one frame need not request one. None:
+    /// the receiver acknowledges only on request, and the end of every message requests it.
     pub acknowledge_after: Option<Span>,
-    /// A frame unacknowledged for so long is sent again; with [`RetransmitTimer::Measured`], never earlier than this.
+    /// The retransmission timeout; with [`RetransmitTimer::Measured`], its lower bound.
     pub timeout: Span,
-    /// Where the time to wait for an acknowledgement comes from.
+    /// How the retransmission timeout is determined.
     pub timer: RetransmitTimer,
-    /// Timeouts in a row without a sign of life after which the other end counts as lost.
+    /// Timeouts in a row without a response after which the peer counts as lost.
     pub retry_limit: u8,
-    /// Timeouts in a row after which the path is given up, if there is another.
+    /// Timeouts in a row after which the connection leaves the path, if there is another.
     pub path_retries: u8,
-    /// NAKs in a row for one frame after which it counts as lost too: it lives, but nothing gets through to it.
+    /// NAKs in a row for one frame after which the peer counts as lost: it responds, but the frame never arrives.
     pub refusal_limit: u16,
-    /// Times in a row that the other end may say that it is not ready; none: as often as it likes.
+    /// RNR NAKs in a row after which the peer counts as lost; none for no limit.
     pub not_ready_limit: Option<u8>,
-    /// What is sent again when frames are missing.
-    pub repair: LossRecovery,
+    /// What is retransmitted when frames are missing.
+    pub loss_recovery: LossRecovery,
 }
 
 /// What bounds the frames in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CongestionControl {
-    /// The window alone: the network has flow control of its own.
-    Fixed,
-    /// A congestion window within it, as losses and round trips suggest.
+    /// The window alone: the network has flow control.
+    Off,
+    /// A congestion window within it, driven by losses and round trips.
     Adaptive,
 }
 
-/// How long an acknowledgement is waited for.
+/// How the retransmission timeout is determined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RetransmitTimer {
-    /// As long as the policy says.
+    /// It is the policy's `timeout`.
     Fixed,
-    /// As long as measured round trips make likely, and at least as long as the policy says.
+    /// From measured round trips, and at least the policy's `timeout`.
     Measured,
 }
 
-/// What is sent again when a frame is missing.
+/// What is retransmitted when a frame is missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LossRecovery {
-    /// It and everything after it: what InfiniBand receivers expect, since they keep nothing that comes early.
+    /// The frame and everything after it: InfiniBand receivers expect that, since they buffer nothing out of order.
     GoBackN,
-    /// What is missing, as the receiver tells: between two ends of ours.
+    /// What the receiver reports as missing: between two Pleach ends.
     Selective,
 }
 
@@ -68,7 +68,7 @@ impl Default for ConnectionPolicy {
             copies: 1,
             resend_copies: 1,
             window: 64,
-            pace: CongestionControl::Fixed,
+            congestion_control: CongestionControl::Off,
             acknowledge_every: 16,
             acknowledge_after: None,
             timeout: Span::from_micros(20),
@@ -77,34 +77,34 @@ impl Default for ConnectionPolicy {
             path_retries: 2,
             refusal_limit: 1_000,
             not_ready_limit: None,
-            repair: LossRecovery::GoBackN,
+            loss_recovery: LossRecovery::GoBackN,
         }
     }
 }
 
 impl ConnectionPolicy {
-    /// For two ends of ours on a network that drops what it cannot carry.
+    /// For two Pleach ends on a network that drops packets.
     pub fn datagram() -> Self {
         Self {
             window: 128,
-            pace: CongestionControl::Adaptive,
+            congestion_control: CongestionControl::Adaptive,
             acknowledge_every: 16,
             timeout: Span::from_micros(5_000),
             timer: RetransmitTimer::Measured,
             retry_limit: 30,
-            repair: LossRecovery::Selective,
+            loss_recovery: LossRecovery::Selective,
             ..Self::default()
         }
     }
 
-    /// For two ends of ours whose short messages are answered by messages: their acknowledgements can wait. They come well before
-    /// the other end is reminded (P-41).
+    /// For two Pleach ends whose short messages are answered by messages: acknowledgements can be delayed. They arrive well before the
+    /// sender's tail probe (P-12).
     pub fn conversation() -> Self {
         Self { acknowledge_after: Some(Span::from_micros(100)), ..Self::datagram() }
     }
 
-    /// For a verbs peer on such a network.
+    /// For a verbs peer on a network that drops packets.
     pub fn verbs() -> Self {
-        Self { repair: LossRecovery::GoBackN, ..Self::datagram() }
+        Self { loss_recovery: LossRecovery::GoBackN, ..Self::datagram() }
     }
 }

@@ -1,11 +1,11 @@
-//! How long an answer takes, and how long to wait for one.
+//! The round-trip estimator.
 //!
-//! In: measured round trips of frames that were sent once. Out: a timeout that a healthy path hardly ever exceeds, by
-//! the estimator of RFC 6298: smoothed mean plus four deviations.
+//! In: round trips of frames that were sent once. Out: a timeout that a healthy path hardly ever exceeds, by the estimator of
+//! RFC 6298: smoothed mean plus four deviations.
 
 use units::Span;
 
-/// What the round trips so far say; all zero before the first.
+/// The estimate; all zero before the first sample.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct RttEstimator {
     smoothed: u64,
@@ -16,7 +16,7 @@ pub(super) struct RttEstimator {
 
 impl RttEstimator {
     pub(super) fn sample(&mut self, trip: Span) {
-        let trip = trip.as_picos().max(1);
+        let trip = trip.as_nanos().max(1);
         self.latest = trip;
         if self.smoothed == 0 {
             (self.smoothed, self.deviation, self.least) = (trip, trip / 2, trip);
@@ -28,17 +28,17 @@ impl RttEstimator {
         self.least = self.least.min(trip);
     }
 
-    /// The mean, if anything has been measured.
+    /// The smoothed mean; zero before the first sample.
     pub(super) fn smoothed(&self) -> Span {
-        Span::from_picos(self.smoothed)
+        Span::from_nanos(self.smoothed)
     }
 
-    /// How long to wait for an answer.
+    /// The timeout, at least `least`.
     pub(super) fn timeout(&self, least: Span) -> Span {
-        Span::from_picos(self.smoothed + 4 * self.deviation).max(least)
+        Span::from_nanos(self.smoothed + 4 * self.deviation).max(least)
     }
 
-    /// Frames queue somewhere: the latest took much longer than the quickest.
+    /// Whether frames queue somewhere: the latest round trip is much longer than the shortest.
     pub(super) fn is_inflated(&self) -> bool {
         self.latest > 2 * self.least + self.least / 2
     }

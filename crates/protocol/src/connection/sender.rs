@@ -1,41 +1,42 @@
-//! The sending half: keeps what is not known to have come, and sends it again.
+//! The sending half: keeps unacknowledged frames, and retransmits them.
 //!
-//! Every unacknowledged frame is flying, lost or arrived (though an earlier one is not). Whatever happens, reports and
-//! timeouts only change these marks; then [`Sender::pump`] sends what is lost and what waits, as far as the window goes.
+//! Every unacknowledged frame is in flight, lost, or arrived (though an earlier one is not). Acknowledgements, NAKs and timeouts only
+//! change these states; then [`Sender::pump`] sends lost frames and waiting messages as far as the windows allow.
 
 use std::collections::VecDeque;
 
 use units::{Psn, Span, Time};
 
 use super::congestion::CongestionWindow;
+use super::frame::{Frame, FramePurpose, OutgoingFrame};
+use super::policy::{CongestionControl, ConnectionPolicy, RetransmitTimer};
 use super::rtt::RttEstimator;
-use super::{CongestionControl, ConnectionPolicy, Frame, FramePurpose, OutgoingFrame, RetransmitTimer};
 
-/// Why a connection is given up.
+/// Why a connection failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RetryExceeded {
-    /// No sign of life although everything was repeated as often as the policy allows.
-    Silence,
-    /// It lives, but the same frame never gets through to it.
-    Refused,
-    /// It lives, but was not ready for too long.
-    NotReady,
+    /// No response after all retransmissions that the policy allows.
+    Timeout,
+    /// The peer responds, but the same frame never arrives.
+    NakLimit,
+    /// The peer responds, but had no receive posted for too long.
+    RnrLimit,
 }
 
-/// Whether the sender of a message waits for its acknowledgement.
+/// When a message should be acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AckRequest {
-    /// Yes: the frame asks for it.
-    Now,
-    /// No: the frame asks only if it is its turn (P-5).
-    InTurn,
-    /// No, and the same sender has more to send that asks: it need not have its turn early.
-    Later,
+    /// At once: the frame requests it.
+    Immediate,
+    /// Not necessarily: the frame requests it only every `acknowledge_every` frames (P-5).
+    Periodic,
+    /// Later: the same sender has more to send that requests it.
+    Deferred,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum TransmitState {
-    Flying,
+    InFlight,
     Lost,
     Arrived,
 }
@@ -44,12 +45,12 @@ enum TransmitState {
 struct Unacknowledged<M> {
     message: M,
     sent_at: Time,
-    fate: TransmitState,
-    /// Sent more than once: its round trip cannot be told.
-    repeated: bool,
-    /// It asked for an acknowledgement: how long that took says how long the way is.
-    asked: bool,
-    /// Known to have come by other means, though an earlier one is not (P-5).
+    state: TransmitState,
+    /// Retransmitted: an acknowledgement does not tell its round trip.
+    retransmitted: bool,
+    /// It requested an acknowledgement, so the reply measures the round trip.
+    requested_ack: bool,
+    /// A higher layer proved that it arrived, though an earlier one is unacknowledged (P-5).
     confirmed: bool,
 }
 
@@ -59,22 +60,22 @@ pub(super) struct Sender<M> {
     first: Psn,
     unacknowledged: VecDeque<Unacknowledged<M>>,
     waiting: VecDeque<(M, AckRequest)>,
-    flying: u16,
+    in_flight: u16,
     lost: u16,
-    /// The number that the other end last said was missing, and how often it said so.
-    missing: Option<Psn>,
-    refusals: u16,
-    /// When anything was last sent or heard: timeouts count from here.
-    quiet_since: Time,
-    /// Timeouts in a row on this path, and since the last sign of life on any.
+    /// The number of the last NAK, and how often it was repeated.
+    last_nak: Option<Psn>,
+    repeated_naks: u16,
+    /// When a frame was last sent or acknowledged: timeouts count from here.
+    idle_since: Time,
+    /// Timeouts in a row on this path, and on all paths since the last response.
     timeouts: u8,
-    silence: u8,
-    /// The other end asked to be left alone until then, so many times in a row.
+    total_timeouts: u8,
+    /// The peer asked for a pause until then, this many times in a row.
     not_before: Time,
-    not_ready: u8,
-    /// The first missing frame has been sent once more, before its timeout (P-41).
-    reminded: bool,
-    trips: RttEstimator,
+    rnr_naks: u8,
+    /// The first unacknowledged frame was retransmitted as a probe, before its timeout (P-12).
+    tail_probe_sent: bool,
+    rtt: RttEstimator,
     congestion: CongestionWindow,
 }
 
@@ -84,17 +85,17 @@ impl<M: Clone> Sender<M> {
             first,
             unacknowledged: VecDeque::new(),
             waiting: VecDeque::new(),
-            flying: 0,
+            in_flight: 0,
             lost: 0,
-            missing: None,
-            refusals: 0,
-            quiet_since: Time::ZERO,
+            last_nak: None,
+            repeated_naks: 0,
+            idle_since: Time::ZERO,
             timeouts: 0,
-            silence: 0,
+            total_timeouts: 0,
             not_before: Time::ZERO,
-            not_ready: 0,
-            reminded: false,
-            trips: RttEstimator::default(),
+            rnr_naks: 0,
+            tail_probe_sent: false,
+            rtt: RttEstimator::default(),
             congestion: CongestionWindow::default(),
         }
     }
@@ -115,12 +116,12 @@ impl<M: Clone> Sender<M> {
     }
 
     fn has_room(&self, policy: &ConnectionPolicy) -> bool {
-        self.unacknowledged.len() < usize::from(policy.window) && self.may_fly(policy)
+        self.unacknowledged.len() < usize::from(policy.window) && self.congestion_allows(policy)
     }
 
-    /// Room in the congestion window.
-    fn may_fly(&self, policy: &ConnectionPolicy) -> bool {
-        policy.pace == CongestionControl::Fixed || u32::from(self.flying) < self.congestion.window()
+    /// Whether the congestion window has room.
+    fn congestion_allows(&self, policy: &ConnectionPolicy) -> bool {
+        policy.congestion_control == CongestionControl::Off || u32::from(self.in_flight) < self.congestion.window()
     }
 
     fn transmit(
@@ -133,25 +134,25 @@ impl<M: Clone> Sender<M> {
     ) -> Psn {
         let position = self.unacknowledged.len();
         if position == 0 {
-            self.quiet_since = now;
+            self.idle_since = now;
             self.timeouts = 0;
-            self.silence = 0;
+            self.total_timeouts = 0;
         }
         let psn = self.number(position);
         self.unacknowledged.push_back(Unacknowledged {
             message: message.clone(),
             sent_at: now,
-            fate: TransmitState::Flying,
-            repeated: false,
-            asked: false,
+            state: TransmitState::InFlight,
+            retransmitted: false,
+            requested_ack: false,
             confirmed: false,
         });
-        self.flying += 1;
-        // P-5: and always with the last that the window allows, or nothing would ever open it.
-        let wants_ack = ask == AckRequest::Now
+        self.in_flight += 1;
+        // P-5: the last frame that fits the window always requests one, or the window would never open.
+        let wants_ack = ask == AckRequest::Immediate
             || (position + 1).is_multiple_of(usize::from(policy.acknowledge_every.max(1)))
             || !self.has_room(policy);
-        self.unacknowledged[position].asked = wants_ack;
+        self.unacknowledged[position].requested_ack = wants_ack;
         let frame = Frame::Data { psn, wants_ack, message };
         out(OutgoingFrame::new(frame, policy.copies, FramePurpose::First));
         psn
@@ -161,8 +162,8 @@ impl<M: Clone> Sender<M> {
         Psn::new(self.first.get() + position as u32)
     }
 
-    /// Everything up to `psn` has come.
-    pub(super) fn acknowledged(
+    /// The peer received everything up to `psn`.
+    pub(super) fn handle_ack(
         &mut self,
         policy: &ConnectionPolicy,
         now: Time,
@@ -170,27 +171,28 @@ impl<M: Clone> Sender<M> {
         out: &mut impl FnMut(OutgoingFrame<M>),
     ) {
         let count = psn.next().distance_from(self.first) as usize;
-        // Otherwise it is an old one, or nonsense (P-6).
+        // Otherwise it is old or malformed (P-6).
         if count > 0 && count <= self.unacknowledged.len() {
             self.measure(now, count);
-            self.drop_first(policy, now, count);
+            self.release(policy, now, count);
             self.pump(policy, now, out);
         }
     }
 
-    /// Takes a round trip from an acknowledgement of the first `count` frames, if it tells one: what was sent again, or was
-    /// kept until something else came, may have arrived long ago.
+    /// Measures the round trip with an acknowledgement of the first `count` frames, unless one was retransmitted, or was buffered behind
+    /// a gap: those may have arrived long ago.
     fn measure(&mut self, now: Time, count: usize) {
         let mut entries = self.unacknowledged.iter().take(count);
-        if entries.all(|entry| !entry.repeated && entry.fate == TransmitState::Flying)
-            && let Some(last) = self.unacknowledged.get(count - 1).filter(|last| last.asked && now >= last.sent_at)
+        if entries.all(|entry| !entry.retransmitted && entry.state == TransmitState::InFlight)
+            && let Some(last) =
+                self.unacknowledged.get(count - 1).filter(|last| last.requested_ack && now >= last.sent_at)
         {
-            self.trips.sample(now.since(last.sent_at));
+            self.rtt.sample(now.since(last.sent_at));
         }
     }
 
-    /// The other end misses `expected`: everything before it has come, it and what follows is sent again.
-    pub(super) fn refused(
+    /// The peer misses `expected`: everything before it arrived; it and all later frames are lost.
+    pub(super) fn handle_nak(
         &mut self,
         policy: &ConnectionPolicy,
         now: Time,
@@ -201,23 +203,23 @@ impl<M: Clone> Sender<M> {
         if count > self.unacknowledged.len() {
             return;
         }
-        self.drop_first(policy, now, count);
-        self.note_life(); // A NAK is a sign of life.
-        // P-7: the first NAK for a number brings back all that followed it; further ones bring that frame alone.
-        // Repeating everything each time would make more packets out of every damaged one, without end.
-        if self.missing.replace(expected) == Some(expected) {
-            self.refusals = self.refusals.saturating_add(1);
-            self.lose(1);
+        self.release(policy, now, count);
+        self.note_response(); // A NAK is a response.
+        // P-7: the first NAK for a number retransmits all frames from it on; repeated ones only that frame. Otherwise every damaged
+        // retransmission would cause a full window of further packets, without end.
+        if self.last_nak.replace(expected) == Some(expected) {
+            self.repeated_naks = self.repeated_naks.saturating_add(1);
+            self.mark_lost(1);
         } else {
-            self.refusals = 0;
-            self.lose(usize::MAX);
+            self.repeated_naks = 0;
+            self.mark_lost(usize::MAX);
         }
-        self.congestion.lost(now, &self.trips);
+        self.congestion.note_loss(now, &self.rtt);
         self.pump(policy, now, out);
     }
 
-    /// The other end misses `expected` and some after it, but not those whose bits are set (P-28).
-    pub(super) fn gaps(
+    /// The peer misses `expected` and some later frames, but not those whose bits are set (P-11).
+    pub(super) fn handle_selective_ack(
         &mut self,
         policy: &ConnectionPolicy,
         now: Time,
@@ -229,56 +231,56 @@ impl<M: Clone> Sender<M> {
         if count > self.unacknowledged.len() {
             return;
         }
-        self.drop_first(policy, now, count);
-        self.note_life();
-        let reach = (u64::BITS - arrived.leading_zeros()) as usize;
-        // What was sent again less than a round trip ago may still be on its way.
-        let recently = self.trips.smoothed();
+        self.release(policy, now, count);
+        self.note_response();
+        let span = (u64::BITS - arrived.leading_zeros()) as usize;
+        // A frame retransmitted less than a round trip ago may still be in flight.
+        let recently = self.rtt.smoothed();
         let mut lost = false;
-        for (position, entry) in self.unacknowledged.iter_mut().take(reach + 1).enumerate() {
-            let has_come = position > 0 && arrived >> (position - 1) & 1 == 1;
-            let may_be_under_way = entry.repeated && now < entry.sent_at + recently;
-            match entry.fate {
-                TransmitState::Flying if has_come => self.flying -= 1,
-                TransmitState::Flying if !may_be_under_way => {
-                    (self.flying, self.lost, lost) = (self.flying - 1, self.lost + 1, true);
-                    entry.fate = TransmitState::Lost;
+        for (position, entry) in self.unacknowledged.iter_mut().take(span + 1).enumerate() {
+            let has_arrived = position > 0 && arrived >> (position - 1) & 1 == 1;
+            let may_be_in_flight = entry.retransmitted && now < entry.sent_at + recently;
+            match entry.state {
+                TransmitState::InFlight if has_arrived => self.in_flight -= 1,
+                TransmitState::InFlight if !may_be_in_flight => {
+                    (self.in_flight, self.lost, lost) = (self.in_flight - 1, self.lost + 1, true);
+                    entry.state = TransmitState::Lost;
                 }
-                TransmitState::Lost if has_come => self.lost -= 1,
+                TransmitState::Lost if has_arrived => self.lost -= 1,
                 TransmitState::Arrived if position == 0 => {
-                    (entry.fate, self.lost) = (TransmitState::Lost, self.lost + 1)
+                    (entry.state, self.lost) = (TransmitState::Lost, self.lost + 1)
                 }
                 _ => {}
             }
-            if has_come {
-                entry.fate = TransmitState::Arrived;
+            if has_arrived {
+                entry.state = TransmitState::Arrived;
             }
         }
         if lost {
-            self.congestion.lost(now, &self.trips);
+            self.congestion.note_loss(now, &self.rtt);
         }
-        self.quiet_since = now;
+        self.idle_since = now;
         self.pump(policy, now, out);
     }
 
-    /// The other end was not ready for `expected` and wants to be left alone for a while.
-    pub(super) fn not_ready(&mut self, policy: &ConnectionPolicy, now: Time, expected: Psn, wait: Span) {
+    /// The peer had no receive posted for `expected`, and asks for a pause.
+    pub(super) fn handle_rnr_nak(&mut self, policy: &ConnectionPolicy, now: Time, expected: Psn, wait: Span) {
         let count = expected.distance_from(self.first) as usize;
         if count >= self.unacknowledged.len() {
             return;
         }
-        self.drop_first(policy, now, count);
-        self.note_life();
-        self.not_ready = self.not_ready.saturating_add(1);
-        self.lose(usize::MAX);
+        self.release(policy, now, count);
+        self.note_response();
+        self.rnr_naks = self.rnr_naks.saturating_add(1);
+        self.mark_lost(usize::MAX);
         self.not_before = now + wait;
     }
 
-    /// The other end will never take `psn`; everything before it has come.
-    pub(super) fn refused_for_good(&mut self, policy: &ConnectionPolicy, now: Time, psn: Psn) {
+    /// The peer rejects `psn` for good; everything before it arrived.
+    pub(super) fn handle_fatal_nak(&mut self, policy: &ConnectionPolicy, now: Time, psn: Psn) {
         let count = psn.distance_from(self.first) as usize;
         if count < self.unacknowledged.len() {
-            self.drop_first(policy, now, count);
+            self.release(policy, now, count);
         }
     }
 
@@ -295,58 +297,59 @@ impl<M: Clone> Sender<M> {
         };
         entry.confirmed = true;
         let count = self.unacknowledged.iter().take_while(|entry| entry.confirmed).count();
-        self.drop_first(policy, now, count);
+        self.release(policy, now, count);
         self.pump(policy, now, out);
     }
 
-    fn note_life(&mut self) {
-        self.reminded = false;
+    fn note_response(&mut self) {
+        self.tail_probe_sent = false;
         self.timeouts = 0;
-        self.silence = 0;
+        self.total_timeouts = 0;
     }
 
-    fn drop_first(&mut self, policy: &ConnectionPolicy, now: Time, count: usize) {
+    fn release(&mut self, policy: &ConnectionPolicy, now: Time, count: usize) {
         if count == 0 {
             return;
         }
         self.first = self.number(count);
-        self.refusals = 0;
-        self.not_ready = 0;
-        self.not_before = Time::ZERO; // It has taken what it was not ready for.
-        self.quiet_since = now;
-        self.note_life();
+        self.repeated_naks = 0;
+        self.rnr_naks = 0;
+        self.not_before = Time::ZERO; // The peer accepted the frame that it had deferred.
+        self.idle_since = now;
+        self.note_response();
         for _ in 0..count {
             let Some(entry) = self.unacknowledged.pop_front() else { break };
-            match entry.fate {
-                TransmitState::Flying => self.flying -= 1,
+            match entry.state {
+                TransmitState::InFlight => self.in_flight -= 1,
                 TransmitState::Lost => self.lost -= 1,
                 TransmitState::Arrived => {}
             }
         }
-        self.congestion.acknowledged(count as u32, u32::from(policy.window));
+        self.congestion.note_acknowledged(count as u32, u32::from(policy.window));
     }
 
-    /// Marks the first `count` that have not arrived as lost. The very first counts as lost even if it has: the other
-    /// end kept it and then could not take it (P-30), or it would be acknowledged.
-    fn lose(&mut self, count: usize) {
-        if let Some(first) = self.unacknowledged.front_mut().filter(|first| first.fate == TransmitState::Arrived) {
-            first.fate = TransmitState::Lost;
+    /// Marks the first `count` frames in flight as lost. The first frame counts as lost even if it arrived: the peer buffered it and then
+    /// could not accept it (P-14), otherwise it would be acknowledged.
+    fn mark_lost(&mut self, count: usize) {
+        if let Some(first) = self.unacknowledged.front_mut().filter(|first| first.state == TransmitState::Arrived) {
+            first.state = TransmitState::Lost;
             self.lost += 1;
         }
-        for entry in self.unacknowledged.iter_mut().take(count).filter(|entry| entry.fate == TransmitState::Flying) {
-            entry.fate = TransmitState::Lost;
-            self.flying -= 1;
+        for entry in self.unacknowledged.iter_mut().take(count).filter(|entry| entry.state == TransmitState::InFlight)
+        {
+            entry.state = TransmitState::Lost;
+            self.in_flight -= 1;
             self.lost += 1;
         }
     }
 
-    /// Sends what is lost, then what waits, as far as the windows allow.
+    /// Sends lost frames, then waiting messages, as far as the windows allow.
     fn pump(&mut self, policy: &ConnectionPolicy, now: Time, out: &mut impl FnMut(OutgoingFrame<M>)) {
         if now < self.not_before {
             return;
         }
         if self.lost > 0 {
-            self.repeat(policy, now, out);
+            self.retransmit(policy, now, out);
         }
         while self.has_room(policy) {
             let Some((message, ask)) = self.waiting.pop_front() else {
@@ -356,76 +359,79 @@ impl<M: Clone> Sender<M> {
         }
     }
 
-    /// Sends lost frames again; the last one asks for an acknowledgement, so that a lost answer is found out.
-    fn repeat(&mut self, policy: &ConnectionPolicy, now: Time, out: &mut impl FnMut(OutgoingFrame<M>)) {
+    /// Retransmits lost frames; the last one requests an acknowledgement, so that a lost reply is detected.
+    fn retransmit(&mut self, policy: &ConnectionPolicy, now: Time, out: &mut impl FnMut(OutgoingFrame<M>)) {
         for position in 0..self.unacknowledged.len() {
-            if self.lost == 0 || !self.may_fly(policy) {
+            if self.lost == 0 || !self.congestion_allows(policy) {
                 break;
             }
             let psn = self.number(position);
             let entry = &mut self.unacknowledged[position];
-            if entry.fate != TransmitState::Lost {
+            if entry.state != TransmitState::Lost {
                 continue;
             }
-            entry.fate = TransmitState::Flying;
-            (entry.repeated, entry.sent_at) = (true, now);
+            entry.state = TransmitState::InFlight;
+            (entry.retransmitted, entry.sent_at) = (true, now);
             let message = entry.message.clone();
-            self.flying += 1;
+            self.in_flight += 1;
             self.lost -= 1;
-            let wants_ack = self.lost == 0 || !self.may_fly(policy);
+            let wants_ack = self.lost == 0 || !self.congestion_allows(policy);
             out(OutgoingFrame::new(
                 Frame::Data { psn, wants_ack, message },
                 policy.resend_copies,
-                FramePurpose::Repeat,
+                FramePurpose::Retransmission,
             ));
         }
-        self.quiet_since = now;
+        self.idle_since = now;
     }
 
     pub(super) fn deadline(&self, policy: &ConnectionPolicy) -> Option<Time> {
         if self.unacknowledged.is_empty() {
             return None;
         }
-        Some(if self.refusal(policy).is_some() {
-            self.quiet_since
-        } else if self.not_before > self.quiet_since {
+        Some(if self.limit_exceeded(policy).is_some() {
+            self.idle_since
+        } else if self.not_before > self.idle_since {
             self.not_before
         } else {
-            self.quiet_since + self.reminder(policy).unwrap_or_else(|| self.patience(policy))
+            self.idle_since + self.tail_probe_delay(policy).unwrap_or_else(|| self.retransmit_timeout(policy))
         })
     }
 
-    /// How long to be quiet before the other end is reminded; none if it has been, or if nothing is known of the path.
-    fn reminder(&self, policy: &ConnectionPolicy) -> Option<Span> {
-        let trip = self.trips.smoothed();
-        let wanted =
-            policy.timer == RetransmitTimer::Measured && !self.reminded && self.timeouts == 0 && trip > Span::ZERO;
-        // An acknowledgement is late after two round trips, but not before the other end had a chance to run.
-        wanted
-            .then(|| self.trips.timeout(policy.timeout.divided_by(16)).max(trip.times(2)).min(self.patience(policy)))
+    /// How long to wait before the tail probe; none if it was sent, or if the path has not been measured.
+    fn tail_probe_delay(&self, policy: &ConnectionPolicy) -> Option<Span> {
+        let trip = self.rtt.smoothed();
+        let wanted = policy.timer == RetransmitTimer::Measured
+            && !self.tail_probe_sent
+            && self.timeouts == 0
+            && trip > Span::ZERO;
+        // An acknowledgement is late after two round trips, but not before the peer had a chance to run.
+        wanted.then(|| {
+            self.rtt.timeout(policy.timeout.divided_by(16)).max(trip.times(2)).min(self.retransmit_timeout(policy))
+        })
     }
 
-    /// The other end has refused so often that it cannot be said to take anything (P-8).
-    fn refusal(&self, policy: &ConnectionPolicy) -> Option<RetryExceeded> {
-        if self.refusals >= policy.refusal_limit {
-            return Some(RetryExceeded::Refused);
+    /// The limit of NAKs or RNR NAKs that the peer exceeded, if any (P-8).
+    fn limit_exceeded(&self, policy: &ConnectionPolicy) -> Option<RetryExceeded> {
+        if self.repeated_naks >= policy.refusal_limit {
+            return Some(RetryExceeded::NakLimit);
         }
-        policy.not_ready_limit.is_some_and(|limit| self.not_ready > limit).then_some(RetryExceeded::NotReady)
+        policy.not_ready_limit.is_some_and(|limit| self.rnr_naks > limit).then_some(RetryExceeded::RnrLimit)
     }
 
-    /// Doubles with every timeout in a row, so that a congested path is not made worse.
-    fn patience(&self, policy: &ConnectionPolicy) -> Span {
+    /// Doubles with every timeout in a row, to spare a congested path.
+    fn retransmit_timeout(&self, policy: &ConnectionPolicy) -> Span {
         let timeout = match policy.timer {
             RetransmitTimer::Fixed => policy.timeout,
-            RetransmitTimer::Measured => self.trips.timeout(policy.timeout),
+            RetransmitTimer::Measured => self.rtt.timeout(policy.timeout),
         };
-        // Timeouts on paths that were left count less, so that each path is tried quickly at first, but they do count: an
-        // end that is only busy for a while must not be taken for dead the sooner the more paths there are.
-        let elsewhere = self.silence.saturating_sub(self.timeouts) / 4;
-        timeout.times(1 << (self.timeouts + elsewhere).min(6))
+        // Timeouts on other paths count less, so that each path is tried quickly at first. But they do count: a peer that is only busy for a
+        // while must not be declared lost sooner because it has more paths.
+        let other_paths = self.total_timeouts.saturating_sub(self.timeouts) / 4;
+        timeout.times(1 << (self.timeouts + other_paths).min(6))
     }
 
-    /// Sends again what is overdue. Returns how many timeouts in a row this path has seen.
+    /// Retransmits overdue frames. Returns the number of timeouts in a row on this path.
     pub(super) fn handle_timeout(
         &mut self,
         policy: &ConnectionPolicy,
@@ -435,58 +441,58 @@ impl<M: Clone> Sender<M> {
         if self.deadline(policy).is_none_or(|deadline| deadline > now) {
             return Ok(self.timeouts);
         }
-        if let Some(exhausted) = self.refusal(policy) {
+        if let Some(exhausted) = self.limit_exceeded(policy) {
             return Err(exhausted);
         }
-        if self.not_before > self.quiet_since {
-            // The pause that the other end asked for is over.
-            self.quiet_since = now;
+        if self.not_before > self.idle_since {
+            // The pause that the peer asked for is over.
+            self.idle_since = now;
             self.pump(policy, now, out);
             return Ok(self.timeouts);
         }
-        if self.reminder(policy).is_some() {
-            self.reminded = true;
-            self.lose(1);
+        if self.tail_probe_delay(policy).is_some() {
+            self.tail_probe_sent = true;
+            self.mark_lost(1);
             self.pump(policy, now, out);
             return Ok(self.timeouts);
         }
-        if self.silence >= policy.retry_limit {
-            return Err(RetryExceeded::Silence);
+        if self.total_timeouts >= policy.retry_limit {
+            return Err(RetryExceeded::Timeout);
         }
         self.timeouts = self.timeouts.saturating_add(1);
-        self.silence = self.silence.saturating_add(1);
-        self.congestion.timed_out();
-        self.lose(usize::MAX);
-        self.quiet_since = now;
+        self.total_timeouts = self.total_timeouts.saturating_add(1);
+        self.congestion.note_timeout();
+        self.mark_lost(usize::MAX);
+        self.idle_since = now;
         self.pump(policy, now, out);
         Ok(self.timeouts)
     }
 
-    /// Another path: nothing that was measured or sent on the old one counts any more.
+    /// Resets everything that was measured or sent on the old path.
     pub(super) fn change_path(
         &mut self,
         policy: &ConnectionPolicy,
         now: Time,
         out: &mut impl FnMut(OutgoingFrame<M>),
     ) {
-        self.trips = RttEstimator::default();
+        self.rtt = RttEstimator::default();
         self.congestion = CongestionWindow::default();
         self.timeouts = 0;
-        self.reminded = false;
-        self.refusals = 0;
-        self.missing = None;
-        self.lose(usize::MAX);
-        self.quiet_since = now;
+        self.tail_probe_sent = false;
+        self.repeated_naks = 0;
+        self.last_nak = None;
+        self.mark_lost(usize::MAX);
+        self.idle_since = now;
         self.pump(policy, now, out);
     }
 
-    /// Frames and messages that are not known to have come.
+    /// Unacknowledged frames and waiting messages.
     pub(super) fn outstanding(&self) -> usize {
         self.unacknowledged.len() + self.waiting.len()
     }
 
-    /// Whether a message of this kind is still on its way.
-    pub(super) fn is_carrying(&self, kind: impl Fn(&M) -> bool) -> bool {
+    /// Whether a message of this kind is unacknowledged or waiting.
+    pub(super) fn is_unacknowledged(&self, kind: impl Fn(&M) -> bool) -> bool {
         self.unacknowledged.iter().any(|entry| kind(&entry.message))
             || self.waiting.iter().any(|(message, _)| kind(message))
     }
@@ -496,13 +502,13 @@ impl<M: Clone> Sender<M> {
     }
 
     pub(super) fn round_trip(&self) -> Span {
-        self.trips.smoothed()
+        self.rtt.smoothed()
     }
 
     pub(super) fn abandon(&mut self) {
         self.first = self.number(self.unacknowledged.len());
         self.unacknowledged.clear();
         self.waiting.clear();
-        (self.flying, self.lost) = (0, 0);
+        (self.in_flight, self.lost) = (0, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Two ends of a connection, joined by a hand that loses, damages and doubles what it likes.
+//! Two ends of a connection, joined by a harness that loses, damages and duplicates frames.
 
 use units::{Span, Time};
 
@@ -24,7 +24,7 @@ fn at(micros: u64) -> Time {
 
 fn send(connection: &mut Connection<u32>, message: u32) -> Out {
     let mut out = Vec::new();
-    connection.send(at(0), message, AckRequest::InTurn, &mut |outgoing| out.push(outgoing));
+    connection.send(at(0), message, AckRequest::Periodic, &mut |outgoing| out.push(outgoing));
     out
 }
 
@@ -55,7 +55,7 @@ fn a_frame_is_sent_as_often_as_the_policy_says_and_delivered_once() {
 }
 
 #[test]
-fn damage_is_reported_only_when_no_copy_came_through() {
+fn damage_is_reported_only_when_every_copy_is_damaged() {
     let mut far: Connection<u32> = Connection::new(policy());
     assert_eq!(damage(&mut far).0, DamageOutcome::Harmless);
     let (outcome, out) = damage(&mut far);
@@ -63,7 +63,7 @@ fn damage_is_reported_only_when_no_copy_came_through() {
 }
 
 #[test]
-fn a_damaged_echo_is_harmless_and_does_not_count_against_the_next_frame() {
+fn a_damaged_copy_is_harmless_and_does_not_count_against_the_next_frame() {
     let (mut near, mut far) = (Connection::new(policy()), Connection::new(policy()));
     let first = send(&mut near, 1);
     assert_eq!(receive(&mut far, &first[0].frame).0, Some(1));
@@ -74,7 +74,7 @@ fn a_damaged_echo_is_harmless_and_does_not_count_against_the_next_frame() {
 }
 
 #[test]
-fn after_a_nak_every_damaged_repeat_is_answered() {
+fn after_a_nak_every_damaged_retransmission_is_answered() {
     let mut far: Connection<u32> = Connection::new(policy());
     let _ = (damage(&mut far), damage(&mut far));
     for _ in 0..5 {
@@ -84,7 +84,7 @@ fn after_a_nak_every_damaged_repeat_is_answered() {
 }
 
 #[test]
-fn a_gap_is_answered_once_and_healed_by_going_back() {
+fn a_gap_causes_one_nak_and_is_repaired_by_go_back_n() {
     let (mut near, mut far) = (Connection::new(policy()), Connection::new(policy()));
     let _lost = send(&mut near, 1);
     let second = send(&mut near, 2);
@@ -97,9 +97,9 @@ fn a_gap_is_answered_once_and_healed_by_going_back() {
     assert_eq!(delivered, [1, 2]);
 }
 
-/// Found by seeded trials at 30 % damage: every NAK brought back the whole window, every damaged repeat another NAK.
+/// Found by seeded trials at 30 % damage: every NAK retransmitted the whole window, every damaged retransmission caused another NAK.
 #[test]
-fn a_repeated_nak_brings_one_frame_back_not_the_whole_window() {
+fn a_repeated_nak_retransmits_one_frame_not_the_whole_window() {
     let mut near = Connection::new(policy());
     for message in 0..4 {
         let _ = send(&mut near, message);
@@ -114,7 +114,7 @@ fn a_repeated_nak_brings_one_frame_back_not_the_whole_window() {
 }
 
 #[test]
-fn the_window_holds_back_what_is_too_much_and_an_acknowledgement_lets_it_go() {
+fn messages_beyond_the_window_wait_for_an_acknowledgement() {
     let (mut near, mut far) = (Connection::new(policy()), Connection::new(policy()));
     let outs: Vec<Out> = (0..6).map(|message| send(&mut near, message)).collect();
     assert_eq!(outs.iter().filter(|out| out.is_empty()).count(), 2);
@@ -122,7 +122,7 @@ fn the_window_holds_back_what_is_too_much_and_an_acknowledgement_lets_it_go() {
     for out in &outs[..4] {
         acknowledgement = receive(&mut far, &out[0].frame).1.pop().or(acknowledgement);
     }
-    let (_, released) = receive(&mut near, &acknowledgement.expect("the fourth frame asks for one").frame);
+    let (_, released) = receive(&mut near, &acknowledgement.expect("the fourth frame requests one").frame);
     assert_eq!(released.len(), 2);
 }
 
@@ -130,7 +130,7 @@ fn the_window_holds_back_what_is_too_much_and_an_acknowledgement_lets_it_go() {
 fn confirmation_replaces_acknowledgement_in_any_order() {
     let mut near = Connection::new(policy());
     let numbers: Vec<_> =
-        (0..3).filter_map(|message| near.send(at(0), message, AckRequest::InTurn, &mut |_| ())).collect();
+        (0..3).filter_map(|message| near.send(at(0), message, AckRequest::Periodic, &mut |_| ())).collect();
     near.confirm(at(1), numbers[1], &mut |_| ());
     assert!(near.deadline().is_some());
     near.confirm(at(1), numbers[0], &mut |_| ());
@@ -139,7 +139,7 @@ fn confirmation_replaces_acknowledgement_in_any_order() {
 }
 
 #[test]
-fn silence_is_answered_by_repeats_at_growing_distances_and_then_by_giving_up() {
+fn timeouts_retransmit_with_growing_delays_until_the_retry_limit() {
     let mut near = Connection::new(ConnectionPolicy { retry_limit: 3, ..policy() });
     let _ = send(&mut near, 1);
     let mut deadlines = Vec::new();
@@ -157,7 +157,7 @@ fn silence_is_answered_by_repeats_at_growing_distances_and_then_by_giving_up() {
 }
 
 #[test]
-fn nonsense_from_the_other_end_is_ignored() {
+fn malformed_acknowledgements_are_ignored() {
     let mut near = Connection::new(policy());
     let _ = send(&mut near, 1);
     for frame in [
@@ -170,9 +170,9 @@ fn nonsense_from_the_other_end_is_ignored() {
     assert!(near.deadline().is_some());
 }
 
-/// Found in a report: one copy came marked, the other was damaged here, and nobody asked before the timer did.
+/// Found in a report: one copy arrived marked, the other was damaged on this link, and no NAK was sent before the timeout.
 #[test]
-fn marked_copies_count_but_at_least_one_must_be_damaged_here() {
+fn marked_copies_count_but_at_least_one_must_be_damaged_on_this_link() {
     let mut far: Connection<u32> = Connection::new(policy());
     let mut out: Out = Vec::new();
     for damage in [Damage::Marked, Damage::Marked, Damage::Marked] {

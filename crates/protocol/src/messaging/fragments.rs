@@ -1,4 +1,4 @@
-//! Long messages on their way out and in (P-87 to P-89).
+//! Long messages in flight (P-69 to P-71): fragments to send, and byte ranges received.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -6,123 +6,133 @@ use std::sync::Arc;
 
 use units::{Rank, Time};
 
-use super::MAX_RETRANSMITS;
 use super::fragment_sizer::{FragmentRange, FragmentSizer};
+use super::limits::MAX_RETRANSMITS;
 use super::matching::{ReceiveId, SendId};
 use super::rails::{RailIndex, RailPacketId};
+use super::settings::MessagingSettings;
 use super::unacked_log::ResendOutcome;
 
-/// The code of a piece's bytes, and what it gave.
+/// The checksum of a fragment's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct FragmentChecksum {
     pub(super) algorithm: u8,
     pub(super) value: u64,
 }
 
-/// A piece that was copied, or looked at, before it could be sent.
+/// A fragment that was copied, or only checksummed, before it could be sent.
 #[derive(Debug)]
 pub(super) struct PreparedFragment {
-    pub(super) stretch: FragmentRange,
-    /// Room for the header, then the bytes; without them if they are sent from where they lie.
-    pub(super) parcel: Vec<u8>,
-    pub(super) sealed: FragmentChecksum,
+    pub(super) range: FragmentRange,
+    /// Space for the header, then the bytes; only the header if the bytes are sent from the user's buffer.
+    pub(super) packet: Vec<u8>,
+    pub(super) checksum: FragmentChecksum,
 }
 
-/// A piece to be sent.
+/// A fragment to retransmit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct FragmentRetransmit {
-    stretch: FragmentRange,
+    range: FragmentRange,
     avoid: RailIndex,
-    tries: u8,
-    sealed: FragmentChecksum,
+    retransmits: u8,
+    checksum: FragmentChecksum,
 }
 
-/// What goes out next.
+/// The next fragment to send.
 #[derive(Debug)]
 pub(super) enum NextFragment {
     Prepared(PreparedFragment),
     Fresh(FragmentRange),
-    /// The tries so far, and what its bytes were sealed with.
-    Again(FragmentRange, u8, FragmentChecksum),
+    /// With the number of retransmissions, and the checksum of its first transmission.
+    Retransmit(FragmentRange, u8, FragmentChecksum),
 }
 
 #[derive(Debug)]
 struct InFlightFragment {
     at: RailPacketId,
-    stretch: FragmentRange,
-    tries: u8,
-    sealed: FragmentChecksum,
+    range: FragmentRange,
+    retransmits: u8,
+    checksum: FragmentChecksum,
 }
 
-/// A message on its way out.
+/// A long message that is being sent.
 #[derive(Debug)]
 pub(super) struct OutgoingTransfer {
     pub(super) announced: Time,
     pub(super) id: SendId,
     pub(super) data: Arc<Vec<u8>>,
+    /// The CTS arrived.
     pub(super) is_ready: bool,
-    pub(super) chunks: FragmentSizer,
+    pub(super) sizer: FragmentSizer,
     pub(super) prepared: VecDeque<PreparedFragment>,
-    repeats: VecDeque<FragmentRetransmit>,
-    flying: Vec<InFlightFragment>,
+    retransmits: VecDeque<FragmentRetransmit>,
+    in_flight: Vec<InFlightFragment>,
 }
 
 impl OutgoingTransfer {
-    pub(super) fn new(announced: Time, id: SendId, data: Vec<u8>, chunks: FragmentSizer) -> Self {
-        let (data, prepared, repeats, flying) = (Arc::new(data), VecDeque::new(), VecDeque::new(), Vec::new());
-        Self { announced, id, data, is_ready: false, chunks, prepared, repeats, flying }
+    pub(super) fn new(announced: Time, id: SendId, data: Vec<u8>, sizer: FragmentSizer) -> Self {
+        let (data, prepared) = (Arc::new(data), VecDeque::new());
+        let (retransmits, in_flight) = (VecDeque::new(), Vec::new());
+        Self { announced, id, data, is_ready: false, sizer, prepared, retransmits, in_flight }
     }
 
-    /// The rail to avoid with the next piece; none within if any will do, none at all if there is nothing to send.
+    /// The rail to avoid with the next fragment (`Some(None)`: any rail is fine); none if there is nothing to send.
     pub(super) fn wants(&self) -> Option<Option<RailIndex>> {
-        if let Some(repeat) = self.repeats.front() {
-            return Some(Some(repeat.avoid));
+        if let Some(retransmit) = self.retransmits.front() {
+            return Some(Some(retransmit.avoid));
         }
-        (!self.prepared.is_empty() || !self.chunks.is_empty()).then_some(None)
+        (!self.prepared.is_empty() || !self.sizer.is_empty()).then_some(None)
     }
 
-    /// The next piece, for a rail with such a share of the speed.
-    pub(super) fn next(&mut self, settings: &super::MessagingSettings, share: u64) -> Option<NextFragment> {
-        if let Some(repeat) = self.repeats.pop_front() {
-            return Some(NextFragment::Again(repeat.stretch, repeat.tries, repeat.sealed));
+    /// The next fragment, for a rail with this share of the speed.
+    pub(super) fn next(&mut self, settings: &MessagingSettings, share: u64) -> Option<NextFragment> {
+        if let Some(FragmentRetransmit { range, retransmits, checksum, .. }) = self.retransmits.pop_front() {
+            return Some(NextFragment::Retransmit(range, retransmits, checksum));
         }
         if let Some(prepared) = self.prepared.pop_front() {
             return Some(NextFragment::Prepared(prepared));
         }
-        self.chunks.next(settings, share).map(NextFragment::Fresh)
+        self.sizer.next(settings, share).map(NextFragment::Fresh)
     }
 
-    pub(super) fn fly(&mut self, at: RailPacketId, stretch: FragmentRange, tries: u8, sealed: FragmentChecksum) {
-        self.flying.push(InFlightFragment { at, stretch, tries, sealed });
+    pub(super) fn note_sent(
+        &mut self,
+        at: RailPacketId,
+        range: FragmentRange,
+        retransmits: u8,
+        checksum: FragmentChecksum,
+    ) {
+        self.in_flight.push(InFlightFragment { at, range, retransmits, checksum });
     }
 
-    /// A parcel came spoiled. [`ResendOutcome::Needless`] if it was none of this message.
-    pub(super) fn ask_again(&mut self, at: RailPacketId) -> ResendOutcome {
-        let Some(index) = self.flying.iter().position(|flying| flying.at == at) else {
-            return ResendOutcome::Needless;
+    /// A packet arrived corrupt. [`ResendOutcome::NotNeeded`] if it carried no fragment of this message.
+    pub(super) fn handle_nack(&mut self, at: RailPacketId) -> ResendOutcome {
+        let Some(index) = self.in_flight.iter().position(|fragment| fragment.at == at) else {
+            return ResendOutcome::NotNeeded;
         };
-        let InFlightFragment { stretch, tries, sealed, .. } = self.flying.swap_remove(index);
-        if tries >= MAX_RETRANSMITS {
-            return ResendOutcome::TooOften;
+        let InFlightFragment { range, retransmits, checksum, .. } = self.in_flight.swap_remove(index);
+        if retransmits >= MAX_RETRANSMITS {
+            return ResendOutcome::LimitReached;
         }
-        self.repeats.push_back(FragmentRetransmit { stretch, avoid: at.0, tries: tries + 1, sealed });
-        ResendOutcome::Noted
+        let retransmits = retransmits + 1;
+        self.retransmits.push_back(FragmentRetransmit { range, avoid: at.0, retransmits, checksum });
+        ResendOutcome::Scheduled
     }
 
-    /// A rail is lost, and perhaps everything that went by it. True if there was anything.
+    /// A rail failed: retransmits every fragment that was sent over it. True if there was any.
     pub(super) fn lose_rail(&mut self, rail: RailIndex) -> bool {
-        let (lost, left): (Vec<_>, Vec<_>) = self.flying.drain(..).partition(|flying| flying.at.0 == rail);
-        self.flying = left;
-        let repeat = |InFlightFragment { stretch, tries, sealed, .. }: &InFlightFragment| {
-            let (stretch, tries, sealed) = (*stretch, *tries, *sealed);
-            FragmentRetransmit { stretch, avoid: rail, tries, sealed }
+        let (lost, left): (Vec<_>, Vec<_>) = self.in_flight.drain(..).partition(|fragment| fragment.at.0 == rail);
+        self.in_flight = left;
+        let retransmit = |InFlightFragment { range, retransmits, checksum, .. }: &InFlightFragment| {
+            let (range, retransmits, checksum) = (*range, *retransmits, *checksum);
+            FragmentRetransmit { range, avoid: rail, retransmits, checksum }
         };
-        self.repeats.extend(lost.iter().map(repeat));
+        self.retransmits.extend(lost.iter().map(retransmit));
         !lost.is_empty()
     }
 }
 
-/// A message on its way in.
+/// A long message that is being received.
 #[derive(Debug)]
 pub(super) struct IncomingTransfer {
     pub(super) id: ReceiveId,
@@ -130,33 +140,33 @@ pub(super) struct IncomingTransfer {
     pub(super) tag: u64,
     pub(super) length: u64,
     pub(super) buffer: Vec<u8>,
-    pub(super) here: ReceivedRanges,
+    pub(super) received: ReceivedRanges,
 }
 
-/// Which bytes of a message are here.
+/// The byte ranges of a message that were received: start to end, disjoint and not adjacent.
 #[derive(Debug, Default)]
 pub(super) struct ReceivedRanges(BTreeMap<u64, u64>);
 
-/// How a stretch stands to those that are here.
+/// How much of a range was received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RangeCoverage {
     Missing,
-    Here,
-    /// Some of it is here: nobody cuts a message in two ways.
-    Straddling,
+    Received,
+    /// Part of it: a sender cuts a message in one way only.
+    Overlapping,
 }
 
 impl ReceivedRanges {
-    pub(super) fn standing(&self, range: &Range<u64>) -> RangeCoverage {
+    pub(super) fn coverage(&self, range: &Range<u64>) -> RangeCoverage {
         match self.0.range(..range.end).next_back() {
             Some((_, end)) if *end <= range.start => RangeCoverage::Missing,
-            Some((start, end)) if *start <= range.start && range.end <= *end => RangeCoverage::Here,
-            Some(_) => RangeCoverage::Straddling,
+            Some((start, end)) if *start <= range.start && range.end <= *end => RangeCoverage::Received,
+            Some(_) => RangeCoverage::Overlapping,
             None => RangeCoverage::Missing,
         }
     }
 
-    /// Adds one that is missing, and joins it to its neighbours.
+    /// Adds a missing range, and joins it to its neighbours.
     pub(super) fn add(&mut self, range: Range<u64>) {
         let mut end = range.end;
         if let Some(next) = self.0.remove(&end) {
@@ -170,7 +180,7 @@ impl ReceivedRanges {
         }
     }
 
-    pub(super) fn is_all(&self, length: u64) -> bool {
+    pub(super) fn is_complete(&self, length: u64) -> bool {
         self.0.get(&0) == Some(&length)
     }
 }
@@ -182,27 +192,30 @@ mod tests {
 
     proptest! {
         #[test]
-        fn stretches_are_a_set_of_bytes(order in Just((0..32u64).collect::<Vec<_>>()).prop_shuffle(), cut in 1u64..9) {
-            let mut stretches = ReceivedRanges::default();
+        fn ranges_behave_like_a_set_of_bytes(
+            order in Just((0..32u64).collect::<Vec<_>>()).prop_shuffle(),
+            cut in 1u64..9
+        ) {
+            let mut ranges = ReceivedRanges::default();
             let mut bytes = std::collections::BTreeSet::new();
             for start in order.into_iter().map(|number| number * cut) {
-                prop_assert_eq!(stretches.standing(&(start..start + cut)), RangeCoverage::Missing);
-                stretches.add(start..start + cut);
+                prop_assert_eq!(ranges.coverage(&(start..start + cut)), RangeCoverage::Missing);
+                ranges.add(start..start + cut);
                 bytes.extend(start..start + cut);
-                prop_assert_eq!(stretches.standing(&(start..start + cut)), RangeCoverage::Here);
+                prop_assert_eq!(ranges.coverage(&(start..start + cut)), RangeCoverage::Received);
                 for from in 0..32 * cut {
                     for to in [from + 1, from + cut, from + 2 * cut] {
                         let have = (from..to).filter(|byte| bytes.contains(byte)).count() as u64;
                         let expected = match have {
                             0 => RangeCoverage::Missing,
-                            all if all == to - from => RangeCoverage::Here,
-                            _ => RangeCoverage::Straddling,
+                            all if all == to - from => RangeCoverage::Received,
+                            _ => RangeCoverage::Overlapping,
                         };
-                        prop_assert_eq!(stretches.standing(&(from..to)), expected);
+                        prop_assert_eq!(ranges.coverage(&(from..to)), expected);
                     }
                 }
             }
-            prop_assert!(stretches.is_all(32 * cut));
+            prop_assert!(ranges.is_complete(32 * cut));
         }
     }
 }

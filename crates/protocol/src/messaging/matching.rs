@@ -1,34 +1,34 @@
-//! Who wants what: receives that wait for messages, and messages that wait for receives (P-80).
+//! Tag matching: posted receives, and messages that arrived before their receive (P-62).
 //!
-//! Messages of one pair are looked at in the order in which they were sent, receives in the order in which they were posted.
+//! Messages of one pair match in the order in which they were sent, receives in the order in which they were posted.
 
 use std::collections::VecDeque;
 
 use checksum::tuning::ChecksumChoice;
 use units::Rank;
 
-/// Names a send until it completes.
+/// Identifies a send until it completes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SendId(pub u64);
 
-/// Names a receive until it completes.
+/// Identifies a receive until it completes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ReceiveId(pub u64);
 
-/// What a receive is for.
+/// Which messages a receive or probe matches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MessageSelector {
-    /// From whom; none: from anyone.
+    /// The sender; none matches any.
     pub source: Option<Rank>,
-    /// Bits that the tag must have,
+    /// The tag, compared in the bits of `mask`.
     pub tag: u64,
-    /// where this has a one.
+    /// The bits of the tag that must match.
     pub mask: u64,
 }
 
 impl MessageSelector {
-    /// A message from this rank with exactly this tag.
-    pub fn from(source: Rank, tag: u64) -> Self {
+    /// Messages from this rank with exactly this tag.
+    pub fn exact(source: Rank, tag: u64) -> Self {
         Self { source: Some(source), tag, mask: u64::MAX }
     }
 
@@ -36,7 +36,7 @@ impl MessageSelector {
     pub const ANY: Self = Self { source: None, tag: 0, mask: 0 };
 
     #[inline]
-    fn fits(&self, source: Rank, tag: u64) -> bool {
+    fn matches(&self, source: Rank, tag: u64) -> bool {
         self.source.is_none_or(|wanted| wanted == source) && (self.tag ^ tag) & self.mask == 0
     }
 }
@@ -44,43 +44,53 @@ impl MessageSelector {
 /// A message that a probe found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProbedMessage {
-    /// From this rank.
+    /// The sender.
     pub source: Rank,
-    /// With this tag.
+    /// The tag.
     pub tag: u64,
-    /// Of so many bytes.
+    /// Bytes.
     pub length: u64,
 }
 
-/// A receive that waits.
+/// A posted receive that has no message yet.
 #[derive(Debug)]
 pub(super) struct WaitingReceive {
     pub(super) id: ReceiveId,
-    pub(super) wanted: MessageSelector,
+    pub(super) selector: MessageSelector,
     pub(super) buffer: Vec<u8>,
 }
 
-/// What of a message is here.
+/// What is known of an arrived message.
 #[derive(Debug)]
 pub(super) enum MessageContents {
-    /// All of it, with the value of its bytes if they are covered: they may lie here for long.
-    Whole { bytes: Vec<u8>, choice: Option<ChecksumChoice>, seal: u64 },
-    /// The word that it exists.
-    Announced { transfer: u64, length: u64 },
-    /// The word that its sender has it no more.
+    /// All of it, with the checksum of its bytes if there is one: they may stay in memory for long.
+    Eager { bytes: Vec<u8>, choice: Option<ChecksumChoice>, checksum: u64 },
+    /// Its RTS.
+    Rendezvous { transfer: u64, length: u64 },
+    /// The sender's copy was corrupted.
     Lost { length: u64 },
 }
 
 impl MessageContents {
     fn length(&self) -> u64 {
         match self {
-            Self::Whole { bytes, .. } => bytes.len() as u64,
-            Self::Announced { length, .. } | Self::Lost { length } => *length,
+            Self::Eager { bytes, .. } => bytes.len() as u64,
+            Self::Rendezvous { length, .. } | Self::Lost { length } => *length,
+        }
+    }
+
+    /// Bytes of credit that its data used.
+    pub(super) fn credit_bytes(&self) -> u64 {
+        match self {
+            Self::Eager { bytes, .. } => bytes.len() as u64,
+            Self::Rendezvous { .. } => 0,
+            // It holds no bytes, but was charged for them.
+            Self::Lost { length } => *length,
         }
     }
 }
 
-/// A message that waits.
+/// A message without a receive.
 #[derive(Debug)]
 pub(super) struct UnexpectedMessage {
     pub(super) source: Rank,
@@ -99,14 +109,14 @@ impl MatchQueues {
         self.posted.len()
     }
 
-    /// The first receive that wants such a message.
+    /// The first receive that matches such a message.
     #[inline]
     pub(super) fn find(&mut self, source: Rank, tag: u64) -> Option<usize> {
-        // Most often it is the one that has waited longest.
-        if self.posted.front()?.wanted.fits(source, tag) {
+        // Most often the oldest receive matches.
+        if self.posted.front()?.selector.matches(source, tag) {
             return Some(0);
         }
-        self.posted.iter().position(|posted| posted.wanted.fits(source, tag))
+        self.posted.iter().position(|posted| posted.selector.matches(source, tag))
     }
 
     /// The buffer of a receive that was found.
@@ -118,42 +128,42 @@ impl MatchQueues {
     #[inline]
     pub(super) fn take(&mut self, index: usize) -> WaitingReceive {
         let posted = if index == 0 { self.posted.pop_front() } else { self.posted.remove(index) };
-        posted.expect("it was found")
+        posted.expect("the index comes from find")
     }
 
     pub(super) fn post(&mut self, posted: WaitingReceive) {
         self.posted.push_back(posted);
     }
 
-    /// Takes back a receive that nothing has come for.
+    /// Removes a receive that has no message yet.
     pub(super) fn cancel(&mut self, id: ReceiveId) -> Option<WaitingReceive> {
         let index = self.posted.iter().position(|posted| posted.id == id)?;
         self.posted.remove(index)
     }
 
-    pub(super) fn keep(&mut self, message: UnexpectedMessage) {
+    pub(super) fn add_unexpected(&mut self, message: UnexpectedMessage) {
         self.unexpected.push_back(message);
     }
 
-    /// The first message that is wanted.
+    /// The first unexpected message that matches.
     #[inline]
-    pub(super) fn take_unexpected(&mut self, wanted: &MessageSelector) -> Option<UnexpectedMessage> {
-        let index = self.unexpected.iter().position(|message| wanted.fits(message.source, message.tag))?;
+    pub(super) fn take_unexpected(&mut self, selector: &MessageSelector) -> Option<UnexpectedMessage> {
+        let index = self.unexpected.iter().position(|message| selector.matches(message.source, message.tag))?;
         self.unexpected.remove(index)
     }
 
-    pub(super) fn probe(&self, wanted: &MessageSelector) -> Option<ProbedMessage> {
-        let message = self.unexpected.iter().find(|message| wanted.fits(message.source, message.tag))?;
+    pub(super) fn probe(&self, selector: &MessageSelector) -> Option<ProbedMessage> {
+        let message = self.unexpected.iter().find(|message| selector.matches(message.source, message.tag))?;
         Some(ProbedMessage { source: message.source, tag: message.tag, length: message.contents.length() })
     }
 
-    /// A rank is gone: receives from it alone will never be served, and what it announced will never come.
-    pub(super) fn forget(&mut self, rank: Rank) -> Vec<WaitingReceive> {
+    /// A rank is lost. Discards its RTS, and returns the receives that only it could complete.
+    pub(super) fn remove_rank(&mut self, rank: Rank) -> Vec<WaitingReceive> {
         self.unexpected.retain(|message| {
-            message.source != rank || !matches!(message.contents, MessageContents::Announced { .. })
+            message.source != rank || !matches!(message.contents, MessageContents::Rendezvous { .. })
         });
         let (gone, left): (Vec<_>, Vec<_>) =
-            self.posted.drain(..).partition(|posted| posted.wanted.source == Some(rank));
+            self.posted.drain(..).partition(|posted| posted.selector.source == Some(rank));
         self.posted = left.into();
         gone
     }

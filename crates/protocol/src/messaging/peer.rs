@@ -1,23 +1,27 @@
-//! What a port has with one peer, and how it sends: letters, then pieces, then bare answers.
+//! The state of an endpoint for one peer, and what all its packets share: numbers, acknowledgements, credit.
+//!
+//! Outgoing packets in order of priority: retransmissions, control messages (`control_send`), fragments (`fragment_send`), pure
+//! acknowledgements. Incoming packets: `receive_path`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use checksum::TargetCache;
 use units::{Rank, Span};
 
-use super::endpoint::{EndpointShared, InPlaceBuffers, MessageCompletion, MessagingAction, PeerLossCause};
-use super::fragment_sizer::{FragmentRange, FragmentSizer, PipelineSpeeds};
-use super::fragments::{FragmentChecksum, IncomingTransfer, NextFragment, OutgoingTransfer, PreparedFragment};
-use super::matching::{MessageContents, ReceiveId, SendId};
-use super::packet::{BodyKind, ControlMessage, MESSAGE_HEADER_BYTES, MessageHeader, is_inline};
+use super::action::{InPlaceBuffers, MessagingAction};
+use super::checksum_policy;
+use super::completion::PeerLossCause;
+use super::control_message::ControlMessage;
+use super::endpoint_shared::EndpointShared;
+use super::fragments::{IncomingTransfer, OutgoingTransfer};
+use super::limits::CONTROL_WINDOW;
+use super::matching::{ReceiveId, SendId};
+use super::packet::{BodyKind, MESSAGE_HEADER_BYTES, MessageHeader};
 use super::rails::{PacketLoad, RailIndex, RailPacketId, Rails};
-use super::unacked_log::{BatchMessages, ReorderBuffer, ResendOutcome, UnackedLog};
-use super::{CONTROL_MESSAGE_COST_BYTES, CONTROL_WINDOW, REPAIR_WINDOW, REPLY_WINDOW, checksum_policy};
-use crate::BufferSlice;
-use crate::connection::AckRequest;
+use super::reorder_buffer::ReorderBuffer;
+use super::unacked_log::{ResendOutcome, UnackedLog};
 
-/// A send of which nothing has gone out.
+/// A send that has not started.
 #[derive(Debug)]
 pub(super) struct QueuedSend {
     pub(super) id: SendId,
@@ -25,50 +29,49 @@ pub(super) struct QueuedSend {
     pub(super) data: Vec<u8>,
 }
 
-/// Parcels under way on a rail beyond which not even answers go out.
-const MAX_IN_FLIGHT_PACKETS: usize = 64;
-/// Chunks to one peer that are sealed before they are asked for, where that takes no room.
-const MAX_CHECKSUMMED_AHEAD: usize = 8;
-/// Answers that may wait to be sent.
-const MAX_QUEUED_REPLIES: usize = 4 * CONTROL_WINDOW as usize;
+/// Packets in flight on a rail beyond which not even acknowledgements and retransmissions are sent.
+pub(super) const MAX_IN_FLIGHT_PACKETS: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct MessagingPeer {
     pub(super) rank: Rank,
     pub(super) lost: Option<PeerLossCause>,
     pub(super) rails: Rails,
-    /// The peer is asked to confirm everything, and has been for letters below.
+    /// The endpoint drains: the peer must acknowledge everything. An acknowledgement was requested for messages below
+    /// `ack_requested`.
     pub(super) is_draining: bool,
-    asked: u64,
-    // Outwards.
+    ack_requested: u64,
+    // Outgoing.
     pub(super) queue: VecDeque<QueuedSend>,
-    pub(super) urgent: VecDeque<ControlMessage<'static>>,
+    /// CTS, FIN, NACK and closed rails that wait to be sent.
+    pub(super) replies: VecDeque<ControlMessage<'static>>,
     pub(super) log: UnackedLog,
-    pub(super) next_letter: u64,
+    pub(super) next_sequence: u64,
+    /// Messages that the peer acknowledged.
     pub(super) confirmed: u64,
-    /// What we may spend in all, and have spent.
+    /// Credit that the peer granted, and that was used, in bytes since the start.
     pub(super) granted: u64,
     pub(super) spent: u64,
     pub(super) outgoing: BTreeMap<u64, OutgoingTransfer>,
-    /// Transfers that have something to send.
+    /// Transfers with fragments to send.
     pub(super) active: VecDeque<u64>,
-    /// Transfers whose first chunk may be prepared, and how many are.
-    unprepared: VecDeque<u64>,
-    prepared: usize,
-    /// From an announcement to its answer; none if not measured yet.
-    round_trip: Option<Span>,
-    // Inwards.
-    pub(super) mailbox: ReorderBuffer,
+    /// Transfers whose first fragment may be prepared, and the number of prepared fragments.
+    pub(super) unprepared: VecDeque<u64>,
+    pub(super) prepared: usize,
+    /// From RTS to CTS; none before the first measurement.
+    pub(super) rtt: Option<Span>,
+    // Incoming.
+    pub(super) reorder: ReorderBuffer,
     pub(super) incoming: BTreeMap<u64, IncomingTransfer>,
-    /// What the peer may spend in all, and has spent.
+    /// Credit granted to the peer, and used by it, in bytes since the start.
     pub(super) allowed: u64,
     pub(super) used: u64,
-    pub(super) owes_answer: bool,
-    pub(super) spoiled_in_a_row: u32,
-    told_taken: u64,
-    told_allowed: u64,
-    /// The parcel that was the first to tell `told_taken`.
-    told_by: Option<RailPacketId>,
+    pub(super) owes_ack: bool,
+    pub(super) consecutive_corrupt: u32,
+    /// The acknowledgement and the credit that the last packet carried, and the first packet with this acknowledgement.
+    sent_ack: u64,
+    sent_credit: u64,
+    sent_ack_in: Option<RailPacketId>,
 }
 
 impl MessagingPeer {
@@ -78,11 +81,11 @@ impl MessagingPeer {
             lost: None,
             rails: Rails::new(rails),
             is_draining: false,
-            asked: 0,
+            ack_requested: 0,
             queue: VecDeque::new(),
-            urgent: VecDeque::new(),
+            replies: VecDeque::new(),
             log: UnackedLog::default(),
-            next_letter: 0,
+            next_sequence: 0,
             confirmed: 0,
             granted: credit,
             spent: 0,
@@ -90,481 +93,181 @@ impl MessagingPeer {
             active: VecDeque::new(),
             unprepared: VecDeque::new(),
             prepared: 0,
-            round_trip: None,
-            mailbox: ReorderBuffer::default(),
+            rtt: None,
+            reorder: ReorderBuffer::default(),
             incoming: BTreeMap::new(),
             allowed: credit,
             used: 0,
-            owes_answer: false,
-            spoiled_in_a_row: 0,
-            told_taken: 0,
-            told_allowed: credit,
-            told_by: None,
+            owes_ack: false,
+            consecutive_corrupt: 0,
+            sent_ack: 0,
+            sent_credit: credit,
+            sent_ack_in: None,
         }
     }
 
-    /// Everything has been confirmed, and the peer knows that everything of it has come: it may be waiting for that, and we
-    /// may be gone in a moment.
+    /// The peer acknowledged everything, and received the acknowledgement of everything it sent: it may wait for that, and this
+    /// process may exit in a moment.
     pub(super) fn is_drained(&self) -> bool {
         let quiet =
-            self.queue.is_empty() && self.urgent.is_empty() && self.outgoing.is_empty() && self.log.is_empty();
-        let has_told =
-            self.told_taken == self.mailbox.taken() && !self.told_by.is_some_and(|at| self.rails.flies(at));
-        quiet && has_told
+            self.queue.is_empty() && self.replies.is_empty() && self.outgoing.is_empty() && self.log.is_empty();
+        let has_acked = self.sent_ack == self.reorder.received()
+            && !self.sent_ack_in.is_some_and(|packet| self.rails.is_in_flight(packet));
+        quiet && has_acked
     }
 
-    /// Nothing waits to be sent, and nothing must be told.
+    /// Nothing waits to be sent, and no acknowledgement is due.
     #[inline]
-    pub(super) fn is_calm(&self, common: &EndpointShared) -> bool {
+    pub(super) fn is_idle(&self, shared: &EndpointShared) -> bool {
         self.queue.is_empty()
-            && self.urgent.is_empty()
-            && !self.log.has_repeats()
-            && !self.has_more()
+            && self.replies.is_empty()
+            && !self.log.has_resends()
+            && !self.has_deferred_work()
             && !self.is_draining
-            && !self.must_answer(common)
+            && !self.is_ack_due(shared)
     }
 
-    /// Sends everything that can be sent now, except pieces.
-    pub(super) fn pump(&mut self, common: &mut EndpointShared) -> Result<(), PeerLossCause> {
-        self.repeat_letters(common);
-        self.send_letters(common)?;
-        if !self.has_pieces() {
-            self.answer(common);
+    /// Sends everything that can be sent now, except fragments.
+    pub(super) fn pump(&mut self, shared: &mut EndpointShared) -> Result<(), PeerLossCause> {
+        self.resend_control(shared);
+        self.send_control(shared)?;
+        if !self.has_fragments() {
+            self.send_ack(shared);
         }
         Ok(())
     }
 
-    /// Whether there are messages of which pieces may go out.
-    pub(super) fn has_pieces(&self) -> bool {
+    /// Whether there are transfers with fragments to send.
+    pub(super) fn has_fragments(&self) -> bool {
         !self.active.is_empty()
     }
 
-    /// Whether there is anything that is done when the driver asks for it.
-    pub(super) fn has_more(&self) -> bool {
-        self.has_pieces() || !self.unprepared.is_empty()
+    /// Whether there is work that is done when the driver polls for actions.
+    pub(super) fn has_deferred_work(&self) -> bool {
+        self.has_fragments() || !self.unprepared.is_empty()
     }
 
-    /// Sends one piece, or what comes after the last. False if nothing went out.
+    /// Sends one fragment, or an acknowledgement after the last one. False if nothing was sent.
     pub(super) fn send_next(
         &mut self,
-        common: &mut EndpointShared,
-        rooms: &mut impl InPlaceBuffers,
+        shared: &mut EndpointShared,
+        buffers: &mut impl InPlaceBuffers,
     ) -> Result<bool, PeerLossCause> {
         while let Some(transfer) = self.active.front().copied() {
-            let wanted =
-                self.outgoing.get(&transfer).filter(|outgoing| outgoing.is_ready).and_then(OutgoingTransfer::wants);
-            let Some(avoid) = wanted else {
+            let ready = self.outgoing.get(&transfer).filter(|outgoing| outgoing.is_ready);
+            let Some(avoid) = ready.and_then(OutgoingTransfer::wants) else {
                 self.active.pop_front();
                 continue;
             };
-            let Some(rail) = self.rails.for_piece(common.settings.depth, avoid) else { break };
-            self.send_piece(common, transfer, rail, rooms)?;
+            let Some(rail) = self.rails.for_fragment(shared.settings.depth, avoid) else { break };
+            self.send_fragment(shared, transfer, rail, buffers)?;
             return Ok(true);
         }
-        if self.answer(common) {
+        if self.send_ack(shared) {
             return Ok(true);
         }
         while let Some(transfer) = self.unprepared.pop_front() {
-            self.prepare(common, transfer, rooms);
+            self.prepare_transfer(shared, transfer, buffers);
         }
         Ok(false)
     }
 
-    /// Numbers a parcel with a body of so many bytes, and writes its header to the front.
-    pub(super) fn stamp(
+    /// Numbers a packet with a body of this many bytes, and writes its header to the start.
+    pub(super) fn write_header(
         &mut self,
-        common: &mut EndpointShared,
+        shared: &mut EndpointShared,
         rail: RailIndex,
         (load, body): (Option<PacketLoad>, usize),
         header: MessageHeader,
         bytes: &mut [u8],
     ) -> u64 {
-        let number = self.number(common, rail, load, MESSAGE_HEADER_BYTES + body);
-        let (taken, granted) = self.told();
-        let header = MessageHeader { number, length: body as u32, taken, granted, ..header };
-        header.write(&common.settings.sealing, bytes);
+        let number = self.number_packet(shared, rail, load, MESSAGE_HEADER_BYTES + body);
+        let (acked, granted) = self.sent_ack_and_credit();
+        let header = MessageHeader { number, length: body as u32, acked, granted, ..header };
+        header.write(&shared.settings.checksum, bytes);
         number
     }
 
-    /// A parcel of so many bytes goes out, and tells what has been taken; its number. Without a load it is there at once, and the
-    /// driver gives nothing back.
+    /// Numbers a packet of this many bytes; it carries the current acknowledgement and credit. Without a load it arrives at once,
+    /// and the driver returns nothing.
     #[inline]
-    pub(super) fn number(
+    pub(super) fn number_packet(
         &mut self,
-        common: &mut EndpointShared,
+        shared: &mut EndpointShared,
         rail: RailIndex,
         load: Option<PacketLoad>,
         bytes: usize,
     ) -> u64 {
         let number = match load {
-            Some(load) => self.rails.launch(common.now, rail, load, bytes),
-            None => self.rails.pass(rail),
+            Some(load) => self.rails.launch(shared.now, rail, load, bytes),
+            None => self.rails.number_immediate(rail),
         };
-        if self.told_taken != self.mailbox.taken() {
-            (self.told_taken, self.told_by) = (self.mailbox.taken(), Some((rail, number)));
+        if self.sent_ack != self.reorder.received() {
+            (self.sent_ack, self.sent_ack_in) = (self.reorder.received(), Some((rail, number)));
         }
-        self.told_allowed = self.allowed;
-        self.owes_answer = false;
-        common.counters.parcels += 1;
+        self.sent_credit = self.allowed;
+        self.owes_ack = false;
+        shared.counters.packets += 1;
         number
     }
 
-    /// What the last parcel told: letters taken, bytes granted.
-    pub(super) fn told(&self) -> (u64, u64) {
-        (self.told_taken, self.told_allowed)
+    /// The acknowledgement and the credit that the last packet carried.
+    pub(super) fn sent_ack_and_credit(&self) -> (u64, u64) {
+        (self.sent_ack, self.sent_credit)
     }
 
-    /// Gives a parcel its header and hands it to the driver.
-    fn transmit(
+    /// Writes a packet's header, and hands it to the driver.
+    pub(super) fn transmit(
         &mut self,
-        common: &mut EndpointShared,
+        shared: &mut EndpointShared,
         rail: RailIndex,
         (load, copied): (PacketLoad, usize),
         header: MessageHeader,
         mut bytes: Vec<u8>,
     ) -> u64 {
         let body = bytes.len() - MESSAGE_HEADER_BYTES;
-        let number = self.stamp(common, rail, (Some(load), body), header, &mut bytes);
-        common.duties.push_back(MessagingAction::Transmit { to: self.rank, rail, bytes, copied: copied as u32 });
+        let number = self.write_header(shared, rail, (Some(load), body), header, &mut bytes);
+        shared.actions.push_back(MessagingAction::Transmit { to: self.rank, rail, bytes, copied: copied as u32 });
         number
     }
 
-    /// P-86: what came spoiled goes out again from the log. It is resealed only if it is still what was sealed, or can be
-    /// written again.
-    fn repeat_letters(&mut self, common: &mut EndpointShared) {
-        while let Some(avoid) = self.log.next_repeat() {
-            let Some(rail) = self.rails.for_letters(MAX_IN_FLIGHT_PACKETS, Some(avoid)) else { break };
-            let Some((first, bytes)) = self.log.take_repeat() else { break };
-            common.counters.repeated += 1;
-            let number = if is_inline(&bytes) && Self::is_intact_brief(common, &bytes) {
-                self.repeat_brief(common, rail, first, bytes)
-            } else {
-                let (header, bytes) = match verified_header(common, &bytes) {
-                    Some(header) => (header, bytes),
-                    None => self.write_again(common, first, bytes),
-                };
-                let copied = bytes.len() - MESSAGE_HEADER_BYTES;
-                self.transmit(common, rail, (PacketLoad::Letters(first), copied), header, bytes)
-            };
-            self.log.moved(first, (rail, number));
-        }
-    }
-
-    /// A parcel was spoiled where it waited. What it told is known from elsewhere; of a message it is known that it is lost.
-    fn write_again(&self, common: &EndpointShared, first: u64, mut bytes: Vec<u8>) -> (MessageHeader, Vec<u8>) {
-        let letters = self.log.letters(first);
-        bytes.clear();
-        bytes.resize(MESSAGE_HEADER_BYTES, 0);
-        letters.iter().for_each(|letter| letter.append_to(&mut bytes));
-        let choice = common.settings.sealing.choice(bytes.len() - MESSAGE_HEADER_BYTES);
-        let seal = checksum_policy::value(choice, &bytes[MESSAGE_HEADER_BYTES..]);
-        (
-            MessageHeader {
-                letter: first,
-                letters: letters.len() as u32,
-                ..header_template(BodyKind::Letters, choice, seal)
-            },
-            bytes,
-        )
-    }
-
-    fn send_letters(&mut self, common: &mut EndpointShared) -> Result<(), PeerLossCause> {
-        if self.urgent.len() > MAX_QUEUED_REPLIES {
-            return Err(PeerLossCause::Garbage);
-        }
-        while !(self.urgent.is_empty() && self.queue.is_empty())
-            && let Some(rail) = self.rails.for_letters(common.settings.letter_depth, None)
-        {
-            if self.may_answer() {
-                self.gather(common, rail);
-                continue;
-            }
-            if !self.may_send(&common.settings) {
-                break;
-            }
-            let alone = self.queue.len() == 1 || self.queue[0].data.len() > common.settings.gather_bytes as usize;
-            if alone && self.queue[0].data.len() <= common.settings.eager_bytes as usize {
-                self.send_message(common, rail);
-            } else {
-                self.gather(common, rail);
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn unconfirmed(&self) -> u64 {
-        self.next_letter - self.confirmed
-    }
-
-    /// Whether the first answer may be sent (P-85).
-    fn may_answer(&self) -> bool {
-        self.urgent.front().is_some_and(|letter| {
-            let window = match letter {
-                ControlMessage::Again { .. } | ControlMessage::Closed { .. } => REPAIR_WINDOW,
-                _ => REPLY_WINDOW,
-            };
-            self.unconfirmed() < window
-        })
-    }
-
-    /// Whether the first message may be sent: the peer has room for it (P-81).
-    fn may_send(&self, settings: &super::MessagingSettings) -> bool {
-        self.queue.front().is_some_and(|queued| {
-            self.unconfirmed() < CONTROL_WINDOW
-                && self.spent + credit_cost(queued.data.len(), settings) <= self.granted
-        })
-    }
-
-    /// One message by itself, copied and sealed in one pass.
-    fn send_message(&mut self, common: &mut EndpointShared, rail: RailIndex) {
-        let Some(queued) = self.queue.pop_front() else { return };
-        if Self::is_brief(common, queued.data.len()) {
-            return self.send_brief(common, rail, queued);
-        }
-        let QueuedSend { id, tag, data } = queued;
-        let length = data.len() as u64;
-        let choice = common.settings.sealing.choice(data.len());
-        let mut bytes = common.buffer(MESSAGE_HEADER_BYTES + data.len());
-        let seal = checksum_policy::copy(choice, &data, &mut bytes[MESSAGE_HEADER_BYTES..]);
-        self.spent += credit_cost(data.len(), &common.settings);
-        common.completions.push_back(MessageCompletion::Sent { id, buffer: data });
-        let header = MessageHeader { detail: tag, ..header_template(BodyKind::Message, choice, seal) };
-        let letters = BatchMessages::One(ControlMessage::Lost { tag, length });
-        self.send_batch(common, rail, MessageHeader { letters: 1, ..header }, bytes, letters);
-    }
-
-    /// Answers, and small messages behind them, in one parcel.
-    fn gather(&mut self, common: &mut EndpointShared, rail: RailIndex) {
-        let settings = common.settings;
-        let most = MESSAGE_HEADER_BYTES + settings.gathered_bytes as usize;
-        let mut bytes = common.buffer(MESSAGE_HEADER_BYTES);
-        let mut letters = 0;
-        let mut announced = Vec::new();
-        let mut kept = Vec::new();
-        while self.may_answer() && bytes.len() + self.urgent[0].size() <= most {
-            let Some(letter) = self.urgent.pop_front() else { break };
-            letter.append_to(&mut bytes);
-            kept.push(letter);
-            self.next_letter += 1;
-            letters += 1;
-        }
-        while self.may_send(&settings) {
-            let queued = &self.queue[0];
-            let is_long = queued.data.len() > settings.eager_bytes as usize;
-            let letter = if is_long {
-                ControlMessage::Announce { tag: queued.tag, length: queued.data.len() as u64 }
-            } else {
-                ControlMessage::Message { tag: queued.tag, data: &queued.data }
-            };
-            let is_large = !is_long && queued.data.len() > settings.gather_bytes as usize;
-            if is_large || bytes.len() + letter.size() > most {
-                break;
-            }
-            letter.append_to(&mut bytes);
-            self.spent += credit_cost(queued.data.len(), &settings);
-            let Some(QueuedSend { id, tag, data }) = self.queue.pop_front() else { break };
-            if is_long {
-                kept.push(ControlMessage::Announce { tag, length: data.len() as u64 });
-                announced.push((self.next_letter, id, data));
-            } else {
-                kept.push(ControlMessage::Lost { tag, length: data.len() as u64 });
-                common.completions.push_back(MessageCompletion::Sent { id, buffer: data });
-                common.counters.gathered += 1;
-            }
-            self.next_letter += 1;
-            letters += 1;
-        }
-        let choice = settings.sealing.choice(bytes.len() - MESSAGE_HEADER_BYTES);
-        let seal = checksum_policy::value(choice, &bytes[MESSAGE_HEADER_BYTES..]);
-        self.next_letter -= u64::from(letters); // They are counted where the parcel is.
-        let header = MessageHeader { letters, ..header_template(BodyKind::Letters, choice, seal) };
-        self.send_batch(common, rail, header, bytes, BatchMessages::Several(kept));
-        for (transfer, id, data) in announced {
-            self.begin(common, transfer, id, data);
-        }
-    }
-
-    fn send_batch(
-        &mut self,
-        common: &mut EndpointShared,
-        rail: RailIndex,
-        header: MessageHeader,
-        bytes: Vec<u8>,
-        letters: BatchMessages,
-    ) {
-        let (first, count) = (self.next_letter, u64::from(header.letters));
-        self.next_letter += count;
-        let header = MessageHeader { letter: first, ..header };
-        let copied = bytes.len() - MESSAGE_HEADER_BYTES;
-        let number = self.transmit(common, rail, (PacketLoad::Letters(first), copied), header, bytes);
-        self.log.sweep(|bytes| common.recycle(bytes));
-        self.log.add(first, (rail, number), letters);
-    }
-
-    /// A long message has been announced.
-    fn begin(&mut self, common: &mut EndpointShared, transfer: u64, id: SendId, data: Vec<u8>) {
-        let settings = common.settings;
-        let speeds = PipelineSpeeds {
-            copy: settings.copy_speed,
-            network: self.rails.speed(),
-            round_trip: self.round_trip.unwrap_or(settings.first_round_trip),
-        };
-        let chunks = FragmentSizer::new(&settings, &speeds, data.len() as u64);
-        self.outgoing.insert(transfer, OutgoingTransfer::new(common.now, id, data, chunks));
-        if settings.prepared > 0 {
-            self.unprepared.push_back(transfer);
-        }
-    }
-
-    /// While the peer looks for a buffer, the first chunk is copied (CK-7). Chunks that are sent from where they lie are only looked
-    /// at, which takes no room: as many as there is time for.
-    fn prepare(&mut self, common: &mut EndpointShared, transfer: u64, rooms: &impl InPlaceBuffers) {
-        let settings = common.settings;
-        let Some(outgoing) = self.outgoing.get_mut(&transfer) else { return };
-        let (most, most_of_one) =
-            if rooms.borrows() { (MAX_CHECKSUMMED_AHEAD, MAX_CHECKSUMMED_AHEAD) } else { (settings.prepared, 1) };
-        while !outgoing.is_ready
-            && self.prepared < most
-            && outgoing.prepared.len() < most_of_one
-            && let Some(stretch) = outgoing.chunks.next_ahead(&settings)
-        {
-            self.prepared += 1;
-            common.counters.prepared_bytes += u64::from(stretch.length);
-            outgoing.prepared.push_back(prepare_fragment(common, &outgoing.data, stretch, rooms.borrows()));
-        }
-    }
-
-    /// The peer has a buffer for a message. Its answer is as late as its user was, so a long round trip is believed slowly.
-    pub(super) fn make_ready(&mut self, common: &EndpointShared, transfer: u64) -> Result<(), PeerLossCause> {
-        let outgoing = self.outgoing.get_mut(&transfer).ok_or(PeerLossCause::Senseless)?;
-        outgoing.is_ready = true;
-        let sample = common.now.since(outgoing.announced);
-        let longest = |old: Span| old + old.divided_by(8);
-        self.round_trip = Some(self.round_trip.map_or(sample, |old| sample.min(longest(old))));
-        self.active.push_back(transfer);
-        Ok(())
-    }
-
-    /// A message was not wanted: what was copied of it goes back.
-    pub(super) fn forget_prepared(&mut self, common: &mut EndpointShared, prepared: VecDeque<PreparedFragment>) {
-        self.prepared -= prepared.len();
-        prepared.into_iter().for_each(|prepared| common.recycle(prepared.parcel));
-    }
-
-    fn send_piece(
-        &mut self,
-        common: &mut EndpointShared,
-        transfer: u64,
-        rail: RailIndex,
-        rooms: &mut impl InPlaceBuffers,
-    ) -> Result<(), PeerLossCause> {
-        let share = self.rails.share(rail);
-        let Some(outgoing) = self.outgoing.get_mut(&transfer) else { return Ok(()) };
-        let Some(next) = outgoing.next(&common.settings, share) else { return Ok(()) };
-        let (stretch, tries) = match &next {
-            NextFragment::Prepared(prepared) => (prepared.stretch, 0),
-            NextFragment::Fresh(stretch) => (*stretch, 0),
-            NextFragment::Again(stretch, tries, _) => (*stretch, *tries),
-        };
-        let data = Arc::clone(&outgoing.data);
-        let (from, length) = (stretch.offset as usize, stretch.length as usize);
-        let bytes = &data[from..from + length];
-        if let NextFragment::Again(.., sealed) = &next {
-            // It would be sealed anew: if the buffer itself was spoiled meanwhile, wrong data would look right.
-            if fragment_checksum(common, bytes) != *sealed {
-                return Err(PeerLossCause::SpoiledHere);
-            }
-            common.counters.repeated += 1;
-        }
-        let header = |sealed: FragmentChecksum| MessageHeader {
-            letter: transfer,
-            detail: stretch.offset,
-            algorithm: sealed.algorithm,
-            ..header_template(BodyKind::Piece, None, sealed.value)
-        };
-        let (number, sealed) = if !matches!(next, NextFragment::Prepared(_))
-            && let Some(room) = rooms.room(self.rank, rail, MESSAGE_HEADER_BYTES + length)
-        {
-            let choice = common.settings.sealing.choice(length);
-            let value =
-                checksum_policy::copy_to(choice, bytes, &mut room[MESSAGE_HEADER_BYTES..], TargetCache::Others);
-            let sealed = FragmentChecksum { algorithm: checksum_policy::algorithm_number(choice), value };
-            let number = self.stamp(common, rail, (Some(PacketLoad::Piece), length), header(sealed), room);
-            common.duties.push_back(MessagingAction::Written {
-                to: self.rank,
-                rail,
-                length: MESSAGE_HEADER_BYTES + length,
-            });
-            (number, sealed)
-        } else {
-            let (prepared, copied) = match next {
-                NextFragment::Prepared(prepared) => {
-                    self.prepared -= 1;
-                    (prepared, 0)
-                }
-                NextFragment::Fresh(_) | NextFragment::Again(..) => {
-                    (prepare_fragment(common, &data, stretch, rooms.borrows()), length)
-                }
-            };
-            let PreparedFragment { parcel: mut head, sealed, .. } = prepared;
-            if head.len() > MESSAGE_HEADER_BYTES {
-                (self.transmit(common, rail, (PacketLoad::Piece, copied), header(sealed), head), sealed)
-            } else {
-                let number = self.stamp(common, rail, (Some(PacketLoad::Piece), length), header(sealed), &mut head);
-                let body = BufferSlice::new(&data, from..from + length);
-                // Before it must stop for that; and at the end, when the user wants the bytes back.
-                let is_last = self.outgoing.get(&transfer).is_none_or(|outgoing| outgoing.wants().is_none());
-                let is_half_full = self.rails.pieces(rail).is_multiple_of(common.settings.depth.div_ceil(2));
-                let ask = if is_last || is_half_full { AckRequest::Now } else { AckRequest::Later };
-                common.duties.push_back(MessagingAction::Lend { to: self.rank, rail, head, body, ask });
-                (number, sealed)
-            }
-        };
-        if let Some(outgoing) = self.outgoing.get_mut(&transfer) {
-            outgoing.fly((rail, number), stretch, tries, sealed);
-        }
-        Ok(())
-    }
-
-    /// Whether the peer should soon know what has been taken.
+    /// Whether the peer should soon receive an acknowledgement or credit.
     #[inline]
-    fn must_answer(&self, common: &EndpointShared) -> bool {
-        self.owes_answer
-            || self.allowed - self.told_allowed >= common.settings.credit_bytes / 4
-            || self.mailbox.taken() - self.told_taken >= CONTROL_WINDOW / 4
+    fn is_ack_due(&self, shared: &EndpointShared) -> bool {
+        self.owes_ack
+            || self.allowed - self.sent_credit >= shared.settings.credit_bytes / 4
+            || self.reorder.received() - self.sent_ack >= CONTROL_WINDOW / 4
     }
 
-    /// Tells what has been taken if the peer should know, and nothing else has told it. False if there was no need.
-    fn answer(&mut self, common: &mut EndpointShared) -> bool {
-        let is_due = self.must_answer(common) || (self.is_draining && self.told_taken != self.mailbox.taken());
-        let asks = self.is_draining && self.asked < self.next_letter && !self.log.is_empty();
-        if !is_due && !asks {
+    /// Sends a pure acknowledgement if one is due and no other packet carried it. False if none was needed.
+    fn send_ack(&mut self, shared: &mut EndpointShared) -> bool {
+        let is_due = self.is_ack_due(shared) || (self.is_draining && self.sent_ack != self.reorder.received());
+        let requests_ack = self.is_draining && self.ack_requested < self.next_sequence && !self.log.is_empty();
+        if !is_due && !requests_ack {
             return false;
         }
-        let Some(rail) = self.rails.for_letters(MAX_IN_FLIGHT_PACKETS, None) else { return false };
-        let bytes = common.buffer(MESSAGE_HEADER_BYTES);
-        let choice = common.settings.sealing.choice(0);
-        let header = MessageHeader {
-            wants_answer: asks,
-            ..header_template(BodyKind::Bare, choice, checksum_policy::value(choice, &[]))
-        };
-        self.transmit(common, rail, (PacketLoad::Bare, 0), header, bytes);
-        if asks {
-            self.asked = self.next_letter;
+        let Some(rail) = self.rails.for_control(MAX_IN_FLIGHT_PACKETS, None) else { return false };
+        let bytes = shared.buffer(MESSAGE_HEADER_BYTES);
+        let choice = shared.settings.checksum.choice(0);
+        let checksum = checksum_policy::value(choice, &[]);
+        let header = MessageHeader { wants_ack: requests_ack, ..header_template(BodyKind::Ack, choice, checksum) };
+        self.transmit(shared, rail, (PacketLoad::Ack, 0), header, bytes);
+        if requests_ack {
+            self.ack_requested = self.next_sequence;
         }
         true
     }
 
-    /// The driver gives a parcel back.
-    pub(super) fn landed(&mut self, common: &mut EndpointShared, rail: RailIndex, bytes: Vec<u8>) {
-        let needless = match self.rails.land(common.now, rail) {
-            Some((number, PacketLoad::Letters(first))) => self.log.give_back(first, (rail, number), bytes),
+    /// The driver returns a packet.
+    pub(super) fn handle_sent(&mut self, shared: &mut EndpointShared, rail: RailIndex, bytes: Vec<u8>) {
+        let unneeded = match self.rails.complete(shared.now, rail) {
+            Some((number, PacketLoad::Control(first))) => self.log.give_back(first, (rail, number), bytes),
             _ => Some(bytes),
         };
-        needless.into_iter().for_each(|bytes| common.recycle(bytes));
+        unneeded.into_iter().for_each(|bytes| shared.recycle(bytes));
     }
 
-    /// P-90: everything that went by a lost rail and is not confirmed goes by another.
+    /// P-72: everything unacknowledged that was sent over a failed rail goes over another.
     pub(super) fn lose_rail(&mut self, rail: RailIndex) -> Result<(), PeerLossCause> {
         if !self.rails.lose(rail) {
             return Ok(());
@@ -578,37 +281,37 @@ impl MessagingPeer {
                 self.active.push_back(*transfer);
             }
         }
-        self.urgent.push_back(ControlMessage::Closed { rail });
+        self.replies.push_back(ControlMessage::RailClosed { rail });
         Ok(())
     }
 
-    /// A parcel of ours came spoiled.
-    pub(super) fn ask_again(&mut self, rail: RailIndex, number: u64) -> Result<(), PeerLossCause> {
+    /// A packet arrived corrupt at the peer.
+    pub(super) fn handle_nack(&mut self, rail: RailIndex, number: u64) -> Result<(), PeerLossCause> {
         self.rails.distrust(rail);
-        let mut asked = self.log.ask_again((rail, number));
-        if asked == ResendOutcome::Needless {
+        let mut outcome = self.log.handle_nack((rail, number));
+        if outcome == ResendOutcome::NotNeeded {
             for (transfer, outgoing) in &mut self.outgoing {
-                asked = outgoing.ask_again((rail, number));
-                if asked != ResendOutcome::Needless {
+                outcome = outgoing.handle_nack((rail, number));
+                if outcome != ResendOutcome::NotNeeded {
                     self.active.push_back(*transfer);
                     break;
                 }
             }
         }
-        match asked {
-            ResendOutcome::Noted => {}
-            ResendOutcome::TooOften => return Err(PeerLossCause::SpoiledTooOften),
-            // A bare one, or one that went by another rail meanwhile: what it told is told again.
-            ResendOutcome::Needless => {
-                self.owes_answer = true;
-                self.asked = 0;
+        match outcome {
+            ResendOutcome::Scheduled => {}
+            ResendOutcome::LimitReached => return Err(PeerLossCause::RetransmitLimit),
+            // A pure acknowledgement, or a packet that meanwhile went over another rail: acknowledge again.
+            ResendOutcome::NotNeeded => {
+                self.owes_ack = true;
+                self.ack_requested = 0;
             }
         }
         Ok(())
     }
 
-    /// Ends everything; what was waited for.
-    pub(super) fn give_up(
+    /// Resets the peer to lost; returns the sends and receives that were pending.
+    pub(super) fn abandon(
         &mut self,
         cause: PeerLossCause,
     ) -> (impl Iterator<Item = (SendId, Vec<u8>)> + use<>, impl Iterator<Item = (ReceiveId, Vec<u8>)> + use<>) {
@@ -625,75 +328,22 @@ impl MessagingPeer {
     }
 }
 
-/// What a message counts against the credit: a long one only its announcement.
-pub(super) fn credit_cost(length: usize, settings: &super::MessagingSettings) -> u64 {
-    let is_long = length > settings.eager_bytes as usize;
-    CONTROL_MESSAGE_COST_BYTES + if is_long { 0 } else { length as u64 }
-}
-
-/// What a message that is received gives back.
-pub(super) fn refunded_credit(contents: &MessageContents) -> u64 {
-    CONTROL_MESSAGE_COST_BYTES + contents.kept()
-}
-
-/// The header of a parcel that is still what was sealed.
-fn verified_header(common: &EndpointShared, parcel: &[u8]) -> Option<MessageHeader> {
-    let sealing = &common.settings.sealing;
-    let header = MessageHeader::read(sealing, parcel).ok()?;
-    let choice = sealing.check(header.algorithm).ok()?;
-    (checksum_policy::value(choice, &parcel[MESSAGE_HEADER_BYTES..]) == header.seal).then_some(header)
-}
-
-/// What bytes of this machine's memory are sealed with.
-fn fragment_checksum(common: &EndpointShared, bytes: &[u8]) -> FragmentChecksum {
-    let choice = common.settings.sealing.choice(bytes.len());
-    FragmentChecksum {
-        algorithm: checksum_policy::algorithm_number(choice),
-        value: checksum_policy::value(choice, bytes),
-    }
-}
-
-/// Copies and seals a piece; where the driver borrows, only seals it.
-fn prepare_fragment(
-    common: &mut EndpointShared,
-    data: &[u8],
-    stretch: FragmentRange,
-    borrows: bool,
-) -> PreparedFragment {
-    let (from, length) = (stretch.offset as usize, stretch.length as usize);
-    let bytes = &data[from..from + length];
-    if borrows {
-        return PreparedFragment {
-            stretch,
-            sealed: fragment_checksum(common, bytes),
-            parcel: common.buffer(MESSAGE_HEADER_BYTES),
-        };
-    }
-    let choice = common.settings.sealing.choice(length);
-    let mut parcel = common.buffer(MESSAGE_HEADER_BYTES + length);
-    let value = checksum_policy::copy(choice, bytes, &mut parcel[MESSAGE_HEADER_BYTES..]);
-    PreparedFragment {
-        stretch,
-        parcel,
-        sealed: FragmentChecksum { algorithm: checksum_policy::algorithm_number(choice), value },
-    }
-}
-
+/// A header with a body's checksum; the other fields are filled in later.
 pub(super) fn header_template(
     kind: BodyKind,
     choice: Option<checksum::tuning::ChecksumChoice>,
-    seal: u64,
+    checksum: u64,
 ) -> MessageHeader {
     MessageHeader {
         kind,
         algorithm: checksum_policy::algorithm_number(choice),
-        wants_answer: false,
+        wants_ack: false,
         number: 0,
-        seal,
+        checksum,
         length: 0,
-        letters: 0,
-        letter: 0,
-        taken: 0,
+        messages: 0,
+        sequence: 0,
+        acked: 0,
         granted: 0,
         detail: 0,
     }

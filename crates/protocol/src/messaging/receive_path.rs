@@ -1,317 +1,309 @@
-//! How a peer's parcels are taken: checked, put where they belong, asked for again if spoiled.
+//! Incoming packets of a peer: verified, delivered, and NACKed if corrupt.
 
 use std::sync::Arc;
 
 use checksum::tuning::ChecksumChoice;
 
-use super::endpoint::{EndpointShared, MessageCompletion, MessageFailure, PeerLossCause};
+use super::checksum_policy;
+use super::completion::{MessageCompletion, MessageFailure, PeerLossCause};
+use super::control_message::{ControlMessage, parse_control_message};
+use super::control_send::refunded_credit;
+use super::endpoint_shared::EndpointShared;
 use super::fragments::{IncomingTransfer, RangeCoverage, ReceivedRanges};
+use super::limits::{CONTROL_MESSAGE_COST_BYTES, MAX_CONSECUTIVE_CORRUPT, MAX_MESSAGE_BYTES};
 use super::matching::{MessageContents, UnexpectedMessage, WaitingReceive};
-use super::packet::{
-    BodyKind, ControlMessage, MESSAGE_HEADER_BYTES, MessageHeader, MessageHeaderError, is_inline,
-    parse_control_message,
-};
-use super::peer::{MessagingPeer, refunded_credit};
+use super::packet::{BodyKind, MESSAGE_HEADER_BYTES, MessageHeader, MessageHeaderError, is_inline};
+use super::peer::MessagingPeer;
 use super::rails::RailIndex;
-use super::unacked_log::{EarlyMessage, SequencePosition};
-use super::{MAX_CONSECUTIVE_CORRUPT, MAX_MESSAGE_BYTES, checksum_policy};
+use super::reorder_buffer::{EarlyMessage, SequencePosition};
 
-/// The body of a parcel, not checked yet.
+/// The body of a packet before its checksum is verified.
 #[derive(Clone, Copy)]
 struct UncheckedBody<'a> {
     bytes: &'a [u8],
     choice: Option<ChecksumChoice>,
-    seal: u64,
+    checksum: u64,
 }
 
 impl UncheckedBody<'_> {
-    /// Copies it; true if what was copied is what was sealed.
-    fn copy(&self, to: &mut [u8]) -> bool {
-        checksum_policy::copy(self.choice, self.bytes, to) == self.seal
+    /// Copies it; true if the copied bytes match the checksum.
+    fn copy_and_verify(&self, to: &mut [u8]) -> bool {
+        checksum_policy::copy(self.choice, self.bytes, to) == self.checksum
     }
 
     fn is_intact(&self) -> bool {
-        checksum_policy::value(self.choice, self.bytes) == self.seal
+        checksum_policy::value(self.choice, self.bytes) == self.checksum
     }
 }
 
-/// What became of a parcel.
 pub(super) enum ReceiveOutcome {
-    Well,
-    Spoiled,
+    Accepted,
+    Corrupted,
 }
 
 impl MessagingPeer {
-    /// Takes a parcel.
-    pub(super) fn take(
+    /// Handles a packet.
+    pub(super) fn handle_packet(
         &mut self,
-        common: &mut EndpointShared,
+        shared: &mut EndpointShared,
         rail: RailIndex,
-        parcel: &[u8],
+        packet: &[u8],
     ) -> Result<(), PeerLossCause> {
-        // A rail that was given up here may still bring what was sent before: it counts, and is as good as any.
-        let number = self.rails.came(rail).ok_or(PeerLossCause::Senseless)?;
-        let taken = if is_inline(parcel) {
-            self.take_brief(common, number, parcel)?
+        // Packets may still arrive over a rail that failed here: they count as any other.
+        let number = self.rails.note_arrival(rail).ok_or(PeerLossCause::Malformed)?;
+        let outcome = if is_inline(packet) {
+            self.handle_inline(shared, number, packet)?
         } else {
-            self.take_full(common, number, parcel)?
+            self.handle_full(shared, number, packet)?
         };
-        match taken {
-            ReceiveOutcome::Well => {
-                self.spoiled_in_a_row = 0;
+        match outcome {
+            ReceiveOutcome::Accepted => {
+                self.consecutive_corrupt = 0;
                 self.rails.trust();
             }
-            ReceiveOutcome::Spoiled => {
+            ReceiveOutcome::Corrupted => {
                 self.rails.distrust(rail);
-                common.counters.spoiled += 1;
-                self.spoiled_in_a_row += 1;
-                if self.spoiled_in_a_row > MAX_CONSECUTIVE_CORRUPT {
-                    return Err(PeerLossCause::Garbage);
+                shared.counters.corrupted += 1;
+                self.consecutive_corrupt += 1;
+                if self.consecutive_corrupt > MAX_CONSECUTIVE_CORRUPT {
+                    return Err(PeerLossCause::Unreadable);
                 }
-                self.urgent.push_back(ControlMessage::Again { rail, number });
+                self.replies.push_back(ControlMessage::Nack { rail, number });
             }
         }
         Ok(())
     }
 
-    fn take_full(
+    fn handle_full(
         &mut self,
-        common: &mut EndpointShared,
+        shared: &mut EndpointShared,
         number: u64,
-        parcel: &[u8],
+        packet: &[u8],
     ) -> Result<ReceiveOutcome, PeerLossCause> {
-        match MessageHeader::read(&common.settings.sealing, parcel) {
-            Err(MessageHeaderError::Spoiled) => Ok(ReceiveOutcome::Spoiled),
-            Ok(header) if header.number == number => self.take_body(common, &header, &parcel[MESSAGE_HEADER_BYTES..]),
-            Ok(_) | Err(MessageHeaderError::Senseless) => Err(PeerLossCause::Senseless),
+        match MessageHeader::read(&shared.settings.checksum, packet) {
+            Err(MessageHeaderError::Corrupted) => Ok(ReceiveOutcome::Corrupted),
+            Ok(header) if header.number == number => {
+                self.handle_body(shared, &header, &packet[MESSAGE_HEADER_BYTES..])
+            }
+            Ok(_) | Err(MessageHeaderError::Malformed) => Err(PeerLossCause::Malformed),
         }
     }
 
-    fn take_body(
+    fn handle_body(
         &mut self,
-        common: &mut EndpointShared,
+        shared: &mut EndpointShared,
         header: &MessageHeader,
         bytes: &[u8],
     ) -> Result<ReceiveOutcome, PeerLossCause> {
-        self.hear(common, header)?;
-        let choice = common.settings.sealing.check(header.algorithm).map_err(|_| PeerLossCause::Senseless)?;
-        let body = UncheckedBody { bytes, choice, seal: header.seal };
+        self.owes_ack |= header.wants_ack;
+        self.handle_ack(shared, header.acked, header.granted)?;
+        let choice = shared.settings.checksum.check(header.algorithm).map_err(|_| PeerLossCause::Malformed)?;
+        let body = UncheckedBody { bytes, choice, checksum: header.checksum };
         match header.kind {
-            BodyKind::Bare if bytes.is_empty() && body.is_intact() => Ok(ReceiveOutcome::Well),
-            BodyKind::Bare => Err(PeerLossCause::Senseless),
-            BodyKind::Message => self.take_message(common, header, body),
-            BodyKind::Letters => self.take_letters(common, header, body),
-            BodyKind::Piece => self.take_piece(common, header, body),
+            BodyKind::Ack if bytes.is_empty() && body.is_intact() => Ok(ReceiveOutcome::Accepted),
+            BodyKind::Ack => Err(PeerLossCause::Malformed),
+            BodyKind::Eager => self.handle_eager(shared, header, body),
+            BodyKind::Control => self.handle_control_batch(shared, header, body),
+            BodyKind::Fragment => self.handle_fragment(shared, header, body),
         }
     }
 
-    /// What every header tells: what the peer has had, and what it grants.
-    fn hear(&mut self, common: &mut EndpointShared, header: &MessageHeader) -> Result<(), PeerLossCause> {
-        self.owes_answer |= header.wants_answer;
-        self.hear_counts(common, header.taken, header.granted)
-    }
-
+    /// Handles the acknowledgement and the credit that every header carries.
     #[inline]
-    pub(super) fn hear_counts(
+    pub(super) fn handle_ack(
         &mut self,
-        common: &EndpointShared,
-        taken: u64,
+        shared: &EndpointShared,
+        acked: u64,
         granted: u64,
     ) -> Result<(), PeerLossCause> {
-        if taken > self.next_letter || granted > self.spent + common.settings.credit_bytes {
-            return Err(PeerLossCause::Senseless);
+        if acked > self.next_sequence || granted > self.spent + shared.settings.credit_bytes {
+            return Err(PeerLossCause::Malformed);
         }
-        if taken > self.confirmed {
-            self.confirmed = taken;
-            self.log.confirm(taken);
+        if acked > self.confirmed {
+            self.confirmed = acked;
+            self.log.confirm(acked);
         }
         self.granted = self.granted.max(granted);
         Ok(())
     }
 
-    /// P-81: a peer that sends more than it was granted is dropped.
-    pub(super) fn charge(&mut self, cost: u64) -> Result<(), PeerLossCause> {
+    /// P-63: a peer that exceeds its credit is dropped.
+    pub(super) fn charge_credit(&mut self, cost: u64) -> Result<(), PeerLossCause> {
         self.used += cost;
-        if self.used > self.allowed { Err(PeerLossCause::Overdrawn) } else { Ok(()) }
+        if self.used > self.allowed { Err(PeerLossCause::CreditExceeded) } else { Ok(()) }
     }
 
-    /// When a letter is due; none if it has been here.
-    pub(super) fn turn_of(
+    /// Where a message stands; none for a duplicate.
+    pub(super) fn position_of(
         &self,
-        common: &mut EndpointShared,
-        number: u64,
+        shared: &mut EndpointShared,
+        sequence: u64,
     ) -> Result<Option<SequencePosition>, PeerLossCause> {
-        match self.mailbox.turn(number) {
-            SequencePosition::Past => {
-                common.counters.repeats_seen += 1;
+        match self.reorder.position(sequence) {
+            SequencePosition::Duplicate => {
+                shared.counters.duplicates += 1;
                 Ok(None)
             }
-            SequencePosition::Beyond => Err(PeerLossCause::Senseless),
-            turn @ (SequencePosition::Now | SequencePosition::Later) => Ok(Some(turn)),
+            SequencePosition::OutOfWindow => Err(PeerLossCause::Malformed),
+            position @ (SequencePosition::Expected | SequencePosition::Ahead) => Ok(Some(position)),
         }
     }
 
-    fn take_message(
+    fn handle_eager(
         &mut self,
-        common: &mut EndpointShared,
+        shared: &mut EndpointShared,
         header: &MessageHeader,
         body: UncheckedBody<'_>,
     ) -> Result<ReceiveOutcome, PeerLossCause> {
-        if header.letters != 1 || body.bytes.len() > common.settings.eager_bytes as usize {
-            return Err(PeerLossCause::Senseless);
+        if header.messages != 1 || body.bytes.len() > shared.settings.eager_bytes as usize {
+            return Err(PeerLossCause::Malformed);
         }
-        let (tag, number) = (header.detail, header.letter);
-        let cost = super::CONTROL_MESSAGE_COST_BYTES + body.bytes.len() as u64;
-        let Some(turn) = self.turn_of(common, number)? else { return Ok(ReceiveOutcome::Well) };
-        // Straight into the buffer of whoever waits for it. If it is spoiled, the receive goes on waiting.
-        if turn == SequencePosition::Now
-            && let Some(index) = common.matching.find(self.rank, tag)
-            && let Some(room) = common.matching.buffer(index).get_mut(..body.bytes.len())
+        let (tag, sequence) = (header.detail, header.sequence);
+        let cost = CONTROL_MESSAGE_COST_BYTES + body.bytes.len() as u64;
+        let Some(position) = self.position_of(shared, sequence)? else { return Ok(ReceiveOutcome::Accepted) };
+        // Straight into the buffer of the matching receive. If the message is corrupt, the receive stays posted.
+        if position == SequencePosition::Expected
+            && let Some(index) = shared.matching.find(self.rank, tag)
+            && let Some(target) = shared.matching.buffer(index).get_mut(..body.bytes.len())
         {
-            if !body.copy(room) {
-                return Ok(ReceiveOutcome::Spoiled);
+            if !body.copy_and_verify(target) {
+                return Ok(ReceiveOutcome::Corrupted);
             }
-            self.charge(cost)?;
+            self.charge_credit(cost)?;
             self.allowed += cost;
-            let WaitingReceive { id, buffer, .. } = common.matching.take(index);
-            let length = body.bytes.len();
-            common.completions.push_back(MessageCompletion::Received { id, source: self.rank, tag, length, buffer });
-            self.mailbox.advance();
+            let WaitingReceive { id, buffer, .. } = shared.matching.take(index);
+            let (source, length) = (self.rank, body.bytes.len());
+            shared.completions.push_back(MessageCompletion::Received { id, source, tag, length, buffer });
+            self.reorder.advance();
         } else {
             let mut bytes = vec![0; body.bytes.len()];
-            if !body.copy(&mut bytes) {
-                return Ok(ReceiveOutcome::Spoiled);
+            if !body.copy_and_verify(&mut bytes) {
+                return Ok(ReceiveOutcome::Corrupted);
             }
-            self.charge(cost)?;
-            self.take_contents(
-                common,
-                number,
-                tag,
-                MessageContents::Whole { bytes, choice: body.choice, seal: body.seal },
-            );
+            self.charge_credit(cost)?;
+            let contents = MessageContents::Eager { bytes, choice: body.choice, checksum: body.checksum };
+            self.accept_in_order(shared, sequence, tag, contents);
         }
-        self.catch_up(common);
-        Ok(ReceiveOutcome::Well)
+        self.deliver_early(shared);
+        Ok(ReceiveOutcome::Accepted)
     }
 
-    fn take_letters(
+    fn handle_control_batch(
         &mut self,
-        common: &mut EndpointShared,
+        shared: &mut EndpointShared,
         header: &MessageHeader,
         body: UncheckedBody<'_>,
     ) -> Result<ReceiveOutcome, PeerLossCause> {
         if !body.is_intact() {
-            return Ok(ReceiveOutcome::Spoiled);
+            return Ok(ReceiveOutcome::Corrupted);
         }
         let mut rest = body.bytes;
-        for index in 0..u64::from(header.letters) {
-            let letter = parse_control_message(&mut rest).map_err(|_| PeerLossCause::Senseless)?;
-            let number = header.letter.checked_add(index).ok_or(PeerLossCause::Senseless)?;
-            if self.turn_of(common, number)?.is_some() {
-                self.take_letter(common, number, letter)?;
+        for index in 0..u64::from(header.messages) {
+            let message = parse_control_message(&mut rest).map_err(|_| PeerLossCause::Malformed)?;
+            let sequence = header.sequence.checked_add(index).ok_or(PeerLossCause::Malformed)?;
+            if self.position_of(shared, sequence)?.is_some() {
+                self.handle_control(shared, sequence, message)?;
             }
-            self.catch_up(common);
+            self.deliver_early(shared);
         }
-        if rest.is_empty() { Ok(ReceiveOutcome::Well) } else { Err(PeerLossCause::Senseless) }
+        if rest.is_empty() { Ok(ReceiveOutcome::Accepted) } else { Err(PeerLossCause::Malformed) }
     }
 
-    fn take_letter(
+    fn handle_control(
         &mut self,
-        common: &mut EndpointShared,
-        number: u64,
-        letter: ControlMessage<'_>,
+        shared: &mut EndpointShared,
+        sequence: u64,
+        message: ControlMessage<'_>,
     ) -> Result<(), PeerLossCause> {
-        match letter {
-            ControlMessage::Message { tag, data } => {
-                if data.len() > common.settings.gather_bytes as usize {
-                    return Err(PeerLossCause::Senseless);
+        let eager_limit = u64::from(shared.settings.eager_bytes);
+        match message {
+            ControlMessage::Eager { tag, data } => {
+                if data.len() > shared.settings.coalesce_limit_bytes as usize {
+                    return Err(PeerLossCause::Malformed);
                 }
-                self.charge(super::CONTROL_MESSAGE_COST_BYTES + data.len() as u64)?;
-                let choice = common.settings.sealing.choice(data.len());
+                self.charge_credit(CONTROL_MESSAGE_COST_BYTES + data.len() as u64)?;
+                let choice = shared.settings.checksum.choice(data.len());
                 let mut bytes = vec![0; data.len()];
-                let seal = checksum_policy::copy(choice, data, &mut bytes);
-                self.take_contents(common, number, tag, MessageContents::Whole { bytes, choice, seal });
+                let checksum = checksum_policy::copy(choice, data, &mut bytes);
+                self.accept_in_order(shared, sequence, tag, MessageContents::Eager { bytes, choice, checksum });
                 return Ok(());
             }
-            ControlMessage::Announce { tag, length } => {
-                if length > MAX_MESSAGE_BYTES {
-                    return Err(PeerLossCause::Senseless);
-                }
-                self.charge(super::CONTROL_MESSAGE_COST_BYTES)?;
-                self.take_contents(common, number, tag, MessageContents::Announced { transfer: number, length });
+            ControlMessage::Rts { length, .. } if length > MAX_MESSAGE_BYTES => return Err(PeerLossCause::Malformed),
+            ControlMessage::Rts { tag, length } => {
+                self.charge_credit(CONTROL_MESSAGE_COST_BYTES)?;
+                let contents = MessageContents::Rendezvous { transfer: sequence, length };
+                self.accept_in_order(shared, sequence, tag, contents);
                 return Ok(());
             }
+            ControlMessage::Lost { length, .. } if length > eager_limit => return Err(PeerLossCause::Malformed),
             ControlMessage::Lost { tag, length } => {
-                if length > common.settings.eager_bytes.into() {
-                    return Err(PeerLossCause::Senseless);
-                }
-                self.charge(super::CONTROL_MESSAGE_COST_BYTES + length)?;
-                self.take_contents(common, number, tag, MessageContents::Lost { length });
+                self.charge_credit(CONTROL_MESSAGE_COST_BYTES + length)?;
+                self.accept_in_order(shared, sequence, tag, MessageContents::Lost { length });
                 return Ok(());
             }
-            ControlMessage::Ready { transfer } => self.make_ready(common, transfer)?,
-            ControlMessage::Done { transfer } => {
-                let outgoing = self.outgoing.remove(&transfer).ok_or(PeerLossCause::Senseless)?;
-                self.forget_prepared(common, outgoing.prepared);
-                // The driver holds none of it any more, unless the acknowledgement of what came was lost.
-                let buffer = Arc::unwrap_or_clone(outgoing.data);
-                common.completions.push_back(MessageCompletion::Sent { id: outgoing.id, buffer });
-            }
-            ControlMessage::Again { rail, number } => self.ask_again(rail, number)?,
-            ControlMessage::Closed { rail } => {
-                if self.rails.is_live(rail) {
-                    self.lose_rail(rail)?;
-                }
-            }
+            ControlMessage::Cts { transfer } => self.handle_cts(shared, transfer)?,
+            ControlMessage::Fin { transfer } => self.handle_fin(shared, transfer)?,
+            ControlMessage::Nack { rail, number } => self.handle_nack(rail, number)?,
+            ControlMessage::RailClosed { rail } if self.rails.is_live(rail) => self.lose_rail(rail)?,
+            ControlMessage::RailClosed { .. } => {}
         }
-        // These count when they come: waiting for their turn they could wait for each other (P-85).
-        if self.mailbox.turn(number) == SequencePosition::Now {
-            self.mailbox.advance();
+        // These take effect on arrival: in order, they could wait for each other (P-67).
+        if self.reorder.position(sequence) == SequencePosition::Expected {
+            self.reorder.advance();
         } else {
-            self.mailbox.keep(number, EarlyMessage::DealtWith);
+            self.reorder.insert(sequence, EarlyMessage::Handled);
         }
         Ok(())
     }
 
-    /// A message or an announcement, now or when its turn comes.
-    pub(super) fn take_contents(
+    fn handle_fin(&mut self, shared: &mut EndpointShared, transfer: u64) -> Result<(), PeerLossCause> {
+        let outgoing = self.outgoing.remove(&transfer).ok_or(PeerLossCause::Malformed)?;
+        self.release_prepared(shared, outgoing.prepared);
+        // The driver borrows no part of it any more, unless the acknowledgement of a packet was lost: then this copies.
+        let buffer = Arc::unwrap_or_clone(outgoing.data);
+        shared.completions.push_back(MessageCompletion::Sent { id: outgoing.id, buffer });
+        Ok(())
+    }
+
+    /// Delivers an eager message or RTS, now or in its turn.
+    pub(super) fn accept_in_order(
         &mut self,
-        common: &mut EndpointShared,
-        number: u64,
+        shared: &mut EndpointShared,
+        sequence: u64,
         tag: u64,
         contents: MessageContents,
     ) {
-        if self.mailbox.turn(number) == SequencePosition::Now {
-            self.mailbox.advance();
-            self.deliver(common, tag, contents);
+        if self.reorder.position(sequence) == SequencePosition::Expected {
+            self.reorder.advance();
+            self.deliver(shared, tag, contents);
         } else {
-            self.mailbox.keep(number, EarlyMessage::Message(tag, contents));
+            self.reorder.insert(sequence, EarlyMessage::Ordered(tag, contents));
         }
     }
 
-    /// Deals with letters that came before their turn.
-    pub(super) fn catch_up(&mut self, common: &mut EndpointShared) {
-        while let Some(early) = self.mailbox.next() {
-            if let EarlyMessage::Message(tag, contents) = early {
-                self.deliver(common, tag, contents);
+    /// Delivers messages that arrived early and are expected now.
+    pub(super) fn deliver_early(&mut self, shared: &mut EndpointShared) {
+        while let Some(early) = self.reorder.next() {
+            if let EarlyMessage::Ordered(tag, contents) = early {
+                self.deliver(shared, tag, contents);
             }
         }
     }
 
-    fn deliver(&mut self, common: &mut EndpointShared, tag: u64, contents: MessageContents) {
-        match common.matching.find(self.rank, tag) {
+    fn deliver(&mut self, shared: &mut EndpointShared, tag: u64, contents: MessageContents) {
+        match shared.matching.find(self.rank, tag) {
             Some(index) => {
-                let posted = common.matching.take(index);
-                self.give(common, posted, tag, contents);
+                let posted = shared.matching.take(index);
+                self.complete_receive(shared, posted, tag, contents);
             }
-            None => common.matching.keep(UnexpectedMessage { source: self.rank, tag, contents }),
+            None => shared.matching.add_unexpected(UnexpectedMessage { source: self.rank, tag, contents }),
         }
     }
 
-    /// A receive gets its message, or the buffer for it is there.
-    pub(super) fn give(
+    /// Completes a receive with an eager message, or answers an RTS with a CTS.
+    pub(super) fn complete_receive(
         &mut self,
-        common: &mut EndpointShared,
+        shared: &mut EndpointShared,
         posted: WaitingReceive,
         tag: u64,
         contents: MessageContents,
@@ -320,16 +312,18 @@ impl MessagingPeer {
         let source = self.rank;
         self.allowed += refunded_credit(&contents);
         match contents {
-            MessageContents::Whole { bytes, choice, seal } => {
+            MessageContents::Eager { bytes, choice, checksum } => {
                 let length = bytes.len();
-                let found = buffer.get_mut(..length).map(|room| checksum_policy::copy(choice, &bytes, room));
-                common.completions.push_back(match found {
-                    Some(found) if found == seal => MessageCompletion::Received { id, source, tag, length, buffer },
-                    Some(_) => MessageCompletion::ReceiveFailed {
-                        id,
-                        failure: MessageFailure::Spoiled { source, tag },
-                        buffer,
-                    },
+                let target = buffer.get_mut(..length);
+                let found = target.map(|target| checksum_policy::copy(choice, &bytes, target));
+                shared.completions.push_back(match found {
+                    Some(found) if found == checksum => {
+                        MessageCompletion::Received { id, source, tag, length, buffer }
+                    }
+                    Some(_) => {
+                        let failure = MessageFailure::Corrupted { source, tag };
+                        MessageCompletion::ReceiveFailed { id, failure, buffer }
+                    }
                     None => {
                         let failure = MessageFailure::Truncated { source, tag, length: length as u64 };
                         MessageCompletion::ReceiveFailed { id, failure, buffer }
@@ -337,71 +331,65 @@ impl MessagingPeer {
                 });
             }
             MessageContents::Lost { .. } => {
-                let failure = MessageFailure::Spoiled { source, tag };
-                common.completions.push_back(MessageCompletion::ReceiveFailed { id, failure, buffer });
+                let failure = MessageFailure::Corrupted { source, tag };
+                shared.completions.push_back(MessageCompletion::ReceiveFailed { id, failure, buffer });
             }
-            MessageContents::Announced { transfer, length } if length > buffer.len() as u64 || length == 0 => {
-                self.urgent.push_back(ControlMessage::Done { transfer });
-                common.completions.push_back(if length == 0 {
+            MessageContents::Rendezvous { transfer, length } if length > buffer.len() as u64 || length == 0 => {
+                self.replies.push_back(ControlMessage::Fin { transfer });
+                shared.completions.push_back(if length == 0 {
                     MessageCompletion::Received { id, source, tag, length: 0, buffer }
                 } else {
-                    MessageCompletion::ReceiveFailed {
-                        id,
-                        failure: MessageFailure::Truncated { source, tag, length },
-                        buffer,
-                    }
+                    let failure = MessageFailure::Truncated { source, tag, length };
+                    MessageCompletion::ReceiveFailed { id, failure, buffer }
                 });
             }
-            MessageContents::Announced { transfer, length } => {
-                let here = ReceivedRanges::default();
-                self.incoming.insert(transfer, IncomingTransfer { id, source, tag, length, buffer, here });
-                self.urgent.push_back(ControlMessage::Ready { transfer });
+            MessageContents::Rendezvous { transfer, length } => {
+                let received = ReceivedRanges::default();
+                self.incoming.insert(transfer, IncomingTransfer { id, source, tag, length, buffer, received });
+                self.replies.push_back(ControlMessage::Cts { transfer });
             }
         }
     }
 
-    fn take_piece(
+    fn handle_fragment(
         &mut self,
-        common: &mut EndpointShared,
+        shared: &mut EndpointShared,
         header: &MessageHeader,
         body: UncheckedBody<'_>,
     ) -> Result<ReceiveOutcome, PeerLossCause> {
-        let Some(incoming) = self.incoming.get_mut(&header.letter) else {
-            common.counters.repeats_seen += 1; // Of a message that is complete: a lost rail made it come twice.
-            return Ok(ReceiveOutcome::Well);
+        let transfer = header.sequence;
+        let Some(incoming) = self.incoming.get_mut(&transfer) else {
+            shared.counters.duplicates += 1; // The message is complete: a failed rail made the fragment arrive twice.
+            return Ok(ReceiveOutcome::Accepted);
         };
         let length = body.bytes.len() as u64;
-        let end = header
-            .detail
-            .checked_add(length)
-            .filter(|end| *end <= incoming.length)
-            .ok_or(PeerLossCause::Senseless)?;
-        // Crumbs would make the list of what is here as long as the message.
-        let is_crumb = length < common.settings.sub_block.into() && end != incoming.length;
-        if length == 0 || is_crumb || header.letters != 0 {
-            return Err(PeerLossCause::Senseless);
+        let end = header.detail.checked_add(length).filter(|end| *end <= incoming.length);
+        let end = end.ok_or(PeerLossCause::Malformed)?;
+        // Tiny fragments would make the list of ranges as long as the message.
+        let is_too_short = length < shared.settings.min_fragment_bytes.into() && end != incoming.length;
+        if length == 0 || is_too_short || header.messages != 0 {
+            return Err(PeerLossCause::Malformed);
         }
         let range = header.detail..end;
-        match incoming.here.standing(&range) {
-            RangeCoverage::Here => {
-                common.counters.repeats_seen += 1;
-                return Ok(ReceiveOutcome::Well);
+        match incoming.received.coverage(&range) {
+            RangeCoverage::Received => {
+                shared.counters.duplicates += 1;
+                return Ok(ReceiveOutcome::Accepted);
             }
-            RangeCoverage::Straddling => return Err(PeerLossCause::Senseless),
+            RangeCoverage::Overlapping => return Err(PeerLossCause::Malformed),
             RangeCoverage::Missing => {}
         }
-        if !body.copy(&mut incoming.buffer[range.start as usize..range.end as usize]) {
-            return Ok(ReceiveOutcome::Spoiled);
+        if !body.copy_and_verify(&mut incoming.buffer[range.start as usize..range.end as usize]) {
+            return Ok(ReceiveOutcome::Corrupted);
         }
-        incoming.here.add(range);
-        if incoming.here.is_all(incoming.length)
-            && let Some(IncomingTransfer { id, source, tag, length, buffer, .. }) =
-                self.incoming.remove(&header.letter)
+        incoming.received.add(range);
+        if incoming.received.is_complete(incoming.length)
+            && let Some(IncomingTransfer { id, source, tag, length, buffer, .. }) = self.incoming.remove(&transfer)
         {
             let length = length as usize;
-            common.completions.push_back(MessageCompletion::Received { id, source, tag, length, buffer });
-            self.urgent.push_back(ControlMessage::Done { transfer: header.letter });
+            shared.completions.push_back(MessageCompletion::Received { id, source, tag, length, buffer });
+            self.replies.push_back(ControlMessage::Fin { transfer });
         }
-        Ok(ReceiveOutcome::Well)
+        Ok(ReceiveOutcome::Accepted)
     }
 }

@@ -1,4 +1,4 @@
-//! Ports joined by rails that spoil, vanish and take their time; every message is judged by the oracle.
+//! Endpoints joined by rails that corrupt, fail and delay; the oracle judges every message.
 
 mod behaviour;
 mod harness;

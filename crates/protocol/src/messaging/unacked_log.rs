@@ -1,15 +1,14 @@
-//! Numbered letters: each is told exactly once and, where that matters, in order, whatever rails do to it (P-84, P-85).
+//! The log of control packets that the peer has not acknowledged (P-66, P-68).
 //!
-//! [`UnackedLog`] keeps what the peer has not confirmed. [`ReorderBuffer`] knows what has come.
+//! In: packets that were sent, acknowledgements, NACKs, failed rails. Out: packets to retransmit.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
-use super::matching::MessageContents;
-use super::packet::ControlMessage;
+use super::control_message::ControlMessage;
+use super::limits::MAX_RETRANSMITS;
 use super::rails::{RailIndex, RailPacketId};
-use super::{MAX_RETRANSMITS, REPAIR_WINDOW};
 
-/// The letters of a parcel, without the bytes of messages: of a message it can only be told that it is lost.
+/// The messages of a packet without the data of eager messages: once that is corrupt, only [`ControlMessage::Lost`] can be sent.
 #[derive(Debug)]
 pub(super) enum BatchMessages {
     One(ControlMessage<'static>),
@@ -19,8 +18,8 @@ pub(super) enum BatchMessages {
 impl BatchMessages {
     fn as_slice(&self) -> &[ControlMessage<'static>] {
         match self {
-            Self::One(letter) => std::slice::from_ref(letter),
-            Self::Several(letters) => letters,
+            Self::One(message) => std::slice::from_ref(message),
+            Self::Several(messages) => messages,
         }
     }
 
@@ -29,19 +28,19 @@ impl BatchMessages {
     }
 }
 
-/// Letters that went out together.
+/// Messages that went out in one packet.
 #[derive(Debug)]
 struct Batch {
     first: u64,
     count: u64,
     at: RailPacketId,
-    /// Here unless the driver has it.
+    /// The packet, unless the driver holds it.
     bytes: Option<Vec<u8>>,
-    /// To be sent again, if possible not on this rail.
-    repeat: Option<RailIndex>,
-    tries: u8,
-    /// What can be written again if the parcel is spoiled where it waits. A message's bytes are here only once, in the parcel.
-    letters: BatchMessages,
+    /// To be retransmitted, preferably not on this rail.
+    resend_avoiding: Option<RailIndex>,
+    retransmits: u8,
+    /// What to send if the packet is corrupted while it waits here. The data of eager messages exists only in the packet.
+    messages: BatchMessages,
 }
 
 impl Batch {
@@ -54,63 +53,68 @@ impl Batch {
 #[derive(Debug, Default)]
 pub(super) struct UnackedLog {
     batches: VecDeque<Batch>,
-    repeats: usize,
-    /// The peer has every letter below. What it has is swept out when there is time: not between a message and its answer.
+    /// Batches to be retransmitted.
+    resends: usize,
+    /// The peer acknowledged every message below. [`Self::sweep`] drops their batches later: not between a message and its reply.
     confirmed: u64,
 }
 
-/// What became of a request to send something again.
+/// The outcome of a NACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ResendOutcome {
-    /// It will be.
-    Noted,
-    /// Nothing of it is needed any more.
-    Needless,
-    /// It has been sent too often.
-    TooOften,
+    Scheduled,
+    /// The packet is not in the log, or was acknowledged.
+    NotNeeded,
+    /// It was retransmitted [`MAX_RETRANSMITS`] times.
+    LimitReached,
 }
 
 impl UnackedLog {
-    /// Everything is confirmed.
+    /// Every message is acknowledged.
     pub(super) fn is_empty(&self) -> bool {
         self.batches.back().is_none_or(|batch| batch.is_confirmed(self.confirmed))
     }
 
     #[inline]
-    pub(super) fn has_repeats(&self) -> bool {
-        self.repeats > 0
+    pub(super) fn has_resends(&self) -> bool {
+        self.resends > 0
     }
 
-    pub(super) fn add(&mut self, first: u64, at: RailPacketId, letters: BatchMessages) {
-        let count = letters.count();
-        self.batches.push_back(Batch { first, count, at, bytes: None, repeat: None, tries: 0, letters });
+    pub(super) fn add(&mut self, first: u64, at: RailPacketId, messages: BatchMessages) {
+        let (count, resend_avoiding) = (messages.count(), None);
+        self.batches.push_back(Batch { first, count, at, bytes: None, resend_avoiding, retransmits: 0, messages });
     }
 
-    /// A letter that went out, with the parcel it was in: the driver has a copy.
+    /// Adds a message with a copy of its packet: the driver returns nothing for it.
     #[inline]
-    pub(super) fn add_kept(&mut self, first: u64, at: RailPacketId, letter: ControlMessage<'static>, bytes: Vec<u8>) {
-        let (bytes, letters) = (Some(bytes), BatchMessages::One(letter));
-        self.batches.push_back(Batch { first, count: 1, at, bytes, repeat: None, tries: 0, letters });
+    pub(super) fn add_with_packet(
+        &mut self,
+        first: u64,
+        at: RailPacketId,
+        message: ControlMessage<'static>,
+        bytes: Vec<u8>,
+    ) {
+        let (bytes, messages) = (Some(bytes), BatchMessages::One(message));
+        self.batches.push_back(Batch { first, count: 1, at, bytes, resend_avoiding: None, retransmits: 0, messages });
     }
 
-    /// The letters of a parcel from this number on, as they can be written again.
-    pub(super) fn letters(&self, first: u64) -> &[ControlMessage<'static>] {
+    /// The messages of the batch that starts with this sequence number.
+    pub(super) fn messages(&self, first: u64) -> &[ControlMessage<'static>] {
         let index = self.batches.binary_search_by_key(&first, |batch| batch.first);
-        index.map_or(&[], |index| self.batches[index].letters.as_slice())
+        index.map_or(&[], |index| self.batches[index].messages.as_slice())
     }
 
-    /// The peer has every letter below `taken`.
+    /// The peer acknowledged every message below `acked`.
     #[inline]
-    pub(super) fn confirm(&mut self, taken: u64) {
-        self.confirmed = taken;
-        if self.repeats > 0 {
-            // Nothing is sent again that has come.
-            let repeated = self.batches.iter_mut().take_while(|batch| batch.is_confirmed(taken));
-            self.repeats -= repeated.filter_map(|batch| batch.repeat.take()).count();
+    pub(super) fn confirm(&mut self, acked: u64) {
+        self.confirmed = acked;
+        if self.resends > 0 {
+            let confirmed = self.batches.iter_mut().take_while(|batch| batch.is_confirmed(acked));
+            self.resends -= confirmed.filter_map(|batch| batch.resend_avoiding.take()).count();
         }
     }
 
-    /// Throws away what is confirmed.
+    /// Drops acknowledged batches.
     pub(super) fn sweep(&mut self, mut recycle: impl FnMut(Vec<u8>)) {
         while self.batches.front().is_some_and(|batch| batch.is_confirmed(self.confirmed)) {
             let Some(batch) = self.batches.pop_front() else { break };
@@ -123,7 +127,7 @@ impl UnackedLog {
         self.batches.get_mut(index).filter(|batch| batch.at == at && !batch.is_confirmed(self.confirmed))
     }
 
-    /// The driver gives a parcel back. It comes back from here if it is not needed.
+    /// The driver returns a packet. The log returns it too if it does not need it.
     pub(super) fn give_back(&mut self, first: u64, at: RailPacketId, bytes: Vec<u8>) -> Option<Vec<u8>> {
         match self.find(first, at) {
             Some(batch) => {
@@ -134,110 +138,48 @@ impl UnackedLog {
         }
     }
 
-    /// A parcel came spoiled.
-    pub(super) fn ask_again(&mut self, at: RailPacketId) -> ResendOutcome {
+    /// A packet arrived corrupt.
+    pub(super) fn handle_nack(&mut self, at: RailPacketId) -> ResendOutcome {
         let needed = |batch: &&mut Batch| batch.at == at && !batch.is_confirmed(self.confirmed);
-        let Some(batch) = self.batches.iter_mut().find(needed) else { return ResendOutcome::Needless };
-        batch.tries += 1;
-        if batch.tries > MAX_RETRANSMITS {
-            return ResendOutcome::TooOften;
+        let Some(batch) = self.batches.iter_mut().find(needed) else { return ResendOutcome::NotNeeded };
+        batch.retransmits += 1;
+        if batch.retransmits > MAX_RETRANSMITS {
+            return ResendOutcome::LimitReached;
         }
-        self.repeats += usize::from(batch.repeat.is_none());
-        batch.repeat = Some(at.0);
-        ResendOutcome::Noted
+        self.resends += usize::from(batch.resend_avoiding.is_none());
+        batch.resend_avoiding = Some(at.0);
+        ResendOutcome::Scheduled
     }
 
-    /// A rail is lost, and perhaps everything on it.
+    /// A rail failed: every unacknowledged packet on it may be lost.
     pub(super) fn lose_rail(&mut self, rail: RailIndex) {
         let needed = |batch: &&mut Batch| batch.at.0 == rail && !batch.is_confirmed(self.confirmed);
         for batch in self.batches.iter_mut().filter(needed) {
-            self.repeats += usize::from(batch.repeat.is_none());
-            batch.repeat = Some(rail);
+            self.resends += usize::from(batch.resend_avoiding.is_none());
+            batch.resend_avoiding = Some(rail);
         }
     }
 
-    /// The rail to avoid for the next parcel that goes out again, if there is one.
-    pub(super) fn next_repeat(&self) -> Option<RailIndex> {
-        if self.repeats == 0 {
+    /// The rail to avoid for the next retransmission, if one is due.
+    pub(super) fn next_resend(&self) -> Option<RailIndex> {
+        if self.resends == 0 {
             return None;
         }
-        self.batches.iter().filter(|batch| batch.bytes.is_some()).find_map(|batch| batch.repeat)
+        self.batches.iter().filter(|batch| batch.bytes.is_some()).find_map(|batch| batch.resend_avoiding)
     }
 
-    /// Takes that parcel; the letter that it begins with.
-    pub(super) fn take_repeat(&mut self) -> Option<(u64, Vec<u8>)> {
-        let batch = self.batches.iter_mut().find(|batch| batch.bytes.is_some() && batch.repeat.is_some())?;
-        batch.repeat = None;
-        self.repeats -= 1;
+    /// Takes the packet to retransmit, with the sequence number of its first message.
+    pub(super) fn take_resend(&mut self) -> Option<(u64, Vec<u8>)> {
+        let due = |batch: &&mut Batch| batch.bytes.is_some() && batch.resend_avoiding.is_some();
+        let batch = self.batches.iter_mut().find(due)?;
+        batch.resend_avoiding = None;
+        self.resends -= 1;
         Some((batch.first, batch.bytes.take()?))
     }
 
-    /// It went out again, there.
-    pub(super) fn moved(&mut self, first: u64, to: RailPacketId) {
-        let index = self.batches.binary_search_by_key(&first, |batch| batch.first).expect("just taken");
+    /// That packet was retransmitted under this id.
+    pub(super) fn note_resent(&mut self, first: u64, to: RailPacketId) {
+        let index = self.batches.binary_search_by_key(&first, |batch| batch.first).expect("take_resend found it");
         self.batches[index].at = to;
-    }
-}
-
-/// A letter that came before its turn.
-#[derive(Debug)]
-pub(super) enum EarlyMessage {
-    /// A message or an announcement, with its tag.
-    Message(u64, MessageContents),
-    /// One whose turn does not matter: it has been dealt with.
-    DealtWith,
-}
-
-/// Where a letter stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum SequencePosition {
-    Now,
-    Later,
-    /// It came before.
-    Past,
-    /// Further ahead than a peer may go.
-    Beyond,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct ReorderBuffer {
-    expected: u64,
-    early: BTreeMap<u64, EarlyMessage>,
-}
-
-impl ReorderBuffer {
-    /// Letters that have come, in order.
-    pub(super) fn taken(&self) -> u64 {
-        self.expected
-    }
-
-    pub(super) fn turn(&self, number: u64) -> SequencePosition {
-        match number.checked_sub(self.expected) {
-            None => SequencePosition::Past,
-            Some(_) if self.early.contains_key(&number) => SequencePosition::Past,
-            Some(0) => SequencePosition::Now,
-            Some(ahead) if ahead < REPAIR_WINDOW => SequencePosition::Later,
-            Some(_) => SequencePosition::Beyond,
-        }
-    }
-
-    /// The letter whose turn it is has been dealt with.
-    pub(super) fn advance(&mut self) {
-        self.expected += 1;
-    }
-
-    pub(super) fn keep(&mut self, number: u64, early: EarlyMessage) {
-        self.early.insert(number, early);
-    }
-
-    /// The next letter, if it came before its turn.
-    #[inline]
-    pub(super) fn next(&mut self) -> Option<EarlyMessage> {
-        if self.early.is_empty() {
-            return None;
-        }
-        let early = self.early.remove(&self.expected)?;
-        self.expected += 1;
-        Some(early)
     }
 }

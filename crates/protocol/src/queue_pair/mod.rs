@@ -1,11 +1,15 @@
-//! A queue pair: messages and remote writes of any length over a reliable connection that outlives its path.
+//! A queue pair: messages and remote writes of any length over a reliable connection that can migrate between paths.
 //!
-//! In: posted requests, packets, time. Out: packets to transmit (headers, and which bytes of which buffer follow them),
-//! bytes put into [`QpMemory`], completions. Rules: docs/protocol.md P-27 to P-40; IB specification 9.7 and 10.3.
+//! In: posted requests, packets, time. Out: packets to transmit (headers, and which bytes of which buffer follow them), bytes
+//! written to [`QpMemory`], completions. Rules: docs/protocol.md P-10 to P-27; IB specification 9.7 and 10.3.
 //!
-//! It speaks to other ends of ours and to any verbs peer (RC over RoCEv2). It never copies payload except packets that
-//! come early, of which it keeps a bounded number.
+//! It interoperates with Pleach ends and with any verbs peer (RC over RoCEv2). It copies no payload, except packets that arrive
+//! early, of which it buffers a bounded number.
 
+mod attributes;
+mod drop_counters;
+mod limits;
+mod packet_headers;
 mod requester;
 mod responder;
 mod state;
@@ -16,87 +20,36 @@ mod work_request;
 use std::collections::{BTreeMap, VecDeque};
 
 use units::limits::{MAX_MTU, MAX_REORDER_PACKETS, is_valid_mtu};
-use units::{PathId, Psn, QpNumber, Time};
-use wire::{Bth, IcrcCoverage, PacketHeaders, PartitionKey};
+use units::{PathId, QpNumber, Time};
+use wire::{IcrcCoverage, PacketHeaders, PartitionKey};
 
+pub use attributes::QpAttributes;
+pub use drop_counters::DropCounters;
+pub(crate) use limits::MAX_UNREQUESTED_ACKS;
+pub use limits::{MAX_POSTED_REQUESTS, MAX_QP_MESSAGE_BYTES};
+pub use packet_headers::Transmit;
 pub use requester::PacketDescriptor;
 pub use responder::QpMemory;
 pub use state::{InvalidQpTransition, QP_TRANSITIONS, QpState, QpTransition};
 pub use work_request::{QpError, QpOperation, QpPostError, WorkCompletion};
 
 use crate::connection::path::{InvalidPathTransition, LoadPathError, PathEvent};
-use crate::connection::{
-    AckRequest, Connection, ConnectionPolicy, Frame, FramePath, FramePurpose, OutgoingFrame, Paths, PsnPosition,
-    control_frame, control_headers, migration_bit,
-};
+use crate::connection::{AckRequest, Connection, Frame, FramePath, Paths, PsnPosition, control_frame, migration_bit};
+use packet_headers::with_headers;
 use requester::Requester;
 use responder::{PacketRejection, Responder, is_request};
 
-/// Requests of each kind that may be posted at once.
-pub const MAX_POSTED_REQUESTS: usize = 1 << 14;
-/// Packets under way beyond which the end of every message asks for an acknowledgement, unless others will.
-pub(crate) const MAX_UNREQUESTED_ACKS: usize = 7;
-/// The longest message (IB specification, 9.7.1).
-pub const MAX_QP_MESSAGE_BYTES: u32 = 1 << 31;
-
-/// What both ends must agree on, told out of band.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct QpAttributes {
-    /// The other end's number.
-    pub remote: QpNumber,
-    /// The number of the first packet sent from here.
-    pub send_psn: Psn,
-    /// The number of the first packet sent from there.
-    pub receive_psn: Psn,
-    /// Most payload of a packet: a power of two, 256 to 4096 bytes; to an end of ours up to 62 KiB.
-    pub mtu: u32,
-    /// What the checks of packets cover that are longer than InfiniBand's (P-99).
-    pub coverage: IcrcCoverage,
-    /// The partition of both.
-    pub partition: PartitionKey,
-    /// How the connection behaves.
-    pub policy: ConnectionPolicy,
-}
-
-/// Ways to break a queue pair on purpose.
+/// Deliberate faults, for tests.
 #[cfg(feature = "sabotage")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QpSabotage {
-    /// Forgets after its first migration that it has the last packet.
+    /// After the first migration, expects the last packet again.
     Forget,
-    /// Skips a packet after its first migration.
+    /// After the first migration, skips a packet.
     Skip,
 }
 
-/// A packet to transmit.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Transmit {
-    /// Its headers.
-    pub headers: PacketHeaders,
-    /// Which bytes follow them; none for control packets.
-    pub segment: Option<PacketDescriptor>,
-    /// Over which path.
-    pub path: PathId,
-    /// Why.
-    pub purpose: FramePurpose,
-}
-
-/// Packets that were dropped, by cause.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct DropCounters {
-    /// Came in a state in which nothing is taken.
-    pub untimely: u64,
-    /// Of another partition.
-    pub foreign: u64,
-    /// Of a kind that has no meaning here.
-    pub senseless: u64,
-    /// Came before.
-    pub repeated: u64,
-    /// Came when no receive was posted; the sender was asked to wait.
-    pub unready: u64,
-}
-
-/// A packet that came early.
+/// A packet that arrived early.
 #[derive(Debug)]
 struct OutOfOrderPacket {
     headers: PacketHeaders,
@@ -108,14 +61,14 @@ struct OutOfOrderPacket {
 pub struct QueuePair {
     state: QpState,
     number: QpNumber,
-    contract: QpAttributes,
+    attributes: QpAttributes,
     connection: Connection<PacketDescriptor>,
     requester: Requester,
     responder: Responder,
-    held: BTreeMap<u32, OutOfOrderPacket>,
+    early: BTreeMap<u32, OutOfOrderPacket>,
     completions: VecDeque<WorkCompletion>,
     dropped: DropCounters,
-    /// How it will break.
+    /// The fault to inject.
     #[cfg(feature = "sabotage")]
     sabotage: Option<QpSabotage>,
 }
@@ -123,38 +76,30 @@ pub struct QueuePair {
 impl QueuePair {
     /// A queue pair in state RESET.
     pub fn new(number: QpNumber) -> Self {
-        let contract = QpAttributes {
-            remote: QpNumber(0),
-            send_psn: Psn::new(0),
-            receive_psn: Psn::new(0),
-            mtu: MAX_MTU,
-            coverage: IcrcCoverage::Whole,
-            partition: PartitionKey::DEFAULT,
-            policy: ConnectionPolicy::datagram(),
-        };
+        let attributes = QpAttributes::unconnected();
         Self {
             state: QpState::Reset,
             number,
-            connection: Connection::new(contract.policy),
-            requester: Requester::new(contract.send_psn),
+            connection: Connection::new(attributes.policy),
+            requester: Requester::new(attributes.send_psn),
             responder: Responder::default(),
-            held: BTreeMap::new(),
+            early: BTreeMap::new(),
             completions: VecDeque::new(),
             dropped: DropCounters::default(),
-            contract,
+            attributes,
             #[cfg(feature = "sabotage")]
             sabotage: None,
         }
     }
 
-    /// Breaks the machine on purpose.
+    /// Injects a fault.
     #[cfg(feature = "sabotage")]
     pub fn set_sabotage(&mut self, sabotage: QpSabotage) {
         self.sabotage = Some(sabotage);
     }
 
     #[cfg(feature = "sabotage")]
-    fn be_sabotaged(&mut self) {
+    fn apply_sabotage(&mut self) {
         let has_moved = self.connection.paths().is_some_and(|paths| paths.migrations() > 0);
         if let Some(sabotage) = self.sabotage.take_if(|_| has_moved) {
             let expected = self.connection.expected();
@@ -163,49 +108,49 @@ impl QueuePair {
         }
     }
 
-    /// Its own number.
+    /// The queue pair's own number.
     pub fn number(&self) -> QpNumber {
         self.number
     }
 
-    /// Its state.
+    /// The state.
     pub fn state(&self) -> QpState {
         self.state
     }
 
-    /// What was dropped so far.
+    /// Packets dropped so far.
     pub fn dropped(&self) -> DropCounters {
         self.dropped
     }
 
-    /// The connection beneath.
+    /// The underlying connection.
     pub fn connection(&self) -> &Connection<PacketDescriptor> {
         &self.connection
     }
 
-    fn go(&mut self, asked: QpTransition) -> Result<(), InvalidQpTransition> {
+    fn transition(&mut self, asked: QpTransition) -> Result<(), InvalidQpTransition> {
         self.state = self.state.after(asked)?;
         Ok(())
     }
 
     /// RESET to INIT: receives may be posted.
     pub fn initialise(&mut self, partition: PartitionKey) -> Result<(), InvalidQpTransition> {
-        self.go(QpTransition::Initialise)?;
-        self.contract.partition = partition;
+        self.transition(QpTransition::Initialise)?;
+        self.attributes.partition = partition;
         Ok(())
     }
 
-    /// INIT to RTR: takes packets of the other end. Several paths may be given; their numbers mean the same at both ends.
+    /// INIT to RTR: accepts packets of the peer. With several paths, their numbers mean the same at both ends.
     ///
     /// # Panics
-    /// If the MTU is not one of those that there are: the caller bounds it.
-    pub fn connect(&mut self, contract: QpAttributes, paths: Option<Paths>) -> Result<(), InvalidQpTransition> {
-        let mtu = contract.mtu;
+    /// If the MTU is invalid: the caller checks it.
+    pub fn connect(&mut self, attributes: QpAttributes, paths: Option<Paths>) -> Result<(), InvalidQpTransition> {
+        let mtu = attributes.mtu;
         assert!(is_valid_mtu(mtu), "{mtu} is no path MTU");
-        self.go(QpTransition::Connect)?;
-        self.contract = contract;
-        self.requester = Requester::new(contract.send_psn);
-        self.connection = Connection::starting_at(contract.policy, contract.send_psn, contract.receive_psn);
+        self.transition(QpTransition::Connect)?;
+        self.attributes = attributes;
+        self.requester = Requester::new(attributes.send_psn);
+        self.connection = Connection::starting_at(attributes.policy, attributes.send_psn, attributes.receive_psn);
         if let Some(paths) = paths {
             self.connection.set_paths(paths);
         }
@@ -214,30 +159,30 @@ impl QueuePair {
 
     /// RTR to RTS: may send.
     pub fn open(&mut self) -> Result<(), InvalidQpTransition> {
-        self.go(QpTransition::Open)
+        self.transition(QpTransition::Open)
     }
 
-    /// Back to RESET. Whatever was posted is forgotten without a word.
+    /// Back to RESET. Posted requests are dropped without completions.
     pub fn clear(&mut self) -> Result<(), InvalidQpTransition> {
         self.state.after(QpTransition::Clear)?;
         *self = Self::new(self.number);
         Ok(())
     }
 
-    /// To ERROR: whatever was posted is given back.
+    /// To ERROR: posted requests complete as flushed.
     pub fn fail(&mut self) -> Result<(), InvalidQpTransition> {
         self.state.after(QpTransition::Fail)?;
-        self.break_down(QpError::Flushed, QpError::Flushed);
+        self.enter_error(QpError::Flushed, QpError::Flushed);
         Ok(())
     }
 
-    /// The first request of each kind hears why, the others that they were flushed.
-    fn break_down(&mut self, mut send: QpError, mut receive: QpError) {
-        if self.go(QpTransition::Fail).is_err() {
+    /// Enters ERROR. The first request of each kind completes with the given error, the others as flushed.
+    fn enter_error(&mut self, mut send: QpError, mut receive: QpError) {
+        if self.transition(QpTransition::Fail).is_err() {
             return;
         }
         self.connection.abandon();
-        self.held.clear();
+        self.early.clear();
         while let Some(id) = self.requester.flush() {
             let failure = std::mem::replace(&mut send, QpError::Flushed);
             self.completions.push_back(WorkCompletion::SendFailed { id, failure });
@@ -248,8 +193,7 @@ impl QueuePair {
         }
     }
 
-    /// Posts a send or a write of so many bytes. `id` is the user's and comes back with the completion; until then the
-    /// bytes must stay as they are.
+    /// Posts a send or a write of this many bytes. `id` comes back with the completion; until then the bytes must not change.
     pub fn post_send(
         &mut self,
         now: Time,
@@ -258,12 +202,12 @@ impl QueuePair {
         operation: QpOperation,
         out: &mut impl FnMut(Transmit),
     ) -> Result<(), QpPostError> {
-        self.post_send_asking(now, (id, length, operation), AckRequest::InTurn, out)
+        self.post_send_with_ack(now, (id, length, operation), AckRequest::Periodic, out)
     }
 
-    /// The same; where somebody waits for its completion, its end is acknowledged at once, whatever the policy says of short
-    /// messages.
-    pub fn post_send_asking(
+    /// As [`Self::post_send`]; with [`AckRequest::Immediate`] the end of the message requests an acknowledgement, even if the policy
+    /// delays those of short messages.
+    pub fn post_send_with_ack(
         &mut self,
         now: Time,
         (id, length, operation): (u64, u32, QpOperation),
@@ -284,7 +228,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Posts a buffer of so many bytes for the next message.
+    /// Posts a buffer of this many bytes for the next message.
     pub fn post_receive(&mut self, id: u64, length: u32) -> Result<(), QpPostError> {
         if matches!(self.state, QpState::Reset | QpState::Error) {
             return Err(QpPostError::State(self.state));
@@ -296,43 +240,43 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Whether a message is half received.
+    /// Whether a message is partly received.
     pub fn is_receiving(&self) -> bool {
         self.responder.is_receiving()
     }
 
-    /// What has ended, one at a time.
+    /// The next completion.
     pub fn poll_completion(&mut self) -> Option<WorkCompletion> {
         self.completions.pop_front()
     }
 
-    /// What has happened to its paths, one at a time.
+    /// The next event of its paths.
     pub fn poll_path_event(&mut self) -> Option<PathEvent> {
         self.connection.paths_mut()?.poll_event()
     }
 
-    /// Hands packets to the connection as far as its window goes: no more, or a long message would be cut all at once.
+    /// Hands packets to the connection as far as its window allows: no more, or a long message would be segmented all at once.
     fn pump(&mut self, now: Time, out: &mut impl FnMut(Transmit)) {
-        let window = usize::from(self.contract.policy.window);
+        let window = usize::from(self.attributes.policy.window);
         while self.connection.outstanding() < window {
-            let Some(segment) = self.requester.cut(self.contract.mtu) else { break };
-            // The end of a message is waited for by its sender, and nothing may follow that would ask (P-5). A few short ones may be
-            // acknowledged later, if that is agreed.
+            let Some(segment) = self.requester.next_packet(self.attributes.mtu) else { break };
+            // The sender waits for the end of a message, and no later packet may request an acknowledgement (P-5). A few short messages may be
+            // acknowledged later, if the policy allows it.
             let (begins, ends) = (segment.opcode.begins_message(), segment.opcode.ends_message());
             let may_wait = begins
-                && self.contract.policy.acknowledge_after.is_some()
+                && self.attributes.policy.acknowledge_after.is_some()
                 && match segment.ask {
-                    AckRequest::Now => false,
-                    AckRequest::InTurn => self.connection.outstanding() < MAX_UNREQUESTED_ACKS,
-                    AckRequest::Later => true,
+                    AckRequest::Immediate => false,
+                    AckRequest::Periodic => self.connection.outstanding() < MAX_UNREQUESTED_ACKS,
+                    AckRequest::Deferred => true,
                 };
-            let ask = if ends && !may_wait { AckRequest::Now } else { AckRequest::InTurn };
-            let mut out = framed(self.contract, self.responder.messages(), out);
+            let ask = if ends && !may_wait { AckRequest::Immediate } else { AckRequest::Periodic };
+            let mut out = with_headers(self.attributes, self.responder.messages(), out);
             self.connection.send(now, segment, ask, &mut out);
         }
     }
 
-    /// Takes a packet whose ICRC was right and that is addressed to this queue pair.
+    /// Handles a packet for this queue pair whose ICRC was correct.
     pub fn handle_packet(
         &mut self,
         now: Time,
@@ -343,27 +287,27 @@ impl QueuePair {
         out: &mut impl FnMut(Transmit),
     ) {
         if !matches!(self.state, QpState::ReadyToReceive | QpState::ReadyToSend) {
-            self.dropped.untimely += 1;
+            self.dropped.wrong_state += 1;
             return;
         }
-        if headers.bth.partition != self.contract.partition {
-            self.dropped.foreign += 1;
+        if headers.bth.partition != self.attributes.partition {
+            self.dropped.wrong_partition += 1;
             return;
         }
-        // Nobody here would look at what the packet's check does not cover.
-        if headers.bth.coverage == IcrcCoverage::Beginning && self.contract.coverage == IcrcCoverage::Whole {
-            self.dropped.senseless += 1;
+        // No layer above would verify the bytes that the packet's check does not cover.
+        if headers.bth.coverage == IcrcCoverage::Prefix && self.attributes.coverage == IcrcCoverage::Full {
+            self.dropped.malformed += 1;
             return;
         }
         #[cfg(feature = "sabotage")]
-        self.be_sabotaged();
+        self.apply_sabotage();
         let arrival = FramePath { path, migration: migration_bit(headers) };
         if is_request(headers.bth.opcode) {
             self.handle_request(now, arrival, headers, payload, memory, out);
         } else if let Some(frame) = control_frame(headers) {
             self.handle_control(now, arrival, &frame, out);
         } else {
-            self.dropped.senseless += 1;
+            self.dropped.malformed += 1;
         }
     }
 
@@ -378,14 +322,14 @@ impl QueuePair {
             now,
             arrival,
             frame,
-            &mut framed(self.contract, self.responder.messages(), out),
+            &mut with_headers(self.attributes, self.responder.messages(), out),
         );
-        if let Frame::Refusal { psn, cause } = frame {
-            // One that names nothing which is under way is an old one, or nonsense (P-6).
+        if let Frame::FatalNak { psn, cause } = frame {
+            // A NAK for a packet that is not in flight is old or malformed (P-6).
             let ahead = psn.distance_from(self.connection.first_unacknowledged()) as usize;
             if ahead < self.connection.outstanding() {
                 self.complete_sends();
-                self.break_down(QpError::Refused(*cause), QpError::Flushed);
+                self.enter_error(QpError::Rejected(*cause), QpError::Flushed);
             }
             return;
         }
@@ -409,15 +353,19 @@ impl QueuePair {
         out: &mut impl FnMut(Transmit),
     ) {
         let (psn, wants_ack) = (headers.bth.psn, headers.bth.acknowledge);
-        let place =
-            self.connection.place(now, arrival, psn, &mut framed(self.contract, self.responder.messages(), out));
+        let place = self.connection.classify(
+            now,
+            arrival,
+            psn,
+            &mut with_headers(self.attributes, self.responder.messages(), out),
+        );
         match place {
-            PsnPosition::Next => {
-                if self.take(arrival, headers, payload, memory, out) {
-                    self.held.remove(&psn.get()); // Kept when there was no buffer for it.
-                    let more = self.take_held(arrival, memory, out);
+            PsnPosition::Expected => {
+                if self.accept(arrival, headers, payload, memory, out) {
+                    self.early.remove(&psn.get()); // Buffered when no receive was posted for it.
+                    let more = self.accept_early(arrival, memory, out);
                     if (wants_ack || more) && self.state != QpState::Error {
-                        let mut out = framed(self.contract, self.responder.messages(), out);
+                        let mut out = with_headers(self.attributes, self.responder.messages(), out);
                         self.connection.acknowledge(arrival, &mut out);
                     } else {
                         self.connection.acknowledge_later(now);
@@ -425,40 +373,45 @@ impl QueuePair {
                 }
             }
             PsnPosition::Ahead(distance) => {
-                // Nothing that is longer than agreed is kept, whoever sent it, and of long packets fewer.
-                let mtu = self.contract.mtu;
+                // Packets longer than the agreed MTU are not buffered, and of long packets fewer.
+                let mtu = self.attributes.mtu;
                 if payload.len() as u32 <= mtu && distance <= MAX_REORDER_PACKETS * MAX_MTU / mtu.max(MAX_MTU) {
-                    self.held.insert(psn.get(), OutOfOrderPacket { headers: *headers, payload: payload.into() });
-                    let mut out = framed(self.contract, self.responder.messages(), out);
-                    self.connection.keep(arrival, distance, wants_ack, &mut out);
+                    self.early.insert(psn.get(), OutOfOrderPacket { headers: *headers, payload: payload.into() });
+                    let mut out = with_headers(self.attributes, self.responder.messages(), out);
+                    self.connection.hold_early(arrival, distance, wants_ack, &mut out);
                 }
             }
-            PsnPosition::Old | PsnPosition::Beyond => {
-                self.dropped.repeated += u64::from(place == PsnPosition::Old);
-                let mut out = framed(self.contract, self.responder.messages(), out);
-                self.connection.turn_away(arrival, place, wants_ack, &mut out);
+            PsnPosition::Duplicate | PsnPosition::OutOfWindow => {
+                self.dropped.duplicate += u64::from(place == PsnPosition::Duplicate);
+                let mut out = with_headers(self.attributes, self.responder.messages(), out);
+                self.connection.discard(arrival, place, wants_ack, &mut out);
             }
         }
     }
 
-    /// Takes the packets that came early and whose turn it is now. True if there were any.
-    fn take_held(&mut self, arrival: FramePath, memory: &mut impl QpMemory, out: &mut impl FnMut(Transmit)) -> bool {
+    /// Accepts early packets that are expected now. True if there were any.
+    fn accept_early(
+        &mut self,
+        arrival: FramePath,
+        memory: &mut impl QpMemory,
+        out: &mut impl FnMut(Transmit),
+    ) -> bool {
         let mut any = false;
-        while self.connection.has_next() {
+        while self.connection.holds_expected() {
             let number = self.connection.expected().get();
-            let Some(held) = self.held.remove(&number) else { break };
+            let Some(held) = self.early.remove(&number) else { break };
             any = true;
-            if !self.take(arrival, &held.headers, &held.payload, memory, out) {
-                // Not ready: it stays, and is looked at again when the sender repeats it.
-                self.held.insert(number, held);
+            if !self.accept(arrival, &held.headers, &held.payload, memory, out) {
+                // No receive is posted: it stays, until the sender retransmits it.
+                self.early.insert(number, held);
                 break;
             }
         }
         any
     }
 
-    /// Takes the next packet; true if it was taken.
-    fn take(
+    /// Accepts the expected packet; false if it was rejected.
+    fn accept(
         &mut self,
         arrival: FramePath,
         headers: &PacketHeaders,
@@ -466,58 +419,66 @@ impl QueuePair {
         memory: &mut impl QpMemory,
         out: &mut impl FnMut(Transmit),
     ) -> bool {
-        match self.responder.take(headers, payload, self.contract.mtu, memory) {
+        match self.responder.accept(headers, payload, self.attributes.mtu, memory) {
             Ok(completion) => {
                 self.completions.extend(completion);
-                self.connection.take_next();
+                self.connection.accept_expected();
                 true
             }
             Err(PacketRejection::NotReady(wait)) => {
-                self.dropped.unready += 1;
-                let mut out = framed(self.contract, self.responder.messages(), out);
-                self.connection.not_ready(arrival, wait, &mut out);
+                self.dropped.no_receive += 1;
+                let mut out = with_headers(self.attributes, self.responder.messages(), out);
+                self.connection.send_rnr_nak(arrival, wait, &mut out);
                 false
             }
-            Err(PacketRejection::Refused(cause, failure)) => {
-                let mut out = framed(self.contract, self.responder.messages(), out);
-                self.connection.refuse(arrival, cause, &mut out);
-                self.break_down(QpError::Flushed, failure);
+            Err(PacketRejection::Fatal(cause, failure)) => {
+                let mut out = with_headers(self.attributes, self.responder.messages(), out);
+                self.connection.send_fatal_nak(arrival, cause, &mut out);
+                self.enter_error(QpError::Flushed, failure);
                 false
             }
         }
     }
 
-    /// A packet came over a path and its ICRC was wrong.
+    /// A packet arrived over a path with a wrong ICRC.
     pub fn handle_damage(&mut self, now: Time, path: PathId, out: &mut impl FnMut(Transmit)) {
-        self.connection.handle_path_damage(now, path, &mut framed(self.contract, self.responder.messages(), out));
+        self.connection.handle_path_damage(
+            now,
+            path,
+            &mut with_headers(self.attributes, self.responder.messages(), out),
+        );
     }
 
-    /// The driver knows that a path is down.
+    /// The driver reports that a path is down.
     pub fn handle_path_down(&mut self, now: Time, path: PathId, out: &mut impl FnMut(Transmit)) {
-        self.connection.handle_path_down(now, path, &mut framed(self.contract, self.responder.messages(), out));
+        self.connection.handle_path_down(
+            now,
+            path,
+            &mut with_headers(self.attributes, self.responder.messages(), out),
+        );
     }
 
-    /// The driver knows that a path is up again.
+    /// The driver reports that a path is up again.
     pub fn handle_path_up(&mut self, now: Time, path: PathId) {
         self.connection.handle_path_up(now, path);
     }
 
-    /// The driver has reason to doubt a path: it is probed at once.
+    /// The driver suspects a path: probe it at once.
     pub fn suspect_path(&mut self, now: Time, path: PathId) {
         self.connection.suspect_path(now, path);
     }
 
-    /// Loads an alternate path: [`PathEvent::Armed`] tells when it is ready.
+    /// Loads an alternate path; [`PathEvent::Armed`] follows when it is ready.
     pub fn load_path(&mut self, now: Time, path: PathId) -> Result<(), LoadPathError> {
         self.connection.load_path(now, path)
     }
 
     /// Moves traffic to the armed alternate.
     pub fn migrate(&mut self, now: Time, out: &mut impl FnMut(Transmit)) -> Result<(), InvalidPathTransition> {
-        self.connection.migrate(now, &mut framed(self.contract, self.responder.messages(), out))
+        self.connection.migrate(now, &mut with_headers(self.attributes, self.responder.messages(), out))
     }
 
-    /// When [`Self::handle_timeout`] is due, if ever.
+    /// When [`Self::handle_timeout`] is due; none if nothing is pending.
     pub fn deadline(&self) -> Option<Time> {
         if matches!(self.state, QpState::ReadyToReceive | QpState::ReadyToSend) {
             self.connection.deadline()
@@ -532,38 +493,9 @@ impl QueuePair {
             return;
         }
         let messages = self.responder.messages();
-        if let Err(exhausted) = self.connection.handle_timeout(now, &mut framed(self.contract, messages, out)) {
-            self.break_down(QpError::Unreachable(exhausted), QpError::Flushed);
+        if let Err(exhausted) = self.connection.handle_timeout(now, &mut with_headers(self.attributes, messages, out))
+        {
+            self.enter_error(QpError::Unreachable(exhausted), QpError::Flushed);
         }
-    }
-}
-
-/// Gives frames their headers.
-fn framed(
-    contract: QpAttributes,
-    messages: u32,
-    out: &mut impl FnMut(Transmit),
-) -> impl FnMut(OutgoingFrame<PacketDescriptor>) {
-    move |outgoing| {
-        let OutgoingFrame { frame, purpose, path, migration, .. } = outgoing;
-        let (mut headers, segment) = match frame {
-            Frame::Data { psn, wants_ack, message } => {
-                let mut headers = PacketHeaders::from(Bth::new(message.opcode, contract.remote, psn));
-                headers.bth.acknowledge = wants_ack;
-                if u32::from(message.length) > MAX_MTU {
-                    headers.bth.coverage = contract.coverage;
-                }
-                headers.bth.migrated = migration == crate::connection::MigrationBit::Migrated;
-                headers.reth = message.reth;
-                headers.immediate = message.immediate;
-                (headers, Some(message))
-            }
-            control => {
-                let headers = control_headers(&control, contract.remote, migration, messages);
-                (headers.expect("it is not data"), None)
-            }
-        };
-        headers.bth.partition = contract.partition;
-        out(Transmit { headers, segment, path, purpose });
     }
 }

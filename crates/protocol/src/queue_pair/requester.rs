@@ -1,4 +1,4 @@
-//! The requesting half: cuts requests into packets and tells when all of one have come.
+//! The requesting half: segments requests into packets, and detects when all packets of a request were acknowledged.
 
 use std::collections::VecDeque;
 
@@ -8,16 +8,16 @@ use wire::{Immediate, Opcode, Reth};
 use super::work_request::QpOperation;
 use crate::connection::AckRequest;
 
-/// One packet of a request, without its bytes: those stay in the user's buffer until it is sent, each time it is sent.
+/// One packet of a request, without its bytes: those stay in the user's buffer, and are read for every transmission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PacketDescriptor {
-    /// What the user called the request.
+    /// The user's id of the request.
     pub id: u64,
-    /// Where in its buffer the packet's bytes begin.
+    /// The offset of the packet's bytes in the buffer.
     pub offset: u32,
-    /// How many they are.
+    /// The number of bytes.
     pub length: u16,
-    /// Whether the end of its message is to be acknowledged at once.
+    /// Whether the end of its message requests an acknowledgement.
     pub(super) ask: AckRequest,
     pub(super) opcode: Opcode,
     pub(super) reth: Option<Reth>,
@@ -30,22 +30,22 @@ struct PendingSend {
     length: u32,
     operation: QpOperation,
     ask: AckRequest,
-    /// The number of its last packet, once that has been handed to the connection.
+    /// The number of its last packet, once that was handed to the connection.
     last: Option<Psn>,
 }
 
 #[derive(Debug)]
 pub(super) struct Requester {
     posted: VecDeque<PendingSend>,
-    /// The request that is being cut, and how far.
-    cutting: usize,
+    /// The request that is being segmented, and the offset in it.
+    next_request: usize,
     offset: u32,
     next_psn: Psn,
 }
 
 impl Requester {
     pub(super) fn new(first: Psn) -> Self {
-        Self { posted: VecDeque::new(), cutting: 0, offset: 0, next_psn: first }
+        Self { posted: VecDeque::new(), next_request: 0, offset: 0, next_psn: first }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -56,9 +56,9 @@ impl Requester {
         self.posted.push_back(PendingSend { id, length, operation, ask, last: None });
     }
 
-    /// The next packet, and whether a message ends with it.
-    pub(super) fn cut(&mut self, mtu: u32) -> Option<PacketDescriptor> {
-        let posted = self.posted.get_mut(self.cutting)?;
+    /// The next packet.
+    pub(super) fn next_packet(&mut self, mtu: u32) -> Option<PacketDescriptor> {
+        let posted = self.posted.get_mut(self.next_request)?;
         let length = (posted.length - self.offset).min(mtu);
         let (begins, ends) = (self.offset == 0, self.offset + length == posted.length);
         let immediate = match posted.operation {
@@ -81,7 +81,7 @@ impl Requester {
         };
         if ends {
             posted.last = Some(self.next_psn);
-            self.cutting += 1;
+            self.next_request += 1;
             self.offset = 0;
         } else {
             self.offset += length;
@@ -90,18 +90,18 @@ impl Requester {
         Some(segment)
     }
 
-    /// The first request all of whose packets come before `unacknowledged`, if there is one.
+    /// The first request all of whose packets precede `unacknowledged`, if there is one.
     pub(super) fn complete(&mut self, unacknowledged: Psn) -> Option<u64> {
         let last = self.posted.front()?.last?;
         last.is_before(unacknowledged).then(|| {
-            self.cutting -= 1;
-            self.posted.pop_front().expect("looked at").id
+            self.next_request -= 1;
+            self.posted.pop_front().expect("just found").id
         })
     }
 
-    /// Takes back a request that will not be done.
+    /// Removes a request that will not complete.
     pub(super) fn flush(&mut self) -> Option<u64> {
-        (self.cutting, self.offset) = (0, 0);
+        (self.next_request, self.offset) = (0, 0);
         self.posted.pop_front().map(|posted| posted.id)
     }
 }

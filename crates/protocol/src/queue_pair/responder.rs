@@ -1,27 +1,26 @@
-//! The responding half: puts packets together to messages.
+//! The responding half: assembles packets into messages.
 //!
-//! In: packets in order. Out: where their bytes belong, and what has been completed. What makes no message is refused
-//! and changes nothing.
+//! In: packets in order. Out: bytes for the driver's memory, and completions. An invalid packet is rejected and changes nothing.
 
 use std::collections::VecDeque;
 
 use units::Span;
 use wire::{Immediate, Opcode, PacketHeaders, RemoteKey};
 
-use super::MAX_QP_MESSAGE_BYTES;
+use super::limits::MAX_QP_MESSAGE_BYTES;
 use super::work_request::{QpError, WorkCompletion};
 use crate::connection::FatalNak;
 
-/// How long a sender is asked to wait if no receive is posted.
-const PATIENCE: Span = Span::from_micros(640);
+/// The pause that a sender is asked for if no receive is posted.
+const RNR_WAIT: Span = Span::from_micros(640);
 
-/// The memory that a queue pair may put bytes into. The driver owns it.
+/// The memory that a queue pair writes to. The driver owns it.
 pub trait QpMemory {
-    /// Bytes of a message, for the buffer of a posted receive.
+    /// Writes bytes of a message to the buffer of a posted receive.
     fn receive(&mut self, id: u64, offset: u32, bytes: &[u8]);
-    /// Whether the other end may write so many bytes there.
+    /// Whether the peer may write this many bytes there.
     fn may_write(&self, key: RemoteKey, address: u64, length: u32) -> bool;
-    /// Bytes that the other end writes; asked before with [`Self::may_write`] for the whole message.
+    /// Writes bytes of a remote write; [`Self::may_write`] allowed the whole message before.
     fn write(&mut self, key: RemoteKey, address: u64, bytes: &[u8]);
 }
 
@@ -38,20 +37,20 @@ enum IncomingMessage {
     Write { key: RemoteKey, address: u64, length: u32, left: u32 },
 }
 
-/// Why a packet is not taken.
+/// Why a packet is not accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PacketRejection {
     /// Later: no receive is posted.
     NotReady(Span),
-    /// Never; the second is what the user of this end hears.
-    Refused(FatalNak, QpError),
+    /// Never; with the error for the user of this end.
+    Fatal(FatalNak, QpError),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Responder {
     receives: VecDeque<PostedBuffer>,
     incoming: Option<IncomingMessage>,
-    /// Messages completed, for acknowledgements.
+    /// Completed messages, for acknowledgements.
     messages: u32,
 }
 
@@ -77,8 +76,8 @@ impl Responder {
         self.receives.pop_front().map(|receive| receive.id)
     }
 
-    /// Takes the next packet in order.
-    pub(super) fn take(
+    /// Accepts the next packet in order.
+    pub(super) fn accept(
         &mut self,
         headers: &PacketHeaders,
         payload: &[u8],
@@ -90,12 +89,12 @@ impl Responder {
         let (begins, ends) = (opcode.begins_message(), opcode.ends_message());
         let fits = if ends { length <= mtu } else { length == mtu };
         if begins == self.incoming.is_some() || !fits {
-            return Err(Self::nonsense());
+            return Err(Self::invalid_request());
         }
         let done = if is_send(opcode) {
-            self.take_send(headers, payload, begins, ends, memory)?
+            self.accept_send(headers, payload, begins, ends, memory)?
         } else {
-            self.take_write(headers, payload, begins, ends, memory)?
+            self.accept_write(headers, payload, begins, ends, memory)?
         };
         if ends {
             self.messages = (self.messages + 1) & 0xff_ffff;
@@ -103,11 +102,11 @@ impl Responder {
         Ok(done)
     }
 
-    fn nonsense() -> PacketRejection {
-        PacketRejection::Refused(FatalNak::InvalidRequest, QpError::BadRequest)
+    fn invalid_request() -> PacketRejection {
+        PacketRejection::Fatal(FatalNak::InvalidRequest, QpError::BadRequest)
     }
 
-    fn take_send(
+    fn accept_send(
         &mut self,
         headers: &PacketHeaders,
         payload: &[u8],
@@ -118,15 +117,15 @@ impl Responder {
         let offset = match self.incoming {
             None => 0,
             Some(IncomingMessage::Send { offset }) => offset,
-            Some(IncomingMessage::Write { .. }) => return Err(Self::nonsense()),
+            Some(IncomingMessage::Write { .. }) => return Err(Self::invalid_request()),
         };
         let Some(receive) = self.receives.front().copied() else {
             debug_assert!(begins, "a receive stays posted until its message ends");
-            return Err(PacketRejection::NotReady(PATIENCE));
+            return Err(PacketRejection::NotReady(RNR_WAIT));
         };
         let end = offset + payload.len() as u32;
         if end > receive.length.min(MAX_QP_MESSAGE_BYTES) {
-            return Err(PacketRejection::Refused(FatalNak::InvalidRequest, QpError::TooLong));
+            return Err(PacketRejection::Fatal(FatalNak::InvalidRequest, QpError::TooLong));
         }
         memory.receive(receive.id, offset, payload);
         if !ends {
@@ -139,7 +138,7 @@ impl Responder {
         Ok(Some(WorkCompletion::Received { id: receive.id, length: end, immediate }))
     }
 
-    fn take_write(
+    fn accept_write(
         &mut self,
         headers: &PacketHeaders,
         payload: &[u8],
@@ -151,19 +150,19 @@ impl Responder {
         let (key, address, whole, left) = match (self.incoming, headers.reth) {
             (Some(IncomingMessage::Write { key, address, length, left }), _) => (key, address, length, left),
             (None, Some(reth)) if begins => (reth.key, reth.address, reth.length_bytes, reth.length_bytes),
-            _ => return Err(Self::nonsense()),
+            _ => return Err(Self::invalid_request()),
         };
         if length > left || ends != (length == left) {
-            return Err(Self::nonsense());
+            return Err(Self::invalid_request());
         }
-        // The whole message is looked at when it begins, so that no part of a forbidden one is ever written.
+        // Check the whole message when it begins, so that no part of a forbidden one is ever written.
         if begins && whole > 0 && !memory.may_write(key, address, whole) {
-            return Err(PacketRejection::Refused(FatalNak::Access, QpError::BadRequest));
+            return Err(PacketRejection::Fatal(FatalNak::Access, QpError::BadRequest));
         }
         let receive = match headers.immediate {
             None => None,
             Some(Immediate(value)) => {
-                let receive = self.receives.front().copied().ok_or(PacketRejection::NotReady(PATIENCE))?;
+                let receive = self.receives.front().copied().ok_or(PacketRejection::NotReady(RNR_WAIT))?;
                 Some(WorkCompletion::Received { id: receive.id, length: whole, immediate: Some(value) })
             }
         };
@@ -188,7 +187,7 @@ fn is_send(opcode: Opcode) -> bool {
     matches!(opcode, SendFirst | SendMiddle | SendLast | SendLastWithImmediate | SendOnly | SendOnlyWithImmediate)
 }
 
-/// True if a connection's responder deals with packets of this kind.
+/// Whether the responder handles packets with this opcode.
 pub(super) fn is_request(opcode: Opcode) -> bool {
     use Opcode::*;
     is_send(opcode)

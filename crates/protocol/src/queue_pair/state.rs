@@ -1,47 +1,47 @@
-//! The states of a queue pair, and the moves between them (PM-1; IB specification, 10.3.1).
+//! The states of a queue pair, and the transitions between them (PM-1; IB specification, 10.3.1).
 
 use std::fmt;
 
-/// What a queue pair can do now.
+/// What a queue pair can do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum QpState {
-    /// Nothing: it has just been made, or been cleared.
+    /// Nothing: it is new, or was reset.
     Reset,
     /// It has its port and partition; receives may be posted.
     Init,
-    /// It knows the other end and takes its packets, but does not send.
+    /// It knows its peer and accepts packets, but does not send.
     ReadyToReceive,
-    /// Everything.
+    /// It sends and receives.
     ReadyToSend,
-    /// Nothing any more: what was posted is given back.
+    /// Nothing: posted requests were flushed.
     Error,
 }
 
-/// What moves a queue pair from one state to another.
+/// The cause of a transition.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum QpTransition {
-    /// Gets its port and partition.
+    /// Sets port and partition.
     Initialise,
-    /// Hears who the other end is.
+    /// Sets the peer.
     Connect,
-    /// May send from now on.
+    /// Allows sending.
     Open,
-    /// Something cannot be repaired, or the user says so.
+    /// An unrecoverable error, or the user's request.
     Fail,
-    /// Forgets everything.
+    /// Resets everything.
     Clear,
 }
 
-/// A move that the state does not allow.
+/// A transition that the state does not allow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InvalidQpTransition {
     /// The state.
     pub state: QpState,
-    /// The move that was asked for.
+    /// The transition.
     pub asked: QpTransition,
 }
 
-/// Every allowed move: from, by, to. What is not here is refused.
+/// Every allowed transition: from, by, to. All others are errors.
 pub const QP_TRANSITIONS: &[(QpState, QpTransition, QpState)] = &[
     (QpState::Reset, QpTransition::Initialise, QpState::Init),
     (QpState::Reset, QpTransition::Clear, QpState::Reset),
@@ -58,7 +58,7 @@ pub const QP_TRANSITIONS: &[(QpState, QpTransition, QpState)] = &[
 ];
 
 impl QpState {
-    /// The state after a move.
+    /// The state after a transition.
     pub fn after(self, asked: QpTransition) -> Result<Self, InvalidQpTransition> {
         let allowed = QP_TRANSITIONS.iter().find(|(from, by, _)| (*from, *by) == (self, asked));
         allowed.map(|(_, _, to)| *to).ok_or(InvalidQpTransition { state: self, asked })
@@ -79,7 +79,7 @@ impl fmt::Display for QpState {
 
 impl fmt::Display for InvalidQpTransition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a queue pair in state {} cannot {:?}", self.state, self.asked)
+        write!(f, "a queue pair in state {} does not allow {:?}", self.state, self.asked)
     }
 }
 
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
     use crate::connection::path::{PATH_TRANSITIONS, PathState};
 
-    /// The graph under review: `tests/state_graph.txt` shows every allowed move, and nothing else is allowed.
+    /// The graph under review: `state_graph.txt` shows every allowed transition; no other is allowed.
     #[test]
     fn the_drawn_graph_is_the_reviewed_one() {
         let mut drawn = String::new();
@@ -105,8 +105,8 @@ mod tests {
 
     #[test]
     fn what_the_table_does_not_have_is_a_typed_error() {
-        let wrong = QpState::Reset.after(QpTransition::Open).expect_err("not from RESET");
-        assert_eq!(wrong.to_string(), "a queue pair in state RESET cannot Open");
+        let wrong = QpState::Reset.after(QpTransition::Open).expect_err("RESET does not allow Open");
+        assert_eq!(wrong.to_string(), "a queue pair in state RESET does not allow Open");
         let pairs = QP_TRANSITIONS.iter().map(|(from, by, _)| (*from, *by));
         let unique: std::collections::BTreeSet<_> = pairs.collect();
         assert_eq!(unique.len(), QP_TRANSITIONS.len(), "a state and a move lead to one state");

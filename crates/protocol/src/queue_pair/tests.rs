@@ -1,4 +1,4 @@
-//! Two queue pairs joined by a hand that loses and doubles what it likes; memory on both sides is real.
+//! Two queue pairs, joined by a harness that loses and duplicates packets; memory on both sides is real.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,13 +12,13 @@ use wire::{
 
 use super::*;
 use crate::connection::path::{MigrationRole, PathPolicy};
-use crate::connection::{FatalNak, LossRecovery, RetryExceeded};
+use crate::connection::{ConnectionPolicy, FatalNak, LossRecovery, RetryExceeded};
 
 const KEY: RemoteKey = RemoteKey(7);
 const BASE: u64 = 0x1000;
 const MTU: u32 = 256;
 
-/// Buffers of receives by id, and one region that the other end may write to.
+/// Receive buffers by id, and one region that the peer may write to.
 struct TestMemory {
     received: BTreeMap<u64, Vec<u8>>,
     region: Vec<u8>,
@@ -45,7 +45,7 @@ impl QpMemory for TestMemory {
 struct QpHarnessEnd {
     pair: QueuePair,
     store: TestMemory,
-    /// Bytes of what was posted, by id.
+    /// Posted messages, by id.
     messages: BTreeMap<u64, Vec<u8>>,
     completions: Vec<WorkCompletion>,
 }
@@ -56,7 +56,7 @@ struct QpHarness {
     ends: [QpHarnessEnd; 2],
     now: Time,
     wire: [VecDeque<WirePacket>; 2],
-    /// Packets sent so far from each end; those whose numbers are listed are lost.
+    /// Packets sent by each end; those with listed numbers are lost.
     sent: [u64; 2],
     lose: [Vec<u64>; 2],
     /// Every packet of the first end, as it was sent.
@@ -67,14 +67,14 @@ fn at(micros: u64) -> Time {
     Time::ZERO + Span::from_micros(micros)
 }
 
-fn contract(policy: ConnectionPolicy, end: usize) -> QpAttributes {
+fn attributes(policy: ConnectionPolicy, end: usize) -> QpAttributes {
     let psns = [Psn::new(0xff_fff0), Psn::new(5)]; // The first end's numbers wrap soon.
     QpAttributes {
         remote: QpNumber(1 - end as u32),
         send_psn: psns[end],
         receive_psn: psns[1 - end],
         mtu: MTU,
-        coverage: IcrcCoverage::Whole,
+        coverage: IcrcCoverage::Full,
         partition: PartitionKey::DEFAULT,
         policy,
     }
@@ -83,7 +83,7 @@ fn contract(policy: ConnectionPolicy, end: usize) -> QpAttributes {
 fn pair(policy: ConnectionPolicy, end: usize) -> QueuePair {
     let mut pair = QueuePair::new(QpNumber(end as u32));
     pair.initialise(PartitionKey::DEFAULT).expect("from RESET");
-    pair.connect(contract(policy, end), None).expect("from INIT");
+    pair.connect(attributes(policy, end), None).expect("from INIT");
     pair.open().expect("from RTR");
     pair
 }
@@ -137,12 +137,12 @@ impl QpHarness {
     fn post(&mut self, end: usize, id: u64, length: usize, operation: QpOperation) {
         self.ends[end].messages.insert(id, bytes(id, length));
         self.act(end, |pair, _, now, mut out| {
-            pair.post_send(now, id, length as u32, operation, &mut out).expect("it may send");
+            pair.post_send(now, id, length as u32, operation, &mut out).expect("the send is accepted");
         });
     }
 
     fn receive(&mut self, end: usize, id: u64, length: u32) {
-        self.ends[end].pair.post_receive(id, length).expect("it may receive");
+        self.ends[end].pair.post_receive(id, length).expect("the receive is accepted");
     }
 
     fn deliver(&mut self, from: usize) -> bool {
@@ -153,23 +153,23 @@ impl QpHarness {
         true
     }
 
-    /// Carries everything that is under way, and what comes of it, without letting time pass.
-    fn carry(&mut self) {
+    /// Delivers everything in flight and all replies; time hardly passes.
+    fn deliver_all(&mut self) {
         while self.deliver(0) | self.deliver(1) {
             self.now += Span::from_micros(1);
         }
     }
 
-    /// Lets timers run until there is nothing left to do.
+    /// Runs timers until nothing is pending.
     fn settle(&mut self) {
-        self.carry();
-        while let Some(alarm) = [0, 1].iter().filter_map(|end| self.ends[*end].pair.deadline()).min() {
-            assert!(alarm < at(60_000_000), "it does not come to an end");
-            self.now = self.now.max(alarm);
+        self.deliver_all();
+        while let Some(next) = [0, 1].iter().filter_map(|end| self.ends[*end].pair.deadline()).min() {
+            assert!(next < at(60_000_000), "it does not end");
+            self.now = self.now.max(next);
             for end in 0..2 {
                 self.act(end, |pair, _, now, mut out| pair.handle_timeout(now, &mut out));
             }
-            self.carry();
+            self.deliver_all();
         }
     }
 
@@ -185,233 +185,233 @@ fn received(id: u64, length: u32, immediate: Option<u32>) -> WorkCompletion {
 }
 
 #[test]
-fn messages_of_any_length_are_cut_and_put_together_across_the_wrap_of_numbers() {
+fn messages_of_any_length_are_segmented_and_reassembled_across_the_psn_wrap() {
     let lengths = [0, 1, 255, 256, 257, 512, 700, 5_000, 0, 256];
     for policy in [ConnectionPolicy::datagram(), ConnectionPolicy::verbs(), ConnectionPolicy::default()] {
-        let mut world = QpHarness::new(policy);
+        let mut harness = QpHarness::new(policy);
         for (id, length) in lengths.into_iter().enumerate() {
-            world.receive(1, id as u64, 8_192);
+            harness.receive(1, id as u64, 8_192);
             let immediate = (id % 2 == 0).then_some(id as u32);
-            world.post(0, id as u64, length, QpOperation::Send { immediate });
+            harness.post(0, id as u64, length, QpOperation::Send { immediate });
         }
-        world.settle();
+        harness.settle();
         for (id, length) in lengths.into_iter().enumerate() {
-            world.assert_received(1, id as u64, length);
+            harness.assert_received(1, id as u64, length);
             let immediate = (id % 2 == 0).then_some(id as u32);
-            assert_eq!(world.ends[1].completions[id], received(id as u64, length as u32, immediate));
-            assert_eq!(world.ends[0].completions[id], WorkCompletion::Sent { id: id as u64 });
+            assert_eq!(harness.ends[1].completions[id], received(id as u64, length as u32, immediate));
+            assert_eq!(harness.ends[0].completions[id], WorkCompletion::Sent { id: id as u64 });
         }
     }
 }
 
 #[test]
-fn packets_are_full_but_the_last_and_carry_the_opcodes_of_their_place() {
-    let mut world = QpHarness::new(ConnectionPolicy::datagram());
-    world.receive(1, 1, 1_000);
-    world.post(0, 1, 600, QpOperation::Send { immediate: Some(9) });
-    world.post(0, 2, 0, QpOperation::Write { key: KEY, address: 0, immediate: None });
-    world.carry();
-    let opcodes: Vec<_> = world.log.iter().map(|headers| headers.bth.opcode).collect();
+fn all_packets_but_the_last_are_full_and_carry_the_right_opcodes() {
+    let mut harness = QpHarness::new(ConnectionPolicy::datagram());
+    harness.receive(1, 1, 1_000);
+    harness.post(0, 1, 600, QpOperation::Send { immediate: Some(9) });
+    harness.post(0, 2, 0, QpOperation::Write { key: KEY, address: 0, immediate: None });
+    harness.deliver_all();
+    let opcodes: Vec<_> = harness.log.iter().map(|headers| headers.bth.opcode).collect();
     assert_eq!(opcodes, [Opcode::SendFirst, Opcode::SendMiddle, Opcode::SendLastWithImmediate, Opcode::WriteOnly]);
-    assert!(world.log.iter().all(|headers| headers.present() == headers.bth.opcode.extended_headers()));
-    assert_eq!(world.ends[0].completions, [WorkCompletion::Sent { id: 1 }, WorkCompletion::Sent { id: 2 }]);
+    assert!(harness.log.iter().all(|headers| headers.present() == headers.bth.opcode.extended_headers()));
+    assert_eq!(harness.ends[0].completions, [WorkCompletion::Sent { id: 1 }, WorkCompletion::Sent { id: 2 }]);
 }
 
 #[test]
-fn a_write_lands_where_it_says_and_its_immediate_completes_a_receive() {
-    let mut world = QpHarness::new(ConnectionPolicy::datagram());
-    world.receive(1, 40, 0);
-    world.post(0, 1, 1_000, QpOperation::Write { key: KEY, address: BASE + 10, immediate: Some(77) });
-    world.post(0, 2, 3, QpOperation::Write { key: KEY, address: BASE + 2_000, immediate: None });
-    world.carry();
-    assert_eq!(world.ends[1].completions, [received(40, 1_000, Some(77))]);
-    let region = &world.ends[1].store.region;
+fn a_write_goes_to_its_address_and_its_immediate_completes_a_receive() {
+    let mut harness = QpHarness::new(ConnectionPolicy::datagram());
+    harness.receive(1, 40, 0);
+    harness.post(0, 1, 1_000, QpOperation::Write { key: KEY, address: BASE + 10, immediate: Some(77) });
+    harness.post(0, 2, 3, QpOperation::Write { key: KEY, address: BASE + 2_000, immediate: None });
+    harness.deliver_all();
+    assert_eq!(harness.ends[1].completions, [received(40, 1_000, Some(77))]);
+    let region = &harness.ends[1].store.region;
     assert!(region[10..1_010] == bytes(1, 1_000)[..] && region[2_000..2_003] == bytes(2, 3)[..]);
     assert!(region[..10].iter().chain(&region[1_010..2_000]).all(|byte| *byte == 0));
 }
 
 #[test]
-fn a_forbidden_write_is_refused_before_a_byte_is_written_and_both_ends_fail() {
+fn a_forbidden_write_is_rejected_before_a_byte_is_written_and_both_ends_fail() {
     let forbidden = [(RemoteKey(8), BASE), (KEY, BASE - 1), (KEY, BASE + 4_096 - 999), (KEY, u64::MAX)];
     for (key, address) in forbidden {
-        let mut world = QpHarness::new(ConnectionPolicy::datagram());
-        world.receive(1, 5, 10);
-        world.post(0, 1, 1_000, QpOperation::Write { key, address, immediate: None });
-        world.post(0, 2, 10, SEND);
-        world.carry();
+        let mut harness = QpHarness::new(ConnectionPolicy::datagram());
+        harness.receive(1, 5, 10);
+        harness.post(0, 1, 1_000, QpOperation::Write { key, address, immediate: None });
+        harness.post(0, 2, 10, SEND);
+        harness.deliver_all();
         let failed = |id, failure| WorkCompletion::SendFailed { id, failure };
-        let refused = QpError::Refused(FatalNak::Access);
-        assert_eq!(world.ends[0].completions, [failed(1, refused), failed(2, QpError::Flushed)]);
+        let refused = QpError::Rejected(FatalNak::Access);
+        assert_eq!(harness.ends[0].completions, [failed(1, refused), failed(2, QpError::Flushed)]);
         assert_eq!(
-            world.ends[1].completions,
+            harness.ends[1].completions,
             [WorkCompletion::ReceiveFailed { id: 5, failure: QpError::BadRequest }]
         );
-        assert!(world.ends[1].store.region.iter().all(|byte| *byte == 0));
-        assert_eq!([world.ends[0].pair.state(), world.ends[1].pair.state()], [QpState::Error; 2]);
+        assert!(harness.ends[1].store.region.iter().all(|byte| *byte == 0));
+        assert_eq!([harness.ends[0].pair.state(), harness.ends[1].pair.state()], [QpState::Error; 2]);
     }
 }
 
 #[test]
-fn a_message_longer_than_its_buffer_is_refused() {
-    let mut world = QpHarness::new(ConnectionPolicy::datagram());
-    world.receive(1, 5, 600);
-    world.receive(1, 6, 600);
-    world.post(0, 1, 601, SEND);
-    world.carry();
+fn a_message_longer_than_its_buffer_is_rejected() {
+    let mut harness = QpHarness::new(ConnectionPolicy::datagram());
+    harness.receive(1, 5, 600);
+    harness.receive(1, 6, 600);
+    harness.post(0, 1, 601, SEND);
+    harness.deliver_all();
     let failed = |id, failure| WorkCompletion::ReceiveFailed { id, failure };
-    assert_eq!(world.ends[1].completions, [failed(5, QpError::TooLong), failed(6, QpError::Flushed)]);
-    let refused = QpError::Refused(FatalNak::InvalidRequest);
-    assert_eq!(world.ends[0].completions, [WorkCompletion::SendFailed { id: 1, failure: refused }]);
+    assert_eq!(harness.ends[1].completions, [failed(5, QpError::TooLong), failed(6, QpError::Flushed)]);
+    let refused = QpError::Rejected(FatalNak::InvalidRequest);
+    assert_eq!(harness.ends[0].completions, [WorkCompletion::SendFailed { id: 1, failure: refused }]);
 }
 
-/// The refusal says that everything before it has come; the first request heard of a failure that was not its own.
+/// The NAK says that everything before it arrived; the first request completed with an error that was not its own.
 #[test]
-fn a_refusal_completes_what_came_before_it() {
-    let mut world = QpHarness::new(ConnectionPolicy::datagram());
-    world.receive(1, 5, 600);
-    world.receive(1, 6, 10);
-    world.lose[1] = vec![1]; // The acknowledgement of the first message.
-    world.post(0, 1, 600, SEND);
-    world.post(0, 2, 11, SEND);
-    world.carry();
-    let failure = QpError::Refused(FatalNak::InvalidRequest);
+fn a_fatal_nak_completes_the_requests_before_it() {
+    let mut harness = QpHarness::new(ConnectionPolicy::datagram());
+    harness.receive(1, 5, 600);
+    harness.receive(1, 6, 10);
+    harness.lose[1] = vec![1]; // The acknowledgement of the first message.
+    harness.post(0, 1, 600, SEND);
+    harness.post(0, 2, 11, SEND);
+    harness.deliver_all();
+    let failure = QpError::Rejected(FatalNak::InvalidRequest);
     let expected = [WorkCompletion::Sent { id: 1 }, WorkCompletion::SendFailed { id: 2, failure }];
-    assert_eq!(world.ends[0].completions, expected);
+    assert_eq!(harness.ends[0].completions, expected);
 }
 
 #[test]
-fn a_lost_refusal_ends_in_silence_at_the_other_end() {
-    let mut world = QpHarness::new(ConnectionPolicy { retry_limit: 3, ..ConnectionPolicy::datagram() });
-    world.lose[1] = (1..100).collect();
-    world.receive(1, 5, 1);
-    world.post(0, 1, 2, SEND);
-    world.settle();
-    let failure = QpError::Unreachable(RetryExceeded::Silence);
-    assert_eq!(world.ends[0].completions, [WorkCompletion::SendFailed { id: 1, failure }]);
-    assert!(world.ends[1].pair.dropped().untimely > 0);
+fn a_lost_fatal_nak_ends_in_a_timeout_at_the_peer() {
+    let mut harness = QpHarness::new(ConnectionPolicy { retry_limit: 3, ..ConnectionPolicy::datagram() });
+    harness.lose[1] = (1..100).collect();
+    harness.receive(1, 5, 1);
+    harness.post(0, 1, 2, SEND);
+    harness.settle();
+    let failure = QpError::Unreachable(RetryExceeded::Timeout);
+    assert_eq!(harness.ends[0].completions, [WorkCompletion::SendFailed { id: 1, failure }]);
+    assert!(harness.ends[1].pair.dropped().wrong_state > 0);
 }
 
 #[test]
-fn a_receiver_without_a_buffer_makes_the_sender_wait() {
+fn a_receiver_without_a_posted_receive_makes_the_sender_wait() {
     for policy in [ConnectionPolicy::datagram(), ConnectionPolicy::verbs()] {
-        let mut world = QpHarness::new(policy);
+        let mut harness = QpHarness::new(policy);
         for id in 0..4 {
-            world.post(0, id, 400, SEND);
+            harness.post(0, id, 400, SEND);
         }
-        world.carry();
-        assert!(world.ends[1].completions.is_empty());
+        harness.deliver_all();
+        assert!(harness.ends[1].completions.is_empty());
         for id in 0..4 {
-            world.receive(1, id, 400);
+            harness.receive(1, id, 400);
         }
-        world.settle();
-        assert_eq!(world.ends[1].completions.len(), 4);
-        (0..4).for_each(|id| world.assert_received(1, id, 400));
-        assert_eq!(world.ends[0].completions.len(), 4);
+        harness.settle();
+        assert_eq!(harness.ends[1].completions.len(), 4);
+        (0..4).for_each(|id| harness.assert_received(1, id, 400));
+        assert_eq!(harness.ends[0].completions.len(), 4);
     }
 }
 
 #[test]
-fn a_receiver_that_is_never_ready_is_given_up_if_the_policy_says_so() {
-    let mut world = QpHarness::new(ConnectionPolicy { not_ready_limit: Some(3), ..ConnectionPolicy::datagram() });
-    world.post(0, 1, 4, SEND);
-    world.settle();
-    let failure = QpError::Unreachable(RetryExceeded::NotReady);
-    assert_eq!(world.ends[0].completions, [WorkCompletion::SendFailed { id: 1, failure }]);
+fn a_receiver_that_is_never_ready_fails_the_send_at_the_rnr_limit() {
+    let mut harness = QpHarness::new(ConnectionPolicy { not_ready_limit: Some(3), ..ConnectionPolicy::datagram() });
+    harness.post(0, 1, 4, SEND);
+    harness.settle();
+    let failure = QpError::Unreachable(RetryExceeded::RnrLimit);
+    assert_eq!(harness.ends[0].completions, [WorkCompletion::SendFailed { id: 1, failure }]);
 }
 
-/// A packet that came early and was kept counted as arrived for good; when there was no buffer for it in its turn, it
-/// was never sent again.
+/// A packet that was buffered early counted as arrived for good; when no receive was posted for it in its turn, it was never
+/// retransmitted.
 #[test]
-fn a_kept_packet_for_which_there_is_no_buffer_is_sent_again() {
+fn a_buffered_packet_without_a_posted_receive_is_retransmitted() {
     for lost in [vec![], vec![2, 3]] {
-        let mut world = QpHarness::new(ConnectionPolicy::datagram());
-        world.lose = [vec![1], lost]; // The first of three messages, and perhaps the answers that say what is amiss.
-        world.receive(1, 0, 100);
+        let mut harness = QpHarness::new(ConnectionPolicy::datagram());
+        harness.lose = [vec![1], lost]; // The first of three messages, and perhaps the replies that report the gap.
+        harness.receive(1, 0, 100);
         for id in 0..3 {
-            world.post(0, id, 100, SEND);
+            harness.post(0, id, 100, SEND);
         }
-        world.carry();
-        world.now += Span::from_micros(100);
-        world.receive(1, 1, 100);
-        world.receive(1, 2, 100);
-        world.settle();
-        (0..3).for_each(|id| world.assert_received(1, id, 100));
-        assert_eq!(world.ends[0].completions.len(), 3);
-        assert!(world.ends[1].pair.held.is_empty(), "nothing is kept that has been taken");
+        harness.deliver_all();
+        harness.now += Span::from_micros(100);
+        harness.receive(1, 1, 100);
+        harness.receive(1, 2, 100);
+        harness.settle();
+        (0..3).for_each(|id| harness.assert_received(1, id, 100));
+        assert_eq!(harness.ends[0].completions.len(), 3);
+        assert!(harness.ends[1].pair.early.is_empty(), "accepted packets are not buffered");
     }
 }
 
-/// A packet that had been asked to wait came after all by a copy; nothing then woke what waited behind it.
+/// A deferred packet was delivered by a duplicate; then nothing resumed the messages behind it.
 #[test]
-fn what_waits_behind_a_pause_is_sent_when_the_pause_is_over() {
-    let mut world = QpHarness::new(ConnectionPolicy::datagram());
-    world.post(0, 0, 10, SEND);
-    let copy = world.wire[0][0].clone();
-    world.carry(); // Not ready.
-    world.receive(1, 0, 10);
-    world.receive(1, 1, 10);
-    world.wire[0].push_back(copy);
-    world.post(0, 1, 10, SEND);
-    world.settle();
-    assert_eq!(world.ends[0].completions, [WorkCompletion::Sent { id: 0 }, WorkCompletion::Sent { id: 1 }]);
+fn messages_behind_an_rnr_pause_are_sent_when_it_is_over() {
+    let mut harness = QpHarness::new(ConnectionPolicy::datagram());
+    harness.post(0, 0, 10, SEND);
+    let copy = harness.wire[0][0].clone();
+    harness.deliver_all(); // No receive is posted.
+    harness.receive(1, 0, 10);
+    harness.receive(1, 1, 10);
+    harness.wire[0].push_back(copy);
+    harness.post(0, 1, 10, SEND);
+    harness.settle();
+    assert_eq!(harness.ends[0].completions, [WorkCompletion::Sent { id: 0 }, WorkCompletion::Sent { id: 1 }]);
 }
 
-/// Found by seed 4535 of the path trials: packets that had been kept behind a gap were measured as if they had been under
-/// way for as long as the gap lasted, and the next timeouts were as long.
+/// Found by seed 4535 of the path trials: packets buffered behind a gap were measured as if they had been in flight for as long as the
+/// gap lasted, and the next timeouts were as long.
 #[test]
-fn the_repair_of_a_gap_is_not_taken_for_a_round_trip() {
-    let mut world = QpHarness::new(ConnectionPolicy::datagram());
-    world.receive(1, 0, 10);
-    world.receive(1, 1, 10);
-    world.lose[0] = vec![1, 3, 4, 5]; // The first message, time and again.
-    world.post(0, 0, 10, SEND);
-    world.post(0, 1, 10, SEND);
-    world.settle();
-    assert_eq!(world.ends[0].completions.len(), 2);
-    assert!(world.now > at(5_000), "it took a timeout");
-    assert!(world.ends[0].pair.connection().round_trip() < Span::from_micros(100));
+fn the_repair_of_a_gap_is_not_measured_as_a_round_trip() {
+    let mut harness = QpHarness::new(ConnectionPolicy::datagram());
+    harness.receive(1, 0, 10);
+    harness.receive(1, 1, 10);
+    harness.lose[0] = vec![1, 3, 4, 5]; // The first message, repeatedly.
+    harness.post(0, 0, 10, SEND);
+    harness.post(0, 1, 10, SEND);
+    harness.settle();
+    assert_eq!(harness.ends[0].completions.len(), 2);
+    assert!(harness.now > at(5_000), "it took a timeout");
+    assert!(harness.ends[0].pair.connection().round_trip() < Span::from_micros(100));
 }
 
-/// Loses the packets of these numbers, in both directions in turn, and demands that all come all the same.
-fn survives(policy: ConnectionPolicy, lose: [Vec<u64>; 2]) -> u64 {
-    let mut world = QpHarness::new(policy);
-    world.lose = lose;
+/// Loses the packets with these numbers in both directions; all messages must arrive anyway. Returns the packets sent.
+fn run_with_losses(policy: ConnectionPolicy, lose: [Vec<u64>; 2]) -> u64 {
+    let mut harness = QpHarness::new(policy);
+    harness.lose = lose;
     for id in 0..12 {
-        world.receive(1, id, 2_000);
-        world.receive(0, id, 2_000);
-        world.post(0, id, 150 * id as usize, SEND);
-        world.post(1, id, 150 * (12 - id) as usize, SEND);
+        harness.receive(1, id, 2_000);
+        harness.receive(0, id, 2_000);
+        harness.post(0, id, 150 * id as usize, SEND);
+        harness.post(1, id, 150 * (12 - id) as usize, SEND);
     }
-    world.settle();
+    harness.settle();
     for id in 0..12 {
-        world.assert_received(1, id, 150 * id as usize);
-        world.assert_received(0, id, 150 * (12 - id) as usize);
+        harness.assert_received(1, id, 150 * id as usize);
+        harness.assert_received(0, id, 150 * (12 - id) as usize);
     }
     let sent = |end: &QpHarnessEnd| {
         end.completions.iter().filter(|done| matches!(done, WorkCompletion::Sent { .. })).count()
     };
-    assert_eq!([sent(&world.ends[0]), sent(&world.ends[1])], [12, 12]);
-    world.sent[0]
+    assert_eq!([sent(&harness.ends[0]), sent(&harness.ends[1])], [12, 12]);
+    harness.sent[0]
 }
 
 #[test]
-fn going_back_repeats_everything_and_selective_repair_little() {
-    assert_eq!(ConnectionPolicy::verbs().repair, LossRecovery::GoBackN);
+fn go_back_n_retransmits_more_than_selective_repair() {
+    assert_eq!(ConnectionPolicy::verbs().loss_recovery, LossRecovery::GoBackN);
     let lose = || [vec![3, 9], vec![]];
     let (back, selective) =
-        (survives(ConnectionPolicy::verbs(), lose()), survives(ConnectionPolicy::datagram(), lose()));
+        (run_with_losses(ConnectionPolicy::verbs(), lose()), run_with_losses(ConnectionPolicy::datagram(), lose()));
     assert!(selective < back, "{selective} packets instead of {back}");
 }
 
 #[test]
-fn a_verbs_sender_goes_back_at_a_nak_and_the_receiver_keeps_nothing() {
-    let mut world = QpHarness::new(ConnectionPolicy::verbs());
-    world.lose[0] = vec![2];
-    world.receive(1, 1, 2_000);
-    world.post(0, 1, 1_200, SEND);
-    world.carry();
-    world.assert_received(1, 1, 1_200);
-    let numbers: Vec<_> = world.log.iter().map(|headers| headers.bth.psn.get() & 0xf).collect();
+fn a_verbs_sender_goes_back_at_a_nak_and_the_receiver_buffers_nothing() {
+    let mut harness = QpHarness::new(ConnectionPolicy::verbs());
+    harness.lose[0] = vec![2];
+    harness.receive(1, 1, 2_000);
+    harness.post(0, 1, 1_200, SEND);
+    harness.deliver_all();
+    harness.assert_received(1, 1, 1_200);
+    let numbers: Vec<_> = harness.log.iter().map(|headers| headers.bth.psn.get() & 0xf).collect();
     assert_eq!(numbers, [0, 1, 2, 3, 4, 1, 2, 3, 4]);
 }
 
@@ -424,12 +424,12 @@ proptest! {
         second in proptest::collection::vec(1u64..80, 0..30),
         verbs in any::<bool>(),
     ) {
-        survives(if verbs { ConnectionPolicy::verbs() } else { ConnectionPolicy::datagram() }, [first, second]);
+        run_with_losses(if verbs { ConnectionPolicy::verbs() } else { ConnectionPolicy::datagram() }, [first, second]);
     }
 
-    /// Whatever a peer sends, in whatever state: no panic, no byte outside what was posted or granted.
+    /// Whatever a peer sends, in any state: no panic, no byte outside posted buffers and granted regions.
     #[test]
-    fn nonsense_never_hurts(
+    fn malformed_packets_never_panic_or_write_out_of_bounds(
         state in 0usize..5,
         verbs in any::<bool>(),
         packets in proptest::collection::vec((packet(), any::<u8>(), 0usize..300), 1..60),
@@ -453,12 +453,12 @@ proptest! {
             pair.handle_timeout(now, &mut |_| ());
             completed += std::iter::from_fn(|| pair.poll_completion()).count();
         }
-        prop_assert!(completed <= 6 && pair.held.len() < 256);
+        prop_assert!(completed <= 6 && pair.early.len() < 256);
         prop_assert!(store.received.values().all(|buffer| buffer.len() <= 500));
     }
 }
 
-/// A queue pair in the given state, with several paths if it has any.
+/// A queue pair in the given state, with several paths if it is connected.
 fn in_state(state: usize, policy: ConnectionPolicy) -> QueuePair {
     let mut pair = QueuePair::new(QpNumber(1));
     if state > 0 {
@@ -466,7 +466,7 @@ fn in_state(state: usize, policy: ConnectionPolicy) -> QueuePair {
     }
     if state > 1 {
         let paths = Paths::new(PathPolicy::default(), MigrationRole::Follower, 3, Time::ZERO);
-        pair.connect(contract(policy, 1), Some(paths)).expect("from INIT");
+        pair.connect(attributes(policy, 1), Some(paths)).expect("from INIT");
     }
     if state > 2 {
         pair.open().expect("from RTR");
@@ -477,7 +477,7 @@ fn in_state(state: usize, policy: ConnectionPolicy) -> QueuePair {
     pair
 }
 
-/// Headers of any kind, with numbers that are near what is expected more often than not.
+/// Headers of any kind; sequence numbers are usually near the expected one.
 fn packet() -> impl Strategy<Value = PacketHeaders> {
     let psn = prop_oneof![(0u32..8).prop_map(|near| 0xff_ffec + near), 0u32..20, any::<u32>()];
     let syndrome = prop_oneof![
@@ -496,10 +496,10 @@ fn packet() -> impl Strategy<Value = PacketHeaders> {
             headers.aeth = wanted.aeth.then_some(Aeth { syndrome, message_sequence: 0 });
             headers.reth = wanted.reth.then_some(Reth { address, key: KEY, length_bytes });
             headers.immediate = wanted.immediate.then_some(Immediate(word as u32));
-            headers.arrived = wanted.arrived.then_some(SackBitmap(word));
-            headers.token = wanted.token.then_some(ProbeToken(word));
+            headers.sack = wanted.sack.then_some(SackBitmap(word));
+            headers.probe_token = wanted.probe_token.then_some(ProbeToken(word));
             if !whole {
-                (headers.reth, headers.arrived, headers.token) = (None, None, None);
+                (headers.reth, headers.sack, headers.probe_token) = (None, None, None);
             }
             headers
         },
@@ -507,11 +507,11 @@ fn packet() -> impl Strategy<Value = PacketHeaders> {
 }
 
 #[test]
-fn what_is_posted_is_bounded_and_a_state_that_takes_nothing_says_so() {
+fn posted_requests_are_bounded_and_depend_on_the_state() {
     let mut pair = in_state(3, ConnectionPolicy::datagram());
     for id in 0..MAX_POSTED_REQUESTS as u64 {
-        pair.post_receive(id, 1).expect("there is room");
-        pair.post_send(at(1), id, 1, SEND, &mut |_| ()).expect("there is room");
+        pair.post_receive(id, 1).expect("it is accepted");
+        pair.post_send(at(1), id, 1, SEND, &mut |_| ()).expect("it is accepted");
     }
     assert_eq!(pair.post_receive(0, 1), Err(QpPostError::Full));
     assert_eq!(pair.post_send(at(1), 0, 1, SEND, &mut |_| ()), Err(QpPostError::Full));
@@ -528,31 +528,31 @@ fn what_is_posted_is_bounded_and_a_state_that_takes_nothing_says_so() {
 }
 
 #[test]
-fn an_error_gives_back_everything_that_was_posted_and_takes_nothing_more() {
-    let mut world = QpHarness::new(ConnectionPolicy::datagram());
+fn an_error_flushes_all_posted_requests_and_rejects_new_ones() {
+    let mut harness = QpHarness::new(ConnectionPolicy::datagram());
     for id in 0..300 {
-        world.receive(0, id, 10);
-        world.post(0, id, 1_000, SEND);
+        harness.receive(0, id, 10);
+        harness.post(0, id, 1_000, SEND);
     }
-    world.act(0, |pair, _, _, _| pair.fail().expect("from RTS"));
+    harness.act(0, |pair, _, _, _| pair.fail().expect("from RTS"));
     let flushed = |sends: bool| {
         let is_one = |done: &&WorkCompletion| match done {
             WorkCompletion::SendFailed { failure, .. } => sends && *failure == QpError::Flushed,
             WorkCompletion::ReceiveFailed { failure, .. } => !sends && *failure == QpError::Flushed,
             _ => false,
         };
-        world.ends[0].completions.iter().filter(is_one).count()
+        harness.ends[0].completions.iter().filter(is_one).count()
     };
     assert_eq!((flushed(true), flushed(false)), (300, 300));
-    assert_eq!(world.ends[0].pair.deadline(), None);
-    world.post_nothing_more();
+    assert_eq!(harness.ends[0].pair.deadline(), None);
+    harness.assert_nothing_more_is_accepted();
 }
 
 impl QpHarness {
-    fn post_nothing_more(&mut self) {
+    fn assert_nothing_more_is_accepted(&mut self) {
         let error = self.ends[0].pair.post_receive(1, 1);
         assert_eq!(error, Err(QpPostError::State(QpState::Error)));
-        self.ends[0].pair.clear().expect("ERROR leads back to RESET");
+        self.ends[0].pair.clear().expect("ERROR follow back to RESET");
         assert_eq!(self.ends[0].pair.state(), QpState::Reset);
         assert_eq!(self.ends[0].pair.poll_completion(), None);
     }
@@ -564,46 +564,46 @@ fn packets_of_another_partition_are_dropped_and_counted() {
     let mut headers = PacketHeaders::from(Bth::new(Opcode::SendOnly, QpNumber(1), Psn::new(0xff_fff0)));
     headers.bth.partition = PartitionKey(1);
     let mut store = TestMemory { received: BTreeMap::new(), region: Vec::new() };
-    pair.post_receive(1, 10).expect("it may receive");
+    pair.post_receive(1, 10).expect("the receive is accepted");
     pair.handle_packet(at(1), PathId(0), &headers, &[], &mut store, &mut |_| ());
-    assert_eq!((pair.dropped().foreign, pair.poll_completion()), (1, None));
+    assert_eq!((pair.dropped().wrong_partition, pair.poll_completion()), (1, None));
 }
 
-/// What a packet's check leaves out, the user covers, or nobody does: then such packets are not taken.
+/// The layer above must verify the bytes that the ICRC does not cover; otherwise such packets are rejected.
 #[test]
-fn packets_whose_check_is_partial_must_be_agreed_on() {
+fn packets_with_partial_icrc_coverage_need_agreement() {
     let taken = |coverage: IcrcCoverage| {
         let mut pair = QueuePair::new(QpNumber(1));
         pair.initialise(PartitionKey::DEFAULT).expect("from RESET");
         pair.connect(
-            QpAttributes { mtu: MAX_JUMBO_MTU, coverage, ..contract(ConnectionPolicy::datagram(), 1) },
+            QpAttributes { mtu: MAX_JUMBO_MTU, coverage, ..attributes(ConnectionPolicy::datagram(), 1) },
             None,
         )
         .expect("from INIT");
         pair.open().expect("from RTR");
-        pair.post_receive(1, 10_000).expect("it may receive");
+        pair.post_receive(1, 10_000).expect("the receive is accepted");
         let mut headers = PacketHeaders::from(Bth::new(Opcode::SendOnly, QpNumber(1), pair.connection.expected()));
-        headers.bth.coverage = IcrcCoverage::Beginning;
+        headers.bth.coverage = IcrcCoverage::Prefix;
         let mut store = TestMemory { received: BTreeMap::from([(1, vec![0; 10_000])]), region: Vec::new() };
         pair.handle_packet(at(1), PathId(0), &headers, &[7; 5_000], &mut store, &mut |_| ());
         let mut sent = Vec::new();
         for length in [4_096, 4_097] {
             pair.post_send(at(1), 0, length, SEND, &mut |transmit| sent.push(transmit.headers.bth.coverage))
-                .expect("room");
+                .expect("it is accepted");
         }
-        (pair.poll_completion().is_some(), pair.dropped().senseless, sent)
+        (pair.poll_completion().is_some(), pair.dropped().malformed, sent)
     };
-    let (whole, beginning) = (IcrcCoverage::Whole, IcrcCoverage::Beginning);
+    let (whole, beginning) = (IcrcCoverage::Full, IcrcCoverage::Prefix);
     assert_eq!(taken(whole), (false, 1, vec![whole, whole]));
-    assert_eq!(taken(beginning), (true, 0, vec![whole, beginning]), "only packets that InfiniBand does not know");
+    assert_eq!(taken(beginning), (true, 0, vec![whole, beginning]), "only packets longer than InfiniBand's");
 }
 
-/// Longer packets than InfiniBand's, of which a receiver keeps no more bytes than of the others.
+/// Packets longer than InfiniBand's: a receiver buffers no more bytes of them than of others.
 #[test]
-fn of_long_packets_few_are_kept() {
+fn few_long_packets_are_buffered() {
     let mut pair = QueuePair::new(QpNumber(1));
     pair.initialise(PartitionKey::DEFAULT).expect("from RESET");
-    let long = QpAttributes { mtu: MAX_JUMBO_MTU, ..contract(ConnectionPolicy::datagram(), 1) };
+    let long = QpAttributes { mtu: MAX_JUMBO_MTU, ..attributes(ConnectionPolicy::datagram(), 1) };
     pair.connect(long, None).expect("from INIT");
     let mut store = TestMemory { received: BTreeMap::new(), region: Vec::new() };
     let payload = vec![7; MAX_JUMBO_MTU as usize];
@@ -612,26 +612,26 @@ fn of_long_packets_few_are_kept() {
         let headers = PacketHeaders::from(Bth::new(wire::Opcode::SendMiddle, QpNumber(1), psn));
         pair.handle_packet(at(1), PathId(0), &headers, &payload, &mut store, &mut |_| ());
     }
-    let kept: usize = pair.held.values().map(|held| held.payload.len()).sum();
+    let kept: usize = pair.early.values().map(|held| held.payload.len()).sum();
     let most = (MAX_REORDER_PACKETS * MAX_MTU) as usize;
     assert!(kept <= most && kept + payload.len() > most, "{kept} of {most}");
 }
 
-/// Short messages may be acknowledged later, unless somebody waits for that.
+/// Acknowledgements of short messages may be delayed, unless the caller waits for them.
 #[test]
-fn an_awaited_send_asks_at_once() {
+fn an_awaited_send_requests_an_acknowledgement_at_once() {
     let asks = |ask: AckRequest| {
         let mut pair = pair(ConnectionPolicy::conversation(), 0);
         let mut asked = Vec::new();
         let mut out = |transmit: Transmit| asked.push(transmit.headers.bth.acknowledge);
         for id in 0..MAX_UNREQUESTED_ACKS as u64 + 1 {
-            pair.post_send_asking(at(1), (id, 100, SEND), ask, &mut out).expect("it may send");
+            pair.post_send_with_ack(at(1), (id, 100, SEND), ask, &mut out).expect("the send is accepted");
         }
         asked
     };
-    assert_eq!(asks(AckRequest::Now), [true; MAX_UNREQUESTED_ACKS + 1]);
-    assert_eq!(asks(AckRequest::Later), [false; MAX_UNREQUESTED_ACKS + 1]);
+    assert_eq!(asks(AckRequest::Immediate), [true; MAX_UNREQUESTED_ACKS + 1]);
+    assert_eq!(asks(AckRequest::Deferred), [false; MAX_UNREQUESTED_ACKS + 1]);
     let mut some = [false; MAX_UNREQUESTED_ACKS + 1];
     some[MAX_UNREQUESTED_ACKS] = true;
-    assert_eq!(asks(AckRequest::InTurn), some);
+    assert_eq!(asks(AckRequest::Periodic), some);
 }

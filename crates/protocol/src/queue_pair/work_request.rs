@@ -1,56 +1,56 @@
-//! What the user asks of a queue pair, and what it hears back.
+//! Work requests of a queue pair, and their completions.
 
 use wire::RemoteKey;
 
-use super::{InvalidQpTransition, QpState};
+use super::state::{InvalidQpTransition, QpState};
 use crate::connection::{FatalNak, RetryExceeded};
 
 /// What a posted send does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QpOperation {
-    /// A message for the other end's next receive.
+    /// Sends a message to the peer's next receive.
     Send {
-        /// Four bytes for its completion.
+        /// Immediate data for its completion.
         immediate: Option<u32>,
     },
-    /// A write to the other end's memory. With immediate data it also completes a receive there.
+    /// Writes to the peer's memory. With immediate data it also completes a receive there.
     Write {
-        /// The key to the region.
+        /// The key of the region.
         key: RemoteKey,
-        /// Where.
+        /// The address in the region.
         address: u64,
-        /// Four bytes for a receive's completion.
+        /// Immediate data for a receive's completion.
         immediate: Option<u32>,
     },
 }
 
-/// Something posted has ended.
+/// The end of a work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkCompletion {
-    /// A send or write: all of it is at the other end.
+    /// A send or write: all of it arrived.
     Sent {
-        /// What the user called it.
+        /// The user's id.
         id: u64,
     },
     /// A receive: a message is in its buffer.
     Received {
-        /// What the user called it.
+        /// The user's id.
         id: u64,
-        /// Bytes of the message; of a write with immediate data, what was written elsewhere.
+        /// Bytes of the message; of a write with immediate data, the bytes written to memory.
         length: u32,
-        /// What came with it.
+        /// The immediate data.
         immediate: Option<u32>,
     },
-    /// A send or write that did not get through.
+    /// A failed send or write.
     SendFailed {
-        /// What the user called it.
+        /// The user's id.
         id: u64,
         /// Why.
         failure: QpError,
     },
-    /// A receive that nothing will come for any more.
+    /// A failed receive.
     ReceiveFailed {
-        /// What the user called it.
+        /// The user's id.
         id: u64,
         /// Why.
         failure: QpError,
@@ -60,28 +60,28 @@ pub enum WorkCompletion {
 /// Why a queue pair failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QpError {
-    /// The other end cannot be reached by any path, or takes nothing.
+    /// No path reaches the peer, or it accepts nothing.
     Unreachable(RetryExceeded),
-    /// The other end refused a request.
-    Refused(FatalNak),
-    /// The other end sent what makes no sense.
+    /// The peer rejected a request.
+    Rejected(FatalNak),
+    /// The peer sent an invalid request.
     BadRequest,
-    /// A message was longer than the buffer that waited for it.
+    /// A message was longer than the posted receive.
     TooLong,
-    /// Something else failed before, or the user ended it.
+    /// Another request failed before, or the user closed the queue pair.
     Flushed,
 }
 
-/// Why something cannot be posted; nothing has happened then.
+/// Why a request cannot be posted; nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QpPostError {
-    /// Not in this state.
+    /// The state does not allow it.
     State(QpState),
-    /// So many are posted already.
+    /// [`super::limits::MAX_POSTED_REQUESTS`] are posted.
     Full,
-    /// Longer than a message may be.
+    /// Longer than [`super::limits::MAX_QP_MESSAGE_BYTES`].
     TooLong {
-        /// The bytes asked for.
+        /// The requested bytes.
         length: u32,
     },
 }
@@ -89,12 +89,12 @@ pub enum QpPostError {
 impl std::fmt::Display for QpPostError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::State(state) => write!(f, "a queue pair in state {state} takes no such request"),
+            Self::State(state) => write!(f, "a queue pair in state {state} does not accept this request"),
             Self::Full => {
-                write!(f, "{} requests are posted already: wait for a completion", super::MAX_POSTED_REQUESTS)
+                write!(f, "{} requests are posted: wait for a completion", super::limits::MAX_POSTED_REQUESTS)
             }
             Self::TooLong { length } => {
-                write!(f, "{length} bytes are more than a message may have ({})", super::MAX_QP_MESSAGE_BYTES)
+                write!(f, "{length} bytes exceed the longest message ({} bytes)", super::limits::MAX_QP_MESSAGE_BYTES)
             }
         }
     }
@@ -105,17 +105,17 @@ impl std::error::Error for QpPostError {}
 impl std::fmt::Display for QpError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Unreachable(RetryExceeded::Silence) => f.write_str("the other end does not answer on any path"),
-            Self::Unreachable(RetryExceeded::Refused) => f.write_str("the same packet is refused over and over"),
-            Self::Unreachable(RetryExceeded::NotReady) => {
-                f.write_str("the other end has posted no receive for too long")
+            Self::Unreachable(RetryExceeded::Timeout) => f.write_str("the peer does not respond on any path"),
+            Self::Unreachable(RetryExceeded::NakLimit) => {
+                f.write_str("the peer sent too many NAKs for the same packet")
             }
-            Self::Refused(FatalNak::InvalidRequest) => f.write_str("the other end calls the request invalid"),
-            Self::Refused(FatalNak::Access) => f.write_str("the other end does not grant access to that memory"),
-            Self::Refused(FatalNak::Operational) => f.write_str("the other end has failed"),
-            Self::BadRequest => f.write_str("the other end sent packets that make no message"),
-            Self::TooLong => f.write_str("a message was longer than the receive posted for it"),
-            Self::Flushed => f.write_str("the queue pair failed before this could be done"),
+            Self::Unreachable(RetryExceeded::RnrLimit) => f.write_str("the peer had no receive posted for too long"),
+            Self::Rejected(FatalNak::InvalidRequest) => f.write_str("the peer rejected the request as invalid"),
+            Self::Rejected(FatalNak::Access) => f.write_str("the peer does not allow access to that memory"),
+            Self::Rejected(FatalNak::Operational) => f.write_str("the peer reports an operational error"),
+            Self::BadRequest => f.write_str("the peer sent an invalid request"),
+            Self::TooLong => f.write_str("a message was longer than the posted receive"),
+            Self::Flushed => f.write_str("flushed: the queue pair failed or was closed before"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the nodes run: a collective's machines, and how their duties become commands, DMAs and tests.
+//! The collectives on the nodes: one machine per rank, whose actions become commands, DMAs and tests.
 
 use protocol::collective::quadrics::{
     CallNumber, PollOutcome, PolledBarrier, QuadricsAction, QuadricsMembers, SynchronizedBroadcast, TreeBarrier,
@@ -11,22 +11,16 @@ use super::super::packet::{
 use super::super::wormhole::WormholeNetwork;
 use super::costs::MemoryLocation;
 use super::dma::{DmaCompletion, DmaDescriptor};
+use super::dma_message::CollectiveSignal;
+use super::workload::{BroadcastBuffers, ElanCollective, ElanWorkload, HostWakeup};
 use super::{AdapterEvent, ElanAdapters, InFlightPacket, NONE};
-
-/// A word that goes from one rank to another, or to all.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum CollectiveSignal {
-    Ready { from: Rank, call: CallNumber },
-    Release { call: CallNumber },
-    Data { call: CallNumber },
-}
 
 /// A rank's machine.
 pub(super) enum RankMachine {
     Tree(TreeBarrier),
     Test(PolledBarrier),
     Broadcast(SynchronizedBroadcast),
-    /// The switches count; a node only knows which call it is in.
+    /// The switches count; a node only keeps its call number.
     Folded(CallNumber),
 }
 
@@ -58,50 +52,37 @@ impl RankMachine {
         }
     }
 
-    pub(super) fn has_come_to(&self, call: CallNumber) -> bool {
+    pub(super) fn has_reached(&self, call: CallNumber) -> bool {
         match self {
             Self::Tree(_) | Self::Folded(_) => false,
-            Self::Test(machine) => machine.has_come_to(call),
-            Self::Broadcast(machine) => machine.has_come_to(call),
+            Self::Test(machine) => machine.has_entered(call),
+            Self::Broadcast(machine) => machine.has_entered(call),
         }
     }
 
-    pub(super) fn handle_verdict(&mut self, call: CallNumber, verdict: PollOutcome, out: &mut Vec<QuadricsAction>) {
+    pub(super) fn handle_poll_outcome(
+        &mut self,
+        call: CallNumber,
+        verdict: PollOutcome,
+        out: &mut Vec<QuadricsAction>,
+    ) {
         match self {
             Self::Tree(_) | Self::Folded(_) => {}
-            Self::Test(machine) => machine.handle_verdict(call, verdict, out),
-            Self::Broadcast(machine) => machine.handle_verdict(call, verdict, out),
+            Self::Test(machine) => machine.handle_poll_outcome(call, verdict, out),
+            Self::Broadcast(machine) => machine.handle_poll_outcome(call, verdict, out),
         }
     }
 
-    pub(super) fn handle_alarm(&mut self, out: &mut Vec<QuadricsAction>) {
+    pub(super) fn handle_timer(&mut self, out: &mut Vec<QuadricsAction>) {
         match self {
             Self::Tree(_) | Self::Folded(_) => {}
-            Self::Test(machine) => machine.handle_alarm(out),
-            Self::Broadcast(machine) => machine.handle_alarm(out),
+            Self::Test(machine) => machine.handle_timer(out),
+            Self::Broadcast(machine) => machine.handle_timer(out),
         }
     }
 }
 
-/// How a host learns that it may go on.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum HostWakeup {
-    /// It polls a word (*hgsync*).
-    Polling,
-    /// It waits for an event (*hgsyncEvent*).
-    Event,
-}
-
-/// Where broadcasts put the data (QN-10).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum BroadcastBuffers {
-    /// At the same address everywhere: nobody copies.
-    Global,
-    /// Through the system's buffers: one copy at each end.
-    System,
-}
-
-/// What a group does, over and over.
+/// A collective operation in repetition.
 pub(super) struct RunningCollective {
     pub(super) members: QuadricsMembers,
     pub(super) machines: Vec<RankMachine>,
@@ -109,19 +90,63 @@ pub(super) struct RunningCollective {
     pub(super) bytes: u32,
     pub(super) memory: MemoryLocation,
     pub(super) buffers: BroadcastBuffers,
-    /// Processes of each node; one of them speaks for the others.
+    /// Processes of each node; one of them represents the others.
     pub(super) processes: u32,
     pub(super) multicast_root: u32,
     pub(super) calls: u32,
     pub(super) started: Vec<SimTime>,
     pub(super) done: Vec<u32>,
-    /// What each call took at the root.
+    /// The duration of each call at the root.
     pub(super) took: Vec<SimSpan>,
-    /// Ranks that are through with all calls.
+    /// Ranks that have completed all calls.
     pub(super) finished: u32,
 }
 
-/// Who carries out a duty.
+impl RunningCollective {
+    pub(super) fn new(workload: &ElanWorkload) -> Option<Self> {
+        let members = &workload.members;
+        let size = members.size();
+        let (mut bytes, mut memory, mut buffers, mut wake) =
+            (0, MemoryLocation::Elan, BroadcastBuffers::Global, HostWakeup::Polling);
+        let machines = (0..size).map(Rank).map(|rank| {
+            Some(match workload.operation {
+                ElanCollective::TreeBarrier => RankMachine::Tree(TreeBarrier::new(members.clone(), rank)?),
+                ElanCollective::FoldedBarrier(_) => RankMachine::Folded(CallNumber(0)),
+                ElanCollective::PolledBarrier { back_off, .. } => {
+                    RankMachine::Test(PolledBarrier::new(members, rank, back_off)?)
+                }
+                ElanCollective::Broadcast { synchronisation, .. } => {
+                    RankMachine::Broadcast(SynchronizedBroadcast::new(members.clone(), rank, synchronisation)?)
+                }
+            })
+        });
+        let machines = machines.collect::<Option<Vec<_>>>()?;
+        match workload.operation {
+            ElanCollective::TreeBarrier | ElanCollective::FoldedBarrier(_) => {}
+            ElanCollective::PolledBarrier { wake: how, .. } => wake = how,
+            ElanCollective::Broadcast { bytes: length, memory: place, buffers: which, .. } => {
+                (bytes, memory, buffers) = (length, place, which);
+            }
+        }
+        Some(Self {
+            members: members.clone(),
+            machines,
+            wake,
+            bytes,
+            memory,
+            buffers,
+            processes: workload.processes,
+            multicast_root: workload.multicast_root,
+            calls: workload.calls,
+            started: vec![SimTime::ZERO; size as usize],
+            done: vec![0; size as usize],
+            took: Vec::with_capacity(workload.calls as usize),
+            finished: 0,
+        })
+    }
+}
+
+/// The processor that executes an action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ActingProcessor {
     Host,
@@ -129,7 +154,7 @@ enum ActingProcessor {
 }
 
 impl ElanAdapters {
-    /// A rank calls: its software takes a while, and the copies before the call.
+    /// A rank calls the operation: its software and the copies before the call take time.
     pub(super) fn call(&mut self, network: &mut WormholeNetwork, rank: Rank) {
         let Some(job) = &mut self.job else { return };
         let Some(node) = job.members.node(rank) else { return };
@@ -146,10 +171,10 @@ impl ElanAdapters {
         if self.fold.is_some() {
             return self.contribute(network, rank);
         }
-        self.play(network, rank, ActingProcessor::Host, |machine, out| machine.enter(out));
+        self.step_machine(network, rank, ActingProcessor::Host, |machine, out| machine.enter(out));
     }
 
-    /// The inputter has a signal. 'Ready' is for the thread processor, everything else for the host.
+    /// The inputter has received a signal. `Ready` is for the thread processor, all others are for the host.
     pub(super) fn input_signal(
         &mut self,
         network: &mut WormholeNetwork,
@@ -159,7 +184,7 @@ impl ElanAdapters {
     ) {
         match signal {
             CollectiveSignal::Ready { .. } => self.schedule(network, at, AdapterEvent::ThreadSees { node, signal }),
-            _ => self.schedule(network, at + self.notification(), AdapterEvent::Seen { node, signal }),
+            _ => self.schedule(network, at + self.notification(), AdapterEvent::HostSees { node, signal }),
         }
     }
 
@@ -170,45 +195,57 @@ impl ElanAdapters {
 
     pub(super) fn thread_sees(&mut self, network: &mut WormholeNetwork, node: u32, signal: CollectiveSignal) {
         if let Some(rank) = self.rank_of(node) {
-            self.play(network, rank, ActingProcessor::Thread, |machine, out| machine.handle_signal(signal, out));
+            self.step_machine(network, rank, ActingProcessor::Thread, |machine, out| {
+                machine.handle_signal(signal, out)
+            });
         }
     }
 
-    /// A word is in the host's memory: it sees it when it runs, and copies what there is to copy.
-    pub(super) fn seen(&mut self, network: &mut WormholeNetwork, node: u32, signal: CollectiveSignal) {
+    /// A word is in the host's memory: the host sees it when it runs, and copies the data if necessary.
+    pub(super) fn host_sees(&mut self, network: &mut WormholeNetwork, node: u32, signal: CollectiveSignal) {
         let Some(job) = &self.job else { return };
         let mut work = self.costs.flag.times(u64::from(job.processes - 1));
         if let CollectiveSignal::Data { .. } = signal {
             let copied = match (job.buffers, job.processes) {
                 (BroadcastBuffers::System, _) => job.bytes,
-                // The others copy slot by slot while the data comes; only the last slot is still to be copied.
+                // The other processes copy slot by slot as the data arrives; only the last slot remains.
                 (BroadcastBuffers::Global, 2..) => job.bytes.min(self.costs.fifo_bytes),
                 (BroadcastBuffers::Global, _) => 0,
             };
             work = work + self.costs.copy(copied);
         }
         let at = self.processors.work(node as usize, network.now(), work);
-        self.schedule(network, at, AdapterEvent::Taken { node, signal });
+        self.schedule(network, at, AdapterEvent::HostHandles { node, signal });
     }
 
-    pub(super) fn taken(&mut self, network: &mut WormholeNetwork, node: u32, signal: CollectiveSignal) {
+    pub(super) fn host_handles(&mut self, network: &mut WormholeNetwork, node: u32, signal: CollectiveSignal) {
         if let Some(rank) = self.rank_of(node) {
-            self.play(network, rank, ActingProcessor::Host, |machine, out| machine.handle_signal(signal, out));
+            self.step_machine(network, rank, ActingProcessor::Host, |machine, out| {
+                machine.handle_signal(signal, out)
+            });
         }
     }
 
-    pub(super) fn again(&mut self, network: &mut WormholeNetwork, rank: Rank) {
-        self.play(network, rank, ActingProcessor::Thread, |machine, out| machine.handle_alarm(out));
+    pub(super) fn poll_again(&mut self, network: &mut WormholeNetwork, rank: Rank) {
+        self.step_machine(network, rank, ActingProcessor::Thread, |machine, out| machine.handle_timer(out));
     }
 
-    /// The thread that sent a test hears what came of it.
-    pub(super) fn verdict(&mut self, network: &mut WormholeNetwork, rank: Rank, call: CallNumber, answer: AckStatus) {
+    /// The thread that sent a test receives the result.
+    pub(super) fn test_result(
+        &mut self,
+        network: &mut WormholeNetwork,
+        rank: Rank,
+        call: CallNumber,
+        answer: AckStatus,
+    ) {
         let verdict = match answer {
-            AckStatus::Success => PollOutcome::All,
-            AckStatus::Failed => PollOutcome::NotAll,
+            AckStatus::Success => PollOutcome::AllEntered,
+            AckStatus::Failed => PollOutcome::SomeMissing,
             AckStatus::NetworkError => PollOutcome::Damaged,
         };
-        self.play(network, rank, ActingProcessor::Thread, |machine, out| machine.handle_verdict(call, verdict, out));
+        self.step_machine(network, rank, ActingProcessor::Thread, |machine, out| {
+            machine.handle_poll_outcome(call, verdict, out)
+        });
     }
 
     pub(super) fn rank_of(&self, node: u32) -> Option<Rank> {
@@ -216,25 +253,31 @@ impl ElanAdapters {
         (rank != NONE).then_some(Rank(rank))
     }
 
-    /// Gives a machine its input and carries out what it wants.
-    fn play(
+    /// Passes an input to a machine and executes its actions.
+    fn step_machine(
         &mut self,
         network: &mut WormholeNetwork,
         rank: Rank,
-        actor: ActingProcessor,
+        processor: ActingProcessor,
         input: impl FnOnce(&mut RankMachine, &mut Vec<QuadricsAction>),
     ) {
         let Some(job) = &mut self.job else { return };
         let Some(machine) = job.machines.get_mut(rank.index()) else { return };
-        let mut out = std::mem::take(&mut self.duties);
+        let mut out = std::mem::take(&mut self.actions);
         input(machine, &mut out);
-        for duty in out.drain(..) {
-            self.carry_out(network, rank, actor, duty);
+        for action in out.drain(..) {
+            self.execute(network, rank, processor, action);
         }
-        self.duties = out;
+        self.actions = out;
     }
 
-    fn carry_out(&mut self, network: &mut WormholeNetwork, rank: Rank, actor: ActingProcessor, duty: QuadricsAction) {
+    fn execute(
+        &mut self,
+        network: &mut WormholeNetwork,
+        rank: Rank,
+        processor: ActingProcessor,
+        action: QuadricsAction,
+    ) {
         let Some(job) = &self.job else { return };
         let (bytes, memory) = (job.bytes, job.memory);
         let signal = |signal| (0, MemoryLocation::Elan, signal);
@@ -243,54 +286,58 @@ impl ElanAdapters {
             let (first, last) = job.members.contiguous()?;
             Some(CircuitDestination::Range { first, last, root: job.multicast_root })
         };
-        let (to, (bytes, memory, signal)) = match duty {
+        let (to, (bytes, memory, signal)) = match action {
             QuadricsAction::Ready { to, call } => (one(to), signal(CollectiveSignal::Ready { from: rank, call })),
             QuadricsAction::Release { to, call } => (one(to), signal(CollectiveSignal::Release { call })),
             QuadricsAction::ReleaseAll { call } => (all(), signal(CollectiveSignal::Release { call })),
             QuadricsAction::Data { to, call } => (one(to), (bytes, memory, CollectiveSignal::Data { call })),
             QuadricsAction::DataToAll { call } => (all(), (bytes, memory, CollectiveSignal::Data { call })),
-            QuadricsAction::Test { call } => return self.test_all(network, rank, actor, call),
+            QuadricsAction::Poll { call } => return self.test_all(network, rank, processor, call),
             QuadricsAction::Wait { span } => {
-                return self.schedule(network, network.now() + span, AdapterEvent::Again(rank));
+                return self.schedule(network, network.now() + SimSpan::from(span), AdapterEvent::PollAgain(rank));
             }
             QuadricsAction::Complete { .. } => return self.complete(network, rank),
         };
         let (Some(from), Some(to)) = (job.members.node(rank), to) else { return };
-        // The root of a tree hears that its data has gone by the source event of the last DMA.
+        // The source event of the last DMA tells the root of a tree that its data has left.
         let children = job.members.children(rank);
-        let is_last_child = matches!(duty, QuadricsAction::Data { to, .. }
+        let is_last_child = matches!(action, QuadricsAction::Data { to, .. }
             if rank == job.members.root() && children > 0 && job.members.child(rank, children - 1) == Some(to));
         let source_event = if is_last_child { DmaCompletion::Signal(signal) } else { DmaCompletion::Nothing };
         let is_leaf = children == 0;
-        let ready = self.ready_to_act(network, from, actor, is_leaf);
+        let ready = self.ready_to_act(network, from, processor, is_leaf);
         let dma =
             DmaDescriptor { from, to, bytes, memory, source_event, destination_event: DmaCompletion::Signal(signal) };
         self.start_dma(network, dma, ready);
     }
 
-    /// When an actor has done its part: a host gives a command; where children are waited for, and for tests, the thread
-    /// processor acts on it.
+    /// When a processor has done its part: a host issues a command; for nodes with children, and for tests, the thread
+    /// processor then acts on it.
     fn ready_to_act(
         &mut self,
         network: &WormholeNetwork,
         node: u32,
-        actor: ActingProcessor,
+        processor: ActingProcessor,
         directly: bool,
     ) -> SimTime {
-        let from = match actor {
+        let from = match processor {
             ActingProcessor::Host => self.command(node, network.now()),
             ActingProcessor::Thread => network.now(),
         };
-        if directly && actor == ActingProcessor::Host { from } else { self.think(node, from, self.costs.thread) }
+        if directly && processor == ActingProcessor::Host {
+            from
+        } else {
+            self.run_thread(node, from, self.costs.thread)
+        }
     }
 
-    fn test_all(&mut self, network: &mut WormholeNetwork, rank: Rank, actor: ActingProcessor, call: CallNumber) {
+    fn test_all(&mut self, network: &mut WormholeNetwork, rank: Rank, processor: ActingProcessor, call: CallNumber) {
         let Some(node) = self.job.as_ref().and_then(|job| job.members.node(rank)) else { return };
-        let at = self.ready_to_act(network, node, actor, false);
-        self.schedule(network, at, AdapterEvent::TestGoes { rank, call });
+        let at = self.ready_to_act(network, node, processor, false);
+        self.schedule(network, at, AdapterEvent::SendTest { rank, call });
     }
 
-    /// The thread processor's packet does not pass the DMA processor.
+    /// Packets of the thread processor bypass the DMA processor.
     pub(super) fn send_test(&mut self, network: &mut WormholeNetwork, rank: Rank, call: CallNumber) {
         let Some(job) = &self.job else { return };
         let (Some(from), Some((first, last))) = (job.members.node(rank), job.members.contiguous()) else { return };

@@ -1,5 +1,5 @@
-//! Events: words in an adapter's memory that count what has happened. A remote DMA sets one at each end, a process sets one
-//! anywhere, and a host waits until one has been set so often (QN-8).
+//! Events: counters in an adapter's memory. A remote DMA increments one at each end, a process can increment any, and a host
+//! waits until one has reached a count (QN-8).
 
 use units::SimSpan;
 
@@ -22,12 +22,12 @@ pub struct ElanEvent {
     address: ElanAddress,
 }
 
-/// What a remote DMA sets.
+/// The events that a remote DMA sets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DmaEvents {
-    /// When all is acknowledged; an event of the sender.
+    /// Set when all is acknowledged; an event of the sender.
     pub source: Option<ElanEvent>,
-    /// When all is there; an event of the receiver.
+    /// Set when all has arrived; an event of the receiver.
     pub destination: Option<ElanEvent>,
 }
 
@@ -35,16 +35,16 @@ impl ElanLibrary {
     /// A new event of a process, never set.
     ///
     /// # Errors
-    /// If there is no such process, or its adapter's memory is used up.
+    /// There is no such process, or its adapter's memory is full.
     pub fn event(&mut self, owner: Vpid) -> Result<ElanEvent, ElanLibraryError> {
         let address = self.allocate(owner, WORD, MemoryLocation::Elan)?;
         Ok(ElanEvent { owner, address })
     }
 
-    /// Hands a remote DMA to the adapter and goes on.
+    /// Posts a remote DMA to the adapter and returns.
     ///
     /// # Errors
-    /// If an address is not mapped at its end, an event is not of that end, or the network has no such nodes.
+    /// An address is not mapped at its end, an event does not belong to that end, or the network has no such nodes.
     pub fn start_put(
         &self,
         cluster: &mut ElanCluster,
@@ -53,7 +53,7 @@ impl ElanLibrary {
         bytes: u32,
         events: DmaEvents,
     ) -> Result<(), ElanLibraryError> {
-        let memory = self.slower(&[(from, source), (to, destination)], bytes)?;
+        let memory = self.slowest_memory(&[(from, source), (to, destination)], bytes)?;
         let then = |event: Option<ElanEvent>, end: Vpid| match event {
             None => Ok(DmaCompletion::Nothing),
             Some(event) if event.owner == end => Ok(DmaCompletion::Count(self.word(event)?.1)),
@@ -66,10 +66,10 @@ impl ElanLibrary {
         cluster.post(dma).ok_or(ElanLibraryError::NotDone)
     }
 
-    /// Sets an event of another process, or of one's own; how long until that is known.
+    /// Sets an event of any process; returns how long until that is acknowledged.
     ///
     /// # Errors
-    /// If there is no such event, or the network has no such nodes.
+    /// There is no such event, or the network has no such nodes.
     pub fn set(&self, cluster: &mut ElanCluster, from: Vpid, event: ElanEvent) -> Result<SimSpan, ElanLibraryError> {
         let ((node, word), from) = (self.word(event)?, self.place(from)?.0);
         let fetched =
@@ -80,16 +80,16 @@ impl ElanLibrary {
     /// How often an event has been set.
     ///
     /// # Errors
-    /// If there is no such event.
+    /// There is no such event.
     pub fn count(&self, cluster: &ElanCluster, event: ElanEvent) -> Result<u64, ElanLibraryError> {
         let (node, word) = self.word(event)?;
         Ok(cluster.word(node, word))
     }
 
-    /// A host waits until an event has been set so often; how long that was.
+    /// Waits on a host until an event has been set this often; returns the duration.
     ///
     /// # Errors
-    /// If there is no such event, or it is not set within a second of virtual time.
+    /// There is no such event, or it is not set within a second of virtual time.
     pub fn wait(&self, cluster: &mut ElanCluster, event: ElanEvent, count: u64) -> Result<SimSpan, ElanLibraryError> {
         let (node, word) = self.word(event)?;
         let begun = cluster.network.now();
@@ -103,7 +103,7 @@ impl ElanLibrary {
         Ok(cluster.network.now().since(begun))
     }
 
-    /// Where an event is: its node, and its word there. Every process has the adapter's memory to itself.
+    /// The node and word of an event. Each process has its own part of the adapter's memory.
     fn word(&self, event: ElanEvent) -> Result<(u32, u32), ElanLibraryError> {
         self.translate(event.owner, event.address, WORD)?;
         let (node, context) = self.place(event.owner)?;
@@ -113,7 +113,7 @@ impl ElanLibrary {
 }
 
 impl ElanCluster {
-    /// A host's command: the adapter has the descriptor. None if there are no such nodes.
+    /// A host's command that posts a descriptor. None if there are no such nodes.
     pub(super) fn post(&mut self, dma: DmaDescriptor) -> Option<()> {
         let CircuitDestination::Node(to) = dma.to else { return None };
         if dma.from.max(to) >= self.network.nodes() {
@@ -126,7 +126,7 @@ impl ElanCluster {
 }
 
 impl ElanAdapters {
-    /// A DMA sets an event when the adapter comes to it.
+    /// A DMA sets an event at this time.
     pub(super) fn set_event(&mut self, network: &mut WormholeNetwork, node: u32, word: u32, at: units::SimTime) {
         self.schedule(network, at, AdapterEvent::Count { node, word });
     }
@@ -143,21 +143,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_remote_dma_sets_an_event_at_each_end_and_several_may_be_under_way() {
-        let mut cluster = ElanCluster::new(fabric(), costs(), None, 1).expect("a network");
+    fn a_remote_dma_sets_an_event_at_each_end_and_several_may_be_in_flight() {
+        let mut cluster = ElanCluster::new(fabric(), costs(), None, 1).expect("the parameters are valid");
         let mut library = ElanLibrary::new(16, 2);
         let (from, to) = (Vpid(1), Vpid(18));
-        let here = library.allocate(from, 4_096, MemoryLocation::Elan).expect("room");
-        let there = library.allocate(to, 4_096, MemoryLocation::Elan).expect("room");
-        let [sent, came, other] = [from, to, Vpid(19)].map(|owner| library.event(owner).expect("room"));
+        let here = library.allocate(from, 4_096, MemoryLocation::Elan).expect("the memory has room");
+        let there = library.allocate(to, 4_096, MemoryLocation::Elan).expect("the memory has room");
+        let [sent, came, other] =
+            [from, to, Vpid(19)].map(|owner| library.event(owner).expect("the memory has room"));
         let events = DmaEvents { source: Some(sent), destination: Some(came) };
         for _ in 0..3 {
             library.start_put(&mut cluster, (from, here), (to, there), 4_096, events).expect("posted");
         }
         assert_eq!(library.count(&cluster, came), Ok(0));
-        let one = library.wait(&mut cluster, came, 1).expect("it comes");
-        let all = one + library.wait(&mut cluster, came, 3).expect("they come");
-        assert!(all > one + SimSpan::from_micros(12), "{one:?} {all:?}: a link carries one after the other");
+        let one = library.wait(&mut cluster, came, 1).expect("the event is set");
+        let all = one + library.wait(&mut cluster, came, 3).expect("the events are set");
+        assert!(all > one + SimSpan::from_micros(12), "{one:?} {all:?}: a link carries one DMA after the other");
         library.wait(&mut cluster, sent, 3).expect("all are acknowledged");
         assert_eq!([sent, came, other].map(|event| library.count(&cluster, event)), [Ok(3), Ok(3), Ok(0)]);
         let foreign = DmaEvents { source: Some(came), destination: None };
@@ -165,10 +166,10 @@ mod tests {
     }
 
     #[test]
-    fn a_process_sets_an_event_elsewhere_and_one_that_is_never_set_is_not_waited_for_for_ever() {
-        let mut cluster = ElanCluster::new(fabric(), costs(), None, 1).expect("a network");
+    fn a_process_sets_an_event_elsewhere_and_waiting_for_one_that_is_never_set_ends() {
+        let mut cluster = ElanCluster::new(fabric(), costs(), None, 1).expect("the parameters are valid");
         let mut library = ElanLibrary::new(16, 1);
-        let event = library.event(Vpid(9)).expect("room");
+        let event = library.event(Vpid(9)).expect("the memory has room");
         assert_eq!(library.wait(&mut cluster, event, 1), Err(ElanLibraryError::NotDone));
         library.set(&mut cluster, Vpid(2), event).expect("it is set");
         assert_eq!(library.count(&cluster, event), Ok(1));

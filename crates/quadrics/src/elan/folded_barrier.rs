@@ -1,52 +1,44 @@
-//! Past the paper: a barrier that switches fold, as SHArP does, on the same wires (SH-3; QN-16 asks for what is beyond).
+//! Beyond the paper: a barrier that the switches fold, as SHArP does, over the same links (SH-3; QN-16 asks for such extensions).
 //!
-//! Every node sends one word to its lowest switch. A switch that has heard from all four below sends one word up; the
-//! topmost one sends it down, and every switch passes it on by all its ports. So no packet holds more than one link, and
-//! nobody asks again when somebody is late: the last word to come is the one that completes the fold.
+//! Every node sends one word to its lowest switch. A switch that has received a word from all four below sends one word up; the
+//! topmost one sends it down, and every switch forwards it by all its ports. So no packet holds more than one link, and no node
+//! polls when another is late: the last word to arrive completes the fold.
 
-use units::{Rank, SimSpan};
+use units::Rank;
 
 use super::super::packet::{
     AckCombining, CircuitClosing, CircuitDestination, CircuitPacket, CircuitPriority, wire_bytes,
 };
 use super::super::quaternary_tree::{ARITY, EliteSwitch, TreeLink, TreeLinkEnd};
 use super::super::wormhole::WormholeNetwork;
-use super::collective_program::CollectiveSignal;
+use super::dma_message::CollectiveSignal;
+use super::workload::SwitchFoldCosts;
 use super::{AdapterEvent, ElanAdapters, InFlightPacket};
 use protocol::collective::quadrics::CallNumber;
 
-/// What a switch takes to fold.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SwitchFoldCosts {
-    /// From a word's arrival until it counts.
-    pub receive: SimSpan,
-    /// From the last word until the fold leaves, and for passing a result on.
-    pub fold: SimSpan,
-}
-
-/// The barrier's state in all switches.
+/// The state of the barrier in all switches.
 #[derive(Debug)]
 pub(super) struct FoldedBarrier {
     costs: SwitchFoldCosts,
-    /// Words that switches have heard, by their number.
-    heard: Vec<u8>,
+    /// Words received, by the number of the switch.
+    received: Vec<u8>,
     call: CallNumber,
 }
 
 impl FoldedBarrier {
     pub(super) fn new(costs: SwitchFoldCosts, switches: u32) -> Self {
-        Self { costs, heard: vec![0; switches as usize], call: CallNumber(0) }
+        Self { costs, received: vec![0; switches as usize], call: CallNumber(0) }
     }
 }
 
 impl ElanAdapters {
-    /// A rank has come: its word goes up.
+    /// A rank enters the barrier: its word goes up.
     pub(super) fn contribute(&mut self, network: &mut WormholeNetwork, rank: Rank) {
         let Some(node) = self.job.as_ref().and_then(|job| job.members.node(rank)) else { return };
         let link = network.tree().injection(node);
-        let told = self.command(node, network.now());
-        let at = self.think(node, told, self.costs.thread);
-        self.schedule(network, at, AdapterEvent::WordGoes(link));
+        let commanded = self.command(node, network.now());
+        let at = self.run_thread(node, commanded, self.costs.thread);
+        self.schedule(network, at, AdapterEvent::SendWord(link));
     }
 
     pub(super) fn send_word(&mut self, network: &mut WormholeNetwork, link: TreeLink) {
@@ -73,35 +65,35 @@ impl ElanAdapters {
             TreeLinkEnd::Node(node) => {
                 let signal = CollectiveSignal::Release { call: fold.call };
                 let taken = self.input(node, at);
-                self.schedule(network, taken + self.notification(), AdapterEvent::Seen { node, signal });
+                self.schedule(network, taken + self.notification(), AdapterEvent::HostSees { node, signal });
             }
             TreeLinkEnd::Switch(switch) if network.tree().leads_up(link) => {
-                self.schedule(network, at + receive, AdapterEvent::WordCounts(switch));
+                self.schedule(network, at + receive, AdapterEvent::CountWord(switch));
             }
-            TreeLinkEnd::Switch(switch) => self.schedule(network, at + folding, AdapterEvent::PassDown(switch)),
+            TreeLinkEnd::Switch(switch) => self.schedule(network, at + folding, AdapterEvent::ForwardDown(switch)),
         }
     }
 
-    /// A word from below counts; the last one lets the fold go.
+    /// A word from below counts; the last one completes the fold.
     pub(super) fn count_word(&mut self, network: &mut WormholeNetwork, switch: EliteSwitch) {
         let Some(fold) = &mut self.fold else { return };
-        let heard = &mut fold.heard[network.tree().index(switch) as usize];
-        *heard += 1;
-        if u32::from(*heard) < ARITY {
+        let received = &mut fold.received[network.tree().index(switch) as usize];
+        *received += 1;
+        if u32::from(*received) < ARITY {
             return;
         }
-        *heard = 0;
+        *received = 0;
         let at = network.now() + fold.costs.fold;
         let step = if switch.level + 1 < network.tree().dimension() {
-            AdapterEvent::WordGoes(network.tree().out(switch, ARITY))
+            AdapterEvent::SendWord(network.tree().out(switch, ARITY))
         } else {
-            AdapterEvent::PassDown(switch)
+            AdapterEvent::ForwardDown(switch)
         };
         self.schedule(network, at, step);
     }
 
-    /// A switch passes the result on by all its ports.
-    pub(super) fn pass_down(&mut self, network: &mut WormholeNetwork, switch: EliteSwitch) {
+    /// A switch forwards the result by all its ports.
+    pub(super) fn forward_down(&mut self, network: &mut WormholeNetwork, switch: EliteSwitch) {
         for port in 0..ARITY {
             let link = network.tree().out(switch, port);
             self.send_word(network, link);

@@ -1,9 +1,9 @@
 //! Elan3lib and Elanlib as programs on the simulated hosts see them: virtual process ids, memory that the adapters translate,
-//! allocation at the same virtual address everywhere, and groups (QN-1, QN-6, QN-8, QN-10).
+//! allocation at the same virtual address on all nodes, and groups (QN-1, QN-6, QN-8, QN-10).
 //!
-//! In: processes, what they allocate, what groups do. Out: where an address lies, and what a transfer or a broadcast takes
-//! on a [`ElanCluster`]. Which buffers a broadcast uses follows from the address: data that has the same address everywhere is
-//! put in place, everything else goes through the system's buffers.
+//! In: processes, their allocations, operations of groups. Out: the location of an address, and the duration of a transfer or a
+//! broadcast on an [`ElanCluster`]. The address determines the buffers of a broadcast: data at the same address on all nodes
+//! is stored in place, all other data goes through the system's buffers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,71 +14,71 @@ use units::{Rank, SimSpan};
 use super::costs::MemoryLocation;
 use super::{BroadcastBuffers, ElanCluster, ElanCollective, ElanTransport, ElanWorkload, HostWakeup};
 
-/// A process, by its number in the job: what descriptors name instead of a node.
+/// A process, by its number in the job; descriptors name it instead of a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Vpid(pub u32);
 
-/// An address as a process sees it; the adapter's memory management unit knows where it lies.
+/// A virtual address of a process, which the adapter's memory management unit translates.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ElanAddress(pub u64);
 
-/// Pages that the unit translates.
+/// The size of a page.
 const PAGE: u64 = 8 << 10;
-/// Where each kind of memory begins in every process's address space.
+/// The first address of each kind of memory, the same for all processes.
 const MAIN_BASE: u64 = 0x1000_0000;
 pub(super) const ELAN_BASE: u64 = 0x4000_0000_0000;
-/// What an adapter has.
+/// The memory of an adapter.
 pub(super) const ELAN_BYTES: u64 = 64 << 20;
-/// What a host has (QN-11).
+/// The memory of a host (QN-11).
 const MAIN_BYTES: u64 = 8 << 30;
 
-/// Whatever takes longer never ends.
+/// An operation that takes longer counts as hanging.
 pub(super) const PATIENCE: SimSpan = SimSpan::from_micros(1_000_000);
 
-/// Why something cannot be.
+/// Why an operation failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ElanLibraryError {
     /// There is no such process.
     NoProcess(Vpid),
-    /// The memory is used up.
+    /// The memory is full.
     NoMemory,
-    /// No page of this process is there.
+    /// The address is not mapped in this process.
     Unmapped(Vpid, ElanAddress),
-    /// A multicast reaches one context of a node, and another group has it (QN-6).
+    /// A multicast reaches one context of a node, which another group uses (QN-6).
     ContextTaken {
         /// The node.
         node: u32,
     },
-    /// These processes make no group.
+    /// These processes do not form a valid group.
     NoGroup(QuadricsMembersError),
-    /// It did not end in time, or the network has no such nodes.
+    /// The operation did not end in time, or the network has no such nodes.
     NotDone,
 }
 
 impl fmt::Display for ElanLibraryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoProcess(vpid) => write!(f, "there is no process {}", vpid.0),
-            Self::NoMemory => f.write_str("the memory is used up"),
-            Self::Unmapped(vpid, address) => write!(f, "process {} has nothing at {:#x}", vpid.0, address.0),
-            Self::ContextTaken { node } => write!(f, "node {node} receives multicasts for another group"),
+            Self::NoProcess(vpid) => write!(f, "process {} does not exist", vpid.0),
+            Self::NoMemory => f.write_str("the memory is full"),
+            Self::Unmapped(vpid, address) => write!(f, "process {} has no mapping at {:#x}", vpid.0, address.0),
+            Self::ContextTaken { node } => write!(f, "node {node} already receives multicasts for another group"),
             Self::NoGroup(error) => error.fmt(f),
-            Self::NotDone => f.write_str("it does not end"),
+            Self::NotDone => f.write_str("the operation does not end"),
         }
     }
 }
 
 impl std::error::Error for ElanLibraryError {}
 
-/// One process's memory: what it has allocated, in pages that its adapter can translate.
+/// The memory of one process: its allocations, in pages.
 #[derive(Debug, Default)]
 struct ElanHeap {
-    /// Bytes of each mapping, by where it begins.
+    /// The size of each mapping, by its first address.
     mappings: BTreeMap<u64, u64>,
 }
 
 impl ElanHeap {
-    /// The first address of a kind of memory beyond everything that is mapped there.
+    /// The first address after all mappings of a kind of memory.
     fn top(&self, memory: MemoryLocation) -> u64 {
         let (base, size) = extent(memory);
         let last = self.mappings.range(base..base + size).next_back();
@@ -99,18 +99,18 @@ const fn extent(memory: MemoryLocation) -> (u64, u64) {
     }
 }
 
-/// Processes that do something together.
+/// A group of processes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ElanGroup {
     /// Ascending.
     processes: Vec<Vpid>,
-    /// On each of the group's nodes.
+    /// The number of processes on each of the group's nodes.
     per_node: u32,
     members: QuadricsMembers,
 }
 
 impl ElanGroup {
-    /// Who is in it.
+    /// The members.
     pub fn processes(&self) -> &[Vpid] {
         &self.processes
     }
@@ -121,17 +121,17 @@ impl ElanGroup {
     }
 }
 
-/// A job's processes and their memory.
+/// The processes of a job and their memory.
 #[derive(Debug)]
 pub struct ElanLibrary {
     per_node: u32,
     heaps: Vec<ElanHeap>,
-    /// Which context of a node receives multicasts.
+    /// The context of each node that receives multicasts.
     receivers: BTreeMap<u32, u32>,
 }
 
 impl ElanLibrary {
-    /// A job with so many processes on each of so many nodes; process `n` is on node `n / per_node`.
+    /// A job with `per_node` processes on each of `nodes` nodes; process `n` is on node `n / per_node`.
     pub fn new(nodes: u32, per_node: u32) -> Self {
         let per_node = per_node.max(1);
         let processes = nodes.saturating_mul(per_node) as usize;
@@ -142,19 +142,19 @@ impl ElanLibrary {
         }
     }
 
-    /// Where a process is: its node, and its context there.
+    /// The node of a process, and its context there.
     ///
     /// # Errors
-    /// If there is no such process.
+    /// There is no such process.
     pub fn place(&self, vpid: Vpid) -> Result<(u32, u32), ElanLibraryError> {
         let exists = (vpid.0 as usize) < self.heaps.len();
         exists.then_some((vpid.0 / self.per_node, vpid.0 % self.per_node)).ok_or(ElanLibraryError::NoProcess(vpid))
     }
 
-    /// Allocates for one process, wherever it has room.
+    /// Allocates memory of one process at any address.
     ///
     /// # Errors
-    /// If there is no such process, or no room.
+    /// There is no such process, or no room.
     pub fn allocate(
         &mut self,
         vpid: Vpid,
@@ -165,10 +165,10 @@ impl ElanLibrary {
         self.map(&[vpid], bytes, memory)
     }
 
-    /// Allocates at the same virtual address for all of a group: beyond what any of them has.
+    /// Allocates at the same virtual address for all of a group: after the allocations of each.
     ///
     /// # Errors
-    /// If one has no room there.
+    /// One process has no room there.
     pub fn allocate_global(
         &mut self,
         group: &ElanGroup,
@@ -197,15 +197,15 @@ impl ElanLibrary {
         Ok(ElanAddress(start))
     }
 
-    /// Gives up what was allocated at an address; true if something was.
+    /// Frees the allocation at an address; returns whether there was one.
     pub fn free(&mut self, vpid: Vpid, address: ElanAddress) -> bool {
         self.heaps.get_mut(vpid.0 as usize).is_some_and(|heap| heap.mappings.remove(&address.0).is_some())
     }
 
-    /// What the memory management unit of a process's adapter makes of an address.
+    /// Translates an address, as the memory management unit of a process's adapter does.
     ///
     /// # Errors
-    /// If nothing, or not all of it, is mapped there.
+    /// The range is not mapped, or only in part.
     pub fn translate(
         &self,
         vpid: Vpid,
@@ -216,10 +216,10 @@ impl ElanLibrary {
         self.heaps[vpid.0 as usize].covers(address, bytes).ok_or(ElanLibraryError::Unmapped(vpid, address))
     }
 
-    /// A group of processes, all of one context for each node or all of every node; the first is the root.
+    /// Creates a group: one context of each node, or all contexts of every node; the first process is the root.
     ///
     /// # Errors
-    /// If they make no group, or another group's context receives on one of their nodes.
+    /// The processes do not form a valid group, or another group's context receives on one of their nodes.
     pub fn group(&mut self, processes: &[Vpid], arity: u32) -> Result<ElanGroup, ElanLibraryError> {
         let places = processes.iter().map(|vpid| self.place(*vpid)).collect::<Result<Vec<_>, _>>()?;
         let mut contexts: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
@@ -243,17 +243,17 @@ impl ElanLibrary {
         Ok(ElanGroup { processes, per_node: per_node as u32, members })
     }
 
-    /// Its nodes may receive for others again.
+    /// Ends a group: its nodes may receive for other groups again.
     pub fn disband(&mut self, group: &ElanGroup) {
         for vpid in &group.processes {
             self.receivers.remove(&(vpid.0 / self.per_node));
         }
     }
 
-    /// A remote DMA from one process's memory to another's: from the command until the other's host knows.
+    /// A remote DMA between two processes; returns the time from the command until the receiver's host sees it.
     ///
     /// # Errors
-    /// If an address is not mapped at its end, or the network has no such nodes.
+    /// An address is not mapped at its end, or the network has no such nodes.
     pub fn put(
         &self,
         cluster: &mut ElanCluster,
@@ -261,13 +261,13 @@ impl ElanLibrary {
         (to, destination): (Vpid, ElanAddress),
         bytes: u32,
     ) -> Result<SimSpan, ElanLibraryError> {
-        let memory = self.slower(&[(from, source), (to, destination)], bytes)?;
+        let memory = self.slowest_memory(&[(from, source), (to, destination)], bytes)?;
         let (from, to) = (self.place(from)?.0, self.place(to)?.0);
         cluster.ping(from, to, bytes, memory, ElanTransport::Rdma).ok_or(ElanLibraryError::NotDone)
     }
 
-    /// Of several places with so many bytes, the memory that decides how quick a transfer is.
-    pub(super) fn slower(
+    /// The slowest memory among several ranges of this size.
+    pub(super) fn slowest_memory(
         &self,
         places: &[(Vpid, ElanAddress)],
         bytes: u32,
@@ -279,11 +279,11 @@ impl ElanLibrary {
         Ok(slower)
     }
 
-    /// Synchronises a group so often, each call right after the other: *gsync*, or by a test where one multicast reaches
-    /// exactly its nodes (*hgsync*). Which it was, and what each call took at the root.
+    /// Runs `calls` barriers of a group, back to back: *gsync*, or a polled barrier if one multicast reaches exactly its nodes
+    /// (*hgsync*). Returns which it was, and the duration of each call at the root.
     ///
     /// # Errors
-    /// If it does not end within a second of virtual time for each call.
+    /// It does not end within a second of virtual time per call.
     pub fn barrier(
         &self,
         cluster: &mut ElanCluster,
@@ -291,8 +291,8 @@ impl ElanLibrary {
         (synchronisation, wake, calls): (BroadcastSynchronization, HostWakeup, u32),
     ) -> Result<(BroadcastSynchronization, Vec<SimSpan>), ElanLibraryError> {
         let (operation, how) = match synchronisation {
-            BroadcastSynchronization::Test(back_off) if group.is_contiguous() => {
-                (ElanCollective::TestBarrier { wake, back_off }, synchronisation)
+            BroadcastSynchronization::Poll(back_off) if group.is_contiguous() => {
+                (ElanCollective::PolledBarrier { wake, back_off }, synchronisation)
             }
             _ => (ElanCollective::TreeBarrier, BroadcastSynchronization::Tree),
         };
@@ -307,10 +307,10 @@ impl ElanLibrary {
         Ok((how, cluster.run(&task).ok_or(ElanLibraryError::NotDone)?))
     }
 
-    /// Broadcasts from the group's root, so often: in place if all have the address, else through the system's buffers.
+    /// Runs `calls` broadcasts from the group's root: in place if all have the address, else through the system's buffers.
     ///
     /// # Errors
-    /// If the root has nothing there, or it does not end within a second of virtual time for each call.
+    /// The address is not mapped at the root, or it does not end within a second of virtual time per call.
     pub fn broadcast(
         &self,
         cluster: &mut ElanCluster,
@@ -347,14 +347,14 @@ mod tests {
     }
 
     #[test]
-    fn global_memory_has_the_same_address_whatever_each_had_before() {
+    fn global_memory_has_the_same_address_for_all_processes() {
         let mut library = ElanLibrary::new(4, 2);
-        let group = library.group(&all(4, 2), 4).expect("a group");
+        let group = library.group(&all(4, 2), 4).expect("the group is valid");
         for (vpid, bytes) in [(0, 100), (3, 50_000), (3, 8_192), (7, 1)] {
-            library.allocate(Vpid(vpid), bytes, MemoryLocation::Main).expect("room");
+            library.allocate(Vpid(vpid), bytes, MemoryLocation::Main).expect("the memory has room");
         }
-        let address = library.allocate_global(&group, 10_000, MemoryLocation::Main).expect("room");
-        let elan = library.allocate_global(&group, 64, MemoryLocation::Elan).expect("room");
+        let address = library.allocate_global(&group, 10_000, MemoryLocation::Main).expect("the memory has room");
+        let elan = library.allocate_global(&group, 64, MemoryLocation::Elan).expect("the memory has room");
         for vpid in all(4, 2) {
             assert_eq!(library.translate(vpid, address, 10_000), Ok(MemoryLocation::Main));
             assert_eq!(library.translate(vpid, elan, 64), Ok(MemoryLocation::Elan));
@@ -366,14 +366,14 @@ mod tests {
     }
 
     #[test]
-    fn memory_ends() {
+    fn a_full_memory_rejects_allocations() {
         let mut library = ElanLibrary::new(2, 1);
         assert_eq!(library.allocate(Vpid(0), ELAN_BYTES + 1, MemoryLocation::Elan), Err(ElanLibraryError::NoMemory));
         assert_eq!(library.allocate(Vpid(0), u64::MAX, MemoryLocation::Main), Err(ElanLibraryError::NoMemory));
-        library.allocate(Vpid(0), ELAN_BYTES, MemoryLocation::Elan).expect("all of it");
+        library.allocate(Vpid(0), ELAN_BYTES, MemoryLocation::Elan).expect("the memory is empty");
         assert_eq!(library.allocate(Vpid(0), 1, MemoryLocation::Elan), Err(ElanLibraryError::NoMemory));
         assert_eq!(library.allocate(Vpid(2), 1, MemoryLocation::Elan), Err(ElanLibraryError::NoProcess(Vpid(2))));
-        let group = library.group(&all(2, 1), 4).expect("a group");
+        let group = library.group(&all(2, 1), 4).expect("the group is valid");
         assert_eq!(library.allocate_global(&group, 1, MemoryLocation::Elan), Err(ElanLibraryError::NoMemory));
     }
 
@@ -396,14 +396,14 @@ mod tests {
 
     #[test]
     fn a_broadcast_copies_only_where_addresses_differ() {
-        let mut cluster = ElanCluster::new(fabric(), costs(), None, 1).expect("a network");
+        let mut cluster = ElanCluster::new(fabric(), costs(), None, 1).expect("the parameters are valid");
         let mut library = ElanLibrary::new(16, 1);
-        let group = library.group(&all(16, 1), 4).expect("a group");
-        let global = library.allocate_global(&group, 64 << 10, MemoryLocation::Main).expect("room");
-        let own = library.allocate(Vpid(0), 64 << 10, MemoryLocation::Main).expect("room");
+        let group = library.group(&all(16, 1), 4).expect("the group is valid");
+        let global = library.allocate_global(&group, 64 << 10, MemoryLocation::Main).expect("the memory has room");
+        let own = library.allocate(Vpid(0), 64 << 10, MemoryLocation::Main).expect("the memory has room");
         let mut took = |address| {
             let how = (BroadcastSynchronization::Tree, 3);
-            library.broadcast(&mut cluster, &group, address, 64 << 10, how).expect("it ends")
+            library.broadcast(&mut cluster, &group, address, 64 << 10, how).expect("the operation ends")
         };
         let (in_place, copied) = (took(global), took(own));
         assert_eq!((in_place.0, copied.0), (BroadcastBuffers::Global, BroadcastBuffers::System));
@@ -411,27 +411,27 @@ mod tests {
     }
 
     #[test]
-    fn a_barrier_tests_only_groups_that_one_multicast_reaches() {
-        let mut cluster = ElanCluster::new(fabric(), costs(), None, 1).expect("a network");
+    fn a_barrier_polls_only_groups_that_one_multicast_reaches() {
+        let mut cluster = ElanCluster::new(fabric(), costs(), None, 1).expect("the parameters are valid");
         let mut library = ElanLibrary::new(64, 1);
-        let back_off = PollBackoff { first: SimSpan::from_micros(1), most: SimSpan::from_micros(64) };
-        let how = (BroadcastSynchronization::Test(back_off), HostWakeup::Polling, 4);
-        let together = library.group(&all(16, 1), 4).expect("a group");
-        let (way, tested) = library.barrier(&mut cluster, &together, how).expect("it ends");
-        assert_eq!((way, tested.len()), (BroadcastSynchronization::Test(back_off), 4));
+        let back_off = PollBackoff { first: units::Span::from_micros(1), max: units::Span::from_micros(64) };
+        let how = (BroadcastSynchronization::Poll(back_off), HostWakeup::Polling, 4);
+        let together = library.group(&all(16, 1), 4).expect("the group is valid");
+        let (method, polled) = library.barrier(&mut cluster, &together, how).expect("the operation ends");
+        assert_eq!((method, polled.len()), (BroadcastSynchronization::Poll(back_off), 4));
         let apart: Vec<Vpid> = (0..16).map(|node| Vpid(node * 4)).collect();
-        let apart = library.group(&apart, 4).expect("a group");
-        let (way, climbed) = library.barrier(&mut cluster, &apart, how).expect("it ends");
-        assert!(way == BroadcastSynchronization::Tree && climbed[3] > tested[3], "{climbed:?} {tested:?}");
+        let apart = library.group(&apart, 4).expect("the group is valid");
+        let (method, climbed) = library.barrier(&mut cluster, &apart, how).expect("the operation ends");
+        assert!(method == BroadcastSynchronization::Tree && climbed[3] > polled[3], "{climbed:?} {polled:?}");
     }
 
     #[test]
     fn a_remote_dma_needs_memory_at_both_ends() {
-        let mut cluster = ElanCluster::new(fabric(), costs(), None, 1).expect("a network");
+        let mut cluster = ElanCluster::new(fabric(), costs(), None, 1).expect("the parameters are valid");
         let mut library = ElanLibrary::new(16, 1);
-        let here = library.allocate(Vpid(1), 4_096, MemoryLocation::Elan).expect("room");
-        let there = library.allocate(Vpid(9), 4_096, MemoryLocation::Elan).expect("room");
-        let took = library.put(&mut cluster, (Vpid(1), here), (Vpid(9), there), 4_096).expect("it comes");
+        let here = library.allocate(Vpid(1), 4_096, MemoryLocation::Elan).expect("the memory has room");
+        let there = library.allocate(Vpid(9), 4_096, MemoryLocation::Elan).expect("the memory has room");
+        let took = library.put(&mut cluster, (Vpid(1), here), (Vpid(9), there), 4_096).expect("the DMA completes");
         assert!(took > SimSpan::from_micros(10));
         let nowhere = ElanAddress(there.0 + PAGE);
         let failed = library.put(&mut cluster, (Vpid(1), here), (Vpid(9), nowhere), 8);

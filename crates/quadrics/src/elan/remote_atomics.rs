@@ -1,5 +1,5 @@
-//! Operations on words elsewhere, at one node or at a range of them: test-and-write, fetch-and-add, and the flood, which any
-//! of its destinations may take, of a word or of data (QN-5, QN-6, QN-10). Answers come back with the acknowledgement.
+//! Operations on remote words, at one node or at a range of them: test-and-write, fetch-and-add, and the flood of a word or of
+//! data, which any of its destinations may accept (QN-5, QN-6, QN-10). Results return with the acknowledgement.
 
 use std::ops::RangeInclusive;
 
@@ -13,29 +13,29 @@ use super::costs::MemoryLocation;
 use super::dma::{DmaCompletion, DmaDescriptor};
 use super::{AdapterEvent, ElanAdapters, ElanCluster, InFlightPacket};
 
-/// What is done to a word.
+/// An operation on a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RemoteAtomic {
-    /// Adds, wrapping around.
+    /// Adds, with wrapping.
     FetchAdd(u64),
-    /// Writes the second if the word is the first: at all nodes or, if the test fails at one, at none.
+    /// Writes the second value if the word equals the first: at all nodes or, if the test fails at one, at none.
     TestAndWrite(u64, u64),
-    /// Writes the second wherever the word is the first, and succeeds if it is anywhere.
+    /// Writes the second value at every node whose word equals the first; succeeds if there is one.
     Flood(u64, u64),
 }
 
-/// What came back.
+/// The result of an atomic operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AtomicResult {
-    /// The word before, of the last node asked.
+    /// The previous word, of the last node.
     pub before: u64,
-    /// What the destinations said together.
+    /// The combined status of the destinations.
     pub answer: AckStatus,
-    /// From command to answer.
+    /// The time from command to result.
     pub took: SimSpan,
 }
 
-/// An operation under way.
+/// An operation in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingAtomic {
     from: u32,
@@ -47,7 +47,7 @@ pub(super) struct PendingAtomic {
 }
 
 impl ElanCluster {
-    /// Does something to a word of a node or of several, from another; none if there are no such nodes.
+    /// Applies an operation to a word of one or several nodes; none if there are no such nodes.
     pub fn atomic(
         &mut self,
         from: u32,
@@ -65,34 +65,34 @@ impl ElanCluster {
         } else {
             CircuitDestination::Range { first, last, root: 0 }
         };
-        // The command processor has it, and a thread makes the packet.
-        let told = self.elans.command(from, begun);
-        let ready = self.elans.think(from, told, self.elans.costs.thread);
+        // The command processor accepts it, and a thread builds the packet.
+        let commanded = self.elans.command(from, begun);
+        let ready = self.elans.run_thread(from, commanded, self.elans.costs.thread);
         let number = self.elans.atomics.insert(PendingAtomic { from, to, word, what, begun, before: 0 });
         self.elans.fetched = None;
-        self.elans.schedule(&mut self.network, ready, AdapterEvent::AtomicGoes(number));
+        self.elans.schedule(&mut self.network, ready, AdapterEvent::SendAtomic(number));
         self.network.run(&mut self.elans, |elans, _| elans.fetched.is_some());
         self.elans.fetched
     }
 
-    /// A word of a node.
+    /// The value of a word of a node.
     pub fn word(&self, node: u32, word: u32) -> u64 {
         self.elans.words.get(&(node, word)).copied().unwrap_or(0)
     }
 }
 
-/// What came of a flood.
+/// The result of a flood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FloodResult {
-    /// Success if one of the destinations took it all.
+    /// Success if one of the destinations accepted all packets.
     pub answer: AckStatus,
-    /// From command to answer.
+    /// The time from command to result.
     pub took: SimSpan,
 }
 
 impl ElanCluster {
-    /// Sends data to a range of nodes and is content if one takes it: whoever has a buffer there, which a word that is not 0
-    /// says. None if there are no such nodes.
+    /// Sends data to a range of nodes, one of which must accept it: a node with a buffer, which a nonzero word indicates. None
+    /// if there are no such nodes.
     pub fn flood(&mut self, from: u32, to: RangeInclusive<u32>, bytes: u32, buffer: u32) -> Option<FloodResult> {
         let (first, last) = (*to.start(), *to.end());
         if first > last || from.max(last) >= self.network.nodes() {
@@ -112,18 +112,18 @@ impl ElanCluster {
 }
 
 impl ElanAdapters {
-    /// What a destination says to a packet of a DMA that asks: a flood is taken by whoever has a buffer.
-    pub(super) fn takes_flood(&mut self, node: u32, number: u32, data: u32, now: SimTime) -> bool {
-        let DmaCompletion::Flooded { buffer } = self.dmas.get(number).dma.source_event else { return true };
-        let takes = self.words.get(&(node, buffer)).is_some_and(|word| *word != 0);
-        if takes {
+    /// Whether a destination accepts a packet of a DMA: only nodes with a buffer accept a flood.
+    pub(super) fn accepts_flood(&mut self, node: u32, number: u32, data: u32, now: SimTime) -> bool {
+        let DmaCompletion::Flooded { buffer } = self.dmas[number].dma.source_event else { return true };
+        let accepts = self.words.get(&(node, buffer)).is_some_and(|word| *word != 0);
+        if accepts {
             self.store(node, now, data);
         }
-        takes
+        accepts
     }
 
     pub(super) fn send_atomic(&mut self, network: &mut WormholeNetwork, number: u32) {
-        let PendingAtomic { from, to, what, .. } = *self.atomics.get(number);
+        let PendingAtomic { from, to, what, .. } = self.atomics[number];
         let tag = self.packets.insert(InFlightPacket::Atomic { number });
         let combining =
             if matches!(what, RemoteAtomic::Flood(..)) { AckCombining::Best } else { AckCombining::Worst };
@@ -140,35 +140,41 @@ impl ElanAdapters {
         });
     }
 
-    /// A destination's inputter does it; whether the test held.
+    /// Performs the operation at a destination's inputter; returns whether the test succeeded.
     pub(super) fn perform(&mut self, node: u32, number: u32) -> bool {
-        let under = self.atomics.get_mut(number);
-        let word = self.words.entry((node, under.word)).or_default();
-        under.before = *word;
-        match under.what {
+        let pending = &mut self.atomics[number];
+        let word = self.words.entry((node, pending.word)).or_default();
+        pending.before = *word;
+        match pending.what {
             RemoteAtomic::FetchAdd(delta) => *word = word.wrapping_add(delta),
             RemoteAtomic::Flood(expected, value) if *word == expected => *word = value,
-            // The end token says if it may be written.
+            // The end token tells whether to write.
             RemoteAtomic::TestAndWrite(expected, _) => return *word == expected,
             RemoteAtomic::Flood(..) => return false,
         }
         true
     }
 
-    /// The end token tells a destination that the test held everywhere.
+    /// The end token tells a destination that the test succeeded everywhere.
     pub(super) fn commit(&mut self, node: u32, number: u32) {
-        let under = self.atomics.get(number);
-        if let RemoteAtomic::TestAndWrite(_, value) = under.what {
-            self.words.insert((node, under.word), value);
+        let pending = &self.atomics[number];
+        if let RemoteAtomic::TestAndWrite(_, value) = pending.what {
+            self.words.insert((node, pending.word), value);
         }
     }
 
-    /// The source has the answer. Damaged packets have done nothing, so they go again.
-    pub(super) fn fetched(&mut self, network: &mut WormholeNetwork, number: u32, answer: AckStatus, at: SimTime) {
+    /// The source has the status. A damaged packet had no effect, so it is retransmitted.
+    pub(super) fn complete_atomic(
+        &mut self,
+        network: &mut WormholeNetwork,
+        number: u32,
+        answer: AckStatus,
+        at: SimTime,
+    ) {
         if answer == AckStatus::NetworkError {
-            return self.schedule(network, at, AdapterEvent::AtomicGoes(number));
+            return self.schedule(network, at, AdapterEvent::SendAtomic(number));
         }
-        let under = self.atomics.remove(number);
-        self.fetched = Some(AtomicResult { before: under.before, answer, took: at.since(under.begun) });
+        let pending = self.atomics.remove(number).expect("the number is in use");
+        self.fetched = Some(AtomicResult { before: pending.before, answer, took: at.since(pending.begun) });
     }
 }

@@ -1,5 +1,5 @@
 use protocol::collective::quadrics::{BroadcastSynchronization, PollBackoff, QuadricsMembers};
-use units::{Rank, SimSpan};
+use units::{Rank, SimSpan, Span};
 
 use super::super::SaturationPattern;
 use super::super::packet::{AckStatus, MulticastRule, QsnetParameters};
@@ -9,7 +9,7 @@ use super::{
 };
 use simulator::link_rate::ByteTime;
 
-const BACK_OFF: PollBackoff = PollBackoff { first: SimSpan::from_micros(1), most: SimSpan::from_micros(64) };
+const BACK_OFF: PollBackoff = PollBackoff { first: Span::from_micros(1), max: Span::from_micros(64) };
 
 pub(super) fn fabric() -> QsnetParameters {
     QsnetParameters {
@@ -46,11 +46,11 @@ pub(super) fn costs() -> ElanCosts {
 }
 
 fn cluster(background: Option<ElanBackground>) -> ElanCluster {
-    ElanCluster::new(fabric(), costs(), background, 1).expect("a cluster")
+    ElanCluster::new(fabric(), costs(), background, 1).expect("the parameters are valid")
 }
 
 fn task(operation: ElanCollective, count: u32, calls: u32) -> ElanWorkload {
-    let members = QuadricsMembers::range(0, count, Rank(0), 4).expect("members");
+    let members = QuadricsMembers::range(0, count, Rank(0), 4).expect("the members are valid");
     ElanWorkload {
         operation,
         members,
@@ -61,8 +61,8 @@ fn task(operation: ElanCollective, count: u32, calls: u32) -> ElanWorkload {
     }
 }
 
-fn tested() -> ElanCollective {
-    ElanCollective::TestBarrier { wake: HostWakeup::Polling, back_off: BACK_OFF }
+fn polled() -> ElanCollective {
+    ElanCollective::PolledBarrier { wake: HostWakeup::Polling, back_off: BACK_OFF }
 }
 
 fn broadcast(synchronisation: BroadcastSynchronization, bytes: u32) -> ElanCollective {
@@ -74,23 +74,23 @@ fn broadcast(synchronisation: BroadcastSynchronization, bytes: u32) -> ElanColle
     }
 }
 
-/// Microseconds of a call, on average.
+/// The mean duration of a call, in microseconds.
 fn mean(took: &[SimSpan]) -> f64 {
     took.iter().map(|span| span.as_nanos_f64()).sum::<f64>() / took.len() as f64 / 1e3
 }
 
 fn micros(operation: ElanCollective, count: u32) -> f64 {
-    mean(&cluster(None).run(&task(operation, count, 5)).expect("it ends"))
+    mean(&cluster(None).run(&task(operation, count, 5)).expect("the calls end"))
 }
 
 #[test]
 fn a_ping_takes_the_sum_of_its_parts() {
     let mut cluster = cluster(None);
-    let empty = cluster.ping(0, 63, 0, MemoryLocation::Elan, ElanTransport::Rdma).expect("a ping");
+    let empty = cluster.ping(0, 63, 0, MemoryLocation::Elan, ElanTransport::Rdma).expect("the ping completes");
     // 26 bytes at 396 MB/s, five switches and six cables.
     let expected = 450.0 + 600.0 + 26.0 / 0.396 + 187.0 + 350.0 + 550.0;
     assert!((empty.as_nanos_f64() - expected).abs() < 1.0, "{empty:?} {expected}");
-    let tagged = cluster.ping(0, 63, 0, MemoryLocation::Elan, ElanTransport::Tports).expect("a ping");
+    let tagged = cluster.ping(0, 63, 0, MemoryLocation::Elan, ElanTransport::Tports).expect("the ping completes");
     assert!((tagged.as_nanos_f64() - expected - 3_100.0).abs() < 1.0, "{tagged:?}");
 }
 
@@ -99,7 +99,11 @@ fn large_dmas_go_at_the_rate_of_the_link_or_of_the_bus() {
     let rate = |memory| {
         let bytes = 1_000_000;
         f64::from(bytes)
-            / (cluster(None).ping(0, 63, bytes, memory, ElanTransport::Rdma).expect("a ping").as_nanos_f64() / 1e3)
+            / (cluster(None)
+                .ping(0, 63, bytes, memory, ElanTransport::Rdma)
+                .expect("the ping completes")
+                .as_nanos_f64()
+                / 1e3)
     };
     assert!((rate(MemoryLocation::Elan) - 335.0).abs() < 1.0, "{}", rate(MemoryLocation::Elan));
     assert!((rate(MemoryLocation::Main) - 200.0).abs() < 1.0, "{}", rate(MemoryLocation::Main));
@@ -108,25 +112,25 @@ fn large_dmas_go_at_the_rate_of_the_link_or_of_the_bus() {
 #[test]
 fn a_tree_barrier_takes_a_step_more_for_four_times_the_nodes() {
     let [few, some, many] = [4, 16, 64].map(|count| micros(ElanCollective::TreeBarrier, count));
-    // Thread, DMA, wire, and the inputter for four children, one after the other; a parent of fewer has less.
+    // Thread, DMA, wire, and the inputter for four children one after the other; a parent with fewer children takes less.
     let step = 1.3 + 0.6 + 26.0 / 396.0 + 0.187 + 4.0 * 0.35;
     assert!(some - few > step - 0.4 && some - few < step, "{few} {some} {step}");
     assert!((many - some - step).abs() < 0.15, "{some} {many} {step}");
 }
 
 #[test]
-fn a_tested_barrier_hardly_grows_and_events_cost_what_they_cost() {
-    let [few, many] = [4, 64].map(|count| micros(tested(), count));
+fn a_polled_barrier_hardly_grows_and_events_add_their_cost() {
+    let [few, many] = [4, 64].map(|count| micros(polled(), count));
     assert!((many - few).abs() < 0.1 && many < micros(ElanCollective::TreeBarrier, 4), "{few} {many}");
-    let event = micros(ElanCollective::TestBarrier { wake: HostWakeup::Event, back_off: BACK_OFF }, 64);
+    let event = micros(ElanCollective::PolledBarrier { wake: HostWakeup::Event, back_off: BACK_OFF }, 64);
     assert!((event - many - 0.7).abs() < 0.01, "{event} {many}");
 }
 
 #[test]
 fn broadcasts_are_a_barrier_and_data() {
     let bcast = micros(broadcast(BroadcastSynchronization::Tree, 256), 64);
-    let hbcast = micros(broadcast(BroadcastSynchronization::Test(BACK_OFF), 256), 64);
-    assert!(bcast > micros(ElanCollective::TreeBarrier, 64) && hbcast > micros(tested(), 64) && hbcast < bcast);
+    let hbcast = micros(broadcast(BroadcastSynchronization::Poll(BACK_OFF), 256), 64);
+    assert!(bcast > micros(ElanCollective::TreeBarrier, 64) && hbcast > micros(polled(), 64) && hbcast < bcast);
     let large = 1_000_000.0 / micros(broadcast(BroadcastSynchronization::Tree, 1_000_000), 64);
     assert!((275.0..300.0).contains(&large), "{large}");
 }
@@ -136,7 +140,7 @@ fn copies_and_processes_of_one_node_cost_extra() {
     let with = |buffers, processes| {
         let (synchronisation, bytes, memory) = (BroadcastSynchronization::Tree, 50_000, MemoryLocation::Main);
         let operation = ElanCollective::Broadcast { synchronisation, bytes, memory, buffers };
-        mean(&cluster(None).run(&ElanWorkload { processes, ..task(operation, 16, 4) }).expect("it ends"))
+        mean(&cluster(None).run(&ElanWorkload { processes, ..task(operation, 16, 4) }).expect("the calls end"))
     };
     let alone = with(BroadcastBuffers::Global, 1);
     assert!((with(BroadcastBuffers::System, 1) - alone - 200.0).abs() < 10.0, "two copies of 100 us each");
@@ -145,20 +149,21 @@ fn copies_and_processes_of_one_node_cost_extra() {
 }
 
 #[test]
-fn members_that_are_not_contiguous_take_the_tree_both_ways() {
-    let members = QuadricsMembers::list((0..16).map(|rank| rank * 4).collect(), Rank(0), 4).expect("members");
+fn members_that_are_not_contiguous_use_the_tree_both_ways() {
+    let members =
+        QuadricsMembers::list((0..16).map(|rank| rank * 4).collect(), Rank(0), 4).expect("the members are valid");
     let run = |operation| {
         let task = ElanWorkload { members: members.clone(), ..task(operation, 16, 3) };
         cluster(None).run(&task).map(|took| mean(&took))
     };
-    let barrier = run(ElanCollective::TreeBarrier).expect("it ends");
+    let barrier = run(ElanCollective::TreeBarrier).expect("the calls end");
     assert!(barrier > micros(ElanCollective::TreeBarrier, 16) - 3.4, "{barrier}");
-    assert!(run(broadcast(BroadcastSynchronization::Test(BACK_OFF), 5_000)).is_some(), "falls back to the tree");
-    assert!(run(tested()).is_none(), "no multicast reaches exactly these");
+    assert!(run(broadcast(BroadcastSynchronization::Poll(BACK_OFF), 5_000)).is_some(), "falls back to the tree");
+    assert!(run(polled()).is_none(), "no multicast reaches exactly these");
 }
 
 #[test]
-fn words_elsewhere_are_tested_written_and_counted() {
+fn remote_words_are_tested_written_and_counted() {
     let mut cluster = cluster(None);
     let mut one = |what| cluster.atomic(3, 60..=60, 8, what).map(|fetched| (fetched.before, fetched.answer));
     assert_eq!(one(RemoteAtomic::FetchAdd(5)), Some((0, AckStatus::Success)));
@@ -169,7 +174,7 @@ fn words_elsewhere_are_tested_written_and_counted() {
 }
 
 #[test]
-fn a_test_and_write_on_many_writes_everywhere_or_nowhere_and_a_flood_where_it_is_taken() {
+fn a_test_and_write_on_many_is_all_or_nothing_and_a_flood_writes_where_accepted() {
     let mut cluster = cluster(None);
     let answer = |cluster: &mut ElanCluster, to, what| cluster.atomic(0, to, 1, what).map(|fetched| fetched.answer);
     let words = |cluster: &ElanCluster| [16, 17, 18].map(|node| cluster.word(node, 1));
@@ -178,92 +183,102 @@ fn a_test_and_write_on_many_writes_everywhere_or_nowhere_and_a_flood_where_it_is
     assert_eq!(words(&cluster), [0, 7, 0]);
     assert_eq!(answer(&mut cluster, 16..=18, RemoteAtomic::Flood(7, 8)), Some(AckStatus::Success));
     assert_eq!(words(&cluster), [0, 8, 0]);
-    assert_eq!(answer(&mut cluster, 16..=18, RemoteAtomic::Flood(7, 8)), Some(AckStatus::Failed), "nobody takes it");
+    assert_eq!(
+        answer(&mut cluster, 16..=18, RemoteAtomic::Flood(7, 8)),
+        Some(AckStatus::Failed),
+        "no node accepts it"
+    );
     assert_eq!(answer(&mut cluster, 18..=20, RemoteAtomic::TestAndWrite(0, 5)), Some(AckStatus::Success));
     assert_eq!([18, 19, 20].map(|node| cluster.word(node, 1)), [5; 3]);
 }
 
 #[test]
-fn a_flood_of_data_is_over_when_one_has_a_buffer_for_it() {
+fn a_flood_of_data_succeeds_when_one_node_has_a_buffer() {
     let fabric = QsnetParameters { damage: 0.002, ..fabric() };
-    let mut cluster = ElanCluster::new(fabric, costs(), None, 3).expect("a cluster");
+    let mut cluster = ElanCluster::new(fabric, costs(), None, 3).expect("the parameters are valid");
     let buffer = 5;
     assert_eq!(cluster.flood(0, 16..=31, 10_000, buffer).map(|flooded| flooded.answer), Some(AckStatus::Failed));
-    cluster.atomic(0, 20..=20, buffer, RemoteAtomic::FetchAdd(1)).expect("a buffer");
-    let taken = cluster.flood(0, 16..=31, 10_000, buffer).expect("a flood");
+    cluster.atomic(0, 20..=20, buffer, RemoteAtomic::FetchAdd(1)).expect("the node exists");
+    let taken = cluster.flood(0, 16..=31, 10_000, buffer).expect("the nodes exist");
     assert_eq!(taken.answer, AckStatus::Success);
     assert!(taken.took > SimSpan::from_micros(30), "{taken:?}");
     assert_eq!(cluster.flood(0, 60..=64, 1, buffer), None);
 }
 
 #[test]
-fn damaged_packets_are_sent_again_until_all_is_there() {
+fn damaged_packets_are_retransmitted_until_all_data_has_arrived() {
     let fabric = QsnetParameters { damage: 0.002, ..fabric() };
-    let mut cluster = ElanCluster::new(fabric, costs(), None, 7).expect("a cluster");
-    let mut run = |operation| cluster.run(&task(operation, 64, 40)).expect("it ends").len();
-    assert_eq!(run(tested()), 40);
+    let mut cluster = ElanCluster::new(fabric, costs(), None, 7).expect("the parameters are valid");
+    let mut run = |operation| cluster.run(&task(operation, 64, 40)).expect("the calls end").len();
+    assert_eq!(run(polled()), 40);
     assert_eq!(run(ElanCollective::TreeBarrier), 40);
-    assert_eq!(run(broadcast(BroadcastSynchronization::Test(BACK_OFF), 20_000)), 40);
+    assert_eq!(run(broadcast(BroadcastSynchronization::Poll(BACK_OFF), 20_000)), 40);
     assert!(cluster.counters().damaged > 100, "{:?}", cluster.counters());
 }
 
 #[test]
-fn software_suffers_more_under_load_than_hardware_and_a_seed_repeats_it() {
+fn software_slows_down_more_under_load_than_hardware_and_a_seed_repeats_it() {
     let load = ElanBackground { pattern: SaturationPattern::Uniform, message_bytes: 65_536 };
     let run = |operation| {
         let mut cluster = cluster(Some(load));
         cluster.pass(SimSpan::from_micros(500));
-        let took = cluster.run(&task(operation, 64, 20)).expect("it ends");
+        let took = cluster.run(&task(operation, 64, 20)).expect("the calls end");
         assert!(cluster.background_messages() > 0);
         (mean(&took), cluster.trace())
     };
-    let (software, hardware) = (run(ElanCollective::TreeBarrier), run(tested()));
+    let (software, hardware) = (run(ElanCollective::TreeBarrier), run(polled()));
     assert_eq!(software, run(ElanCollective::TreeBarrier));
     let slower = |loaded: f64, operation| loaded / micros(operation, 64);
     assert!(
-        slower(software.0, ElanCollective::TreeBarrier) > 3.0 * slower(hardware.0, tested()),
+        slower(software.0, ElanCollective::TreeBarrier) > 3.0 * slower(hardware.0, polled()),
         "{software:?} {hardware:?}"
     );
 }
 
 #[test]
-fn a_folded_barrier_takes_what_pencil_and_paper_say_and_stands_load() {
+fn a_folded_barrier_takes_the_computed_time_and_tolerates_load() {
     let costs = super::SwitchFoldCosts { receive: SimSpan::from_nanos(240), fold: SimSpan::from_nanos(240) };
     let folded = ElanCollective::FoldedBarrier(costs);
     let took = micros(folded, 64);
-    // A link: 34 bytes and a cable. Three links up and three down; three switches receive and fold, and two pass on.
+    // A link: 34 bytes and a cable. Three links up and three down; three switches receive and fold, and two forward.
     let link = 34.0 / 396.0 + 0.002;
     let expected = 1.45 + 0.45 + 1.3 + 6.0 * link + 3.0 * 0.48 + 2.0 * 0.24 + 0.35 + 0.55;
     assert!((took - expected).abs() < 0.01, "{took} {expected}");
     let mut cluster = cluster(Some(ElanBackground { pattern: SaturationPattern::Uniform, message_bytes: 65_536 }));
     cluster.pass(SimSpan::from_micros(200));
-    let loaded = mean(&cluster.run(&task(folded, 64, 50)).expect("it ends"));
+    let loaded = mean(&cluster.run(&task(folded, 64, 50)).expect("the calls end"));
     assert!(loaded > took && loaded < 10.0 * took, "{took} {loaded}");
     assert!(cluster.run(&task(folded, 16, 1)).is_none(), "all nodes or none");
 }
 
 #[test]
-fn all_that_an_adapter_sends_and_receives_shares_its_memory() {
+fn all_data_of_an_adapter_shares_its_memory() {
     let rates = |memory_megabytes| {
         let costs = ElanCosts { memory_megabytes, ..costs() };
         let load = ElanBackground { pattern: SaturationPattern::Complement, message_bytes: 65_536 };
-        let mut cluster = ElanCluster::new(fabric(), costs, Some(load), 1).expect("a cluster");
+        let mut cluster = ElanCluster::new(fabric(), costs, Some(load), 1).expect("the parameters are valid");
         cluster.pass(SimSpan::from_micros(5_000));
         let sent = cluster.background_messages() as f64 * 65_536.0 / 64.0 / 5_000.0;
         let bytes = 1_000_000;
-        let mut alone = ElanCluster::new(fabric(), costs, None, 1).expect("a cluster");
-        let took =
-            alone.ping(0, 63, bytes, MemoryLocation::Elan, ElanTransport::Rdma).expect("a ping").as_nanos_f64() / 1e3;
+        let mut alone = ElanCluster::new(fabric(), costs, None, 1).expect("the parameters are valid");
+        let took = alone
+            .ping(0, 63, bytes, MemoryLocation::Elan, ElanTransport::Rdma)
+            .expect("the ping completes")
+            .as_nanos_f64()
+            / 1e3;
         (sent, f64::from(bytes) / took)
     };
     let ((sent, alone), (sent_by_half, alone_by_half)) = (rates(800), rates(400));
-    assert!((alone - 335.0).abs() < 1.0 && (alone_by_half - 335.0).abs() < 1.0, "one way fits: {alone_by_half}");
-    assert!(sent_by_half < 201.0 && sent_by_half > 150.0, "both ways share: {sent_by_half}");
+    assert!(
+        (alone - 335.0).abs() < 1.0 && (alone_by_half - 335.0).abs() < 1.0,
+        "one direction fits: {alone_by_half}"
+    );
+    assert!(sent_by_half < 201.0 && sent_by_half > 150.0, "both directions share: {sent_by_half}");
     assert!(sent > 1.3 * sent_by_half, "{sent} {sent_by_half}");
 }
 
 #[test]
-fn the_command_processor_takes_one_word_after_the_other() {
+fn the_command_processor_handles_commands_sequentially() {
     let mut cluster = cluster(None);
     let now = units::SimTime::ZERO;
     let [first, second] = [cluster.elans.command(5, now), cluster.elans.command(5, now)];

@@ -1,5 +1,5 @@
-//! Tagged message ports: receives and messages meet by sender and tag, in the order in which they came (QN-8). Between nodes a
-//! message is a remote DMA, and the thread processor matches it; within a node it goes through shared memory.
+//! Tagged message ports: receives and messages match by sender and tag, in the order of arrival (QN-8). Between nodes a message
+//! is a remote DMA, and the thread processor matches it; within a node it goes through shared memory.
 
 use std::collections::VecDeque;
 
@@ -8,58 +8,48 @@ use units::{SimSpan, SimTime};
 use super::super::packet::CircuitDestination;
 use super::super::wormhole::WormholeNetwork;
 use super::dma::{DmaCompletion, DmaDescriptor};
+use super::dma_message::TportEnvelope;
 use super::library::PATIENCE;
 use super::{AdapterEvent, ElanAdapters, ElanAddress, ElanCluster, ElanLibrary, ElanLibraryError, Vpid};
 
-/// What a sender writes on a message.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TportEnvelope {
-    /// The sender's virtual process id.
-    pub from: u32,
-    /// The tag.
-    pub tag: u32,
-    /// How long the message is.
-    pub bytes: u32,
-}
-
-/// What a receiver wants; nothing said is anything.
+/// What a receive matches; none matches anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TportReceive {
-    /// From whom.
+    /// The sender.
     pub from: Option<u32>,
-    /// With which tag.
+    /// The tag.
     pub tag: Option<u32>,
     /// The receiver's own number for it.
     pub number: u32,
 }
 
 impl TportReceive {
-    fn takes(&self, envelope: &TportEnvelope) -> bool {
+    fn matches(&self, envelope: &TportEnvelope) -> bool {
         self.from.is_none_or(|from| from == envelope.from) && self.tag.is_none_or(|tag| tag == envelope.tag)
     }
 }
 
-/// A receive and the message that it got.
+/// A receive and the message that it matched.
 pub type TportMatch = (TportReceive, TportEnvelope);
 
-/// The port of a process.
+/// The tagged port of a process.
 #[derive(Debug)]
 pub struct TportQueue {
     posted: VecDeque<TportReceive>,
     unexpected: VecDeque<TportEnvelope>,
-    /// Messages that are kept until somebody wants them, at most.
+    /// The most unexpected messages.
     room: usize,
 }
 
 impl TportQueue {
-    /// A port that keeps so many messages that nobody has asked for yet.
+    /// A port that stores up to `room` unexpected messages.
     pub fn new(room: usize) -> Self {
         Self { posted: VecDeque::new(), unexpected: VecDeque::new(), room }
     }
 
-    /// A receive is posted: the oldest message that fits is its.
+    /// Posts a receive: it takes the oldest message that matches.
     pub fn post(&mut self, receive: TportReceive) -> Option<TportMatch> {
-        match self.unexpected.iter().position(|envelope| receive.takes(envelope)) {
+        match self.unexpected.iter().position(|envelope| receive.matches(envelope)) {
             Some(place) => Some((receive, self.unexpected.remove(place)?)),
             None => {
                 self.posted.push_back(receive);
@@ -68,12 +58,12 @@ impl TportQueue {
         }
     }
 
-    /// A message comes: the oldest receive that fits gets it.
+    /// Accepts a message for the oldest receive that matches.
     ///
     /// # Errors
-    /// The message itself, if it fits none and there is no room: the sender must try again.
+    /// The message itself, if it matches none and there is no room: the sender must retry.
     pub fn arrive(&mut self, envelope: TportEnvelope) -> Result<Option<TportMatch>, TportEnvelope> {
-        match self.posted.iter().position(|receive| receive.takes(&envelope)) {
+        match self.posted.iter().position(|receive| receive.matches(&envelope)) {
             Some(place) => Ok(self.posted.remove(place).map(|receive| (receive, envelope))),
             None if self.unexpected.len() >= self.room => Err(envelope),
             None => {
@@ -84,23 +74,23 @@ impl TportQueue {
     }
 }
 
-/// Messages that a port keeps for receives to come.
+/// The most unexpected messages of a port.
 const ROOM: usize = 64;
 
 impl ElanLibrary {
-    /// A process wants a message.
+    /// Posts a receive of a process.
     ///
     /// # Errors
-    /// If there is no such process.
+    /// There is no such process.
     pub fn receive(
         &self,
         cluster: &mut ElanCluster,
         owner: Vpid,
-        wanted: TportReceive,
+        receive: TportReceive,
     ) -> Result<(), ElanLibraryError> {
         self.place(owner)?;
         let ElanCluster { network, elans } = cluster;
-        if let Some(matched) = elans.ports.entry(owner.0).or_insert_with(|| TportQueue::new(ROOM)).post(wanted) {
+        if let Some(matched) = elans.ports.entry(owner.0).or_insert_with(|| TportQueue::new(ROOM)).post(receive) {
             elans.schedule(network, network.now(), AdapterEvent::Received { owner: owner.0, matched });
         }
         Ok(())
@@ -109,7 +99,7 @@ impl ElanLibrary {
     /// Sends a message with a tag; within a node through shared memory.
     ///
     /// # Errors
-    /// If the sender has nothing there, there is no such process, or the network has no such nodes.
+    /// The address is not mapped at the sender, there is no such process, or the network has no such nodes.
     pub fn send(
         &self,
         cluster: &mut ElanCluster,
@@ -134,10 +124,10 @@ impl ElanLibrary {
         cluster.post(dma).ok_or(ElanLibraryError::NotDone)
     }
 
-    /// Waits until a process has what it wanted under this number; what it got, and how long that was.
+    /// Waits until the receive of this number is complete; returns its message and the duration.
     ///
     /// # Errors
-    /// If it does not come within a second of virtual time.
+    /// It is not complete within a second of virtual time.
     pub fn received(
         &self,
         cluster: &mut ElanCluster,
@@ -158,7 +148,7 @@ impl ElanLibrary {
 }
 
 impl ElanAdapters {
-    /// A message has come whole: the thread processor looks for a receive.
+    /// A message has arrived completely: the thread processor searches for a receive.
     pub(super) fn message_arrived(
         &mut self,
         network: &mut WormholeNetwork,
@@ -166,7 +156,7 @@ impl ElanAdapters {
         (owner, envelope): (u32, TportEnvelope),
         at: SimTime,
     ) {
-        let matched = self.think(node, at, self.costs.matching);
+        let matched = self.run_thread(node, at, self.costs.matching);
         self.schedule(network, matched, AdapterEvent::Matched { owner, envelope });
     }
 
@@ -177,7 +167,7 @@ impl ElanAdapters {
                 self.schedule(network, network.now() + self.costs.notify, AdapterEvent::Received { owner, matched });
             }
             Ok(None) => {}
-            // No room: it is offered again.
+            // No room: retry.
             Err(envelope) => {
                 let at = network.now() + self.costs.matching.max(SimSpan::from_micros(1));
                 self.schedule(network, at, AdapterEvent::Matched { owner, envelope });
@@ -198,30 +188,30 @@ mod tests {
     fn processes_send_by_tag_between_nodes_and_within_one() {
         use super::super::costs::MemoryLocation;
         use super::super::tests::{costs, fabric};
-        let mut cluster = ElanCluster::new(fabric(), costs(), None, 1).expect("a network");
+        let mut cluster = ElanCluster::new(fabric(), costs(), None, 1).expect("the parameters are valid");
         let mut library = ElanLibrary::new(16, 2);
-        let near = library.allocate(Vpid(8), 64, MemoryLocation::Main).expect("room");
-        let far = library.allocate(Vpid(30), 64, MemoryLocation::Main).expect("room");
+        let near = library.allocate(Vpid(8), 64, MemoryLocation::Main).expect("the memory has room");
+        let far = library.allocate(Vpid(30), 64, MemoryLocation::Main).expect("the memory has room");
         let to = Vpid(9);
         library.receive(&mut cluster, to, TportReceive { from: Some(30), tag: None, number: 1 }).expect("posted");
         library.send(&mut cluster, (Vpid(30), far), to, 5, 64).expect("sent");
         library.send(&mut cluster, (Vpid(8), near), to, 6, 64).expect("sent");
-        let (got, took) = library.received(&mut cluster, to, 1).expect("it comes");
+        let (got, took) = library.received(&mut cluster, to, 1).expect("the message arrives");
         assert_eq!(
             (got, took > SimSpan::from_micros(5)),
             (TportEnvelope { from: 30, tag: 5, bytes: 64 }, true),
             "{took:?}"
         );
-        // The other came early, and waits for whoever wants it.
+        // The other message arrived early and waits for a receive.
         library.receive(&mut cluster, to, TportReceive { from: None, tag: Some(6), number: 2 }).expect("posted");
-        let (got, took) = library.received(&mut cluster, to, 2).expect("it is there");
+        let (got, took) = library.received(&mut cluster, to, 2).expect("the message has arrived");
         assert_eq!((got.from, took < SimSpan::from_micros(1)), (8, true), "{took:?}");
         library.receive(&mut cluster, to, TportReceive { from: None, tag: Some(7), number: 3 }).expect("posted");
-        assert_eq!(library.received(&mut cluster, to, 3), Err(ElanLibraryError::NotDone), "nobody sends that");
+        assert_eq!(library.received(&mut cluster, to, 3), Err(ElanLibraryError::NotDone), "no such message is sent");
     }
 
     #[test]
-    fn the_oldest_receive_that_fits_gets_the_message() {
+    fn the_oldest_receive_that_matches_gets_the_message() {
         let mut port = TportQueue::new(8);
         for (number, from, tag) in [(0, Some(1), None), (1, None, Some(7)), (2, None, None)] {
             assert_eq!(port.post(TportReceive { from, tag, number }), None);
@@ -240,9 +230,9 @@ mod tests {
         assert_eq!(port.arrive(message(1, 5)), Ok(None));
         assert_eq!(port.arrive(message(2, 5)), Ok(None));
         assert_eq!(port.arrive(message(3, 5)), Err(message(3, 5)));
-        let wanted = TportReceive { from: None, tag: Some(5), number: 9 };
-        assert_eq!(port.post(wanted).map(|(_, envelope)| envelope.from), Some(1));
-        assert_eq!(port.post(wanted).map(|(_, envelope)| envelope.from), Some(2));
-        assert_eq!(port.post(wanted), None);
+        let receive = TportReceive { from: None, tag: Some(5), number: 9 };
+        assert_eq!(port.post(receive).map(|(_, envelope)| envelope.from), Some(1));
+        assert_eq!(port.post(receive).map(|(_, envelope)| envelope.from), Some(2));
+        assert_eq!(port.post(receive), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Closing: answers come back, combined where ways part, and links are let go one after the other.
+//! Closes circuits: acknowledgements return, combined at the branches, and links are released one after the other.
 
 use units::SimTime;
 
@@ -6,7 +6,7 @@ use super::super::packet::{AckStatus, CircuitClosing, CircuitDestination, Circui
 use super::{AdapterCallbacks, CircuitPhase, NONE, VirtualChannel, WormholeEvent, WormholeNetwork};
 
 impl WormholeNetwork {
-    /// The last byte has left the source, unless the event has been overtaken.
+    /// The last byte has left the source, unless the event is obsolete.
     pub(super) fn handle_drained<A: AdapterCallbacks>(&mut self, adapters: &mut A, number: u32, generation: u16) {
         let circuit = &self.circuits[number as usize];
         if circuit.phase != CircuitPhase::Streaming || circuit.generation != generation {
@@ -22,13 +22,13 @@ impl WormholeNetwork {
         }
     }
 
-    /// Every destination acknowledges as soon as the codes are checked; links are let go as the answer passes.
+    /// Every destination acknowledges once the CRC is checked; the acknowledgement releases the links as it passes.
     fn acknowledge<A: AdapterCallbacks>(&mut self, adapters: &mut A, number: u32, there: SimTime) {
-        let answer = self.damaged(number);
+        let answer = self.check_crc(number);
         let circuit = &self.circuits[number as usize];
         let (packet, links) = (circuit.packet, circuit.links);
-        let back = there + self.way(links);
-        self.let_go(number, |network, depth| there + network.way(links - depth));
+        let back = there + self.latency(links);
+        self.release(number, |network, depth| there + network.latency(links - depth));
         if answer == AckStatus::Success {
             for node in Self::destinations(&packet) {
                 adapters.arrived(self, node, packet.tag, there);
@@ -37,23 +37,23 @@ impl WormholeNetwork {
         adapters.closed(self, packet.tag, answer, back);
     }
 
-    /// The destinations say what they think; the source's end token tells them what came of it.
+    /// The destinations return their status; the source's end token carries the combined status to them.
     pub(super) fn handle_tested<A: AdapterCallbacks>(&mut self, adapters: &mut A, number: u32) {
-        let damaged = self.damaged(number);
+        let damaged = self.check_crc(number);
         let circuit = &self.circuits[number as usize];
         let (packet, links) = (circuit.packet, circuit.links);
         let (mut answer, mut said) = (None, self.now);
         if damaged == AckStatus::Success {
             for node in Self::destinations(&packet) {
                 let (one, at) = adapters.test(self, node, packet.tag);
-                answer = Some(answer.map_or(one, |answer| packet.combining.of(answer, one)));
+                answer = Some(answer.map_or(one, |answer| packet.combining.combine(answer, one)));
                 said = said.max(at);
             }
         }
         let answer = answer.unwrap_or(damaged);
-        let known = said + self.way(links);
-        self.let_go(number, |network, depth| known + network.way(depth + 1));
-        let at = known + self.way(links);
+        let known = said + self.latency(links);
+        self.release(number, |network, depth| known + network.latency(depth + 1));
+        let at = known + self.latency(links);
         if damaged == AckStatus::Success {
             for node in Self::destinations(&packet) {
                 adapters.ended(self, node, packet.tag, answer, at);
@@ -62,8 +62,8 @@ impl WormholeNetwork {
         adapters.closed(self, packet.tag, answer, known);
     }
 
-    /// Whether the codes find damage.
-    fn damaged(&mut self, number: u32) -> AckStatus {
+    /// Whether the CRC detects damage.
+    fn check_crc(&mut self, number: u32) -> AckStatus {
         if self.parameters.damage <= 0.0 {
             return AckStatus::Success;
         }
@@ -76,27 +76,30 @@ impl WormholeNetwork {
         AckStatus::Success
     }
 
-    /// Lets go of all links, each at the time that belongs to its distance from the source; the circuit is over.
-    fn let_go(&mut self, number: u32, at: impl Fn(&Self, u32) -> SimTime) {
+    /// Releases all links, each at a time that depends on its distance from the source, and ends the circuit.
+    fn release(&mut self, number: u32, at: impl Fn(&Self, u32) -> SimTime) {
         let circuit = &mut self.circuits[number as usize];
         let (links, to) = (circuit.links, circuit.packet.to);
         let mut channels = std::mem::take(&mut circuit.channels);
         for channel in &channels {
             let link = self.link_of(*channel);
             let free_at = at(self, self.depth(link, links));
-            let waited_for = self.lines[link.0 as usize].first != NONE
-                || self.tree.group(link).is_some_and(|group| self.groups[group as usize].first != NONE);
-            self.channels[*channel as usize] = VirtualChannel { holder: NONE, free_at, told: waited_for };
-            if waited_for {
+            let has_waiters = self.link_queues[link.0 as usize].first != NONE
+                || self
+                    .tree
+                    .switch_of_up_link(link)
+                    .is_some_and(|group| self.switch_queues[group as usize].first != NONE);
+            self.channels[*channel as usize] = VirtualChannel { holder: NONE, free_at, grant_scheduled: has_waiters };
+            if has_waiters {
                 self.queue.push(free_at, WormholeEvent::Grant { link }.encode());
             }
         }
         if let CircuitDestination::Range { root, .. } = to {
             let free_at = at(self, self.tree.dimension());
-            let place = &mut self.roots[root as usize];
-            if place.holder == number {
-                (place.holder, place.free_at) = (NONE, free_at);
-                if !place.waiting.is_empty() {
+            let slot = &mut self.roots[root as usize];
+            if slot.holder == number {
+                (slot.holder, slot.free_at) = (NONE, free_at);
+                if !slot.waiting.is_empty() {
                     self.queue.push(free_at, WormholeEvent::RootFree { root }.encode());
                 }
             }

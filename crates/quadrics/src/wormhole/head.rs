@@ -1,7 +1,7 @@
-//! Heads: a circuit is opened link by link.
+//! Opens circuits: a head takes one link after the other.
 //!
-//! A head that finds no free channel waits in the line of its link or, where its tag names several ports, in that of its
-//! switch. Whoever waits is served by priority, then by age; after [`QsnetParameters::ageing`] all are alike (QN-2).
+//! A head that finds no free channel waits in the queue of its link or, if its tag names several ports, in that of its switch.
+//! Queues serve by priority, then by age; after [`QsnetParameters::ageing`] all heads are equal (QN-2).
 
 use units::{SimSpan, SimTime};
 
@@ -13,7 +13,7 @@ use super::{
 };
 
 impl WormholeNetwork {
-    /// Sends a packet: now, or when its node's link has a channel for it.
+    /// Sends a packet now, or once its node's link has a free channel.
     pub(crate) fn send(&mut self, packet: CircuitPacket) {
         let tree = self.tree;
         let (route, links) = match packet.to {
@@ -37,7 +37,7 @@ impl WormholeNetwork {
                 remaining: 0,
                 since: SimTime::ZERO,
                 lag: SimSpan::ZERO,
-                crowd: 1,
+                sharing: 1,
                 stretch: 0,
                 generation: 0,
             });
@@ -46,7 +46,7 @@ impl WormholeNetwork {
         let circuit = &mut self.circuits[number as usize];
         circuit.phase = CircuitPhase::Opening;
         (circuit.packet, circuit.route, circuit.links) = (packet, route, links);
-        (circuit.heads, circuit.crowd) = (1, 1);
+        (circuit.heads, circuit.sharing) = (1, 1);
         let first = match packet.to {
             CircuitDestination::Link(link) => link,
             _ => tree.injection(packet.from),
@@ -57,7 +57,7 @@ impl WormholeNetwork {
     /// A head has crossed a link.
     pub(super) fn handle_head(&mut self, number: u32, link: TreeLink) {
         match (self.tree.end(link), self.circuits[number as usize].packet.to) {
-            (TreeLinkEnd::Node(_), _) | (_, CircuitDestination::Link(_)) => self.head_is_there(number),
+            (TreeLinkEnd::Node(_), _) | (_, CircuitDestination::Link(_)) => self.head_arrived(number),
             (TreeLinkEnd::Switch(switch), CircuitDestination::Node(_)) => self.route(number, switch),
             (TreeLinkEnd::Switch(switch), CircuitDestination::Range { root, .. }) if self.tree.leads_up(link) => {
                 self.climb(number, switch, root);
@@ -66,7 +66,7 @@ impl WormholeNetwork {
         }
     }
 
-    fn head_is_there(&mut self, number: u32) {
+    fn head_arrived(&mut self, number: u32) {
         let circuit = &mut self.circuits[number as usize];
         circuit.heads -= 1;
         if circuit.heads == 0 {
@@ -82,14 +82,14 @@ impl WormholeNetwork {
         }
         match self.least_loaded(number, switch, tag) {
             Some(link) => self.advance(number, link, None),
-            None => self.wait_in_group(number, switch, tag),
+            None => self.wait_at_switch(number, switch, tag),
         }
     }
 
-    /// The link with the most free channels among those that a tag names; of equals, one that depends on the source, so
-    /// that sources spread. None if no channel is free, or others wait already.
+    /// The link with the most free channels among the ports of a tag; the source breaks ties, so that sources spread. None if
+    /// no channel is free, or others wait already.
     fn least_loaded(&self, number: u32, switch: EliteSwitch, tag: RouteTag) -> Option<TreeLink> {
-        if self.groups[self.tree.index(switch) as usize].first != NONE {
+        if self.switch_queues[self.tree.index(switch) as usize].first != NONE {
             return None;
         }
         let ports = u32::from(tag.last - tag.first) + 1;
@@ -99,7 +99,7 @@ impl WormholeNetwork {
             let port = u32::from(tag.first) + (start + step) % ports;
             let link = self.tree.out(switch, port);
             let free = self.free_channels(link);
-            if free > best.0 && self.lines[link.0 as usize].first == NONE {
+            if free > best.0 && self.link_queues[link.0 as usize].first == NONE {
                 best = (free, Some(link));
             }
         }
@@ -112,40 +112,40 @@ impl WormholeNetwork {
         channels.iter().filter(|channel| channel.holder == NONE && channel.free_at <= self.now).count()
     }
 
-    /// A multicast goes up by the ports that lead to its root (QN-6), and is alone there.
+    /// A multicast goes up by the ports that lead to its root (QN-6), where it must be alone.
     fn climb(&mut self, number: u32, switch: EliteSwitch, root: u32) {
         if switch.level + 1 < self.tree.dimension() {
             let port = ARITY + ((root >> (2 * switch.level)) & 3);
             let link = self.tree.out(switch, port);
             return self.advance(number, link, None);
         }
-        if matches!(self.parameters.rule, MulticastRule::Unruled { .. }) {
+        if matches!(self.parameters.rule, MulticastRule::Unrestricted { .. }) {
             return self.branch(number, switch, self.now);
         }
-        let place = &mut self.roots[root as usize];
-        if place.holder == NONE && place.free_at <= self.now && place.waiting.is_empty() {
-            place.holder = number;
+        let slot = &mut self.roots[root as usize];
+        if slot.holder == NONE && slot.free_at <= self.now && slot.waiting.is_empty() {
+            slot.holder = number;
             return self.branch(number, switch, self.now);
         }
-        place.waiting.push_back((number, self.now));
-        if place.holder == NONE {
-            self.queue.push(place.free_at.max(self.now), WormholeEvent::RootFree { root }.encode());
+        slot.waiting.push_back((number, self.now));
+        if slot.holder == NONE {
+            self.queue.push(slot.free_at.max(self.now), WormholeEvent::RootFree { root }.encode());
         }
     }
 
-    /// The root is free: the next multicast goes on.
+    /// The root is free: the next multicast continues.
     pub(super) fn handle_root_free(&mut self, root: u32) {
-        let place = &mut self.roots[root as usize];
-        if place.holder != NONE || place.free_at > self.now {
+        let slot = &mut self.roots[root as usize];
+        if slot.holder != NONE || slot.free_at > self.now {
             return;
         }
-        if let Some((number, since)) = place.waiting.pop_front() {
-            place.holder = number;
+        if let Some((number, since)) = slot.waiting.pop_front() {
+            slot.holder = number;
             self.branch(number, EliteSwitch { word: root, level: self.tree.dimension() - 1 }, since);
         }
     }
 
-    /// A multicast that came to a switch at `since` leaves it by all ports that lead to one of its destinations.
+    /// A multicast that reached a switch at `since` leaves it by all ports that lead to one of its destinations.
     fn branch(&mut self, number: u32, switch: EliteSwitch, since: SimTime) {
         let CircuitDestination::Range { first, last, root } = self.circuits[number as usize].packet.to else {
             return;
@@ -163,28 +163,28 @@ impl WormholeNetwork {
         }
     }
 
-    /// A head that has just come wants to cross a link.
+    /// A head that has just arrived tries to take a link.
     fn advance(&mut self, number: u32, link: TreeLink, only: Option<u8>) {
         self.advance_from(number, link, only, self.now);
     }
 
-    /// A head that came at `since` wants to cross a link.
+    /// A head that arrived at `since` tries to take a link.
     fn advance_from(&mut self, number: u32, link: TreeLink, only: Option<u8>, since: SimTime) {
-        let nobody_waits = self.lines[link.0 as usize].first == NONE;
-        if let Some(channel) = self.free_channel(link, only).filter(|_| nobody_waits) {
+        let no_waiters = self.link_queues[link.0 as usize].first == NONE;
+        if let Some(channel) = self.free_channel(link, only).filter(|_| no_waiters) {
             return self.take(number, channel, since);
         }
         let waiter = self.waiter(number, only);
-        push_back(&mut self.lines[link.0 as usize], &mut self.waiters, waiter);
-        self.expect_grant(link);
+        push_back(&mut self.link_queues[link.0 as usize], &mut self.waiters, waiter);
+        self.schedule_grants(link);
     }
 
-    fn wait_in_group(&mut self, number: u32, switch: EliteSwitch, tag: RouteTag) {
+    fn wait_at_switch(&mut self, number: u32, switch: EliteSwitch, tag: RouteTag) {
         let waiter = self.waiter(number, None);
         let index = self.tree.index(switch) as usize;
-        push_back(&mut self.groups[index], &mut self.waiters, waiter);
+        push_back(&mut self.switch_queues[index], &mut self.waiters, waiter);
         for port in tag.first..=tag.last {
-            self.expect_grant(self.tree.out(switch, u32::from(port)));
+            self.schedule_grants(self.tree.out(switch, u32::from(port)));
         }
     }
 
@@ -192,9 +192,9 @@ impl WormholeNetwork {
         self.counters.waits += 1;
         let waiter = Waiter { circuit, next: NONE, since: self.now, only };
         match self.free_waiters.pop() {
-            Some(place) => {
-                self.waiters[place as usize] = waiter;
-                place
+            Some(index) => {
+                self.waiters[index as usize] = waiter;
+                index
             }
             None => {
                 self.waiters.push(waiter);
@@ -203,13 +203,13 @@ impl WormholeNetwork {
         }
     }
 
-    /// Channels that are known to become free do so without another word, so whoever waits must be told.
-    fn expect_grant(&mut self, link: TreeLink) {
+    /// A channel becomes free at a known time without an event of its own, so waiting heads need one.
+    fn schedule_grants(&mut self, link: TreeLink) {
         let first = (link.0 * MAX_CHANNELS) as usize;
         for index in first..first + self.parameters.channels as usize {
-            let VirtualChannel { holder, free_at, told } = self.channels[index];
-            if holder == NONE && !(told && free_at > self.now) {
-                self.channels[index].told = true;
+            let VirtualChannel { holder, free_at, grant_scheduled } = self.channels[index];
+            if holder == NONE && !(grant_scheduled && free_at > self.now) {
+                self.channels[index].grant_scheduled = true;
                 self.queue.push(free_at.max(self.now), WormholeEvent::Grant { link }.encode());
             }
         }
@@ -228,13 +228,13 @@ impl WormholeNetwork {
         })
     }
 
-    /// A head takes a channel; it came to the link at `since`.
+    /// A head takes a channel; it arrived at the link at `since`.
     #[inline]
     fn take(&mut self, number: u32, channel: u32, since: SimTime) {
         self.channels[channel as usize].holder = number;
         let circuit = &mut self.circuits[number as usize];
         let QsnetParameters { switch_delay, wire, .. } = self.parameters;
-        // The switch looks at the tag while the head waits.
+        // The switch decodes the tag while the head waits.
         let ready = if circuit.channels.is_empty() { self.now } else { self.now.max(since + switch_delay) };
         circuit.channels.push(channel);
         self.counters.hops += 1;
@@ -242,12 +242,12 @@ impl WormholeNetwork {
         self.queue.push(ready + wire, WormholeEvent::Head { circuit: number, link }.encode());
     }
 
-    /// Free channels of a link go to those who wait for it.
+    /// Assigns the free channels of a link to the heads that wait for it.
     pub(super) fn grant(&mut self, link: TreeLink) {
         loop {
-            let group = self.tree.group(link).map(|group| group as usize);
-            let own = self.best(self.lines[link.0 as usize], link);
-            let shared = group.and_then(|group| self.best(self.groups[group], link));
+            let group = self.tree.switch_of_up_link(link).map(|group| group as usize);
+            let own = self.best(self.link_queues[link.0 as usize], link);
+            let shared = group.and_then(|group| self.best(self.switch_queues[group], link));
             let (line, found) = match (own, shared) {
                 (None, None) => return,
                 (Some(own), Some(shared)) if shared.rank < own.rank => (group, shared),
@@ -255,8 +255,8 @@ impl WormholeNetwork {
                 (None, Some(shared)) => (group, shared),
             };
             let line = match line {
-                Some(group) => &mut self.groups[group],
-                None => &mut self.lines[link.0 as usize],
+                Some(group) => &mut self.switch_queues[group],
+                None => &mut self.link_queues[link.0 as usize],
             };
             unlink(line, &mut self.waiters, found.before, found.waiter);
             self.free_waiters.push(found.waiter);
@@ -265,7 +265,7 @@ impl WormholeNetwork {
         }
     }
 
-    /// Who of a line goes next, if there is a channel for it.
+    /// The next head of a queue to serve, if there is a channel for it.
     fn best(&self, line: WaitQueue, link: TreeLink) -> Option<GrantCandidate> {
         let mut best: Option<GrantCandidate> = None;
         let (mut before, mut at) = (NONE, line.first);
@@ -287,12 +287,12 @@ impl WormholeNetwork {
     }
 }
 
-/// Somebody in a line, and who stands before.
+/// A head in a queue, and its predecessor.
 struct GrantCandidate {
     before: u32,
     waiter: u32,
     channel: u32,
-    /// The smallest goes first.
+    /// The smallest is served first.
     rank: (bool, SimTime),
 }
 

@@ -1,13 +1,13 @@
-//! The wormhole network: circuits over virtual channels, one event a hop.
+//! The wormhole network: circuits over virtual channels, one event per hop.
 //!
 //! In: packets, each with its destination. Out: calls of [`AdapterCallbacks`], in the order of time. A packet's head takes one
-//! virtual channel of every link on its way and keeps it until the circuit closes (QN-4). Once the head is at its
-//! destination, at all of them for a multicast, the data flows as fast as the most crowded link lets it. Flits are not
-//! simulated: a circuit has one rate at any time, and it changes when another begins or ends on one of its links. With
-//! two channels a link that is exact, because two fair halves are all that can happen (docs/decisions/0011).
+//! virtual channel of every link on its path and holds it until the circuit closes (QN-4). Once the head has reached its
+//! destination, or all of them for a multicast, the data flows at the rate of the most shared link. Flits are not
+//! simulated: a circuit has one rate at any time, which changes when another circuit starts or ends on one of its links. With
+//! two channels per link that is exact, because two equal shares are the only case (docs/decisions/0011).
 //!
-//! Reading order: this file holds what there is; `head` opens circuits, `stream` moves data, `close` takes them down;
-//! `deadlock` tells who waits for whom in vain.
+//! Reading order: this file defines the state; `head` opens circuits, `stream` moves data, `close` closes them;
+//! `deadlock` finds circuits that wait for each other.
 
 mod close;
 #[cfg(test)]
@@ -27,38 +27,38 @@ use super::quaternary_tree::{ARITY, QuaternaryTree, TreeLink};
 use super::source_route::SourceRoute;
 use simulator::event_queue::EventQueue;
 
-/// Nobody.
+/// No circuit, or no waiter.
 const NONE: u32 = u32::MAX;
-/// The most virtual channels of a link. Every link has room for as many, so that a channel's number tells its link by a shift.
+/// The most virtual channels of a link. Every link has room for this many, so that a shift converts a channel to its link.
 pub(crate) const MAX_CHANNELS: u32 = 4;
 
-/// Who uses the network: the adapters of all nodes.
+/// The users of the network: the adapters of all nodes.
 pub(crate) trait AdapterCallbacks {
     /// The last byte has left the source: it may send the next packet.
     fn drained(&mut self, network: &mut WormholeNetwork, tag: u32);
-    /// A packet that closes by acknowledgement has come whole, or will have at `at`.
+    /// A packet that closes by acknowledgement has arrived completely, or will have at `at`.
     fn arrived(&mut self, network: &mut WormholeNetwork, node: u32, tag: u32, at: SimTime);
-    /// A packet that closes by end token has come whole: what does this node say, and when?
+    /// A packet that closes by end token has arrived completely: returns this node's status, and when it is known.
     fn test(&mut self, network: &mut WormholeNetwork, node: u32, tag: u32) -> (AckStatus, SimTime);
-    /// The end token comes by at `at` and tells a destination what all have said together.
+    /// The end token reaches a destination at `at` with the combined status.
     fn ended(&mut self, network: &mut WormholeNetwork, node: u32, tag: u32, answer: AckStatus, at: SimTime);
-    /// The source hears at `at` what the destinations say together.
+    /// The source learns the combined status at `at`.
     fn closed(&mut self, network: &mut WormholeNetwork, tag: u32, answer: AckStatus, at: SimTime);
-    /// An alarm that an adapter has set.
-    fn alarm(&mut self, network: &mut WormholeNetwork, number: u32);
+    /// A timer that an adapter has set has expired.
+    fn timer(&mut self, network: &mut WormholeNetwork, number: u32);
 }
 
 /// A virtual channel of a link.
 #[derive(Clone, Copy)]
 struct VirtualChannel {
     holder: u32,
-    /// When the last holder lets go, if nobody holds it.
+    /// When the last holder releases it, if it has no holder.
     free_at: SimTime,
-    /// Those who wait will be looked at when that is so.
-    told: bool,
+    /// A grant event is scheduled for that time.
+    grant_scheduled: bool,
 }
 
-/// Heads that wait, first come first.
+/// Waiting heads, in the order of arrival.
 #[derive(Clone, Copy)]
 struct WaitQueue {
     first: u32,
@@ -69,25 +69,25 @@ impl WaitQueue {
     const EMPTY: Self = Self { first: NONE, last: NONE };
 }
 
-/// A head in a line.
+/// A waiting head.
 #[derive(Clone, Copy)]
 struct Waiter {
     circuit: u32,
     next: u32,
-    /// When it came.
+    /// When it arrived.
     since: SimTime,
-    /// The only channel that it may take, if it may not take any.
+    /// The only channel that it may take; any if none.
     only: Option<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CircuitPhase {
     Unused,
-    /// Heads are under way.
+    /// Heads are on their way.
     Opening,
-    /// All are there, data flows.
+    /// All heads have arrived; data flows.
     Streaming,
-    /// All data has left; destinations make up their answers.
+    /// All data has left; the destinations determine their status.
     Answering,
 }
 
@@ -95,23 +95,23 @@ struct Circuit {
     phase: CircuitPhase,
     packet: CircuitPacket,
     route: SourceRoute,
-    /// What it holds.
+    /// The channels that it holds.
     channels: Vec<u32>,
-    /// Heads that are not at their destinations.
+    /// Heads that have not arrived.
     heads: u32,
     /// Links from source to destination.
     links: u32,
-    /// Data that has not left, as picoseconds on a link of its own.
+    /// Data that has not left, as picoseconds on an unshared link.
     remaining: u64,
-    /// When that was so.
+    /// When that was computed.
     since: SimTime,
-    /// From the last byte's departure to its arrival.
+    /// The time from the last byte's departure to its arrival.
     lag: SimSpan,
-    /// The most circuits with which it shares a link, itself included.
-    crowd: u8,
-    /// How much longer than on a link of its own a byte takes, in 1/1024.
+    /// The most circuits on any of its links, including itself.
+    sharing: u8,
+    /// The slowdown against an unshared link, in 1/1024.
     stretch: u64,
-    /// Tells the newest drain event from older ones.
+    /// Distinguishes the latest drain event from obsolete ones.
     generation: u16,
 }
 
@@ -119,18 +119,18 @@ struct Circuit {
 struct MulticastRoot {
     holder: u32,
     free_at: SimTime,
-    /// Who waits, and since when.
+    /// The waiting circuits, and since when they wait.
     waiting: VecDeque<(u32, SimTime)>,
 }
 
-/// What has happened.
+/// Counters of the network.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct WormholeCounters {
-    /// Links that heads have taken.
+    /// Links taken by heads.
     pub hops: u64,
     /// Packets whose circuits have closed.
     pub packets: u64,
-    /// Heads that had to wait for a channel.
+    /// Heads that waited for a channel.
     pub waits: u64,
     /// Packets that were damaged.
     pub damaged: u64,
@@ -145,11 +145,11 @@ pub(crate) struct WormholeNetwork {
     now: SimTime,
     queue: EventQueue,
     channels: Vec<VirtualChannel>,
-    /// Circuits whose data flows, for each link.
+    /// For each link, the circuits whose data flows.
     streaming: Vec<u8>,
-    lines: Vec<WaitQueue>,
-    /// Heads that take any port up, for each switch.
-    groups: Vec<WaitQueue>,
+    link_queues: Vec<WaitQueue>,
+    /// For each switch, the heads that can take any up port.
+    switch_queues: Vec<WaitQueue>,
     waiters: Vec<Waiter>,
     free_waiters: Vec<u32>,
     circuits: Vec<Circuit>,
@@ -161,14 +161,14 @@ pub(crate) struct WormholeNetwork {
     trace: u64,
 }
 
-/// What is due. The number of the kind is in the top bits of a queue entry.
+/// A scheduled event. The top bits of a queue entry encode its kind.
 enum WormholeEvent {
     Head { circuit: u32, link: TreeLink },
     Drained { circuit: u32, generation: u16 },
     Tested { circuit: u32 },
     Grant { link: TreeLink },
     RootFree { root: u32 },
-    Alarm { number: u32 },
+    Timer { number: u32 },
 }
 
 impl WormholeEvent {
@@ -180,7 +180,7 @@ impl WormholeEvent {
             Self::Tested { circuit } => (2, circuit, 0),
             Self::Grant { link } => (3, 0, link.0),
             Self::RootFree { root } => (4, 0, root),
-            Self::Alarm { number } => (5, 0, number),
+            Self::Timer { number } => (5, 0, number),
         };
         (kind << 61) | (u64::from(high) << 32) | u64::from(low)
     }
@@ -194,27 +194,27 @@ impl WormholeEvent {
             2 => Self::Tested { circuit },
             3 => Self::Grant { link: TreeLink(low) },
             4 => Self::RootFree { root: low },
-            _ => Self::Alarm { number: low },
+            _ => Self::Timer { number: low },
         }
     }
 }
 
 impl WormholeNetwork {
-    /// The network at rest; none if the parameters make no network.
+    /// An idle network; none if the parameters are invalid.
     pub(crate) fn new(parameters: QsnetParameters, seed: u64) -> Option<Self> {
         let tree = QuaternaryTree::new(parameters.dimension)?;
         let roots = parameters.rule.roots();
         let fits = (1..=MAX_CHANNELS).contains(&parameters.channels) && roots >= 1;
-        // Roots differ in the ports that lowest switches take up; with the rule each owns a channel below.
+        // Roots differ in the up ports that the lowest switches use; with the rule each root owns a channel below it.
         let most = match parameters.rule {
             MulticastRule::Serialised { .. } => parameters.channels,
-            MulticastRule::Unruled { .. } => ARITY,
+            MulticastRule::Unrestricted { .. } => ARITY,
         };
         if !fits || roots > most || (tree.dimension() == 1 && roots > 1) {
             return None;
         }
         let links = tree.links() as usize;
-        let idle = VirtualChannel { holder: NONE, free_at: SimTime::ZERO, told: false };
+        let idle = VirtualChannel { holder: NONE, free_at: SimTime::ZERO, grant_scheduled: false };
         let root = || MulticastRoot { holder: NONE, free_at: SimTime::ZERO, waiting: VecDeque::new() };
         Some(Self {
             parameters,
@@ -223,8 +223,8 @@ impl WormholeNetwork {
             queue: EventQueue::new(12),
             channels: vec![idle; links * MAX_CHANNELS as usize],
             streaming: vec![0; links],
-            lines: vec![WaitQueue::EMPTY; links],
-            groups: vec![WaitQueue::EMPTY; tree.switches() as usize],
+            link_queues: vec![WaitQueue::EMPTY; links],
+            switch_queues: vec![WaitQueue::EMPTY; tree.switches() as usize],
             waiters: Vec::new(),
             free_waiters: Vec::new(),
             circuits: Vec::new(),
@@ -258,12 +258,12 @@ impl WormholeNetwork {
         self.trace
     }
 
-    /// Calls [`AdapterCallbacks::alarm`] at a time not before now.
-    pub(crate) fn set_alarm(&mut self, at: SimTime, number: u32) {
-        self.queue.push(at.max(self.now), WormholeEvent::Alarm { number }.encode());
+    /// Schedules [`AdapterCallbacks::timer`], not before now.
+    pub(crate) fn set_timer(&mut self, at: SimTime, number: u32) {
+        self.queue.push(at.max(self.now), WormholeEvent::Timer { number }.encode());
     }
 
-    /// Handles events until `done` says so or nothing is left to happen.
+    /// Handles events until `done` returns true or no event is left.
     pub(crate) fn run<A: AdapterCallbacks>(&mut self, adapters: &mut A, mut done: impl FnMut(&A, &Self) -> bool) {
         while !done(adapters, self) {
             let Some((at, entry)) = self.queue.pop() else { return };
@@ -276,13 +276,13 @@ impl WormholeNetwork {
                 WormholeEvent::Tested { circuit } => self.handle_tested(adapters, circuit),
                 WormholeEvent::Grant { link } => self.grant(link),
                 WormholeEvent::RootFree { root } => self.handle_root_free(root),
-                WormholeEvent::Alarm { number } => adapters.alarm(self, number),
+                WormholeEvent::Timer { number } => adapters.timer(self, number),
             }
         }
     }
 
-    /// From the first bit's departure to its arrival over so many links, if nothing is in the way.
-    pub(crate) fn way(&self, links: u32) -> SimSpan {
+    /// The latency of the first bit over this many links, without contention.
+    pub(crate) fn latency(&self, links: u32) -> SimSpan {
         let QsnetParameters { switch_delay, wire, .. } = self.parameters;
         SimSpan::from_picos(
             wire.as_picos() * u64::from(links) + switch_delay.as_picos() * u64::from(links.max(1) - 1),
@@ -294,14 +294,14 @@ impl WormholeNetwork {
         TreeLink(channel / MAX_CHANNELS)
     }
 
-    /// How many links lie between source and this one, on a way of so many.
+    /// The number of links between the source and this link, on a path of `links` links.
     #[inline]
     fn depth(&self, link: TreeLink, links: u32) -> u32 {
         let level = self.tree.level_of(link).min(links - 1);
         if self.tree.leads_up(link) { level } else { links - 1 - level }
     }
 
-    /// Nodes that a circuit leads to, or the number of its only link.
+    /// The nodes that a circuit leads to, or the number of its only link.
     fn destinations(packet: &CircuitPacket) -> std::ops::RangeInclusive<u32> {
         match packet.to {
             CircuitDestination::Node(node) => node..=node,

@@ -21,16 +21,16 @@ fn fabric(dimension: u32) -> QsnetParameters {
     }
 }
 
-/// Keeps what happens; sends packets again and again if told to.
+/// Records all callbacks, and resends the packets in `again`.
 #[derive(Default)]
 struct CallbackRecorder {
     drained: Vec<(u32, SimTime)>,
     arrived: Vec<(u32, u32, SimTime)>,
     ended: Vec<(u32, AckStatus, SimTime)>,
     closed: Vec<(u32, AckStatus, SimTime)>,
-    /// Nodes that answer that a test failed.
+    /// Nodes that return a failed test.
     failing: Vec<u32>,
-    /// What each tag still sends.
+    /// The packets that each tag still sends.
     again: Vec<(CircuitPacket, u32)>,
 }
 
@@ -62,7 +62,7 @@ impl AdapterCallbacks for CallbackRecorder {
         self.closed.push((tag, answer, at));
     }
 
-    fn alarm(&mut self, _: &mut WormholeNetwork, _: u32) {}
+    fn timer(&mut self, _: &mut WormholeNetwork, _: u32) {}
 }
 
 fn full(from: u32, to: CircuitDestination, tag: u32) -> CircuitPacket {
@@ -79,8 +79,8 @@ fn full(from: u32, to: CircuitDestination, tag: u32) -> CircuitPacket {
     }
 }
 
-fn run(network: &mut WormholeNetwork, notes: &mut CallbackRecorder) {
-    network.run(notes, |_, _| false);
+fn run(network: &mut WormholeNetwork, recorder: &mut CallbackRecorder) {
+    network.run(recorder, |_, _| false);
 }
 
 fn nanos(time: SimTime) -> f64 {
@@ -88,56 +88,56 @@ fn nanos(time: SimTime) -> f64 {
 }
 
 #[test]
-fn a_packet_alone_takes_what_pencil_and_paper_say() {
-    let mut network = WormholeNetwork::new(fabric(3), 1).expect("a network");
-    let mut notes = CallbackRecorder::default();
+fn a_single_packet_takes_the_computed_time() {
+    let mut network = WormholeNetwork::new(fabric(3), 1).expect("the parameters are valid");
+    let mut recorder = CallbackRecorder::default();
     network.send(full(0, CircuitDestination::Node(63), 7));
-    run(&mut network, &mut notes);
-    // Five switches, six cables, 378 bytes of 2.5 ns each; the acknowledgement takes the way back.
+    run(&mut network, &mut recorder);
+    // Five switches, six cables, 378 bytes of 2.5 ns each; the acknowledgement returns over the same path.
     let way = 5.0 * 35.0 + 6.0 * 2.0;
-    assert_eq!(notes.drained, [(7, SimTime::from_picos(945_000))]);
+    assert_eq!(recorder.drained, [(7, SimTime::from_picos(945_000))]);
     assert_eq!(
-        notes.arrived.iter().map(|(node, _, at)| (*node, nanos(*at))).collect::<Vec<_>>(),
+        recorder.arrived.iter().map(|(node, _, at)| (*node, nanos(*at))).collect::<Vec<_>>(),
         [(63, way + 945.0)]
     );
-    assert_eq!(nanos(notes.closed[0].2), 2.0 * way + 945.0);
+    assert_eq!(nanos(recorder.closed[0].2), 2.0 * way + 945.0);
     assert_eq!((network.counters.hops, network.open_circuits()), (6, 0));
 }
 
 #[test]
 fn packets_follow_each_other_without_a_gap_on_the_other_channel() {
-    let mut network = WormholeNetwork::new(fabric(3), 1).expect("a network");
+    let mut network = WormholeNetwork::new(fabric(3), 1).expect("the parameters are valid");
     let packet = full(0, CircuitDestination::Node(63), 7);
-    let mut notes = CallbackRecorder { again: vec![(packet, 99)], ..CallbackRecorder::default() };
+    let mut recorder = CallbackRecorder { again: vec![(packet, 99)], ..CallbackRecorder::default() };
     network.send(packet);
-    run(&mut network, &mut notes);
-    assert_eq!(nanos(notes.drained.last().expect("packets").1), 100.0 * 945.0);
+    run(&mut network, &mut recorder);
+    assert_eq!(nanos(recorder.drained.last().expect("packets").1), 100.0 * 945.0);
 }
 
 #[test]
 fn two_circuits_on_a_link_have_half_of_it_each() {
-    let mut network = WormholeNetwork::new(fabric(1), 1).expect("a network");
-    let mut notes = CallbackRecorder::default();
+    let mut network = WormholeNetwork::new(fabric(1), 1).expect("the parameters are valid");
+    let mut recorder = CallbackRecorder::default();
     for from in [0, 1] {
         network.send(full(from, CircuitDestination::Node(3), from));
     }
-    run(&mut network, &mut notes);
-    // What fills the links when the heads arrive has gone at full speed.
+    run(&mut network, &mut recorder);
+    // The bytes that fill the links when the heads arrive went at full speed.
     let way = 35.0 + 2.0 * 2.0;
-    let ends: Vec<f64> = notes.drained.iter().map(|(_, at)| nanos(*at)).collect();
+    let ends: Vec<f64> = recorder.drained.iter().map(|(_, at)| nanos(*at)).collect();
     assert_eq!(ends, [way + 2.0 * (945.0 - way); 2]);
 }
 
 #[test]
 fn a_third_circuit_waits_until_the_acknowledgement_frees_a_channel() {
-    let mut network = WormholeNetwork::new(fabric(1), 1).expect("a network");
-    let mut notes = CallbackRecorder::default();
+    let mut network = WormholeNetwork::new(fabric(1), 1).expect("the parameters are valid");
+    let mut recorder = CallbackRecorder::default();
     for from in [0, 1, 2] {
         network.send(full(from, CircuitDestination::Node(3), from));
     }
-    run(&mut network, &mut notes);
+    run(&mut network, &mut recorder);
     assert_eq!(network.counters.waits, 1);
-    let third = notes.drained[2];
+    let third = recorder.drained[2];
     assert_eq!(third.0, 2);
     assert!(nanos(third.1) > 2.0 * 945.0, "{third:?}");
 }
@@ -145,64 +145,64 @@ fn a_third_circuit_waits_until_the_acknowledgement_frees_a_channel() {
 #[test]
 fn urgent_packets_go_first_until_the_others_have_aged() {
     let order = |ageing: SimSpan| {
-        let mut network =
-            WormholeNetwork::new(QsnetParameters { ageing, channels: 1, ..fabric(1) }, 1).expect("a network");
-        let mut notes = CallbackRecorder::default();
+        let mut network = WormholeNetwork::new(QsnetParameters { ageing, channels: 1, ..fabric(1) }, 1)
+            .expect("the parameters are valid");
+        let mut recorder = CallbackRecorder::default();
         network.send(full(0, CircuitDestination::Node(3), 0));
         network.send(full(1, CircuitDestination::Node(3), 1));
         network.send(CircuitPacket { priority: CircuitPriority::High, ..full(2, CircuitDestination::Node(3), 2) });
-        run(&mut network, &mut notes);
-        notes.drained.iter().map(|(tag, _)| *tag).collect::<Vec<_>>()
+        run(&mut network, &mut recorder);
+        recorder.drained.iter().map(|(tag, _)| *tag).collect::<Vec<_>>()
     };
     assert_eq!(order(SimSpan::from_micros(20)), [0, 2, 1]);
     assert_eq!(order(SimSpan::from_nanos(100)), [0, 1, 2]);
 }
 
 #[test]
-fn the_way_up_avoids_links_that_are_taken() {
-    // Four senders of one switch, all to different switches: every one finds a port of its own, and none slows down.
-    let mut network = WormholeNetwork::new(fabric(2), 1).expect("a network");
-    let mut notes = CallbackRecorder::default();
+fn the_path_up_avoids_links_in_use() {
+    // Four senders of one switch, all to different switches: each finds its own port, and none slows down.
+    let mut network = WormholeNetwork::new(fabric(2), 1).expect("the parameters are valid");
+    let mut recorder = CallbackRecorder::default();
     for from in 0..4 {
         network.send(full(from, CircuitDestination::Node(4 * from + 3), from));
     }
-    run(&mut network, &mut notes);
-    assert!(notes.drained.iter().all(|(_, at)| nanos(*at) == 945.0), "{:?}", notes.drained);
+    run(&mut network, &mut recorder);
+    assert!(recorder.drained.iter().all(|(_, at)| nanos(*at) == 945.0), "{:?}", recorder.drained);
 }
 
 #[test]
-fn a_multicast_reaches_its_range_and_the_worst_answer_comes_back() {
+fn a_multicast_reaches_its_range_and_returns_the_worst_status() {
     for (failing, expected) in [(vec![], AckStatus::Success), (vec![37], AckStatus::Failed)] {
-        let mut network = WormholeNetwork::new(fabric(3), 1).expect("a network");
-        let mut notes = CallbackRecorder { failing, ..CallbackRecorder::default() };
+        let mut network = WormholeNetwork::new(fabric(3), 1).expect("the parameters are valid");
+        let mut recorder = CallbackRecorder { failing, ..CallbackRecorder::default() };
         let to = CircuitDestination::Range { first: 5, last: 40, root: 0 };
         network.send(CircuitPacket { closing: CircuitClosing::EndToken, bytes: wire_bytes(0), ..full(9, to, 1) });
-        run(&mut network, &mut notes);
-        assert_eq!(notes.ended.iter().map(|(node, ..)| *node).collect::<Vec<_>>(), (5..=40).collect::<Vec<_>>());
-        assert!(notes.ended.iter().all(|(_, answer, _)| *answer == expected));
-        assert_eq!(notes.closed[0].1, expected);
+        run(&mut network, &mut recorder);
+        assert_eq!(recorder.ended.iter().map(|(node, ..)| *node).collect::<Vec<_>>(), (5..=40).collect::<Vec<_>>());
+        assert!(recorder.ended.iter().all(|(_, answer, _)| *answer == expected));
+        assert_eq!(recorder.closed[0].1, expected);
     }
 }
 
 #[test]
 fn multicasts_are_alone_below_the_root() {
-    let mut network = WormholeNetwork::new(fabric(3), 1).expect("a network");
-    let mut notes = CallbackRecorder::default();
+    let mut network = WormholeNetwork::new(fabric(3), 1).expect("the parameters are valid");
+    let mut recorder = CallbackRecorder::default();
     for from in [3, 60] {
         network.send(full(from, CircuitDestination::Range { first: 0, last: 63, root: 0 }, from));
     }
-    run(&mut network, &mut notes);
-    let [first, second] = [notes.drained[0].1, notes.drained[1].1].map(nanos);
-    // The second goes on when the first one's acknowledgement has passed the root: two switches and three cables each way.
+    run(&mut network, &mut recorder);
+    let [first, second] = [recorder.drained[0].1, recorder.drained[1].1].map(nanos);
+    // The second continues when the first one's acknowledgement has passed the root: two switches and three cables each way.
     let there_and_back = 2.0 * (2.0 * 35.0 + 3.0 * 2.0);
     assert!((second - first - 945.0 - there_and_back).abs() <= 2.0, "{first} {second} {there_and_back}");
 }
 
-/// Every node sends multicasts to all, over as many roots as there are, and packets to ever other nodes, so that
-/// branches get on at different speeds. Says how many circuits are open, and how many of these stuck, when nothing more
-/// can happen.
+/// Every node sends multicasts to all nodes, over all roots, and packets to changing nodes, so that branches progress at
+/// different speeds. Returns how many circuits are open, and how many of these are deadlocked, when no event is left.
 fn many_multicasts(rule: MulticastRule, channels: u32) -> (usize, usize) {
-    let mut network = WormholeNetwork::new(QsnetParameters { rule, channels, ..fabric(3) }, 1).expect("a network");
+    let mut network =
+        WormholeNetwork::new(QsnetParameters { rule, channels, ..fabric(3) }, 1).expect("the parameters are valid");
     let root = |from: u32| from % rule.roots();
     let multicasts =
         (0..64).map(|from| full(from, CircuitDestination::Range { first: 0, last: 63, root: root(from) }, from));
@@ -210,11 +210,11 @@ fn many_multicasts(rule: MulticastRule, channels: u32) -> (usize, usize) {
     let packets: Vec<CircuitPacket> = multicasts.chain(others).collect();
     let turns = |packet: &CircuitPacket| if packet.tag < 64 { 10 } else { 500 };
     let again = packets.iter().map(|packet| (*packet, turns(packet))).collect();
-    let mut notes = CallbackRecorder { again, ..CallbackRecorder::default() };
+    let mut recorder = CallbackRecorder { again, ..CallbackRecorder::default() };
     for packet in packets {
         network.send(packet);
     }
-    run(&mut network, &mut notes);
+    run(&mut network, &mut recorder);
     (network.open_circuits(), network.deadlocked().len())
 }
 
@@ -222,9 +222,9 @@ fn many_multicasts(rule: MulticastRule, channels: u32) -> (usize, usize) {
 fn two_roots_at_once_deadlock_without_the_rule() {
     // With two channels it takes more roots, since two multicasts can then pass each other.
     for (roots, channels) in [(2, 1), (4, 2)] {
-        let (open, stuck) = many_multicasts(MulticastRule::Unruled { roots }, channels);
-        assert!(open > 0, "nothing is left to happen, and circuits are open: {roots} roots, {channels} channels");
-        assert!(stuck >= 2, "{stuck} wait for each other");
+        let (open, stuck) = many_multicasts(MulticastRule::Unrestricted { roots }, channels);
+        assert!(open > 0, "no event is left, but no circuit is open: {roots} roots, {channels} channels");
+        assert!(stuck >= 2, "only {stuck} circuits wait for each other");
     }
 }
 
@@ -236,24 +236,25 @@ fn no_number_of_roots_deadlocks_with_the_rule() {
 }
 
 #[test]
-fn a_damaged_packet_is_told_to_its_source_and_to_nobody_else() {
-    let mut network = WormholeNetwork::new(QsnetParameters { damage: 1.0, ..fabric(2) }, 1).expect("a network");
-    let mut notes = CallbackRecorder::default();
+fn a_damaged_packet_is_reported_only_to_its_source() {
+    let mut network =
+        WormholeNetwork::new(QsnetParameters { damage: 1.0, ..fabric(2) }, 1).expect("the parameters are valid");
+    let mut recorder = CallbackRecorder::default();
     network.send(full(0, CircuitDestination::Node(9), 4));
-    run(&mut network, &mut notes);
+    run(&mut network, &mut recorder);
     assert_eq!(
-        notes.closed.iter().map(|(tag, answer, _)| (*tag, *answer)).collect::<Vec<_>>(),
+        recorder.closed.iter().map(|(tag, answer, _)| (*tag, *answer)).collect::<Vec<_>>(),
         [(4, AckStatus::NetworkError)]
     );
-    assert!(notes.arrived.is_empty() && network.counters.damaged == 1);
+    assert!(recorder.arrived.is_empty() && network.counters.damaged == 1);
 }
 
 #[test]
 fn complement_traffic_fills_every_link_and_uniform_traffic_does_not() {
     let rate = |pattern| {
-        let mut flood = SaturationTraffic::new(fabric(3), pattern, 1).expect("a network");
-        flood.run_hops(400_000);
-        flood.summary()
+        let mut traffic = SaturationTraffic::new(fabric(3), pattern, 1).expect("the parameters are valid");
+        traffic.run_hops(400_000);
+        traffic.summary()
     };
     let complement = rate(SaturationPattern::Complement).megabytes_per_second;
     let uniform = rate(SaturationPattern::Uniform);
@@ -263,23 +264,23 @@ fn complement_traffic_fills_every_link_and_uniform_traffic_does_not() {
 }
 
 #[test]
-fn what_makes_no_network_is_refused() {
-    let refused = |parameters| WormholeNetwork::new(parameters, 1).is_none();
-    assert!(refused(QsnetParameters { dimension: 0, ..fabric(3) }));
-    assert!(refused(QsnetParameters { dimension: 9, ..fabric(3) }));
-    assert!(refused(QsnetParameters { channels: 0, ..fabric(3) }));
-    assert!(refused(QsnetParameters { channels: 5, ..fabric(3) }));
-    assert!(refused(QsnetParameters { rule: MulticastRule::Serialised { roots: 3 }, ..fabric(3) }));
-    assert!(refused(QsnetParameters { rule: MulticastRule::Serialised { roots: 0 }, ..fabric(3) }));
-    assert!(refused(QsnetParameters { rule: MulticastRule::Serialised { roots: 2 }, ..fabric(1) }));
+fn invalid_parameters_are_rejected() {
+    let rejected = |parameters| WormholeNetwork::new(parameters, 1).is_none();
+    assert!(rejected(QsnetParameters { dimension: 0, ..fabric(3) }));
+    assert!(rejected(QsnetParameters { dimension: 9, ..fabric(3) }));
+    assert!(rejected(QsnetParameters { channels: 0, ..fabric(3) }));
+    assert!(rejected(QsnetParameters { channels: 5, ..fabric(3) }));
+    assert!(rejected(QsnetParameters { rule: MulticastRule::Serialised { roots: 3 }, ..fabric(3) }));
+    assert!(rejected(QsnetParameters { rule: MulticastRule::Serialised { roots: 0 }, ..fabric(3) }));
+    assert!(rejected(QsnetParameters { rule: MulticastRule::Serialised { roots: 2 }, ..fabric(1) }));
 }
 
 #[test]
-fn groups_with_roots_of_their_own_do_not_wait_for_each_other() {
+fn groups_with_separate_roots_do_not_wait_for_each_other() {
     let rate = |roots, channels| {
         let rule = MulticastRule::Serialised { roots };
         let parameters = QsnetParameters { rule, channels, ..fabric(3) };
-        GroupedMulticasts::megabytes_per_second(parameters, 4, 50).expect("it ends")
+        GroupedMulticasts::megabytes_per_second(parameters, 4, 50).expect("the multicasts end")
     };
     let [one, two, four] = [rate(1, 2), rate(2, 2), rate(4, 4)];
     assert!(two > 1.9 * one && four > 3.8 * one, "{one} {two} {four}");

@@ -1,7 +1,7 @@
-//! Second paths for the edges of a tree.
+//! Alternate paths for the edges of a tree.
 //!
-//! In: the wiring. Out: for each edge that has one, another port of the same switch or host from which the fabric leads to
-//! the same neighbour without the edge's own cable. An edge has a second path only if both its ends do (P-31).
+//! In: the wiring. Out: for each edge that has one, another port of the same switch or host from which a route leads to the same
+//! neighbour without the edge's own cable. An edge has an alternate path only if both its ends do (P-15).
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,25 @@ use protocol::aggregation::EdgeIndex;
 use protocol::connection::Paths;
 use protocol::connection::path::MigrationRole;
 use topology::{Fabric, NodeId, NodePort};
-use units::{Lane, SimTime};
+use units::{AdapterLane, Time};
 
 use super::parameters::AlternatePathParameters;
-use super::wiring::{EdgeEnd, TreeWiring};
-use crate::network::{ChannelId, SimulatedNetwork};
+use super::wiring::TreeWiring;
+use crate::network::SimulatedNetwork;
+use crate::packet::ChannelId;
+use crate::packet_body::EdgeEnd;
 
-/// Flows that are tried from a port before it is given up.
+/// Flow labels to try from a port.
 const FLOWS: u32 = 16;
 
-/// How the second path of an edge begins.
+/// The start of an edge's alternate path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct AlternatePath {
     pub channel: ChannelId,
     pub flow: u32,
 }
 
-/// Gives every edge a second path where the fabric has one.
+/// Gives every edge an alternate path where the fabric has one.
 pub(super) fn find_alternate_paths(
     wiring: &mut TreeWiring,
     network: &SimulatedNetwork,
@@ -33,41 +35,41 @@ pub(super) fn find_alternate_paths(
 ) -> BTreeMap<EdgeEnd, AlternatePath> {
     let fabric = network.topology();
     let mut found = BTreeMap::new();
-    for (end, wire) in wiring.all_wires() {
-        let Some(channel) = wire.channel else { continue };
-        // Lanes of a split adapter share their cable: there is no other.
+    for (end, link) in wiring.all_links() {
+        let Some(channel) = link.channel else { continue };
+        // Lanes of a split adapter share one cable, so they have no alternate.
         if network.parameters().adapter_lanes == 1
-            && let Some((port, flow)) = detour(fabric, network.origin(channel).0, network.destination(channel))
+            && let Some((port, flow)) = alternate(fabric, network.origin(channel).0, network.destination(channel))
         {
-            found.insert(end, AlternatePath { channel: network.channel(port, Lane(0)), flow });
+            found.insert(end, AlternatePath { channel: network.channel(port, AdapterLane(0)), flow });
         }
     }
     let joined: Vec<(EdgeEnd, EdgeEnd)> =
-        wiring.all_wires().map(|(end, wire)| (end, wire.far)).filter(|(end, _)| found.contains_key(end)).collect();
-    for (end, far) in joined {
-        if !found.contains_key(&far) {
+        wiring.all_links().map(|(end, link)| (end, link.peer)).filter(|(end, _)| found.contains_key(end)).collect();
+    for (end, peer) in joined {
+        if !found.contains_key(&peer) {
             found.remove(&end);
             continue;
         }
-        let role = if end < far { MigrationRole::Leader } else { MigrationRole::Follower };
-        set_paths(wiring, end, Paths::new(alternates.policy, role, 2, SimTime::ZERO));
+        let role = if end < peer { MigrationRole::Leader } else { MigrationRole::Follower };
+        set_paths(wiring, end, Paths::new(alternates.policy, role, 2, Time::ZERO));
     }
     found
 }
 
-fn set_paths(wiring: &mut TreeWiring, EdgeEnd { party, edge }: EdgeEnd, paths: Paths) {
+fn set_paths(wiring: &mut TreeWiring, EdgeEnd { participant, edge }: EdgeEnd, paths: Paths) {
     let nodes = wiring.nodes.len();
-    match wiring.nodes.get_mut(party as usize) {
+    match wiring.nodes.get_mut(participant as usize) {
         Some(node) => node.set_paths(edge, paths),
-        None => wiring.members[party as usize - nodes].set_paths(edge, paths),
+        None => wiring.members[participant as usize - nodes].set_paths(edge, paths),
     }
 }
 
-/// The shortest way from a node to its neighbour that leaves by another port and does without their cable.
-fn detour(fabric: &Fabric, own: NodePort, to: NodeId) -> Option<(NodePort, u32)> {
+/// The shortest route from a node to its neighbour that leaves by another port and avoids their cable.
+fn alternate(fabric: &Fabric, own: NodePort, to: NodeId) -> Option<(NodePort, u32)> {
     let cable = fabric.cable(own)?;
-    let ways = fabric.neighbours(own.node).filter(|(port, peer)| *port != own.port && !fabric.is_host(peer.node));
-    let routes = ways.flat_map(|(port, peer)| {
+    let uplinks = fabric.neighbours(own.node).filter(|(port, peer)| *port != own.port && !fabric.is_host(peer.node));
+    let routes = uplinks.flat_map(|(port, peer)| {
         (0..FLOWS).filter_map(move |flow| {
             let hops = fabric.route(peer.node, to, flow);
             let arrives = peer.node == to || !hops.is_empty();
@@ -79,37 +81,37 @@ fn detour(fabric: &Fabric, own: NodePort, to: NodeId) -> Option<(NodePort, u32)>
 }
 
 impl TreeWiring {
-    /// The edges whose path of this number begins with one of these channels, with the number.
+    /// The edges whose path starts with one of these channels, and the number of that path.
     pub(super) fn paths_on<'a>(
         &'a self,
-        detours: &'a BTreeMap<EdgeEnd, AlternatePath>,
+        alternate_paths: &'a BTreeMap<EdgeEnd, AlternatePath>,
         channels: &'a [ChannelId],
     ) -> impl Iterator<Item = (EdgeEnd, u8)> + 'a {
-        detours.iter().flat_map(move |(end, detour)| {
-            let own = self.wire(end.party, end.edge).channel;
+        alternate_paths.iter().flat_map(move |(end, alternate)| {
+            let own = self.link(end.participant, end.edge).channel;
             let is_on = |channel: Option<ChannelId>| channel.is_some_and(|channel| channels.contains(&channel));
-            let on = [is_on(own), is_on(Some(detour.channel))];
+            let on = [is_on(own), is_on(Some(alternate.channel))];
             (0..2).filter(move |path| on[usize::from(*path)]).map(|path| (*end, path))
         })
     }
 
-    /// How often the edges of all machines have moved to another path.
+    /// Migrations of the edges of all machines.
     pub(super) fn migrations(&self) -> u32 {
-        let paths = |EdgeEnd { party, edge }: EdgeEnd| match self.nodes.get(party as usize) {
+        let paths = |EdgeEnd { participant, edge }: EdgeEnd| match self.nodes.get(participant as usize) {
             Some(node) => node.paths(edge),
-            None => self.members[party as usize - self.nodes.len()].paths(edge),
+            None => self.members[participant as usize - self.nodes.len()].paths(edge),
         };
-        self.all_wires().filter_map(|(end, _)| paths(end)).map(Paths::migrations).sum()
+        self.all_links().filter_map(|(end, _)| paths(end)).map(Paths::migrations).sum()
     }
 
-    /// Every wire, with the edge from which it leads.
-    fn all_wires(&self) -> impl Iterator<Item = (EdgeEnd, super::wiring::EdgeLink)> + '_ {
+    /// Every edge and its link.
+    fn all_links(&self) -> impl Iterator<Item = (EdgeEnd, super::wiring::EdgeLink)> + '_ {
         let parties = (self.nodes.len() + self.members.len()) as u32;
-        (0..parties).flat_map(move |party| {
-            self.wires_of(party)
+        (0..parties).flat_map(move |participant| {
+            self.links_of(participant)
                 .iter()
                 .enumerate()
-                .map(move |(edge, wire)| (EdgeEnd { party, edge: EdgeIndex(edge as u16) }, *wire))
+                .map(move |(edge, link)| (EdgeEnd { participant, edge: EdgeIndex(edge as u16) }, *link))
         })
     }
 }

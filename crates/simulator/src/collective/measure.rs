@@ -1,83 +1,25 @@
-//! Measures allreduce the way a benchmark does: hosts call it again and again, and their software takes time.
+//! Measures allreduce as a benchmark does: hosts call it repeatedly, and their software takes time.
 //!
-//! In: how many calls, of how many segments, and what hosts take ([`crate::HostCosts`]). Out: how long a call takes, as the
-//! mean over hosts and calls. A call posts its segments one after the other, as many as the window allows, and is over when
-//! the last result has been taken (SH-4, SH-12).
+//! In: a number of calls and segments, and the host model ([`crate::HostCosts`]). Out: the latency of a call, as the mean over hosts
+//! and calls. A call posts its segments one after another, as many as the window allows, and ends when the host has received the
+//! last result (SH-4, SH-12).
 
 use protocol::Payload;
 use protocol::aggregation::{AggregationAction, Contribution, ContributionRole, ResultDisposition};
-use serde::Serialize;
-use units::{Rank, SegmentIndex, SimSpan, SimTime};
+use units::{Rank, SegmentIndex, SimTime};
 use wire::aggregation::{ElementCode, OperatorCode};
 
 use super::SimulatedCollective;
-use super::deferred_event::DeferredEvent;
+use super::call_latency::{CallLatency, CallStatistics, CallWorkload};
+use super::deferred_event::{DeferredEvent, HostSoftwareEvent};
 use super::driver::CollectiveDriver;
+use super::host_software::{HostSoftware, Progress};
 use super::parameters::OperationPacing;
 use crate::network::SimulatedNetwork;
-use crate::processor::{HostCosts, HostProcessors};
-
-/// What is called, and how often.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CallWorkload {
-    /// Calls by each host.
-    pub count: u32,
-    /// Segments of each; every one has the size of [`super::CollectiveParameters::contents`].
-    pub segments: u32,
-    /// When the next call begins.
-    pub pace: OperationPacing,
-}
-
-/// How long calls took.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct CallLatency {
-    /// Calls by each host that were counted.
-    pub calls: u32,
-    /// The mean over hosts and calls.
-    pub mean_ns: f64,
-    /// The longest of any host.
-    pub longest_ns: f64,
-}
-
-/// What a host's software comes to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum HostSoftwareEvent {
-    /// A segment has been posted.
-    Posted,
-    /// A result can be seen.
-    Visible,
-    /// It has been taken.
-    Taken,
-}
-
-/// The software of all hosts.
-pub(super) struct HostSoftware {
-    calls: CallWorkload,
-    window: u32,
-    costs: HostCosts,
-    processors: HostProcessors,
-    each: Vec<Progress>,
-    over: u32,
-    failed: bool,
-    sum_ps: u128,
-    counted: u64,
-    longest: SimSpan,
-}
-
-/// How far a host has come.
-#[derive(Clone, Copy, Default)]
-struct Progress {
-    calls: u32,
-    started: SimTime,
-    /// Segments that are posted, or being posted.
-    posted: u32,
-    /// The last of them is being posted.
-    is_posting: bool,
-    taken: u32,
-}
+use crate::processor::HostProcessors;
 
 impl SimulatedCollective {
-    /// Runs so many calls by all hosts; none if the parameters say nothing of hosts, or an operation failed or hung.
+    /// Runs the calls of a workload on all hosts; none if the parameters have no host model, or an operation failed or hung.
     pub fn measure(&mut self, calls: CallWorkload, seed: u64) -> Option<CallLatency> {
         self.driver.measure(&mut self.network, calls, seed)
     }
@@ -95,9 +37,7 @@ impl CollectiveDriver {
             each: vec![Progress::default(); ranks as usize],
             over: 0,
             failed: false,
-            sum_ps: 0,
-            counted: 0,
-            longest: SimSpan::ZERO,
+            statistics: CallStatistics::default(),
         }));
         let rounds = if calls.pace == OperationPacing::BackToBack { 1 } else { calls.count };
         for _ in 0..rounds {
@@ -106,7 +46,7 @@ impl CollectiveDriver {
             for rank in 0..ranks {
                 self.begin_call(network, Rank(rank), begun);
             }
-            let hung_at = begun + self.parameters.patience.times(u64::from(calls.count));
+            let hung_at = begun + self.parameters.hang_timeout.times(u64::from(calls.count));
             network.run(self, |driver, network| {
                 let hosts = driver.hosts.as_ref();
                 let over = hosts.is_none_or(|hosts| hosts.over >= ranks || hosts.failed);
@@ -114,13 +54,7 @@ impl CollectiveDriver {
             });
         }
         let hosts = self.hosts.take()?;
-        let whole = u64::from(ranks) * u64::from(calls.count);
-        let expected = if calls.count > 1 { whole - u64::from(ranks) } else { whole };
-        (hosts.counted == expected && !hosts.failed).then(|| CallLatency {
-            calls: (expected / u64::from(ranks.max(1))) as u32,
-            mean_ns: hosts.sum_ps as f64 / 1e3 / hosts.counted as f64,
-            longest_ns: hosts.longest.as_nanos_f64(),
-        })
+        hosts.statistics.latency(&calls, ranks).filter(|_| !hosts.failed)
     }
 
     fn begin_call(&mut self, network: &mut SimulatedNetwork, rank: Rank, at: SimTime) {
@@ -128,19 +62,19 @@ impl CollectiveDriver {
         let progress = &mut hosts.each[rank.index()];
         *progress = Progress { calls: progress.calls, started: at, posted: 1, is_posting: true, taken: 0 };
         let ready = hosts.processors.work(rank.index(), at, hosts.costs.call + hosts.costs.post);
-        self.send_mail(network, ready, DeferredEvent::Host { rank, event: HostSoftwareEvent::Posted });
+        self.defer(network, ready, DeferredEvent::Host { rank, event: HostSoftwareEvent::Posted });
     }
 
-    /// A member has a result, or never will: its software hears of it later.
-    pub(super) fn came_to_host(&mut self, network: &mut SimulatedNetwork, rank: Rank, duty: &AggregationAction) {
-        let way = self.way;
+    /// A member's operation completed or failed: the host's software sees it later.
+    pub(super) fn notify_host(&mut self, network: &mut SimulatedNetwork, rank: Rank, action: &AggregationAction) {
+        let service = self.service;
         let Some(hosts) = &mut self.hosts else { return };
-        let AggregationAction::Complete { result, .. } = duty else {
+        let AggregationAction::Complete { result, .. } = action else {
             hosts.failed = true;
             return;
         };
-        let at = network.now() + network.parameters().adapter_delay + hosts.costs.receiving(result.len(), way);
-        self.send_mail(network, at, DeferredEvent::Host { rank, event: HostSoftwareEvent::Visible });
+        let at = network.now() + network.parameters().adapter_delay + hosts.costs.receiving(result.len(), service);
+        self.defer(network, at, DeferredEvent::Host { rank, event: HostSoftwareEvent::Visible });
     }
 
     pub(super) fn host_event(&mut self, network: &mut SimulatedNetwork, rank: Rank, event: HostSoftwareEvent) {
@@ -148,7 +82,7 @@ impl CollectiveDriver {
         match event {
             HostSoftwareEvent::Visible => {
                 let taken = hosts.processors.work(rank.index(), network.now(), hosts.costs.poll);
-                self.send_mail(network, taken, DeferredEvent::Host { rank, event: HostSoftwareEvent::Taken });
+                self.defer(network, taken, DeferredEvent::Host { rank, event: HostSoftwareEvent::Taken });
             }
             HostSoftwareEvent::Posted => {
                 hosts.each[rank.index()].is_posting = false;
@@ -166,7 +100,7 @@ impl CollectiveDriver {
         }
     }
 
-    /// Posts another segment if there is one and the window has room; one at a time.
+    /// Posts the next segment if there is one and the window has room; one at a time.
     fn post_next(&mut self, network: &mut SimulatedNetwork, rank: Rank) {
         let Some(hosts) = &mut self.hosts else { return };
         let progress = &mut hosts.each[rank.index()];
@@ -175,7 +109,7 @@ impl CollectiveDriver {
             progress.posted += 1;
             progress.is_posting = true;
             let ready = hosts.processors.work(rank.index(), network.now(), hosts.costs.post);
-            self.send_mail(network, ready, DeferredEvent::Host { rank, event: HostSoftwareEvent::Posted });
+            self.defer(network, ready, DeferredEvent::Host { rank, event: HostSoftwareEvent::Posted });
         }
     }
 
@@ -185,31 +119,25 @@ impl CollectiveDriver {
             element: ElementCode(0),
             operator: OperatorCode(0),
             element_count: 0,
-            voice: ContributionRole::Plain,
-            wish: ResultDisposition::Result,
+            role: ContributionRole::Operand,
+            disposition: ResultDisposition::Deliver,
             segment: SegmentIndex(segment),
-            payload: Payload::Absent { bytes: self.parameters.contents.bytes() },
+            payload: Payload::SizeOnly { bytes: self.parameters.contents.bytes() },
         };
         let mut outbox = std::mem::take(&mut self.outbox);
-        let started = self.wiring.members[rank.index()].start(network.now(), own, &mut outbox);
+        let started = self.wiring.members[rank.index()].start(network.machine_time(), own, &mut outbox);
         if let (Err(_), Some(hosts)) = (started, &mut self.hosts) {
             hosts.failed = true;
         }
-        let party = self.wiring.nodes.len() as u32 + rank.0;
-        self.carry_out(network, party, outbox);
+        let participant = self.wiring.nodes.len() as u32 + rank.0;
+        self.perform_actions(network, participant, outbox);
     }
 
     fn end_call(&mut self, network: &mut SimulatedNetwork, rank: Rank) {
         let Some(hosts) = &mut self.hosts else { return };
         let progress = &mut hosts.each[rank.index()];
         progress.calls += 1;
-        // The first of several finds everything cold: nobody is late yet.
-        if progress.calls > 1 || hosts.calls.count == 1 {
-            let took = network.now().since(progress.started);
-            hosts.sum_ps += u128::from(took.as_picos());
-            hosts.counted += 1;
-            hosts.longest = hosts.longest.max(took);
-        }
+        hosts.statistics.record(&hosts.calls, progress.calls, network.now().since(progress.started));
         if hosts.calls.pace == OperationPacing::BackToBack && progress.calls < hosts.calls.count {
             return self.begin_call(network, rank, network.now());
         }

@@ -1,17 +1,25 @@
 //! Collectives in the simulated fabric: the protocol machines, driven in virtual time.
 //!
-//! In: a fabric, its constants, a fault plan, what members do and contribute. Out: how long each operation took, phase by
-//! phase, and every delivery, handed to a [`CollectiveObserver`] that may judge it.
+//! In: a fabric, its constants, a fault plan, an operation and its contributions. Out: the latency of each operation by phase, and
+//! every result, passed to a [`CollectiveObserver`].
 
 mod aggregation_unit;
 mod alternate_path;
+mod call_latency;
 mod deferred_event;
+mod deferred_handling;
+mod delivery;
 mod driver;
+mod host_software;
+mod injection;
 mod measure;
 mod operation;
 mod operation_sequence;
 mod parameters;
+mod replicas;
+mod sequence_state;
 mod wiring;
+mod wiring_builder;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +28,7 @@ use std::sync::Arc;
 use protocol::Payload;
 use protocol::aggregation::{AbortCause, AckBarrierCounter};
 use topology::{AggregationTree, ChildNode, Fabric, NodeId, PlacementError, TreeRequest};
-use units::{Lane, OpId, Rank, SimSpan};
+use units::{AdapterLane, OpId, Rank, SimSpan};
 
 pub use parameters::{
     AlternatePathParameters, CollectiveParameters, ContributionContents, ControlPath, Framing, LaneFeeds,
@@ -28,7 +36,8 @@ pub use parameters::{
 };
 
 pub use aggregation_unit::AggregationUnitParameters;
-pub use measure::{CallLatency, CallWorkload};
+pub(crate) use call_latency::CallStatistics;
+pub use call_latency::{CallLatency, CallWorkload};
 pub use operation::{CollectiveMethod, SimulatedOperation};
 pub use protocol::aggregation::DownwardDelivery;
 
@@ -37,21 +46,20 @@ use crate::fault::{FaultPlan, FaultPlanError};
 use crate::link_rate::LinkWidth;
 use crate::network::{LinkParameters, SimulatedNetwork};
 use driver::CollectiveDriver;
-pub(crate) use wiring::{EdgeEnd, RootIndex};
 
-/// Sees what goes in and what comes out.
+/// Supplies the contributions and receives the results.
 pub trait CollectiveObserver {
-    /// What a rank contributes; asked only for real contents, and only of those that have something to say.
+    /// The contribution of a rank; called only for real contents, and only for ranks that contribute.
     fn contribution(&mut self, rank: Rank, op: OpId) -> Vec<u8>;
-    /// A rank has come to an operation.
-    fn begun(&mut self, _rank: Rank, _op: OpId) {}
+    /// A rank has entered an operation.
+    fn started(&mut self, _rank: Rank, _op: OpId) {}
     /// A rank has a result.
     fn delivered(&mut self, rank: Rank, op: OpId, result: &Payload);
     /// A rank's operation has failed.
     fn failed(&mut self, rank: Rank, op: OpId, cause: AbortCause);
 }
 
-/// A witness that looks at nothing, for runs without real contents.
+/// An observer that ignores all results, for runs without real contents.
 pub struct NoObserver;
 
 impl CollectiveObserver for NoObserver {
@@ -67,16 +75,16 @@ impl CollectiveObserver for NoObserver {
 pub enum CollectiveSetupError {
     /// No tree fits the request.
     Place(PlacementError),
-    /// The fault plan does not fit the fabric.
+    /// The fault plan does not match the fabric.
     Plan(FaultPlanError),
-    /// An adapter port has fewer lanes than copies were asked for (SE-8).
+    /// An adapter port has fewer lanes than spatial copies (SE-8).
     TooFewLanes {
-        /// Copies.
+        /// Spatial copies.
         copies: u8,
-        /// Lanes.
+        /// Lanes of the port.
         lanes: u64,
     },
-    /// The fabric's replicas fold in different orders, and the operation's bits depend on the order.
+    /// The replicas of the fabric reduce in different orders, and the result's bits depend on the order.
     OrdersDiffer,
     /// A number is outside its range.
     OutOfRange(&'static str),
@@ -103,31 +111,31 @@ impl fmt::Display for CollectiveSetupError {
 
 impl std::error::Error for CollectiveSetupError {}
 
-/// What one direction of a cable (or of a lane of it) carried.
+/// The traffic on one direction of a cable (or of a lane of it).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkReport {
-    /// From this node.
+    /// The sending node.
     pub from: NodeId,
-    /// To this one.
+    /// The receiving node.
     pub to: NodeId,
     /// The lane of a split adapter; zero otherwise.
-    pub lane: Lane,
-    /// Packets sent on it.
+    pub lane: AdapterLane,
+    /// Packets sent.
     pub packets: u32,
-    /// What went wrong on it.
+    /// Errors and losses.
     pub tally: LinkErrorCounters,
 }
 
-/// How one operation went.
+/// The latency of one operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CollectiveTiming {
-    /// From the start to the first root that had the result.
+    /// From the start to the first root that has the result.
     pub reduce: Option<SimSpan>,
-    /// From the start to the last host that had it; none if it failed somewhere.
+    /// From the start to the last host that has the result; none if the operation failed on some host.
     pub complete: Option<SimSpan>,
 }
 
-/// A collective, set up and ready to run.
+/// A collective, ready to run.
 pub struct SimulatedCollective {
     network: SimulatedNetwork,
     driver: CollectiveDriver,
@@ -138,7 +146,7 @@ impl SimulatedCollective {
     /// Sets up the tree and the machines.
     ///
     /// # Errors
-    /// If the parameters, the fabric and the plan do not go together.
+    /// If the parameters, the fabric and the plan contradict each other.
     pub fn new(
         fabric: Arc<Fabric>,
         mut link: LinkParameters,
@@ -165,16 +173,16 @@ impl SimulatedCollective {
         Ok(Self { network, driver, tree })
     }
 
-    /// Runs so many collectives, one after the other; fewer if one hangs (see [`CollectiveParameters::patience`]).
+    /// Runs collectives one after another; stops early if one hangs (see [`CollectiveParameters::hang_timeout`]).
     pub fn run(
         &mut self,
         operations: u32,
-        witness: &mut dyn CollectiveObserver,
+        observer: &mut dyn CollectiveObserver,
         mut progress: impl FnMut(u32),
     ) -> Vec<CollectiveTiming> {
         let mut timings = Vec::with_capacity(operations as usize);
         for done in 0..operations {
-            timings.push(self.driver.run_one(&mut self.network, witness));
+            timings.push(self.driver.run_one(&mut self.network, observer));
             progress(done + 1);
             if self.driver.is_hung() {
                 break;
@@ -183,7 +191,7 @@ impl SimulatedCollective {
         timings
     }
 
-    /// The tree that is used.
+    /// The aggregation tree.
     pub fn tree(&self) -> &AggregationTree {
         &self.tree
     }
@@ -193,12 +201,12 @@ impl SimulatedCollective {
         self.driver.ranks()
     }
 
-    /// How often edges of the tree have moved to another path, each end counted.
+    /// Migrations of tree edges, counted at each end.
     pub fn migrations(&self) -> u32 {
         self.driver.migrations()
     }
 
-    /// What was counted so far.
+    /// The counters of the network.
     pub fn counters(&self) -> &FabricCounters {
         &self.network.counters
     }
@@ -208,12 +216,12 @@ impl SimulatedCollective {
         self.network.trace()
     }
 
-    /// Bytes of the fabric and of the machines, as far as they are counted exactly.
+    /// Bytes of the network and of the machines, as far as they are counted.
     pub fn memory(&self) -> usize {
         self.network.memory() + self.driver.memory()
     }
 
-    /// Every direction of every cable that carried or lost anything: the picture's colours.
+    /// Every direction of every cable with a packet, an error or a loss, for the fabric diagram.
     pub fn links(&self) -> impl Iterator<Item = LinkReport> + '_ {
         (0..self.network.channel_count()).filter_map(|channel| {
             let tally = self.network.counters.links.get(&channel).copied().unwrap_or_default();
@@ -224,14 +232,14 @@ impl SimulatedCollective {
         })
     }
 
-    /// Breaks one node on purpose, for the test that the oracle notices.
+    /// Breaks one node on purpose, to test that the oracle detects it.
     #[cfg(feature = "sabotage")]
-    pub fn sabotage(&mut self, node: usize, sabotage: protocol::aggregation::SlotMutation) {
+    pub fn sabotage(&mut self, node: usize, sabotage: protocol::aggregation::SlotSabotage) {
         self.driver.sabotage(node, sabotage);
     }
 }
 
-/// Sums and products of floats round at every step; everything else gives the same bits in any order.
+/// Sums and products of floats are rounded at every step; all other reductions give the same bits in any order.
 fn depends_on_order(contents: &ContributionContents) -> bool {
     let ContributionContents::Real { kind, .. } = contents else {
         return false;
@@ -239,8 +247,8 @@ fn depends_on_order(contents: &ContributionContents) -> bool {
     kind.element().is_float() && matches!(kind.operator(), reduce::Operator::Sum | reduce::Operator::Prod)
 }
 
-/// Into how many lanes each adapter's port is split, for spatial replication (SE-8): not at all if adapters have a port
-/// for each copy, otherwise one port carries all copies.
+/// The number of lanes into which each adapter's port is split, for spatial replication (SE-8): 1 if adapters have a port for
+/// each copy, otherwise one port carries all copies.
 fn adapter_lanes(
     tree: &AggregationTree,
     parameters: &CollectiveParameters,
@@ -251,7 +259,7 @@ fn adapter_lanes(
     if copies > 1 {
         let children = tree.nodes.iter().flat_map(|node| &node.children);
         for child in children {
-            if let ChildNode::Host(host) = child.who {
+            if let ChildNode::Host(host) = child.node {
                 *ways.entry(host).or_default() += 1;
             }
         }
@@ -261,7 +269,7 @@ fn adapter_lanes(
     }
     if ways.values().any(|ways| *ways != 1) {
         return Err(CollectiveSetupError::OutOfRange(
-            "copies: one per adapter port, or adapters with a single port to split",
+            "copies: use one per adapter port, or adapters with a single port to split",
         ));
     }
     if u64::from(copies) > width.lanes() && !parameters.what_if_lanes {
@@ -273,7 +281,7 @@ fn adapter_lanes(
 fn check(parameters: &CollectiveParameters) -> Result<(), CollectiveSetupError> {
     let copies = parameters.spatial_copies();
     if copies == 0 || parameters.temporal_copies() == 0 {
-        return Err(CollectiveSetupError::OutOfRange("copies: from 1 on"));
+        return Err(CollectiveSetupError::OutOfRange("copies: at least 1"));
     }
     if copies.max(parameters.temporal_copies()) > units::limits::MAX_COPIES {
         return Err(CollectiveSetupError::OutOfRange("copies: at most 16"));
@@ -282,13 +290,13 @@ fn check(parameters: &CollectiveParameters) -> Result<(), CollectiveSetupError> 
         return Err(CollectiveSetupError::OutOfRange("a contribution is one packet: at most 4096 bytes"));
     }
     if parameters.members == Some(0) {
-        return Err(CollectiveSetupError::OutOfRange("members: from 1 on"));
+        return Err(CollectiveSetupError::OutOfRange("members: at least 1"));
     }
-    if parameters.task.is_by_multicast() && copies > 1 {
-        return Err(CollectiveSetupError::OutOfRange("members that speak to all have one tree: no spatial copies"));
+    if parameters.operation.is_by_multicast() && copies > 1 {
+        return Err(CollectiveSetupError::OutOfRange("member multicast uses one tree: no spatial copies"));
     }
-    if parameters.task.is_cast() && parameters.window < AckBarrierCounter::LEAST_WINDOW {
-        return Err(CollectiveSetupError::OutOfRange("window: from 8 on where members cast"));
+    if parameters.operation.is_multicast_broadcast() && parameters.window < AckBarrierCounter::MIN_WINDOW {
+        return Err(CollectiveSetupError::OutOfRange("window: at least 8 for a multicast broadcast"));
     }
     Ok(())
 }

@@ -1,7 +1,6 @@
-//! What members do together: an allreduce, a broadcast or a barrier, through the nodes or by one who speaks to all (P-94 to
-//! P-97).
+//! The operations of a run: allreduce, broadcast or barrier, by aggregation or by multicast from a member (P-50 to P-53).
 //!
-//! In: a rank, and what it has to say. Out: what it contributes, and in which manner.
+//! In: a rank and its payload. Out: its contribution and the operation mode.
 
 use protocol::Payload;
 use protocol::aggregation::{Contribution, ContributionRole, OperationMode, PollRole, ResultDisposition};
@@ -11,87 +10,87 @@ use wire::aggregation::{ElementCode, OperatorCode};
 
 use super::parameters::ContributionContents;
 
-/// What members do together.
+/// An operation of all members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SimulatedOperation {
-    /// Everyone has the fold of what all brought.
+    /// Every member gets the reduction of all contributions.
     AllReduce,
-    /// Everyone has what one brought; each member in turn, see [`SimulatedOperation::teller`].
+    /// Every member gets the payload of one; the root changes with every operation, see [`SimulatedOperation::broadcast_root`].
     Broadcast(CollectiveMethod),
-    /// Nobody goes on before all have come.
+    /// No member continues before all have entered.
     Barrier(CollectiveMethod),
 }
 
-/// By which means.
+/// How an operation is carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CollectiveMethod {
-    /// The nodes fold what comes up and hand the result down.
+    /// The nodes reduce contributions on the way up and send the result down.
     Aggregation,
-    /// One speaks to all by multicast: a broadcast is cast (*hbcast*, P-94), a barrier tested (*hgsync*, P-97).
+    /// A member multicasts to all: for a broadcast the payload (*hbcast*, P-50), for a barrier a poll (*hgsync*, P-53).
     Multicast,
 }
 
 impl SimulatedOperation {
-    /// Who has something to say in a broadcast.
-    pub const fn teller(op: OpId, ranks: u32) -> Rank {
+    /// The member whose payload a broadcast distributes.
+    pub const fn broadcast_root(op: OpId, ranks: u32) -> Rank {
         Rank(op.0 % ranks)
     }
 
-    /// Whether members speak to all themselves.
+    /// Whether members send multicasts themselves.
     pub(super) const fn is_by_multicast(self) -> bool {
         matches!(self, Self::Broadcast(CollectiveMethod::Multicast) | Self::Barrier(CollectiveMethod::Multicast))
     }
 
-    /// Whether operations are cast, so that a census is due now and then (P-95).
-    pub(super) const fn is_cast(self) -> bool {
+    /// Whether broadcasts are multicast, so that an acknowledgement barrier is due now and then (P-51).
+    pub(super) const fn is_multicast_broadcast(self) -> bool {
         matches!(self, Self::Broadcast(CollectiveMethod::Multicast))
     }
 
-    /// Whether a rank's own bytes matter in an operation.
-    pub(super) fn is_heard(self, rank: Rank, op: OpId, ranks: u32) -> bool {
+    /// Whether a rank's payload matters in an operation.
+    pub(super) fn uses_payload_of(self, rank: Rank, op: OpId, ranks: u32) -> bool {
         match self {
             Self::AllReduce => true,
-            Self::Broadcast(_) => rank == Self::teller(op, ranks),
+            Self::Broadcast(_) => rank == Self::broadcast_root(op, ranks),
             Self::Barrier(_) => false,
         }
     }
 
-    /// A rank's part; `own` is none if it has nothing to say.
-    pub(super) fn part(
+    /// The contribution of a rank and the operation mode; `own` is the rank's payload, if it has one.
+    pub(super) fn contribution(
         self,
         rank: Rank,
         own: Option<Payload>,
         contents: &ContributionContents,
     ) -> (Contribution, OperationMode) {
         let manner = match self {
-            Self::Broadcast(CollectiveMethod::Multicast) => OperationMode::Cast,
+            Self::Broadcast(CollectiveMethod::Multicast) => OperationMode::Multicast,
             Self::Barrier(CollectiveMethod::Multicast) => {
-                OperationMode::Tested(if rank.0 == 0 { PollRole::Asks } else { PollRole::Answers })
+                OperationMode::Polled(if rank.0 == 0 { PollRole::Poller } else { PollRole::Responder })
             }
-            _ => OperationMode::Folded,
+            _ => OperationMode::Aggregated,
         };
         let (kind, count) = match (self, contents) {
             (Self::AllReduce, ContributionContents::Real { kind, count }) => {
                 ((kind.element().code(), kind.operator().code()), *count)
             }
             (Self::AllReduce, ContributionContents::SizeOnly { .. }) => ((0, 0), 0),
-            // Bytes as they are; the others are silent, so nothing is ever folded.
+            // Raw bytes; the other members contribute nothing, so nothing is ever reduced.
             _ => {
                 let bytes = own.as_ref().and_then(Payload::bytes).map_or(0, |bytes| bytes.len() as u16);
                 ((ElementType::U8.code(), Operator::Or.code()), bytes)
             }
         };
-        let voice = match (self, &own) {
+        let role = match (self, &own) {
             (Self::Broadcast(_), Some(_)) => ContributionRole::Sole,
-            (Self::Broadcast(_), None) => ContributionRole::Silent,
-            _ => ContributionRole::Plain,
+            (Self::Broadcast(_), None) => ContributionRole::ReceiveOnly,
+            _ => ContributionRole::Operand,
         };
         let contribution = Contribution {
             element: ElementCode(kind.0),
             operator: OperatorCode(kind.1),
             element_count: count,
-            voice,
-            wish: ResultDisposition::Result,
+            role,
+            disposition: ResultDisposition::Deliver,
             segment: SegmentIndex(0),
             payload: own.unwrap_or(Payload::EMPTY),
         };
@@ -99,14 +98,14 @@ impl SimulatedOperation {
     }
 }
 
-/// What everyone brings to a census (P-95).
+/// Every member's contribution to an acknowledgement barrier (P-51).
 pub(super) fn ack_barrier_contribution() -> Contribution {
     Contribution {
         element: ElementCode(ElementType::U8.code()),
         operator: OperatorCode(Operator::Or.code()),
         element_count: 0,
-        voice: ContributionRole::Plain,
-        wish: ResultDisposition::Result,
+        role: ContributionRole::Operand,
+        disposition: ResultDisposition::Deliver,
         segment: SegmentIndex(u32::MAX),
         payload: Payload::EMPTY,
     }

@@ -1,175 +1,124 @@
-//! Operations, one after the other: members come, some of them late, and what comes of it is told to a witness.
+//! Operations, one after another: members enter, some of them late, and the observer gets the results.
 //!
-//! Where members speak to all themselves, a census stands between two operations whenever it is due (P-95), as a round that
-//! no user sees; and a member that has failed has left the group: it says nothing more, as its driver in the runtime does.
+//! Where members multicast themselves, an acknowledgement barrier runs between two operations whenever it is due (P-51); the
+//! observer does not see it. A member whose operation failed has left the group and sends nothing more, like its driver in the
+//! runtime.
 
 use protocol::Payload;
-use protocol::aggregation::{AbortCause, AckBarrierCounter, Contribution, OperationMode, OperationStartError};
-use units::{OpId, Rank, SimSpan, SimTime};
+use protocol::aggregation::{AbortCause, Contribution, OperationMode, OperationStartError};
+use units::{OpId, Rank, SimSpan};
 
 use super::deferred_event::DeferredEvent;
 use super::driver::CollectiveDriver;
 use super::operation;
 use super::parameters::{ContributionContents, OperationPacing};
+use super::sequence_state::{OperationEvent, OperationRun, OperationSequence};
 use super::{CollectiveObserver, CollectiveTiming, NoObserver};
 use crate::network::SimulatedNetwork;
-use faults::RandomStream;
-
-/// The operation that is running.
-#[derive(Default)]
-pub(super) struct OperationRun {
-    op: OpId,
-    started: SimTime,
-    pub(super) reduced: Option<SimTime>,
-    completed: u32,
-    failed: u32,
-    last: SimTime,
-    /// What members said during the last event, for the witness.
-    news: Vec<News>,
-}
-
-enum News {
-    Begun(Rank, OpId),
-    Delivered(Rank, OpId, Payload),
-    Failed(Rank, OpId, AbortCause),
-}
-
-/// What lasts from one operation to the next.
-pub(super) struct OperationSequence {
-    next: OpId,
-    pub(super) round: OperationRun,
-    /// Counts casts, where there are any.
-    census: Option<AckBarrierCounter>,
-    /// Operations of members that were none of the user's.
-    censuses: u32,
-    /// Who has left the group, and why; empty where nobody leaves.
-    left: Vec<Option<AbortCause>>,
-    lateness: RandomStream,
-    /// An operation neither completed nor failed: a defect of the protocol, or of the plan's making.
-    hung: bool,
-}
-
-impl OperationSequence {
-    pub(super) fn new(census: Option<AckBarrierCounter>, leavers: usize, seed: u64) -> Self {
-        Self {
-            next: OpId(0),
-            round: OperationRun::default(),
-            census,
-            censuses: 0,
-            left: vec![None; leavers],
-            lateness: RandomStream::new(seed, 0x1a7e),
-            hung: false,
-        }
-    }
-
-    pub(super) fn has_left(&self, rank: Rank) -> bool {
-        self.left.get(rank.index()).is_some_and(Option::is_some)
-    }
-}
 
 impl CollectiveDriver {
     pub(super) fn is_hung(&self) -> bool {
-        self.course.hung
+        self.sequence.hung
     }
 
     /// Runs one operation of all members.
     pub(super) fn run_one(
         &mut self,
         network: &mut SimulatedNetwork,
-        witness: &mut dyn CollectiveObserver,
+        observer: &mut dyn CollectiveObserver,
     ) -> CollectiveTiming {
-        self.take_census(network);
-        let (op, ranks) = (self.course.next, self.ranks());
-        self.course.next = op.next();
-        self.course.round = OperationRun { op, started: network.now(), ..OperationRun::default() };
+        self.run_ack_barrier(network);
+        let (op, ranks) = (self.sequence.next, self.ranks());
+        self.sequence.next = op.next();
+        self.sequence.run = OperationRun { op, started: network.now(), ..OperationRun::default() };
         for rank in (0..ranks).map(Rank) {
-            let own = self.own(rank, op, witness);
-            match self.lateness(rank, op) {
+            let own = self.payload_of(rank, op, observer);
+            match self.arrival_delay(rank, op) {
                 late if late == SimSpan::ZERO => self.begin(network, rank, own),
-                late => self.send_mail(network, network.now() + late, DeferredEvent::Comes { rank, own }),
+                late => self.defer(network, network.now() + late, DeferredEvent::LateEntry { rank, own }),
             }
         }
-        self.settle(network, witness);
-        let round = &self.course.round;
+        self.run_until_settled(network, observer);
+        let run = &self.sequence.run;
         CollectiveTiming {
-            reduce: round.reduced.map(|at| at.since(round.started)),
-            complete: (round.completed == ranks).then(|| round.last.since(round.started)),
+            reduce: run.reduced.map(|at| at.since(run.started)),
+            complete: (run.completed == ranks).then(|| run.last.since(run.started)),
         }
     }
 
-    /// An operation to which all contribute, if one is due: then everyone has every cast before it.
-    fn take_census(&mut self, network: &mut SimulatedNetwork) {
-        if !self.course.census.is_some_and(|census| census.is_due()) {
+    /// Runs an acknowledgement barrier if one is due: afterwards every member has every earlier multicast.
+    fn run_ack_barrier(&mut self, network: &mut SimulatedNetwork) {
+        if !self.sequence.ack_barrier.is_some_and(|ack_barrier| ack_barrier.is_due()) {
             return;
         }
-        self.course.censuses += 1;
-        self.course.round = OperationRun { started: network.now(), ..OperationRun::default() };
+        self.sequence.ack_barriers += 1;
+        self.sequence.run = OperationRun { started: network.now(), ..OperationRun::default() };
         for rank in (0..self.ranks()).map(Rank) {
-            self.start(network, rank, operation::ack_barrier_contribution(), OperationMode::Folded);
+            self.start(network, rank, operation::ack_barrier_contribution(), OperationMode::Aggregated);
         }
-        if let Some(census) = &mut self.course.census {
-            census.note_contributions();
+        if let Some(ack_barrier) = &mut self.sequence.ack_barrier {
+            ack_barrier.note_contributions();
         }
-        self.settle(network, &mut NoObserver);
+        self.run_until_settled(network, &mut NoObserver);
     }
 
-    /// Lets things happen until everyone has ended, or nobody ever will.
-    fn settle(&mut self, network: &mut SimulatedNetwork, witness: &mut dyn CollectiveObserver) {
+    /// Runs until the operation has ended on every member, or no event can end it.
+    fn run_until_settled(&mut self, network: &mut SimulatedNetwork, observer: &mut dyn CollectiveObserver) {
         let ranks = self.ranks();
-        let hung_at = self.course.round.started + self.parameters.patience;
+        let hung_at = self.sequence.run.started + self.parameters.hang_timeout;
         let mut settled = false;
         while !settled {
             network.run(self, |driver, network| {
-                !driver.course.round.news.is_empty() || driver.is_settled(network, ranks) || network.now() > hung_at
+                !driver.sequence.run.events.is_empty() || driver.is_settled(network, ranks) || network.now() > hung_at
             });
-            let quiet = self.course.round.news.is_empty();
-            for news in self.course.round.news.drain(..) {
-                match news {
-                    News::Begun(rank, op) => witness.begun(rank, op),
-                    News::Delivered(rank, op, result) => witness.delivered(rank, op, &result),
-                    News::Failed(rank, op, cause) => witness.failed(rank, op, cause),
+            let quiet = self.sequence.run.events.is_empty();
+            for events in self.sequence.run.events.drain(..) {
+                match events {
+                    OperationEvent::Started(rank, op) => observer.started(rank, op),
+                    OperationEvent::Delivered(rank, op, result) => observer.delivered(rank, op, &result),
+                    OperationEvent::Failed(rank, op, cause) => observer.failed(rank, op, cause),
                 }
             }
-            // With nothing left to happen, what has not completed never will: the witness misses it.
+            // With no event left, an operation that has not completed never will: the observer misses its result.
             settled = self.is_settled(network, ranks) || quiet || network.now() > hung_at;
         }
-        let round = &self.course.round;
-        self.course.hung |= round.completed + round.failed < ranks;
+        let run = &self.sequence.run;
+        self.sequence.hung |= run.completed + run.failed < ranks;
     }
 
     fn is_settled(&self, network: &SimulatedNetwork, ranks: u32) -> bool {
-        let over = self.course.round.completed + self.course.round.failed >= ranks;
+        let over = self.sequence.run.completed + self.sequence.run.failed >= ranks;
         match self.parameters.pace {
             OperationPacing::BackToBack => over,
             OperationPacing::Drained => over && self.is_at_rest(network),
         }
     }
 
-    /// What a rank has to say.
-    fn own(&self, rank: Rank, op: OpId, witness: &mut dyn CollectiveObserver) -> Option<Payload> {
-        if !self.parameters.task.is_heard(rank, op, self.ranks()) {
+    /// The payload of a rank, if it has one in this operation.
+    fn payload_of(&self, rank: Rank, op: OpId, observer: &mut dyn CollectiveObserver) -> Option<Payload> {
+        if !self.parameters.operation.uses_payload_of(rank, op, self.ranks()) {
             return None;
         }
         Some(match self.parameters.contents {
-            ContributionContents::SizeOnly { bytes } => Payload::Absent { bytes },
-            ContributionContents::Real { .. } => witness.contribution(rank, op).into(),
+            ContributionContents::SizeOnly { bytes } => Payload::SizeOnly { bytes },
+            ContributionContents::Real { .. } => observer.contribution(rank, op).into(),
         })
     }
 
-    /// How much later than the first a rank comes.
-    fn lateness(&self, rank: Rank, op: OpId) -> SimSpan {
-        let most = self.parameters.late.as_picos();
+    /// The delay of a rank's entry after the first rank's.
+    fn arrival_delay(&self, rank: Rank, op: OpId) -> SimSpan {
+        let most = self.parameters.arrival_skew.as_picos();
         let draw = u64::from(op.0) * u64::from(self.ranks()) + u64::from(rank.0);
-        SimSpan::from_picos(if most == 0 { 0 } else { self.course.lateness.below(draw, most + 1) })
+        SimSpan::from_picos(if most == 0 { 0 } else { self.sequence.lateness.below(draw, most + 1) })
     }
 
-    /// A rank comes to the operation that is running.
+    /// A rank enters the present operation.
     pub(super) fn begin(&mut self, network: &mut SimulatedNetwork, rank: Rank, own: Option<Payload>) {
-        let op = self.course.round.op;
-        self.course.round.news.push(News::Begun(rank, op));
-        let (contribution, manner) = self.parameters.task.part(rank, own, &self.parameters.contents);
-        if let Some(census) = self.course.census.as_mut().filter(|_| rank.0 == 0) {
-            census.note_cast();
+        let op = self.sequence.run.op;
+        self.sequence.run.events.push(OperationEvent::Started(rank, op));
+        let (contribution, manner) = self.parameters.operation.contribution(rank, own, &self.parameters.contents);
+        if let Some(ack_barrier) = self.sequence.ack_barrier.as_mut().filter(|_| rank.0 == 0) {
+            ack_barrier.note_multicast();
         }
         self.start(network, rank, contribution, manner);
     }
@@ -181,41 +130,46 @@ impl CollectiveDriver {
         contribution: Contribution,
         manner: OperationMode,
     ) {
-        let op = self.course.round.op;
-        if let Some(cause) = self.course.left.get(rank.index()).copied().flatten() {
+        let op = self.sequence.run.op;
+        if let Some(cause) = self.sequence.left.get(rank.index()).copied().flatten() {
             return self.note_failure(rank, op, cause);
         }
         let mut outbox = std::mem::take(&mut self.outbox);
-        match self.wiring.members[rank.index()].start_as(network.now(), contribution, manner, &mut outbox) {
+        match self.wiring.members[rank.index()].start_with_mode(
+            network.machine_time(),
+            contribution,
+            manner,
+            &mut outbox,
+        ) {
             Ok(_) => {}
-            Err(OperationStartError::NoWayUp(cause)) => self.note_failure(rank, op, cause),
-            Err(OperationStartError::WindowFull | OperationStartError::Behind) => {
-                unreachable!("an operation starts when the last one is over")
+            Err(OperationStartError::ParentsLost(cause)) => self.note_failure(rank, op, cause),
+            Err(OperationStartError::WindowFull | OperationStartError::OperationsPending) => {
+                unreachable!("an operation starts after the last one has ended")
             }
         }
-        let party = self.wiring.nodes.len() as u32 + rank.0;
-        self.carry_out(network, party, outbox);
+        let participant = self.wiring.nodes.len() as u32 + rank.0;
+        self.perform_actions(network, participant, outbox);
     }
 
-    /// A member has a result.
+    /// An operation has completed on a member.
     pub(super) fn note_completion(&mut self, network: &SimulatedNetwork, rank: Rank, op: OpId, result: Payload) {
         let at = network.now() + network.parameters().adapter_delay;
-        let OperationSequence { round, censuses, .. } = &mut self.course;
-        round.completed += 1;
-        round.last = round.last.max(at);
-        round.news.push(News::Delivered(rank, OpId(op.0.wrapping_sub(*censuses)), result));
+        let OperationSequence { run, ack_barriers, .. } = &mut self.sequence;
+        run.completed += 1;
+        run.last = run.last.max(at);
+        run.events.push(OperationEvent::Delivered(rank, OpId(op.0.wrapping_sub(*ack_barriers)), result));
     }
 
-    /// A member's operation has failed.
-    pub(super) fn note_failure_of(&mut self, rank: Rank, op: OpId, cause: AbortCause) {
-        let op = OpId(op.0.wrapping_sub(self.course.censuses));
+    /// An operation has failed on a member.
+    pub(super) fn note_machine_failure(&mut self, rank: Rank, op: OpId, cause: AbortCause) {
+        let op = OpId(op.0.wrapping_sub(self.sequence.ack_barriers));
         self.note_failure(rank, op, cause);
     }
 
     fn note_failure(&mut self, rank: Rank, op: OpId, cause: AbortCause) {
-        let OperationSequence { round, left, .. } = &mut self.course;
-        round.failed += 1;
-        round.news.push(News::Failed(rank, op, cause));
+        let OperationSequence { run, left, .. } = &mut self.sequence;
+        run.failed += 1;
+        run.events.push(OperationEvent::Failed(rank, op, cause));
         if let Some(left) = left.get_mut(rank.index()) {
             left.get_or_insert(cause);
         }

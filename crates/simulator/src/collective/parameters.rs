@@ -1,10 +1,10 @@
-//! Everything that a simulated collective assumes, by name. Defaults are what the papers describe or, where they are
-//! silent, what InfiniBand does; the presets of `pleach reproduce` are sets of these and nothing else.
+//! The assumptions of a simulated collective, by name. Defaults are what the papers describe or, where they are silent, what
+//! InfiniBand does; the presets of `pleach reproduce` are sets of these and nothing else.
 
 use protocol::aggregation::DownwardDelivery;
 use protocol::connection::ConnectionPolicy;
 use protocol::connection::path::PathPolicy;
-use units::SimSpan;
+use units::{SimSpan, Span};
 
 use super::aggregation_unit::AggregationUnitParameters;
 use super::operation::SimulatedOperation;
@@ -14,16 +14,16 @@ use crate::queue_pair::LinkNotification;
 /// How packets are replicated against soft errors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Replication {
-    /// Each packet once.
+    /// One copy of each packet.
     None,
     /// Each packet `copies` times in a row on the same port, in both phases (SE-9).
     Temporal {
-        /// How many times.
+        /// The number of copies.
         copies: u8,
     },
     /// Each packet on `copies` ports, to as many parents; adapters split into as many channels (SE-7, SE-8).
     Spatial {
-        /// How many ports.
+        /// The number of ports.
         copies: u8,
     },
 }
@@ -31,9 +31,9 @@ pub enum Replication {
 /// What counts as the size of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Framing {
-    /// All headers and codes, as on a real link.
+    /// All headers and CRCs, as on a real link.
     Full,
-    /// The payload alone; control packets last no time. SE-11 counts 256 B, one MTU.
+    /// The payload alone; control packets take no time. SE-11 counts 256 B, one MTU.
     PayloadOnly,
 }
 
@@ -42,58 +42,58 @@ pub enum Framing {
 pub enum ControlPath {
     /// As packets on the links, in competition with all others.
     InBand,
-    /// Beside the links: from the discovery of the damage to the start of the resend takes so long.
+    /// Without the links: a fixed time from the detection of damage to the start of the retransmission.
     Fixed {
-        /// NAK turn-round.
+        /// The NAK turnaround.
         turnaround: SimSpan,
     },
 }
 
-/// Which of a level-1 switch's planes the lanes of a split adapter serve.
+/// Which planes of a level-1 switch the lanes of a split adapter feed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LaneFeeds {
-    /// Lane `j` feeds plane `j` only: the switch folds each plane by itself.
+    /// Lane `j` feeds plane `j` only: the switch reduces each plane separately.
     OwnPlane,
-    /// Whichever lane comes first feeds all planes.
+    /// The first lane that arrives feeds all planes.
     AnyPlane,
 }
 
-/// Whether replicas above level 1 help each other.
+/// Whether replicas above level 1 share contributions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReplicaSharing {
-    /// A switch has only what reached it.
+    /// A switch has only the contributions that reached it.
     OwnPlane,
-    /// A good contribution that reached one replica serves all others at once. No wire does this; the paper's
-    /// statement that two errors at one level cost nothing more implies it.
+    /// An intact contribution that reached one replica serves all others immediately. No wire does this; the paper's statement that
+    /// two errors at one level cost nothing more implies it.
     AboveLevelOne,
 }
 
-/// How wide a resend of a split adapter is.
+/// The width of a retransmission of a split adapter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ResendWidth {
-    /// On the lane that failed.
+    /// The lane that failed.
     Lane,
-    /// Spread over all lanes of the port.
+    /// All lanes of the port.
     Port,
 }
 
 /// When the next collective starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OperationPacing {
-    /// When the last one is complete everywhere and nothing of it is under way.
+    /// When the last one is complete on every host and nothing of it is in flight.
     Drained,
-    /// Each host as soon as it has the result of the last.
+    /// On each host as soon as it has the result of the last.
     BackToBack,
 }
 
-/// What members contribute.
+/// The contributions of the members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ContributionContents {
-    /// Real bytes of this kind; every result bit can be checked.
+    /// Real bytes; every bit of the result can be checked.
     Real {
-        /// Type and operator.
+        /// Element type and operator.
         kind: reduce::ReductionKind,
-        /// Elements.
+        /// Number of elements.
         count: u16,
     },
     /// Only a size, for large fabrics.
@@ -113,22 +113,22 @@ impl ContributionContents {
     }
 }
 
-/// Second paths for the edges of the tree (P-31 to P-38).
+/// Alternate paths for the edges of the tree (P-15 to P-25).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AlternatePathParameters {
-    /// How they are watched and chosen.
+    /// How paths are probed and chosen.
     pub policy: PathPolicy,
-    /// Whether machines hear of the cables in their own ports.
+    /// Whether machines are notified about the cables of their own ports.
     pub notice: LinkNotification,
 }
 
-/// What a collective assumes.
+/// The parameters of a collective.
 #[derive(Clone, Debug)]
 pub struct CollectiveParameters {
     /// See [`SimulatedOperation`].
-    pub task: SimulatedOperation,
-    /// Members come to an operation at random up to so much later than the first.
-    pub late: SimSpan,
+    pub operation: SimulatedOperation,
+    /// Members enter an operation at random, up to this much later than the first.
+    pub arrival_skew: SimSpan,
     /// See [`Replication`].
     pub replication: Replication,
     /// See [`ContributionContents`].
@@ -145,36 +145,36 @@ pub struct CollectiveParameters {
     pub resend_width: ResendWidth,
     /// See [`OperationPacing`].
     pub pace: OperationPacing,
-    /// The connections' timers, windows and limits; its copies are set by `replication`.
+    /// The timers, windows and limits of the connections; `replication` sets the copies.
     pub policy: ConnectionPolicy,
-    /// A member asks for a result that is late by so much.
-    pub repair_after: SimSpan,
+    /// A member requests a repair of a result that is late by this much.
+    pub repair_after: Span,
     /// Operations of the group in flight at once.
     pub window: u32,
     /// Most children of an aggregation node.
     pub radix_limit: Option<u16>,
-    /// Hosts that take part, from host 0 on; all if not said.
+    /// Participating hosts, from host 0 on; all hosts if none.
     pub members: Option<u32>,
-    /// A collective that has not settled after so much virtual time counts as hung, and the run goes on without it.
-    pub patience: SimSpan,
-    /// Allow more spatial copies than the adapter has lanes: it could not be built.
+    /// A collective that has not ended after this much virtual time counts as hung.
+    pub hang_timeout: SimSpan,
+    /// Allow more spatial copies than the adapter has lanes: such an adapter could not be built.
     pub what_if_lanes: bool,
-    /// Second paths for the edges of the tree, where the fabric has them; none if not said.
-    pub alternates: Option<AlternatePathParameters>,
-    /// How results go down.
+    /// Alternate paths for the edges of the tree, where the fabric has them.
+    pub alternate_paths: Option<AlternatePathParameters>,
+    /// How results are distributed.
     pub distribution: DownwardDelivery,
-    /// Nodes sit behind an internal port of their switch; none: they have at once what reaches it.
+    /// Nodes are behind an internal port of their switch; if none, they receive immediately what reaches it.
     pub unit: Option<AggregationUnitParameters>,
-    /// What hosts take in [`super::SimulatedCollective::measure`].
+    /// The host model of [`super::SimulatedCollective::measure`].
     pub host: Option<HostCosts>,
 }
 
 impl CollectiveParameters {
-    /// A collective over all hosts without replication, everything else as documented.
+    /// A collective over all hosts without replication; everything else has its documented default.
     pub fn new(contents: ContributionContents) -> Self {
         Self {
-            task: SimulatedOperation::AllReduce,
-            late: SimSpan::ZERO,
+            operation: SimulatedOperation::AllReduce,
+            arrival_skew: SimSpan::ZERO,
             replication: Replication::None,
             contents,
             framing: Framing::Full,
@@ -184,25 +184,25 @@ impl CollectiveParameters {
             resend_width: ResendWidth::Lane,
             pace: OperationPacing::Drained,
             policy: ConnectionPolicy::default(),
-            repair_after: SimSpan::from_micros(100),
+            repair_after: Span::from_micros(100),
             window: 2,
             radix_limit: None,
             members: None,
-            patience: SimSpan::from_micros(1_000_000),
+            hang_timeout: SimSpan::from_micros(1_000_000),
             what_if_lanes: false,
-            alternates: None,
+            alternate_paths: None,
             distribution: DownwardDelivery::Multicast,
             unit: None,
             host: None,
         }
     }
 
-    /// Copies of the temporal kind.
+    /// Copies in temporal replication.
     pub fn temporal_copies(&self) -> u8 {
         if let Replication::Temporal { copies } = self.replication { copies } else { 1 }
     }
 
-    /// Copies of the spatial kind: parents of a node, and lanes of an adapter.
+    /// Copies in spatial replication: parents of a node, and lanes of an adapter.
     pub fn spatial_copies(&self) -> u8 {
         if let Replication::Spatial { copies } = self.replication { copies } else { 1 }
     }

@@ -1,24 +1,24 @@
-//! A rule made ready: its links resolved to channels, its probabilities to thresholds.
+//! A compiled rule: its links resolved to channels, its probabilities to thresholds.
 
 use std::ops::Range;
 
 use topology::{Fabric, NodeId};
 use units::{SimSpan, SimTime};
 
-use super::{FaultEffect, LinkOutcome, LinkStateChange};
-use crate::network::{ChannelId, DeviceCorruption, PacketCorruption};
+use super::effect::{FaultEffect, LinkOutcome, LinkStateChange};
+use crate::packet::{ChannelId, DeviceCorruption, PacketCorruption};
 use crate::packet_body::PacketPhase;
 use faults::{FaultKind, FaultPlanError, FaultRule, PhaseFilter, Probability, RandomStream};
 
-/// What a rule must know of the fabric: where each channel starts and ends.
+/// The channels of the fabric that rules refer to.
 pub(crate) struct ChannelMap<'a> {
     pub fabric: &'a Fabric,
-    /// From node, to node and adapter lane of each channel; channels of ports without a cable lead to [`NOWHERE`].
+    /// From node, to node and adapter lane of each channel; a channel of a port without a cable leads to [`UNCABLED`].
     pub channels: Vec<(NodeId, NodeId, u8)>,
 }
 
-/// Where a port without a cable leads.
-const NOWHERE: NodeId = NodeId(u32::MAX);
+/// The destination of a port without a cable.
+const UNCABLED: NodeId = NodeId(u32::MAX);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FaultTrigger {
@@ -27,7 +27,7 @@ pub(super) enum FaultTrigger {
         first: u64,
         count: u64,
     },
-    /// Errors at random with this mean between them; a packet is exposed for its time on the wire or a fixed span.
+    /// Random errors with this mean time between them; a packet is exposed for its time on the wire or for a fixed span.
     Mean {
         picos: f64,
         exposure: Option<f64>,
@@ -36,7 +36,7 @@ pub(super) enum FaultTrigger {
     BitErrorRate(f64),
 }
 
-enum Place {
+enum RuleScope {
     Everywhere,
     /// Sorted.
     Channels(Vec<ChannelId>),
@@ -44,13 +44,13 @@ enum Place {
 
 pub(super) struct CompiledFaultRule {
     kind: FaultKind,
-    place: Place,
+    scope: RuleScope,
     phase: PhaseFilter,
     pub(super) trigger: FaultTrigger,
     bits: u32,
     delay: SimSpan,
     stream: RandomStream,
-    /// The last exposure and its chance: packets of a run are mostly of one size.
+    /// The last exposure and its probability: most packets of a run have one size.
     cached: (u64, Probability),
 }
 
@@ -62,13 +62,13 @@ impl CompiledFaultRule {
         wiring: &ChannelMap<'_>,
     ) -> Result<Self, FaultPlanError> {
         let kind = *plan.kind.get_ref();
-        let place = match &plan.link {
-            None if plan.lane.is_none() => Place::Everywhere,
-            Some(link) if link.get_ref() == "*" && plan.lane.is_none() => Place::Everywhere,
+        let scope = match &plan.link {
+            None if plan.lane.is_none() => RuleScope::Everywhere,
+            Some(link) if link.get_ref() == "*" && plan.lane.is_none() => RuleScope::Everywhere,
             link => {
                 let text = link.as_ref().map_or("*", |link| link.get_ref());
                 let span = link.as_ref().map_or(plan.kind.span(), toml::Spanned::span);
-                Place::Channels(resolve(text, plan.lane, span, wiring)?)
+                RuleScope::Channels(resolve(text, plan.lane, span, wiring)?)
             }
         };
         let bits = plan.bits.as_ref().map_or(1, |bits| *bits.get_ref());
@@ -82,7 +82,7 @@ impl CompiledFaultRule {
         }
         Ok(Self {
             kind,
-            place,
+            scope,
             phase: plan.phase,
             trigger: trigger(plan)?,
             bits,
@@ -93,13 +93,13 @@ impl CompiledFaultRule {
     }
 
     pub(super) fn watches(&self, channel: ChannelId) -> bool {
-        match &self.place {
-            Place::Everywhere => true,
-            Place::Channels(channels) => channels.binary_search(&channel).is_ok(),
+        match &self.scope {
+            RuleScope::Everywhere => true,
+            RuleScope::Channels(channels) => channels.binary_search(&channel).is_ok(),
         }
     }
 
-    pub(super) fn concerns(&self, phase: PacketPhase) -> bool {
+    pub(super) fn matches_phase(&self, phase: PacketPhase) -> bool {
         match self.phase {
             PhaseFilter::All => true,
             PhaseFilter::Reduce => phase == PacketPhase::Reduce,
@@ -107,16 +107,16 @@ impl CompiledFaultRule {
         }
     }
 
-    /// A random number that belongs to this departure alone: a channel starts one packet at a time.
+    /// A random number of this departure alone: a channel starts one packet at a time.
     fn draw(&self, channel: ChannelId, start: SimTime, purpose: u64) -> u64 {
         self.stream.at(u64::from(channel).rotate_left(40) ^ start.as_picos().wrapping_mul(8).wrapping_add(purpose))
     }
 
-    /// Whether a random trigger strikes this departure.
-    pub(super) fn strikes(&mut self, channel: ChannelId, start: SimTime, end: SimTime, bytes: u32) -> bool {
+    /// Whether a random trigger hits this departure.
+    pub(super) fn triggers(&mut self, channel: ChannelId, start: SimTime, end: SimTime, bytes: u32) -> bool {
         let chance = match self.trigger {
             FaultTrigger::Always => return true,
-            FaultTrigger::Nth { .. } => unreachable!("counted by the caller"),
+            FaultTrigger::Nth { .. } => unreachable!("the caller counts packets"),
             FaultTrigger::Probability(chance) => chance,
             FaultTrigger::BitErrorRate(rate) => self.chance(u64::from(bytes), |bytes| {
                 // 1 - (1 - rate)^bits, without losing small rates to rounding.
@@ -137,31 +137,39 @@ impl CompiledFaultRule {
         self.cached.1
     }
 
-    /// Does to a departure what the rule says.
-    pub(super) fn apply(&self, channel: ChannelId, start: SimTime, end: SimTime, bytes: u32, fate: &mut FaultEffect) {
+    /// Applies the rule's fault to a departure.
+    pub(super) fn apply(
+        &self,
+        channel: ChannelId,
+        start: SimTime,
+        end: SimTime,
+        bytes: u32,
+        effect: &mut FaultEffect,
+    ) {
         let bits = || -> Vec<u32> {
             let pick = |number: u32| self.draw(channel, start, 2 + u64::from(number)) % (u64::from(bytes.max(1)) * 8);
             (0..self.bits).map(|number| pick(number) as u32).collect()
         };
         match self.kind {
-            FaultKind::Flip => fate.hurt(PacketCorruption::flipped(bits())),
-            FaultKind::Memory => fate.spoil(DeviceCorruption::Memory, bits()),
-            FaultKind::Malform => fate.spoil(DeviceCorruption::Malformed, Vec::new()),
-            FaultKind::Misroute => fate.spoil(DeviceCorruption::Misrouted, Vec::new()),
-            FaultKind::Lose => fate.ending = LinkOutcome::Lost,
-            FaultKind::Overrun => fate.ending = LinkOutcome::Overrun,
-            FaultKind::Duplicate => fate.doubled = true,
+            FaultKind::Flip => effect.corrupt(PacketCorruption::flipped(bits())),
+            FaultKind::Memory => effect.corrupt_in_device(DeviceCorruption::Memory, bits()),
+            FaultKind::Malform => effect.corrupt_in_device(DeviceCorruption::Malformed, Vec::new()),
+            FaultKind::Misroute => effect.corrupt_in_device(DeviceCorruption::Misrouted, Vec::new()),
+            FaultKind::Lose => effect.outcome = LinkOutcome::Lost,
+            FaultKind::Overrun => effect.outcome = LinkOutcome::Overrun,
+            FaultKind::Duplicate => effect.duplicated = true,
             FaultKind::Delay => {
                 let most = self.delay.as_picos();
-                fate.delay = fate.delay + SimSpan::from_picos(self.draw(channel, start, 1) % most.saturating_add(1));
+                effect.delay =
+                    effect.delay + SimSpan::from_picos(self.draw(channel, start, 1) % most.saturating_add(1));
             }
             FaultKind::Reorder => {
                 let packet_time = end.since(start).as_picos();
                 let later = packet_time + 1 + self.draw(channel, start, 1) % (2 * packet_time + 1);
-                fate.delay = fate.delay + SimSpan::from_picos(later);
+                effect.delay = effect.delay + SimSpan::from_picos(later);
             }
             FaultKind::Down | FaultKind::Kill => {
-                unreachable!("changes of the world are not rules for packets")
+                unreachable!("link changes are not compiled to packet rules")
             }
         }
     }
@@ -210,7 +218,7 @@ fn positive(value: Option<&toml::Spanned<f64>>, name: &str) -> Result<Option<f64
     }
 }
 
-/// The downs and ups that a `down` or `kill` rule brings.
+/// The link changes of a `down` or `kill` rule.
 pub(super) fn changes(plan: &FaultRule, wiring: &ChannelMap<'_>) -> Result<Vec<LinkStateChange>, FaultPlanError> {
     let channels = match plan.kind.get_ref() {
         FaultKind::Kill => {
@@ -242,7 +250,7 @@ pub(super) fn changes(plan: &FaultRule, wiring: &ChannelMap<'_>) -> Result<Vec<L
     Ok(changes)
 }
 
-/// The channels that a link's name means.
+/// The channels of a link name.
 fn resolve(
     text: &str,
     lane: Option<u8>,
@@ -251,7 +259,7 @@ fn resolve(
 ) -> Result<Vec<ChannelId>, FaultPlanError> {
     let pick = |matches: &dyn Fn(NodeId, NodeId) -> bool| -> Vec<ChannelId> {
         let fits = |(_, (from, to, on)): &(usize, &(NodeId, NodeId, u8))| {
-            *to != NOWHERE && matches(*from, *to) && lane.is_none_or(|lane| lane == *on)
+            *to != UNCABLED && matches(*from, *to) && lane.is_none_or(|lane| lane == *on)
         };
         wiring.channels.iter().enumerate().filter(fits).map(|(channel, _)| channel as ChannelId).collect()
     };
@@ -278,7 +286,7 @@ fn resolve(
     Ok(found)
 }
 
-/// Splits `a-b` (both directions) or `a>b` (one).
+/// Splits `a-b` (both directions) or `a>b` (one direction).
 fn ends<'t>(text: &'t str, span: &Range<usize>) -> Result<(&'t str, bool, &'t str), FaultPlanError> {
     if let Some((a, b)) = text.split_once('>') {
         return Ok((a, true, b));

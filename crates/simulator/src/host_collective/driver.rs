@@ -1,4 +1,6 @@
-//! The driver: hosts' processors, their players, and the messages between them.
+//! The driver of collectives among hosts: their processors, their schedule executors, and the messages between them.
+//!
+//! In: packets and timers of the network. Out: packets, and the latency of the calls.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -6,65 +8,63 @@ use std::rc::Rc;
 use protocol::Payload;
 use protocol::collective::{ScheduleAction, ScheduleExecutor};
 use topology::{FabricPort, NodeId, NodePort};
-use units::{Lane, PathId, Psn, QpNumber, Rank, SimSpan, SimTime};
+use units::{AdapterLane, PathId, Psn, QpNumber, Rank, SimTime};
 use wire::{Bth, Deth, Opcode, link_frame};
 
 use super::HostCollectiveParameters;
-use crate::collective::{CallLatency, CallWorkload, OperationPacing};
-use crate::network::{ChannelId, DeliveredPacket, NetworkHandler, PacketTarget, SimulatedNetwork, SimulatedPacket};
+use crate::collective::{CallLatency, CallStatistics, CallWorkload, OperationPacing};
+use crate::network::{DeliveredPacket, NetworkHandler, SimulatedNetwork};
+use crate::packet::{ChannelId, PacketTarget, SimulatedPacket};
 use crate::packet_body::PacketBody;
 use crate::processor::HostProcessors;
+use crate::slab::Slab;
 
-/// One host's part.
-struct Host {
-    /// Calls that are over.
+/// The state of one host.
+struct HostState {
+    /// Completed calls.
     calls: u32,
     started: SimTime,
-    /// Of the present call, and of the next if somebody else has begun it already.
-    players: VecDeque<ScheduleExecutor>,
+    /// Of the present call, and of the next if another host has started it already.
+    executors: VecDeque<ScheduleExecutor>,
 }
 
 /// A message between two hosts.
-struct Message {
+struct HostMessage {
     call: u32,
     from: Rank,
     to: Rank,
     round: u32,
     payload: Payload,
-    /// Packets that are still to come.
+    /// Packets that have not arrived.
     missing: u32,
 }
 
-/// What an alarm is for, with the number of the message, or of the host.
+/// What a timer is for.
 #[derive(Clone, Copy)]
-enum Event {
-    /// A host's call has got so far that it can send.
-    Begin(Rank),
+enum HostTimer {
+    /// A host's processor has entered the call and can send.
+    Start(Rank),
     /// A message has been posted.
     Posted(u32),
-    /// It can be seen by its receiver.
+    /// The receiver's processor can see a message.
     Visible(u32),
-    /// It has been taken.
-    Taken(u32),
-    /// A host's call is over.
-    Over(Rank),
+    /// The receiver's processor has received a message.
+    Received(u32),
+    /// A host's call is complete.
+    Complete(Rank),
 }
 
 pub(super) struct HostCollectiveDriver {
     parameters: HostCollectiveParameters,
     calls: CallWorkload,
-    hosts: Vec<Host>,
+    hosts: Vec<HostState>,
     processors: HostProcessors,
-    messages: Vec<Option<Message>>,
-    free_messages: Vec<u32>,
-    events: Vec<Option<Event>>,
-    free_events: Vec<u32>,
+    messages: Slab<HostMessage>,
+    timers: Slab<HostTimer>,
     out: Vec<ScheduleAction>,
-    over: u32,
+    completed: u32,
     failed: bool,
-    sum_ps: u128,
-    counted: u64,
-    longest: SimSpan,
+    statistics: CallStatistics,
 }
 
 impl HostCollectiveDriver {
@@ -75,22 +75,18 @@ impl HostCollectiveDriver {
         seed: u64,
     ) -> Self {
         let ranks = network.topology().hosts();
-        let host = || Host { calls: 0, started: SimTime::ZERO, players: VecDeque::new() };
+        let host = || HostState { calls: 0, started: SimTime::ZERO, executors: VecDeque::new() };
         Self {
             parameters,
             calls,
             hosts: std::iter::repeat_with(host).take(ranks as usize).collect(),
             processors: HostProcessors::new(ranks, parameters.costs.noise, seed),
-            messages: Vec::new(),
-            free_messages: Vec::new(),
-            events: Vec::new(),
-            free_events: Vec::new(),
+            messages: Slab::default(),
+            timers: Slab::default(),
             out: Vec::new(),
-            over: 0,
+            completed: 0,
             failed: false,
-            sum_ps: 0,
-            counted: 0,
-            longest: SimSpan::ZERO,
+            statistics: CallStatistics::default(),
         }
     }
 
@@ -98,94 +94,66 @@ impl HostCollectiveDriver {
         let ranks = self.hosts.len() as u32;
         let rounds = if self.calls.pace == OperationPacing::BackToBack { 1 } else { self.calls.count };
         for _ in 0..rounds {
-            self.over = 0;
+            self.completed = 0;
             let now = network.now();
             for rank in 0..ranks {
-                self.begin(network, Rank(rank), now);
+                self.start_call(network, Rank(rank), now);
             }
-            // Without faults everything that can happen does, and then the queue is empty.
-            network.run(&mut self, |driver, _| driver.over >= ranks || driver.failed);
+            // Without faults every call completes, and then the queue is empty.
+            network.run(&mut self, |driver, _| driver.completed >= ranks || driver.failed);
         }
-        let whole = u64::from(ranks) * u64::from(self.calls.count);
-        let expected = if self.calls.count > 1 { whole - u64::from(ranks) } else { whole };
-        (self.counted == expected && !self.failed).then(|| CallLatency {
-            calls: (expected / u64::from(ranks.max(1))) as u32,
-            mean_ns: self.sum_ps as f64 / 1e3 / self.counted as f64,
-            longest_ns: self.longest.as_nanos_f64(),
-        })
+        self.statistics.latency(&self.calls, ranks).filter(|_| !self.failed)
     }
 
-    fn schedule(&mut self, network: &mut SimulatedNetwork, at: SimTime, event: Event) {
-        let number = match self.free_events.pop() {
-            Some(number) => {
-                self.events[number as usize] = Some(event);
-                number
-            }
-            None => {
-                self.events.push(Some(event));
-                self.events.len() as u32 - 1
-            }
-        };
-        network.set_alarm(at, number);
+    fn schedule(&mut self, network: &mut SimulatedNetwork, at: SimTime, timer: HostTimer) {
+        let number = self.timers.insert(timer);
+        network.set_timer(at, number);
     }
 
-    fn begin(&mut self, network: &mut SimulatedNetwork, rank: Rank, at: SimTime) {
+    fn start_call(&mut self, network: &mut SimulatedNetwork, rank: Rank, at: SimTime) {
         self.hosts[rank.index()].started = at;
         let ready = self.processors.work(rank.index(), at, self.parameters.costs.call);
-        self.schedule(network, ready, Event::Begin(rank));
+        self.schedule(network, ready, HostTimer::Start(rank));
     }
 
-    /// A host's player of a call; it is made when somebody first speaks of the call.
-    fn player(&mut self, rank: Rank, call: u32) -> Option<&mut ScheduleExecutor> {
+    /// A host's executor of a call; created when the host starts the call or receives its first message.
+    fn executor(&mut self, rank: Rank, call: u32) -> Option<&mut ScheduleExecutor> {
         let ranks = self.hosts.len() as u32;
         let host = &mut self.hosts[rank.index()];
         let ahead = call.checked_sub(host.calls)? as usize;
-        while host.players.len() <= ahead {
-            // What could be wrong with the plan was found when it was set up.
-            host.players.push_back(self.parameters.player(rank, ranks).ok()?);
+        while host.executors.len() <= ahead {
+            // The schedule was validated at set-up.
+            host.executors.push_back(self.parameters.executor(rank, ranks).ok()?);
         }
-        host.players.get_mut(ahead)
+        host.executors.get_mut(ahead)
     }
 
-    /// A machine has duties: messages are posted one after the other.
-    fn carry_out(&mut self, network: &mut SimulatedNetwork, rank: Rank, call: u32) {
+    /// Performs the actions of an executor: posts messages one after another.
+    fn perform_actions(&mut self, network: &mut SimulatedNetwork, rank: Rank, call: u32) {
         let mut out = std::mem::take(&mut self.out);
-        for duty in out.drain(..) {
-            match duty {
+        for action in out.drain(..) {
+            match action {
                 ScheduleAction::Send { to, round, payload } => {
                     let missing = payload.len().div_ceil(self.parameters.mtu).max(1);
-                    let message = Message { call, from: rank, to, round, payload, missing };
-                    let number = self.keep(message);
+                    let message = HostMessage { call, from: rank, to, round, payload, missing };
+                    let number = self.messages.insert(message);
                     let at = self.processors.work(rank.index(), network.now(), self.parameters.costs.post);
-                    self.schedule(network, at, Event::Posted(number));
+                    self.schedule(network, at, HostTimer::Posted(number));
                 }
-                ScheduleAction::Complete { .. } => self.schedule(network, network.now(), Event::Over(rank)),
+                ScheduleAction::Complete { .. } => self.schedule(network, network.now(), HostTimer::Complete(rank)),
                 ScheduleAction::Failed { .. } => self.failed = true,
             }
         }
         self.out = out;
     }
 
-    fn keep(&mut self, message: Message) -> u32 {
-        match self.free_messages.pop() {
-            Some(number) => {
-                self.messages[number as usize] = Some(message);
-                number
-            }
-            None => {
-                self.messages.push(Some(message));
-                self.messages.len() as u32 - 1
-            }
-        }
-    }
-
-    /// Puts a posted message on the wire, packet by packet.
+    /// Sends a posted message, packet by packet.
     fn transmit(&mut self, network: &mut SimulatedNetwork, number: u32) {
-        let Some(message) = &self.messages[number as usize] else { return };
+        let Some(message) = self.messages.get(number) else { return };
         let (costs, mtu) = (&self.parameters.costs, self.parameters.mtu);
         let ready = network.now() + network.parameters().adapter_delay + costs.sending(message.payload.len());
         let from = NodePort { node: NodeId(message.from.0), port: FabricPort(0) };
-        let channel = network.channel(from, Lane(0));
+        let channel = network.channel(from, AdapterLane(0));
         let headers = Bth::new(Opcode::DatagramSendOnly, QpNumber(1), Psn::new(0)).into();
         let body = Rc::new(PacketBody::Transport { to: number, path: PathId(0), headers, payload: Box::default() });
         let mut left = message.payload.len();
@@ -194,81 +162,72 @@ impl HostCollectiveDriver {
             left -= payload;
             let bytes = (link_frame::OVERHEAD + Bth::SIZE + Deth::SIZE) as u32 + payload.next_multiple_of(4);
             let packet = SimulatedPacket::new(PacketTarget::Node, message.to.0, bytes, ready, Some(body.clone()));
-            // Flows of a pair stay on one way, so that packets of a message arrive in order.
+            // Packets between two hosts stay on one route, so that a message arrives in order.
             let flow = message.from.0.wrapping_mul(0x9e37_79b1) ^ message.to.0;
             network.inject(channel, SimulatedPacket { flow, ..packet });
         }
     }
 
-    fn take(&mut self, network: &mut SimulatedNetwork, number: u32) {
-        let Some(message) = self.messages[number as usize].take() else { return };
-        self.free_messages.push(number);
-        let Message { call, from, to, round, payload, .. } = message;
+    fn receive(&mut self, network: &mut SimulatedNetwork, number: u32) {
+        let Some(message) = self.messages.remove(number) else { return };
+        let HostMessage { call, from, to, round, payload, .. } = message;
         let mut out = std::mem::take(&mut self.out);
-        if let Some(player) = self.player(to, call) {
-            player.handle_message(from, round, payload, &mut out);
+        if let Some(executor) = self.executor(to, call) {
+            executor.handle_message(from, round, payload, &mut out);
         }
         self.out = out;
-        self.carry_out(network, to, call);
+        self.perform_actions(network, to, call);
     }
 
-    fn end(&mut self, network: &mut SimulatedNetwork, rank: Rank) {
+    fn complete_call(&mut self, network: &mut SimulatedNetwork, rank: Rank) {
         let host = &mut self.hosts[rank.index()];
-        host.players.pop_front();
+        host.executors.pop_front();
         host.calls += 1;
-        let took = network.now().since(host.started);
-        // As for aggregation, the first of several is not counted.
-        if host.calls > 1 || self.calls.count == 1 {
-            self.sum_ps += u128::from(took.as_picos());
-            self.counted += 1;
-            self.longest = self.longest.max(took);
-        }
+        self.statistics.record(&self.calls, host.calls, network.now().since(host.started));
         if self.calls.pace == OperationPacing::BackToBack && host.calls < self.calls.count {
-            return self.begin(network, rank, network.now());
+            return self.start_call(network, rank, network.now());
         }
-        self.over += 1;
+        self.completed += 1;
     }
 }
 
 impl NetworkHandler for HostCollectiveDriver {
-    fn arrived(&mut self, network: &mut SimulatedNetwork, arrival: DeliveredPacket) {
+    fn handle_packet(&mut self, network: &mut SimulatedNetwork, arrival: DeliveredPacket) {
         let Some(PacketBody::Transport { to: number, .. }) = arrival.body.as_deref() else { return };
-        let Some(message) = &mut self.messages[*number as usize] else { return };
+        let Some(message) = self.messages.get_mut(*number) else { return };
         message.missing -= 1;
         if message.missing == 0 {
-            let seen = self.parameters.costs.receiving(message.payload.len(), self.parameters.way);
-            let at = network.now() + network.parameters().adapter_delay + seen;
-            self.schedule(network, at, Event::Visible(*number));
+            let delay = self.parameters.costs.receiving(message.payload.len(), self.parameters.service);
+            let at = network.now() + network.parameters().adapter_delay + delay;
+            self.schedule(network, at, HostTimer::Visible(*number));
         }
     }
 
-    fn refill(&mut self, _: &mut SimulatedNetwork, _: ChannelId) {
-        unreachable!("hosts send when they have something to say")
+    fn handle_idle_source(&mut self, _: &mut SimulatedNetwork, _: ChannelId) {
+        unreachable!("hosts have no source channels")
     }
 
-    fn alarm(&mut self, network: &mut SimulatedNetwork, number: u32) {
-        let event = self.events[number as usize].take().expect("an alarm has an event");
-        self.free_events.push(number);
-        match event {
-            Event::Begin(rank) => {
+    fn handle_timer(&mut self, network: &mut SimulatedNetwork, number: u32) {
+        match self.timers.remove(number).expect("a timer expires once") {
+            HostTimer::Start(rank) => {
                 let call = self.hosts[rank.index()].calls;
                 let mut out = std::mem::take(&mut self.out);
-                if let Some(player) = self.player(rank, call) {
-                    player.start(&mut out);
+                if let Some(executor) = self.executor(rank, call) {
+                    executor.start(&mut out);
                 }
                 self.out = out;
-                self.carry_out(network, rank, call);
+                self.perform_actions(network, rank, call);
             }
-            Event::Posted(message) => self.transmit(network, message),
-            Event::Visible(message) => {
-                let Some(to) = self.messages[message as usize].as_ref().map(|message| message.to.index()) else {
+            HostTimer::Posted(message) => self.transmit(network, message),
+            HostTimer::Visible(message) => {
+                let Some(to) = self.messages.get(message).map(|message| message.to.index()) else {
                     return;
                 };
                 let at = self.processors.work(to, network.now(), self.parameters.costs.poll);
-                self.schedule(network, at, Event::Taken(message));
+                self.schedule(network, at, HostTimer::Received(message));
             }
-            Event::Taken(message) => self.take(network, message),
-            Event::Over(rank) => self.end(network, rank),
+            HostTimer::Received(message) => self.receive(network, message),
+            HostTimer::Complete(rank) => self.complete_call(network, rank),
         }
     }
 }

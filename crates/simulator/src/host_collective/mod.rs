@@ -1,9 +1,9 @@
-//! Collectives among hosts alone, on the same fabric and with the same hosts as those in the network.
+//! Collectives among hosts alone, on the same fabric and with the same host model as in-network collectives.
 //!
-//! In: an algorithm, what hosts take ([`HostCosts`]) and how many calls. Out: how long a call takes, as the mean over hosts
-//! and calls. Every host plays its part with a [`ScheduleExecutor`], the machine that the runtime plays with; this module only brings
-//! the messages. A message costs its sender's processor the time to post it and its receiver's the time to take it, and
-//! travels in packets of the path MTU, with a datagram's headers. Nothing is lost here, so nothing is repeated.
+//! In: an algorithm, the host model ([`HostCosts`]) and a number of calls. Out: the latency of a call, as the mean over hosts and
+//! calls. Every host runs a [`ScheduleExecutor`], the machine of the runtime; this module only transports its messages. A message
+//! costs its sender's processor the time to post it and its receiver's the time to receive it, and travels in packets of the path
+//! MTU with a datagram's headers. Nothing is lost, so nothing is retransmitted.
 
 mod driver;
 
@@ -22,29 +22,29 @@ use crate::network::{LinkParameters, SimulatedNetwork};
 use crate::processor::{HostCosts, TransportService};
 use driver::HostCollectiveDriver;
 
-/// What hosts do among themselves.
+/// A collective among hosts.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct HostCollectiveParameters {
-    /// How.
+    /// The algorithm.
     pub algorithm: CollectiveAlgorithm,
-    /// What.
+    /// The operation.
     pub collective: CollectiveOperation,
     /// Bytes of each host's vector.
     pub bytes: u32,
-    /// Most payload of one packet.
+    /// Largest payload of a packet.
     pub mtu: u32,
-    /// What a host takes.
+    /// The host model.
     pub costs: HostCosts,
-    /// How messages reach it.
-    pub way: TransportService,
+    /// The transport service of the messages.
+    pub service: TransportService,
 }
 
-/// Why hosts cannot do it.
+/// Why the collective cannot be set up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HostCollectiveSetupError {
-    /// The parts of the plan do not go together.
+    /// The schedule is invalid.
     Plan(ScheduleError),
-    /// Packets without payload would never carry anything.
+    /// The MTU is 0.
     NoMtu,
 }
 
@@ -52,24 +52,24 @@ impl fmt::Display for HostCollectiveSetupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plan(error) => error.fmt(f),
-            Self::NoMtu => f.write_str("an MTU of 0 bytes"),
+            Self::NoMtu => f.write_str("the MTU is 0 bytes; it must be at least 1"),
         }
     }
 }
 
 impl std::error::Error for HostCollectiveSetupError {}
 
-/// All hosts of a fabric, ready to call. Rank `n` is host `n`.
+/// A collective over all hosts of a fabric. Rank `n` is host `n`.
 pub struct HostCollective {
     network: SimulatedNetwork,
     parameters: HostCollectiveParameters,
 }
 
 impl HostCollective {
-    /// Sets it up.
+    /// Sets up the hosts.
     ///
     /// # Errors
-    /// If the algorithm does not suit the collective, or the like.
+    /// If the schedule is invalid, for example because the algorithm does not support the operation.
     pub fn new(
         fabric: Arc<Fabric>,
         link: LinkParameters,
@@ -78,11 +78,11 @@ impl HostCollective {
         if parameters.mtu == 0 {
             return Err(HostCollectiveSetupError::NoMtu);
         }
-        parameters.player(Rank(0), fabric.hosts()).map_err(HostCollectiveSetupError::Plan)?;
+        parameters.executor(Rank(0), fabric.hosts()).map_err(HostCollectiveSetupError::Plan)?;
         Ok(Self { network: SimulatedNetwork::new(fabric, link), parameters })
     }
 
-    /// Runs so many calls by all hosts (vectors are not cut: `segments` is not looked at); none if one never ended.
+    /// Runs the calls of a workload on all hosts (vectors are not segmented: `segments` is ignored); none if a call did not end.
     pub fn measure(&mut self, calls: CallWorkload, seed: u64) -> Option<CallLatency> {
         HostCollectiveDriver::new(&self.network, self.parameters, calls, seed).run(&mut self.network)
     }
@@ -94,8 +94,8 @@ impl HostCollective {
 }
 
 impl HostCollectiveParameters {
-    fn player(&self, rank: Rank, ranks: u32) -> Result<ScheduleExecutor, ScheduleError> {
+    fn executor(&self, rank: Rank, ranks: u32) -> Result<ScheduleExecutor, ScheduleError> {
         let plan = CollectiveSchedule::new(self.algorithm, self.collective, rank, ranks, self.bytes)?;
-        ScheduleExecutor::new(plan, Payload::Absent { bytes: self.bytes })
+        ScheduleExecutor::new(plan, Payload::SizeOnly { bytes: self.bytes })
     }
 }

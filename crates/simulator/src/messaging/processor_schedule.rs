@@ -1,81 +1,84 @@
-//! What hosts' processors do: copies and codes, one thing after the other, while the network goes on.
+//! The processors of the hosts: copies and checksums, one task after another, while the network runs.
 
 use std::collections::BTreeMap;
 
 use protocol::messaging::MessageCompletion;
 use units::{Rank, SimSpan, SimTime};
 
-use super::MessagingCosts;
+use super::parameters::MessagingCosts;
+use crate::processor::HostProcessors;
 
-/// Something that happens when a processor is done.
+/// What follows when a processor has finished a task.
 pub(super) enum DeferredWork {
-    /// An order is carried out.
-    Order(usize),
-    /// A parcel is handed to a rail end.
+    /// Run a command.
+    Command(usize),
+    /// Post a packet to a rail end.
     Post(usize, Vec<u8>),
-    /// A parcel that came to a rail end is in place.
-    Take(usize, Vec<u8>),
-    /// A message that came has been looked at.
-    Tell(Rank, MessageCompletion),
+    /// Pass a packet that arrived at a rail end to the machine.
+    Receive(usize, Vec<u8>),
+    /// Report a completion to the observer.
+    Report(Rank, MessageCompletion),
 }
 
+/// The tasks of all processors. Every method that charges time returns when the task is done, or none if it takes no time.
 pub(super) struct ProcessorSchedule {
     costs: Option<MessagingCosts>,
-    /// When each processor is done with what it has.
-    free: Vec<SimTime>,
-    /// Bytes that each port has prepared, as far as they are counted here.
+    processors: HostProcessors,
+    /// Bytes that each endpoint has copied ahead, as far as they are charged.
     prepared: Vec<u64>,
-    later: BTreeMap<(SimTime, u64), DeferredWork>,
-    numbered: u64,
+    deferred: BTreeMap<(SimTime, u64), DeferredWork>,
+    deferred_count: u64,
 }
 
 impl ProcessorSchedule {
     pub(super) fn new(costs: Option<MessagingCosts>, ranks: usize) -> Self {
-        let (free, prepared) = (vec![SimTime::ZERO; ranks], vec![0; ranks]);
-        Self { costs, free, prepared, later: BTreeMap::new(), numbered: 0 }
-    }
-
-    /// A processor works for so long from now on; when it is done.
-    fn charge(&mut self, now: SimTime, rank: Rank, span: SimSpan) -> SimTime {
-        let free = &mut self.free[rank.index()];
-        *free = now.max(*free) + span;
-        *free
-    }
-
-    /// Copies for a parcel and hands it over. None if that takes no time; so with the others.
-    pub(super) fn hand_over(&mut self, now: SimTime, rank: Rank, bytes: u32) -> Option<SimTime> {
-        let MessagingCosts { copy_picos, gap, .. } = self.costs?;
-        Some(self.charge(now, rank, SimSpan::from_picos(copy_picos * u64::from(bytes)) + gap))
-    }
-
-    /// Copies what came.
-    pub(super) fn take_over(&mut self, now: SimTime, rank: Rank, bytes: usize) -> Option<SimTime> {
-        let MessagingCosts { copy_picos, left_bytes, .. } = self.costs?;
-        Some(self.charge(now, rank, SimSpan::from_picos(copy_picos * bytes.min(left_bytes) as u64)))
-    }
-
-    /// Looks at a whole message, before it is sent or after it has come.
-    pub(super) fn look_at_whole(&mut self, now: SimTime, rank: Rank, bytes: usize) -> Option<SimTime> {
-        let MessagingCosts { apart_picos, .. } = self.costs.filter(|costs| costs.apart_picos > 0)?;
-        Some(self.charge(now, rank, SimSpan::from_picos(apart_picos * bytes as u64)))
-    }
-
-    /// The port has copied ahead: so many bytes since the beginning.
-    pub(super) fn note_prepared(&mut self, now: SimTime, rank: Rank, bytes: u64) {
-        let new = bytes - std::mem::replace(&mut self.prepared[rank.index()], bytes);
-        if let Some(MessagingCosts { copy_picos, .. }) = self.costs.filter(|_| new > 0) {
-            self.charge(now, rank, SimSpan::from_picos(copy_picos * new));
+        Self {
+            costs,
+            processors: HostProcessors::new(ranks as u32, None, 0),
+            prepared: vec![0; ranks],
+            deferred: BTreeMap::new(),
+            deferred_count: 0,
         }
     }
 
-    pub(super) fn put_off(&mut self, at: SimTime, later: DeferredWork) {
-        self.numbered += 1;
-        self.later.insert((at, self.numbered), later);
+    /// Copies a packet's bytes and posts it.
+    pub(super) fn post_packet(&mut self, now: SimTime, rank: Rank, bytes: u32) -> Option<SimTime> {
+        let MessagingCosts { copy_ps_per_byte, gap, .. } = self.costs?;
+        let copy = SimSpan::from_picos(copy_ps_per_byte * u64::from(bytes));
+        Some(self.processors.work(rank.index(), now, copy + gap))
     }
 
-    /// The next thing whose time has come.
+    /// Copies a received packet.
+    pub(super) fn copy_received(&mut self, now: SimTime, rank: Rank, bytes: usize) -> Option<SimTime> {
+        let MessagingCosts { copy_ps_per_byte, uncopied_bytes, .. } = self.costs?;
+        let copy = SimSpan::from_picos(copy_ps_per_byte * bytes.min(uncopied_bytes) as u64);
+        Some(self.processors.work(rank.index(), now, copy))
+    }
+
+    /// Reads a whole message, before it is sent or after it has been received.
+    pub(super) fn scan_message(&mut self, now: SimTime, rank: Rank, bytes: usize) -> Option<SimTime> {
+        let MessagingCosts { separate_pass_ps_per_byte, .. } =
+            self.costs.filter(|costs| costs.separate_pass_ps_per_byte > 0)?;
+        let scan = SimSpan::from_picos(separate_pass_ps_per_byte * bytes as u64);
+        Some(self.processors.work(rank.index(), now, scan))
+    }
+
+    /// Charges the copies that an endpoint made ahead: `bytes` since the start of the run.
+    pub(super) fn charge_prepared(&mut self, now: SimTime, rank: Rank, bytes: u64) {
+        let new = bytes - std::mem::replace(&mut self.prepared[rank.index()], bytes);
+        if let Some(MessagingCosts { copy_ps_per_byte, .. }) = self.costs.filter(|_| new > 0) {
+            self.processors.work(rank.index(), now, SimSpan::from_picos(copy_ps_per_byte * new));
+        }
+    }
+
+    pub(super) fn defer(&mut self, at: SimTime, work: DeferredWork) {
+        self.deferred_count += 1;
+        self.deferred.insert((at, self.deferred_count), work);
+    }
+
+    /// The next deferred work whose time has come.
     pub(super) fn next(&mut self, now: SimTime) -> Option<DeferredWork> {
-        let first = self.later.first_entry().filter(|entry| entry.key().0 <= now)?;
+        let first = self.deferred.first_entry().filter(|entry| entry.key().0 <= now)?;
         Some(first.remove())
     }
 }

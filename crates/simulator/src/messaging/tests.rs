@@ -1,4 +1,4 @@
-//! A conversation on a quiet fabric, and one whose every message is spoiled.
+//! Messaging on an idle fabric, and with every message corrupted.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ fn parameters(orders: Vec<MessagingCommand>) -> MessagingRunParameters {
         path_policy: PathPolicy::default(),
         mtu: 4_096,
         settings: MessagingSettings::default(),
-        notice: LinkNotification::Noticed,
+        notice: LinkNotification::Notified,
         costs: None,
         orders,
     }
@@ -66,22 +66,22 @@ fn run(orders: Vec<MessagingCommand>) -> SimulatedMessaging<Notes> {
     let fabric = Arc::new(Fabric::xgft(&[2, 2], &[2, 2]).expect("small"));
     let parameters = parameters(orders);
     let mut talk = SimulatedMessaging::new(fabric, link(), &parameters, &FaultPlan::default(), 1, Notes::default())
-        .expect("sound");
-    assert!(talk.run(SimSpan::from_micros(1_000_000)), "it comes to an end");
+        .expect("valid parameters");
+    assert!(talk.run(SimSpan::from_micros(1_000_000)), "the run does not end");
     talk
 }
 
-fn exchange(count: u64, length: impl Fn(u64) -> usize, spoil: CorruptionPoint) -> Vec<MessagingCommand> {
+fn exchange(count: u64, length: impl Fn(u64) -> usize, corruption: CorruptionPoint) -> Vec<MessagingCommand> {
     let mut orders = Vec::new();
     for number in 0..count {
         let at = SimTime::ZERO + SimSpan::from_micros(number);
-        let wanted = MessageSelector::from(Rank(0), number);
+        let wanted = MessageSelector::exact(Rank(0), number);
         orders.push(MessagingCommand {
             at,
             rank: Rank(1),
             action: MessagingOperation::Receive { wanted, room: 1 << 20 },
         });
-        let action = MessagingOperation::Send { to: Rank(1), tag: number, length: length(number), spoil };
+        let action = MessagingOperation::Send { to: Rank(1), tag: number, length: length(number), corruption };
         orders.push(MessagingCommand { at, rank: Rank(0), action });
     }
     orders
@@ -90,22 +90,26 @@ fn exchange(count: u64, length: impl Fn(u64) -> usize, spoil: CorruptionPoint) -
 #[test]
 fn messages_of_all_lengths_arrive_and_a_run_can_be_repeated() {
     let lengths = |number: u64| [0, 1, 8, 4_000, 16_384, 16_385, 1 << 20][number as usize % 7];
-    let talk = run(exchange(21, lengths, CorruptionPoint::Nowhere));
-    let again = run(exchange(21, lengths, CorruptionPoint::Nowhere));
+    let talk = run(exchange(21, lengths, CorruptionPoint::None));
+    let again = run(exchange(21, lengths, CorruptionPoint::None));
     assert_eq!(talk.trace(), again.trace());
-    let mut notes = talk.into_witness();
+    let mut notes = talk.into_observer();
     notes.received.sort();
     notes.sent.sort();
     assert!(notes.sent == notes.received);
 }
 
 #[test]
-fn messages_that_are_spoiled_behind_every_check_arrive_all_the_same() {
-    for spoil in [CorruptionPoint::BeforeTheCheck, CorruptionPoint::AfterTheCheck] {
-        let talk = run(exchange(100, |number| 1 + number as usize * 311, spoil));
-        let found: u64 = talk.ports().map(|port| port.spoiled).sum();
-        assert!(talk.spoiled() >= 95 && found == talk.spoiled(), "{} spoiled, {found} found", talk.spoiled());
-        let mut notes = talk.into_witness();
+fn messages_corrupted_out_of_reach_of_packet_checks_arrive_intact() {
+    for corruption in [CorruptionPoint::BeforePacketCheck, CorruptionPoint::AfterPacketCheck] {
+        let talk = run(exchange(100, |number| 1 + number as usize * 311, corruption));
+        let found: u64 = talk.ports().map(|port| port.corrupted).sum();
+        assert!(
+            talk.corrupted_packets() >= 95 && found == talk.corrupted_packets(),
+            "{} corrupted, {found} detected",
+            talk.corrupted_packets()
+        );
+        let mut notes = talk.into_observer();
         notes.received.sort();
         notes.sent.sort();
         assert!(notes.sent == notes.received);

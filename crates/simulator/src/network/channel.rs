@@ -1,42 +1,39 @@
-//! A channel is one direction of a cable (or of one lane of a split cable): a transmitter with a queue per
-//! virtual lane, and the credits it holds for the buffer at the far end.
+//! A channel is one direction of a cable (or of one lane of a split cable): a transmitter with a queue per virtual lane, and
+//! the credits it holds for the buffer at the far end.
 //!
-//! Credits are counted in blocks of 64 bytes, as InfiniBand does. A credit that is on its way back is kept with
-//! its time of arrival and collected when someone needs it, so that it costs no event unless a packet waits.
+//! Credits are counted in blocks of 64 bytes, as InfiniBand does. A returning credit is stored with its time of arrival and
+//! collected when a packet needs it, so that it costs no event unless a packet waits.
 
 use units::{SimSpan, SimTime};
 
-use super::packet::{NO_PACKET, PacketIndex};
 use crate::link_rate::ByteTime;
-
-/// A channel's number.
-pub(crate) type ChannelId = u32;
+use crate::packet::{NO_PACKET, PacketIndex};
 
 /// Bytes of one credit block (IB specification 7.9.4.3).
 const BLOCK: u32 = 64;
 
-/// Blocks that a packet of so many bytes needs.
+/// The credit blocks of a packet.
 #[inline]
 pub(crate) const fn credit_blocks(bytes: u32) -> u32 {
     bytes.div_ceil(BLOCK)
 }
 
-/// What channels of one kind have in common.
+/// The constants that channels of one kind share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkClass {
     pub byte_time: ByteTime,
-    /// SimTime of flight.
+    /// Time of flight.
     pub wire: SimSpan,
 }
 
-/// Why a channel asks for attention.
+/// Conditions that send a packet off the fast path.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct ChannelFlags {
-    /// The cable is down: what is sent is lost.
+    /// The cable is down: it loses every packet.
     pub down: bool,
-    /// A fault rule looks at what is sent here.
+    /// A fault rule watches the departures.
     pub watched: bool,
-    /// Its sender wants to be asked for more when the queue is empty.
+    /// The handler supplies the next packet when the queue is empty.
     pub source: bool,
 }
 
@@ -45,17 +42,17 @@ pub(crate) struct ChannelFlags {
 #[repr(align(64))]
 pub(crate) struct Channel {
     pub busy_until: SimTime,
-    /// The pending wake-up, or never. A wake event of any other time is stale.
+    /// The time of the pending wake-up, or never. A wake-up event of any other time is stale.
     pub wake_at: SimTime,
     /// The node at the far end.
     pub to: u32,
-    /// Packets sent, for finding the hot link.
+    /// Packets sent, to find the busiest link.
     pub sent: u32,
     pub class: u8,
     pub flags: ChannelFlags,
-    /// The virtual lane that is served first next time.
-    pub turn: u8,
-    /// Virtual lane 0; the others, if there are any, live in a list of their own.
+    /// The virtual lane that is served first at the next wake-up.
+    pub next_lane: u8,
+    /// Virtual lane 0; the others, if there are any, are stored in a list of their own.
     pub lane: VirtualLaneState,
 }
 
@@ -64,13 +61,13 @@ pub(crate) struct Channel {
 pub(crate) struct VirtualLaneState {
     pub head: PacketIndex,
     pub tail: PacketIndex,
-    /// Credits on their way back: the latest promise here, earlier ones that are not yet due in [`CreditReturns`].
+    /// Returning credits: the latest return here, earlier ones that are not yet due in [`CreditReturns`].
     due: SimTime,
     due_blocks: u32,
-    /// Blocks free at the far end, as far as this end knows.
+    /// Free blocks at the far end, as known at this end.
     pub credit: u32,
     returning: u32,
-    /// A packet waits for credits that nobody has yet promised.
+    /// A packet waits for credits, and the returns under way do not suffice.
     pub starved: bool,
 }
 
@@ -92,7 +89,7 @@ impl VirtualLaneState {
     }
 }
 
-/// Credits under way, in a pool of small lists.
+/// Returning credits, in a pool of small lists.
 #[derive(Default)]
 pub(crate) struct CreditReturns {
     entries: Vec<Return>,
@@ -107,7 +104,7 @@ struct Return {
 }
 
 impl CreditReturns {
-    /// Notes that `credit_blocks` will be back at `at`.
+    /// Stores that `blocks` will be back at `at`.
     #[inline]
     pub(crate) fn promise(&mut self, lane: &mut VirtualLaneState, now: SimTime, at: SimTime, blocks: u32) {
         if lane.due <= now {
@@ -118,7 +115,7 @@ impl CreditReturns {
         (lane.due, lane.due_blocks) = (at, blocks);
     }
 
-    /// Moves a lane's latest promise to its list: another one has come before it was due.
+    /// Moves a lane's latest return to its list: another one was promised before it was due.
     fn defer(&mut self, lane: &mut VirtualLaneState) {
         let entry = Return { at: lane.due, blocks: lane.due_blocks, next: lane.returning };
         lane.returning = match self.free.pop() {
@@ -133,7 +130,7 @@ impl CreditReturns {
         };
     }
 
-    /// Gives the lane all that is back by `at`.
+    /// Adds all credits that are back by `at` to the lane.
     pub(crate) fn collect(&mut self, lane: &mut VirtualLaneState, at: SimTime) {
         if lane.due <= at {
             lane.credit += lane.due_blocks;
@@ -156,7 +153,7 @@ impl CreditReturns {
         lane.returning = kept;
     }
 
-    /// When the lane will hold `needed` blocks by what is promised; none if the promises do not suffice.
+    /// When the lane will hold `needed` blocks; none if the returns under way do not suffice.
     pub(crate) fn sufficient_at(&self, lane: &VirtualLaneState, needed: u32) -> Option<SimTime> {
         let mut promised = vec![(lane.due, lane.due_blocks)];
         let mut index = lane.returning;
@@ -173,13 +170,13 @@ impl CreditReturns {
         })
     }
 
-    /// Bytes held.
+    /// Bytes of the pool.
     pub(crate) fn memory(&self) -> usize {
         self.entries.capacity() * size_of::<Return>() + self.free.capacity() * size_of::<u32>()
     }
 }
 
-// Fabric state per host is bounded by this (a full fat tree of a million hosts has eight channels a host).
+// This bounds the fabric's state per host (a full fat tree of a million hosts has eight channels a host).
 const _: () = assert!(size_of::<Channel>() == 64 && size_of::<VirtualLaneState>() <= 32);
 
 #[cfg(test)]

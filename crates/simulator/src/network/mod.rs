@@ -1,100 +1,96 @@
-//! The fabric in motion: channels, switches that forward, credits, multicast. A plain router.
+//! The simulated network: channels, forwarding switches, credits and multicast.
 //!
-//! In: packets injected at a channel, and time. Out: arrivals handed to the [`NetworkHandler`] at the nodes. What the
-//! packets mean is the parties' business; what befalls them is the fault rules' (`crate::fault`).
+//! In: packets injected into a channel, and time. Out: packets delivered to the [`NetworkHandler`] at the nodes. The network
+//! neither reads the packets nor decides their faults: the handler does the first, the fault rules (`crate::fault`) the second.
 //!
-//! A hop costs one event when the way is free: whoever sends decides at once when the head reaches the next
-//! device. Only a packet that must wait costs a second one. This is exact, not an approximation: packets of one
-//! device become ready in the order in which they came (its delay is the same for all), so a later one could not
-//! have overtaken; where that does not hold (a slow link feeding a fast one), the packet takes the waiting path.
+//! A hop costs one event when the path is free: the sender computes at once when the head reaches the next device. Only a packet
+//! that must wait costs a second event. This is exact, not an approximation: packets of one device become ready in the order in
+//! which they arrived (its delay is the same for all), so a later packet cannot overtake. Where that does not hold (a slow link
+//! feeds a fast one), the packet waits in the queue.
 
 mod channel;
 mod hop;
 mod multicast;
-mod packet;
-mod packet_check;
 #[cfg(test)]
 mod tests;
+mod warm_up;
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use topology::{Fabric, FabricPort, NodeId, NodePort};
-use units::{Lane as AdapterLane, SimSpan, SimTime};
+use units::{AdapterLane, SimSpan, SimTime, Time};
 
-pub(crate) use channel::ChannelId;
 pub(crate) use multicast::MulticastForwardingTable;
-pub(crate) use packet::{DeviceCorruption, PacketCorruption, PacketTarget, SimulatedPacket};
-pub(crate) use packet_check::{EndToEndCheck, LinkCheck, check_end_to_end};
 
 use crate::counters::FabricCounters;
 use crate::event_queue::EventQueue;
 use crate::fault::{ChannelMap, FabricFaultInjector, FaultPlan, FaultPlanError};
 use crate::link_rate::ByteTime;
+use crate::packet::{ChannelId, PacketCorruption, PacketPool};
 use crate::packet_body::PacketBody;
+use crate::packet_check::SampleFrames;
 use channel::{Channel, ChannelFlags, CreditReturns, LinkClass, VirtualLaneState};
-use packet::PacketPool;
-use packet_check::SampleFrames;
 
-/// How switches pass a packet on.
+/// How switches forward a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Forwarding {
-    /// The head leaves while the tail is still coming in.
+    /// The head leaves while the tail is still arriving.
     CutThrough,
-    /// The packet is received whole first.
+    /// The switch receives the whole packet first.
     StoreAndForward,
 }
 
-/// The fabric's constants.
+/// The constants of the fabric.
 #[derive(Clone, Debug)]
 pub struct LinkParameters {
-    /// What a byte costs on a full port.
+    /// The time of a byte on a full port.
     pub byte_time: ByteTime,
-    /// SimTime of flight of every cable.
+    /// Time of flight of every cable.
     pub wire: SimSpan,
-    /// From the head's arrival at a switch to its earliest departure; also what an aggregation takes.
+    /// From the head's arrival at a switch to its earliest departure; also the time of a reduction.
     pub switch_delay: SimSpan,
-    /// What an adapter takes to send, and to hand over what it received.
+    /// The time that an adapter takes to send a packet, and to deliver one.
     pub adapter_delay: SimSpan,
-    /// How switches pass packets on.
+    /// How switches forward packets.
     pub forwarding: Forwarding,
     /// Virtual lanes, at most 15 (IB specification 7.6.2).
     pub virtual_lanes: u8,
     /// Input buffer of each virtual lane of each port, in bytes.
     pub buffer_bytes: u32,
-    /// Into how many independent channels each adapter port is split (SE-8); 1: not at all.
+    /// The number of independent channels into which each adapter port is split (SE-8); 1 for an unsplit port.
     pub adapter_lanes: u8,
 }
 
-/// What happened at a node.
+/// A packet delivered at a node.
 pub(crate) struct DeliveredPacket {
     pub channel: ChannelId,
     pub bytes: u32,
-    pub born: SimTime,
+    pub injected_at: SimTime,
     pub body: Option<Rc<PacketBody>>,
-    pub harm: Option<Box<PacketCorruption>>,
+    pub corruption: Option<Box<PacketCorruption>>,
 }
 
-/// Whoever sits at the nodes.
+/// The devices at the nodes: receives the network's events.
 pub(crate) trait NetworkHandler {
-    /// Hand over at the head's arrival instead of waiting for the tail: for pure background traffic, whose
-    /// receivers do nothing, it saves an event per packet.
-    const AT_THE_HEAD: bool = false;
+    /// Deliver at the head's arrival instead of the tail's. Saves an event per packet of pure background traffic, whose
+    /// receivers do nothing.
+    const DELIVER_AT_HEAD: bool = false;
     /// A packet has arrived whole.
-    fn arrived(&mut self, network: &mut SimulatedNetwork, arrival: DeliveredPacket);
-    /// A source channel has nothing left to send.
-    fn refill(&mut self, network: &mut SimulatedNetwork, channel: ChannelId);
-    /// An alarm set with [`SimulatedNetwork::set_alarm`] goes off.
-    fn alarm(&mut self, network: &mut SimulatedNetwork, number: u32);
-    /// The fault plan took these channels down or brought them up again.
-    fn channels_changed(&mut self, _: &mut SimulatedNetwork, _: &[ChannelId]) {}
+    fn handle_packet(&mut self, network: &mut SimulatedNetwork, arrival: DeliveredPacket);
+    /// A source channel has no packet left to send.
+    fn handle_idle_source(&mut self, network: &mut SimulatedNetwork, channel: ChannelId);
+    /// A timer set with [`SimulatedNetwork::set_timer`] expires.
+    fn handle_timer(&mut self, network: &mut SimulatedNetwork, number: u32);
+    /// The fault plan took these channels down or brought them up.
+    fn handle_link_change(&mut self, _: &mut SimulatedNetwork, _: &[ChannelId]) {}
 }
 
-/// Kinds of events.
+/// The kinds of events in the queue.
 #[derive(Clone, Copy)]
 #[repr(u64)]
-enum Kind {
-    /// A fault plan's change of the world.
+enum NetworkEventKind {
+    /// The fault plan takes cables down or brings them up.
     Change = 0,
     /// The head of a packet reaches the end of its channel.
     Head = 1,
@@ -102,50 +98,47 @@ enum Kind {
     Whole = 2,
     /// A channel may be able to send.
     Wake = 3,
-    /// A party's alarm.
+    /// A timer of the handler.
     Alarm = 4,
 }
 
 const KIND_SHIFT: u32 = 32;
 
-/// Events whose memory is touched at once.
-const BURST: usize = 64;
-
-/// The fabric in motion.
+/// The network and its state.
 pub(crate) struct SimulatedNetwork {
     topology: Arc<Fabric>,
     parameters: LinkParameters,
-    /// Full ports and, if adapters are split, their lanes.
+    /// The link classes of full ports and, if adapters are split, of their lanes.
     classes: [LinkClass; 2],
     channels: Vec<Channel>,
     /// Virtual lanes from the second on, for each channel.
-    further_lanes: Vec<VirtualLaneState>,
+    extra_lanes: Vec<VirtualLaneState>,
     returns: CreditReturns,
     /// The first channel of each node; its port `p` sends on `first + p`.
     first: Vec<u32>,
-    /// The first channel of the second and further adapter lanes.
+    /// The first channel of the second and later adapter lanes.
     first_split: u32,
-    /// The usual delay of a device: how far ahead of its departure a packet's fate can be settled.
+    /// The usual delay of a device: how far ahead of its departure a hop can be committed.
     look_ahead: SimSpan,
     packets: PacketPool,
-    branches: Vec<MulticastForwardingTable>,
-    holdings: multicast::SharedBuffers,
+    multicast_tables: Vec<MulticastForwardingTable>,
+    shared_buffers: multicast::SharedBuffers,
     samples: SampleFrames,
     queue: EventQueue,
     now: SimTime,
     pub(crate) faults: FabricFaultInjector,
     pub(crate) counters: FabricCounters,
     trace: u64,
-    /// Its state does not fit the caches.
+    /// The state does not fit into the caches.
     is_large: bool,
-    /// Events ahead whose memory has been touched.
+    /// Events ahead whose memory has been loaded.
     warm: u32,
-    /// What [`NetworkHandler::AT_THE_HEAD`] says.
-    parties_at_the_head: bool,
+    /// [`NetworkHandler::DELIVER_AT_HEAD`] of the present handler.
+    deliver_at_head: bool,
 }
 
 impl SimulatedNetwork {
-    /// The fabric at rest.
+    /// The network at time zero, without packets.
     pub(crate) fn new(topology: Arc<Fabric>, parameters: LinkParameters) -> Self {
         let (hosts, nodes) = (topology.hosts(), topology.nodes());
         let mut first = Vec::with_capacity(nodes as usize + 1);
@@ -167,7 +160,7 @@ impl SimulatedNetwork {
             sent: 0,
             class,
             flags: ChannelFlags::default(),
-            turn: 0,
+            next_lane: 0,
         };
         let mut channels = Vec::with_capacity((total + 2 * hosts * extra) as usize);
         for node in 0..nodes {
@@ -184,20 +177,20 @@ impl SimulatedNetwork {
             }
         }
         let further = channels.len() * (usize::from(parameters.virtual_lanes) - 1);
-        let further_lanes = vec![VirtualLaneState::new(credit); further];
-        let shift = bucket_shift(nodes);
+        let extra_lanes = vec![VirtualLaneState::new(credit); further];
+        let shift = warm_up::bucket_shift(nodes);
         Self {
             topology,
             classes: [full, split],
             channels,
-            further_lanes,
+            extra_lanes,
             returns: CreditReturns::default(),
             first,
             first_split: total,
             look_ahead: parameters.switch_delay.max(parameters.adapter_delay),
             packets: PacketPool::default(),
-            branches: Vec::new(),
-            holdings: multicast::SharedBuffers::default(),
+            multicast_tables: Vec::new(),
+            shared_buffers: multicast::SharedBuffers::default(),
             samples: SampleFrames::default(),
             queue: EventQueue::new(shift),
             now: SimTime::ZERO,
@@ -206,31 +199,31 @@ impl SimulatedNetwork {
             trace: 0,
             is_large: nodes > 16_384,
             warm: 0,
-            parties_at_the_head: false,
+            deliver_at_head: false,
             parameters,
         }
     }
 
-    /// Puts a plan's rules in force. Done once, before anything moves.
+    /// Activates the rules of a plan. Called once, before the first packet.
     pub(crate) fn set_faults(&mut self, plan: &FaultPlan, seed: u64) -> Result<(), FaultPlanError> {
         let channels = (0..self.channel_count()).map(|channel| {
             let (from, lane) = self.origin(channel);
             (from.node, self.destination(channel), lane.0)
         });
-        // A million hosts have millions of channels: they are listed only for plans that name some.
+        // A fabric of a million hosts has millions of channels: list them only for plans that have rules.
         let channels = if plan.rules.is_empty() { Vec::new() } else { channels.collect() };
         self.faults = FabricFaultInjector::new(plan, seed, &ChannelMap { fabric: &self.topology, channels })?;
         self.adopt_faults();
         Ok(())
     }
 
-    /// Marks the channels that rules watch and schedules the plan's changes.
+    /// Marks the channels that rules watch and schedules the plan's link changes.
     fn adopt_faults(&mut self) {
         for channel in 0..self.channels.len() {
             self.channels[channel].flags.watched = self.faults.watches(channel as ChannelId);
         }
         for (number, at) in self.faults.change_times().into_iter().enumerate() {
-            self.push(at, Kind::Change, number as u32);
+            self.push(at, NetworkEventKind::Change, number as u32);
         }
     }
 
@@ -246,26 +239,31 @@ impl SimulatedNetwork {
         self.now
     }
 
+    /// The present time in the unit of the protocol machines, rounded down.
+    pub(crate) fn machine_time(&self) -> Time {
+        self.now.to_nanos()
+    }
+
     /// Packets that exist now.
     pub(crate) fn packets_in_flight(&self) -> usize {
         self.packets.live()
     }
 
-    /// A digest of every event so far: two runs are the same run if and only if it is the same.
+    /// A digest of all events so far: two runs are identical if and only if their digests are.
     pub(crate) fn trace(&self) -> u64 {
         self.trace
     }
 
-    /// Bytes of the fabric's own state.
+    /// Bytes of the network's own state.
     pub(crate) fn memory(&self) -> usize {
         self.channels.capacity() * size_of::<Channel>()
-            + self.further_lanes.capacity() * size_of::<VirtualLaneState>()
+            + self.extra_lanes.capacity() * size_of::<VirtualLaneState>()
             + self.first.capacity() * 4
             + self.returns.memory()
             + self.packets.memory()
     }
 
-    /// The channel out of a node's port; of a split adapter's cable, the given lane.
+    /// The channel out of a node's port; for a split adapter's cable, of the given lane.
     pub(crate) fn channel(&self, from: NodePort, lane: AdapterLane) -> ChannelId {
         if lane.0 == 0 {
             return self.first[from.node.index()] + u32::from(from.port.0);
@@ -280,7 +278,7 @@ impl SimulatedNetwork {
         }
     }
 
-    /// Where a channel starts, and which lane it is; the inverse of [`Self::channel`].
+    /// The port at which a channel starts, and its lane; the inverse of [`Self::channel`].
     pub(crate) fn origin(&self, channel: ChannelId) -> (NodePort, AdapterLane) {
         if channel < self.first_split {
             let node = self.first.partition_point(|first| *first <= channel) - 1;
@@ -298,7 +296,7 @@ impl SimulatedNetwork {
         }
     }
 
-    /// The host whose adapter sends on a channel. Hosts come first, so one-port hosts need no search.
+    /// The host whose adapter sends on a channel. Hosts have the lowest numbers, so one-port hosts need no search.
     pub(crate) fn host_of(&self, channel: ChannelId) -> NodeId {
         if channel < self.topology.hosts() && self.first[channel as usize] == channel {
             return NodeId(channel);
@@ -306,7 +304,7 @@ impl SimulatedNetwork {
         self.origin(channel).0.node
     }
 
-    /// How many channels there are.
+    /// The number of channels.
     pub(crate) fn channel_count(&self) -> u32 {
         self.channels.len() as u32
     }
@@ -316,7 +314,7 @@ impl SimulatedNetwork {
         NodeId(self.channels[channel as usize].to)
     }
 
-    /// Whether a channel's cable is down now.
+    /// Whether a channel's cable is down.
     pub(crate) fn is_down(&self, channel: ChannelId) -> bool {
         self.channels[channel as usize].flags.down
     }
@@ -326,29 +324,29 @@ impl SimulatedNetwork {
         self.channels[channel as usize].sent
     }
 
-    /// Asks for [`NetworkHandler::refill`] whenever the channel has nothing to send.
+    /// Calls [`NetworkHandler::handle_idle_source`] whenever the channel has no packet to send.
     pub(crate) fn make_source(&mut self, channel: ChannelId) {
         self.channels[channel as usize].flags.source = true;
     }
 
-    /// Sets an alarm. The party that gets it must know what it is for.
-    pub(crate) fn set_alarm(&mut self, at: SimTime, number: u32) {
-        self.push(at, Kind::Alarm, number);
+    /// Sets a timer. The handler chooses the number and gets it back.
+    pub(crate) fn set_timer(&mut self, at: SimTime, number: u32) {
+        self.push(at, NetworkEventKind::Alarm, number);
     }
 
-    /// Runs until `done` says so after an event, or nothing is left to happen.
-    pub(crate) fn run<P: NetworkHandler>(&mut self, parties: &mut P, mut done: impl FnMut(&P, &Self) -> bool) {
-        self.parties_at_the_head = P::AT_THE_HEAD;
-        while !done(parties, self) {
-            if !self.step(parties) {
+    /// Runs until `done` returns true after an event, or until no event is left.
+    pub(crate) fn run<H: NetworkHandler>(&mut self, handler: &mut H, mut done: impl FnMut(&H, &Self) -> bool) {
+        self.deliver_at_head = H::DELIVER_AT_HEAD;
+        while !done(handler, self) {
+            if !self.step(handler) {
                 return;
             }
         }
     }
 
-    /// One event; false if none is left.
+    /// Handles one event; false if none is left.
     #[inline]
-    fn step<P: NetworkHandler>(&mut self, parties: &mut P) -> bool {
+    fn step<H: NetworkHandler>(&mut self, handler: &mut H) -> bool {
         self.warm_up();
         let Some((at, what)) = self.queue.pop() else {
             return false;
@@ -358,88 +356,22 @@ impl SimulatedNetwork {
             (self.trace ^ at.as_picos() ^ what.rotate_left(40)).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(23);
         let number = what as u32;
         match what >> KIND_SHIFT {
-            k if k == Kind::Head as u64 => self.head(number, parties),
-            k if k == Kind::Wake as u64 => self.wake(number, parties),
-            k if k == Kind::Whole as u64 => self.hand_over(number, parties),
-            k if k == Kind::Alarm as u64 => parties.alarm(self, number),
-            _ => self.change(number, parties),
+            k if k == NetworkEventKind::Head as u64 => self.handle_head(number, handler),
+            k if k == NetworkEventKind::Wake as u64 => self.wake(number, handler),
+            k if k == NetworkEventKind::Whole as u64 => self.deliver_whole(number, handler),
+            k if k == NetworkEventKind::Alarm as u64 => handler.handle_timer(self, number),
+            _ => self.change(number, handler),
         }
         true
     }
 
-    /// Touches what the next few events will need. On large fabrics a hop is mostly waiting for memory; in a burst the
-    /// waits overlap, because no load of it depends on another. First the packets, then the channels they came on,
-    /// then, with the routes worked out and noted on the packets, the channels on which they will leave.
     #[inline]
-    fn warm_up(&mut self) {
-        if !self.is_large {
-            return;
-        }
-        if self.warm > 0 {
-            self.warm -= 1;
-            return;
-        }
-        self.warm_up_burst();
-    }
-
-    fn warm_up_burst(&mut self) {
-        self.queue.look_ahead();
-        let mut soon = [(0u64, 0u32); BURST];
-        let mut count = 0;
-        while let Some(what) = self.queue.peek(count).filter(|_| count < BURST) {
-            soon[count] = (what >> KIND_SHIFT, what as u32);
-            count += 1;
-        }
-        self.warm = count as u32;
-        let is_wake = |kind: u64| kind == Kind::Wake as u64;
-        let packets = soon[..count].iter().filter(|(kind, _)| !is_wake(*kind));
-        let touched =
-            packets.fold(0, |sum, (_, index)| sum ^ self.packets.peek(*index).map_or(0, |packet| packet.to));
-        std::hint::black_box(touched);
-        let came_on = |(kind, number): &(u64, u32)| {
-            if is_wake(*kind) { *number } else { self.packets.peek(*number).map_or(0, |packet| packet.came_on) }
-        };
-        let channels = soon[..count].iter().filter_map(|event| self.channels.get(came_on(event) as usize));
-        std::hint::black_box(channels.fold(0, |sum, channel| sum ^ channel.to));
-        // What each event leads to: for a head the channel it leaves on, for a wake the packet that waits there. The
-        // routes are worked out before any of it is touched: a long computation between two loads would keep them apart.
-        let mut next = [u32::MAX; BURST];
-        for ((kind, number), next) in soon[..count].iter().zip(&mut next) {
-            if *kind == Kind::Head as u64 {
-                self.find_way(*number);
-                *next = self.packets[*number].next;
-            } else if is_wake(*kind) {
-                *next = self.channels[*number as usize].lane.head;
-            }
-        }
-        let mut touched = 0;
-        for ((kind, _), next) in soon[..count].iter().zip(&next) {
-            touched ^= if is_wake(*kind) {
-                self.packets.peek(*next).map_or(0, |packet| packet.bytes)
-            } else {
-                self.channels.get(*next as usize).map_or(0, |channel| channel.to)
-            };
-        }
-        // And one step further: behind whom a head would have to queue, and whose buffer a waiting packet leaves.
-        for ((kind, _), next) in soon[..count].iter().zip(&next) {
-            if *kind == Kind::Head as u64 {
-                let last = self.channels.get(*next as usize).map_or(u32::MAX, |channel| channel.lane.tail);
-                touched ^= self.packets.peek(last).map_or(0, |packet| packet.bytes);
-            } else if is_wake(*kind) {
-                let left = self.packets.peek(*next).map_or(u32::MAX, |packet| packet.came_on);
-                touched ^= self.channels.get(left as usize).map_or(0, |channel| channel.to);
-            }
-        }
-        std::hint::black_box(touched);
-    }
-
-    #[inline]
-    fn push(&mut self, at: SimTime, kind: Kind, number: u32) {
+    fn push(&mut self, at: SimTime, kind: NetworkEventKind, number: u32) {
         self.queue.push(at, (kind as u64) << KIND_SHIFT | u64::from(number));
     }
 
-    /// A cable goes down or comes up, as the plan says.
-    fn change<P: NetworkHandler>(&mut self, number: u32, parties: &mut P) {
+    /// Takes the cables of a plan's link change down or brings them up.
+    fn change<H: NetworkHandler>(&mut self, number: u32, handler: &mut H) {
         let change = self.faults.change(number);
         for channel in &change.channels {
             self.channels[*channel as usize].flags.down = change.down;
@@ -447,12 +379,6 @@ impl SimulatedNetwork {
                 self.wake_by(*channel, self.now);
             }
         }
-        parties.channels_changed(self, &change.channels);
+        handler.handle_link_change(self, &change.channels);
     }
-}
-
-/// The width of the queue's fine buckets, as a power of two of picoseconds: a bucket should hold enough events for a
-/// whole burst of warm-up, and few enough to be sorted in the nearest caches.
-fn bucket_shift(nodes: u32) -> u32 {
-    if nodes < 262_144 { 10 } else { 8 }
 }

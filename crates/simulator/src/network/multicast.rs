@@ -1,15 +1,16 @@
-//! Multicast: a packet that arrives on a channel of a tree is heard here and copied to the branches.
+//! Multicast: a packet that arrives on a channel of a tree is delivered at the node and copied to the branches.
 //!
-//! The table is keyed by the channel of arrival, as InfiniBand's forwarding tables are by port, so one table
-//! serves every root of a tree with several (SE-7), and a node in the middle can send down its own part.
+//! The table is keyed by the channel of arrival, as InfiniBand's forwarding tables are by port. So one table serves every root
+//! of a tree with several (SE-7), and a node in the middle can send to the subtree below it.
 
 use units::SimTime;
 
 use super::channel::credit_blocks;
-use super::packet::{BufferLocation, PacketIndex};
-use super::{ChannelId, Kind, SimulatedNetwork};
+use super::{NetworkEventKind, SimulatedNetwork};
+use crate::packet::{BufferLocation, ChannelId, PacketIndex};
+use crate::slab::Slab;
 
-/// Where copies go, for each channel of arrival.
+/// The channels to which copies go, for each channel of arrival.
 pub(crate) struct MulticastForwardingTable {
     /// Of channel `c`: `out[first[c]..first[c + 1]]`.
     first: Vec<u32>,
@@ -31,7 +32,7 @@ impl MulticastForwardingTable {
         Self { first, out: pairs.into_iter().map(|(_, departure)| departure).collect() }
     }
 
-    /// True if nothing goes on from the end of this channel.
+    /// Whether no branch continues from the end of this channel.
     pub(super) fn ends_with(&self, arrival: ChannelId) -> bool {
         self.of(arrival).is_empty()
     }
@@ -41,77 +42,61 @@ impl MulticastForwardingTable {
     }
 }
 
-/// A buffer place that several copies share until the last has left.
+/// A buffer that several copies share until the last has left.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SharedBuffer {
-    pub seat: BufferLocation,
+    pub buffer: BufferLocation,
     pub lane: u8,
     pub blocks: u32,
-    /// When the last of those that left was gone.
-    pub gone: SimTime,
-    left: u32,
+    /// When the latest departure ends.
+    pub freed_at: SimTime,
+    copies: u32,
 }
 
-/// All shared places; free ones are reused.
+/// All shared buffers.
 #[derive(Default)]
-pub(super) struct SharedBuffers {
-    holdings: Vec<SharedBuffer>,
-    free: Vec<u32>,
-}
+pub(super) struct SharedBuffers(Slab<SharedBuffer>);
 
 impl SharedBuffers {
-    /// Opens a holding for so many copies.
-    pub(super) fn open(&mut self, seat: BufferLocation, lane: u8, blocks: u32, copies: u32) -> u32 {
-        let holding = SharedBuffer { seat, lane, blocks, gone: SimTime::ZERO, left: copies };
-        match self.free.pop() {
-            Some(number) => {
-                self.holdings[number as usize] = holding;
-                number
-            }
-            None => {
-                self.holdings.push(holding);
-                (self.holdings.len() - 1) as u32
-            }
-        }
+    /// Shares a buffer among `copies` packets; the number that they carry.
+    pub(super) fn share(&mut self, buffer: BufferLocation, lane: u8, blocks: u32, copies: u32) -> u32 {
+        self.0.insert(SharedBuffer { buffer, lane, blocks, freed_at: SimTime::ZERO, copies })
     }
 
-    /// One copy will be gone by `gone`; if it was the last, the place to give back.
-    pub(super) fn leave(&mut self, number: u32, gone: SimTime) -> Option<SharedBuffer> {
-        let holding = &mut self.holdings[number as usize];
-        holding.gone = holding.gone.max(gone);
-        holding.left -= 1;
-        if holding.left > 0 {
-            return None;
-        }
-        self.free.push(number);
-        Some(self.holdings[number as usize])
+    /// One copy leaves the buffer at `freed_at`; if it is the last, the buffer to free.
+    pub(super) fn release(&mut self, number: u32, freed_at: SimTime) -> Option<SharedBuffer> {
+        let shared = self.0.get_mut(number)?;
+        shared.freed_at = shared.freed_at.max(freed_at);
+        shared.copies -= 1;
+        if shared.copies > 0 { None } else { self.0.remove(number) }
     }
 }
 
 impl SimulatedNetwork {
-    /// Makes a tree known; packets to it carry the number that is returned.
-    pub(crate) fn plant(&mut self, branches: MulticastForwardingTable) -> u32 {
-        self.branches.push(branches);
-        (self.branches.len() - 1) as u32
+    /// Adds a multicast tree; packets to it carry the returned number as their destination.
+    pub(crate) fn add_multicast_table(&mut self, table: MulticastForwardingTable) -> u32 {
+        self.multicast_tables.push(table);
+        (self.multicast_tables.len() - 1) as u32
     }
 
-    /// Copies a packet to the branches; the original is heard at this node once it is whole.
-    pub(super) fn branch_out(&mut self, index: PacketIndex, channel: ChannelId, tail: SimTime) {
+    /// Copies a packet to the branches; the original is delivered at this node once it has arrived whole.
+    pub(super) fn copy_to_branches(&mut self, index: PacketIndex, channel: ChannelId, tail: SimTime) {
         let packet = &self.packets[index];
         let tree = packet.to as usize;
-        let range = self.branches[tree].of(channel);
+        let range = self.multicast_tables[tree].of(channel);
         if !range.is_empty() {
-            let shared =
-                self.holdings.open(packet.seat, packet.lane, credit_blocks(packet.bytes), range.len() as u32 + 1);
-            self.packets[index].seat = BufferLocation::Shared(shared);
+            let copies = range.len() as u32 + 1;
+            let blocks = credit_blocks(packet.bytes);
+            let shared = self.shared_buffers.share(packet.buffer, packet.lane, blocks, copies);
+            self.packets[index].buffer = BufferLocation::Shared(shared);
             for place in range {
-                let out = self.branches[tree].out[place];
-                let mut copy = self.packets[index].twin();
+                let out = self.multicast_tables[tree].out[place];
+                let mut copy = self.packets[index].duplicate();
                 copy.ready = self.ready_at(index, out, tail);
                 let copy = self.packets.add(copy);
                 self.offer(out, copy);
             }
         }
-        self.push(tail, Kind::Whole, index);
+        self.push(tail, NetworkEventKind::Whole, index);
     }
 }

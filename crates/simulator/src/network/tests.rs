@@ -1,18 +1,17 @@
-//! The plain router under load: nothing is lost, nothing overflows, and credits all come home.
+//! The network under load: no packet is lost, no buffer overflows, and all credits return.
 
 use std::sync::Arc;
 
 use topology::{Fabric, FabricPort, NodeId, NodePort};
-use units::{Lane as AdapterLane, SimSpan, SimTime};
+use units::{AdapterLane, SimSpan, SimTime};
 
 use super::channel::credit_blocks;
-use super::{
-    ChannelId, DeliveredPacket, Forwarding, LinkParameters, NetworkHandler, SimulatedNetwork, SimulatedPacket,
-};
+use super::{DeliveredPacket, Forwarding, LinkParameters, NetworkHandler, SimulatedNetwork};
 use crate::link_rate::{ByteTime, LinkRate, LinkWidth};
+use crate::packet::{ChannelId, SimulatedPacket};
 use faults::RandomStream;
 
-/// Every host sends so many packets to random others, as fast as it can.
+/// Every host sends a number of packets to random others, as fast as it can.
 struct Burst {
     left: Vec<u32>,
     hosts: u32,
@@ -23,11 +22,11 @@ struct Burst {
 }
 
 impl NetworkHandler for Burst {
-    fn arrived(&mut self, _: &mut SimulatedNetwork, _: DeliveredPacket) {
+    fn handle_packet(&mut self, _: &mut SimulatedNetwork, _: DeliveredPacket) {
         self.received += 1;
     }
 
-    fn refill(&mut self, network: &mut SimulatedNetwork, channel: ChannelId) {
+    fn handle_idle_source(&mut self, network: &mut SimulatedNetwork, channel: ChannelId) {
         let host = network.host_of(channel).0;
         if self.left[host as usize] == 0 {
             return;
@@ -39,7 +38,7 @@ impl NetworkHandler for Burst {
         network.inject(channel, SimulatedPacket::background(to, self.bytes, now));
     }
 
-    fn alarm(&mut self, _: &mut SimulatedNetwork, _: u32) {}
+    fn handle_timer(&mut self, _: &mut SimulatedNetwork, _: u32) {}
 }
 
 fn parameters(virtual_lanes: u8, buffer_bytes: u32) -> LinkParameters {
@@ -63,24 +62,24 @@ fn burst(fabric: Fabric, parameters: LinkParameters, packets: u32, bytes: u32) -
     for host in 0..hosts {
         let channel = network.channel(NodePort { node: NodeId(host), port: FabricPort(0) }, AdapterLane(0));
         network.make_source(channel);
-        burst.refill(&mut network, channel);
+        burst.handle_idle_source(&mut network, channel);
     }
     network.run(&mut burst, |_, _| false);
     (network, burst)
 }
 
-/// Credits of every lane once everything that is promised has come.
-fn all_credits_are_home(network: &mut SimulatedNetwork) -> bool {
+/// Whether every lane holds all its credits once all returns have arrived.
+fn all_credits_returned(network: &mut SimulatedNetwork) -> bool {
     let full = credit_blocks(network.parameters.buffer_bytes);
-    let mut home = true;
+    let mut returned = true;
     for channel in 0..network.channel_count() {
         for lane in 0..network.parameters.virtual_lanes {
             let (lane, returns) = network.lane_mut(channel, lane);
             returns.collect(lane, SimTime::NEVER);
-            home &= lane.credit == full && lane.is_empty() && !lane.starved;
+            returned &= lane.credit == full && lane.is_empty() && !lane.starved;
         }
     }
-    home
+    returned
 }
 
 fn shapes() -> Vec<(Fabric, u8)> {
@@ -95,7 +94,7 @@ fn shapes() -> Vec<(Fabric, u8)> {
 }
 
 #[test]
-fn everything_arrives_and_all_credits_come_home_under_full_load() {
+fn all_packets_arrive_and_all_credits_return_under_full_load() {
     for (fabric, lanes) in shapes() {
         for (buffer, bytes) in [(4_608, 4_122), (1_024, 300), (32_768, 4_122)] {
             let name = fabric.to_string();
@@ -106,12 +105,12 @@ fn everything_arrives_and_all_credits_come_home_under_full_load() {
                 (burst.sent, 0),
                 "{name}, buffers of {buffer} B"
             );
-            assert!(all_credits_are_home(&mut network), "{name}, buffers of {buffer} B");
+            assert!(all_credits_returned(&mut network), "{name}, buffers of {buffer} B");
         }
     }
 }
 
-/// Credits are real: a ring whose wrap-around is not on a lane of its own locks up, and with the second lane it does not.
+/// Credits are enforced: a ring whose wrap-around shares its lane deadlocks; with a second lane it does not.
 #[test]
 fn a_ring_without_a_dateline_deadlocks_and_with_one_does_not() {
     let ring = || Fabric::torus(&[8], 4).expect("small");
@@ -135,7 +134,7 @@ fn small_buffers_slow_a_fabric_down_but_store_and_forward_and_cut_through_both_f
 }
 
 #[test]
-fn channels_know_where_they_start() {
+fn origin_is_the_inverse_of_channel() {
     let fabric = Arc::new(Fabric::xgft(&[4, 3], &[1, 2]).expect("small"));
     let network = SimulatedNetwork::new(fabric, LinkParameters { adapter_lanes: 4, ..parameters(1, 4_608) });
     for channel in 0..network.channel_count() {

@@ -1,64 +1,56 @@
-//! The driver: gives queue pairs what arrives, sends what they ask, and does what their applications want.
+//! The driver of queue pairs: delivers packets and timers to them, sends their packets, and runs their applications and programs.
 
 use std::rc::Rc;
 
 use protocol::connection::Paths;
 use protocol::connection::path::PathState;
 use protocol::queue_pair::{QpAttributes, QpError, QpState, QueuePair, Transmit};
-use topology::{Fabric, NodeId};
-use units::{Lane, PathId, QpNumber, SimTime};
+use topology::NodeId;
+use units::{PathId, QpNumber, SimTime, Time};
 use wire::{IcrcCoverage, PartitionKey, RemoteKey};
 
 use super::application::{ApplicationEvent, EndApplication, EndMemory};
+use super::observer::{QueuePairObserver, StreamId};
 use super::parameters::{ConnectionPlan, LinkNotification, QueuePairRunParameters};
-use super::program::{ProgramAction, ProgramReport, ProgramRun, ProgramStep};
-use super::{ConnectionEndReport, QueuePairObserver, StreamId, TransportSetupError, way};
-use crate::network::{
-    ChannelId, DeliveredPacket, EndToEndCheck, NetworkHandler, PacketTarget, SimulatedNetwork, SimulatedPacket,
-    check_end_to_end,
-};
+use super::program::{ProgramAction, ProgramReport, ProgramRun};
+use super::program_step::ProgramStep;
+use super::report::ConnectionEndReport;
+use super::setup_error::{TransportSetupError, check_connection};
+use crate::network::{DeliveredPacket, NetworkHandler, SimulatedNetwork};
+use crate::packet::{ChannelId, PacketTarget, SimulatedPacket};
 use crate::packet_body::PacketBody;
+use crate::packet_check::{EndToEndCheck, check_end_to_end};
+use crate::path_channels::PathChannels;
 
-/// What an alarm is for, in its highest bits.
-const APPLICATION: u32 = 1 << 31;
-const PROGRAM: u32 = 1 << 30;
-
-/// How one path begins and ends at an end.
-struct Way {
-    /// Packets leave here.
-    leaves: ChannelId,
-    /// The other direction of the same cable.
-    reverse: ChannelId,
-    /// Packets of the other end come in here.
-    enters: ChannelId,
-    flow: u32,
-}
+/// The purpose of a timer, in its highest bits; a timer without one belongs to a queue pair.
+const APPLICATION_TIMER: u32 = 1 << 31;
+const PROGRAM_TIMER: u32 = 1 << 30;
 
 /// One end of a connection.
-struct End {
+struct ConnectionEnd {
     pair: QueuePair,
     application: EndApplication,
-    ways: Vec<Way>,
+    paths: Vec<PathChannels>,
     far: NodeId,
-    /// When its alarms are set; later ones are ignored.
+    /// The earliest timers that are set, of the queue pair and of the application.
     timer: SimTime,
-    errand: SimTime,
+    application_timer: SimTime,
     report: ConnectionEndReport,
-    /// Programs that have to do with it.
-    listeners: Vec<usize>,
+    /// Programs that use this end.
+    programs: Vec<usize>,
 }
 
 pub(super) struct QueuePairDriver<W> {
-    ends: Vec<End>,
+    ends: Vec<ConnectionEnd>,
     notice: LinkNotification,
-    pub(super) witness: W,
+    pub(super) observer: W,
     outbox: Vec<Transmit>,
-    /// Messages that are not known to have come, and those that have not come.
+    /// Messages not yet acknowledged, plus messages not yet delivered.
     missing: usize,
     broken: usize,
     programs: Vec<ProgramRun>,
-    /// Programs at whose ends something has happened.
-    woken: Vec<usize>,
+    /// Programs that may be able to continue.
+    runnable: Vec<usize>,
 }
 
 impl<W: QueuePairObserver> QueuePairDriver<W> {
@@ -66,76 +58,87 @@ impl<W: QueuePairObserver> QueuePairDriver<W> {
         network: &SimulatedNetwork,
         parameters: &QueuePairRunParameters,
         seed: u64,
-        witness: W,
+        observer: W,
     ) -> Result<Self, TransportSetupError> {
         let mut ends = Vec::new();
         let programs = parameters.programs.iter().map(|program| ProgramRun::new(program, &parameters.connections));
         let programs = programs.collect::<Result<Vec<_>, _>>()?;
         for (number, plan) in parameters.connections.iter().enumerate() {
-            super::check(network.topology(), plan)?;
+            check_connection(network.topology(), plan)?;
             for side in 0..2 {
                 let far = 2 * number + 1 - side;
                 let longest = programs.iter().map(|program| program.longest_from(far)).max().unwrap_or(0);
-                ends.push(End::new(network, plan, number, side, seed, longest)?);
+                ends.push(ConnectionEnd::new(network, plan, number, side, seed, longest)?);
             }
         }
         for (number, program) in programs.iter().enumerate() {
-            program.ends().for_each(|end| ends[end].listeners.push(number));
+            program.ends().for_each(|end| ends[end].programs.push(number));
         }
         let missing = 2 * ends.iter().map(|end| end.application.messages()).sum::<usize>();
-        let woken = (0..programs.len()).collect();
-        Ok(Self { ends, notice: parameters.notice, witness, outbox: Vec::new(), missing, broken: 0, programs, woken })
+        let runnable = (0..programs.len()).collect();
+        Ok(Self {
+            ends,
+            notice: parameters.notice,
+            observer,
+            outbox: Vec::new(),
+            missing,
+            broken: 0,
+            programs,
+            runnable,
+        })
     }
 
-    /// Every application posts what it can, every program begins.
+    /// Lets every application post and every program start.
     pub(super) fn start(&mut self, network: &mut SimulatedNetwork) {
         for end in 0..self.ends.len() {
-            self.attend(network, end);
+            self.drive_end(network, end);
         }
-        self.go_on(network);
+        self.run_programs(network);
     }
 
-    /// Lets the programs go on at whose ends something has happened.
-    fn go_on(&mut self, network: &mut SimulatedNetwork) {
-        while let Some(number) = self.woken.pop() {
+    /// Runs the programs that may be able to continue.
+    fn run_programs(&mut self, network: &mut SimulatedNetwork) {
+        while let Some(number) = self.runnable.pop() {
             let now = network.now();
             let ends = &self.ends;
-            let is_so = |end: usize, step: ProgramStep| {
+            let is_reached = |end: usize, step: ProgramStep| {
                 let paths = ends[end].pair.connection().paths();
                 match step {
-                    ProgramStep::Armed { .. } => paths.is_some_and(|paths| paths.state() == PathState::Armed),
-                    ProgramStep::Moved { times, .. } => paths.is_some_and(|paths| paths.migrations() >= times),
+                    ProgramStep::WaitArmed { .. } => paths.is_some_and(|paths| paths.state() == PathState::Armed),
+                    ProgramStep::WaitMigrations { times, .. } => {
+                        paths.is_some_and(|paths| paths.migrations() >= times)
+                    }
                     _ => true,
                 }
             };
-            match self.programs[number].poll(now, is_so) {
+            match self.programs[number].poll(now, is_reached) {
                 ProgramAction::Do(end, step) => {
-                    self.carry_out(network, number, end, step);
-                    self.woken.push(number);
+                    self.perform_step(network, number, end, step);
+                    self.runnable.push(number);
                 }
-                ProgramAction::WaitUntil(time) => network.set_alarm(time, PROGRAM | number as u32),
+                ProgramAction::WaitUntil(time) => network.set_timer(time, PROGRAM_TIMER | number as u32),
                 ProgramAction::Wait => {}
             }
         }
     }
 
-    fn carry_out(&mut self, network: &mut SimulatedNetwork, program: usize, end: usize, step: ProgramStep) {
+    fn perform_step(&mut self, network: &mut SimulatedNetwork, program: usize, end: usize, step: ProgramStep) {
         let now = network.now();
-        let End { pair, application, .. } = &mut self.ends[end];
+        let ConnectionEnd { pair, application, .. } = &mut self.ends[end];
         let outbox = &mut self.outbox;
         match step {
             ProgramStep::Send { length, .. } if pair.state() == QpState::ReadyToSend => {
                 application.add(now, length);
                 self.missing += 2;
             }
-            ProgramStep::Load { path, .. } => self.programs[program].note(&pair.load_path(now, path)),
+            ProgramStep::Load { path, .. } => self.programs[program].note(&pair.load_path(now.to_nanos(), path)),
             ProgramStep::Migrate { .. } => {
-                let migrated = pair.migrate(now, &mut |transmit| outbox.push(transmit));
+                let migrated = pair.migrate(now.to_nanos(), &mut |transmit| outbox.push(transmit));
                 self.programs[program].note(&migrated);
             }
             _ => {}
         }
-        self.attend(network, end);
+        self.drive_end(network, end);
     }
 
     pub(super) fn is_finished(&self) -> bool {
@@ -177,42 +180,45 @@ impl<W: QueuePairObserver> QueuePairDriver<W> {
         self.ends[end].pair.set_sabotage(sabotage);
     }
 
-    /// Lets a queue pair do something, then carries out what comes of it.
+    /// Calls a queue pair, then handles the consequences.
     fn act(
         &mut self,
         network: &mut SimulatedNetwork,
         end: usize,
-        act: impl FnOnce(&mut QueuePair, &mut EndMemory, SimTime, &mut dyn FnMut(Transmit)),
+        act: impl FnOnce(&mut QueuePair, &mut EndMemory, Time, &mut dyn FnMut(Transmit)),
     ) {
-        let End { pair, application, .. } = &mut self.ends[end];
+        let ConnectionEnd { pair, application, .. } = &mut self.ends[end];
         let outbox = &mut self.outbox;
-        act(pair, &mut application.store, network.now(), &mut |transmit| outbox.push(transmit));
-        self.attend(network, end);
+        act(pair, &mut application.store, network.machine_time(), &mut |transmit| outbox.push(transmit));
+        self.drive_end(network, end);
     }
 
-    /// Sends what is to be sent, tells the application what has ended, posts what it wants, sets the alarms.
-    fn attend(&mut self, network: &mut SimulatedNetwork, end: usize) {
+    /// Sends the pending packets, handles completions, posts what the application has, and sets the timers.
+    fn drive_end(&mut self, network: &mut SimulatedNetwork, end: usize) {
         loop {
             self.transmit(network, end);
-            let told = self.tell(network.now(), end);
-            if !self.post(network.now(), end) && !told {
+            let has_completions = self.handle_completions(network.now(), end);
+            if !self.post(network.now(), end) && !has_completions {
                 break;
             }
         }
         let this = &self.ends[end];
         if this.pair.state() == QpState::Error && this.report.failed_at.is_none() {
-            self.fail(network.now(), end, QpError::Flushed); // With nothing posted there was nothing to give back.
+            self.fail(network.now(), end, QpError::Flushed); // Without posted requests there is no completion to report the failure.
         }
-        let End { pair, application, timer, errand, report, listeners, .. } = &mut self.ends[end];
+        let ConnectionEnd { pair, application, timer, application_timer, report, programs, .. } = &mut self.ends[end];
         while let Some(event) = pair.poll_path_event() {
             report.note(event);
-            self.woken.extend(listeners.iter());
+            self.runnable.extend(programs.iter());
         }
-        let alarms = [(pair.deadline(), timer, 0), (application.wants_at(), errand, APPLICATION)];
-        for (wanted, set, kind) in alarms {
+        let timers = [
+            (pair.deadline().map(SimTime::from), timer, 0),
+            (application.next_post_at(), application_timer, APPLICATION_TIMER),
+        ];
+        for (wanted, set, kind) in timers {
             if let Some(wanted) = wanted.filter(|wanted| *wanted < *set) {
                 *set = wanted;
-                network.set_alarm(wanted.max(network.now()), kind | end as u32);
+                network.set_timer(wanted.max(network.now()), kind | end as u32);
             }
         }
     }
@@ -222,17 +228,17 @@ impl<W: QueuePairObserver> QueuePairDriver<W> {
         let ready = network.now() + network.parameters().adapter_delay;
         for Transmit { headers, segment, path, .. } in self.outbox.drain(..) {
             let payload = segment.map_or(Box::default(), |segment| this.application.segment(&segment));
-            // A path that is unknown here came in a packet that got past every check.
-            let Some(way) = this.ways.get(path.index()) else { continue };
+            // An unknown path comes from a corrupted packet that passed every check.
+            let Some(channels) = this.paths.get(path.index()) else { continue };
             let body = PacketBody::Transport { to: headers.bth.destination.0, path, headers, payload };
             let bytes = body.framed_bytes();
             let packet = SimulatedPacket::new(PacketTarget::Node, this.far.0, bytes, ready, Some(Rc::new(body)));
-            network.inject(way.leaves, SimulatedPacket { flow: way.flow, ..packet });
+            network.inject(channels.leaves, SimulatedPacket { flow: channels.flow, ..packet });
         }
     }
 
-    /// Completions go to the application and to the witness. True if there were any.
-    fn tell(&mut self, now: SimTime, end: usize) -> bool {
+    /// Passes completions to the application and the observer; true if there were any.
+    fn handle_completions(&mut self, now: SimTime, end: usize) -> bool {
         let mut any = false;
         while let Some(completion) = self.ends[end].pair.poll_completion() {
             any = true;
@@ -246,12 +252,12 @@ impl<W: QueuePairObserver> QueuePairDriver<W> {
                 ApplicationEvent::Received(bytes) => {
                     this.report.received += 1;
                     this.report.last = now;
-                    for program in &this.listeners {
+                    for program in &this.programs {
                         self.programs[*program].deliver(end / 2);
                     }
-                    self.woken.extend(&this.listeners);
+                    self.runnable.extend(&this.programs);
                     self.missing = self.missing.saturating_sub(1);
-                    self.witness.delivered(StreamId::to(end), &bytes);
+                    self.observer.delivered(StreamId::to(end), &bytes);
                 }
                 ApplicationEvent::Failed(failure) => self.fail(now, end, failure),
             }
@@ -265,40 +271,40 @@ impl<W: QueuePairObserver> QueuePairDriver<W> {
             report.failed_at = Some(now);
             self.broken += 1;
         }
-        // Sends and receives may fail for different reasons; the first that says more than "flushed" is kept.
+        // Sends and receives may fail for different reasons; keep the first that is more specific than "flushed".
         if report.failure.is_none_or(|known| known == QpError::Flushed) {
             report.failure = Some(failure);
         }
-        self.ends[end].application.give_up();
-        self.witness.failed(StreamId::from(end), &failure.to_string());
-        self.witness.failed(StreamId::to(end), &failure.to_string());
+        self.ends[end].application.stop();
+        self.observer.failed(StreamId::from(end), &failure.to_string());
+        self.observer.failed(StreamId::to(end), &failure.to_string());
     }
 
-    /// Posts what the application wants. True if that was anything.
+    /// Posts the requests of the application; true if it sent anything.
     fn post(&mut self, now: SimTime, end: usize) -> bool {
-        let End { pair, application, .. } = &mut self.ends[end];
+        let ConnectionEnd { pair, application, .. } = &mut self.ends[end];
         if pair.state() != QpState::ReadyToSend {
             return false;
         }
         let mut any = false;
         while let Some((id, length)) = application.poll_receive(now) {
-            pair.post_receive(id, length).expect("an exchange keeps within the limits");
+            pair.post_receive(id, length).expect("the application stays within the queue pair's limits");
         }
-        while let Some((id, length, operation, told)) = application.poll_send(now, key(end ^ 1)) {
+        while let Some((id, length, operation, observed)) = application.poll_send(now, remote_key(end ^ 1)) {
             any = true;
-            self.witness.sent(StreamId::from(end), &told);
+            self.observer.sent(StreamId::from(end), &observed);
             let outbox = &mut self.outbox;
-            pair.post_send(now, id, length, operation, &mut |transmit| outbox.push(transmit))
-                .expect("an exchange keeps within the limits");
+            pair.post_send(now.to_nanos(), id, length, operation, &mut |transmit| outbox.push(transmit))
+                .expect("the application stays within the queue pair's limits");
         }
         any
     }
 
-    fn hand_in(&mut self, network: &mut SimulatedNetwork, channel: ChannelId, body: &PacketBody) {
+    fn deliver_body(&mut self, network: &mut SimulatedNetwork, channel: ChannelId, body: &PacketBody) {
         let PacketBody::Transport { to, path, headers, payload } = body else {
-            unreachable!("an exchange has only queue pairs")
+            unreachable!("queue pairs exchange only transport packets")
         };
-        // The number of the queue pair may be what got past every check: nobody is there to take it.
+        // The number of the queue pair may be corrupted in a packet that passed every check: drop it if it is not of this host.
         let here = network.destination(channel);
         let end = *to as usize;
         if self.ends.get(end ^ 1).is_some_and(|far| far.far == here) {
@@ -308,11 +314,11 @@ impl<W: QueuePairObserver> QueuePairDriver<W> {
         }
     }
 
-    /// Nothing in a damaged packet can be believed but the cable it came on.
-    fn hand_in_damage(&mut self, network: &mut SimulatedNetwork, channel: ChannelId) {
+    /// Of a damaged packet only the channel is reliable: notifies every path that enters there.
+    fn deliver_damage(&mut self, network: &mut SimulatedNetwork, channel: ChannelId) {
         for end in 0..self.ends.len() {
-            for path in 0..self.ends[end].ways.len() {
-                if self.ends[end].ways[path].enters == channel {
+            for path in 0..self.ends[end].paths.len() {
+                if self.ends[end].paths[path].enters == channel {
                     let path = PathId(path as u8);
                     self.act(network, end, |pair, _, now, mut out| pair.handle_damage(now, path, &mut out));
                 }
@@ -321,7 +327,7 @@ impl<W: QueuePairObserver> QueuePairDriver<W> {
     }
 }
 
-impl End {
+impl ConnectionEnd {
     fn new(
         network: &SimulatedNetwork,
         plan: &ConnectionPlan,
@@ -338,121 +344,102 @@ impl End {
             send_psn: here.first_psn,
             receive_psn: there.first_psn,
             mtu: plan.mtu,
-            coverage: IcrcCoverage::Whole,
+            coverage: IcrcCoverage::Full,
             partition: PartitionKey::DEFAULT,
             policy: plan.policy,
         };
-        let paths =
-            (plan.paths > 1).then(|| Paths::new(plan.path_policy, here.role, usize::from(plan.paths), network.now()));
+        let paths = (plan.paths > 1)
+            .then(|| Paths::new(plan.path_policy, here.role, usize::from(plan.paths), network.machine_time()));
         pair.initialise(contract.partition)
             .and_then(|()| pair.connect(contract, paths))
             .and_then(|()| pair.open())
-            .expect("a new queue pair goes this way");
+            .expect("a new queue pair can be connected");
         let longest = there.messages.iter().map(|message| message.length).max().unwrap_or(0).max(longest);
-        let fabric = network.topology();
-        let ways = (0..plan.paths).map(|path| Way::new(network, fabric, here.host, there.host, PathId(path)));
+        let channels = (0..plan.paths).map(|path| {
+            PathChannels::new(network, here.host, there.host, PathId(path))
+                .ok_or(TransportSetupError::NoRoute { from: here.host, to: there.host })
+        });
         Ok(Self {
             pair,
-            application: EndApplication::new(here.clone(), seed, index as u64, key(index), longest),
-            ways: ways.collect::<Result<_, _>>()?,
+            application: EndApplication::new(here.clone(), seed, index as u64, remote_key(index), longest),
+            paths: channels.collect::<Result<_, _>>()?,
             far: there.host,
             timer: SimTime::NEVER,
-            errand: SimTime::NEVER,
+            application_timer: SimTime::NEVER,
             report: ConnectionEndReport::default(),
-            listeners: Vec::new(),
+            programs: Vec::new(),
         })
     }
 }
 
-impl Way {
-    fn new(
-        network: &SimulatedNetwork,
-        fabric: &Fabric,
-        here: NodeId,
-        there: NodeId,
-        path: PathId,
-    ) -> Result<Self, TransportSetupError> {
-        let ways = way(fabric, here, there, path);
-        let Some([out, back]) = &ways else {
-            return Err(TransportSetupError::NoWay { from: here, to: there });
-        };
-        let (Some(first), Some(last)) = (out.hops.first(), back.hops.last()) else {
-            return Err(TransportSetupError::NoWay { from: here, to: there });
-        };
-        let peer = fabric.peer(first.node, first.port).expect("a way uses cabled ports");
-        let channel = |end| network.channel(end, Lane(0));
-        Ok(Self { leaves: channel(*first), reverse: channel(peer), enters: channel(*last), flow: out.flow })
-    }
-}
-
-/// The key to the memory of an end.
-fn key(end: usize) -> RemoteKey {
+/// The remote key of an end's memory.
+fn remote_key(end: usize) -> RemoteKey {
     RemoteKey(0x1000 + end as u32)
 }
 
 impl<W: QueuePairObserver> NetworkHandler for QueuePairDriver<W> {
-    fn arrived(&mut self, network: &mut SimulatedNetwork, arrival: DeliveredPacket) {
-        self.look_at(network, arrival);
-        self.go_on(network);
+    fn handle_packet(&mut self, network: &mut SimulatedNetwork, arrival: DeliveredPacket) {
+        self.check_and_deliver(network, arrival);
+        self.run_programs(network);
     }
 
-    fn refill(&mut self, _: &mut SimulatedNetwork, _: ChannelId) {
-        unreachable!("an exchange has no sources")
+    fn handle_idle_source(&mut self, _: &mut SimulatedNetwork, _: ChannelId) {
+        unreachable!("queue pairs have no source channels")
     }
 
-    fn alarm(&mut self, network: &mut SimulatedNetwork, number: u32) {
-        if number & PROGRAM != 0 {
-            self.woken.push((number & !PROGRAM) as usize);
+    fn handle_timer(&mut self, network: &mut SimulatedNetwork, number: u32) {
+        if number & PROGRAM_TIMER != 0 {
+            self.runnable.push((number & !PROGRAM_TIMER) as usize);
         } else {
-            self.ring(network, number);
+            self.handle_end_timer(network, number);
         }
-        self.go_on(network);
+        self.run_programs(network);
     }
 
-    fn channels_changed(&mut self, network: &mut SimulatedNetwork, channels: &[ChannelId]) {
-        if self.notice == LinkNotification::Noticed {
-            self.notice(network, channels);
+    fn handle_link_change(&mut self, network: &mut SimulatedNetwork, channels: &[ChannelId]) {
+        if self.notice == LinkNotification::Notified {
+            self.notify_link_change(network, channels);
         }
-        self.go_on(network);
+        self.run_programs(network);
     }
 }
 
 impl<W: QueuePairObserver> QueuePairDriver<W> {
-    fn look_at(&mut self, network: &mut SimulatedNetwork, arrival: DeliveredPacket) {
+    fn check_and_deliver(&mut self, network: &mut SimulatedNetwork, arrival: DeliveredPacket) {
         let Some(body) = arrival.body else { return };
-        let Some(harm) = arrival.harm else {
-            return self.hand_in(network, arrival.channel, &body);
+        let Some(corruption) = arrival.corruption else {
+            return self.deliver_body(network, arrival.channel, &body);
         };
-        if harm.known_at == SimTime::NEVER {
-            match check_end_to_end(&body, arrival.bytes, &harm) {
-                EndToEndCheck::Passed(body) => return self.hand_in(network, arrival.channel, &body),
+        if corruption.detected_at == SimTime::NEVER {
+            match check_end_to_end(&body, arrival.bytes, &corruption) {
+                EndToEndCheck::Passed(body) => return self.deliver_body(network, arrival.channel, &body),
                 EndToEndCheck::Bad => network.counters.end_to_end += 1,
             }
         }
-        self.hand_in_damage(network, arrival.channel);
+        self.deliver_damage(network, arrival.channel);
     }
 
-    fn ring(&mut self, network: &mut SimulatedNetwork, number: u32) {
-        let end = (number & !APPLICATION) as usize;
+    fn handle_end_timer(&mut self, network: &mut SimulatedNetwork, number: u32) {
+        let end = (number & !APPLICATION_TIMER) as usize;
         let this = &mut self.ends[end];
-        let is_errand = number & APPLICATION != 0;
-        let set = if is_errand { &mut this.errand } else { &mut this.timer };
-        // An alarm that was since set earlier goes off twice; the second time there is nothing to do.
+        let is_application = number & APPLICATION_TIMER != 0;
+        let set = if is_application { &mut this.application_timer } else { &mut this.timer };
+        // A timer that was later set to an earlier time expires twice; ignore the second time.
         if *set > network.now() {
             return;
         }
         *set = SimTime::NEVER;
-        if is_errand {
-            return self.attend(network, end);
+        if is_application {
+            return self.drive_end(network, end);
         }
         self.act(network, end, |pair, _, now, mut out| pair.handle_timeout(now, &mut out));
     }
 
-    /// Hosts hear that their own cables go down or come up.
-    fn notice(&mut self, network: &mut SimulatedNetwork, channels: &[ChannelId]) {
+    /// Notifies the queue pairs whose own cables went down or came up.
+    fn notify_link_change(&mut self, network: &mut SimulatedNetwork, channels: &[ChannelId]) {
         for end in 0..self.ends.len() {
-            for path in 0..self.ends[end].ways.len() {
-                let Way { leaves, reverse, .. } = self.ends[end].ways[path];
+            for path in 0..self.ends[end].paths.len() {
+                let PathChannels { leaves, reverse, .. } = self.ends[end].paths[path];
                 if !channels.contains(&leaves) && !channels.contains(&reverse) {
                     continue;
                 }

@@ -1,29 +1,29 @@
-//! What an exchange is made of: who talks to whom, over how many paths, and what each end says.
+//! The parameters of a run: connections, their paths, and the messages of each end.
 
 use protocol::connection::ConnectionPolicy;
 use protocol::connection::path::{MigrationRole, PathPolicy};
 use topology::NodeId;
 use units::{Psn, SimSpan, SimTime};
 
-use super::program::HostProgram;
+use super::program_step::HostProgram;
 
-/// All connections of an exchange.
+/// All connections of a run.
 #[derive(Clone, Debug)]
 pub struct QueuePairRunParameters {
     /// The connections.
     pub connections: Vec<ConnectionPlan>,
-    /// Whether hosts hear of their own cables.
+    /// Whether hosts are notified about their own cables.
     pub notice: LinkNotification,
-    /// What hosts do besides what the ends of the connections say by themselves.
+    /// Programs of the hosts, in addition to the planned messages of the ends.
     pub programs: Vec<HostProgram>,
 }
 
-/// Whether a host hears when one of its own cables goes down or comes up again. Cables between switches are always silent.
+/// Whether a host is notified when one of its own cables goes down or comes up. It never is about cables between switches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkNotification {
-    /// At once, from its adapter.
-    Noticed,
-    /// Never: it must find out by itself.
+    /// Immediately, by its adapter.
+    Notified,
+    /// Never: it must detect the change itself.
     Silent,
 }
 
@@ -32,50 +32,50 @@ pub enum LinkNotification {
 pub struct ConnectionPlan {
     /// Its two ends, on different hosts.
     pub ends: [ConnectionEndPlan; 2],
-    /// Paths: as many of the most disjoint ways that the topology knows, best first.
+    /// The number of paths, on the most disjoint routes of the topology, best first.
     pub paths: u8,
-    /// How the connection behaves.
+    /// The policy of the connection.
     pub policy: ConnectionPolicy,
-    /// How its paths are watched and chosen.
+    /// How its paths are probed and chosen.
     pub path_policy: PathPolicy,
-    /// Most payload of a packet: a power of two, 256 to 4096 bytes.
+    /// Largest payload of a packet: a power of two, 256 to 4096 bytes.
     pub mtu: u32,
 }
 
 /// One end of a connection and its application.
 #[derive(Clone, Debug)]
 pub struct ConnectionEndPlan {
-    /// Where it is.
+    /// The host.
     pub host: NodeId,
-    /// Whether it follows when both ends move at once: one end does, the other does not.
+    /// Whether it follows when both ends migrate at once: one end does, the other does not.
     pub role: MigrationRole,
-    /// The number of its first packet.
+    /// The sequence number of its first packet.
     pub first_psn: Psn,
-    /// What it says, in this order.
+    /// The messages that it sends, in order.
     pub messages: Vec<MessagePlan>,
-    /// How many sends it posts at once.
+    /// Sends posted at once.
     pub sends_at_once: usize,
-    /// How many receives it posts in advance; a new one for each that is used.
+    /// Receives posted in advance; each used one is replaced.
     pub receives: u32,
-    /// How long it takes to post that.
+    /// The delay before a used receive is replaced.
     pub repost_after: SimSpan,
 }
 
-/// A message, without its contents: those follow from the exchange's seed.
+/// A message without its contents, which follow from the seed of the run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MessagePlan {
-    /// Posted no earlier than this.
+    /// The earliest time to post it.
     pub not_before: SimTime,
     /// Its length in bytes, at most [`MAX_MESSAGE_BYTES`].
     pub length: u32,
-    /// How it is sent.
+    /// The verb that sends it.
     pub kind: MessageVerb,
 }
 
-/// The longest message of an exchange.
+/// The longest message of a run.
 pub const MAX_MESSAGE_BYTES: u32 = 1 << 20;
 
-/// How a message is sent.
+/// The verb that sends a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MessageVerb {
     /// A send.

@@ -1,126 +1,58 @@
-//! What a host does, one thing after another: computes, sends, waits for messages, orders its connections to load and to
-//! migrate. Applications are modelled with it, and users that meddle with paths.
+//! The program of a host, one step after another: compute, send, wait for messages, load and migrate paths. It models applications, and
+//! users who manage paths by hand.
 //!
-//! In: what has come over the host's connections, and the time. Out: the next thing to do, as soon as it can be done.
+//! In: messages delivered to the host, and the time. Out: the next step, as soon as it can be done.
 
 use std::collections::BTreeMap;
 
-use topology::NodeId;
-use units::{PathId, SimSpan, SimTime};
+use units::SimTime;
 
-use super::parameters::MAX_MESSAGE_BYTES;
-use super::{ConnectionPlan, TransportSetupError};
+use super::parameters::{ConnectionPlan, MAX_MESSAGE_BYTES};
+use super::program_step::{HostProgram, ProgramStep};
+use super::setup_error::TransportSetupError;
 
-/// What a host does.
-#[derive(Clone, Debug)]
-pub struct HostProgram {
-    /// Where.
-    pub host: NodeId,
-    /// In this order.
-    pub steps: Vec<ProgramStep>,
-}
-
-/// One thing. Connections are counted in the order in which the exchange has them; the host is one of their ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ProgramStep {
-    /// Does nothing else for so long.
-    Compute(SimSpan),
-    /// Waits until then.
-    Until(SimTime),
-    /// Posts a send, and does not wait for it.
-    Send {
-        /// Over this connection.
-        connection: usize,
-        /// So many bytes.
-        length: u32,
-    },
-    /// Waits for the next message.
-    Receive {
-        /// Of this connection.
-        connection: usize,
-    },
-    /// Orders an alternate to be loaded; that it cannot be is noted.
-    Load {
-        /// At this end of this connection.
-        connection: usize,
-        /// This one.
-        path: PathId,
-    },
-    /// Orders traffic to the armed alternate; that it cannot go there is noted.
-    Migrate {
-        /// Of this connection.
-        connection: usize,
-    },
-    /// Waits until this end has an alternate armed.
-    Armed {
-        /// Of this connection.
-        connection: usize,
-    },
-    /// Waits until this end has moved to other paths so often.
-    Moved {
-        /// Of this connection.
-        connection: usize,
-        /// Since the beginning.
-        times: u32,
-    },
-    /// Takes note of the time.
-    Mark,
-}
-
-impl ProgramStep {
-    pub(super) fn connection(&self) -> Option<usize> {
-        match self {
-            Self::Send { connection, .. }
-            | Self::Receive { connection }
-            | Self::Load { connection, .. }
-            | Self::Migrate { connection }
-            | Self::Armed { connection }
-            | Self::Moved { connection, .. } => Some(*connection),
-            Self::Compute(_) | Self::Until(_) | Self::Mark => None,
-        }
-    }
-}
-
-/// What became of a program.
+/// The report of a program.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ProgramReport {
-    /// When its last step was done.
+    /// When the last step was done.
     pub finished_at: Option<SimTime>,
-    /// The times of its marks.
+    /// The times of the marks.
     pub marks: Vec<SimTime>,
-    /// Orders that were carried out, and those that were answered with a typed error.
-    pub obeyed: u32,
-    /// See [`Self::obeyed`].
-    pub refused: u32,
+    /// Path commands that the queue pair accepted.
+    pub accepted: u32,
+    /// Path commands that it rejected with an error.
+    pub rejected: u32,
 }
 
-/// A program that runs.
+/// A running program.
 pub(super) struct ProgramRun {
     steps: Vec<ProgramStep>,
     next: usize,
-    /// Nothing is done before.
+    /// The next step starts no earlier.
     ready_at: SimTime,
-    /// Messages that have come and were not yet waited for, by connection.
+    /// Delivered messages that no step has waited for, by connection.
     inbox: BTreeMap<usize, u64>,
-    /// The end of each of its connections that is its own.
+    /// The program's own end of each connection.
     ends: BTreeMap<usize, usize>,
-    /// The longest message that it sends from each of them.
+    /// The longest message that it sends from each end.
     longest: BTreeMap<usize, u32>,
     pub(super) report: ProgramReport,
 }
 
 impl ProgramRun {
     /// # Errors
-    /// If it speaks of connections that do not end at its host.
+    /// If a step names a connection that does not end at the host.
     pub(super) fn new(program: &HostProgram, connections: &[ConnectionPlan]) -> Result<Self, TransportSetupError> {
         let (mut ends, mut longest) = (BTreeMap::new(), BTreeMap::new());
         for step in &program.steps {
             let Some(number) = step.connection() else { continue };
             let plan = connections
                 .get(number)
-                .ok_or(TransportSetupError::OutOfRange("programs: connections that there are"))?;
+                .ok_or(TransportSetupError::OutOfRange("programs: every step must name an existing connection"))?;
             let side = plan.ends.iter().position(|end| end.host == program.host);
-            let side = side.ok_or(TransportSetupError::OutOfRange("programs: connections of their own host"))?;
+            let side = side.ok_or(TransportSetupError::OutOfRange(
+                "programs: every step must name a connection of its own host",
+            ))?;
             let end = 2 * number + side;
             ends.insert(number, end);
             if let ProgramStep::Send { length, .. } = *step {
@@ -142,7 +74,7 @@ impl ProgramRun {
         })
     }
 
-    /// The ends that it has to do with.
+    /// The ends that the program uses.
     pub(super) fn ends(&self) -> impl Iterator<Item = usize> + '_ {
         self.ends.values().copied()
     }
@@ -152,7 +84,7 @@ impl ProgramRun {
         self.longest.get(&end).copied().unwrap_or(0)
     }
 
-    /// A message has come over a connection.
+    /// A message was delivered over a connection.
     pub(super) fn deliver(&mut self, connection: usize) {
         *self.inbox.entry(connection).or_default() += 1;
     }
@@ -161,8 +93,8 @@ impl ProgramRun {
         self.report.finished_at.is_some()
     }
 
-    /// What is to be done now, with the end that it concerns; `is_so` tells whether an end is as it is waited for.
-    pub(super) fn poll(&mut self, now: SimTime, is_so: impl Fn(usize, ProgramStep) -> bool) -> ProgramAction {
+    /// The next step, with its end; `is_reached` tells whether an end has reached the state that a step waits for.
+    pub(super) fn poll(&mut self, now: SimTime, is_reached: impl Fn(usize, ProgramStep) -> bool) -> ProgramAction {
         loop {
             if self.ready_at > now {
                 return ProgramAction::WaitUntil(self.ready_at);
@@ -182,8 +114,8 @@ impl ProgramRun {
                     };
                     *waiting -= 1;
                 }
-                ProgramStep::Armed { .. } | ProgramStep::Moved { .. } => {
-                    if !is_so(end, step) {
+                ProgramStep::WaitArmed { .. } | ProgramStep::WaitMigrations { .. } => {
+                    if !is_reached(end, step) {
                         return ProgramAction::Wait;
                     }
                 }
@@ -196,22 +128,22 @@ impl ProgramRun {
         }
     }
 
-    /// How an order went.
+    /// Counts the outcome of a path command.
     pub(super) fn note<T, E>(&mut self, outcome: &Result<T, E>) {
         match outcome {
-            Ok(_) => self.report.obeyed += 1,
-            Err(_) => self.report.refused += 1,
+            Ok(_) => self.report.accepted += 1,
+            Err(_) => self.report.rejected += 1,
         }
     }
 }
 
-/// What the driver of a program must do.
+/// What the driver must do next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ProgramAction {
-    /// This, at this end.
+    /// Do this step at this end.
     Do(usize, ProgramStep),
-    /// Wake it then.
+    /// Poll again at this time.
     WaitUntil(SimTime),
-    /// Wake it when something happens at one of its ends.
+    /// Poll again after an event at one of the program's ends.
     Wait,
 }

@@ -1,4 +1,4 @@
-//! An exchange on a quiet fabric can be worked out by hand.
+//! On an idle fabric, times can be worked out by hand.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use units::{PathId, Psn, SimSpan, SimTime};
 
 use super::{
     ConnectionEndPlan, ConnectionPlan, HostProgram, LinkNotification, MessagePlan, MessageVerb, ProgramStep,
-    QueuePairObserver, QueuePairRunParameters, SimulatedQueuePairs, StreamId, way,
+    QueuePairObserver, QueuePairRunParameters, SimulatedQueuePairs, StreamId, path_route,
 };
 use crate::fault::FaultPlan;
 use crate::link_rate::{ByteTime, LinkRate, LinkWidth};
@@ -53,7 +53,7 @@ fn plan(lengths: &[u32]) -> QueuePairRunParameters {
         path_policy: PathPolicy::default(),
         mtu: 1_024,
     };
-    QueuePairRunParameters { connections: vec![connection], notice: LinkNotification::Noticed, programs: Vec::new() }
+    QueuePairRunParameters { connections: vec![connection], notice: LinkNotification::Notified, programs: Vec::new() }
 }
 
 fn exchange(lengths: &[u32]) -> SimulatedQueuePairs<Notes> {
@@ -77,7 +77,7 @@ fn exchange_of(parameters: &QueuePairRunParameters) -> SimulatedQueuePairs<Notes
 }
 
 #[test]
-fn a_small_write_takes_what_its_bytes_and_hops_take() {
+fn a_small_write_takes_the_time_of_its_bytes_and_hops() {
     let mut exchange = exchange(&[4]);
     assert!(exchange.run_until_delivered(SimSpan::from_micros(100)));
     // Adapter, four cables and three switches, then the frame itself; and the same for the acknowledgement.
@@ -90,31 +90,32 @@ fn a_small_write_takes_what_its_bytes_and_hops_take() {
 }
 
 #[test]
-fn what_is_written_is_what_comes() {
+fn written_messages_are_delivered_unchanged() {
     let mut exchange = exchange(&[0, 5_000, 1_024, 3, 100_000]);
     assert!(exchange.run_until_delivered(SimSpan::from_micros(10_000)));
-    let notes = exchange.into_witness();
+    let notes = exchange.into_observer();
     assert!(notes.sent == notes.delivered && notes.sent.len() == 5);
     assert!(notes.sent.iter().all(|(stream, _)| *stream == 0));
     assert_eq!(notes.sent[1].1.len(), 5_005, "a mark, the immediate data and the bytes");
 }
 
 #[test]
-fn paths_leave_by_different_ports_and_know_their_way_back() {
+fn paths_leave_by_different_ports_and_reverse_into_each_other() {
     let fabric = Fabric::xgft(&[2, 2], &[2, 2]).expect("small");
-    let ways: Vec<_> =
-        (0..4).map(|path| way(&fabric, NodeId(0), NodeId(3), PathId(path)).expect("four ways lead there")).collect();
+    let ways: Vec<_> = (0..4)
+        .map(|path| path_route(&fabric, NodeId(0), NodeId(3), PathId(path)).expect("four ways lead there"))
+        .collect();
     for (path, [out, back]) in ways.iter().enumerate() {
         assert_eq!((out.hops.len(), usize::from(out.port.0)), (4, path % 2));
         assert!(ways[..path].iter().all(|[other, _]| other.hops != out.hops), "path {path} is a way of its own");
-        let turned = way(&fabric, NodeId(3), NodeId(0), PathId(path as u8)).expect("and back");
+        let turned = path_route(&fabric, NodeId(3), NodeId(0), PathId(path as u8)).expect("and back");
         assert_eq!([&turned[1], &turned[0]], [out, back]);
     }
-    assert!(way(&fabric, NodeId(0), NodeId(0), PathId(0)).is_none());
+    assert!(path_route(&fabric, NodeId(0), NodeId(0), PathId(0)).is_none());
 }
 
 #[test]
-fn connections_that_make_no_sense_are_errors() {
+fn invalid_connections_are_errors() {
     let fabric = Arc::new(Fabric::xgft(&[2, 2], &[2, 2]).expect("small"));
     let link = exchange(&[]).network.parameters().clone();
     let setup = |change: fn(&mut ConnectionPlan)| {
@@ -143,7 +144,7 @@ fn program(host: u32, steps: &[ProgramStep]) -> HostProgram {
 }
 
 #[test]
-fn a_program_computes_sends_and_waits_in_its_order() {
+fn a_program_computes_sends_and_waits_in_order() {
     let mut parameters = plan(&[]);
     let (send, receive) = (ProgramStep::Send { connection: 0, length: 4 }, ProgramStep::Receive { connection: 0 });
     let compute = ProgramStep::Compute(SimSpan::from_nanos(5_000));
@@ -153,34 +154,35 @@ fn a_program_computes_sends_and_waits_in_its_order() {
     ];
     let mut exchange = exchange_of(&parameters);
     assert!(exchange.run_until_finished(SimSpan::from_micros(100)));
-    // Five microseconds at each end, and what a send of 4 bytes takes: see above, without RETH and immediate data.
+    // Five microseconds at each end, and the time of a 4-byte send: see above, without RETH and immediate data.
     let way = 200 + 4 * 10 + 3 * 100 + 8 + 12 + 4 + 4 + 2;
     let [one, other]: [_; 2] = exchange.programs().cloned().collect::<Vec<_>>().try_into().expect("two programs");
     assert_eq!(one.marks, [5_000, 5_000 + way + 5_000 + way].map(|nanos| SimTime::ZERO + SimSpan::from_nanos(nanos)));
     assert_eq!(other.finished_at, Some(SimTime::ZERO + SimSpan::from_nanos(5_000 + way + 5_000)));
-    assert_eq!(exchange.into_witness().delivered.len(), 2);
+    assert_eq!(exchange.into_observer().delivered.len(), 2);
 }
 
 #[test]
-fn orders_are_obeyed_or_refused_and_waited_for() {
+fn path_commands_are_accepted_or_rejected_and_waited_for() {
     let mut parameters = plan(&[]);
-    parameters.connections[0].path_policy.loading = protocol::connection::path::AlternateLoading::ByHand;
+    parameters.connections[0].path_policy.loading = protocol::connection::path::AlternateLoading::Manual;
     let (load, migrate) =
         (ProgramStep::Load { connection: 0, path: PathId(1) }, ProgramStep::Migrate { connection: 0 });
     let nowhere = ProgramStep::Load { connection: 0, path: PathId(9) };
-    let (armed, moved) = (ProgramStep::Armed { connection: 0 }, ProgramStep::Moved { connection: 0, times: 1 });
+    let (armed, moved) =
+        (ProgramStep::WaitArmed { connection: 0 }, ProgramStep::WaitMigrations { connection: 0, times: 1 });
     parameters.programs =
         vec![program(0, &[migrate, nowhere, load, armed, migrate]), program(3, &[load, moved, ProgramStep::Mark])];
     let mut exchange = exchange_of(&parameters);
     assert!(exchange.run_until_finished(SimSpan::from_micros(100)));
     let reports: Vec<_> = exchange.programs().collect();
-    assert_eq!((reports[0].obeyed, reports[0].refused), (2, 2));
-    assert_eq!((reports[1].obeyed, reports[1].refused, reports[1].marks.len()), (1, 0, 1));
+    assert_eq!((reports[0].accepted, reports[0].rejected), (2, 2));
+    assert_eq!((reports[1].accepted, reports[1].rejected, reports[1].marks.len()), (1, 0, 1));
     assert!(exchange.reports().flatten().all(|report| report.path == PathId(1)));
 }
 
 #[test]
-fn programs_that_speak_of_what_is_not_theirs_are_errors() {
+fn programs_that_name_foreign_connections_are_errors() {
     let fabric = Arc::new(Fabric::xgft(&[2, 2], &[2, 2]).expect("small"));
     let link = exchange(&[]).network.parameters().clone();
     for (host, connection, length) in [(1, 0, 1), (0, 1, 1), (0, 0, super::MAX_MESSAGE_BYTES + 1)] {

@@ -1,42 +1,42 @@
-//! What is wrong with a scenario, said as a compiler would: file, line, column, field, the line itself and a caret.
+//! Errors in a scenario, in the form of a compiler's: file, line, column, field, the line itself and a caret.
 
 use std::fmt;
 use std::ops::Range;
 
 use super::fields;
 
-/// Why a text is no scenario.
+/// Why a text is not a scenario.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScenarioError {
-    /// The file, as it was named.
+    /// The file, as the user named it.
     pub file: String,
     /// The line, from 1.
     pub line: usize,
     /// The column, in characters from 1.
     pub column: usize,
-    /// The field to blame, such as `collective.copies`; empty if none can be named.
+    /// The field with the error, such as `collective.copies`; empty if unknown.
     pub field: String,
-    /// What is wrong.
+    /// The error.
     pub message: String,
-    /// What would be right, if that can be said.
+    /// The allowed values, if known.
     pub allowed: Option<String>,
-    quote: Box<Quote>,
+    quote: Box<SourceQuote>,
 }
 
-/// The line, or the part of it around the place, and where the caret goes.
+/// The line, or the part of it around the error, and the position of the caret.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Quote {
+struct SourceQuote {
     line: String,
     caret_at: usize,
     caret_width: usize,
 }
 
-/// A complaint about a stretch of the text, not yet made readable.
+/// An error in a range of the text, not yet formatted.
 #[derive(Debug)]
 pub(super) struct SpannedError {
     pub span: Range<usize>,
     pub message: String,
-    /// Instead of what `fields.rs` says of the field.
+    /// Replaces the allowed values of `fields.rs`.
     pub allowed: Option<String>,
 }
 
@@ -53,27 +53,27 @@ impl SpannedError {
 impl From<toml::de::Error> for SpannedError {
     fn from(error: toml::de::Error) -> Self {
         let span = error.span().unwrap_or(0..0);
-        Self::new(span, plain_words(error.message()))
+        Self::new(span, without_type_names(error.message()))
     }
 }
 
-/// Most characters of a line that are quoted.
+/// The most characters of a line that are quoted.
 const QUOTED: usize = 100;
 
 impl ScenarioError {
-    pub(super) fn new(text: &str, file: &str, complaint: SpannedError) -> Self {
-        let start = boundary(text, complaint.span.start);
-        let end = boundary(text, complaint.span.end.max(start));
+    pub(super) fn new(text: &str, file: &str, spanned: SpannedError) -> Self {
+        let start = boundary(text, spanned.span.start);
+        let end = boundary(text, spanned.span.end.max(start));
         let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
         let line_end = text[start..].find('\n').map_or(text.len(), |newline| start + newline);
         let column = text[line_start..start].chars().count();
         let width = text[start..end.min(line_end)].chars().count().max(1);
-        // Of a long line, the part around the place.
+        // Of a long line, the part around the error.
         let skipped = if column > QUOTED - 20 { column - 20 } else { 0 };
         let quoted = text[line_start..line_end].chars().skip(skipped).take(QUOTED);
         let quoted = quoted.map(|c| if c.is_control() { ' ' } else { c });
         let field = field_at(text, start..end);
-        let message = complaint.message.strip_prefix(&format!("{}: ", leaf(&field))).unwrap_or(&complaint.message);
+        let message = spanned.message.strip_prefix(&format!("{}: ", leaf(&field))).unwrap_or(&spanned.message);
         let known = match message.strip_prefix("missing field `") {
             Some(missing) => fields::find(&format!("{field}.{}", missing.trim_end_matches('`'))),
             None => fields::find(&field),
@@ -83,9 +83,9 @@ impl ScenarioError {
             line: text[..start].matches('\n').count() + 1,
             column: column + 1,
             message: message.to_owned(),
-            allowed: complaint.allowed.or(known.map(fields::FieldHelp::allowed)),
+            allowed: spanned.allowed.or(known.map(fields::FieldHelp::allowed)),
             field,
-            quote: Box::new(Quote {
+            quote: Box::new(SourceQuote {
                 line: quoted.collect::<String>().trim_end().to_owned(),
                 caret_at: column - skipped,
                 caret_width: width.min(QUOTED - (column - skipped).min(QUOTED - 1)),
@@ -113,13 +113,13 @@ impl fmt::Display for ScenarioError {
 
 impl std::error::Error for ScenarioError {}
 
-/// The nearest place at or before `at` where a character begins.
+/// The nearest character boundary at or before `at`.
 fn boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|place| text.is_char_boundary(*place)).unwrap_or(0)
 }
 
-/// The field that a stretch of the text belongs to, with its table: `collective.copies`. A guess from the lines
-/// before it, right for what people write; empty if there is nothing to go by.
+/// The field of a range of the text, with its table: `collective.copies`. Guessed from the lines before it, which is right for
+/// ordinary files; empty if they name none.
 fn field_at(text: &str, span: Range<usize>) -> String {
     let line_end = text[span.start..].find('\n').map_or(text.len(), |newline| span.start + newline);
     let starts_line = |at: &usize| *at == 0 || text[..*at].ends_with('\n');
@@ -127,12 +127,12 @@ fn field_at(text: &str, span: Range<usize>) -> String {
     let section = header.map_or("", |at| text[at..].lines().next().unwrap_or_default());
     let table = section.trim_start_matches('[').split(']').next().unwrap_or_default().trim();
     let first = header.map_or(0, |at| (at + section.len()).min(span.start));
-    let blamed = text[span.clone()].trim();
-    let is_key = !blamed.is_empty() && blamed.chars().all(is_key_character);
+    let marked = text[span.clone()].trim();
+    let is_key = !marked.is_empty() && marked.chars().all(is_key_character);
     let key = if is_key && text[span.end..].trim_start().starts_with('=') {
-        blamed
+        marked
     } else {
-        // The nearest `key =` before the place: on this line, or above it if the value has many lines.
+        // The nearest `key =` before the range: on this line, or above it if the value spans lines.
         let before = &text[first..span.start];
         before.rfind('=').map_or("", |at| last_key(before[..at].trim_end()))
     };
@@ -153,8 +153,8 @@ fn last_key(text: &str) -> &str {
     start.map_or("", |(at, _)| &text[at..])
 }
 
-/// The parser's messages, without the names of Rust's types.
-fn plain_words(message: &str) -> String {
+/// The parser's message, with the names of Rust types replaced.
+fn without_type_names(message: &str) -> String {
     let Some((head, expected)) = message.rsplit_once("expected ") else {
         return message.to_owned();
     };
@@ -165,7 +165,9 @@ fn plain_words(message: &str) -> String {
         "u8" => "a whole number from 0 to 255",
         "f64" => "a number",
         "a sequence" => "a list, such as [4, 4]",
-        "struct FabricTable" | "struct LinkTable" | "struct CollectiveTable" | "struct RulePlan" => "a table",
+        "struct ScenarioFabricTable" | "struct LinkTable" | "struct CollectiveTable" | "struct FaultRule" => {
+            "a table"
+        }
         other => other,
     };
     format!("{head}expected {plain}")

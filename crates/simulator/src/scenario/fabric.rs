@@ -1,4 +1,4 @@
-//! The `[fabric]` table: which fields belong to which kind, and how large a fabric may be.
+//! The `[fabric]` table: the fields of each kind, and the size limits of a fabric.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,9 +10,9 @@ use topology::{DragonflyShape, Fabric};
 use super::error::SpannedError;
 use super::tables::{ScenarioFabricTable, SpannedField};
 
-/// Most hosts of a simulated fabric.
+/// The most hosts of a simulated fabric.
 pub const MAX_HOSTS: u32 = 1 << 22;
-/// Most bytes that channels and their virtual lanes may take.
+/// The most bytes of channels and their virtual lanes.
 const MAX_CHANNEL_BYTES: u64 = 8 << 30;
 /// Bytes of a channel, and of each of its virtual lanes.
 const CHANNEL_BYTES: u64 = 32;
@@ -32,24 +32,24 @@ const KINDS: [(&str, &[&str]); 7] = [
     ("ibnetdiscover", &["file"]),
 ];
 
-/// The fabric that a table describes. Files are looked for in `folder`.
+/// The fabric of a table. Files are relative to `folder`.
 pub(super) fn fabric(table: &Spanned<ScenarioFabricTable>, folder: &Path) -> Result<Fabric, SpannedError> {
     let fields = table.get_ref();
     let kind = fields.kind.get_ref().as_str();
     let Some((_, wanted)) = KINDS.iter().find(|(name, _)| *name == kind) else {
-        return Err(SpannedError::new(fields.kind.span(), format!("there is no fabric '{kind}'")));
+        return Err(SpannedError::new(fields.kind.span(), format!("unknown fabric kind '{kind}'")));
     };
-    refuse_strangers(fields, kind, wanted)?;
+    reject_foreign_fields(fields, kind, wanted)?;
     let number = |name: &str, field: &SpannedField<i64>| -> Result<u32, SpannedError> {
-        let value = present(name, field.as_ref(), table, kind)?;
-        natural(*value.get_ref(), value.span())
+        let value = required(name, field.as_ref(), table, kind)?;
+        to_u32(*value.get_ref(), value.span())
     };
     let list = |name: &str, field: &SpannedField<Vec<i64>>| -> Result<Vec<u32>, SpannedError> {
-        let list = present(name, field.as_ref(), table, kind)?;
-        list.get_ref().iter().map(|value| natural(*value, list.span())).collect()
+        let list = required(name, field.as_ref(), table, kind)?;
+        list.get_ref().iter().map(|value| to_u32(*value, list.span())).collect()
     };
     let hosts_per_switch = || match &fields.hosts_per_switch {
-        Some(value) => natural(*value.get_ref(), value.span()),
+        Some(value) => to_u32(*value.get_ref(), value.span()),
         None => Ok(1),
     };
     let shape = match kind {
@@ -65,13 +65,13 @@ pub(super) fn fabric(table: &Spanned<ScenarioFabricTable>, folder: &Path) -> Res
         "hypercube" => Fabric::hypercube(number("dimensions", &fields.dimensions)?, hosts_per_switch()?),
         "torus" => Fabric::torus(&list("sizes", &fields.sizes)?, hosts_per_switch()?),
         "mesh" => Fabric::mesh(&list("sizes", &fields.sizes)?, hosts_per_switch()?),
-        _ => return import(present("file", fields.file.as_ref(), table, kind)?, folder),
+        _ => return import(required("file", fields.file.as_ref(), table, kind)?, folder),
     };
     shape.map_err(|error| SpannedError::new(fields.kind.span(), error.to_string()).allowing(of_kind(kind, wanted)))
 }
 
-/// Refuses a fabric that would not fit into memory.
-pub(super) fn fits(
+/// Rejects a fabric that does not fit into memory.
+pub(super) fn check_size(
     fabric: &Fabric,
     table: &Spanned<ScenarioFabricTable>,
     virtual_lanes: u8,
@@ -91,7 +91,7 @@ pub(super) fn fits(
     Ok(())
 }
 
-fn present<'t, T>(
+fn required<'t, T>(
     name: &str,
     field: Option<&'t Spanned<T>>,
     table: &Spanned<ScenarioFabricTable>,
@@ -108,7 +108,7 @@ fn of_kind(kind: &str, wanted: &[&str]) -> String {
     format!("for '{kind}': {}", wanted.join(", "))
 }
 
-fn refuse_strangers(fields: &ScenarioFabricTable, kind: &str, wanted: &[&str]) -> Result<(), SpannedError> {
+fn reject_foreign_fields(fields: &ScenarioFabricTable, kind: &str, wanted: &[&str]) -> Result<(), SpannedError> {
     fn at<T>(field: &SpannedField<T>) -> Option<std::ops::Range<usize>> {
         field.as_ref().map(Spanned::span)
     }
@@ -135,7 +135,7 @@ fn refuse_strangers(fields: &ScenarioFabricTable, kind: &str, wanted: &[&str]) -
     }
 }
 
-fn natural(value: i64, span: std::ops::Range<usize>) -> Result<u32, SpannedError> {
+fn to_u32(value: i64, span: std::ops::Range<usize>) -> Result<u32, SpannedError> {
     u32::try_from(value).map_err(|_| SpannedError::new(span, format!("{value} is out of range")))
 }
 

@@ -1,4 +1,4 @@
-//! The rules of a scenario's plan, checked against the fabric before anything is built.
+//! The fault rules of a scenario, checked against the fabric before the run is set up.
 
 use toml::Spanned;
 use topology::Fabric;
@@ -6,10 +6,10 @@ use topology::Fabric;
 use super::error::SpannedError;
 use crate::fault::{ChannelMap, FabricFaultInjector, FaultKind, FaultPlan, FaultRule, PhaseFilter};
 
-/// Most rules of a plan: each may list every cable.
+/// The most rules of a plan: each may list every cable.
 const MAX_RULES: usize = 256;
 
-/// The plan, if it fits the fabric. `lanes` is how many channels an adapter port has.
+/// The plan, if it matches the fabric. `lanes` is the number of channels of an adapter port.
 pub(super) fn plan(
     rules: Vec<Spanned<FaultRule>>,
     seed: Option<u64>,
@@ -21,7 +21,7 @@ pub(super) fn plan(
         return Err(SpannedError::new(one_too_many.span(), message));
     }
     for rule in &rules {
-        fields_fit(rule.get_ref(), rule.span())?;
+        check_fields(rule.get_ref(), rule.span())?;
     }
     let plan = FaultPlan { seed, rules: rules.into_iter().map(Spanned::into_inner).collect() };
     if !plan.rules.is_empty() {
@@ -31,7 +31,7 @@ pub(super) fn plan(
     Ok(plan)
 }
 
-/// Both directions of every cable, lane by lane where adapters are split. Only names matter here, not the order.
+/// Both directions of every cable, lane by lane where adapters are split. Only the names matter here, not the order.
 fn channels(fabric: &Fabric, lanes: u8) -> Vec<(topology::NodeId, topology::NodeId, u8)> {
     let mut channels = Vec::new();
     for cable in fabric.cables() {
@@ -43,8 +43,8 @@ fn channels(fabric: &Fabric, lanes: u8) -> Vec<(topology::NodeId, topology::Node
     channels
 }
 
-/// The simulator ignores what does not concern a rule's kind; in a file it is a mistake.
-fn fields_fit(rule: &FaultRule, whole: std::ops::Range<usize>) -> Result<(), SpannedError> {
+/// Rejects fields that do not apply to a rule's kind. The simulator ignores them; in a file they are a mistake.
+fn check_fields(rule: &FaultRule, whole: std::ops::Range<usize>) -> Result<(), SpannedError> {
     use FaultKind::{Delay, Down, Flip, Kill, Memory};
     let kind = *rule.kind.get_ref();
     let hard = matches!(kind, Down | Kill);
@@ -52,14 +52,14 @@ fn fields_fit(rule: &FaultRule, whole: std::ops::Range<usize>) -> Result<(), Spa
     fn at<T>(field: Option<&Spanned<T>>) -> Option<std::ops::Range<usize>> {
         field.map(Spanned::span)
     }
-    let unplaced = |given: bool| given.then(|| rule.kind.span());
-    let strays = [
+    let at_kind = |given: bool| given.then(|| rule.kind.span());
+    let misplaced = [
         ("link", place(at(rule.link.as_ref()), kind != Kill), "is for every kind but kill"),
         ("node", place(at(rule.node.as_ref()), kind == Kill), "is for kill"),
-        ("lane", place(unplaced(rule.lane.is_some()), kind != Kill), "is for every kind but kill"),
-        ("phase", place(unplaced(rule.phase != PhaseFilter::All), !hard), "is not for down and kill"),
+        ("lane", place(at_kind(rule.lane.is_some()), kind != Kill), "is for every kind but kill"),
+        ("phase", place(at_kind(rule.phase != PhaseFilter::All), !hard), "is not for down and kill"),
         ("nth", place(at(rule.nth.as_ref()), !hard), "is not for down and kill"),
-        ("count", place(unplaced(rule.count.is_some()), rule.nth.is_some()), "goes with nth"),
+        ("count", place(at_kind(rule.count.is_some()), rule.nth.is_some()), "goes with nth"),
         ("mean-us", place(at(rule.mean_us.as_ref()), !hard), "is not for down and kill"),
         ("exposure-ns", place(at(rule.exposure_ns.as_ref()), rule.mean_us.is_some()), "goes with mean-us"),
         ("probability", place(at(rule.probability.as_ref()), !hard), "is not for down and kill"),
@@ -69,15 +69,15 @@ fn fields_fit(rule: &FaultRule, whole: std::ops::Range<usize>) -> Result<(), Spa
         ("at-us", place(at(rule.at_us.as_ref()), hard), "is for down and kill"),
         ("for-us", place(at(rule.for_us.as_ref()), hard), "is for down and kill"),
     ];
-    if let Some((name, Some(span), why)) = strays.into_iter().find(|(_, span, _)| span.is_some()) {
+    if let Some((name, Some(span), why)) = misplaced.into_iter().find(|(_, span, _)| span.is_some()) {
         return Err(SpannedError::new(span, format!("{name} {why}")));
     }
     if rule.count == Some(0) {
-        return Err(SpannedError::new(whole, "count: from 1 on"));
+        return Err(SpannedError::new(whole, "count: at least 1"));
     }
     for (name, value) in [("delay-ns", &rule.delay_ns), ("at-us", &rule.at_us), ("for-us", &rule.for_us)] {
         if let Some(value) = value
-            && *value.get_ref() > MOST
+            && *value.get_ref() > MAX_TIME
         {
             return Err(SpannedError::new(value.span(), format!("{name}: at most 1e9")));
         }
@@ -85,5 +85,5 @@ fn fields_fit(rule: &FaultRule, whole: std::ops::Range<usize>) -> Result<(), Spa
     Ok(())
 }
 
-/// Longest time of a rule, in its own unit: far beyond any run, far below where picoseconds overflow.
-const MOST: f64 = 1e9;
+/// The longest time of a rule, in its own unit: far beyond any run, far below where picoseconds overflow.
+const MAX_TIME: f64 = 1e9;

@@ -1,7 +1,7 @@
-//! Scenarios: a fabric, an operation and its faults, written down in TOML.
+//! Scenarios: a fabric, an operation and its faults, in TOML.
 //!
-//! In: a text. Out: a [`Scenario`] that can be run, or a [`ScenarioError`] that names file, line, column, field and
-//! what is allowed. Any text gives one or the other: never a panic, never more memory than the text deserves.
+//! In: a text. Out: a [`Scenario`] that can be run, or a [`ScenarioError`] that names file, line, column, field and the allowed values.
+//! Any text gives one or the other: never a panic, never memory out of proportion to the text.
 //!
 //! ```toml
 //! [fabric]
@@ -46,34 +46,34 @@ use crate::network::LinkParameters;
 use error::SpannedError;
 use tables::ScenarioTable;
 
-/// Most operations of a run.
+/// The most operations of a run.
 pub const MAX_OPERATIONS: u32 = 1_000_000;
-/// Most deliveries of a run: a judge remembers two bits of each.
+/// The most deliveries of a run: the oracle remembers two bits of each.
 const MAX_DELIVERIES: u64 = 1 << 33;
-/// Most bytes of a text.
+/// The most bytes of a text.
 const MAX_TEXT: usize = 1 << 20;
 
-/// What the oracle is to look at.
+/// What the oracle checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ResultCheck {
     /// Every bit of every result.
     Bits,
-    /// That every member gets each result once; there are no bits, or nobody asks.
+    /// That every member gets each result once, without its bits.
     Delivery,
     /// Nothing.
     Nothing,
 }
 
-/// A run, described.
+/// The description of a run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What the report calls it.
+    /// The name in reports.
     pub name: String,
-    /// What it is meant to show.
+    /// What the scenario shows.
     pub about: String,
-    /// The seed of everything random.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// Collectives, one after the other.
+    /// The number of operations, one after another.
     pub operations: u32,
     /// The fabric.
     pub fabric: Arc<Fabric>,
@@ -83,16 +83,16 @@ pub struct Scenario {
     pub rate: LinkRate,
     /// Cables, switches and adapters.
     pub link: LinkParameters,
-    /// The operation and what it assumes.
+    /// The operation and its parameters.
     pub collective: CollectiveParameters,
     /// The faults.
     pub plan: FaultPlan,
-    /// What the oracle is to look at.
+    /// What the oracle checks.
     pub check: ResultCheck,
     source: Source,
 }
 
-/// Where it was written, for complaints that come only when it is built.
+/// The source text, for errors that are found only at set-up.
 #[derive(Clone, Debug)]
 struct Source {
     file: String,
@@ -102,22 +102,22 @@ struct Source {
 }
 
 impl Scenario {
-    /// Reads a scenario. Other files that it names are looked for beside `file_name`.
+    /// Parses a scenario. Files that it names are relative to `file_name`.
     ///
     /// # Errors
-    /// If the text is no scenario; the error says where and why.
+    /// If the text is not a scenario; the error says where and why.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, ScenarioError> {
-        read(text, file_name).map_err(|complaint| ScenarioError::new(text, file_name, complaint))
+        read(text, file_name).map_err(|error| ScenarioError::new(text, file_name, error))
     }
 
-    /// Sets the run up.
+    /// Sets up the run.
     ///
     /// # Errors
-    /// If the parts do not go together, such as too few switches for the replicas.
+    /// If the parts contradict each other, for example too few switches for the replicas.
     pub fn collective(&self, seed: u64) -> Result<SimulatedCollective, ScenarioError> {
         let (fabric, link, parameters) = (self.fabric.clone(), self.link.clone(), self.collective.clone());
         SimulatedCollective::new(fabric, link, parameters, &self.plan, seed, self.width)
-            .map_err(|error| self.complain(error))
+            .map_err(|error| self.locate_error(error))
     }
 
     /// Members of the group.
@@ -125,13 +125,13 @@ impl Scenario {
         self.collective.members.unwrap_or(self.fabric.hosts())
     }
 
-    /// Whether so many operations can be run and judged.
-    pub fn bears(&self, operations: u32) -> bool {
+    /// Whether a number of operations can be run and checked.
+    pub fn can_run(&self, operations: u32) -> bool {
         (1..=MAX_OPERATIONS).contains(&operations)
             && u64::from(operations) * u64::from(self.members()) <= MAX_DELIVERIES
     }
 
-    fn complain(&self, error: CollectiveSetupError) -> ScenarioError {
+    fn locate_error(&self, error: CollectiveSetupError) -> ScenarioError {
         let source = &self.source;
         let span = match &error {
             CollectiveSetupError::Plan(error) => error.span.clone(),
@@ -146,18 +146,15 @@ impl Scenario {
 
 fn read(text: &str, file_name: &str) -> Result<Scenario, SpannedError> {
     if text.len() > MAX_TEXT {
-        return Err(SpannedError::new(
-            0..0,
-            format!("the text has {} bytes; at most {MAX_TEXT} are read", text.len()),
-        ));
+        return Err(SpannedError::new(0..0, format!("the text has {} bytes; the limit is {MAX_TEXT}", text.len())));
     }
     let table: ScenarioTable = toml::from_str(text)?;
     let file = Path::new(file_name);
     let fabric = fabric::fabric(&table.fabric, file.parent().unwrap_or(Path::new("")))?;
     let link = values::link(&table.link)?;
     let collective = values::collective(&table.collective, &link, fabric.hosts())?;
-    fabric::fits(&fabric, &table.fabric, link.parameters.virtual_lanes, collective.spatial_copies())?;
-    values::buffer_fits(&table.link, &link, collective.contents)?;
+    fabric::check_size(&fabric, &table.fabric, link.parameters.virtual_lanes, collective.spatial_copies())?;
+    values::check_buffer(&table.link, &link, collective.contents)?;
     let check = values::check(&table.collective, collective.contents)?;
     let seed = values::whole(&table.seed, 0..=i64::MAX, 1)? as u64;
     let fault_seed = match &table.fault_seed {
@@ -187,7 +184,7 @@ fn read(text: &str, file_name: &str) -> Result<Scenario, SpannedError> {
             fabric: kind.clone(),
         },
     };
-    if !scenario.bears(operations) {
+    if !scenario.can_run(operations) {
         let message = format!("{operations} operations of {} members are too many", scenario.members());
         return Err(SpannedError::new(place(&table.collective.operations), message));
     }

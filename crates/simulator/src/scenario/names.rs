@@ -1,4 +1,4 @@
-//! The words that scenarios and reports use for choices, each with what it means.
+//! The names of choices in scenarios and reports.
 
 use crate::collective::{
     CollectiveMethod, Framing, LaneFeeds, OperationPacing, ReplicaSharing, ResendWidth, SimulatedOperation,
@@ -7,12 +7,12 @@ use crate::network::Forwarding;
 
 use super::ResultCheck;
 
-/// The word for a value.
+/// The name of a value.
 ///
 /// # Panics
-/// If the list leaves the value out: the lists below are complete.
+/// If the list lacks the value: the lists below are complete.
 pub fn word<T: Copy + PartialEq>(names: &[(&'static str, T)], value: T) -> &'static str {
-    names.iter().find(|(_, meaning)| *meaning == value).expect("every value has a word").0
+    names.iter().find(|(_, meaning)| *meaning == value).expect("every value has a name").0
 }
 
 /// See [`Forwarding`].
@@ -35,7 +35,7 @@ pub const PACINGS: [(&str, OperationPacing); 2] =
 pub const CHECKS: [(&str, ResultCheck); 3] =
     [("bits", ResultCheck::Bits), ("delivery", ResultCheck::Delivery), ("nothing", ResultCheck::Nothing)];
 
-/// The operations, each with its algorithms; the first is the one if none is named.
+/// The operations, each with its algorithms; the first algorithm is the default.
 pub const OPERATIONS: [(&str, &[(&str, SimulatedOperation)]); 3] = [
     ("allreduce", &[("aggregation", SimulatedOperation::AllReduce)]),
     (
@@ -56,14 +56,14 @@ pub const OPERATIONS: [(&str, &[(&str, SimulatedOperation)]); 3] = [
     ),
 ];
 
-/// The words for an operation and its algorithm.
+/// The names of an operation and its algorithm.
 ///
 /// # Panics
-/// If the list leaves the task out: it is complete.
+/// If the list lacks the operation: it is complete.
 pub fn operation_names(task: SimulatedOperation) -> (&'static str, &'static str) {
     let words = OPERATIONS.iter().find_map(|(operation, algorithms)| {
         let algorithm = algorithms.iter().find(|(_, meaning)| *meaning == task)?;
         Some((*operation, algorithm.0))
     });
-    words.expect("every task has a word")
+    words.expect("every operation has a name")
 }

@@ -1,14 +1,14 @@
-//! The text's own form: what a scenario file may say, field by field, before anything is checked but its type.
+//! The schema of a scenario file, field by field; only the types are checked here.
 //!
-//! Every field is optional here and keeps its place in the text, so that a complaint can point at it. What the
-//! fields mean, which values are allowed and what holds if they are absent: `fields.rs`.
+//! Every field is optional here and keeps its position in the text, so that an error can point at it. Meaning, allowed values and
+//! defaults: `fields.rs`.
 
 use serde::Deserialize;
 use toml::Spanned;
 
 use crate::fault::FaultRule;
 
-/// A field with its place in the text.
+/// A field with its position in the text.
 pub(super) type SpannedField<T> = Option<Spanned<T>>;
 
 #[derive(Deserialize, Debug)]

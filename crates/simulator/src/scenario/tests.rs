@@ -1,4 +1,4 @@
-//! Errors are read by people: they are tested as people see them.
+//! Users read the errors, so the tests compare them as text.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::collective::{
     ResendWidth, SimulatedOperation,
 };
 use crate::network::Forwarding;
-use units::SimSpan;
+use units::{SimSpan, Span};
 
 const SMALL: &str = "[fabric]\nkind = \"xgft\"\nchildren = [4, 4, 2]\nparents = [1, 4, 2]\n";
 
@@ -24,7 +24,7 @@ fn small_with(rest: &str) -> String {
 }
 
 #[test]
-fn an_error_reads_like_a_compilers() {
+fn an_error_has_the_form_of_a_compilers() {
     let error = error_of(&small_with("[link]\nrate = \"SDRR\"  # too fast\n"));
     let expected = r#"link.rate: "SDRR" is not one of its values
  --> bad.toml:6:8
@@ -36,7 +36,7 @@ fn an_error_reads_like_a_compilers() {
 }
 
 #[test]
-fn an_unknown_field_is_answered_with_the_known_ones() {
+fn an_unknown_field_lists_the_known_ones() {
     let error = error_of(&small_with("[link]\nspeed = 100\n"));
     let expected =
         "link.speed: unknown field `speed`, expected one of `width`, `rate`, `wire-ns`, `switch-delay-ns`, \
@@ -49,7 +49,7 @@ fn an_unknown_field_is_answered_with_the_known_ones() {
 }
 
 #[test]
-fn an_unknown_node_is_shown_where_it_is_named() {
+fn an_unknown_node_is_marked_in_the_text() {
     let error = error_of(&small_with("\n[[fault]]\nkind = \"flip\"\nlink = \"S0>S99\"\n"));
     let expected = r#"fault.link: no node 'S99': hosts are H0 to H31, switches S0 to S23
  --> bad.toml:8:8
@@ -61,10 +61,10 @@ fn an_unknown_node_is_shown_where_it_is_named() {
 }
 
 #[test]
-fn what_shows_only_when_the_tree_is_placed_still_has_its_line() {
+fn an_error_found_at_set_up_still_has_its_line() {
     let error = error_of(&small_with("[collective]\nreplication = \"spatial\"\ncopies = 3\n"));
     let expected =
-        "collective.copies: no aggregation tree: nodes of level 2 can have 2 parents, but 3 replicas were asked for
+        "collective.copies: no aggregation tree: nodes of level 2 can have 2 parents, but 3 replicas were requested
  --> bad.toml:7:10
   |
 7 | copies = 3
@@ -74,7 +74,7 @@ fn what_shows_only_when_the_tree_is_placed_still_has_its_line() {
 }
 
 #[test]
-fn long_lines_are_quoted_around_the_place() {
+fn long_lines_are_quoted_around_the_error() {
     let padding = "x".repeat(500);
     let error = error_of(&format!("[fabric]\nkind = \"{padding}\"\n"));
     let text = error.to_string();
@@ -84,16 +84,27 @@ fn long_lines_are_quoted_around_the_place() {
     assert!(quoted.chars().count() < 120, "{quoted}");
 }
 
-/// The text after the small fabric, the field to blame, and what the message or the allowed values contain.
+/// The text after the small fabric, the field with the error, and parts of the message and of the allowed values.
+type ErrorCase = (&'static str, &'static str, &'static str, &'static str);
+
+fn assert_errors(cases: &[ErrorCase]) {
+    for (rest, field, message, allowed) in cases.iter().copied() {
+        let error = error_of(&small_with(rest));
+        assert_eq!(error.field, field, "{error}");
+        assert!(error.message.contains(message), "{error}");
+        assert!(error.allowed.as_deref().is_some_and(|text| text.contains(allowed)), "{error}");
+    }
+}
+
 #[test]
-fn every_kind_of_mistake_names_its_field_and_what_is_allowed() {
-    let cases = [
+fn every_error_names_its_field_and_the_allowed_values() {
+    assert_errors(&[
         ("[link]\nwire-ns = -1\n", "link.wire-ns", "-1 is out of range", "from 0 to 1e6"),
         ("[link]\nwire-ns = nan\n", "link.wire-ns", "NaN is out of range", "from 0 to 1e6"),
         ("[link]\nswitch-delay-ns = inf\n", "link.switch-delay-ns", "inf is out of range", "from 0 to 1e6"),
         ("[link]\nbuffer-bytes = 100\n", "link.buffer-bytes", "hold no packet of 256", "from 384"),
         ("[link]\nvirtual-lanes = 16\n", "link.virtual-lanes", "16 is out of range", "from 1 to 15"),
-        ("[collective]\ncopies = 3\n", "collective.copies", "copies of what?", "temporal"),
+        ("[collective]\ncopies = 3\n", "collective.copies", "copies needs replication", "temporal"),
         ("[collective]\nreplication = \"spatial\"\ncopies = 5\n", "collective.copies", "has 4", "what-if-lanes"),
         ("[collective]\nreplication = \"temporal\"\ncopies = 17\n", "collective.copies", "17 is out", "from 1 to 16"),
         (
@@ -105,7 +116,7 @@ fn every_kind_of_mistake_names_its_field_and_what_is_allowed() {
         ("[collective]\ncount = 600\n", "collective.count", "600 is out of range", "from 1 to 512"),
         ("[collective]\ncount = \"many\"\n", "collective.count", "expected a whole number", "from 1 on"),
         ("[collective]\ncontrol = \"fixed\"\n", "collective.control", "needs nak-turnaround-ns", "a number"),
-        ("[collective]\nnak-turnaround-ns = 500\n", "collective.nak-turnaround-ns", "take the time", "fixed"),
+        ("[collective]\nnak-turnaround-ns = 500\n", "collective.nak-turnaround-ns", "no fixed turnaround", "fixed"),
         (
             "[collective]\ncontrol = \"fixed\"\nnak-turnaround-ns = 5\n",
             "collective.nak-turnaround-ns",
@@ -115,7 +126,7 @@ fn every_kind_of_mistake_names_its_field_and_what_is_allowed() {
         (
             "[link]\nswitch-delay-ns = 0\n[collective]\nframing = \"payload-only\"\n",
             "collective.framing",
-            "no time at all",
+            "take no time",
             "above 0",
         ),
         ("[collective]\nmembers = 33\n", "collective.members", "33 is out of range", "from 1 to 32"),
@@ -131,7 +142,7 @@ fn every_kind_of_mistake_names_its_field_and_what_is_allowed() {
         (
             "[collective]\noperation = \"broadcast\"\noperator = \"sum\"\n",
             "collective.operator",
-            "a broadcast folds nothing",
+            "a broadcast reduces nothing",
             "leave it out",
         ),
         (
@@ -149,6 +160,12 @@ fn every_kind_of_mistake_names_its_field_and_what_is_allowed() {
         ("[collective]\nlate-us = -1\n", "collective.late-us", "-1 is out of range", "from 0 to 1e5"),
         ("[collective]\noperations = 0\n", "collective.operations", "0 is out of range", "1000000"),
         ("[collective]\nwhat-if-lanes = 1\n", "collective.what-if-lanes", "expected a boolean", "true, false"),
+    ]);
+}
+
+#[test]
+fn every_fault_error_names_its_field_and_the_allowed_values() {
+    assert_errors(&[
         ("[[fault]]\nkind = \"flop\"\n", "fault.kind", "unknown variant `flop`", "misroute"),
         ("[[fault]]\nlink = \"*\"\n", "fault", "missing field `kind`", "misroute"),
         ("[[fault]]\nkind = \"flip\"\nlink = \"S0>S1\"\n", "fault.link", "no cable", "both"),
@@ -166,22 +183,16 @@ fn every_kind_of_mistake_names_its_field_and_what_is_allowed() {
         ("[[fault]]\nkind = \"down\"\nlink = \"S0-S8\"\nat-us = inf\n", "fault.at-us", "at most 1e9", "from 0"),
         ("[[fault]]\nkind = \"down\"\nlink = \"S0-S8\"\nat-us = -1\n", "fault.at-us", "from 0 on", "from 0"),
         ("[[fault]]\nkind = \"kill\"\n", "fault.kind", "kill needs node", "kill"),
-    ];
-    for (rest, field, message, allowed) in cases {
-        let error = error_of(&small_with(rest));
-        assert_eq!(error.field, field, "{error}");
-        assert!(error.message.contains(message), "{error}");
-        assert!(error.allowed.as_deref().is_some_and(|text| text.contains(allowed)), "{error}");
-    }
+    ]);
 }
 
 #[test]
-fn a_fabric_says_what_its_kind_needs() {
+fn a_fabric_error_names_the_fields_of_its_kind() {
     let cases = [
         ("", "", "missing field `fabric`"),
         ("fabric = 3", "fabric", "expected a table"),
         ("[fabric]\n", "fabric", "missing field `kind`"),
-        ("[fabric]\nkind = \"fat\"\n", "fabric.kind", "there is no fabric 'fat'"),
+        ("[fabric]\nkind = \"fat\"\n", "fabric.kind", "unknown fabric kind 'fat'"),
         ("[fabric]\nkind = \"torus\"\n", "fabric.kind", "'torus' needs sizes"),
         ("[fabric]\nkind = \"torus\"\nsizes = [4]\nk = 3\n", "fabric.k", "'torus' has no k"),
         ("[fabric]\nkind = \"torus\"\nsizes = [4,\n -4]\n", "fabric.sizes", "-4 is out of range"),
@@ -216,7 +227,7 @@ fn defaults_are_those_of_the_field_list() {
     assert_eq!(format!("{:?}", scenario.collective), format!("{documented:?}"));
 }
 
-/// Writing a default down changes nothing, so the list says what the code does.
+/// Writing a default explicitly changes nothing, so the list matches the code.
 #[test]
 fn listed_defaults_are_the_real_ones() {
     let silent = Scenario::parse(SMALL, "a.toml").expect("it is right");
@@ -340,19 +351,22 @@ fn every_field_reaches_its_parameter() {
     assert_eq!(parameters.sharing, ReplicaSharing::AboveLevelOne);
     assert_eq!(parameters.resend_width, ResendWidth::Port);
     assert_eq!(parameters.pace, OperationPacing::BackToBack);
-    assert_eq!(parameters.policy.timeout, SimSpan::from_micros(30));
+    assert_eq!(parameters.policy.timeout, Span::from_micros(30));
     assert_eq!(parameters.policy.refusal_limit, 9);
     assert_eq!((parameters.policy.retry_limit, parameters.policy.resend_copies), (5, 2));
     assert_eq!((parameters.policy.window, parameters.policy.acknowledge_every), (32, 8));
-    assert_eq!(parameters.repair_after, SimSpan::from_micros(50));
+    assert_eq!(parameters.repair_after, Span::from_micros(50));
     assert_eq!((parameters.window, parameters.radix_limit), (4, Some(3)));
-    assert_eq!((parameters.task, parameters.late), (SimulatedOperation::AllReduce, SimSpan::from_nanos(1_500)));
+    assert_eq!(
+        (parameters.operation, parameters.arrival_skew),
+        (SimulatedOperation::AllReduce, SimSpan::from_nanos(1_500))
+    );
     assert_eq!(scenario.plan.rules.len(), 6);
 }
 
-/// What serde knows and what the list says are the same fields, in the same order.
+/// The fields of serde and of the list are the same, in the same order.
 #[test]
-fn the_field_list_leaves_nothing_out() {
+fn the_field_list_is_complete() {
     for (table, text) in [
         ("", format!("{SMALL}[nonsense]\n")),
         ("fabric", "[fabric]\nnonsense = 1\n".to_owned()),
@@ -369,13 +383,13 @@ fn the_field_list_leaves_nothing_out() {
 }
 
 #[test]
-fn the_listed_kinds_of_faults_are_those_that_exist() {
+fn the_listed_fault_kinds_are_complete() {
     let error = error_of(&small_with("[[fault]]\nkind = \"nonsense\"\n"));
     let (_, expected) = error.message.split_once("expected one of ").expect("serde lists the kinds");
     assert_eq!(error.allowed.expect("the list"), expected.replace('`', "\""));
 }
 
-/// Parses, and runs what is small: whatever the text, no panic.
+/// Parses the text and runs small scenarios: no text causes a panic.
 fn try_out(text: &str) {
     match Scenario::parse(text, "fuzz.toml") {
         Err(error) => assert!(error.to_string().contains("fuzz.toml:"), "{error}"),
@@ -389,7 +403,7 @@ fn try_out(text: &str) {
     }
 }
 
-/// Values to put in the place of others.
+/// Replacement values.
 const VALUES: [&str; 24] = [
     "0",
     "1",

@@ -1,4 +1,4 @@
-//! The `[link]` and `[collective]` tables: from words and numbers to parameters, each measured against its range.
+//! The `[link]` and `[collective]` tables: from names and numbers to parameters, each checked against its range.
 
 use std::ops::RangeInclusive;
 
@@ -6,8 +6,8 @@ use protocol::aggregation::AckBarrierCounter;
 use protocol::connection::ConnectionPolicy;
 use reduce::{ElementType, Operator, ReductionKind};
 use toml::Spanned;
-use units::SimSpan;
 use units::limits::{MAX_CHILDREN, MAX_COPIES, MAX_GROUP_WINDOW, MAX_MTU};
+use units::{SimSpan, Span};
 
 use super::ResultCheck;
 use super::error::SpannedError;
@@ -20,13 +20,13 @@ use crate::collective::{
 use crate::link_rate::{ByteTime, LinkRate, LinkWidth};
 use crate::network::{Forwarding, LinkParameters};
 
-/// Headers and codes of the largest packet that a collective sends, rounded up.
-const HEADERS: u32 = 128;
+/// Bytes of headers and CRCs of a collective's largest packet, rounded up.
+const MAX_HEADER_BYTES: u32 = 128;
 
-/// Operations in flight at once where members speak to all, if nothing is said.
-const CAST_WINDOW: u32 = 16;
+/// The default window of operations that members multicast.
+const MULTICAST_WINDOW: u32 = 16;
 
-/// What `[link]` says.
+/// The `[link]` table.
 pub(super) struct LinkSettings {
     pub width: LinkWidth,
     pub rate: LinkRate,
@@ -35,7 +35,7 @@ pub(super) struct LinkSettings {
 
 pub(super) fn link(table: &LinkTable) -> Result<LinkSettings, SpannedError> {
     let delay =
-        |field: &SpannedField<f64>, default: u64| span_of(field, 0.0..=1e6, 1e3, SimSpan::from_nanos(default));
+        |field: &SpannedField<f64>, default: u64| sim_span(field, 0.0..=1e6, 1e3, SimSpan::from_nanos(default));
     let width = choice(&table.width, &LinkWidth::NAMES, LinkWidth::X4)?;
     let rate = choice(&table.rate, &LinkRate::NAMES, LinkRate::Sdr)?;
     let parameters = LinkParameters {
@@ -56,26 +56,28 @@ pub(super) fn collective(
     link: &LinkSettings,
     hosts: u32,
 ) -> Result<CollectiveParameters, SpannedError> {
-    let task = task(table)?;
-    let mut parameters = CollectiveParameters::new(contents(table, task)?);
-    parameters.task = task;
-    parameters.late = span_of(&table.late_us, 0.0..=1e5, 1e6, parameters.late)?;
+    let operation = operation(table)?;
+    let mut parameters = CollectiveParameters::new(contents(table, operation)?);
+    parameters.operation = operation;
+    parameters.arrival_skew = sim_span(&table.late_us, 0.0..=1e5, 1e6, parameters.arrival_skew)?;
     let most_members = i64::from(hosts);
     parameters.members = optional(&table.members, 1..=most_members)?.map(|members| members as u32);
     parameters.what_if_lanes = table.what_if_lanes.unwrap_or(parameters.what_if_lanes);
     parameters.replication = replication(table, link.width)?;
     parameters.framing = choice(&table.framing, &FRAMINGS, parameters.framing)?;
     parameters.control = control(table, link)?;
-    control_takes_time(table, link, &parameters)?;
+    check_control_time(table, link, &parameters)?;
     parameters.lane_feeds = choice(&table.lane_feeds, &LANE_FEEDS, parameters.lane_feeds)?;
     parameters.sharing = choice(&table.sharing, &SHARINGS, parameters.sharing)?;
     parameters.resend_width = choice(&table.resend_width, &RESEND_WIDTHS, parameters.resend_width)?;
     parameters.pace = choice(&table.pace, &PACINGS, parameters.pace)?;
     parameters.policy = policy(table, parameters.policy)?;
-    parameters.repair_after = span_of(&table.repair_after_us, 0.1..=1e5, 1e6, parameters.repair_after)?;
-    let (least, usual) = match task {
-        SimulatedOperation::Broadcast(CollectiveMethod::Multicast) => (AckBarrierCounter::LEAST_WINDOW, CAST_WINDOW),
-        SimulatedOperation::Barrier(CollectiveMethod::Multicast) => (1, CAST_WINDOW),
+    parameters.repair_after = machine_span(&table.repair_after_us, 0.1..=1e5, parameters.repair_after)?;
+    let (least, usual) = match operation {
+        SimulatedOperation::Broadcast(CollectiveMethod::Multicast) => {
+            (AckBarrierCounter::MIN_WINDOW, MULTICAST_WINDOW)
+        }
+        SimulatedOperation::Barrier(CollectiveMethod::Multicast) => (1, MULTICAST_WINDOW),
         _ => (1, parameters.window),
     };
     parameters.window = whole(&table.window, i64::from(least)..=i64::from(MAX_GROUP_WINDOW), usual)? as u32;
@@ -88,19 +90,19 @@ pub(super) fn check(table: &CollectiveTable, contents: ContributionContents) -> 
     let check = choice(&table.check, &CHECKS, if size_only { ResultCheck::Delivery } else { ResultCheck::Bits })?;
     match &table.check {
         Some(field) if size_only && check == ResultCheck::Bits => {
-            Err(SpannedError::new(field.span(), "a payload that is only a size has no bits to check"))
+            Err(SpannedError::new(field.span(), "a size-only payload has no bits to check"))
         }
         _ => Ok(check),
     }
 }
 
-/// A buffer that cannot hold a packet would never let one in.
-pub(super) fn buffer_fits(
+/// Rejects a buffer that cannot hold a packet, because it would never accept one.
+pub(super) fn check_buffer(
     table: &LinkTable,
     link: &LinkSettings,
     contents: ContributionContents,
 ) -> Result<(), SpannedError> {
-    let needed = contents.bytes() + HEADERS;
+    let needed = contents.bytes() + MAX_HEADER_BYTES;
     match &table.buffer_bytes {
         Some(field) if link.parameters.buffer_bytes < needed => {
             let message = format!("{} bytes hold no packet of {}", field.get_ref(), contents.bytes());
@@ -111,31 +113,31 @@ pub(super) fn buffer_fits(
     }
 }
 
-/// What the members do, and by which algorithm.
-fn task(table: &CollectiveTable) -> Result<SimulatedOperation, SpannedError> {
+/// The operation and its algorithm.
+fn operation(table: &CollectiveTable) -> Result<SimulatedOperation, SpannedError> {
     let algorithms = choice(&table.operation, &OPERATIONS, OPERATIONS[0].1)?;
-    let task = choice(&table.algorithm, algorithms, algorithms[0].1)?;
+    let operation = choice(&table.algorithm, algorithms, algorithms[0].1)?;
     match &table.replication {
         Some(field)
             if field.get_ref() == "spatial"
                 && matches!(
-                    task,
+                    operation,
                     SimulatedOperation::Broadcast(CollectiveMethod::Multicast)
                         | SimulatedOperation::Barrier(CollectiveMethod::Multicast)
                 ) =>
         {
-            Err(SpannedError::new(field.span(), "members that speak to all have one tree")
+            Err(SpannedError::new(field.span(), "operations by multicast have one tree")
                 .allowing("\"none\", \"temporal\""))
         }
-        _ => Ok(task),
+        _ => Ok(operation),
     }
 }
 
-/// A barrier carries nothing, and a broadcast folds nothing: what says otherwise is a mistake.
-fn carries(table: &CollectiveTable, task: SimulatedOperation) -> Result<(), SpannedError> {
-    let (fields, message) = match task {
+/// Rejects fields without effect: a barrier carries nothing, and a broadcast reduces nothing.
+fn check_unused_fields(table: &CollectiveTable, operation: SimulatedOperation) -> Result<(), SpannedError> {
+    let (fields, message) = match operation {
         SimulatedOperation::AllReduce => return Ok(()),
-        SimulatedOperation::Broadcast(_) => (vec![at(&table.operator)], "a broadcast folds nothing"),
+        SimulatedOperation::Broadcast(_) => (vec![at(&table.operator)], "a broadcast reduces nothing"),
         SimulatedOperation::Barrier(_) => (
             vec![at(&table.element), at(&table.operator), at(&table.count), at(&table.size_only_bytes)],
             "a barrier carries nothing",
@@ -147,9 +149,9 @@ fn carries(table: &CollectiveTable, task: SimulatedOperation) -> Result<(), Span
     }
 }
 
-fn contents(table: &CollectiveTable, task: SimulatedOperation) -> Result<ContributionContents, SpannedError> {
-    carries(table, task)?;
-    if matches!(task, SimulatedOperation::Barrier(_)) {
+fn contents(table: &CollectiveTable, operation: SimulatedOperation) -> Result<ContributionContents, SpannedError> {
+    check_unused_fields(table, operation)?;
+    if matches!(operation, SimulatedOperation::Barrier(_)) {
         return Ok(ContributionContents::SizeOnly { bytes: 0 });
     }
     let real = [at(&table.element), at(&table.operator), at(&table.count)];
@@ -164,7 +166,7 @@ fn contents(table: &CollectiveTable, task: SimulatedOperation) -> Result<Contrib
     let elements = ElementType::ALL.map(|element| (element.name(), element));
     let operators = Operator::ALL.map(|operator| (operator.name(), operator));
     let element = choice(&table.element, &elements, ElementType::F64)?;
-    let usual = if task == SimulatedOperation::AllReduce { Operator::Sum } else { Operator::Max };
+    let usual = if operation == SimulatedOperation::AllReduce { Operator::Sum } else { Operator::Max };
     let operator = choice(&table.operator, &operators, usual)?;
     let kind = ReductionKind::new(element, operator).map_err(|error| {
         let span = at(&table.operator).or(at(&table.element)).unwrap_or(0..0);
@@ -193,15 +195,14 @@ fn replication(table: &CollectiveTable, width: LinkWidth) -> Result<Replication,
     let replication = choice(&table.replication, &names, none)?;
     let place = at(&table.copies).or(at(&table.replication)).unwrap_or(0..0);
     if replication == none && table.copies.is_some() {
-        return Err(
-            SpannedError::new(place, "copies of what?").allowing("with replication = \"temporal\" or \"spatial\"")
-        );
+        return Err(SpannedError::new(place, "copies needs replication")
+            .allowing("with replication = \"temporal\" or \"spatial\""));
     }
     let spatial = matches!(replication, Replication::Spatial { .. });
     if spatial && u64::from(copies) > width.lanes() && !table.what_if_lanes.unwrap_or(false) {
         let message =
             format!("{copies} spatial copies need as many lanes, and the adapter's port has {}", width.lanes());
-        let allowed = format!("from 1 to {}, or what-if-lanes = true to simulate it all the same", width.lanes());
+        let allowed = format!("from 1 to {}, or what-if-lanes = true to simulate it anyway", width.lanes());
         return Err(SpannedError::new(place, message).allowing(allowed));
     }
     Ok(replication)
@@ -213,7 +214,7 @@ fn control(table: &CollectiveTable, link: &LinkSettings) -> Result<ControlPath, 
     match (&table.nak_turnaround_ns, fixed) {
         (None, false) => Ok(ControlPath::InBand),
         (Some(field), false) => {
-            Err(SpannedError::new(field.span(), "packets take the time they take")
+            Err(SpannedError::new(field.span(), "in-band control packets have no fixed turnaround")
                 .allowing("with control = \"fixed\""))
         }
         (None, true) => {
@@ -221,7 +222,7 @@ fn control(table: &CollectiveTable, link: &LinkSettings) -> Result<ControlPath, 
             Err(SpannedError::new(place, "'fixed' needs nak-turnaround-ns").allowing("nak-turnaround-ns = a number"))
         }
         (Some(field), true) => {
-            let turnaround = span_of(&table.nak_turnaround_ns, 0.0..=1e6, 1e3, SimSpan::ZERO)?;
+            let turnaround = sim_span(&table.nak_turnaround_ns, 0.0..=1e6, 1e3, SimSpan::ZERO)?;
             if turnaround < least {
                 let message = format!("{turnaround} is less than the {least} that a device takes to send");
                 return Err(SpannedError::new(field.span(), message));
@@ -231,8 +232,8 @@ fn control(table: &CollectiveTable, link: &LinkSettings) -> Result<ControlPath, 
     }
 }
 
-/// Control packets without bytes over links without delay would go back and forth within one instant, for ever.
-fn control_takes_time(
+/// Rejects control packets without bytes over links without delay: they would go back and forth within one instant, forever.
+fn check_control_time(
     table: &CollectiveTable,
     link: &LinkSettings,
     parameters: &CollectiveParameters,
@@ -242,7 +243,7 @@ fn control_takes_time(
     match at(&table.framing) {
         Some(span) if timeless && parameters.framing == Framing::PayloadOnly => {
             let allowed = "link.switch-delay-ns or link.wire-ns above 0, or framing = \"full\"";
-            Err(SpannedError::new(span, "control packets would take no time at all").allowing(allowed))
+            Err(SpannedError::new(span, "control packets would take no time").allowing(allowed))
         }
         _ => Ok(()),
     }
@@ -255,7 +256,7 @@ fn policy(table: &CollectiveTable, default: ConnectionPolicy) -> Result<Connecti
         resend_copies: whole(&table.resend_copies, 1..=i64::from(MAX_COPIES), default.resend_copies)? as u8,
         window: whole(&table.connection_window, word.clone(), default.window)? as u16,
         acknowledge_every: whole(&table.acknowledge_every, word.clone(), default.acknowledge_every)? as u16,
-        timeout: span_of(&table.timeout_us, 0.1..=1e5, 1e6, default.timeout)?,
+        timeout: machine_span(&table.timeout_us, 0.1..=1e5, default.timeout)?,
         retry_limit: whole(&table.retry_limit, 0..=255, default.retry_limit)? as u8,
         refusal_limit: whole(&table.refusal_limit, word, default.refusal_limit)? as u16,
         ..default
@@ -281,8 +282,14 @@ fn optional(field: &SpannedField<i64>, range: RangeInclusive<i64>) -> Result<Opt
     }
 }
 
-/// A span of time, from a number in a unit of so many picoseconds.
-fn span_of(
+/// A timer of the protocol machines, from a number of microseconds; rounded to nanoseconds.
+fn machine_span(field: &SpannedField<f64>, range: RangeInclusive<f64>, default: Span) -> Result<Span, SpannedError> {
+    let nanos = |span: SimSpan| Span::from_nanos((span.as_picos() + 500) / 1_000);
+    Ok(nanos(sim_span(field, range, 1e6, default.into())?))
+}
+
+/// A span of simulated time, from a number in units of `unit` picoseconds.
+fn sim_span(
     field: &SpannedField<f64>,
     range: RangeInclusive<f64>,
     unit: f64,
@@ -296,7 +303,7 @@ fn span_of(
     Err(SpannedError::new(field.span(), format!("{value} is out of range")))
 }
 
-/// One of a list of words.
+/// One of a list of names.
 fn choice<T: Copy>(field: &SpannedField<String>, names: &[(&str, T)], default: T) -> Result<T, SpannedError> {
     let Some(field) = field else { return Ok(default) };
     let found = names.iter().find(|(name, _)| name == field.get_ref()).map(|(_, value)| *value);

@@ -1,7 +1,7 @@
-//! The graph that a text describes.
+//! The graph that an `ibnetdiscover` text describes.
 //!
 //! In: blocks. Out: numbered nodes, their ports, levels and names.
-//! Rules: a cable may be described at one end or at both, but never differently.
+//! Rules: a cable may be described at one end or at both, but not inconsistently.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use crate::parts::{FabricPort, NodeId, NodePort};
 pub(super) struct ImportedGraph {
     pub(super) hosts: u32,
     pub(super) cables: u64,
-    /// Per node: where its ports start in `peers`; one more at the end.
+    /// Per node, the index of its first port in `peers`; one more entry at the end.
     starts: Vec<u32>,
     peers: Vec<Option<NodePort>>,
     pub(super) levels: Vec<u8>,
@@ -25,8 +25,8 @@ pub(super) struct ImportedGraph {
 
 impl ImportedGraph {
     pub(super) fn build(blocks: &[DeviceBlock<'_>]) -> Result<Self, ImportError> {
-        let wiring = PortMap::read(blocks)?;
-        let order = wiring.numbering(blocks);
+        let port_map = PortMap::read(blocks)?;
+        let order = port_map.numbering(blocks);
         let hosts = blocks.iter().filter(|block| block.kind == DeviceKind::Host).count();
         if hosts == 0 {
             return Err(ImportError { line: 0, problem: ImportProblem::NoHosts });
@@ -38,7 +38,7 @@ impl ImportedGraph {
         let mut starts = vec![0];
         let mut peers = Vec::new();
         for &(_, block) in &order {
-            let ends = wiring.ports[block].iter();
+            let ends = port_map.ports[block].iter();
             peers.extend(ends.map(|end| end.map(|(peer, port)| NodePort::new(number_of[peer], FabricPort(port)))));
             starts.push(peers.len() as u32);
         }
@@ -74,7 +74,7 @@ impl ImportedGraph {
         (0..).map(FabricPort).zip(self.ports(node)).filter_map(|(port, peer)| peer.map(|peer| (port, peer)))
     }
 
-    /// The neighbours of a switch that are switches, all counted from the first switch.
+    /// The switches next to a switch, numbered from the first switch.
     pub(super) fn switch_neighbours(&self, switch: usize) -> impl Iterator<Item = (FabricPort, usize)> + '_ {
         let hosts = self.hosts;
         self.cabled(NodeId(hosts + switch as u32))
@@ -89,7 +89,7 @@ impl ImportedGraph {
     }
 }
 
-/// Which port is cabled to which, by block.
+/// The peer of every port, by block.
 struct PortMap {
     ports: Vec<Vec<Option<(usize, u16)>>>,
 }
@@ -103,15 +103,15 @@ impl PortMap {
                 return Err(ImportError { line: block.line, problem });
             }
         }
-        let mut wiring = Self { ports: blocks.iter().map(|block| vec![None; usize::from(block.ports)]).collect() };
+        let mut port_map = Self { ports: blocks.iter().map(|block| vec![None; usize::from(block.ports)]).collect() };
         for (index, block) in blocks.iter().enumerate() {
             for link in &block.links {
-                wiring
+                port_map
                     .connect(blocks, &index_of, index, link)
                     .map_err(|problem| ImportError { line: link.line, problem })?;
             }
         }
-        Ok(wiring)
+        Ok(port_map)
     }
 
     fn connect(
@@ -142,7 +142,7 @@ impl PortMap {
         Ok(())
     }
 
-    /// Blocks with their levels, in the order in which they are numbered.
+    /// Blocks with their levels, in the order of their numbers.
     fn numbering(&self, blocks: &[DeviceBlock<'_>]) -> Vec<(u8, usize)> {
         let levels = self.levels(blocks);
         let kept = (0..blocks.len()).filter(|&block| blocks[block].kind != DeviceKind::AggregationNode);
@@ -151,7 +151,7 @@ impl PortMap {
         order
     }
 
-    /// Distance from the nearest host; switches that no host reaches count as leaves.
+    /// The distance from the nearest host; switches that no host reaches count as leaves.
     fn levels(&self, blocks: &[DeviceBlock<'_>]) -> Vec<u8> {
         let mut levels: Vec<Option<u8>> =
             blocks.iter().map(|block| (block.kind == DeviceKind::Host).then_some(0)).collect();

@@ -1,18 +1,18 @@
-//! Reads the text that `ibnetdiscover` prints.
+//! Parses the output of `ibnetdiscover`.
 //!
-//! In: lines. Out: the nodes and port lines as they stand there, with line numbers.
+//! In: lines. Out: the node and port lines, with line numbers.
 //! Rules: a node line (`Switch`, `Ca`, `Rt`) opens a block, port lines fill it, a blank line ends it.
 //! Comments, attributes (`vendid=0x2c9`) and chassis headings are skipped; any other line is an
 //! error, since skipping it might lose cables.
 
 use super::{ImportError, ImportProblem, MAX_IMPORTED_BYTES, MAX_IMPORTED_NODES, MAX_IMPORTED_SWITCHES};
 
-/// What a block describes. Routers are edges of the subnet, so they count as hosts.
+/// The kind of a block. Routers are at the edge of the subnet, so they count as hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum DeviceKind {
     Host,
     Switch,
-    /// The processor of a switch that folds operands; it is part of the switch.
+    /// The aggregation processor of a switch; it is part of the switch.
     AggregationNode,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<DeviceBlock<'_>>, ImportError> {
 
 struct DiscoverParser<'a> {
     blocks: Vec<DeviceBlock<'a>>,
-    /// True while port lines belong to the last block.
+    /// Whether port lines belong to the last block.
     is_open: bool,
     switches: usize,
 }
@@ -77,7 +77,7 @@ impl<'a> DiscoverParser<'a> {
         scan.word();
         let ports = scan.word().parse().map_err(|_| ImportProblem::BadNode)?;
         let id = scan.quoted().filter(|id| !id.is_empty()).ok_or(ImportProblem::BadNode)?;
-        // InfiniBand counts ports in eight bits and keeps 255 for itself.
+        // InfiniBand port numbers have eight bits, and 255 is reserved.
         if !(1..=254).contains(&ports) {
             return Err(ImportProblem::BadNode);
         }
@@ -106,7 +106,7 @@ impl<'a> DiscoverParser<'a> {
         if !(1..=block.ports).contains(&port) {
             return Err(ImportProblem::PortOutOfRange { port, ports: block.ports });
         }
-        // Each port is described once; more lines would only repeat or contradict.
+        // Each port has one line; more lines would repeat or contradict it.
         if block.links.len() == usize::from(block.ports) {
             return Err(ImportProblem::CabledTwice { node: block.id.to_owned(), port });
         }
@@ -115,7 +115,7 @@ impl<'a> DiscoverParser<'a> {
     }
 }
 
-/// Headings that `ibnetdiscover -g` puts between blocks.
+/// Headings that `ibnetdiscover -g` prints between blocks.
 fn is_heading(word: &str) -> bool {
     matches!(word, "Chassis" | "Non-Chassis" | "Spine" | "Line" | "Switch:" | "HCA")
 }
@@ -124,7 +124,7 @@ fn is_attribute(line: &str, word: &str) -> bool {
     line[word.len()..].starts_with('=') && word.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// The part before the first `#` outside quotes, and the part behind it.
+/// The part before the first `#` outside quotes, and the part after it.
 fn split_comment(line: &str) -> (&str, &str) {
     let mut is_quoted = false;
     for (at, byte) in line.bytes().enumerate() {
@@ -137,7 +137,7 @@ fn split_comment(line: &str) -> (&str, &str) {
     (line, "")
 }
 
-/// What is left of a line.
+/// The rest of a line.
 struct LineScanner<'a>(&'a str);
 
 impl<'a> LineScanner<'a> {
@@ -156,7 +156,7 @@ impl<'a> LineScanner<'a> {
         Some(inside)
     }
 
-    /// The number in the brackets that come next: `[19]`.
+    /// The number in the next brackets: `[19]`.
     fn port(&mut self) -> Option<u16> {
         let inside = self.0.trim_start().strip_prefix('[')?;
         let (number, rest) = inside.split_once(']')?;

@@ -1,8 +1,8 @@
-//! Fabrics as they are: read from the text of `ibnetdiscover`, routed up*/down*.
+//! Existing fabrics: read from the output of `ibnetdiscover`, routed up*/down*.
 //!
-//! In: text from outside, possibly garbage. Out: a graph with levels, or an error with its line.
+//! In: untrusted text. Out: a graph with levels, or an error with its line.
 //! Rules: hosts are numbered in the order of the text, switches by level (their distance from the
-//! nearest host) and then in the order of the text. Port n of the text is index n - 1.
+//! nearest host) and then in the order of the text. Port n of the text has index n - 1.
 
 mod graph;
 mod ibnetdiscover;
@@ -20,21 +20,21 @@ use crate::parts::{FabricPort, NextHop, NodeId, NodePort};
 
 /// Most nodes of an imported fabric.
 pub const MAX_IMPORTED_NODES: usize = 1 << 16;
-/// Most switches of an imported fabric; bounds the routing tables to 256 MB if all are asked for.
+/// Most switches of an imported fabric; limits all routing tables together to 256 MB.
 pub const MAX_IMPORTED_SWITCHES: usize = 1 << 13;
-/// Most bytes of the text: four times what [`MAX_IMPORTED_NODES`] usually need.
+/// Most bytes of the text: four times what [`MAX_IMPORTED_NODES`] usually take.
 pub const MAX_IMPORTED_BYTES: usize = 1 << 28;
 
-/// Why a text was refused.
+/// Why a text was rejected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ImportError {
-    /// The line, counted from one; zero if the text as a whole is meant.
+    /// The line, counted from one; zero for the whole text.
     pub line: usize,
-    /// What is wrong there.
+    /// The problem.
     pub problem: ImportProblem,
 }
 
-/// What is wrong with a text.
+/// A problem of a text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ImportProblem {
     /// Longer than [`MAX_IMPORTED_BYTES`].
@@ -49,26 +49,26 @@ pub enum ImportProblem {
     UnknownLine,
     /// A node line without a port count or an identifier in quotes.
     BadNode,
-    /// A port line that does not read `[port] "peer"[port]`.
+    /// A port line that does not have the form `[port] "peer"[port]`.
     BadPort,
     /// A port line that does not follow a node.
     PortWithoutNode,
     /// A port that its node does not have.
     PortOutOfRange {
-        /// The port as the text counts it.
+        /// The port number in the text.
         port: u16,
         /// The node's ports.
         ports: u16,
     },
-    /// The node has been described before.
+    /// An earlier block describes the same node.
     DuplicateNode(String),
-    /// The peer is not described anywhere.
+    /// No block describes the peer.
     UnknownPeer(String),
     /// A port is cabled to two different peers.
     CabledTwice {
         /// The node.
         node: String,
-        /// The port as the text counts it.
+        /// The port number in the text.
         port: u16,
     },
 }
@@ -84,11 +84,11 @@ impl fmt::Display for ImportError {
             ImportProblem::TooManySwitches => write!(f, "more than {MAX_IMPORTED_SWITCHES} switches"),
             ImportProblem::NoHosts => write!(f, "the text describes no host (no `Ca` line)"),
             ImportProblem::UnknownLine => write!(f, "neither a comment, an attribute, a node nor a port"),
-            ImportProblem::BadNode => write!(f, "a node reads: Switch 36 \"S-...\" # \"description\""),
-            ImportProblem::BadPort => write!(f, "a port reads: [1] \"H-...\"[1] # \"description\""),
+            ImportProblem::BadNode => write!(f, "malformed node, expected: Switch 36 \"S-...\" # \"description\""),
+            ImportProblem::BadPort => write!(f, "malformed port, expected: [1] \"H-...\"[1] # \"description\""),
             ImportProblem::PortWithoutNode => write!(f, "a port outside the block of a node"),
             ImportProblem::PortOutOfRange { port, ports } => {
-                write!(f, "port {port} of a node with ports 1 to {ports}")
+                write!(f, "port {port} is out of range: the node has ports 1 to {ports}")
             }
             ImportProblem::DuplicateNode(id) => write!(f, "{id} is described twice"),
             ImportProblem::UnknownPeer(id) => write!(f, "{id} is cabled but not described"),
@@ -105,7 +105,7 @@ pub(crate) struct ImportedFabric {
     pub(crate) hosts: u32,
     graph: ImportedGraph,
     orientation: UpDownOrientation,
-    /// Per destination switch, made when first asked for.
+    /// Per destination switch, computed on first use.
     tables: Vec<OnceLock<RoutingTable>>,
 }
 
@@ -149,23 +149,23 @@ impl ImportedFabric {
         format!("imported fabric of {} hosts and {} switches", self.hosts, self.graph.switches())
     }
 
-    /// Toward the nearest switch that the destination is cabled to; each hop comes one nearer.
+    /// Toward the nearest switch that the destination is cabled to; each hop decreases the cost by one.
     pub(crate) fn next_hop(&self, at: NodeId, to: NodeId, flow: u32) -> Option<NextHop> {
         let spread = u64::from(to.0) + u64::from(flow);
         if at.0 >= self.hosts {
             return self.hop_from_switch(at, to, spread);
         }
-        // A host starts on the port that is nearest; two ports at the same distance share.
-        let ways = || {
+        // A host uses its nearest port; the flow selects among ports at the same distance.
+        let candidates = || {
             self.graph.cabled(at).filter_map(|(port, peer)| match peer.node {
                 node if node == to => Some((0, port)),
                 node if node.0 < self.hosts => None,
                 node => self.nearest_exit(node, to).map(|(cost, _)| (cost + 1, port)),
             })
         };
-        let least = ways().map(|(cost, _)| cost).min()?;
-        let least_ways = || ways().filter(|&(cost, _)| cost == least).map(|(_, port)| port);
-        nth_of(least_ways, spread).map(|port| NextHop { port, lane: 0 })
+        let least = candidates().map(|(cost, _)| cost).min()?;
+        let cheapest = || candidates().filter(|&(cost, _)| cost == least).map(|(_, port)| port);
+        select_by_spread(cheapest, spread).map(|port| NextHop { port, lane: 0 })
     }
 
     fn hop_from_switch(&self, at: NodeId, to: NodeId, spread: u64) -> Option<NextHop> {
@@ -177,8 +177,8 @@ impl ImportedFabric {
         Some(NextHop { port, lane: 0 })
     }
 
-    /// The switch port behind which the destination is and that is nearest to `at`, with its cost.
-    /// For a switch as the destination, the port is of no meaning.
+    /// The switch port to the destination that is nearest to `at`, with its cost. If the destination is a switch, the port has
+    /// no meaning.
     fn nearest_exit(&self, at: NodeId, to: NodeId) -> Option<(u32, NodePort)> {
         if to.0 >= self.hosts {
             let cost = self.cost(at, to)?;
@@ -198,8 +198,8 @@ impl ImportedFabric {
     }
 }
 
-/// The item a spread number falls on, of those an iterator gives every time it is made.
-fn nth_of<I: Iterator>(items: impl Fn() -> I, spread: u64) -> Option<I::Item> {
+/// The item that a spread number selects among those of an iterator.
+fn select_by_spread<I: Iterator>(items: impl Fn() -> I, spread: u64) -> Option<I::Item> {
     let count = items().count() as u64;
     if count == 0 { None } else { items().nth((spread % count) as usize) }
 }

@@ -1,22 +1,22 @@
 //! Which end of a cable is up.
 //!
 //! In: a graph. Out: a rank per switch; a hop to a higher rank goes up.
-//! Rules: in up*/down* routing every packet goes up, then down, so no cycle of waiting packets can
-//! close. Levels give the best ranks, since a tree then keeps all its roots; but they serve only if
-//! all switches with hosts can meet somewhere above. If not (rings, grids, damaged trees), ranks
-//! are distances from one root per connected part, with which any two switches meet.
+//! Rules: in up*/down* routing every packet goes up, then down, so packets cannot wait in a cycle.
+//! Levels give the best ranks, since a tree then keeps all its roots; but they work only if any two
+//! switches with hosts have a common switch above. If not (rings, grids, damaged trees), ranks are
+//! distances from one root per connected component, with which any two switches have one.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use super::graph::ImportedGraph;
 use crate::parts::NodeId;
 
-/// More different sets of tops than this are not compared; one root then serves.
+/// With more different sets of top switches than this, the ranks come from one root per component.
 const MAX_COMPARED: usize = 1 << 10;
 
 #[derive(Debug)]
 pub(super) struct UpDownOrientation {
-    /// Per switch; no two are equal.
+    /// Per switch; all are different.
     ranks: Vec<u32>,
     /// Switches, highest rank first.
     pub(super) from_top: Vec<usize>,
@@ -28,10 +28,10 @@ impl UpDownOrientation {
         let by_level: Vec<u32> = graph.levels[hosts..].iter().map(|&level| 255 - u32::from(level)).collect();
         let ranked = Self::by_depth(&by_level);
         let (depths, parts) = depths(graph);
-        if ranked.all_meet(graph, &parts) { ranked } else { Self::by_depth(&depths) }
+        if ranked.have_common_tops(graph, &parts) { ranked } else { Self::by_depth(&depths) }
     }
 
-    /// Small depths are up; the lower number is up among equals.
+    /// A smaller depth is up; of equal depths, the lower number is up.
     fn by_depth(depths: &[u32]) -> Self {
         let mut from_top: Vec<usize> = (0..depths.len()).collect();
         from_top.sort_by_key(|&switch| (depths[switch], switch));
@@ -46,8 +46,8 @@ impl UpDownOrientation {
         self.ranks[to] > self.ranks[from]
     }
 
-    /// True if any two switches with hosts, of one connected part, have a switch above both.
-    fn all_meet(&self, graph: &ImportedGraph, parts: &[usize]) -> bool {
+    /// Whether any two switches with hosts, of one component, have a common switch above.
+    fn have_common_tops(&self, graph: &ImportedGraph, parts: &[usize]) -> bool {
         let tops = self.tops_above(graph);
         let has_hosts = |switch: usize| {
             let node = NodeId(graph.hosts + switch as u32);
@@ -65,7 +65,7 @@ impl UpDownOrientation {
             })
     }
 
-    /// Per switch, the set of switches without anything above that it can reach going up.
+    /// Per switch, the set of top switches (with none above) that it reaches by going up.
     fn tops_above(&self, graph: &ImportedGraph) -> Vec<Vec<u64>> {
         let is_top = |switch: usize| !graph.switch_neighbours(switch).any(|(_, peer)| self.is_up(switch, peer));
         let tops: Vec<usize> = (0..graph.switches()).filter(|&switch| is_top(switch)).collect();
@@ -85,11 +85,11 @@ impl UpDownOrientation {
     }
 }
 
-/// Per switch, the distance from the root of its connected part, and the part's number.
+/// Per switch, the distance from the root of its component, and the component's number.
 fn depths(graph: &ImportedGraph) -> (Vec<u32>, Vec<usize>) {
     let switches = graph.switches();
     let (mut depths, mut parts) = (vec![u32::MAX; switches], vec![usize::MAX; switches]);
-    // The best cabled switch is the root of its part.
+    // The switch with the most cables is the root of its component.
     let mut roots: Vec<usize> = (0..switches).collect();
     roots.sort_by_key(|&switch| (std::cmp::Reverse(graph.switch_neighbours(switch).count()), switch));
     for (part, root) in roots.into_iter().enumerate() {

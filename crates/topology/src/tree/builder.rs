@@ -1,8 +1,8 @@
-//! Puts nodes together: splits those with too many children and links children to parents.
+//! Builds a tree: splits nodes with too many children and links children to parents.
 //!
 //! In: switches with their children, lower ones first. Out: the finished tree.
 //! Rules: no node has more children than the limit; a split node becomes several on the same
-//! switch, joined by edges without a port, its children in the same order. A child gets its
+//! switch, connected by edges without a port, with its children in the same order. A child gets its
 //! parents in the order in which they are added.
 
 use units::ChildIndex;
@@ -24,10 +24,10 @@ impl<'a> TreeBuilder<'a> {
         Self { fabric, limit, nodes: Vec::new() }
     }
 
-    /// Adds the node that folds all these children on `switch`, splitting it if it must.
+    /// Adds the node that folds all these children on `switch`, and splits it if necessary.
     pub(super) fn add(&mut self, switch: NodeId, mut children: Vec<Downlink>) -> TreeIndex {
         while children.len() > self.limit {
-            // As few parts as hold all children, as even as can be.
+            // The fewest parts that hold all children, of even sizes.
             let parts = children.len().div_ceil(self.limit);
             let part_size = children.len().div_ceil(parts);
             children = children.chunks(part_size).map(|part| self.add_part(switch, part)).collect();
@@ -37,15 +37,15 @@ impl<'a> TreeBuilder<'a> {
 
     fn add_part(&mut self, switch: NodeId, part: &[Downlink]) -> Downlink {
         match part {
-            [only] => *only, // Folding one operand would be a detour.
-            _ => Downlink { who: ChildNode::Node(self.push(switch, part.to_vec())), port: None },
+            [only] => *only, // A node with one operand would fold nothing.
+            _ => Downlink { node: ChildNode::Node(self.push(switch, part.to_vec())), port: None },
         }
     }
 
     fn push(&mut self, switch: NodeId, children: Vec<Downlink>) -> TreeIndex {
         let index = TreeIndex(self.nodes.len() as u32);
         for (position, child) in children.iter().enumerate() {
-            if let ChildNode::Node(below) = child.who {
+            if let ChildNode::Node(below) = child.node {
                 let port = child.port.map(|port| self.fabric.peer(switch, port).expect("tree edges are cabled").port);
                 let uplink = Uplink { parent: index, port, child: ChildIndex::from_position(position) };
                 self.nodes[below.index()].parents.push(uplink);
@@ -65,7 +65,7 @@ impl<'a> TreeBuilder<'a> {
         AggregationTree { nodes: self.nodes }
     }
 
-    /// Roots have no parents, so moving them behind everything keeps children before parents.
+    /// Roots have no parents, so moving them to the end keeps children before parents.
     fn move_roots_last(&mut self, below: usize) {
         let (mut next_below, mut next_root) = (0, below as u32);
         let moved: Vec<TreeIndex> = self
@@ -82,7 +82,7 @@ impl<'a> TreeBuilder<'a> {
                 uplink.parent = moved[uplink.parent.index()];
             }
             for child in &mut node.children {
-                if let ChildNode::Node(index) = &mut child.who {
+                if let ChildNode::Node(index) = &mut child.node {
                     *index = moved[index.index()];
                 }
             }

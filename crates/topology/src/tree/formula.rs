@@ -20,7 +20,7 @@ pub(super) fn place_by_formula(
     members: &[NodeId],
     request: &TreeRequest,
 ) -> Result<AggregationTree, PlacementError> {
-    let root = request.root.map(|root| xgft.seat(root));
+    let root = request.root.map(|root| xgft.coordinates(root));
     let subtrees = occupied_subtrees(xgft, members, root)?;
     let top = subtrees.len() - 1;
     let choice = PlaneChoice {
@@ -37,16 +37,16 @@ pub(super) fn place_by_formula(
     {
         return Err(PlacementError::RootNotAbove { root: xgft.node(root) });
     }
-    let mut assembly = TreeBuilder::new(fabric, request.radix_limit);
+    let mut builder = TreeBuilder::new(fabric, request.radix_limit);
     let mut below: Vec<TreeIndex> = Vec::new();
     for level in 1..=top {
-        below = add_level(xgft, &mut assembly, level, &subtrees, &planes, &below);
+        below = add_level(xgft, &mut builder, level, &subtrees, &planes, &below);
     }
-    Ok(assembly.finish())
+    Ok(builder.finish())
 }
 
-/// Per level, the subtrees that hold members, up to the first level where there is only one, or to
-/// the wanted root's.
+/// Per level, the subtrees that contain members, up to the first level where there is only one, or to
+/// the level of the requested root.
 fn occupied_subtrees(
     xgft: &Xgft,
     members: &[NodeId],
@@ -73,20 +73,20 @@ fn occupied_subtrees(
     Ok(subtrees)
 }
 
-/// Planes (level, plane) in which some occupied subtree lacks its switch or the cable to it.
+/// Planes (level, plane) in which an occupied subtree lacks its switch or the cable to it.
 fn unusable_planes(xgft: &Xgft, subtrees: &[Vec<u32>], avoid: &TreeExclusions) -> BTreeSet<(usize, u32)> {
-    let occupied = |seat: XgftCoordinates| {
-        subtrees.get(seat.level).is_some_and(|subtrees| subtrees.binary_search(&seat.subtree).is_ok())
+    let occupied = |coordinates: XgftCoordinates| {
+        subtrees.get(coordinates.level).is_some_and(|subtrees| subtrees.binary_search(&coordinates.subtree).is_ok())
     };
     let exists = |node: NodeId| node.0 < xgft.nodes;
     let mut unusable = BTreeSet::new();
-    for seat in avoid.nodes.iter().filter(|&&node| exists(node)).map(|&node| xgft.seat(node)) {
-        if occupied(seat) {
-            unusable.insert((seat.level, seat.plane));
+    for coordinates in avoid.nodes.iter().filter(|&&node| exists(node)).map(|&node| xgft.coordinates(node)) {
+        if occupied(coordinates) {
+            unusable.insert((coordinates.level, coordinates.plane));
         }
     }
     for cable in avoid.cables.iter().filter(|cable| exists(cable.a.node) && exists(cable.b.node)) {
-        let (one, other) = (xgft.seat(cable.a.node), xgft.seat(cable.b.node));
+        let (one, other) = (xgft.coordinates(cable.a.node), xgft.coordinates(cable.b.node));
         let (lower, upper) = if one.level < other.level { (one, other) } else { (other, one) };
         if occupied(lower) {
             unusable.insert((upper.level, upper.plane));
@@ -105,8 +105,8 @@ struct PlaneChoice<'a> {
 }
 
 impl PlaneChoice<'_> {
-    /// Per level, the chosen planes; those that continue the p-th plane of a level are a block in
-    /// the next one, in the order of p.
+    /// Per level, the chosen planes; the planes that continue the p-th plane of a level form a block in
+    /// the next level, in the order of p.
     fn choose(&self) -> Result<Vec<Vec<u32>>, PlacementError> {
         let mut planes = vec![Vec::new(); self.top + 1];
         planes[0].push(0);
@@ -119,11 +119,11 @@ impl PlaneChoice<'_> {
             return Ok(());
         }
         let width = self.xgft.levels[level].parents.value();
-        let wanted = parents_wanted(self.replicas, level, width);
+        let wanted = continuations(self.replicas, level, width);
         let first = self.first_digit(level, plane);
         let start = lengths(planes);
         let (mut found, mut open) = (0, 0);
-        let mut lack_above = None;
+        let mut error_above = None;
         for turn in 0..width {
             let above = plane * width + (first + turn) % width;
             if self.unusable.contains(&(level + 1, above)) {
@@ -134,9 +134,9 @@ impl PlaneChoice<'_> {
             planes[level + 1].push(above);
             match self.continue_plane(level + 1, above, planes) {
                 Ok(()) => found += 1,
-                Err(lack) => {
+                Err(error) => {
                     restore(planes, &before);
-                    lack_above = Some(lack);
+                    error_above = Some(error);
                 }
             }
             if found == wanted {
@@ -144,19 +144,19 @@ impl PlaneChoice<'_> {
             }
         }
         restore(planes, &start);
-        // Name the level that is short of ports, not the one that could not use it.
-        let lack_here =
+        // Report the level that lacks ports, not the level that could not use them.
+        let error_here =
             PlacementError::TooFewParents { level: level as u8, wanted: self.replicas as u8, available: open };
-        Err(lack_above.filter(|_| open >= wanted).unwrap_or(lack_here))
+        Err(error_above.filter(|_| open >= wanted).unwrap_or(error_here))
     }
 
-    /// The digit to try first: the wanted root's if this plane leads to it, else D-mod-K.
+    /// The digit to try first: the requested root's if this plane leads to it, else D-mod-K.
     fn first_digit(&self, level: usize, plane: u32) -> u32 {
         let planes_at = |level: usize| self.xgft.levels[level].planes.value();
         let width = self.xgft.levels[level].parents.value();
         if let Some(root) = self.root {
-            let ways_up = planes_at(root.level) / planes_at(level);
-            if root.plane / ways_up == plane {
+            let planes_above = planes_at(root.level) / planes_at(level);
+            if root.plane / planes_above == plane {
                 return root.plane / (planes_at(root.level) / planes_at(level + 1)) % width;
             }
         }
@@ -164,8 +164,8 @@ impl PlaneChoice<'_> {
     }
 }
 
-/// How many planes continue one; hosts make do with the ports they have.
-fn parents_wanted(replicas: u32, level: usize, width: u32) -> u32 {
+/// How many planes continue a plane; hosts are limited to the ports they have.
+fn continuations(replicas: u32, level: usize, width: u32) -> u32 {
     if level == 0 { replicas.min(width) } else { replicas }
 }
 
@@ -182,7 +182,7 @@ fn restore(planes: &mut [Vec<u32>], lengths: &[usize]) {
 /// Adds the nodes of a level, subtree by subtree and plane by plane, and returns them in that order.
 fn add_level(
     xgft: &Xgft,
-    assembly: &mut TreeBuilder<'_>,
+    builder: &mut TreeBuilder<'_>,
     level: usize,
     subtrees: &[Vec<u32>],
     planes: &[Vec<u32>],
@@ -197,14 +197,14 @@ fn add_level(
         let subtree = occupied[0] / width;
         for (turn, &plane) in planes[level].iter().enumerate() {
             let children = occupied.iter().enumerate().map(|(offset, &child)| Downlink {
-                who: match level {
+                node: match level {
                     1 => ChildNode::Host(NodeId(child)),
                     _ => ChildNode::Node(below[(position + offset) * lower_planes + turn / copies]),
                 },
                 port: Some(FabricPort((child - subtree * width) as u16)),
             });
             let children = children.collect();
-            added.push(assembly.add(xgft.node(XgftCoordinates { level, subtree, plane }), children));
+            added.push(builder.add(xgft.node(XgftCoordinates { level, subtree, plane }), children));
         }
         position += occupied.len();
     }

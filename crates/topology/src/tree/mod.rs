@@ -6,6 +6,7 @@
 //! down, every member is reached by exactly one path, also with replication (claim SE-7).
 
 mod builder;
+mod exclusion_index;
 mod formula;
 mod placement;
 mod search;
@@ -21,24 +22,24 @@ use crate::parts::{Cable, FabricPort, NodeId};
 
 pub use placement::place_tree;
 
-/// What tree is wanted.
+/// A request for a tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TreeRequest {
-    /// The hosts that take part.
+    /// The member hosts.
     pub members: TreeMembers,
-    /// Copies of every result on its way up; 1 is a plain tree (claim SE-7). In a fat tree, every
-    /// node below the roots has so many parents on different ports. Elsewhere there are so many
-    /// trees with different roots, which share the nodes that fold hosts and, where they can, no cable.
+    /// Copies of every result on its way up; 1 is a plain tree (claim SE-7). In a fat tree, every node
+    /// below the roots has this many parents on different ports. Elsewhere there are this many trees
+    /// with different roots, which share the nodes that fold hosts and, if possible, no cable.
     pub replicas: u8,
-    /// Most children of a node. A node with more is split into several on the same switch.
+    /// The most children of a node. A node with more is split into several on the same switch.
     pub radix_limit: Option<u16>,
-    /// The switch that shall be the (first) root.
+    /// The switch that must be the (first) root.
     pub root: Option<NodeId>,
-    /// What the tree must not touch.
+    /// What the tree must avoid.
     pub avoid: TreeExclusions,
 }
 
-/// The hosts that take part.
+/// The member hosts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TreeMembers {
     /// Every host of the fabric.
@@ -47,12 +48,12 @@ pub enum TreeMembers {
     Listed(Vec<NodeId>),
 }
 
-/// What a tree must not touch, because it is broken or busy.
+/// What a tree must avoid because it is broken or busy.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TreeExclusions {
-    /// Switches without aggregation nodes.
+    /// Switches that must not host aggregation nodes.
     pub nodes: Vec<NodeId>,
-    /// Cables without tree traffic.
+    /// Cables that must not carry tree traffic.
     pub cables: Vec<Cable>,
 }
 
@@ -76,27 +77,27 @@ pub struct TreeNode {
     pub level: u8,
     /// Where it sends its result; empty for roots.
     pub parents: Vec<Uplink>,
-    /// Whose operands it folds, in this order.
+    /// The children whose operands it folds, in this order.
     pub children: Vec<Downlink>,
 }
 
-/// The way from a node to one of its parents.
+/// The link from a node to one of its parents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Uplink {
     /// The parent.
     pub parent: TreeIndex,
-    /// The port to it; none if the parent sits on the same switch.
+    /// The port to the parent; none if the parent is on the same switch.
     pub port: Option<FabricPort>,
-    /// What the parent calls this node: its position in the parent's `children`.
+    /// The position of this node in the parent's `children`.
     pub child: ChildIndex,
 }
 
-/// The way from a node to one of its children.
+/// The link from a node to one of its children.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Downlink {
     /// The child.
-    pub who: ChildNode,
-    /// The port to it; none if the child sits on the same switch.
+    pub node: ChildNode,
+    /// The port to the child; none if the child is on the same switch.
     pub port: Option<FabricPort>,
 }
 
@@ -109,12 +110,12 @@ pub enum ChildNode {
     Node(TreeIndex),
 }
 
-/// The way from a member's host into the tree.
+/// The link from a member's host into the tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HostUplink {
     /// The host.
     pub host: NodeId,
-    /// Where it sends its operand; the port is the host's.
+    /// The host's link; the port is the host's.
     pub uplink: Uplink,
 }
 
@@ -125,29 +126,29 @@ pub enum PlacementError {
     NoMembers,
     /// A listed member is not a host of the fabric.
     NotAHost(NodeId),
-    /// The wanted root is not a switch of the fabric.
+    /// The requested root is not a switch of the fabric.
     NotASwitch(NodeId),
-    /// A member is on the list of nodes to avoid.
+    /// A member is among the nodes to avoid.
     MemberAvoided(NodeId),
-    /// The limit of children is below two, with which no tree can be built.
+    /// The limit of children is below two, which no tree can satisfy.
     RadixTooSmall(u16),
     /// Replicas must lie between 1 and [`units::limits::MAX_COPIES`].
     ReplicasOutOfRange(u8),
-    /// A level has too few usable up ports, or the fabric too few switches, for so many parents.
+    /// A level has too few usable up ports, or the fabric too few switches, for this many parents.
     TooFewParents {
         /// The level of the nodes that lack parents.
         level: u8,
-        /// The replicas asked for.
+        /// The replicas requested.
         wanted: u8,
-        /// How many parents they can have.
+        /// How many parents are available.
         available: u32,
     },
-    /// The wanted root is not above every member of a fat tree, or only by what is to be avoided.
+    /// The requested root is not above every member of a fat tree, or only by way of what must be avoided.
     RootNotAbove {
         /// The root.
         root: NodeId,
     },
-    /// What is to be avoided leaves no way from this member to the others.
+    /// Without what must be avoided, this member cannot reach the others.
     Unreachable(NodeId),
 }
 
@@ -198,12 +199,12 @@ impl AggregationTree {
         (0..).map(TreeIndex).zip(&self.nodes).filter(|(_, node)| node.parents.is_empty()).map(|(index, _)| index)
     }
 
-    /// A number for what each node folds: nodes that fold the same hosts in the same order and brackets share one.
+    /// A number per node that identifies its fold: nodes that fold the same hosts in the same order and nesting have the same.
     pub fn shapes(&self) -> Vec<u32> {
         let mut known: BTreeMap<Vec<(bool, u32)>, u32> = BTreeMap::new();
         let mut shapes: Vec<u32> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
-            let children = node.children.iter().map(|child| match child.who {
+            let children = node.children.iter().map(|child| match child.node {
                 ChildNode::Host(host) => (true, host.0),
                 ChildNode::Node(below) => (false, shapes[below.index()]),
             });
@@ -213,8 +214,8 @@ impl AggregationTree {
         shapes
     }
 
-    /// True if every root folds the members in the same order and brackets. If not, a result that depends on the
-    /// order (a sum of floats) depends on which root made it.
+    /// Whether every root folds the members in the same order and nesting. If not, a result that depends on the
+    /// order (a sum of floats) depends on the root that computed it.
     pub fn roots_fold_alike(&self) -> bool {
         let shapes = self.shapes();
         let mut roots = self.roots().map(|root| shapes[root.index()]);
@@ -223,12 +224,12 @@ impl AggregationTree {
     }
 
     /// How every member's host reaches the tree, ordered by host. A host with several ports may
-    /// appear several times, once for each copy it sends.
+    /// occur several times, once for each copy that it sends.
     pub fn host_uplinks(&self, fabric: &Fabric) -> Vec<HostUplink> {
         let mut uplinks = Vec::new();
         for (parent, node) in (0..).map(TreeIndex).zip(&self.nodes) {
             for (position, child) in node.children.iter().enumerate() {
-                if let ChildNode::Host(host) = child.who {
+                if let ChildNode::Host(host) = child.node {
                     let port = child.port.and_then(|port| fabric.peer(node.switch, port)).map(|peer| peer.port);
                     let uplink = Uplink { parent, port, child: ChildIndex::from_position(position) };
                     uplinks.push(HostUplink { host, uplink });
@@ -246,19 +247,19 @@ impl fmt::Display for PlacementError {
             Self::NoMembers => write!(f, "a tree needs at least one member"),
             Self::NotAHost(node) => write!(f, "{node:?} is not a host of this fabric, so it cannot be a member"),
             Self::NotASwitch(node) => write!(f, "{node:?} is not a switch of this fabric, so it cannot be a root"),
-            Self::MemberAvoided(node) => write!(f, "{node:?} is a member and also to be avoided"),
+            Self::MemberAvoided(node) => write!(f, "{node:?} is a member and must also be avoided"),
             Self::RadixTooSmall(limit) => {
-                write!(f, "a limit of {limit} children builds no tree; at least 2 are needed")
+                write!(f, "no tree has at most {limit} children per node; the limit must be at least 2")
             }
             Self::ReplicasOutOfRange(replicas) => {
-                write!(f, "{replicas} replicas asked for; 1 to {} are allowed", units::limits::MAX_COPIES)
+                write!(f, "{replicas} replicas requested; 1 to {} are allowed", units::limits::MAX_COPIES)
             }
             Self::TooFewParents { level, wanted, available } => {
-                write!(f, "nodes of level {level} can have {available} parents, but {wanted} replicas were asked for")
+                write!(f, "nodes of level {level} can have {available} parents, but {wanted} replicas were requested")
             }
-            Self::RootNotAbove { root } => write!(f, "the wanted root, {root:?}, is not above every member"),
+            Self::RootNotAbove { root } => write!(f, "the requested root, {root:?}, is not above every member"),
             Self::Unreachable(node) => {
-                write!(f, "{node:?} cannot reach the tree without what is to be avoided")
+                write!(f, "{node:?} cannot reach the tree without the switches and cables to avoid")
             }
         }
     }

@@ -1,30 +1,30 @@
 //! Trees in any fabric, by search.
 //!
-//! In: sorted members and what to avoid. Out: a tree of shortest ways to the best root.
-//! Rules: small fabrics try every switch as the root, large ones the middle between far members and
-//! a sample. With k replicas there are k trees with different roots, each keeping off the cables
-//! of the earlier ones as far as it can; the node that folds a switch's own hosts is shared by all
-//! of them and has one parent in each.
+//! In: sorted members and what to avoid. Out: a tree of shortest paths to the best root.
+//! Rules: in a small fabric every switch is a candidate for the root, in a large one the middle between
+//! distant members and a sample. With k replicas there are k trees with different roots, each avoiding
+//! the cables of the earlier ones as far as possible; all trees share the node that folds a switch's own
+//! hosts, which has one parent in each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::builder::TreeBuilder;
-use super::placement::ExclusionIndex;
+use super::exclusion_index::ExclusionIndex;
 use super::shortest_paths::ShortestPaths;
 use super::{AggregationTree, ChildNode, Downlink, PlacementError, TreeIndex, TreeRequest};
 use crate::fabric::Fabric;
 use crate::parts::{Cable, FabricPort, NodeId, NodePort};
 
-/// Cables that all trials of a root together may look at.
+/// The most cables that all candidates for the root together may visit.
 const SEARCH_BUDGET: u64 = 10_000_000;
 
 pub(super) fn place_by_search(
     fabric: &Fabric,
     members: &[NodeId],
     request: &TreeRequest,
-    barred: &ExclusionIndex,
+    excluded: &ExclusionIndex,
 ) -> Result<AggregationTree, PlacementError> {
-    let mut search = RootSearch { fabric, members, barred, used: BTreeSet::new(), seats: None };
+    let mut search = RootSearch { fabric, members, excluded, used: BTreeSet::new(), entries: None };
     let mut drafts: Vec<TreeDraft> = Vec::new();
     for turn in 0..request.replicas {
         let wanted = request.root.filter(|_| turn == 0);
@@ -33,30 +33,30 @@ pub(super) fn place_by_search(
             _ => PlacementError::TooFewParents { level: 1, wanted: request.replicas, available: u32::from(turn) },
         })?;
         search.used.extend(draft.cables(fabric));
-        search.seats = Some(draft.seats.clone());
+        search.entries = Some(draft.entries.clone());
         drafts.push(draft);
     }
-    let assembly = TreeBuilder::new(fabric, request.radix_limit);
-    Ok(if let [draft] = &drafts[..] { assemble_one(assembly, draft) } else { assemble_many(assembly, &drafts) })
+    let builder = TreeBuilder::new(fabric, request.radix_limit);
+    Ok(if let [draft] = &drafts[..] { assemble_one(builder, draft) } else { assemble_many(builder, &drafts) })
 }
 
 struct RootSearch<'a> {
     fabric: &'a Fabric,
     members: &'a [NodeId],
-    barred: &'a ExclusionIndex,
-    /// Cables of the trees drawn so far.
+    excluded: &'a ExclusionIndex,
+    /// Cables of the trees drafted so far.
     used: BTreeSet<Cable>,
-    /// Where members enter the first tree; the others must agree.
-    seats: Option<EntrySwitches>,
+    /// The switches where members enter the first tree; the other trees use the same.
+    entries: Option<EntrySwitches>,
 }
 
 /// Per switch, the members that enter the tree there, and by which port of the switch.
 type EntrySwitches = BTreeMap<NodeId, Vec<(NodeId, FabricPort)>>;
 
-/// A tree before it is assembled.
+/// A tree before it is built.
 struct TreeDraft {
     root: NodeId,
-    seats: EntrySwitches,
+    entries: EntrySwitches,
     /// Per switch below the root, farthest first: its port toward the root.
     uplinks: Vec<NodePort>,
     /// Per switch, the switches below it with the ports to them, in the order of their numbers.
@@ -73,29 +73,29 @@ impl RootSearch<'_> {
             None => self.candidates(),
         };
         let mut best: Option<(DraftScore, NodeId, ShortestPaths)> = None;
-        let mut lost = self.members[0];
+        let mut unreachable = self.members[0];
         for root in candidates {
-            if self.barred.has_node(root) || earlier.iter().any(|draft| draft.root == root) {
+            if self.excluded.has_node(root) || earlier.iter().any(|draft| draft.root == root) {
                 continue;
             }
-            let reach = self.reach(root);
-            match self.score(root, &reach) {
-                Err(member) => lost = lost.max(member),
+            let paths = self.paths(root);
+            match self.score(root, &paths) {
+                Err(member) => unreachable = unreachable.max(member),
                 Ok(score) if best.as_ref().is_none_or(|(least, ..)| score < *least) => {
-                    best = Some((score, root, reach));
+                    best = Some((score, root, paths));
                 }
                 Ok(_) => {}
             }
         }
-        let (_, root, reach) = best.ok_or(PlacementError::Unreachable(lost))?;
-        let mut draft = self.draft(root, &reach).map_err(PlacementError::Unreachable)?;
+        let (_, root, paths) = best.ok_or(PlacementError::Unreachable(unreachable))?;
+        let mut draft = self.draft(root, &paths).map_err(PlacementError::Unreachable)?;
         if wanted.is_none() && earlier.is_empty() {
             draft.lower_root();
         }
         Ok(draft)
     }
 
-    /// Switches worth trying as the root.
+    /// Candidates for the root.
     fn candidates(&self) -> Vec<NodeId> {
         let (hosts, switches) = (self.fabric.hosts(), self.fabric.switches());
         let trial = 2 * self.fabric.cable_count() + self.members.len() as u64;
@@ -107,62 +107,62 @@ impl RootSearch<'_> {
         self.middle().into_iter().chain(sample.map(NodeId)).collect()
     }
 
-    /// The switch halfway between two members that are far from each other, and a member's own.
+    /// The switch halfway between two distant members, and a member's own switch.
     fn middle(&self) -> Vec<NodeId> {
         let Some((_, first)) = self.fabric.neighbours(self.members[0]).next() else {
             return Vec::new();
         };
-        let from_first = self.reach(first.node);
+        let from_first = self.paths(first.node);
         let Some(far) = self.farthest(&from_first) else {
             return vec![first.node];
         };
-        let from_far = self.reach(far);
+        let from_far = self.paths(far);
         let Some(mut at) = self.farthest(&from_far) else {
             return vec![first.node];
         };
         for _ in 0..from_far.steps(at) / 2 {
             let Some(port) = from_far.toward(at) else { break };
-            at = self.fabric.peer(at, port).expect("a way uses cabled ports").node;
+            at = self.fabric.peer(at, port).expect("a path uses cabled ports").node;
         }
         vec![at, first.node]
     }
 
-    fn farthest(&self, reach: &ShortestPaths) -> Option<NodeId> {
-        let entries = self.members.iter().filter_map(|&member| reach.entry(self.fabric, member, self.barred));
-        entries.map(|(peer, _)| peer.node).max_by_key(|&switch| reach.cost(switch))
+    fn farthest(&self, paths: &ShortestPaths) -> Option<NodeId> {
+        let entries = self.members.iter().filter_map(|&member| paths.entry(self.fabric, member, self.excluded));
+        entries.map(|(peer, _)| peer.node).max_by_key(|&switch| paths.cost(switch))
     }
 
-    fn reach(&self, root: NodeId) -> ShortestPaths {
-        ShortestPaths::from(self.fabric, root, self.barred, &self.used)
+    fn paths(&self, root: NodeId) -> ShortestPaths {
+        ShortestPaths::from(self.fabric, root, self.excluded, &self.used)
     }
 
-    /// How good the tree of shortest ways to `root` would be; else a member that has no way.
-    fn score(&self, root: NodeId, reach: &ShortestPaths) -> Result<DraftScore, NodeId> {
+    /// The score of the tree of shortest paths to `root`; the error is a member without a path.
+    fn score(&self, root: NodeId, paths: &ShortestPaths) -> Result<DraftScore, NodeId> {
         let mut joined = vec![false; self.fabric.switches() as usize];
         let mut joins =
             |switch: NodeId| !std::mem::replace(&mut joined[(switch.0 - self.fabric.hosts()) as usize], true);
         joins(root);
         let (mut shared, mut switches, mut depth) = (0, 1, 0);
-        let mut join = |seat: NodeId| {
-            depth = depth.max(reach.cost(seat).unwrap_or(0));
-            let mut at = seat;
+        let mut join = |entry: NodeId| {
+            depth = depth.max(paths.cost(entry).unwrap_or(0));
+            let mut at = entry;
             while joins(at) {
-                let (here, parent) = self.step(at, reach);
+                let (here, parent) = self.step(at, paths);
                 switches += 1;
                 shared += usize::from(self.used.contains(&Cable::between(here, parent)));
                 at = parent.node;
             }
         };
-        match &self.seats {
-            Some(seats) => {
-                for (&switch, seated) in seats {
-                    reach.cost(switch).ok_or(seated[0].0)?;
+        match &self.entries {
+            Some(entries) => {
+                for (&switch, members) in entries {
+                    paths.cost(switch).ok_or(members[0].0)?;
                     join(switch);
                 }
             }
             None => {
                 for &member in self.members {
-                    let (entry, _) = reach.entry(self.fabric, member, self.barred).ok_or(member)?;
+                    let (entry, _) = paths.entry(self.fabric, member, self.excluded).ok_or(member)?;
                     join(entry.node);
                 }
             }
@@ -171,50 +171,50 @@ impl RootSearch<'_> {
     }
 
     /// The next cable toward the root: its near end and its far end.
-    fn step(&self, at: NodeId, reach: &ShortestPaths) -> (NodePort, NodePort) {
-        let port = reach.toward(at).expect("every seat has been reached");
-        let parent = self.fabric.peer(at, port).expect("a way uses cabled ports");
+    fn step(&self, at: NodeId, paths: &ShortestPaths) -> (NodePort, NodePort) {
+        let port = paths.toward(at).expect("every entry switch has a path");
+        let parent = self.fabric.peer(at, port).expect("a path uses cabled ports");
         (NodePort::new(at, port), parent)
     }
 
-    /// The tree of shortest ways to `root`, pruned to the members; else a member that has no way.
-    fn draft(&self, root: NodeId, reach: &ShortestPaths) -> Result<TreeDraft, NodeId> {
-        let seats = match &self.seats {
-            Some(seats) => seats.clone(),
-            None => self.seat_members(reach)?,
+    /// The tree of shortest paths to `root`, reduced to the members; the error is a member without a path.
+    fn draft(&self, root: NodeId, paths: &ShortestPaths) -> Result<TreeDraft, NodeId> {
+        let entries = match &self.entries {
+            Some(entries) => entries.clone(),
+            None => self.assign_members(paths)?,
         };
         let mut below: BTreeMap<NodeId, Vec<(NodeId, FabricPort)>> = BTreeMap::new();
         let mut joined: BTreeSet<NodeId> = BTreeSet::from([root]);
         let mut uplinks = Vec::new();
-        for &seat in seats.keys() {
-            let mut at = seat;
+        for &entry in entries.keys() {
+            let mut at = entry;
             while joined.insert(at) {
-                let (here, parent) = self.step(at, reach);
+                let (here, parent) = self.step(at, paths);
                 below.entry(parent.node).or_default().push((at, parent.port));
                 uplinks.push(here);
                 at = parent.node;
             }
         }
         below.values_mut().for_each(|switches| switches.sort_unstable());
-        uplinks.sort_by_key(|uplink| (std::cmp::Reverse(reach.cost(uplink.node)), uplink.node));
-        Ok(TreeDraft { root, seats, uplinks, below })
+        uplinks.sort_by_key(|uplink| (std::cmp::Reverse(paths.cost(uplink.node)), uplink.node));
+        Ok(TreeDraft { root, entries, uplinks, below })
     }
 
-    /// Lets every member enter at its nearest switch.
-    fn seat_members(&self, reach: &ShortestPaths) -> Result<EntrySwitches, NodeId> {
-        let mut seats = EntrySwitches::new();
+    /// Assigns every member to its nearest switch.
+    fn assign_members(&self, paths: &ShortestPaths) -> Result<EntrySwitches, NodeId> {
+        let mut entries = EntrySwitches::new();
         for &member in self.members {
-            let (peer, _) = reach.entry(self.fabric, member, self.barred).ok_or(member)?;
-            seats.entry(peer.node).or_default().push((member, peer.port));
+            let (peer, _) = paths.entry(self.fabric, member, self.excluded).ok_or(member)?;
+            entries.entry(peer.node).or_default().push((member, peer.port));
         }
-        Ok(seats)
+        Ok(entries)
     }
 }
 
 impl TreeDraft {
-    /// Moves the root down to where the tree first branches: a sampled root may lie aside.
+    /// Moves the root down to the first branch of the tree: a sampled root may be outside.
     fn lower_root(&mut self) {
-        while !self.seats.contains_key(&self.root) && self.below[&self.root].len() == 1 {
+        while !self.entries.contains_key(&self.root) && self.below[&self.root].len() == 1 {
             self.below.remove(&self.root);
             self.root = self.uplinks.pop().expect("the root has a child").node;
         }
@@ -230,46 +230,46 @@ impl TreeDraft {
     }
 
     fn hosts_of(&self, switch: NodeId) -> Vec<Downlink> {
-        let seated = self.seats.get(&switch).map_or(&[][..], Vec::as_slice);
-        seated.iter().map(|&(host, port)| Downlink { who: ChildNode::Host(host), port: Some(port) }).collect()
+        let members = self.entries.get(&switch).map_or(&[][..], Vec::as_slice);
+        members.iter().map(|&(host, port)| Downlink { node: ChildNode::Host(host), port: Some(port) }).collect()
     }
 
     fn nodes_below(&self, switch: NodeId, placed: &BTreeMap<NodeId, TreeIndex>) -> Vec<Downlink> {
         let below = self.below.get(&switch).map_or(&[][..], Vec::as_slice);
         below
             .iter()
-            .map(|(below, port)| Downlink { who: ChildNode::Node(placed[below]), port: Some(*port) })
+            .map(|(below, port)| Downlink { node: ChildNode::Node(placed[below]), port: Some(*port) })
             .collect()
     }
 }
 
 /// One tree: a node folds the hosts of its switch and the nodes below.
-fn assemble_one(mut assembly: TreeBuilder<'_>, draft: &TreeDraft) -> AggregationTree {
+fn assemble_one(mut builder: TreeBuilder<'_>, draft: &TreeDraft) -> AggregationTree {
     let mut placed = BTreeMap::new();
     for switch in draft.switches() {
         let mut children = draft.hosts_of(switch);
         children.extend(draft.nodes_below(switch, &placed));
-        placed.insert(switch, assembly.add(switch, children));
+        placed.insert(switch, builder.add(switch, children));
     }
-    assembly.finish()
+    builder.finish()
 }
 
 /// Several trees: the nodes that fold hosts are shared, the others belong to one tree each.
-fn assemble_many(mut assembly: TreeBuilder<'_>, drafts: &[TreeDraft]) -> AggregationTree {
+fn assemble_many(mut builder: TreeBuilder<'_>, drafts: &[TreeDraft]) -> AggregationTree {
     let shared: BTreeMap<NodeId, TreeIndex> =
-        drafts[0].seats.keys().map(|&switch| (switch, assembly.add(switch, drafts[0].hosts_of(switch)))).collect();
+        drafts[0].entries.keys().map(|&switch| (switch, builder.add(switch, drafts[0].hosts_of(switch)))).collect();
     for draft in drafts {
         let mut placed = shared.clone();
         for switch in draft.switches() {
             let mut children = draft.nodes_below(switch, &placed);
             if children.is_empty() && switch != draft.root {
-                continue; // The shared node of this switch reports straight to the next one.
+                continue; // The shared node of this switch sends directly to the next one.
             }
             if let Some(&own) = shared.get(&switch) {
-                children.insert(0, Downlink { who: ChildNode::Node(own), port: None });
+                children.insert(0, Downlink { node: ChildNode::Node(own), port: None });
             }
-            placed.insert(switch, assembly.add(switch, children));
+            placed.insert(switch, builder.add(switch, children));
         }
     }
-    assembly.finish()
+    builder.finish()
 }

@@ -1,4 +1,4 @@
-//! Fabrics to test with, and a plain breadth-first search to compare routes with.
+//! Fabrics for tests, and a plain breadth-first search to compare routes with.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -12,7 +12,7 @@ pub(crate) const MISSING_CABLE: &str = include_str!("../../fixtures/three-level-
 pub(crate) const RING: &str = include_str!("../../fixtures/ring-of-six.txt");
 
 pub(crate) fn xgft(children: &[u32], parents: &[u32]) -> Fabric {
-    Fabric::xgft(children, parents).expect("a good shape")
+    Fabric::xgft(children, parents).expect("the shape is valid")
 }
 
 pub(crate) fn dragonfly(groups: u32, leaves: u32, spines: u32, hosts: u32, global_ports: u32) -> Fabric {
@@ -23,25 +23,25 @@ pub(crate) fn dragonfly(groups: u32, leaves: u32, spines: u32, hosts: u32, globa
         hosts_per_leaf: hosts,
         global_ports_per_spine: global_ports,
     })
-    .expect("a good shape")
+    .expect("the shape is valid")
 }
 
 pub(crate) fn imported(text: &str) -> Fabric {
-    Fabric::import_ibnetdiscover(text).expect("a good text")
+    Fabric::import_ibnetdiscover(text).expect("the text is valid")
 }
 
-/// Small fat trees, also lopsided ones and hosts with several ports.
+/// Small fat trees, also irregular ones and hosts with several ports.
 pub(crate) fn small_xgft() -> impl Strategy<Value = Fabric> {
     (1usize..=3)
         .prop_flat_map(|levels| (prop::collection::vec(1u32..=4, levels), prop::collection::vec(1u32..=3, levels)))
         .prop_map(|(children, parents)| xgft(&children, &parents))
 }
 
-/// Small fabrics of every regular shape but the fat tree.
+/// Small fabrics of every regular shape except the fat tree.
 pub(crate) fn small_other() -> impl Strategy<Value = Fabric> {
     let dragonflies =
         (1u32..=4, 1u32..=3, 1u32..=4, 1u32..=2, 1u32..=3).prop_map(|(groups, leaves, spines, hosts, copies)| {
-            // The least number of ports per spine with which the groups share evenly.
+            // The least number of ports per spine that the other groups divide evenly.
             let others = groups - 1;
             let even = (1..=others).find(|ports| (spines * ports).is_multiple_of(others)).unwrap_or(0);
             dragonfly(groups, leaves, spines, hosts, even * copies)

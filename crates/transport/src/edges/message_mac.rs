@@ -1,8 +1,8 @@
-//! Who may speak: each group has a key, and every message carries a tag that only its holders can make.
+//! Authentication: each group has a key, and every message carries a MAC that only holders of the key can compute.
 //!
-//! The tag covers the packet's place in its connection and the message's header, which holds the end-to-end code over the
-//! payload. It keeps out foreign, stale and forged messages. It does not hide anything, and it is no defence against
-//! someone who can change packets on their way and make the payload's CRC-32C fit.
+//! The MAC covers the queue pair and packet number and the message's header, which holds the end-to-end checksum of the
+//! payload. It rejects foreign, stale and forged messages. It encrypts nothing, and it does not stop an attacker who can
+//! modify packets in transit and make the payload's CRC-32C fit.
 
 use std::hash::Hasher as _;
 
@@ -10,12 +10,12 @@ use manager::AuthKey;
 use siphasher::sip::SipHasher24;
 use units::{Psn, QpNumber};
 
-/// A message's tag.
+/// The MAC of a message.
 pub(super) type MessageMac = [u8; MAC_BYTES];
-/// Bytes of it.
+/// Its length.
 pub(super) const MAC_BYTES: usize = 8;
 
-/// The tag of a message that goes to a queue pair under a number.
+/// The MAC of a message to a queue pair under a packet number.
 pub(super) fn message_mac(key: &AuthKey, to: QpNumber, psn: Psn, header: &[u8]) -> MessageMac {
     let mut hasher = SipHasher24::new_with_key(&key.0);
     hasher.write_u64(u64::from(to.0) << 32 | u64::from(psn.get()));
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_depends_on_everything_that_it_covers() {
+    fn a_mac_depends_on_everything_that_it_covers() {
         let key = AuthKey([7; 16]);
         let usual = message_mac(&key, QpNumber(5), Psn::new(9), &[1; 32]);
         assert_eq!(usual, message_mac(&key, QpNumber(5), Psn::new(9), &[1; 32]));

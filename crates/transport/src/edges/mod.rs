@@ -1,22 +1,24 @@
-//! Tree edges over UDP: frames between members and aggregation nodes, and results that come by multicast.
+//! Tree edges over UDP: frames between members and aggregation nodes, and results by multicast.
 
+mod edge_event;
+mod message_codec;
 mod message_mac;
 mod multicast_group;
-pub mod timer_queue;
 mod tree_edges;
 
+pub use edge_event::{TreeEdgeCounters, TreeEdgeEvent};
 pub use multicast_group::{MulticastRole, MulticastSocket, ReceivedMulticast};
-pub use tree_edges::{ReadySockets, TreeEdge, TreeEdgeCounters, TreeEdgeEvent, TreeEdges};
+pub use tree_edges::{ReadySockets, TreeEdge, TreeEdges};
 
 use protocol::connection::{ConnectionPolicy, LossRecovery};
 use units::Span;
 
-/// How tree edges behave over UDP.
+/// The connection policy of tree edges over UDP.
 pub fn edge_policy() -> ConnectionPolicy {
-    // A lone contribution that is lost is noticed by nobody but its sender, and its answer, the result, may rightly be
-    // long in coming: so it is repeated soon, and then no oftener than a connection that waits for nothing.
+    // Only the sender notices that a lone contribution is lost, and its reply, the result, may legitimately take long.
+    // So the sender repeats it soon, and then no more often than a connection with nothing to wait for.
     ConnectionPolicy {
-        repair: LossRecovery::GoBackN,
+        loss_recovery: LossRecovery::GoBackN,
         window: 256,
         timeout: Span::from_micros(5_000),
         ..ConnectionPolicy::datagram()

@@ -1,7 +1,7 @@
-//! Results by multicast: one packet that the network copies for all members of a group (SH-13). Whoever misses it asks for it
-//! over its edge (P-20).
+//! Results by multicast: one packet that the network copies for all members of a group (SH-13). A member that misses it
+//! requests it over its edge (P-40).
 //!
-//! Groups may share an address; a message says whose it is, and its tag proves it.
+//! Groups may share an address. A message names its group, and its MAC proves it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,47 +11,46 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use manager::AuthKey;
+use protocol::datagram::MULTICAST_QP;
 use units::{GroupId, Psn, QpNumber};
 use wire::{Bth, Deth, Opcode, PacketHeaders, QueueKey};
 
 use crate::udp::port::{BlockingMode, SocketBuffers, UdpPort};
 
-/// The queue pair of every multicast packet, as InfiniBand has it.
-pub(super) const MULTICAST_QP: QpNumber = QpNumber(0xff_ffff);
-/// Pairs that exchange multicast packets share a key; the tag is what proves anything.
+/// All multicast packets carry this key; only the MAC authenticates them.
 const QUEUE_KEY: QueueKey = QueueKey(0x504c_4541);
 
-/// Whether a party hears what is sent to its circle: a root only speaks.
+/// Whether a process receives what is sent to its multicast group. The root of a tree only sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MulticastRole {
-    /// It does.
-    Open,
-    /// It does not.
-    Closed,
+    /// It receives.
+    Receiver,
+    /// It only sends.
+    SendOnly,
 }
 
 struct MulticastGroup {
     to: SocketAddr,
     key: AuthKey,
-    hearing: MulticastRole,
+    role: MulticastRole,
     next: Psn,
 }
 
-/// How long somebody listens to one ear and to nothing else. The kernel counts such pauses in its ticks, up to two of them.
+/// How long a blocking receive waits on one socket alone. The kernel counts this time in ticks and may add up to two.
 const BLOCKING_RECEIVE_TIMEOUT: Duration = Duration::from_millis(1);
 
-/// A socket that hears an address. Whoever expects a result there can sleep in the call that takes it: that is one call less
-/// than to wait for all sockets and then to ask one, and on a crowded machine a result costs what its calls cost.
+/// A socket that receives from a multicast address. A thread that waits for a result can sleep in the receive call itself:
+/// that saves one call over polling all sockets first, and on an oversubscribed machine a result costs what its calls cost.
 pub struct MulticastSocket {
     at: SocketAddr,
     port: UdpPort,
-    /// For whoever sleeps here: one at a time.
-    room: Mutex<Box<SocketBuffers>>,
+    /// For the thread that sleeps here; one at a time.
+    buffers: Mutex<Box<SocketBuffers>>,
 }
 
-/// What came to an ear.
+/// A datagram that arrived at a multicast socket.
 pub struct ReceivedMulticast<'e> {
-    pub(super) ear: &'e MulticastSocket,
+    pub(super) multicast_socket: &'e MulticastSocket,
     pub(super) buffers: MutexGuard<'e, Box<SocketBuffers>>,
     pub(super) filled: usize,
 }
@@ -60,26 +59,25 @@ impl MulticastSocket {
     fn open(at: SocketAddr, interface: SocketAddr) -> io::Result<Self> {
         let port = UdpPort::join(at, interface)?;
         port.socket.set_read_timeout(Some(BLOCKING_RECEIVE_TIMEOUT))?;
-        // Whoever only looks says so with each call.
+        // Non-blocking calls say so by a flag.
         port.socket.set_nonblocking(false)?;
-        Ok(Self { at, port, room: Mutex::default() })
+        Ok(Self { at, port, buffers: Mutex::default() })
     }
 
-    /// Sleeps until something comes. Nothing if that takes longer than a few milliseconds, if a signal came, or if another
-    /// thread listens already.
-    pub fn listen(&self) -> Option<ReceivedMulticast<'_>> {
-        let mut buffers = match self.room.try_lock() {
+    /// Sleeps until a datagram arrives. None after a few milliseconds, after a signal, or if another thread sleeps here.
+    pub fn receive_blocking(&self) -> Option<ReceivedMulticast<'_>> {
+        let mut buffers = match self.buffers.try_lock() {
             Ok(buffers) => buffers,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        let filled = self.port.receive_one(BlockingMode::Some, &mut buffers).unwrap_or(0);
-        (filled > 0).then_some(ReceivedMulticast { ear: self, buffers, filled })
+        let filled = self.port.receive_one(BlockingMode::Blocking, &mut buffers).unwrap_or(0);
+        (filled > 0).then_some(ReceivedMulticast { multicast_socket: self, buffers, filled })
     }
 
-    /// Takes what is there.
-    pub(super) fn look(&self, buffers: &mut SocketBuffers) -> usize {
-        self.port.receive_one(BlockingMode::None, buffers).unwrap_or(0)
+    /// Receives a queued datagram.
+    pub(super) fn try_receive(&self, buffers: &mut SocketBuffers) -> usize {
+        self.port.receive_one(BlockingMode::NonBlocking, buffers).unwrap_or(0)
     }
 
     pub(super) fn at(&self) -> SocketAddr {
@@ -92,85 +90,89 @@ impl MulticastSocket {
 }
 
 impl ReceivedMulticast<'_> {
-    /// Where it came.
+    /// The socket that received it.
     pub(super) fn socket(&self) -> RawFd {
-        self.ear.port.as_fd().as_raw_fd()
+        self.multicast_socket.port.as_fd().as_raw_fd()
     }
 }
 
-/// The groups of one process whose results come or go by multicast.
+/// The groups of one process whose results arrive or leave by multicast.
 #[derive(Default)]
 pub(super) struct MulticastGroups {
-    circles: BTreeMap<GroupId, MulticastGroup>,
-    /// By address, each with how many groups use it.
-    ears: BTreeMap<SocketAddr, (Arc<MulticastSocket>, u32)>,
+    multicast_groups: BTreeMap<GroupId, MulticastGroup>,
+    /// By address, each with the number of groups that use it.
+    sockets_by_address: BTreeMap<SocketAddr, (Arc<MulticastSocket>, u32)>,
 }
 
 impl MulticastGroups {
-    /// Joins; `interface` is the link on which to hear.
+    /// Joins a group; `interface` is the address of the link to receive on.
     pub(super) fn join(
         &mut self,
         group: GroupId,
         to: SocketAddr,
         key: AuthKey,
-        hearing: MulticastRole,
+        role: MulticastRole,
         interface: SocketAddr,
     ) -> io::Result<()> {
         self.leave(group);
-        if hearing == MulticastRole::Open {
-            match self.ears.get_mut(&to) {
+        if role == MulticastRole::Receiver {
+            match self.sockets_by_address.get_mut(&to) {
                 Some((_, users)) => *users += 1,
                 None => {
-                    self.ears.insert(to, (Arc::new(MulticastSocket::open(to, interface)?), 1));
+                    self.sockets_by_address.insert(to, (Arc::new(MulticastSocket::open(to, interface)?), 1));
                 }
             }
         }
-        self.circles.insert(group, MulticastGroup { to, key, hearing, next: Psn::new(0) });
+        self.multicast_groups.insert(group, MulticastGroup { to, key, role, next: Psn::new(0) });
         Ok(())
     }
 
     pub(super) fn leave(&mut self, group: GroupId) {
-        let Some(circle) = self.circles.remove(&group).filter(|circle| circle.hearing == MulticastRole::Open) else {
+        let Some(multicast_group) = self
+            .multicast_groups
+            .remove(&group)
+            .filter(|multicast_group| multicast_group.role == MulticastRole::Receiver)
+        else {
             return;
         };
-        if let Some((_, users)) = self.ears.get_mut(&circle.to) {
+        if let Some((_, users)) = self.sockets_by_address.get_mut(&multicast_group.to) {
             *users -= 1;
             if *users == 0 {
-                self.ears.remove(&circle.to);
+                self.sockets_by_address.remove(&multicast_group.to);
             }
         }
     }
 
-    /// The ear at an address.
-    pub(super) fn ear(&self, at: SocketAddr) -> Option<Arc<MulticastSocket>> {
-        self.ears.get(&at).map(|(ear, _)| ear.clone())
+    /// The socket for a multicast address.
+    pub(super) fn multicast_socket(&self, at: SocketAddr) -> Option<Arc<MulticastSocket>> {
+        self.sockets_by_address.get(&at).map(|(multicast_socket, _)| multicast_socket.clone())
     }
 
-    /// Where a group's next packet goes, its headers and the key of its tag.
+    /// The destination, headers and MAC key of a group's next packet.
     pub(super) fn next_packet(&mut self, group: GroupId) -> Option<(SocketAddr, PacketHeaders, AuthKey)> {
-        let circle = self.circles.get_mut(&group)?;
-        let psn = circle.next;
-        circle.next = psn.next();
+        let multicast_group = self.multicast_groups.get_mut(&group)?;
+        let psn = multicast_group.next;
+        multicast_group.next = psn.next();
         let mut headers = PacketHeaders::from(Bth::new(Opcode::DatagramSendOnly, MULTICAST_QP, psn));
         headers.deth = Some(Deth { key: QUEUE_KEY, source: QpNumber(1) });
-        Some((circle.to, headers, circle.key))
+        Some((multicast_group.to, headers, multicast_group.key))
     }
 
-    /// The key of a group that hears what comes to this address.
+    /// The key of a group that receives from this address.
     pub(super) fn key(&self, group: GroupId, at: SocketAddr) -> Option<&AuthKey> {
-        let circle = self.circles.get(&group)?;
-        (circle.to == at && circle.hearing == MulticastRole::Open).then_some(&circle.key)
+        let multicast_group = self.multicast_groups.get(&group)?;
+        (multicast_group.to == at && multicast_group.role == MulticastRole::Receiver).then_some(&multicast_group.key)
     }
 
-    pub(super) fn has_ears(&self) -> bool {
-        !self.ears.is_empty()
+    pub(super) fn has_receivers(&self) -> bool {
+        !self.sockets_by_address.is_empty()
     }
 
-    pub(super) fn ears(&self) -> impl Iterator<Item = &MulticastSocket> {
-        self.ears.values().map(|(ear, _)| &**ear)
+    pub(super) fn receivers(&self) -> impl Iterator<Item = &MulticastSocket> {
+        self.sockets_by_address.values().map(|(multicast_socket, _)| &**multicast_socket)
     }
 
     pub(super) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.ears().map(|ear| ear.port.as_fd())
+        self.receivers().map(|multicast_socket| multicast_socket.port.as_fd())
     }
 }

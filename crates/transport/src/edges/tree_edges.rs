@@ -1,8 +1,8 @@
-//! The edges of trees over UDP: frames of connections become RoCEv2 packets, and packets frames.
+//! Tree edges over UDP: frames become RoCEv2 packets, and packets become frames.
 //!
-//! In: frames to transmit; datagrams and link changes from the kernel. Out: datagrams, and [`TreeEdgeEvent`]s for whoever owns the
-//! machines. An edge is a queue pair number at each end, the addresses of its paths and the key of its group. A packet that
-//! is malformed, foreign or not authentic is counted and forgotten.
+//! In: frames to transmit; datagrams and link changes from the kernel. Out: datagrams, and [`TreeEdgeEvent`]s for the owner
+//! of the machines. An edge is a queue pair number at each end, the addresses of its paths and the key of its group. A
+//! packet that is malformed, for an unknown edge or not authentic is counted and dropped.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,18 +12,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use manager::AuthKey;
+use protocol::BufferPool;
 use protocol::aggregation::AggregationMessage;
 use protocol::connection::{
     Frame, FramePath, FramePurpose, OutgoingFrame, control_frame, control_headers, migration_bit,
 };
-use protocol::{BufferPool, Payload};
 use units::limits::MAX_PATHS;
 use units::{GroupId, PathId, QpNumber, Time};
-use wire::aggregation::AggregationHeader;
 use wire::{Bth, Opcode, Packet, PacketHeaders, rocev2};
 
-use super::message_mac::{MAC_BYTES, message_mac};
-use super::multicast_group::{MULTICAST_QP, MulticastGroups, MulticastRole, MulticastSocket, ReceivedMulticast};
+use super::edge_event::{PacketDrop, TreeEdgeCounters, TreeEdgeEvent};
+use super::message_codec::{read_message, read_multicast, write_message};
+use super::multicast_group::{MulticastGroups, MulticastRole, MulticastSocket, ReceivedMulticast};
 use crate::Clock;
 use crate::udp::fault_injector::{DelayQueue, encode_datagram};
 use crate::udp::link_monitor::{LinkMonitor, live_addresses};
@@ -31,90 +31,25 @@ use crate::udp::port::{IpIdentification, SocketBuffers, UdpPort};
 use crate::udp::send_batch::{Coalescing, SendBatch, SocketSendError};
 use crate::udp::{FaultInjector, ReceiveMode, UdpPortIndex, UdpRoute};
 
-/// What came over an edge, or was learnt about it.
-#[derive(Debug)]
-pub enum TreeEdgeEvent {
-    /// A sound frame.
-    Frame {
-        /// The edge, by its number here.
-        edge: QpNumber,
-        /// How it came.
-        came: FramePath,
-        /// What it says.
-        frame: Frame<AggregationMessage>,
-    },
-    /// A sound message that came to everyone of a group.
-    Multicast {
-        /// The group.
-        group: GroupId,
-        /// What it says.
-        message: AggregationMessage,
-    },
-    /// A packet that was beyond use, most likely for this edge.
-    Damage {
-        /// The edge.
-        edge: QpNumber,
-    },
-    /// The kernel says that a path has lost its link or its address.
-    PathDown {
-        /// Of this edge.
-        edge: QpNumber,
-        /// The path.
-        path: PathId,
-    },
-    /// And that it has it again.
-    PathUp {
-        /// Of this edge.
-        edge: QpNumber,
-        /// The path.
-        path: PathId,
-    },
-}
-
-/// What was seen, by cause.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct TreeEdgeCounters {
-    /// Packets given to the kernel.
-    pub sent: u64,
-    /// Of them repeats.
-    pub repeated: u64,
-    /// Sound packets for an edge that exists.
-    pub received: u64,
-    /// Packets whose ICRC was wrong.
-    pub damaged: u64,
-    /// Packets that are no packets, or no messages.
-    pub malformed: u64,
-    /// Packets for an edge that does not exist, or from an address that it does not know.
-    pub foreign: u64,
-    /// Messages whose tag does not fit the group's key.
-    pub forged: u64,
-    /// Calls that the kernel turned down.
-    pub unsent: u64,
-    /// Packets that a plan of faults has flipped bits of, on their way out.
-    pub hurt_by_plan: u64,
-    /// Packets that it has lost.
-    pub lost_by_plan: u64,
-}
-
 /// One end of an edge.
 #[derive(Clone, Debug)]
 pub struct TreeEdge {
-    /// The other end's number for it.
+    /// The number of the edge at the other end.
     pub remote: QpNumber,
-    /// Its paths, best first, numbered alike at both ends.
+    /// The paths, best first, numbered alike at both ends.
     pub routes: Vec<UdpRoute>,
-    /// Who may speak on it.
+    /// The key that authenticates its messages.
     pub key: AuthKey,
 }
 
-/// Which sockets to look at: asking one for nothing costs as much as taking a packet.
+/// Which sockets to receive from: an empty receive call costs as much as one with a packet.
 #[derive(Clone, Copy)]
 pub enum ReadySockets<'a> {
     /// All of them.
     Any,
-    /// Those that the kernel named.
+    /// Those that the kernel reported as readable.
     These(&'a [RawFd]),
-    /// None: this has been taken already.
+    /// None but this datagram, which is already received.
     Taken(&'a ReceivedMulticast<'a>),
 }
 
@@ -123,47 +58,49 @@ impl ReadySockets<'_> {
         match self {
             Self::Any => true,
             Self::These(named) => named.contains(&socket.as_raw_fd()),
-            // Short results come one at a time, and whoever waits for one has nothing else to hear; of long ones there are more.
-            Self::Taken(heard) => heard.socket() == socket.as_raw_fd() && is_long(&heard.buffers, heard.filled),
+            // Short results arrive one at a time, and a caller that waits for one expects nothing else; of long ones there are more.
+            Self::Taken(received) => {
+                received.socket() == socket.as_raw_fd() && is_long(&received.buffers, received.filled)
+            }
         }
     }
 }
 
-/// Sockets and the edges that use them.
+/// The sockets of a process and the edges that use them.
 pub struct TreeEdges {
     clock: Clock,
-    /// When it was last looked at.
+    /// The last clock reading.
     now: Time,
     ports: Vec<UdpPort>,
     edges: BTreeMap<QpNumber, TreeEdge>,
-    circles: MulticastGroups,
+    multicast_groups: MulticastGroups,
     batch: SendBatch,
-    /// Lent to whoever receives.
+    /// Moved out while a port receives.
     buffers: Option<Box<SocketBuffers>>,
     scratch: Vec<u8>,
-    /// Room for what comes.
-    shelf: BufferPool,
-    watch: Option<LinkMonitor>,
-    mischief: FaultInjector,
+    /// Buffers for the payloads that arrive.
+    pool: BufferPool,
+    link_monitor: Option<LinkMonitor>,
+    fault_injector: FaultInjector,
     delayed: DelayQueue,
     counters: TreeEdgeCounters,
 }
 
-/// Receive calls on one port in a row, so that one busy port does not starve timers.
+/// Receive calls on one port in a row: a busy port does not starve the timers.
 const MAX_RECEIVES_PER_PORT: usize = 16;
-/// The same at an ear, which gives one at a time.
+/// Receive calls on one multicast socket in a row, of one datagram each.
 const MAX_MULTICAST_RECEIVES: usize = 128;
-/// Children whose contributions a node has in its hands at a time, as a rule.
+/// Children whose contributions a node holds at a time, as a rule.
 const POOLED_CHILDREN: usize = 64;
-/// A result of so many bytes is part of a long one.
+/// A result of at least this many bytes is part of a long vector.
 const LONG_RESULT_BYTES: usize = 1024;
 
 impl TreeEdges {
     /// Opens a socket at each address.
     ///
     /// # Errors
-    /// If an address cannot be had.
-    pub fn open(addresses: &[SocketAddr], mischief: FaultInjector) -> io::Result<Self> {
+    /// If the kernel does not bind an address.
+    pub fn open(addresses: &[SocketAddr], fault_injector: FaultInjector) -> io::Result<Self> {
         if addresses.is_empty() || addresses.len() > MAX_PATHS {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("1 to {MAX_PATHS} addresses")));
         }
@@ -173,113 +110,112 @@ impl TreeEdges {
             now: Time::ZERO,
             ports: ports.collect::<io::Result<Vec<_>>>()?,
             edges: BTreeMap::new(),
-            circles: MulticastGroups::default(),
+            multicast_groups: MulticastGroups::default(),
             batch: SendBatch::new(),
             buffers: Some(Box::default()),
             scratch: Vec::new(),
-            shelf: BufferPool::new(POOLED_CHILDREN),
-            // Without it cuts are noticed by silence only.
-            watch: if addresses.len() > 1 { LinkMonitor::new().ok() } else { None },
-            mischief,
+            pool: BufferPool::new(POOLED_CHILDREN),
+            // Without the monitor, only timeouts reveal a lost link.
+            link_monitor: if addresses.len() > 1 { LinkMonitor::new().ok() } else { None },
+            fault_injector,
             delayed: DelayQueue::default(),
             counters: TreeEdgeCounters::default(),
         })
     }
 
-    /// The addresses of its ports, as bound.
+    /// The bound addresses of the ports.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.ports.iter().map(|port| port.local).collect()
     }
 
-    /// Its clock, by which machines live.
+    /// The clock of the machines.
     pub fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// Looks at the clock. Reading it takes time too: whatever comes of one look at the sockets happens at one time.
-    pub fn look_at_clock(&mut self) -> Time {
+    /// Reads the clock. Reading it takes time too: all that one receive returns happens at one time.
+    pub fn update_clock(&mut self) -> Time {
         self.now = self.clock.now();
         self.now
     }
 
-    /// The time when the clock was last looked at.
+    /// The last clock reading.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// What was seen so far.
+    /// What was counted so far.
     pub fn counters(&self) -> TreeEdgeCounters {
         self.counters
     }
 
-    /// The routes to a neighbour with these addresses: its first over our first port, and so on; a neighbour with fewer
-    /// or more is reached over what both have.
+    /// The routes to a neighbour with these addresses: its first over the first local port, and so on, as many as both have.
     pub fn routes_to(&self, addresses: &[SocketAddr]) -> Vec<UdpRoute> {
         let pairs = addresses.iter().take(self.ports.len()).enumerate();
         pairs.map(|(index, address)| UdpRoute::new(UdpPortIndex(index as u8), *address)).collect()
     }
 
-    /// Strings an edge under a number, in place of one that had it.
-    pub fn string(&mut self, number: QpNumber, wire: TreeEdge) {
-        self.edges.insert(number, wire);
+    /// Adds an edge under a number; replaces the edge that had it.
+    pub fn add_edge(&mut self, number: QpNumber, tree_edge: TreeEdge) {
+        self.edges.insert(number, tree_edge);
     }
 
-    /// Takes an edge down: what still comes for it is foreign.
-    pub fn cut(&mut self, number: QpNumber) {
+    /// Removes an edge: packets that still arrive for it count as foreign.
+    pub fn remove_edge(&mut self, number: QpNumber) {
         self.edges.remove(&number);
     }
 
-    /// Sends a frame over an edge as often as it says. It is on its way at the latest with the next [`Self::flush`].
+    /// Sends the copies of a frame over an edge. They leave at the latest with the next [`Self::flush`].
     pub fn transmit(&mut self, edge: QpNumber, outgoing: &OutgoingFrame<AggregationMessage>) {
-        let Some(wire) = self.edges.get(&edge) else { return };
-        let Some(route) = wire.routes.get(outgoing.path.index()).copied() else { return };
+        let Some(tree_edge) = self.edges.get(&edge) else { return };
+        let Some(route) = tree_edge.routes.get(outgoing.path.index()).copied() else { return };
         let headers = match &outgoing.frame {
             Frame::Data { psn, wants_ack, message } => {
-                let mut bth = Bth::new(Opcode::SendOnly, wire.remote, *psn);
+                let mut bth = Bth::new(Opcode::SendOnly, tree_edge.remote, *psn);
                 bth.acknowledge = *wants_ack;
                 bth.migrated = outgoing.migration == protocol::connection::MigrationBit::Migrated;
-                write_message(&mut self.scratch, message, &bth, &wire.key);
+                write_message(&mut self.scratch, message, &bth, &tree_edge.key);
                 PacketHeaders::from(bth)
             }
             control => {
                 self.scratch.clear();
-                let Some(headers) = control_headers(control, wire.remote, outgoing.migration, 0) else { return };
+                let Some(headers) = control_headers(control, tree_edge.remote, outgoing.migration, 0) else { return };
                 headers
             }
         };
-        self.counters.repeated += u64::from(outgoing.purpose == FramePurpose::Repeat);
+        self.counters.repeated += u64::from(outgoing.purpose == FramePurpose::Retransmission);
         for _ in 0..outgoing.copies {
             self.send((route.port, route.to), headers);
         }
     }
 
-    /// From now on a group's results come or go by multicast to this address.
+    /// From now on, the results of a group arrive at or leave for this multicast address.
     ///
     /// # Errors
-    /// If the address cannot be heard on the link of the first port.
-    pub fn join_circle(
+    /// If the kernel cannot join the address on the link of the first port.
+    pub fn join_multicast(
         &mut self,
         group: GroupId,
         to: SocketAddr,
         key: AuthKey,
-        hearing: MulticastRole,
+        role: MulticastRole,
     ) -> io::Result<()> {
-        self.circles.join(group, to, key, hearing, self.ports[0].local)
+        self.multicast_groups.join(group, to, key, role, self.ports[0].local)
     }
 
-    /// Where results that come to this address are heard.
-    pub fn ear(&self, at: SocketAddr) -> Option<Arc<MulticastSocket>> {
-        self.circles.ear(at)
+    /// The socket that receives from a multicast address.
+    pub fn multicast_socket(&self, at: SocketAddr) -> Option<Arc<MulticastSocket>> {
+        self.multicast_groups.multicast_socket(at)
     }
 
-    /// No more.
-    pub fn leave_circle(&mut self, group: GroupId) {
-        self.circles.leave(group);
+    /// Leaves the multicast address of a group.
+    pub fn leave_multicast(&mut self, group: GroupId) {
+        self.multicast_groups.leave(group);
     }
 
-    /// Sends a message to everyone of a group, so many times. Forgotten if the group has no address.
+    /// Multicasts a message to a group. Drops it if the group has no multicast address.
     pub fn multicast(&mut self, group: GroupId, message: &AggregationMessage, copies: u8) {
-        let Some((to, headers, key)) = self.circles.next_packet(group) else { return };
+        let Some((to, headers, key)) = self.multicast_groups.next_packet(group) else { return };
         write_message(&mut self.scratch, message, &headers.bth, &key);
         for _ in 0..copies {
             self.send((UdpPortIndex(0), to), headers);
@@ -288,51 +224,51 @@ impl TreeEdges {
 
     fn send(&mut self, to: (UdpPortIndex, SocketAddr), headers: PacketHeaders) {
         self.counters.sent += 1;
-        if !self.mischief.is_idle() && self.is_mishandled(to, headers) {
+        if !self.fault_injector.is_idle() && self.inject_faults(to, headers) {
             return;
         }
         if let Err(unsent) =
             self.batch.add(&self.ports, to, &headers, self.scratch.as_slice().into(), Coalescing::Allowed)
         {
-            self.note_unsent(&unsent);
+            self.record_send_error(&unsent);
         }
     }
 
-    /// True if a plan of faults has had its way with a packet.
+    /// Applies the fault plan to a packet; true if the plan has disposed of it.
     #[cold]
-    fn is_mishandled(&mut self, to: (UdpPortIndex, SocketAddr), headers: PacketHeaders) -> bool {
+    fn inject_faults(&mut self, to: (UdpPortIndex, SocketAddr), headers: PacketHeaders) -> bool {
         let whole = Packet::new(headers, &self.scratch);
-        let fate = self.mischief.judge(to.0, whole.size());
-        if !fate.is_plain() {
-            self.counters.lost_by_plan += u64::from(fate.lost);
-            self.counters.hurt_by_plan += u64::from(!fate.lost && !fate.flips.is_empty());
+        let faults = self.fault_injector.faults_for(to.0, whole.size());
+        if !faults.is_none() {
+            self.counters.lost_by_plan += u64::from(faults.lost);
+            self.counters.hurt_by_plan += u64::from(!faults.lost && !faults.flips.is_empty());
             let datagram = encode_datagram(&whole, &self.ports[to.0.index()].outgoing(to.1, 0));
-            self.delayed.mishandle(&self.ports, self.clock.now(), to, datagram, &fate);
+            self.delayed.apply(&self.ports, self.clock.now(), to, datagram, &faults);
         }
-        !fate.is_plain()
+        !faults.is_none()
     }
 
-    /// Gives the kernel whatever has been gathered.
+    /// Passes the batch to the kernel.
     pub fn flush(&mut self) {
         if let Err(unsent) = self.batch.flush(&self.ports) {
-            self.note_unsent(&unsent);
+            self.record_send_error(&unsent);
         }
     }
 
-    /// Silence will tell the machines, or the kernel's news of links.
-    fn note_unsent(&mut self, _: &SocketSendError) {
+    /// The machines learn of the loss from their timers or from the link monitor.
+    fn record_send_error(&mut self, _: &SocketSendError) {
         self.counters.unsent += 1;
     }
 
-    /// Takes whatever has come by now; true if something has.
+    /// Receives all queued datagrams; true if there were any.
     pub fn receive(&mut self, inputs: &mut Vec<TreeEdgeEvent>) -> bool {
-        self.receive_at(ReadySockets::Any, inputs)
+        self.receive_from(ReadySockets::Any, inputs)
     }
 
-    /// The same, where something is known to have come.
-    pub fn receive_at(&mut self, ready: ReadySockets<'_>, inputs: &mut Vec<TreeEdgeEvent>) -> bool {
-        if !self.mischief.is_idle() {
-            self.do_mischief();
+    /// As [`Self::receive`], from the sockets that are known to be ready.
+    pub fn receive_from(&mut self, ready: ReadySockets<'_>, inputs: &mut Vec<TreeEdgeEvent>) -> bool {
+        if !self.fault_injector.is_idle() {
+            self.apply_faults();
         }
         let mut any = false;
         let mut buffers = self.buffers.take().expect("receiving does not nest");
@@ -341,11 +277,11 @@ impl TreeEdges {
                 continue;
             }
             for _ in 0..MAX_RECEIVES_PER_PORT {
-                // An error is that of an earlier datagram (a neighbour's port is closed): silence will tell.
+                // The error belongs to an earlier datagram (a neighbour's port is closed); that neighbour's timeout handles it.
                 let filled = self.ports[port].receive(&mut buffers).unwrap_or(0);
                 for index in 0..if self.ports[port].is_cut { 0 } else { filled } {
                     for (from, datagram, number) in buffers.datagrams(index) {
-                        self.take(UdpPortIndex(port as u8), from, datagram, number, inputs);
+                        self.handle_datagram(UdpPortIndex(port as u8), from, datagram, number, inputs);
                     }
                 }
                 any |= filled > 0;
@@ -354,23 +290,23 @@ impl TreeEdges {
                 }
             }
         }
-        if self.circles.has_ears() {
-            any |= self.hear(ready, &mut buffers, inputs);
+        if self.multicast_groups.has_receivers() {
+            any |= self.receive_multicast(ready, &mut buffers, inputs);
         }
         self.buffers = Some(buffers);
-        self.look_at_clock();
+        self.update_clock();
         any
     }
 
     #[cold]
-    fn do_mischief(&mut self) {
+    fn apply_faults(&mut self) {
         let now = self.clock.now();
-        self.mischief.cut_and_mend(&mut self.ports, now);
+        self.fault_injector.apply_outages(&mut self.ports, now);
         self.delayed.release(&self.ports, now);
     }
 
-    /// Receives what came to everyone.
-    fn hear(
+    /// Receives multicast results.
+    fn receive_multicast(
         &mut self,
         ready: ReadySockets<'_>,
         buffers: &mut SocketBuffers,
@@ -378,14 +314,14 @@ impl TreeEdges {
     ) -> bool {
         let is_cut = self.ports[0].is_cut;
         let mut any = false;
-        let mut take = |ear: &MulticastSocket, buffers: &SocketBuffers, filled: usize| {
+        let mut take = |multicast_socket: &MulticastSocket, buffers: &SocketBuffers, filled: usize| {
             any |= filled > 0;
             for index in 0..if is_cut { 0 } else { filled } {
                 for (from, datagram, number) in buffers.datagrams(index) {
-                    let message = if ear.port().is_sound(from, datagram, number) {
-                        read_multicast(&self.circles, ear.at(), datagram, &mut self.shelf)
+                    let message = if multicast_socket.port().has_valid_icrc(from, datagram, number) {
+                        read_multicast(&self.multicast_groups, multicast_socket.at(), datagram, &mut self.pool)
                     } else {
-                        // Whose it was cannot be known: its group asks when it misses the result.
+                        // A damaged packet does not reveal its group. The group requests the result when it is overdue.
                         Err(PacketDrop::Damaged)
                     };
                     match message {
@@ -393,18 +329,22 @@ impl TreeEdges {
                             self.counters.received += 1;
                             inputs.push(TreeEdgeEvent::Multicast { group, message });
                         }
-                        Err(unfit) => self.counters.note(unfit),
+                        Err(reason) => self.counters.note(reason),
                     }
                 }
             }
         };
-        if let ReadySockets::Taken(heard) = ready {
-            take(heard.ear, &heard.buffers, heard.filled);
+        if let ReadySockets::Taken(received) = ready {
+            take(received.multicast_socket, &received.buffers, received.filled);
         }
-        for ear in self.circles.ears().filter(|ear| ready.includes(ear.port().as_fd())) {
+        for multicast_socket in self
+            .multicast_groups
+            .receivers()
+            .filter(|multicast_socket| ready.includes(multicast_socket.port().as_fd()))
+        {
             for _ in 0..MAX_MULTICAST_RECEIVES {
-                let filled = ear.look(buffers);
-                take(ear, buffers, filled);
+                let filled = multicast_socket.try_receive(buffers);
+                take(multicast_socket, buffers, filled);
                 if !is_long(buffers, filled) {
                     break;
                 }
@@ -414,7 +354,7 @@ impl TreeEdges {
     }
 
     #[inline(never)]
-    fn take(
+    fn handle_datagram(
         &mut self,
         at: UdpPortIndex,
         from: SocketAddr,
@@ -423,9 +363,9 @@ impl TreeEdges {
         inputs: &mut Vec<TreeEdgeEvent>,
     ) {
         let packet = rocev2::parse(datagram);
-        if !self.ports[at.index()].is_sound(from, datagram, number) {
+        if !self.ports[at.index()].has_valid_icrc(from, datagram, number) {
             self.counters.damaged += 1;
-            // The number of the queue pair may be what was hurt; then the report reaches another edge, or none.
+            // The queue pair number itself may be damaged; then the report reaches another edge, or none.
             let edge = packet.ok().map(|packet| packet.headers.bth.destination);
             if let Some(edge) = edge.filter(|edge| self.path(*edge, at, from).is_some()) {
                 inputs.push(TreeEdgeEvent::Damage { edge });
@@ -444,10 +384,10 @@ impl TreeEdges {
         match self.read(edge, &packet) {
             Ok(frame) => {
                 self.counters.received += 1;
-                let came = FramePath { path, migration: migration_bit(&packet.headers) };
-                inputs.push(TreeEdgeEvent::Frame { edge, came, frame });
+                let frame_path = FramePath { path, migration: migration_bit(&packet.headers) };
+                inputs.push(TreeEdgeEvent::Frame { edge, frame_path, frame });
             }
-            Err(unfit) => self.counters.note(unfit),
+            Err(reason) => self.counters.note(reason),
         }
     }
 
@@ -463,21 +403,21 @@ impl TreeEdges {
             return control_frame(headers).ok_or(PacketDrop::Malformed);
         }
         let key = &self.edges.get(&edge).ok_or(PacketDrop::Malformed)?.key;
-        let message = read_message(packet, |_| Some(key), &mut self.shelf)?;
+        let message = read_message(packet, |_| Some(key), &mut self.pool)?;
         Ok(Frame::Data { psn: headers.bth.psn, wants_ack: headers.bth.acknowledge, message })
     }
 
-    /// Looks at the kernel's view of links, if it says that something has changed.
-    pub fn look_at_links(&mut self, inputs: &mut Vec<TreeEdgeEvent>) {
-        if self.watch.is_some() {
-            self.look_at_watch(inputs);
+    /// Reads the kernel's list of addresses if the link monitor reports a change.
+    pub fn poll_links(&mut self, inputs: &mut Vec<TreeEdgeEvent>) {
+        if self.link_monitor.is_some() {
+            self.check_link_monitor(inputs);
         }
     }
 
-    /// Apart, because of the room that it needs on the stack: whoever has one path comes by here often and never goes in.
+    /// Not inlined, because of its stack frame: a process with one path calls `poll_links` often and never gets here.
     #[inline(never)]
-    fn look_at_watch(&mut self, inputs: &mut Vec<TreeEdgeEvent>) {
-        if !self.watch.as_ref().is_some_and(LinkMonitor::has_changed) {
+    fn check_link_monitor(&mut self, inputs: &mut Vec<TreeEdgeEvent>) {
+        if !self.link_monitor.as_ref().is_some_and(LinkMonitor::has_changed) {
             return;
         }
         let Ok(live) = live_addresses() else { return };
@@ -488,8 +428,8 @@ impl TreeEdges {
                 continue;
             }
             let port = UdpPortIndex(index as u8);
-            for (edge, wire) in &self.edges {
-                let Some(path) = wire.routes.iter().position(|route| route.port == port) else { continue };
+            for (edge, tree_edge) in &self.edges {
+                let Some(path) = tree_edge.routes.iter().position(|route| route.port == port) else { continue };
                 let (edge, path) = (*edge, PathId(path as u8));
                 inputs.push(if is_up {
                     TreeEdgeEvent::PathUp { edge, path }
@@ -500,88 +440,22 @@ impl TreeEdges {
         }
     }
 
-    /// What to wait on.
+    /// The descriptors to wait on.
     pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.ports
             .iter()
             .map(UdpPort::as_fd)
-            .chain(self.watch.iter().map(LinkMonitor::as_fd))
-            .chain(self.circles.sockets())
+            .chain(self.link_monitor.iter().map(LinkMonitor::as_fd))
+            .chain(self.multicast_groups.sockets())
     }
 
-    /// When something is to be done although nothing comes.
-    pub fn due(&self) -> Option<Duration> {
+    /// The time until a delayed datagram must be sent.
+    pub fn next_timeout(&self) -> Option<Duration> {
         self.delayed.due().map(|at| self.clock.until(at))
     }
 }
 
-/// True if what was received last is part of something long, of which there may be more.
+/// True if the datagram received last belongs to a long vector, of which more may follow.
 fn is_long(buffers: &SocketBuffers, filled: usize) -> bool {
     buffers.meta[..filled].iter().any(|meta| meta.len >= LONG_RESULT_BYTES)
-}
-
-/// Why a packet is no frame.
-#[derive(Clone, Copy)]
-enum PacketDrop {
-    Damaged,
-    Malformed,
-    Foreign,
-    Forged,
-}
-
-impl TreeEdgeCounters {
-    fn note(&mut self, unfit: PacketDrop) {
-        let count = match unfit {
-            PacketDrop::Damaged => &mut self.damaged,
-            PacketDrop::Malformed => &mut self.malformed,
-            PacketDrop::Foreign => &mut self.foreign,
-            PacketDrop::Forged => &mut self.forged,
-        };
-        *count += 1;
-    }
-}
-
-/// The message of a packet, if its tag fits the key of its group.
-fn read_message<'k>(
-    packet: &Packet<'_>,
-    key: impl FnOnce(GroupId) -> Option<&'k AuthKey>,
-    shelf: &mut BufferPool,
-) -> Result<AggregationMessage, PacketDrop> {
-    let (message, found) = packet.payload.split_last_chunk::<MAC_BYTES>().ok_or(PacketDrop::Malformed)?;
-    let head = message.get(..AggregationHeader::SIZE).ok_or(PacketDrop::Malformed)?;
-    let (header, seal, payload) = AggregationHeader::parse_sealed(message).map_err(|_| PacketDrop::Malformed)?;
-    let bth = &packet.headers.bth;
-    if message_mac(key(header.group).ok_or(PacketDrop::Foreign)?, bth.destination, bth.psn, head) != *found {
-        return Err(PacketDrop::Forged);
-    }
-    // Questions and aborts have no payload and no seal; an operand of no elements has one.
-    let payload = if payload.is_empty() && seal == 0 { Payload::EMPTY } else { Payload::Bytes(shelf.copy(payload)) };
-    Ok(AggregationMessage { header, payload, seal })
-}
-
-fn read_multicast(
-    circles: &MulticastGroups,
-    at: SocketAddr,
-    datagram: &[u8],
-    shelf: &mut BufferPool,
-) -> Result<(GroupId, AggregationMessage), PacketDrop> {
-    let packet = rocev2::parse(datagram).map_err(|_| PacketDrop::Malformed)?;
-    let bth = &packet.headers.bth;
-    if bth.opcode != Opcode::DatagramSendOnly || bth.destination != MULTICAST_QP {
-        return Err(PacketDrop::Malformed);
-    }
-    let message = read_message(&packet, |group| circles.key(group, at), shelf)?;
-    Ok((message.header.group, message))
-}
-
-fn write_message(bytes: &mut Vec<u8>, message: &AggregationMessage, bth: &Bth, key: &AuthKey) {
-    bytes.clear();
-    bytes.resize(AggregationHeader::SIZE, 0);
-    // The seal was made with the payload, in its maker's memory: whatever changed since then must show.
-    message.header.emit_sealed(message.seal, bytes);
-    let tag = message_mac(key, bth.destination, bth.psn, bytes);
-    if let Some(payload) = message.payload.bytes() {
-        bytes.extend_from_slice(payload);
-    }
-    bytes.extend_from_slice(&tag);
 }

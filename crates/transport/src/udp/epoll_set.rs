@@ -1,4 +1,4 @@
-//! Where an endpoint sleeps: a packet at one of its ports wakes it, or the kernel's news of links.
+//! The file descriptors on which an endpoint sleeps: its ports and the link monitor.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -7,21 +7,21 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
-/// Who has something.
+/// What is ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum WakeSource {
-    /// The port of this number.
+    /// The port with this index.
     Port(usize),
     Links,
 }
 
-/// What wakes is told once, not each time: a sleep takes no longer with many ports than with one.
+/// Registered once, not for each sleep: a sleep costs no more with many ports than with one.
 pub(super) struct EpollSet {
     epoll: Epoll,
 }
 
 const LINK_MONITOR_TOKEN: u64 = u64::MAX;
-/// As many are told of at once; the others wake the next sleep.
+/// Events per sleep; further ones end the next sleep.
 const MAX_EPOLL_EVENTS: usize = 8;
 
 impl EpollSet {
@@ -37,9 +37,9 @@ impl EpollSet {
         Ok(self.epoll.add(socket, EpollEvent::new(EpollFlags::EPOLLIN, LINK_MONITOR_TOKEN))?)
     }
 
-    /// Sleeps for at most so long; tells who has something.
+    /// Sleeps for at most `longest`; reports what is ready.
     pub(super) fn sleep(&self, longest: Duration, mut tell: impl FnMut(WakeSource)) -> io::Result<()> {
-        // Milliseconds are what it counts in: a part of one is waited for as a whole.
+        // The timeout counts milliseconds; a fraction is rounded up.
         let millis = longest.as_nanos().div_ceil(1_000_000).min(60_000) as u16;
         let mut events = [EpollEvent::empty(); MAX_EPOLL_EVENTS];
         let count = match self.epoll.wait(&mut events, EpollTimeout::from(millis)) {

@@ -1,7 +1,7 @@
-//! Faults that an endpoint commits itself on what it sends, from the same plans that the simulator obeys.
+//! Applies a fault plan to what an endpoint sends; the simulator runs the same plans.
 //!
-//! A plan's links are here `"*"` or `"port 1"`, counted from zero; times run from when the endpoint was opened. Of the
-//! kinds, those have a meaning that a network can do to a datagram: lose, flip, duplicate, delay, reorder, down.
+//! The links of the plan are `"*"` or `"port 1"` here, counted from zero; times count from the opening of the endpoint.
+//! Supported kinds are those that a network applies to a datagram: lose, flip, duplicate, delay, reorder, down.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,13 +14,13 @@ use wire::{Packet, rocev2};
 
 use super::port::{UdpPort, UdpPortIndex};
 
-/// How long an overtaken packet is held back.
+/// How long a reordered packet is delayed.
 const REORDER_DELAY: Duration = Duration::from_micros(200);
 
-/// Datagrams that may be held back at once; more are lost.
+/// Datagrams that may be delayed at once; further ones are lost.
 const MAX_DELAYED: usize = 1 << 12;
 
-/// Faults to commit.
+/// The faults of a plan.
 #[derive(Clone, Default, Debug)]
 pub struct FaultInjector {
     rules: Vec<InjectionRule>,
@@ -46,7 +46,7 @@ enum InjectionTrigger {
         count: u64,
     },
     Chance(Probability),
-    /// The probability of each bit.
+    /// The probability per bit.
     Bits(f64),
 }
 
@@ -57,43 +57,43 @@ struct PortOutage {
     until: Time,
 }
 
-/// What becomes of a packet.
+/// The faults of one packet.
 #[derive(Default, Debug)]
 pub(crate) struct DatagramFaults {
     pub lost: bool,
-    pub doubled: bool,
+    pub duplicated: bool,
     pub delay: Option<Duration>,
-    /// Bits to flip after the ICRC was made; any number, to be taken modulo the packet's bits.
+    /// Bits to flip behind the ICRC computation, modulo the bits of the packet.
     pub flips: Vec<u64>,
 }
 
 impl DatagramFaults {
-    /// Nothing happens to it.
-    pub(crate) fn is_plain(&self) -> bool {
-        !self.lost && !self.doubled && self.delay.is_none() && self.flips.is_empty()
+    /// The packet is sent unchanged.
+    pub(crate) fn is_none(&self) -> bool {
+        !self.lost && !self.duplicated && self.delay.is_none() && self.flips.is_empty()
     }
 }
 
 impl FaultInjector {
-    /// The plan's faults.
+    /// The faults of a plan.
     ///
     /// # Errors
-    /// If a rule means nothing to a socket; the error says which and what would.
+    /// If a rule does not apply to a socket; the error names the rule and the supported ones.
     pub fn from_plan(plan: &FaultPlan, seed: u64) -> Result<Self, FaultPlanError> {
         let seed = plan.seed.unwrap_or(seed);
-        let mut mischief = Self::default();
+        let mut fault_injector = Self::default();
         for (number, rule) in plan.rules.iter().enumerate() {
             let port = port_of(rule)?;
             let (kind, span) = (*rule.kind.get_ref(), rule.kind.span());
             match kind {
                 FaultKind::Down => {
-                    let micros = |value: f64| Time::from_picos((value.clamp(0.0, 1e12) * 1e6) as u64);
+                    let micros = |value: f64| Time::from_nanos((value.clamp(0.0, 1e12) * 1e3) as u64);
                     let from = rule.at_us.as_ref().map_or(0.0, |at| *at.get_ref());
                     let until = rule.for_us.as_ref().map_or(Time::NEVER, |span| micros(from + *span.get_ref()));
-                    mischief.cuts.push(PortOutage { port, from: micros(from), until });
+                    fault_injector.cuts.push(PortOutage { port, from: micros(from), until });
                 }
                 FaultKind::Lose | FaultKind::Flip | FaultKind::Duplicate | FaultKind::Delay | FaultKind::Reorder => {
-                    mischief.rules.push(InjectionRule {
+                    fault_injector.rules.push(InjectionRule {
                         kind,
                         port,
                         trigger: trigger_of(rule)?,
@@ -106,27 +106,28 @@ impl FaultInjector {
                     });
                 }
                 other => {
-                    let message =
-                        format!("{other:?} means nothing to a socket: lose, flip, duplicate, delay, reorder, down");
+                    let message = format!(
+                        "{other:?} does not apply to a socket; supported: lose, flip, duplicate, delay, reorder, down"
+                    );
                     return Err(FaultPlanError::new(span, message));
                 }
             }
         }
-        Ok(mischief)
+        Ok(fault_injector)
     }
 
-    /// Loses one packet in `drop_one_in` and flips a bit in one in `corrupt_one_in`; zero: none.
+    /// Loses one packet in `drop_one_in` and flips a bit in one of `corrupt_one_in`; zero disables.
     pub fn new(drop_one_in: u32, corrupt_one_in: u32) -> Self {
         let rule = |kind, one_in: u32| FaultRule::new(kind).with_probability(1.0 / f64::from(one_in));
         let wanted = [(FaultKind::Lose, drop_one_in), (FaultKind::Flip, corrupt_one_in)];
         let rules = wanted.into_iter().filter(|(_, one_in)| *one_in > 0).map(|(kind, one_in)| rule(kind, one_in));
         let plan = FaultPlan { seed: None, rules: rules.collect() };
-        Self::from_plan(&plan, 1).expect("both kinds mean something to a socket")
+        Self::from_plan(&plan, 1).expect("both kinds apply to a socket")
     }
 
-    /// What becomes of a packet of so many bytes that leaves by a port.
-    pub(crate) fn judge(&mut self, port: UdpPortIndex, bytes: usize) -> DatagramFaults {
-        let mut fate = DatagramFaults::default();
+    /// The faults of a packet of this size that leaves by a port.
+    pub(crate) fn faults_for(&mut self, port: UdpPortIndex, bytes: usize) -> DatagramFaults {
+        let mut faults = DatagramFaults::default();
         for rule in self.rules.iter_mut().filter(|rule| rule.port.is_none_or(|only| only == port.0)) {
             rule.seen += 1;
             let luck = |draw: u64| rule.stream.at(rule.seen * 128 + draw);
@@ -142,25 +143,25 @@ impl FaultInjector {
                 continue;
             }
             match rule.kind {
-                FaultKind::Lose => fate.lost = true,
-                FaultKind::Duplicate => fate.doubled = true,
+                FaultKind::Lose => faults.lost = true,
+                FaultKind::Duplicate => faults.duplicated = true,
                 FaultKind::Delay | FaultKind::Reorder => {
-                    fate.delay = Some(rule.delay.mul_f64(luck(1) as f64 / u64::MAX as f64));
+                    faults.delay = Some(rule.delay.mul_f64(luck(1) as f64 / u64::MAX as f64));
                 }
-                _ => fate.flips.extend((0..u64::from(rule.bits)).map(|bit| luck(2 + bit))),
+                _ => faults.flips.extend((0..u64::from(rule.bits)).map(|bit| luck(2 + bit))),
             }
         }
-        fate
+        faults
     }
 
-    /// Whether a port is cut at a time by the plan; none if the plan cuts nothing.
+    /// Whether the plan cuts a port at a time; none if no rule cuts this port.
     fn is_cut(&self, port: UdpPortIndex, now: Time) -> Option<bool> {
         let concerned = self.cuts.iter().filter(|cut| cut.port.is_none_or(|only| only == port.0));
         concerned.fold(None, |cut, outage| Some(cut == Some(true) || (outage.from <= now && now < outage.until)))
     }
 
-    /// Cuts and mends ports as the plan says.
-    pub(crate) fn cut_and_mend(&self, ports: &mut [UdpPort], now: Time) {
+    /// Cuts and restores ports according to the plan.
+    pub(crate) fn apply_outages(&self, ports: &mut [UdpPort], now: Time) {
         for (index, port) in ports.iter_mut().enumerate() {
             if let Some(cut) = self.is_cut(UdpPortIndex(index as u8), now) {
                 port.is_cut = cut;
@@ -168,45 +169,45 @@ impl FaultInjector {
         }
     }
 
-    /// True if there is nothing to do.
+    /// True if the plan has no faults.
     pub(crate) fn is_idle(&self) -> bool {
         self.rules.is_empty() && self.cuts.is_empty()
     }
 }
 
-/// When to send a datagram that is held back, where, and the datagram.
+/// When to send a delayed datagram, where to, and the datagram.
 type DelayedDatagram = (Time, (UdpPortIndex, SocketAddr), Vec<u8>);
 
-/// Datagrams that the plan of faults delays.
+/// Datagrams that the fault plan delays.
 #[derive(Default)]
 pub(crate) struct DelayQueue {
     queue: BinaryHeap<Reverse<DelayedDatagram>>,
 }
 
 impl DelayQueue {
-    /// When the next one is due.
+    /// When the next datagram is due.
     pub(crate) fn due(&self) -> Option<Time> {
         self.queue.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// Does to a datagram what the plan of faults says.
-    pub(crate) fn mishandle(
+    /// Applies faults to a datagram.
+    pub(crate) fn apply(
         &mut self,
         ports: &[UdpPort],
         now: Time,
         to: (UdpPortIndex, SocketAddr),
         mut datagram: Vec<u8>,
-        fate: &DatagramFaults,
+        faults: &DatagramFaults,
     ) {
-        if fate.lost {
+        if faults.lost {
             return;
         }
-        for flip in &fate.flips {
+        for flip in &faults.flips {
             let bit = (flip % (datagram.len() as u64 * 8)) as usize;
             datagram[bit / 8] ^= 1 << (bit % 8);
         }
-        let at = now + Span::from_nanos(fate.delay.map_or(0, |delay| delay.as_nanos() as u64));
-        for _ in 0..if fate.doubled { 2 } else { 1 } {
+        let at = now + Span::from_nanos(faults.delay.map_or(0, |delay| delay.as_nanos() as u64));
+        for _ in 0..if faults.duplicated { 2 } else { 1 } {
             if self.queue.len() < MAX_DELAYED {
                 self.queue.push(Reverse((at, to, datagram.clone())));
             }
@@ -214,17 +215,17 @@ impl DelayQueue {
         self.release(ports, now);
     }
 
-    /// Sends what was held back long enough.
+    /// Sends the datagrams that are due.
     pub(crate) fn release(&mut self, ports: &[UdpPort], now: Time) {
         while self.due().is_some_and(|at| at <= now) {
             let Some(Reverse((_, (port, to), datagram))) = self.queue.pop() else { return };
-            // Whatever the kernel says to this one: it was to be mishandled anyway.
+            // An error is one more loss in a test of losses.
             let _ = ports[port.index()].send(to, &datagram, datagram.len());
         }
     }
 }
 
-/// A packet as the payload of a datagram of its own.
+/// A packet encoded as one datagram.
 pub(crate) fn encode_datagram(packet: &Packet<'_>, flow: &rocev2::Flow) -> Vec<u8> {
     let mut bytes = vec![0; packet.size()];
     let length = rocev2::emit(packet, flow, &mut bytes);
@@ -240,13 +241,16 @@ fn port_of(rule: &FaultRule) -> Result<Option<u8>, FaultPlanError> {
     }
     let number = name.strip_prefix("port ").and_then(|number| number.trim().parse().ok());
     number.map(Some).ok_or_else(|| {
-        FaultPlanError::new(link.span(), format!("{name:?} is no link of a socket: \"*\", or \"port 0\" and so on"))
+        FaultPlanError::new(
+            link.span(),
+            format!("{name:?} is not a link of a socket; use \"*\", \"port 0\", \"port 1\" ..."),
+        )
     })
 }
 
 fn trigger_of(rule: &FaultRule) -> Result<InjectionTrigger, FaultPlanError> {
     if let Some(mean) = &rule.mean_us {
-        let message = "mean-us means nothing to a socket: nth, probability or bit-error-rate";
+        let message = "mean-us does not apply to a socket; use nth, probability or bit-error-rate";
         return Err(FaultPlanError::new(mean.span(), message));
     }
     Ok(match (&rule.nth, &rule.probability, &rule.bit_error_rate) {
@@ -262,24 +266,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_strikes_where_and_when_it_says() {
+    fn a_plan_applies_to_its_port_and_time() {
         let text = "[[fault]]\nkind = \"lose\"\nlink = \"port 1\"\nnth = 3\ncount = 2\n\n\
                     [[fault]]\nkind = \"down\"\nlink = \"port 0\"\nat-us = 10.0\nfor-us = 5.0\n";
-        let mut mischief =
+        let mut fault_injector =
             FaultInjector::from_plan(&FaultPlan::parse(text).expect("a plan"), 1).expect("for sockets");
-        let lost: Vec<bool> = (0..6).map(|_| mischief.judge(UdpPortIndex(1), 100).lost).collect();
+        let lost: Vec<bool> = (0..6).map(|_| fault_injector.faults_for(UdpPortIndex(1), 100).lost).collect();
         assert_eq!(lost, [false, false, true, true, false, false]);
-        assert!(mischief.judge(UdpPortIndex(0), 100).is_plain());
-        let cut = |micros: u64| mischief.is_cut(UdpPortIndex(0), Time::from_picos(micros * 1_000_000));
+        assert!(fault_injector.faults_for(UdpPortIndex(0), 100).is_none());
+        let cut = |micros: u64| fault_injector.is_cut(UdpPortIndex(0), Time::from_nanos(micros * 1_000));
         assert_eq!([9, 10, 14, 15].map(cut), [Some(false), Some(true), Some(true), Some(false)]);
-        assert_eq!(mischief.is_cut(UdpPortIndex(1), Time::ZERO), None);
+        assert_eq!(fault_injector.is_cut(UdpPortIndex(1), Time::ZERO), None);
     }
 
     #[test]
-    fn what_means_nothing_to_a_socket_is_an_error_that_says_what_would() {
+    fn an_unsupported_rule_is_an_error_that_names_the_supported_ones() {
         for (text, word) in [
-            ("[[fault]]\nkind = \"kill\"\n", "Kill means nothing"),
-            ("[[fault]]\nkind = \"lose\"\nlink = \"S0>S8\"\n", "is no link of a socket"),
+            ("[[fault]]\nkind = \"kill\"\n", "Kill does not apply"),
+            ("[[fault]]\nkind = \"lose\"\nlink = \"S0>S8\"\n", "is not a link of a socket"),
             ("[[fault]]\nkind = \"flip\"\nmean-us = 3.0\n", "mean-us"),
         ] {
             let error = FaultInjector::from_plan(&FaultPlan::parse(text).expect("a plan"), 1).expect_err(word);

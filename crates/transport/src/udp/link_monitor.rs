@@ -1,7 +1,7 @@
-//! Watches the kernel's view of links and addresses, so that a cut that the kernel notices is acted on at once.
+//! Watches the kernel's view of links and addresses, so that an endpoint reacts at once to a lost link.
 //!
-//! The kernel sends a netlink message for every change. What it says is not parsed: any message makes us look at the
-//! list of addresses again, which is the truth that matters.
+//! The kernel sends a netlink message for every change. The monitor does not parse it: any message makes it read the
+//! list of addresses again, which is the state that counts.
 
 use std::io;
 use std::net::IpAddr;
@@ -31,12 +31,12 @@ impl LinkMonitor {
         self.socket.as_fd()
     }
 
-    /// True if anything has changed since it was last asked.
+    /// True if anything has changed since the last call.
     pub(crate) fn has_changed(&self) -> bool {
         use std::os::fd::AsRawFd;
         let mut buffer = [0u8; 8192];
         let mut changed = false;
-        // Bounded: more than this is left for next time. An overflow (ENOBUFS) means that messages were dropped.
+        // Bounded: the next call reads the rest. An overflow (ENOBUFS) means that messages were dropped.
         for _ in 0..64 {
             match recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(0) | Err(nix::errno::Errno::EAGAIN) => break,
@@ -48,20 +48,20 @@ impl LinkMonitor {
     }
 }
 
-/// The addresses that are on links which are up and carry a signal.
+/// The addresses on links that are up and have a carrier.
 pub(crate) fn live_addresses() -> io::Result<Vec<IpAddr>> {
-    // LOWER_UP is the signal itself; RUNNING follows it by up to a second.
+    // LOWER_UP is the carrier itself; RUNNING follows it by up to a second.
     let live = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_LOWER_UP;
     let found = getifaddrs()?.filter(|interface| interface.flags.contains(live));
     Ok(found.filter_map(|interface| address_of(&interface)).collect())
 }
 
-/// Bytes of the largest packet that a link carries, by the address on it; those of Ethernet if it cannot be found out.
+/// The MTU of the link with this address; that of Ethernet if it is unknown.
 pub fn link_mtu_bytes(address: IpAddr) -> u32 {
     let found = getifaddrs().ok().and_then(|mut links| links.find(|link| address_of(link) == Some(address)));
-    let told =
+    let mtu =
         found.and_then(|link| std::fs::read_to_string(format!("/sys/class/net/{}/mtu", link.interface_name)).ok());
-    told.and_then(|told| told.trim().parse().ok()).unwrap_or(if address.is_loopback() { 65_536 } else { 1_500 })
+    mtu.and_then(|mtu| mtu.trim().parse().ok()).unwrap_or(if address.is_loopback() { 65_536 } else { 1_500 })
 }
 
 fn address_of(link: &InterfaceAddress) -> Option<IpAddr> {

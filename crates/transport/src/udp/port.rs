@@ -1,4 +1,4 @@
-//! A port: one socket at one local address, in and out.
+//! A port: one UDP socket at one local address, for sending and receiving.
 
 use std::io::{self, IoSlice, Read};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -14,7 +14,7 @@ use quinn_udp::{RecvMeta, Transmit as Datagrams, UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 use wire::rocev2::{self, Flow, Fragmentation, IpHeader};
 
-/// One of an endpoint's ports, in the order in which they were given.
+/// The index of a port in the order in which an endpoint was given its addresses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct UdpPortIndex(pub u8);
 
@@ -24,76 +24,75 @@ impl UdpPortIndex {
     }
 }
 
-/// What a socket should hold while its process is busy.
+/// What a socket buffers while its process is busy.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
-/// Datagrams that one receive may bring, each perhaps several that the kernel joined.
+/// Buffers that one receive call fills; the kernel may have coalesced several datagrams into each (GRO).
 pub(crate) const RECEIVE_BATCH: usize = 8;
-/// So many bytes that the kernel joined are much.
+/// A buffer with more bytes than this is long.
 const LONG_DATAGRAM_BYTES: usize = 1 << 14;
-/// Room for each: as much as a datagram, or several that the kernel joined, may have.
+/// Bytes of a receive buffer: the longest datagram, or the longest coalesced run of them.
 pub const RECEIVE_BUFFER_BYTES: usize = 1 << 16;
 
-/// Room for what the kernel tells beside a datagram: how many it joined.
+/// Space for the control messages of a datagram: the segment size of a coalesced run.
 const CONTROL_BYTES: usize = 128;
 
 /// How a port receives.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum ReceiveMode {
-    /// As any UDP socket does. The IP header is not seen, so the IPv4 identification, which the ICRC covers, must be
-    /// what an end of ours makes it.
+    /// As any UDP socket does. The process does not see the IP header, so the IPv4 identification, which the ICRC covers,
+    /// must be the one that a Pleach peer produces.
     #[default]
     Plain,
-    /// With the IP header, as verbs peers over IPv4 need, whose identifications count. Takes the right to open raw
-    /// sockets (CAP_NET_RAW).
+    /// With the IP header: verbs peers over IPv4 count their identifications. Requires raw sockets (CAP_NET_RAW).
     WithHeader,
 }
 
 pub(crate) struct UdpPort {
     pub socket: UdpSocket,
-    /// Receives in place of the socket, which only keeps the address taken.
+    /// Receives instead of the socket, which then only reserves the address.
     raw: Option<Socket>,
     state: UdpSocketState,
     pub local: SocketAddr,
-    /// The kernel says that its address is there and its link up.
+    /// The kernel reports that the address exists and its link is up.
     pub is_up: bool,
-    /// Cut by hand: what is sent is lost.
+    /// Cut for a test: what is sent is dropped.
     pub is_cut: bool,
-    /// Turns in a row in which nothing came.
-    pub silence: u16,
-    /// Datagrams that the next receive asks for: one that comes alone need not wait until the kernel has found no other.
-    appetite: usize,
+    /// Turns in a row without a datagram.
+    pub idle_turns: u16,
+    /// Datagrams that the next receive asks for. A lone datagram is returned before the kernel has searched for a second.
+    next_batch: usize,
 }
 
 impl UdpPort {
-    pub(crate) fn open(local: SocketAddr, reception: ReceiveMode) -> io::Result<Self> {
+    pub(crate) fn open(local: SocketAddr, receive_mode: ReceiveMode) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
         if local.is_ipv6() {
             socket.set_only_v6(true)?;
         }
         socket.bind(&local.into())?;
-        // What is sent to a group leaves by this port's own link, and is heard by others of this host too.
+        // Packets to a group leave by this port's link, and loop back to other processes of the host.
         if let IpAddr::V4(address) = local.ip()
             && !address.is_unspecified()
         {
             socket.set_multicast_if_v4(&address)?;
         }
-        // The kernel gives what its limits allow; a smaller buffer only makes losses likelier.
+        // The kernel caps the sizes; a smaller buffer only makes loss more likely.
         let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);
         let _ = socket.set_send_buffer_size(SOCKET_BUFFER_BYTES);
         let socket = UdpSocket::from(socket);
-        let state = state_of(&socket)?;
+        let state = configure_socket(&socket)?;
         let local = socket.local_addr()?;
-        let raw = match reception {
+        let raw = match receive_mode {
             ReceiveMode::WithHeader if local.is_ipv4() => Some(open_raw(local)?),
             _ => None,
         };
-        Ok(Self { socket, raw, state, local, is_up: true, is_cut: false, silence: 0, appetite: 1 })
+        Ok(Self { socket, raw, state, local, is_up: true, is_cut: false, idle_turns: 0, next_batch: 1 })
     }
 
-    /// A port that hears what is sent to a group on the link of `interface`.
+    /// A port that receives what is sent to a group on the link of `interface`.
     pub(crate) fn join(group: SocketAddr, interface: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(group), Type::DGRAM, Some(Protocol::UDP))?;
-        // Every process of a host may listen to a group.
+        // Every process of a host may join the group.
         socket.set_reuse_address(true)?;
         socket.bind(&group.into())?;
         match (group.ip(), interface.ip()) {
@@ -102,25 +101,30 @@ impl UdpPort {
                 let SocketAddr::V6(scoped) = interface else { unreachable!("its address is IPv6") };
                 socket.join_multicast_v6(&group, scoped.scope_id())?;
             }
-            _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "a group of the other IP version")),
+            _ => {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "the multicast group and the local address have different IP versions",
+                ));
+            }
         }
         let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);
         let socket = UdpSocket::from(socket);
-        let state = state_of(&socket)?;
-        Ok(Self { socket, raw: None, state, local: group, is_up: true, is_cut: false, silence: 0, appetite: 1 })
+        let state = configure_socket(&socket)?;
+        Ok(Self { socket, raw: None, state, local: group, is_up: true, is_cut: false, idle_turns: 0, next_batch: 1 })
     }
 
-    /// What to wait on.
+    /// The descriptor to wait on.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.raw.as_ref().map_or_else(|| self.socket.as_fd(), AsFd::as_fd)
     }
 
-    /// Most datagrams of one size that one call can send.
-    pub(crate) fn segments(&self) -> usize {
+    /// The most datagrams of one size that one call sends.
+    pub(crate) fn max_gso_segments(&self) -> usize {
         self.state.max_gso_segments()
     }
 
-    /// Sends datagrams of `size` bytes each, the last perhaps shorter.
+    /// Sends datagrams of `size` bytes each; the last may be shorter.
     pub(crate) fn send(&self, to: SocketAddr, contents: &[u8], size: usize) -> io::Result<()> {
         if self.is_cut {
             return Ok(());
@@ -132,7 +136,7 @@ impl UdpPort {
         self.state.try_send(UdpSockRef::from(&self.socket), &datagrams)
     }
 
-    /// The same for datagrams that lie in pieces, `length` bytes in all.
+    /// As [`Self::send`], for datagrams in several slices of `length` bytes together.
     pub(crate) fn send_parts(
         &self,
         to: SocketAddr,
@@ -150,7 +154,7 @@ impl UdpPort {
         match sendmsg(self.socket.as_raw_fd(), parts, control, MsgFlags::MSG_DONTWAIT, Some(&address)) {
             Ok(_) => Ok(()),
             Err(Errno::EAGAIN) => Err(io::ErrorKind::WouldBlock.into()),
-            // A link that does not cut what it is given, say: the other way to send knows what to do then.
+            // The link may not support segmentation offload; `send` falls back to single datagrams.
             Err(_) => {
                 let contents: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
                 self.send(to, &contents, size)
@@ -158,7 +162,7 @@ impl UdpPort {
         }
     }
 
-    /// Sends one, by the call that is made for it: there is nothing to say beside it.
+    /// Sends one datagram with `sendto`, which needs no control message.
     fn send_one(&self, to: SocketAddr, datagram: &[u8]) -> io::Result<()> {
         loop {
             match self.socket.send_to(datagram, to) {
@@ -168,19 +172,19 @@ impl UdpPort {
         }
     }
 
-    /// Receives into the buffers; how many were filled.
+    /// Receives into the buffers; returns how many were filled.
     pub(crate) fn receive(&self, buffers: &mut SocketBuffers) -> io::Result<usize> {
         self.receive_up_to(RECEIVE_BATCH, buffers)
     }
 
-    /// Receives as much as is likely to be there; how many buffers were filled, and whether there may be more.
+    /// Receives as many datagrams as are likely to be queued; returns how many buffers were filled, and whether more may follow.
     pub(crate) fn receive_likely(&mut self, buffers: &mut SocketBuffers) -> (usize, ReceiveBacklog) {
-        let asked = self.appetite;
-        // An error is that of an earlier datagram (a peer's port is closed): silence will tell.
+        let asked = self.next_batch;
+        // The error belongs to an earlier datagram (a peer's port is closed); the peer's timeout handles it.
         let filled = self.receive_up_to(asked, buffers).unwrap_or(0);
-        // Long ones are dealt with one by one: what is read stays in the cache, and its sender hears of it earlier.
+        // Long datagrams are received one by one: the data stays in the cache, and the sender gets its acknowledgement earlier.
         let is_long = buffers.meta[..filled].iter().any(|meta| meta.len > LONG_DATAGRAM_BYTES);
-        self.appetite = if filled < asked || is_long { 1 } else { (2 * asked).min(RECEIVE_BATCH) };
+        self.next_batch = if filled < asked || is_long { 1 } else { (2 * asked).min(RECEIVE_BATCH) };
         let more = match filled {
             RECEIVE_BATCH => ReceiveBacklog::Likely,
             _ if filled == asked => ReceiveBacklog::Perhaps,
@@ -194,7 +198,7 @@ impl UdpPort {
             return self.receive_with_header(raw, most, buffers);
         }
         if most == 1 {
-            return self.receive_one(BlockingMode::None, buffers);
+            return self.receive_one(BlockingMode::NonBlocking, buffers);
         }
         buffers.starts = [0; RECEIVE_BATCH];
         buffers.identifications = [None; RECEIVE_BATCH];
@@ -205,14 +209,14 @@ impl UdpPort {
         }
     }
 
-    /// Receives one, by the call that is made for it: that of several takes a tenth of a round trip more.
-    pub(crate) fn receive_one(&self, patience: BlockingMode, buffers: &mut SocketBuffers) -> io::Result<usize> {
+    /// Receives one datagram with `recvmsg`: `recvmmsg` takes a tenth of a round trip more.
+    pub(crate) fn receive_one(&self, blocking: BlockingMode, buffers: &mut SocketBuffers) -> io::Result<usize> {
         (buffers.starts[0], buffers.identifications[0]) = (0, None);
         let fd = self.socket.as_raw_fd();
         let mut slices = [io::IoSliceMut::new(&mut buffers.bytes[0])];
-        let flags = match patience {
-            BlockingMode::None => MsgFlags::MSG_DONTWAIT,
-            BlockingMode::Some => MsgFlags::empty(),
+        let flags = match blocking {
+            BlockingMode::NonBlocking => MsgFlags::MSG_DONTWAIT,
+            BlockingMode::Blocking => MsgFlags::empty(),
         };
         let received = recvmsg::<SockaddrStorage>(fd, &mut slices, Some(&mut buffers.control), flags);
         let received = match received {
@@ -225,7 +229,7 @@ impl UdpPort {
         });
         let from = received.address.as_ref().and_then(address_of);
         let (length, meta) = (received.bytes, &mut buffers.meta[0]);
-        // Whoever sends without an address is nobody that is known.
+        // A datagram without a source address belongs to no peer.
         let Some(from) = from else { return Ok(0) };
         (meta.addr, meta.len, meta.stride) = (from, length, joined.unwrap_or(length));
         Ok(1)
@@ -233,7 +237,7 @@ impl UdpPort {
 
     fn receive_with_header(&self, raw: &Socket, most: usize, buffers: &mut SocketBuffers) -> io::Result<usize> {
         for index in 0..most {
-            // Not ours: datagrams for other ports of this address come by here too.
+            // A raw socket also receives datagrams for other ports of this address; skip them.
             let found = loop {
                 let length = match (&mut &*raw).read(&mut buffers.bytes[index]) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(index),
@@ -252,13 +256,13 @@ impl UdpPort {
         Ok(most)
     }
 
-    /// The headers around a packet from here, the `identification`-th of those that one call sends.
+    /// The headers around a packet from this port, the `identification`-th of one call.
     pub(crate) fn outgoing(&self, to: SocketAddr, identification: u16) -> Flow {
         flow(self.local, to, identification)
     }
 
-    /// True if a datagram's ICRC fits.
-    pub(crate) fn is_sound(&self, from: SocketAddr, datagram: &[u8], number: IpIdentification) -> bool {
+    /// True if the ICRC of a datagram is correct.
+    pub(crate) fn has_valid_icrc(&self, from: SocketAddr, datagram: &[u8], number: IpIdentification) -> bool {
         let fits = |number| rocev2::verify_icrc(datagram, &self.incoming(from, number)).is_ok();
         match number {
             IpIdentification::Seen(number) => fits(number),
@@ -266,7 +270,7 @@ impl UdpPort {
         }
     }
 
-    /// The headers around a packet to here.
+    /// The headers around a packet to this port.
     fn incoming(&self, from: SocketAddr, identification: u16) -> Flow {
         flow(from, self.local, identification)
     }
@@ -276,52 +280,52 @@ impl UdpPort {
 #[derive(Clone, Copy)]
 pub(crate) enum IpIdentification {
     Seen(u16),
-    /// Packets that were sent in one call are numbered from zero, see `batch`, and the kernel joins them again in the same
-    /// order: most likely this one, otherwise one of the first few.
+    /// The kernel numbers the packets of one call from zero (see `send_batch`) and coalesces them in the same order: most
+    /// likely this number, otherwise one of the first few.
     Guess(u16),
 }
 
-/// Identifications that a joined packet may have had, see [`UdpPort::incoming`].
+/// Identifications that a coalesced packet may have had, see [`UdpPort::incoming`].
 const MAX_COALESCED: u16 = 64;
 
-/// Whether to wait for a datagram if none is there.
+/// Whether a receive call waits for a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BlockingMode {
-    None,
-    /// As long as the socket says.
-    Some,
+    NonBlocking,
+    /// Up to the timeout of the socket.
+    Blocking,
 }
 
-/// Whether there is more to receive.
+/// Whether more datagrams are queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReceiveBacklog {
     No,
-    /// As many came as were asked for, which were not many: it can wait until these are dealt with.
+    /// The call returned as many as were asked for, which were few: the rest can wait until these are handled.
     Perhaps,
     Likely,
 }
 
-/// Room for what one receive brings.
+/// The buffers of one receive call.
 pub(crate) struct SocketBuffers {
     pub bytes: [Vec<u8>; RECEIVE_BATCH],
     pub meta: [RecvMeta; RECEIVE_BATCH],
-    /// Where in the bytes the datagram begins.
+    /// The offset of the datagram in its buffer.
     pub starts: [usize; RECEIVE_BATCH],
-    /// The IPv4 identification, where it is seen.
+    /// The IPv4 identification, where the header is visible.
     pub identifications: [Option<u16>; RECEIVE_BATCH],
-    /// What the kernel tells of a datagram beside it.
+    /// Control messages.
     control: [u8; CONTROL_BYTES],
 }
 
 impl SocketBuffers {
-    /// The datagrams of one filled buffer, each with its sender and what is known of its number.
+    /// The datagrams of one filled buffer, each with its sender and its identification.
     pub(crate) fn datagrams(&self, index: usize) -> impl Iterator<Item = (SocketAddr, &[u8], IpIdentification)> {
         let (from, bytes) = (self.meta[index].addr, &self.bytes[index]);
-        self.places(index).map(move |place| (from, &bytes[place.bytes], place.number))
+        self.spans(index).map(move |span| (from, &bytes[span.bytes], span.number))
     }
 
-    /// Where they lie.
-    pub(crate) fn places(&self, index: usize) -> impl Iterator<Item = DatagramSpan> + use<> {
+    /// The positions of those datagrams.
+    pub(crate) fn spans(&self, index: usize) -> impl Iterator<Item = DatagramSpan> + use<> {
         let (start, end) = (self.starts[index], self.starts[index] + self.meta[index].len);
         let (stride, seen) = (self.meta[index].stride.max(1), self.identifications[index]);
         (start..end).step_by(stride).enumerate().map(move |(position, from)| {
@@ -331,11 +335,11 @@ impl SocketBuffers {
     }
 }
 
-/// Where a datagram lies in a filled buffer.
+/// The position of a datagram in a filled buffer.
 pub(crate) struct DatagramSpan {
     pub bytes: Range<usize>,
     pub number: IpIdentification,
-    /// None lies behind it.
+    /// No further datagram follows in the buffer.
     pub is_last: bool,
 }
 
@@ -352,9 +356,9 @@ impl Default for SocketBuffers {
     }
 }
 
-/// Makes a socket ready for datagrams in batches. What else the kernel would tell with each datagram nobody wants to know, and
-/// it takes a tenth of the time of receiving one.
-fn state_of(socket: &UdpSocket) -> io::Result<UdpSocketState> {
+/// Prepares a socket for batched datagrams. Turns off the other control messages: they are not used and cost a tenth of the
+/// time of a receive.
+fn configure_socket(socket: &UdpSocket) -> io::Result<UdpSocketState> {
     let state = UdpSocketState::new(UdpSockRef::from(socket))?;
     if socket.local_addr()?.is_ipv4() {
         setsockopt(socket, Ipv4PacketInfo, &false)?;
@@ -374,11 +378,8 @@ fn address_of(storage: &SockaddrStorage) -> Option<SocketAddr> {
 fn open_raw(local: SocketAddr) -> io::Result<Socket> {
     let opened = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::UDP));
     let socket = opened.map_err(|error| {
-        let why = "to check the packets of a verbs peer over IPv4, their IP headers must be seen";
-        io::Error::new(
-            error.kind(),
-            format!("{why}, and that takes the right to open raw sockets (CAP_NET_RAW): {error}"),
-        )
+        let why = "packets of a verbs peer over IPv4 can only be verified with their IP header";
+        io::Error::new(error.kind(), format!("{why}, which requires raw sockets (run with CAP_NET_RAW): {error}"))
     })?;
     socket.bind(&SocketAddr::new(local.ip(), 0).into())?;
     socket.set_nonblocking(true)?;
@@ -386,7 +387,7 @@ fn open_raw(local: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// A UDP datagram within an IPv4 packet.
+/// A UDP datagram in an IPv4 packet.
 struct Ipv4Datagram {
     from: SocketAddr,
     identification: u16,
@@ -395,7 +396,7 @@ struct Ipv4Datagram {
 }
 
 impl Ipv4Datagram {
-    /// The datagram for `local`, if the bytes are one.
+    /// The datagram for `local` in an IPv4 packet; none if the packet carries no such datagram.
     fn find(packet: &[u8], local: SocketAddr) -> Option<Self> {
         let word = |at: usize| packet.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
         let header = usize::from(packet.first()? & 0xf) * 4;
@@ -408,19 +409,19 @@ impl Ipv4Datagram {
     }
 }
 
-/// Sockets here forbid fragmentation and are not connected: then Linux numbers datagrams zero, and those of one call
-/// from zero on.
+/// The sockets forbid fragmentation and are not connected. Linux then sets the identification to zero, and numbers the
+/// datagrams of one call from zero.
 fn flow(from: SocketAddr, to: SocketAddr, identification: u16) -> Flow {
     let ip = match (from.ip(), to.ip()) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             IpHeader::V4 { source, destination, identification, fragmentation: Fragmentation::Forbidden }
         }
-        (source, destination) => IpHeader::V6 { source: six(source), destination: six(destination) },
+        (source, destination) => IpHeader::V6 { source: to_ipv6(source), destination: to_ipv6(destination) },
     };
     Flow { ip, source_port: from.port(), destination_port: to.port() }
 }
 
-fn six(address: IpAddr) -> std::net::Ipv6Addr {
+fn to_ipv6(address: IpAddr) -> std::net::Ipv6Addr {
     match address {
         IpAddr::V4(four) => four.to_ipv6_mapped(),
         IpAddr::V6(six) => six,
@@ -432,7 +433,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_comes_by_a_raw_socket_is_a_datagram_or_is_not() {
+    fn a_raw_packet_parses_as_a_datagram_or_is_rejected() {
         let local: SocketAddr = "10.0.0.2:4791".parse().expect("an address");
         let mut packet = vec![0x45, 0, 0, 33, 0xab, 0xcd, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
         packet.extend([0xc0, 0x01, 0x12, 0xb7, 0, 13, 0, 0, 1, 2, 3, 4, 5]);

@@ -1,4 +1,4 @@
-//! Values of every kind that fits its fields.
+//! Strategies for valid headers of every type.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -57,16 +57,16 @@ prop_compose! {
         destination in 0u32..1 << 24,
         psn: u32,
     ) -> Bth {
-        let [solicited_event, migrated, met_congestion, reports_congestion, acknowledge] = flags;
+        let [solicited_event, migrated, fecn, becn, acknowledge] = flags;
         Bth {
             opcode,
             solicited_event,
             migrated,
             pad_count,
-            coverage: IcrcCoverage::Whole,
+            coverage: IcrcCoverage::Full,
             partition: PartitionKey(partition),
-            met_congestion,
-            reports_congestion,
+            fecn,
+            becn,
             destination: QpNumber(destination),
             acknowledge,
             psn: Psn::new(psn),
@@ -104,13 +104,13 @@ prop_compose! {
             reth: wanted.reth.then_some(reth),
             aeth: wanted.aeth.then_some(aeth),
             immediate: wanted.immediate.then_some(Immediate(immediate)),
-            arrived: wanted.arrived.then_some(SackBitmap(own[0])),
-            token: wanted.token.then_some(ProbeToken(own[1])),
+            sack: wanted.sack.then_some(SackBitmap(own[0])),
+            probe_token: wanted.probe_token.then_some(ProbeToken(own[1])),
         }
     }
 }
 
-/// Headers and a payload; no packet yet, since a packet borrows.
+/// Headers and a payload instead of a packet, because a packet borrows its payload.
 pub(crate) fn content() -> impl Strategy<Value = (PacketHeaders, Vec<u8>)> {
     (headers(), vec(any::<u8>(), 0..300)).prop_map(|(headers, mut payload)| {
         if !headers.bth.opcode.carries_payload() {
@@ -144,7 +144,7 @@ pub(crate) fn flow() -> impl Strategy<Value = Flow> {
 
 prop_compose! {
     pub(crate) fn aggregation()(
-        kind in select(&[AggregationMessageKind::Contribution, AggregationMessageKind::Result, AggregationMessageKind::Repair, AggregationMessageKind::Abort, AggregationMessageKind::Test, AggregationMessageKind::Late]),
+        kind in select(&[AggregationMessageKind::Contribution, AggregationMessageKind::Result, AggregationMessageKind::Repair, AggregationMessageKind::Abort, AggregationMessageKind::Poll, AggregationMessageKind::NotEntered]),
         small: [u8; 3],
         names: [u32; 4],
         child: u16,

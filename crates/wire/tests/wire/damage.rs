@@ -1,4 +1,4 @@
-//! Every single flipped bit is found by the code that is there to find it, and by no other.
+//! The responsible CRC, and no other, detects every single flipped bit.
 
 use proptest::prelude::*;
 use units::Lid;
@@ -12,8 +12,8 @@ fn flip(bytes: &mut [u8], bit: usize) {
     bytes[bit / 8] ^= 0x80 >> (bit % 8);
 }
 
-/// Whether switches or routers may change the bit, by the figures of the IB specification, 7.8.1.
-fn may_change_on_the_way(bit: usize, has_global_route: bool) -> bool {
+/// True if switches or routers may change the bit (IB specification, figures of 7.8.1).
+fn is_mutable(bit: usize, has_global_route: bool) -> bool {
     let byte = bit / 8;
     if !has_global_route {
         return bit < 4 || byte == 8 + 4;
@@ -22,8 +22,8 @@ fn may_change_on_the_way(bit: usize, has_global_route: bool) -> bool {
     byte < 8 || (global * 8 + 4..global * 8 + 32).contains(&bit) || byte == global + 7 || byte == transport + 4
 }
 
-/// Whether the bit says how the frame is to be read: version, next header, length of the LRH.
-fn shapes_the_frame(bit: usize) -> bool {
+/// True if the bit determines how the frame is parsed: version, next header, length of the LRH.
+fn determines_parsing(bit: usize) -> bool {
     matches!(bit, 4..8 | 14..16 | 37..48)
 }
 
@@ -31,7 +31,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn each_flip_in_a_frame_is_found_by_the_vcrc(
+    fn the_vcrc_detects_every_flipped_bit_of_a_frame(
         (headers, payload) in arbitrary::content(), (lrh, grh) in arbitrary::route(),
     ) {
         let mut bytes = Vec::new();
@@ -45,7 +45,7 @@ proptest! {
     }
 
     #[test]
-    fn each_flip_inside_a_switch_is_found_by_the_icrc_unless_switches_may_do_it(
+    fn the_icrc_detects_every_bit_flipped_inside_a_switch_except_in_mutable_fields(
         (headers, payload) in arbitrary::content(), (lrh, grh) in arbitrary::route(),
     ) {
         let mut bytes = Vec::new();
@@ -54,10 +54,10 @@ proptest! {
             flip(&mut bytes, bit);
             rewrite_vcrc(&mut bytes).unwrap();
             let verdict = verify_icrc(&bytes);
-            if shapes_the_frame(bit) {
+            if determines_parsing(bit) {
                 prop_assert!(verdict.is_err(), "bit {}", bit);
                 prop_assert!(LinkFrame::verify(&bytes).is_err(), "bit {}", bit);
-            } else if may_change_on_the_way(bit, grh.is_some()) {
+            } else if is_mutable(bit, grh.is_some()) {
                 prop_assert_eq!(verdict, Ok(()), "bit {}", bit);
                 let frame = LinkFrame::verify(&bytes).unwrap();
                 prop_assert_eq!(frame.packet.payload, &payload[..]);
@@ -69,7 +69,7 @@ proptest! {
     }
 
     #[test]
-    fn each_flip_in_a_datagram_is_found_by_the_icrc_unless_routers_may_do_it(
+    fn the_icrc_detects_every_flipped_bit_of_a_datagram_except_in_mutable_fields(
         (headers, payload) in arbitrary::content(), flow in arbitrary::flow(),
     ) {
         let packet = Packet::new(headers, &payload);
@@ -84,15 +84,15 @@ proptest! {
     }
 
     #[test]
-    fn a_check_of_the_beginning_finds_each_flip_there_and_none_beyond(
+    fn a_partial_icrc_detects_flipped_bits_in_its_prefix_only(
         (mut headers, payload) in arbitrary::content(), flow in arbitrary::flow(),
     ) {
-        headers.bth.coverage = IcrcCoverage::Beginning;
+        headers.bth.coverage = IcrcCoverage::Prefix;
         let packet = Packet::new(headers, &payload);
         let mut bytes = vec![0; packet.size()];
         rocev2::emit(&packet, &flow, &mut bytes);
         prop_assert_eq!(rocev2::verify(&bytes, &flow), Ok(packet));
-        let code = bytes.len() - 4; // Behind padding, which counts where it stands at the beginning.
+        let code = bytes.len() - 4; // The ICRC follows the padding, which is covered as far as it lies in the prefix.
         for bit in 0..bytes.len() * 8 {
             flip(&mut bytes, bit);
             let is_covered = bit / 8 < 128 || bit / 8 >= code;
@@ -106,7 +106,7 @@ proptest! {
     }
 
     #[test]
-    fn a_datagram_that_went_astray_is_found_by_the_icrc(
+    fn the_icrc_detects_a_misdelivered_datagram(
         (headers, payload) in arbitrary::content(), flow in arbitrary::flow(), other in arbitrary::flow(),
     ) {
         prop_assume!(flow != other);
@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn each_flip_in_an_aggregation_message_is_found_by_its_code(
+    fn the_crc_detects_every_flipped_bit_of_an_aggregation_message(
         header in arbitrary::aggregation(), payload in prop::collection::vec(any::<u8>(), 0..300),
     ) {
         let mut message = Vec::new();
@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn what_switches_do_to_a_frame_harms_nothing(
+    fn frames_stay_valid_after_switches_change_lane_and_congestion(
         (headers, payload) in arbitrary::content(), (lrh, grh) in arbitrary::route(), lane in 0u8..16,
     ) {
         let sent = LinkFrame::new(lrh, grh, Packet::new(headers, &payload));
@@ -140,12 +140,12 @@ proptest! {
         set_fecn(&mut bytes).unwrap();
         let mut expected = sent;
         expected.lrh.lane = VirtualLane(lane);
-        expected.packet.headers.bth.met_congestion = true;
+        expected.packet.headers.bth.fecn = true;
         prop_assert_eq!(LinkFrame::verify(&bytes), Ok(expected));
     }
 
     #[test]
-    fn a_condemned_frame_is_good_at_no_switch(
+    fn every_switch_rejects_a_stomped_frame(
         (headers, payload) in arbitrary::content(), (lrh, grh) in arbitrary::route(),
     ) {
         let mut bytes = Vec::new();
@@ -156,10 +156,10 @@ proptest! {
 }
 
 #[test]
-fn frames_without_meaning_are_malformed_and_not_physical() {
+fn intact_frames_with_invalid_contents_are_malformed() {
     let nothing = PacketError::Malformed(ParseError::TooShort { needed: 2, given: 0 });
     assert_eq!(verify_vcrc(&[]), Err(nothing));
-    // All zeros would be a raw packet; with a fitting VCRC it is as it was sent, and still no packet.
+    // All zeros would be a raw packet. With a matching VCRC it is intact, but still not a packet.
     let mut raw = [0; 26];
     rewrite_vcrc(&mut raw).unwrap();
     assert!(matches!(verify_vcrc(&raw), Err(PacketError::Malformed(ParseError::UnknownNextHeader { .. }))));

@@ -1,4 +1,4 @@
-//! Bytes that others made: a sample packet of InfiniBand, and packets of scapy.
+//! Golden bytes from other implementations: an InfiniBand sample packet, and packets made by scapy.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -16,7 +16,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(byte).collect()
 }
 
-/// The payload of the sample packet: 14 bytes, so two of padding.
+/// The payload of the sample packet: 14 bytes and two of padding.
 const SAMPLE_PAYLOAD: [u8; 14] = [0xbb, 0x88, 0x4d, 0x85, 0xfd, 0x5c, 0xfb, 0xa4, 0x72, 0x8b, 0xc0, 0x69, 0x0e, 0xd4];
 
 fn sample_packet() -> Packet<'static> {
@@ -43,9 +43,9 @@ fn frame_is(frame: &LinkFrame<'_>, expected: &[u8]) {
 }
 
 #[test]
-fn the_sample_packet_has_its_codes() {
-    // From the packet generator of Mellanox (OpenIB, 2004), which tests its ICRC with it. It gives no VCRC; this
-    // one is by a bitwise computation apart from this code.
+fn the_sample_packet_has_its_crcs() {
+    // From Mellanox's packet generator (OpenIB, 2004), which tests its ICRC with it. It gives no VCRC; this one comes
+    // from an independent bitwise computation.
     let expected = bytes(
         "7012375C 000E17D2  0A202487 0087B1B3 000DEC2A  01710A1C 015D4002 38F27A05 0000000E
          BB884D85 FD5CFBA4 728BC069 0ED40000  9625B75A  45FA",
@@ -54,8 +54,8 @@ fn the_sample_packet_has_its_codes() {
 }
 
 #[test]
-fn the_same_packet_with_a_global_route_leaves_the_local_one_out_of_its_icrc() {
-    // Codes by a bitwise computation apart from this code, masking the whole LRH as the generator does.
+fn the_icrc_of_a_packet_with_a_grh_excludes_the_lrh() {
+    // CRCs from an independent bitwise computation that masks the whole LRH, as the generator does.
     let expected = bytes(
         "7013375c 001817d2  60000000 00301b10 0000000000000125 0000000000000026 0000000000000117 0000000000000096
          0a202487 0087b1b3 000dec2a  01710a1c 015d4002 38f27a05 0000000e  bb884d85 fd5cfba4 728bc069 0ed40000
@@ -96,7 +96,7 @@ fn datagram_is(packet: Packet<'_>, flow: &Flow, expected: &str) {
 // The datagrams below were made by scapy 2.8, scapy.contrib.roce.
 
 #[test]
-fn a_send_is_as_scapy_makes_it() {
+fn a_send_matches_scapy() {
     let bth = Bth {
         solicited_event: true,
         migrated: true,
@@ -111,7 +111,7 @@ fn a_send_is_as_scapy_makes_it() {
 }
 
 #[test]
-fn an_acknowledgement_is_as_scapy_makes_it() {
+fn an_acknowledgement_matches_scapy() {
     let bth = Bth {
         partition: PartitionKey(0x8001),
         ..Bth::new(Opcode::Acknowledge, QpNumber(0xfe_dcba), Psn::new(0xab_cdef))
@@ -125,12 +125,8 @@ fn an_acknowledgement_is_as_scapy_makes_it() {
 }
 
 #[test]
-fn a_refusal_that_met_congestion_is_as_scapy_makes_it() {
-    let bth = Bth {
-        met_congestion: true,
-        reports_congestion: true,
-        ..Bth::new(Opcode::Acknowledge, QpNumber(3), Psn::new(0xff_ffff))
-    };
+fn a_nak_with_becn_and_fecn_matches_scapy() {
+    let bth = Bth { fecn: true, becn: true, ..Bth::new(Opcode::Acknowledge, QpNumber(3), Psn::new(0xff_ffff)) };
     let syndrome = Syndrome::Nak { cause: NakCause::PsnSequence };
     let aeth = Aeth { syndrome, message_sequence: 0xff_ffff };
     let mut flow = v4([192, 168, 7, 9], [192, 168, 7, 10], 65_535, 50_000);
@@ -145,7 +141,7 @@ fn a_refusal_that_met_congestion_is_as_scapy_makes_it() {
 }
 
 #[test]
-fn a_multicast_datagram_with_immediate_data_is_as_scapy_makes_it() {
+fn a_multicast_datagram_with_immediate_data_matches_scapy() {
     let bth = Bth::new(Opcode::DatagramSendOnlyWithImmediate, QpNumber(0xff_ffff), Psn::new(5));
     let deth = Deth { key: QueueKey(0x1111_1111), source: QpNumber(0x12_3456) };
     let immediate = Immediate(0xcafe_f00d);
@@ -160,8 +156,8 @@ fn a_multicast_datagram_with_immediate_data_is_as_scapy_makes_it() {
 }
 
 #[test]
-fn a_write_of_256_bytes_is_as_scapy_makes_it() {
-    let bth = Bth { reports_congestion: true, ..Bth::new(Opcode::WriteOnly, QpNumber(0x22), Psn::new(0)) };
+fn a_write_of_256_bytes_matches_scapy() {
+    let bth = Bth { becn: true, ..Bth::new(Opcode::WriteOnly, QpNumber(0x22), Psn::new(0)) };
     let reth = Reth { address: 0x7f00_0000_1000, key: RemoteKey(0xdead_beef), length_bytes: 256 };
     let payload: Vec<u8> = (0..=255).collect();
     let payload_hex: String = payload.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -173,13 +169,9 @@ fn a_write_of_256_bytes_is_as_scapy_makes_it() {
 }
 
 #[test]
-fn a_send_over_ipv6_is_as_scapy_makes_it() {
-    // Besides scapy, a bitwise computation of its own gave the same code.
-    let bth = Bth {
-        reports_congestion: true,
-        acknowledge: true,
-        ..Bth::new(Opcode::SendOnly, QpNumber(0x77), Psn::new(1))
-    };
+fn a_send_over_ipv6_matches_scapy() {
+    // An independent bitwise computation gave the same ICRC as scapy.
+    let bth = Bth { becn: true, acknowledge: true, ..Bth::new(Opcode::SendOnly, QpNumber(0x77), Psn::new(1)) };
     let address = |text: &str| text.parse::<Ipv6Addr>().unwrap();
     let ip = IpHeader::V6 { source: address("fd00::1"), destination: address("fd00::2:3") };
     datagram_is(
@@ -189,33 +181,33 @@ fn a_send_over_ipv6_is_as_scapy_makes_it() {
     );
 }
 
-// Strangers know no more of Pleach's own packets than that bytes follow the base header; scapy computed the codes.
+// scapy treats everything after the BTH of Pleach's own packets as opaque bytes; it computed the CRCs.
 
 #[test]
-fn a_selective_acknowledgement_is_laid_out_as_promised() {
+fn a_selective_acknowledgement_has_the_documented_layout() {
     let bth = Bth::new(Opcode::SelectiveAcknowledge, QpNumber(0x11), Psn::new(0xff_fffe));
     let nak = Syndrome::Nak { cause: NakCause::PsnSequence };
     let aeth = Aeth { syndrome: nak, message_sequence: 0x01_0203 };
-    let arrived = SackBitmap(0x8000_0000_0000_0005);
+    let sack = SackBitmap(0x8000_0000_0000_0005);
     datagram_is(
-        Packet::new(PacketHeaders { aeth: Some(aeth), arrived: Some(arrived), ..bth.into() }, &[]),
+        Packet::new(PacketHeaders { aeth: Some(aeth), sack: Some(sack), ..bth.into() }, &[]),
         &v4([10, 0, 0, 1], [10, 0, 0, 2], 0, 49_152),
         "c100ffff0000001100fffffe 60010203 8000000000000005 2ef335d8",
     );
 }
 
 #[test]
-fn a_probe_and_its_reply_are_laid_out_as_promised() {
-    let token = Some(ProbeToken(0x0123_4567_89ab_cdef));
+fn a_probe_and_its_reply_have_the_documented_layout() {
+    let probe_token = Some(ProbeToken(0x0123_4567_89ab_cdef));
     let probe = Bth { migrated: true, ..Bth::new(Opcode::Probe, QpNumber(0x11), Psn::new(7)) };
     datagram_is(
-        Packet::new(PacketHeaders { token, ..probe.into() }, &[]),
+        Packet::new(PacketHeaders { probe_token, ..probe.into() }, &[]),
         &v4([10, 0, 0, 1], [10, 0, 0, 2], 0, 49_152),
         "c240ffff0000001100000007 0123456789abcdef 45ff8007",
     );
     let reply = Bth::new(Opcode::ProbeReply, QpNumber(0x12), Psn::new(7));
     datagram_is(
-        Packet::new(PacketHeaders { token, ..reply.into() }, &[]),
+        Packet::new(PacketHeaders { probe_token, ..reply.into() }, &[]),
         &v4([10, 0, 0, 2], [10, 0, 0, 1], 0, 49_153),
         "c300ffff0000001200000007 0123456789abcdef dd85b602",
     );

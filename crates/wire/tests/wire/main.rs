@@ -1,4 +1,4 @@
-//! Codecs as outsiders see them: vectors from elsewhere, round trips, damage.
+//! The codecs from outside: golden bytes, round trips, corruption.
 
 mod arbitrary;
 mod damage;

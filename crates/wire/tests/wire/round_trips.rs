@@ -1,4 +1,4 @@
-//! What is emitted parses to the same value; what parses is emitted to the same bytes, but for reserved bits.
+//! Emitted values parse to the same value; parsed bytes are emitted unchanged except for reserved bits.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use wire::{
 
 use crate::arbitrary;
 
-/// Emits a header, and parses it again from a longer buffer than it needs.
+/// Emits a header and parses it again from a longer buffer.
 macro_rules! comes_back {
     ($value:expr, $type:ty) => {
         let mut buffer = [0xa5; <$type>::SIZE + 1];
@@ -24,7 +24,7 @@ macro_rules! comes_back {
     };
 }
 
-/// Parses bytes, and if they mean something, emits that again.
+/// Parses bytes and, if they are valid, emits the value again.
 macro_rules! stays {
     ($bytes:expr, $type:ty, $clear_reserved:expr) => {
         let mut expected: [u8; <$type>::SIZE] = $bytes;
@@ -65,7 +65,7 @@ fn clear_packet(bytes: &mut [u8], packet: &Packet<'_>) {
 
 proptest! {
     #[test]
-    fn headers_come_back(
+    fn headers_round_trip(
         lrh in arbitrary::lrh(), grh in arbitrary::grh(), bth in arbitrary::bth(), reth in arbitrary::reth(),
         aeth in arbitrary::aeth(), deth in arbitrary::deth(), immediate: u32, own: [u64; 2],
     ) {
@@ -81,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_of_headers_stay(
+    fn header_bytes_round_trip(
         mut lrh: [u8; 8], mut grh: [u8; 40], mut bth: [u8; 12], reth: [u8; 16], aeth: [u8; 4], deth: [u8; 8], immediate: [u8; 4],
         own: [u8; 8],
     ) {
@@ -109,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn packet_headers_come_back(headers in arbitrary::headers()) {
+    fn packet_headers_round_trip(headers in arbitrary::headers()) {
         let mut buffer = [0; 64];
         let size = headers.emit(&mut buffer);
         prop_assert_eq!(size, headers.size());
@@ -118,7 +118,7 @@ proptest! {
     }
 
     #[test]
-    fn frames_come_back((headers, payload) in arbitrary::content(), (lrh, grh) in arbitrary::route()) {
+    fn frames_round_trip((headers, payload) in arbitrary::content(), (lrh, grh) in arbitrary::route()) {
         let frame = LinkFrame::new(lrh, grh, Packet::new(headers, &payload));
         let mut bytes = vec![7];
         frame.append_to(&mut bytes);
@@ -132,11 +132,11 @@ proptest! {
     }
 
     #[test]
-    fn a_datagram_may_lie_in_three_places(
+    fn vectored_and_zero_copy_emission_give_the_same_bytes(
         (mut headers, payload) in arbitrary::content(),
         flow in arbitrary::flow(),
         cut in any::<prop::sample::Index>(),
-        coverage in prop::sample::select(&[IcrcCoverage::Whole, IcrcCoverage::Beginning][..]),
+        coverage in prop::sample::select(&[IcrcCoverage::Full, IcrcCoverage::Prefix][..]),
     ) {
         headers.bth.coverage = coverage;
         let packet = Packet::new(headers, &payload);
@@ -152,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn datagrams_come_back((headers, payload) in arbitrary::content(), flow in arbitrary::flow()) {
+    fn datagrams_round_trip((headers, payload) in arbitrary::content(), flow in arbitrary::flow()) {
         let packet = Packet::new(headers, &payload);
         let mut bytes = vec![0xa5; packet.size() + 1];
         prop_assert_eq!(rocev2::emit(&packet, &flow, &mut bytes), packet.size());
@@ -162,17 +162,17 @@ proptest! {
     }
 
     #[test]
-    fn aggregation_messages_come_back(header in arbitrary::aggregation(), payload in vec(any::<u8>(), 0..300)) {
+    fn aggregation_messages_round_trip(header in arbitrary::aggregation(), payload in vec(any::<u8>(), 0..300)) {
         let mut message = Vec::new();
         header.append_to(&payload, &mut message);
         prop_assert_eq!(message.len(), AggregationHeader::SIZE + payload.len());
         prop_assert_eq!(AggregationHeader::verify(&message), Ok((header, &payload[..])));
         prop_assert_eq!(AggregationHeader::parse(&message), Ok(header));
-        prop_assert_eq!(&message[28..32], &header.seal(&payload).to_be_bytes());
+        prop_assert_eq!(&message[28..32], &header.checksum(&payload).to_be_bytes());
     }
 
     #[test]
-    fn any_bytes_are_refused_or_understood_but_never_fatal(mut bytes in vec(any::<u8>(), 0..400), flow in arbitrary::flow()) {
+    fn parsing_never_panics(mut bytes in vec(any::<u8>(), 0..400), flow in arbitrary::flow()) {
         let _ = LinkFrame::parse(&bytes);
         let _ = LinkFrame::verify(&bytes);
         let _ = link_frame::verify_vcrc(&bytes);
@@ -186,20 +186,20 @@ proptest! {
         let _ = link_frame::set_virtual_lane(&mut bytes, wire::VirtualLane(3));
         let _ = link_frame::stomp_vcrc(&mut bytes);
         if link_frame::rewrite_vcrc(&mut bytes).is_ok() {
-            // Past the first check, so that the others see garbage too.
+            // Correct the first CRC, so that the later checks get garbage too.
             let _ = LinkFrame::verify(&bytes);
         }
     }
 
     #[test]
-    fn garbled_frames_that_parse_stay(
+    fn corrupted_frames_that_parse_round_trip(
         (headers, payload) in arbitrary::content(), (lrh, grh) in arbitrary::route(),
         garbles in vec((any::<prop::sample::Index>(), any::<u8>()), 0..6), cut in 0usize..6,
     ) {
         let mut bytes = Vec::new();
         LinkFrame::new(lrh, grh, Packet::new(headers, &payload)).append_to(&mut bytes);
         for (at, value) in garbles {
-            // Half of them where the routing and transport headers are, for that is where meaning is.
+            // Half of the changes go to the routing and transport headers, where the structure is.
             let reach = if value & 1 == 0 { bytes.len() } else { bytes.len().min(24) };
             bytes[at.index(reach)] = value;
         }
@@ -219,7 +219,7 @@ proptest! {
     }
 
     #[test]
-    fn garbled_datagrams_that_parse_stay(
+    fn corrupted_datagrams_that_parse_round_trip(
         (headers, payload) in arbitrary::content(), flow in arbitrary::flow(),
         garbles in vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
     ) {
@@ -240,7 +240,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_of_aggregation_messages_stay(mut message in vec(any::<u8>(), 32..200), kind in 1u8..5) {
+    fn aggregation_message_bytes_round_trip(mut message in vec(any::<u8>(), 32..200), kind in 1u8..5) {
         message[0] = 0x10 | kind;
         let header = AggregationHeader::parse(&message).expect("every other byte may be anything");
         let mut emitted = Vec::new();

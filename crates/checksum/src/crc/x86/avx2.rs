@@ -3,14 +3,14 @@
 use std::arch::x86_64::*;
 
 use super::sse;
-use crate::crc::{Polynomial, fold_constants};
+use crate::crc::polynomial::{Polynomial, fold_constants};
 use crate::prefetch::{TargetCache, prefetch_target};
 
 pub(in crate::crc) fn is_available() -> bool {
     sse::is_available() && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("vpclmulqdq")
 }
 
-/// The register after `len` bytes at `from`; with `COPY` they lie at `to` as well.
+/// The register after `len` bytes at `from`; with `COPY` they are also written to `to`.
 ///
 /// # Safety
 /// The processor has VPCLMULQDQ and AVX2. `from` is readable for `len` bytes. With `COPY`, `to` is writable for `len`
@@ -24,7 +24,7 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
     target: TargetCache,
 ) -> u64 {
     if len < 128 {
-        // SAFETY: handed on.
+        // SAFETY: guaranteed by the caller.
         return unsafe { sse::run::<P, COPY>(register, from, to, len, target) };
     }
     // SAFETY: there are at least 128 bytes.
@@ -45,7 +45,7 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
             prefetch_target::<2>(to, at);
         }
         for (row, offset) in rows.iter_mut().zip([0, 32, 64, 96]) {
-            // SAFETY: 128 more bytes are there.
+            // SAFETY: 128 more bytes remain.
             *row = fold(*row, further, unsafe { block::<COPY>(from, to, at + offset) });
         }
         at += 128;
@@ -55,7 +55,7 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
     let all = fold(rows[0], load_keys(const { fold_constants::<P>(768) }), second);
     let (first, second) = (_mm256_castsi256_si128(all), _mm256_extracti128_si256::<1>(all));
     let bits = sse::fold(first, sse::load_keys(const { fold_constants::<P>(128) }), second);
-    // SAFETY: handed on; more than 16 bytes have been folded.
+    // SAFETY: guaranteed by the caller; more than 16 bytes have been folded.
     unsafe { sse::rest::<P, COPY>(bits, from, to, at, len) }
 }
 
@@ -64,7 +64,7 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn block<const COPY: bool>(from: *const u8, to: *mut u8, at: usize) -> __m256i {
-    // SAFETY: promised by the caller; neither needs to be aligned.
+    // SAFETY: guaranteed by the caller; neither needs to be aligned.
     unsafe {
         let bits = _mm256_loadu_si256(from.add(at).cast());
         if COPY {

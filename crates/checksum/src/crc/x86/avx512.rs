@@ -1,15 +1,14 @@
 //! 64 bytes in a vector register, eight of them at a time.
 //!
-//! Lengths that are no multiple of 64 cost one fold more: byte permutations move what is folded so that it ends where the
-//! bytes end.
+//! Lengths that are no multiple of 64 cost one more fold: byte permutations shift the folded bits so that they end with the bytes.
 
 use std::arch::x86_64::*;
 
 use super::reduction;
-use crate::crc::{Polynomial, fold_constants};
+use crate::crc::polynomial::{Polynomial, fold_constants};
 use crate::prefetch::{TargetCache, prefetch_target};
 
-/// From this length on a copy first goes to a whole line of its target: stores over two lines cost twice.
+/// From this length on a copy is aligned to the lines of its target: stores across two lines cost twice.
 const WORTH_ALIGNING: usize = 1024;
 
 pub(in crate::crc) fn is_available() -> bool {
@@ -21,7 +20,7 @@ pub(in crate::crc) fn is_available() -> bool {
         && super::sse::is_available()
 }
 
-/// The register after `len` bytes at `from`; with `COPY` they lie at `to` as well.
+/// The register after `len` bytes at `from`; with `COPY` they are also written to `to`.
 ///
 /// # Safety
 /// [`is_available`]. `from` is readable for `len` bytes. With `COPY`, `to` is writable for `len` bytes and does not overlap
@@ -35,14 +34,14 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
     target: TargetCache,
 ) -> u64 {
     if len < 64 {
-        // SAFETY: handed on.
+        // SAFETY: guaranteed by the caller.
         return unsafe { short::<P, COPY>(register, from, to, len) };
     }
     let head = if COPY && len >= WORTH_ALIGNING { to.align_offset(64).min(63) } else { 0 };
-    // SAFETY: the head is shorter than 64 bytes, and more than that are there.
+    // SAFETY: the head is shorter than 64 bytes, and there are more than that.
     unsafe {
         let before = if head >= 8 {
-            // One fold takes it to where the rest begins. To make a register of it first would take five times as long.
+            // One fold moves it to the start of the rest. Reducing it to a register first would take five times as long.
             let bytes = ended_by(register, few::<COPY>(from, to, head), head);
             fold(bytes, broadcast(const { fold_constants::<P>(512) }), _mm512_setzero_si512())
         } else {
@@ -52,7 +51,7 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
     }
 }
 
-/// What comes after `before`, which is added to the first 64 bytes.
+/// The register after `len` bytes; `before` is added to the first 64 bytes.
 ///
 /// # Safety
 /// As [`run`]; `len` is at least 64.
@@ -82,7 +81,7 @@ unsafe fn long<P: Polynomial, const COPY: bool>(
                     prefetch_target::<8>(to, at);
                 }
                 for (number, row) in wide.iter_mut().enumerate() {
-                    // SAFETY: 512 more bytes are there.
+                    // SAFETY: 512 more bytes remain.
                     *row = fold(*row, by_8, unsafe { block::<COPY>(from, to, at + 64 * number) });
                 }
                 at += 512;
@@ -91,7 +90,7 @@ unsafe fn long<P: Polynomial, const COPY: bool>(
             rows = [fold(a, by_4, e), fold(b, by_4, f), fold(c, by_4, g), fold(d, by_4, h)];
             if len - at >= 256 {
                 for (number, row) in rows.iter_mut().enumerate() {
-                    // SAFETY: 256 more bytes are there.
+                    // SAFETY: 256 more bytes remain.
                     *row = fold(*row, by_4, unsafe { block::<COPY>(from, to, at + 64 * number) });
                 }
                 at += 256;
@@ -102,7 +101,7 @@ unsafe fn long<P: Polynomial, const COPY: bool>(
             rows[0] = _mm512_xor_si512(rows[0], before);
             at = 256;
         }
-        // Side by side, not one after the other: the folds do not wait for each other.
+        // In parallel: the folds do not depend on each other.
         let third = fold(rows[2], broadcast(const { fold_constants::<P>(512) }), rows[3]);
         let second = fold(rows[1], broadcast(const { fold_constants::<P>(1024) }), third);
         bits = fold(rows[0], broadcast(const { fold_constants::<P>(1536) }), second);
@@ -113,13 +112,13 @@ unsafe fn long<P: Polynomial, const COPY: bool>(
     }
     let by_1 = broadcast(const { fold_constants::<P>(512) });
     while len - at >= 64 {
-        // SAFETY: 64 more bytes are there.
+        // SAFETY: 64 more bytes remain.
         bits = fold(bits, by_1, unsafe { block::<COPY>(from, to, at) });
         at += 64;
     }
     let left = len - at;
     if left > 0 {
-        // SAFETY: `left` bytes are there.
+        // SAFETY: there are `left` bytes.
         let end = unsafe { few::<COPY>(from.add(at), if COPY { to.add(at) } else { to }, left) };
         let places = moved_by(left);
         let next = _mm512_permutex2var_epi8(bits, places, end);
@@ -133,7 +132,7 @@ unsafe fn long<P: Polynomial, const COPY: bool>(
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,vpclmulqdq,sse4.2,pclmulqdq")]
 unsafe fn short<P: Polynomial, const COPY: bool>(register: u64, from: *const u8, to: *mut u8, len: usize) -> u64 {
-    // SAFETY: `len` bytes are there.
+    // SAFETY: there are `len` bytes.
     let bytes = unsafe { few::<COPY>(from, to, len) };
     if len < 8 {
         return reduction::update_few_bytes::<P>(
@@ -145,7 +144,7 @@ unsafe fn short<P: Polynomial, const COPY: bool>(register: u64, from: *const u8,
     reduction::reduce_to_register::<P>(narrow::<P>(ended_by(register, bytes, len)))
 }
 
-/// At least 8 bytes after a register, at the end of the vector. Zeros come before them: they change nothing.
+/// At least 8 bytes after a register, at the end of the vector. The zeros before them change nothing.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 fn ended_by(register: u64, bytes: __m512i, len: usize) -> __m512i {
@@ -177,7 +176,7 @@ unsafe fn few<const COPY: bool>(from: *const u8, to: *mut u8, count: usize) -> _
     }
 }
 
-/// Every place of a vector, `count` further on.
+/// Every index of a vector, plus `count`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn moved_by(count: usize) -> __m512i {
@@ -190,18 +189,18 @@ fn moved_by(count: usize) -> __m512i {
         }
         places
     };
-    // SAFETY: the array is as long as the vector.
+    // SAFETY: the array has the size of the vector.
     let places = unsafe { _mm512_loadu_si512(PLACES.as_ptr().cast()) };
     _mm512_add_epi8(places, _mm512_set1_epi8(count as i8))
 }
 
-/// Four times 128 bits to one.
+/// Folds four times 128 bits into one.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,vpclmulqdq")]
 fn narrow<P: Polynomial>(bits: __m512i) -> __m128i {
     let [a, b, c] = const { [fold_constants::<P>(384), fold_constants::<P>(256), fold_constants::<P>(128)] };
     let [a0, a1, b0, b1, c0, c1] = [a[0], a[1], b[0], b[1], c[0], c[1]].map(|key| key as i64);
-    // The last quarter stays where it is: its key is zero, and it is added as it was.
+    // The last quarter keeps its position: its constant is zero, and it is added unchanged.
     let further = _mm512_set_epi64(0, 0, c1, c0, b1, b0, a1, a0);
     let moved = fold(bits, further, _mm512_maskz_mov_epi64(0b1100_0000, bits));
     let halves = _mm256_xor_si256(_mm512_castsi512_si256(moved), _mm512_extracti64x4_epi64::<1>(moved));
@@ -215,7 +214,7 @@ fn narrow<P: Polynomial>(bits: __m512i) -> __m128i {
 unsafe fn rows_of<const COPY: bool, const COUNT: usize>(from: *const u8, to: *mut u8, at: usize) -> [__m512i; COUNT] {
     let mut rows = [_mm512_setzero_si512(); COUNT];
     for (number, row) in rows.iter_mut().enumerate() {
-        // SAFETY: promised by the caller.
+        // SAFETY: guaranteed by the caller.
         *row = unsafe { block::<COPY>(from, to, at + 64 * number) };
     }
     rows
@@ -226,7 +225,7 @@ unsafe fn rows_of<const COPY: bool, const COUNT: usize>(from: *const u8, to: *mu
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn block<const COPY: bool>(from: *const u8, to: *mut u8, at: usize) -> __m512i {
-    // SAFETY: promised by the caller; neither needs to be aligned.
+    // SAFETY: guaranteed by the caller; neither needs to be aligned.
     unsafe {
         let bits = _mm512_loadu_si512(from.add(at).cast());
         if COPY {
@@ -247,6 +246,6 @@ fn broadcast(keys: [u64; 2]) -> __m512i {
 fn fold(bits: __m512i, further: __m512i, next: __m512i) -> __m512i {
     let first = _mm512_clmulepi64_epi128::<0x00>(bits, further);
     let second = _mm512_clmulepi64_epi128::<0x11>(bits, further);
-    // The sum of all three.
+    // The exclusive or of all three.
     _mm512_ternarylogic_epi64::<0x96>(first, second, next)
 }

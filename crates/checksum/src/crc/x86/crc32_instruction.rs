@@ -1,11 +1,11 @@
-//! CRC-32C by the instruction made for it, eight bytes at a time: quickest for a header.
+//! CRC-32C with the CRC32 instruction, eight bytes at a time: fastest for headers.
 
 use std::arch::x86_64::*;
 
-/// Up to so many bytes it is quicker than folding, which pays its way from a register of vectors to one of 32 bits only later.
+/// Up to this many bytes it is faster than folding, whose final reduction pays off only later.
 pub(in crate::crc) const MAX_INSTRUCTION_BYTES: usize = 128;
 
-/// The register of CRC-32C after these bytes.
+/// The CRC-32C register after these bytes.
 #[inline]
 #[target_feature(enable = "sse4.2")]
 pub(in crate::crc) fn update(mut register: u64, bytes: &[u8]) -> u64 {
@@ -24,7 +24,7 @@ pub(in crate::crc) fn update(mut register: u64, bytes: &[u8]) -> u64 {
     u64::from(register)
 }
 
-/// The register of CRC-32C after these words and bytes.
+/// The CRC-32C register after these words and bytes.
 #[inline]
 #[target_feature(enable = "sse4.2")]
 pub(in crate::crc) fn update_words<const N: usize>(register: u64, words: [u64; N], bytes: &[u8]) -> u64 {

@@ -1,7 +1,7 @@
 //! Kernels with carry-less multiplication, one file per width of the vector registers.
 //!
-//! Each has one function, `run`. With `COPY` it stores what it has loaded before it folds it, so that the bytes are
-//! fetched once. The three share how 128 bits become the register (`ending.rs`). A few bytes of CRC-32C go by `instruction.rs`.
+//! Each has one function, `run`. With `COPY` it stores what it loads before it folds, so that the bytes are loaded once. The three share
+//! the reduction of 128 bits to the register (`reduction.rs`). A few bytes of CRC-32C use `crc32_instruction.rs`.
 
 #![allow(unsafe_code)]
 

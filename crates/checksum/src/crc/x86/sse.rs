@@ -3,14 +3,14 @@
 use std::arch::x86_64::*;
 
 use super::reduction;
-use crate::crc::{Polynomial, fold_constants};
+use crate::crc::polynomial::{Polynomial, fold_constants};
 use crate::prefetch::TargetCache;
 
 pub(in crate::crc) fn is_available() -> bool {
     is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("pclmulqdq")
 }
 
-/// The register after `len` bytes at `from`; with `COPY` they lie at `to` as well.
+/// The register after `len` bytes at `from`; with `COPY` they are also written to `to`.
 ///
 /// # Safety
 /// The processor has PCLMULQDQ and SSE4.2. `from` is readable for `len` bytes. With `COPY`, `to` is writable for `len`
@@ -24,7 +24,7 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
     _: TargetCache,
 ) -> u64 {
     if len < 16 {
-        // SAFETY: handed on.
+        // SAFETY: guaranteed by the caller.
         return unsafe { short::<P, COPY>(register, from, to, len) };
     }
     let before = _mm_cvtsi64_si128(register as i64);
@@ -39,7 +39,7 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
         let further = load_keys(const { fold_constants::<P>(512) });
         while len - at >= 64 {
             for (row, offset) in rows.iter_mut().zip([0, 16, 32, 48]) {
-                // SAFETY: 64 more bytes are there.
+                // SAFETY: 64 more bytes remain.
                 *row = fold(*row, further, unsafe { block::<COPY>(from, to, at + offset) });
             }
             at += 64;
@@ -48,11 +48,11 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
         let second = fold(rows[1], load_keys(const { fold_constants::<P>(256) }), third);
         last = fold(rows[0], load_keys(const { fold_constants::<P>(384) }), second);
     }
-    // SAFETY: handed on; at least 16 bytes have been folded.
+    // SAFETY: guaranteed by the caller; at least 16 bytes have been folded.
     unsafe { rest::<P, COPY>(last, from, to, at, len) }
 }
 
-/// The register after the bytes from `at` on, of which everything before is folded in `bits`.
+/// The register after the bytes from `at` on; everything before is folded in `bits`.
 ///
 /// # Safety
 /// As [`run`]; `len` is at least 16.
@@ -67,16 +67,16 @@ pub(super) unsafe fn rest<P: Polynomial, const COPY: bool>(
 ) -> u64 {
     let further = load_keys(const { fold_constants::<P>(128) });
     while len - at >= 16 {
-        // SAFETY: 16 more bytes are there.
+        // SAFETY: 16 more bytes remain.
         bits = fold(bits, further, unsafe { block::<COPY>(from, to, at) });
         at += 16;
     }
     let left = len - at;
     if left > 0 {
-        // The last 16 bytes; those of them that are folded already are masked, and copied twice to the same place.
+        // The last 16 bytes; those that are folded already are masked, and copied twice to the same place.
         // SAFETY: `len` is at least 16.
         let end = unsafe { block::<COPY>(from, to, len - 16) };
-        // SAFETY: `left` is less than 16, so both loads lie within the 48 bytes.
+        // SAFETY: `left` is less than 16, so both loads are within the 48 bytes.
         let (to_the_end, to_the_front) = unsafe {
             (
                 _mm_loadu_si128(SHIFTS.as_ptr().add(left).cast()),
@@ -89,7 +89,7 @@ pub(super) unsafe fn rest<P: Polynomial, const COPY: bool>(
     reduction::reduce_to_register::<P>(bits)
 }
 
-/// Shuffles that move bytes towards the end or the front, by where one begins to read.
+/// Shuffles that move bytes towards the end or the front, depending on the offset of the load.
 static SHIFTS: [u8; 48] = {
     let mut shifts = [0x80; 48];
     let mut place = 0;
@@ -125,7 +125,7 @@ unsafe fn short<P: Polynomial, const COPY: bool>(register: u64, from: *const u8,
 #[inline]
 #[target_feature(enable = "sse4.2")]
 unsafe fn block<const COPY: bool>(from: *const u8, to: *mut u8, at: usize) -> __m128i {
-    // SAFETY: promised by the caller; neither needs to be aligned.
+    // SAFETY: guaranteed by the caller; neither needs to be aligned.
     unsafe {
         let bits = _mm_loadu_si128(from.add(at).cast());
         if COPY {

@@ -1,18 +1,18 @@
-//! Ranks that do not agree, and ranks that are gone.
+//! Ranks that call different operations, and ranks that end.
 
 use super::super::TeamProgress;
 use super::outstanding::any_call;
 use super::*;
 use std::time::Instant;
 
-/// Each rank makes its own call; all get the same mismatch, at once or when they next come to a barrier.
+/// Each rank makes its own call; all get the same mismatch, at once or at the next barrier.
 fn disagree(calls: &[(TeamCall, usize)]) -> Vec<TeamError> {
     team_of(calls.len() as u16, |mut team| {
         let (call, length) = calls[usize::from(team.rank())];
         let mut buffers = TestBuffers::new(call, 1, &team, length, BufferMode::Apart);
         let first = run(&mut team, call, &mut buffers.data());
-        let error = first.and_then(|()| run(&mut team, TeamCall::Barrier, &mut CollectiveBuffers::Nothing));
-        error.expect_err("they do not agree")
+        let error = first.and_then(|()| run(&mut team, TeamCall::Barrier, &mut CollectiveBuffers::Empty));
+        error.expect_err("the calls differ")
     })
 }
 
@@ -58,7 +58,7 @@ fn different_kinds_verbs_and_roots_are_an_error_on_every_rank() {
 }
 
 #[test]
-fn a_team_goes_on_after_a_mismatch_that_all_heard_at_once() {
+fn a_team_continues_after_a_mismatch_that_all_found_at_once() {
     team_of(3, |mut team| {
         let kind = kind(ElementType::U64, Operator::Sum);
         for round in 0..20 {
@@ -76,7 +76,7 @@ fn a_team_goes_on_after_a_mismatch_that_all_heard_at_once() {
 }
 
 #[test]
-fn a_mismatched_broadcast_ends_the_team_for_every_rank() {
+fn a_mismatched_broadcast_fails_the_team_on_every_rank() {
     team_of(3, |mut team| {
         let mut bytes = vec![0; if team.rank() == 2 { 16 } else { 8 }];
         let mut error = None;
@@ -85,32 +85,32 @@ fn a_mismatched_broadcast_ends_the_team_for_every_rank() {
             error = error.or(run(&mut team, call, &mut CollectiveBuffers::InPlace(&mut bytes)).err());
         }
         assert!(matches!(error, Some(TeamError::Mismatch { operation: 1, rank: 2, .. })), "{error:?}");
-        assert_eq!(run(&mut team, TeamCall::Barrier, &mut CollectiveBuffers::Nothing).err(), error);
+        assert_eq!(run(&mut team, TeamCall::Barrier, &mut CollectiveBuffers::Empty).err(), error);
     });
 }
 
 #[test]
-fn wrong_arguments_are_refused_before_anything_starts() {
+fn invalid_arguments_are_rejected_before_anything_starts() {
     team_of(2, |mut team| {
         let sum = kind(ElementType::F64, Operator::Sum);
         let mut bytes = [0; 16];
         let part =
             run(&mut team, TeamCall::AllReduce { kind: sum }, &mut CollectiveBuffers::InPlace(&mut bytes[..12]));
-        assert_eq!(part, Err(TeamError::PartOfElement { length: 12, element_size: 8 }));
+        assert_eq!(part, Err(TeamError::PartialElement { length: 12, element_size: 8 }));
         let root = run(&mut team, TeamCall::Broadcast { root: 2 }, &mut CollectiveBuffers::InPlace(&mut bytes));
         assert_eq!(root, Err(TeamError::NoSuchRoot { root: 2, ranks: 2 }));
-        let nothing = run(&mut team, TeamCall::AllReduce { kind: sum }, &mut CollectiveBuffers::Give(&bytes));
+        let nothing = run(&mut team, TeamCall::AllReduce { kind: sum }, &mut CollectiveBuffers::InputOnly(&bytes));
         assert!(matches!(nothing, Err(TeamError::WrongBuffers { .. })));
         let input = [0; 24];
-        let apart = CollectiveBuffers::Apart { input: &input, output: &mut bytes };
+        let apart = CollectiveBuffers::Separate { input: &input, output: &mut bytes };
         let lengths = run(&mut team, TeamCall::AllReduce { kind: sum }, &mut { apart });
         assert_eq!(lengths, Err(TeamError::LengthsDiffer { expected: 24, found: 16 }));
-        run(&mut team, TeamCall::Barrier, &mut CollectiveBuffers::Nothing).expect("still in step");
+        run(&mut team, TeamCall::Barrier, &mut CollectiveBuffers::Empty).expect("still in step");
     });
 }
 
 #[test]
-fn buffers_that_change_between_polls_are_refused() {
+fn buffers_that_change_between_polls_are_rejected() {
     team_of(2, |mut team| {
         let call = TeamCall::AllReduce { kind: kind(ElementType::U8, Operator::Sum) };
         let (mut long, mut short) = (vec![1; 100_000], vec![1; 10]);
@@ -127,7 +127,7 @@ fn buffers_that_change_between_polls_are_refused() {
 }
 
 #[test]
-fn a_rank_that_goes_is_named_to_those_who_wait_for_it() {
+fn a_lost_rank_is_named_to_ranks_that_wait_for_it() {
     for length in [8, 1_000, 500_000] {
         let began = Instant::now();
         team_of(3, |mut team| {
@@ -138,7 +138,7 @@ fn a_rank_that_goes_is_named_to_those_who_wait_for_it() {
                 }
                 let mut bytes = vec![1; length];
                 let outcome = run(&mut team, call, &mut CollectiveBuffers::InPlace(&mut bytes));
-                assert_eq!(outcome, if round < 3 { Ok(()) } else { Err(TeamError::Lost { rank: 2 }) });
+                assert_eq!(outcome, if round < 3 { Ok(()) } else { Err(TeamError::RankLost { rank: 2 }) });
                 if round == 3 {
                     assert!(team.lost_rank().expect("the kernel answers").is_some());
                     return;
@@ -149,9 +149,9 @@ fn a_rank_that_goes_is_named_to_those_who_wait_for_it() {
     }
 }
 
-/// Rank 0 gives and gives, to one who has gone without having heard it.
+/// Rank 0 sends again and again to a rank that has ended.
 #[test]
-fn a_rank_that_goes_is_named_to_those_who_do_not_wait_for_it_at_once() {
+fn a_lost_rank_is_named_to_ranks_that_do_not_wait_for_it_at_once() {
     let sum = kind(ElementType::U8, Operator::Sum);
     for (call, length) in [TeamCall::Broadcast { root: 0 }, TeamCall::Reduce { root: 1, kind: sum }]
         .into_iter()
@@ -161,11 +161,11 @@ fn a_rank_that_goes_is_named_to_those_who_do_not_wait_for_it_at_once() {
         team_of(2, |mut team| {
             let mut bytes = vec![1; length];
             run(&mut team, call, &mut CollectiveBuffers::InPlace(&mut bytes)).expect("both are there");
-            run(&mut team, TeamCall::Barrier, &mut CollectiveBuffers::Nothing).expect("both are there");
+            run(&mut team, TeamCall::Barrier, &mut CollectiveBuffers::Empty).expect("both are there");
             if team.rank() == 0 {
-                let mut data = CollectiveBuffers::Give(&bytes);
+                let mut data = CollectiveBuffers::InputOnly(&bytes);
                 let outcome = (0..1_000).find_map(|_| run(&mut team, call, &mut data).err());
-                assert_eq!(outcome, Some(TeamError::Lost { rank: 1 }));
+                assert_eq!(outcome, Some(TeamError::RankLost { rank: 1 }));
             }
         });
         assert!(began.elapsed() < Duration::from_secs(5));
@@ -173,12 +173,12 @@ fn a_rank_that_goes_is_named_to_those_who_do_not_wait_for_it_at_once() {
 }
 
 #[test]
-fn a_rank_that_has_done_its_part_may_go() {
+fn a_rank_that_has_done_its_part_may_end() {
     team_of(2, |mut team| {
         let mut bytes = [team.rank() as u8 + 1; 8];
-        run(&mut team, TeamCall::Barrier, &mut CollectiveBuffers::Nothing).expect("all have come");
+        run(&mut team, TeamCall::Barrier, &mut CollectiveBuffers::Empty).expect("all have come");
         if team.rank() == 1 {
-            thread::sleep(Duration::from_millis(20)); // The root is gone by now.
+            thread::sleep(Duration::from_millis(20)); // The root has ended by now.
         }
         run(&mut team, TeamCall::Broadcast { root: 0 }, &mut CollectiveBuffers::InPlace(&mut bytes))
             .expect("it is all there");
@@ -187,20 +187,20 @@ fn a_rank_that_has_done_its_part_may_go() {
 }
 
 #[test]
-fn the_check_ends_a_wait_and_the_operation_goes_on_later() {
+fn the_check_ends_a_wait_and_the_operation_continues_later() {
     team_of(2, |mut team| {
         if team.rank() == 1 {
             thread::sleep(Duration::from_millis(50));
         }
-        let mut operation = team.start(TeamCall::Barrier, &mut CollectiveBuffers::Nothing).expect("all agree");
+        let mut operation = team.start(TeamCall::Barrier, &mut CollectiveBuffers::Empty).expect("all agree");
         let mut checks = 0;
-        let ended = team.wait(&mut operation, &mut CollectiveBuffers::Nothing, || {
+        let ended = team.wait(&mut operation, &mut CollectiveBuffers::Empty, || {
             checks += 1;
             if checks == 3 { Err("enough") } else { Ok(WaitMode::StayAwake) }
         });
         if team.rank() == 0 {
             assert_eq!(ended, Err(TeamWaitError::Check("enough")));
-            while team.poll(&mut operation, &mut CollectiveBuffers::Nothing).expect("all agree")
+            while team.poll(&mut operation, &mut CollectiveBuffers::Empty).expect("all agree")
                 == TeamProgress::Pending
             {
                 thread::yield_now();
@@ -210,24 +210,24 @@ fn the_check_ends_a_wait_and_the_operation_goes_on_later() {
 }
 
 #[test]
-fn whatever_a_rank_does_instead_all_hear_the_same_of_it() {
+fn every_mismatch_is_reported_alike_on_all_ranks() {
     (0..40).for_each(one_differs);
 }
 
-/// The root of a long broadcast may hear of it first and take its buffer back: it is not lost to those who were about to read it.
+/// The root of a long broadcast may find the mismatch first and withdraw its buffer: it does not count as lost to the receivers.
 #[test]
-fn whoever_takes_its_buffer_back_since_the_ranks_disagree_is_not_lost() {
+fn a_root_that_withdraws_its_buffer_after_a_mismatch_is_not_lost() {
     (0..200).for_each(|_| one_differs(1286));
 }
 
 #[test]
 #[ignore = "takes minutes"]
-fn whatever_a_rank_does_instead_all_hear_the_same_of_it_every_time() {
+fn every_mismatch_is_reported_alike_on_all_ranks_at_length() {
     (1_000..2_000).for_each(one_differs);
 }
 
-/// One rank does something else, somewhere in a run of operations. All get the same error: at once, or when they come to a
-/// barrier, or when they come to a standstill.
+/// One rank calls another operation, somewhere in a run of operations. All get the same error: at once, at a barrier, or when
+/// they block.
 fn one_differs(seed: u64) {
     let mut draw = TestRandom(seed);
     let ranks = 2 + draw.below(3) as u16;

@@ -1,9 +1,9 @@
-//! Every operation, on 1 to 9 ranks, at sizes around every border.
+//! Every operation, on 1 to 9 ranks, at sizes around every threshold.
 
 use super::super::region::{CHUNK_BYTES, DEPTH, LEAF_BYTES, SLOT_BYTES};
 use super::*;
 
-/// Sizes around those at which something else begins, as whole elements.
+/// Sizes around the thresholds of the payload routes, as whole elements.
 fn sizes(element_size: usize) -> Vec<usize> {
     let borders = [0, 8, 48, 256, LEAF_BYTES, SLOT_BYTES / 2, SLOT_BYTES, CHUNK_BYTES, CHUNK_BYTES * DEPTH, 300_000];
     let around = |border: usize| {
@@ -60,7 +60,7 @@ fn broadcast_gives_every_roots_bytes_to_all() {
 }
 
 #[test]
-fn every_kind_is_folded_in_posts_leaves_slots_and_pipe() {
+fn every_kind_is_folded_in_descriptors_leaves_slots_and_pipeline() {
     for ranks in [2, 3, 5] {
         team_of(ranks, |mut team| {
             for (seed, kind) in all_kinds().enumerate() {
@@ -76,23 +76,23 @@ fn every_kind_is_folded_in_posts_leaves_slots_and_pipe() {
 }
 
 #[test]
-fn nobody_leaves_a_barrier_before_all_have_come() {
+fn a_barrier_blocks_until_every_rank_has_entered() {
     for ranks in 1..=9 {
         let come = AtomicU32::new(0);
         team_of(ranks, |mut team| {
             for round in 1..=200 {
                 come.fetch_add(1, Ordering::Relaxed);
-                run(&mut team, TeamCall::Barrier, &mut CollectiveBuffers::Nothing).expect("all agree");
+                run(&mut team, TeamCall::Barrier, &mut CollectiveBuffers::Empty).expect("all agree");
                 assert!(come.load(Ordering::Relaxed) >= round * u32::from(ranks));
-                run(&mut team, TeamCall::Barrier, &mut CollectiveBuffers::Nothing).expect("all agree");
+                run(&mut team, TeamCall::Barrier, &mut CollectiveBuffers::Empty).expect("all agree");
             }
         });
     }
 }
 
 #[test]
-fn a_leader_gets_the_fold_and_gives_out_something_else() {
-    // As when the leader speaks to the network in between.
+fn a_leader_reduces_and_broadcasts_another_value() {
+    // As when the leader combines with other hosts in between.
     team_of(4, |mut team| {
         let kind = kind(ElementType::U64, Operator::Sum);
         for round in 0..100u64 {

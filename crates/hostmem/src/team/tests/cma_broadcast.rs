@@ -1,29 +1,29 @@
-//! Broadcasts from memory to memory.
+//! Broadcasts from process to process.
 
 use super::*;
 use std::time::Instant;
 
 const LENGTH: usize = 1 << 20;
 
-/// After two of them, all know that they reach each other.
+/// After two broadcasts, all ranks know that they reach each other's memory.
 fn meet(team: &mut Team) {
     for _ in 0..2 {
         let mut buffers = TestBuffers::new(TeamCall::Broadcast { root: 0 }, 1, team, LENGTH, BufferMode::InPlace);
         run(team, TeamCall::Broadcast { root: 0 }, &mut buffers.data()).expect("all agree");
-        run(team, TeamCall::Barrier, &mut CollectiveBuffers::Nothing).expect("all agree");
+        run(team, TeamCall::Barrier, &mut CollectiveBuffers::Empty).expect("all agree");
     }
 }
 
 fn is_mutual(team: &mut Team) -> bool {
-    team.reach.is_mutual(team.rank, team.region.contacts())
+    team.cross_memory.is_mutual(team.rank, team.region.contacts())
 }
 
 #[test]
 fn processes_of_one_user_reach_each_other() {
     team_of(3, |mut team| {
         meet(&mut team);
-        // Some containers forbid it altogether; then these tests try the pipe.
-        let is_allowed = team.reach.is_reachable(&[1; 8]);
+        // Some containers forbid it altogether; then these tests try the pipeline.
+        let is_allowed = team.cross_memory.is_reachable(&[1; 8]);
         assert_eq!(is_mutual(&mut team), is_allowed);
     });
 }
@@ -47,9 +47,9 @@ fn every_root_and_length_arrives_whole() {
     }
 }
 
-/// Some ranks lend their buffers and others only poll; every one of them gets the vector.
+/// Some ranks block with their buffers and others only poll; all get the vector.
 #[test]
-fn those_who_do_not_lend_their_buffers_get_it_too() {
+fn ranks_that_poll_get_the_vector_too() {
     team_of(3, |mut team| {
         meet(&mut team);
         for seed in 0..30 {
@@ -69,7 +69,7 @@ fn those_who_do_not_lend_their_buffers_get_it_too() {
 }
 
 #[test]
-fn a_rank_that_is_out_of_reach_makes_all_take_the_pipe() {
+fn a_rank_that_cannot_be_reached_makes_all_use_the_pipeline() {
     team_of(3, |mut team| {
         if team.rank() == 1 {
             team.region.contacts().nth(1).expect("its own").forbid();
@@ -87,7 +87,7 @@ fn give_up() -> Result<WaitMode, &'static str> {
 }
 
 #[test]
-fn a_receiver_that_gives_up_gets_its_buffer_back_untouched() {
+fn a_receiver_that_abandons_gets_its_buffer_back_untouched() {
     let began = Instant::now();
     team_of(2, |mut team| {
         meet(&mut team);
@@ -96,27 +96,30 @@ fn a_receiver_that_gives_up_gets_its_buffer_back_untouched() {
         if team.rank() == 1 {
             let ended = team.run(call, &mut CollectiveBuffers::InPlace(&mut bytes), give_up);
             assert_eq!(ended, Err(TeamWaitError::Check("enough")));
-            let later = run(&mut team, TeamCall::Barrier, &mut CollectiveBuffers::Nothing);
+            let later = run(&mut team, TeamCall::Barrier, &mut CollectiveBuffers::Empty);
             assert!(matches!(later, Err(TeamError::Abandoned { .. })));
             thread::sleep(Duration::from_millis(50));
-            assert!(bytes.iter().all(|&byte| byte == 1), "the root was not there, and may not write any more");
+            assert!(bytes.iter().all(|&byte| byte == 1), "the root came later, and may not write any more");
         } else {
             thread::sleep(Duration::from_millis(20));
-            assert_eq!(run(&mut team, call, &mut CollectiveBuffers::Give(&bytes)), Err(TeamError::Lost { rank: 1 }));
+            assert_eq!(
+                run(&mut team, call, &mut CollectiveBuffers::InputOnly(&bytes)),
+                Err(TeamError::RankLost { rank: 1 })
+            );
         }
     });
     assert!(began.elapsed() < Duration::from_secs(5));
 }
 
 #[test]
-fn a_root_that_gives_up_is_named_to_the_receivers() {
+fn a_root_that_abandons_is_named_to_the_receivers() {
     team_of(3, |mut team| {
         meet(&mut team);
         let call = TeamCall::Broadcast { root: 0 };
         let mut bytes = vec![team.rank() as u8; LENGTH];
         if team.rank() == 0 {
             assert_eq!(
-                team.run(call, &mut CollectiveBuffers::Give(&bytes), give_up),
+                team.run(call, &mut CollectiveBuffers::InputOnly(&bytes), give_up),
                 Err(TeamWaitError::Check("enough"))
             );
             bytes.fill(9);
@@ -124,20 +127,20 @@ fn a_root_that_gives_up_is_named_to_the_receivers() {
             thread::sleep(Duration::from_millis(20));
             assert_eq!(
                 run(&mut team, call, &mut CollectiveBuffers::InPlace(&mut bytes)),
-                Err(TeamError::Lost { rank: 0 })
+                Err(TeamError::RankLost { rank: 0 })
             );
         }
     });
 }
 
-/// Memory that the kernel lets nobody reach, not even by way of its owner's process. None on kernels that do not have such.
+/// Memory that no other process can access (`memfd_secret`). None on kernels without it.
 struct Secret(&'static mut [u8]);
 
 impl Secret {
     fn new(length: usize) -> Option<Self> {
         use nix::libc;
-        // SAFETY: makes a file without a name, gives it a length and maps it where the kernel likes; the mapping stays until
-        // `drop`, and nobody else has it.
+        // SAFETY: creates an anonymous file, sets its length and maps it at an address of the kernel's choice; the mapping stays
+        // until `drop` and is not shared.
         unsafe {
             let file = libc::syscall(libc::SYS_memfd_secret, 0) as i32;
             if file < 0 || libc::ftruncate(file, length as i64) != 0 {
@@ -153,28 +156,28 @@ impl Secret {
 
 impl Drop for Secret {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and borrowed by nobody any more.
+        // SAFETY: mapped by `new`; no borrow is left.
         unsafe { nix::libc::munmap(self.0.as_mut_ptr().cast(), self.0.len()) };
     }
 }
 
 #[test]
-fn memory_that_nobody_can_reach_is_broadcast_all_the_same() {
+fn memory_that_cannot_be_reached_is_broadcast_through_the_pipeline() {
     for secretive in 0..2 {
         team_of(2, |mut team| {
             meet(&mut team);
             let Some(secret) = (team.rank() == secretive).then(|| Secret::new(LENGTH)).flatten() else {
-                let mut bytes = brought(5, team.rank(), LENGTH);
+                let mut bytes = contribution(5, team.rank(), LENGTH);
                 run(&mut team, TeamCall::Broadcast { root: 0 }, &mut CollectiveBuffers::InPlace(&mut bytes))
                     .expect("all agree");
-                assert!(bytes == brought(5, 0, LENGTH));
+                assert!(bytes == contribution(5, 0, LENGTH));
                 return;
             };
-            assert!(!team.reach.is_reachable(secret.0));
-            secret.0.copy_from_slice(&brought(5, team.rank(), LENGTH));
+            assert!(!team.cross_memory.is_reachable(secret.0));
+            secret.0.copy_from_slice(&contribution(5, team.rank(), LENGTH));
             run(&mut team, TeamCall::Broadcast { root: 0 }, &mut CollectiveBuffers::InPlace(secret.0))
                 .expect("all agree");
-            assert!(*secret.0 == brought(5, 0, LENGTH));
+            assert!(*secret.0 == contribution(5, 0, LENGTH));
         });
     }
 }

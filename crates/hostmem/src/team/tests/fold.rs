@@ -1,4 +1,4 @@
-//! What the fold relies on.
+//! The property that the fold relies on.
 
 use super::*;
 
@@ -14,9 +14,9 @@ fn two_operands_give_the_same_bits_in_either_order() {
     for (seed, kind) in all_kinds().enumerate() {
         for shift in 0..8 {
             let length = 4_096usize.next_multiple_of(kind.element_size());
-            let mut left = brought(seed as u64, shift, length);
-            let mut right = brought(seed as u64, shift + 100, length);
-            // Every special against every other, over the rounds.
+            let mut left = contribution(seed as u64, shift, length);
+            let mut right = contribution(seed as u64, shift + 100, length);
+            // Every special value against every other, over the rounds.
             left[..128].copy_from_slice(&specials);
             right[..128].copy_from_slice(&specials);
             right[..128].rotate_left(usize::from(shift) * 16);

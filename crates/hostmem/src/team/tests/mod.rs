@@ -1,4 +1,4 @@
-//! Teams of threads and of processes, in good company and in bad.
+//! Teams of threads and of processes, without and with faults.
 
 mod agreement;
 mod all_operations;
@@ -25,7 +25,7 @@ fn fresh_name() -> String {
     format!("pleach-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Runs `body` as every rank of a team, each in a thread with a mapping of its own. What each gave back, in rank order.
+/// Runs `body` as every rank of a team, each in a thread with its own mapping. Returns the values in rank order.
 fn team_of<R: Send>(ranks: u16, body: impl Fn(Team) -> R + Sync) -> Vec<R> {
     let name = fresh_name();
     let rank = |rank: u16| {
@@ -59,17 +59,13 @@ fn all_kinds() -> impl Iterator<Item = ReductionKind> {
     ElementType::ALL.into_iter().flat_map(pair)
 }
 
-/// Numbers that anyone can make again from the same seed.
+/// Reproducible random numbers.
 #[derive(Clone)]
 struct TestRandom(u64);
 
 impl TestRandom {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        units::splitmix64(&mut self.0)
     }
 
     fn below(&mut self, limit: usize) -> usize {
@@ -77,29 +73,29 @@ impl TestRandom {
     }
 }
 
-/// What a rank brings to an operation. Any bits: as floats, some are NaN or infinite.
-fn brought(seed: u64, rank: u16, length: usize) -> Vec<u8> {
+/// The contribution of a rank to an operation. Any bits: as floats, some are NaN or infinite.
+fn contribution(seed: u64, rank: u16, length: usize) -> Vec<u8> {
     let mut draw = TestRandom(seed.wrapping_mul(1009).wrapping_add(rank.into()));
     let mut bytes: Vec<u8> = (0..length.div_ceil(8)).flat_map(|_| draw.next().to_le_bytes()).collect();
     bytes.truncate(length);
     bytes
 }
 
-/// What rank `rank` must have afterwards, by the plainest means.
+/// The buffer that `rank` must have afterwards, computed by a simple reference.
 fn expected(call: TeamCall, seed: u64, rank: u16, ranks: u16, length: usize) -> Vec<u8> {
     let fold = |kind: ReductionKind| {
-        let mut sum = brought(seed, 0, length);
+        let mut sum = contribution(seed, 0, length);
         for other in 1..ranks {
-            kind.fold(&mut sum, &brought(seed, other, length)).expect("whole elements");
+            kind.fold(&mut sum, &contribution(seed, other, length)).expect("whole elements");
         }
         sum
     };
     match call {
         TeamCall::Barrier => Vec::new(),
-        TeamCall::Broadcast { root } => brought(seed, root, length),
+        TeamCall::Broadcast { root } => contribution(seed, root, length),
         TeamCall::AllReduce { kind } => fold(kind),
         TeamCall::Reduce { root, kind } if root == rank => fold(kind),
-        TeamCall::Reduce { .. } => brought(seed, rank, length),
+        TeamCall::Reduce { .. } => contribution(seed, rank, length),
     }
 }
 
@@ -123,8 +119,8 @@ struct TestBuffers {
 impl TestBuffers {
     fn new(call: TeamCall, seed: u64, team: &Team, length: usize, passing: BufferMode) -> Self {
         let length = if call == TeamCall::Barrier { 0 } else { length };
-        let input = brought(seed, team.rank(), length);
-        // In place, the output is what is given; else it begins with something else.
+        let input = contribution(seed, team.rank(), length);
+        // In place, the output begins with the input; otherwise with another pattern.
         let output = match passing {
             BufferMode::InPlace => input.clone(),
             BufferMode::Apart => vec![0xa5; length],
@@ -142,11 +138,11 @@ impl TestBuffers {
 
     fn data(&mut self) -> CollectiveBuffers<'_> {
         match (self.call, self.passing) {
-            (TeamCall::Barrier, _) => CollectiveBuffers::Nothing,
+            (TeamCall::Barrier, _) => CollectiveBuffers::Empty,
             (_, BufferMode::InPlace) => CollectiveBuffers::InPlace(&mut self.output),
-            _ if self.gets_nothing() => CollectiveBuffers::Give(&self.input),
+            _ if self.gets_nothing() => CollectiveBuffers::InputOnly(&self.input),
             (TeamCall::Broadcast { .. }, _) => CollectiveBuffers::InPlace(&mut self.output),
-            _ => CollectiveBuffers::Apart { input: &self.input, output: &mut self.output },
+            _ => CollectiveBuffers::Separate { input: &self.input, output: &mut self.output },
         }
     }
 

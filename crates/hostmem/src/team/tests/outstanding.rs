@@ -1,4 +1,4 @@
-//! Several operations under way at once.
+//! Several operations in progress at once.
 
 use super::super::{TeamOperation, TeamProgress};
 use super::*;
@@ -17,7 +17,7 @@ pub(super) fn any_call(draw: &mut TestRandom, ranks: u16) -> (TeamCall, usize) {
     (call, draw.below(most) / kind.element_size() * kind.element_size())
 }
 
-/// All ranks start the same random operations; each polls its own in a random order, and up to `most` are under way.
+/// All ranks start the same random operations; each polls its own in a random order, and up to `most` are in progress.
 fn mixed(seed: u64, ranks: u16, operations: u64, most: usize) {
     team_of(ranks, |mut team| {
         let mut shared = TestRandom(seed);
@@ -95,7 +95,7 @@ fn more_operations_than_channels_wait_without_blocking_anyone() {
     });
 }
 
-/// All channels are used again while one rank does not look at a large broadcast that the root has long finished.
+/// All channels are reused while one rank does not poll a large broadcast that the root has long finished.
 #[test]
 fn a_large_broadcast_may_be_received_long_after_the_root_is_done() {
     let name = fresh_name();
@@ -107,11 +107,11 @@ fn a_large_broadcast_may_be_received_long_after_the_root_is_done() {
     let mut pending = first.start(call, &mut late.data()).expect("all agree");
     assert!(second.start(call, &mut early.data()).expect("all agree").is_over());
     for _ in 0..20 {
-        let mut here = first.start(TeamCall::Barrier, &mut CollectiveBuffers::Nothing).expect("all agree");
-        let mut there = second.start(TeamCall::Barrier, &mut CollectiveBuffers::Nothing).expect("all agree");
+        let mut here = first.start(TeamCall::Barrier, &mut CollectiveBuffers::Empty).expect("all agree");
+        let mut there = second.start(TeamCall::Barrier, &mut CollectiveBuffers::Empty).expect("all agree");
         let both = [
-            first.poll(&mut here, &mut CollectiveBuffers::Nothing),
-            second.poll(&mut there, &mut CollectiveBuffers::Nothing),
+            first.poll(&mut here, &mut CollectiveBuffers::Empty),
+            second.poll(&mut there, &mut CollectiveBuffers::Empty),
         ];
         if both != [Ok(TeamProgress::Done); 2] {
             break; // Until the broadcast is received, no channel is free.

@@ -1,4 +1,4 @@
-//! Ranks that share one processor.
+//! Ranks that share one CPU.
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
@@ -6,8 +6,8 @@ use nix::unistd::Pid;
 use super::super::region::{LEAF_BYTES, SLOT_BYTES};
 use super::*;
 
-/// The calling thread runs on the first processor on which it may.
-fn stay_on_one_processor() {
+/// Binds the calling thread to its first allowed CPU.
+fn bind_to_one_cpu() {
     let allowed = sched_getaffinity(Pid::from_raw(0)).expect("the kernel answers");
     let first =
         (0..CpuSet::count()).find(|&processor| allowed.is_set(processor) == Ok(true)).expect("it runs somewhere");
@@ -17,9 +17,9 @@ fn stay_on_one_processor() {
 }
 
 #[test]
-fn ranks_of_one_processor_leave_results_for_each_other_at_every_size() {
+fn ranks_on_one_cpu_share_results_at_every_size() {
     team_of(5, |mut team| {
-        stay_on_one_processor();
+        bind_to_one_cpu();
         for kind in [kind(ElementType::F64, Operator::Sum), kind(ElementType::U8, Operator::Xor)] {
             for round in 0..40 {
                 for length in [0, 8, 40, 48, 56, 512, LEAF_BYTES, 4096, SLOT_BYTES] {
@@ -28,10 +28,10 @@ fn ranks_of_one_processor_leave_results_for_each_other_at_every_size() {
                     let mut buffers = TestBuffers::new(call, round, &team, length, passing);
                     run(&mut team, call, &mut buffers.data()).expect("all agree");
                     buffers.check(team.ranks());
-                    run(&mut team, TeamCall::Barrier, &mut CollectiveBuffers::Nothing).expect("all come");
+                    run(&mut team, TeamCall::Barrier, &mut CollectiveBuffers::Empty).expect("all come");
                 }
             }
         }
-        assert!(team.crowd.is_here, "the ranks know that they share a processor");
+        assert!(team.oversubscription.is_shared, "the ranks know that they share a CPU");
     });
 }

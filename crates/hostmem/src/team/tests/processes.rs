@@ -11,7 +11,7 @@ const RANKS: u16 = 4;
 
 fn start(name: &str, rank: u16) -> Child {
     Command::new(env::current_exe().expect("this program"))
-        .args(["shm::tests::processes::rank_of_a_team", "--exact", "--nocapture"])
+        .args(["team::tests::processes::rank_of_a_team", "--exact", "--nocapture"])
         .env(RANK, rank.to_string())
         .env(NAME, name)
         .stdout(Stdio::null())
@@ -19,7 +19,7 @@ fn start(name: &str, rank: u16) -> Child {
         .expect("another of this program")
 }
 
-/// Does nothing unless another test has started it as a process of its own: then it is a rank.
+/// Does nothing unless another test has started it as a process: then it is a rank.
 #[test]
 fn rank_of_a_team() {
     let (Ok(rank), Ok(name)) = (env::var(RANK), env::var(NAME)) else { return };
@@ -31,7 +31,7 @@ fn rank_of_a_team() {
             thread::sleep(Duration::from_secs(1)); // Until it is killed.
         }
     }
-    assert_eq!(operate(&mut team, 1), Err(TeamError::Lost { rank: 3 }));
+    assert_eq!(operate(&mut team, 1), Err(TeamError::RankLost { rank: 3 }));
 }
 
 fn operate(team: &mut Team, rounds: u64) -> Result<(), TeamError> {
@@ -44,11 +44,11 @@ fn operate(team: &mut Team, rounds: u64) -> Result<(), TeamError> {
             buffers.check(RANKS);
         }
     }
-    run(team, TeamCall::Barrier, &mut CollectiveBuffers::Nothing) // Nobody is killed whose bytes others still want.
+    run(team, TeamCall::Barrier, &mut CollectiveBuffers::Empty) // No rank is killed whose bytes others still read.
 }
 
 #[test]
-fn processes_combine_and_the_others_hear_of_one_that_is_killed() {
+fn processes_combine_and_the_others_learn_of_a_killed_rank() {
     let name = fresh_name();
     let mut team = Team::create(&name, RANKS).expect("a new name");
     let mut children: Vec<Child> = (1..RANKS).map(|rank| start(&name, rank)).collect();
@@ -57,7 +57,7 @@ fn processes_combine_and_the_others_hear_of_one_that_is_killed() {
     let mut victim = children.pop().expect("rank 3");
     victim.kill().expect("it is ours");
     victim.wait().expect("it ends");
-    assert_eq!(operate(&mut team, 1), Err(TeamError::Lost { rank: 3 }));
+    assert_eq!(operate(&mut team, 1), Err(TeamError::RankLost { rank: 3 }));
     for mut child in children {
         assert!(child.wait().expect("it ends").success());
     }

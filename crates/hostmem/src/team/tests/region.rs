@@ -1,4 +1,4 @@
-//! Joining a team, and what may be in the way.
+//! Joining a team, and what may prevent it.
 
 use std::fs;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -15,7 +15,7 @@ fn path(name: &str) -> PathBuf {
 const SOON: Duration = Duration::from_millis(20);
 
 #[test]
-fn the_name_is_gone_as_soon_as_all_have_come() {
+fn the_file_is_unlinked_as_soon_as_all_ranks_have_joined() {
     let name = fresh_name();
     let first = Team::create(&name, 3).expect("a new name");
     assert_eq!(fs::metadata(path(&name)).expect("it is there").permissions().mode() & 0o777, 0o600);
@@ -26,7 +26,7 @@ fn the_name_is_gone_as_soon_as_all_have_come() {
 }
 
 #[test]
-fn a_team_that_never_met_leaves_no_name_behind() {
+fn a_team_that_never_completed_leaves_no_file_behind() {
     let name = fresh_name();
     let first = Team::create(&name, 3).expect("a new name");
     let second = Team::join(&name, 1, 3, SOON).expect("it is there");
@@ -36,7 +36,7 @@ fn a_team_that_never_met_leaves_no_name_behind() {
 }
 
 #[test]
-fn what_is_not_a_teams_is_refused() {
+fn invalid_names_ranks_and_sizes_are_rejected() {
     for name in ["", "a/b", "../x", ".hidden", "with space", &"x".repeat(129)] {
         assert!(matches!(Team::create(name, 2), Err(TeamJoinError::BadName(_))), "{name:?}");
         assert!(matches!(Team::join(name, 1, 2, SOON), Err(TeamJoinError::BadName(_))), "{name:?}");
@@ -44,18 +44,18 @@ fn what_is_not_a_teams_is_refused() {
     let name = fresh_name();
     assert!(matches!(Team::create(&name, 0), Err(TeamJoinError::TooManyRanks { .. })));
     assert!(matches!(Team::create(&name, 1025), Err(TeamJoinError::TooManyRanks { .. })));
-    assert!(matches!(Team::join(&name, 1, 2, SOON), Err(TeamJoinError::NobodyMadeIt)));
+    assert!(matches!(Team::join(&name, 1, 2, SOON), Err(TeamJoinError::Timeout)));
     assert!(matches!(Team::join(&name, 0, 2, SOON), Err(TeamJoinError::NoSuchRank { .. })));
     let _first = Team::create(&name, 3).expect("a new name");
     assert!(matches!(Team::create(&name, 3), Err(TeamJoinError::Io(_))));
     assert!(matches!(Team::join(&name, 3, 3, SOON), Err(TeamJoinError::NoSuchRank { .. })));
-    assert!(matches!(Team::join(&name, 1, 2, SOON), Err(TeamJoinError::OtherSize { .. })));
+    assert!(matches!(Team::join(&name, 1, 2, SOON), Err(TeamJoinError::SizeMismatch { .. })));
     let _second = Team::join(&name, 1, 3, SOON).expect("it is there");
-    assert!(matches!(Team::join(&name, 1, 3, SOON), Err(TeamJoinError::SeatTaken { rank: 1 })));
+    assert!(matches!(Team::join(&name, 1, 3, SOON), Err(TeamJoinError::RankTaken { rank: 1 })));
 }
 
 #[test]
-fn files_that_others_could_have_made_are_refused() {
+fn files_that_other_users_could_have_created_are_rejected() {
     let size = {
         let name = fresh_name();
         let _first = Team::create(&name, 2).expect("a new name");
@@ -69,19 +69,19 @@ fn files_that_others_could_have_made_are_refused() {
         name
     };
     let open = make(0o666);
-    assert!(matches!(Team::join(&open, 1, 2, SOON), Err(TeamJoinError::NotOurs)));
+    assert!(matches!(Team::join(&open, 1, 2, SOON), Err(TeamJoinError::WrongOwner)));
     let empty = make(0o600);
-    assert!(matches!(Team::join(&empty, 1, 2, SOON), Err(TeamJoinError::NobodyMadeIt)));
-    let strange = make(0o600);
+    assert!(matches!(Team::join(&empty, 1, 2, SOON), Err(TeamJoinError::Timeout)));
+    let foreign = make(0o600);
     let mut head = b"pleach\xa7\x01".to_vec();
     head.extend([99; 64]);
-    fs::write(path(&strange), head).expect("a head");
-    fs::OpenOptions::new().write(true).open(path(&strange)).and_then(|file| file.set_len(size)).expect("a size");
-    assert!(matches!(Team::join(&strange, 1, 2, SOON), Err(TeamJoinError::OtherLayout { .. })));
+    fs::write(path(&foreign), head).expect("a head");
+    fs::OpenOptions::new().write(true).open(path(&foreign)).and_then(|file| file.set_len(size)).expect("a size");
+    assert!(matches!(Team::join(&foreign, 1, 2, SOON), Err(TeamJoinError::LayoutMismatch { .. })));
     let link = fresh_name();
     std::os::unix::fs::symlink(path(&empty), path(&link)).expect("a link");
     assert!(matches!(Team::join(&link, 1, 2, SOON), Err(TeamJoinError::Io(_))));
-    for name in [open, empty, strange, link] {
+    for name in [open, empty, foreign, link] {
         fs::remove_file(path(&name)).expect("it was there");
     }
 }
@@ -97,7 +97,7 @@ fn garbage_in_shared_memory_is_an_error_or_a_wrong_result_and_nothing_worse() {
         let mut draw = TestRandom(seed);
         let kind = kind(ElementType::F64, Operator::Sum);
         for round in 0..20u64 {
-            // A rank 1 that writes anything at all over head and blocks, but numbers that could be right.
+            // A rank 1 that overwrites header and blocks with garbage and with plausible numbers.
             for _ in 0..64 {
                 let at = 4096 + draw.below(BLOCK_BYTES / 4) as u64 * 8;
                 let number = round + draw.below(3) as u64;
@@ -115,7 +115,7 @@ fn garbage_in_shared_memory_is_an_error_or_a_wrong_result_and_nothing_worse() {
             };
             let (call, mut data) = (calls[draw.below(3)], CollectiveBuffers::InPlace(&mut bytes));
             if round == 19 {
-                let _ = team.run(call, &mut data, check); // After which it goes no further.
+                let _ = team.run(call, &mut data, check); // It may abandon the operation.
             } else if let Ok(mut operation) = team.start(call, &mut data) {
                 let _ = team.wait(&mut operation, &mut data, check);
             }

@@ -1,4 +1,4 @@
-//! Which errors each checksum misses, counted.
+//! `pleach bench checksum --detection`: how many errors of each kind every checksum misses.
 
 use std::fmt::Write;
 
@@ -7,15 +7,15 @@ use checksum::Algorithm;
 use checksum::detection::{DetectionRow, ErrorPattern, classify_strength, measure};
 use serde::Serialize;
 
-use super::{BenchChecksumArgs, progress};
+use super::BenchChecksumArgs;
 use crate::CommandOutcome;
 use crate::number_format::group_digits;
-use crate::report::ReportFormat;
-use crate::report::{format_table, page, write_report};
+use crate::progress::{MESSAGE_AND_ETA, progress_bar};
+use crate::report::{format_table, page};
 
 #[derive(Serialize)]
 struct DetectionReport {
-    /// Of these field names.
+    /// Version of the field names.
     version: u32,
     seed: u64,
     trials: u64,
@@ -26,9 +26,9 @@ struct DetectionReport {
 struct AlgorithmRow {
     name: &'static str,
     bits: u32,
-    /// As these trials say.
+    /// By these trials.
     strength: &'static str,
-    /// As the algorithm is labelled: what may be chosen depends on it.
+    /// By the algorithm's own declaration, which decides whether it may be chosen.
     label: &'static str,
     errors: Vec<ErrorRow>,
     #[serde(skip)]
@@ -42,36 +42,34 @@ struct ErrorRow {
     missed: u64,
 }
 
-/// Wrong if the trials find an algorithm weaker than its label.
+/// Fails if an algorithm is weaker in these trials than it declares.
 pub(super) fn run(arguments: &BenchChecksumArgs, algorithms: &[Algorithm]) -> Result<CommandOutcome> {
-    let bar = progress(algorithms.len() as u64)?;
-    let mut outcome = CommandOutcome::Right;
+    let bar = progress_bar(algorithms.len() as u64, MESSAGE_AND_ETA);
+    let mut outcome = CommandOutcome::Passed;
     let rows = algorithms.iter().map(|algorithm| {
         bar.set_message(algorithm.name());
         let rows = measure(*algorithm, arguments.trials, arguments.seed);
         bar.inc(1);
         if classify_strength(*algorithm, &rows) < algorithm.strength() {
-            outcome = CommandOutcome::Wrong;
+            outcome = CommandOutcome::Failed;
         }
         AlgorithmRow::new(*algorithm, &rows)
     });
     let algorithms = rows.collect();
     bar.finish_and_clear();
     let report = DetectionReport { version: 1, seed: arguments.seed, trials: arguments.trials, algorithms };
-    let text = match arguments.format {
-        ReportFormat::Table => table(&report),
-        ReportFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
-        ReportFormat::Html => {
-            page::html_page("Errors that checksums miss", &[(heading(&report), page::html_table(&grid(&report)))])
-        }
-    };
-    write_report(&text, arguments.output.as_deref())?;
+    arguments.report.write(&report, table, html)?;
     Ok(outcome)
+}
+
+fn html(report: &DetectionReport) -> String {
+    page::html_page("Errors that checksums miss", &[(heading(report), page::html_table(&grid(report)))])
 }
 
 impl AlgorithmRow {
     fn new(algorithm: Algorithm, rows: &[DetectionRow]) -> Self {
-        let errors = rows.iter().map(|row| ErrorRow { kind: row.harm.name(), tried: row.tried, missed: row.missed });
+        let errors =
+            rows.iter().map(|row| ErrorRow { kind: row.pattern.name(), tried: row.tried, missed: row.missed });
         Self {
             name: algorithm.name(),
             bits: algorithm.bits(),
@@ -85,11 +83,11 @@ impl AlgorithmRow {
 
 fn heading(report: &DetectionReport) -> String {
     let DetectionReport { trials, seed, .. } = report;
-    format!("Missed of about {} messages with each kind of error (seed {seed})", group_digits(*trials))
+    format!("Missed errors of about {} messages for each kind (seed {seed})", group_digits(*trials))
 }
 
 fn grid(report: &DetectionReport) -> Vec<Vec<String>> {
-    let head = ["", "bits", "strength"]
+    let header = ["", "bits", "strength"]
         .into_iter()
         .chain(ErrorPattern::ALL.map(ErrorPattern::name))
         .map(str::to_owned)
@@ -98,7 +96,7 @@ fn grid(report: &DetectionReport) -> Vec<Vec<String>> {
         let missed = row.rows.iter().map(DetectionRow::to_string);
         [row.name.to_owned(), row.bits.to_string(), row.strength.to_owned()].into_iter().chain(missed).collect()
     });
-    std::iter::once(head).chain(rows).collect()
+    std::iter::once(header).chain(rows).collect()
 }
 
 fn table(report: &DetectionReport) -> String {
@@ -107,7 +105,7 @@ fn table(report: &DetectionReport) -> String {
     if let Some(pairs) = pairs {
         let _ = writeln!(
             text,
-            "\n'{}' are the {} of three messages of 64 bytes. A dash: none was missed.",
+            "\n'{}' are the {} pairs of bits of three messages of 64 bytes. A dash: no error was missed.",
             pairs.kind,
             group_digits(pairs.tried)
         );

@@ -1,26 +1,24 @@
-//! `pleach bench checksum`: how fast each code is on this machine in each way, and which errors it finds.
+//! `pleach bench checksum`: the speed of each checksum on this machine, and which errors it detects.
 
 mod detection;
 mod output;
 
-use std::io::IsTerminal;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
 use checksum::tuning::{SizeTiming, TimingCandidate, TimingSample, processor_identity, time_candidates};
 use checksum::{Algorithm, CrcKernel};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 pub use output::format_size;
 
 use crate::CommandOutcome;
-use crate::report::ReportFormat;
-use crate::report::write_report;
+use crate::progress::{MESSAGE_AND_ETA, progress_bar};
+use crate::report::ReportArgs;
 
-/// GB/s of every checksum alone, after a copy and fused with it, beside memcpy; or, with --detection, which errors each finds.
+/// GB/s of every checksum alone, after a copy and fused with it, compared with memcpy; or, with --detection, which errors
+/// each detects.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -29,36 +27,32 @@ Examples:
   pleach bench checksum --format html --output checksums.html
   pleach bench checksum --detection
 
-Rates are of one core and of messages that lie where the message before lay: up to a MiB in the caches. All candidates
-take turns at each size, and memcpy follows each of those that are given as a share of it. Hold still everything else on
-the machine while it runs; it takes about a minute, --quick a few seconds.")]
+Rates are of one core. All messages use the same buffer, so messages up to a MiB are in the caches. All candidates take
+turns at each size, and memcpy runs after each candidate whose share of memcpy is given. Run nothing else on the machine
+meanwhile. It takes about a minute, with --quick a few seconds.")]
 pub(crate) struct BenchChecksumArgs {
-    /// Only these; all if not said.
+    /// Measure only this checksum; may be given several times [default: all]
     #[arg(long = "algorithm", value_name = "NAME")]
     algorithms: Vec<Algorithm>,
     /// Fewer sizes and rounds.
     #[arg(long)]
     quick: bool,
-    /// Tries errors of many kinds instead, and counts those that each checksum misses.
+    /// Instead, inject errors of many kinds and count those that each checksum misses.
     #[arg(long)]
     detection: bool,
     /// Errors of each kind, with --detection.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     trials: u64,
-    /// Where chance starts, with --detection.
+    /// Seed of the errors, with --detection.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How to report.
-    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
-    format: ReportFormat,
-    /// Where to write the report; the standard output if not said.
-    #[arg(long)]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    report: ReportArgs,
 }
 
 #[derive(Serialize)]
 struct ChecksumBenchReport {
-    /// Of these field names.
+    /// Version of the field names.
     version: u32,
     processor: String,
     kernel: &'static str,
@@ -74,15 +68,16 @@ struct SizeRow {
 
 #[derive(Serialize)]
 struct RateRow {
-    /// A code, `memcpy` or `reading`.
+    /// A checksum, `memcpy` or `reading`.
     name: &'static str,
-    /// `alone`, `copy-then` or `fused`; none for the two that compute no code.
+    /// `alone`, `copy-then` or `fused`; none for `memcpy` and `reading`.
     way: Option<&'static str>,
     strength: Option<&'static str>,
     median_gb_per_s: f64,
     slowest_gb_per_s: f64,
     fastest_gb_per_s: f64,
-    /// Of the strong ones that copy the median of shares, each of a sample and memcpy's right after it; of others median by median.
+    /// For strong checksums that copy: the median of ratios, each of a sample and the memcpy right after it. For others: the
+    /// ratio of the medians.
     of_memcpy: f64,
 }
 
@@ -92,13 +87,8 @@ pub(crate) fn run(arguments: &BenchChecksumArgs) -> Result<CommandOutcome> {
         return detection::run(arguments, algorithms);
     }
     let report = measure(arguments.quick, algorithms)?;
-    let text = match arguments.format {
-        ReportFormat::Table => output::table(&report),
-        ReportFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
-        ReportFormat::Html => output::html(&report),
-    };
-    write_report(&text, arguments.output.as_deref())?;
-    Ok(CommandOutcome::Right)
+    arguments.report.write(&report, output::table, output::html)?;
+    Ok(CommandOutcome::Passed)
 }
 
 const SIZES: [usize; 12] =
@@ -111,11 +101,11 @@ fn measure(quick: bool, algorithms: &[Algorithm]) -> Result<ChecksumBenchReport>
     let candidates: Vec<TimingCandidate> =
         [TimingCandidate::Memcpy, TimingCandidate::Reading].into_iter().chain(codes).collect();
     let sizes = if quick { &FEW_SIZES[..] } else { &SIZES[..] };
-    let bar = progress(sizes.len() as u64)?;
+    let bar = progress_bar(sizes.len() as u64, MESSAGE_AND_ETA);
     let sizes = sizes.iter().map(|bytes| {
         bar.set_message(format_size(*bytes));
         let rounds = if quick { 5 } else { rounds(*bytes) };
-        // Short, so that few samples are disturbed by what else the machine does.
+        // Short samples, so that other activity of the machine disturbs few of them.
         let timing = time_candidates(&candidates, *bytes, rounds, Duration::from_micros(200));
         bar.inc(1);
         SizeRow::new(&timing)
@@ -125,17 +115,9 @@ fn measure(quick: bool, algorithms: &[Algorithm]) -> Result<ChecksumBenchReport>
     Ok(ChecksumBenchReport { version: 1, processor: processor_identity(), kernel: CrcKernel::best().name(), sizes })
 }
 
-/// Large messages take long, and few calls make a steady sample of them.
+/// Large messages take long, and few calls give a stable sample.
 fn rounds(bytes: usize) -> usize {
     if bytes <= 1 << 20 { 25 } else { 7 }
-}
-
-/// Shown where somebody looks.
-pub fn progress(steps: u64) -> Result<ProgressBar> {
-    let target =
-        if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg} {eta}")?;
-    Ok(ProgressBar::with_draw_target(Some(steps), target).with_style(style))
 }
 
 impl SizeRow {

@@ -1,4 +1,4 @@
-//! The rates as tables, and as a page with curves.
+//! The rates as text and as an HTML page with charts.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ pub fn format_size(bytes: usize) -> String {
     }
 }
 
-/// Three digits.
+/// A rate with three digits.
 fn rate(value: f64) -> String {
     match value {
         100.0.. => format!("{value:.0}"),
@@ -25,48 +25,50 @@ fn rate(value: f64) -> String {
     }
 }
 
-/// The rows of one way, in order; for the copying ways memcpy comes first, for the other reading.
-fn of_way(rates: &[RateRow], way: CopyStrategy) -> impl Iterator<Item = &RateRow> {
-    let beside = if way == CopyStrategy::Alone { "reading" } else { "memcpy" };
-    rates.iter().filter(move |row| row.way.map_or(row.name == beside, |name| name == way.name()))
+/// The rows of one strategy, in order. The first is memcpy for strategies that copy, and `reading` for the other.
+fn of_strategy(rates: &[RateRow], strategy: CopyStrategy) -> impl Iterator<Item = &RateRow> {
+    let reference = if strategy == CopyStrategy::Alone { "reading" } else { "memcpy" };
+    rates.iter().filter(move |row| row.way.map_or(row.name == reference, |name| name == strategy.name()))
 }
 
-fn title(way: CopyStrategy) -> &'static str {
-    match way {
+fn title(strategy: CopyStrategy) -> &'static str {
+    match strategy {
         CopyStrategy::Alone => "Alone, GB/s",
-        CopyStrategy::CopyThen => "Copied block by block, then looked at, GB/s",
-        CopyStrategy::Fused => "Copied and looked at in one pass, GB/s",
+        CopyStrategy::CopyThen => "Copied, then checksummed, block by block, GB/s",
+        CopyStrategy::Fused => "Copied and checksummed in one pass, GB/s",
     }
 }
 
-fn grid(report: &ChecksumBenchReport, way: CopyStrategy, cell: impl Fn(&RateRow) -> String) -> Vec<Vec<String>> {
+fn grid(report: &ChecksumBenchReport, strategy: CopyStrategy, cell: impl Fn(&RateRow) -> String) -> Vec<Vec<String>> {
     let Some(first) = report.sizes.first() else { return Vec::new() };
-    let head = ["".to_owned(), "strength".to_owned()]
+    let header = ["".to_owned(), "strength".to_owned()]
         .into_iter()
         .chain(report.sizes.iter().map(|row| format_size(row.bytes)));
-    let rows = of_way(&first.rates, way).enumerate().map(|(number, named)| {
-        let cells =
-            report.sizes.iter().map(|row| of_way(&row.rates, way).nth(number).map_or_else(String::new, &cell));
+    let rows = of_strategy(&first.rates, strategy).enumerate().map(|(number, named)| {
+        let cells = report
+            .sizes
+            .iter()
+            .map(|row| of_strategy(&row.rates, strategy).nth(number).map_or_else(String::new, &cell));
         [named.name.to_owned(), named.strength.unwrap_or("").to_owned()].into_iter().chain(cells).collect()
     });
-    std::iter::once(head.collect()).chain(rows).collect()
+    std::iter::once(header.collect()).chain(rows).collect()
 }
 
 /// Every table with its title.
 fn tables(report: &ChecksumBenchReport) -> Vec<(String, Vec<Vec<String>>)> {
-    let rates =
-        CopyStrategy::ALL.map(|way| (title(way).to_owned(), grid(report, way, |row| rate(row.median_gb_per_s))));
-    let ratios = [CopyStrategy::CopyThen, CopyStrategy::Fused].map(|way| {
+    let rates = CopyStrategy::ALL
+        .map(|strategy| (title(strategy).to_owned(), grid(report, strategy, |row| rate(row.median_gb_per_s))));
+    let ratios = [CopyStrategy::CopyThen, CopyStrategy::Fused].map(|strategy| {
         let strong = |row: &Vec<String>| row[1] == "strong" || row[1] == "strength";
-        let rows = grid(report, way, |row| format!("{:.2}", row.of_memcpy)).into_iter().filter(strong).collect();
-        (format!("Strong ones as a share of memcpy, {way}"), rows)
+        let rows = grid(report, strategy, |row| format!("{:.2}", row.of_memcpy)).into_iter().filter(strong).collect();
+        (format!("Strong checksums as a share of memcpy, {strategy}"), rows)
     });
     let spread = |row: &RateRow| {
         let of_median = |value: f64| 100.0 * (value / row.median_gb_per_s - 1.0);
         format!("{:+.0} {:+.0}", of_median(row.slowest_gb_per_s), of_median(row.fastest_gb_per_s))
     };
     let spreads = (
-        "Slowest and fastest round of those in one pass, % from the median".to_owned(),
+        "Slowest and fastest round in one pass, % from the median".to_owned(),
         grid(report, CopyStrategy::Fused, spread),
     );
     rates.into_iter().chain(ratios).chain([spreads]).collect()
@@ -76,7 +78,7 @@ fn heading(report: &ChecksumBenchReport) -> String {
     let rounds = report.sizes.iter().map(|row| row.rounds);
     let (least, most) = (rounds.clone().min().unwrap_or(0), rounds.max().unwrap_or(0));
     let ChecksumBenchReport { processor, kernel, .. } = report;
-    format!("{processor}; kernel of the cyclic codes {kernel}; medians of {least} to {most} rounds, one core")
+    format!("{processor}; CRC kernel {kernel}; medians of {least} to {most} rounds, one core")
 }
 
 pub(super) fn table(report: &ChecksumBenchReport) -> String {
@@ -89,8 +91,8 @@ pub(super) fn table(report: &ChecksumBenchReport) -> String {
 
 pub(super) fn html(report: &ChecksumBenchReport) -> String {
     let mut sections = vec![("Machine".to_owned(), format!("<p>{}</p>", crate::report::escape(&heading(report))))];
-    for way in CopyStrategy::ALL {
-        sections.push((title(way).to_owned(), curves(report, way)));
+    for strategy in CopyStrategy::ALL {
+        sections.push((title(strategy).to_owned(), curves(report, strategy)));
     }
     for (title, rows) in tables(report) {
         sections.push((title, page::html_table(&rows)));
@@ -98,14 +100,14 @@ pub(super) fn html(report: &ChecksumBenchReport) -> String {
     page::html_page("Checksums on this machine", &sections)
 }
 
-/// One line for each code.
-fn curves(report: &ChecksumBenchReport, way: CopyStrategy) -> String {
+/// One line for each checksum.
+fn curves(report: &ChecksumBenchReport, strategy: CopyStrategy) -> String {
     let Some(first) = report.sizes.first() else { return String::new() };
-    let series: Vec<(&str, Vec<(f64, f64)>)> = of_way(&first.rates, way)
+    let series: Vec<(&str, Vec<(f64, f64)>)> = of_strategy(&first.rates, strategy)
         .enumerate()
         .map(|(number, named)| {
             let points = report.sizes.iter().filter_map(|row| {
-                of_way(&row.rates, way).nth(number).map(|rate| (row.bytes as f64, rate.median_gb_per_s))
+                of_strategy(&row.rates, strategy).nth(number).map(|rate| (row.bytes as f64, rate.median_gb_per_s))
             });
             (named.name, points.collect())
         })

@@ -1,4 +1,4 @@
-//! What is measured, and where.
+//! The cases: which measures are taken, on how many ranks, and where.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,15 @@ use anyhow::Result;
 use indicatif::ProgressBar;
 use namespaces::NamespaceNetwork;
 
-use super::contender::{BenchPlacement, BenchRun, BenchSample, Contender, SampleBudget};
+use super::contender::Contender;
 use super::{CollectivesCaseName, CollectivesCaseReport, CollectivesRow};
-use crate::bench::migration::TrialSummary;
-use crate::bench::mpi::installation::MpiInstallation;
-use crate::local_fabric::{self, LocalFabric, LocalFabricSpec, child_process::StderrMode};
+use crate::bench::TrialSummary;
+use crate::bench::mpi_installation::MpiInstallation;
+use crate::bench::samples::{BenchPlacement, BenchRun, BenchSample, SampleBudget};
+use crate::local_fabric::child_process::StderrMode;
+use crate::local_fabric::{self, FabricSite, LocalFabric, LocalFabricSpec};
 
-/// One place and what is measured there.
+/// Ranks in one place, and what they measure.
 pub(super) struct CollectivesCase {
     pub name: CollectivesCaseName,
     pub title: &'static str,
@@ -20,7 +22,7 @@ pub(super) struct CollectivesCase {
     measures: &'static [&'static str],
 }
 
-/// Every scene there is.
+/// All cases.
 pub(super) fn all() -> Vec<CollectivesCase> {
     vec![
         CollectivesCase {
@@ -56,7 +58,7 @@ pub(super) fn all() -> Vec<CollectivesCase> {
         },
         CollectivesCase {
             name: CollectivesCaseName::Loopback,
-            title: "64 processes over loopback, each as a host of its own; Open MPI over TCP",
+            title: "64 processes over loopback, each as if on its own host; Open MPI over TCP",
             ranks: 64,
             measures: &["barrier", "allreduce:8", "allreduce:4096"],
         },
@@ -64,9 +66,9 @@ pub(super) fn all() -> Vec<CollectivesCase> {
 }
 
 impl CollectivesCase {
-    /// Who takes part here.
+    /// The implementations that are measured in this case.
     pub(super) fn contenders(&self, open_mpi: Option<&MpiInstallation>) -> Vec<Contender> {
-        let ours: &[Contender] = match self.name {
+        let pleach: &[Contender] = match self.name {
             CollectivesCaseName::SharedMemory => &[Contender::Pleach],
             CollectivesCaseName::Namespaces => {
                 &[Contender::Pleach, Contender::Nodes, Contender::Multicast, Contender::HostsAlone]
@@ -75,15 +77,15 @@ impl CollectivesCase {
                 &[Contender::Pleach, Contender::HostsAlone]
             }
         };
-        ours.iter().copied().chain(open_mpi.map(|_| Contender::OpenMpi)).collect()
+        pleach.iter().copied().chain(open_mpi.map(|_| Contender::OpenMpi)).collect()
     }
 
-    /// Lets the contenders take turns.
+    /// Measures all contenders in turn, round by round.
     pub(super) fn measure(
         &self,
         open_mpi: Option<&MpiInstallation>,
         rounds: u32,
-        pace: SampleBudget,
+        budget: SampleBudget,
         bar: &ProgressBar,
     ) -> Result<CollectivesCaseReport> {
         let network = match self.name {
@@ -93,52 +95,60 @@ impl CollectivesCase {
             _ => None,
         };
         let site = match &network {
-            Some(network) => local_fabric::FabricSite::Hosts { network, first: self.ranks as usize },
-            None => local_fabric::FabricSite::Loopback,
+            Some(network) => FabricSite::Hosts { network, first: self.ranks as usize },
+            None => FabricSite::Loopback,
         };
         let mut nodes = match self.name {
             CollectivesCaseName::SharedMemory => None,
-            _ => {
-                Some(LocalFabric::start(&LocalFabricSpec { nodes: 1, site, faults: None, voice: StderrMode::Kept })?)
-            }
+            _ => Some(LocalFabric::start(&LocalFabricSpec {
+                nodes: 1,
+                site,
+                faults: None,
+                stderr: StderrMode::Captured,
+            })?),
         };
-        let site = match (&network, self.name) {
+        let placement = match (&network, self.name) {
             (Some(network), _) => BenchPlacement::Namespaces(network),
             (None, CollectivesCaseName::SharedMemory) => BenchPlacement::OneHost,
             (None, _) => BenchPlacement::Loopback,
         };
         let contenders = self.contenders(open_mpi);
-        let mut took: BTreeMap<(usize, Contender), Vec<BenchSample>> = BTreeMap::new();
-        let mut ways = BTreeMap::new();
+        let mut samples: BTreeMap<(usize, Contender), Vec<BenchSample>> = BTreeMap::new();
+        let mut explanations = BTreeMap::new();
         for round in 0..rounds {
             for contender in &contenders {
                 bar.set_message(format!("{:?}, round {}: {contender}", self.name, round + 1));
-                let BenchRun { took: times, way } = match (contender, open_mpi) {
-                    (Contender::OpenMpi, Some(mpi)) => mpi.run(self.ranks, site, self.measures, pace, None)?,
-                    _ => contender.run(self.ranks, site, self.measures, pace, nodes.as_mut())?,
+                let run = match (contender, open_mpi) {
+                    (Contender::OpenMpi, Some(mpi)) => mpi.run(self.ranks, placement, self.measures, budget, None)?,
+                    _ => contender.run(self.ranks, placement, self.measures, budget, nodes.as_mut())?,
                 };
-                for (place, time) in times.into_iter().enumerate() {
-                    took.entry((place, *contender)).or_default().push(time);
+                let BenchRun { samples: of_run, explanation } = run;
+                for (measure, sample) in of_run.into_iter().enumerate() {
+                    samples.entry((measure, *contender)).or_default().push(sample);
                 }
-                ways.extend(way.map(|way| (*contender, way)));
+                explanations.extend(explanation.map(|text| (*contender, text)));
                 bar.inc(1);
             }
         }
-        let row = |((place, contender), times): (&(usize, Contender), &Vec<BenchSample>)| {
-            let theirs = took.get(&(*place, Contender::OpenMpi)).filter(|_| *contender != Contender::OpenMpi);
-            let ratio = theirs.map(|theirs| {
-                TrialSummary::of(times.iter().zip(theirs).map(|(ours, theirs)| ours.micros / theirs.micros).collect())
+        let ways = explanations.into_iter().map(|(contender, text)| format!("{contender}: {text}")).collect();
+        Ok(CollectivesCaseReport { scene: self.name, title: self.title.to_owned(), rows: self.rows(&samples), ways })
+    }
+
+    /// One row for each measure and contender.
+    fn rows(&self, samples: &BTreeMap<(usize, Contender), Vec<BenchSample>>) -> Vec<CollectivesRow> {
+        let row = |((measure, contender), ours): (&(usize, Contender), &Vec<BenchSample>)| {
+            let open_mpi = samples.get(&(*measure, Contender::OpenMpi)).filter(|_| *contender != Contender::OpenMpi);
+            let ratio = open_mpi.map(|theirs| {
+                TrialSummary::of(ours.iter().zip(theirs).map(|(ours, theirs)| ours.micros / theirs.micros).collect())
             });
             CollectivesRow {
-                measure: self.measures[*place].to_owned(),
+                measure: self.measures[*measure].to_owned(),
                 contender: *contender,
-                micros: TrialSummary::of(times.iter().map(|took| took.micros).collect()),
-                cpu_micros: TrialSummary::of(times.iter().map(|took| took.cpu_micros).collect()),
+                micros: TrialSummary::of(ours.iter().map(|sample| sample.micros).collect()),
+                cpu_micros: TrialSummary::of(ours.iter().map(|sample| sample.cpu_micros).collect()),
                 ratio,
             }
         };
-        let rows = took.iter().map(row).collect();
-        let ways = ways.into_iter().map(|(contender, way)| format!("{contender}: {way}")).collect();
-        Ok(CollectivesCaseReport { scene: self.name, title: self.title.to_owned(), rows, ways })
+        samples.iter().map(row).collect()
     }
 }

@@ -1,10 +1,10 @@
-//! `pleach bench collectives`: barriers, allreduces and broadcasts between processes, beside Open MPI in the same run.
+//! `pleach bench collectives`: barriers, allreduces and broadcasts between processes, and Open MPI in the same run.
 //!
-//! Three scenes: two ranks in shared memory; 16 hosts made of network namespaces, with one aggregation node; 64 processes on
-//! loopback, each as if on a host of its own. In each, the contenders take turns, round by round, so that a busy machine hurts
-//! all of them. Then the memory of a node that has much to do.
+//! Three cases: two ranks in shared memory; 16 hosts made of network namespaces, with one aggregation node; 64 processes on
+//! loopback, each as if on its own host. In each case the contenders take turns, round by round, so that a busy machine slows
+//! all of them. A fourth case is the memory of a node with many operations in flight.
 //!
-//! Reading order: `scene.rs` says what is measured where, `contender.rs` runs one contender once, `rank.rs` (and `peer.c` for
+//! Reading order: `case.rs` says what is measured where, `contender.rs` runs one contender once, `rank.rs` (and `peer.c` for
 //! MPI) is a process that is measured, `node_memory.rs` fills a node.
 
 mod case;
@@ -13,25 +13,27 @@ mod node_memory;
 pub(crate) mod output;
 pub mod rank;
 
-use std::io::IsTerminal;
-use std::path::PathBuf;
-
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::CommandOutcome;
-use crate::bench::migration::TrialSummary;
-use crate::bench::mpi::installation::MpiInstallation;
+use crate::bench::TrialSummary;
+use crate::bench::baseline::Baseline;
+use crate::bench::samples::SampleBudget;
 use crate::bench::steal_time::StealTime;
-use crate::report::ReportFormat;
-use crate::report::write_report;
+use crate::progress::progress_bar;
+use crate::report::ReportArgs;
 use case::CollectivesCase;
 use contender::Contender;
 use node_memory::NodeMemory;
 
-/// Barriers, allreduces and broadcasts between processes, beside Open MPI where it is installed.
+/// The peer program for MPI: the same measures as `rank.rs`.
+pub(super) const MPI_PEER_SOURCE: &str = include_str!("peer.c");
+/// The template of the progress bar.
+pub(super) const PROGRESS: &str = "{bar:30} {pos}/{len} {msg} ({elapsed})";
+
+/// Barrier, allreduce and broadcast between processes, compared with Open MPI if it is installed.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -39,54 +41,41 @@ Examples:
   pleach bench collectives --quick --scene loopback
   pleach bench collectives --against none --format json --output collectives.json
 
-Hold still everything else on the machine while it runs; it takes some minutes. The scene of namespaces needs root. For Open
-MPI, mpirun and mpicc must be in the path (Debian: openmpi-bin, libopenmpi-dev).
+Run nothing else on the machine meanwhile. It takes some minutes. The scene \"namespaces\" needs root. For Open MPI, mpirun
+and mpicc must be in the path (Debian: openmpi-bin, libopenmpi-dev).
 
-Exit status: 0 if all results were right; the figures are reported, not judged.")]
+Exit status: 0 if all results are correct; times are reported, not judged.")]
 pub(crate) struct BenchCollectivesArgs {
     /// Fewer rounds and shorter batches.
     #[arg(long)]
     quick: bool,
-    /// Only this scene; may be given several times.
+    /// Run only this scene; may be given several times.
     #[arg(long)]
     scene: Vec<CollectivesCaseName>,
-    /// The other contender.
+    /// What to compare with.
     #[arg(long, value_enum, default_value_t = Baseline::OpenMpi)]
     against: Baseline,
-    /// How often the contenders take turns; 5 if not said, 1 with --quick.
+    /// Rounds, in each of which every contender runs once [default: 5, or 1 with --quick]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
-    /// How to report.
-    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
-    format: ReportFormat,
-    /// Where to write the report; the standard output if not said.
-    #[arg(long)]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    report: ReportArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum CollectivesCaseName {
-    /// Two ranks of one host.
+    /// Two ranks on one host.
     SharedMemory,
     /// 16 hosts made of network namespaces on one bridge.
     Namespaces,
-    /// 64 processes over loopback, each as if on a host of its own.
+    /// 64 processes over loopback, each as if on its own host.
     Loopback,
     /// The memory of a node with 1,000 groups and 10,000 operations in flight.
     NodeMemory,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Baseline {
-    /// Open MPI, if it is installed.
-    #[value(name = "openmpi")]
-    OpenMpi,
-    /// Nobody.
-    None,
-}
-
-/// Everything that was measured.
+/// The results of all cases.
 #[derive(Serialize)]
 struct CollectivesBenchReport {
     rounds: u32,
@@ -102,7 +91,7 @@ struct CollectivesCaseReport {
     scene: CollectivesCaseName,
     title: String,
     rows: Vec<CollectivesRow>,
-    /// How ours went about it, in the last round.
+    /// The algorithms that Pleach chose in the last round.
     ways: Vec<String>,
 }
 
@@ -111,36 +100,32 @@ struct CollectivesCaseReport {
 struct CollectivesRow {
     measure: String,
     contender: Contender,
-    /// Of one operation, over rounds.
+    /// Time of one operation, over rounds.
     micros: TrialSummary,
-    /// Processor time of one operation, of all ranks and nodes.
+    /// Processor time of one operation, of all ranks and nodes, over rounds.
     cpu_micros: TrialSummary,
-    /// Our time over that of the other contender, round by round.
+    /// The time of Pleach over that of Open MPI, round by round.
     ratio: Option<TrialSummary>,
 }
 
 pub(crate) fn run(arguments: &BenchCollectivesArgs) -> Result<CommandOutcome> {
     let rounds = arguments.rounds.unwrap_or(if arguments.quick { 1 } else { 5 });
-    let pace = if arguments.quick { contender::SampleBudget::QUICK } else { contender::SampleBudget::CALM };
+    let budget = if arguments.quick { SampleBudget::QUICK } else { SampleBudget::FULL };
     let wanted = |name: CollectivesCaseName| arguments.scene.is_empty() || arguments.scene.contains(&name);
     let mut notes = Vec::new();
-    let open_mpi = match arguments.against {
-        Baseline::None => None,
-        Baseline::OpenMpi => {
-            MpiInstallation::open_mpi().map_err(|error| notes.push(format!("without Open MPI: {error:#}"))).ok()
-        }
-    };
-    let scenes: Vec<CollectivesCase> = case::all().into_iter().filter(|scene| wanted(scene.name)).collect();
-    let steps: u64 = scenes.iter().map(|scene| scene.contenders(open_mpi.as_ref()).len() as u64).sum();
-    let bar = progress(steps * u64::from(rounds) + u64::from(wanted(CollectivesCaseName::NodeMemory)));
+    let open_mpi = arguments.against.find(MPI_PEER_SOURCE, &mut notes);
+    let cases: Vec<CollectivesCase> = case::all().into_iter().filter(|case| wanted(case.name)).collect();
+    let steps: u64 = cases.iter().map(|case| case.contenders(open_mpi.as_ref()).len() as u64).sum();
+    let steps = steps * u64::from(rounds) + u64::from(wanted(CollectivesCaseName::NodeMemory));
+    let bar = progress_bar(steps, PROGRESS);
     let before = StealTime::now();
     let mut reports = Vec::new();
-    for scene in &scenes {
-        match scene.measure(open_mpi.as_ref(), rounds, pace, &bar) {
+    for case in &cases {
+        match case.measure(open_mpi.as_ref(), rounds, budget, &bar) {
             Ok(report) => reports.push(report),
             Err(error) => {
-                let text = format!("{}: {error:#}", scene.title);
-                // What was asked for by name must work; otherwise the other scenes are worth having.
+                let text = format!("{}: {error:#}", case.title);
+                // A case that was named must work. Otherwise the other cases are still worth reporting.
                 anyhow::ensure!(arguments.scene.is_empty(), text);
                 notes.push(text);
             }
@@ -162,21 +147,6 @@ pub(crate) fn run(arguments: &BenchCollectivesArgs) -> Result<CommandOutcome> {
         node_memory,
         notes,
     };
-    let text = match arguments.format {
-        ReportFormat::Table => output::table(&report),
-        ReportFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
-        ReportFormat::Html => output::html(&report),
-    };
-    write_report(&text, arguments.output.as_deref())?;
-    Ok(CommandOutcome::Right)
-}
-
-pub(crate) fn progress(steps: u64) -> ProgressBar {
-    let bar = ProgressBar::new(steps);
-    if !std::io::stderr().is_terminal() {
-        bar.set_draw_target(ProgressDrawTarget::hidden());
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} ({elapsed})");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar
+    arguments.report.write(&report, output::table, output::html)?;
+    Ok(CommandOutcome::Passed)
 }

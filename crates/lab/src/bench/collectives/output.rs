@@ -1,39 +1,34 @@
-//! The report as text, and as a page.
+//! The report as text and as an HTML page.
 
 use std::fmt::Write;
 
 use super::{CollectivesBenchReport, CollectivesCaseReport};
-use crate::bench::migration::TrialSummary;
-use crate::report::{format_table, page};
+use crate::report::{TableRows, format_table, page, with_header};
 
-pub(crate) fn spread(figure: &TrialSummary) -> String {
-    let digits = if figure.median < 10.0 { 2 } else { 1 };
-    format!("{:.digits$} ({:.digits$}..{:.digits$})", figure.median, figure.least, figure.most)
-}
-
-fn rows(scene: &CollectivesCaseReport) -> Vec<Vec<String>> {
-    let head = ["measure", "contender", "us", "processor, us", "of Open MPI's time"].map(String::from).to_vec();
-    let rows = scene.rows.iter().map(|row| {
-        let ratio = row.ratio.as_ref().map_or_else(String::new, spread);
-        vec![row.measure.clone(), row.contender.to_string(), spread(&row.micros), spread(&row.cpu_micros), ratio]
+fn rows(case: &CollectivesCaseReport) -> TableRows {
+    let rows = case.rows.iter().map(|row| {
+        let ratio = row.ratio.map_or_else(String::new, |ratio| ratio.to_string());
+        let times = [row.micros, row.cpu_micros].map(|time| time.to_string());
+        let [wall, processor] = times;
+        [row.measure.clone(), row.contender.to_string(), wall, processor, ratio]
     });
-    std::iter::once(head).chain(rows).collect()
+    with_header(["measure", "contender", "us", "processor, us", "ratio to Open MPI"], rows)
 }
 
 fn heading(report: &CollectivesBenchReport) -> String {
-    let against = report.open_mpi.as_deref().unwrap_or("without another contender");
+    let against = report.open_mpi.as_deref().unwrap_or("no comparison");
     format!(
-        "Collectives on {} processors, {against}; medians over {} rounds (least..most)",
+        "Collectives on {} processors, {against}; medians over {} rounds (min..max)",
         report.processors, report.rounds
     )
 }
 
-/// What there is to say beside the scenes.
+/// The memory of a node, and notes.
 fn remarks(report: &CollectivesBenchReport) -> Vec<String> {
     let memory = report.node_memory.as_ref().map(|memory| {
         format!(
-            "A node with {} groups and {} operations in flight ({} contributions of {} bytes held): {:.1} MiB, {:.1} MiB \
-             before",
+            "Memory of a node with {} groups and {} operations in flight ({} contributions of {} bytes): {:.1} MiB \
+             ({:.1} MiB without groups)",
             memory.groups,
             memory.operations,
             memory.contributions,
@@ -47,9 +42,9 @@ fn remarks(report: &CollectivesBenchReport) -> Vec<String> {
 
 pub(super) fn table(report: &CollectivesBenchReport) -> String {
     let mut text = heading(report) + "\n";
-    for scene in &report.scenes {
-        let _ = write!(text, "\n{}\n{}", scene.title, format_table(&rows(scene)));
-        for way in &scene.ways {
+    for case in &report.scenes {
+        let _ = write!(text, "\n{}\n{}", case.title, format_table(&rows(case)));
+        for way in &case.ways {
             let _ = writeln!(text, "{way}");
         }
     }
@@ -60,13 +55,13 @@ pub(super) fn table(report: &CollectivesBenchReport) -> String {
 }
 
 pub(super) fn html(report: &CollectivesBenchReport) -> String {
-    let mut sections = vec![("How".to_owned(), format!("<p>{}</p>", crate::report::escape(&heading(report))))];
-    for scene in &report.scenes {
-        let ways: String = scene.ways.iter().map(|way| format!("<p>{}</p>", crate::report::escape(way))).collect();
-        sections.push((scene.title.clone(), page::html_table(&rows(scene)) + &ways));
+    let mut sections = vec![("Setup".to_owned(), page::paragraph(&heading(report)))];
+    for case in &report.scenes {
+        let ways: String = case.ways.iter().map(|way| page::paragraph(way)).collect();
+        sections.push((case.title.clone(), page::html_table(&rows(case)) + &ways));
     }
     for remark in remarks(report) {
-        sections.push(("Note".to_owned(), format!("<p>{}</p>", crate::report::escape(&remark))));
+        sections.push(("Note".to_owned(), page::paragraph(&remark)));
     }
     page::html_page("Collectives", &sections)
 }

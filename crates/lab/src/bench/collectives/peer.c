@@ -1,5 +1,6 @@
-/* The MPI twin of rank.rs: the same measures, the same words on the standard output. Two more are for `pleach bench mpi`: bcast, in
- * which roots take turns, so that none runs ahead; and left, a reduction by an operator of the user's, of one rank. */
+/* The MPI counterpart of rank.rs: the same measures, the same output format. Two more measures are for `pleach bench mpi`: bcast,
+ * whose root rotates, so that no rank runs ahead; and left, a reduction of one rank with a user-defined operator, which Pleach
+ * leaves to the MPI. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,13 +64,13 @@ static double batch(int iterations)
     double began = MPI_Wtime();
     for (int i = 0; i < iterations; i++)
         once(i);
-    /* A root may be through long before the others: all count. */
+    /* A root may return long before the other ranks: the batch ends when all have returned. */
     if (kind == BROADCAST || kind == REDUCE)
         MPI_Barrier(MPI_COMM_WORLD);
     return (MPI_Wtime() - began) * 1e6 / iterations;
 }
 
-/* Once with values whose result is known. */
+/* Runs the operation once with values whose result is known. */
 static void check(void)
 {
     double own = rank + 1, expected = size * (size + 1) / 2.0;

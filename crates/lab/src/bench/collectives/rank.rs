@@ -1,7 +1,8 @@
 //! `pleach bench-rank`: one of the processes that `pleach bench collectives` measures.
 //!
-//! First rank 0 writes a `note` on the ways of eight bytes. Every measure is a number of batches; rank 0 writes `begin` and, with the times, `end` to the standard output, so that the
-//! parent can look at the nodes at the same moments. `peer.c` does the same with MPI.
+//! In: measures such as `allreduce:8`. Out: the lines of `bench/samples.rs` on the standard output of rank 0. Rank 0 prints
+//! `begin` and `end` around each measure, so that the parent reads the nodes' processor time at the same moments. `peer.c`
+//! does the same with MPI.
 
 use std::io::Write;
 use std::time::Instant;
@@ -11,19 +12,20 @@ use clap::Args;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use pleach::{Communicator, Operator};
-use serde::{Deserialize, Serialize};
 
 use crate::CommandOutcome;
+use crate::bench::samples::MeasureTimes;
 
-/// Before anything is timed: connections are made, memory is touched, estimates settle.
+/// Operations before anything is timed: they open connections, touch memory, and let estimates settle.
 const WARM_UP: u32 = 50;
 
+/// Arguments of `pleach bench-rank`.
 #[derive(Args)]
 pub struct BenchRankArgs {
-    /// What to measure: barrier, or allreduce, broadcast or reduce with a number of bytes, as in allreduce:8.
+    /// Measures: barrier, or allreduce, broadcast or reduce with a number of bytes, as in allreduce:8.
     #[arg(required = true)]
     measures: Vec<String>,
-    /// Batches of each.
+    /// Batches of each measure.
     #[arg(long)]
     batches: u32,
     /// Seconds that a batch should take.
@@ -31,19 +33,7 @@ pub struct BenchRankArgs {
     seconds: f64,
 }
 
-/// What a process says of one measure when it is done.
-#[derive(Clone, Serialize, Deserialize)]
-pub(super) struct MeasureTimes {
-    pub measure: String,
-    /// Operations in each batch.
-    pub iterations: u32,
-    /// Microseconds of one operation, batch by batch.
-    pub micros: Vec<f64>,
-    /// Processor time of one operation, summed over all ranks.
-    pub cpu_micros: f64,
-}
-
-/// One operation, again and again.
+/// One operation that is repeated.
 struct Measure<'a> {
     name: &'a str,
     operation: BenchOperation,
@@ -61,13 +51,14 @@ enum BenchOperation {
 impl<'a> Measure<'a> {
     fn parse(name: &'a str) -> Result<Self> {
         let (operation, bytes) = name.split_once(':').unwrap_or((name, "0"));
-        let bytes: usize = bytes.parse().with_context(|| format!("{name}: no number of bytes"))?;
+        let bytes: usize =
+            bytes.parse().with_context(|| format!("{name}: the text after the colon is not a number of bytes"))?;
         let operation = match operation {
             "barrier" => BenchOperation::Barrier,
             "allreduce" => BenchOperation::AllReduce,
             "broadcast" => BenchOperation::Broadcast,
             "reduce" => BenchOperation::Reduce,
-            _ => anyhow::bail!("{name}: there is barrier, allreduce, broadcast and reduce"),
+            _ => anyhow::bail!("{name}: unknown operation; known are barrier, allreduce, broadcast and reduce"),
         };
         Ok(Self { name, operation, vector: vec![0.0; bytes / 8] })
     }
@@ -81,21 +72,21 @@ impl<'a> Measure<'a> {
         }
     }
 
-    /// Microseconds of one of so many.
+    /// Runs so many operations. Returns the microseconds of one.
     fn batch(&mut self, world: &Communicator, iterations: u32) -> Result<f64> {
         world.barrier()?;
         let began = Instant::now();
         for _ in 0..iterations {
             self.once(world)?;
         }
-        // A root may be through long before the others: all count.
+        // A root may return long before the other ranks: the batch ends when all have returned.
         if matches!(self.operation, BenchOperation::Broadcast | BenchOperation::Reduce) {
             world.barrier()?;
         }
         Ok(began.elapsed().as_secs_f64() * 1e6 / f64::from(iterations))
     }
 
-    /// Once with values whose result is known.
+    /// Runs the operation once with values whose result is known.
     fn check(&mut self, world: &Communicator) -> Result<()> {
         let (rank, ranks) = (f64::from(world.rank()), f64::from(world.size()));
         self.vector.fill(rank + 1.0);
@@ -105,17 +96,21 @@ impl<'a> Measure<'a> {
             BenchOperation::Reduce if world.rank() != 0 => rank + 1.0,
             _ => ranks * (ranks + 1.0) / 2.0,
         };
-        let is_right = self.vector.iter().all(|value| value.to_bits() == expected.to_bits());
-        ensure!(is_right, "{}: wrong result at rank {rank}", self.name);
+        let is_correct = self.vector.iter().all(|value| value.to_bits() == expected.to_bits());
+        ensure!(is_correct, "{}: wrong result at rank {rank}", self.name);
         self.vector.fill(0.0);
         Ok(())
     }
 }
 
+/// Runs one rank of `pleach bench collectives`.
+///
+/// # Errors
+/// If an operation fails or a result is wrong.
 pub fn run(arguments: &BenchRankArgs) -> Result<CommandOutcome> {
     let world = pleach::join()?;
     let is_first = world.rank() == 0;
-    say(is_first, || {
+    print_line(is_first, || {
         let (sum, broadcast) = (world.explain(8, Operator::Sum), world.explain_broadcast(8));
         format!("note allreduce of 8 bytes: {sum} Broadcast of 8 bytes: {broadcast}")
     })?;
@@ -126,7 +121,7 @@ pub fn run(arguments: &BenchRankArgs) -> Result<CommandOutcome> {
         let micros = measure.batch(&world, WARM_UP)?;
         let mut iterations = [(arguments.seconds * 1e6 / micros).clamp(10.0, 1e6) as u32];
         world.broadcast(&mut iterations, 0)?;
-        say(is_first, || format!("begin {name}"))?;
+        print_line(is_first, || format!("begin {name}"))?;
         world.barrier()?;
         let before = processor_micros()?;
         let times: Result<Vec<f64>> = (0..arguments.batches).map(|_| measure.batch(&world, iterations[0])).collect();
@@ -139,13 +134,13 @@ pub fn run(arguments: &BenchRankArgs) -> Result<CommandOutcome> {
             cpu_micros: cpu[0] / f64::from(arguments.batches) / f64::from(iterations[0]),
         };
         let text = serde_json::to_string(&times)?;
-        say(is_first, || format!("end {text}"))?;
+        print_line(is_first, || format!("end {text}"))?;
         measure.check(&world)?;
     }
-    Ok(CommandOutcome::Right)
+    Ok(CommandOutcome::Passed)
 }
 
-fn say(is_first: bool, line: impl FnOnce() -> String) -> Result<()> {
+fn print_line(is_first: bool, line: impl FnOnce() -> String) -> Result<()> {
     if is_first {
         let mut output = std::io::stdout().lock();
         writeln!(output, "{}", line())?;
@@ -154,7 +149,7 @@ fn say(is_first: bool, line: impl FnOnce() -> String) -> Result<()> {
     Ok(())
 }
 
-/// Processor time that this process has taken so far, in user and kernel mode.
+/// Processor time of this process so far, in user and kernel mode.
 fn processor_micros() -> Result<f64> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)?;
     Ok((usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64)

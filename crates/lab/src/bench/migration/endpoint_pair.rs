@@ -1,6 +1,6 @@
 //! Two endpoints in one thread, joined by many connections of two paths each.
 //!
-//! One thread turns both, so that what is measured is the work that both ends do, not how the machine shares its cores.
+//! One thread drives both, so that a measurement is the work of both ends and does not depend on the scheduler.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -11,25 +11,25 @@ use protocol::queue_pair::QpOperation;
 use transport::udp::{Endpoint, EndpointEvent, EndpointOptions, LinkCut, QueuePairSetup, UdpPortIndex, UdpRoute};
 use units::{PathId, Psn, QpNumber, Span};
 
-/// Nothing here takes longer, unless it never ends.
-const LIMIT: Duration = Duration::from_secs(60);
+/// A wait that takes longer has hung.
+const TIMEOUT: Duration = Duration::from_secs(60);
 const SEND: QpOperation = QpOperation::Send { immediate: None };
 
-/// How many paths each connection has.
+/// The paths of each connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AlternatePaths {
     /// One path only.
     None,
-    /// A second one, armed before anything is measured.
+    /// A second path, armed before anything is measured.
     Armed,
 }
 
 pub(crate) struct EndpointPair {
     ends: [Endpoint; 2],
     pairs: Vec<[QpNumber; 2]>,
-    /// Whether a connection that moves by itself is to be armed again: on a busy machine a path may seem silent.
-    arming: bool,
-    /// How often each end has heard each event since it was last asked.
+    /// True while a connection that migrates by itself is armed again: on a busy machine a path may seem silent.
+    rearm: bool,
+    /// Events since the counters were reset; migrations and messages by endpoint.
     armed: usize,
     moved: [usize; 2],
     received: [u64; 2],
@@ -38,7 +38,7 @@ pub(crate) struct EndpointPair {
 }
 
 impl EndpointPair {
-    /// So many connections over the loopback interface.
+    /// Opens so many connections over the loopback interface.
     pub(crate) fn new(connections: usize, alternates: AlternatePaths) -> Result<Self> {
         let paths = if alternates == AlternatePaths::Armed { 2 } else { 1 };
         let addresses: Vec<SocketAddr> =
@@ -57,37 +57,37 @@ impl EndpointPair {
                     .collect();
                 let role = if me == 0 { MigrationRole::Leader } else { MigrationRole::Follower };
                 let mut setup = QueuePairSetup::new(pair[1 - me], Psn::new(0), Psn::new(0), routes, role);
-                // By hand, so that nothing but what is measured happens; probes of thousands are spread over seconds.
+                // Loaded by hand, so that nothing else happens; the probes of thousands of connections spread over seconds.
                 let probe_every = Span::from_micros(2_000_000 + 1_000 * connections as u64);
                 setup.path_policy =
-                    PathPolicy { loading: AlternateLoading::ByHand, probe_every, ..PathPolicy::default() };
+                    PathPolicy { loading: AlternateLoading::Manual, probe_every, ..PathPolicy::default() };
                 ends[me].connect(pair[me], setup)?;
             }
             pairs.push(pair);
         }
-        let mut twins = Self {
+        let mut endpoints = Self {
             ends,
             pairs,
-            arming: false,
+            rearm: false,
             armed: 0,
             moved: [0; 2],
             received: [0; 2],
             spare: Vec::new(),
             posted_bytes: 0,
         };
-        twins.settle()?;
+        endpoints.settle()?;
         if alternates == AlternatePaths::Armed {
-            twins.arm()?;
+            endpoints.arm()?;
         }
-        Ok(twins)
+        Ok(endpoints)
     }
 
     pub(crate) fn connections(&self) -> usize {
         self.pairs.len()
     }
 
-    /// Turns both ends once and takes note of what they tell.
-    fn turn(&mut self) -> Result<()> {
+    /// Drives both endpoints once and handles their events.
+    fn drive(&mut self) -> Result<()> {
         for me in 0..2 {
             self.ends[me].turn(Duration::ZERO)?;
             while let Some(event) = self.ends[me].next_event() {
@@ -95,7 +95,7 @@ impl EndpointPair {
                     EndpointEvent::Path { event: PathEvent::Armed(_), .. } => self.armed += 1,
                     EndpointEvent::Path { pair, event: PathEvent::Migrated { from, .. } } => {
                         self.moved[me] += 1;
-                        if self.arming {
+                        if self.rearm {
                             self.ends[me].load_path(pair, from)?;
                         }
                     }
@@ -112,30 +112,30 @@ impl EndpointPair {
         Ok(())
     }
 
-    fn turn_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Result<Duration> {
+    fn drive_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Result<Duration> {
         let began = Instant::now();
         while !done(self) {
-            if began.elapsed() > LIMIT {
-                bail!("{what} did not end within {LIMIT:?}");
+            if began.elapsed() > TIMEOUT {
+                bail!("{what} did not end within {TIMEOUT:?}");
             }
-            self.turn()?;
+            self.drive()?;
         }
         Ok(began.elapsed())
     }
 
-    /// Lets probes and their answers pass.
+    /// Waits until probes and their replies have passed.
     pub(crate) fn settle(&mut self) -> Result<()> {
         let until = Instant::now() + Duration::from_millis(20 + self.pairs.len() as u64 / 10);
         while Instant::now() < until {
-            self.turn()?;
+            self.drive()?;
         }
         Ok(())
     }
 
-    /// MIGRATED to ARMED: loads the other path at both ends of all connections; how long until every end is armed.
+    /// MIGRATED to ARMED: loads the other path at both ends of all connections. Returns the time until every end is armed.
     pub(crate) fn arm(&mut self) -> Result<Duration> {
         self.armed = 0;
-        self.arming = true;
+        self.rearm = true;
         let began = Instant::now();
         for me in 0..2 {
             for other in [PathId(0), PathId(1)] {
@@ -143,14 +143,14 @@ impl EndpointPair {
                     |pair: &QpNumber| self.ends[me].path_state(*pair).is_some_and(|(_, path)| path != other);
                 let mine = self.pairs.iter().map(|pair| pair[me]);
                 let elsewhere: Vec<QpNumber> = mine.filter(is_elsewhere).collect();
-                if let Some((_, refused)) = self.ends[me].load_paths(&elsewhere, other).pop() {
-                    bail!(refused);
+                if let Some((_, error)) = self.ends[me].load_paths(&elsewhere, other).pop() {
+                    bail!(error);
                 }
             }
         }
         let ends = 2 * self.pairs.len();
-        self.turn_until("arming", |twins| twins.armed >= ends && twins.are_all_armed())?;
-        self.arming = false;
+        self.drive_until("arming", |endpoints| endpoints.armed >= ends && endpoints.are_all_armed())?;
+        self.rearm = false;
         Ok(began.elapsed())
     }
 
@@ -162,7 +162,7 @@ impl EndpointPair {
         self.ends[me].path_state(pair[me]).is_some_and(|(state, _)| state == PathState::Armed)
     }
 
-    /// ARMED to MIGRATED: moves all connections by hand at one end; how long until every other end has followed.
+    /// ARMED to MIGRATED: migrates all connections by hand at one end. Returns the time until every other end has followed.
     pub(crate) fn migrate(&mut self) -> Result<Duration> {
         self.moved = [0; 2];
         let began = Instant::now();
@@ -170,11 +170,11 @@ impl EndpointPair {
             self.ends[0].migrate(self.pairs[pair][0])?;
         }
         let connections = self.pairs.len();
-        self.turn_until("migration", |twins| twins.moved[1] >= connections)?;
+        self.drive_until("migration", |endpoints| endpoints.moved[1] >= connections)?;
         Ok(began.elapsed())
     }
 
-    /// Moves all connections and does not wait. One that has moved by itself meanwhile stays there.
+    /// Migrates all connections without waiting. A connection that has migrated by itself stays on its path.
     pub(crate) fn begin_migration(&mut self) -> Result<()> {
         for pair in 0..self.pairs.len() {
             if self.is_armed(0, self.pairs[pair]) {
@@ -184,7 +184,7 @@ impl EndpointPair {
         Ok(())
     }
 
-    /// Pulls the cable of the first path, at both ends.
+    /// Cuts the first path at both ends.
     pub(crate) fn cut(&mut self, cut: LinkCut) {
         for end in &mut self.ends {
             end.cut(UdpPortIndex(0), cut);
@@ -206,20 +206,20 @@ impl EndpointPair {
         Ok(())
     }
 
-    /// One message there and one back over a connection; how long it took.
-    pub(crate) fn bounce(&mut self, connection: usize, bytes: usize) -> Result<Duration> {
+    /// Sends one message and its reply over a connection. Returns the round-trip time.
+    pub(crate) fn round_trip(&mut self, connection: usize, bytes: usize) -> Result<Duration> {
         let began = Instant::now();
         for me in 0..2 {
             let mut buffer = self.spare.pop().unwrap_or_default();
             buffer.resize(bytes, 0x5a);
             let due = self.received[1 - me] + 1;
             self.ends[me].post_send(self.pairs[connection][me], buffer, SEND)?;
-            self.turn_until("a message", |twins| twins.received[1 - me] >= due)?;
+            self.drive_until("a message", |endpoints| endpoints.received[1 - me] >= due)?;
         }
         Ok(began.elapsed())
     }
 
-    /// Sends `count` messages of so many bytes one way over the first connection; bytes per second.
+    /// Sends `count` messages in one direction over the first connection. Returns the bytes per second.
     pub(crate) fn stream(&mut self, count: u64, bytes: usize) -> Result<f64> {
         let began = Instant::now();
         let (first, mut posted) = (self.received[1], 0);
@@ -230,9 +230,9 @@ impl EndpointPair {
                 self.ends[0].post_send(self.pairs[0][0], buffer, SEND)?;
                 posted += 1;
             }
-            self.turn()?;
-            if began.elapsed() > LIMIT {
-                bail!("a stream did not end within {LIMIT:?}");
+            self.drive()?;
+            if began.elapsed() > TIMEOUT {
+                bail!("a stream did not end within {TIMEOUT:?}");
             }
         }
         Ok(count as f64 * bytes as f64 / began.elapsed().as_secs_f64())

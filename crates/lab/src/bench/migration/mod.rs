@@ -1,28 +1,23 @@
-//! `pleach bench migration`: what it takes to arm and to move connections, and what it costs those who talk meanwhile.
+//! `pleach bench migration`: times of arming and migrating connections, and their cost for messages under way.
 
 mod endpoint_pair;
 mod measure;
 mod output;
 
-use std::io::IsTerminal;
-use std::path::PathBuf;
-
 use anyhow::Result;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use transport::udp::LinkCut;
 
 use measure::{AlternateCost, bandwidth_cost, latency_cost, memory_per_connection};
-pub(crate) use measure::{
-    Disturbance, DisturbedLatency, TrialSummary, measure_disturbed_latency, measure_transitions,
-};
+pub(crate) use measure::{Disturbance, DisturbedLatency, measure_disturbed_latency, measure_transitions};
 
 use crate::CommandOutcome;
-use crate::report::ReportFormat;
-use crate::report::write_report;
+use crate::bench::TrialSummary;
+use crate::progress::{MESSAGE_AND_ETA, progress_bar};
+use crate::report::ReportArgs;
 
-/// Arming, moving and cutting of 1 to 1,024 connections over loopback, and what armed alternates cost.
+/// Path migration: arming, migrating and cutting 1 to 1,024 connections over loopback, and the cost of armed alternates.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -30,28 +25,24 @@ Examples:
   pleach bench migration --quick
   pleach bench migration --format html --output migration.html
 
-Hold still everything else on the machine while it runs; it takes about half a minute.")]
+Run nothing else on the machine meanwhile. It takes about half a minute.")]
 pub(crate) struct BenchMigrationArgs {
-    /// Fewer connections, sizes and tries: a few seconds.
+    /// Fewer connections, sizes and trials: a few seconds.
     #[arg(long)]
     quick: bool,
-    /// How to report.
-    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
-    format: ReportFormat,
-    /// Where to write the report; the standard output if not said.
-    #[arg(long)]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    report: ReportArgs,
 }
 
 #[derive(Serialize)]
 struct MigrationBenchReport {
     tries: usize,
     transitions: Vec<TransitionTimes>,
-    /// All connections migrate by hand while messages bounce.
+    /// All connections migrate by hand while messages are exchanged.
     while_migrating: Vec<DisturbedLatency>,
-    /// The first path is pulled, and the kernel says so.
+    /// The first path is cut, and the kernel reports it.
     noticed_cut: Vec<DisturbedLatency>,
-    /// The first path is pulled, and nobody says anything.
+    /// The first path is cut silently.
     silent_cut: Vec<DisturbedLatency>,
     latency_us: Vec<AlternateCost>,
     bandwidth_mb_per_s: Vec<AlternateCost>,
@@ -69,50 +60,42 @@ struct TransitionTimes {
 
 pub(crate) fn run(arguments: &BenchMigrationArgs) -> Result<CommandOutcome> {
     let report = measure_all(arguments.quick)?;
-    let text = match arguments.format {
-        ReportFormat::Table => output::table(&report),
-        ReportFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
-        ReportFormat::Html => output::html(&report),
-    };
-    write_report(&text, arguments.output.as_deref())?;
-    Ok(CommandOutcome::Right)
+    arguments.report.write(&report, output::table, output::html)?;
+    Ok(CommandOutcome::Passed)
 }
 
 fn measure_all(quick: bool) -> Result<MigrationBenchReport> {
     let counts: &[usize] = if quick { &[1, 16, 128] } else { &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024] };
     let sizes: &[usize] = if quick { &[8, 4096] } else { &[8, 128, 1024, 8192, 65_536] };
-    let (tries, pulled) = if quick { (3, 64) } else { (7, 512) };
+    let (tries, disturbed) = if quick { (3, 64) } else { (7, 512) };
     let (iterations, streamed) = if quick { (500, 50) } else { (5_000, 400) };
     let steps = counts.len() + 4 * sizes.len() + 2;
-    let target =
-        if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(Some(steps as u64), target)
-        .with_style(ProgressStyle::with_template("{bar:40} {pos}/{len} {msg} {eta}")?);
-    // Memory first: what connections add can be told only while nothing freed lies about.
+    let bar = progress_bar(steps as u64, MESSAGE_AND_ETA);
+    // Memory first: growth can be measured only while the allocator holds no freed memory.
     let bytes_per_idle_connection = memory_per_connection()?;
     bar.inc(1);
-    let mut transitions_of = Vec::new();
+    let mut transitions = Vec::new();
     for connections in counts {
         bar.set_message(format!("{connections} connections"));
         let (arming_us, migrating_us) = measure_transitions(*connections, tries)?;
-        transitions_of.push(TransitionTimes { connections: *connections, arming_us, migrating_us });
+        transitions.push(TransitionTimes { connections: *connections, arming_us, migrating_us });
         bar.inc(1);
     }
-    let bounce = |connections: usize, happening: Disturbance| -> Result<Vec<DisturbedLatency>> {
+    let by_size = |connections: usize, disturbance: Disturbance| -> Result<Vec<DisturbedLatency>> {
         sizes
             .iter()
             .map(|bytes| {
                 bar.set_message(format!("{bytes} B over {connections} connections"));
-                let done = measure_disturbed_latency(connections, *bytes, happening, tries.min(3));
+                let latency = measure_disturbed_latency(connections, *bytes, disturbance, tries.min(3));
                 bar.inc(1);
-                done
+                latency
             })
             .collect()
     };
-    let while_migrating = bounce(pulled, Disturbance::Migration)?;
-    let noticed_cut = bounce(pulled, Disturbance::Cut(LinkCut::Noticed))?;
-    let silent_cut = bounce(pulled, Disturbance::Cut(LinkCut::Silent))?;
-    bar.set_message("armed against plain");
+    let while_migrating = by_size(disturbed, Disturbance::Migration)?;
+    let noticed_cut = by_size(disturbed, Disturbance::Cut(LinkCut::Noticed))?;
+    let silent_cut = by_size(disturbed, Disturbance::Cut(LinkCut::Silent))?;
+    bar.set_message("armed compared with plain");
     let latency_us = sizes
         .iter()
         .map(|bytes| {
@@ -124,7 +107,7 @@ fn measure_all(quick: bool) -> Result<MigrationBenchReport> {
     bar.finish_and_clear();
     Ok(MigrationBenchReport {
         tries,
-        transitions: transitions_of,
+        transitions,
         while_migrating,
         noticed_cut,
         silent_cut,

@@ -1,53 +1,48 @@
-//! The report as text, and as a page with plots.
+//! The report as text and as an HTML page with charts.
 
 use std::fmt::Write;
 
-use super::measure::{AlternateCost, DisturbedLatency, TrialSummary};
+use super::measure::{AlternateCost, DisturbedLatency};
 use super::{MigrationBenchReport, TransitionTimes};
 use crate::report::format_table;
 
-fn spread(figure: &TrialSummary) -> String {
-    format!("{:.1} ({:.1}..{:.1})", figure.median, figure.least, figure.most)
-}
-
 fn transition_rows(transitions: &[TransitionTimes]) -> Vec<Vec<String>> {
-    let head = ["connections", "to ARMED, us", "to MIGRATED, us", "per connection, us", "ratio"];
+    let header = ["connections", "to ARMED, us", "to MIGRATED, us", "per connection, us", "ratio"];
     let rows = transitions.iter().map(|row| {
         let count = row.connections as f64;
         vec![
             row.connections.to_string(),
-            spread(&row.arming_us),
-            spread(&row.migrating_us),
+            row.arming_us.format(1),
+            row.migrating_us.format(1),
             format!("{:.1} / {:.1}", row.arming_us.median / count, row.migrating_us.median / count),
             format!("{:.2}", row.migrating_us.median / row.arming_us.median),
         ]
     });
-    std::iter::once(head.map(String::from).to_vec()).chain(rows).collect()
+    std::iter::once(header.map(String::from).to_vec()).chain(rows).collect()
 }
 
-fn bouncing_rows(bouncing: &[DisturbedLatency]) -> Vec<Vec<String>> {
-    let head = ["bytes", "connections", "plain, us", "disturbed, us", "added per connection, us", "longest, us"];
-    let rows = bouncing.iter().map(|row| {
+fn latency_rows(latencies: &[DisturbedLatency]) -> Vec<Vec<String>> {
+    let header = ["bytes", "connections", "plain, us", "disturbed, us", "added per connection, us", "longest, us"];
+    let rows = latencies.iter().map(|row| {
         vec![
             row.bytes.to_string(),
             row.connections.to_string(),
-            spread(&row.plain_us),
-            spread(&row.disturbed_us),
-            spread(&row.per_connection_us),
-            spread(&row.longest_us),
+            row.plain_us.format(1),
+            row.disturbed_us.format(1),
+            row.per_connection_us.format(1),
+            row.longest_us.format(1),
         ]
     });
-    std::iter::once(head.map(String::from).to_vec()).chain(rows).collect()
+    std::iter::once(header.map(String::from).to_vec()).chain(rows).collect()
 }
 
 fn cost_rows(costs: &[AlternateCost], unit: &str) -> Vec<Vec<String>> {
-    let head =
+    let header =
         vec!["bytes".to_owned(), format!("one path, {unit}"), format!("armed, {unit}"), "armed / one path".into()];
-    let rows = costs.iter().map(|cost| {
-        let ratio = format!("{:.3} ({:.3}..{:.3})", cost.ratio.median, cost.ratio.least, cost.ratio.most);
-        vec![cost.bytes.to_string(), spread(&cost.plain), spread(&cost.armed), ratio]
-    });
-    std::iter::once(head).chain(rows).collect()
+    let rows = costs
+        .iter()
+        .map(|cost| vec![cost.bytes.to_string(), cost.plain.format(1), cost.armed.format(1), cost.ratio.format(3)]);
+    std::iter::once(header).chain(rows).collect()
 }
 
 /// Every table with its title.
@@ -55,19 +50,19 @@ fn tables(report: &MigrationBenchReport) -> Vec<(String, Vec<Vec<String>>)> {
     vec![
         ("Transitions of all connections at both ends".into(), transition_rows(&report.transitions)),
         (
-            "Messages there and back over all connections in turn, while all migrate by hand".into(),
-            bouncing_rows(&report.while_migrating),
+            "Round trips over all connections in turn, while all migrate by hand".into(),
+            latency_rows(&report.while_migrating),
         ),
-        ("The same, while the first path is cut and the kernel says so".into(), bouncing_rows(&report.noticed_cut)),
-        ("The same, while the first path is cut silently".into(), bouncing_rows(&report.silent_cut)),
-        ("What an armed alternate costs: latency".into(), cost_rows(&report.latency_us, "us")),
-        ("What an armed alternate costs: bandwidth".into(), cost_rows(&report.bandwidth_mb_per_s, "MB/s")),
+        ("The same, while the first path is cut and the kernel reports it".into(), latency_rows(&report.noticed_cut)),
+        ("The same, while the first path is cut silently".into(), latency_rows(&report.silent_cut)),
+        ("Cost of an armed alternate: latency".into(), cost_rows(&report.latency_us, "us")),
+        ("Cost of an armed alternate: bandwidth".into(), cost_rows(&report.bandwidth_mb_per_s, "MB/s")),
     ]
 }
 
 pub(super) fn table(report: &MigrationBenchReport) -> String {
     let mut text = format!(
-        "Path migration over loopback, both ends in one thread; medians of {} tries (least..most)\n",
+        "Path migration over loopback, both ends in one thread; medians of {} trials (min..max)\n",
         report.tries
     );
     for (title, rows) in tables(report) {

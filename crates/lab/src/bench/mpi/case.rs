@@ -1,4 +1,4 @@
-//! What is measured where, and what must come out.
+//! The cases: which measures are taken on how many ranks, and their targets.
 
 use std::path::Path;
 
@@ -6,21 +6,21 @@ use anyhow::Result;
 use indicatif::ProgressBar;
 use namespaces::NamespaceNetwork;
 
-use super::installation::{MpiImplementation, MpiInstallation, PreloadedLibrary};
 use super::{MpiCase, MpiMeasurement, MpiRow, PerformanceTarget};
-use crate::bench::collectives::contender::{BenchPlacement, BenchSample, SampleBudget};
-use crate::bench::migration::TrialSummary;
+use crate::bench::TrialSummary;
+use crate::bench::mpi_installation::{MpiImplementation, MpiInstallation, PreloadedLibrary};
+use crate::bench::samples::{BenchPlacement, BenchSample, SampleBudget};
 use crate::local_fabric::child_process::StderrMode;
 use crate::local_fabric::{self, LocalFabric, LocalFabricSpec};
 
-/// Barriers and allreduces at most so long between hosts and among many ranks.
+/// Sizes between hosts and among many ranks.
 const FEW_BYTES: &[u32] = &[8, 64, 512, 1024, 4096];
 const ALL_BYTES: &[u32] = &[8, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304, 16_777_216];
 
-/// How often with and without take turns, and how long each measures.
+/// Number of rounds, and how much is measured in each.
 pub(super) struct RoundPlan {
     pub(super) rounds: u32,
-    pub(super) pace: SampleBudget,
+    pub(super) budget: SampleBudget,
 }
 
 impl MpiCase {
@@ -28,11 +28,11 @@ impl MpiCase {
 
     pub(super) fn title(self) -> &'static str {
         match self {
-            Self::Pair => "2 ranks of one host",
+            Self::Pair => "2 ranks on one host",
             Self::Namespaces => {
                 "16 hosts (network namespaces on one bridge), one rank each, one node process; the MPI over TCP"
             }
-            Self::Oversubscribed => "8 ranks of one host with yielding on",
+            Self::Oversubscribed => "8 ranks on one host with yielding on",
         }
     }
 
@@ -44,19 +44,19 @@ impl MpiCase {
         }
     }
 
-    /// Why this MPI takes no part, if so.
-    pub(super) fn why_not(self, mpi: &MpiInstallation) -> Option<&'static str> {
+    /// Why this MPI is skipped, if it is.
+    pub(super) fn reason_to_skip(self, mpi: &MpiInstallation) -> Option<&'static str> {
         match self {
             Self::Pair => None,
             _ if mpi.is_open_mpi() => None,
-            Self::Namespaces => Some("its launcher is not known to start ranks on hosts made of namespaces"),
+            Self::Namespaces => Some("its launcher cannot start ranks on hosts made of namespaces"),
             Self::Oversubscribed => {
-                Some("it gives up no processor while it waits, so that there is nothing to compare")
+                Some("its ranks do not yield while they wait, so that the comparison means nothing")
             }
         }
     }
 
-    /// A barrier first, then operations with a number of bytes; last what falls through.
+    /// A barrier first, then operations with a number of bytes; last a call that Pleach leaves to the MPI.
     fn measures(self) -> Vec<String> {
         let of = |operation: &str, bytes: &[u32]| -> Vec<String> {
             bytes.iter().map(|bytes| format!("{operation}:{bytes}")).collect()
@@ -71,13 +71,13 @@ impl MpiCase {
         }
     }
 
-    /// Those of these names; all if none is named.
+    /// The measures with these names; all if none is named.
     pub(super) fn measures_among(self, names: &[String]) -> Vec<String> {
         self.measures().into_iter().filter(|measure| names.is_empty() || names.contains(measure)).collect()
     }
 
-    /// What our time over the MPI's shall be at most.
-    fn target(self, kind: MpiImplementation, measure: &str) -> Option<PerformanceTarget> {
+    /// The target of a measure, if it has one.
+    fn target(self, implementation: MpiImplementation, measure: &str) -> Option<PerformanceTarget> {
         let (operation, bytes) = measure.split_once(':').unwrap_or((measure, "0"));
         let bytes: u32 = bytes.parse().ok()?;
         match (self, operation, bytes) {
@@ -86,7 +86,7 @@ impl MpiCase {
             (Self::Oversubscribed, ..) => Some(PerformanceTarget::Ratio(0.5)),
             (Self::Pair, ..)
                 if !matches!(
-                    kind,
+                    implementation,
                     MpiImplementation::OpenMpi4 | MpiImplementation::OpenMpi5 | MpiImplementation::Mpich5
                 ) =>
             {
@@ -98,13 +98,13 @@ impl MpiCase {
         }
     }
 
-    /// Runs the same program with and without the library, by turns.
+    /// Runs the program with and without the library, in turn.
     pub(super) fn measure(
         self,
         mpi: &MpiInstallation,
         library: &Path,
         measures: &[String],
-        RoundPlan { rounds, pace }: RoundPlan,
+        RoundPlan { rounds, budget }: RoundPlan,
         bar: &ProgressBar,
     ) -> Result<Vec<MpiRow>> {
         let ranks = self.ranks();
@@ -114,29 +114,29 @@ impl MpiCase {
         };
         let nodes = network.as_ref().map(|network| {
             let site = local_fabric::FabricSite::Hosts { network, first: ranks as usize };
-            LocalFabric::start(&LocalFabricSpec { nodes: 1, site, faults: None, voice: StderrMode::Kept })
+            LocalFabric::start(&LocalFabricSpec { nodes: 1, site, faults: None, stderr: StderrMode::Captured })
         });
         let nodes = nodes.transpose()?;
-        let site = network.as_ref().map_or(BenchPlacement::OneHost, BenchPlacement::Namespaces);
-        let loaded = PreloadedLibrary { library, nodes: nodes.as_ref() };
+        let placement = network.as_ref().map_or(BenchPlacement::OneHost, BenchPlacement::Namespaces);
+        let preloaded = PreloadedLibrary { library, nodes: nodes.as_ref() };
         let names: Vec<&str> = measures.iter().map(String::as_str).collect();
-        let mut took: [Vec<Vec<BenchSample>>; 2] = Default::default();
+        let mut samples: [Vec<Vec<BenchSample>>; 2] = Default::default();
         for round in 0..rounds {
-            for (place, with) in [None, Some(&loaded)].into_iter().enumerate() {
+            for (variant, with) in [None, Some(&preloaded)].into_iter().enumerate() {
                 let how = if with.is_some() { "with" } else { "without" };
                 bar.set_message(format!("{}, round {}, {how}", mpi.version, round + 1));
-                took[place].push(mpi.run(ranks, site, &names, pace, with)?.took);
+                samples[variant].push(mpi.run(ranks, placement, &names, budget, with)?.samples);
                 bar.inc(1);
             }
         }
-        let row = |(place, measure): (usize, &String)| {
+        let row = |(index, measure): (usize, &String)| {
             let [plain, with] = [0, 1].map(|side| -> Vec<f64> {
-                took[side].iter().map(|round: &Vec<BenchSample>| round[place].micros).collect()
+                samples[side].iter().map(|round: &Vec<BenchSample>| round[index].micros).collect()
             });
             let pairs = || plain.iter().zip(&with);
             let ratio = TrialSummary::of(pairs().map(|(plain, with)| with / plain).collect());
             let added_nanos = TrialSummary::of(pairs().map(|(plain, with)| (with - plain) * 1e3).collect());
-            let target = self.target(mpi.kind, measure);
+            let target = self.target(mpi.implementation, measure);
             let measured = MpiMeasurement {
                 plain: TrialSummary::of(plain.clone()),
                 with: TrialSummary::of(with.clone()),

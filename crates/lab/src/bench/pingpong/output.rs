@@ -1,36 +1,35 @@
-//! The report as text, and as a page with curves.
+//! The report as text and as an HTML page with charts.
 
 use super::{PingpongBenchReport, PingpongRow, PingpongTransport};
-use crate::bench::collectives::output::spread;
-use crate::bench::migration::TrialSummary;
-use crate::report::{escape, format_table, line_chart, page};
+use crate::bench::TrialSummary;
+use crate::report::{format_table, line_chart, page};
 
 fn rows(report: &PingpongBenchReport) -> Vec<Vec<String>> {
     let head =
         ["bytes", "us, checked", "GB/s", "us, unchecked", "checked/unchecked", "us, Open MPI", "checked/Open MPI"];
-    let maybe = |figure: &Option<TrialSummary>| figure.as_ref().map_or_else(String::new, spread);
+    let optional = |summary: Option<TrialSummary>| summary.map_or_else(String::new, |summary| summary.to_string());
     let row = |row: &PingpongRow| {
         vec![
             row.bytes.to_string(),
-            spread(&row.checked_us),
+            row.checked_us.to_string(),
             format!("{:.3}", row.gigabytes_per_second),
-            maybe(&row.unchecked_us),
-            maybe(&row.cost),
-            maybe(&row.open_mpi_us),
-            maybe(&row.of_open_mpi),
+            optional(row.unchecked_us),
+            optional(row.cost),
+            optional(row.open_mpi_us),
+            optional(row.of_open_mpi),
         ]
     };
     std::iter::once(head.map(String::from).to_vec()).chain(report.rows.iter().map(row)).collect()
 }
 
 fn heading(report: &PingpongBenchReport) -> String {
-    let how = match report.transport {
+    let transport = match report.transport {
         PingpongTransport::Udp => "over UDP on loopback",
         PingpongTransport::Shm => "in shared memory",
     };
-    let against = report.open_mpi.as_deref().unwrap_or("without another contender");
+    let against = report.open_mpi.as_deref().unwrap_or("no comparison");
     format!(
-        "Messages between two processes {how}, checksum {}, {} path(s); {against}; one way, medians over {} rounds (least..most)",
+        "Messages between two processes {transport}, checksum {}, {} path(s); {against}; one-way, medians over {} rounds (min..max)",
         report.checksum, report.paths, report.rounds
     )
 }
@@ -40,7 +39,7 @@ pub(super) fn table(report: &PingpongBenchReport) -> String {
     format!("{}\n\n{}{notes}", heading(report), format_table(&rows(report)))
 }
 
-/// A figure of a row, if that was measured.
+/// Picks a result from a row, if it was measured.
 type Pick = fn(&PingpongRow) -> Option<&TrialSummary>;
 
 pub(super) fn html(report: &PingpongBenchReport) -> String {
@@ -57,12 +56,12 @@ pub(super) fn html(report: &PingpongBenchReport) -> String {
         let all = picks.iter().map(|(name, pick)| (*name, curve(*pick)));
         all.filter(|(_, points)| !points.is_empty()).collect()
     };
-    let latency = line_chart(&curves(|_, figure| figure.median), "bytes", "microseconds");
-    let bandwidth = line_chart(&curves(|row, figure| row.bytes as f64 / figure.median / 1e3), "bytes", "GB/s");
-    let notes: String = report.notes.iter().map(|note| format!("<p>{}</p>", escape(note))).collect();
+    let latency = line_chart(&curves(|_, summary| summary.median), "bytes", "microseconds");
+    let bandwidth = line_chart(&curves(|row, summary| row.bytes as f64 / summary.median / 1e3), "bytes", "GB/s");
+    let notes: String = report.notes.iter().map(|note| page::paragraph(note)).collect();
     let sections = [
-        ("How".to_owned(), format!("<p>{}</p>{notes}", escape(&heading(report)))),
-        ("One way".to_owned(), latency),
+        ("Setup".to_owned(), page::paragraph(&heading(report)) + &notes),
+        ("One-way latency".to_owned(), latency),
         ("Bandwidth".to_owned(), bandwidth),
         ("Numbers".to_owned(), page::html_table(&rows(report))),
     ];

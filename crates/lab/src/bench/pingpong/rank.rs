@@ -1,7 +1,7 @@
 //! `pleach bench-pingpong-rank`: one of the two processes that `pleach bench pingpong` measures.
 //!
-//! Rank 0 sends and waits for the answer; rank 1 sends back what comes until it hears that the batch is over. There is a port for
-//! each cover, and batches of one size take turns among them. `peer.c` does the same with MPI.
+//! Rank 0 sends and waits for the reply; rank 1 echoes every message until one with the tag [`TAG_STOP`] ends the batch. Each
+//! checksum has its own messenger, and batches of one size take turns among them. `peer.c` does the same with MPI.
 
 use std::fmt;
 use std::io::Write;
@@ -29,19 +29,22 @@ use crate::CommandOutcome;
 
 const BATCHES: u32 = 7;
 const WARM_UP: u32 = 20;
-const GO_ON: u64 = 0;
-const OVER: u64 = 1;
-/// Nothing takes longer, unless it never ends.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Tag of a message that the peer echoes.
+const TAG_CONTINUE: u64 = 0;
+/// Tag of the last message of a batch.
+const TAG_STOP: u64 = 1;
+/// A wait that takes longer has hung.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Arguments of `pleach bench-pingpong-rank`.
 #[derive(Args)]
 pub struct BenchPingpongRankArgs {
     /// 0 or 1.
     #[arg(long)]
     rank: u32,
-    /// Where the two meet: a name of shared memory, or rank 0's address.
+    /// Where the two ranks meet: a name of shared memory, or the address of rank 0.
     #[arg(long)]
-    meeting: String,
+    rendezvous: String,
     #[arg(long, value_enum)]
     transport: PingpongTransport,
     #[arg(long)]
@@ -49,15 +52,15 @@ pub struct BenchPingpongRankArgs {
     /// Seconds that a batch should take.
     #[arg(long)]
     seconds: f64,
-    /// What covers messages; several take turns.
+    /// Checksum of the messages; several take turns.
     #[arg(long, required = true)]
     checksum: Vec<PingpongChecksum>,
-    /// Bytes of messages.
+    /// Message sizes in bytes.
     #[arg(required = true)]
     sizes: Vec<usize>,
 }
 
-/// What covers messages.
+/// The checksum of the messages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum PingpongChecksum {
     Auto,
@@ -89,34 +92,38 @@ impl fmt::Display for PingpongChecksum {
 
 impl PingpongChecksum {
     fn settings(&self) -> MessagingSettings {
-        let sealing = match self {
-            Self::Auto => ChecksumPolicy::Tuned(*ChecksumTuning::of_this_machine()),
+        let policy = match self {
+            Self::Auto => ChecksumPolicy::Tuned(*ChecksumTuning::for_this_machine()),
             Self::Off => ChecksumPolicy::Off,
-            Self::Named(algorithm) => ChecksumPolicy::Named(*algorithm),
+            Self::Named(algorithm) => ChecksumPolicy::Fixed(*algorithm),
         };
-        MessagingSettings { sealing, ..MessagingSettings::default() }
+        MessagingSettings { checksum: policy, ..MessagingSettings::default() }
     }
 }
 
+/// Runs one rank of `pleach bench pingpong`.
+///
+/// # Errors
+/// If the peer does not answer, or a message comes back altered.
 pub fn run(arguments: &BenchPingpongRankArgs) -> Result<CommandOutcome> {
-    take_processor(arguments.rank);
+    pin_to_cpu(arguments.rank);
     match arguments.transport {
         PingpongTransport::Shm => {
-            let meet = |(number, cover): (usize, &PingpongChecksum)| {
-                let name = format!("{}-{number}", arguments.meeting);
-                let carrier = ShmTransport::meet(&name, Rank(arguments.rank), 2, PATIENCE)?;
-                let mut port = Messenger::new(carrier, ShmTransport::settings(cover.settings()));
-                port.add_peer(Rank(1 - arguments.rank), 1);
-                Ok(port)
+            let connect = |(number, checksum): (usize, &PingpongChecksum)| {
+                let name = format!("{}-{number}", arguments.rendezvous);
+                let transport = ShmTransport::join(&name, Rank(arguments.rank), 2, TIMEOUT)?;
+                let mut messenger = Messenger::new(transport, ShmTransport::settings(checksum.settings()));
+                messenger.add_peer(Rank(1 - arguments.rank), 1);
+                Ok(messenger)
             };
-            play(arguments, arguments.checksum.iter().enumerate().map(meet).collect::<Result<Vec<_>>>()?)
+            run_batches(arguments, arguments.checksum.iter().enumerate().map(connect).collect::<Result<Vec<_>>>()?)
         }
-        PingpongTransport::Udp => play(arguments, meet_over_udp(arguments)?),
+        PingpongTransport::Udp => run_batches(arguments, connect_over_udp(arguments)?),
     }
 }
 
-/// Each rank has a processor of its own where there are enough, as Open MPI's have. Without it the two may share one for long.
-fn take_processor(rank: u32) {
+/// Binds each rank to its own processor if there are two, as Open MPI does. Otherwise the two may share one for long.
+fn pin_to_cpu(rank: u32) {
     let Ok(allowed) = sched_getaffinity(Pid::from_raw(0)) else { return };
     let mut processors = (0..CpuSet::count()).filter(|number| allowed.is_set(*number).unwrap_or(false));
     let (Some(first), second) = (processors.next(), processors.next()) else { return };
@@ -124,76 +131,84 @@ fn take_processor(rank: u32) {
     if let Some(second) = second
         && own.set(if rank == 0 { first } else { second }).is_ok()
     {
-        // If it may not, the two are where the system puts them.
+        // Without permission the scheduler places the ranks.
         let _ = sched_setaffinity(Pid::from_raw(0), &own);
     }
 }
 
-/// One port for each cover, each with a rail for each path.
-fn meet_over_udp(arguments: &BenchPingpongRankArgs) -> Result<Vec<Messenger<UdpTransport>>> {
+/// One messenger for each checksum, each with a rail for each path.
+fn connect_over_udp(arguments: &BenchPingpongRankArgs) -> Result<Vec<Messenger<UdpTransport>>> {
     let mut stream = if arguments.rank == 0 {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
-        say(&format!("meet {}", listener.local_addr()?))?;
+        print_line(&format!("meet {}", listener.local_addr()?))?;
         pair::accept(&listener)?.0
     } else {
-        let at: SocketAddr = arguments.meeting.parse().context("the meeting is no address")?;
-        pair::connect_with_retry(&at.ip().to_string(), at.port(), PATIENCE)?
+        let at: SocketAddr = arguments.rendezvous.parse().context("--rendezvous is not an address")?;
+        pair::connect_with_retry(&at.ip().to_string(), at.port(), TIMEOUT)?
     };
     let peer = Rank(1 - arguments.rank);
     let addresses: Vec<SocketAddr> =
         (1..=arguments.paths).map(|host| SocketAddr::from(([127, 0, 0, host], 0))).collect();
-    let mut ports = Vec::new();
-    for cover in &arguments.checksum {
-        let settings = cover.settings();
-        // Open MPI looks without end too.
+    let mut messengers = Vec::new();
+    for checksum in &arguments.checksum {
+        let settings = checksum.settings();
+        // Open MPI polls all the time too.
         let endpoint = Endpoint::open(
             &addresses,
             EndpointOptions { spin: Duration::from_millis(1), ..EndpointOptions::default() },
         )?;
-        let mut carrier = UdpTransport::new(endpoint, &settings);
+        let mut transport = UdpTransport::new(endpoint, &settings);
         let rails: Vec<RailIndex> = (0..arguments.paths).map(RailIndex).collect();
         let numbers: Vec<QpNumber> =
-            rails.iter().map(|rail| carrier.create(peer, *rail)).collect::<Result<_, _>>()?;
-        let card = QueuePairInfo {
+            rails.iter().map(|rail| transport.create(peer, *rail)).collect::<Result<_, _>>()?;
+        let info = QueuePairInfo {
             first_pair: numbers[0],
             pairs: u32::from(arguments.paths),
             psn: initial_psn(),
-            addresses: carrier.endpoint().addresses(),
-            task: cover.to_string(),
+            addresses: transport.endpoint().addresses(),
+            task: checksum.to_string(),
         };
-        let other = card.exchange(&mut stream)?;
-        ensure!(other.pairs == card.pairs && other.addresses.len() == numbers.len(), "the other has other paths");
+        let remote_info = info.exchange(&mut stream)?;
+        ensure!(
+            remote_info.pairs == info.pairs && remote_info.addresses.len() == numbers.len(),
+            "the peer has {} paths, expected {}",
+            remote_info.pairs,
+            info.pairs
+        );
         for (rail, number) in numbers.iter().enumerate() {
-            // Each rail is at home on a path of its own; the others are there if that one fails.
-            let route = |path: usize| UdpRoute::new(UdpPortIndex(path as u8), other.addresses[path]);
+            // Each rail has its own primary path. The other paths are its alternates.
+            let route = |path: usize| UdpRoute::new(UdpPortIndex(path as u8), remote_info.addresses[path]);
             let routes = (0..numbers.len()).map(|path| route((rail + path) % numbers.len())).collect();
             let role = if arguments.rank == 0 { MigrationRole::Leader } else { MigrationRole::Follower };
-            let remote = QpNumber(other.first_pair.0 + rail as u32);
-            let setup = QueuePairSetup::new(remote, card.psn, other.psn, routes, role);
+            let remote = QpNumber(remote_info.first_pair.0 + rail as u32);
+            let setup = QueuePairSetup::new(remote, info.psn, remote_info.psn, routes, role);
             let link = addresses.iter().map(|address| link_mtu_bytes(address.ip())).min().unwrap_or(0);
-            carrier.connect(
+            transport.connect(
                 *number,
                 QueuePairSetup { policy: ConnectionPolicy::conversation(), ..setup }.with_long_packets(link),
             )?;
         }
-        // Nobody sends before both are connected.
-        QueuePairInfo { task: "ready".to_owned(), ..card }.exchange(&mut stream)?;
-        let mut port = Messenger::new(carrier, settings);
-        port.add_peer(peer, arguments.paths);
-        ports.push(port);
+        // Neither rank sends before both are connected.
+        QueuePairInfo { task: "ready".to_owned(), ..info }.exchange(&mut stream)?;
+        let mut messenger = Messenger::new(transport, settings);
+        messenger.add_peer(peer, arguments.paths);
+        messengers.push(messenger);
     }
-    Ok(ports)
+    Ok(messengers)
 }
 
-fn say(line: &str) -> Result<()> {
+fn print_line(line: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
 }
 
-fn play<C: MessageTransport>(arguments: &BenchPingpongRankArgs, ports: Vec<Messenger<C>>) -> Result<CommandOutcome> {
+fn run_batches<C: MessageTransport>(
+    arguments: &BenchPingpongRankArgs,
+    messengers: Vec<Messenger<C>>,
+) -> Result<CommandOutcome> {
     let mut ends: Vec<PingpongEnd<C>> =
-        ports.into_iter().map(|port| PingpongEnd { port, buffer: Vec::new() }).collect();
+        messengers.into_iter().map(|messenger| PingpongEnd { messenger, buffer: Vec::new() }).collect();
     for bytes in &arguments.sizes {
         let mut micros = vec![Vec::new(); ends.len()];
         let mut times = vec![WARM_UP; ends.len()];
@@ -204,29 +219,33 @@ fn play<C: MessageTransport>(arguments: &BenchPingpongRankArgs, ports: Vec<Messe
                     end.echo()?;
                     continue;
                 }
-                let seconds = end.bounce(times[number])? / f64::from(times[number]);
+                let seconds = end.round_trips(times[number])? / f64::from(times[number]);
                 match batch {
                     0 => times[number] = ((arguments.seconds / seconds) as u32).max(2),
                     _ => micros[number].push(seconds / 2.0 * 1e6),
                 }
             }
         }
-        for (cover, micros) in arguments.checksum.iter().zip(micros) {
+        for (checksum, micros) in arguments.checksum.iter().zip(micros) {
             if arguments.rank == 0 {
-                say(&serde_json::to_string(&PingpongTimes { bytes: *bytes, cover: cover.to_string(), micros })?)?;
+                print_line(&serde_json::to_string(&PingpongTimes {
+                    bytes: *bytes,
+                    checksum: checksum.to_string(),
+                    micros,
+                })?)?;
             }
         }
     }
     for end in &mut ends {
-        end.port.drain(Duration::from_secs(5))?;
+        end.messenger.drain(Duration::from_secs(5))?;
     }
-    Ok(CommandOutcome::Right)
+    Ok(CommandOutcome::Passed)
 }
 
-/// As in the program for MPI, there is one buffer, for what is sent and for what comes.
+/// One end of the ping-pong. As in the program for MPI, one buffer serves for sending and for receiving.
 struct PingpongEnd<C> {
-    port: Messenger<C>,
-    /// Empty while the port has it.
+    messenger: Messenger<C>,
+    /// Empty while the messenger owns it.
     buffer: Vec<u8>,
 }
 
@@ -236,29 +255,29 @@ impl<C: MessageTransport> PingpongEnd<C> {
         self.buffer.extend((0..bytes).map(|position| (position * 31 + bytes) as u8));
     }
 
-    /// Sends the buffer, and waits until it may be used again.
+    /// Sends the buffer and waits until it can be reused.
     fn send(&mut self, to: Rank, tag: u64) -> Result<()> {
         let buffer = std::mem::take(&mut self.buffer);
-        self.port.send(to, tag, buffer).map_err(|refused| anyhow!("{}", refused.error))?;
+        self.messenger.send(to, tag, buffer).map_err(|rejected| anyhow!("{}", rejected.error))?;
         self.wait().map(|_| ())
     }
 
-    /// Receives into the buffer; the tag of what came.
+    /// Receives into the buffer. Returns the tag of the message.
     fn receive(&mut self, from: Rank) -> Result<u64> {
-        let wanted = MessageSelector { source: Some(from), tag: 0, mask: 0 };
+        let selector = MessageSelector { source: Some(from), tag: 0, mask: 0 };
         let buffer = std::mem::take(&mut self.buffer);
-        self.port.receive(wanted, buffer).map_err(|refused| anyhow!("{}", refused.error))?;
+        self.messenger.receive(selector, buffer).map_err(|rejected| anyhow!("{}", rejected.error))?;
         self.wait()
     }
 
-    /// Waits until the buffer is back; the tag of what came in it.
+    /// Waits until the messenger returns the buffer. Returns the tag of the received message.
     fn wait(&mut self) -> Result<u64> {
         let mut began = None;
         loop {
-            match self.port.next_completion() {
+            match self.messenger.next_completion() {
                 Some(MessageCompletion::Sent { buffer, .. }) => {
                     self.buffer = buffer;
-                    return Ok(GO_ON);
+                    return Ok(TAG_CONTINUE);
                 }
                 Some(MessageCompletion::Received { tag, buffer, .. }) => {
                     self.buffer = buffer;
@@ -271,32 +290,32 @@ impl<C: MessageTransport> PingpongEnd<C> {
                 }
                 None => {}
             }
-            self.port.turn(Duration::from_millis(100))?;
-            if !self.port.has_completions() {
+            self.messenger.turn(Duration::from_millis(100))?;
+            if !self.messenger.has_completions() {
                 let waited = began.get_or_insert_with(Instant::now).elapsed();
-                ensure!(waited < PATIENCE, "the other end does not answer");
+                ensure!(waited < TIMEOUT, "the peer does not answer within {TIMEOUT:?}");
             }
         }
     }
 
-    /// Sends and waits for the answer, so many times; the seconds that it took.
-    fn bounce(&mut self, times: u32) -> Result<f64> {
+    /// Sends a message and waits for the reply, so many times. Returns the seconds.
+    fn round_trips(&mut self, times: u32) -> Result<f64> {
         let (peer, expected) = (Rank(1), self.buffer.clone());
         let began = Instant::now();
         for _ in 0..times {
-            self.send(peer, GO_ON)?;
+            self.send(peer, TAG_CONTINUE)?;
             self.receive(peer)?;
         }
         let seconds = began.elapsed().as_secs_f64();
-        ensure!(self.buffer == expected, "a message came back with other bytes than it had");
-        self.send(peer, OVER)?;
+        ensure!(self.buffer == expected, "a message came back altered");
+        self.send(peer, TAG_STOP)?;
         Ok(seconds)
     }
 
     fn echo(&mut self) -> Result<()> {
         let peer = Rank(0);
-        while self.receive(peer)? != OVER {
-            self.send(peer, GO_ON)?;
+        while self.receive(peer)? != TAG_STOP {
+            self.send(peer, TAG_CONTINUE)?;
         }
         Ok(())
     }

@@ -1,30 +1,29 @@
-//! Starts the two processes of a contender once, and hears what the first has measured.
+//! Runs two processes once, of Pleach or of Open MPI, and collects the times that rank 0 prints.
 
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::PingpongTransport;
 use super::rank::PingpongChecksum;
+use crate::bench::mpi_installation::{MpiInstallation, OVER_TCP};
+use crate::bench::rank_processes::{RUN_TIMEOUT, next_line, wait_for_success};
 use crate::local_fabric::child_process::{ChildProcess, OutputLine, StderrMode, launch_rank_command};
 
-/// A run that takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(300);
-const PEER: &str = include_str!("peer.c");
-/// What Open MPI's times are called.
+/// The peer program for MPI: the same sizes and batches as `rank.rs`.
+pub(super) const MPI_PEER_SOURCE: &str = include_str!("peer.c");
+/// What the peer program writes as its checksum.
 pub(super) const OPEN_MPI: &str = "open-mpi";
 
-/// What a process says of one size and one cover.
+/// What rank 0 reports of one size and one checksum.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct PingpongTimes {
     pub(crate) bytes: usize,
-    pub(crate) cover: String,
-    /// One way, in microseconds, batch by batch.
+    pub(crate) checksum: String,
+    /// One-way time in microseconds, batch by batch.
     pub(crate) micros: Vec<f64>,
 }
 
@@ -36,10 +35,10 @@ impl PingpongTimes {
     }
 }
 
-/// Our own two processes: every size, every cover in turn.
-pub(super) fn play(
+/// Runs two ranks of Pleach: every size, with every checksum in turn.
+pub(super) fn run_ranks(
     transport: PingpongTransport,
-    covers: &[PingpongChecksum],
+    checksums: &[PingpongChecksum],
     paths: u8,
     sizes: &[usize],
     seconds: f64,
@@ -47,104 +46,65 @@ pub(super) fn play(
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let own = crate::local_fabric::own_executable()?;
     let name = format!("pleach-pingpong-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-    let command = |rank: u32, meeting: &str| {
+    let command = |rank: u32, rendezvous: &str| {
         let mut command = launch_rank_command(&own, None);
-        command.arg(&own).arg("bench-pingpong-rank").args(["--rank", &rank.to_string(), "--meeting", meeting]);
+        command.arg(&own).arg("bench-pingpong-rank").args(["--rank", &rank.to_string(), "--rendezvous", rendezvous]);
         command.args(["--transport", if transport == PingpongTransport::Udp { "udp" } else { "shm" }]);
         command.args(["--paths", &paths.to_string(), "--seconds", &seconds.to_string()]);
-        for cover in covers {
-            command.args(["--checksum", &cover.to_string()]);
+        for checksum in checksums {
+            command.args(["--checksum", &checksum.to_string()]);
         }
         command.args(sizes.iter().map(usize::to_string));
         command
     };
-    let (say, heard) = channel();
-    let first = ChildProcess::start("rank 0", &mut command(0, &name), StderrMode::Kept, Some((0, say)))?;
-    let mut services = vec![first];
-    // Over UDP the first says where it can be met.
-    let meeting = match transport {
+    let (sender, output) = channel();
+    let first = ChildProcess::start("rank 0", &mut command(0, &name), StderrMode::Captured, Some((0, sender)))?;
+    let mut processes = vec![first];
+    // Over UDP rank 0 chooses the address and prints it first.
+    let rendezvous = match transport {
         PingpongTransport::Shm => name.clone(),
         PingpongTransport::Udp => {
-            let line = next_line(&heard, Instant::now() + PATIENCE, &services)?;
-            line.strip_prefix("meet ").context("rank 0 does not say where")?.to_owned()
+            let line = next_line(&output, Instant::now() + RUN_TIMEOUT, &processes)?;
+            let address = line.strip_prefix("meet ");
+            address.with_context(|| format!("rank 0 printed {line:?} instead of its address"))?.to_owned()
         }
     };
-    services.push(ChildProcess::start("rank 1", &mut command(1, &meeting), StderrMode::Kept, None)?);
-    let times = listen(&heard, sizes.len() * covers.len(), &services)?;
-    for service in &mut services {
-        let status = service.kill_and_wait_after(Duration::from_secs(10));
-        ensure!(status.success(), "{} {}{}", service.name(), crate::local_fabric::how(status), service.last_words());
-    }
+    processes.push(ChildProcess::start("rank 1", &mut command(1, &rendezvous), StderrMode::Captured, None)?);
+    let times = collect_times(&output, sizes.len() * checksums.len(), &processes)?;
+    wait_for_success(&mut processes)?;
     Ok(times)
 }
 
-fn next_line(heard: &Receiver<OutputLine>, deadline: Instant, services: &[ChildProcess]) -> Result<String> {
-    match heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-        Ok((_, Some(line))) => Ok(line),
-        _ => {
-            let words: String = services.iter().map(ChildProcess::last_words).collect();
-            bail!("rank 0 ended, or took longer than {PATIENCE:?}, before all was measured{words}")
-        }
+/// Runs two ranks of Open MPI: every size.
+pub(super) fn run_open_mpi(
+    mpi: &MpiInstallation,
+    transport: PingpongTransport,
+    sizes: &[usize],
+    seconds: f64,
+) -> Result<Vec<PingpongTimes>> {
+    let mut options = vec!["--oversubscribe", "--bind-to", "core"];
+    if transport == PingpongTransport::Udp {
+        options.extend(OVER_TCP);
+        options.push("lo");
     }
+    let options: Vec<String> = options.into_iter().map(str::to_owned).collect();
+    let arguments: Vec<String> =
+        std::iter::once(seconds.to_string()).chain(sizes.iter().map(usize::to_string)).collect();
+    let line = mpi.peer_command_line(&options, 2, &arguments);
+    mpi.run_command_line(&line, Vec::new(), None, |output, launcher| collect_times(output, sizes.len(), launcher))
 }
 
-fn listen(heard: &Receiver<OutputLine>, count: usize, services: &[ChildProcess]) -> Result<Vec<PingpongTimes>> {
-    let deadline = Instant::now() + PATIENCE;
+fn collect_times(
+    output: &Receiver<OutputLine>,
+    count: usize,
+    processes: &[ChildProcess],
+) -> Result<Vec<PingpongTimes>> {
+    let deadline = Instant::now() + RUN_TIMEOUT;
     let mut times = Vec::new();
     while times.len() < count {
-        let line = next_line(heard, deadline, services)?;
-        times.push(serde_json::from_str(&line).with_context(|| format!("rank 0 said {line:?}"))?);
+        let line = next_line(output, deadline, processes)?;
+        let parsed = serde_json::from_str(&line);
+        times.push(parsed.with_context(|| format!("malformed result from rank 0: {line:?}"))?);
     }
     Ok(times)
-}
-
-/// Open MPI as it is installed, with the peer program built for it.
-pub(super) struct OpenMpiPingpong {
-    pub(super) version: String,
-    folder: PathBuf,
-}
-
-impl OpenMpiPingpong {
-    pub(super) fn find() -> Result<Self> {
-        let said = Command::new("mpirun").arg("--version").output().context("mpirun")?;
-        let version = String::from_utf8_lossy(&said.stdout).lines().next().unwrap_or_default().to_owned();
-        ensure!(version.contains("Open MPI"), "mpirun is not Open MPI's: {version:?}");
-        let folder = std::env::temp_dir().join(format!("pleach-pingpong-{}", std::process::id()));
-        std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
-        let this = Self { version, folder };
-        std::fs::write(this.folder.join("peer.c"), PEER)?;
-        let mut compiler = Command::new("mpicc");
-        let built =
-            compiler.arg("-O2").arg("-o").arg(this.folder.join("peer")).arg(this.folder.join("peer.c")).output();
-        let built = built.context("mpicc")?;
-        ensure!(built.status.success(), "mpicc: {}", String::from_utf8_lossy(&built.stderr));
-        Ok(this)
-    }
-
-    pub(super) fn play(
-        &self,
-        transport: PingpongTransport,
-        sizes: &[usize],
-        seconds: f64,
-    ) -> Result<Vec<PingpongTimes>> {
-        let mut command = launch_rank_command(&crate::local_fabric::own_executable()?, None);
-        command.args(["mpirun", "--oversubscribe", "--bind-to", "core", "-n", "2"]);
-        if transport == PingpongTransport::Udp {
-            let tcp = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"];
-            command.args(tcp);
-        }
-        command.arg(self.folder.join("peer")).arg(seconds.to_string()).args(sizes.iter().map(usize::to_string));
-        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        let (say, heard) = channel();
-        let mut service = ChildProcess::start("mpirun", &mut command, StderrMode::Kept, Some((0, say)))?;
-        let times = listen(&heard, sizes.len(), std::slice::from_ref(&service))?;
-        service.kill_and_wait_after(Duration::from_secs(30));
-        Ok(times)
-    }
-}
-
-impl Drop for OpenMpiPingpong {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
 }

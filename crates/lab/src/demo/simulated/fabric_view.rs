@@ -1,7 +1,7 @@
-//! The stage: the fabric's levels, drawn live on a terminal; plain lines elsewhere.
+//! The levels of the fabric, drawn live on a terminal; plain lines elsewhere.
 //!
-//! Each row of cables is cut into a few dozen cells. A cell shows a cross when a packet was just damaged or lost on
-//! one of its cables, and stays red for the rest of the act.
+//! Each row of cables is divided into a few dozen cells. A cell shows a cross when a packet was just damaged or lost on one
+//! of its cables, and stays red for the rest of the phase.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -9,29 +9,29 @@ use std::time::{Duration, Instant};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use simulator::collective::LinkReport;
 use topology::{Fabric, NodeId};
-use units::Span;
+use units::SimSpan;
 
 use crate::number_format::{group_digits, pluralize};
 
 /// Cells of a row.
 const CELLS: usize = 36;
-/// Between two drawings.
+/// Time between two redraws.
 const FRAME: Duration = Duration::from_millis(60);
 
-/// Where the show is seen.
+/// The terminal or the log.
 pub(super) struct FabricView {
     live: bool,
     colour: bool,
-    act: Option<LiveFabric>,
+    phase: Option<LiveFabric>,
 }
 
-/// An act that is being drawn.
+/// The phase that is being drawn.
 struct LiveFabric {
     all: MultiProgress,
     bar: ProgressBar,
     /// One line for each row of cables, from the top.
     cables: Vec<ProgressBar>,
-    /// The lines between them; a line vanishes with its handle.
+    /// The lines between them. A line disappears when its handle is dropped.
     _nodes: Vec<ProgressBar>,
     rows: Vec<CableRow>,
     drawn: Instant,
@@ -49,22 +49,22 @@ struct CableRow {
 #[derive(Clone, Copy, Default)]
 struct CableCell {
     packets: u64,
-    harm: u64,
-    shown_harm: u64,
+    faults: u64,
+    shown_faults: u64,
 }
 
 impl FabricView {
     pub(super) fn new() -> Self {
         let live = std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-        Self { live, colour: live && std::env::var_os("NO_COLOR").is_none(), act: None }
+        Self { live, colour: live && std::env::var_os("NO_COLOR").is_none(), phase: None }
     }
 
-    /// A line that stays.
-    pub(super) fn say(&self, line: &str) {
+    /// Prints a line.
+    pub(super) fn print(&self, line: &str) {
         println!("{line}");
     }
 
-    /// An act begins.
+    /// Starts a phase.
     pub(super) fn begin(&mut self, number: usize, title: &str, fabric: &Fabric, operations: u32) {
         if !self.live {
             return;
@@ -72,11 +72,11 @@ impl FabricView {
         let all = MultiProgress::with_draw_target(ProgressDrawTarget::stdout());
         let bar = all.add(ProgressBar::new(u64::from(operations)));
         let style = "{prefix} {bar:20.cyan/blue} {pos:>3}/{len}  {msg}";
-        bar.set_style(ProgressStyle::with_template(style).expect("the template is right"));
+        bar.set_style(ProgressStyle::with_template(style).expect("a constant template"));
         bar.set_prefix(format!("{number}. {title:<38}"));
         let text = |message: String| {
             let line = all.add(ProgressBar::new_spinner());
-            line.set_style(ProgressStyle::with_template("{msg}").expect("the template is right"));
+            line.set_style(ProgressStyle::with_template("{msg}").expect("a constant template"));
             line.set_message(message);
             line
         };
@@ -88,12 +88,12 @@ impl FabricView {
             cables.push(text(String::new()));
             nodes.push(text(nodes_line(fabric, row.level)));
         }
-        self.act = Some(LiveFabric { all, bar, cables, _nodes: nodes, rows, drawn: Instant::now() - FRAME });
+        self.phase = Some(LiveFabric { all, bar, cables, _nodes: nodes, rows, drawn: Instant::now() - FRAME });
     }
 
-    /// So many operations are over; this is what the links carried.
-    pub(super) fn show(&mut self, done: u32, last: Option<Span>, links: impl Iterator<Item = LinkReport>) {
-        let Some(live) = &mut self.act else { return };
+    /// Redraws: so many operations are done, and these are the counters of the links.
+    pub(super) fn update(&mut self, done: u32, last: Option<SimSpan>, links: impl Iterator<Item = LinkReport>) {
+        let Some(live) = &mut self.phase else { return };
         if live.drawn.elapsed() < FRAME {
             return;
         }
@@ -101,7 +101,7 @@ impl FabricView {
         live.bar.set_position(u64::from(done));
         live.bar.set_message(last.map_or_else(|| "failed".to_owned(), |span| span.to_string()));
         for row in &mut live.rows {
-            row.cells = row.cells.map(|cell| CableCell { shown_harm: cell.harm, ..CableCell::default() });
+            row.cells = row.cells.map(|cell| CableCell { shown_faults: cell.faults, ..CableCell::default() });
         }
         for link in links {
             let lower = if link.from < link.to { link.from } else { link.to };
@@ -110,20 +110,20 @@ impl FabricView {
             let Some(row) = row else { continue };
             let cell = (lower.0 - row.first_node) as usize * CELLS / row.nodes as usize;
             row.cells[cell].packets += u64::from(link.packets);
-            row.cells[cell].harm += link.tally.damaged + link.tally.lost;
+            row.cells[cell].faults += link.tally.damaged + link.tally.lost;
         }
         for (line, row) in live.cables.iter().zip(live.rows.iter().rev()) {
             line.set_message(row.draw(self.colour));
         }
     }
 
-    /// The act is over: the drawing makes room for one line.
+    /// Ends a phase: one line replaces the drawing.
     pub(super) fn end(&mut self, line: &str) {
-        if let Some(live) = self.act.take() {
-            // A screen that cannot be cleared still shows the line.
+        if let Some(live) = self.phase.take() {
+            // If the screen cannot be cleared, the line is printed all the same.
             let _ = live.all.clear();
         }
-        self.say(line);
+        self.print(line);
     }
 }
 
@@ -133,24 +133,28 @@ impl CableRow {
             if colour { format!("\x1b[{code}m{sign}\x1b[0m") } else { sign.to_owned() }
         };
         let cell = |cell: &CableCell| match cell {
-            CableCell { harm, shown_harm, .. } if harm > shown_harm => paint("1;91", "╳"),
-            CableCell { harm: 1.., .. } => paint("31", "┆"),
+            CableCell { faults, shown_faults, .. } if faults > shown_faults => paint("1;91", "╳"),
+            CableCell { faults: 1.., .. } => paint("31", "┆"),
             CableCell { packets: 1.., .. } => paint("36", "│"),
             _ => paint("90", "·"),
         };
         let cells: String = self.cells.iter().map(cell).collect();
-        let harm: u64 = self.cells.iter().map(|cell| cell.harm).sum();
+        let faults: u64 = self.cells.iter().map(|cell| cell.faults).sum();
         let packets = self.cells.iter().map(|cell| cell.packets).sum();
-        let hurt = if harm > 0 { paint("31", &format!(", {} hurt", group_digits(harm))) } else { String::new() };
+        let fault_note = if faults > 0 {
+            paint("31", &format!(", {} damaged or lost", group_digits(faults)))
+        } else {
+            String::new()
+        };
         format!(
-            "                {cells}  {}: {}{hurt}",
+            "                {cells}  {}: {}{fault_note}",
             pluralize(self.cables, "cable"),
             pluralize(packets, "packet")
         )
     }
 }
 
-/// The levels of the fabric, with the cables that lead up from each.
+/// The levels of the fabric, each with the cables to the level above.
 fn rows(fabric: &Fabric) -> Vec<CableRow> {
     let mut rows: Vec<CableRow> = Vec::new();
     for node in 0..fabric.nodes() {

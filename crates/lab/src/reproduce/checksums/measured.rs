@@ -1,13 +1,13 @@
-//! What checksums take from the bandwidth of messages on this machine, beside what the paper measured on its clusters (CK-9).
+//! The bandwidth lost to checksums on this machine, and on the paper's clusters (CK-9).
 
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::bench::migration::TrialSummary;
+use crate::bench::TrialSummary;
 use crate::bench::pingpong::{PingpongTransport, checksum_cost};
 
-/// A size, and what the paper says of it: per cent of the bandwidth lost. Of 1 MB it says only that no long message loses more than
-/// 3 %, and that the loss falls below 0.5 % in the end.
+/// A message size, and the published loss of bandwidth in percent. For 1 MB the paper says only that no long message loses more
+/// than 3 %, and that the loss finally falls below 0.5 %.
 const SIZES: [(usize, f64); 4] = [(4 << 10, 30.0), (64 << 10, 3.0), (1 << 20, 3.0), (4 << 20, 0.5)];
 const ROUNDS: u32 = 3;
 
@@ -15,13 +15,13 @@ const ROUNDS: u32 = 3;
 pub(super) struct MeasuredChecksumLoss {
     pub(super) transport: PingpongTransport,
     pub(super) bytes: usize,
-    /// Per cent of the bandwidth lost: median, least and most of the rounds.
+    /// Percent of the bandwidth lost, over rounds.
     pub(super) lost_percent: TrialSummary,
     pub(super) published_percent: f64,
     pub(super) verdict: &'static str,
 }
 
-/// Two processes bounce messages with and without checksums, in turn.
+/// Two processes exchange messages with and without checksums, in turn.
 pub(super) fn measure() -> Result<Vec<MeasuredChecksumLoss>> {
     let mut found = Vec::new();
     for transport in [PingpongTransport::Udp, PingpongTransport::Shm] {
@@ -36,10 +36,10 @@ pub(super) fn measure() -> Result<Vec<MeasuredChecksumLoss>> {
 impl MeasuredChecksumLoss {
     fn new(transport: PingpongTransport, bytes: usize, published: f64, cost: &TrialSummary) -> Self {
         let lost = |ratio: f64| 100.0 * (1.0 - 1.0 / ratio);
-        let lost_percent = TrialSummary { median: lost(cost.median), least: lost(cost.least), most: lost(cost.most) };
+        let lost_percent = TrialSummary { median: lost(cost.median), min: lost(cost.min), max: lost(cost.max) };
         let verdict = match &lost_percent {
             found if found.median <= published => "no more than published",
-            found if found.least <= published => "no more than published in one round, more in most",
+            found if found.min <= published => "no more than published in one round, more in most",
             _ => "more than published",
         };
         Self { transport, bytes, lost_percent, published_percent: published, verdict }
@@ -51,9 +51,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_verdict_is_that_of_the_median() {
-        let of = |median, least, most| {
-            MeasuredChecksumLoss::new(PingpongTransport::Shm, 1, 3.0, &TrialSummary { median, least, most }).verdict
+    fn the_median_decides_the_verdict() {
+        let of = |median, min, max| {
+            MeasuredChecksumLoss::new(PingpongTransport::Shm, 1, 3.0, &TrialSummary { median, min, max }).verdict
         };
         assert_eq!(of(1.02, 0.9, 1.5), "no more than published");
         assert_eq!(of(1.10, 1.0, 1.5), "no more than published in one round, more in most");

@@ -1,17 +1,17 @@
-//! What a checksum costs, by the paper's formulas. Times in microseconds, bandwidths in bytes per microsecond.
+//! The paper's formulas of the cost of a checksum. Times in microseconds, bandwidths in bytes per microsecond.
 
 use serde::Serialize;
 
 /// A network and its hosts.
 pub(super) struct ClusterModel {
-    /// One way, without payload.
+    /// One-way latency without payload.
     latency_us: f64,
     network: f64,
-    /// A checksum, alone or with the copy: the paper uses one number for both.
+    /// Bandwidth of a checksum, alone or fused with the copy: the paper uses one number for both.
     checksum: f64,
-    /// Between two packets (the g of LogP).
+    /// Gap between two packets (the g of LogP).
     gap_us: f64,
-    /// What the checksum adds to the first sub-block of the pipeline, as printed.
+    /// Time that the checksum adds to the first sub-block of the pipeline, as published.
     sub_block_us: f64,
 }
 
@@ -30,23 +30,23 @@ pub(super) struct PipelineOverhead {
 }
 
 impl ClusterModel {
-    /// The share of the network's bandwidth that is left for long messages if both ends compute the checksum apart (CK-4).
+    /// The share of the network bandwidth for long messages if both ends compute the checksum separately (CK-4).
     pub(super) fn naive_share(&self) -> f64 {
         1.0 / (1.0 / self.network + 2.0 / self.checksum) / self.network
     }
 
-    /// The share of the bandwidth that an eager message loses to copying with checksum at both ends (CK-6).
+    /// The share of the bandwidth that an eager message loses to checksummed copies at both ends (CK-6).
     pub(super) fn eager_loss(&self, bytes: f64) -> f64 {
         let plain = self.transfer_us(bytes);
         1.0 - plain / (plain + 2.0 * bytes / self.checksum)
     }
 
-    /// What half a microsecond and one gap add to a long message (CK-7, as printed).
+    /// The overhead of half a microsecond and one gap on a long message (CK-7, as published).
     pub(super) fn printed_overhead(&self, bytes: f64) -> f64 {
         (self.sub_block_us + self.gap_us) / self.transfer_us(bytes)
     }
 
-    /// The same with the gaps that the formula gives, if the copy alone has this many gigabytes a second.
+    /// The same with the gaps of the formula, for a plain copy of so many gigabytes per second.
     pub(super) fn pipelined(&self, bytes: f64, copy_gb_per_s: f64) -> PipelineOverhead {
         let gaps_without = self.gaps(bytes, 1000.0 * copy_gb_per_s);
         let gaps_with = self.gaps(bytes, self.checksum);
@@ -59,8 +59,8 @@ impl ClusterModel {
         self.latency_us + bytes / self.network
     }
 
-    /// How many chunks follow each other: the first is copied during the handshake, each later one while the one before is
-    /// sent, so that they grow by the ratio of the bandwidths.
+    /// The number of chunks. The first is copied during the handshake, each later one while the previous one is sent, so that
+    /// they grow by the ratio of the bandwidths.
     fn gaps(&self, bytes: f64, copy: f64) -> f64 {
         let growth = copy / self.network;
         let first = 2.0 * self.latency_us * copy;

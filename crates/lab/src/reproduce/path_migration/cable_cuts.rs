@@ -1,13 +1,12 @@
 //! Figures 9 to 12: kernels without alternates, with armed ones, and with a cable that is cut.
 //!
-//! Runs go in turn (armed, two cuts, plain, two cuts, armed, ...), and each is held against the armed runs before and
-//! after it, nearer ones counting more. So a machine that grows slower or faster in the course of an hour does not matter,
-//! and one that is busy with other things for a while spoils few numbers; the median passes over them. Every other cut is
-//! silent, the others are noticed.
+//! Runs alternate (armed, two cuts, plain, two cuts, armed, ...), and each is compared with the armed runs before and after it,
+//! weighted by distance. So a slow drift of the machine's speed cancels, and a temporary disturbance affects few numbers, which
+//! the median ignores. Every other cut is silent, the others are noticed.
 //!
-//! That is one measure. The other looks into the run that was cut: how much longer the iterations took in the half second
-//! after the cut (or an eighth of a short run) than those around. It sees little of what the machine does at other times.
-//! The same at the same moments of armed runs, where nothing was cut, shows how much of it is noise.
+//! That is one measure. The other one is within the run that was cut: how much longer the iterations took in the half second
+//! after the cut (or an eighth of a short run) than those around. It depends little on the machine at other times. The same
+//! measure at the same moments of armed runs, where nothing was cut, shows its noise.
 
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ use crate::nas_kernels::{
     KernelFault, KernelJob, KernelRun, NasKernel, PathCount, RANKS, reference_digests, run_kernel,
 };
 
-/// What is held against what.
+/// The variant of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum RunVariant {
@@ -31,16 +30,16 @@ pub(super) enum RunVariant {
     Plain,
     /// An armed alternate, and no fault.
     Armed,
-    /// A cut that nobody is told of.
+    /// A cut that is not reported.
     Silent,
-    /// A cut that the rank at its end is told of at once.
+    /// A cut that is reported to the rank at its end at once.
     Noticed,
 }
 
 impl RunVariant {
     pub(super) const ALL: [Self; 4] = [Self::Plain, Self::Armed, Self::Silent, Self::Noticed];
 
-    pub(super) fn words(self) -> &'static str {
+    pub(super) fn label(self) -> &'static str {
         match self {
             Self::Plain => "one path",
             Self::Armed => "armed alternates",
@@ -50,36 +49,37 @@ impl RunVariant {
     }
 }
 
-/// What a cut costs is given in terms of a run of so many seconds.
+/// The cost of a cut is relative to a run of this many seconds.
 const RUN_SECONDS: f64 = 10.0;
-/// If other programs had more of the processors than this, in percent, a run says little about us.
-const DISTURBED: f64 = 5.0;
+/// A run is disturbed if other programs used more than this percentage of the processors.
+const MAX_OTHERS_PERCENT: f64 = 5.0;
 
 /// One run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct KernelRunResult {
-    pub candidate: RunVariant,
+    #[serde(rename = "candidate")]
+    pub variant: RunVariant,
     pub iterations: u32,
     pub seconds: f64,
     /// Processor seconds of all ranks.
     pub processor_seconds: Option<f64>,
-    /// The share of the processors that other programs had, in percent.
+    /// The share of the processors that other programs used, in percent.
     pub others_percent: Option<f64>,
-    /// Neither this run nor those that it is held against had to share the processors with others.
+    /// Neither this run nor those that it is compared with were disturbed by other programs.
     pub undisturbed: bool,
-    /// In percent of a run without fault; none if it was to be cut and ended before.
+    /// In percent of a run without fault; none if the run ended before its cut.
     pub slower_percent: Option<f64>,
     pub slower_processor_percent: Option<f64>,
-    /// What the half second after the cut lost against the time around it, in milliseconds and in percent of 10 s: it does
-    /// not depend on how long a run is.
+    /// Time lost in the half second after the cut relative to the time around it, in milliseconds and in percent of 10 s: it
+    /// does not depend on the length of the run.
     pub lost_ms: Option<f64>,
     pub lost_percent: Option<f64>,
-    /// Where the cable was cut, in parts of the run, and at which rank.
+    /// When the cable was cut, as a fraction of the run, and at which rank.
     pub cut: Option<(f64, usize)>,
-    /// Ends of connections that moved because of it, and when the last of them had, in milliseconds.
+    /// Ends of connections that migrated because of the cut, and the time until the last of them, in milliseconds.
     pub moved: usize,
     pub moved_after_ms: f64,
-    /// Ends that moved for no such reason.
+    /// Ends that migrated without a cut.
     pub stray_moves: usize,
     pub repeated_packets: u64,
 }
@@ -88,63 +88,63 @@ pub(super) struct KernelRunResult {
 #[derive(Debug, Serialize)]
 pub(super) struct KernelCutResults {
     pub kernel: NasKernel,
-    /// How long a run was to take.
+    /// The requested time of a run.
     pub asked_seconds: f64,
     pub runs: Vec<KernelRunResult>,
-    /// Runs whose bytes were not those of the reference.
+    /// Runs whose digest differs from the reference.
     pub wrong: usize,
-    /// What armed alternates cost, in percent of runs with one path; of short runs in pairs.
+    /// The cost of armed alternates in percent of runs with one path, from pairs of short runs.
     pub armed_over_plain: QuartileSummary,
     pub armed_over_plain_processor: Option<QuartileSummary>,
 }
 
 impl KernelCutResults {
-    fn each(&self, candidate: RunVariant) -> impl Iterator<Item = &KernelRunResult> {
-        self.runs.iter().filter(move |measured| measured.candidate == candidate)
+    fn each(&self, variant: RunVariant) -> impl Iterator<Item = &KernelRunResult> {
+        self.runs.iter().filter(move |measured| measured.variant == variant)
     }
 
-    pub(super) fn seconds(&self, candidate: RunVariant) -> Option<QuartileSummary> {
-        QuartileSummary::of(self.each(candidate).map(|measured| measured.seconds))
+    pub(super) fn seconds(&self, variant: RunVariant) -> Option<QuartileSummary> {
+        QuartileSummary::of(self.each(variant).map(|measured| measured.seconds))
     }
 
-    /// How many of the runs that are held against others were not disturbed, and of how many.
+    /// The number of undisturbed comparisons, and of all comparisons.
     pub(super) fn undisturbed(&self) -> (usize, usize) {
         let compared = || self.runs.iter().filter(|run| run.slower_percent.is_some());
         (compared().filter(|run| run.undisturbed).count(), compared().count())
     }
 
-    /// In percent of the armed runs around.
-    pub(super) fn slower(&self, candidate: RunVariant) -> Option<QuartileSummary> {
-        fair(self.each(candidate), |measured| measured.slower_percent)
+    /// In percent of the armed runs before and after.
+    pub(super) fn slower(&self, variant: RunVariant) -> Option<QuartileSummary> {
+        of_undisturbed(self.each(variant), |measured| measured.slower_percent)
     }
 
-    pub(super) fn slower_processor(&self, candidate: RunVariant) -> Option<QuartileSummary> {
-        fair(self.each(candidate), |measured| measured.slower_processor_percent)
+    pub(super) fn slower_processor(&self, variant: RunVariant) -> Option<QuartileSummary> {
+        of_undisturbed(self.each(variant), |measured| measured.slower_processor_percent)
     }
 
-    /// What the half second after the cut lost, in percent of 10 s.
-    pub(super) fn lost(&self, candidate: RunVariant) -> Option<QuartileSummary> {
-        QuartileSummary::of(self.each(candidate).filter_map(|measured| measured.lost_percent))
+    /// Time lost in the half second after the cut, in percent of 10 s.
+    pub(super) fn lost(&self, variant: RunVariant) -> Option<QuartileSummary> {
+        QuartileSummary::of(self.each(variant).filter_map(|measured| measured.lost_percent))
     }
 
-    pub(super) fn lost_ms(&self, candidate: RunVariant) -> Option<QuartileSummary> {
-        QuartileSummary::of(self.each(candidate).filter_map(|measured| measured.lost_ms))
+    pub(super) fn lost_ms(&self, variant: RunVariant) -> Option<QuartileSummary> {
+        QuartileSummary::of(self.each(variant).filter_map(|measured| measured.lost_ms))
     }
 
-    /// When the last connection had moved, in milliseconds after the cut.
-    pub(super) fn moved_after_ms(&self, candidate: RunVariant) -> Option<QuartileSummary> {
+    /// Milliseconds from the cut to the last migration.
+    pub(super) fn moved_after_ms(&self, variant: RunVariant) -> Option<QuartileSummary> {
         QuartileSummary::of(
-            self.each(candidate).filter(|measured| measured.moved > 0).map(|measured| measured.moved_after_ms),
+            self.each(variant).filter(|measured| measured.moved > 0).map(|measured| measured.moved_after_ms),
         )
     }
 
-    /// Iterations of the run with the fewest, and of the one with the most.
+    /// Minimum and maximum iterations of a run.
     pub(super) fn iterations(&self) -> (u32, u32) {
         let counts = || self.runs.iter().map(|run| run.iterations);
         (counts().min().unwrap_or(0), counts().max().unwrap_or(0))
     }
 
-    /// Runs that took less time than asked for.
+    /// Runs that took less than the requested time.
     pub(super) fn short(&self) -> usize {
         self.runs.iter().filter(|run| run.seconds < self.asked_seconds).count()
     }
@@ -157,15 +157,15 @@ impl KernelCutResults {
         QuartileSummary::of(self.runs.iter().filter_map(|measured| measured.others_percent))
     }
 
-    /// The larger median of what the two kinds of cut cost.
+    /// The larger median cost of the two kinds of cut.
     pub(super) fn worst_median(&self) -> f64 {
-        let medians = [RunVariant::Silent, RunVariant::Noticed].map(|candidate| self.lost(candidate));
+        let medians = [RunVariant::Silent, RunVariant::Noticed].map(|variant| self.lost(variant));
         medians.iter().flatten().map(|spread| spread.median).fold(f64::NEG_INFINITY, f64::max)
     }
 }
 
-/// Of the undisturbed runs, if they are at least half; otherwise of all, for want of better.
-fn fair<'r>(
+/// Quartiles of the undisturbed runs if they are at least half, else of all.
+fn of_undisturbed<'r>(
     runs: impl Iterator<Item = &'r KernelRunResult>,
     of: impl Fn(&KernelRunResult) -> Option<f64>,
 ) -> Option<QuartileSummary> {
@@ -177,12 +177,12 @@ fn fair<'r>(
     )
 }
 
-/// How many milliseconds it should take.
+/// The expected milliseconds.
 pub(super) fn expected_ms(effort: MeasurementEffort) -> u64 {
     let length = effort.length.as_millis() as u64;
-    let short = u64::from(effort.cuts * PAIRS_PER_CUT * 2) * length / u64::from(SHORTER);
-    // The kernel in memory, too.
-    let long = (order(effort.cuts).len() as u64 + 1) * length;
+    let short = u64::from(effort.cuts * PAIRS_PER_CUT * 2) * length / u64::from(SHORT_RUN_DIVISOR);
+    // One more for the reference in memory.
+    let long = (run_sequence(effort.cuts).len() as u64 + 1) * length;
     NasKernel::ALL.len() as u64 * (long + short)
 }
 
@@ -193,11 +193,11 @@ pub(super) fn measure_all(
     NasKernel::ALL.into_iter().map(|kernel| measure(kernel, effort, progress)).collect()
 }
 
-/// So many cuts are made between one armed run and the next.
+/// Cuts between one armed run and the next.
 const CUTS_PER_BLOCK: u32 = 4;
 
-/// Which runs there are, each with the moment that it is about.
-fn order(cuts: u32) -> Vec<(RunVariant, u32)> {
+/// The sequence of runs, each with the number of its cut.
+fn run_sequence(cuts: u32) -> Vec<(RunVariant, u32)> {
     let kind = |moment: u32| if moment.is_multiple_of(2) { RunVariant::Silent } else { RunVariant::Noticed };
     let mut runs = vec![(RunVariant::Armed, 0)];
     for first in (0..cuts).step_by(CUTS_PER_BLOCK as usize) {
@@ -212,41 +212,41 @@ fn order(cuts: u32) -> Vec<(RunVariant, u32)> {
 }
 
 fn measure(kernel: NasKernel, effort: MeasurementEffort, progress: &MeasurementProgress) -> Result<KernelCutResults> {
-    progress.say(format!("{}, how long it takes", kernel.name()));
+    progress.report(format!("{}, calibration", kernel.name()));
     let mut length = RunLength::new(kernel, effort.length)?;
-    let truth = reference_digests(kernel, length.most()).context("in memory")?;
+    let truth = reference_digests(kernel, length.max_iterations()).context("the reference in memory failed")?;
     let expected_ms = effort.length.as_millis() as u64;
     progress.add(expected_ms);
     let (mut runs, mut wrong) = (Vec::new(), 0);
-    for (candidate, moment) in order(effort.cuts) {
-        progress.say(format!("{}, {}", kernel.name(), candidate.words()));
+    for (variant, moment) in run_sequence(effort.cuts) {
+        progress.report(format!("{}, {}", kernel.name(), variant.label()));
         let (ran, iterations, place) = length
-            .keep(|iterations| plan(kernel, iterations, effort, candidate, moment))
-            .with_context(|| format!("{}, moment {moment}", candidate.words()))?;
+            .run_long_enough(|iterations| plan(kernel, iterations, effort, variant, moment))
+            .with_context(|| format!("{}, cut {moment}", variant.label()))?;
         wrong += usize::from(ran.digest != truth[iterations as usize - 1]);
         progress.add(expected_ms);
         let place_in_time = (f64::from(moment) + 0.5) / f64::from(effort.cuts);
-        runs.push(measured(candidate, iterations, place, place_in_time, &ran));
+        runs.push(measured(variant, iterations, place, place_in_time, &ran));
     }
     compare(&mut runs);
-    let (wall, processor) = short_pairs(kernel, length.part(SHORTER), effort, progress)?;
+    let (wall, processor) = short_pairs(kernel, length.fraction(SHORT_RUN_DIVISOR), effort, progress)?;
     Ok(KernelCutResults {
         kernel,
         asked_seconds: effort.length.as_secs_f64(),
-        armed_over_plain: wall.context("there are pairs")?,
+        armed_over_plain: wall.context("no pair was measured")?,
         armed_over_plain_processor: processor,
         runs,
         wrong,
     })
 }
 
-/// A run with one path is compared with one with armed alternates so often for each moment of a cut.
+/// Pairs of short runs, with one path and with armed alternates, for each cut.
 const PAIRS_PER_CUT: u32 = 4;
-/// Each a part of a whole run.
-const SHORTER: u32 = 20;
+/// Short runs are this many times shorter.
+const SHORT_RUN_DIVISOR: u32 = 20;
 
-/// How much longer armed runs take than those with one path, in time and in processor time. What is looked for is small
-/// and the pace of a machine changes from one second to the next, so many short runs say more than a few long ones.
+/// How much longer armed runs take than those with one path, in time and in processor time. The effect is small and the speed of
+/// a machine changes from one second to the next, so many short runs say more than a few long ones.
 fn short_pairs(
     kernel: NasKernel,
     iterations: u32,
@@ -256,8 +256,8 @@ fn short_pairs(
     let short = |paths| run_kernel(&KernelJob { kernel, iterations, paths, fault: None });
     let (mut wall, mut processor) = (Vec::new(), Vec::new());
     for pair in 0..effort.cuts * PAIRS_PER_CUT {
-        progress.say(format!("{}, one path against armed alternates", kernel.name()));
-        // Each is as often first as second.
+        progress.report(format!("{}, one path and armed alternates", kernel.name()));
+        // Each is first in half of the pairs.
         let [plain, armed] = if pair % 2 == 0 {
             [short(PathCount::One)?, short(PathCount::Two)?]
         } else {
@@ -267,27 +267,27 @@ fn short_pairs(
         let more = |armed: Duration, plain: Duration| 100.0 * (armed.as_secs_f64() / plain.as_secs_f64() - 1.0);
         wall.push(more(armed.elapsed, plain.elapsed));
         processor.extend(armed.spent.zip(plain.spent).map(|(armed, plain)| more(armed, plain)));
-        progress.add(2 * effort.length.as_millis() as u64 / u64::from(SHORTER));
+        progress.add(2 * effort.length.as_millis() as u64 / u64::from(SHORT_RUN_DIVISOR));
     }
     Ok((QuartileSummary::of(wall), QuartileSummary::of(processor)))
 }
 
-/// The job, and where its cut is.
+/// The job, and the position of its cut.
 fn plan(
     kernel: NasKernel,
     iterations: u32,
     effort: MeasurementEffort,
-    candidate: RunVariant,
+    variant: RunVariant,
     moment: u32,
 ) -> (KernelJob, Option<(f64, usize)>) {
-    let cut = match candidate {
+    let cut = match variant {
         RunVariant::Plain | RunVariant::Armed => None,
         RunVariant::Silent => Some(LinkCut::Silent),
         RunVariant::Noticed => Some(LinkCut::Noticed),
     };
-    let paths = if candidate == RunVariant::Plain { PathCount::One } else { PathCount::Two };
+    let paths = if variant == RunVariant::Plain { PathCount::One } else { PathCount::Two };
     let Some(cut) = cut else { return (KernelJob { kernel, iterations, paths, fault: None }, None) };
-    // In the middle of each of so many equal parts, and within the iteration anywhere.
+    // In the middle of one of `cuts` equal parts of the run, at a varying point within the iteration.
     let place = (f64::from(moment) + 0.5) / f64::from(effort.cuts);
     let within = (f64::from(moment) * 0.618).fract();
     let pause = effort.length.mul_f64(within / f64::from(iterations));
@@ -297,30 +297,30 @@ fn plan(
 }
 
 fn measured(
-    candidate: RunVariant,
+    variant: RunVariant,
     iterations: u32,
     place: Option<(f64, usize)>,
     moment: f64,
     ran: &KernelRun,
 ) -> KernelRunResult {
-    let at = match candidate {
+    let at = match variant {
         RunVariant::Silent | RunVariant::Noticed => ran.cut.map(|cut| cut.at),
         RunVariant::Armed => Some(ran.elapsed.mul_f64(moment)),
         RunVariant::Plain => None,
     };
     let lost = at.and_then(|at| lost_after(at.as_secs_f64(), &ran.starts, ran.elapsed));
     KernelRunResult {
-        candidate,
+        variant,
         iterations,
         seconds: ran.elapsed.as_secs_f64(),
         processor_seconds: ran.spent.map(|spent| spent.as_secs_f64()),
         others_percent: ran.others.map(|share| 100.0 * share),
-        undisturbed: ran.others.is_none_or(|share| 100.0 * share <= DISTURBED),
+        undisturbed: ran.others.is_none_or(|share| 100.0 * share <= MAX_OTHERS_PERCENT),
         slower_percent: None,
         slower_processor_percent: None,
         lost_ms: lost.map(|lost| 1e3 * lost),
         lost_percent: lost.map(|lost| 100.0 * lost / RUN_SECONDS),
-        // It may have ended before it was cut, if the last iterations were quick.
+        // The run may have ended before its cut if the last iterations were fast.
         cut: place.filter(|_| ran.cut.is_some()),
         moved: ran.cut.map_or(0, |cut| cut.moved),
         moved_after_ms: ran.cut.map_or(0.0, |cut| cut.last_after.as_secs_f64() * 1e3),
@@ -329,7 +329,7 @@ fn measured(
     }
 }
 
-/// How many seconds the iterations right after a moment took more than those around.
+/// How many seconds longer the iterations right after a moment took than those around.
 fn lost_after(at: f64, starts: &[Duration], elapsed: Duration) -> Option<f64> {
     let window = (elapsed.as_secs_f64() / 8.0).min(0.5);
     let around = 4.0 * window;
@@ -349,9 +349,9 @@ fn lost_after(at: f64, starts: &[Duration], elapsed: Duration) -> Option<f64> {
     Some(edges[end] - edges[first] - pace * (end - first) as f64)
 }
 
-/// Holds each run against the armed ones before and after it.
+/// Compares each run with the armed runs before and after it.
 fn compare(runs: &mut [KernelRunResult]) {
-    let armed: Vec<usize> = (0..runs.len()).filter(|index| runs[*index].candidate == RunVariant::Armed).collect();
+    let armed: Vec<usize> = (0..runs.len()).filter(|index| runs[*index].variant == RunVariant::Armed).collect();
     for block in armed.windows(2) {
         let (before, after) = (runs[block[0]], runs[block[1]]);
         for (place, own) in runs[block[0] + 1..block[1]].iter_mut().enumerate() {
@@ -359,10 +359,10 @@ fn compare(runs: &mut [KernelRunResult]) {
             let slower =
                 |own: f64, before: f64, after: f64| 100.0 * (own / (before * (1.0 - share) + after * share) - 1.0);
             own.undisturbed &= before.undisturbed && after.undisturbed;
-            if own.cut.is_none() && matches!(own.candidate, RunVariant::Silent | RunVariant::Noticed) {
+            if own.cut.is_none() && matches!(own.variant, RunVariant::Silent | RunVariant::Noticed) {
                 continue;
             }
-            // By iteration, since not every run has as many.
+            // Per iteration, since the number of iterations varies.
             let each = |run: &KernelRunResult, seconds: f64| seconds / f64::from(run.iterations);
             let pace = |run: &KernelRunResult| each(run, run.seconds);
             let processor_pace = |run: &KernelRunResult| run.processor_seconds.map(|seconds| each(run, seconds));
@@ -378,10 +378,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_moment_is_cut_once_and_armed_runs_stand_around() {
+    fn every_cut_occurs_once_between_armed_runs() {
         for cuts in 1..40 {
-            let runs = order(cuts);
-            let is_cut = |candidate| matches!(candidate, RunVariant::Silent | RunVariant::Noticed);
+            let runs = run_sequence(cuts);
+            let is_cut = |variant| matches!(variant, RunVariant::Silent | RunVariant::Noticed);
             let moments: Vec<u32> = runs.iter().filter(|run| is_cut(run.0)).map(|run| run.1).collect();
             assert_eq!(moments, (0..cuts).collect::<Vec<_>>());
             let silent = runs.iter().filter(|run| run.0 == RunVariant::Silent).count() as u32;

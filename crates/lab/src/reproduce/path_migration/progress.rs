@@ -1,40 +1,39 @@
-//! How far a long measurement has come: a bar where somebody watches, now and then a line where a log is kept.
+//! Progress of a long measurement: a bar on a terminal, a line from time to time in a log.
 //!
-//! In: what is being done, and how many milliseconds each part of it was expected to take. Out: text on standard error.
+//! In: the current activity, and the expected milliseconds of each part. Out: text on the standard error.
 
 use std::cell::Cell;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 
-/// A log gets a line no more often than this.
+use crate::progress::progress_bar;
+
+/// Minimum time between two lines of a log.
 const LINE_EVERY: Duration = Duration::from_secs(20);
 
 pub(super) struct MeasurementProgress {
     bar: ProgressBar,
-    /// When the last line was written; none if somebody watches.
-    line: Option<Cell<Option<Instant>>>,
+    /// When the last line was written; none on a terminal.
+    last_line: Option<Cell<Option<Instant>>>,
     began: Instant,
 }
 
 impl MeasurementProgress {
-    /// Of something that is expected to take so many milliseconds.
+    /// Starts a measurement of so many expected milliseconds.
     pub(super) fn new(expected_ms: u64) -> Self {
-        let watched = std::io::stderr().is_terminal();
-        let target = if watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(expected_ms), target).with_style(
-            ProgressStyle::with_template("{bar:40} {percent} %, {eta} left: {msg}").expect("a constant template"),
-        );
-        if watched {
+        let is_terminal = std::io::stderr().is_terminal();
+        let bar = progress_bar(expected_ms, "{bar:40} {percent} %, {eta} left: {msg}");
+        if is_terminal {
             bar.enable_steady_tick(Duration::from_secs(1));
         }
-        Self { bar, line: (!watched).then(Cell::default), began: Instant::now() }
+        Self { bar, last_line: (!is_terminal).then(Cell::default), began: Instant::now() }
     }
 
-    /// This is done now.
-    pub(super) fn say(&self, what: String) {
-        if let Some(last) = &self.line
+    /// Reports the current activity.
+    pub(super) fn report(&self, what: String) {
+        if let Some(last) = &self.last_line
             && last.get().is_none_or(|last| last.elapsed() >= LINE_EVERY)
         {
             last.set(Some(Instant::now()));
@@ -43,12 +42,12 @@ impl MeasurementProgress {
         self.bar.set_message(what);
     }
 
-    /// A part that was expected to take so many milliseconds is done.
+    /// A part of so many expected milliseconds is done.
     pub(super) fn add(&self, expected_ms: u64) {
         self.bar.inc(expected_ms);
     }
 
-    /// All is done.
+    /// The measurement is done.
     pub(super) fn end(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,4 +1,4 @@
-//! Many measurements of one thing in a few numbers, and a straight line through some.
+//! Summary statistics: quartiles of repeated measurements, and a linear fit.
 
 use serde::Serialize;
 
@@ -7,31 +7,44 @@ use serde::Serialize;
 pub(super) struct QuartileSummary {
     pub count: usize,
     pub median: f64,
-    /// A quarter are below.
+    /// The first quartile.
     pub low: f64,
-    /// A quarter are above.
+    /// The third quartile.
     pub high: f64,
-    /// The standard error of the median, from the quartiles as if the spread were normal.
+    /// The standard error of the median, estimated from the quartiles of a normal distribution.
     pub error: f64,
 }
 
 impl QuartileSummary {
-    /// Of these; none if there are none.
+    /// The quartiles of these values; none if there are none.
     pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
         let last = sorted.len().checked_sub(1)?;
-        // Between two ranks, in proportion.
+        // Linear interpolation between two ranks.
         let quantile = |share: f64| {
             let place = share * last as f64;
             let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
             below + (above - below) * place.fract()
         };
         let (low, high) = (quantile(0.25), quantile(0.75));
-        // The quartiles are 1.35 deviations apart, and a median scatters 1.25 times as much as a mean.
+        // Quartiles are 1.35 standard deviations apart, and a median scatters 1.25 times as much as a mean.
         let error = 1.25 * (high - low) / 1.35 / (sorted.len() as f64).sqrt();
         Some(Self { count: sorted.len(), median: quantile(0.5), low, high, error })
     }
+}
+
+/// `median (low..high)` with so many decimals; a dash for no value.
+pub(super) fn format_optional(summary: Option<QuartileSummary>, digits: usize) -> String {
+    summary.map_or("-".into(), |summary| {
+        format!("{:.digits$} ({:.digits$}..{:.digits$})", summary.median, summary.low, summary.high)
+    })
+}
+
+/// The same for a difference in percent, with its sign.
+pub(super) fn format_percent(summary: Option<QuartileSummary>) -> String {
+    summary
+        .map_or("-".into(), |summary| format!("{:+.2} ({:+.2}..{:+.2})", summary.median, summary.low, summary.high))
 }
 
 /// A straight line by least squares.
@@ -39,7 +52,7 @@ impl QuartileSummary {
 pub(super) struct LinearFit {
     pub slope: f64,
     pub start: f64,
-    /// The share of the variance that it explains: 1 for points on a line.
+    /// The share of the variance that the line explains: 1 for points on a line.
     pub r_squared: f64,
 }
 

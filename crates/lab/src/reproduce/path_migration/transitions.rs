@@ -1,4 +1,4 @@
-//! Figures 5 to 8: how long many connections take to be armed and to move, and what those who talk pay for it.
+//! Figures 5 to 8: the time to arm and to migrate many connections, and its cost for messages under way.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -6,11 +6,10 @@ use transport::udp::LinkCut;
 
 use super::progress::MeasurementProgress;
 use super::statistics::LinearFit;
-use crate::bench::migration::{
-    Disturbance, DisturbedLatency, TrialSummary, measure_disturbed_latency, measure_transitions,
-};
+use crate::bench::TrialSummary;
+use crate::bench::migration::{Disturbance, DisturbedLatency, measure_disturbed_latency, measure_transitions};
 
-/// What was measured.
+/// The measurements.
 #[derive(Serialize)]
 pub(super) struct TransitionMeasurements {
     pub rows: Vec<TransitionRow>,
@@ -24,11 +23,11 @@ pub(super) struct TransitionMeasurements {
     pub while_migrating: Vec<DisturbedLatency>,
     /// Messages of several sizes after a cut that is noticed (Figure 8).
     pub noticed_cut: Vec<DisturbedLatency>,
-    /// After one that is not; fewer connections, since each waits for its own timeouts.
+    /// After a silent cut; fewer connections, since each waits for its own timeouts.
     pub silent_cut: Vec<DisturbedLatency>,
 }
 
-/// So many connections.
+/// The times of so many connections.
 #[derive(Clone, Copy, Serialize)]
 pub(super) struct TransitionRow {
     pub connections: usize,
@@ -36,7 +35,7 @@ pub(super) struct TransitionRow {
     pub migrating_us: TrialSummary,
 }
 
-/// By how much migrating takes longer than arming.
+/// How much longer migrating takes than arming.
 #[derive(Clone, Copy, Serialize)]
 pub(super) struct MigrationLead {
     pub from: usize,
@@ -45,7 +44,7 @@ pub(super) struct MigrationLead {
 }
 
 impl MigrationLead {
-    /// Of all rows with so many connections: their times together.
+    /// The median over all rows with so many connections.
     fn of(rows: &[TransitionRow], from: usize, to: usize) -> Self {
         let within = || rows.iter().filter(|row| (from..=to).contains(&row.connections));
         let ratios: Vec<f64> = within().map(|row| row.migrating_us.median / row.arming_us.median).collect();
@@ -54,41 +53,41 @@ impl MigrationLead {
         Self { from, to, lead_percent }
     }
 
-    pub(super) fn words(&self) -> String {
+    pub(super) fn label(&self) -> String {
         format!("{} to {} connections", self.from, self.to)
     }
 }
 
 impl TransitionMeasurements {
-    /// The mean latency while all migrate with the most connections, in terms of that with the fewest.
+    /// The mean latency while all connections migrate: the most connections relative to the fewest.
     pub(super) fn by_connections(&self) -> (f64, String) {
         let (few, many) = (&self.by_count[0], &self.by_count[self.by_count.len() - 1]);
-        let words = format!("{} against {} connections, 128 B", many.connections, few.connections);
-        (many.disturbed_us.median / few.disturbed_us.median, words)
+        let configuration = format!("{} against {} connections, 128 B", many.connections, few.connections);
+        (many.disturbed_us.median / few.disturbed_us.median, configuration)
     }
 }
 
-/// What is added is a difference of two latencies; below this, in microseconds, it is noise.
-const LEAST_ADDED: f64 = 5.0;
+/// The added time is a difference of two latencies; below this, in microseconds, it is noise.
+const MIN_ADDED: f64 = 5.0;
 
-/// What it adds per connection with the largest messages, in terms of that with the smallest.
+/// The added time per connection: the largest messages relative to the smallest.
 pub(super) fn by_size(rows: &[DisturbedLatency]) -> (f64, String) {
     let (small, large) = (&rows[0], &rows[rows.len() - 1]);
-    let words = format!("{} B against {} B, {} connections", large.bytes, small.bytes, large.connections);
-    let added = |row: &DisturbedLatency| row.per_connection_us.median.max(LEAST_ADDED);
-    (added(large) / added(small), words)
+    let configuration = format!("{} B against {} B, {} connections", large.bytes, small.bytes, large.connections);
+    let added = |row: &DisturbedLatency| row.per_connection_us.median.max(MIN_ADDED);
+    (added(large) / added(small), configuration)
 }
 
-/// How many milliseconds it takes on two cores, more or less.
+/// Approximate milliseconds on two cores.
 pub(super) const EXPECTED_MS: u64 = 60_000;
 
 pub(super) fn measure(quick: bool, progress: &MeasurementProgress) -> Result<TransitionMeasurements> {
     let counts: &[usize] =
         if quick { &[1, 4, 16, 64, 128, 256] } else { &[1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 384, 512] };
-    let (tries, pulled) = if quick { (3, 64) } else { (9, 512) };
+    let (tries, disturbed) = if quick { (3, 64) } else { (9, 512) };
     let mut rows = Vec::new();
     for connections in counts {
-        progress.say(format!("transitions of {connections} connections"));
+        progress.report(format!("transitions of {connections} connections"));
         let (arming_us, migrating_us) = measure_transitions(*connections, tries)?;
         rows.push(TransitionRow { connections: *connections, arming_us, migrating_us });
     }
@@ -96,22 +95,22 @@ pub(super) fn measure(quick: bool, progress: &MeasurementProgress) -> Result<Tra
         |of: fn(&TransitionRow) -> f64| rows.iter().map(|row| (row.connections as f64, of(row))).collect::<Vec<_>>();
     let counts: &[usize] = if quick { &[16, 64] } else { &[16, 64, 256, 512] };
     let sizes: &[usize] = if quick { &[8, 1024] } else { &[8, 128, 1024, 4096] };
-    let bounce = |connections: usize, bytes: usize, happening: Disturbance| {
-        progress.say(format!("messages of {bytes} bytes over {connections} connections"));
-        measure_disturbed_latency(connections, bytes, happening, tries.min(5))
+    let measure = |connections: usize, bytes: usize, disturbance: Disturbance| {
+        progress.report(format!("messages of {bytes} bytes over {connections} connections"));
+        measure_disturbed_latency(connections, bytes, disturbance, tries.min(5))
     };
-    let by_size = |connections, happening| -> Result<Vec<DisturbedLatency>> {
-        sizes.iter().map(|bytes| bounce(connections, *bytes, happening)).collect()
+    let by_size = |connections, disturbance| -> Result<Vec<DisturbedLatency>> {
+        sizes.iter().map(|bytes| measure(connections, *bytes, disturbance)).collect()
     };
-    let by_count = counts.iter().map(|connections| bounce(*connections, 128, Disturbance::Migration));
+    let by_count = counts.iter().map(|connections| measure(*connections, 128, Disturbance::Migration));
     let measured = TransitionMeasurements {
         arming_fit: LinearFit::through(&points(|row| row.arming_us.median)),
         migrating_fit: LinearFit::through(&points(|row| row.migrating_us.median)),
         few: MigrationLead::of(&rows, 1, 16),
         many: MigrationLead::of(&rows, 64, 512),
         by_count: by_count.collect::<Result<_>>()?,
-        while_migrating: by_size(pulled, Disturbance::Migration)?,
-        noticed_cut: by_size(pulled, Disturbance::Cut(LinkCut::Noticed))?,
+        while_migrating: by_size(disturbed, Disturbance::Migration)?,
+        noticed_cut: by_size(disturbed, Disturbance::Cut(LinkCut::Noticed))?,
         silent_cut: by_size(if quick { 8 } else { 64 }, Disturbance::Cut(LinkCut::Silent))?,
         rows,
     };

@@ -1,15 +1,15 @@
-//! The findings as a table for the terminal and as a page.
+//! The findings as text and as an HTML page.
 
 use std::fmt::Write;
 
 use super::points::{BackgroundLoad, ElanBarrier, ElanBroadcast, QuadricsPoint, QuadricsPointTiming};
 use super::scale::{MulticastRootsPoint, QuadricsScalePoint};
-use super::{NODES, QUARTER, QuadricsFindings, SIZES};
+use super::{NODES, QUARTER_MEGABYTE, QuadricsFindings, SIZES};
 use crate::number_format::group_digits;
 use crate::report::{TableRows, format_table, histogram, line_chart, page, with_header};
-use crate::reproduce::comparison::{Comparison, explain_differences};
+use crate::reproduce::comparison::{Comparison, explain_differences, gated_sentence};
 
-/// For the terminal.
+/// As text.
 pub(super) fn table(findings: &QuadricsFindings) -> String {
     let mut text = format!(
         "Quadrics: barriers and broadcasts on 4 to 64 nodes, {} idle barriers a point, seed {}\n",
@@ -30,12 +30,12 @@ pub(super) fn table(findings: &QuadricsFindings) -> String {
     if !findings.scale.is_empty() {
         let _ = writeln!(
             text,
-            "\nPast the paper: barriers on quiet hosts, in us\n{}",
+            "\nBeyond the paper: barriers on hosts without noise, in us\n{}",
             format_table(&scale(&findings.scale))
         );
         let _ = writeln!(
             text,
-            "Past the paper: four groups of 16 multicast at once\n{}",
+            "Beyond the paper: four groups of 16 multicast at once\n{}",
             format_table(&roots(&findings.roots))
         );
     }
@@ -43,7 +43,7 @@ pub(super) fn table(findings: &QuadricsFindings) -> String {
     text
 }
 
-/// As a page.
+/// As an HTML page.
 pub(super) fn html(findings: &QuadricsFindings) -> String {
     let mut sections = vec![("Verdict".to_owned(), format!("<p>{}</p>", verdict(findings)))];
     let gates = findings
@@ -53,15 +53,15 @@ pub(super) fn html(findings: &QuadricsFindings) -> String {
     sections.push(("Statements that must hold".to_owned(), page::html_table(&with_header(["", "statement"], gates))));
     if !findings.scale.is_empty() {
         let contents = format!("{}{}", scale_plot(&findings.scale), page::html_table(&scale(&findings.scale)));
-        sections.push(("Past the paper: barriers by nodes, in us".to_owned(), contents));
-        sections.push(("Past the paper: several roots".to_owned(), page::html_table(&roots(&findings.roots))));
+        sections.push(("Beyond the paper: barriers by nodes, in us".to_owned(), contents));
+        sections.push(("Beyond the paper: several roots".to_owned(), page::html_table(&roots(&findings.roots))));
     }
-    let with_rows = |plots: [String; 3], rows: &TableRows| charts(plots) + &page::html_table(rows);
+    let with_rows = |plots: [String; 3], rows: &TableRows| page::charts(plots) + &page::html_table(rows);
     let plots = BackgroundLoad::ALL.map(|load| barrier_plot(findings, load));
     sections.push(("Barriers by nodes, mean in us".to_owned(), with_rows(plots, &barriers(findings))));
     let plots = BackgroundLoad::ALL.map(|load| rate_plot(findings, load));
     sections.push(("Broadcasts of 256 KB by nodes, in MB/s".to_owned(), with_rows(plots, &rates(findings))));
-    let plots = BackgroundLoad::ALL.map(|load| cast_plot(findings, load));
+    let plots = BackgroundLoad::ALL.map(|load| broadcast_plot(findings, load));
     sections.push(("Broadcasts to 64 nodes by bytes, mean in us".to_owned(), with_rows(plots, &sizes(findings))));
     let drawn = [
         (ElanBarrier::Hgsync, BackgroundLoad::Idle, "Hardware barrier on 64 nodes, idle"),
@@ -71,28 +71,24 @@ pub(super) fn html(findings: &QuadricsFindings) -> String {
     ];
     let distributions = drawn.map(|(barrier, load, title)| {
         let point = QuadricsPoint::Barrier { barrier, nodes: 64, load };
-        let taken = findings.points.iter().find(|taken| taken.point == point);
-        taken.map_or_else(String::new, |taken| {
+        let timing = findings.points.iter().find(|timing| timing.point == point);
+        timing.map_or_else(String::new, |timing| {
             format!(
                 "<figure>{}<figcaption>{title}, {} calls</figcaption></figure>",
-                histogram(&taken.latency, title),
-                taken.calls
+                histogram(&timing.latency, title),
+                timing.calls
             )
         })
     });
-    sections.push(("Distributions".to_owned(), charts(distributions)));
+    sections.push(("Distributions".to_owned(), page::charts(distributions)));
     for rows in findings.comparisons.chunk_by(|a, b| a.figure == b.figure) {
         sections.push((format!("Figure {}", rows[0].figure), page::html_table(&with_remarks(rows))));
     }
     page::html_page("Quadrics: hardware and software collectives", &sections)
 }
 
-fn charts(plots: impl IntoIterator<Item = String>) -> String {
-    format!("<div class=\"charts\">{}</div>", plots.into_iter().collect::<String>())
-}
-
 fn verdict(findings: &QuadricsFindings) -> &'static str {
-    if findings.holds { "All gated numbers hold." } else { "A gated number does not hold." }
+    gated_sentence(findings.holds)
 }
 
 fn cells(row: &Comparison) -> [String; 5] {
@@ -100,7 +96,7 @@ fn cells(row: &Comparison) -> [String; 5] {
         format!("{}{}", row.statement, if row.gated { " *" } else { "" }),
         row.published.clone(),
         row.ours.clone(),
-        row.verdict.words().to_owned(),
+        row.verdict.label().to_owned(),
         row.preset.clone(),
     ]
 }
@@ -120,17 +116,17 @@ fn with_remarks(rows: &[Comparison]) -> TableRows {
 }
 
 fn scale(sizes: &[QuadricsScalePoint]) -> TableRows {
-    let maybe = |us: Option<f64>| us.map_or("-".to_owned(), |us| format!("{us:.2}"));
+    let optional = |us: Option<f64>| us.map_or("-".to_owned(), |us| format!("{us:.2}"));
     with_header(
-        ["nodes", "tested", "folded", "tree", "tested, uniform load", "folded, uniform load"],
+        ["nodes", "polled", "folded", "tree", "polled, uniform load", "folded, uniform load"],
         sizes.iter().map(|size| {
             [
                 group_digits(u64::from(size.nodes)),
-                format!("{:.2}", size.tested_us),
+                format!("{:.2}", size.polled_us),
                 format!("{:.2}", size.folded_us),
                 format!("{:.2}", size.tree_us),
-                maybe(size.tested_loaded_us),
-                maybe(size.folded_loaded_us),
+                optional(size.polled_loaded_us),
+                optional(size.folded_loaded_us),
             ]
         }),
     )
@@ -145,18 +141,18 @@ fn roots(roots: &[MulticastRootsPoint]) -> TableRows {
     )
 }
 
-/// How a time is picked from a size.
+/// Picks a time from a size.
 type Micros = fn(&QuadricsScalePoint) -> Option<f64>;
 
 fn scale_plot(sizes: &[QuadricsScalePoint]) -> String {
-    let ways: [(&str, Micros); 5] = [
-        ("tested", |size| Some(size.tested_us)),
+    let columns: [(&str, Micros); 5] = [
+        ("polled", |size| Some(size.polled_us)),
         ("folded", |size| Some(size.folded_us)),
         ("tree", |size| Some(size.tree_us)),
-        ("tested, loaded", |size| size.tested_loaded_us),
+        ("polled, loaded", |size| size.polled_loaded_us),
         ("folded, loaded", |size| size.folded_loaded_us),
     ];
-    let series: Vec<(&str, Vec<(f64, f64)>)> = ways
+    let series: Vec<(&str, Vec<(f64, f64)>)> = columns
         .iter()
         .map(|(name, us)| (*name, sizes.iter().filter_map(|size| Some((f64::from(size.nodes), us(size)?))).collect()))
         .filter(|(_, points): &(_, Vec<_>)| !points.is_empty())
@@ -165,7 +161,7 @@ fn scale_plot(sizes: &[QuadricsScalePoint]) -> String {
 }
 
 fn micros(points: &[QuadricsPointTiming], point: QuadricsPoint) -> Option<f64> {
-    points.iter().find(|taken| taken.point == point).map(|taken| taken.latency.mean_ns / 1e3)
+    points.iter().find(|timing| timing.point == point).map(|timing| timing.latency.mean_ns / 1e3)
 }
 
 fn barrier_plot(findings: &QuadricsFindings, load: BackgroundLoad) -> String {
@@ -176,40 +172,40 @@ fn barrier_plot(findings: &QuadricsFindings, load: BackgroundLoad) -> String {
                 let point = QuadricsPoint::Barrier { barrier: *barrier, nodes, load };
                 Some((f64::from(nodes), micros(&findings.points, point)?))
             };
-            (barrier.words(), NODES.into_iter().filter_map(at).collect())
+            (barrier.label(), NODES.into_iter().filter_map(at).collect())
         })
         .collect();
-    line_chart(&series, &format!("nodes, {}", load.words()), "us")
+    line_chart(&series, &format!("nodes, {}", load.label()), "us")
 }
 
-fn cast_plot(findings: &QuadricsFindings, load: BackgroundLoad) -> String {
-    let series = ElanBroadcast::WAYS.map(|(cast, place)| {
+fn broadcast_plot(findings: &QuadricsFindings, load: BackgroundLoad) -> String {
+    let series = ElanBroadcast::VARIANTS.map(|(broadcast, memory)| {
         let at = |bytes: u32| {
-            let point = QuadricsPoint::Broadcast { cast, bytes, place, nodes: 64, load };
+            let point = QuadricsPoint::Broadcast { broadcast, bytes, memory, nodes: 64, load };
             Some((f64::from(bytes), micros(&findings.points, point)?))
         };
-        (cast.words(place), SIZES.into_iter().filter_map(at).collect::<Vec<_>>())
+        (broadcast.label(memory), SIZES.into_iter().filter_map(at).collect::<Vec<_>>())
     });
-    line_chart(&measured(series), &format!("bytes, {}", load.words()), "us")
+    line_chart(&non_empty(series), &format!("bytes, {}", load.label()), "us")
 }
 
 fn rate_plot(findings: &QuadricsFindings, load: BackgroundLoad) -> String {
-    let series = ElanBroadcast::WAYS.map(|(cast, place)| {
+    let series = ElanBroadcast::VARIANTS.map(|(broadcast, memory)| {
         let at = |nodes: u32| {
-            let point = QuadricsPoint::Broadcast { cast, bytes: QUARTER, place, nodes, load };
-            Some((f64::from(nodes), f64::from(QUARTER) / micros(&findings.points, point)?))
+            let point = QuadricsPoint::Broadcast { broadcast, bytes: QUARTER_MEGABYTE, memory, nodes, load };
+            Some((f64::from(nodes), f64::from(QUARTER_MEGABYTE) / micros(&findings.points, point)?))
         };
-        (cast.words(place), NODES.into_iter().filter_map(at).collect::<Vec<_>>())
+        (broadcast.label(memory), NODES.into_iter().filter_map(at).collect::<Vec<_>>())
     });
-    line_chart(&measured(series), &format!("nodes, {}", load.words()), "MB/s")
+    line_chart(&non_empty(series), &format!("nodes, {}", load.label()), "MB/s")
 }
 
-/// Those of which there is something to draw.
-fn measured<const N: usize>(series: [(&str, Vec<(f64, f64)>); N]) -> Vec<(&str, Vec<(f64, f64)>)> {
+/// The series with at least one point.
+fn non_empty<const N: usize>(series: [(&str, Vec<(f64, f64)>); N]) -> Vec<(&str, Vec<(f64, f64)>)> {
     series.into_iter().filter(|(_, points)| !points.is_empty()).collect()
 }
 
-/// A row of numbers behind what they are of; none if one was not measured.
+/// A name and its numbers; none if one was not measured.
 fn row<const N: usize>(name: String, points: [Option<f64>; N]) -> Option<Vec<String>> {
     let numbers = points.into_iter().map(|value| value.map(|value| format!("{value:.1}")));
     std::iter::once(Some(name)).chain(numbers).collect()
@@ -221,31 +217,36 @@ fn barriers(findings: &QuadricsFindings) -> TableRows {
         BackgroundLoad::ALL.into_iter().flat_map(|load| ElanBarrier::ALL.map(|barrier| (load, barrier)))
     {
         let at = |nodes| micros(&findings.points, QuadricsPoint::Barrier { barrier, nodes, load });
-        rows.extend(row(format!("{}, {}", barrier.words(), load.words()), NODES.map(at)));
+        rows.extend(row(format!("{}, {}", barrier.label(), load.label()), NODES.map(at)));
     }
     rows
 }
 
 fn rates(findings: &QuadricsFindings) -> TableRows {
     let mut rows = vec![head("", NODES)];
-    for (load, (cast, place)) in
-        BackgroundLoad::ALL.into_iter().flat_map(|load| ElanBroadcast::WAYS.map(|way| (load, way)))
+    for (load, (broadcast, memory)) in
+        BackgroundLoad::ALL.into_iter().flat_map(|load| ElanBroadcast::VARIANTS.map(|variant| (load, variant)))
     {
-        let of =
-            |nodes| micros(&findings.points, QuadricsPoint::Broadcast { cast, bytes: QUARTER, place, nodes, load });
-        let rate = |nodes| of(nodes).map(|us| f64::from(QUARTER) / us);
-        rows.extend(row(format!("{}, {}", cast.words(place), load.words()), NODES.map(rate)));
+        let of = |nodes| {
+            micros(
+                &findings.points,
+                QuadricsPoint::Broadcast { broadcast, bytes: QUARTER_MEGABYTE, memory, nodes, load },
+            )
+        };
+        let rate = |nodes| of(nodes).map(|us| f64::from(QUARTER_MEGABYTE) / us);
+        rows.extend(row(format!("{}, {}", broadcast.label(memory), load.label()), NODES.map(rate)));
     }
     rows
 }
 
 fn sizes(findings: &QuadricsFindings) -> TableRows {
     let mut rows = vec![head("", SIZES)];
-    for (load, (cast, place)) in
-        BackgroundLoad::ALL.into_iter().flat_map(|load| ElanBroadcast::WAYS.map(|way| (load, way)))
+    for (load, (broadcast, memory)) in
+        BackgroundLoad::ALL.into_iter().flat_map(|load| ElanBroadcast::VARIANTS.map(|variant| (load, variant)))
     {
-        let at = |bytes| micros(&findings.points, QuadricsPoint::Broadcast { cast, bytes, place, nodes: 64, load });
-        rows.extend(row(format!("{}, {}", cast.words(place), load.words()), SIZES.map(at)));
+        let at =
+            |bytes| micros(&findings.points, QuadricsPoint::Broadcast { broadcast, bytes, memory, nodes: 64, load });
+        rows.extend(row(format!("{}, {}", broadcast.label(memory), load.label()), SIZES.map(at)));
     }
     rows
 }

@@ -1,8 +1,8 @@
-//! What the experiments assume: `experiments/quadrics/parameters.toml` or a file like it, as values within reason.
+//! The parameters: `experiments/quadrics/parameters.toml` or a file like it, checked to be in range.
 
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use protocol::collective::quadrics::PollBackoff;
 use quadrics::{
     ElanBackground, ElanCosts, MAX_DIMENSION, MulticastRule, QsnetParameters, SaturationPattern, SwitchFoldCosts,
@@ -10,11 +10,12 @@ use quadrics::{
 use serde::{Deserialize, Serialize};
 use simulator::OsNoise;
 use simulator::link_rate::ByteTime;
-use units::Span;
 
-const TEXT: &str = include_str!("../../../../../experiments/quadrics/parameters.toml");
+use crate::reproduce::parameter_file::{check_range, nanos, read_parameters};
 
-/// All of it, as the file has it.
+const TEXT: &str = include_str!("../../../experiments/quadrics/parameters.toml");
+
+/// All parameters, as in the file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct QuadricsParameters {
@@ -85,7 +86,7 @@ struct FoldTable {
     fold_ns: f64,
 }
 
-/// Whether the hosts' operating systems take their share.
+/// Operating system noise of the hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum QuadricsHostNoise {
     Noisy,
@@ -93,13 +94,9 @@ pub(super) enum QuadricsHostNoise {
 }
 
 impl QuadricsParameters {
-    /// Those of a file; of the one that is shipped, if none is named.
+    /// Reads a parameter file, or the shipped one if none is given.
     pub(super) fn read(file: Option<&Path>) -> Result<Self> {
-        crate::reproduce::parameter_file::read_parameters(
-            file,
-            ("experiments/quadrics/parameters.toml", TEXT),
-            Self::parse,
-        )
+        read_parameters(file, ("experiments/quadrics/parameters.toml", TEXT), Self::parse)
     }
 
     fn parse(text: &str) -> Result<Self> {
@@ -108,7 +105,7 @@ impl QuadricsParameters {
         Ok(parameters)
     }
 
-    /// Every number within reason, so that nothing below has to wonder.
+    /// Checks all ranges.
     fn check(&self) -> Result<()> {
         let Self { fabric, elan, host, tree, background, fold } = self;
         let times = [
@@ -128,28 +125,32 @@ impl QuadricsParameters {
             ("fold.fold-ns", fold.fold_ns),
         ];
         for (name, value) in times {
-            within(name, value, 0.0, 1e6)?;
+            check_range(name, value, 0.0..=1e6)?;
         }
-        within("fabric.dimension", f64::from(fabric.dimension), 3.0, f64::from(MAX_DIMENSION))?;
-        within("fabric.link-megabytes", fabric.link_megabytes, 1.0, 1e6)?;
-        within("fabric.channels", f64::from(fabric.channels), 1.0, 4.0)?;
-        within("fabric.ageing-us", fabric.ageing_us, 0.0, 1e6)?;
-        within("elan.slice-us", elan.slice_us, 1.0, 1e6)?;
-        within("elan.pci-megabytes", f64::from(elan.pci_megabytes), 1.0, 1e5)?;
-        within("elan.memory-megabytes", f64::from(elan.memory_megabytes), 1.0, 1e6)?;
-        within("elan.fifo-bytes", f64::from(elan.fifo_bytes), 1.0, 1e9)?;
-        within("host.copy-megabytes", f64::from(host.copy_megabytes), 1.0, 1e6)?;
-        within("host.noise-per-second", host.noise_per_second, 0.0, 1e5)?;
-        within("host.noise-mean-us", host.noise_mean_us, 0.0, 1e5)?;
-        // Above, hosts would do nothing else.
-        within("the share of time that noise takes", host.noise_per_second * host.noise_mean_us / 1e6, 0.0, 0.5)?;
-        within("tree.arity", f64::from(tree.arity), 1.0, 1e6)?;
-        within("tree.back-off-first-us", tree.back_off_first_us, 0.01, 1e6)?;
-        within("tree.back-off-most-us", tree.back_off_most_us, tree.back_off_first_us, 1e6)?;
-        within("background.message-bytes", f64::from(background.message_bytes), 1.0, 1e9)
+        check_range("fabric.dimension", f64::from(fabric.dimension), 3.0..=f64::from(MAX_DIMENSION))?;
+        check_range("fabric.link-megabytes", fabric.link_megabytes, 1.0..=1e6)?;
+        check_range("fabric.channels", f64::from(fabric.channels), 1.0..=4.0)?;
+        check_range("fabric.ageing-us", fabric.ageing_us, 0.0..=1e6)?;
+        check_range("elan.slice-us", elan.slice_us, 1.0..=1e6)?;
+        check_range("elan.pci-megabytes", f64::from(elan.pci_megabytes), 1.0..=1e5)?;
+        check_range("elan.memory-megabytes", f64::from(elan.memory_megabytes), 1.0..=1e6)?;
+        check_range("elan.fifo-bytes", f64::from(elan.fifo_bytes), 1.0..=1e9)?;
+        check_range("host.copy-megabytes", f64::from(host.copy_megabytes), 1.0..=1e6)?;
+        check_range("host.noise-per-second", host.noise_per_second, 0.0..=1e5)?;
+        check_range("host.noise-mean-us", host.noise_mean_us, 0.0..=1e5)?;
+        // With a larger share hosts would do nothing else.
+        check_range(
+            "the share of time that noise takes",
+            host.noise_per_second * host.noise_mean_us / 1e6,
+            0.0..=0.5,
+        )?;
+        check_range("tree.arity", f64::from(tree.arity), 1.0..=1e6)?;
+        check_range("tree.back-off-first-us", tree.back_off_first_us, 0.01..=1e6)?;
+        check_range("tree.back-off-most-us", tree.back_off_most_us, tree.back_off_first_us..=1e6)?;
+        check_range("background.message-bytes", f64::from(background.message_bytes), 1.0..=1e9)
     }
 
-    /// The testbed's network, or one with as many dimensions as wanted.
+    /// The testbed's network, or one with the given dimension.
     pub(super) fn fabric(&self, dimension: Option<u32>) -> QsnetParameters {
         QsnetParameters {
             dimension: dimension.unwrap_or(self.fabric.dimension),
@@ -191,7 +192,8 @@ impl QuadricsParameters {
     }
 
     pub(super) fn back_off(&self) -> PollBackoff {
-        PollBackoff { first: nanos(self.tree.back_off_first_us * 1e3), most: nanos(self.tree.back_off_most_us * 1e3) }
+        let micros = |micros: f64| units::Span::from_nanos((micros * 1e3).round() as u64);
+        PollBackoff { first: micros(self.tree.back_off_first_us), max: micros(self.tree.back_off_most_us) }
     }
 
     pub(super) fn background(&self, pattern: SaturationPattern) -> ElanBackground {
@@ -207,21 +209,12 @@ impl QuadricsParameters {
     }
 }
 
-fn within(name: &str, value: f64, least: f64, most: f64) -> Result<()> {
-    ensure!((least..=most).contains(&value), "{name}: {value} is not between {least} and {most}");
-    Ok(())
-}
-
-fn nanos(nanos: f64) -> Span {
-    Span::from_picos((nanos * 1e3).round() as u64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn numbers_beyond_reason_are_refused_by_name() {
+    fn parameters_out_of_range_are_rejected_by_name() {
         assert!(QuadricsParameters::parse(TEXT).is_ok());
         let swaps = [
             ("dimension = 3", "dimension = 2", "fabric.dimension: 2 is not between 3 and 8"),

@@ -1,28 +1,28 @@
-//! What is simulated: who does what on how many nodes, idle or loaded; and its measurement.
+//! The simulated configurations, and their measurement.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, anyhow};
-use indicatif::{ProgressBar, ProgressStyle};
 use protocol::collective::quadrics::{BroadcastSynchronization, QuadricsMembers};
 use quadrics::{
     BroadcastBuffers, ElanCluster, ElanCollective, ElanTransport, ElanWorkload, HostWakeup, MemoryLocation,
     SaturationPattern,
 };
 use serde::Serialize;
-use units::{Rank, Span};
+use units::{Rank, SimSpan};
 
 use super::MEGABYTE;
 use super::parameters::{QuadricsHostNoise, QuadricsParameters};
 use crate::latency_distribution::LatencyDistribution;
+use crate::progress::progress_bar;
 use crate::reproduce::parallel::map_parallel;
 
-/// How long the background runs before anything is measured.
-const WARM_UP: Span = Span::from_micros(1_000);
-/// No call takes so long on average, unless it never ends.
-const PATIENCE: Span = Span::from_micros(1_000_000);
+/// Duration of the background traffic before the first measurement.
+const WARM_UP: SimSpan = SimSpan::from_micros(1_000);
+/// Maximum mean time of a call. One that takes longer does not end.
+const TIMEOUT: SimSpan = SimSpan::from_micros(1_000_000);
 
-/// What the network does besides.
+/// The background traffic.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum BackgroundLoad {
@@ -34,7 +34,7 @@ pub(super) enum BackgroundLoad {
 impl BackgroundLoad {
     pub(super) const ALL: [Self; 3] = [Self::Idle, Self::Complement, Self::Uniform];
 
-    pub(super) fn words(self) -> &'static str {
+    pub(super) fn label(self) -> &'static str {
         match self {
             Self::Idle => "idle",
             Self::Complement => "complement",
@@ -63,7 +63,7 @@ pub(super) enum ElanBarrier {
 impl ElanBarrier {
     pub(super) const ALL: [Self; 3] = [Self::Gsync, Self::Hgsync, Self::Event];
 
-    pub(super) fn words(self) -> &'static str {
+    pub(super) fn label(self) -> &'static str {
         match self {
             Self::Gsync => "gsync",
             Self::Hgsync => "hgsync",
@@ -81,16 +81,16 @@ pub(super) enum ElanBroadcast {
 }
 
 impl ElanBroadcast {
-    /// The four that the paper compares; the last is the one whose numbers it prints for a loaded network.
-    pub(super) const WAYS: [(Self, BufferMemory); 4] = [
+    /// The four variants that the paper compares. The last is the one whose numbers it gives for a loaded network.
+    pub(super) const VARIANTS: [(Self, BufferMemory); 4] = [
         (Self::Bcast, BufferMemory::Elan),
         (Self::Hbcast, BufferMemory::Elan),
         (Self::Bcast, BufferMemory::Main),
         (Self::Hbcast, BufferMemory::Main),
     ];
 
-    pub(super) fn words(self, place: BufferMemory) -> &'static str {
-        match (self, place) {
+    pub(super) fn label(self, memory: BufferMemory) -> &'static str {
+        match (self, memory) {
             (Self::Bcast, BufferMemory::Elan) => "bcast, adapter memory",
             (Self::Bcast, BufferMemory::Main) => "bcast, main memory",
             (Self::Hbcast, BufferMemory::Elan) => "hbcast, adapter memory",
@@ -99,7 +99,7 @@ impl ElanBroadcast {
     }
 }
 
-/// Where buffers are.
+/// The memory of the buffers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum BufferMemory {
@@ -108,7 +108,7 @@ pub(super) enum BufferMemory {
 }
 
 impl BufferMemory {
-    fn memory(self) -> MemoryLocation {
+    fn location(self) -> MemoryLocation {
         match self {
             Self::Elan => MemoryLocation::Elan,
             Self::Main => MemoryLocation::Main,
@@ -116,17 +116,34 @@ impl BufferMemory {
     }
 }
 
-/// One thing to simulate.
+/// One simulated configuration.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub(super) enum QuadricsPoint {
-    Ping { bytes: u32, place: BufferMemory, by_mpi: bool },
-    Barrier { barrier: ElanBarrier, nodes: u32, load: BackgroundLoad },
-    Broadcast { cast: ElanBroadcast, bytes: u32, place: BufferMemory, nodes: u32, load: BackgroundLoad },
+    Ping {
+        bytes: u32,
+        #[serde(rename = "place")]
+        memory: BufferMemory,
+        by_mpi: bool,
+    },
+    Barrier {
+        barrier: ElanBarrier,
+        nodes: u32,
+        load: BackgroundLoad,
+    },
+    Broadcast {
+        #[serde(rename = "cast")]
+        broadcast: ElanBroadcast,
+        bytes: u32,
+        #[serde(rename = "place")]
+        memory: BufferMemory,
+        nodes: u32,
+        load: BackgroundLoad,
+    },
 }
 
 impl QuadricsPoint {
-    /// How much work it is, roughly: what takes longest begins first.
+    /// An estimate of the work: the longest points start first.
     fn weight(&self, calls: u32) -> u64 {
         let (load, us) = match self {
             Self::Ping { .. } => (BackgroundLoad::Idle, 1),
@@ -137,9 +154,9 @@ impl QuadricsPoint {
         u64::from(self.calls(calls)) * us * if load == BackgroundLoad::Idle { 1 } else { 30 }
     }
 
-    /// How often it is done, if an idle barrier is done `calls` times: what is loaded takes long, and data even longer.
+    /// The number of calls, if an idle barrier has `calls`: loaded points take long, and data even longer.
     pub(super) fn calls(&self, calls: u32) -> u32 {
-        let of = match self {
+        let count = match self {
             Self::Ping { .. } => return 1,
             Self::Barrier { load: BackgroundLoad::Idle, .. } => calls,
             Self::Barrier { barrier: ElanBarrier::Hgsync, nodes: 64, .. } => calls,
@@ -148,36 +165,36 @@ impl QuadricsPoint {
             Self::Barrier { .. } => calls / 10,
             Self::Broadcast { bytes: ..=4096, load: BackgroundLoad::Idle, .. } => calls / 10,
             Self::Broadcast { bytes: ..=4096, .. } => calls / 50,
-            // Thousands of packets average by themselves.
+            // Thousands of packets average out within one call.
             Self::Broadcast { bytes: MEGABYTE.., .. } => return (calls / 10_000).max(1),
             Self::Broadcast { .. } => return (calls / 5_000).max(1),
         };
-        of.max(3)
+        count.max(3)
     }
 }
 
-/// A point and what was measured there.
+/// A point and its measurement.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct QuadricsPointTiming {
     #[serde(flatten)]
     pub point: QuadricsPoint,
     pub calls: u32,
     pub latency: LatencyDistribution,
-    /// Shares below certain times, in percent, that the paper speaks of.
+    /// Shares below the times that the paper mentions, in percent.
     pub below: Vec<ShareBelow>,
 }
 
-/// How many took less than so much.
+/// The share of calls below a time.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct ShareBelow {
     pub us: f64,
     pub percent: f64,
 }
 
-/// The times that the paper speaks of.
+/// The times that the paper mentions.
 const TIMES: [f64; 4] = [9.0, 20.0, 30.0, 605.0];
 
-/// Everything that was measured.
+/// The measurements of all points.
 pub(super) struct QuadricsTimes(BTreeMap<QuadricsPoint, QuadricsPointTiming>);
 
 impl QuadricsTimes {
@@ -194,7 +211,7 @@ impl QuadricsTimes {
     pub(super) fn below(&self, point: QuadricsPoint, us: f64) -> Result<f64> {
         let shares = &self.get(point)?.below;
         let share = shares.iter().find(|share| share.us == us);
-        share.map(|share| share.percent).with_context(|| format!("nobody counted what is below {us} us"))
+        share.map(|share| share.percent).with_context(|| format!("the share below {us} us was not counted"))
     }
 
     pub(super) fn all(&self) -> Vec<QuadricsPointTiming> {
@@ -202,7 +219,7 @@ impl QuadricsTimes {
     }
 }
 
-/// Measures all points, on as many cores as there are.
+/// Measures all points on all cores.
 pub(super) fn measure_all(
     mut points: Vec<QuadricsPoint>,
     parameters: &QuadricsParameters,
@@ -212,13 +229,11 @@ pub(super) fn measure_all(
     points.sort();
     points.dedup();
     points.sort_by_key(|point| std::cmp::Reverse(point.weight(calls)));
-    let bar = ProgressBar::new(points.len() as u64).with_style(
-        ProgressStyle::with_template("{bar:40} {pos}/{len} points, {elapsed} so far").expect("a constant template"),
-    );
+    let bar = progress_bar(points.len() as u64, "{bar:40} {pos}/{len} points, {elapsed} so far");
     let measured = map_parallel(&points, |point| {
-        let taken = measure(*point, parameters, point.calls(calls), seed);
+        let timing = measure(*point, parameters, point.calls(calls), seed);
         bar.inc(1);
-        taken
+        timing
     })?;
     bar.finish_and_clear();
     Ok(QuadricsTimes(points.into_iter().zip(measured).collect()))
@@ -231,11 +246,11 @@ fn measure(
     seed: u64,
 ) -> Result<QuadricsPointTiming> {
     let took = match point {
-        QuadricsPoint::Ping { bytes, place, by_mpi } => {
+        QuadricsPoint::Ping { bytes, memory, by_mpi } => {
             let mut cluster = cluster(parameters, None, BackgroundLoad::Idle, QuadricsHostNoise::Noisy, seed)?;
             let via = if by_mpi { ElanTransport::Tports } else { ElanTransport::Rdma };
             let far = parameters.nodes() - 1;
-            vec![cluster.ping(0, far, bytes, place.memory(), via).context("a ping never came")?]
+            vec![cluster.ping(0, far, bytes, memory.location(), via).context("a ping did not arrive")?]
         }
         QuadricsPoint::Barrier { barrier, nodes, load } => {
             let operation = match barrier {
@@ -246,12 +261,12 @@ fn measure(
             let mut cluster = cluster(parameters, None, load, QuadricsHostNoise::Noisy, seed)?;
             run(&mut cluster, parameters, operation, nodes, calls)?
         }
-        QuadricsPoint::Broadcast { cast, bytes, place, nodes, load } => {
-            let synchronisation = match cast {
+        QuadricsPoint::Broadcast { broadcast, bytes, memory, nodes, load } => {
+            let synchronisation = match broadcast {
                 ElanBroadcast::Bcast => BroadcastSynchronization::Tree,
-                ElanBroadcast::Hbcast => BroadcastSynchronization::Test(parameters.back_off()),
+                ElanBroadcast::Hbcast => BroadcastSynchronization::Poll(parameters.back_off()),
             };
-            let memory = place.memory();
+            let memory = memory.location();
             let operation =
                 ElanCollective::Broadcast { synchronisation, bytes, memory, buffers: BroadcastBuffers::Global };
             let mut cluster = cluster(parameters, None, load, QuadricsHostNoise::Noisy, seed)?;
@@ -263,12 +278,12 @@ fn measure(
         ShareBelow { us, percent: 100.0 * below as f64 / took.len() as f64 }
     };
     let below = TIMES.map(share).to_vec();
-    let latency = LatencyDistribution::of(took).with_context(|| format!("nothing was measured at {point:?}"))?;
+    let latency = LatencyDistribution::of(took).with_context(|| format!("no call was measured at {point:?}"))?;
     Ok(QuadricsPointTiming { point, calls, latency, below })
 }
 
 pub(super) fn polled_barrier(parameters: &QuadricsParameters, wake: HostWakeup) -> ElanCollective {
-    ElanCollective::TestBarrier { wake, back_off: parameters.back_off() }
+    ElanCollective::PolledBarrier { wake, back_off: parameters.back_off() }
 }
 
 pub(super) fn cluster(
@@ -280,30 +295,30 @@ pub(super) fn cluster(
 ) -> Result<ElanCluster> {
     let background = load.pattern().map(|pattern| parameters.background(pattern));
     let cluster = ElanCluster::new(parameters.fabric(dimension), parameters.costs(hosts), background, seed);
-    cluster.context("these parameters make no network")
+    cluster.context("these parameters describe no valid network")
 }
 
-/// Runs calls by the first `nodes` nodes, once the background is on its way.
+/// Runs calls on the first `nodes` nodes, after the warm-up of the background.
 pub(super) fn run(
     cluster: &mut ElanCluster,
     parameters: &QuadricsParameters,
     operation: ElanCollective,
     nodes: u32,
     calls: u32,
-) -> Result<Vec<Span>> {
+) -> Result<Vec<SimSpan>> {
     cluster.pass(WARM_UP);
     let members =
         QuadricsMembers::range(0, nodes, Rank(0), parameters.arity()).map_err(|error| anyhow!("{error}"))?;
-    let patience = PATIENCE.times(u64::from(calls));
-    let task = ElanWorkload { operation, members, processes: 1, multicast_root: 0, calls, patience };
-    cluster.run(&task).with_context(|| never_ended(operation, nodes))
+    let timeout = TIMEOUT.times(u64::from(calls));
+    let task = ElanWorkload { operation, members, processes: 1, multicast_root: 0, calls, patience: timeout };
+    cluster.run(&task).with_context(|| timeout_message(operation, nodes))
 }
 
-/// Why there is nothing to report.
-pub(super) fn never_ended(operation: ElanCollective, nodes: u32) -> String {
+/// The error of a call that does not end.
+pub(super) fn timeout_message(operation: ElanCollective, nodes: u32) -> String {
     let what = match operation {
         ElanCollective::TreeBarrier => "a software barrier".to_owned(),
-        ElanCollective::TestBarrier { .. } => "a hardware barrier".to_owned(),
+        ElanCollective::PolledBarrier { .. } => "a hardware barrier".to_owned(),
         ElanCollective::FoldedBarrier(_) => "a folded barrier".to_owned(),
         ElanCollective::Broadcast { bytes, .. } => format!("a broadcast of {bytes} bytes"),
     };

@@ -1,4 +1,4 @@
-//! The findings as a table for the terminal and as a page.
+//! The findings as text and as an HTML page.
 
 use std::fmt::Write;
 
@@ -6,9 +6,9 @@ use super::scale::SharpScalePoint;
 use super::{ScoreCount, SharpFindings, TableScore, deviation};
 use crate::number_format::group_digits;
 use crate::report::{TableRows, format_table, line_chart, page, with_header};
-use crate::reproduce::comparison::{Comparison, explain_differences};
+use crate::reproduce::comparison::{Comparison, explain_differences, gated_sentence};
 
-/// For the terminal.
+/// As text.
 pub(super) fn table(findings: &SharpFindings) -> String {
     let mut text = String::from("SHArP: aggregation in the network, 8 leaf switches with up to 128 hosts\n");
     for rows in findings.comparisons.chunk_by(|a, b| a.figure == b.figure) {
@@ -21,14 +21,17 @@ pub(super) fn table(findings: &SharpFindings) -> String {
     }
     let _ = writeln!(text, "\nScores: numbers within their tolerance\n{}", format_table(&scores(&findings.scores)));
     if !findings.scale.is_empty() {
-        let _ =
-            writeln!(text, "Past the paper: allreduce of 8 bytes, in us\n{}", format_table(&scale(&findings.scale)));
+        let _ = writeln!(
+            text,
+            "Beyond the paper: allreduce of 8 bytes, in us\n{}",
+            format_table(&scale(&findings.scale))
+        );
     }
     let _ = writeln!(text, "{}", verdict(findings));
     text
 }
 
-/// As a page.
+/// As an HTML page.
 pub(super) fn html(findings: &SharpFindings) -> String {
     let mut sections = vec![("Verdict".to_owned(), format!("<p>{}</p>", verdict(findings)))];
     sections.push(("Scores".to_owned(), page::html_table(&scores(&findings.scores))));
@@ -39,17 +42,17 @@ pub(super) fn html(findings: &SharpFindings) -> String {
     sections.push(("Statements that must hold".to_owned(), page::html_table(&with_header(["", "statement"], gates))));
     if !findings.scale.is_empty() {
         let contents = format!("{}{}", plot(&findings.scale), page::html_table(&scale(&findings.scale)));
-        sections.push(("Past the paper: allreduce of 8 bytes on fat trees".to_owned(), contents));
+        sections.push(("Beyond the paper: allreduce of 8 bytes on fat trees".to_owned(), contents));
     }
     for rows in findings.comparisons.chunk_by(|a, b| a.figure == b.figure) {
-        let contents = format!("{}{}", course(rows), page::html_table(&with_remarks(rows)));
+        let contents = format!("{}{}", column_charts(rows), page::html_table(&with_remarks(rows)));
         sections.push((format!("Table {}", rows[0].figure), contents));
     }
     page::html_page("SHArP: aggregation in the network", &sections)
 }
 
 fn verdict(findings: &SharpFindings) -> &'static str {
-    if findings.holds { "All gated numbers hold." } else { "A gated number does not hold." }
+    gated_sentence(findings.holds)
 }
 
 fn cells(row: &Comparison) -> [String; 6] {
@@ -58,7 +61,7 @@ fn cells(row: &Comparison) -> [String; 6] {
         row.published.clone(),
         row.ours.clone(),
         format!("{:+.1} %", deviation(row)),
-        row.verdict.words().to_owned(),
+        row.verdict.label().to_owned(),
         row.preset.clone(),
     ]
 }
@@ -79,15 +82,15 @@ fn with_remarks(rows: &[Comparison]) -> TableRows {
 }
 
 fn scores(scores: &[TableScore]) -> TableRows {
-    let words = |tally: &ScoreCount| match tally.of {
+    let cell = |count: &ScoreCount| match count.total {
         0 => "-".to_owned(),
-        of => format!("{} of {of}, worst {:.1} %", tally.matched, tally.worst_percent),
+        of => format!("{} of {of}, worst {:.1} %", count.matched, count.worst_percent),
     };
     with_header(
         ["table", "fitted", "predicted", "inputs of the application's model"],
         scores
             .iter()
-            .map(|score| [score.table.clone(), words(&score.fitted), words(&score.predicted), words(&score.inputs)]),
+            .map(|score| [score.table.clone(), cell(&score.fitted), cell(&score.predicted), cell(&score.inputs)]),
     )
 }
 
@@ -109,10 +112,10 @@ fn scale(sizes: &[SharpScalePoint]) -> TableRows {
     )
 }
 
-/// How a time is picked from a size.
+/// Picks a time from a size.
 type Micros = fn(&SharpScalePoint) -> Option<f64>;
 
-/// Latency by hosts: aggregation and hosts alone, for each kind of switch.
+/// Latency by hosts: aggregation and hosts alone, for each switch radix.
 fn plot(sizes: &[SharpScalePoint]) -> String {
     let mut radices: Vec<u32> = sizes.iter().map(|size| size.radix).collect();
     radices.sort_unstable();
@@ -121,12 +124,12 @@ fn plot(sizes: &[SharpScalePoint]) -> String {
         let alike = sizes.iter().filter(|size| size.radix == radix);
         alike.filter_map(|size| Some((f64::from(size.hosts), us(size)?))).collect()
     };
-    let ways: [(&str, Micros); 2] =
+    let series_of: [(&str, Micros); 2] =
         [("aggregation", |size| Some(size.connections_us)), ("hosts alone", |size| size.hosts_us)];
     let mut series = Vec::new();
-    for (way, us) in ways {
+    for (name, us) in series_of {
         for radix in &radices {
-            series.push((format!("{way}, {radix}"), of(*radix, us)));
+            series.push((format!("{name}, {radix}"), of(*radix, us)));
         }
     }
     let series: Vec<(&str, Vec<(f64, f64)>)> = series
@@ -138,8 +141,8 @@ fn plot(sizes: &[SharpScalePoint]) -> String {
     line_chart(&series, &format!("hosts, by ports of a switch ({})", ports.join(", ")), "us")
 }
 
-/// Published and ours by bytes or processes, for each column of a table.
-fn course(rows: &[Comparison]) -> String {
+/// Published and ours by bytes or processes, one chart for each column of a table.
+fn column_charts(rows: &[Comparison]) -> String {
     let mut columns: Vec<&str> = Vec::new();
     for row in rows {
         let column = row.id.rsplit_once('-').map_or("", |(column, _)| column);
@@ -152,7 +155,7 @@ fn course(rows: &[Comparison]) -> String {
         let alike = rows.iter().filter(|row| row.id.rsplit_once('-').is_some_and(|(of, _)| of == column));
         let numbers: Vec<(f64, &Comparison)> = alike
             .filter_map(|row| Some((row.id.rsplit_once('-')?.1.parse().ok()?, row)))
-            // The scale is logarithmic: nothing stands at zero.
+            // The scale is logarithmic and has no zero.
             .filter(|(number, _): &(f64, _)| *number > 0.0)
             .collect();
         if numbers.len() < 2 {
@@ -163,10 +166,10 @@ fn course(rows: &[Comparison]) -> String {
         let across = if column.starts_with("foam") { "processes" } else { "bytes" };
         plots += &line_chart(&[("published", published), ("ours", ours)], across, &title(numbers[0].1));
     }
-    format!("<div class=\"charts\">{plots}</div>")
+    page::charts([plots])
 }
 
-/// What a column has in common: the statement of one of its numbers without the bytes or processes, and the unit.
+/// The title of a column: the statement of one of its numbers without the bytes or processes, and the unit.
 fn title(row: &Comparison) -> String {
     let what = row.statement.rsplit_once("; ").map_or(row.statement.as_str(), |(what, _)| what);
     match row.published.rsplit_once(' ') {

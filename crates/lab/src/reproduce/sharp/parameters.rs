@@ -1,19 +1,19 @@
-//! What the experiments assume: `experiments/sharp/parameters.toml` or a file like it, as values within reason.
+//! The parameters: `experiments/sharp/parameters.toml` or a file like it, checked to be in range.
 
-use std::ops::RangeInclusive;
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use simulator::collective::AggregationUnitParameters;
 use simulator::link_rate::{ByteTime, LinkRate, LinkWidth};
 use simulator::{Forwarding, HostCosts, LinkParameters, OsNoise};
-use units::Span;
 use units::limits::{MAX_GROUP_WINDOW, MAX_MTU};
 
-const TEXT: &str = include_str!("../../../../../experiments/sharp/parameters.toml");
+use crate::reproduce::parameter_file::{check_range, nanos, picos, read_parameters};
 
-/// All of it, as the file has it.
+const TEXT: &str = include_str!("../../../experiments/sharp/parameters.toml");
+
+/// All parameters, as in the file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SharpParameters {
@@ -100,7 +100,7 @@ pub(super) struct ApplicationTable {
     pub core_round_ns: f64,
 }
 
-/// Who calls: the three measurements of the paper differ in what a call takes beside the network.
+/// The caller: the three measurements of the paper differ in the overhead of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BenchmarkCaller {
     /// The native benchmark (Tables I and II).
@@ -111,24 +111,20 @@ pub(super) enum BenchmarkCaller {
     Mpi,
 }
 
-/// Whether the system runs with its default settings.
+/// Operating system noise of the hosts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum SharpHostNoise {
-    /// With the settings against noise (SH-7).
+    /// With settings against noise (SH-7).
     Quiet,
-    /// Without.
+    /// With default settings.
     Noisy,
 }
 
 impl SharpParameters {
-    /// Those of a file; of the one that is shipped, if none is named.
+    /// Reads a parameter file, or the shipped one if none is given.
     pub(super) fn read(file: Option<&Path>) -> Result<Self> {
-        crate::reproduce::parameter_file::read_parameters(
-            file,
-            ("experiments/sharp/parameters.toml", TEXT),
-            Self::parse,
-        )
+        read_parameters(file, ("experiments/sharp/parameters.toml", TEXT), Self::parse)
     }
 
     fn parse(text: &str) -> Result<Self> {
@@ -137,39 +133,43 @@ impl SharpParameters {
         Ok(parameters)
     }
 
-    /// Whether every number is within reason: a run must end, and its times must fit their type.
+    /// Checks all ranges: a run must end, and its times must fit their type.
     fn check(&self) -> Result<()> {
         let Self { fabric, link, unit, host, native, mpi, hosts, noise, application } = self;
-        let time = 0.0..=1e6;
-        within("link.wire-ns", link.wire_ns, &time)?;
-        within("link.switch-ns", link.switch_ns, &time)?;
-        within("link.adapter-ns", link.adapter_ns, &time)?;
-        within("unit.receive-ns", unit.receive_ns, &time)?;
-        within("unit.fold-ns", unit.fold_ns, &time)?;
-        within("unit.port-gigabits", unit.port_gigabits, &(0.001..=8000.0))?;
-        within("unit.copy-gigabits", unit.copy_gigabits, &(0.001..=8000.0))?;
-        within("host.post-ns", host.post_ns, &time)?;
-        within("host.poll-ns", host.poll_ns, &time)?;
-        within("host.send-byte-ns", host.send_byte_ns, &(0.0..=1e3))?;
-        within("host.datagram-byte-ns", host.datagram_byte_ns, &(0.0..=1e3))?;
-        within("host.datagram-ns", host.datagram_ns, &time)?;
-        within("host.step-ns", host.step_ns, &time)?;
-        within("native.call-ns", native.call_ns, &time)?;
-        within("mpi.call-ns", mpi.call_ns, &time)?;
-        within("mpi.over-native-ns", mpi.over_native_ns, &time)?;
-        within("noise.per-second", noise.per_second, &(0.0..=1e6))?;
-        within("noise.mean-ns", noise.mean_ns, &time)?;
-        // A system that is always elsewhere never comes back to the call.
-        within("the share of time that noise takes", noise.per_second * noise.mean_ns / 1e9, &(0.0..=0.5))?;
-        within("application.on-host-ns", application.on_host_ns, &time)?;
-        within("application.core-round-ns", application.core_round_ns, &time)?;
-        let most = f64::from(MAX_MTU);
-        within("link.mtu-bytes", f64::from(link.mtu_bytes), &(1.0..=most))?;
-        within("unit.segment-bytes", f64::from(unit.segment_bytes), &(1.0..=most))?;
-        within("unit.window", f64::from(unit.window), &(1.0..=f64::from(MAX_GROUP_WINDOW)))?;
-        within("fabric.leaves", f64::from(fabric.leaves), &(1.0..=32.0))?;
-        within("hosts.radix", f64::from(hosts.radix), &(2.0..=128.0))?;
-        within("application.cores-per-host", f64::from(application.cores_per_host), &(1.0..=28.0))
+        let times = [
+            ("link.wire-ns", link.wire_ns),
+            ("link.switch-ns", link.switch_ns),
+            ("link.adapter-ns", link.adapter_ns),
+            ("unit.receive-ns", unit.receive_ns),
+            ("unit.fold-ns", unit.fold_ns),
+            ("host.post-ns", host.post_ns),
+            ("host.poll-ns", host.poll_ns),
+            ("host.datagram-ns", host.datagram_ns),
+            ("host.step-ns", host.step_ns),
+            ("native.call-ns", native.call_ns),
+            ("mpi.call-ns", mpi.call_ns),
+            ("mpi.over-native-ns", mpi.over_native_ns),
+            ("noise.mean-ns", noise.mean_ns),
+            ("application.on-host-ns", application.on_host_ns),
+            ("application.core-round-ns", application.core_round_ns),
+        ];
+        for (name, value) in times {
+            check_range(name, value, 0.0..=1e6)?;
+        }
+        check_range("unit.port-gigabits", unit.port_gigabits, 0.001..=8000.0)?;
+        check_range("unit.copy-gigabits", unit.copy_gigabits, 0.001..=8000.0)?;
+        check_range("host.send-byte-ns", host.send_byte_ns, 0.0..=1e3)?;
+        check_range("host.datagram-byte-ns", host.datagram_byte_ns, 0.0..=1e3)?;
+        check_range("noise.per-second", noise.per_second, 0.0..=1e6)?;
+        // With a larger share calls would hardly progress.
+        check_range("the share of time that noise takes", noise.per_second * noise.mean_ns / 1e9, 0.0..=0.5)?;
+        let max = f64::from(MAX_MTU);
+        check_range("link.mtu-bytes", f64::from(link.mtu_bytes), 1.0..=max)?;
+        check_range("unit.segment-bytes", f64::from(unit.segment_bytes), 1.0..=max)?;
+        check_range("unit.window", f64::from(unit.window), 1.0..=f64::from(MAX_GROUP_WINDOW))?;
+        check_range("fabric.leaves", f64::from(fabric.leaves), 1.0..=32.0)?;
+        check_range("hosts.radix", f64::from(hosts.radix), 2.0..=128.0)?;
+        check_range("application.cores-per-host", f64::from(application.cores_per_host), 1.0..=28.0)
     }
 
     pub(super) fn link(&self) -> LinkParameters {
@@ -221,25 +221,12 @@ impl SharpParameters {
     }
 }
 
-fn within(name: &str, value: f64, range: &RangeInclusive<f64>) -> Result<()> {
-    ensure!(range.contains(&value), "{name}: {value} is not between {} and {}", range.start(), range.end());
-    Ok(())
-}
-
-fn picos(nanos: f64) -> u64 {
-    (nanos * 1e3).round() as u64
-}
-
-fn nanos(nanos: f64) -> Span {
-    Span::from_picos(picos(nanos))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn numbers_beyond_reason_are_refused_by_name() {
+    fn parameters_out_of_range_are_rejected_by_name() {
         assert!(SharpParameters::parse(TEXT).is_ok());
         let swaps = [
             ("leaves = 8", "leaves = 0", "fabric.leaves: 0 is not between 1 and 32"),

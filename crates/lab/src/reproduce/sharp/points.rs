@@ -1,10 +1,9 @@
-//! What is simulated: who calls what on how many hosts; and its measurement.
+//! The simulated configurations, and their measurement.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
 use protocol::collective::{CollectiveAlgorithm, CollectiveOperation as Operation};
 use reduce::{ElementType, Operator, ReductionKind};
 use serde::Serialize;
@@ -20,31 +19,34 @@ use topology::Fabric;
 use units::Span;
 
 use super::parameters::{BenchmarkCaller, SharpHostNoise, SharpParameters};
+use crate::progress::progress_bar;
 use crate::reproduce::parallel::map_parallel;
 
-/// How long nobody wonders where something is.
-const PATIENCE: Span = Span::from_micros(10_000);
+/// Longer than any operation: no timer expires.
+const TIMEOUT: Span = Span::from_micros(10_000);
 
-/// How results come back.
+/// How results travel delivery the tree.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum ResultDelivery {
+pub(super) enum SharpResultDelivery {
     Connections,
     Both,
     Multicast,
 }
 
-/// How hosts do without the network's help.
+/// An allreduce among hosts without aggregation nodes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum HostAlgorithm {
-    /// Recursive k-ing whose messages come as datagrams (HPC-X on hosts).
-    Kings,
+    /// Recursive k-ing with datagrams (HPC-X on hosts).
+    #[serde(rename = "kings")]
+    RecursiveKing,
     /// Recursive doubling over connections (MVAPICH-2, Open MPI).
-    Doubling,
+    #[serde(rename = "doubling")]
+    RecursiveDoubling,
 }
 
-/// One thing to simulate.
+/// One simulated configuration.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub(super) enum SharpPoint {
@@ -53,12 +55,22 @@ pub(super) enum SharpPoint {
     /// MPI as in Table III.
     MpiOverNative { hosts: u32, bytes: u32 },
     /// MPI over aggregation.
-    Aggregation { hosts: u32, bytes: u32, down: ResultDelivery },
-    /// MPI over hosts.
-    Hosts { hosts: u32, bytes: u32, among: HostAlgorithm },
+    Aggregation {
+        hosts: u32,
+        bytes: u32,
+        #[serde(rename = "down")]
+        delivery: SharpResultDelivery,
+    },
+    /// MPI among hosts alone.
+    Hosts {
+        hosts: u32,
+        bytes: u32,
+        #[serde(rename = "among")]
+        algorithm: HostAlgorithm,
+    },
 }
 
-/// A point and what was measured there.
+/// A point and its measurement.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct SharpPointTiming {
     #[serde(flatten)]
@@ -71,9 +83,9 @@ pub(super) struct SharpPointTiming {
 pub(super) struct SharpTimes(pub BTreeMap<SharpPoint, CallLatency>);
 
 impl SharpTimes {
-    /// In microseconds.
+    /// The mean of a point, in microseconds.
     pub(super) fn of(&self, point: SharpPoint) -> f64 {
-        self.0.get(&point).expect("every point that a number needs is measured").mean_ns / 1e3
+        self.0.get(&point).expect("every point of a published number is measured").mean_ns / 1e3
     }
 
     pub(super) fn taken(&self) -> Vec<SharpPointTiming> {
@@ -81,16 +93,14 @@ impl SharpTimes {
     }
 }
 
-/// Measures all points, on as many cores as there are.
+/// Measures all points on all cores.
 pub(super) fn measure_all(
     points: &[SharpPoint],
     parameters: &SharpParameters,
     calls: u32,
     seed: u64,
 ) -> Result<SharpTimes> {
-    let bar = ProgressBar::new(points.len() as u64).with_style(
-        ProgressStyle::with_template("{bar:40} {pos}/{len} points, {eta} left").expect("a constant template"),
-    );
+    let bar = progress_bar(points.len() as u64, "{bar:40} {pos}/{len} points, {eta} left");
     let measured = map_parallel(points, |point| {
         let measured = measure(*point, parameters, calls, seed);
         bar.inc(1);
@@ -101,19 +111,20 @@ pub(super) fn measure_all(
 }
 
 fn measure(point: SharpPoint, parameters: &SharpParameters, calls: u32, seed: u64) -> Result<CallLatency> {
-    let few = 3; // Without randomness one call is like the other; the first is not counted.
-    let aggregation = |hosts, bytes, down, caller, system, calls, pace| {
-        let run = AggregationRun { fabric: testbed(parameters, hosts)?, bytes, down, caller, system, calls, pace };
+    let few = 3; // Without randomness all calls are equal, except the first, which is not counted.
+    let aggregation = |hosts, bytes, delivery, caller, system, calls, pace| {
+        let run =
+            AggregationRun { fabric: testbed(parameters, hosts)?, bytes, delivery, caller, system, calls, pace };
         run.measure(parameters, seed)
     };
     let measured = match point {
-        // The native benchmark is a tight loop with the default of Table VI; see the README for why.
+        // The native benchmark is a tight loop with the default of Table VI; the README explains why.
         SharpPoint::Native { hosts, bytes, system } => {
             let calls = if system == SharpHostNoise::Noisy { calls } else { few };
             aggregation(
                 hosts,
                 bytes,
-                ResultDelivery::Both,
+                SharpResultDelivery::Both,
                 BenchmarkCaller::Native,
                 system,
                 calls,
@@ -123,33 +134,33 @@ fn measure(point: SharpPoint, parameters: &SharpParameters, calls: u32, seed: u6
         SharpPoint::MpiOverNative { hosts, bytes } => aggregation(
             hosts,
             bytes,
-            ResultDelivery::Both,
+            SharpResultDelivery::Both,
             BenchmarkCaller::MpiOverNative,
             SharpHostNoise::Quiet,
             few,
             OperationPacing::Drained,
         )?,
-        SharpPoint::Aggregation { hosts, bytes, down } => aggregation(
+        SharpPoint::Aggregation { hosts, bytes, delivery } => aggregation(
             hosts,
             bytes,
-            down,
+            delivery,
             BenchmarkCaller::Mpi,
             SharpHostNoise::Quiet,
             few,
             OperationPacing::Drained,
         )?,
-        SharpPoint::Hosts { hosts, bytes, among } => {
-            measure_hosts(testbed(parameters, hosts)?, bytes, among, parameters, few, seed)?
+        SharpPoint::Hosts { hosts, bytes, algorithm } => {
+            measure_hosts(testbed(parameters, hosts)?, bytes, algorithm, parameters, few, seed)?
         }
     };
-    measured.ok_or_else(|| anyhow!("a call never ended at {point:?}"))
+    measured.ok_or_else(|| anyhow!("a call did not end at {point:?}"))
 }
 
 /// A run of allreduce through aggregation nodes.
 pub(super) struct AggregationRun {
     pub fabric: Arc<Fabric>,
     pub bytes: u32,
-    pub down: ResultDelivery,
+    pub delivery: SharpResultDelivery,
     pub caller: BenchmarkCaller,
     pub system: SharpHostNoise,
     pub calls: u32,
@@ -163,15 +174,15 @@ impl AggregationRun {
         let mut collective =
             CollectiveParameters::new(ContributionContents::SizeOnly { bytes: self.bytes.min(segment) });
         collective.policy.acknowledge_every = 1; // As adapters do: every message on a connection is acknowledged.
-        // No timer ever strikes: nothing is lost here, and what waits at a port need not be repeated.
-        (collective.policy.timeout, collective.repair_after) = (PATIENCE, PATIENCE);
+        // No timer expires: nothing is lost here, and packets that wait at a port need no retransmission.
+        (collective.policy.timeout, collective.repair_after) = (TIMEOUT, TIMEOUT);
         collective.window = parameters.unit.window;
         collective.unit = Some(unit);
         collective.host = Some(parameters.costs(self.caller, self.system));
-        collective.distribution = match self.down {
-            ResultDelivery::Connections => DownwardDelivery::Connections,
-            ResultDelivery::Both => DownwardDelivery::Both,
-            ResultDelivery::Multicast => DownwardDelivery::Multicast,
+        collective.distribution = match self.delivery {
+            SharpResultDelivery::Connections => DownwardDelivery::Connections,
+            SharpResultDelivery::Both => DownwardDelivery::Both,
+            SharpResultDelivery::Multicast => DownwardDelivery::Multicast,
         };
         let segments = self.bytes.div_ceil(segment).max(1);
         let calls = CallWorkload { count: self.calls, segments, pace: self.pace };
@@ -181,21 +192,21 @@ impl AggregationRun {
     }
 }
 
-/// A run of allreduce among hosts alone; of barrier, if there is nothing to add.
+/// A run of allreduce among hosts alone; of barrier if `bytes` is zero.
 pub(super) fn measure_hosts(
     fabric: Arc<Fabric>,
     bytes: u32,
-    among: HostAlgorithm,
+    host_algorithm: HostAlgorithm,
     parameters: &SharpParameters,
     calls: u32,
     seed: u64,
 ) -> Result<Option<CallLatency>> {
     let kind = ReductionKind::new(ElementType::F32, Operator::Sum).map_err(|error| anyhow!("{error}"))?;
-    let (algorithm, way) = match among {
-        HostAlgorithm::Kings => {
+    let (algorithm, service) = match host_algorithm {
+        HostAlgorithm::RecursiveKing => {
             (CollectiveAlgorithm::RecursiveKing { radix: parameters.hosts.radix }, TransportService::Datagram)
         }
-        HostAlgorithm::Doubling => (CollectiveAlgorithm::RecursiveDoubling, TransportService::Connection),
+        HostAlgorithm::RecursiveDoubling => (CollectiveAlgorithm::RecursiveDoubling, TransportService::Connection),
     };
     let operation = HostCollectiveParameters {
         algorithm,
@@ -203,14 +214,14 @@ pub(super) fn measure_hosts(
         bytes,
         mtu: parameters.mtu(),
         costs: parameters.costs(BenchmarkCaller::Mpi, SharpHostNoise::Quiet),
-        way,
+        service,
     };
     let run = HostCollective::new(fabric, parameters.link(), operation);
     let calls = CallWorkload { count: calls, segments: 1, pace: OperationPacing::Drained };
     Ok(run.map_err(|error| anyhow!("{error}"))?.measure(calls, seed))
 }
 
-/// The testbed with so many hosts, spread evenly over the leaf switches (SH-7), with as many ways up as down.
+/// The testbed with so many hosts, spread evenly over the leaf switches (SH-7), without oversubscription.
 fn testbed(parameters: &SharpParameters, hosts: u32) -> Result<Arc<Fabric>> {
     let leaves = parameters.fabric.leaves.min(hosts);
     ensure!(hosts.is_multiple_of(leaves), "{hosts} hosts do not spread evenly over {leaves} leaf switches");

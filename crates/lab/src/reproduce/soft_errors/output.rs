@@ -1,12 +1,12 @@
-//! The findings as a table for the terminal and as a page.
+//! The findings as text and as an HTML page.
 
 use std::fmt::Write;
 
 use super::SoftErrorsFindings;
 use crate::report::escape;
-use crate::reproduce::comparison::Comparison;
+use crate::reproduce::comparison::{Comparison, gated_sentence};
 
-/// For the terminal.
+/// As text.
 pub(super) fn table(findings: &SoftErrorsFindings) -> String {
     let mut text = String::new();
     let width = findings.comparisons.iter().map(|row| row.statement.chars().count()).max().unwrap_or(0);
@@ -29,7 +29,7 @@ pub(super) fn table(findings: &SoftErrorsFindings) -> String {
             row.statement,
             row.published,
             row.ours,
-            row.verdict.words(),
+            row.verdict.label(),
             row.preset
         );
         if !row.remark.is_empty() {
@@ -50,22 +50,18 @@ pub(super) fn table(findings: &SoftErrorsFindings) -> String {
         let _ = writeln!(
             text,
             "{:10} {scheme:9} {:>6} {:>12.1} {:>12.1}  {}",
-            point.point.words(),
+            point.point.label(),
             point.copies,
             point.mean_ns,
             point.standard_error_ns,
             point.preset
         );
     }
-    let _ = writeln!(
-        text,
-        "\n{}",
-        if findings.holds { "All gated numbers hold." } else { "A gated number does not hold." }
-    );
+    let _ = writeln!(text, "\n{}", gated_sentence(findings.holds));
     text
 }
 
-/// As a page: the numbers as bars, figure by figure, and the table.
+/// As an HTML page: the numbers as bars, figure by figure, and the table.
 pub(super) fn html(findings: &SoftErrorsFindings) -> String {
     let mut page = String::from(HEAD);
     let _ = writeln!(
@@ -88,13 +84,13 @@ pub(super) fn html(findings: &SoftErrorsFindings) -> String {
         let _ = writeln!(
             page,
             "<tr class='{}'><td>{}<td>{}<td>{}<td class=n>{}<td class=n>{}<td>{}{}<td>{}</tr>",
-            row.verdict.words().replace(' ', "-"),
+            row.verdict.label().replace(' ', "-"),
             row.figure,
             row.claim,
             escape(&row.statement),
             row.published,
             row.ours,
-            row.verdict.words(),
+            row.verdict.label(),
             if row.gated { " (gated)" } else { "" },
             escape(&row.remark)
         );
@@ -113,7 +109,7 @@ pub(super) fn html(findings: &SoftErrorsFindings) -> String {
         let _ = writeln!(
             page,
             "<tr><td>{}<td>{}<td class=n>{}<td class=n>{:.1}<td class=n>{:.1}<td>{}<td><code>{}</code></tr>",
-            point.point.words(),
+            point.point.label(),
             format!("{:?}", point.scheme).to_lowercase(),
             point.copies,
             point.mean_ns,
@@ -126,23 +122,23 @@ pub(super) fn html(findings: &SoftErrorsFindings) -> String {
     page
 }
 
-/// Published and ours side by side, one pair of bars per number.
+/// Published and ours side by side, one pair of bars for each number.
 fn bars(rows: &[&Comparison]) -> String {
     const LEFT: f64 = 150.0;
     const WIDTH: f64 = 700.0;
     const ROW: f64 = 46.0;
-    // Percentages and ratios are drawn to scales of their own.
-    let most = |percent: bool| {
+    // Percentages and ratios have separate scales.
+    let max = |percent: bool| {
         let alike = rows.iter().filter(|row| row.published.ends_with('%') == percent);
         alike.map(|row| row.published_value.max(row.ours_value)).fold(1.0, f64::max)
     };
-    let scale = |value: f64, most: f64| (value.max(0.0) / most * (WIDTH - LEFT - 150.0)).max(1.0);
+    let scale = |value: f64, max: f64| (value.max(0.0) / max * (WIDTH - LEFT - 150.0)).max(1.0);
     let height = ROW * rows.len() as f64 + 8.0;
     let mut svg = format!("<svg viewBox='0 0 {WIDTH} {height}' width='{WIDTH}' role='img'>");
     for (index, row) in rows.iter().enumerate() {
         let top = ROW * index as f64 + 4.0;
         let bar = |offset: f64, value: f64, class: &str, label: &str| {
-            let (y, length) = (top + offset, scale(value, most(row.published.ends_with('%'))));
+            let (y, length) = (top + offset, scale(value, max(row.published.ends_with('%'))));
             let (x, middle) = (LEFT + length + 6.0, y + 12.0);
             format!(
                 "<rect class='{class}' x='{LEFT}' y='{y}' width='{length:.1}' height='15'/><text x='{x:.1}' y='{middle}'>{label}</text>"

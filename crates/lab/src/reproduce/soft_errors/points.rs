@@ -1,16 +1,16 @@
-//! The points of the figures: a preset, a scheme and the errors put in; and their measurement.
-
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+//! The points of the figures: a preset, a replication scheme and injected errors; and their measurement.
 
 use anyhow::{Context, Result, anyhow};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::Serialize;
 use simulator::collective::{CollectiveTiming, NoObserver, Replication, SimulatedCollective};
 use simulator::fault::{FaultKind, FaultPlan, FaultRule, PhaseFilter};
 use simulator::scenario::Scenario;
 use topology::TreeIndex;
-use units::Span;
+use units::SimSpan;
+
+use crate::progress::progress_bar;
+use crate::reproduce::parallel::map_parallel;
 
 /// The preset of Figures 3 and 4.
 pub(super) const FEW: &str = "reduce-phase";
@@ -18,35 +18,36 @@ pub(super) const FEW: &str = "reduce-phase";
 pub(super) const RANDOM: &str = "random-errors";
 
 const PRESETS: [(&str, &str); 2] = [
-    (FEW, include_str!("../../../../../experiments/soft-errors/presets/reduce-phase.toml")),
-    (RANDOM, include_str!("../../../../../experiments/soft-errors/presets/random-errors.toml")),
+    (FEW, include_str!("../../../experiments/soft-errors/presets/reduce-phase.toml")),
+    (RANDOM, include_str!("../../../experiments/soft-errors/presets/random-errors.toml")),
 ];
 
-/// Where errors strike.
+/// Where errors are injected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum SoftErrorPattern {
     /// Nowhere.
-    Free,
-    /// Every link once.
+    #[serde(rename = "free")]
+    NoErrors,
+    /// Once on every link.
     AllLinks,
-    /// One level-1 switch's way up.
+    /// On the uplink of one level-1 switch.
     OneError,
-    /// Two level-1 switches' ways up, in different planes.
+    /// On the uplinks of two level-1 switches, in different planes.
     TwoAtOneLevel,
-    /// All ways up that one switch uses.
+    /// On all uplinks that one switch uses.
     BothPorts { level: u8 },
-    /// A level-1 switch's way up and that of the switch above it.
+    /// On the uplink of a level-1 switch and on that of the switch above it.
     Adjacent,
-    /// At random on every channel, so far apart on average.
+    /// At random on every channel, with this mean interval.
     Mean { us: u32 },
 }
 
 impl SoftErrorPattern {
-    /// For a table.
-    pub(super) fn words(self) -> String {
+    /// The name in tables.
+    pub(super) fn label(self) -> String {
         match self {
-            Self::Free => "none".into(),
+            Self::NoErrors => "none".into(),
             Self::AllLinks => "all links".into(),
             Self::OneError => "one".into(),
             Self::TwoAtOneLevel => "one level".into(),
@@ -65,7 +66,7 @@ pub(super) enum ReplicationScheme {
     Spatial,
 }
 
-/// A point and what was measured there.
+/// A point and its measurement.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct SoftErrorPoint {
     pub point: SoftErrorPattern,
@@ -74,7 +75,7 @@ pub(super) struct SoftErrorPoint {
     pub preset: &'static str,
     pub collectives: u32,
     pub mean_ns: f64,
-    /// Of the mean.
+    /// Standard error of the mean.
     pub standard_error_ns: f64,
     pub trace: String,
 }
@@ -82,7 +83,7 @@ pub(super) struct SoftErrorPoint {
 /// Every point that the figures need.
 fn points() -> Vec<(SoftErrorPattern, ReplicationScheme, u8)> {
     let few = [
-        SoftErrorPattern::Free,
+        SoftErrorPattern::NoErrors,
         SoftErrorPattern::AllLinks,
         SoftErrorPattern::OneError,
         SoftErrorPattern::TwoAtOneLevel,
@@ -93,7 +94,7 @@ fn points() -> Vec<(SoftErrorPattern, ReplicationScheme, u8)> {
     let random = [1000, 100, 10, 1].map(|us| SoftErrorPattern::Mean { us });
     let schemes = [ReplicationScheme::Temporal, ReplicationScheme::Spatial];
     let mut points = Vec::new();
-    // The long ones first, so that no core is left with one at the end.
+    // The longest first, so that no core is left with a long one at the end.
     for copies in [6, 4] {
         points.extend(schemes.map(|scheme| (SoftErrorPattern::Mean { us: 1 }, scheme, copies)));
     }
@@ -103,7 +104,7 @@ fn points() -> Vec<(SoftErrorPattern, ReplicationScheme, u8)> {
     points
 }
 
-/// Measures all points, on as many cores as there are.
+/// Measures all points on all cores.
 pub(super) fn measure_all(collectives: u32, seed: u64) -> Result<Vec<SoftErrorPoint>> {
     let presets =
         PRESETS.map(|(name, text)| Scenario::parse(text, &format!("experiments/soft-errors/presets/{name}.toml")));
@@ -111,34 +112,16 @@ pub(super) fn measure_all(collectives: u32, seed: u64) -> Result<Vec<SoftErrorPo
     let (few, random) = (few.map_err(|error| anyhow!("{error}"))?, random.map_err(|error| anyhow!("{error}"))?);
     let points = points();
     let total: u64 = points.iter().map(|(point, ..)| u64::from(runs(*point, collectives))).sum();
-    let bar = ProgressBar::new(total).with_style(
-        ProgressStyle::with_template("{bar:40} {pos}/{len} collectives, {eta} left").expect("a constant template"),
-    );
-    let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<(usize, Result<SoftErrorPoint>)>> = Mutex::new(Vec::new());
-    let cores = std::thread::available_parallelism().map_or(1, usize::from).min(points.len());
-    std::thread::scope(|scope| {
-        for _ in 0..cores {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some((point, scheme, copies)) = points.get(index).copied() else {
-                        return;
-                    };
-                    let preset = if matches!(point, SoftErrorPattern::Mean { .. }) { &random } else { &few };
-                    let measured = measure(preset, point, scheme, copies, runs(point, collectives), seed, &bar);
-                    results.lock().expect("no measurement panics while it reports").push((index, measured));
-                }
-            });
-        }
+    let bar = progress_bar(total, "{bar:40} {pos}/{len} collectives, {eta} left");
+    let measured = map_parallel(&points, |(point, scheme, copies)| {
+        let preset = if matches!(point, SoftErrorPattern::Mean { .. }) { &random } else { &few };
+        measure(preset, *point, *scheme, *copies, runs(*point, collectives), seed, &bar)
     });
     bar.finish_and_clear();
-    let mut results = results.into_inner().expect("all threads have ended");
-    results.sort_by_key(|(index, _)| *index);
-    results.into_iter().map(|(_, measured)| measured).collect()
+    measured
 }
 
-/// Without randomness one collective says it all.
+/// Without randomness one collective is enough.
 fn runs(point: SoftErrorPattern, collectives: u32) -> u32 {
     if matches!(point, SoftErrorPattern::Mean { .. }) { collectives } else { 1 }
 }
@@ -157,12 +140,12 @@ fn measure(
         ReplicationScheme::Temporal => Replication::Temporal { copies },
         ReplicationScheme::Spatial => Replication::Spatial { copies },
     };
-    // A what-if, and reported as one: see the remark on lead-6.
+    // Hypothetical hardware, reported as such: see the remark on lead-6.
     scenario.collective.what_if_lanes = u64::from(copies) > scenario.width.lanes();
     scenario.plan = match point {
         SoftErrorPattern::Mean { us } => {
             let mut plan = preset.plan.clone();
-            let rule = plan.rules.first_mut().context("the preset has a rule for random errors")?;
+            let rule = plan.rules.first_mut().context("the preset has no rule for random errors")?;
             *rule = rule.clone().with_mean_us(f64::from(us));
             plan
         }
@@ -177,7 +160,7 @@ fn measure(
     let time = |timing: &CollectiveTiming| {
         if scenario.name == FEW { timing.reduce } else { timing.complete }
     };
-    let spans: Vec<Span> = timings.iter().filter_map(time).collect();
+    let spans: Vec<SimSpan> = timings.iter().filter_map(time).collect();
     if spans.len() < collectives as usize {
         return Err(anyhow!(
             "{} of {collectives} collectives did not complete at {point:?}",
@@ -194,7 +177,7 @@ fn build(scenario: &Scenario, seed: u64) -> Result<SimulatedCollective> {
     scenario.collective(seed).map_err(|error| anyhow!("{error}"))
 }
 
-fn mean(spans: &[Span]) -> (f64, f64) {
+fn mean(spans: &[SimSpan]) -> (f64, f64) {
     let count = spans.len() as f64;
     let mean = spans.iter().map(|span| span.as_nanos_f64()).sum::<f64>() / count;
     let variance =
@@ -202,14 +185,14 @@ fn mean(spans: &[Span]) -> (f64, f64) {
     (mean, (variance / count).sqrt())
 }
 
-/// The rules that put errors where the point wants them, on the links that the tree uses.
+/// The fault rules of a point, on the links that the tree uses.
 fn rules(point: SoftErrorPattern, scenario: &Scenario, collective: &SimulatedCollective) -> Result<Vec<FaultRule>> {
     let tree = collective.tree();
     let name = |index: TreeIndex| scenario.fabric.name(tree.node(index).switch);
-    // The first packet on the way from a node to one of its parents.
-    let strike = |node: TreeIndex, parent: usize| -> Result<FaultRule> {
+    // Damages the first packet from a node to one of its parents.
+    let damage = |node: TreeIndex, parent: usize| -> Result<FaultRule> {
         let uplinks = &tree.node(node).parents;
-        let uplink = uplinks.get(parent.min(uplinks.len().saturating_sub(1))).context("a root has no way up")?;
+        let uplink = uplinks.get(parent.min(uplinks.len().saturating_sub(1))).context("a root has no uplink")?;
         let link = format!("{}>{}", name(node), name(uplink.parent));
         Ok(FaultRule::new(FaultKind::Flip).on(link).nth(1).during(PhaseFilter::Reduce))
     };
@@ -219,18 +202,18 @@ fn rules(point: SoftErrorPattern, scenario: &Scenario, collective: &SimulatedCol
     };
     let leaves = of_level(1);
     Ok(match point {
-        SoftErrorPattern::Free => Vec::new(),
+        SoftErrorPattern::NoErrors => Vec::new(),
         SoftErrorPattern::AllLinks => vec![FaultRule::new(FaultKind::Flip).nth(1).during(PhaseFilter::Reduce)],
-        SoftErrorPattern::OneError => vec![strike(leaves[0], 0)?],
-        SoftErrorPattern::TwoAtOneLevel => vec![strike(leaves[0], 0)?, strike(leaves[1], 1)?],
+        SoftErrorPattern::OneError => vec![damage(leaves[0], 0)?],
+        SoftErrorPattern::TwoAtOneLevel => vec![damage(leaves[0], 0)?, damage(leaves[1], 1)?],
         SoftErrorPattern::BothPorts { level } => {
             let node = of_level(level)[0];
-            (0..tree.node(node).parents.len()).map(|parent| strike(node, parent)).collect::<Result<_>>()?
+            (0..tree.node(node).parents.len()).map(|parent| damage(node, parent)).collect::<Result<_>>()?
         }
         SoftErrorPattern::Adjacent => {
-            let above = tree.node(leaves[0]).parents.first().context("a leaf has a parent")?.parent;
-            vec![strike(leaves[0], 0)?, strike(above, 0)?]
+            let above = tree.node(leaves[0]).parents.first().context("a leaf has no parent")?.parent;
+            vec![damage(leaves[0], 0)?, damage(above, 0)?]
         }
-        SoftErrorPattern::Mean { .. } => unreachable!("random points come with the preset"),
+        SoftErrorPattern::Mean { .. } => unreachable!("the preset has the rules of random points"),
     })
 }

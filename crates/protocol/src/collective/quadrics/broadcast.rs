@@ -1,7 +1,7 @@
-//! *bcast* and *hbcast*: first everyone's buffer must be there, then the data comes (QN-10).
+//! *bcast* and *hbcast*: the members synchronise until every buffer is ready, then the root sends the data (QN-10).
 //!
-//! *bcast* synchronises up the tree, and the data itself releases the receivers. *hbcast* synchronises by a tested
-//! multicast; where the members are not contiguous it is a *bcast* whose data goes down the tree.
+//! *bcast* synchronises up the tree, and the data itself releases the receivers. *hbcast* synchronises by a polled
+//! barrier; where the members are not contiguous it is a *bcast* whose data goes down the tree.
 
 use units::Rank;
 
@@ -10,49 +10,49 @@ use super::polled_barrier::{PollBackoff, PolledBarrier};
 use super::tree_barrier::TreeBarrier;
 use super::{CallNumber, PollOutcome, QuadricsAction};
 
-/// How everyone learns that all buffers are there.
+/// How the members synchronise before the data is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BroadcastSynchronization {
     /// *bcast*: up the tree.
     Tree,
-    /// *hbcast*: by a tested multicast, if the members are contiguous.
-    Test(PollBackoff),
+    /// *hbcast*: by a polled barrier, if the members are contiguous.
+    Poll(PollBackoff),
 }
 
-/// One rank's part in the broadcasts of a group; the root has the data.
+/// One rank's state machine for the broadcasts of a group. The root has the data.
 #[derive(Clone, Debug)]
 pub struct SynchronizedBroadcast {
     members: QuadricsMembers,
     rank: Rank,
     tree: TreeBarrier,
     test: Option<PolledBarrier>,
-    /// Data that came before this rank knew that all are there, as it may under *hbcast*.
+    /// The call of data that arrived before this rank was released, which may happen with *hbcast*.
     early: Option<CallNumber>,
-    /// Whether all are known to be there.
+    /// All members are known to be ready.
     synchronised: bool,
 }
 
 impl SynchronizedBroadcast {
-    /// A rank's part; none if it is no member.
+    /// The machine of a rank; none if the rank is not a member.
     pub fn new(members: QuadricsMembers, rank: Rank, synchronisation: BroadcastSynchronization) -> Option<Self> {
         let test = match synchronisation {
             BroadcastSynchronization::Tree => None,
-            BroadcastSynchronization::Test(back_off) => PolledBarrier::new(&members, rank, back_off),
+            BroadcastSynchronization::Poll(back_off) => PolledBarrier::new(&members, rank, back_off),
         };
         let tree = TreeBarrier::new(members.clone(), rank)?;
         Some(Self { members, rank, tree, test, early: None, synchronised: false })
     }
 
-    /// The call that this rank is in, or will enter next.
+    /// The call that this rank is in, or enters next.
     pub fn call(&self) -> CallNumber {
         self.tree.call()
     }
 
-    /// This rank calls: its buffer is there.
+    /// This rank enters: its buffer is ready.
     pub fn enter(&mut self, out: &mut Vec<QuadricsAction>) {
         match &mut self.test {
             Some(test) => {
-                // The tree only counts the calls then.
+                // The tree only counts calls in this case.
                 self.tree.await_release();
                 test.enter(out);
             }
@@ -64,33 +64,33 @@ impl SynchronizedBroadcast {
         }
     }
 
-    /// A child says that everyone below it has come.
+    /// A child reports that all ranks below it have entered.
     pub fn handle_ready(&mut self, from: Rank, call: CallNumber, out: &mut Vec<QuadricsAction>) {
         if self.test.is_none() && self.tree.note_ready(from, call) && self.tree.climb(out) {
             self.send(out);
         }
     }
 
-    /// Whether this rank has come to a call: what its node answers to a test.
-    pub fn has_come_to(&self, call: CallNumber) -> bool {
-        self.test.as_ref().is_some_and(|test| test.has_come_to(call))
+    /// True if this rank has entered a call; its node answers polls with this.
+    pub fn has_entered(&self, call: CallNumber) -> bool {
+        self.test.as_ref().is_some_and(|test| test.has_entered(call))
     }
 
-    /// The root hears what a test came to.
-    pub fn handle_verdict(&mut self, call: CallNumber, verdict: PollOutcome, out: &mut Vec<QuadricsAction>) {
+    /// The root receives the outcome of a poll.
+    pub fn handle_poll_outcome(&mut self, call: CallNumber, verdict: PollOutcome, out: &mut Vec<QuadricsAction>) {
         if let Some(test) = &mut self.test {
-            test.handle_verdict(call, verdict, out);
+            test.handle_poll_outcome(call, verdict, out);
         }
     }
 
-    /// The root has waited.
-    pub fn handle_alarm(&mut self, out: &mut Vec<QuadricsAction>) {
+    /// The root's pause between polls is over.
+    pub fn handle_timer(&mut self, out: &mut Vec<QuadricsAction>) {
         if let Some(test) = &mut self.test {
-            test.handle_alarm(out);
+            test.handle_timer(out);
         }
     }
 
-    /// The end token of a test that holds comes by: the root sends the data, the others wait for it.
+    /// The end token of a successful poll has arrived: the root sends the data, the others wait for it.
     pub fn handle_release(&mut self, call: CallNumber, out: &mut Vec<QuadricsAction>) {
         let Some(test) = &mut self.test else { return };
         let mut over = Vec::new();
@@ -107,13 +107,13 @@ impl SynchronizedBroadcast {
         }
     }
 
-    /// The data has come whole. The root hears of it by the source event of its DMA, which is as good.
+    /// The data has arrived. For the root, the source event of its DMA serves as well.
     pub fn handle_data(&mut self, call: CallNumber, out: &mut Vec<QuadricsAction>) {
         if call != self.call() || !self.tree.is_waiting_in(call) {
             return;
         }
         if self.test.is_some() && !self.synchronised {
-            self.early = Some(call); // The token is on its way, and the test counts calls by it.
+            self.early = Some(call); // The end token is on its way; the polled barrier needs it to count calls.
             return;
         }
         if self.members.contiguous().is_none() && self.rank != self.members.root() {
@@ -122,7 +122,7 @@ impl SynchronizedBroadcast {
         self.complete(call, out);
     }
 
-    /// All are there: the root's turn.
+    /// All members are ready: the root sends the data.
     fn send(&mut self, out: &mut Vec<QuadricsAction>) {
         let call = self.call();
         if self.members.contiguous().is_some() {

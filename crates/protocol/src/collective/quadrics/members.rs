@@ -1,4 +1,4 @@
-//! Who takes part: ranks on nodes, the tree among them, and whether one multicast reaches exactly them.
+//! The members of a group: ranks on nodes, their tree, and whether one multicast reaches exactly them.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use units::Rank;
 
 use super::super::MAX_RANKS;
 
-/// The members of a group, the root first in the tree.
+/// The members of a group and their balanced tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QuadricsMembers {
     /// Nodes by rank, ascending.
@@ -19,33 +19,33 @@ pub struct QuadricsMembers {
 enum MemberNodes {
     /// Rank `n` is node `first + n`.
     Range { first: u32, count: u32 },
-    /// Rank `n` is the `n`-th of these.
+    /// Rank `n` is the `n`-th node of the list.
     List(Vec<u32>),
 }
 
-/// Why nodes make no group.
+/// Why nodes do not form a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QuadricsMembersError {
-    /// Nobody.
+    /// No nodes.
     Empty,
-    /// Too many.
+    /// Too many nodes.
     TooMany,
-    /// A node is there twice, or the nodes are not in ascending order.
+    /// A duplicate node, or the nodes are not in ascending order.
     NotAscending,
-    /// The root is no member.
+    /// The root is not a member.
     NoSuchRoot,
-    /// Trees need at least one child a parent.
+    /// The arity of the tree is zero.
     NoArity,
 }
 
 impl fmt::Display for QuadricsMembersError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Empty => "a group without members",
-            Self::TooMany => "too many members",
-            Self::NotAscending => "nodes are not in ascending order",
-            Self::NoSuchRoot => "the root is no member",
-            Self::NoArity => "a tree of arity 0",
+            Self::Empty => "the group has no members",
+            Self::TooMany => "the group has too many members",
+            Self::NotAscending => "the group's nodes are not in ascending order",
+            Self::NoSuchRoot => "the root is not a member of the group",
+            Self::NoArity => "the arity of the tree is 0",
         })
     }
 }
@@ -56,7 +56,7 @@ impl QuadricsMembers {
     /// The `count` nodes from `first` on.
     ///
     /// # Errors
-    /// If that is no group.
+    /// If they do not form a group.
     pub fn range(first: u32, count: u32, root: Rank, arity: u32) -> Result<Self, QuadricsMembersError> {
         if first.checked_add(count).is_none() {
             return Err(QuadricsMembersError::TooMany);
@@ -67,7 +67,7 @@ impl QuadricsMembers {
     /// These nodes, in ascending order.
     ///
     /// # Errors
-    /// If that is no group.
+    /// If they do not form a group.
     pub fn list(nodes: Vec<u32>, root: Rank, arity: u32) -> Result<Self, QuadricsMembersError> {
         if !nodes.is_sorted_by(|a, b| a < b) {
             return Err(QuadricsMembersError::NotAscending);
@@ -85,7 +85,7 @@ impl QuadricsMembers {
         }
     }
 
-    /// How many.
+    /// The number of members.
     pub fn size(&self) -> u32 {
         match &self.nodes {
             MemberNodes::Range { count, .. } => *count,
@@ -93,12 +93,12 @@ impl QuadricsMembers {
         }
     }
 
-    /// The root of the tree, and of all multicasts.
+    /// The root of the tree and of all multicasts.
     pub const fn root(&self) -> Rank {
         self.root
     }
 
-    /// Where a rank is; none if there is no such rank.
+    /// The node of a rank; none if the rank is not a member.
     pub fn node(&self, rank: Rank) -> Option<u32> {
         match &self.nodes {
             MemberNodes::Range { first, count } => (rank.0 < *count).then_some(first + rank.0),
@@ -106,7 +106,8 @@ impl QuadricsMembers {
         }
     }
 
-    /// First and last node, if one multicast reaches exactly the members: it takes contiguous sets only (QN-6).
+    /// First and last node, if one multicast reaches exactly the members: hardware multicast needs contiguous nodes
+    /// (QN-6).
     pub fn contiguous(&self) -> Option<(u32, u32)> {
         match &self.nodes {
             MemberNodes::Range { first, count } => Some((*first, first + count - 1)),
@@ -117,7 +118,7 @@ impl QuadricsMembers {
         }
     }
 
-    /// A rank's place in the tree, counted from the root.
+    /// A rank's position in the tree, counted from the root.
     fn place(&self, rank: Rank) -> u32 {
         (rank.0 + self.size() - self.root.0) % self.size()
     }
@@ -126,13 +127,13 @@ impl QuadricsMembers {
         Rank((place + self.root.0) % self.size())
     }
 
-    /// The parent of a rank in the balanced tree; none of the root.
+    /// The parent of a rank in the balanced tree; none at the root.
     pub fn parent(&self, rank: Rank) -> Option<Rank> {
         let place = self.place(rank);
         (place > 0).then(|| self.rank((place - 1) / self.arity))
     }
 
-    /// How many children a rank has.
+    /// The number of children of a rank.
     pub fn children(&self, rank: Rank) -> u32 {
         let first = u64::from(self.place(rank)) * u64::from(self.arity) + 1;
         u64::from(self.size()).saturating_sub(first).min(u64::from(self.arity)) as u32
@@ -143,7 +144,7 @@ impl QuadricsMembers {
         (index < self.children(rank)).then(|| self.rank(self.place(rank) * self.arity + 1 + index))
     }
 
-    /// Which child of a rank another is.
+    /// The index of a child at its parent.
     pub fn index_of_child(&self, parent: Rank, child: Rank) -> Option<u32> {
         if child.0 >= self.size() || self.parent(child)? != parent {
             return None;

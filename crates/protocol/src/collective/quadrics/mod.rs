@@ -1,10 +1,11 @@
-//! Barriers and broadcasts of the Quadrics library, as machines: a balanced tree with a multicast down (*gsync*), a
-//! multicast that tests everyone at once (*hgsync*), and broadcasts that begin with either (claims QN-6, QN-7, QN-9, QN-10).
+//! Barriers and broadcasts of the Quadrics library as state machines: a balanced tree with a downward multicast
+//! (*gsync*), a multicast that polls all members at once (*hgsync*), and broadcasts that start with either (claims
+//! QN-6, QN-7, QN-9, QN-10).
 //!
-//! In: entries of the own rank, signals of others, answers of tests. Out: duties in a list that the driver lends. Every
-//! signal carries the number of its call, so one that comes early is kept and one that comes twice changes nothing.
+//! In: calls of this rank, signals of other ranks, outcomes of polls. Out: actions in a list that the driver passes.
+//! Every signal carries its call number, so an early one is kept and a duplicate changes nothing.
 //!
-//! Reading order: `members` says who takes part and who is whose parent; `tree_barrier` and `polled_barrier` synchronise;
+//! Reading order: `members` defines the ranks and their tree; `tree_barrier` and `polled_barrier` synchronise;
 //! `broadcast` adds the data.
 
 mod broadcast;
@@ -25,64 +26,64 @@ pub use tree_barrier::TreeBarrier;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct CallNumber(pub u32);
 
-/// What the driver must do.
+/// An action that the driver must carry out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QuadricsAction {
-    /// Tell a parent that everyone below has come.
+    /// Tell a parent that all ranks below have entered.
     Ready {
         /// The parent.
         to: Rank,
-        /// To which call.
+        /// The call.
         call: CallNumber,
     },
     /// Release all members with one multicast.
     ReleaseAll {
-        /// From which call.
+        /// The call.
         call: CallNumber,
     },
-    /// Release a child; it passes the word on.
+    /// Release a child, which forwards it.
     Release {
         /// The child.
         to: Rank,
-        /// From which call.
+        /// The call.
         call: CallNumber,
     },
-    /// Ask all members with one multicast if they have come, and release them if all have.
-    Test {
-        /// To which call.
+    /// Poll all members with one multicast, and release them if all have entered.
+    Poll {
+        /// The call.
         call: CallNumber,
     },
-    /// Say when so much time has passed.
+    /// Call `handle_timer` after this time.
     Wait {
-        /// How much.
+        /// How long to wait.
         span: Span,
     },
     /// Send the data to all members with one multicast.
     DataToAll {
-        /// Of which call.
+        /// The call.
         call: CallNumber,
     },
-    /// Send the data to a child; it passes it on.
+    /// Send the data to a child, which forwards it.
     Data {
         /// The child.
         to: Rank,
-        /// Of which call.
+        /// The call.
         call: CallNumber,
     },
-    /// The call is over here.
+    /// The call is complete at this rank.
     Complete {
-        /// Which.
+        /// The call.
         call: CallNumber,
     },
 }
 
-/// What a multicast test came to: what the members say together, the worst of it (QN-6).
+/// The combined outcome of a poll: the worst answer of any member (QN-6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PollOutcome {
-    /// All have come.
-    All,
-    /// Somebody has not.
-    NotAll,
-    /// The test itself was damaged.
+    /// All members have entered.
+    AllEntered,
+    /// Some member has not entered.
+    SomeMissing,
+    /// The poll itself was damaged.
     Damaged,
 }

@@ -6,9 +6,9 @@ use super::{
     QuadricsMembersError, SynchronizedBroadcast, TreeBarrier,
 };
 
-const BACK_OFF: PollBackoff = PollBackoff { first: Span::from_micros(2), most: Span::from_micros(10) };
+const BACK_OFF: PollBackoff = PollBackoff { first: Span::from_micros(2), max: Span::from_micros(10) };
 
-/// Signals under way.
+/// Signals in flight.
 #[derive(Clone, Copy, Debug)]
 enum Signal {
     Enter(Rank),
@@ -19,16 +19,16 @@ enum Signal {
     Data { to: Rank, call: CallNumber },
 }
 
-/// A rank's machine, whichever it is.
+/// A rank's state machine.
 enum Machine {
     Tree(TreeBarrier),
     Test(PolledBarrier),
     Broadcast(SynchronizedBroadcast),
 }
 
-/// Plays `calls` barriers or broadcasts; signals arrive in an order that `picks` decides, and may come twice. Every rank
-/// must be over once a call, and nobody may be before everyone has entered.
-fn play(members: &QuadricsMembers, make: impl Fn(Rank) -> Machine, calls: u32, picks: &[u16], is_broadcast: bool) {
+/// Runs `calls` barriers or broadcasts. `picks` decides the order of signals, which may arrive twice. Every rank must
+/// complete each call once, and none before all ranks have entered.
+fn run(members: &QuadricsMembers, make: impl Fn(Rank) -> Machine, calls: u32, picks: &[u16], is_broadcast: bool) {
     let size = members.size();
     let mut machines: Vec<Machine> = (0..size).map(Rank).map(make).collect();
     let mut over = vec![0; size as usize];
@@ -38,7 +38,7 @@ fn play(members: &QuadricsMembers, make: impl Fn(Rank) -> Machine, calls: u32, p
     while !under_way.is_empty() {
         let pick = usize::from(picks[turn % picks.len()]);
         turn += 1;
-        assert!(turn < 2_000_000, "it goes on for ever");
+        assert!(turn < 2_000_000, "the run does not end");
         let signal = under_way.swap_remove(pick % under_way.len());
         if pick % 7 == 3 && !matches!(signal, Signal::Enter(_) | Signal::Again | Signal::Test { .. }) {
             under_way.push(signal);
@@ -50,40 +50,23 @@ fn play(members: &QuadricsMembers, make: impl Fn(Rank) -> Machine, calls: u32, p
             Signal::Test { .. } | Signal::Again => members.root(),
         };
         if let Signal::Test { call } = signal {
-            let come = |machine: &Machine| match machine {
-                Machine::Test(test) => test.has_come_to(call),
-                Machine::Broadcast(broadcast) => broadcast.has_come_to(call),
-                Machine::Tree(_) => false,
-            };
-            let verdict = match machines.iter().all(come) {
-                _ if pick % 5 == 1 => PollOutcome::Damaged,
-                true => PollOutcome::All,
-                false => PollOutcome::NotAll,
-            };
-            if verdict == PollOutcome::All {
-                under_way.extend((0..size).map(|to| Signal::Release { to: Rank(to), call }));
-            }
-            match &mut machines[rank.index()] {
-                Machine::Test(test) => test.handle_verdict(call, verdict, &mut out),
-                Machine::Broadcast(broadcast) => broadcast.handle_verdict(call, verdict, &mut out),
-                Machine::Tree(_) => unreachable!("trees do not test"),
-            }
+            answer_poll(&mut machines, rank, call, pick, &mut under_way, &mut out);
         } else {
             if matches!(signal, Signal::Enter(_)) {
                 entered[rank.index()] += 1;
             }
             feed(&mut machines[rank.index()], signal, &mut out);
         }
-        for duty in out {
-            match duty {
+        for action in out {
+            match action {
                 QuadricsAction::Ready { to, call } => under_way.push(Signal::Ready { from: rank, to, call }),
                 QuadricsAction::Release { to, call } => under_way.push(Signal::Release { to, call }),
                 QuadricsAction::ReleaseAll { call } => {
                     under_way.extend((0..size).map(|to| Signal::Release { to: Rank(to), call }));
                 }
-                QuadricsAction::Test { call } => under_way.push(Signal::Test { call }),
+                QuadricsAction::Poll { call } => under_way.push(Signal::Test { call }),
                 QuadricsAction::Wait { span } => {
-                    assert!(span >= BACK_OFF.first && span <= BACK_OFF.most);
+                    assert!(span >= BACK_OFF.first && span <= BACK_OFF.max);
                     under_way.push(Signal::Again);
                 }
                 QuadricsAction::Data { to, call } => under_way.push(Signal::Data { to, call }),
@@ -92,7 +75,10 @@ fn play(members: &QuadricsMembers, make: impl Fn(Rank) -> Machine, calls: u32, p
                 }
                 QuadricsAction::Complete { call } => {
                     assert_eq!(call.0, over[rank.index()], "each call ends once, in order");
-                    assert!(entered.iter().all(|entered| *entered > call.0), "nobody leaves before all have come");
+                    assert!(
+                        entered.iter().all(|entered| *entered > call.0),
+                        "no rank leaves before all have entered"
+                    );
                     over[rank.index()] += 1;
                     if over[rank.index()] < calls {
                         under_way.push(Signal::Enter(rank));
@@ -100,7 +86,7 @@ fn play(members: &QuadricsMembers, make: impl Fn(Rank) -> Machine, calls: u32, p
                 }
             }
         }
-        // The root of a tree broadcast hears of its data by its own DMA.
+        // The source event of its DMA tells the root of a tree broadcast that the data was sent.
         if is_broadcast && under_way.is_empty() && members.contiguous().is_none() {
             let root = members.root();
             let call = CallNumber(over[root.index()]);
@@ -112,6 +98,35 @@ fn play(members: &QuadricsMembers, make: impl Fn(Rank) -> Machine, calls: u32, p
     assert_eq!(over, vec![calls; size as usize]);
 }
 
+/// Answers a poll of the root: damaged now and then, otherwise whether every rank has entered.
+fn answer_poll(
+    machines: &mut [Machine],
+    root: Rank,
+    call: CallNumber,
+    pick: usize,
+    under_way: &mut Vec<Signal>,
+    out: &mut Vec<QuadricsAction>,
+) {
+    let come = |machine: &Machine| match machine {
+        Machine::Test(test) => test.has_entered(call),
+        Machine::Broadcast(broadcast) => broadcast.has_entered(call),
+        Machine::Tree(_) => false,
+    };
+    let verdict = match machines.iter().all(come) {
+        _ if pick % 5 == 1 => PollOutcome::Damaged,
+        true => PollOutcome::AllEntered,
+        false => PollOutcome::SomeMissing,
+    };
+    if verdict == PollOutcome::AllEntered {
+        under_way.extend((0..machines.len() as u32).map(|to| Signal::Release { to: Rank(to), call }));
+    }
+    match &mut machines[root.index()] {
+        Machine::Test(test) => test.handle_poll_outcome(call, verdict, out),
+        Machine::Broadcast(broadcast) => broadcast.handle_poll_outcome(call, verdict, out),
+        Machine::Tree(_) => unreachable!("trees do not test"),
+    }
+}
+
 fn feed(machine: &mut Machine, signal: Signal, out: &mut Vec<QuadricsAction>) {
     match (machine, signal) {
         (Machine::Tree(tree), Signal::Enter(_)) => tree.enter(out),
@@ -119,11 +134,11 @@ fn feed(machine: &mut Machine, signal: Signal, out: &mut Vec<QuadricsAction>) {
         (Machine::Tree(tree), Signal::Release { call, .. }) => tree.handle_release(call, out),
         (Machine::Test(test), Signal::Enter(_)) => test.enter(out),
         (Machine::Test(test), Signal::Release { call, .. }) => test.handle_release(call, out),
-        (Machine::Test(test), Signal::Again) => test.handle_alarm(out),
+        (Machine::Test(test), Signal::Again) => test.handle_timer(out),
         (Machine::Broadcast(broadcast), Signal::Enter(_)) => broadcast.enter(out),
         (Machine::Broadcast(broadcast), Signal::Ready { from, call, .. }) => broadcast.handle_ready(from, call, out),
         (Machine::Broadcast(broadcast), Signal::Release { call, .. }) => broadcast.handle_release(call, out),
-        (Machine::Broadcast(broadcast), Signal::Again) => broadcast.handle_alarm(out),
+        (Machine::Broadcast(broadcast), Signal::Again) => broadcast.handle_timer(out),
         (Machine::Broadcast(broadcast), Signal::Data { call, .. }) => broadcast.handle_data(call, out),
         (_, signal) => panic!("{signal:?} is not for this machine"),
     }
@@ -145,34 +160,34 @@ proptest! {
             false => scattered(count, root, arity),
         };
         let make = |rank| Machine::Tree(TreeBarrier::new(members.clone(), rank).expect("a member"));
-        play(&members, make, 4, &picks, false);
+        run(&members, make, 4, &picks, false);
     }
 
     #[test]
-    fn tested_barriers_hold_in_any_order_of_signals(
+    fn polled_barriers_hold_in_any_order_of_signals(
         count in 1u32..40, root in 0u32..40, picks in proptest::collection::vec(any::<u16>(), 50..200),
     ) {
         let members = QuadricsMembers::range(0, count, Rank(root % count), 4).expect("members");
         let make = |rank| Machine::Test(PolledBarrier::new(&members, rank, BACK_OFF).expect("a member"));
-        play(&members, make, 4, &picks, false);
+        run(&members, make, 4, &picks, false);
     }
 
     #[test]
     fn broadcasts_hold_in_any_order_of_signals(
-        count in 1u32..40, root in 0u32..40, tested: bool, contiguous: bool,
+        count in 1u32..40, root in 0u32..40, polled: bool, contiguous: bool,
         picks in proptest::collection::vec(any::<u16>(), 50..200),
     ) {
         let members = match contiguous {
             true => QuadricsMembers::range(0, count, Rank(root % count), 4).expect("members"),
             false => scattered(count, root, 2),
         };
-        let how = if tested { BroadcastSynchronization::Test(BACK_OFF) } else { BroadcastSynchronization::Tree };
-        let make = |rank| Machine::Broadcast(SynchronizedBroadcast::new(members.clone(), rank, how).expect("a member"));
-        play(&members, make, 3, &picks, true);
+        let synchronization = if polled { BroadcastSynchronization::Poll(BACK_OFF) } else { BroadcastSynchronization::Tree };
+        let make = |rank| Machine::Broadcast(SynchronizedBroadcast::new(members.clone(), rank, synchronization).expect("a member"));
+        run(&members, make, 3, &picks, true);
     }
 
     #[test]
-    fn everyone_has_one_parent_and_the_tree_is_balanced(count in 1u32..500, root in 0u32..500, arity in 1u32..8) {
+    fn every_rank_has_one_parent_and_the_tree_is_balanced(count in 1u32..500, root in 0u32..500, arity in 1u32..8) {
         let members = QuadricsMembers::range(0, count, Rank(root % count), arity).expect("members");
         let mut children = 0;
         for rank in (0..count).map(Rank) {
@@ -193,7 +208,7 @@ proptest! {
 }
 
 #[test]
-fn the_root_asks_ever_more_rarely_until_all_have_come() {
+fn the_root_polls_with_growing_pauses_until_all_have_entered() {
     let members = QuadricsMembers::range(0, 2, Rank(0), 4).expect("members");
     let mut root = PolledBarrier::new(&members, Rank(0), BACK_OFF).expect("a member");
     let mut out = Vec::new();
@@ -201,16 +216,16 @@ fn the_root_asks_ever_more_rarely_until_all_have_come() {
     let mut waits = Vec::new();
     for _ in 0..5 {
         out.clear();
-        root.handle_verdict(CallNumber(0), PollOutcome::NotAll, &mut out);
+        root.handle_poll_outcome(CallNumber(0), PollOutcome::SomeMissing, &mut out);
         let [QuadricsAction::Wait { span }] = out[..] else { panic!("{out:?}") };
         waits.push(span.as_nanos_f64() / 1e3);
-        root.handle_alarm(&mut out);
+        root.handle_timer(&mut out);
     }
     assert_eq!(waits, [2.0, 4.0, 8.0, 10.0, 10.0]);
 }
 
 #[test]
-fn garbage_says_nothing() {
+fn unexpected_signals_are_ignored() {
     let members = QuadricsMembers::range(0, 9, Rank(0), 4).expect("members");
     let mut tree = TreeBarrier::new(members.clone(), Rank(0)).expect("a member");
     let mut out = Vec::new();
@@ -220,15 +235,18 @@ fn garbage_says_nothing() {
     tree.handle_ready(Rank(1), CallNumber(9), &mut out);
     let mut test = PolledBarrier::new(&members, Rank(3), BACK_OFF).expect("a member");
     test.handle_release(CallNumber(0), &mut out);
-    test.handle_verdict(CallNumber(0), PollOutcome::NotAll, &mut out);
-    test.handle_alarm(&mut out);
+    test.handle_poll_outcome(CallNumber(0), PollOutcome::SomeMissing, &mut out);
+    test.handle_timer(&mut out);
     assert!(out.is_empty(), "{out:?}");
     assert!(TreeBarrier::new(members.clone(), Rank(9)).is_none());
-    assert!(PolledBarrier::new(&scattered(4, 0, 2), Rank(0), BACK_OFF).is_none(), "no multicast reaches these alone");
+    assert!(
+        PolledBarrier::new(&scattered(4, 0, 2), Rank(0), BACK_OFF).is_none(),
+        "hardware multicast needs contiguous nodes"
+    );
 }
 
 #[test]
-fn what_is_no_group_is_refused() {
+fn invalid_groups_are_rejected() {
     assert_eq!(QuadricsMembers::range(0, 0, Rank(0), 4), Err(QuadricsMembersError::Empty));
     assert_eq!(QuadricsMembers::range(u32::MAX, 2, Rank(0), 4), Err(QuadricsMembersError::TooMany));
     assert_eq!(QuadricsMembers::range(0, u32::MAX, Rank(0), 4), Err(QuadricsMembersError::TooMany));

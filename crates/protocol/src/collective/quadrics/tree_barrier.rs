@@ -1,72 +1,72 @@
-//! *gsync*: 'ready' goes up a balanced tree; the root releases everyone with a multicast or, where the members are not
-//! contiguous, down the same tree (QN-9).
+//! *gsync*: "ready" signals go up a balanced tree; the root releases all members by a multicast or, where the members
+//! are not contiguous, down the same tree (QN-9).
 
 use units::Rank;
 
 use super::members::QuadricsMembers;
 use super::{CallNumber, QuadricsAction};
 
-/// One rank's part in the barriers of a group.
+/// One rank's state machine for the barriers of a group.
 #[derive(Clone, Debug)]
 pub struct TreeBarrier {
     members: QuadricsMembers,
     rank: Rank,
-    /// The call that this rank is in, or will enter next.
+    /// The call that this rank is in, or enters next.
     call: CallNumber,
     entered: bool,
-    told: bool,
-    /// Calls for which each child has said 'ready'.
+    reported: bool,
+    /// For each child, the number of calls for which it is ready.
     ready: Vec<u32>,
 }
 
 impl TreeBarrier {
-    /// A rank's part; none if it is no member.
+    /// The machine of a rank; none if the rank is not a member.
     pub fn new(members: QuadricsMembers, rank: Rank) -> Option<Self> {
         members.node(rank)?;
         let ready = vec![0; members.children(rank) as usize];
-        Some(Self { members, rank, call: CallNumber(0), entered: false, told: false, ready })
+        Some(Self { members, rank, call: CallNumber(0), entered: false, reported: false, ready })
     }
 
-    /// The call that this rank is in, or will enter next.
+    /// The call that this rank is in, or enters next.
     pub const fn call(&self) -> CallNumber {
         self.call
     }
 
-    /// Who takes part.
+    /// The members.
     pub const fn members(&self) -> &QuadricsMembers {
         &self.members
     }
 
-    /// This rank enters; again before the call is over changes nothing.
+    /// This rank enters. Entering again before the call is complete changes nothing.
     pub fn enter(&mut self, out: &mut Vec<QuadricsAction>) {
         if self.enter_quietly(out) {
             self.release(out);
         }
     }
 
-    /// Enters without releasing anybody; true as [`Self::climb`].
+    /// Enters without releasing the others; returns the same as [`Self::climb`].
     pub(super) fn enter_quietly(&mut self, out: &mut Vec<QuadricsAction>) -> bool {
         self.entered = true;
         self.climb(out)
     }
 
-    /// Enters where others see to it that all come: nothing goes up.
+    /// Enters where a polled barrier synchronises: no signals go up.
     pub(super) fn await_release(&mut self) {
-        (self.entered, self.told) = (true, true);
+        (self.entered, self.reported) = (true, true);
     }
 
-    /// A child says that everyone below it has come.
+    /// A child reports that all ranks below it have entered.
     pub fn handle_ready(&mut self, from: Rank, call: CallNumber, out: &mut Vec<QuadricsAction>) {
         if self.note_ready(from, call) && self.climb(out) {
             self.release(out);
         }
     }
 
-    /// Notes it; false if it says nothing new.
+    /// Records the report; false if it is not new.
     pub(super) fn note_ready(&mut self, from: Rank, call: CallNumber) -> bool {
         let Some(index) = self.members.index_of_child(self.rank, from) else { return false };
         let ready = &mut self.ready[index as usize];
-        // A child is one call ahead at most: it is released by the call before.
+        // A child is at most one call ahead: the previous call released it.
         if *ready != call.0 || call.0 > self.call.0.wrapping_add(1) {
             return false;
         }
@@ -74,13 +74,13 @@ impl TreeBarrier {
         true
     }
 
-    /// Tells the parent once all below have come; true at the root, whose duty it then is to release everyone.
+    /// Tells the parent once all ranks below have entered; true at the root, which must then release all members.
     pub(super) fn climb(&mut self, out: &mut Vec<QuadricsAction>) -> bool {
-        let everyone = self.ready.iter().all(|ready| *ready > self.call.0);
-        if !self.entered || self.told || !everyone {
+        let all_ready = self.ready.iter().all(|ready| *ready > self.call.0);
+        if !self.entered || self.reported || !all_ready {
             return false;
         }
-        self.told = true;
+        self.reported = true;
         match self.members.parent(self.rank) {
             Some(to) => out.push(QuadricsAction::Ready { to, call: self.call }),
             None => return true,
@@ -91,19 +91,19 @@ impl TreeBarrier {
     fn release(&mut self, out: &mut Vec<QuadricsAction>) {
         let call = self.call;
         if self.members.contiguous().is_some() {
-            // It reaches the root too, which is over when its own copy comes.
+            // The multicast reaches the root too and completes its call.
             return out.push(QuadricsAction::ReleaseAll { call });
         }
         self.pass_on(out, |to| QuadricsAction::Release { to, call });
         self.finish(call, out);
     }
 
-    pub(super) fn pass_on(&self, out: &mut Vec<QuadricsAction>, duty: impl Fn(Rank) -> QuadricsAction) {
+    pub(super) fn pass_on(&self, out: &mut Vec<QuadricsAction>, action: impl Fn(Rank) -> QuadricsAction) {
         let children = 0..self.members.children(self.rank);
-        out.extend(children.filter_map(|index| self.members.child(self.rank, index)).map(duty));
+        out.extend(children.filter_map(|index| self.members.child(self.rank, index)).map(action));
     }
 
-    /// The word that all have come; twice, or for a call that this rank is not in, it says nothing.
+    /// All members have entered. Duplicates, and releases of calls that this rank is not in, are ignored.
     pub fn handle_release(&mut self, call: CallNumber, out: &mut Vec<QuadricsAction>) {
         if !self.is_waiting_in(call) {
             return;
@@ -115,12 +115,12 @@ impl TreeBarrier {
     }
 
     pub(super) fn is_waiting_in(&self, call: CallNumber) -> bool {
-        call == self.call && self.told
+        call == self.call && self.reported
     }
 
     pub(super) fn finish(&mut self, call: CallNumber, out: &mut Vec<QuadricsAction>) {
         self.call = CallNumber(call.0.wrapping_add(1));
-        (self.entered, self.told) = (false, false);
+        (self.entered, self.reported) = (false, false);
         out.push(QuadricsAction::Complete { call });
     }
 }

@@ -1,34 +1,35 @@
-//! What algorithms cost, by a plain model: so much for a message, so much for each further one of the same round, so
-//! much for a byte on the wire and for a byte folded.
+//! A simple cost model of the algorithms: a cost per message, per further message in the same round, per byte on the
+//! wire and per folded byte.
 //!
-//! The constants are orders of magnitude. Only their ratios matter, and only for where one algorithm overtakes another;
-//! halving any of them moves that place by a factor of two, where the two cost about the same.
+//! The constants are orders of magnitude. Only their ratios matter, and only for where one algorithm overtakes
+//! another. Halving one of them moves that crossover by a factor of two, where both algorithms cost about the same.
 
 use super::AggregationOffer;
 use crate::collective::recursive_exchange::participants;
+use crate::collective::rounds::rounds_to_merge;
 use crate::collective::{CollectiveAlgorithm, CollectiveOperation};
 
-/// What lies between hosts, by the magnitude of its costs.
+/// The transport between hosts, by its order of costs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TransportClass {
-    /// Memory that the ranks share.
+    /// Shared memory.
     SharedMemory,
-    /// A fabric whose adapters bypass the kernel.
+    /// A fabric with kernel-bypass adapters.
     Fabric,
     /// Datagrams through the kernel.
     Datagrams,
 }
 
-/// The costs of a class.
+/// The costs of a transport class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TransportCosts {
     /// From the start of a send to the end of the receive, for an empty message.
     pub message_ns: u64,
-    /// What each further message adds that a party sends or receives in the same round.
+    /// Each further message that a participant sends or receives in the same round.
     pub next_message_ns: u64,
-    /// Time of a byte on the wire.
+    /// One byte on the wire, in picoseconds.
     pub byte_ps: u64,
-    /// Time to fold a byte.
+    /// Folding one byte, in picoseconds.
     pub fold_byte_ps: u64,
 }
 
@@ -36,15 +37,15 @@ impl TransportClass {
     /// The costs of this class.
     pub const fn costs(self) -> TransportCosts {
         match self {
-            // A cache line changes hands a few times; then the memory's bandwidth.
+            // A few cache-line transfers; then the memory bandwidth.
             Self::SharedMemory => {
                 TransportCosts { message_ns: 400, next_message_ns: 150, byte_ps: 80, fold_byte_ps: FOLD_BYTE_PS }
             }
-            // 100 Gb/s, and two adapters and a few switches between (SH-7).
+            // 100 Gb/s, with two adapters and a few switches in between (SH-7).
             Self::Fabric => {
                 TransportCosts { message_ns: 1_300, next_message_ns: 100, byte_ps: 80, fold_byte_ps: FOLD_BYTE_PS }
             }
-            // Two system calls and a wake-up; then a system call each.
+            // Two system calls and a wake-up; then one system call per message.
             Self::Datagrams => {
                 TransportCosts { message_ns: 6_000, next_message_ns: 1_500, byte_ps: 200, fold_byte_ps: FOLD_BYTE_PS }
             }
@@ -52,13 +53,13 @@ impl TransportClass {
     }
 }
 
-/// About 10 GB/s: one stream read, one read and written.
+/// About 10 GB/s: one stream is read, one is read and written.
 const FOLD_BYTE_PS: u64 = 100;
 
-/// The prescribed tree is not known to the model; aggregation nodes of today's switches have about as many children.
+/// The fan-in of a prescribed tree, which the model does not know: about that of today's aggregation nodes.
 const PRESCRIBED_RADIX: u32 = 16;
 
-/// What the selector looks at, better-known first where estimates tie.
+/// The candidates of the selection; on a tie the earlier, better-known one wins.
 pub(super) const CANDIDATES: [CollectiveAlgorithm; 15] = [
     CollectiveAlgorithm::Dissemination { radix: 2 },
     CollectiveAlgorithm::Dissemination { radix: 4 },
@@ -78,31 +79,31 @@ pub(super) const CANDIDATES: [CollectiveAlgorithm; 15] = [
 ];
 
 impl TransportCosts {
-    /// An estimate for hosts alone.
-    pub(super) fn hosts_ns(
+    /// Estimate for a point-to-point algorithm.
+    pub(super) fn point_to_point_ns(
         &self,
         algorithm: CollectiveAlgorithm,
         collective: &CollectiveOperation,
-        parties: u32,
+        ranks: u32,
         bytes: u32,
     ) -> u64 {
-        let (size, radix) = (u64::from(parties), u64::from(algorithm.radix()));
+        let (size, radix) = (u64::from(ranks), u64::from(algorithm.radix()));
         let bytes = u64::from(bytes);
         let block = bytes / size;
-        let levels = u64::from(levels(parties, algorithm.radix().into()));
+        let levels = u64::from(rounds_to_merge(ranks, algorithm.radix().into()));
         let fold = FoldedBytes::of(collective);
         match algorithm {
             CollectiveAlgorithm::RecursiveDoubling | CollectiveAlgorithm::RecursiveKing { .. } => {
-                let exchanges = exchanges(parties, algorithm.radix().into());
+                let exchanges = exchanges(ranks, algorithm.radix().into());
                 let exchange = |others: u32| self.exchange_ns(others.into(), bytes);
-                exchanges.map(exchange).sum::<u64>() + self.joining_ns(parties, algorithm.radix().into(), bytes)
+                exchanges.map(exchange).sum::<u64>() + self.joining_ns(ranks, algorithm.radix().into(), bytes)
             }
             CollectiveAlgorithm::Rabenseifner => {
-                let splits = u64::from(participants(parties, 2).ilog2());
+                let splits = u64::from(participants(ranks, 2).ilog2());
                 2 * splits * self.message_ns
                     + self.bytes_ns(2 * (bytes - block), FoldedBytes::Nothing)
                     + self.bytes_ns(bytes - block, FoldedBytes::Only)
-                    + self.joining_ns(parties, 2, bytes)
+                    + self.joining_ns(ranks, 2, bytes)
             }
             CollectiveAlgorithm::Ring | CollectiveAlgorithm::OrderedBlocks => {
                 (size - 1)
@@ -124,7 +125,7 @@ impl TransportCosts {
             }
             CollectiveAlgorithm::Dissemination { .. } => levels * self.exchange_ns(radix.min(size) - 1, 0),
             CollectiveAlgorithm::OrderedTree => {
-                let up = u64::from(self::levels(parties, PRESCRIBED_RADIX));
+                let up = u64::from(rounds_to_merge(ranks, PRESCRIBED_RADIX));
                 let fan_in = u64::from(PRESCRIBED_RADIX).min(size) - 1;
                 let down = match collective {
                     CollectiveOperation::Reduce { .. } => 1,
@@ -136,8 +137,8 @@ impl TransportCosts {
         }
     }
 
-    /// An estimate for aggregation: a message for each hop up and down, and every node takes in its children's vectors one
-    /// after the other and answers them; levels work in a pipeline.
+    /// Estimate for aggregation: one message per hop in each direction; every node receives its children's vectors
+    /// one after the other and answers them; levels form a pipeline.
     pub(super) fn aggregation_ns(&self, offer: &AggregationOffer, bytes: u32) -> u64 {
         let hops = 2 * u64::from(offer.levels).max(1);
         let children = u64::from(offer.children).max(2);
@@ -146,27 +147,27 @@ impl TransportCosts {
             + self.bytes_ns(children.saturating_mul(bytes.into()), FoldedBytes::Nothing)
     }
 
-    /// An estimate for a multicast: one message that all hear at once. What it costs now and then to learn that all have it is
-    /// no part of it, because nobody waits for that.
+    /// Estimate for a multicast: one message that all hosts receive at once. The occasional acknowledgement barrier
+    /// does not count, because no rank waits for it.
     pub(super) fn multicast_ns(&self, bytes: u32) -> u64 {
         self.round_ns(1, bytes.into(), FoldedBytes::Nothing)
     }
 
-    /// What becomes of an estimate where so many parties share a processor, each with so many messages to send and as many
-    /// to receive: they cannot be quicker than that processor.
-    pub(super) fn crowded_ns(&self, idle_ns: u64, messages: u64, per_processor: u32) -> u64 {
-        match per_processor {
+    /// Adjusts an estimate for participants that share a processor: together they cannot be faster than the processor
+    /// handles the messages that each of them sends and receives.
+    pub(super) fn oversubscribed_ns(&self, idle_ns: u64, messages: u64, ranks_per_processor: u32) -> u64 {
+        match ranks_per_processor {
             0 | 1 => idle_ns,
-            _ => idle_ns.max(messages.saturating_mul(per_processor.into()).saturating_mul(self.message_ns)),
+            _ => idle_ns.max(messages.saturating_mul(ranks_per_processor.into()).saturating_mul(self.message_ns)),
         }
     }
 
-    /// A round in which a party sends as many messages as it receives, and folds them.
+    /// A round in which a participant sends as many messages as it receives, and folds them.
     fn exchange_ns(&self, messages: u64, bytes: u64) -> u64 {
         self.round_ns(messages, bytes, FoldedBytes::All) + messages.saturating_sub(1) * self.next_message_ns
     }
 
-    /// A round in which a party sends or receives so many messages.
+    /// A round in which a participant sends or receives so many messages.
     fn round_ns(&self, messages: u64, bytes: u64, fold: FoldedBytes) -> u64 {
         self.message_ns
             + messages.saturating_sub(1) * self.next_message_ns
@@ -182,9 +183,9 @@ impl TransportCosts {
         bytes.saturating_mul(byte_ps) / 1000
     }
 
-    /// What it costs that some ranks join a neighbour before and are told the result after.
-    fn joining_ns(&self, parties: u32, radix: u32, bytes: u64) -> u64 {
-        if participants(parties, radix) == parties {
+    /// The cost of the extra rounds for ranks that join a neighbour.
+    fn joining_ns(&self, size: u32, radix: u32, bytes: u64) -> u64 {
+        if participants(size, radix) == size {
             0
         } else {
             self.round_ns(1, bytes, FoldedBytes::All) + self.round_ns(1, bytes, FoldedBytes::Nothing)
@@ -192,13 +193,13 @@ impl TransportCosts {
     }
 }
 
-/// What of the bytes is folded.
+/// Which bytes are folded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FoldedBytes {
     Nothing,
-    /// All that is received.
+    /// All received bytes.
     All,
-    /// All, and the wire is counted elsewhere.
+    /// All, without the cost of the wire.
     Only,
 }
 
@@ -208,14 +209,14 @@ impl FoldedBytes {
     }
 }
 
-/// Messages that a party sends, on average.
-pub(super) fn messages(algorithm: CollectiveAlgorithm, collective: &CollectiveOperation, parties: u32) -> u64 {
-    let (size, radix) = (u64::from(parties), u64::from(algorithm.radix()));
-    let levels = u64::from(levels(parties, algorithm.radix().into()));
+/// Average number of messages that a participant sends.
+pub(super) fn messages(algorithm: CollectiveAlgorithm, collective: &CollectiveOperation, ranks: u32) -> u64 {
+    let (size, radix) = (u64::from(ranks), u64::from(algorithm.radix()));
+    let levels = u64::from(rounds_to_merge(ranks, algorithm.radix().into()));
     let goes_both_ways = matches!(collective, CollectiveOperation::AllReduce { .. } | CollectiveOperation::Barrier);
     match algorithm {
         CollectiveAlgorithm::RecursiveDoubling | CollectiveAlgorithm::RecursiveKing { .. } => {
-            exchanges(parties, algorithm.radix().into()).map(u64::from).sum()
+            exchanges(ranks, algorithm.radix().into()).map(u64::from).sum()
         }
         CollectiveAlgorithm::Rabenseifner => 2 * levels,
         CollectiveAlgorithm::Ring | CollectiveAlgorithm::OrderedBlocks => 2 * (size - 1),
@@ -225,19 +226,9 @@ pub(super) fn messages(algorithm: CollectiveAlgorithm, collective: &CollectiveOp
     }
 }
 
-/// How many others a rank exchanges with in each round of recursive k-ing.
-fn exchanges(parties: u32, radix: u32) -> impl Iterator<Item = u32> {
-    let participants = participants(parties, radix);
+/// The number of peers of a rank in each round of recursive k-ing.
+fn exchanges(size: u32, radix: u32) -> impl Iterator<Item = u32> {
+    let participants = participants(size, radix);
     let strides = std::iter::successors(Some(1_u32), move |stride| stride.checked_mul(radix));
     strides.take_while(move |stride| *stride < participants).map(move |stride| radix.min(participants / stride) - 1)
-}
-
-/// How many times groups of `radix` merge until all are one.
-fn levels(parties: u32, radix: u32) -> u32 {
-    let (mut levels, mut merged) = (0, 1_u64);
-    while merged < u64::from(parties) {
-        merged *= u64::from(radix);
-        levels += 1;
-    }
-    levels
 }

@@ -1,7 +1,7 @@
-//! What the user wants, by name: for one collective or for all that it suits.
+//! The user's preferences by name: for one collective, or for all that a method supports.
 //!
-//! In: a text such as `hbcast,barrier=hgsync,allreduce=ring`. Out: what is wanted for a collective, and the method if it can
-//! be had. All ranks must be told the same.
+//! In: a text such as `hbcast,barrier=hgsync,allreduce=ring`. Out: the preferred method of a collective, if it is
+//! available. All ranks must get the same text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,38 +9,39 @@ use std::str::FromStr;
 use super::{AggregationAvailability, InterHostMethod, MulticastSupport, OperandOrder, SelectionInput};
 use crate::collective::{CollectiveAlgorithm, CollectiveOperation, MAX_RADIX};
 
-/// What the user wants.
+/// A method that the user requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PreferredMethod {
-    /// The group's nodes (`aggregation`).
+    /// The group's aggregation nodes (`aggregation`).
     Aggregation,
-    /// One speaks to all, the nodes combine the answers (`multicast`; `hbcast` for broadcasts, `hgsync` for barriers).
+    /// One host multicasts, the nodes combine the answers (`multicast`; `hbcast` for broadcasts, `hgsync` for
+    /// barriers).
     Multicast,
-    /// The hosts alone, as suits them (`hosts`).
+    /// Point-to-point messages between hosts, with any algorithm (`hosts`).
     Hosts,
-    /// The hosts alone, in this way.
+    /// Point-to-point messages between hosts, with this algorithm.
     Algorithm(CollectiveAlgorithm),
 }
 
 impl PreferredMethod {
-    /// How that goes; none if it cannot be here, or if how is left to us.
-    pub(super) fn method(self, situation: &SelectionInput) -> Option<InterHostMethod> {
-        let SelectionInput { collective, operands, .. } = situation;
-        match (self, situation.aggregation) {
-            (Self::Aggregation, AggregationAvailability::Offered(offer)) if situation.bytes <= offer.most_bytes => {
-                let in_order = *operands == OperandOrder::InRankOrder && collective.kind().is_some();
+    /// The method; none if it is not available here, or if any algorithm will do.
+    pub(super) fn method(self, input: &SelectionInput) -> Option<InterHostMethod> {
+        let SelectionInput { collective, operand_order, .. } = input;
+        match (self, input.aggregation) {
+            (Self::Aggregation, AggregationAvailability::Offered(offer)) if input.bytes <= offer.max_bytes => {
+                let in_order = *operand_order == OperandOrder::RankOrder && collective.kind().is_some();
                 (!in_order).then_some(InterHostMethod::Aggregation)
             }
             (Self::Multicast, AggregationAvailability::Offered(offer)) => {
-                let suits =
+                let supports =
                     matches!(collective, CollectiveOperation::Broadcast { .. } | CollectiveOperation::Barrier);
-                let fits = offer.multicast == MulticastSupport::Heard && situation.bytes <= offer.most_bytes;
-                (suits && fits).then_some(InterHostMethod::Multicast)
+                let fits = offer.multicast == MulticastSupport::Verified && input.bytes <= offer.max_bytes;
+                (supports && fits).then_some(InterHostMethod::Multicast)
             }
             (Self::Algorithm(algorithm), _) => {
-                let keeps_order = *operands == OperandOrder::Commute || collective.kind().is_none();
-                let fits = algorithm.suits(collective) && !algorithm.is_ordered() && keeps_order;
-                fits.then_some(InterHostMethod::Hosts(algorithm))
+                let keeps_order = *operand_order == OperandOrder::Any || collective.kind().is_none();
+                let fits = algorithm.supports(collective) && !algorithm.is_ordered() && keeps_order;
+                fits.then_some(InterHostMethod::PointToPoint(algorithm))
             }
             (Self::Aggregation | Self::Multicast | Self::Hosts, _) => None,
         }
@@ -58,7 +59,7 @@ impl fmt::Display for PreferredMethod {
     }
 }
 
-/// What is wanted for each collective.
+/// The preferred method of each collective.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MethodPreferences {
     barrier: Option<PreferredMethod>,
@@ -67,10 +68,10 @@ pub struct MethodPreferences {
     all_reduce: Option<PreferredMethod>,
 }
 
-/// A text that says nothing that can be wanted.
+/// A text that is not a list of preferences.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MethodPreferencesError {
-    /// The part that makes no sense.
+    /// The invalid part.
     pub word: String,
 }
 
@@ -78,9 +79,9 @@ impl fmt::Display for MethodPreferencesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is no algorithm; there are aggregation, multicast, hgsync, hbcast, hosts, recursive-doubling, \
-             recursive-king:K, rabenseifner, ring, tree:K, scatter-allgather, dissemination:K, each for all that it suits or, as \
-             in barrier=hgsync, for one of barrier, broadcast, reduce and allreduce",
+            "unknown algorithm {:?}: use aggregation, multicast, hgsync, hbcast, hosts, recursive-doubling, recursive-king:K, \
+             rabenseifner, ring, tree:K, scatter-allgather or dissemination:K, for all collectives that support it or for \
+             one of barrier, broadcast, reduce and allreduce, as in barrier=hgsync",
             self.word
         )
     }
@@ -89,7 +90,7 @@ impl fmt::Display for MethodPreferencesError {
 impl std::error::Error for MethodPreferencesError {}
 
 impl MethodPreferences {
-    /// What is wanted for a collective.
+    /// The preferred method of a collective.
     pub const fn of(&self, collective: &CollectiveOperation) -> Option<PreferredMethod> {
         match collective {
             CollectiveOperation::Barrier => self.barrier,
@@ -99,18 +100,18 @@ impl MethodPreferences {
         }
     }
 
-    fn set(&mut self, slot: CollectiveName, preferred: PreferredMethod) {
-        let place = match slot {
+    fn set(&mut self, name: CollectiveName, preferred: PreferredMethod) {
+        let entry = match name {
             CollectiveName::Barrier => &mut self.barrier,
             CollectiveName::Broadcast => &mut self.broadcast,
             CollectiveName::Reduce => &mut self.reduce,
             CollectiveName::AllReduce => &mut self.all_reduce,
         };
-        *place = Some(preferred);
+        *entry = Some(preferred);
     }
 }
 
-/// As it can be read again.
+/// The text from which the preferences can be parsed again.
 impl fmt::Display for MethodPreferences {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = [
@@ -119,9 +120,9 @@ impl fmt::Display for MethodPreferences {
             ("reduce", self.reduce),
             ("allreduce", self.all_reduce),
         ];
-        let said = all.into_iter().filter_map(|(slot, preferred)| Some((slot, preferred?)));
-        for (position, (slot, preferred)) in said.enumerate() {
-            write!(f, "{}{slot}={}", if position == 0 { "" } else { "," }, name(preferred))?;
+        let set = all.into_iter().filter_map(|(collective, preferred)| Some((collective, preferred?)));
+        for (position, (collective, preferred)) in set.enumerate() {
+            write!(f, "{}{collective}={}", if position == 0 { "" } else { "," }, name(preferred))?;
         }
         Ok(())
     }
@@ -148,7 +149,7 @@ impl CollectiveName {
         })
     }
 
-    fn suits(self, preferred: PreferredMethod) -> bool {
+    fn supports(self, preferred: PreferredMethod) -> bool {
         use CollectiveAlgorithm as A;
         match preferred {
             PreferredMethod::Aggregation | PreferredMethod::Hosts | PreferredMethod::Algorithm(A::Tree { .. }) => {
@@ -167,7 +168,7 @@ impl CollectiveName {
     }
 }
 
-/// A name, and the only collective that it is for if it says so.
+/// Parses a name: a method, and the only collective that the name applies to, if it implies one.
 fn named(word: &str) -> Option<(PreferredMethod, Option<CollectiveName>)> {
     let (name, radix) = word.split_once(':').unwrap_or((word, ""));
     let radix: Option<u16> = match radix {
@@ -209,7 +210,7 @@ fn name(preferred: PreferredMethod) -> String {
         CollectiveAlgorithm::Tree { .. } => "tree",
         CollectiveAlgorithm::ScatterAllgather => "scatter-allgather",
         CollectiveAlgorithm::Dissemination { .. } => "dissemination",
-        // Nobody can ask for these: their order is the tree's.
+        // These cannot be requested: they need the tree's order.
         CollectiveAlgorithm::OrderedTree | CollectiveAlgorithm::OrderedBlocks => "automatic",
     };
     match algorithm {
@@ -228,24 +229,24 @@ impl FromStr for MethodPreferences {
     fn from_str(text: &str) -> Result<Self, MethodPreferencesError> {
         let mut preferences = Self::default();
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty() && *word != "automatic") {
-            let wrong = || MethodPreferencesError { word: word.to_owned() };
-            let (slot, name) = match word.split_once('=') {
-                Some((slot, name)) => (Some(CollectiveName::named(slot).ok_or_else(wrong)?), name),
+            let invalid = || MethodPreferencesError { word: word.to_owned() };
+            let (collective, name) = match word.split_once('=') {
+                Some((collective, name)) => (Some(CollectiveName::named(collective).ok_or_else(invalid)?), name),
                 None => (None, word),
             };
-            let (preferred, only) = named(name).ok_or_else(wrong)?;
-            let suits = |candidate: &CollectiveName| {
-                let is_meant =
-                    slot.is_none_or(|slot| slot == *candidate) && only.is_none_or(|only| only == *candidate);
-                is_meant && candidate.suits(preferred)
+            let (preferred, only) = named(name).ok_or_else(invalid)?;
+            let supports = |candidate: &CollectiveName| {
+                let is_selected = collective.is_none_or(|collective| collective == *candidate)
+                    && only.is_none_or(|only| only == *candidate);
+                is_selected && candidate.supports(preferred)
             };
             let mut any = false;
-            for candidate in CollectiveName::ALL.into_iter().filter(suits) {
+            for candidate in CollectiveName::ALL.into_iter().filter(supports) {
                 preferences.set(candidate, preferred);
                 any = true;
             }
             if !any {
-                return Err(wrong());
+                return Err(invalid());
             }
         }
         Ok(preferences)
@@ -261,14 +262,14 @@ mod tests {
     const BROADCAST: CollectiveOperation = CollectiveOperation::Broadcast { root: Rank(0) };
 
     #[test]
-    fn names_say_what_is_wanted_for_what() {
-        let read = |text: &str| text.parse::<MethodPreferences>().expect("names");
+    fn names_select_methods_and_collectives() {
+        let read = |text: &str| text.parse::<MethodPreferences>().expect("valid names");
         assert_eq!(read(""), MethodPreferences::default());
         assert_eq!(read("automatic"), MethodPreferences::default());
         let both = read("hbcast, barrier=dissemination:4");
         assert_eq!(both.of(&BROADCAST), Some(PreferredMethod::Multicast));
-        let spread = PreferredMethod::Algorithm(CollectiveAlgorithm::Dissemination { radix: 4 });
-        assert_eq!(both.of(&CollectiveOperation::Barrier), Some(spread));
+        let dissemination = PreferredMethod::Algorithm(CollectiveAlgorithm::Dissemination { radix: 4 });
+        assert_eq!(both.of(&CollectiveOperation::Barrier), Some(dissemination));
         assert_eq!(read("hgsync").of(&BROADCAST), None);
         assert_eq!(read("multicast").of(&CollectiveOperation::Barrier), Some(PreferredMethod::Multicast));
         assert_eq!(read("ring").of(&BROADCAST), None);
@@ -276,17 +277,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_can_be_written_and_read_again() {
+    fn preferences_round_trip_through_text() {
         let names =
             "multicast recursive-doubling recursive-king:8 rabenseifner ring tree:4 scatter-allgather dissemination";
         for text in names.split(' ').chain(["", "aggregation,hbcast", "hosts,reduce=ring"]) {
-            let wanted: MethodPreferences = text.parse().expect("names");
-            assert_eq!(wanted.to_string().parse(), Ok(wanted), "{text}");
+            let preferences: MethodPreferences = text.parse().expect("valid names");
+            assert_eq!(preferences.to_string().parse(), Ok(preferences), "{text}");
         }
     }
 
     #[test]
-    fn what_cannot_be_wanted_is_refused() {
+    fn invalid_preferences_are_rejected() {
         let words = ["hgsynk", "tree:1", "tree:65", "ring:3", "broadcast=hgsync", "gather=ring", "barrier=", "=ring"];
         for word in words {
             let text = format!("hosts,{word}");

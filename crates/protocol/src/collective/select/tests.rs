@@ -1,4 +1,4 @@
-//! The table of choices is under review as a snapshot: whoever moves a constant sees what it moves.
+//! Snapshots of the table of choices, so that a review shows the effect of a changed constant.
 
 use std::fmt::Write;
 
@@ -22,7 +22,7 @@ const COLLECTIVES: [CollectiveOperation; 4] = [
 const TRANSPORTS: [TransportClass; 3] =
     [TransportClass::SharedMemory, TransportClass::Fabric, TransportClass::Datagrams];
 const TWO_LEVELS: AggregationOffer =
-    AggregationOffer { most_bytes: 1 << 26, levels: 2, children: 16, multicast: MulticastSupport::Unused };
+    AggregationOffer { max_bytes: 1 << 26, levels: 2, children: 16, multicast: MulticastSupport::Disabled };
 
 /// A tree of nodes with up to 16 children.
 fn offer_for(size: u32) -> AggregationOffer {
@@ -30,15 +30,15 @@ fn offer_for(size: u32) -> AggregationOffer {
     AggregationOffer { levels: levels as u8, children: size.min(16) as u16, ..TWO_LEVELS }
 }
 
-fn situation() -> SelectionInput {
+fn input() -> SelectionInput {
     SelectionInput {
         collective: CollectiveOperation::AllReduce { kind: SUM },
         bytes: 8,
         size: 64,
         ranks_per_host: 1,
-        per_processor: 1,
-        operands: OperandOrder::Commute,
-        aggregation: AggregationAvailability::NotOffered(AggregationUnavailable::NoManager),
+        ranks_per_processor: 1,
+        operand_order: OperandOrder::Any,
+        aggregation: AggregationAvailability::Unavailable(AggregationUnavailable::NoManager),
         transport: TransportClass::Datagrams,
         preferred: None,
     }
@@ -64,10 +64,10 @@ fn table(base: SelectionInput, collectives: &[CollectiveOperation]) -> String {
                     let choice =
                         choose_method(&SelectionInput { collective, bytes, size, transport, aggregation, ..base });
                     let method = match choice.method {
-                        InterHostMethod::Hosts(algorithm) => short(algorithm),
+                        InterHostMethod::PointToPoint(algorithm) => short(algorithm),
                         InterHostMethod::Aggregation => "nodes".to_owned(),
                         InterHostMethod::Multicast => "all".to_owned(),
-                        InterHostMethod::OneParty => "-".to_owned(),
+                        InterHostMethod::SingleHost => "-".to_owned(),
                     };
                     write!(table, " {method:>8}").expect("strings do not fail");
                 }
@@ -93,129 +93,132 @@ fn short(algorithm: CollectiveAlgorithm) -> String {
 }
 
 #[test]
-fn choices_of_hosts_alone() {
-    insta::assert_snapshot!(table(situation(), &COLLECTIVES));
+fn choices_without_aggregation() {
+    insta::assert_snapshot!(table(input(), &COLLECTIVES));
 }
 
 #[test]
 fn choices_with_aggregation() {
-    let base = SelectionInput { aggregation: AggregationAvailability::Offered(TWO_LEVELS), ..situation() };
+    let base = SelectionInput { aggregation: AggregationAvailability::Offered(TWO_LEVELS), ..input() };
     insta::assert_snapshot!(table(base, &COLLECTIVES));
 }
 
 #[test]
-fn choices_where_multicast_is_heard() {
-    let heard = AggregationOffer { multicast: MulticastSupport::Heard, ..TWO_LEVELS };
-    let base = SelectionInput { aggregation: AggregationAvailability::Offered(heard), ..situation() };
+fn choices_with_verified_multicast() {
+    let with_multicast = AggregationOffer { multicast: MulticastSupport::Verified, ..TWO_LEVELS };
+    let base = SelectionInput { aggregation: AggregationAvailability::Offered(with_multicast), ..input() };
     insta::assert_snapshot!(table(base, &COLLECTIVES[..2]));
 }
 
 #[test]
-fn what_the_user_wants_is_done_where_it_can_be() {
-    let heard =
-        AggregationAvailability::Offered(AggregationOffer { multicast: MulticastSupport::Heard, ..TWO_LEVELS });
+fn preferences_apply_where_they_are_available() {
+    let with_multicast =
+        AggregationAvailability::Offered(AggregationOffer { multicast: MulticastSupport::Verified, ..TWO_LEVELS });
     let barrier =
-        SelectionInput { collective: CollectiveOperation::Barrier, bytes: 0, aggregation: heard, ..situation() };
-    let wants = |preferred, situation: SelectionInput| {
-        choose_method(&SelectionInput { preferred: Some(preferred), ..situation })
-    };
+        SelectionInput { collective: CollectiveOperation::Barrier, bytes: 0, aggregation: with_multicast, ..input() };
+    let prefer =
+        |preferred, input: SelectionInput| choose_method(&SelectionInput { preferred: Some(preferred), ..input });
     assert_eq!(choose_method(&barrier).method, InterHostMethod::Aggregation);
-    let short = |per_processor: u32| {
-        choose_method(&SelectionInput { collective: COLLECTIVES[1], bytes: 8, per_processor, ..barrier })
+    let short = |ranks_per_processor: u32| {
+        choose_method(&SelectionInput { collective: COLLECTIVES[1], bytes: 8, ranks_per_processor, ..barrier })
     };
     assert_eq!(short(1).method, InterHostMethod::Multicast);
-    assert!(matches!(short(8).method, InterHostMethod::Hosts(_)));
-    assert_eq!(wants(PreferredMethod::Multicast, barrier).method, InterHostMethod::Multicast);
-    assert!(matches!(wants(PreferredMethod::Hosts, barrier).method, InterHostMethod::Hosts(_)));
-    let spread = CollectiveAlgorithm::Dissemination { radix: 4 };
-    assert_eq!(wants(PreferredMethod::Algorithm(spread), barrier).method, InterHostMethod::Hosts(spread));
-    // What cannot be is said, and something else done.
-    let unheard = SelectionInput { aggregation: AggregationAvailability::Offered(TWO_LEVELS), ..barrier };
-    for (situation, preferred) in [
-        (unheard, PreferredMethod::Multicast),
-        (SelectionInput { aggregation: situation().aggregation, ..barrier }, PreferredMethod::Aggregation),
+    assert!(matches!(short(8).method, InterHostMethod::PointToPoint(_)));
+    assert_eq!(prefer(PreferredMethod::Multicast, barrier).method, InterHostMethod::Multicast);
+    assert!(matches!(prefer(PreferredMethod::Hosts, barrier).method, InterHostMethod::PointToPoint(_)));
+    let dissemination = CollectiveAlgorithm::Dissemination { radix: 4 };
+    assert_eq!(
+        prefer(PreferredMethod::Algorithm(dissemination), barrier).method,
+        InterHostMethod::PointToPoint(dissemination)
+    );
+    // An unavailable preference is reported, and the usual choice applies.
+    let without_multicast = SelectionInput { aggregation: AggregationAvailability::Offered(TWO_LEVELS), ..barrier };
+    for (input, preferred) in [
+        (without_multicast, PreferredMethod::Multicast),
+        (SelectionInput { aggregation: input().aggregation, ..barrier }, PreferredMethod::Aggregation),
         (barrier, PreferredMethod::Algorithm(CollectiveAlgorithm::Ring)),
         (SelectionInput { collective: COLLECTIVES[3], bytes: 8, ..barrier }, PreferredMethod::Multicast),
     ] {
-        let (without, with) = (choose_method(&situation), wants(preferred, situation));
+        let (without, with) = (choose_method(&input), prefer(preferred, input));
         assert_eq!(with.method, without.method, "{with}");
-        assert_eq!(with.reasons()[0], ChoiceReason::CannotBeHad(preferred), "{with}");
+        assert_eq!(with.reasons()[0], ChoiceReason::PreferenceUnavailable(preferred), "{with}");
     }
 }
 
 #[test]
-fn choices_for_the_bits_of_the_tree() {
-    let base = SelectionInput { operands: OperandOrder::AsInTree, ..situation() };
+fn choices_that_keep_the_bits_of_the_tree() {
+    let base = SelectionInput { operand_order: OperandOrder::TreeOrder, ..input() };
     insta::assert_snapshot!(table(base, &COLLECTIVES[2..]));
 }
 
 #[test]
 fn choices_explain_themselves() {
-    let explain = |situation: SelectionInput| choose_method(&situation).to_string();
-    let offered = SelectionInput { aggregation: AggregationAvailability::Offered(TWO_LEVELS), ..situation() };
-    let small_offer = AggregationAvailability::Offered(AggregationOffer { most_bytes: 256, ..TWO_LEVELS });
+    let explain = |input: SelectionInput| choose_method(&input).to_string();
+    let offered = SelectionInput { aggregation: AggregationAvailability::Offered(TWO_LEVELS), ..input() };
+    let small_offer = AggregationAvailability::Offered(AggregationOffer { max_bytes: 256, ..TWO_LEVELS });
     let sentences = [
-        explain(situation()),
+        explain(input()),
         explain(offered),
         explain(SelectionInput { bytes: 16 << 20, ..offered }),
-        explain(SelectionInput { bytes: 512, aggregation: small_offer, ..situation() }),
+        explain(SelectionInput { bytes: 512, aggregation: small_offer, ..input() }),
         explain(SelectionInput { ranks_per_host: 8, ..offered }),
         explain(SelectionInput { ranks_per_host: 64, ..offered }),
-        explain(SelectionInput { ranks_per_host: 8, operands: OperandOrder::InRankOrder, ..offered }),
+        explain(SelectionInput { ranks_per_host: 8, operand_order: OperandOrder::RankOrder, ..offered }),
         explain(SelectionInput {
-            operands: OperandOrder::AsInTree,
-            aggregation: AggregationAvailability::NotOffered(AggregationUnavailable::NodeLost),
-            ..situation()
+            operand_order: OperandOrder::TreeOrder,
+            aggregation: AggregationAvailability::Unavailable(AggregationUnavailable::NodeLost),
+            ..input()
         }),
-        explain(SelectionInput { collective: CollectiveOperation::Barrier, bytes: 0, ..situation() }),
+        explain(SelectionInput { collective: CollectiveOperation::Barrier, bytes: 0, ..input() }),
     ];
     insta::assert_snapshot!(sentences.join("\n"));
 }
 
 #[test]
-fn operators_that_do_not_commute_never_take_the_ring_or_the_nodes() {
+fn operators_that_do_not_commute_never_use_the_ring_or_the_nodes() {
     for size in 2..200 {
         for bytes in [8, 4 << 10, 1 << 20, 16 << 20] {
             let aggregation = AggregationAvailability::Offered(TWO_LEVELS);
-            let operands = OperandOrder::InRankOrder;
-            let choice = choose_method(&SelectionInput { size, bytes, aggregation, operands, ..situation() });
+            let operand_order = OperandOrder::RankOrder;
+            let choice = choose_method(&SelectionInput { size, bytes, aggregation, operand_order, ..input() });
             assert!(
                 !matches!(
                     choice.method,
-                    InterHostMethod::Aggregation | InterHostMethod::Hosts(CollectiveAlgorithm::Ring)
+                    InterHostMethod::Aggregation | InterHostMethod::PointToPoint(CollectiveAlgorithm::Ring)
                 ),
                 "{choice}"
             );
-            let commuting = choose_method(&SelectionInput { size, bytes, ..situation() });
+            let commuting = choose_method(&SelectionInput { size, bytes, ..input() });
             assert!(!matches!(commuting.method, InterHostMethod::Aggregation), "{commuting}");
         }
     }
 }
 
 #[test]
-fn what_was_reserved_is_not_exceeded() {
-    let offer = AggregationOffer { most_bytes: 1000, ..TWO_LEVELS };
+fn aggregation_never_exceeds_the_reservation() {
+    let offer = AggregationOffer { max_bytes: 1000, ..TWO_LEVELS };
     let choice = |bytes| {
-        choose_method(&SelectionInput { bytes, aggregation: AggregationAvailability::Offered(offer), ..situation() })
+        choose_method(&SelectionInput { bytes, aggregation: AggregationAvailability::Offered(offer), ..input() })
     };
     assert_eq!(choice(1000).method, InterHostMethod::Aggregation);
     assert_ne!(choice(1004).method, InterHostMethod::Aggregation);
-    assert_eq!(choice(1004).reasons()[0], ChoiceReason::TooLong { most_bytes: 1000 });
+    assert_eq!(choice(1004).reasons()[0], ChoiceReason::TooLong { max_bytes: 1000 });
 }
 
-fn situations() -> impl Strategy<Value = SelectionInput> {
-    let operands =
-        prop::sample::select(vec![OperandOrder::Commute, OperandOrder::InRankOrder, OperandOrder::AsInTree]);
-    let offer = (any::<u32>(), any::<u8>(), any::<u16>()).prop_map(|(most_bytes, levels, children)| {
-        AggregationAvailability::Offered(AggregationOffer { most_bytes, levels, children, ..TWO_LEVELS })
+fn inputs() -> impl Strategy<Value = SelectionInput> {
+    let operand_order =
+        prop::sample::select(vec![OperandOrder::Any, OperandOrder::RankOrder, OperandOrder::TreeOrder]);
+    let offer = (any::<u32>(), any::<u8>(), any::<u16>()).prop_map(|(max_bytes, levels, children)| {
+        AggregationAvailability::Offered(AggregationOffer { max_bytes, levels, children, ..TWO_LEVELS })
     });
-    let aggregation = prop_oneof![Just(AggregationAvailability::NotOffered(AggregationUnavailable::NoRoom)), offer];
+    let aggregation =
+        prop_oneof![Just(AggregationAvailability::Unavailable(AggregationUnavailable::NoCapacity)), offer];
     let collective = prop::sample::select(&COLLECTIVES[..]);
     let transport = prop::sample::select(&TRANSPORTS[..]);
     let size = prop_oneof![0..300_u32, any::<u32>()];
     let bytes = prop_oneof![0..10_000_u32, any::<u32>()];
-    (collective, bytes, size, 0..70_u32, any::<u32>(), operands, aggregation, transport).prop_map(
-        |(collective, bytes, size, ranks_per_host, per_processor, operands, aggregation, transport)| {
+    (collective, bytes, size, 0..70_u32, any::<u32>(), operand_order, aggregation, transport).prop_map(
+        |(collective, bytes, size, ranks_per_host, ranks_per_processor, operand_order, aggregation, transport)| {
             let bytes = if collective == CollectiveOperation::Barrier { 0 } else { bytes / 4 * 4 };
             let preferred = None;
             SelectionInput {
@@ -223,8 +226,8 @@ fn situations() -> impl Strategy<Value = SelectionInput> {
                 bytes,
                 size,
                 ranks_per_host,
-                per_processor,
-                operands,
+                ranks_per_processor,
+                operand_order,
                 aggregation,
                 transport,
                 preferred,
@@ -234,32 +237,35 @@ fn situations() -> impl Strategy<Value = SelectionInput> {
 }
 
 proptest! {
-    /// Nothing in a situation makes the selector panic, and what it chooses among hosts can be planned.
+    /// No input makes the selection panic, and every point-to-point choice has a schedule.
     #[test]
-    fn every_choice_can_be_played(situation in situations()) {
-        let choice = choose_method(&situation);
+    fn every_choice_has_a_schedule(input in inputs()) {
+        let choice = choose_method(&input);
         prop_assert!(!choice.reasons().is_empty() && !choice.to_string().is_empty());
-        prop_assert_eq!(&choice, &choose_method(&situation));
-        if let InterHostMethod::Hosts(algorithm) = choice.method
+        prop_assert_eq!(&choice, &choose_method(&input));
+        if let InterHostMethod::PointToPoint(algorithm) = choice.method
             && !algorithm.is_ordered()
-            && choice.parties <= crate::collective::MAX_RANKS
+            && choice.participant_count <= crate::collective::MAX_RANKS
         {
-            let plan = CollectiveSchedule::new(algorithm, situation.collective, Rank(0), choice.parties, situation.bytes);
-            prop_assert!(plan.is_ok(), "{:?}", plan);
+            let schedule = CollectiveSchedule::new(algorithm, input.collective, Rank(0), choice.participant_count, input.bytes);
+            prop_assert!(schedule.is_ok(), "{:?}", schedule);
         }
     }
 }
 
 #[test]
-fn where_processors_are_shared_few_messages_count_more_than_few_rounds() {
-    let crowded = SelectionInput { per_processor: 32, ..situation() };
-    assert_eq!(choose_method(&situation()).method, InterHostMethod::Hosts(CollectiveAlgorithm::RecursiveDoubling));
-    assert!(matches!(choose_method(&crowded).method, InterHostMethod::Hosts(CollectiveAlgorithm::Tree { .. })));
-    // One node for all would be the bottleneck of hosts with processors of their own.
+fn oversubscription_prefers_few_messages_to_few_rounds() {
+    let crowded = SelectionInput { ranks_per_processor: 32, ..input() };
+    assert_eq!(choose_method(&input()).method, InterHostMethod::PointToPoint(CollectiveAlgorithm::RecursiveDoubling));
+    assert!(matches!(
+        choose_method(&crowded).method,
+        InterHostMethod::PointToPoint(CollectiveAlgorithm::Tree { .. })
+    ));
+    // One node for all hosts is the bottleneck if every host has its own processor.
     let flat = AggregationAvailability::Offered(AggregationOffer { levels: 1, children: 64, ..TWO_LEVELS });
     assert!(matches!(
-        choose_method(&SelectionInput { aggregation: flat, ..situation() }).method,
-        InterHostMethod::Hosts(_)
+        choose_method(&SelectionInput { aggregation: flat, ..input() }).method,
+        InterHostMethod::PointToPoint(_)
     ));
     assert_eq!(choose_method(&SelectionInput { aggregation: flat, ..crowded }).method, InterHostMethod::Aggregation);
 }

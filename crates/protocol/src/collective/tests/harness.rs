@@ -1,9 +1,9 @@
-//! All ranks of an operation, and a network that delivers in any order and sometimes twice.
+//! Runs all ranks of an operation over a network that delivers in any order and sometimes twice.
 
 use std::collections::BTreeSet;
 
 use faults::RandomStream;
-use oracle::{Element, Operator, Reduction};
+use oracle::{Reduction, ReductionElement, ReductionOperator};
 use reduce::ReductionKind;
 use units::{OpId, Rank};
 
@@ -12,15 +12,15 @@ use crate::collective::{
     CollectiveAlgorithm, CollectiveOperation, CollectiveSchedule, ScheduleAction, ScheduleExecutor,
 };
 
-/// What the network does besides losing the order.
+/// How the network delivers, besides in any order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum DeliveryModel {
-    Plain,
-    /// Every second message comes again later.
-    Doubles,
+    Once,
+    /// Every second message is delivered again later.
+    Duplicating,
 }
 
-/// What came of an operation.
+/// The outcome of an operation.
 #[derive(Debug)]
 pub(super) struct CollectiveRun {
     pub(super) results: Vec<Payload>,
@@ -35,52 +35,52 @@ struct HarnessMessage {
     payload: Payload,
 }
 
-/// Plays an operation to its end and checks what must hold for all: each message is sent once and expected, each rank
-/// completes once, and nothing is left over.
+/// Runs an operation and checks the general rules: each message is sent once and expected, each rank completes once,
+/// and no message is left over.
 pub(super) fn run_collective(
-    plans: Vec<CollectiveSchedule>,
+    schedules: Vec<CollectiveSchedule>,
     contributions: Vec<Payload>,
     network: DeliveryModel,
     seed: u64,
 ) -> CollectiveRun {
-    let luck = RandomStream::new(seed, 1);
-    let mut players: Vec<ScheduleExecutor> = plans
+    let random = RandomStream::new(seed, 1);
+    let mut executors: Vec<ScheduleExecutor> = schedules
         .into_iter()
         .zip(contributions)
-        .map(|(plan, mine)| ScheduleExecutor::new(plan, mine).expect("it fits"))
+        .map(|(schedule, mine)| ScheduleExecutor::new(schedule, mine).expect("the contribution fits"))
         .collect();
-    let mut results = vec![None; players.len()];
+    let mut results = vec![None; executors.len()];
     let mut names = BTreeSet::new();
-    let mut flying: Vec<HarnessMessage> = Vec::new();
+    let mut in_flight: Vec<HarnessMessage> = Vec::new();
     let mut out = Vec::new();
-    let mut starts = luck.permutation(players.len() as u32);
+    let mut starts = random.permutation(executors.len() as u32);
     let mut draws = 0;
     let mut draw = |bound: usize| {
         draws += 1;
-        luck.below(draws, bound as u64) as usize
+        random.below(draws, bound as u64) as usize
     };
-    let mut doubles = 0;
-    while !flying.is_empty() || !starts.is_empty() {
-        let choice = draw(flying.len() + starts.len());
+    let mut duplicates = 0;
+    while !in_flight.is_empty() || !starts.is_empty() {
+        let choice = draw(in_flight.len() + starts.len());
         let actor = if choice < starts.len() {
             let rank = starts.swap_remove(choice);
-            players[rank as usize].start(&mut out);
+            executors[rank as usize].start(&mut out);
             rank
         } else {
-            let message = flying.swap_remove(choice - starts.len());
-            if network == DeliveryModel::Doubles && draw(2) == 0 {
-                flying.push(message.clone());
-                doubles += 1;
+            let message = in_flight.swap_remove(choice - starts.len());
+            if network == DeliveryModel::Duplicating && draw(2) == 0 {
+                in_flight.push(message.clone());
+                duplicates += 1;
             }
             let HarnessMessage { from, to, round, payload } = message;
-            players[to.index()].handle_message(from, round, payload, &mut out);
+            executors[to.index()].handle_message(from, round, payload, &mut out);
             to.0
         };
-        for duty in out.drain(..) {
-            match duty {
+        for action in out.drain(..) {
+            match action {
                 ScheduleAction::Send { to, round, payload } => {
                     assert!(names.insert((actor, to, round)), "rank {actor} sent round {round} to {to} twice");
-                    flying.push(HarnessMessage { from: Rank(actor), to, round, payload });
+                    in_flight.push(HarnessMessage { from: Rank(actor), to, round, payload });
                 }
                 ScheduleAction::Complete { result } => {
                     assert_eq!(results[actor as usize].replace(result), None, "rank {actor} completed twice");
@@ -89,25 +89,26 @@ pub(super) fn run_collective(
             }
         }
     }
-    let unused: u32 = players.iter().map(|player| player.counters()).map(|c| c.duplicates + c.foreign + c.late).sum();
-    assert_eq!(unused, doubles, "what is sent is what is expected");
+    let unused: u32 =
+        executors.iter().map(|executor| executor.counters()).map(|c| c.duplicates + c.foreign + c.late).sum();
+    assert_eq!(unused, duplicates, "what is sent is what is expected");
     let results = results.into_iter().map(|result| result.expect("every rank completes")).collect();
     CollectiveRun { results, messages: names.len() }
 }
 
 pub(super) fn reduction_of(operation: &Reduction) -> ReductionKind {
-    let element = operation.element.to_string().parse().expect("the two rooms use the same names");
-    let operator = operation.operator.to_string().parse().expect("the two rooms use the same names");
-    ReductionKind::new(element, operator).expect("it has meaning")
+    let element = operation.element.to_string().parse().expect("both crates use the same names");
+    let operator = operation.operator.to_string().parse().expect("both crates use the same names");
+    ReductionKind::new(element, operator).expect("a valid reduction")
 }
 
-pub(super) fn operation(element: Element, operator: Operator, count: usize) -> Reduction {
+pub(super) fn operation(element: ReductionElement, operator: ReductionOperator, count: usize) -> Reduction {
     Reduction { element, operator, count }
 }
 
-/// Sums of `f32`, whose bits show every change of order.
+/// Sums of `f32`, whose bits reveal every change of order.
 pub(super) fn order_sensitive_sum(count: usize) -> Reduction {
-    operation(Element::F32, Operator::Sum, count)
+    operation(ReductionElement::F32, ReductionOperator::Sum, count)
 }
 
 pub(super) fn contribution(seed: u64, rank: u32, operation: &Reduction) -> Vec<u8> {
@@ -124,11 +125,11 @@ pub(super) fn schedules(
     size: u32,
     bytes: usize,
 ) -> Vec<CollectiveSchedule> {
-    let plan = |rank| CollectiveSchedule::new(algorithm, collective, Rank(rank), size, bytes as u32);
-    (0..size).map(|rank| plan(rank).expect("a plan that suits")).collect()
+    let schedule = |rank| CollectiveSchedule::new(algorithm, collective, Rank(rank), size, bytes as u32);
+    (0..size).map(|rank| schedule(rank).expect("a schedule that supports")).collect()
 }
 
-/// Sizes around powers, primes, and some larger ones.
+/// Small group sizes, and some larger ones around powers of two.
 pub(super) fn sizes() -> impl Iterator<Item = u32> {
     (1..=33).chain([64, 100, 128])
 }

@@ -1,4 +1,4 @@
-//! Every algorithm at many sizes, against the oracle's arithmetic and orders that are written down here once more.
+//! Every algorithm at many sizes, against the oracle's arithmetic and an independent description of the fold orders.
 
 mod harness;
 mod invalid_input;

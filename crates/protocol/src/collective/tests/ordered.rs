@@ -1,4 +1,4 @@
-//! Prescribed orders: the bits of any tree, without the tree.
+//! Prescribed orders reproduce the bits of any tree.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::collective::{
     CollectiveAlgorithm, CollectiveOperation, CollectiveSchedule, FoldOrder, FoldOrderError, FoldTreeNode,
 };
 
-/// A tree, as a test writes it.
+/// A tree as nested vectors.
 #[derive(Clone, Debug)]
 enum Nested {
     Rank(u32),
@@ -42,15 +42,15 @@ fn leaves(ranks: impl IntoIterator<Item = u32>) -> Nested {
     node(ranks.into_iter().map(Nested::Rank))
 }
 
-/// A random tree over `0..size`: ranks in random order, neighbours put under nodes until one is left.
+/// A random tree over `0..size`: ranks in random order, adjacent ones grouped under nodes until one is left.
 fn random_tree(size: u32, seed: u64) -> Nested {
-    let luck = RandomStream::new(seed, 2);
-    let mut places: Vec<_> = luck.permutation(size).into_iter().map(Nested::Rank).collect();
+    let random = RandomStream::new(seed, 2);
+    let mut places: Vec<_> = random.permutation(size).into_iter().map(Nested::Rank).collect();
     let mut draws = u64::from(size);
     while places.len() > 1 || draws == u64::from(size) {
         draws += 2;
-        let start = luck.below(draws, places.len() as u64) as usize;
-        let end = (start + 1 + luck.below(draws + 1, 6) as usize).min(places.len());
+        let start = random.below(draws, places.len() as u64) as usize;
+        let end = (start + 1 + random.below(draws + 1, 6) as usize).min(places.len());
         let group: Vec<_> = places.drain(start..end).collect();
         places.insert(start, Nested::Node(group));
     }
@@ -67,11 +67,11 @@ fn check(tree: &Nested, size: u32, count: usize, network: DeliveryModel, seed: u
     let root = Rank((seed % u64::from(size)) as u32);
     for algorithm in [CollectiveAlgorithm::OrderedTree, CollectiveAlgorithm::OrderedBlocks] {
         for collective in [CollectiveOperation::AllReduce { kind }, CollectiveOperation::Reduce { root, kind }] {
-            let plan = |rank| {
+            let schedule = |rank| {
                 CollectiveSchedule::ordered(algorithm, collective, Rank(rank), order.clone(), telling.bytes() as u32)
             };
-            let plans = (0..size).map(|rank| plan(rank).expect("it suits")).collect();
-            let outcome = run_collective(plans, contributions(seed, size, &telling), network, seed);
+            let schedules = (0..size).map(|rank| schedule(rank).expect("it supports")).collect();
+            let outcome = run_collective(schedules, contributions(seed, size, &telling), network, seed);
             for (rank, result) in outcome.results.iter().enumerate() {
                 if collective.root().is_none_or(|root| root.index() == rank) {
                     assert_eq!(
@@ -90,8 +90,8 @@ fn check(tree: &Nested, size: u32, count: usize, network: DeliveryModel, seed: u
 #[test]
 fn every_size_gives_the_bits_of_a_flat_node_and_of_random_trees() {
     for size in (1..=33).chain([64, 100]) {
-        check(&leaves(0..size), size, 7, DeliveryModel::Plain, u64::from(size));
-        check(&random_tree(size, u64::from(size)), size, 130, DeliveryModel::Doubles, u64::from(size));
+        check(&leaves(0..size), size, 7, DeliveryModel::Once, u64::from(size));
+        check(&random_tree(size, u64::from(size)), size, 130, DeliveryModel::Duplicating, u64::from(size));
     }
 }
 
@@ -100,7 +100,7 @@ fn a_fabric_of_two_levels_gives_the_bits_of_its_tree() {
     // Eight hosts on each of four leaves; the third leaf comes first because it was placed first.
     let leaf = |leaf: u32| leaves(8 * leaf..8 * leaf + 8);
     let tree = node([leaf(2), leaf(0), leaf(1), leaf(3)]);
-    check(&tree, 32, 40, DeliveryModel::Plain, 5);
+    check(&tree, 32, 40, DeliveryModel::Once, 5);
     let order = fold_order(32, tree).expect("every rank once");
     assert_eq!(order.root(), Rank(16));
     let operands: Vec<_> = order.operands_of(Rank(16)).map(|rank| rank.0).collect();
@@ -110,7 +110,7 @@ fn a_fabric_of_two_levels_gives_the_bits_of_its_tree() {
 }
 
 #[test]
-fn nodes_without_children_or_with_one_add_nothing() {
+fn nodes_with_at_most_one_child_change_nothing() {
     let plain = fold_order(3, leaves(0..3)).expect("every rank once");
     let odd = node([node([]), node([node([Nested::Rank(0)])]), Nested::Rank(1), node([]), leaves([2])]);
     assert_eq!(fold_order(3, odd), Ok(plain.clone()));
@@ -120,7 +120,7 @@ fn nodes_without_children_or_with_one_add_nothing() {
 }
 
 #[test]
-fn trees_that_are_no_order_are_refused() {
+fn invalid_trees_are_rejected() {
     assert_eq!(fold_order(3, leaves([0, 1])), Err(FoldOrderError::Missing(Rank(2))));
     assert_eq!(fold_order(2, leaves([0, 1, 1])), Err(FoldOrderError::Twice(Rank(1))));
     assert_eq!(fold_order(2, leaves([0, 2])), Err(FoldOrderError::Unknown(Rank(2))));
@@ -128,11 +128,11 @@ fn trees_that_are_no_order_are_refused() {
     assert_eq!(fold_order(u32::MAX, node([])), Err(FoldOrderError::Size(u32::MAX)));
     assert_eq!(FoldOrder::flat(u32::MAX), Err(FoldOrderError::Size(u32::MAX)));
     let endless = FoldOrder::from_tree(2, (), |()| FoldTreeNode::Node(vec![()]));
-    assert_eq!(endless, Err(FoldOrderError::TooManyPlaces));
+    assert_eq!(endless, Err(FoldOrderError::TooManyNodes));
 }
 
 #[test]
-fn chains_neither_exhaust_the_stack_nor_take_for_ever() {
+fn long_chains_need_little_stack_and_time() {
     let size = 100_000;
     let chain = |rank: u32| match rank {
         _ if rank >= size => FoldTreeNode::Rank(Rank(rank - size)),
@@ -147,22 +147,23 @@ fn chains_neither_exhaust_the_stack_nor_take_for_ever() {
 }
 
 #[test]
-fn twenty_thousand_ranks_play_a_flat_node() {
+fn twenty_thousand_ranks_run_a_flat_node() {
     let size = 20_000;
     let order = Arc::new(FoldOrder::flat(size).expect("not too many"));
     let collective = CollectiveOperation::AllReduce { kind: reduction_of(&order_sensitive_sum(1)) };
-    let plan = |rank| {
+    let schedule = |rank| {
         CollectiveSchedule::ordered(CollectiveAlgorithm::OrderedTree, collective, Rank(rank), order.clone(), 4)
-            .expect("it suits")
+            .expect("it supports")
     };
-    let plans = (0..size).map(plan).collect();
-    let outcome = run_collective(plans, vec![Payload::Absent { bytes: 4 }; size as usize], DeliveryModel::Plain, 1);
+    let schedules = (0..size).map(schedule).collect();
+    let outcome =
+        run_collective(schedules, vec![Payload::SizeOnly { bytes: 4 }; size as usize], DeliveryModel::Once, 1);
     assert_eq!(outcome.messages as u32, 2 * (size - 1));
 }
 
 proptest! {
     #[test]
     fn any_tree_gives_its_bits(size in 1..50_u32, count in 0..90_usize, seed: u64) {
-        check(&random_tree(size, seed), size, count, DeliveryModel::Doubles, seed);
+        check(&random_tree(size, seed), size, count, DeliveryModel::Duplicating, seed);
     }
 }

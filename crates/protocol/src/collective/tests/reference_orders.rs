@@ -1,11 +1,11 @@
-//! The orders in which algorithms fold, written down naively: lists that are cut into groups until one is left.
+//! A naive description of the fold orders of all algorithms: lists that are split into groups until one is left.
 
 use oracle::{Reduction, ReferenceOrder, reference_of};
 use units::Rank;
 
 use super::harness::contribution;
 
-/// Neighbouring sums merge, `radix` at a time, until one is left.
+/// Merges adjacent sums, `radix` at a time, until one is left.
 fn merge(mut sums: Vec<ReferenceOrder>, radix: usize) -> ReferenceOrder {
     while sums.len() > 1 {
         sums = sums.chunks(radix).map(|group| ReferenceOrder::node(group.to_vec())).collect();
@@ -17,12 +17,12 @@ fn ranks(range: std::ops::Range<u32>) -> Vec<ReferenceOrder> {
     range.map(|rank| ReferenceOrder::rank(Rank(rank))).collect()
 }
 
-/// A tree of groups, the last one of each level perhaps smaller.
+/// A tree of groups; the last one of each level may be smaller.
 pub(super) fn tree(size: u32, radix: u32) -> ReferenceOrder {
     merge(ranks(0..size), radix as usize)
 }
 
-/// As a tree, once the first ranks have paired up so that all groups are full.
+/// As a tree, after the first ranks have paired up so that all groups are full.
 pub(super) fn recursive(size: u32, radix: u32) -> ReferenceOrder {
     let fits = |mut count: u32| {
         while count.is_multiple_of(radix) {
@@ -36,17 +36,17 @@ pub(super) fn recursive(size: u32, radix: u32) -> ReferenceOrder {
     merge(pairs.chain(ranks(2 * joining..size)).collect(), radix as usize)
 }
 
-/// One rank after the other, around the ring and ending at this one.
+/// One rank after the other around the ring, ending at this one.
 pub(super) fn ring(size: u32, last: u32) -> ReferenceOrder {
     ReferenceOrder::node((1..=size).map(|step| ReferenceOrder::rank(Rank((last + step) % size))))
 }
 
-/// The right result of folding in an order.
+/// The expected result of folding in an order.
 pub(super) fn folded(seed: u64, operation: &Reduction, order: &ReferenceOrder) -> Vec<u8> {
     reference_of(operation, order, |rank| contribution(seed, rank.0, operation))
 }
 
-/// The right result of the ring: each block in its own order.
+/// The expected result of the ring: each block has its own order.
 pub(super) fn folded_by_ring(seed: u64, operation: &Reduction, size: u32) -> Vec<u8> {
     let mut result = Vec::new();
     for block in 0..size as usize {

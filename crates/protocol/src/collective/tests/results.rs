@@ -1,6 +1,6 @@
-//! Results, bit by bit, at every rank.
+//! The bits of the results at every rank.
 
-use oracle::{Element, Operator, Reduction};
+use oracle::{Reduction, ReductionElement, ReductionOperator};
 use proptest::prelude::*;
 use units::Rank;
 
@@ -45,7 +45,7 @@ const BARRIERS: [CollectiveAlgorithm; 6] = [
     CollectiveAlgorithm::Tree { radix: 4 },
 ];
 
-/// What an algorithm must give, by the naive orders.
+/// The expected result of an algorithm, by the naive orders.
 fn expected(algorithm: CollectiveAlgorithm, seed: u64, operation: &Reduction, size: u32) -> Vec<u8> {
     let radix = u32::from(algorithm.radix());
     match algorithm {
@@ -65,8 +65,8 @@ fn check_all_reduce(
     seed: u64,
 ) {
     let collective = CollectiveOperation::AllReduce { kind: reduction_of(operation) };
-    let plans = schedules(algorithm, collective, size, operation.bytes());
-    let outcome = run_collective(plans, contributions(seed, size, operation), network, seed);
+    let schedules = schedules(algorithm, collective, size, operation.bytes());
+    let outcome = run_collective(schedules, contributions(seed, size, operation), network, seed);
     let expected = expected(algorithm, seed, operation, size);
     for (rank, result) in outcome.results.iter().enumerate() {
         assert_eq!(result.bytes(), Some(&expected[..]), "{algorithm}, {operation}, rank {rank} of {size}");
@@ -75,8 +75,8 @@ fn check_all_reduce(
 
 fn check_reduce(algorithm: CollectiveAlgorithm, operation: &Reduction, size: u32, root: u32, seed: u64) {
     let collective = CollectiveOperation::Reduce { root: Rank(root), kind: reduction_of(operation) };
-    let plans = schedules(algorithm, collective, size, operation.bytes());
-    let outcome = run_collective(plans, contributions(seed, size, operation), DeliveryModel::Plain, seed);
+    let schedules = schedules(algorithm, collective, size, operation.bytes());
+    let outcome = run_collective(schedules, contributions(seed, size, operation), DeliveryModel::Once, seed);
     let expected = expected(algorithm, seed, operation, size);
     for (rank, result) in outcome.results.iter().enumerate() {
         if rank as u32 == root {
@@ -88,11 +88,11 @@ fn check_reduce(algorithm: CollectiveAlgorithm, operation: &Reduction, size: u32
 }
 
 fn check_broadcast(algorithm: CollectiveAlgorithm, size: u32, root: u32, bytes: usize, seed: u64) {
-    let sent = contribution(seed, root, &operation(Element::U8, Operator::Sum, bytes));
-    let plans = schedules(algorithm, CollectiveOperation::Broadcast { root: Rank(root) }, size, bytes);
-    let mut contributions = vec![Payload::Absent { bytes: bytes as u32 }; size as usize];
+    let sent = contribution(seed, root, &operation(ReductionElement::U8, ReductionOperator::Sum, bytes));
+    let schedules = schedules(algorithm, CollectiveOperation::Broadcast { root: Rank(root) }, size, bytes);
+    let mut contributions = vec![Payload::SizeOnly { bytes: bytes as u32 }; size as usize];
     contributions[root as usize] = sent.clone().into();
-    let outcome = run_collective(plans, contributions, DeliveryModel::Plain, seed);
+    let outcome = run_collective(schedules, contributions, DeliveryModel::Once, seed);
     for (rank, result) in outcome.results.iter().enumerate() {
         assert_eq!(result.bytes(), Some(&sent[..]), "{algorithm}, rank {rank} of {size}, root {root}");
     }
@@ -102,12 +102,12 @@ fn check_broadcast(algorithm: CollectiveAlgorithm, size: u32, root: u32, bytes: 
 fn allreduce_has_the_bits_of_its_order_at_every_rank() {
     for size in sizes() {
         for algorithm in ALL_REDUCERS {
-            check_all_reduce(algorithm, &order_sensitive_sum(37), size, DeliveryModel::Plain, u64::from(size));
+            check_all_reduce(algorithm, &order_sensitive_sum(37), size, DeliveryModel::Once, u64::from(size));
             check_all_reduce(
                 algorithm,
                 &order_sensitive_sum(3),
                 size,
-                DeliveryModel::Doubles,
+                DeliveryModel::Duplicating,
                 u64::from(size) + 1000,
             );
         }
@@ -115,7 +115,7 @@ fn allreduce_has_the_bits_of_its_order_at_every_rank() {
 }
 
 #[test]
-fn the_bits_of_these_sums_tell_orders_apart() {
+fn order_sensitive_sums_distinguish_the_orders() {
     let folded = |order| reference_orders::folded(1, &order_sensitive_sum(37), &order);
     let of_sixteen = [
         reference_orders::tree(16, 2),
@@ -130,13 +130,13 @@ fn the_bits_of_these_sums_tell_orders_apart() {
 }
 
 #[test]
-fn allreduce_does_every_type_and_operator() {
-    for element in Element::ALL {
-        for operator in Operator::ALL {
+fn allreduce_supports_every_type_and_operator() {
+    for element in ReductionElement::ALL {
+        for operator in ReductionOperator::ALL {
             let operation = operation(*element, *operator, 13);
-            if operation.has_meaning() {
+            if operation.is_defined() {
                 for algorithm in ALL_REDUCERS {
-                    check_all_reduce(algorithm, &operation, 11, DeliveryModel::Plain, 7);
+                    check_all_reduce(algorithm, &operation, 11, DeliveryModel::Once, 7);
                 }
             }
         }
@@ -160,7 +160,7 @@ fn reduce_has_the_same_bits_for_every_root() {
 }
 
 #[test]
-fn broadcast_reaches_everyone_from_every_root() {
+fn broadcast_reaches_every_rank_from_every_root() {
     for size in 1..=33 {
         for root in 0..size {
             for algorithm in BROADCASTERS {
@@ -179,52 +179,52 @@ fn broadcast_reaches_everyone_from_every_root() {
 fn empty_vectors_are_reduced_and_broadcast() {
     for size in [1, 2, 5, 8] {
         for algorithm in ALL_REDUCERS {
-            check_all_reduce(algorithm, &order_sensitive_sum(0), size, DeliveryModel::Plain, 1);
+            check_all_reduce(algorithm, &order_sensitive_sum(0), size, DeliveryModel::Once, 1);
         }
         let collective = CollectiveOperation::Broadcast { root: Rank(size - 1) };
         for algorithm in BROADCASTERS {
             let nothing = vec![Payload::EMPTY; size as usize];
-            run_collective(schedules(algorithm, collective, size, 0), nothing, DeliveryModel::Plain, 1);
+            run_collective(schedules(algorithm, collective, size, 0), nothing, DeliveryModel::Once, 1);
         }
     }
 }
 
-/// Plays a barrier in which one rank is late: nobody may complete before it has started.
+/// Runs a barrier with one late rank: no rank may complete before it has started.
 #[test]
-fn nobody_leaves_a_barrier_before_the_last_has_come() {
+fn no_rank_leaves_a_barrier_before_the_last_has_entered() {
     use crate::collective::{ScheduleAction, ScheduleExecutor};
     for size in 2..=33_u32 {
         for algorithm in BARRIERS {
             let late = size * 7 / 11;
-            let plans = schedules(algorithm, CollectiveOperation::Barrier, size, 0);
-            let mut players: Vec<_> = plans
+            let schedules = schedules(algorithm, CollectiveOperation::Barrier, size, 0);
+            let mut executors: Vec<_> = schedules
                 .into_iter()
-                .map(|plan| ScheduleExecutor::new(plan, Payload::EMPTY).expect("no bytes fit"))
+                .map(|schedule| ScheduleExecutor::new(schedule, Payload::EMPTY).expect("no bytes fit"))
                 .collect();
-            let mut flying = Vec::new();
+            let mut in_flight = Vec::new();
             let mut completed = 0;
-            let mut run = |actor: u32, players: &mut Vec<ScheduleExecutor>| {
+            let mut run = |actor: u32, executors: &mut Vec<ScheduleExecutor>| {
                 let mut out = Vec::new();
-                players[actor as usize].start(&mut out);
+                executors[actor as usize].start(&mut out);
                 let mut actor = actor;
                 loop {
-                    for duty in out.drain(..) {
-                        match duty {
-                            ScheduleAction::Send { to, round, .. } => flying.push((Rank(actor), to, round)),
+                    for action in out.drain(..) {
+                        match action {
+                            ScheduleAction::Send { to, round, .. } => in_flight.push((Rank(actor), to, round)),
                             ScheduleAction::Complete { .. } => completed += 1,
                             ScheduleAction::Failed { cause } => panic!("{cause}"),
                         }
                     }
-                    let Some((from, to, round)) = flying.pop() else { return completed };
+                    let Some((from, to, round)) = in_flight.pop() else { return completed };
                     actor = to.0;
-                    players[to.index()].handle_message(from, round, Payload::EMPTY, &mut out);
+                    executors[to.index()].handle_message(from, round, Payload::EMPTY, &mut out);
                 }
             };
             for rank in (0..size).filter(|rank| *rank != late) {
-                assert_eq!(run(rank, &mut players), 0, "{algorithm} of {size}: {late} is missing");
+                assert_eq!(run(rank, &mut executors), 0, "{algorithm} of {size}: {late} is missing");
             }
-            assert!(players.iter().any(|player| player.waiting_for().any(|rank| rank == Rank(late))));
-            assert_eq!(run(late, &mut players), size, "{algorithm} of {size}");
+            assert!(executors.iter().any(|executor| executor.waiting_for().any(|rank| rank == Rank(late))));
+            assert_eq!(run(late, &mut executors), size, "{algorithm} of {size}");
         }
     }
 }
@@ -235,8 +235,8 @@ fn recursive_doubling_and_rabenseifner_give_the_same_bits() {
     for size in sizes() {
         let collective = CollectiveOperation::AllReduce { kind: reduction_of(&telling) };
         let run = |algorithm| {
-            let plans = schedules(algorithm, collective, size, telling.bytes());
-            run_collective(plans, contributions(9, size, &telling), DeliveryModel::Plain, 9).results
+            let schedules = schedules(algorithm, collective, size, telling.bytes());
+            run_collective(schedules, contributions(9, size, &telling), DeliveryModel::Once, 9).results
         };
         assert_eq!(
             run(CollectiveAlgorithm::RecursiveDoubling),
@@ -247,27 +247,27 @@ fn recursive_doubling_and_rabenseifner_give_the_same_bits() {
 }
 
 #[test]
-fn payloads_that_are_not_there_take_the_same_messages() {
+fn size_only_payloads_need_the_same_messages() {
     for size in sizes() {
         for algorithm in ALL_REDUCERS {
             let collective = CollectiveOperation::AllReduce { kind: reduction_of(&order_sensitive_sum(10)) };
             let run = |contributions| {
-                run_collective(schedules(algorithm, collective, size, 40), contributions, DeliveryModel::Plain, 2)
+                run_collective(schedules(algorithm, collective, size, 40), contributions, DeliveryModel::Once, 2)
             };
-            let absent = run(vec![Payload::Absent { bytes: 40 }; size as usize]);
+            let absent = run(vec![Payload::SizeOnly { bytes: 40 }; size as usize]);
             let real = run(contributions(2, size, &order_sensitive_sum(10)));
             assert_eq!(absent.messages, real.messages);
-            assert!(absent.results.iter().all(|result| *result == Payload::Absent { bytes: 40 }));
+            assert!(absent.results.iter().all(|result| *result == Payload::SizeOnly { bytes: 40 }));
         }
     }
 }
 
 fn operations() -> impl Strategy<Value = Reduction> {
-    let element = prop::sample::select(Element::ALL);
-    let operator = prop::sample::select(Operator::ALL);
+    let element = prop::sample::select(ReductionElement::ALL);
+    let operator = prop::sample::select(ReductionOperator::ALL);
     (element, operator, 0..70_usize)
         .prop_map(|(element, operator, count)| operation(element, operator, count))
-        .prop_filter("bits of floats have no meaning", Reduction::has_meaning)
+        .prop_filter("bits of floats have no meaning", Reduction::is_defined)
 }
 
 proptest! {
@@ -286,11 +286,11 @@ proptest! {
             CollectiveAlgorithm::Ring,
             CollectiveAlgorithm::Tree { radix },
         ][which];
-        check_all_reduce(algorithm, &operation, size, DeliveryModel::Doubles, seed);
+        check_all_reduce(algorithm, &operation, size, DeliveryModel::Duplicating, seed);
     }
 
     #[test]
-    fn any_broadcast_reaches_everyone(
+    fn any_broadcast_reaches_every_rank(
         size in 1..80_u32,
         root in any::<prop::sample::Index>(),
         radix in 2..=64_u16,

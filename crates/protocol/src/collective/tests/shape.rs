@@ -1,4 +1,4 @@
-//! What plans look like: how many rounds, how many messages, how little memory.
+//! The shape of schedules: rounds, messages, bytes and memory.
 
 use reduce::{ElementType, Operator, ReductionKind};
 use units::Rank;
@@ -18,9 +18,9 @@ const ALL_REDUCE: CollectiveOperation = match ReductionKind::new(ElementType::F3
 
 fn rounds(algorithm: CollectiveAlgorithm, collective: CollectiveOperation, size: u32) -> u32 {
     let bytes = if collective == CollectiveOperation::Barrier { 0 } else { 4000 };
-    let plans = schedules(algorithm, collective, size, bytes);
-    assert!(plans.iter().all(|plan| plan.rounds() == plans[0].rounds()), "all ranks count alike");
-    plans[0].rounds()
+    let schedules = schedules(algorithm, collective, size, bytes);
+    assert!(schedules.iter().all(|schedule| schedule.rounds() == schedules[0].rounds()), "all ranks count alike");
+    schedules[0].rounds()
 }
 
 /// The least `n` with `radix^n >= size`.
@@ -29,7 +29,7 @@ fn log_up(size: u32, radix: u32) -> u32 {
 }
 
 #[test]
-fn the_number_of_rounds_is_the_formula() {
+fn the_number_of_rounds_matches_the_formula() {
     for size in sizes() {
         let floor = size.ilog2();
         let joins = if size.is_power_of_two() { 0 } else { 2 };
@@ -50,7 +50,7 @@ fn the_number_of_rounds_is_the_formula() {
 }
 
 #[test]
-fn k_ing_needs_no_joining_where_a_smaller_last_group_does() {
+fn recursive_k_ing_needs_no_extra_rounds_if_a_smaller_last_group_fits() {
     let king = |radix, size| rounds(CollectiveAlgorithm::RecursiveKing { radix }, ALL_REDUCE, size);
     assert_eq!(king(4, 64), 3);
     assert_eq!(king(4, 128), 4, "4 * 4 * 4 * 2");
@@ -61,13 +61,13 @@ fn k_ing_needs_no_joining_where_a_smaller_last_group_does() {
 }
 
 #[test]
-fn the_number_of_messages_is_the_formula() {
+fn the_number_of_messages_matches_the_formula() {
     let operation = order_sensitive_sum(64);
     for size in sizes() {
         let count = |algorithm| {
             let collective = CollectiveOperation::AllReduce { kind: reduction_of(&operation) };
-            let plans = schedules(algorithm, collective, size, operation.bytes());
-            run_collective(plans, contributions(1, size, &operation), DeliveryModel::Plain, 1).messages as u32
+            let schedules = schedules(algorithm, collective, size, operation.bytes());
+            run_collective(schedules, contributions(1, size, &operation), DeliveryModel::Once, 1).messages as u32
         };
         let participants = 1 << size.ilog2();
         let joins = 2 * (size - participants);
@@ -79,10 +79,10 @@ fn the_number_of_messages_is_the_formula() {
 }
 
 #[test]
-fn the_bytes_that_a_rank_sends_are_the_formula() {
+fn the_bytes_per_rank_match_the_formula() {
     let sent = |algorithm, size: u32| {
-        let plan = CollectiveSchedule::new(algorithm, ALL_REDUCE, Rank(3), size, 64_000).expect("it suits");
-        let parts = (0..plan.rounds()).flat_map(|round| plan.sends(round).collect::<Vec<_>>());
+        let schedule = CollectiveSchedule::new(algorithm, ALL_REDUCE, Rank(3), size, 64_000).expect("it supports");
+        let parts = (0..schedule.rounds()).flat_map(|round| schedule.sends(round).collect::<Vec<_>>());
         parts.map(|send| send.part.len()).sum::<u32>()
     };
     assert_eq!(sent(CollectiveAlgorithm::RecursiveDoubling, 16), 4 * 64_000);
@@ -105,15 +105,17 @@ fn both_ends_of_every_message_agree_on_it() {
             (CollectiveAlgorithm::Tree { radix: 4 }, reduce),
             (CollectiveAlgorithm::ScatterAllgather, broadcast),
         ] {
-            let plans = schedules(algorithm, collective, size, 4 * 77);
-            for (plan, round) in plans.iter().flat_map(|plan| (0..plan.rounds()).map(move |round| (plan, round))) {
-                for send in plan.sends(round) {
-                    let expected = plans[send.to.index()].expected(round, plan.rank());
+            let schedules = schedules(algorithm, collective, size, 4 * 77);
+            for (schedule, round) in
+                schedules.iter().flat_map(|schedule| (0..schedule.rounds()).map(move |round| (schedule, round)))
+            {
+                for send in schedule.sends(round) {
+                    let expected = schedules[send.to.index()].expected(round, schedule.rank());
                     assert_eq!(expected.map(|receive| receive.part), Some(send.part), "{algorithm}, {size} ranks");
                 }
-                for receive in plan.receives(round) {
-                    let mut sends = plans[receive.from.index()].sends(round);
-                    assert!(sends.any(|send| send.to == plan.rank() && send.part == receive.part));
+                for receive in schedule.receives(round) {
+                    let mut sends = schedules[receive.from.index()].sends(round);
+                    assert!(sends.any(|send| send.to == schedule.rank() && send.part == receive.part));
                 }
             }
         }
@@ -121,33 +123,35 @@ fn both_ends_of_every_message_agree_on_it() {
 }
 
 #[test]
-fn a_million_players_fit_into_memory() {
+fn a_million_executors_fit_into_memory() {
     assert!(size_of::<ScheduleExecutor>() <= 136, "{} bytes", size_of::<ScheduleExecutor>());
-    // One rank of a million, without the others: what a round costs does not depend on the size.
+    // One rank of a million, without the others: the cost of a round does not depend on the size.
     let size = 1 << 20;
-    let plan = CollectiveSchedule::new(CollectiveAlgorithm::RecursiveDoubling, ALL_REDUCE, Rank(777_777), size, 8)
-        .expect("it suits");
-    assert_eq!(plan.rounds(), 20);
-    let mut player = ScheduleExecutor::new(plan, Payload::Absent { bytes: 8 }).expect("it fits");
+    let schedule =
+        CollectiveSchedule::new(CollectiveAlgorithm::RecursiveDoubling, ALL_REDUCE, Rank(777_777), size, 8)
+            .expect("it supports");
+    assert_eq!(schedule.rounds(), 20);
+    let mut executor =
+        ScheduleExecutor::new(schedule, Payload::SizeOnly { bytes: 8 }).expect("the contribution fits");
     let mut out = Vec::new();
-    player.start(&mut out);
+    executor.start(&mut out);
     for round in 0..20 {
         let from = Rank(777_777 ^ (1 << round));
-        assert_eq!(player.waiting_for().collect::<Vec<_>>(), [from]);
-        player.handle_message(from, round, Payload::Absent { bytes: 8 }, &mut out);
+        assert_eq!(executor.waiting_for().collect::<Vec<_>>(), [from]);
+        executor.handle_message(from, round, Payload::SizeOnly { bytes: 8 }, &mut out);
     }
-    assert_eq!(out.last(), Some(&ScheduleAction::Complete { result: Payload::Absent { bytes: 8 } }));
+    assert_eq!(out.last(), Some(&ScheduleAction::Complete { result: Payload::SizeOnly { bytes: 8 } }));
     assert_eq!(out.len(), 21);
 }
 
 #[test]
 fn a_whole_vector_is_sent_without_a_copy() {
-    let plan = CollectiveSchedule::new(CollectiveAlgorithm::RecursiveDoubling, ALL_REDUCE, Rank(0), 2, 80)
-        .expect("it suits");
+    let schedule = CollectiveSchedule::new(CollectiveAlgorithm::RecursiveDoubling, ALL_REDUCE, Rank(0), 2, 80)
+        .expect("it supports");
     let bytes = crate::PayloadBytes::from(vec![0; 80]);
-    let mut player = ScheduleExecutor::new(plan, Payload::Bytes(bytes.clone())).expect("it fits");
+    let mut executor = ScheduleExecutor::new(schedule, Payload::Bytes(bytes.clone())).expect("the contribution fits");
     let mut out = Vec::new();
-    player.start(&mut out);
+    executor.start(&mut out);
     let Some(ScheduleAction::Send { payload: Payload::Bytes(sent), .. }) = out.first() else { panic!("{out:?}") };
     assert_eq!(bytes.as_ptr(), sent.as_ptr());
 }

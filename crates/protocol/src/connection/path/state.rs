@@ -1,44 +1,44 @@
-//! The migration states of a path, and the moves between them (PM-1).
+//! The migration states of a path, and the transitions between them (PM-1).
 
 use std::fmt;
 
-/// Where an end stands with its alternate path.
+/// The state of an end's alternate path.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum PathState {
-    /// No alternate is loaded; the state in which a connection begins and in which a migration leaves it.
+    /// No alternate is loaded: the initial state, and the state after a migration.
     Migrated,
-    /// An alternate is loaded, but the other end has not said so too.
+    /// An alternate is loaded, but the peer has not confirmed it.
     Rearm,
-    /// Both ends have one: a migration takes no preparation.
+    /// Both ends have loaded one: a migration needs no preparation.
     Armed,
 }
 
-/// What moves an end from one state to another.
+/// The cause of a transition.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum PathTransition {
-    /// An alternate is loaded, by the user or by the connection itself.
+    /// An alternate is loaded, by the user or by the connection.
     Load,
-    /// The other end answers on the alternate and has loaded one too.
+    /// The peer replies on the alternate and has loaded one too.
     Agree,
     /// Traffic moves to another path.
     Migrate,
-    /// The alternate is dead or was taken away.
+    /// The alternate is dead or was removed.
     Unload,
 }
 
-/// A move that the state does not allow.
+/// A transition that the state does not allow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InvalidPathTransition {
     /// The state.
     pub state: PathState,
-    /// The move that was asked for.
+    /// The transition.
     pub asked: PathTransition,
 }
 
-/// Every allowed move: from, by, to. What is not here is refused.
+/// Every allowed transition: from, by, to. All others are errors.
 pub const PATH_TRANSITIONS: &[(PathState, PathTransition, PathState)] = &[
     (PathState::Migrated, PathTransition::Load, PathState::Rearm),
-    // The path fails before anything could be armed: better an untried path than none (PM-8).
+    // The path fails before an alternate is armed: an untried path is better than none (PM-8).
     (PathState::Migrated, PathTransition::Migrate, PathState::Migrated),
     (PathState::Rearm, PathTransition::Load, PathState::Rearm),
     (PathState::Rearm, PathTransition::Agree, PathState::Armed),
@@ -50,7 +50,7 @@ pub const PATH_TRANSITIONS: &[(PathState, PathTransition, PathState)] = &[
 ];
 
 impl PathState {
-    /// The state after a move.
+    /// The state after a transition.
     pub fn after(self, asked: PathTransition) -> Result<Self, InvalidPathTransition> {
         let allowed = PATH_TRANSITIONS.iter().find(|(from, by, _)| (*from, *by) == (self, asked));
         allowed.map(|(_, _, to)| *to).ok_or(InvalidPathTransition { state: self, asked })
@@ -69,7 +69,7 @@ impl fmt::Display for PathState {
 
 impl fmt::Display for InvalidPathTransition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a path in state {} cannot {:?}", self.state, self.asked)
+        write!(f, "a path in state {} does not allow {:?}", self.state, self.asked)
     }
 }
 

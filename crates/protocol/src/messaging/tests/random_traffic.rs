@@ -1,4 +1,4 @@
-//! Random traffic by seed.
+//! Random traffic from a seed.
 
 use std::collections::BTreeMap;
 
@@ -8,62 +8,62 @@ use units::Rank;
 use super::harness::{CorruptionPlan, MessagingHarness, bytes};
 use crate::messaging::{MessageSelector, MessagingSettings, RailIndex};
 
-/// Random ranks, rails, lengths, tags, spoiling and cuts; receives posted before or after. Every message must come once,
-/// in order, unaltered.
+/// Random ranks, rails, lengths, tags, corruption and rail failures; receives posted before or after the message. Every message
+/// must arrive once, in order and unaltered.
 fn trial(seed: u64) {
-    let mut world = MessagingHarness::new(MessagingSettings::default(), 2, 1, seed);
-    let (ranks, rails) = (2 + world.draw(3) as u32, 1 + world.draw(4) as u8);
-    let credit_bytes = [70_000, 1 << 20][world.draw(2) as usize];
-    let depth = 1 + world.draw(4) as usize;
-    let letter_depth = 1 + world.draw(4) as usize;
-    let settings = MessagingSettings { credit_bytes, depth, letter_depth, ..MessagingSettings::default() };
-    let mut world = MessagingHarness::new(settings, ranks, rails, seed);
-    let one_in = [0, 3, 10, 50][world.draw(4) as usize];
-    world.spoiling = CorruptionPlan { one_in, bits: 1 + world.draw(3), only: None };
+    let mut harness = MessagingHarness::new(MessagingSettings::default(), 2, 1, seed);
+    let (ranks, rails) = (2 + harness.draw(3) as u32, 1 + harness.draw(4) as u8);
+    let credit_bytes = [70_000, 1 << 20][harness.draw(2) as usize];
+    let depth = 1 + harness.draw(4) as usize;
+    let control_depth = 1 + harness.draw(4) as usize;
+    let settings = MessagingSettings { credit_bytes, depth, control_depth, ..MessagingSettings::default() };
+    let mut harness = MessagingHarness::new(settings, ranks, rails, seed);
+    let one_in = [0, 3, 10, 50][harness.draw(4) as usize];
+    harness.corruption = CorruptionPlan { one_in, bits: 1 + harness.draw(3), only: None };
     let mut ledgers: BTreeMap<(Rank, Rank, u64), StreamLedger> = BTreeMap::new();
-    let mut cuts = world.draw(u64::from(rails));
-    for number in 0..40 + world.draw(60) {
-        let from = Rank(world.draw(ranks.into()) as u32);
-        let to = Rank((from.0 + 1 + world.draw(u64::from(ranks) - 1) as u32) % ranks);
-        let tag = world.draw(3);
-        let most = [64, 2_000, 16_000, 60_000, 400_000][world.draw(5) as usize];
-        let length = world.draw(most) as usize;
+    let mut cuts = harness.draw(u64::from(rails));
+    for number in 0..40 + harness.draw(60) {
+        let from = Rank(harness.draw(ranks.into()) as u32);
+        let to = Rank((from.0 + 1 + harness.draw(u64::from(ranks) - 1) as u32) % ranks);
+        let tag = harness.draw(3);
+        let most = [64, 2_000, 16_000, 60_000, 400_000][harness.draw(5) as usize];
+        let length = harness.draw(most) as usize;
         let data = bytes(seed << 20 | number, length);
         let ledger = ledgers.entry((from, to, tag));
         ledger.or_insert_with(|| StreamLedger::new(Expectation::MustComplete)).record_sent(&data);
-        if world.draw(2) == 0 {
-            world.receive(to, MessageSelector::from(from, tag), 400_000);
-            world.send(from, to, tag, data);
+        if harness.draw(2) == 0 {
+            harness.receive(to, MessageSelector::exact(from, tag), 400_000);
+            harness.send(from, to, tag, data);
         } else {
-            world.send(from, to, tag, data);
-            for _ in 0..world.draw(20) {
-                world.step();
+            harness.send(from, to, tag, data);
+            for _ in 0..harness.draw(20) {
+                harness.step();
             }
-            world.receive(to, MessageSelector::from(from, tag), 400_000);
+            harness.receive(to, MessageSelector::exact(from, tag), 400_000);
         }
-        for _ in 0..world.draw(6) {
-            world.step();
+        for _ in 0..harness.draw(6) {
+            harness.step();
         }
-        if cuts > 0 && world.draw(30) == 0 {
+        if cuts > 0 && harness.draw(30) == 0 {
             cuts -= 1;
-            world.cut(from, to, RailIndex(cuts as u8));
+            harness.cut(from, to, RailIndex(cuts as u8));
         }
     }
-    world.run();
-    assert!(world.dropped.is_empty(), "seed {seed}: {:?}", world.dropped);
+    harness.run();
+    assert!(harness.dropped.is_empty(), "seed {seed}: {:?}", harness.dropped);
     for ((from, to, tag), mut ledger) in ledgers {
-        let received = world.received(to).into_iter();
+        let received = harness.received(to).into_iter();
         for (_, _, data) in received.filter(|(source, found, _)| (*source, *found) == (from, tag)) {
             ledger.record_delivery(&data);
         }
         let verdict = ledger.judge();
         assert!(verdict.violations.is_empty(), "seed {seed}, {from} to {to}, tag {tag}: {:?}", verdict.violations);
     }
-    world.drain();
+    harness.drain();
 }
 
 #[test]
-fn random_traffic_comes_once_in_order_unaltered() {
+fn random_traffic_arrives_once_in_order_and_unaltered() {
     (0..300).for_each(trial);
 }
 

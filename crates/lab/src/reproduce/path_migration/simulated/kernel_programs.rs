@@ -1,47 +1,47 @@
 //! Figures 9 to 12, simulated: programs with the messages of the three kernels and a compute time between them.
 //!
-//! The messages are those of `crate::nas_kernels`: as many, as long, between the same ranks, in the same order. What a rank
-//! computes is a time: see [`KernelModel`].
+//! The messages are those of `crate::nas_kernels`: the same number and sizes, between the same ranks, in the same order. The
+//! computation of a rank is a delay: see [`KernelModel`].
 
 use anyhow::{Context, Result};
 use protocol::connection::path::AlternateLoading;
 use serde::Serialize;
 use simulator::queue_pair::{HostProgram, LinkNotification, ProgramStep};
 use topology::NodeId;
-use units::{Span, Time};
+use units::{SimSpan, SimTime};
 
 use super::super::statistics::QuartileSummary;
 use super::testbed::{SimulatedCut, SimulatedTestbed, micros};
 use crate::nas_kernels::{NasKernel, RANKS, splitmix64};
 
-/// When the ranks begin: every connection is armed by then.
-const BEGIN: Time = Time::from_picos(5_000_000_000);
+/// Start of the ranks: every connection is armed by then.
+const BEGIN: SimTime = SimTime::from_picos(5_000_000_000);
 /// Ranks side by side in the grid of LU, and its planes.
 const COLUMNS: usize = 4;
 const PLANES: usize = 32;
-/// By how many thousandths a compute time may be more or less.
+/// Maximum variation of a compute time, in thousandths.
 const VARIATION: u64 = 50;
-/// What armed alternates cost is looked for in runs that are so much longer: probes come every quarter of a second.
-const LONGER: u32 = 4;
+/// Runs for the cost of armed alternates are this many times longer: there is a probe every quarter of a second.
+const LONG_RUN_FACTOR: u32 = 4;
 
-/// What a kernel came to.
+/// The results of a kernel.
 #[derive(Clone, Copy, Serialize)]
 pub(in super::super) struct SimulatedSlowdown {
     pub kernel: NasKernel,
     pub iterations: u32,
-    /// What a rank computes in an iteration.
+    /// Compute time of a rank per iteration.
     pub compute_us: f64,
-    /// A run with one path, long enough for probes to come in between, and what is cut.
+    /// A run with one path, long enough to contain probes; and a short run with armed alternates, as those that are cut.
     pub plain_ms: f64,
     pub armed_ms: f64,
-    /// By how much a run with armed alternates takes longer, in percent.
+    /// How much longer a run with armed alternates takes, in percent.
     pub armed_percent: f64,
-    /// By how much a run with a cut takes longer than an armed one, in milliseconds.
+    /// How much longer a run with a cut takes than an armed one, in milliseconds.
     pub silent_ms: Option<QuartileSummary>,
     pub noticed_ms: Option<QuartileSummary>,
 }
 
-/// What was lost, in percent of a run of 10 s: it does not depend on how long a run is.
+/// The loss in percent of a run of 10 s. It does not depend on the length of the run.
 pub(super) fn percent_of_run(lost_ms: f64) -> f64 {
     lost_ms / 100.0
 }
@@ -50,11 +50,11 @@ pub(super) fn percent_of_run(lost_ms: f64) -> f64 {
 #[derive(Clone, Copy)]
 struct KernelModel {
     kernel: NasKernel,
-    /// Runs of about a tenth of a second: longer than anything that a cut brings about.
+    /// Runs of about a tenth of a second: longer than any effect of a cut.
     iterations: u32,
-    /// What a rank computes in an iteration: the processor time that the kernel took on two cores of a virtual machine, so
-    /// that computing and communicating weigh alike here and there.
-    compute: Span,
+    /// Compute time of a rank per iteration: the processor time of the kernel on two cores of a virtual machine, so that the
+    /// ratio of computation to communication is the same.
+    compute: SimSpan,
 }
 
 impl KernelModel {
@@ -64,7 +64,7 @@ impl KernelModel {
             NasKernel::Fourier => (28, 2_600),
             NasKernel::Wavefront => (50, 1_400),
         };
-        Self { kernel, iterations, compute: Span::from_micros(micros) }
+        Self { kernel, iterations, compute: SimSpan::from_micros(micros) }
     }
 
     fn steps(&self, rank: usize, iterations: u32) -> Vec<ProgramStep> {
@@ -80,15 +80,15 @@ impl KernelModel {
         steps
     }
 
-    /// A part of an iteration's computing. No two take the same time on a real machine; if they did here, all ranks would
-    /// keep step and never meet at a switch, until a cut put them out of step for good.
+    /// A part of the computation of an iteration. Its time varies as on a real machine; without variation all ranks would run in
+    /// lockstep and never contend for a switch, until a cut breaks the lockstep for good.
     fn compute(&self, rank: usize, part: u64, steps: &mut Vec<ProgramStep>) {
-        let chance = splitmix64((steps.len() as u64) << 8 | rank as u64) % (2 * VARIATION + 1);
-        let thousandths = 1_000 - VARIATION + chance;
+        let random = splitmix64((steps.len() as u64) << 8 | rank as u64) % (2 * VARIATION + 1);
+        let thousandths = 1_000 - VARIATION + random;
         steps.push(ProgramStep::Compute(self.compute.times(thousandths).divided_by(1_000 * part)));
     }
 
-    /// Counts keys, tells the counts, scatters, sends the keys, ranks them.
+    /// Counts keys, sends the counts, scatters, sends the keys, ranks them.
     fn sort(&self, rank: usize, steps: &mut Vec<ProgramStep>) {
         self.compute(rank, 3, steps);
         all_to_all(rank, 4 << 10, steps);
@@ -97,7 +97,7 @@ impl KernelModel {
         self.compute(rank, 3, steps);
     }
 
-    /// Two dimensions at home, a transpose, the third there and back, a transpose, two dimensions at home.
+    /// Two dimensions locally, a transpose, the third and its inverse, a transpose, two dimensions locally.
     fn transform(&self, rank: usize, steps: &mut Vec<ProgramStep>) {
         self.compute(rank, 3, steps);
         all_to_all(rank, 64 << 10, steps);
@@ -128,30 +128,30 @@ impl KernelModel {
         }
     }
 
-    /// From the beginning to the end of the slowest rank.
-    fn run(&self, iterations: u32, paths: u8, pull: Option<SimulatedCut>) -> Result<Span> {
+    /// The time from the start to the end of the slowest rank.
+    fn run(&self, iterations: u32, paths: u8, cut: Option<SimulatedCut>) -> Result<SimSpan> {
         let program = |rank: usize| HostProgram { host: NodeId(rank as u32), steps: self.steps(rank, iterations) };
         let programs = (0..RANKS).map(program);
-        let scene = SimulatedTestbed {
+        let testbed = SimulatedTestbed {
             connections: pairs().collect(),
             paths,
             loading: AlternateLoading::Automatic,
             programs: programs.collect(),
         };
-        let reports = scene.run(pull)?;
-        let ended = reports.iter().filter_map(|report| report.marks.last()).max().context("no rank has ended")?;
+        let reports = testbed.run(cut)?;
+        let ended = reports.iter().filter_map(|report| report.marks.last()).max().context("no rank ended")?;
         Ok(ended.since(BEGIN))
     }
 }
 
-/// Every two ranks have a connection.
+/// A connection for every two ranks.
 fn pairs() -> impl Iterator<Item = [usize; 2]> {
     (0..RANKS).flat_map(|one| (one + 1..RANKS).map(move |other| [one, other]))
 }
 
 fn connection(one: usize, other: usize) -> usize {
     let (low, high) = (one.min(other), one.max(other));
-    // Those of the ranks below, then those of this one, as `pairs` has them.
+    // The connections of the lower ranks, then those of this one, in the order of `pairs`.
     low * (2 * RANKS - low - 1) / 2 + high - low - 1
 }
 
@@ -169,7 +169,7 @@ fn all_to_all(rank: usize, length: u32, steps: &mut Vec<ProgramStep>) {
     steps.extend(others().map(|peer| receive(rank, peer)));
 }
 
-/// The ranks to the west, east, north and south, and the bytes of an edge towards them: 32 or 16 points of 5 values.
+/// The neighbours to the west, east, north and south, and the bytes of an edge: 32 or 16 points of 5 values.
 fn neighbours(rank: usize) -> [Option<(usize, u32)>; 4] {
     let (column, row, rows) = (rank % COLUMNS, rank / COLUMNS, RANKS / COLUMNS);
     [
@@ -180,19 +180,19 @@ fn neighbours(rank: usize) -> [Option<(usize, u32)>; 4] {
     ]
 }
 
-/// Without alternates, with armed ones, and cut at so many moments of each kind.
+/// Runs a kernel without alternates, with armed ones, and with each kind of cut at so many moments.
 pub(super) fn simulate_slowdown(kernel: NasKernel, cuts: u32) -> Result<SimulatedSlowdown> {
     let model = KernelModel::of(kernel);
-    let long = LONGER * model.iterations;
+    let long = LONG_RUN_FACTOR * model.iterations;
     let (plain, long_armed) = (model.run(long, 1, None)?, model.run(long, 2, None)?);
     let armed = model.run(model.iterations, 2, None)?;
     let lost = |notice| -> Result<Option<QuartileSummary>> {
         let mut lost = Vec::new();
         for moment in 0..cuts {
-            // In the middle of each of so many equal parts; the ranks take turns, as in the measured runs.
+            // In the middle of one of `cuts` equal parts; the ranks take turns, as in the measured runs.
             let at = BEGIN + armed.times(2 * u64::from(moment) + 1).divided_by(2 * u64::from(cuts));
-            let pull = SimulatedCut { host: (moment as usize * 3) % RANKS, at, notice };
-            lost.push((micros(model.run(model.iterations, 2, Some(pull))?) - micros(armed)) / 1e3);
+            let cut = SimulatedCut { host: (moment as usize * 3) % RANKS, at, notice };
+            lost.push((micros(model.run(model.iterations, 2, Some(cut))?) - micros(armed)) / 1e3);
         }
         Ok(QuartileSummary::of(lost))
     };
@@ -204,7 +204,7 @@ pub(super) fn simulate_slowdown(kernel: NasKernel, cuts: u32) -> Result<Simulate
         armed_ms: micros(armed) / 1e3,
         armed_percent: 100.0 * (micros(long_armed) / micros(plain) - 1.0),
         silent_ms: lost(LinkNotification::Silent)?,
-        noticed_ms: lost(LinkNotification::Noticed)?,
+        noticed_ms: lost(LinkNotification::Notified)?,
     })
 }
 
@@ -213,14 +213,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_are_found_where_they_are() {
+    fn connection_numbers_follow_the_order_of_pairs() {
         for (number, [one, other]) in pairs().enumerate() {
             assert_eq!([connection(one, other), connection(other, one)], [number; 2]);
         }
     }
 
     #[test]
-    fn whoever_is_sent_to_waits_for_as_many() {
+    fn every_send_has_a_receive() {
         for kernel in NasKernel::ALL {
             let steps: Vec<Vec<ProgramStep>> =
                 (0..RANKS).map(|rank| KernelModel::of(kernel).steps(rank, 3)).collect();

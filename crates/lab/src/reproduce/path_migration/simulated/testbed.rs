@@ -1,4 +1,4 @@
-//! The fabric of all simulated figures, and runs on it.
+//! The fabric of all simulated figures, and runs of programs on it.
 
 use std::sync::Arc;
 
@@ -13,24 +13,24 @@ use simulator::queue_pair::{
 };
 use simulator::{Forwarding, LinkParameters};
 use topology::{Fabric, NodeId};
-use units::{Psn, Span, Time};
+use units::{Psn, SimSpan, SimTime};
 
 use crate::nas_kernels::RANKS;
 
-/// Nothing here takes longer in virtual time.
-const PATIENCE: Span = Span::from_micros(60_000_000);
-/// Receives that an end keeps posted, and sends that it has under way at most.
+/// A run that takes longer in virtual time has hung.
+const TIMEOUT: SimSpan = SimSpan::from_micros(60_000_000);
+/// Posted receives of an end, and its maximum number of sends in flight.
 const POSTED: u32 = 64;
 
-/// A cable that is pulled: that of a host's first port, for good.
+/// The cable of a host's first port is cut for good.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SimulatedCut {
     pub host: usize,
-    pub at: Time,
+    pub at: SimTime,
     pub notice: LinkNotification,
 }
 
-/// Connections of two hosts each, numbered as given, and what the hosts do.
+/// Connections between pairs of hosts, in this order, and the programs of the hosts.
 pub(super) struct SimulatedTestbed {
     pub connections: Vec<[usize; 2]>,
     pub paths: u8,
@@ -42,23 +42,23 @@ impl SimulatedTestbed {
     /// Runs all programs to their end.
     ///
     /// # Errors
-    /// If they do not end, or an end fails, or a message comes altered or out of turn.
-    pub(super) fn run(&self, pull: Option<SimulatedCut>) -> Result<Vec<ProgramReport>> {
-        // Two switches, each host with a port at both: path 0 and path 1.
+    /// If they do not end, a connection fails, or a message arrives altered or out of order.
+    pub(super) fn run(&self, cut: Option<SimulatedCut>) -> Result<Vec<ProgramReport>> {
+        // Two switches; each host has a port at both: path 0 and path 1.
         let fabric = Arc::new(Fabric::xgft(&[RANKS as u32], &[2])?);
-        let plan = FaultPlan { seed: None, rules: pull.iter().map(|pull| rule(&fabric, pull)).collect() };
+        let plan = FaultPlan { seed: None, rules: cut.iter().map(|cut| rule(&fabric, cut)).collect() };
         let parameters = QueuePairRunParameters {
             connections: self.connections.iter().map(|hosts| self.connection(*hosts)).collect(),
-            notice: pull.map_or(LinkNotification::Silent, |pull| pull.notice),
+            notice: cut.map_or(LinkNotification::Silent, |cut| cut.notice),
             programs: self.programs.clone(),
         };
-        let judge =
-            DeliveryChecker { expected: vec![Default::default(); 2 * parameters.connections.len()], wrong: None };
-        let mut exchange = SimulatedQueuePairs::new(fabric, link(), &parameters, &plan, 1, judge)?;
-        ensure!(exchange.run_until_finished(PATIENCE), "not every message came within {PATIENCE}");
+        let checker =
+            DeliveryChecker { expected: vec![Default::default(); 2 * parameters.connections.len()], error: None };
+        let mut exchange = SimulatedQueuePairs::new(fabric, link(), &parameters, &plan, 1, checker)?;
+        ensure!(exchange.run_until_finished(TIMEOUT), "not every message arrived within {TIMEOUT}");
         let reports = exchange.programs().cloned().collect();
-        let wrong = exchange.into_witness().wrong;
-        ensure!(wrong.is_none(), "{}", wrong.unwrap_or_default());
+        let error = exchange.into_observer().error;
+        ensure!(error.is_none(), "{}", error.unwrap_or_default());
         Ok(reports)
     }
 
@@ -70,7 +70,7 @@ impl SimulatedTestbed {
             messages: Vec::new(),
             sends_at_once: POSTED as usize,
             receives: POSTED,
-            repost_after: Span::ZERO,
+            repost_after: SimSpan::ZERO,
         };
         ConnectionPlan {
             ends: [end(hosts[0], MigrationRole::Leader), end(hosts[1], MigrationRole::Follower)],
@@ -82,13 +82,13 @@ impl SimulatedTestbed {
     }
 }
 
-/// PM-4: 4X SDR. How long adapters and switches of the time took is not printed; these are guesses of the right order.
+/// PM-4: 4X SDR. The paper does not give the delays of adapters and switches; these are estimates of the right order.
 fn link() -> LinkParameters {
     LinkParameters {
         byte_time: ByteTime::of(LinkWidth::X4, LinkRate::Sdr),
-        wire: Span::from_nanos(10),
-        switch_delay: Span::from_nanos(200),
-        adapter_delay: Span::from_nanos(2_000),
+        wire: SimSpan::from_nanos(10),
+        switch_delay: SimSpan::from_nanos(200),
+        adapter_delay: SimSpan::from_nanos(2_000),
         forwarding: Forwarding::CutThrough,
         virtual_lanes: 1,
         buffer_bytes: 16_384,
@@ -96,17 +96,17 @@ fn link() -> LinkParameters {
     }
 }
 
-fn rule(fabric: &Fabric, pull: &SimulatedCut) -> FaultRule {
-    let host = NodeId(pull.host as u32);
+fn rule(fabric: &Fabric, cut: &SimulatedCut) -> FaultRule {
+    let host = NodeId(cut.host as u32);
     let switch = fabric.name(NodeId(RANKS as u32));
-    let at_us = pull.at.since(Time::ZERO).as_picos() as f64 / 1e6;
+    let at_us = cut.at.since(SimTime::ZERO).as_picos() as f64 / 1e6;
     FaultRule::new(FaultKind::Down).on(format!("{}-{switch}", fabric.name(host))).lasting(at_us, None)
 }
 
-/// Every message must come once, in order and unaltered.
+/// Checks that every message arrives once, in order and unaltered.
 struct DeliveryChecker {
     expected: Vec<std::collections::VecDeque<Vec<u8>>>,
-    wrong: Option<String>,
+    error: Option<String>,
 }
 
 impl QueuePairObserver for DeliveryChecker {
@@ -116,16 +116,16 @@ impl QueuePairObserver for DeliveryChecker {
 
     fn delivered(&mut self, stream: StreamId, message: &[u8]) {
         if self.expected[stream.index()].pop_front().as_deref() != Some(message) {
-            self.wrong.get_or_insert(format!("{stream:?}: a message came altered or out of turn"));
+            self.error.get_or_insert(format!("{stream:?}: a message arrived altered or out of order"));
         }
     }
 
     fn failed(&mut self, stream: StreamId, cause: &str) {
-        self.wrong.get_or_insert(format!("{stream:?}: {cause}"));
+        self.error.get_or_insert(format!("{stream:?}: {cause}"));
     }
 }
 
 /// In microseconds.
-pub(super) fn micros(span: Span) -> f64 {
+pub(super) fn micros(span: SimSpan) -> f64 {
     span.as_picos() as f64 / 1e6
 }

@@ -1,0 +1,185 @@
+//! The request of a rank to join, and the reason for which rank 0 rejects it.
+
+use std::fmt;
+
+use super::auth::{MAC_BYTES, Nonce};
+use super::endpoint_record::{EndpointRecord, MAX_RECORD_BYTES, RecordReader, RecordWriter};
+use super::token_key::{MacPurpose, TokenKey};
+
+/// Raised when messages change their meaning.
+pub(super) const RENDEZVOUS_VERSION: u32 = 1;
+const MAGIC: [u8; 6] = *b"PLEACH";
+/// Longest message before the table.
+pub(super) const MAX_HANDSHAKE_BYTES: usize = MAX_RECORD_BYTES + 1024;
+/// A rejection names at most this many missing ranks.
+const MAX_MISSING_RANKS_NAMED: usize = 64;
+
+/// Why rank 0 rejects a rank.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum JoinRejection {
+    Token,
+    Version(u32),
+    Size(u32),
+    Rank,
+    Missing { count: u32, some: Vec<u32> },
+}
+
+/// A rank's request to join.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct JoinRequest {
+    pub(super) version: u32,
+    pub(super) size: u32,
+    /// Rank 0 authenticates its welcome together with it.
+    pub(super) nonce: Nonce,
+    pub(super) record: EndpointRecord,
+}
+
+impl JoinRequest {
+    pub(super) fn to_bytes(&self, key: &TokenKey, challenge: &Nonce) -> Vec<u8> {
+        let mut writer = RecordWriter::default();
+        writer.bytes.extend(MAGIC);
+        writer.number(self.version);
+        writer.number(self.size);
+        writer.bytes.extend(self.nonce);
+        self.record.write(&mut writer);
+        let mac = key.mac(MacPurpose::Hello, challenge, &writer.bytes);
+        writer.bytes.extend(mac);
+        writer.bytes
+    }
+
+    /// Decodes and authenticates a request. Requests of all versions begin with the magic and end with the MAC, so that a
+    /// version mismatch can be distinguished from a wrong token.
+    pub(super) fn read(bytes: &[u8], key: &TokenKey, challenge: &Nonce) -> Result<Self, Option<JoinRejection>> {
+        let (text, mac) = bytes.split_last_chunk::<MAC_BYTES>().ok_or(None)?;
+        let mut reader = RecordReader { rest: text };
+        if reader.take() != Some(MAGIC) {
+            return Err(None);
+        }
+        if !key.verify(MacPurpose::Hello, challenge, text, mac) {
+            return Err(Some(JoinRejection::Token));
+        }
+        let version = reader.number().ok_or(None)?;
+        if version != RENDEZVOUS_VERSION {
+            return Err(Some(JoinRejection::Version(RENDEZVOUS_VERSION)));
+        }
+        let (size, nonce) = (reader.number().ok_or(None)?, reader.take().ok_or(None)?);
+        let record = EndpointRecord::read(&mut reader).filter(|_| reader.rest.is_empty()).ok_or(None)?;
+        Ok(Self { version, size, nonce, record })
+    }
+}
+
+impl JoinRejection {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut writer = RecordWriter::default();
+        match self {
+            Self::Token => writer.number(1),
+            Self::Version(version) => [2, *version].into_iter().for_each(|number| writer.number(number)),
+            Self::Size(size) => [3, *size].into_iter().for_each(|number| writer.number(number)),
+            Self::Rank => writer.number(4),
+            Self::Missing { count, some } => {
+                let some = &some[..some.len().min(MAX_MISSING_RANKS_NAMED)];
+                let named = u32::try_from(some.len()).expect("at most 64");
+                [5, *count, named].iter().chain(some).for_each(|number| writer.number(*number));
+            }
+        }
+        writer.bytes
+    }
+
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let mut reader = RecordReader { rest: bytes };
+        Some(match reader.number()? {
+            1 => Self::Token,
+            2 => Self::Version(reader.number()?),
+            3 => Self::Size(reader.number()?),
+            4 => Self::Rank,
+            5 => {
+                let (count, named) = (reader.number()?, reader.number()? as usize);
+                if named > MAX_MISSING_RANKS_NAMED {
+                    return None;
+                }
+                Self::Missing { count, some: (0..named).map(|_| reader.number()).collect::<Option<_>>()? }
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for JoinRejection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Token => formatter.write_str(
+                "wrong token: another job uses this address, or PLEACH_TOKEN or PLEACH_JOB differ between the processes",
+            ),
+            Self::Version(version) => {
+                write!(formatter, "rank 0 uses rendezvous version {version}, this process {RENDEZVOUS_VERSION}; run the same Pleach version on all hosts")
+            }
+            Self::Size(size) => write!(formatter, "rank 0 expects {size} ranks, this process another number; check PLEACH_SIZE"),
+            Self::Rank => formatter.write_str("another process has this rank already, or the job has no such rank"),
+            Self::Missing { count, some } => {
+                write_missing_ranks(formatter, some, *count)?;
+                formatter.write_str(" did not join in time")
+            }
+        }
+    }
+}
+
+/// Writes "rank 3" or "ranks 1, 3, 4 and 12 more".
+pub(super) fn write_missing_ranks(formatter: &mut fmt::Formatter<'_>, ranks: &[u32], count: u32) -> fmt::Result {
+    let shown = &ranks[..ranks.len().min(16)];
+    let list = shown.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    write!(formatter, "{} {list}", if count == 1 { "rank" } else { "ranks" })?;
+    let more = (count as usize).saturating_sub(shown.len());
+    if more > 0 {
+        write!(formatter, " and {more} more")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::auth::random_nonce;
+    use super::super::environment::JobToken;
+    use super::*;
+
+    #[test]
+    fn rejections_are_read_as_they_were_written() {
+        let missing = JoinRejection::Missing { count: 3, some: vec![1, 5, 9] };
+        for rejection in
+            [JoinRejection::Token, JoinRejection::Version(7), JoinRejection::Size(3), JoinRejection::Rank, missing]
+        {
+            assert_eq!(JoinRejection::read(&rejection.to_bytes()), Some(rejection));
+        }
+        assert_eq!(JoinRejection::read(&[5, 0, 0, 0, 1, 0, 0, 0, 255, 255, 255, 255]), None);
+    }
+
+    #[test]
+    fn a_request_is_authenticated_first() {
+        let key = |token: &str| TokenKey::new(&JobToken(token.as_bytes().to_vec()), "");
+        let (right, wrong, challenge) = (key("open"), key("shut"), [3; 16]);
+        let record = EndpointRecord::own(1, Vec::new(), b"extra".to_vec());
+        let hello = JoinRequest {
+            version: RENDEZVOUS_VERSION,
+            size: 2,
+            nonce: random_nonce().expect("Linux has random numbers"),
+            record,
+        };
+        let bytes = hello.to_bytes(&right, &challenge);
+        assert_eq!(JoinRequest::read(&bytes, &right, &challenge), Ok(hello.clone()));
+        assert_eq!(JoinRequest::read(&bytes, &wrong, &challenge), Err(Some(JoinRejection::Token)));
+        assert_eq!(
+            JoinRequest::read(&bytes, &right, &[4; 16]),
+            Err(Some(JoinRejection::Token)),
+            "a replayed request is rejected"
+        );
+        let newer = JoinRequest { version: RENDEZVOUS_VERSION + 1, ..hello };
+        let newer = newer.to_bytes(&right, &challenge);
+        assert_eq!(
+            JoinRequest::read(&newer, &right, &challenge),
+            Err(Some(JoinRejection::Version(RENDEZVOUS_VERSION)))
+        );
+        for length in 0..bytes.len() {
+            let cut = JoinRequest::read(&bytes[..length], &right, &challenge);
+            assert!(matches!(cut, Err(None | Some(JoinRejection::Token))), "{length}");
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! The report of `pleach simulate`: built once from a run, rendered as text, JSON or an HTML page.
+
+mod fabric_diagram;
+mod html;
+mod parameters;
+mod table;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+use simulator::FabricCounters;
+use simulator::collective::{CollectiveTiming, LinkReport, SimulatedCollective};
+use simulator::scenario::{ResultCheck, Scenario};
+use units::SimSpan;
+
+use crate::latency_distribution::LatencyDistribution;
+use crate::oracle_checker::OracleJudgement;
+use fabric_diagram::FabricDiagram;
+
+pub use html::html;
+pub use table::table;
+
+/// Links that are listed by name.
+const LISTED_LINKS: usize = 12;
+/// Points of the latency chart. More would overlap.
+const MAX_CHART_POINTS: usize = 800;
+
+/// The whole report. Field names are those of the JSON report: they are stable.
+#[derive(Serialize)]
+pub struct SimulationReport {
+    /// Version of the field names.
+    pub(crate) version: u32,
+    pub(crate) scenario: ScenarioLine,
+    pub(crate) fabric: FabricLine,
+    /// By table and field, spelled as in a scenario file.
+    pub(crate) parameters: BTreeMap<&'static str, BTreeMap<&'static str, String>>,
+    pub(crate) faults: Vec<String>,
+    pub(crate) operations: OperationCounts,
+    pub(crate) latency: LatencyReport,
+    pub(crate) counters: FabricCounters,
+    pub(crate) damaged_links: Vec<LinkLine>,
+    pub(crate) busiest_links: Vec<LinkLine>,
+    pub(crate) oracle: OracleReport,
+    /// Hash of all events: equal seeds and parameters give equal hashes.
+    pub(crate) trace: String,
+    pub(crate) machine: SimulationCost,
+    #[serde(skip)]
+    pub(crate) diagram: FabricDiagram,
+    /// The longest latency of each group of consecutive operations, for the chart; none where an operation failed.
+    #[serde(skip)]
+    pub(crate) latency_series: Vec<(u32, Option<SimSpan>)>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct ScenarioLine {
+    pub(crate) file: String,
+    pub(crate) name: String,
+    pub(crate) about: String,
+    pub(crate) seed: u64,
+}
+
+#[derive(Serialize)]
+pub(crate) struct FabricLine {
+    pub(crate) shape: String,
+    pub(crate) hosts: u32,
+    pub(crate) switches: u32,
+    pub(crate) cables: u64,
+    pub(crate) members: u32,
+    pub(crate) tree_nodes: usize,
+    pub(crate) roots: usize,
+    /// Nodes by level, hosts first.
+    pub(crate) levels: Vec<u32>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct OperationCounts {
+    pub(crate) run: u32,
+    /// Completed at every member.
+    pub(crate) completed: u32,
+    /// Failed or did not end at some member.
+    pub(crate) failed: u32,
+}
+
+/// Latencies of the operations that completed.
+#[derive(Serialize)]
+pub(crate) struct LatencyReport {
+    /// From the start to the last member's result.
+    pub(crate) complete: Option<LatencyDistribution>,
+    /// From the start to the first root's result.
+    pub(crate) reduce: Option<LatencyDistribution>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct LinkLine {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) lane: u8,
+    pub(crate) packets: u32,
+    pub(crate) damaged: u64,
+    pub(crate) lost: u64,
+}
+
+#[derive(Serialize)]
+pub(crate) struct OracleReport {
+    /// `bits`, `delivery` or `nothing`.
+    pub(crate) looked_at: &'static str,
+    /// Deliveries that were compared bit by bit with the reference.
+    pub(crate) checked: u64,
+    /// Deliveries that were only counted.
+    pub(crate) counted: u64,
+    pub(crate) violations: u64,
+    pub(crate) listed_violations: Vec<String>,
+    /// Operations that failed at a member with a cause.
+    pub(crate) failures: u64,
+    pub(crate) listed_failures: Vec<FailureLine>,
+    /// Operations that completed at some members and failed at others.
+    pub(crate) splits: u64,
+}
+
+#[derive(Serialize)]
+pub(crate) struct FailureLine {
+    pub(crate) operation: u32,
+    pub(crate) rank: u32,
+    pub(crate) cause: String,
+}
+
+/// The cost of the simulation on this machine: the only part that differs from run to run.
+#[derive(Serialize)]
+pub(crate) struct SimulationCost {
+    pub(crate) seconds: f64,
+    pub(crate) hops_per_second: f64,
+    pub(crate) state_bytes: usize,
+}
+
+impl OracleReport {
+    pub(crate) fn has_violations(&self) -> bool {
+        self.violations > 0
+    }
+
+    /// The verdict in one line.
+    pub(crate) fn summary(&self) -> String {
+        use crate::number_format::{group_digits, pluralize};
+        let wrong = match self.violations {
+            0 => "0 wrong results".to_owned(),
+            number => format!("{} VIOLATIONS", group_digits(number)),
+        };
+        let checked = match self.looked_at {
+            "nothing" => "nothing was checked".to_owned(),
+            "bits" => format!("{} checked bit by bit", pluralize(self.checked, "delivery")),
+            _ => format!("{} counted, once each", pluralize(self.counted, "delivery")),
+        };
+        let failed = match self.failures {
+            0 => String::new(),
+            number => format!("; {} failed with a cause", pluralize(number, "delivery")),
+        };
+        format!("{wrong}, {checked}{failed}")
+    }
+}
+
+impl SimulationReport {
+    /// True if the run violated an invariant.
+    pub fn has_violations(&self) -> bool {
+        self.oracle.has_violations()
+    }
+
+    /// Builds the report of a run.
+    pub fn new(
+        scenario: &Scenario,
+        file: &str,
+        collective: &SimulatedCollective,
+        timings: &[CollectiveTiming],
+        judgement: OracleJudgement,
+        elapsed: Duration,
+    ) -> Self {
+        let counters = collective.counters().clone();
+        let completed = timings.iter().filter(|timing| timing.complete.is_some()).count() as u32;
+        let seconds = elapsed.as_secs_f64();
+        let (damaged_links, busiest_links) = links(scenario, collective);
+        Self {
+            version: 1,
+            scenario: ScenarioLine {
+                file: file.to_owned(),
+                name: scenario.name.clone(),
+                about: scenario.about.trim().to_owned(),
+                seed: scenario.seed,
+            },
+            fabric: fabric_line(scenario, collective),
+            parameters: parameters::parameters(scenario),
+            faults: parameters::faults(&scenario.plan),
+            operations: OperationCounts {
+                run: timings.len() as u32,
+                completed,
+                failed: timings.len() as u32 - completed,
+            },
+            latency: LatencyReport {
+                complete: LatencyDistribution::of(timings.iter().filter_map(|timing| timing.complete)),
+                reduce: LatencyDistribution::of(
+                    timings.iter().filter(|timing| timing.complete.is_some()).filter_map(|timing| timing.reduce),
+                ),
+            },
+            machine: SimulationCost {
+                seconds,
+                hops_per_second: if seconds > 0.0 { counters.hops as f64 / seconds } else { 0.0 },
+                state_bytes: collective.memory(),
+            },
+            counters,
+            damaged_links,
+            busiest_links,
+            oracle: oracle_line(scenario.check, judgement),
+            trace: format!("{:#018x}", collective.trace()),
+            diagram: FabricDiagram::new(&scenario.fabric, &scenario.plan, collective.links()),
+            latency_series: latency_series(timings),
+        }
+    }
+}
+
+/// The report as JSON.
+pub fn json(report: &SimulationReport) -> String {
+    let mut text = serde_json::to_string_pretty(report).expect("a report has only text keys");
+    text.push('\n');
+    text
+}
+
+fn fabric_line(scenario: &Scenario, collective: &SimulatedCollective) -> FabricLine {
+    let fabric = &scenario.fabric;
+    FabricLine {
+        shape: fabric.to_string(),
+        hosts: fabric.hosts(),
+        switches: fabric.switches(),
+        cables: fabric.cable_count(),
+        members: collective.ranks(),
+        tree_nodes: collective.tree().nodes.len(),
+        roots: collective.tree().roots().count(),
+        levels: fabric_diagram::level_sizes(fabric),
+    }
+}
+
+fn oracle_line(check: ResultCheck, judgement: OracleJudgement) -> OracleReport {
+    let OracleJudgement { verdict, failures } = judgement;
+    let line = |failure: &crate::oracle_checker::FailedOperation| FailureLine {
+        operation: failure.op.0,
+        rank: failure.rank.0,
+        cause: failure.cause.to_string(),
+    };
+    OracleReport {
+        looked_at: simulator::scenario::names::word(&simulator::scenario::names::CHECKS, check),
+        checked: verdict.checked,
+        counted: verdict.cross_checked,
+        violations: verdict.violation_count(),
+        listed_violations: verdict.violations.iter().map(ToString::to_string).collect(),
+        failures: verdict.failed,
+        listed_failures: failures.iter().map(line).collect(),
+        splits: verdict.partial_failures.len() as u64 + verdict.unlisted_partial_failures,
+    }
+}
+
+/// The links with the most damage, and those with the most packets.
+fn links(scenario: &Scenario, collective: &SimulatedCollective) -> (Vec<LinkLine>, Vec<LinkLine>) {
+    let fabric = &scenario.fabric;
+    let line = |link: &LinkReport| LinkLine {
+        from: fabric.name(link.from),
+        to: fabric.name(link.to),
+        lane: link.lane.0,
+        packets: link.packets,
+        damaged: link.tally.damaged,
+        lost: link.tally.lost,
+    };
+    let faults = |link: &LinkReport| link.tally.damaged + link.tally.lost;
+    // Millions of links may have carried packets: only the first of each list are kept and sorted.
+    let mut all: Vec<LinkReport> = collective.links().collect();
+    let first = |all: &mut Vec<LinkReport>, key: &dyn Fn(&LinkReport) -> u64| -> Vec<LinkLine> {
+        let listed = LISTED_LINKS.min(all.len());
+        let order = |link: &LinkReport| (std::cmp::Reverse(key(link)), link.from, link.to, link.lane);
+        if listed < all.len() {
+            all.select_nth_unstable_by_key(listed, order);
+        }
+        all[..listed].sort_unstable_by_key(order);
+        all[..listed].iter().filter(|link| key(link) > 0).map(line).collect()
+    };
+    let damaged = first(&mut all, &faults);
+    let busiest = first(&mut all, &|link| u64::from(link.packets));
+    (damaged, busiest)
+}
+
+fn latency_series(timings: &[CollectiveTiming]) -> Vec<(u32, Option<SimSpan>)> {
+    let group_size = timings.len().div_ceil(MAX_CHART_POINTS).max(1);
+    let longest = |(number, group): (usize, &[CollectiveTiming])| {
+        let failed = group.iter().any(|timing| timing.complete.is_none());
+        let longest = if failed { None } else { group.iter().filter_map(|timing| timing.complete).max() };
+        ((number * group_size) as u32, longest)
+    };
+    timings.chunks(group_size).enumerate().map(longest).collect()
+}

@@ -1,0 +1,174 @@
+//! A scenario's parameters, spelled as in a scenario file, defaults included.
+
+use std::collections::BTreeMap;
+
+use simulator::collective::{ContributionContents, ControlPath, Replication};
+use simulator::fault::{FaultKind, FaultPlan, FaultRule, PhaseFilter};
+use simulator::link_rate::{LinkRate, LinkWidth};
+use simulator::scenario::Scenario;
+use simulator::scenario::names::{
+    CHECKS, FORWARDINGS, FRAMINGS, LANE_FEEDS, PACINGS, RESEND_WIDTHS, SHARINGS, operation_names, word,
+};
+
+/// All parameters, by table and field.
+pub(super) fn parameters(scenario: &Scenario) -> BTreeMap<&'static str, BTreeMap<&'static str, String>> {
+    BTreeMap::from([("link", link(scenario)), ("collective", collective(scenario))])
+}
+
+fn link(scenario: &Scenario) -> BTreeMap<&'static str, String> {
+    let link = &scenario.link;
+    BTreeMap::from([
+        ("width", word(&LinkWidth::NAMES, scenario.width).to_owned()),
+        ("rate", word(&LinkRate::NAMES, scenario.rate).to_owned()),
+        ("wire-ns", link.wire.as_nanos_f64().to_string()),
+        ("switch-delay-ns", link.switch_delay.as_nanos_f64().to_string()),
+        ("adapter-delay-ns", link.adapter_delay.as_nanos_f64().to_string()),
+        ("forwarding", word(&FORWARDINGS, link.forwarding).to_owned()),
+        ("virtual-lanes", link.virtual_lanes.to_string()),
+        ("buffer-bytes", link.buffer_bytes.to_string()),
+    ])
+}
+
+fn collective(scenario: &Scenario) -> BTreeMap<&'static str, String> {
+    let parameters = &scenario.collective;
+    let policy = &parameters.policy;
+    let micros = |span: units::SimSpan| (span.as_nanos_f64() / 1e3).to_string();
+    let mut fields = BTreeMap::from([
+        ("operation", operation_names(parameters.operation).0.to_owned()),
+        ("algorithm", operation_names(parameters.operation).1.to_owned()),
+        ("late-us", micros(parameters.arrival_skew)),
+        ("operations", scenario.operations.to_string()),
+        ("members", scenario.members().to_string()),
+        ("check", word(&CHECKS, scenario.check).to_owned()),
+        ("what-if-lanes", parameters.what_if_lanes.to_string()),
+        ("framing", word(&FRAMINGS, parameters.framing).to_owned()),
+        ("lane-feeds", word(&LANE_FEEDS, parameters.lane_feeds).to_owned()),
+        ("sharing", word(&SHARINGS, parameters.sharing).to_owned()),
+        ("resend-width", word(&RESEND_WIDTHS, parameters.resend_width).to_owned()),
+        ("pace", word(&PACINGS, parameters.pace).to_owned()),
+        ("timeout-us", micros(policy.timeout.into())),
+        ("retry-limit", policy.retry_limit.to_string()),
+        ("refusal-limit", policy.refusal_limit.to_string()),
+        ("resend-copies", policy.resend_copies.to_string()),
+        ("connection-window", policy.window.to_string()),
+        ("acknowledge-every", policy.acknowledge_every.to_string()),
+        ("repair-after-us", micros(parameters.repair_after.into())),
+        ("window", parameters.window.to_string()),
+    ]);
+    if let Some(limit) = parameters.radix_limit {
+        fields.insert("radix-limit", limit.to_string());
+    }
+    match parameters.contents {
+        ContributionContents::SizeOnly { bytes } => {
+            fields.insert("size-only-bytes", bytes.to_string());
+        }
+        ContributionContents::Real { kind, count } => fields.extend([
+            ("element", kind.element().to_string()),
+            ("operator", kind.operator().to_string()),
+            ("count", count.to_string()),
+        ]),
+    }
+    match parameters.control {
+        ControlPath::InBand => {
+            fields.insert("control", "in-band".to_owned());
+        }
+        ControlPath::Fixed { turnaround } => fields
+            .extend([("control", "fixed".to_owned()), ("nak-turnaround-ns", turnaround.as_nanos_f64().to_string())]),
+    }
+    let (replication, copies) = match parameters.replication {
+        Replication::None => ("none", None),
+        Replication::Temporal { copies } => ("temporal", Some(copies)),
+        Replication::Spatial { copies } => ("spatial", Some(copies)),
+    };
+    fields.insert("replication", replication.to_owned());
+    if let Some(copies) = copies {
+        fields.insert("copies", copies.to_string());
+    }
+    fields
+}
+
+/// The operation in one line.
+pub(super) fn operation(parameters: &BTreeMap<&'static str, BTreeMap<&'static str, String>>) -> String {
+    let field = |name: &str| parameters["collective"].get(name).map_or("", String::as_str);
+    let contents = match field("size-only-bytes") {
+        _ if field("operation") == "barrier" => "no data".to_owned(),
+        "" if field("operation") == "broadcast" => format!("{} of {}", field("count"), field("element")),
+        "" => format!("{} {} of {}", field("element"), field("operator"), field("count")),
+        bytes => format!("{bytes} B without contents"),
+    };
+    let replication = match field("replication") {
+        "none" => "each packet once".to_owned(),
+        kind => format!("{kind} replication, {} copies", field("copies")),
+    };
+    let (operation, algorithm) = (field("operation"), field("algorithm"));
+    let late = match field("late-us") {
+        "0" => String::new(),
+        late => format!(", members up to {late} us late"),
+    };
+    format!(
+        "{operation} by {algorithm}, {contents}{late}; {replication}; framing {}, control {}",
+        field("framing"),
+        field("control")
+    )
+}
+
+/// The links in one line.
+pub(super) fn links(parameters: &BTreeMap<&'static str, BTreeMap<&'static str, String>>) -> String {
+    let field = |name: &str| parameters["link"].get(name).map_or("", String::as_str);
+    format!(
+        "{} {}, {}; wire {} ns, switch {} ns, adapter {} ns",
+        field("width"),
+        field("rate"),
+        field("forwarding"),
+        field("wire-ns"),
+        field("switch-delay-ns"),
+        field("adapter-delay-ns"),
+    )
+}
+
+/// One line for each fault rule.
+pub(super) fn faults(plan: &FaultPlan) -> Vec<String> {
+    plan.rules.iter().map(fault).collect()
+}
+
+fn fault(rule: &FaultRule) -> String {
+    let what = match rule.kind.get_ref() {
+        FaultKind::Flip => "bits flip",
+        FaultKind::Memory => "bits flip in buffers",
+        FaultKind::Lose => "packets are lost",
+        FaultKind::Duplicate => "packets are duplicated",
+        FaultKind::Delay => "packets are delayed",
+        FaultKind::Reorder => "packets are reordered",
+        FaultKind::Malform => "packets are malformed",
+        FaultKind::Misroute => "packets are misrouted",
+        FaultKind::Overrun => "packets overrun a buffer",
+        FaultKind::Down => "the link is down",
+        FaultKind::Kill => "the node is dead",
+    };
+    let mut parts = vec![what.to_owned()];
+    if let Some(node) = &rule.node {
+        parts.push(format!("node {}", node.get_ref()));
+    }
+    match &rule.link {
+        Some(link) if link.get_ref() != "*" => parts.push(format!("link {}", link.get_ref())),
+        _ if rule.node.is_none() => parts.push("all links".to_owned()),
+        _ => {}
+    }
+    parts.extend(rule.lane.map(|lane| format!("lane {lane}")));
+    match rule.phase {
+        PhaseFilter::All => {}
+        PhaseFilter::Reduce => parts.push("in the reduce phase".to_owned()),
+        PhaseFilter::Broadcast => parts.push("in the broadcast phase".to_owned()),
+    }
+    parts.extend(rule.nth.as_ref().map(|nth| match rule.count {
+        Some(count) if count > 1 => format!("{count} from packet {} on", nth.get_ref()),
+        _ => format!("packet {}", nth.get_ref()),
+    }));
+    parts.extend(rule.mean_us.as_ref().map(|mean| format!("{} us apart on average", mean.get_ref())));
+    parts.extend(rule.probability.as_ref().map(|chance| format!("with probability {}", chance.get_ref())));
+    parts.extend(rule.bit_error_rate.as_ref().map(|rate| format!("bit error rate {:e}", rate.get_ref())));
+    parts.extend(rule.delay_ns.as_ref().map(|delay| format!("by up to {} ns", delay.get_ref())));
+    parts.extend(rule.at_us.as_ref().map(|at| format!("from {} us", at.get_ref())));
+    parts.extend(rule.for_us.as_ref().map(|length| format!("for {} us", length.get_ref())));
+    parts.join(", ")
+}

@@ -1,0 +1,247 @@
+//! Start and end of offloading: the bootstrap after `MPI_Init`, the report and the clean-up before `MPI_Finalize`.
+//!
+//! The ranks bootstrap over the native MPI: rank 0 publishes where to meet, all ranks join, and all report whether they did. Pleach is
+//! used only if every rank joined. Each `MPI_COMM_WORLD` bootstraps on its own, so spawned jobs have a Pleach job of their own.
+
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::{Mutex, PoisonError};
+
+use pleach::{Communicator, RankIdentity, Settings};
+use serde::{Deserialize, Serialize};
+
+use crate::abi::MpiAbi;
+use crate::bootstrap_channel::{BootstrapChannel, BootstrapFailed};
+use crate::call_statistics::{self, OffloadReport, PACKETS};
+use crate::completion::RequestCompletion;
+use crate::configuration::{self, MpiConfiguration, OffloadMode};
+use crate::explanation::{MpiVersionInfo, OffloadExplanation};
+use crate::local_addresses::{is_on_same_network, local_addresses, prefix_of};
+use crate::log::{log, set_rank};
+use crate::mpi_job::{self, MpiJob};
+use crate::native_mpi::{NativeMpi, mpi};
+use crate::{communicator_forming, communicator_table, packing, progress, recovery, requests};
+
+/// The length of the broadcast [`BootstrapInfo`], padded with zeros.
+const BOOTSTRAP_INFO_BYTES: usize = 4096;
+/// Addresses that rank 0 offers.
+const MAX_ADDRESSES: usize = 16;
+
+/// Why Pleach is off.
+static OFF_REASON: Mutex<Option<String>> = Mutex::new(None);
+/// Where to write the report.
+static REPORT: Mutex<Option<String>> = Mutex::new(None);
+
+/// What rank 0 publishes.
+#[derive(Serialize, Deserialize)]
+struct BootstrapInfo {
+    job: String,
+    token: String,
+    host: String,
+    /// Addresses of rank 0, with the prefix lengths of their networks.
+    addresses: Vec<(IpAddr, u8)>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts offloading after the native MPI was initialized with this thread level.
+pub(crate) fn open(thread_level: i32) {
+    let mpi = mpi();
+    let Some(abi) = MpiAbi::of(mpi) else { return };
+    let world = BootstrapChannel { mpi, abi: &abi, communicator: abi.world };
+    let Some((rank, size)) = world.rank_and_size() else { return };
+    set_rank(rank);
+    if size < 2 {
+        return stay_off("there is one rank");
+    }
+    match configure_and_join(mpi, &world, rank, size) {
+        Err(reason) => stay_off(&reason),
+        Ok((configuration, communicator, key)) => {
+            let completion = match configuration.mode {
+                OffloadMode::All => RequestCompletion::of(mpi, &abi, thread_level),
+                OffloadMode::BlockingOnly | OffloadMode::Off => RequestCompletion::Disabled,
+            };
+            let (max_bytes, world) = (configuration.max_bytes, Mutex::new(Some(communicator.clone())));
+            let job = mpi_job::install(MpiJob { mpi, abi, rank, size, max_bytes, world, key, completion });
+            start(job, communicator);
+        }
+    }
+}
+
+/// Reads the configuration and joins the job; every rank takes part in every agreement, also one that does not want to offload, since
+/// the others would block otherwise.
+fn configure_and_join(
+    mpi: &NativeMpi,
+    world: &BootstrapChannel<'_>,
+    rank: u32,
+    size: u32,
+) -> Result<(MpiConfiguration, Communicator, i32), String> {
+    let configuration = MpiConfiguration::from_environment(rank, |warning| {
+        if rank == 0 {
+            log(warning);
+        }
+    });
+    let is_wanted = configuration.as_ref().is_ok_and(|configuration| configuration.mode != OffloadMode::Off);
+    if let Err(dissenter) = world.all_agree(rank, is_wanted) {
+        let is_wrong = configuration.is_err();
+        let reason = configuration.err().unwrap_or_else(|| "PLEACH_MPI is off".to_owned());
+        if dissenter == Some(rank) && is_wrong {
+            log(&format!("Pleach is off for this job: {reason}"));
+        }
+        return Err(reason);
+    }
+    let mut configuration = configuration?;
+    configuration.settings.progress_callback = Some(progress::progress_mpi);
+    if configuration.report.is_some() {
+        call_statistics::enable();
+    }
+    locked(&REPORT).clone_from(&configuration.report);
+    let joined = bootstrap(world, rank, size, &configuration.settings).and_then(|communicator| {
+        let key = communicator_forming::create_key(mpi);
+        key.map(|key| (communicator, key)).ok_or_else(|| "MPI_Comm_create_keyval failed".to_owned())
+    });
+    if let Err(dissenter) = world.all_agree(rank, joined.is_ok()) {
+        let reason = joined.err().unwrap_or_else(|| "another rank could not join".to_owned());
+        if dissenter == Some(rank) || dissenter.is_none() {
+            log(&format!("Pleach is off for this job: {reason}"));
+        }
+        return Err(reason);
+    }
+    let (communicator, key) = joined?;
+    Ok((configuration, communicator, key))
+}
+
+/// Offloads from now on, if all ranks can make the native MPI progress and know its pack format.
+fn start(job: &'static MpiJob, communicator: Communicator) {
+    let is_supported = progress::prepare(job) && packing::is_plain(job);
+    if job.channel(job.abi.world).all_agree(job.rank, is_supported).is_err() {
+        job.take_world();
+        return stay_off("unsupported MPI: unknown pack format, or no way to make it progress");
+    }
+    communicator_table::insert_world(job, communicator);
+    mpi_job::set_open();
+}
+
+fn stay_off(reason: &str) {
+    *locked(&OFF_REASON) = Some(reason.to_owned());
+}
+
+/// Ends offloading before the native MPI is finalized: writes the report and leaves the job.
+pub(crate) fn close() {
+    let Some(job) = mpi_job::set_closed() else { return report_off() };
+    recovery::settle_all(job);
+    let explanation = configuration::wants_explanation().then(|| OffloadExplanation::of(job)).flatten();
+    let world = job.take_world();
+    report(job, world.as_ref(), explanation);
+    requests::close();
+    progress::close(job);
+    communicator_table::clear();
+    drop(world);
+}
+
+fn report(job: &MpiJob, world: Option<&Communicator>, explanation: Option<OffloadExplanation>) {
+    let Some(target) = locked(&REPORT).take() else { return };
+    let mut numbers = call_statistics::numbers();
+    let tail = numbers.len();
+    let [formed, failed] = [communicator_table::formed(), recovery::failed_communicators()];
+    numbers.extend([formed, failed, communicator_table::aggregated()]);
+    let packets = world.map(Communicator::packets).unwrap_or_default();
+    numbers.extend(PACKETS.map(|(_, count)| count(&packets) as i64));
+    let summed = job.channel(job.abi.world).all_reduce_sum(&mut numbers);
+    if summed == Err(BootstrapFailed) || job.rank != 0 {
+        return;
+    }
+    let mut report = OffloadReport::new(&numbers[..tail]);
+    (report.communicators, report.failures) = (numbers[tail], numbers[tail + 1]);
+    report.aggregated = numbers[tail + 2];
+    report.packets = PACKETS.iter().zip(&numbers[tail + 3..]).map(|((name, _), count)| (*name, *count)).collect();
+    (report.mpi, report.explanation) = (MpiVersionInfo::of(job), explanation);
+    (report.ranks, report.hosts) = (job.size, world.map_or(0, Communicator::hosts));
+    report.write(&target);
+}
+
+/// Reports why nothing was offloaded, if a report is wanted.
+fn report_off() {
+    let reason = locked(&OFF_REASON).take();
+    if let (Some(reason), Some(target), true) = (reason, configuration::report(), crate::log::is_rank_zero()) {
+        let mut report = OffloadReport::new(&call_statistics::numbers());
+        report.off = Some(reason);
+        report.write(&target);
+    }
+}
+
+/// Joins the Pleach job. Every rank makes the same calls of the native MPI, whatever fails here.
+fn bootstrap(
+    world: &BootstrapChannel<'_>,
+    rank: u32,
+    size: u32,
+    settings: &Settings,
+) -> Result<Communicator, String> {
+    let failed = |call: &'static str| move |BootstrapFailed| format!("{call} failed during start-up");
+    let mut bytes = vec![0; BOOTSTRAP_INFO_BYTES];
+    let own = if rank == 0 { BootstrapInfo::serialized(settings) } else { Ok(Vec::new()) };
+    if let Ok(written) = &own {
+        let length = written.len().min(BOOTSTRAP_INFO_BYTES);
+        bytes[..length].copy_from_slice(&written[..length]);
+    }
+    world.broadcast(&mut bytes).map_err(failed("MPI_Bcast"))?;
+    let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    let info: Result<BootstrapInfo, _> = serde_json::from_slice(text);
+    let is_same_host = info.as_ref().is_ok_and(|info| info.host == RankIdentity::host());
+    // For each address whether all ranks are on its network; last, whether all ranks are on rank 0's host.
+    let mut reachable = [0_i64; MAX_ADDRESSES + 1];
+    reachable[MAX_ADDRESSES] = is_same_host.into();
+    for (index, (address, prefix)) in info.iter().flat_map(|info| &info.addresses).enumerate().take(MAX_ADDRESSES) {
+        reachable[index] = (is_same_host || is_on_same_network(*address, *prefix)).into();
+    }
+    world.all_reduce_min(&mut reachable).map_err(failed("MPI_Allreduce"))?;
+    let rendezvous = if reachable[MAX_ADDRESSES] == 1 {
+        None
+    } else {
+        let common = reachable[..MAX_ADDRESSES].iter().position(|seen| *seen == 1).unwrap_or(0);
+        let address = info.as_ref().ok().and_then(|info| info.addresses.get(common)).map(|(address, _)| *address);
+        let mut port = [0; 2];
+        if let (0, Some(address)) = (rank, address) {
+            port = free_port(address).to_be_bytes();
+        }
+        world.broadcast(&mut port).map_err(failed("MPI_Bcast"))?;
+        let address = address.ok_or("rank 0 has no address that other hosts reach; set PLEACH_ADDRESSES")?;
+        Some(SocketAddr::new(address, u16::from_be_bytes(port)))
+    };
+    own?;
+    let malformed = |error| format!("malformed bootstrap message from rank 0 ({} bytes): {error}", text.len());
+    let BootstrapInfo { job, token, .. } = info.map_err(malformed)?;
+    let identity = RankIdentity { rank, size, job, token, rendezvous };
+    pleach::join_as(&identity, settings.clone()).map_err(|error| error.to_string())
+}
+
+/// A TCP port that is free now; 0 if there is none.
+fn free_port(address: IpAddr) -> u16 {
+    let listener = TcpListener::bind((address, 0)).and_then(|listener| listener.local_addr());
+    listener.map_or(0, |address| address.port())
+}
+
+impl BootstrapInfo {
+    /// For a new job with rank 0 here.
+    fn serialized(settings: &Settings) -> Result<Vec<u8>, String> {
+        let secret = random_hex()?;
+        let (name, token) = secret.split_at(secret.len() / 2);
+        let named = settings.addresses.iter().map(|address| (*address, prefix_of(*address)));
+        let mut addresses: Vec<(IpAddr, u8)> = named.collect();
+        if addresses.is_empty() {
+            addresses = local_addresses().into_iter().filter(|(address, _)| !address.is_loopback()).collect();
+        }
+        addresses.truncate(MAX_ADDRESSES);
+        let info =
+            Self { job: format!("mpi-{name}"), token: token.to_owned(), host: RankIdentity::host(), addresses };
+        serde_json::to_vec(&info).map_err(|error| error.to_string())
+    }
+}
+
+/// 256 random bits.
+fn random_hex() -> Result<String, String> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|error| format!("cannot get random bits from the kernel: {error}"))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,103 @@
+//! Runs a blocking call on Pleach, and falls back to the native MPI if Pleach fails.
+
+use crate::call_plan::{self, CallPayload, CallPlan, OffloadedOperation};
+use crate::collective_call::{CallOutcome, CollectiveCall, FallbackReason, MpiCollective, ServedBy};
+use crate::communicator_forming;
+use crate::communicator_table::OffloadedCommunicator;
+use crate::datatypes::{ElementLayout, MpiReduction, slice};
+use crate::mpi_job::{MpiJob, job};
+use crate::progress;
+use crate::recovery;
+
+/// Runs a call and blocks until it is complete.
+#[inline]
+pub(crate) fn run(call: &CollectiveCall) -> Result<CallOutcome, FallbackReason> {
+    let job = job().ok_or(FallbackReason::Off)?;
+    let plan = CallPlan::of(job, call)?;
+    let offloaded = communicator_forming::lookup_or_form(job, call.communicator)?;
+    plan.check(job, call, offloaded.position)?;
+    let bytes = plan.bytes;
+    // The rare paths get copies, so that the plan itself can stay in registers.
+    let copy = || plan;
+    if bytes == 0 && call.collective != MpiCollective::Barrier {
+        return Ok(CallOutcome { status: 0, bytes, served_by: ServedBy::Pleach }); // No rank contributes anything, and no rank must wait.
+    }
+    if offloaded.has_failed() {
+        return Ok(CallOutcome {
+            status: recovery::run_after_failure(job, call, offloaded),
+            bytes,
+            served_by: ServedBy::Native,
+        });
+    }
+    offloaded.log_input(call, bytes, |into| call_plan::input_of(job, call, &copy(), offloaded.position, into));
+    match run_on(job, call, plan, offloaded) {
+        Ok(()) => {
+            offloaded.complete();
+            Ok(CallOutcome { status: 0, bytes, served_by: ServedBy::Pleach })
+        }
+        Err(error) => Ok(CallOutcome {
+            status: recovery::recover(job, call, &copy(), offloaded, &error),
+            bytes,
+            served_by: ServedBy::Native,
+        }),
+    }
+}
+
+#[inline(always)]
+fn run_on(
+    job: &MpiJob,
+    call: &CollectiveCall,
+    plan: CallPlan,
+    offloaded: &OffloadedCommunicator,
+) -> Result<(), pleach::Error> {
+    let OffloadedCommunicator { communicator, position, .. } = offloaded;
+    let (send, receive) = (call.send as *const u8, call.receive as *mut u8);
+    let in_place = call.send == job.abi.in_place;
+    // SAFETY: the user guarantees that many bytes there, and `CallPlan::check` has rejected overlapping buffers.
+    let input = || unsafe { slice(send, plan.bytes) };
+    // SAFETY: as above.
+    let output = || unsafe { std::slice::from_raw_parts_mut(receive, plan.bytes) };
+    match (call.collective, plan.payload) {
+        (MpiCollective::Barrier, _) => communicator.barrier().inspect(|()| progress::after_barrier()),
+        (MpiCollective::Broadcast, CallPayload::Bytes { is_contiguous: true }) => {
+            communicator.broadcast(output(), call.root as u32)
+        }
+        (MpiCollective::AllReduce, CallPayload::Elements(MpiReduction { kind, layout: ElementLayout::Plain })) => {
+            if in_place {
+                communicator.all_reduce_bytes(output(), kind)
+            } else {
+                communicator.all_reduce_out_of_place(input(), output(), kind)
+            }
+        }
+        (MpiCollective::Reduce, CallPayload::Elements(MpiReduction { kind, layout: ElementLayout::Plain })) => {
+            if call.root as u32 != position.rank {
+                communicator.reduce_send_only(input(), kind, call.root as u32)
+            } else if in_place {
+                communicator.reduce_bytes(output(), kind, position.rank)
+            } else {
+                communicator.reduce_out_of_place(input(), output(), kind)
+            }
+        }
+        _ => run_prepared(job, call, plan, offloaded),
+    }
+}
+
+/// Runs a call whose elements need packing or conversion.
+#[inline(never)]
+fn run_prepared(
+    job: &MpiJob,
+    call: &CollectiveCall,
+    plan: CallPlan,
+    offloaded: &OffloadedCommunicator,
+) -> Result<(), pleach::Error> {
+    let OffloadedCommunicator { communicator, position, .. } = offloaded;
+    let mut bytes = call_plan::prepare(job, call, &plan, *position)?;
+    match OffloadedOperation::of(call, &plan) {
+        OffloadedOperation::Barrier => communicator.barrier()?,
+        OffloadedOperation::Broadcast => communicator.broadcast(&mut bytes, call.root as u32)?,
+        OffloadedOperation::Reduce(fold) => communicator.reduce_bytes(&mut bytes, fold.kind, call.root as u32)?,
+        OffloadedOperation::AllReduce(fold) => communicator.all_reduce_bytes(&mut bytes, fold.kind)?,
+        OffloadedOperation::Gather => communicator.all_reduce(&mut bytes, pleach::Operator::Or)?,
+    }
+    call_plan::finish(job, call, &plan, *position, &bytes)
+}

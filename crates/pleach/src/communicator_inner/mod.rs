@@ -1,0 +1,180 @@
+//! The state behind a communicator: its ranks, their hosts, operations in flight, and whether it has failed.
+//!
+//! `routing` chooses how an operation goes through host and network, `execution` runs it.
+
+mod execution;
+mod routing;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use protocol::collective::{AggregationAvailability, AggregationUnavailable, CollectiveOperation, MethodPreferences};
+use units::GroupId;
+
+use crate::error::Error;
+use crate::hierarchical_operation::{CollectiveRoute, HierarchicalOperation, HostTeams};
+use crate::job_process::JobProcess;
+use crate::statistics::CommunicatorStatistics;
+
+/// What the choice of an inter-host method depends on, beside the operation itself.
+struct SelectionContext {
+    aggregation: AggregationAvailability,
+    preferences: MethodPreferences,
+    /// Why aggregation nodes are available, or are not.
+    reason: String,
+}
+
+struct CommunicatorState {
+    teams: HostTeams,
+    /// Operations in flight, in the order in which they were started.
+    queue: VecDeque<HierarchicalOperation>,
+    /// Routes of the last few kinds of operations: to choose one takes a while, and most programs use few.
+    routes: VecDeque<(CollectiveOperation, usize, CollectiveRoute)>,
+    completed: BTreeMap<u64, Result<Vec<u8>, Error>>,
+    next_id: u64,
+    /// An allocation for the next inter-host stage.
+    spare: Vec<u8>,
+    polls: u32,
+    /// Why the communicator is unusable.
+    failure: Option<Error>,
+    statistics: CommunicatorStatistics,
+}
+
+/// Which ranks a communicator has, and where they are.
+pub(crate) struct CommunicatorLayout {
+    /// In the communicator of all ranks.
+    pub ranks: Vec<u32>,
+    /// This process's rank.
+    pub rank: u32,
+    /// The ranks of this communicator, host by host; the first of each is its leader.
+    pub hosts: Vec<Vec<u32>>,
+    /// This process's host.
+    pub host: usize,
+    /// This process's rank within its host.
+    pub local_rank: u16,
+}
+
+pub(crate) struct CommunicatorInner {
+    process: Arc<JobProcess>,
+    context: GroupId,
+    layout: CommunicatorLayout,
+    /// How many leaders share a CPU, on the machine where most do.
+    leaders_per_cpu: u32,
+    selection: Mutex<SelectionContext>,
+    state: Mutex<CommunicatorState>,
+}
+
+impl CommunicatorInner {
+    /// A communicator without an aggregation tree.
+    pub(crate) fn new(
+        process: Arc<JobProcess>,
+        context: GroupId,
+        layout: CommunicatorLayout,
+        teams: HostTeams,
+    ) -> Self {
+        let leaders = layout.hosts.iter().map(|host| layout.ranks[host[0] as usize]);
+        let leaders_per_cpu = process.ranks_per_cpu(leaders);
+        let selection = SelectionContext {
+            aggregation: AggregationAvailability::Unavailable(AggregationUnavailable::NoManager),
+            preferences: MethodPreferences::default(),
+            reason: "no manager is configured".to_owned(),
+        };
+        let state = CommunicatorState {
+            teams,
+            queue: VecDeque::new(),
+            routes: VecDeque::new(),
+            completed: BTreeMap::new(),
+            next_id: 0,
+            spare: Vec::new(),
+            polls: 0,
+            failure: None,
+            statistics: CommunicatorStatistics::default(),
+        };
+        Self { process, context, layout, leaders_per_cpu, selection: Mutex::new(selection), state: Mutex::new(state) }
+    }
+
+    pub(crate) fn process(&self) -> &Arc<JobProcess> {
+        &self.process
+    }
+
+    /// The ranks of this communicator, in the communicator of all ranks.
+    pub(crate) fn world_ranks(&self) -> &[u32] {
+        &self.layout.ranks
+    }
+
+    pub(crate) fn context(&self) -> GroupId {
+        self.context
+    }
+
+    pub(crate) fn rank(&self) -> u32 {
+        self.layout.rank
+    }
+
+    pub(crate) fn hosts(&self) -> &[Vec<u32>] {
+        &self.layout.hosts
+    }
+
+    /// True if this rank is the leader of its host.
+    pub(crate) fn is_leader(&self) -> bool {
+        self.layout.local_rank == 0
+    }
+
+    pub(crate) fn statistics(&self) -> CommunicatorStatistics {
+        self.state().statistics
+    }
+
+    fn state(&self) -> MutexGuard<'_, CommunicatorState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn selection(&self) -> MutexGuard<'_, SelectionContext> {
+        self.selection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes progress, and fails if this communicator is unusable, or if a rank has left and so the operation awaited since
+    /// `waiting_since` will never complete.
+    fn check(&self, waiting_since: &mut Option<Instant>) -> Result<(), Error> {
+        let Some(mut engine) = self.process.shared.try_engine() else { return Ok(()) };
+        engine.progress();
+        engine.poll_events();
+        let ranks = &self.layout.ranks;
+        let failure = engine.failure_of(self.context, ranks).or_else(|| engine.departed_rank(ranks, waiting_since));
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Marks this communicator unusable, fails the operations in flight and tells the other ranks. An invalid argument does
+    /// none of that.
+    fn fail(&self, state: &mut CommunicatorState, error: &Error) {
+        if matches!(error, Error::InvalidArgument { .. }) {
+            return;
+        }
+        let error = state.failure.get_or_insert_with(|| error.clone()).clone();
+        for operation in state.queue.drain(..) {
+            state.completed.insert(operation.id, Err(error.clone()));
+        }
+        self.announce_failure(&error);
+    }
+
+    /// Tells the ranks that depend on this one that the communicator is unusable.
+    pub(crate) fn announce_failure(&self, error: &Error) {
+        let is_mismatch = matches!(error, Error::Mismatch { .. });
+        if !self.is_leader() && is_mismatch {
+            return; // The leader finds out by itself, and other hosts through it.
+        }
+        let CommunicatorLayout { ranks, hosts, host, .. } = &self.layout;
+        let same_host: Vec<u32> = hosts[*host][1..].iter().map(|rank| ranks[*rank as usize]).collect();
+        let others: Vec<u32> = ranks.iter().copied().filter(|rank| *rank != self.process.rank).collect();
+        let mut engine = self.process.shared.engine();
+        if is_mismatch {
+            engine.network.report_mismatch(self.context);
+        }
+        engine.announce_failure(self.context, error, &same_host, &others);
+    }
+}
+
+impl Drop for CommunicatorInner {
+    fn drop(&mut self) {
+        self.process.shared.engine().close_communicator(self.context);
+    }
+}

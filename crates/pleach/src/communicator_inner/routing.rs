@@ -1,0 +1,139 @@
+//! The route of an operation: which calls within the host, and which method between hosts.
+
+use hostmem::team::TeamCall;
+use protocol::collective::{
+    AggregationAvailability, CollectiveOperation, InterHostMethod, MethodChoice, MethodPreferences, OperandOrder,
+    SelectionInput, TransportClass, choose_method,
+};
+use units::Rank;
+
+use super::{CommunicatorInner, CommunicatorState, SelectionContext};
+use crate::error::Error;
+use crate::hierarchical_operation::{CollectiveRoute, HostRole, barrier_kind, host_rank};
+
+/// Kinds of operations whose routes are cached.
+const MAX_CACHED_ROUTES: usize = 4;
+
+impl CommunicatorInner {
+    /// Sets whether later operations may use an aggregation tree, and why.
+    pub(crate) fn set_aggregation(
+        &self,
+        aggregation: AggregationAvailability,
+        preferences: MethodPreferences,
+        reason: &str,
+    ) {
+        *self.selection() = SelectionContext { aggregation, preferences, reason: reason.to_owned() };
+        self.state().routes.clear();
+    }
+
+    /// How an operation would be done between hosts, and why.
+    pub(crate) fn explain(&self, collective: CollectiveOperation, bytes: usize) -> String {
+        let reason = self.selection().reason.clone();
+        let choice = self.choose(collective, bytes);
+        format!("{choice} Aggregation nodes: {reason}.")
+    }
+
+    /// The host of a rank, and its local rank there.
+    fn locate(&self, rank: u32) -> Result<(usize, u16), Error> {
+        let found = self.layout.hosts.iter().enumerate().find_map(|(host, ranks)| {
+            ranks.iter().position(|found| *found == rank).map(|local| (host, local as u16))
+        });
+        let size = self.layout.ranks.len();
+        found.ok_or_else(|| Error::invalid(format!("root {rank} is not a rank of this communicator of {size} ranks")))
+    }
+
+    /// The operation among the leaders of hosts.
+    pub(super) fn inter_host(&self, collective: CollectiveOperation) -> Result<CollectiveOperation, Error> {
+        let host_of = |root: Rank| self.locate(root.0).map(|(host, _)| host_rank(host));
+        Ok(match collective {
+            CollectiveOperation::Broadcast { root } => CollectiveOperation::Broadcast { root: host_of(root)? },
+            CollectiveOperation::Reduce { root, kind } => CollectiveOperation::Reduce { root: host_of(root)?, kind },
+            other => other,
+        })
+    }
+
+    fn choose(&self, collective: CollectiveOperation, bytes: usize) -> MethodChoice {
+        let (aggregation, preferences) = {
+            let selection = self.selection();
+            (selection.aggregation, selection.preferences)
+        };
+        choose_method(&SelectionInput {
+            collective,
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            size: self.layout.hosts.len() as u32,
+            ranks_per_host: 1,
+            ranks_per_processor: self.leaders_per_cpu,
+            operand_order: OperandOrder::Any,
+            aggregation,
+            transport: TransportClass::Datagrams,
+            preferred: preferences.of(&collective),
+        })
+    }
+
+    /// The route of an operation, from the cache if it was among the last.
+    #[inline]
+    pub(super) fn route(
+        &self,
+        state: &mut CommunicatorState,
+        collective: CollectiveOperation,
+        bytes: usize,
+    ) -> Result<CollectiveRoute, Error> {
+        if self.layout.hosts.len() == 1 {
+            return self.route_within_host(collective);
+        }
+        let cached = state.routes.iter().find(|(what, length, _)| (*what, *length) == (collective, bytes));
+        if let Some((_, _, route)) = cached {
+            return Ok(*route);
+        }
+        let route = self.route_between_hosts(collective, bytes)?;
+        if state.routes.len() == MAX_CACHED_ROUTES {
+            state.routes.pop_front();
+        }
+        state.routes.push_back((collective, bytes, route));
+        Ok(route)
+    }
+
+    #[inline]
+    fn route_within_host(&self, collective: CollectiveOperation) -> Result<CollectiveRoute, Error> {
+        let local = |root: Rank| self.locate(root.0).map(|(_, local)| local);
+        let call = match collective {
+            CollectiveOperation::Barrier => TeamCall::Barrier,
+            CollectiveOperation::Broadcast { root } => TeamCall::Broadcast { root: local(root)? },
+            CollectiveOperation::Reduce { root, kind } => TeamCall::Reduce { root: local(root)?, kind },
+            CollectiveOperation::AllReduce { kind } => TeamCall::AllReduce { kind },
+        };
+        Ok(CollectiveRoute {
+            up: Some(call),
+            inter_host: (collective, InterHostMethod::SingleHost),
+            down: false,
+            role: HostRole::Follower,
+            context: self.context,
+            local_rank: self.layout.local_rank,
+        })
+    }
+
+    #[cold]
+    fn route_between_hosts(&self, collective: CollectiveOperation, bytes: usize) -> Result<CollectiveRoute, Error> {
+        let this_host = self.layout.host;
+        let shares = self.layout.hosts[this_host].len() > 1;
+        let inter_host = self.inter_host(collective)?;
+        let within = |call: TeamCall| shares.then_some(call);
+        let (up, down) = match collective {
+            CollectiveOperation::Barrier => (within(TeamCall::Reduce { root: 0, kind: barrier_kind() }), shares),
+            CollectiveOperation::AllReduce { kind } => (within(TeamCall::Reduce { root: 0, kind }), shares),
+            CollectiveOperation::Reduce { root, kind } => {
+                let (host, local) = self.locate(root.0)?;
+                (within(TeamCall::Reduce { root: 0, kind }), shares && host == this_host && local != 0)
+            }
+            CollectiveOperation::Broadcast { root } => {
+                let (host, local) = self.locate(root.0)?;
+                let is_here = host == this_host;
+                (within(TeamCall::Broadcast { root: local }).filter(|_| is_here), shares && !is_here)
+            }
+        };
+        let role = if self.is_leader() { HostRole::Leader } else { HostRole::Follower };
+        let method = self.choose(inter_host, bytes).method;
+        let (context, local_rank) = (self.context, self.layout.local_rank);
+        Ok(CollectiveRoute { up, inter_host: (inter_host, method), down, role, context, local_rank })
+    }
+}

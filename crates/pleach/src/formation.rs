@@ -1,0 +1,59 @@
+//! Forms a communicator: locates its ranks, sets up shared memory, opens it in the network, and requests an aggregation tree.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hostmem::team::Team;
+use units::{GroupId, Rank};
+
+use crate::communicator_inner::{CommunicatorInner, CommunicatorLayout};
+use crate::error::JoinError;
+use crate::hierarchical_operation::{HostTeams, TeamPair, host_rank};
+use crate::job_process::JobProcess;
+use crate::offload;
+
+/// How long the ranks of a host may take to open a team.
+const TEAM_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Forms a communicator. Collective: all of `ranks` call this at once with the same list, which contains this process.
+pub(crate) fn form(
+    process: &Arc<JobProcess>,
+    context: GroupId,
+    ranks: Vec<u32>,
+) -> Result<CommunicatorInner, JoinError> {
+    let layout = layout(process, ranks);
+    let teams = open_teams(process, context, &layout)?;
+    if layout.local_rank == 0 && layout.hosts.len() > 1 {
+        let leaders = layout.hosts.iter().map(|host| Rank(layout.ranks[host[0] as usize])).collect();
+        process.shared.engine().open_communicator(context, leaders, host_rank(layout.host));
+    }
+    let communicator = CommunicatorInner::new(Arc::clone(process), context, layout, teams);
+    offload::request_tree(&communicator)?;
+    Ok(communicator)
+}
+
+fn layout(process: &JobProcess, ranks: Vec<u32>) -> CommunicatorLayout {
+    let hosts = process.hosts_of(&ranks);
+    let rank = ranks.iter().position(|rank| *rank == process.rank).expect("the list contains this process") as u32;
+    let host = hosts.iter().position(|host| host.contains(&rank)).expect("every rank has a host");
+    let local_rank = hosts[host].iter().position(|found| *found == rank).expect("just found") as u16;
+    CommunicatorLayout { ranks, rank, hosts, host, local_rank }
+}
+
+fn open_teams(process: &JobProcess, context: GroupId, layout: &CommunicatorLayout) -> Result<HostTeams, JoinError> {
+    let host = &layout.hosts[layout.host];
+    let leader = layout.ranks[host[0] as usize];
+    let open = |what: &str| {
+        let (name, size) = (process.secret_name(context, leader, what), host.len() as u16);
+        let team = match layout.local_rank {
+            0 => Team::create(&name, size),
+            rank => Team::join(&name, rank, size, TEAM_TIMEOUT),
+        };
+        team.map_err(JoinError::SharedMemory)
+    };
+    Ok(match (host.len(), layout.hosts.len()) {
+        (1, _) => HostTeams::Alone,
+        (_, 1) => HostTeams::Whole(Box::new(open("whole")?)),
+        _ => HostTeams::Part(Box::new(TeamPair { up: open("up")?, down: open("down")? })),
+    })
+}

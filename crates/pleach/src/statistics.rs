@@ -1,0 +1,14 @@
+//! Counters of a communicator.
+
+/// What a communicator has done so far.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct CommunicatorStatistics {
+    /// Operations that completed without an error.
+    pub operations: u64,
+    /// Of them: within this host alone.
+    pub within_host: u64,
+    /// Of them: reduced by aggregation nodes, as counted at leaders.
+    pub aggregated: u64,
+    /// Of them: sent by multicast, with acknowledgements combined by aggregation nodes; as counted at leaders.
+    pub multicast: u64,
+}

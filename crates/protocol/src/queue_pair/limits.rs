@@ -1,0 +1,8 @@
+//! The limits of a queue pair.
+
+/// Requests of each kind that may be posted at once.
+pub const MAX_POSTED_REQUESTS: usize = 1 << 14;
+/// Packets in flight beyond which the end of every message requests an acknowledgement, unless the caller sends another request.
+pub(crate) const MAX_UNREQUESTED_ACKS: usize = 7;
+/// The longest message (IB specification, 9.7.1).
+pub const MAX_QP_MESSAGE_BYTES: u32 = 1 << 31;

@@ -1,0 +1,59 @@
+//! The state of the present operation, and the state that lasts from one operation to the next.
+
+use faults::RandomStream;
+use protocol::Payload;
+use protocol::aggregation::{AbortCause, AckBarrierCounter};
+use units::{OpId, Rank, SimTime};
+
+/// The present operation.
+#[derive(Default)]
+pub(super) struct OperationRun {
+    pub(super) op: OpId,
+    pub(super) started: SimTime,
+    pub(super) reduced: Option<SimTime>,
+    pub(super) completed: u32,
+    pub(super) failed: u32,
+    pub(super) last: SimTime,
+    /// Events for the observer since the last call of it.
+    pub(super) events: Vec<OperationEvent>,
+}
+
+/// An event for the observer.
+pub(super) enum OperationEvent {
+    Started(Rank, OpId),
+    Delivered(Rank, OpId, Payload),
+    Failed(Rank, OpId, AbortCause),
+}
+
+/// The state that lasts from one operation to the next.
+pub(super) struct OperationSequence {
+    pub(super) next: OpId,
+    pub(super) run: OperationRun,
+    /// Counts multicast broadcasts, if there are any.
+    pub(super) ack_barrier: Option<AckBarrierCounter>,
+    /// Acknowledgement barriers so far: operations of the members that the observer does not see.
+    pub(super) ack_barriers: u32,
+    /// Why each member has left the group, if it has; empty if no member can leave.
+    pub(super) left: Vec<Option<AbortCause>>,
+    pub(super) lateness: RandomStream,
+    /// An operation neither completed nor failed: a defect of the protocol, or an effect of the fault plan.
+    pub(super) hung: bool,
+}
+
+impl OperationSequence {
+    pub(super) fn new(ack_barrier: Option<AckBarrierCounter>, leavers: usize, seed: u64) -> Self {
+        Self {
+            next: OpId(0),
+            run: OperationRun::default(),
+            ack_barrier,
+            ack_barriers: 0,
+            left: vec![None; leavers],
+            lateness: RandomStream::new(seed, 0x1a7e),
+            hung: false,
+        }
+    }
+
+    pub(super) fn has_left(&self, rank: Rank) -> bool {
+        self.left.get(rank.index()).is_some_and(Option::is_some)
+    }
+}

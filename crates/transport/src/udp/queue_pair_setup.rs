@@ -1,0 +1,114 @@
+//! The attributes of a connection, and the socket addresses of its paths.
+
+use std::net::SocketAddr;
+
+use protocol::connection::ConnectionPolicy;
+use protocol::connection::path::{MigrationRole, PathPolicy};
+use units::limits::{JUMBO_MTU_STEP, MAX_JUMBO_MTU, MAX_MTU, MAX_PATHS, MIN_MTU, is_valid_mtu};
+use units::{Psn, QpNumber};
+use wire::IcrcCoverage;
+
+use super::event::QueuePairError;
+use super::port::UdpPortIndex;
+
+/// A path of a queue pair in terms of sockets: the counterpart of InfiniBand's port, DLID and path bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UdpRoute {
+    /// The port that packets leave by.
+    pub port: UdpPortIndex,
+    /// The address they go to.
+    pub to: SocketAddr,
+    /// The address that the peer's packets of this path come from. Its port number may differ from that of `to`: networks
+    /// spread flows by it.
+    pub from: SocketAddr,
+    /// The port that they arrive at.
+    pub at: UdpPortIndex,
+}
+
+impl UdpRoute {
+    /// The plain case: one port and one remote address for both directions.
+    pub fn new(port: UdpPortIndex, remote: SocketAddr) -> Self {
+        Self { port, to: remote, from: remote, at: port }
+    }
+}
+
+/// The most that surrounds the payload of a packet: IP and UDP (48), BTH, RETH and immediate data (32), ICRC (4), padding.
+const MAX_HEADER_BYTES: u32 = 88;
+/// Bytes in flight on one connection with long packets.
+const MAX_IN_FLIGHT_BYTES: u32 = 1 << 20;
+
+/// The attributes of a connection.
+#[derive(Clone, Debug)]
+pub struct QueuePairSetup {
+    /// The peer's queue pair.
+    pub remote: QpNumber,
+    /// The first packet number that this end sends.
+    pub send_psn: Psn,
+    /// The first packet number that the peer sends.
+    pub receive_psn: Psn,
+    /// The most payload of a packet.
+    pub mtu: u32,
+    /// What the ICRC covers in packets longer than InfiniBand's (P-28).
+    pub coverage: IcrcCoverage,
+    /// The policy of the connection.
+    pub policy: ConnectionPolicy,
+    /// The paths, best first, numbered alike at both ends.
+    pub routes: Vec<UdpRoute>,
+    /// How the paths are probed.
+    pub path_policy: PathPolicy,
+    /// The role of this end.
+    pub role: MigrationRole,
+    /// The peer is a verbs adapter: every packet then has a system call of its own.
+    pub verbs_peer: bool,
+}
+
+impl QueuePairSetup {
+    /// Between two Pleach endpoints.
+    pub fn new(
+        remote: QpNumber,
+        send_psn: Psn,
+        receive_psn: Psn,
+        routes: Vec<UdpRoute>,
+        role: MigrationRole,
+    ) -> Self {
+        Self {
+            remote,
+            send_psn,
+            receive_psn,
+            mtu: MAX_MTU,
+            coverage: IcrcCoverage::Full,
+            policy: ConnectionPolicy::datagram(),
+            routes,
+            path_policy: PathPolicy::default(),
+            role,
+            verbs_peer: false,
+        }
+    }
+
+    /// With the longest packets that links of this MTU carry ([`super::link_mtu_bytes`]). The bytes in flight stay the same:
+    /// longer packets are fewer.
+    pub fn with_long_packets(mut self, link: u32) -> Self {
+        let most = link.saturating_sub(MAX_HEADER_BYTES).clamp(MIN_MTU, MAX_JUMBO_MTU);
+        self.mtu = if most > MAX_MTU { most - most % JUMBO_MTU_STEP } else { 1 << most.ilog2() };
+        let window = u32::from(self.policy.window);
+        self.policy.window = window.min((MAX_IN_FLIGHT_BYTES / self.mtu).max(1)) as u16;
+        self
+    }
+
+    pub(super) fn check(&self, ports: usize) -> Result<(), QueuePairError> {
+        let most = if self.verbs_peer { MAX_MTU } else { MAX_JUMBO_MTU };
+        if self.routes.is_empty() || self.routes.len() > MAX_PATHS {
+            return Err(QueuePairError::Setup("a queue pair has 1 to 16 paths"));
+        }
+        if !is_valid_mtu(self.mtu) || self.mtu > most {
+            return Err(QueuePairError::Setup(
+                "a path MTU is a power of two from 256 to 4096 bytes, or between Pleach endpoints up to 62 KiB in steps of 64",
+            ));
+        }
+        let known = |port: UdpPortIndex| port.index() < ports;
+        if !self.routes.iter().all(|route| known(route.port) && known(route.at)) {
+            return Err(QueuePairError::Setup("a route uses a port that the endpoint does not have"));
+        }
+        Ok(())
+    }
+}

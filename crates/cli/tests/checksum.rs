@@ -78,7 +78,11 @@ fn a_tuning_that_cannot_be_stored_is_shown_with_the_reason() {
     std::fs::remove_file(&cache.0).expect("removable");
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stdout).contains("of memcpy"));
-    assert!(text(&output.stderr).starts_with("error: nothing is kept: cannot write "), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).starts_with("error: the result was not saved: cannot write "),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
 #[test]

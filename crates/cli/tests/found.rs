@@ -69,7 +69,7 @@ fn a_link_that_damages_every_packet_ends_in_typed_errors() {
     assert!(!violations.is_empty());
     for violation in violations {
         assert!(
-            violation.as_str().is_some_and(|text| text.contains("failed though every fault was soft")),
+            violation.as_str().is_some_and(|text| text.contains("failed although all faults were transient")),
             "{violation}"
         );
     }

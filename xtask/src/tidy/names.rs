@@ -52,8 +52,7 @@ mod tests {
 
     fn found(first: &str, second: &str) -> Vec<String> {
         let tree = Tree::of([("a/src/lib.rs", first), ("b/src/lib.rs", second)]);
-        let packages: Vec<Package> =
-            ["a/src/lib.rs", "b/src/lib.rs"].into_iter().flat_map(syntax::library).collect();
+        let packages: Vec<Package> = ["a/src/lib.rs", "b/src/lib.rs"].into_iter().flat_map(syntax::library).collect();
         no_two_types_share_a_name(&tree, &packages).iter().map(Finding::to_string).collect()
     }
 

@@ -110,7 +110,7 @@ fn every_error_names_its_field_and_the_allowed_values() {
         (
             "[collective]\nelement = \"f32\"\noperator = \"xor\"\n",
             "collective.operator",
-            "not on f32",
+            "does not apply to f32",
             "for integers",
         ),
         ("[collective]\ncount = 600\n", "collective.count", "600 is out of range", "from 1 to 512"),
